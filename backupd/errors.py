@@ -1,0 +1,159 @@
+"""Everything that can go wrong, as one tree.
+
+Knows: the sentence, the hint and the exit status of each kind of failure. Refuses to know: how they are shown
+(`cli` has the single place that turns an error into words).
+
+A message is a lower-case fact; a hint says what to do about it. The exit statuses are part of the command line's
+contract: README lists them and a test compares the two.
+"""
+
+from enum import IntEnum
+
+
+class ExitStatus(IntEnum):
+    """What a `backupd` command ends with."""
+
+    OK = 0
+    INTERNAL = 1
+    USAGE = 2
+    ATTENTION = 3
+    BUSY = 4
+    REFUSED = 5
+    SERVER = 6
+    SNAPSHOT = 7
+    TARGET = 8
+    VERIFICATION = 9
+    CLEANUP = 10
+    CANCELLED = 11
+
+    @property
+    def meaning(self) -> str:
+        """The words that README and `--help` use for this status."""
+        return _MEANINGS[self]
+
+
+_MEANINGS = {
+    ExitStatus.OK: "done",
+    ExitStatus.INTERNAL: "internal error: a bug in backupd",
+    ExitStatus.USAGE: "usage or configuration",
+    ExitStatus.ATTENTION: "good backup, attention needed",
+    ExitStatus.BUSY: "busy: another run holds the job or the volume group",
+    ExitStatus.REFUSED: "refused by preflight, nothing touched",
+    ExitStatus.SERVER: "server or lock",
+    ExitStatus.SNAPSHOT: "snapshot failed or void, or given up to spare the server",
+    ExitStatus.TARGET: "target",
+    ExitStatus.VERIFICATION: "verification",
+    ExitStatus.CLEANUP: "clean-up incomplete",
+    ExitStatus.CANCELLED: "cancelled",
+}
+
+
+class BackupdError(Exception):
+    """A failure that backupd can explain: a fact, a hint, an exit status and a stable code."""
+
+    exit_status = ExitStatus.INTERNAL
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    @property
+    def code(self) -> str:
+        """Stable name for machines: the class name in kebab-case (`target-full`)."""
+        name = type(self).__name__
+        return "".join("-" + c.lower() if c.isupper() else c for c in name).lstrip("-")
+
+
+class UsageError(BackupdError):
+    """The command line asks for something that cannot be: an unknown job, a folder that is not empty."""
+
+    exit_status = ExitStatus.USAGE
+
+
+class ConfigurationError(BackupdError):
+    """The configuration cannot be used; `message` lists every fault, one a line."""
+
+    exit_status = ExitStatus.USAGE
+
+
+class Busy(BackupdError):
+    """Another live run holds the job or the volume group."""
+
+    exit_status = ExitStatus.BUSY
+
+
+class Refused(BackupdError):
+    """Preflight found something that forbids a run; nothing was touched."""
+
+    exit_status = ExitStatus.REFUSED
+
+
+class ServerError(BackupdError):
+    """The database server could not be reached, refused us, or said something that we do not understand."""
+
+    exit_status = ExitStatus.SERVER
+
+
+class LockNotGranted(ServerError):
+    """The lock was not granted within its retry budget; nothing is locked any more."""
+
+
+class LockLost(ServerError):
+    """There is no proof that the lock held while the snapshot was taken; the snapshot must be dropped."""
+
+
+class SnapshotError(BackupdError):
+    """The snapshot could not be taken, seen or mounted."""
+
+    exit_status = ExitStatus.SNAPSHOT
+
+
+class SnapshotVoid(SnapshotError):
+    """The snapshot is no longer intact: its COW area overflowed or failed. What was read from it is no backup."""
+
+
+class GaveUp(SnapshotError):
+    """A limit of the job was passed and the backup was given up to spare the server."""
+
+
+class TargetError(BackupdError):
+    """The target could not be read or written."""
+
+    exit_status = ExitStatus.TARGET
+
+
+class VerificationError(BackupdError):
+    """What was read back is not what was stored, or a restored server is not what was recorded."""
+
+    exit_status = ExitStatus.VERIFICATION
+
+
+class CleanupIncomplete(BackupdError):
+    """Something of ours is left on the host; the message names each thing."""
+
+    exit_status = ExitStatus.CLEANUP
+
+
+class Cancelled(BackupdError):
+    """A person or the system asked the run to stop (SIGINT, SIGTERM, `backupd cancel`)."""
+
+    exit_status = ExitStatus.CANCELLED
+
+
+class CommandError(BackupdError):
+    """Another program failed, was not found, or passed its deadline. Adapters wrap it in their own kind."""
+
+
+class UnexpectedOutput(BackupdError):
+    """Another program printed something that the parser does not know; the message carries the text."""
+
+
+class CatalogueError(BackupdError):
+    """The catalogue could not be opened, read or written."""
+
+    exit_status = ExitStatus.USAGE
+
+
+class LabError(BackupdError):
+    """The lab could not start or failed. The lab's commands end with 125 for it, 124 at a deadline."""

@@ -1,0 +1,219 @@
+"""The only door to other programs: run one to its end, or keep one as a child.
+
+Knows: argv lists, `LC_ALL=C`, deadlines, process groups, how a child dies with us. Refuses to know what any program
+means. Adapters build an argv and parse what comes back; nothing else in backupd starts a process.
+"""
+
+import contextlib
+import logging
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Protocol
+
+from backupd.errors import CommandError
+from backupd.interruption import shielded
+
+log = logging.getLogger(__name__)
+
+_GRACE_SECONDS = 2.0  # between SIGTERM and SIGKILL of a process group
+
+type_of_stream = int | IO[bytes] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """A program that ran to its end with a status that its caller accepts."""
+
+    argv: tuple[str, ...]
+    status: int
+    stdout: str
+    stderr: str
+    seconds: float
+
+
+class ChildLedger(Protocol):
+    """Who must know of children that outlive a call, so that a later process can end strays."""
+
+    def started(self, pid: int, start_time: int, program: str) -> None:
+        """A child runs. `start_time` is the kernel's, in clock ticks since boot (proc(5), field 22 of `stat`)."""
+
+    def ended(self, pid: int, start_time: int) -> None:
+        """It does so no more."""
+
+
+class NoLedger:
+    """For callers whose children need no record: commands that read, tests."""
+
+    def started(self, pid: int, start_time: int, program: str) -> None:
+        """Nothing is kept."""
+
+    def ended(self, pid: int, start_time: int) -> None:
+        """Nothing is kept."""
+
+
+def run(
+    argv: Sequence[str],
+    *,
+    timeout_seconds: float,
+    accept: Sequence[int] = (0,),
+    stdin: str | None = None,
+    must_finish: bool = False,
+) -> Completed:
+    """Run a program to its end and return what it printed, as text.
+
+    `must_finish` is for commands that change the world half-way when killed (LVM in a suspend): a cancellation waits
+    for them, and at the deadline they are left to end by themselves rather than killed.
+
+    Raises:
+        CommandError: not found, ended with a status outside `accept`, or passed its deadline.
+    """
+    if must_finish:
+        with shielded():
+            return _run(argv, timeout_seconds, accept, stdin, kill=False)
+    return _run(argv, timeout_seconds, accept, stdin, kill=True)
+
+
+def _run(argv: Sequence[str], timeout: float, accept: Sequence[int], stdin: str | None, *, kill: bool) -> Completed:
+    log.debug("run: %s", shlex.join(argv))
+    began = time.monotonic()
+    process = _start(argv, subprocess.PIPE if stdin is not None else subprocess.DEVNULL, subprocess.PIPE)
+    try:
+        out, err = process.communicate(stdin.encode() if stdin is not None else None, timeout=timeout)
+    except subprocess.TimeoutExpired as late:
+        if kill:
+            _end_group(process)
+        raise CommandError(
+            f"{argv[0]} did not end within {timeout:g} s: {shlex.join(argv)}",
+            hint="" if kill else f"it was left running as process {process.pid}, because killing it could do harm",
+        ) from late
+    except BaseException:
+        _end_group(process)
+        raise
+    seconds = time.monotonic() - began
+    completed = Completed(tuple(argv), process.returncode, _text(out), _text(err), seconds)
+    log.debug("run: status %d after %.3f s", completed.status, seconds)
+    if completed.status not in accept:
+        said = completed.stderr.strip() or completed.stdout.strip() or "(it printed nothing)"
+        raise CommandError(f"{shlex.join(argv)} ended with status {completed.status}: {said}")
+    return completed
+
+
+@contextmanager
+def spawned(
+    argv: Sequence[str],
+    *,
+    stdin: type_of_stream = subprocess.DEVNULL,
+    stdout: type_of_stream = subprocess.PIPE,
+    stderr: type_of_stream = subprocess.PIPE,
+    ledger: ChildLedger | None = None,
+    dies_with_us: bool = True,
+    lowest_priority: bool = False,
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A child for the length of the block; when the block ends, so does the child with its whole process group.
+
+    `dies_with_us` also has the kernel kill it when the thread that started it is gone (SIGKILL of backupd): never for
+    LVM, which must not be killed in mid-suspend. `lowest_priority` is the idle I/O class and nice 19.
+
+    Raises:
+        CommandError: the program was not found.
+    """
+    ledger = ledger or NoLedger()
+    full = [*_prefix(dies_with_us=dies_with_us, lowest_priority=lowest_priority), *argv]
+    log.debug("spawn: %s", shlex.join(full))
+    process = _start(full, stdin, stdout, stderr)
+    born = start_time(process.pid) or 0
+    ledger.started(process.pid, born, argv[0])
+    try:
+        yield process
+    finally:
+        with shielded():
+            for stream in (process.stdin, process.stdout, process.stderr):
+                if stream is not None:
+                    with contextlib.suppress(BrokenPipeError):
+                        stream.close()
+            if dies_with_us:
+                _end_group(process)
+            else:
+                process.wait()
+            ledger.ended(process.pid, born)
+
+
+def start_time(pid: int) -> int | None:
+    """When a process was born, in clock ticks since boot; None when there is no such process (or it is a zombie).
+
+    proc(5): field 22 of `stat`, counted behind the parenthesised name, which may hold spaces.
+    """
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return None if fields[0] in "ZX" else int(fields[19])
+
+
+def end_stray(pid: int, born: int) -> bool:
+    """End a process and its group, but only if it is still the one that was recorded. True when there was one."""
+    if start_time(pid) != born:
+        return False
+    deadline = time.monotonic() + _GRACE_SECONDS
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(pid, number)
+        while start_time(pid) == born and time.monotonic() < deadline:
+            time.sleep(0.02)
+        deadline += _GRACE_SECONDS
+    return True
+
+
+def found(program: str) -> bool:
+    """Whether a program can be started; `/sbin` counts even where PATH lacks it, as it does for plain users."""
+    return shutil.which(program, path=_environment()["PATH"]) is not None
+
+
+def _start(
+    argv: Sequence[str], stdin: type_of_stream, stdout: type_of_stream, stderr: type_of_stream = subprocess.PIPE
+) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(  # its own session: the terminal's Ctrl-C is for us to pass on, in our order
+            argv, stdin=stdin, stdout=stdout, stderr=stderr, env=_environment(), start_new_session=True
+        )
+    except FileNotFoundError as error:
+        raise CommandError(f"program not found: {argv[0]}", hint=f"install the package that has {argv[0]}") from error
+
+
+def _end_group(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
+        try:
+            process.wait(_GRACE_SECONDS)
+        except subprocess.TimeoutExpired:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def _prefix(*, dies_with_us: bool, lowest_priority: bool) -> list[str]:
+    prefix = ["setpriv", "--pdeathsig", "KILL", "--"] if dies_with_us else []
+    return [*prefix, "ionice", "-c", "3", "nice", "-n", "19"] if lowest_priority else prefix
+
+
+def _environment() -> Mapping[str, str]:
+    path = os.environ.get("PATH", "/usr/bin:/bin")
+    return {
+        **os.environ,
+        "LC_ALL": "C",
+        "PATH": f"{path}:/usr/sbin:/sbin",
+        "LVM_SUPPRESS_FD_WARNINGS": "1",  # LVM complains of descriptors that CPython keeps for itself
+    }
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "replace")

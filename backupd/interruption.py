@@ -1,0 +1,68 @@
+"""SIGINT and SIGTERM become `Cancelled`, but never in the middle of giving something back.
+
+Knows: the process's two stop signals and whether now is a bad moment. Refuses to know what is being stopped.
+Signals belong to the process, so this module's state is the process's too.
+"""
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from backupd.errors import Cancelled
+
+_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class _State:
+    """How deep we are in shields, and which signal has come."""
+
+    shields = 0
+    received: int | None = None
+    raised = False
+
+
+def _on_signal(number: int, _frame: FrameType | None) -> None:
+    _State.received = _State.received or number
+    if not _State.shields:
+        _raise_once()
+
+
+def _raise_once() -> None:
+    if _State.received is not None and not _State.raised:
+        _State.raised = True
+        name = signal.Signals(_State.received).name
+        raise Cancelled(f"cancelled by {name}", hint="nothing is kept of this run; start it again when it suits")
+
+
+@contextmanager
+def cancellable() -> Iterator[None]:
+    """Within it the first SIGINT or SIGTERM raises `Cancelled` in the main thread; later ones change nothing.
+
+    Only one at a time and only in the main thread, as Python's signal handlers ask.
+    """
+    _State.shields, _State.received, _State.raised = 0, None, False
+    before = {number: signal.signal(number, _on_signal) for number in _STOP_SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def shielded() -> Iterator[None]:
+    """Within it no `Cancelled` is raised; one that came meanwhile is raised when the outermost shield ends well.
+
+    Raises:
+        Cancelled: at its end. Where the block itself raised, its error goes on and the signal waits for the next.
+    """
+    _State.shields += 1
+    try:
+        yield
+    except BaseException:
+        _State.shields -= 1
+        raise
+    _State.shields -= 1
+    if not _State.shields:
+        _raise_once()

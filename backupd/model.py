@@ -1,0 +1,470 @@
+"""The words of backupd as frozen values: no I/O, no behaviour beyond arithmetic on their own fields.
+
+Sizes are int bytes, durations float seconds from the monotonic clock, instants aware `datetime` in UTC. A ratio is
+always baseline divided by what was measured: above 1 is slower.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from pathlib import Path
+
+
+class Phase(StrEnum):
+    """Where a run stands. `snapshot` lies inside `lock_hold`; the others follow one another."""
+
+    PREFLIGHT = "preflight"
+    BASELINE = "baseline"
+    LOCK_WAIT = "lock_wait"
+    LOCK_HOLD = "lock_hold"
+    SNAPSHOT = "snapshot"
+    SETTLE = "settle"
+    COPY = "copy"
+    VERIFY = "verify"
+    RELEASE = "release"
+
+
+class RunStatus(StrEnum):
+    """How a run ended, or that it has not."""
+
+    RUNNING = "running"
+    SUCCESS = "success"
+    ATTENTION = "attention"
+    FAILED = "failed"
+    REFUSED = "refused"
+    BUSY = "busy"
+    CANCELLED = "cancelled"
+
+
+class Level(StrEnum):
+    """How grave a finding is. Only `refused` stops a run."""
+
+    OK = "ok"
+    WARNING = "warning"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One answer of the preflight, with what to do about it."""
+
+    name: str
+    level: Level
+    detail: str
+    hint: str = ""
+
+
+# --- volumes and snapshots -------------------------------------------------------------------------------------------
+
+
+class Layout(StrEnum):
+    """How a volume's segments lie on its disks, in one word."""
+
+    LINEAR = "linear"
+    STRIPED = "striped"
+    MIXED = "mixed"
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A run of extents of one volume that are laid out alike."""
+
+    kind: str  # LVM's segtype: linear, striped, raid1, thin, …
+    size: int
+    stripes: int
+    stripe_size: int  # bytes; 0 where there is but one stripe
+    devices: tuple[str, ...]  # PV paths, in LVM's order
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceNumber:
+    """The kernel's name for a block device; what `st_dev` says of a file."""
+
+    major: int
+    minor: int
+
+    def __str__(self) -> str:
+        return f"{self.major}:{self.minor}"
+
+
+@dataclass(frozen=True, slots=True)
+class Volume:
+    """A logical volume as LVM reports it."""
+
+    vg: str
+    name: str
+    uuid: str
+    path: Path  # /dev/VG/LV
+    device: DeviceNumber
+    size: int
+    segments: tuple[Segment, ...]
+    tags: frozenset[str] = frozenset()
+    snapshots: tuple[str, ...] = ()  # names of the classic snapshots that exist on it
+    conditions: tuple[str, ...] = ()  # what forbids a snapshot now: merging, pvmove, resync, suspended, partial
+
+    @property
+    def full_name(self) -> str:
+        """`VG/LV`, as LVM's commands take it."""
+        return f"{self.vg}/{self.name}"
+
+    @property
+    def layout(self) -> Layout:
+        """One word for all segments. A volume may be "2 stripes, then linear": that is mixed."""
+        kinds = {(segment.stripes, segment.stripe_size) for segment in self.segments}
+        if len(kinds) > 1:
+            return Layout.MIXED
+        return Layout.STRIPED if self.stripes > 1 else Layout.LINEAR
+
+    @property
+    def stripes(self) -> int:
+        """The widest segment's number of stripes; 1 is linear."""
+        return max((segment.stripes for segment in self.segments), default=1)
+
+    @property
+    def stripe_size(self) -> int | None:
+        """Bytes per stripe of the widest segment; None for a linear volume."""
+        widest = max(self.segments, key=lambda segment: segment.stripes, default=None)
+        return widest.stripe_size if widest is not None and widest.stripes > 1 else None
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """The PVs that it lies on, each once, in order of first use."""
+        return tuple(dict.fromkeys(device for segment in self.segments for device in segment.devices))
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeGroup:
+    """The room that a volume group has, in all and per PV."""
+
+    name: str
+    extent_size: int
+    free_extents: int
+    free_by_pv: Mapping[str, int] = field(default_factory=dict)  # PV path -> free extents
+
+    def free_on(self, pvs: tuple[str, ...]) -> int:
+        """Free extents on these PVs; on all when none is named."""
+        return sum(self.free_by_pv.get(pv, 0) for pv in pvs) if pvs else self.free_extents
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotPlan:
+    """A snapshot that is about to be taken: all that is decided before the lock is asked for."""
+
+    origin: Volume
+    name: str
+    run_id: str
+    extents: int  # of the COW area
+    size: int  # of the COW area
+    chunk_size: int
+    pvs: tuple[str, ...] = ()  # where the COW area goes; anywhere when empty
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A volume snapshot as it was confirmed by its device-mapper uuid. It lives for hours at most."""
+
+    origin: Volume
+    name: str
+    uuid: str
+    run_id: str
+    path: Path
+    device: DeviceNumber
+    size: int  # of the COW area
+    chunk_size: int
+
+    @property
+    def full_name(self) -> str:
+        """`VG/LV`, as LVM's commands take it."""
+        return f"{self.origin.vg}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class CowUsage:
+    """The COW area's fill as device-mapper reports it."""
+
+    intact: bool  # False: invalid, overflowed or merge failed; nothing that is read from now on counts
+    used: int = 0  # bytes, metadata included
+    total: int = 0
+    metadata: int = 0
+    state: str = "active"  # device-mapper's own word where it is not intact
+
+    @property
+    def fill(self) -> float:
+        """0.0 to 1.0."""
+        return self.used / self.total if self.total else 0.0
+
+
+# --- the server ------------------------------------------------------------------------------------------------------
+
+
+class Flavour(StrEnum):
+    """Whose server it is."""
+
+    MARIADB = "mariadb"
+    MYSQL = "mysql"
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaPosition:
+    """How far one replication channel had *applied* (not: received) its source's binlog."""
+
+    channel: str
+    source_log_file: str
+    source_log_offset: int
+    gtid: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where the server stood in its binlog and as a replica; all None where the binlog is off."""
+
+    binlog_file: str | None = None
+    binlog_offset: int | None = None
+    gtid: str | None = None
+    replicas: tuple[ReplicaPosition, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DataPath:
+    """A file or folder that the server writes, and whether a snapshot without it is no backup."""
+
+    role: str  # datadir, redo, undo, doublewrite, system tablespace, aria log, tablespace, symlink, binlog, …
+    path: Path
+    must_share: bool  # must lie on the snapshotted volume
+
+
+@dataclass(frozen=True, slots=True)
+class ServerFacts:
+    """What kind of server it is, and the settings that a restored copy needs to start."""
+
+    flavour: Flavour
+    version: str  # as the server says it
+    version_number: tuple[int, int, int]
+    datadir: Path
+    socket: Path | None
+    binlog_basename: Path | None  # None: the binlog is off
+    binlog_expire_seconds: int | None  # None: kept for ever
+    read_only: bool
+    is_replica: bool
+    redo_logging: bool
+    page_size: int
+    settings: Mapping[str, str] = field(default_factory=dict)  # server variables recorded for the drill
+
+
+@dataclass(frozen=True, slots=True)
+class Blocker:
+    """A statement that has run for long and that a lock would wait behind."""
+
+    connection_id: int
+    user: str
+    seconds: float
+    statement: str  # cut to 100 characters
+
+
+@dataclass(frozen=True, slots=True)
+class LockReceipt:
+    """What the lock cost, and how it was proven."""
+
+    strategy: str
+    tries: int
+    wait_seconds: float  # first lock statement sent, to last one granted, over all tries
+    hold_seconds: float  # last lock statement granted, to unlock returned
+    proof: str  # "metadata-locks", or "session and position"
+    lsn: int | None = None  # InnoDB's log sequence number while locked
+
+
+# --- penalty and verdict ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """One short sysbench run against the probe file."""
+
+    seconds: float
+    iops: float
+    bytes_written: int
+    latency_avg_ms: float
+    latency_p95_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What was known at one instant while the gate watched."""
+
+    at_seconds: float  # since the snapshot was taken; negative before it
+    stage: str  # baseline | settle | copy
+    iops: float | None = None  # None: no probe window here, only the COW area was read
+    ratio: float | None = None  # baseline iops ÷ iops
+    latency_p95_ms: float | None = None
+    probe_bytes: int = 0  # written by the probe's window
+    cow_used: int | None = None  # bytes
+    cow_rate: float | None = None  # bytes a second of first writes that were not the probe's
+    replica_lag_seconds: float | None = None
+
+
+class Outcome(StrEnum):
+    """What the settle gate decided."""
+
+    WAIT = "wait"
+    START = "start"
+    GIVE_UP = "give-up"
+
+
+class Reason(StrEnum):
+    """Why it decided so."""
+
+    SETTLED = "settled"
+    PLATEAU = "plateau"
+    MAX_WAIT = "max-wait"
+    COW_SHORT = "cow-short"
+    LIMIT = "limit"
+    DISABLED = "disabled"
+    NO_DATA = "no-data"
+    SETTLING = "settling"  # only with `wait`
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the settle gate decided, why, in which words, and how long that took."""
+
+    outcome: Outcome
+    reason: Reason
+    detail: str = ""
+    waited_seconds: float = 0.0
+
+
+# --- what is stored --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class StoredObject:
+    """One object of a backup on its target: a zstd-compressed tar stream in frames."""
+
+    name: str
+    plain_bytes: int
+    stored_bytes: int
+    plain_sha256: str
+    stored_sha256: str
+    files: int
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What a backup consists of and what it takes to start a server on it; written last, readable JSON."""
+
+    run_id: str
+    job: str
+    host: str
+    created_at: datetime
+    objects: tuple[StoredObject, ...]
+    server: ServerFacts
+    position: Position
+    lsn: int | None
+    layout: Layout
+    volume: str  # VG/LV of the origin
+    datadir: str  # relative to the restored folder: where the server's datadir is in it
+    canary: str | None = None  # schema.table that holds the canary rows, None where it was off
+
+
+@dataclass(frozen=True, slots=True)
+class Backup:
+    """A verified set of objects on a target."""
+
+    target: str
+    location: str
+    bytes_read: int
+    bytes_stored: int
+    files: int
+    sha256: str  # of the first object as stored: what `sha256sum` says of the file
+
+
+# --- the record ------------------------------------------------------------------------------------------------------
+
+
+class HoldingKind(StrEnum):
+    """Kinds of things on the host that must be given back."""
+
+    SNAPSHOT = "snapshot"
+    MOUNT = "mount"
+    STAGING = "staging"
+    PROBE_FILES = "probe-files"
+    PARTIAL = "partial-objects"
+    CHILD = "child-process"
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """Something on the host that must be given back, told so that a later process can find it."""
+
+    kind: HoldingKind
+    name: str  # VG/LV, mount point, folder, backup id, or pid
+    detail: Mapping[str, str] = field(default_factory=dict)  # what proves it ours: tag, uuid, start time, target
+
+
+@dataclass(frozen=True, slots=True)
+class RunError:
+    """The error that ended a run, for machines and for people."""
+
+    code: str
+    message: str
+    hint: str
+    exit_status: int
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotFacts:
+    """What the catalogue keeps of a snapshot. `layout`, `stripes` and `stripe_size` describe the origin."""
+
+    name: str
+    volume: str
+    layout: Layout
+    stripes: int
+    stripe_size: int | None
+    chunk_size: int
+    cow_size: int
+    cow_used_peak: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One comparison of a drill."""
+
+    name: str
+    ok: bool
+    expected: str
+    found: str
+
+
+@dataclass(frozen=True, slots=True)
+class Drill:
+    """A proof, or its failure: the backup was restored and a server was started on it."""
+
+    run_id: str
+    ok: bool
+    checks: tuple[Check, ...]
+    seconds: float
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class RunDetails:
+    """Everything that the catalogue knows of one run."""
+
+    run_id: str
+    job: str
+    host: str
+    status: RunStatus
+    started_at: datetime
+    ended_at: datetime | None = None
+    pid: int | None = None
+    phases: Mapping[Phase, float] = field(default_factory=dict)
+    verdict: Verdict | None = None
+    position: Position | None = None
+    lock: LockReceipt | None = None
+    snapshot: SnapshotFacts | None = None
+    samples: tuple[Sample, ...] = ()
+    backup: Backup | None = None
+    error: RunError | None = None
+    attention: tuple[str, ...] = ()  # what a person should look at although the backup is good
+    drills: tuple[Drill, ...] = ()

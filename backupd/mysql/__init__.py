@@ -1,0 +1,76 @@
+"""The database server, as the stories need it. The contract; `server`, `locks` and `canary` implement it."""
+
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+from backupd.model import Blocker, DataPath, LockReceipt, Position, ServerFacts
+
+
+class HeldLock(Protocol):
+    """The server stands still: no commit, no write to a non-transactional table."""
+
+    @property
+    def position(self) -> Position:
+        """Where it stands."""
+
+    @property
+    def receipt(self) -> LockReceipt:
+        """What the lock cost. Complete only after the lock has been given back."""
+
+
+class Lock(Protocol):
+    """One way of making the server stand still."""
+
+    @property
+    def strategy(self) -> str:
+        """`ftwrl` or `backup-stage`."""
+
+    def held(self) -> AbstractContextManager[HeldLock]:
+        """Hold it for the length of the block. Leaving the block proves that it was never lost.
+
+        Raises:
+            LockNotGranted: not within the retry budget; nothing is locked.
+            LockLost: on leaving the block: the session or the position changed, or the budget was passed.
+            ServerError: the server failed; its session is closed, and so nothing is locked.
+        """
+
+
+class Server(Protocol):
+    """What the preflight and the gate ask of the server. Each call uses a session of its own."""
+
+    def facts(self) -> ServerFacts:
+        """What kind of server it is.
+
+        Raises:
+            ServerError: it cannot be reached, or does not let us in.
+        """
+
+    def data_paths(self, facts: ServerFacts) -> tuple[DataPath, ...]:
+        """Every file and folder that a backup must think of, symlinks in the datadir included."""
+
+    def missing_grants(self, strategy: str) -> tuple[str, ...]:
+        """The privileges that this lock strategy needs and the user lacks, as GRANT spells them."""
+
+    def blockers(self, older_than_seconds: float) -> tuple[Blocker, ...]:
+        """Statements of others that a lock would wait behind."""
+
+    def replica_lag_seconds(self) -> float | None:
+        """The largest lag over all channels; None when it is no replica or the lag is unknown."""
+
+
+class Canary(Protocol):
+    """Two rows around the lock: the first must be in the backup, the second must not."""
+
+    @property
+    def table(self) -> str:
+        """`schema.table`."""
+
+    def before(self, run_id: str) -> None:
+        """Commit the row that must be in the backup.
+
+        Raises:
+            ServerError: it could not be written.
+        """
+
+    def after(self, run_id: str) -> None:
+        """Commit the row that must not be in it; and forget rows of runs long past."""

@@ -1,0 +1,83 @@
+"""Volume snapshots, as the stories need them. The contract; `lvm` and `mounting` implement it, `tests/fakes` too."""
+
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Protocol
+
+from backupd.model import CowUsage, DeviceNumber, Snapshot, SnapshotPlan, Volume, VolumeGroup
+
+TAG = "backupd"  # on every LV of ours
+RUN_TAG = "backupd.run="  # followed by the run id
+
+
+class SnapshotCreator(Protocol):
+    """A snapshot that is one line away: whatever could be done before the lock has been done."""
+
+    def create(self) -> Snapshot:
+        """Take it. Afterwards it exists with our tags and was seen by its device-mapper uuid.
+
+        Raises:
+            SnapshotError: it could not be confirmed; there may be something for the release of its holding to remove.
+        """
+
+
+class Snapshots(Protocol):
+    """The volumes of a host and the snapshots that are ours."""
+
+    def volume_at(self, device: DeviceNumber) -> Volume:
+        """The LV that is this block device.
+
+        Raises:
+            SnapshotError: it is no LV, or there is a layer (LUKS, md, bcache) between.
+        """
+
+    def volume(self, vg: str, name: str) -> Volume:
+        """The LV of this name, as it is now.
+
+        Raises:
+            SnapshotError: there is none.
+        """
+
+    def group(self, vg: str) -> VolumeGroup:
+        """The volume group and its free extents, as they are now."""
+
+    def prepared(self, plan: SnapshotPlan) -> AbstractContextManager[SnapshotCreator]:
+        """Everything warmed up for `create` to take milliseconds; nothing has been changed yet."""
+
+    def usage(self, snapshot: Snapshot) -> CowUsage:
+        """How full the COW area is; asks the kernel, not LVM, so it may be called every second."""
+
+    def require_intact(self, snapshot: Snapshot) -> CowUsage:
+        """Prove that what was read so far was the snapshot.
+
+        Raises:
+            SnapshotVoid: it overflowed, failed, or is gone.
+        """
+
+    def ours(self) -> tuple[tuple[str, str, str], ...]:
+        """`(vg, name, run id)` of every LV that bears our tags, on the whole host."""
+
+    def remove(self, vg: str, name: str, run_id: str) -> None:
+        """Remove a snapshot of ours; nothing happens when it is gone already.
+
+        Raises:
+            SnapshotError: it bears no tag of that run (then it is not touched), or LVM failed.
+        """
+
+
+class Mounts(Protocol):
+    """Where a snapshot's file system can be read."""
+
+    def mount(self, snapshot: Snapshot, at: Path) -> None:
+        """Mount it read-only by its device path at this folder, which is made if need be.
+
+        Raises:
+            SnapshotError: the file system is none that we know, or mount failed.
+        """
+
+    def unmount(self, at: Path) -> None:
+        """Unmount and remove the folder; nothing happens when neither is there.
+
+        Raises:
+            SnapshotError: it is in use; the message names by whom where that can be told.
+        """

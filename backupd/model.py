@@ -148,6 +148,15 @@ class VolumeGroup:
 
 
 @dataclass(frozen=True, slots=True)
+class MountPoint:
+    """A mounted file system, and which block device it lies on."""
+
+    path: Path
+    device: DeviceNumber
+    filesystem: str  # xfs, ext4, …
+
+
+@dataclass(frozen=True, slots=True)
 class SnapshotPlan:
     """A snapshot that is about to be taken: all that is decided before the lock is asked for."""
 
@@ -364,6 +373,9 @@ class Manifest:
     layout: Layout
     volume: str  # VG/LV of the origin
     datadir: str  # relative to the restored folder: where the server's datadir is in it
+    binlog: str | None = (
+        None  # relative to the restored folder: the binlog that the position names; None where it is off
+    )
     canary: str | None = None  # schema.table that holds the canary rows, None where it was off
 
 

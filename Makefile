@@ -1,0 +1,68 @@
+# What a person types. Every target does its own set-up, and does it only once: a warm start needs no network.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+
+BIN := .venv/bin
+READY := .venv/.ready
+COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	--no-emit-index-url --no-emit-find-links --annotation-style line \
+	--custom-compile-command 'make requirements' $(if $(UPGRADE),--upgrade)
+
+.PHONY: help demo test check lint types imports tests lab-tests bench-lock \
+	setup-python setup-check setup-lab requirements wheel clean
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
+
+demo: setup-python setup-lab ## a backup of a loaded server on a striped volume, in a machine of its own (6 minutes)
+	$(BIN)/backupd demo
+
+test: check lab-tests ## every test, those in the lab too (15 minutes)
+
+check: lint types imports tests ## what needs neither root nor the lab (1 minute)
+
+lint: setup-python
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: setup-python
+	$(BIN)/mypy
+
+imports: setup-python
+	$(BIN)/lint-imports --no-logo
+
+tests: setup-python setup-check
+	$(BIN)/pytest tests --ignore=tests/lab -n 2
+
+# No test here may be skipped because the lab does not start, and no test at all (pytest's exit 5) is a failure.
+lab-tests: setup-python setup-lab
+	$(BIN)/pytest tests/lab --timeout=900 --durations=10
+
+bench-lock: setup-python setup-lab ## how long the lock is held, beside a plain lvcreate's
+	$(BIN)/backupd lab run --rows 50000 -- backupd-bench-lock
+
+setup-python: $(READY) ## .venv with the pinned packages and the project
+
+$(READY): requirements-dev.txt pyproject.toml .ci/setup-python
+	.ci/setup-python
+	@touch $@
+
+setup-check: ## the Debian packages that `make check` needs
+	@.ci/packages check
+
+setup-lab: ## the Debian packages that the lab needs
+	@.ci/packages check lab
+
+requirements: setup-python ## write the pins anew from pyproject.toml; UPGRADE=1 takes the newest versions
+	$(COMPILE) pyproject.toml --output-file requirements.txt
+	$(COMPILE) pyproject.toml --group dev --constraint requirements.txt --output-file requirements-dev.txt
+
+wheel: setup-python ## dist/backupd-*.whl
+	$(BIN)/uv build --quiet --wheel --no-build-isolation --python $(BIN)/python --out-dir dist
+
+clean: ## remove what these targets made here; `backupd lab clean` empties the lab's cache
+	rm -rf .venv dist .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,181 @@
+"""Blocks of bytes passing through stations, each in a thread of its own, so that reading, hashing, compressing and
+writing overlap.
+
+Knows: bounded queues (what is in flight is a few blocks, whatever the size), how a failure of any station reaches the
+main thread and ends the others, that the threads give way to everybody else. Refuses to know what a station does.
+
+The main thread never waits for longer than a tenth of a second at a time, so that a signal's `Cancelled` is raised
+promptly, and calls `idle` in between, so that the limits of a job are watched although nothing moves.
+"""
+
+import ctypes
+import logging
+import os
+import platform
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from queue import Empty, Full, Queue
+from types import TracebackType
+from typing import Protocol, Self
+
+from backupd.interruption import shielded
+
+log = logging.getLogger(__name__)
+
+BLOCK_BYTES = 1 << 20
+_BLOCKS_PER_QUEUE = 4
+_TICK_SECONDS = 0.1
+_JOIN_SECONDS = 5.0  # a thread inside a write to storage that hangs cannot be ended by anybody
+
+_IOPRIO_SET = {"x86_64": 251, "aarch64": 30}  # asm/unistd_64.h, asm-generic/unistd.h; glibc has no wrapper
+_IOPRIO_WHO_PROCESS = 1  # linux/ioprio.h; with a thread's id it is that thread
+_IOPRIO_IDLE = 3 << 13  # IOPRIO_CLASS_IDLE << IOPRIO_CLASS_SHIFT
+
+
+class Station(Protocol):
+    """One step of the work. It runs in one thread only."""
+
+    def take(self, block: bytes) -> Iterable[bytes]:
+        """What this block makes for the next station; may be a generator, which is then not hurried."""
+
+    def end(self) -> Iterable[bytes]:
+        """What is left for the next station once no block comes any more."""
+
+
+class _Stopped(Exception):
+    """The conveyor ends; somebody else has the error."""
+
+
+class Conveyor:
+    """Threads for the length of a `with`; when it ends none of them is left.
+
+    `gently` gives the threads, and what they start, nice 19 and the idle I/O class.
+    """
+
+    def __init__(
+        self, stations: Sequence[Station], *, idle: Callable[[], None] = lambda: None, gently: bool = True
+    ) -> None:
+        self._idle = idle
+        self._gently = gently
+        self._stop = threading.Event()
+        self._settled = threading.Event()  # the last station is done, or one has failed
+        self._errors: list[BaseException] = []
+        self._queues: list[Queue[bytes | None]] = [Queue(_BLOCKS_PER_QUEUE) for _ in stations]
+        onward: list[Queue[bytes | None] | None] = [*self._queues[1:], None]
+        self._threads = [
+            threading.Thread(
+                target=self._work, args=(station, inbox, outbox), name=f"backupd {type(station).__name__}", daemon=True
+            )
+            for station, inbox, outbox in zip(stations, self._queues, onward, strict=True)
+        ]
+
+    def __enter__(self) -> Self:
+        try:
+            for thread in self._threads:
+                thread.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def put(self, block: bytes) -> None:
+        """Hand a block to the first station; waits while the stations are behind. Raises what a station raised."""
+        self._put(block)
+
+    def finish(self) -> None:
+        """Return when every station has done its last piece. Raises what a station raised."""
+        self._put(None)
+        while not self._settled.wait(_TICK_SECONDS):
+            self._idle()
+        self._raise_failure()
+
+    def close(self) -> None:
+        """End the threads, whatever they are at; nothing happens when they have ended."""
+        self._stop.set()
+        for queue in self._queues:
+            with suppress(Full):
+                queue.put_nowait(None)  # wakes whoever waits for a block
+        with shielded():
+            deadline = time.monotonic() + _JOIN_SECONDS
+            for thread in self._threads:
+                if thread.ident is not None:
+                    thread.join(max(0.0, deadline - time.monotonic()))
+                if thread.is_alive():
+                    log.error("%s is still inside a call that does not return; it ends with this process", thread.name)
+
+    def _put(self, block: bytes | None) -> None:
+        while True:
+            self._raise_failure()
+            try:
+                self._queues[0].put(block, timeout=_TICK_SECONDS)
+            except Full:
+                self._idle()
+            else:
+                return
+
+    def _raise_failure(self) -> None:
+        if self._errors:
+            raise self._errors[0]
+
+    def _work(self, station: Station, inbox: Queue[bytes | None], outbox: Queue[bytes | None] | None) -> None:
+        try:
+            if self._gently:
+                give_way()
+            while (block := self._next(inbox)) is not None:
+                self._pass_on(station.take(block), outbox)
+            self._pass_on(station.end(), outbox)
+            if outbox is not None:
+                self._send(None, outbox)
+            else:
+                self._settled.set()
+        except _Stopped:
+            pass
+        except BaseException as error:  # noqa: BLE001 - nothing is swallowed: the main thread raises it
+            self._errors.append(error)
+            self._stop.set()
+            self._settled.set()
+
+    def _next(self, inbox: Queue[bytes | None]) -> bytes | None:
+        while not self._stop.is_set():
+            try:
+                block = inbox.get(timeout=_TICK_SECONDS)
+            except Empty:
+                continue
+            if not self._stop.is_set():
+                return block
+        raise _Stopped
+
+    def _pass_on(self, pieces: Iterable[bytes], outbox: Queue[bytes | None] | None) -> None:
+        for piece in pieces:
+            if outbox is not None:
+                self._send(piece, outbox)
+            elif self._stop.is_set():
+                raise _Stopped
+
+    def _send(self, piece: bytes | None, outbox: Queue[bytes | None]) -> None:
+        while not self._stop.is_set():
+            try:
+                return outbox.put(piece, timeout=_TICK_SECONDS)
+            except Full:
+                continue
+        raise _Stopped
+
+
+def give_way() -> None:
+    """Nice 19 and the idle I/O class for the calling thread and those that it starts (setpriority(2), ioprio_set(2)).
+
+    Linux keeps both per thread. Where the I/O class cannot be set (a seccomp filter, another machine type), niceness
+    alone has to do.
+    """
+    thread = threading.get_native_id()
+    os.setpriority(os.PRIO_PROCESS, thread, 19)
+    number = _IOPRIO_SET.get(platform.machine())
+    if number is not None and ctypes.CDLL(None).syscall(number, _IOPRIO_WHO_PROCESS, thread, _IOPRIO_IDLE) != 0:
+        log.debug("the idle I/O class was refused; copying with nice 19 only")

@@ -1,0 +1,158 @@
+"""Which members a tar stream of ours may have, judged from its headers while it passes.
+
+Knows: the part of POSIX tar (pax) that GNU tar `--format=posix` and tarfile write: folders, files (sparse ones too),
+hard and symbolic links. Everything else is refused, and so is every name or link that leads out of the folder that
+the stream is unpacked into. Refuses to know what is in the files.
+"""
+
+import re
+import tarfile
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+
+from backupd.errors import VerificationError
+
+_BLOCK = tarfile.BLOCKSIZE
+_EXTENDED_MOST = 1 << 20  # names, link targets, xattrs of one member
+_KEYWORDS = re.compile(
+    r"path|linkpath|size|[amc]time|[ug]id|[ug]name|hdrcharset|GNU\.sparse\.(major|minor|name|realsize)|SCHILY\..*",
+    re.DOTALL,
+)  # not GNU.dumpdir, which has tar delete files; nor the older sparse formats
+_FILES = (tarfile.REGTYPE, tarfile.AREGTYPE)
+_LINKS = (tarfile.LNKTYPE, tarfile.SYMTYPE)
+
+
+def leads_outside(name: str, link: str | None = None) -> bool:
+    """Whether a member's name, or where a symbolic link of that name points, leaves the folder that it belongs in.
+
+    A link may climb only at its beginning (`../../x`) and no higher than the folder: then it is inside whatever else
+    is a link, as long as no member's own name goes through one.
+    """
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts:
+        return True
+    if link is None:
+        return False
+    parts = PurePosixPath(link).parts
+    climbs = next((i for i, part in enumerate(parts) if part != ".."), len(parts))
+    return PurePosixPath(link).is_absolute() or ".." in parts[climbs:] or climbs > len(path.parts) - 1
+
+
+class Members:
+    """Lets a tar stream pass block by block once the headers in the block were found harmless; counts the files.
+
+    `files` is what is not a folder.
+    """
+
+    def __init__(self, archive: str) -> None:
+        self.files = 0
+        self._archive = archive
+        self._held = b""  # the beginning of a header that the next block continues
+        self._wanted = _BLOCK
+        self._skip = 0  # bytes of content until the next header
+        self._in_extended: int | None = None  # size of the pax header that is being collected
+        self._pax: dict[str, str] = {}
+        self._ended = False
+        self._links: set[str] = set()
+
+    def take(self, block: bytes) -> Iterator[bytes]:
+        """The block itself.
+
+        Raises:
+            VerificationError: a header in it is damaged, or asks for something that no backup needs.
+        """
+        view = memoryview(block)
+        while view:
+            if self._skip:
+                gone = min(self._skip, len(view))
+                self._skip -= gone
+                view = view[gone:]
+                continue
+            missing = self._wanted - len(self._held)
+            self._held += view[:missing].tobytes()
+            view = view[missing:]
+            if len(self._held) == self._wanted:
+                held, self._held, self._wanted = self._held, b"", _BLOCK
+                self._collected(held)
+        yield block
+
+    def end(self) -> Iterator[bytes]:
+        """Nothing more.
+
+        Raises:
+            VerificationError: the stream has no proper end.
+        """
+        if not self._ended or self._held:
+            raise self._refusal("it ends in the middle of a member")
+        yield from ()
+
+    def _collected(self, held: bytes) -> None:
+        if self._in_extended is not None:
+            self._pax = self._records(held[: self._in_extended])
+            self._in_extended = None
+        elif not any(held):
+            self._ended = True
+        elif self._ended:
+            raise self._refusal("something follows its end")
+        else:
+            self._header(held)
+
+    def _header(self, held: bytes) -> None:
+        try:
+            info = tarfile.TarInfo.frombuf(held, "utf-8", "surrogateescape")
+        except tarfile.HeaderError as error:
+            raise self._refusal(f"a header is damaged ({error})") from error
+        if info.type == tarfile.XHDTYPE:
+            if not 0 < info.size <= _EXTENDED_MOST:
+                raise self._refusal(f"an extended header has {info.size} bytes")
+            self._in_extended, self._wanted = info.size, _whole_blocks(info.size)
+            return
+        pax, self._pax = self._pax, {}
+        try:
+            size = int(pax.get("size", info.size))
+        except ValueError as error:
+            raise self._refusal("a size is no number") from error
+        self._judge(info, pax.get("GNU.sparse.name") or pax.get("path") or info.name, pax.get("linkpath", ""))
+        if size < 0 or (size and info.type not in _FILES):
+            raise self._refusal(f"{info.name!r} cannot have {size} bytes")
+        self._skip = _whole_blocks(size)
+
+    def _judge(self, info: tarfile.TarInfo, name: str, linkpath: str) -> None:
+        path = PurePosixPath(name)
+        link = linkpath or info.linkname
+        if info.type not in (*_FILES, *_LINKS, tarfile.DIRTYPE):
+            raise self._refusal(f"{name!r} is neither a file, a folder nor a link")
+        if leads_outside(name) or not self._links.isdisjoint(str(parent) for parent in (path, *path.parents)):
+            raise self._refusal(f"the name {name!r} leads outside or through a link")
+        if info.type == tarfile.LNKTYPE and leads_outside(link):
+            raise self._refusal(f"the hard link {name!r} leads outside: {link!r}")
+        if info.type == tarfile.SYMTYPE:
+            if leads_outside(name, link):
+                raise self._refusal(f"the link {name!r} leads outside: {link!r}")
+            self._links.add(str(path))
+        self.files += info.type != tarfile.DIRTYPE
+
+    def _records(self, data: bytes) -> dict[str, str]:
+        """pax records: `LENGTH KEYWORD=VALUE\\n`, LENGTH counting the whole record (pax(1), "pax Extended Header")."""
+        found: dict[str, str] = {}
+        while data:
+            length, _, _ = data[:20].partition(b" ")
+            size = int(length) if length.isdigit() else 0
+            keyword, equals, value = data[len(length) + 1 : size].decode("utf-8", "surrogateescape").partition("=")
+            if not equals or not value.endswith("\n") or size > len(data):
+                raise self._refusal("an extended header is damaged")
+            if not _KEYWORDS.fullmatch(keyword):
+                raise self._refusal(f"an extended header has the unknown keyword {keyword!r}")
+            found[keyword] = value[:-1]
+            data = data[size:]
+        return found
+
+    def _refusal(self, why: str) -> VerificationError:
+        return VerificationError(
+            f"{self._archive} is not an archive that backupd wrote: {why}",
+            hint="it was damaged or changed on the target; restore another backup",
+        )
+
+
+def _whole_blocks(size: int) -> int:
+    return -(-size // _BLOCK) * _BLOCK

@@ -1,0 +1,136 @@
+"""Which files of a mounted snapshot belong in its archive.
+
+Knows: what a restored server does not need (earlier binlogs, relay logs, temporary tablespaces, pid files, sockets,
+our own probe files). Refuses to know how files become an archive. No pattern here begins with `#`: `#innodb_redo` and
+`#ib_*.dblwr` are the server's crash recovery, and `#sql…` may be a table in the middle of an ALTER.
+"""
+
+import os
+import re
+import stat
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+
+from backupd.archive.members import leads_outside
+from backupd.errors import SnapshotError
+
+_OURS = ".backupd-"  # probe folders and the marker of an unfinished restore
+_HEADER_BYTES = 1536  # of a member in a pax archive: its header, and usually an extended one
+
+
+@dataclass(frozen=True)
+class Exclusions:
+    """What is left out, by paths relative to the mount's root. Without slots: patterns are compiled once."""
+
+    datadir: PurePosixPath  # `.` where the mount's root is the datadir
+    binlog: PurePosixPath | None = None  # the server's log_bin_basename, where it lies on the volume
+    relay_log: PurePosixPath | None = None  # the server's relay_log_basename
+    named_binlog: str | None = None  # file name of the binlog that the position names: an object of its own
+    include_binlogs: bool = False  # keep the earlier ones
+
+    def left_out(self, path: PurePosixPath) -> bool:
+        """Whether this file or folder, relative to the mount's root, is left out of the archive."""
+        if path.parts[0].startswith(_OURS) or path == PurePosixPath("lost+found"):
+            return True
+        if path.parent == self.datadir and (path.name == "ibtmp1" or path.name.endswith((".pid", ".sock.lock"))):
+            return True
+        if path.parent == self.datadir / "#innodb_temp":
+            return True
+        if self._binlogs is not None and path.parent == self._binlog_folder and self._binlogs.fullmatch(path.name):
+            return not self.include_binlogs or self._told_elsewhere(path.name)
+        return bool(
+            self._relay_logs is not None
+            and self.relay_log is not None
+            and path.parent == self.relay_log.parent
+            and self._relay_logs.fullmatch(path.name)
+        )
+
+    def _told_elsewhere(self, name: str) -> bool:
+        """The index and the named binlog, with MariaDB's GTID index of it, come with the binlog's own object."""
+        return name.endswith(".index") or (
+            self.named_binlog is not None and name in (self.named_binlog, f"{self.named_binlog}.idx")
+        )
+
+    @property
+    def _binlog_folder(self) -> PurePosixPath | None:
+        return None if self.binlog is None else self.binlog.parent
+
+    @cached_property
+    def _binlogs(self) -> re.Pattern[str] | None:
+        return None if self.binlog is None else re.compile(re.escape(self.binlog.name) + r"\.(\d{6,}(\.idx)?|index)")
+
+    @cached_property
+    def _relay_logs(self) -> re.Pattern[str] | None:
+        if self.relay_log is None:  # `-CHANNEL` where there are several sources
+            return None
+        return re.compile(re.escape(self.relay_log.name) + r"(-.+)?\.(\d{6,}|index)")
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """What an archive will hold, in its order."""
+
+    names: bytes  # relative to the root, each ended by a NUL, as `tar --null --files-from` takes them
+    files: int  # all that is not a folder
+    size: int  # an estimate of the tar stream's length: holes are not counted
+
+
+@dataclass(frozen=True, slots=True)
+class BinlogCut:
+    """A binlog up to a position."""
+
+    file: Path
+    offset: int
+    arcname: PurePosixPath  # its name in the restored folder; the index lies beside it
+    earlier: Sequence[str] = ()  # file names of the earlier binlogs that the data object has
+
+
+def list_members(root: Path, exclusions: Exclusions) -> Listing:
+    """Walk a mounted snapshot once. Other file systems mounted in it, sockets, pipes and devices are not in the list.
+
+    Raises:
+        SnapshotError: something could not be read, or a link leads out of the tree: a restored server would follow it
+            to the live server's files.
+    """
+    names: list[bytes] = []
+    files = size = 0
+    try:
+        for name, info in _walk(root, PurePosixPath(), exclusions):
+            names.append(os.fsencode(name))
+            files += not stat.S_ISDIR(info.st_mode)
+            size += _HEADER_BYTES
+            if stat.S_ISREG(info.st_mode):
+                size += min(info.st_size, info.st_blocks * 512)
+    except OSError as error:
+        raise SnapshotError(f"the snapshot could not be read: {error}") from error
+    return Listing(b"".join(name + b"\0" for name in names), files, size)
+
+
+def _walk(root: Path, folder: PurePosixPath, exclusions: Exclusions) -> Iterator[tuple[PurePosixPath, os.stat_result]]:
+    here = (root / folder).lstat()
+    yield folder, here
+    with os.scandir(root / folder) as entries:
+        found = sorted(entries, key=lambda entry: entry.name)
+    for entry in found:
+        path = folder / entry.name
+        if exclusions.left_out(path):
+            continue
+        info = entry.stat(follow_symlinks=False)
+        if stat.S_ISDIR(info.st_mode) and info.st_dev == here.st_dev:
+            yield from _walk(root, path, exclusions)
+        elif stat.S_ISREG(info.st_mode) or stat.S_ISDIR(info.st_mode):
+            yield path, info
+        elif stat.S_ISLNK(info.st_mode):
+            _require_inside(path, root)
+            yield path, info
+
+
+def _require_inside(path: PurePosixPath, root: Path) -> None:
+    link = str((root / path).readlink())
+    if leads_outside(str(path), link):
+        raise SnapshotError(
+            f"the link {path} leads out of the volume's tree, to {link}",
+            hint="a restored server would follow it to the live files: replace it by a relative link or by what it is",
+        )

@@ -1,0 +1,173 @@
+"""What a stream passes through: digests, zstd frames, the writer.
+
+Knows: SHA-256, the frame format (RFC 8878; concatenated frames are one stream to every zstd). Refuses to know where
+the bytes come from and go to.
+"""
+
+import hashlib
+import sys
+from collections.abc import Iterator
+
+from backupd.archive.conveyor import BLOCK_BYTES
+from backupd.errors import VerificationError
+from backupd.model import StoredObject
+from backupd.targets import ObjectWriter
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+FRAME_BYTES = 64 << 20  # plain bytes in a frame: where reading may begin, once an index says where frames are
+
+_SMALL_JOB_LEVEL = 3  # up to this level small jobs cost nothing and save 30 MiB; above, they cost most of the speed
+_SMALL_JOB_BYTES = 2 << 20
+
+
+_DAMAGED = "this copy is damaged: do not rely on it, take a new backup"
+
+
+class Digest:
+    """Counts and hashes what passes; with `at_most`, refuses to pass more."""
+
+    def __init__(self, *, at_most: int | None = None, what: str = "the stream") -> None:
+        self.size = 0
+        self._sha256 = hashlib.sha256()
+        self._at_most = at_most
+        self._what = what
+
+    @property
+    def sha256(self) -> str:
+        """Of what has passed so far, in hexadecimal."""
+        return self._sha256.hexdigest()
+
+    def take(self, block: bytes) -> Iterator[bytes]:
+        """The block itself, counted."""
+        self.size += len(block)
+        if self._at_most is not None and self.size > self._at_most:
+            raise VerificationError(
+                f"{self._what} is longer than recorded: expected {self._at_most} bytes, found more", hint=_DAMAGED
+            )
+        self._sha256.update(block)
+        yield block
+
+    def end(self) -> Iterator[bytes]:
+        """Nothing more."""
+        yield from ()
+
+
+class Compressor:
+    """Plain bytes in, zstd frames out: a new frame every `frame_bytes`, each with its checksum."""
+
+    def __init__(self, *, level: int, threads: int, frame_bytes: int = FRAME_BYTES) -> None:
+        option = zstd.CompressionParameter
+        most = option.nb_workers.bounds()[1]  # 0 where libzstd was built without threads
+        options: dict[int, int] = {
+            option.compression_level: level,
+            option.checksum_flag: 1,
+            option.nb_workers: min(threads, most) if threads > 1 else 0,
+        }
+        if options[option.nb_workers] and level <= _SMALL_JOB_LEVEL:
+            options[option.job_size] = _SMALL_JOB_BYTES
+        self._zstd = zstd.ZstdCompressor(options=options)
+        self._frame_bytes = frame_bytes
+        self._in_frame = 0
+        self._frames = 0
+
+    def take(self, block: bytes) -> Iterator[bytes]:
+        """What is compressed by now; often nothing."""
+        view = memoryview(block)
+        while view:
+            part, view = view[: self._frame_bytes - self._in_frame], view[self._frame_bytes - self._in_frame :]
+            self._in_frame += len(part)
+            full = self._in_frame == self._frame_bytes
+            out = self._zstd.compress(part, self._zstd.FLUSH_FRAME if full else self._zstd.CONTINUE)
+            if full:
+                self._in_frame, self._frames = 0, self._frames + 1
+            if out:
+                yield out
+
+    def end(self) -> Iterator[bytes]:
+        """The rest of the last frame; an empty stream is one empty frame."""
+        if self._in_frame or not self._frames:
+            yield self._zstd.flush(self._zstd.FLUSH_FRAME)
+
+
+class Decompressor:
+    """zstd frames in, plain bytes out, at most a block at a time however much a frame expands."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._frame = zstd.ZstdDecompressor()
+        self._between_frames = True
+
+    def take(self, block: bytes) -> Iterator[bytes]:
+        """What these bytes expand to.
+
+        Raises:
+            VerificationError: they are no zstd frames.
+        """
+        data = block
+        while True:
+            self._between_frames = self._between_frames and not data
+            try:
+                piece = self._frame.decompress(data, BLOCK_BYTES)
+            except zstd.ZstdError as error:
+                raise VerificationError(f"{self._name} is damaged: {str(error).lower()}", hint=_DAMAGED) from error
+            data = b""
+            if piece:
+                yield piece
+            if self._frame.eof:
+                data = self._frame.unused_data
+                self._frame = zstd.ZstdDecompressor()
+                self._between_frames = True
+                if not data:
+                    return
+            elif self._frame.needs_input:
+                return
+
+    def end(self) -> Iterator[bytes]:
+        """Nothing more.
+
+        Raises:
+            VerificationError: the last frame is not whole.
+        """
+        if not self._between_frames:
+            raise VerificationError(f"{self._name} is damaged: it ends in the middle of a frame", hint=_DAMAGED)
+        yield from ()
+
+
+class Store(Digest):
+    """The end of the way to a target: counts, hashes and writes."""
+
+    def __init__(self, writer: ObjectWriter) -> None:
+        super().__init__()
+        self._writer = writer
+
+    def take(self, block: bytes) -> Iterator[bytes]:
+        """Nothing: the block is written."""
+        for piece in super().take(block):
+            self._writer.write(piece)
+        yield from ()
+
+
+def require_same(found: Digest, *, name: str, size: int, sha256: str, which: str) -> None:
+    """What passed is what was recorded.
+
+    Raises:
+        VerificationError: it is not; names the object, what was expected and what was found.
+    """
+    if found.size != size:
+        raise VerificationError(f"{name}: expected {size} {which} bytes, found {found.size}", hint=_DAMAGED)
+    if found.sha256 != sha256:
+        raise VerificationError(f"{name}: expected {which} sha256 {sha256}, found {found.sha256}", hint=_DAMAGED)
+
+
+def require_stored(found: Digest, expected: StoredObject) -> None:
+    """`require_same` for an object as it is stored."""
+    require_same(found, name=expected.name, size=expected.stored_bytes, sha256=expected.stored_sha256, which="stored")
+
+
+def require_plain(found: Digest, expected: StoredObject) -> None:
+    """`require_same` for an object's tar stream."""
+    require_same(found, name=expected.name, size=expected.plain_bytes, sha256=expected.plain_sha256, which="plain")

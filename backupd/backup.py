@@ -1,0 +1,327 @@
+"""One backup: lock, snapshot, unlock, wait until it is cheap, copy, verify, publish.
+
+Read `run_backup`, then `_take`, aloud. Everything that is made on the host is entered into `owed` and given back in
+reverse order, whatever happens; the lock is the inner `with` and ends first.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from backupd import contents, preflight, recover
+from backupd.archive.governor import CopyGovernor, PaceLimits
+from backupd.archive.sources import list_members
+from backupd.archive.stream import BINLOG_OBJECT, DATA_OBJECT, CopyManner, store_binlog, store_tree, verify
+from backupd.catalogue.store import Catalogue, RunRecord
+from backupd.config import CopyConfig, JobConfig
+from backupd.errors import BackupdError, GaveUp, ServerError, VerificationError
+from backupd.holding import held
+from backupd.model import (
+    Backup,
+    Holding,
+    HoldingKind,
+    Manifest,
+    Outcome,
+    Phase,
+    Position,
+    Reason,
+    Snapshot,
+    SnapshotFacts,
+    SnapshotPlan,
+    StoredObject,
+    Verdict,
+)
+from backupd.mysql import Canary
+from backupd.preflight import Ready
+from backupd.probe.observer import Baseline, Observer, measure_baseline
+from backupd.probe.settle import SettleLimits
+from backupd.snapshots.plan import plan_snapshot
+from backupd.tools import Tools
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Telling:
+    """Whom a run tells how it goes: a progress bar, a test, nobody."""
+
+    phase: Callable[[Phase], None] = lambda phase: None
+    copied: Callable[[int, int], None] = lambda done, total: None  # plain bytes
+
+
+def run_backup(
+    job: JobConfig, tools: Tools, catalogue: Catalogue, *, run_id: str, telling: Telling | None = None
+) -> None:
+    """Take one backup; the catalogue has its record. Whether this returns or raises, nothing of ours is left.
+
+    Raises:
+        Busy, Refused, ServerError, SnapshotError, GaveUp, TargetError, VerificationError, Cancelled: as they say;
+            there is no backup then, and the run's row keeps the error.
+    """
+    telling = telling or Telling()
+    with (
+        tools.claims.run(run_id),  # before the row: a row without a living lock is a dead run's
+        catalogue.open_run(job.name, job.host, run_id=run_id) as run,
+        ExitStack() as claimed,
+    ):
+        claimed.enter_context(tools.claims.job(job.name, run_id))
+        recover.dead_runs(catalogue, tools)
+        with run.phase(Phase.PREFLIGHT):
+            telling.phase(Phase.PREFLIGHT)
+            ready = preflight.require(job, tools, last_stored_bytes=catalogue.last_stored_bytes(job.name))
+            claimed.enter_context(tools.claims.volume_group(ready.volume.vg, run_id))
+            plan = plan_snapshot(ready.volume, ready.group, run_id, job.snapshot)
+        attempt = _Attempt(job, tools, run, ready, plan, telling, catalogue.last_copy_seconds(job.name))
+        with ExitStack() as unfinished:
+            partial = Holding(HoldingKind.PARTIAL, run_id, {"target": tools.target.name, "job": job.name})
+            stored = unfinished.enter_context(held(run, partial, tools.releases))
+            with ExitStack() as owed:
+                manifest = _take(attempt, owed)
+                telling.phase(Phase.RELEASE)
+                with run.phase(Phase.RELEASE):
+                    owed.close()  # the snapshot costs the server until it is gone, so it goes before the verification
+            backup = _verify_and_publish(attempt, manifest)
+            stored.keep()
+        run.complete(backup)
+
+
+@dataclass(frozen=True, slots=True)
+class _Attempt:
+    """What the steps of one run share."""
+
+    job: JobConfig
+    tools: Tools
+    run: RunRecord
+    ready: Ready
+    plan: SnapshotPlan
+    telling: Telling
+    last_copy_seconds: float | None
+
+    @property
+    def canary(self) -> Canary | None:
+        """None where the job wants none, and where the server takes no writes of ours."""
+        return self.tools.canary if self.ready.takes_writes else None
+
+    @property
+    def probe_folder(self) -> Path:
+        """At the mount's root: never in the archive, and no schema of the server's."""
+        return self.ready.mount.path / f".backupd-{self.run.run_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Point:
+    """The instant that the backup shows."""
+
+    snapshot: Snapshot
+    position: Position
+    lsn: int | None
+
+
+def _take(attempt: _Attempt, owed: ExitStack) -> Manifest:
+    """From the baseline to the last byte read. What is made on the host is in `owed` when this returns or raises."""
+    run, tools = attempt.run, attempt.tools
+    attempt.telling.phase(Phase.BASELINE)
+    with run.phase(Phase.BASELINE):
+        baseline = _measure_baseline(attempt, owed)
+    attempt.telling.phase(Phase.LOCK_WAIT)
+    point = _snapshot_under_lock(attempt, owed)
+    with _observer(attempt, baseline, point.snapshot) as observer:
+        attempt.telling.phase(Phase.SETTLE)
+        try:
+            with run.phase(Phase.SETTLE):
+                verdict = _wait_until_cheap(attempt, observer)
+            attempt.telling.phase(Phase.COPY)
+            with run.phase(Phase.COPY):
+                objects = _copy(attempt, owed, point, observer)
+                run.cow_peak(tools.snapshots.require_intact(point.snapshot).used)  # after the last byte was read
+        finally:
+            run.samples(observer.samples)
+            run.cow_peak(observer.cow_peak)
+    _note_what_needs_attention(run, verdict, observer)
+    return contents.manifest(
+        attempt.ready,
+        run_id=run.run_id,
+        job=attempt.job.name,
+        host=attempt.job.host,
+        objects=objects,
+        position=point.position,
+        lsn=point.lsn,
+        canary=attempt.canary.table if attempt.canary is not None else None,
+    )
+
+
+def _measure_baseline(attempt: _Attempt, owed: ExitStack) -> Baseline | None:
+    """What writes cost before the snapshot. The probe file must be there before it, to be copied on write as data is."""
+    job, tools, run = attempt.job.settle, attempt.tools, attempt.run
+    if tools.probe is None or not job.enabled:
+        return None
+    folder = attempt.probe_folder
+    owed.enter_context(held(run, Holding(HoldingKind.PROBE_FILES, str(folder)), tools.releases))
+    try:
+        tools.probe.prepare(folder)
+        baseline = measure_baseline(tools.probe, folder, windows=job.baseline_windows, seconds=job.window_seconds)
+    except BackupdError as error:
+        log.warning("no probe: %s", error.message)
+        run.attention(f"no probe, the gate had only the COW area's fill to go by: {error.message}")
+        return None
+    run.samples(baseline.samples)
+    return baseline
+
+
+def _snapshot_under_lock(attempt: _Attempt, owed: ExitStack) -> _Point:
+    """The instant that the backup shows. Within `quiet` nothing of ours touches a disk."""
+    run, tools, plan = attempt.run, attempt.tools, attempt.plan
+    if attempt.canary is not None:
+        attempt.canary.before(run.run_id)
+    holding = Holding(HoldingKind.SNAPSHOT, f"{plan.origin.vg}/{plan.name}", {"run": run.run_id})
+    owed.enter_context(held(run, holding, tools.releases))
+    with tools.snapshots.prepared(plan) as creator:
+        tools.files.sync(attempt.ready.mount.path)
+        with run.quiet():
+            with tools.lock.held() as lock:
+                began = time.monotonic()
+                snapshot = creator.create()
+                took = time.monotonic() - began
+            receipt = lock.receipt
+            run.lock(receipt)
+            run.took(Phase.LOCK_WAIT, receipt.wait_seconds)
+            run.took(Phase.LOCK_HOLD, receipt.hold_seconds)
+            run.took(Phase.SNAPSHOT, took)
+            run.position(lock.position)
+            run.snapshot(_facts(snapshot))
+    _write_canary_after(attempt)
+    return _Point(snapshot, lock.position, receipt.lsn)
+
+
+def _write_canary_after(attempt: _Attempt) -> None:
+    """The lock is over: a server that fails from here on takes nothing from the backup."""
+    if attempt.canary is None:
+        return
+    try:
+        attempt.canary.after(attempt.run.run_id)
+    except ServerError as error:
+        attempt.run.attention(f"the canary row after the unlock could not be written: {error.message}")
+
+
+def _observer(attempt: _Attempt, baseline: Baseline | None, snapshot: Snapshot) -> Observer:
+    job, tools = attempt.job, attempt.tools
+    return Observer(
+        probe=tools.probe if baseline is not None else None,
+        folder=attempt.probe_folder,
+        baseline_iops=baseline.iops if baseline is not None else None,
+        read_usage=lambda: tools.snapshots.usage(snapshot),
+        read_lag=tools.server.replica_lag_seconds,
+        window_seconds=job.settle.window_seconds,
+        duty=job.settle.duty,
+        limits=SettleLimits(
+            threshold=job.settle.threshold,
+            windows=job.settle.windows,
+            max_wait_seconds=job.settle.max_wait_seconds,
+            max_penalty=job.limits.max_penalty,
+            max_replica_lag_seconds=job.limits.max_replica_lag_seconds,
+            max_cow_fill=job.limits.max_cow_fill,
+        ),
+        copy_seconds=attempt.last_copy_seconds,
+    )
+
+
+def _wait_until_cheap(attempt: _Attempt, observer: Observer) -> Verdict:
+    """Wait until the penalty is worth paying, or give the backup up rather than the server."""
+    if attempt.job.settle.enabled:
+        verdict = observer.wait_for_verdict()
+    else:
+        verdict = Verdict(Outcome.START, Reason.DISABLED)
+    attempt.run.verdict(verdict)
+    log.info("gate: %s (%s) after %.1f s %s", verdict.outcome, verdict.reason, verdict.waited_seconds, verdict.detail)
+    if verdict.outcome is Outcome.GIVE_UP:
+        raise GaveUp(
+            f"the backup was given up ({verdict.reason}): {verdict.detail}",
+            hint="see `backupd show RUN`; raise the job's limits or snapshot.size, or choose a quieter hour",
+        )
+    return verdict
+
+
+def _copy(attempt: _Attempt, owed: ExitStack, point: _Point, observer: Observer) -> tuple[StoredObject, ...]:
+    """Stream the mounted snapshot to the target; the observer ends it when a limit is passed."""
+    job, tools, run, ready = attempt.job, attempt.tools, attempt.run, attempt.ready
+    observer.stage = "copy"
+    at = tools.places.mount_point(run.run_id)
+    owed.enter_context(held(run, Holding(HoldingKind.MOUNT, str(at), {"run": run.run_id}), tools.releases))
+    tools.mounts.mount(point.snapshot, at)
+    root = at / ready.root.relative_to(ready.mount.path)
+    exclusions = contents.exclusions(ready, point.position, include_binlogs=job.copy.include_binlogs)
+    listing = list_members(root, exclusions)
+    manner = CopyManner(
+        governor=CopyGovernor(_pace_limits(job.copy, listing.size), check=observer.require_within_limits),
+        level=job.copy.level,
+        threads=job.copy.threads,
+        ledger=run,
+        on_progress=lambda done: attempt.telling.copied(done, listing.size),
+    )
+    with tools.target.writing(job.name, run.run_id, DATA_OBJECT) as writer:
+        objects = [store_tree(root, listing, writer, manner=manner)]
+    cut = contents.binlog_cut(ready, point.position, root)
+    if cut is not None:
+        with tools.target.writing(job.name, run.run_id, BINLOG_OBJECT) as writer:
+            objects.append(store_binlog(cut, writer, manner=replace(manner, on_progress=lambda _done: None)))
+    return tuple(objects)
+
+
+def _pace_limits(copy: CopyConfig, total: int) -> PaceLimits:
+    """`must_finish_by` is the next time that the host's clock shows it."""
+    deadline = None
+    if copy.must_finish_by is not None:
+        now = datetime.now().astimezone()
+        by = datetime.combine(now.date(), copy.must_finish_by).astimezone()
+        if by <= now:
+            by = datetime.combine(now.date() + timedelta(days=1), copy.must_finish_by).astimezone()
+        deadline = time.monotonic() + (by - now).total_seconds()
+    return PaceLimits(max_rate=copy.max_rate, must_finish_by=deadline, total_bytes=total)
+
+
+def _note_what_needs_attention(run: RunRecord, verdict: Verdict, observer: Observer) -> None:
+    """A good backup that someone should look at all the same: exit status 3."""
+    if verdict.reason in {Reason.MAX_WAIT, Reason.NO_DATA}:
+        run.attention(f"the copy started without a settled penalty ({verdict.reason}): {verdict.detail}")
+    for trouble in observer.trouble:
+        run.attention(trouble)
+
+
+def _verify_and_publish(attempt: _Attempt, manifest: Manifest) -> Backup:
+    """Success is what was read back; the manifest is last."""
+    target, job = attempt.tools.target, attempt.job.name
+    attempt.telling.phase(Phase.VERIFY)
+    with attempt.run.phase(Phase.VERIFY):
+        for stored in manifest.objects:
+            with target.reading(job, manifest.run_id, stored.name) as chunks:
+                verify(chunks, stored, manner=CopyManner())
+        target.publish(manifest)
+        if target.manifest(job, manifest.run_id) != manifest:
+            raise VerificationError(
+                f"the manifest on target {target.name} is not what was written",
+                hint="look at the target's disk: it loses or changes what is written to it",
+            )
+    return Backup(
+        target=target.name,
+        location=target.location(job, manifest.run_id),
+        bytes_read=sum(stored.plain_bytes for stored in manifest.objects),
+        bytes_stored=sum(stored.stored_bytes for stored in manifest.objects),
+        files=sum(stored.files for stored in manifest.objects),
+        sha256=manifest.objects[0].stored_sha256,
+    )
+
+
+def _facts(snapshot: Snapshot) -> SnapshotFacts:
+    origin = snapshot.origin
+    return SnapshotFacts(
+        name=snapshot.name,
+        volume=origin.full_name,
+        layout=origin.layout,
+        stripes=origin.stripes,
+        stripe_size=origin.stripe_size,
+        chunk_size=snapshot.chunk_size,
+        cow_size=snapshot.size,
+    )

@@ -1,0 +1,63 @@
+"""The record of runs, as the stories need it. The contract; `store` implements it over SQLite.
+
+This file is read whenever backupd starts, so it loads nothing heavy: whoever opens a catalogue imports `store`.
+"""
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+from backupd.command import ChildLedger
+from backupd.model import Backup, Holding, LockReceipt, Phase, Position, Sample, SnapshotFacts, Verdict
+
+
+class RunJournal(ChildLedger, Protocol):
+    """What a live run tells the catalogue. Any thread of the run may call any verb.
+
+    What a verb wrote survives a power cut once it has returned, except within `quiet`. As a ledger of children it
+    keeps each as a holding, so that a later process can end strays. Every verb raises `CatalogueError` when the
+    catalogue cannot be written.
+    """
+
+    @property
+    def run_id(self) -> str:
+        """The run's name."""
+
+    def phase(self, phase: Phase) -> AbstractContextManager[None]:
+        """Measure the block and record its seconds when it ends, well or not; seconds of one phase add up."""
+
+    def took(self, phase: Phase, seconds: float) -> None:
+        """Record a phase that was measured elsewhere, in place of what was recorded for it."""
+
+    def quiet(self) -> AbstractContextManager[None]:
+        """Within the block nothing is written; what the verbs were told is written when it ends, well or not."""
+
+    def hold(self, holding: Holding) -> None:
+        """Something on the host will have to be given back. Called before it is made."""
+
+    def released(self, holding: Holding) -> None:
+        """It has been given back; nothing happens when that was known."""
+
+    def verdict(self, verdict: Verdict) -> None:
+        """What the settle gate decided; the last one stays."""
+
+    def samples(self, samples: Sequence[Sample]) -> None:
+        """Append samples, in one transaction."""
+
+    def position(self, position: Position) -> None:
+        """Where the server stood while it was locked."""
+
+    def lock(self, receipt: LockReceipt) -> None:
+        """What the lock cost."""
+
+    def snapshot(self, facts: SnapshotFacts) -> None:
+        """The snapshot that was taken."""
+
+    def cow_peak(self, used: int) -> None:
+        """Bytes of the COW area that were seen in use; the most stays. Comes after `snapshot`."""
+
+    def attention(self, text: str) -> None:
+        """A person should look at this although the backup is good."""
+
+    def complete(self, backup: Backup) -> None:
+        """The backup is verified: the run is a success, or wants attention where any was asked for."""

@@ -1,0 +1,82 @@
+"""Who may act now: lock files that a process holds for its life, so that the kernel forgets them when it dies.
+
+Knows: one run per job, one per volume group, one process per run id. A lock file's text says who holds it; the lock
+itself is flock(2), which is never inherited by children here because Python's descriptors close on exec.
+"""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from backupd.errors import Busy, ConfigurationError
+
+
+class Claims:
+    """The lock files below one folder (`paths.run`)."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder / "lock"
+
+    @contextmanager
+    def job(self, job: str, run_id: str) -> Iterator[None]:
+        """No other run of this job while the block lasts.
+
+        Raises:
+            Busy: there is one; the message names it.
+        """
+        with self._held(f"job-{job}", f"run {run_id} of job {job}"):
+            yield
+
+    @contextmanager
+    def volume_group(self, vg: str, run_id: str) -> Iterator[None]:
+        """No other run of ours in this volume group while the block lasts.
+
+        Raises:
+            Busy: there is one; the message names it.
+        """
+        with self._held(f"vg-{vg}", f"run {run_id}"):
+            yield
+
+    @contextmanager
+    def run(self, run_id: str) -> Iterator[None]:
+        """This process is the one that acts for this run.
+
+        Raises:
+            Busy: the run is alive.
+        """
+        with self._held(f"run-{run_id}", f"run {run_id}", remove=True):
+            yield
+
+    @contextmanager
+    def _held(self, name: str, owner: str, *, remove: bool = False) -> Iterator[None]:
+        path = self._folder / f"{name}.lock"
+        descriptor = self._open(path)
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                holder = os.pread(descriptor, 200, 0).decode("utf-8", "replace").strip() or "another process"
+                raise Busy(
+                    f"{name.replace('-', ' ', 1)} is held by {holder}",
+                    hint="wait for it, or look at `backupd history` and end it with `backupd cancel RUN`",
+                ) from error
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"{owner} (process {os.getpid()})\n".encode(), 0)
+            try:
+                yield
+            finally:
+                if remove:
+                    path.unlink(missing_ok=True)
+        finally:
+            os.close(descriptor)
+
+    def _open(self, path: Path) -> int:
+        try:
+            self._folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+            return os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise ConfigurationError(
+                f"lock file {path} cannot be opened: {error.strerror}", hint="run as root, or set paths.run"
+            ) from error

@@ -1,0 +1,40 @@
+"""`backupd check`: may this job run now?"""
+
+from typing import Annotated
+
+import typer
+
+from backupd.cli.output import print_document, say
+from backupd.errors import ExitStatus
+
+
+def register(app: typer.Typer) -> None:
+    """Add this command to the tree."""
+    app.command()(check)
+
+
+def check(
+    ctx: typer.Context,
+    job: str,
+    *,
+    json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
+) -> None:
+    """Everything that a run of JOB stands on, each with a hint; nothing is changed."""
+    from backupd import preflight, wiring
+    from backupd.cli.documents import check_document
+    from backupd.model import Level
+
+    configuration = wiring.configuration(ctx.obj.config)
+    chosen = wiring.job(configuration, job)
+    with wiring.catalogue(configuration) as catalogue:
+        last = catalogue.last_stored_bytes(job)
+    findings = preflight.examine(chosen, wiring.tools(configuration, chosen), last_stored_bytes=last).findings
+    if json:
+        print_document(check_document(job, findings))
+    else:
+        for finding in findings:
+            say(f"{finding.level:8} {finding.name}: {finding.detail}")
+            if finding.hint and finding.level is not Level.OK:
+                say(f"{'':8} hint: {finding.hint}")
+    if any(finding.level is Level.REFUSED for finding in findings):
+        raise typer.Exit(ExitStatus.REFUSED)

@@ -1,0 +1,65 @@
+"""What `--json` prints, as plain values: pure functions from the model. Changes here are additive only."""
+
+from dataclasses import asdict
+from datetime import datetime
+from typing import Any
+
+from backupd.model import Drill, Finding, Phase, RunDetails, Sample
+from backupd.probe.settle import penalty_of
+
+Document = dict[str, Any]
+
+
+def run_document(run: RunDetails) -> Document:
+    """One run: what `run --json` and `show --json` print. Sizes are bytes, times seconds, ratios baseline ÷ window."""
+    penalty = penalty_of(run.samples)
+    return {
+        "run_id": run.run_id,
+        "job": run.job,
+        "host": run.host,
+        "status": run.status,
+        "started_at": _instant(run.started_at),
+        "ended_at": _instant(run.ended_at),
+        "verdict": None if run.verdict is None else asdict(run.verdict),
+        "phases": {phase: run.phases.get(phase) for phase in Phase},
+        "lock": None if run.lock is None else asdict(run.lock),
+        "position": None if run.position is None else asdict(run.position),
+        "snapshot": None if run.snapshot is None else asdict(run.snapshot),
+        "penalty": {**asdict(penalty), "samples": [_sample(sample) for sample in run.samples]},
+        "backup": None if run.backup is None else asdict(run.backup),
+        "attention": list(run.attention),
+        "drills": [drill_document(drill) for drill in run.drills],
+        "error": None if run.error is None else asdict(run.error),
+    }
+
+
+def history_document(runs: list[RunDetails]) -> Document:
+    """Many runs, newest first, each without its samples."""
+    documents = [run_document(run) for run in runs]
+    for document in documents:
+        del document["penalty"]["samples"]
+    return {"runs": documents}
+
+
+def drill_document(drill: Drill) -> Document:
+    """One drill: what `drill --json` prints."""
+    return {
+        "run_id": drill.run_id,
+        "status": "proven" if drill.ok else "failed",
+        "checks": [asdict(check) for check in drill.checks],
+        "seconds": drill.seconds,
+        "at": _instant(drill.at),
+    }
+
+
+def check_document(job: str, findings: tuple[Finding, ...]) -> Document:
+    """A preflight: what `check --json` prints."""
+    return {"job": job, "findings": [asdict(finding) for finding in findings]}
+
+
+def _sample(sample: Sample) -> Document:
+    return asdict(sample)
+
+
+def _instant(at: datetime | None) -> str | None:
+    return None if at is None else at.isoformat()

@@ -1,0 +1,87 @@
+"""`backupd`: the command tree, and the one place where an error becomes words and an exit status."""
+
+import logging
+import sys
+import traceback
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from backupd import __version__
+from backupd.cli import check, config, demo, history, lab, recover, restore, run
+from backupd.cli.invocation import Invocation
+from backupd.cli.output import document_was_printed, print_document, say, tell
+from backupd.errors import BackupdError, ExitStatus
+
+STATUSES = "\n\n".join(f"{status.value} {status.meaning}" for status in ExitStatus)
+
+app = typer.Typer(
+    name="backupd",
+    help="Snapshot-aware backups for MySQL and MariaDB on LVM, with the cost of every snapshot measured.",
+    epilog=f"Exit statuses:\n\n{STATUSES}",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.add_typer(config.app, name="config")
+app.add_typer(lab.app, name="lab")
+for commands in (run, check, history, restore, recover, demo):
+    commands.register(app)
+
+
+@app.callback()
+def options(
+    ctx: typer.Context,
+    *,
+    config: Annotated[Path | None, typer.Option(help="Configuration file.", show_default=False)] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Warnings and errors only on stderr.")] = False,
+    verbose: Annotated[int, typer.Option("--verbose", "-v", count=True, help="Commands too; twice: tracebacks.")] = 0,
+) -> None:
+    """Options of every command."""
+    _set_up_logging(quiet=quiet, verbose=verbose)
+    ctx.obj = Invocation(config=config, quiet=quiet)
+
+
+@app.command()
+def version(*, json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False) -> None:
+    """The version of backupd."""
+    if json:
+        print_document({"version": __version__})
+    else:
+        say(f"backupd {__version__}")
+
+
+def main() -> None:
+    """Run the command line; every failure ends here with its sentence, its hint and its exit status."""
+    try:
+        app()
+    except BackupdError as error:
+        _explain(error)
+        sys.exit(error.exit_status)
+    except KeyboardInterrupt:
+        tell("error: interrupted")
+        sys.exit(ExitStatus.CANCELLED)
+    except BrokenPipeError:
+        sys.exit(ExitStatus.INTERNAL)  # whoever read our stdout is gone: nobody is left to tell
+
+
+def _explain(error: BackupdError) -> None:
+    if logging.getLogger().isEnabledFor(logging.DEBUG):
+        traceback.print_exception(error)
+    tell(f"error: {error.message}")
+    for note in getattr(error, "__notes__", ()):
+        tell(f"note: {note}")
+    if error.hint:
+        tell(f"hint: {error.hint}")
+    if "--json" in sys.argv and not document_was_printed():
+        print_document({"error": {"code": error.code, "message": error.message, "hint": error.hint}})
+
+
+def _set_up_logging(*, quiet: bool, verbose: int) -> None:
+    level = logging.WARNING if quiet else logging.DEBUG if verbose else logging.INFO
+    logging.basicConfig(
+        level=level, stream=sys.stderr, format="%(asctime)s %(levelname)-7s %(message)s", datefmt="%H:%M:%S"
+    )
+    for noisy in ("alembic", "sqlalchemy"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)

@@ -1,0 +1,74 @@
+"""How a run goes, on stderr: a bar on a terminal, a line per 10 % elsewhere."""
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from backupd.backup import Telling
+from backupd.cli.output import tell
+from backupd.cli.tables import duration, size
+from backupd.model import Phase
+
+_WORDS = {
+    Phase.PREFLIGHT: "looking at server, volume and target",
+    Phase.BASELINE: "measuring what writes cost without a snapshot",
+    Phase.LOCK_WAIT: "taking the snapshot under the lock",
+    Phase.SETTLE: "waiting until the penalty has settled",
+    Phase.COPY: "copying",
+    Phase.RELEASE: "giving the snapshot back",
+    Phase.VERIFY: "reading back what was stored",
+}
+
+
+@contextmanager
+def progress() -> Iterator[Telling]:
+    """Tell a run's progress while the block lasts."""
+    if sys.stderr.isatty():
+        with _bar() as telling:
+            yield telling
+    else:
+        yield Telling(phase=lambda phase: None, copied=_Lines().copied)
+
+
+class _Lines:
+    """A line each time another tenth is done."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self._tenths = 0
+
+    def copied(self, done: int, total: int) -> None:
+        """Called with plain bytes; `total` is an upper bound."""
+        if self._tenths == 0 and done == 0:
+            self._began = time.monotonic()
+        tenths = 10 * done // total if total else 0
+        if tenths > self._tenths:
+            self._tenths = tenths
+            rate = done / max(time.monotonic() - self._began, 0.001)
+            tell(f"copied {10 * tenths} % ({size(done)} of at most {size(total)}, {size(rate)}/s)")
+
+
+@contextmanager
+def _bar() -> Iterator[Telling]:
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(binary_units=True),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        refresh_per_second=2,
+        transient=True,
+    ) as bar:
+        task = bar.add_task("starting", total=None)
+        yield Telling(
+            phase=lambda phase: bar.update(task, description=_WORDS.get(phase, phase.value)),
+            copied=lambda done, total: bar.update(task, completed=done, total=total),
+        )
+
+
+__all__ = ["duration", "progress"]

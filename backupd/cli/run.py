@@ -1,0 +1,113 @@
+"""`backupd run` and `backupd cancel`."""
+
+import logging
+import os
+import re
+import secrets
+import signal
+import time
+from datetime import UTC, datetime
+from typing import Annotated
+
+import typer
+
+from backupd.cli.output import print_document, say, tell
+from backupd.errors import BackupdError, CleanupIncomplete, ExitStatus, UsageError
+
+_RUN_ID = re.compile(r"[0-9A-Za-z][0-9A-Za-z_.-]{0,60}")
+_CANCEL_SECONDS = 30.0  # a run gives everything back within 10 s; a slow LVM may take longer
+
+JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add these commands to the tree."""
+    app.command()(run)
+    app.command()(cancel)
+
+
+def run(
+    ctx: typer.Context,
+    job: str,
+    *,
+    run_id: Annotated[str | None, typer.Option(help="The run's id; by default made from the time.")] = None,
+    json: JsonOption = False,
+) -> None:
+    """Take one backup of JOB: lock, snapshot, settle, copy, verify, record."""
+    from backupd import wiring
+    from backupd.backup import run_backup
+    from backupd.cli.documents import run_document
+    from backupd.cli.progress import progress
+    from backupd.cli.tables import run_summary
+    from backupd.interruption import cancellable
+    from backupd.model import RunStatus
+
+    configuration = wiring.configuration(ctx.obj.config)
+    chosen = wiring.job(configuration, job)
+    run_id = _require_run_id(run_id or new_run_id())
+    _put_run_id_on_every_line(run_id)
+    with cancellable(), wiring.catalogue(configuration) as catalogue:
+        try:
+            with progress() as telling:
+                run_backup(chosen, wiring.tools(configuration, chosen), catalogue, run_id=run_id, telling=telling)
+        except BackupdError:
+            if json:
+                print_document(run_document(catalogue.run(run_id)))
+            raise
+        details = catalogue.run(run_id)
+    if json:
+        print_document(run_document(details))
+    else:
+        say(run_summary(details))
+    for text in details.attention:
+        tell(f"attention: {text}")
+    if details.status is RunStatus.ATTENTION:
+        raise typer.Exit(ExitStatus.ATTENTION)
+
+
+def cancel(ctx: typer.Context, run_id: Annotated[str, typer.Argument(metavar="RUN")]) -> None:
+    """Ask a live run to stop; it gives back what it holds and ends with status 11."""
+    from backupd import wiring
+    from backupd.command import start_time
+    from backupd.model import RunStatus
+
+    configuration = wiring.configuration(ctx.obj.config)
+    with wiring.catalogue(configuration) as catalogue:
+        details = catalogue.run(run_id)
+        process = catalogue.process_of(details.run_id)
+    if details.status is not RunStatus.RUNNING or process is None or start_time(process[0]) != process[1]:
+        raise UsageError(
+            f"run {details.run_id} is not alive (status {details.status})", hint="`backupd recover` cleans up dead runs"
+        )
+    pid, born = process
+    os.kill(pid, signal.SIGTERM)
+    deadline = time.monotonic() + _CANCEL_SECONDS
+    while start_time(pid) == born:
+        if time.monotonic() > deadline:
+            raise CleanupIncomplete(
+                f"run {details.run_id} (process {pid}) has not ended {_CANCEL_SECONDS:.0f} s after SIGTERM",
+                hint=f"see what it waits for: ps -o pid,stat,wchan:30,args -p {pid}",
+            )
+        time.sleep(0.05)
+    say(f"run {details.run_id} was cancelled")
+
+
+def new_run_id() -> str:
+    """Sorts by time, fits into an LVM name, a tag and a path; unique without a catalogue."""
+    return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+
+
+def _require_run_id(run_id: str) -> str:
+    if not _RUN_ID.fullmatch(run_id):
+        raise UsageError(
+            f"{run_id!r} cannot be a run id",
+            hint="letters, digits, `-`, `_` and `.`, at most 61: it goes into an LVM name, a tag and a path",
+        )
+    return run_id
+
+
+def _put_run_id_on_every_line(run_id: str) -> None:
+    for handler in logging.getLogger().handlers:
+        handler.setFormatter(
+            logging.Formatter(f"%(asctime)s %(levelname)-7s [{run_id}] %(message)s", datefmt="%H:%M:%S")
+        )

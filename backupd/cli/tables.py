@@ -1,0 +1,152 @@
+"""How runs look to a person: pure functions from the model to text. `documents` is the same for machines."""
+
+from collections.abc import Iterable, Sequence
+
+from backupd.model import Check, Drill, Phase, RunDetails
+from backupd.probe.settle import penalty_of
+
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+def size(count: float | None) -> str:
+    """Bytes as a person reads them."""
+    if count is None:
+        return "-"
+    for unit in _UNITS:
+        if abs(count) < 1024 or unit == _UNITS[-1]:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    raise AssertionError(count)
+
+
+def duration(seconds: float | None) -> str:
+    """Seconds as a person reads them: milliseconds under a second, minutes above one."""
+    if seconds is None:
+        return "-"
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s"
+
+
+def ratio(value: float | None) -> str:
+    """How many times slower."""
+    return "-" if value is None else f"{value:.2f}x"
+
+
+def columns(rows: Iterable[Sequence[str]]) -> str:
+    """Rows as aligned columns, two spaces apart."""
+    rows = [list(row) for row in rows]
+    widths = [max(len(row[i]) for row in rows if i < len(row)) for i in range(max(map(len, rows), default=0))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=False)).rstrip() for row in rows
+    )
+
+
+def run_summary(run: RunDetails) -> str:
+    """A run in a dozen lines: what it cost, and what is there now."""
+    return columns([(f"{name}:", text) for name, text in run_facts(run)])
+
+
+def run_facts(run: RunDetails) -> list[tuple[str, str]]:
+    """Name and words of everything worth knowing of one run, in the order in which it happened."""
+    phases, penalty = run.phases, penalty_of(run.samples)
+    facts = [("run", run.run_id), ("job", f"{run.job} on host {run.host}"), ("status", run.status.value)]
+    facts.append(("started", f"{run.started_at:%Y-%m-%d %H:%M:%S} UTC"))
+    if run.lock is not None:
+        facts.append(
+            (
+                "lock",
+                f"{run.lock.strategy}: waited {duration(run.lock.wait_seconds)}, held {duration(run.lock.hold_seconds)}"
+                f" (snapshot {duration(phases.get(Phase.SNAPSHOT))}); proof: {run.lock.proof}",
+            )
+        )
+    if run.position is not None and run.position.binlog_file is not None:
+        gtid = f", GTID {run.position.gtid}" if run.position.gtid else ""
+        facts.append(("position", f"{run.position.binlog_file}:{run.position.binlog_offset}{gtid}"))
+    if run.snapshot is not None:
+        facts.append(("volume", _volume(run)))
+        facts.append(("COW area", f"{size(run.snapshot.cow_size)}, at most {size(run.snapshot.cow_used_peak)} used"))
+    if penalty.baseline_iops is not None:
+        facts.append(
+            (
+                "write penalty",
+                f"{ratio(penalty.initial_ratio)} at first, {ratio(penalty.settled_ratio)} when the copy started"
+                f" (baseline {penalty.baseline_iops:.0f} IOPS)",
+            )
+        )
+    if run.verdict is not None:
+        waited = f" after {duration(run.verdict.waited_seconds)}"
+        facts.append(("gate", f"{run.verdict.outcome} ({run.verdict.reason}){waited} {run.verdict.detail}".rstrip()))
+    if run.backup is not None:
+        facts += _backup(run)
+    if run.error is not None:
+        facts.append(("error", run.error.message))
+        if run.error.hint:
+            facts.append(("hint", run.error.hint))
+    facts += [("attention", text) for text in run.attention]
+    facts += [("proof", _proof(drill)) for drill in run.drills]
+    return facts
+
+
+def history_table(runs: Sequence[RunDetails]) -> str:
+    """Runs, newest first, a line each."""
+    head = ("RUN", "JOB", "STATUS", "STARTED (UTC)", "LOCK", "WAITED", "COPIED IN", "STORED", "PROVEN")
+    return columns([head, *(_history_row(run) for run in runs)])
+
+
+def phase_table(run: RunDetails) -> str:
+    """The phases of a run with their durations."""
+    return columns([(phase.value, duration(run.phases[phase])) for phase in Phase if phase in run.phases])
+
+
+def drill_table(checks: Sequence[Check]) -> str:
+    """The checks of a drill, a line each."""
+    rows = [
+        ("ok" if check.ok else "FAILED", check.name, check.found if check.ok else _differs(check)) for check in checks
+    ]
+    return columns(rows)
+
+
+def _differs(check: Check) -> str:
+    return f"expected {check.expected}, found {check.found}"
+
+
+def _history_row(run: RunDetails) -> tuple[str, ...]:
+    return (
+        run.run_id,
+        run.job,
+        run.status.value,
+        f"{run.started_at:%Y-%m-%d %H:%M}",
+        duration(run.phases.get(Phase.LOCK_HOLD)),
+        duration(run.phases.get(Phase.SETTLE)),
+        duration(run.phases.get(Phase.COPY)),
+        size(run.backup.bytes_stored) if run.backup else "-",
+        "yes" if any(drill.ok for drill in run.drills) else "FAILED" if run.drills else "not yet",
+    )
+
+
+def _volume(run: RunDetails) -> str:
+    assert run.snapshot is not None
+    stripes = (
+        f", {run.snapshot.stripes} stripes of {size(run.snapshot.stripe_size)}" if run.snapshot.stripes > 1 else ""
+    )
+    return f"{run.snapshot.volume}, {run.snapshot.layout}{stripes}, chunks of {size(run.snapshot.chunk_size)}"
+
+
+def _backup(run: RunDetails) -> list[tuple[str, str]]:
+    assert run.backup is not None
+    seconds = run.phases.get(Phase.COPY)
+    rate = f" at {size(run.backup.bytes_read / seconds)}/s" if seconds else ""
+    return [
+        ("copy", f"{size(run.backup.bytes_read)} in {duration(seconds)}{rate}, {run.backup.files} files"),
+        ("backup", f"{run.backup.location} ({size(run.backup.bytes_stored)}, read back and equal)"),
+    ]
+
+
+def _proof(drill: Drill) -> str:
+    said = f"{sum(check.ok for check in drill.checks)} of {len(drill.checks)} checks"
+    return f"{'restored and started' if drill.ok else 'FAILED'}: {said} in {duration(drill.seconds)}, {drill.at:%Y-%m-%d %H:%M} UTC"

@@ -1,0 +1,49 @@
+"""What is wrong with a configuration: a path, a fact, a hint; and how many of them become one error.
+
+Knows: how faults are put together. Refuses to know: which values are right (`units`, `fields`, `rules` say so).
+"""
+
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from backupd.errors import ConfigurationError
+
+
+class BadValue(ValueError):
+    """A value that cannot be used: a lower-case fact, and what to write instead."""
+
+    def __init__(self, fact: str, hint: str = "") -> None:
+        super().__init__(fact)
+        self.fact = fact
+        self.hint = hint
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing that is wrong, and where: `jobs.nightly.snapshot.chunk_size`."""
+
+    path: str
+    fact: str
+    hint: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.fact}"
+
+
+def as_error(file: Path, faults: Sequence[Fault]) -> ConfigurationError:
+    """All faults as one error: a single one as sentence and hint, several as a list with each hint under its fault."""
+    if len(faults) == 1:
+        return ConfigurationError(f"{file}: {faults[0]}", hint=faults[0].hint)
+    lines = [f"{file}: {len(faults)} faults"]
+    for fault in faults:
+        lines.append(f"  {fault}")
+        if fault.hint:
+            lines.append(f"    hint: {fault.hint}")
+    return ConfigurationError("\n".join(lines))
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """The known word that someone who wrote this one most probably meant."""
+    return next(iter(difflib.get_close_matches(word, list(known), n=1)), None)

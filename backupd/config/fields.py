@@ -1,0 +1,185 @@
+"""The kinds of value that a configuration has, each read from TOML and written back to it.
+
+Knows: what one value may be, and the sentence when it is not. Refuses to know: which key it stands under (`schema`),
+and whatever takes two keys to see (`rules`).
+
+Written back (pydantic's "json" mode) a value has the form that a person types: "64KiB", "10s", "20%".
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import time
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, PlainSerializer, PlainValidator, Strict, StringConstraints
+
+from backupd.config.faults import BadValue
+from backupd.config.units import format_duration, format_size, parse_duration, parse_size
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,40}", re.ASCII)
+_CLOCK = re.compile(r"([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9])?", re.ASCII)
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_CREDENTIAL = re.compile(r"(?!\.)[A-Za-z0-9_.@:-]{1,255}", re.ASCII)
+_PERCENT = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*%", re.ASCII)
+_SNAPSHOT_SIZE_HINT = 'write a share of the origin such as "20%", or a size such as "5GiB"'
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotSize:
+    """How large a snapshot's COW area is made: a share of the origin in percent, or bytes; exactly one is set."""
+
+    percent_of_origin: float | None = None
+    bytes: int | None = None
+
+
+def _name(value: str) -> str:
+    if not _NAME.fullmatch(value):
+        raise BadValue(
+            "a name has 1 to 41 of a-z, 0-9, _ and -, and begins with a letter or a digit",
+            "it becomes part of paths and LVM tags",
+        )
+    return value
+
+
+def _absolute(value: object) -> Path:
+    text = value if isinstance(value, str | Path) else None
+    if text is None or not Path(text).is_absolute() or "\0" in str(text):
+        raise BadValue(f'"{value}" is not an absolute path', "begin it with /")
+    return Path(text)
+
+
+def _secret_file(value: object) -> Path:
+    """Like any absolute path, but never shown: someone may have written the secret itself."""
+    if not isinstance(value, str | Path) or not Path(value).is_absolute() or "\0" in str(value):
+        raise BadValue("not an absolute path", "name a file that holds the password, mode 0600; begin with /")
+    return Path(value)
+
+
+def _variable(value: object) -> str:
+    if not isinstance(value, str) or not _VARIABLE.fullmatch(value):
+        raise BadValue("not the name of an environment variable", "name the variable that holds the password")
+    return value
+
+
+def _credential(value: object) -> str:
+    if not isinstance(value, str) or not _CREDENTIAL.fullmatch(value):
+        raise BadValue("not the name of a systemd credential", "the ID in the unit's LoadCredential=ID:PATH")
+    return value
+
+
+def _device(value: str) -> str:
+    if not value.startswith("/dev/") or ".." in value.split("/"):
+        raise BadValue(f'"{value}" is not a path under /dev', "name physical volumes as pvs shows them: /dev/sdd")
+    return value
+
+
+def _one_target(value: tuple[str, ...]) -> tuple[str, ...]:
+    if len(value) != 1:
+        raise BadValue(f"names {len(value)} targets", 'a job has exactly one target for now: targets = ["NAME"]')
+    return value
+
+
+def _positive_seconds(value: float) -> float:
+    if not value > 0:
+        raise BadValue("is no time at all", "it must be longer than 0s")
+    return value
+
+
+def _whole_seconds(value: float) -> float:
+    if value < 1 or not value.is_integer():
+        raise BadValue(
+            f"{format_duration(value)} is not a whole number of seconds from 1s up",
+            "the program that is told this time counts in seconds",
+        )
+    return value
+
+
+def _power_of_two(smallest: int, largest: int) -> Callable[[int], int]:
+    def check(size: int) -> int:
+        if not smallest <= size <= largest or size & (size - 1):
+            low, high = format_size(smallest, separator=" "), format_size(largest, separator=" ")
+            raise BadValue(
+                f"{format_size(size, separator=' ')} is not a power of two from {low} to {high}",
+                f"the nearest is {format_size(_nearest_power_of_two(size, smallest, largest))}",
+            )
+        return size
+
+    return check
+
+
+def _nearest_power_of_two(size: int, smallest: int, largest: int) -> int:
+    below = 1 << max(size, 1).bit_length() - 1
+    nearest = below if size - below <= below * 2 - size else below * 2
+    return min(max(nearest, smallest), largest)
+
+
+def _size_from(smallest: int) -> Callable[[int], int]:
+    def check(size: int) -> int:
+        if size < smallest:
+            raise BadValue(f"{format_size(size, separator=' ')} is less than {format_size(smallest, separator=' ')}")
+        return size
+
+    return check
+
+
+def _snapshot_size(value: object) -> SnapshotSize:
+    if isinstance(value, SnapshotSize):
+        return value
+    match = _PERCENT.fullmatch(value.strip()) if isinstance(value, str) else None
+    if match is None:
+        try:
+            size = parse_size(value)
+        except BadValue as bad:
+            raise BadValue(bad.fact, _SNAPSHOT_SIZE_HINT) from bad
+        if size == 0:
+            raise BadValue("a snapshot of no size", _SNAPSHOT_SIZE_HINT)
+        return SnapshotSize(bytes=size)
+    percent = float(match[1])
+    if not 0 < percent <= 100:
+        raise BadValue(f'"{value}" is not above 0% and up to 100%', _SNAPSHOT_SIZE_HINT)
+    return SnapshotSize(percent_of_origin=percent)
+
+
+def _snapshot_size_text(size: SnapshotSize) -> str:
+    return format_size(size.bytes) if size.bytes is not None else f"{size.percent_of_origin or 0:.15g}%"
+
+
+def _clock(value: object) -> time:
+    if isinstance(value, time) and value.tzinfo is None:
+        return value.replace(microsecond=0)
+    if not isinstance(value, str) or not _CLOCK.fullmatch(value):
+        raise BadValue("not a time of day", 'write hours and minutes of this machine\'s clock, such as "06:00"')
+    return time.fromisoformat(value)
+
+
+def _clock_text(value: time) -> str:
+    return value.isoformat() if value.second else value.isoformat("minutes")
+
+
+def _as_text(to_text: Callable[[Any], str]) -> PlainSerializer:
+    return PlainSerializer(to_text, return_type=str, when_used="json")
+
+
+Name = Annotated[str, AfterValidator(_name)]
+Text = Annotated[str, Strict(), StringConstraints(min_length=1)]
+Flag = Annotated[bool, Strict()]
+Count = Annotated[int, Strict()]
+Number = Annotated[float, Strict()]
+AbsolutePath = Annotated[Path, BeforeValidator(_absolute)]
+SecretFile = Annotated[Path, BeforeValidator(_secret_file)]
+Variable = Annotated[str, BeforeValidator(_variable)]
+Credential = Annotated[str, BeforeValidator(_credential)]
+Devices = tuple[Annotated[Text, AfterValidator(_device)], ...]
+OneTarget = Annotated[tuple[Text, ...], AfterValidator(_one_target)]
+Duration = Annotated[float, BeforeValidator(parse_duration), _as_text(format_duration)]
+PositiveDuration = Annotated[Duration, AfterValidator(_positive_seconds)]
+WholeSeconds = Annotated[Duration, AfterValidator(_whole_seconds)]
+Size = Annotated[int, BeforeValidator(parse_size), _as_text(format_size)]
+ChunkSize = Annotated[Size, AfterValidator(_power_of_two(4 << 10, 512 << 10))]  # what lvcreate takes (lvmthin: more)
+BlockSize = Annotated[Size, AfterValidator(_power_of_two(512, 1 << 20))]
+ProbeFileSize = Annotated[Size, AfterValidator(_size_from(1 << 20))]
+Rate = Annotated[Size, AfterValidator(_size_from(1 << 10))]
+CowSize = Annotated[SnapshotSize, PlainValidator(_snapshot_size), _as_text(_snapshot_size_text)]
+ClockTime = Annotated[time, BeforeValidator(_clock), _as_text(_clock_text)]

@@ -1,0 +1,216 @@
+"""What a configuration consists of: every table and key, its type, its default and its meaning, as frozen values.
+
+Knows: the keys. Refuses to know: files, secrets, and faults' wording. A key that holds a time or a size is named for
+what it means in TOML (`wait_timeout = "2s"`) and for its unit in Python (`wait_timeout_seconds`).
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+from types import MappingProxyType
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, WrapSerializer
+from pydantic.dataclasses import dataclass
+
+from backupd.config.fields import (
+    AbsolutePath,
+    BlockSize,
+    ChunkSize,
+    ClockTime,
+    Count,
+    CowSize,
+    Credential,
+    Devices,
+    Duration,
+    Flag,
+    Name,
+    Number,
+    OneTarget,
+    PositiveDuration,
+    ProbeFileSize,
+    Rate,
+    SecretFile,
+    SnapshotSize,
+    Text,
+    Variable,
+    WholeSeconds,
+)
+
+_TABLE = ConfigDict(
+    extra="forbid",
+    validate_by_name=True,  # in Python; `load` reads TOML's spelling only
+    validate_by_alias=True,
+    hide_input_in_errors=True,  # a secret may stand where it does not belong
+    allow_inf_nan=False,
+)
+
+
+def _key(name: str) -> Any:
+    return Field(validation_alias=name, serialization_alias=name)
+
+
+# The key of the table itself, `[hosts.NAME]`; never a key inside it.
+_OwnName = Annotated[Name, Field(exclude=True)]
+
+
+def _with_names(tables: object) -> object:
+    if not isinstance(tables, Mapping):
+        return tables
+    return {key: {**table, "name": key} if isinstance(table, dict) else table for key, table in tables.items()}
+
+
+_NAMED = BeforeValidator(_with_names)
+_FROZEN = AfterValidator(MappingProxyType)
+_THAWED = WrapSerializer(lambda tables, serialize: serialize(dict(tables)))
+
+
+class LockStrategy(StrEnum):
+    """Ways of locking a server."""
+
+    AUTO = "auto"
+    FTWRL = "ftwrl"
+    BACKUP_STAGE = "backup-stage"
+
+
+class TargetKind(StrEnum):
+    """Kinds of places where backups live."""
+
+    DIRECTORY = "directory"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_TABLE)
+class CatalogueConfig:
+    """`[catalogue]`: the record of all runs."""
+
+    path: AbsolutePath = Path("/var/lib/backupd/catalogue.sqlite")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_TABLE)
+class PathsConfig:
+    """`[paths]`: folders of ours on the host."""
+
+    run: AbsolutePath = Path("/run/backupd")  # lock files and mount points
+    staging: AbsolutePath = Path("/var/lib/backupd/staging")  # drills
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_TABLE)
+class HostConfig:
+    """`[hosts.NAME]`: a server, who we are to it, and at most one place to find the password in."""
+
+    name: _OwnName
+    socket: AbsolutePath | None = None
+    address: Text | None = None
+    port: Annotated[Count, Field(ge=1, le=65535)] = 3306
+    user: Text = ""  # empty: the option file names it
+    tls_ca: AbsolutePath | None = None
+    password_file: SecretFile | None = None
+    password_env: Variable | None = None
+    password_credential: Credential | None = None
+    defaults_file: SecretFile | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_TABLE)
+class TargetConfig:
+    """`[targets.NAME]`: where backups live."""
+
+    name: _OwnName
+    type: TargetKind
+    path: AbsolutePath
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_TABLE)
+class LockConfig:
+    """`[jobs.NAME.lock]`: how the server is asked to hold still, and when to stop asking."""
+
+    strategy: LockStrategy = LockStrategy.AUTO
+    wait_timeout_seconds: Annotated[WholeSeconds, _key("wait_timeout")] = 2.0
+    tries: Annotated[Count, Field(ge=1)] = 10
+    pause_seconds: Annotated[Duration, _key("pause")] = 5.0
+    hold_budget_seconds: Annotated[PositiveDuration, _key("hold_budget")] = 10.0
+    blocker_age_seconds: Annotated[PositiveDuration, _key("blocker_age")] = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_TABLE)
+class SnapshotConfig:
+    """`[jobs.NAME.snapshot]`: the snapshot's COW area."""
+
+    size: CowSize = SnapshotSize(percent_of_origin=20.0)
+    chunk_size: ChunkSize = 64 << 10
+    pvs: Devices = ()  # anywhere in the volume group when empty
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_TABLE)
+class SettleConfig:
+    """`[jobs.NAME.settle]`: how the write penalty is measured, and when it is worth paying."""
+
+    enabled: Flag = True
+    probe: Flag = True
+    window_seconds: Annotated[WholeSeconds, _key("window")] = 1.0
+    duty: Annotated[Number, Field(gt=0, le=0.5)] = 0.1  # share of the time that probe windows take
+    baseline_windows: Annotated[Count, Field(ge=1)] = 3
+    file_size: ProbeFileSize = 64 << 20
+    block_size: BlockSize = 16 << 10
+    threads: Annotated[Count, Field(ge=1)] = 1
+    threshold: Annotated[Number, Field(ge=1)] = 1.25  # baseline ÷ window
+    windows: Annotated[Count, Field(ge=1)] = 3  # in a row
+    max_wait_seconds: Annotated[Duration, _key("max_wait")] = 1800.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_TABLE)
+class LimitsConfig:
+    """`[jobs.NAME.limits]`: what the server may suffer before the backup is given up."""
+
+    max_penalty: Annotated[Number, Field(gt=1)] | None = None  # baseline ÷ window
+    max_replica_lag_seconds: Annotated[PositiveDuration | None, _key("max_replica_lag")] = None
+    max_cow_fill: Annotated[Number, Field(gt=0, le=1)] = 0.9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_TABLE)
+class CopyConfig:
+    """`[jobs.NAME.copy]`: how the snapshot is streamed to the target."""
+
+    level: Annotated[Count, Field(ge=1, le=19)] = 1  # zstd's
+    threads: Annotated[Count, Field(ge=0)] = 1  # 0: one per core
+    max_rate: Rate | None = None  # bytes a second read from the snapshot
+    must_finish_by: ClockTime | None = None  # local wall clock
+    include_binlogs: Flag = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_TABLE)
+class RetentionConfig:
+    """`[jobs.NAME.retention]`: how many backups are kept, and of which kind."""
+
+    keep_last: Annotated[Count, Field(ge=1)] = 7
+    daily: Annotated[Count, Field(ge=0)] = 0
+    weekly: Annotated[Count, Field(ge=0)] = 0
+    monthly: Annotated[Count, Field(ge=0)] = 0
+    yearly: Annotated[Count, Field(ge=0)] = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_TABLE)
+class JobConfig:
+    """`[jobs.NAME]`: which host goes to which target, how often, and under which conditions."""
+
+    name: _OwnName
+    host: Text
+    targets: OneTarget
+    every_seconds: Annotated[PositiveDuration, _key("every")] = 86400.0
+    canary: Flag = False
+    lock: LockConfig = LockConfig()
+    snapshot: SnapshotConfig = SnapshotConfig()
+    settle: SettleConfig = SettleConfig()
+    limits: LimitsConfig = LimitsConfig()
+    copy: CopyConfig = CopyConfig()
+    retention: RetentionConfig = RetentionConfig()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_TABLE)
+class Configuration:
+    """The whole file."""
+
+    catalogue: CatalogueConfig = CatalogueConfig()
+    paths: PathsConfig = PathsConfig()
+    hosts: Annotated[Mapping[Name, HostConfig], _NAMED, _FROZEN, _THAWED] = Field(default_factory=dict)
+    targets: Annotated[Mapping[Name, TargetConfig], _NAMED, _FROZEN, _THAWED] = Field(default_factory=dict)
+    jobs: Annotated[Mapping[Name, JobConfig], _NAMED, _FROZEN, _THAWED] = Field(default_factory=dict)

@@ -1,0 +1,109 @@
+"""Sizes and durations as people write them: "64KiB" is bytes, "500ms" is seconds, and back.
+
+Knows: the units, and that `format` then `parse` gives the same number. Refuses to guess: a bare `64K` is 65536 to LVM
+and to MySQL but 64000 to a disk's label, so it is refused with both ways to write it.
+"""
+
+import math
+import re
+from decimal import Decimal
+
+from backupd.config.faults import BadValue
+
+_BINARY_SIZES = {"TiB": 1 << 40, "GiB": 1 << 30, "MiB": 1 << 20, "KiB": 1 << 10}
+_DECIMAL_SIZES = {"TB": 10**12, "GB": 10**9, "MB": 10**6, "kB": 10**3}
+_SIZES = _BINARY_SIZES | _DECIMAL_SIZES | {"B": 1}
+_LARGEST_SIZE = (1 << 63) - 1  # what a file offset and SQLite's INTEGER can hold
+
+_DURATIONS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
+_LONGEST_SECONDS = 100 * 366 * 86400  # a century; beyond it, dates overflow
+
+_NUMBER_AND_UNIT = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?)\s*(?P<unit>[A-Za-z]*)", re.ASCII)
+
+SIZE_HINT = 'write a number of bytes, or a size such as "64KiB", "5GiB" (1024) or "100MB" (1000)'
+DURATION_HINT = 'write a number of seconds, or a duration such as "500ms", "10s", "5m", "2h" or "7d"'
+
+
+def parse_size(value: object) -> int:
+    """Bytes.
+
+    Raises:
+        BadValue: not a size, no such unit, or not a whole number of bytes.
+    """
+    if isinstance(value, int) and not isinstance(value, bool):
+        return _size_in_range(Decimal(value), str(value))
+    number, unit = _split(value, "size", SIZE_HINT)
+    if unit not in _SIZES:
+        raise _unknown_size_unit(value, unit)
+    return _size_in_range(number * _SIZES[unit], str(value))
+
+
+def format_size(size: int, *, separator: str = "") -> str:
+    """A text that `parse_size` reads as exactly this many bytes, in the largest unit that divides them."""
+    for unit, factor in (_BINARY_SIZES | _DECIMAL_SIZES).items():
+        if size and size % factor == 0:
+            return f"{size // factor}{separator}{unit}"
+    return f"{size}{separator}B"
+
+
+def parse_duration(value: object) -> float:
+    """Seconds.
+
+    Raises:
+        BadValue: not a duration, no such unit, negative, or longer than a century.
+    """
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return _duration_in_range(float(value), str(value))
+    number, unit = _split(value, "duration", DURATION_HINT)
+    if unit == "ms":
+        return _duration_in_range(float(number / 1000), str(value))
+    if unit not in _DURATIONS:
+        raise BadValue(f"{_quoted(value)} has no unit of time that is known", DURATION_HINT)
+    return _duration_in_range(float(number * _DURATIONS[unit]), str(value))
+
+
+def format_duration(seconds: float) -> str:
+    """A text that `parse_duration` reads as exactly this many seconds."""
+    if seconds and seconds.is_integer():
+        unit, factor = next((unit, factor) for unit, factor in _DURATIONS.items() if seconds % factor == 0)
+        return f"{int(seconds) // factor}{unit}"
+    exact = Decimal(repr(seconds))
+    if seconds and (exact * 1000) % 1 == 0:
+        return f"{int(exact * 1000)}ms"
+    return f"{exact.normalize():f}s"
+
+
+def _split(value: object, kind: str, hint: str) -> tuple[Decimal, str]:
+    match = _NUMBER_AND_UNIT.fullmatch(value.strip()) if isinstance(value, str) else None
+    if match is None:
+        raise BadValue(f"{_quoted(value)} is not a {kind}", hint)
+    return Decimal(match["number"]), match["unit"]
+
+
+def _quoted(value: object) -> str:
+    if isinstance(value, str):
+        return f'"{value}"'
+    if isinstance(value, dict | list):
+        return "a table" if isinstance(value, dict) else "a list"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _unknown_size_unit(value: object, unit: str) -> BadValue:
+    letter = unit[:1].upper()
+    if letter and letter in "KMGT":
+        decimal = "kB" if letter == "K" else f"{letter}B"
+        return BadValue(f'"{value}" could mean two sizes', f"write {letter}iB for powers of 1024, {decimal} for 1000")
+    return BadValue(f'"{value}" has no unit of size that is known', SIZE_HINT)
+
+
+def _size_in_range(size: Decimal, text: str) -> int:
+    if size < 0 or size > _LARGEST_SIZE or size % 1:
+        problem = "is negative" if size < 0 else "is not a whole number of bytes" if size % 1 else "is too large"
+        raise BadValue(f"{text} {problem}", SIZE_HINT)
+    return int(size)
+
+
+def _duration_in_range(seconds: float, text: str) -> float:
+    if math.isnan(seconds) or not 0 <= seconds <= _LONGEST_SECONDS:
+        raise BadValue(f"{text} is {'negative' if seconds < 0 else 'no length of time'}", DURATION_HINT)
+    return seconds

@@ -1,0 +1,77 @@
+"""The proof: restore a backup, start a server on it, and compare what came back with what was recorded."""
+
+import logging
+import shutil
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+from backupd.errors import BackupdError, VerificationError
+from backupd.interruption import shielded
+from backupd.model import Check, Drill, Manifest
+from backupd.mysql import proof
+from backupd.mysql.scratch import ScratchServer
+from backupd.restore import require_room, restore
+from backupd.targets import Target
+from backupd.tools import HostTools
+
+log = logging.getLogger(__name__)
+
+STAGING_PREFIX = "drill-"
+
+
+def drill(
+    job: str,
+    run_id: str,
+    target: Target,
+    tools: HostTools,
+    *,
+    telling: Callable[[str], None] = lambda step: None,
+) -> Drill:
+    """Restore into the staging folder, start the matching server there, check, shut down, remove.
+
+    Returns the drill's result whether or not its checks agree; nothing is left in the staging folder either way.
+
+    Raises:
+        UsageError: no room in the staging folder.
+        TargetError: the backup cannot be read.
+    """
+    began = time.monotonic()
+    folder = tools.places.staging / f"{STAGING_PREFIX}{run_id}"
+    with tools.claims.run(folder.name):
+        _remove(folder)
+        manifest = target.manifest(job, run_id)
+        require_room(folder, manifest)
+        try:
+            checks = _checks(job, run_id, target, folder, telling)
+        finally:
+            with shielded():
+                _remove(folder)
+    seconds = time.monotonic() - began
+    ok = all(check.ok for check in checks)
+    return Drill(run_id, ok=ok, checks=checks, seconds=seconds, at=datetime.now(UTC))
+
+
+def _checks(job: str, run_id: str, target: Target, folder: Path, telling: Callable[[str], None]) -> tuple[Check, ...]:
+    """Each step that fails is a failed check: a drill that cannot be finished has an answer too."""
+    telling("restoring")
+    try:
+        manifest = restore(job, run_id, target, to=folder)
+    except VerificationError as error:
+        return (Check("restore", ok=False, expected="every digest as recorded", found=error.message),)
+    restored = Check("restore", ok=True, expected="every digest as recorded", found="every digest as recorded")
+    telling("starting a server on the restored files")
+    try:
+        return (restored, *_ask_the_server(manifest, folder, telling))
+    except BackupdError as error:
+        log.warning("drill: %s", error.message)
+        return (restored, Check("server", ok=False, expected="starts and answers", found=error.message))
+
+
+def _ask_the_server(manifest: Manifest, folder: Path, telling: Callable[[str], None]) -> tuple[Check, ...]: ...
+
+
+def _remove(folder: Path) -> None:
+    if folder.exists():
+        shutil.rmtree(folder)

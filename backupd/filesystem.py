@@ -1,0 +1,30 @@
+"""What the kernel says of file systems that a story needs to know: room, and that the page cache is on disk."""
+
+import ctypes
+import os
+import shutil
+from pathlib import Path
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def sync_filesystem(path: Path) -> None:
+    """Everything that was written to the file system of `path` is on its disk: syncfs(2).
+
+    Done just before the lock, because whatever is still dirty then is written while the server stands still.
+
+    Raises:
+        OSError: a write-back failed.
+    """
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        if _libc.syncfs(descriptor) != 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number), str(path))
+    finally:
+        os.close(descriptor)
+
+
+def used_bytes(path: Path) -> int:
+    """How much of the file system of `path` is in use: the upper bound of what a copy of it reads."""
+    return shutil.disk_usage(path).used

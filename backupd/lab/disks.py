@@ -1,0 +1,172 @@
+"""Four disks that behave as asked, and the volume on them.
+
+Knows: nbdkit's and dm-delay's arguments, LVM's filter, how `data` is cut. Refuses to know what the volume is for.
+The disk models and their figures are explained in README ("The lab").
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from backupd.command import run, spawned
+from backupd.errors import LabError
+from backupd.lab.options import DiskModel, Filesystem, Layout
+from backupd.lab.site import VOLUME, Site
+from backupd.lab.sizes import STRIPE_SIZE, STRIPES, Sizes
+
+_DELAY = "4ms"  # a seek; nbdkit serves one request at a time, reads included
+_RATE = "1200M"  # bits a second: 150 MB/s of one disk
+_WRITE_DELAY_MILLISECONDS = 5
+_QUICK_SECONDS = 60.0
+_SLOW_SECONDS = 300.0
+
+
+@contextmanager
+def presented(model: DiskModel, raw: Sequence[Path], site: Site) -> Iterator[tuple[Path, ...]]:
+    """The raw devices as disks of that model, for the length of the block, in the same order.
+
+    Raises:
+        CommandError: a program is missing or failed.
+        LabError: no free nbd device, or nbdkit did not come up.
+    """
+    with ExitStack() as owed:
+        match model:
+            case DiskModel.SSD:
+                yield tuple(raw)
+            case DiskModel.HDD:
+                run(["modprobe", "nbd"], timeout_seconds=_QUICK_SECONDS)
+                yield tuple([owed.enter_context(_slow_disk(device, site)) for device in raw])
+            case DiskModel.DELAY:
+                yield tuple([owed.enter_context(_delayed_disk(device, site)) for device in raw])
+
+
+def nbdkit_argv(device: Path, socket: Path) -> list[str]:
+    """One disk arm: requests are served one at a time, each after a delay, at a limited bandwidth."""
+    return [
+        *("nbdkit", "--foreground", "--threads", "1", "--filter=delay", "--filter=rate", "--unix", str(socket)),
+        *("file", str(device), f"delay-read={_DELAY}", f"delay-write={_DELAY}", f"rate={_RATE}"),
+    ]
+
+
+def delay_table(device: Path, size: int) -> str:
+    """A dm-delay table: reads at once, writes late. `size` is bytes."""
+    return f"0 {size // 512} delay {device} 0 0 {device} 0 {_WRITE_DELAY_MILLISECONDS}"
+
+
+def lvm_configuration(devices: Sequence[Path]) -> str:
+    """An lvmlocal.conf with which LVM sees these devices and no others, and asks no udev, for there is none."""
+    accepted = ", ".join(f'"a|^{device}$|"' for device in devices)
+    return f"""devices {{
+    use_devicesfile = 0
+    filter = [ {accepted}, "r|.*|" ]
+    global_filter = [ {accepted}, "r|.*|" ]
+    hints = "none"
+    obtain_device_list_from_udev = 0
+    external_device_info_source = "none"
+}}
+global {{
+    event_activation = 0
+}}
+activation {{
+    udev_sync = 0
+    udev_rules = 0
+    verify_udev_operations = 0
+}}
+"""
+
+
+def volume_argv(site: Site, layout: Layout, disks: Sequence[Path], sizes: Sizes) -> list[str]:
+    """`lvcreate` of `data` on the first three disks, equally much on each; the fourth stays free."""
+    extents = sizes.extents_a_disk
+    start = ["lvcreate", "--yes", "--name", VOLUME, "--extents", str(extents * STRIPES)]
+    if layout is Layout.STRIPED:
+        stripes = ["--stripes", str(STRIPES), "--stripesize", f"{STRIPE_SIZE}b"]
+        return [*start, *stripes, site.volume_group, *(str(disk) for disk in disks[:STRIPES])]
+    return [*start, site.volume_group, *(f"{disk}:0-{extents - 1}" for disk in disks[:STRIPES])]
+
+
+def format_argv(filesystem: Filesystem, device: Path) -> list[str]:
+    """The file system's maker; discards are left out because a sparse file has nothing to discard yet."""
+    if filesystem is Filesystem.XFS:
+        return ["mkfs.xfs", "-q", "-K", str(device)]
+    return ["mkfs.ext4", "-q", "-E", "nodiscard", str(device)]
+
+
+def restrict_lvm(site: Site, disks: Sequence[Path]) -> None:
+    """From now on LVM, by this site's configuration, touches only these disks."""
+    site.lvm_system.mkdir(parents=True, exist_ok=True)
+    (site.lvm_system / "lvmlocal.conf").write_text(lvm_configuration(disks), encoding="utf-8")
+
+
+def make_volume(site: Site, layout: Layout, filesystem: Filesystem, disks: Sequence[Path], sizes: Sizes) -> None:
+    """Volume group, `data` and its file system exist and are active."""
+    run(["vgcreate", "--yes", site.volume_group, *map(str, disks)], timeout_seconds=_QUICK_SECONDS)
+    run(volume_argv(site, layout, disks, sizes), timeout_seconds=_QUICK_SECONDS)
+    run(format_argv(filesystem, site.volume_path), timeout_seconds=_SLOW_SECONDS)
+
+
+@contextmanager
+def active(site: Site) -> Iterator[None]:
+    """The volume group is active within the block and not after it.
+
+    Snapshots that the command left are removed with it: an origin with a snapshot can't be taken down else.
+    """
+    run(["vgchange", "--activate", "y", site.volume_group], timeout_seconds=_QUICK_SECONDS)
+    try:
+        yield
+    finally:
+        run(["vgchange", "--activate", "n", site.volume_group], timeout_seconds=_SLOW_SECONDS, must_finish=True)
+
+
+@contextmanager
+def mounted(device: Path, mount_point: Path) -> Iterator[None]:
+    """The device is mounted within the block and not after it."""
+    mount_point.mkdir(parents=True, exist_ok=True)
+    run(["mount", str(device), str(mount_point)], timeout_seconds=_QUICK_SECONDS)
+    try:
+        yield
+    finally:
+        run(["umount", str(mount_point)], timeout_seconds=_SLOW_SECONDS, must_finish=True)
+
+
+@contextmanager
+def _slow_disk(device: Path, site: Site) -> Iterator[Path]:
+    socket = site.runtime / f"{device.name}.nbd"
+    with (site.runtime / "nbdkit.log").open("ab") as log, spawned(
+        nbdkit_argv(device, socket), stdout=log, stderr=log
+    ) as server:
+        deadline = time.monotonic() + _QUICK_SECONDS
+        while not socket.exists():
+            if server.poll() is not None or time.monotonic() > deadline:
+                raise LabError(f"nbdkit does not serve {device}", hint=f"it said: {_last_words(log.name)}")
+            time.sleep(0.02)
+        slow = _free_nbd_device()
+        run(["nbd-client", "-unix", str(socket), str(slow), "-b", "512"], timeout_seconds=_QUICK_SECONDS)
+        try:
+            yield slow
+        finally:
+            run(["nbd-client", "-d", str(slow)], timeout_seconds=_QUICK_SECONDS)
+
+
+def _free_nbd_device() -> Path:
+    for number in range(16):  # the module's default nbds_max
+        if not Path(f"/sys/block/nbd{number}/pid").exists() and Path(f"/dev/nbd{number}").exists():
+            return Path(f"/dev/nbd{number}")
+    raise LabError("no nbd device is free", hint="end other users of nbd, or use --disks ssd")
+
+
+def _last_words(log: str) -> str:
+    return Path(log).read_text(encoding="utf-8", errors="replace").strip()[-500:] or "(nothing)"
+
+
+@contextmanager
+def _delayed_disk(device: Path, site: Site) -> Iterator[Path]:
+    size = int(run(["blockdev", "--getsize64", str(device)], timeout_seconds=_QUICK_SECONDS).stdout)
+    name = f"{site.prefix}-{device.name}"
+    table = delay_table(device, size)
+    run(["dmsetup", "create", name, "--table", table], timeout_seconds=_QUICK_SECONDS, must_finish=True)
+    try:
+        yield Path("/dev/mapper") / name
+    finally:
+        run(["dmsetup", "remove", "--retry", name], timeout_seconds=_SLOW_SECONDS, must_finish=True)

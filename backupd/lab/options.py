@@ -1,0 +1,97 @@
+"""What a person may ask of a lab, and the defaults.
+
+Knows: names, bounds and how they travel as JSON. Refuses to know how any of it is done.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from backupd.errors import UsageError
+
+DEFAULT_ROWS = 400_000
+DEFAULT_DEADLINE_SECONDS = 900.0
+
+
+class DiskModel(StrEnum):
+    """How the disks behave. Only `hdd` has a queue and makes reads cost something."""
+
+    HDD = "hdd"
+    SSD = "ssd"
+    DELAY = "delay"
+
+
+class Layout(StrEnum):
+    """How the volume lies on its three disks."""
+
+    STRIPED = "striped"
+    LINEAR = "linear"
+
+
+class Filesystem(StrEnum):
+    """What the volume is formatted with."""
+
+    XFS = "xfs"
+    EXT4 = "ext4"
+
+
+class Kernel(StrEnum):
+    """Whose device mapper: a user-mode kernel's of our own, or this machine's."""
+
+    UML = "uml"
+    HOST = "host"
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """How the server is kept busy: not at all, as fast as it can, or at a rate (transactions a second)."""
+
+    kind: str  # none | closed | rate
+    rate: int = 0
+
+    @classmethod
+    def parse(cls, text: str) -> "Load":
+        """`none`, `closed`, or a whole number of transactions a second.
+
+        Raises:
+            UsageError: anything else.
+        """
+        if text in ("none", "closed"):
+            return cls(text)
+        if text.isascii() and text.isdecimal() and int(text) > 0:
+            return cls("rate", int(text))
+        raise UsageError(
+            f"no such load: {text!r}", hint="--load is none, closed, or a whole number of transactions a second"
+        )
+
+    def __str__(self) -> str:
+        return str(self.rate) if self.kind == "rate" else self.kind
+
+
+CLOSED = Load("closed")
+
+
+@dataclass(frozen=True, slots=True)
+class LabOptions:
+    """One lab as asked for. `out` None means a temporary folder, gone when the lab ends.
+
+    Raises:
+        UsageError: on construction, when rows or the deadline are out of bounds.
+    """
+
+    disks: DiskModel = DiskModel.HDD
+    layout: Layout = Layout.STRIPED
+    filesystem: Filesystem = Filesystem.XFS
+    rows: int = DEFAULT_ROWS
+    load: Load = CLOSED
+    kernel: Kernel = Kernel.UML
+    out: Path | None = None
+    deadline_seconds: float = DEFAULT_DEADLINE_SECONDS
+
+    def __post_init__(self) -> None:
+        if self.rows < 1:
+            raise UsageError(f"a table of {self.rows} rows cannot be", hint="--rows is 1 or more")
+        if not self.deadline_seconds > 0:
+            raise UsageError(
+                f"a deadline of {self.deadline_seconds:g} s has already passed", hint="--deadline is above 0"
+            )

@@ -1,0 +1,165 @@
+"""A MariaDB server on the volume: made once, started in every lab.
+
+Knows: its options, its accounts, its tables. Refuses to know how busy it is kept (`lab.load`).
+"""
+
+import secrets
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from backupd.command import run, spawned
+from backupd.errors import LabError
+from backupd.lab.site import Site
+
+SCHEMA = "sbtest"
+_START_SECONDS = 120.0
+_STOP_SECONDS = 300.0
+_QUICK_SECONDS = 60.0
+_ROWS_OF_LOG_TABLES = 10_000
+
+# What the documentation asks of an administrator, and nothing more, so that a missing grant shows here first.
+_GRANTS = """
+CREATE USER backupd@localhost IDENTIFIED BY '{password}';
+GRANT RELOAD, PROCESS, BINLOG MONITOR, REPLICA MONITOR ON *.* TO backupd@localhost;
+GRANT ALL ON backupd_canary.* TO backupd@localhost;
+"""
+
+# The load's account needs no password: nobody else can reach the socket of a machine that lives for minutes.
+_SCHEMA = f"""
+CREATE DATABASE {SCHEMA};
+CREATE USER lab_load@localhost;
+GRANT ALL ON {SCHEMA}.* TO lab_load@localhost;
+CREATE TABLE {SCHEMA}.heartbeat (id BIGINT AUTO_INCREMENT PRIMARY KEY, at DOUBLE NOT NULL) ENGINE=InnoDB;
+CREATE TABLE {SCHEMA}.myisam_log (id BIGINT AUTO_INCREMENT PRIMARY KEY, at DOUBLE NOT NULL, note VARCHAR(100))
+    ENGINE=MyISAM;
+CREATE TABLE {SCHEMA}.aria_log (id BIGINT AUTO_INCREMENT PRIMARY KEY, at DOUBLE NOT NULL, note VARCHAR(100))
+    ENGINE=Aria TRANSACTIONAL=0;
+INSERT INTO {SCHEMA}.myisam_log (at, note) SELECT 0, REPEAT('m', 80) FROM seq_1_to_{_ROWS_OF_LOG_TABLES};
+INSERT INTO {SCHEMA}.aria_log (at, note) SELECT 0, REPEAT('a', 80) FROM seq_1_to_{_ROWS_OF_LOG_TABLES};
+"""
+
+
+def option_file(site: Site) -> str:
+    """The server's only option file.
+
+    `loose_` because only MariaDB from 10.11.12 on knows that variable; its default maps 8 TiB, more than a
+    user-mode kernel's address space has.
+    """
+    return f"""[mariadbd]
+user = root
+datadir = {site.datadir}
+socket = {site.socket}
+pid_file = {site.runtime}/mysqld.pid
+log_error = {site.server_log}
+tmpdir = {site.server_temporary}
+skip_networking
+skip_name_resolve
+server_id = 1
+log_bin = mysql-bin
+max_binlog_size = 100M
+innodb_buffer_pool_size = 128M
+loose_innodb_buffer_pool_size_max = 512M
+"""
+
+
+def install(site: Site) -> None:
+    """An empty datadir exists in which root may log in by socket; no server runs.
+
+    Raises:
+        CommandError: mariadb-install-db is missing or failed.
+    """
+    site.socket.parent.mkdir(parents=True, exist_ok=True)
+    site.server_configuration.write_text(option_file(site), encoding="utf-8")
+    run(
+        [
+            *("mariadb-install-db", f"--defaults-file={site.server_configuration}", "--user=root", "--skip-test-db"),
+            "--auth-root-authentication-method=socket",
+        ],
+        timeout_seconds=_START_SECONDS,
+    )
+
+
+@contextmanager
+def running(site: Site, *, fast_and_loose: bool = False) -> Iterator[None]:
+    """A server answers on the socket within the block; afterwards it was shut down cleanly.
+
+    `fast_and_loose` gives up durability, for as long as nothing is worth keeping yet.
+
+    Raises:
+        LabError: it did not come up; the message carries the end of its log.
+    """
+    site.socket.parent.mkdir(parents=True, exist_ok=True)
+    site.server_configuration.write_text(option_file(site), encoding="utf-8")
+    loose = ["--innodb-flush-log-at-trx-commit=0", "--skip-innodb-doublewrite"] if fast_and_loose else []
+    argv = ["mariadbd", f"--defaults-file={site.server_configuration}", *loose]
+    with spawned(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        _wait_until_it_answers(site, process)
+        yield
+        process.terminate()
+        try:
+            process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired as late:
+            raise LabError(f"the lab's server did not stop within {_STOP_SECONDS:g} s") from late
+
+
+def execute(site: Site, statements: str) -> str:
+    """Run statements as root; what they print, tab-separated and without headings.
+
+    Raises:
+        CommandError: one of them failed.
+    """
+    argv = ["mariadb", "--no-defaults", f"--socket={site.socket}", "--batch", "--skip-column-names"]
+    return run(argv, timeout_seconds=_QUICK_SECONDS, stdin=statements).stdout
+
+
+def fill(site: Site, rows: int) -> None:
+    """The schema, the accounts and N rows of sysbench's own table exist."""
+    execute(site, _SCHEMA + _GRANTS.format(password=secrets.token_hex(16)))
+    run([*sysbench_argv(site, rows), "prepare"], timeout_seconds=_START_SECONDS + rows / 1000)
+
+
+def set_password(site: Site) -> None:
+    """The backup account has a password that no other lab has, in a file for its owner only."""
+    password = secrets.token_hex(16)
+    execute(site, f"ALTER USER backupd@localhost IDENTIFIED BY '{password}';")
+    site.password_file.parent.mkdir(parents=True, exist_ok=True)
+    site.password_file.touch(mode=0o600)
+    site.password_file.write_text(password + "\n", encoding="utf-8")
+
+
+def sysbench_argv(site: Site, rows: int) -> list[str]:
+    """sysbench's own write-only transaction on one table of N rows."""
+    return [
+        *("sysbench", "oltp_write_only", "--db-driver=mysql", "--mysql-user=lab_load", f"--mysql-db={SCHEMA}"),
+        *(f"--mysql-socket={site.socket}", "--tables=1", f"--table-size={rows}"),
+    ]
+
+
+def point_clients_at(site: Site, file: Path) -> None:
+    """A client started without options finds this server; whatever the file said before is gone."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.unlink(missing_ok=True)
+    file.write_text(f"[client-server]\nsocket = {site.socket}\n", encoding="utf-8")
+
+
+def _wait_until_it_answers(site: Site, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + _START_SECONDS
+    while not (site.socket.exists() and _answers(site)):
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise LabError("the lab's server did not start", hint=f"the end of its log:\n{_last_lines(site.server_log)}")
+        time.sleep(0.05)
+
+
+def _answers(site: Site) -> bool:
+    argv = ["mariadb-admin", "--no-defaults", f"--socket={site.socket}", "ping"]
+    return run(argv, timeout_seconds=_QUICK_SECONDS, accept=(0, 1)).status == 0
+
+
+def _last_lines(log: Path) -> str:
+    try:
+        return "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-15:])
+    except FileNotFoundError:
+        return "(no log)"

@@ -1,0 +1,60 @@
+"""What others do on the server: statements that a lock would wait behind.
+
+Knows: the process list, and which statements which lock waits for. Refuses to end any of them: that is for a person.
+
+Tried on MariaDB 10.11.19: neither lock waits for reads, however long (SELECT); FLUSH TABLES WITH READ
+LOCK waits for every statement that writes and for ALTER TABLE; BACKUP STAGE for writes to MyISAM tables, CREATE …
+SELECT, and the last step of an ALTER TABLE. MySQL's FLUSH TABLES WITH READ LOCK waits for reads too.
+"""
+
+import re
+from collections.abc import Sequence
+
+from backupd.model import Blocker, Flavour
+from backupd.mysql.session import Row, Session
+
+_STATEMENT_LENGTH = 100
+
+# Only sessions that run something: sleepers, daemons and replication threads have other commands.
+_RUNNING = """
+    SELECT ID AS id, USER AS user, TIME_MS AS milliseconds, TIME AS seconds, INFO AS statement
+    FROM information_schema.PROCESSLIST
+    WHERE COMMAND IN ('Query', 'Execute', 'Killed') AND ID <> CONNECTION_ID()
+"""
+_RUNNING_WITHOUT_MILLISECONDS = _RUNNING.replace("TIME_MS", "NULL")
+
+_COMMENTS = re.compile(r"\s*(/\*.*?\*/|--[^\n]*\n|#[^\n]*\n|\()\s*", re.DOTALL)
+_READS = re.compile(r"(SELECT|SHOW|DESC|DESCRIBE|EXPLAIN|CHECKSUM|DO|SET|USE|KILL|HELP)\b", re.IGNORECASE)
+
+
+def blockers(session: Session, flavour: Flavour, *, older_than_seconds: float) -> tuple[Blocker, ...]:
+    """Statements of others that a lock would wait behind, and that have run for longer than this; longest first.
+
+    Raises:
+        ServerError: the session is over.
+    """
+    statement = _RUNNING if flavour is Flavour.MARIADB else _RUNNING_WITHOUT_MILLISECONDS
+    return blocking(session.query(statement), flavour, older_than_seconds=older_than_seconds)
+
+
+def blocking(rows: Sequence[Row], flavour: Flavour, *, older_than_seconds: float) -> tuple[Blocker, ...]:
+    """The rows of the process list that matter, longest first."""
+    found = (_blocker(row) for row in rows if flavour is Flavour.MYSQL or not is_read(row["statement"] or ""))
+    return tuple(sorted((one for one in found if one.seconds > older_than_seconds), key=lambda one: -one.seconds))
+
+
+def is_read(statement: str) -> bool:
+    """Whether a statement only reads. What it cannot tell (WITH, CALL, nothing at all) counts as a write."""
+    while found := _COMMENTS.match(statement):
+        statement = statement[found.end() :]
+    return _READS.match(statement) is not None
+
+
+def _blocker(row: Row) -> Blocker:
+    milliseconds = row["milliseconds"]
+    return Blocker(
+        connection_id=int(row["id"] or 0),
+        user=row["user"] or "",
+        seconds=float(milliseconds) / 1000 if milliseconds is not None else float(row["seconds"] or 0),
+        statement=" ".join((row["statement"] or "").split())[:_STATEMENT_LENGTH],
+    )

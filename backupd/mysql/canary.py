@@ -1,0 +1,92 @@
+"""Two rows around the lock, that a restored server can be asked for: the simplest proof of what a backup shows.
+
+Knows: one schema and one table of our own. Refuses to touch any other, and is not used on replicas or read-only
+servers, whose data is not ours to add to.
+"""
+
+from collections.abc import Sequence
+
+from backupd.model import Check
+from backupd.mysql.grants import CANARY_SCHEMA
+from backupd.mysql.session import Connect, Session, StatementError
+
+_TABLE = f"{CANARY_SCHEMA}.canary"
+_KEPT_DAYS = 30
+_NO_SUCH = (1049, 1146)  # ER_BAD_DB_ERROR, ER_NO_SUCH_TABLE
+
+_SCHEMA = f"CREATE DATABASE IF NOT EXISTS {CANARY_SCHEMA}"
+_CREATE = f"""
+    CREATE TABLE IF NOT EXISTS {_TABLE} (
+        run_id VARCHAR(64) NOT NULL, moment ENUM('before', 'after') NOT NULL,
+        at TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6),
+        PRIMARY KEY (run_id, moment), KEY (at)
+    ) ENGINE = InnoDB
+"""
+_INSERT = f"INSERT INTO {_TABLE} (run_id, moment) VALUES (%s, %s)"  # noqa: S608  the table's name is a constant
+_PURGE = f"DELETE FROM {_TABLE} WHERE at < NOW() - INTERVAL {_KEPT_DAYS} DAY"  # noqa: S608
+_MOMENTS = f"SELECT moment FROM {_TABLE} WHERE run_id = %s ORDER BY moment"  # noqa: S608
+
+
+class MysqlCanary:
+    """The contract's `Canary` on a real server."""
+
+    def __init__(self, connect: Connect) -> None:
+        self._connect = connect
+
+    @property
+    def table(self) -> str:
+        """`schema.table`."""
+        return _TABLE
+
+    def before(self, run_id: str) -> None:
+        """Commit the row that must be in the backup, making schema and table at the first use.
+
+        Raises:
+            ServerError: it could not be written.
+        """
+        with self._connect() as session:
+            if not _exists(session):
+                session.execute(_SCHEMA)
+                session.execute(_CREATE)
+            session.execute(_INSERT, run_id, "before")
+
+    def after(self, run_id: str) -> None:
+        """Commit the row that must not be in it; and forget the rows of runs more than 30 days past.
+
+        Raises:
+            ServerError: it could not be written.
+        """
+        with self._connect() as session:
+            session.execute(_INSERT, run_id, "after")
+            session.execute(_PURGE)
+
+
+def moments(session: Session, run_id: str) -> tuple[str, ...]:
+    """Which of this run's rows a server has: `before`, `after`, both or none.
+
+    Raises:
+        ServerError: the session is over.
+    """
+    try:
+        return tuple(row["moment"] or "" for row in session.query(_MOMENTS, run_id))
+    except StatementError as error:
+        if error.number in _NO_SUCH:
+            return ()
+        raise
+
+
+def canary_check(found: Sequence[str]) -> Check:
+    """The restored server has the row from before the lock, and not the one from after the unlock."""
+    expected = "before"
+    return Check("canary", ok=list(found) == [expected], expected=expected, found=", ".join(found) or "no row")
+
+
+def _exists(session: Session) -> bool:
+    """Asked first, so that an account without CREATE can use a table that an administrator made."""
+    try:
+        session.query(_MOMENTS, "")
+    except StatementError as error:
+        if error.number in _NO_SUCH or error.denied:
+            return False
+        raise
+    return True

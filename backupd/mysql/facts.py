@@ -1,0 +1,126 @@
+"""What kind of server it is: asked for, never guessed from its version's text.
+
+Knows: which variables tell what. Refuses to know files: which paths matter is `layout`'s.
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from backupd.errors import ServerError
+from backupd.model import Flavour, ServerFacts
+from backupd.mysql.positions import replica_statement
+from backupd.mysql.session import Session
+
+_ONLY_MARIADB = "aria_block_size"
+
+# What a server needs to be told to start on a copy of these files; recorded with every backup.
+_RECORDED = (
+    "aria_log_dir_path",
+    "aria_log_file_size",
+    "character_set_server",
+    "collation_server",
+    "default_storage_engine",
+    "innodb_checksum_algorithm",
+    "innodb_data_file_path",
+    "innodb_data_home_dir",
+    "innodb_directories",
+    "innodb_doublewrite_dir",
+    "innodb_encrypt_log",
+    "innodb_encrypt_tables",
+    "innodb_log_file_size",
+    "innodb_log_files_in_group",
+    "innodb_log_group_home_dir",
+    "innodb_page_size",
+    "innodb_redo_log_capacity",
+    "innodb_undo_directory",
+    "innodb_undo_tablespaces",
+    "file_key_management_encryption_algorithm",
+    "file_key_management_filekey",
+    "file_key_management_filename",
+    "gtid_domain_id",
+    "keyring_file_data",
+    "log_bin_basename",
+    "log_bin_index",
+    "lower_case_table_names",
+    "plugin_dir",
+    "server_id",
+    "server_uuid",
+    "version",
+    "version_comment",
+)
+
+_LOADED_PLUGINS = """
+    SELECT GROUP_CONCAT(DISTINCT PLUGIN_LIBRARY ORDER BY PLUGIN_LIBRARY) FROM information_schema.PLUGINS
+    WHERE PLUGIN_LIBRARY IS NOT NULL AND PLUGIN_STATUS = 'ACTIVE'
+    AND PLUGIN_TYPE IN ('STORAGE ENGINE', 'ENCRYPTION', 'DATA TYPE', 'FUNCTION', 'DAEMON')
+"""
+
+
+def flavour_of(session: Session) -> Flavour:
+    """Whose server it is.
+
+    Raises:
+        ServerError: the session is over.
+    """
+    return Flavour.MARIADB if session.query(f"SHOW GLOBAL VARIABLES LIKE '{_ONLY_MARIADB}'") else Flavour.MYSQL
+
+
+def server_facts(session: Session) -> ServerFacts:
+    """Everything that `ServerFacts` has, by asking this server.
+
+    Raises:
+        ServerError: it cannot be asked.
+    """
+    variables = session.variables()
+    redo = session.status("Innodb_redo_log_enabled")  # MySQL from 8.0.21; where it is missing it cannot be disabled
+    return ServerFacts(
+        flavour=Flavour.MARIADB if _ONLY_MARIADB in variables else Flavour.MYSQL,
+        version=variables["version"],
+        version_number=version_number(variables["version"]),
+        datadir=Path(variables["datadir"]),
+        socket=Path(variables["socket"]) if variables.get("socket") else None,
+        binlog_basename=_binlog_basename(variables),
+        binlog_expire_seconds=expire_seconds(variables),
+        read_only=any(variables.get(name) in ("ON", "1") for name in ("read_only", "super_read_only")),
+        is_replica=bool(session.query(replica_statement(session))),
+        redo_logging=redo != "OFF",
+        page_size=int(variables["innodb_page_size"]),
+        settings=_settings(session, variables),
+    )
+
+
+def version_number(version: str) -> tuple[int, int, int]:
+    """`10.11.19-MariaDB-…` as numbers.
+
+    Raises:
+        ServerError: it does not begin with three numbers.
+    """
+    found = re.match(r"(\d+)\.(\d+)\.(\d+)", version)
+    if found is None:
+        raise ServerError(f"the server's version cannot be read: {version!r}", hint="is it a MariaDB or MySQL server?")
+    major, minor, patch = found.groups()
+    return int(major), int(minor), int(patch)
+
+
+def expire_seconds(variables: Mapping[str, str]) -> int | None:
+    """For how long the server keeps its binlogs; None is for ever.
+
+    MariaDB (from 10.6) and MySQL (from 8.0.1) have both variables, kept in step or the seconds taking precedence;
+    older servers have only the days. 0 is never.
+    """
+    seconds = int(variables.get("binlog_expire_logs_seconds", "0"))
+    days = float(variables.get("expire_logs_days", "0"))
+    if variables.get("binlog_expire_logs_auto_purge") == "OFF":  # MySQL from 8.0.29
+        return None
+    return seconds or round(days * 86400) or None
+
+
+def _binlog_basename(variables: Mapping[str, str]) -> Path | None:
+    basename = variables.get("log_bin_basename", "")
+    return Path(basename) if variables.get("log_bin") == "ON" and basename else None
+
+
+def _settings(session: Session, variables: Mapping[str, str]) -> Mapping[str, str]:
+    plugins = session.value(_LOADED_PLUGINS) or ""
+    return {name: variables[name] for name in _RECORDED if name in variables} | {"plugin_libraries": plugins}

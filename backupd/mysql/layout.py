@@ -1,0 +1,121 @@
+"""Which files and folders a backup of this server must think of, and which of them a snapshot cannot do without.
+
+Knows: what InnoDB, Aria, MyISAM and the replication write, and where each server says that it is. Refuses to know
+devices: whether they share a volume is the preflight's question.
+
+Everything that InnoDB recovers from must be in one atomic image: with the redo log on another volume, the copy of the
+data is silently corrupt. Binlogs may lie elsewhere, because under the lock they stand still with the data.
+"""
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from backupd.errors import ServerError
+from backupd.model import DataPath, Flavour, ServerFacts
+from backupd.mysql.session import Session, StatementError
+
+# role, variable, must share the volume; an empty variable means the datadir.
+_FOLDERS = (
+    ("system tablespace", "innodb_data_home_dir", True),
+    ("redo", "innodb_log_group_home_dir", True),
+    ("undo", "innodb_undo_directory", True),
+    ("doublewrite", "innodb_doublewrite_dir", True),
+    ("aria log", "aria_log_dir_path", True),
+    ("rocksdb", "rocksdb_datadir", True),
+    ("rocksdb log", "rocksdb_wal_dir", True),
+)
+_FILES = (
+    ("binlog", "log_bin_basename", False),
+    ("relay log", "relay_log_basename", False),
+    ("encryption keys", "file_key_management_filename", False),
+    ("encryption keys", "keyring_file_data", False),
+)
+
+_TABLESPACES = {
+    Flavour.MARIADB: "SELECT FILENAME AS file FROM information_schema.INNODB_SYS_TABLESPACES",
+    Flavour.MYSQL: "SELECT FILE_NAME AS file FROM information_schema.FILES WHERE ENGINE = 'InnoDB'",
+}
+_TEMPORARY = "ibtmp"  # innodb_temporary: made anew at every start
+
+
+def data_paths(session: Session, facts: ServerFacts) -> tuple[DataPath, ...]:
+    """Every file and folder that matters, resolved, each once; the datadir first.
+
+    Raises:
+        ServerError: the server cannot be asked, or the datadir cannot be read.
+    """
+    variables = session.variables()
+    try:
+        found = [
+            DataPath("datadir", facts.datadir.resolve(strict=True), must_share=True),
+            *configured(variables, facts.datadir),
+            *_external_tablespaces(session, facts),
+            *links(facts.datadir.resolve()),
+        ]
+    except OSError as error:
+        raise ServerError(
+            f"cannot read the server's datadir: {error}",
+            hint="run backupd as root on the machine that the server runs on",
+        ) from error
+    return tuple(dict.fromkeys(found))
+
+
+def configured(variables: Mapping[str, str], datadir: Path) -> Iterator[DataPath]:
+    """The folders and files that the server's variables name."""
+    for role, variable, must_share in _FOLDERS:
+        if variable in variables:
+            yield DataPath(role, _within(datadir, variables[variable]), must_share=must_share)
+    home = _within(datadir, variables.get("innodb_data_home_dir", ""))
+    for name in _system_files(variables.get("innodb_data_file_path", "")):
+        yield DataPath("system tablespace", _within(home, name), must_share=True)
+    for role, variable, must_share in _FILES:
+        if variables.get(variable):
+            yield DataPath(role, _within(datadir, variables[variable]).parent, must_share=must_share)
+
+
+def links(datadir: Path) -> Iterator[DataPath]:
+    """Where symlinks, `.isl` files and mounts in the datadir lead: tables that are elsewhere though they seem here.
+
+    Raises:
+        OSError: a folder cannot be read.
+    """
+    device = datadir.stat().st_dev
+    for folder, folders, files in os.walk(datadir, onerror=_raise):
+        here = Path(folder)
+        for path in (here / name for name in sorted(folders + files)):
+            if path.is_symlink():
+                yield DataPath("symlink", path.resolve(), must_share=True)
+            elif path.suffix == ".isl":
+                yield DataPath("tablespace", Path(path.read_text().strip()).resolve(), must_share=True)
+        for name in sorted(folders):
+            if not (here / name).is_symlink() and (here / name).stat().st_dev != device:
+                yield DataPath("mount", here / name, must_share=True)
+
+
+def _external_tablespaces(session: Session, facts: ServerFacts) -> Iterator[DataPath]:
+    datadir = facts.datadir.resolve()
+    try:
+        rows = session.query(_TABLESPACES[facts.flavour])
+    except StatementError as error:
+        raise ServerError(f"cannot list the tablespaces: {error.message}", hint=error.hint) from error
+    for file in (row["file"] for row in rows):
+        if file and not Path(file).name.startswith(_TEMPORARY):
+            path = _within(datadir, file)
+            if not path.is_relative_to(datadir):
+                yield DataPath("tablespace", path, must_share=True)
+
+
+def _system_files(data_file_path: str) -> Iterator[str]:
+    """The names in `ibdata1:12M;/other/ibdata2:10M:autoextend`."""
+    for item in data_file_path.split(";"):
+        if name := item.strip().partition(":")[0]:
+            yield name
+
+
+def _within(folder: Path, named: str) -> Path:
+    return (folder / named).resolve()
+
+
+def _raise(error: OSError) -> None:
+    raise error

@@ -1,0 +1,159 @@
+"""How the server is made to stand still: two strategies, tries within limits, and the block in which it stands.
+
+Knows: which statements lock and unlock, how often to try, what the lock cost. Refuses to know what is done while the
+server stands still; one try and its session are `locksession`'s.
+
+Between the request and the unlock nothing of ours writes a log line: they are kept, and told afterwards.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+
+from pymysql.constants import ER
+
+from backupd.errors import LockNotGranted
+from backupd.interruption import shielded
+from backupd.model import LockReceipt, Position
+from backupd.mysql.locksession import Grant, LockLimits, LockSession, Strategy
+from backupd.mysql.session import Connect, Session, StatementError
+
+__all__ = ["AUTO", "STRATEGIES", "HeldServerLock", "LockLimits", "ServerLock", "best_strategy"]
+
+log = logging.getLogger(__name__)
+
+AUTO = "auto"
+
+STRATEGIES = {
+    strategy.name: strategy
+    for strategy in (
+        Strategy("ftwrl", ("FLUSH TABLES WITH READ LOCK",), "UNLOCK TABLES"),
+        Strategy("backup-stage", ("BACKUP STAGE START", "BACKUP STAGE BLOCK_COMMIT"), "BACKUP STAGE END"),
+    )
+}
+
+
+def best_strategy(session: Session) -> str:
+    """`backup-stage` where the server knows it, because it waits for less; else `ftwrl`.
+
+    Asked with a statement that changes nothing: in a session without a backup, BACKUP STAGE END is refused for that
+    reason (or for want of RELOAD) where it is known, and as a syntax error where it is not.
+
+    Raises:
+        ServerError: the session is over.
+    """
+    try:
+        session.execute("BACKUP STAGE END")
+    except StatementError as error:
+        if error.number == ER.PARSE_ERROR:
+            return "ftwrl"
+        if not error.number:
+            raise
+    return "backup-stage"
+
+
+class HeldServerLock:
+    """The contract's `HeldLock`: where the server stands, and what that cost so far."""
+
+    def __init__(self, grant: Grant, receipt: LockReceipt) -> None:
+        self._grant = grant
+        self._receipt = receipt
+
+    @property
+    def position(self) -> Position:
+        """Where it stands."""
+        return self._grant.position
+
+    @property
+    def receipt(self) -> LockReceipt:
+        """What the lock cost. Complete only after the lock has been given back; until then its hold is 0."""
+        return self._receipt
+
+    def returned(self) -> None:
+        """The unlock has returned: now is the end of the hold."""
+        self._receipt = replace(self._receipt, hold_seconds=time.monotonic() - self._grant.at)
+
+
+class ServerLock:
+    """The contract's `Lock` on a real server. `strategy` is `ftwrl`, `backup-stage`, or `auto` for the better one."""
+
+    def __init__(
+        self,
+        connect: Connect,
+        limits: LockLimits,
+        *,
+        strategy: str = AUTO,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._connect = connect
+        self._limits = limits
+        self._wanted = strategy
+        self._pause = pause
+        self._strategy: Strategy | None = None
+
+    @property
+    def strategy(self) -> str:
+        """`ftwrl` or `backup-stage`; for `auto` the server is asked at the first use.
+
+        Raises:
+            ServerError: it had to be asked, and could not.
+        """
+        return self._chosen().name
+
+    @contextmanager
+    def held(self) -> Iterator[HeldServerLock]:
+        """Hold the lock for the length of the block. See the contract, `backupd.mysql.Lock`."""
+        journal: list[str] = []
+        try:
+            with ExitStack() as owed:
+                session, held = self._granted(owed, journal)
+                try:
+                    yield held
+                except BaseException as error:
+                    with shielded():
+                        session.give_up(error)
+                        held.returned()
+                    raise
+                with shielded():
+                    lost = session.give_back()
+                    held.returned()
+                journal.append(f"held for {held.receipt.hold_seconds:.3f} s; proof: {lost or held.receipt.proof}")
+            if lost is not None:
+                raise lost
+        finally:
+            for line in journal:
+                log.info("lock: %s", line)
+
+    def _chosen(self) -> Strategy:
+        if self._strategy is None:
+            name = self._wanted
+            if name == AUTO:
+                with self._connect() as session:
+                    name = best_strategy(session)
+            self._strategy = STRATEGIES[name]
+        return self._strategy
+
+    def _granted(self, owed: ExitStack, journal: list[str]) -> tuple[LockSession, HeldServerLock]:
+        """Try until it is granted. Each try has a session of its own, which is over before the next."""
+        strategy, limits = self._chosen(), self._limits
+        waited, refusal = 0.0, ""
+        for number in range(1, limits.tries + 1):
+            if number > 1:
+                self._pause(limits.pause_seconds)
+            with ExitStack() as mine:
+                session = mine.enter_context(LockSession.opened(self._connect, strategy, limits))
+                answer = session.ask()
+                waited += answer.waited_seconds
+                if isinstance(answer, Grant):
+                    owed.push(mine.pop_all())
+                    journal.append(f"{strategy.name} granted at try {number} after waiting {waited:.3f} s")
+                    receipt = LockReceipt(strategy.name, number, waited, 0.0, session.proof, answer.lsn)
+                    return session, HeldServerLock(answer, receipt)
+            refusal = answer.reason
+            journal.append(f"{strategy.name} not granted at try {number}: {refusal}")
+        raise LockNotGranted(
+            f"{strategy.name} was not granted in {limits.tries} tries: {refusal}",
+            hint="let what it waits for end, or move the job to a quieter hour; SHOW FULL PROCESSLIST tells who",
+        )

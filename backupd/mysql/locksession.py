@@ -1,0 +1,250 @@
+"""One try at a lock, in a session of its own, and the proof that what was granted was never lost.
+
+Knows: the order of things around and under the lock. Refuses to know how often to try.
+
+The session is opened for the lock, never reopened, and closed on any error: FLUSH TABLES WITH READ LOCK can report a
+time-out and hold part of its locks all the same (MySQL, sql_reload.cc), and closing is what gives back everything.
+Three things end a lock that lasts too long: the block's end, the watchdog, and the server itself, by a `wait_timeout`
+little longer than the budget, should this whole process be stopped.
+
+No statement proves a lock by trying to write: if the lock were gone, the write would succeed and reach the replicas.
+"""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Self
+
+from pymysql.constants import ER
+
+from backupd.errors import LockLost
+from backupd.model import Blocker, Flavour, Position
+from backupd.mysql.activity import blockers
+from backupd.mysql.facts import flavour_of
+from backupd.mysql.positions import PositionReader, position_reader
+from backupd.mysql.session import Connect, Row, Session, StatementError, whole_seconds
+from backupd.mysql.watchdog import Watchdog
+
+FLUSH_ENGINE_LOGS = "FLUSH NO_WRITE_TO_BINLOG ENGINE LOGS"
+
+_MARGIN_SECONDS = 1.0  # for an answer on its way: between the server's own time-out and the watchdog
+_IDLE_SECONDS = 3  # the server ends a silent lock session this long after its budget
+_PREPARING_SECONDS = 30.0  # what the statements before the lock may take
+_SESSION = "SELECT CONNECTION_ID() AS id"
+_NOT_GRANTED = frozenset({ER.LOCK_WAIT_TIMEOUT, ER.LOCK_DEADLOCK})
+
+# MariaDB shows one BACKUP lock (of the type it had before the last upgrade), MySQL a GLOBAL and a COMMIT one.
+_METADATA_LOCKS = """
+    SELECT COUNT(*) AS locks FROM performance_schema.metadata_locks
+    WHERE OBJECT_TYPE IN ('BACKUP', 'GLOBAL', 'COMMIT') AND LOCK_DURATION = 'EXPLICIT' AND LOCK_STATUS = 'GRANTED'
+    AND OWNER_THREAD_ID = (SELECT THREAD_ID FROM performance_schema.threads WHERE PROCESSLIST_ID = CONNECTION_ID())
+"""
+_METADATA_INSTRUMENT = """
+    SELECT ENABLED FROM performance_schema.setup_instruments
+    WHERE NAME = 'wait/lock/metadata/sql/mdl' AND @@performance_schema = 1
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class LockLimits:
+    """What the lock may cost the server."""
+
+    wait_seconds: float = 5.0  # per try: how long a request may stall writers
+    hold_seconds: float = 10.0
+    tries: int = 5
+    pause_seconds: float = 10.0  # between tries
+    blocker_age_seconds: float = 5.0  # statements older than this are waited out before the lock is asked for
+
+
+@dataclass(frozen=True, slots=True)
+class Strategy:
+    """One way of locking: what to send, the last of which stops the commits, and what gives it back."""
+
+    name: str
+    request: tuple[str, ...]
+    release: str
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """The lock is held: since when, and where the server stands."""
+
+    at: float  # monotonic clock
+    waited_seconds: float
+    position: Position
+    lsn: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class NotGranted:
+    """Nothing is held, in words why, and how long the request stalled writers."""
+
+    reason: str
+    waited_seconds: float = 0.0
+
+
+class LockSession:
+    """A session that asks for one lock once; `opened` makes it and ends it."""
+
+    def __init__(
+        self, session: Session, watchdog: Watchdog, strategy: Strategy, limits: LockLimits, terms: "_Terms"
+    ) -> None:
+        self._session = session
+        self._watchdog = watchdog
+        self._strategy = strategy
+        self._limits = limits
+        self._terms = terms
+        self._grant: Grant | None = None
+
+    @classmethod
+    @contextmanager
+    def opened(cls, connect: Connect, strategy: Strategy, limits: LockLimits) -> Iterator[Self]:
+        """A new session and its watchdog's, for the length of the block; after it nothing is locked.
+
+        Raises:
+            ServerError: the server cannot be reached, or does not let us in.
+        """
+        answer_seconds = limits.wait_seconds + limits.hold_seconds + _PREPARING_SECONDS
+        with connect(answer_seconds=answer_seconds) as session, Watchdog(session, connect()) as watchdog:
+            yield cls(session, watchdog, strategy, limits, _prepared(session, limits))
+
+    @property
+    def proof(self) -> str:
+        """How the lock will be proven."""
+        return "metadata-locks" if self._terms.metadata_locks else "session and position"
+
+    def ask(self) -> Grant | NotGranted:
+        """Ask for the lock. Unless it is granted, nothing is held.
+
+        Raises:
+            ServerError: the server failed, or refused for a reason that no further try changes.
+        """
+        in_the_way = blockers(self._session, self._terms.flavour, older_than_seconds=self._limits.blocker_age_seconds)
+        if in_the_way:
+            return NotGranted(_would_wait_behind(in_the_way[0]))
+        self._session.execute(FLUSH_ENGINE_LOGS)  # so that the one under the lock has little left to write
+        asked = time.monotonic()
+        self._watchdog.allow(self._limits.wait_seconds + _MARGIN_SECONDS)
+        try:
+            self._grant = self._request(asked)
+        except StatementError as error:
+            self._let_go()
+            waited = time.monotonic() - asked
+            if error.number not in _NOT_GRANTED and not self._watchdog.fired:
+                raise
+            return NotGranted(f"the server did not grant it within {waited:.1f} s", waited)
+        except BaseException:
+            self._let_go()
+            raise
+        return self._grant
+
+    def give_back(self) -> LockLost | None:
+        """Read the proof and unlock, in one packet. Nothing is held any more; the answer is what was wrong, if it was.
+
+        Returned and not raised, so that the caller reads its clock first.
+        """
+        proof = (_METADATA_LOCKS,) if self._terms.metadata_locks else ()
+        statements = (*self._terms.reader.statements, *proof, _SESSION, self._strategy.release)
+        try:
+            *told, session, _ = list(self._session.stream(statements))
+        except StatementError as error:
+            lost = _lost(self._why_ended())
+            lost.__cause__ = error
+            self._let_go()
+            return lost
+        except BaseException:
+            self._let_go()
+            raise
+        self._watchdog.relax()
+        locks = told.pop() if proof else None
+        changed = self._changed(session, self._terms.reader.position(told), locks)
+        return _lost(changed) if changed else None
+
+    def give_up(self, error: BaseException) -> None:
+        """Nothing is held any more. That the lock was lost meanwhile becomes a note on the error."""
+        if self._watchdog.fired:
+            error.add_note(f"the lock had been lost before: {self._why_ended()}")
+        self._let_go()
+
+    def _request(self, asked: float) -> Grant:
+        """One packet: the lock, the engines' logs, the position. The clock is read when the lock's answer arrives."""
+        lsn = (self._terms.reader.lsn,) if self._terms.reader.lsn else ()
+        request = self._strategy.request
+        answers = self._session.stream((*request, FLUSH_ENGINE_LOGS, *self._terms.reader.statements, *lsn))
+        for _ in request:
+            next(answers)
+        granted = time.monotonic()
+        self._watchdog.allow(self._limits.hold_seconds)
+        _, *told = list(answers)
+        number = int(told.pop()[0]["Value"] or 0) if lsn else None
+        return Grant(granted, granted - asked, self._terms.reader.position(told), number)
+
+    def _let_go(self) -> None:
+        try:
+            self._session.execute(self._strategy.release)
+        except StatementError:
+            self._watchdog.end()  # it cannot be spoken to: the server must end it, or it keeps what it holds
+        self._watchdog.relax()
+        self._session.close()
+
+    def _why_ended(self) -> str:
+        if self._watchdog.fired:
+            return f"it was held for longer than {self._limits.hold_seconds:g} s, and the watchdog ended it"
+        return "the session that held it has ended"
+
+    def _changed(self, session: list[Row], position: Position, locks: list[Row] | None) -> str | None:
+        if session[0]["id"] != str(self._session.connection_id):
+            return "another session answered than the one that held it"
+        if locks is not None and locks[0]["locks"] == "0":
+            return "the server no longer lists it"
+        if self._grant is None or _standing(position) != _standing(self._grant.position):
+            return f"the server moved from {self._grant and self._grant.position} to {position}"
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Terms:
+    """What was found out about the server before the lock, so that nothing is tried out under it."""
+
+    flavour: Flavour
+    reader: PositionReader
+    metadata_locks: bool
+
+
+def _prepared(session: Session, limits: LockLimits) -> _Terms:
+    session.execute(
+        f"SET SESSION lock_wait_timeout = {whole_seconds(limits.wait_seconds)},"
+        f" wait_timeout = {whole_seconds(limits.hold_seconds) + _IDLE_SECONDS}"
+    )
+    return _Terms(flavour_of(session), position_reader(session), _tells_metadata_locks(session))
+
+
+def _tells_metadata_locks(session: Session) -> bool:
+    """MariaDB's performance schema is off unless asked for, and our user may not be allowed to read it."""
+    try:
+        return session.value(_METADATA_INSTRUMENT) == "YES" and session.value(_METADATA_LOCKS) is not None
+    except StatementError as error:
+        if not error.number:
+            raise
+        return False
+
+
+def _standing(position: Position) -> tuple[object, ...]:
+    """What cannot change under the lock. A channel's file and offset can: its source may start a new binlog."""
+    gtids = tuple((channel.channel, channel.gtid) for channel in position.replicas)
+    return position.binlog_file, position.binlog_offset, position.gtid, gtids
+
+
+def _lost(why: str) -> LockLost:
+    return LockLost(
+        f"the lock was lost while it was needed: {why}",
+        hint="the snapshot is dropped and nothing was stored; start the run again",
+    )
+
+
+def _would_wait_behind(blocker: Blocker) -> str:
+    return (
+        f"it would wait behind session {blocker.connection_id} of {blocker.user}, "
+        f"which has run for {blocker.seconds:.0f} s: {blocker.statement}"
+    )

@@ -1,0 +1,135 @@
+"""Where the server stands: its binlog, its GTIDs, its replication channels, InnoDB's log sequence number.
+
+Knows: which statement each server answers, found by asking it rather than by its version. Refuses to know when it is
+asked: that the answer is worth something is the lock's business.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from backupd.errors import ServerError
+from backupd.model import Position, ReplicaPosition
+from backupd.mysql.session import Row, Session, StatementError
+
+_BINLOG_STATEMENTS = ("SHOW BINARY LOG STATUS", "SHOW MASTER STATUS")  # MySQL from 8.2 (only it from 8.4); the others
+_REPLICA_STATEMENTS = ("SHOW ALL SLAVES STATUS", "SHOW REPLICA STATUS", "SHOW SLAVE STATUS")
+_GTID_VARIABLES = ("gtid_binlog_pos", "gtid_executed")  # MariaDB; MySQL
+_LSN_COUNTERS = ("Innodb_lsn_current", "Innodb_redo_log_current_lsn")  # MariaDB; MySQL from 8.0.30
+
+
+@dataclass(frozen=True, slots=True)
+class PositionReader:
+    """The statements that this server answers, chosen before the lock so that nothing is tried out under it."""
+
+    binlog: str
+    gtid: str | None
+    replicas: str | None  # None: it has no channel, and asking under the lock would only cost time
+    lsn: str | None
+
+    @property
+    def statements(self) -> tuple[str, ...]:
+        """What to send, in order; the rows of each go to `position` in the same order."""
+        return tuple(statement for statement in (self.binlog, self.gtid, self.replicas) if statement)
+
+    def position(self, answers: Sequence[list[Row]]) -> Position:
+        """The answers to `statements` as a position. A binlog that is off has none.
+
+        Raises:
+            ServerError: the server answered something else.
+        """
+        remaining = iter(answers)
+        binlog = next(iter(next(remaining)), None)
+        gtid = next(iter(next(remaining)), {}) if self.gtid else {}
+        channels = next(remaining) if self.replicas else []
+        try:
+            return Position(
+                binlog_file=binlog["File"] if binlog else None,
+                binlog_offset=int(binlog["Position"] or "") if binlog else None,
+                gtid=_one_line(gtid.get("gtid")) if binlog else None,
+                replicas=tuple(_channel(row) for row in channels),
+            )
+        except (KeyError, ValueError) as error:
+            raise ServerError(
+                f"the server's position makes no sense: {binlog!r}", hint="is it a MariaDB or MySQL server?"
+            ) from error
+
+
+def position_reader(session: Session) -> PositionReader:
+    """How this server tells its position.
+
+    Raises:
+        ServerError: it cannot be asked: a privilege is missing, or the session is over.
+    """
+    replicas = replica_statement(session)
+    return PositionReader(
+        binlog=_first_answered(session, _BINLOG_STATEMENTS),
+        gtid=_gtid_statement(session),
+        replicas=replicas if session.query(replicas) else None,
+        lsn=lsn_statement(session),
+    )
+
+
+def replica_statement(session: Session) -> str:
+    """The statement that lists every replication channel.
+
+    Raises:
+        ServerError: no such statement is answered.
+    """
+    return _first_answered(session, _REPLICA_STATEMENTS)
+
+
+def lsn_statement(session: Session) -> str | None:
+    """The cheapest statement for InnoDB's log sequence number; None where there is none.
+
+    A status counter, because SHOW ENGINE INNODB STATUS walks the lock system of a busy server.
+    """
+    for counter in _LSN_COUNTERS:
+        if session.status(counter) is not None:
+            return f"SHOW GLOBAL STATUS LIKE '{counter}'"
+    return None
+
+
+def lag_seconds(channels: Sequence[Row]) -> float | None:
+    """The largest lag of all channels; None where there is none, or where any is unknown (its threads stand still)."""
+    lags = [row.get("Seconds_Behind_Source", row.get("Seconds_Behind_Master")) for row in channels]
+    known = [float(lag) for lag in lags if lag is not None]
+    return max(known) if known and len(known) == len(lags) else None
+
+
+def _first_answered(session: Session, statements: Sequence[str]) -> str:
+    for statement in statements:
+        try:
+            session.query(statement)
+        except StatementError as error:
+            if not error.unknown_here:
+                raise
+        else:
+            return statement
+    raise ServerError(f"the server knows none of: {', '.join(statements)}", hint="is it a MariaDB or MySQL server?")
+
+
+def _gtid_statement(session: Session) -> str | None:
+    for variable in _GTID_VARIABLES:
+        statement = f"SELECT @@global.{variable} AS gtid"
+        try:
+            session.query(statement)
+        except StatementError as error:
+            if not error.unknown_here:
+                raise
+        else:
+            return statement
+    return None
+
+
+def _channel(row: Row) -> ReplicaPosition:
+    """Exec_*, not Read_*: what was applied, because that is what the data shows."""
+    return ReplicaPosition(
+        channel=row.get("Connection_name") or row.get("Channel_Name") or "",
+        source_log_file=row.get("Relay_Source_Log_File") or row.get("Relay_Master_Log_File") or "",
+        source_log_offset=int(row.get("Exec_Source_Log_Pos") or row.get("Exec_Master_Log_Pos") or 0),
+        gtid=_one_line(row.get("Gtid_Slave_Pos") or row.get("Executed_Gtid_Set")),
+    )
+
+
+def _one_line(gtid: str | None) -> str:
+    return "".join((gtid or "").split())  # MySQL breaks a long set into lines

@@ -1,0 +1,62 @@
+"""The contract's `Server` on a real one: each question in a session of its own.
+
+Knows: which module answers which question. Refuses to lock or to write.
+"""
+
+from backupd.model import Blocker, DataPath, ServerFacts
+from backupd.mysql import activity, grants, layout
+from backupd.mysql.facts import flavour_of, server_facts
+from backupd.mysql.positions import lag_seconds, replica_statement
+from backupd.mysql.session import Connect
+
+
+class MysqlServer:
+    """What the preflight and the gate ask of a MariaDB or MySQL server."""
+
+    def __init__(self, connect: Connect) -> None:
+        self._connect = connect
+
+    def facts(self) -> ServerFacts:
+        """What kind of server it is.
+
+        Raises:
+            ServerError: it cannot be reached, or does not let us in.
+        """
+        with self._connect() as session:
+            return server_facts(session)
+
+    def data_paths(self, facts: ServerFacts) -> tuple[DataPath, ...]:
+        """Every file and folder that a backup must think of, symlinks in the datadir included.
+
+        Raises:
+            ServerError: the server cannot be asked, or its datadir cannot be read.
+        """
+        with self._connect() as session:
+            return layout.data_paths(session, facts)
+
+    def missing_grants(self, strategy: str) -> tuple[str, ...]:  # noqa: ARG002  both strategies need the same here
+        """The privileges that this lock strategy needs and the user lacks, as GRANT spells them.
+
+        Raises:
+            ServerError: the server failed otherwise than by refusing.
+        """
+        with self._connect() as session:
+            return grants.missing(session, flavour_of(session))
+
+    def blockers(self, older_than_seconds: float) -> tuple[Blocker, ...]:
+        """Statements of others that a lock would wait behind, longest first.
+
+        Raises:
+            ServerError: the server cannot be asked.
+        """
+        with self._connect() as session:
+            return activity.blockers(session, flavour_of(session), older_than_seconds=older_than_seconds)
+
+    def replica_lag_seconds(self) -> float | None:
+        """The largest lag over all channels; None when it is no replica or the lag is unknown.
+
+        Raises:
+            ServerError: the server cannot be asked.
+        """
+        with self._connect() as session:
+            return lag_seconds(session.query(replica_statement(session)))

@@ -1,0 +1,203 @@
+"""One connection to the database server: what it may be asked, and how it ends.
+
+Knows: statements, rows, one packet for several statements. Refuses to know what they mean, and never reconnects: a
+session that ended stays ended, because the lock it held ended with it.
+
+Values arrive as text or None: what a number means is for the module that asked for it.
+"""
+
+import contextlib
+import math
+import socket
+from collections.abc import Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+import pymysql
+
+from backupd.mysql.login import Login, connection_options
+from backupd.mysql.refusals import StatementError, explained
+
+__all__ = ["ANSWER_SECONDS", "Connect", "Login", "Row", "Session", "StatementError", "connector", "whole_seconds"]
+
+ANSWER_SECONDS = 60.0
+
+_NO_SUCH_THREAD = 1094
+
+Row = Mapping[str, str | None]
+
+
+class Connect(Protocol):
+    """Opens a session; what the modules of this package are given instead of a connection."""
+
+    def __call__(self, *, answer_seconds: float = ANSWER_SECONDS) -> "Session":
+        """A new session. No statement of it waits longer than `answer_seconds` for its answer.
+
+        Raises:
+            ServerError: the server cannot be reached, or does not let us in.
+        """
+
+
+def connector(login: Login) -> Connect:
+    """What opens sessions for this login."""
+
+    def connect(*, answer_seconds: float = ANSWER_SECONDS) -> Session:
+        return Session.open(login, answer_seconds=answer_seconds)
+
+    return connect
+
+
+class Session:
+    """One connection, autocommit, never reopened; a context manager that closes it."""
+
+    def __init__(self, connection: Any, login: Login) -> None:
+        self._connection = connection
+        self._login = login
+        self._closed = False
+
+    @classmethod
+    def open(cls, login: Login, *, answer_seconds: float = ANSWER_SECONDS) -> Self:
+        """A new session of this login.
+
+        Raises:
+            ServerError: the server cannot be reached, or does not let us in.
+        """
+        try:
+            return cls(pymysql.connect(**connection_options(login, answer_seconds)), login)
+        except pymysql.MySQLError as error:
+            raise explained(error, login, "connecting") from error
+
+    @property
+    def connection_id(self) -> int:
+        """The number by which the server knows this session and others can KILL it."""
+        return int(self._connection.thread_id())
+
+    def execute(self, statement: str, *values: object) -> None:
+        """Run a statement whose answer does not matter.
+
+        Raises:
+            StatementError: it was refused, or the session is over.
+        """
+        self.query(statement, *values)
+
+    def query(self, statement: str, *values: object) -> list[Row]:
+        """All rows of one statement; `%s` stands for each of `values`.
+
+        Raises:
+            StatementError: it was refused, or the session is over.
+        """
+        with self._explaining(statement):
+            cursor = self._connection.cursor()
+            cursor.execute(statement, values or None)
+            return _rows(cursor)
+
+    def one(self, statement: str, *values: object) -> Row | None:
+        """The first row, None when there is none.
+
+        Raises:
+            StatementError: it was refused, or the session is over.
+        """
+        return next(iter(self.query(statement, *values)), None)
+
+    def value(self, statement: str, *values: object) -> str | None:
+        """The first column of the first row.
+
+        Raises:
+            StatementError: it was refused, or the session is over.
+        """
+        row = self.one(statement, *values)
+        return next(iter(row.values()), None) if row else None
+
+    def stream(self, statements: Sequence[str]) -> Iterator[list[Row]]:
+        """Send fixed statements in one packet and yield each one's rows as soon as they arrive.
+
+        One trip to the server instead of one for each; after the first that fails the server runs none of the rest.
+
+        Raises:
+            StatementError: while iterating: that statement was refused, or the session is over.
+        """
+        remaining = iter(statements)
+        with self._explaining(next(remaining)):
+            cursor = self._connection.cursor()
+            cursor.execute("; ".join(statements))
+            rows = _rows(cursor)
+        yield rows
+        for statement in remaining:
+            with self._explaining(statement):
+                cursor.nextset()
+                rows = _rows(cursor)
+            yield rows
+
+    def variables(self) -> Mapping[str, str]:
+        """Every global variable of the server.
+
+        Raises:
+            StatementError: the session is over.
+        """
+        return {str(row["Variable_name"]): row["Value"] or "" for row in self.query("SHOW GLOBAL VARIABLES")}
+
+    def status(self, name: str) -> str | None:
+        """One of the server's status counters, None when it has no such one.
+
+        Raises:
+            StatementError: the session is over.
+        """
+        row = self.one("SHOW GLOBAL STATUS LIKE %s", name)
+        return row["Value"] if row else None
+
+    def kill(self, connection_id: int) -> None:
+        """End another session of our own user. That it is over already is no error.
+
+        Raises:
+            StatementError: the server refused, or this session is over itself.
+        """
+        try:
+            self.execute(f"KILL CONNECTION {connection_id:d}")
+        except StatementError as error:
+            if error.number != _NO_SUCH_THREAD:
+                raise
+
+    def sever(self) -> None:
+        """Break the connection from another thread: a call that waits in it fails at once, and so does any later."""
+        sock: socket.socket | None = getattr(self._connection, "_sock", None)  # pymysql offers no public way
+        if sock is not None:
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """The session is over, politely where that still works; the server gives back whatever it held."""
+        if not self._closed:
+            self._closed = True
+            with contextlib.suppress(pymysql.MySQLError, OSError):
+                self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    @contextlib.contextmanager
+    def _explaining(self, statement: str) -> Iterator[None]:
+        try:
+            yield
+        except pymysql.MySQLError as error:
+            raise explained(error, self._login, statement) from error
+
+
+def _rows(cursor: Any) -> list[Row]:
+    if cursor.description is None:
+        return []
+    names = [column[0] for column in cursor.description]
+    return [dict(zip(names, map(_text, row), strict=True)) for row in cursor.fetchall()]
+
+
+def _text(value: object) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+
+
+def whole_seconds(seconds: float) -> int:
+    """Rounded up: the server counts whole seconds, and 0 would mean "do not wait at all"."""
+    return max(1, math.ceil(seconds))

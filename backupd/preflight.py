@@ -1,0 +1,285 @@
+"""May this job run now? Every answer at once, each with a hint; and what a run needs to know to begin.
+
+Knows: what must be true of server, volume, target and host before anything is touched. Refuses to change anything.
+A finding is `refused` where a backup would be impossible or no backup, `warning` where it would be dearer or poorer.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from backupd.config import JobConfig
+from backupd.errors import BackupdError, Refused
+from backupd.model import DataPath, Finding, Level, MountPoint, ServerFacts, Volume, VolumeGroup
+from backupd.snapshots.plan import plan_snapshot
+from backupd.tools import Tools
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """What a run knows once nothing forbids it."""
+
+    facts: ServerFacts
+    paths: tuple[DataPath, ...]
+    mount: MountPoint
+    volume: Volume
+    group: VolumeGroup
+    root: Path  # the folder that is archived: it holds everything that must share the volume
+
+    @property
+    def takes_writes(self) -> bool:
+        """Whether rows of ours may be written: not on a replica, whose data would drift, nor on a read-only server."""
+        return not (self.facts.read_only or self.facts.is_replica)
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """All findings, and what a run needs where none of them is `refused`."""
+
+    findings: tuple[Finding, ...]
+    ready: Ready | None
+
+
+def require(job: JobConfig, tools: Tools, *, last_stored_bytes: int | None) -> Ready:
+    """Raise unless the job may run; nothing is touched either way.
+
+    Raises:
+        Refused: the message lists every refused finding, the hint every hint.
+    """
+    examination = examine(job, tools, last_stored_bytes=last_stored_bytes)
+    refused = [finding for finding in examination.findings if finding.level is Level.REFUSED]
+    if refused or examination.ready is None:
+        raise Refused(
+            "; ".join(f"{finding.name}: {finding.detail}" for finding in refused),
+            hint="; ".join(dict.fromkeys(finding.hint for finding in refused if finding.hint)),
+        )
+    return examination.ready
+
+
+def examine(job: JobConfig, tools: Tools, *, last_stored_bytes: int | None) -> Examination:
+    """Look at everything that a run of this job stands on."""
+    findings: list[Finding] = []
+    ready = _examine_host(job, tools, findings)
+    findings += _target(tools, last_stored_bytes, tools.files.used_bytes(ready.mount.path) if ready else None)
+    findings += _probe(job, tools)
+    if ready is not None:
+        findings += _places(tools, ready)
+    return Examination(tuple(findings), ready)
+
+
+def _examine_host(job: JobConfig, tools: Tools, findings: list[Finding]) -> Ready | None:
+    """Server, then the volume under it; each step needs what the one before found."""
+    try:
+        facts = tools.server.facts()
+    except BackupdError as error:
+        findings.append(_refused("server", error))
+        return None
+    findings.append(_ok("server", f"{facts.flavour} {facts.version}"))
+    findings += _server(job, tools, facts)
+    try:
+        paths = tools.server.data_paths(facts)
+        mount = tools.files.mount_of(facts.datadir)
+        volume = tools.snapshots.volume_at(mount.device)
+        group = tools.snapshots.group(volume.vg)
+    except BackupdError as error:
+        findings.append(_refused("volume", error))
+        return None
+    shared = [path for path in paths if path.must_share]
+    findings += _same_volume(shared, mount, tools.files.mount_of)
+    findings += _volume(volume)
+    findings += _room_for_snapshot(job, volume, group)
+    root = Path(os.path.commonpath([facts.datadir.resolve(), *(_folder(path.path) for path in shared)]))
+    if not root.is_relative_to(mount.path):  # a path elsewhere was refused above; the datadir decides
+        root = facts.datadir.resolve()
+    return Ready(facts, paths, mount, volume, group, root)
+
+
+def _server(job: JobConfig, tools: Tools, facts: ServerFacts) -> Iterator[Finding]:
+    missing = tools.server.missing_grants(tools.lock.strategy)
+    if missing:
+        yield Finding(
+            "grants",
+            Level.REFUSED,
+            f"missing for {tools.lock.strategy}: {', '.join(missing)}",
+            f"GRANT {', '.join(missing)} ON *.* TO the user of host {job.host}",
+        )
+    else:
+        yield _ok("grants", f"enough for {tools.lock.strategy}")
+    if not facts.redo_logging:
+        yield Finding(
+            "redo logging",
+            Level.REFUSED,
+            "redo logging is disabled: no snapshot of this server can be recovered",
+            "ALTER INSTANCE ENABLE INNODB REDO_LOG",
+        )
+    yield _binlog(job, facts)
+    yield _blockers(job, tools)
+    if job.canary and (facts.read_only or facts.is_replica):
+        yield _ok("canary", "off here: the server is a replica or read-only")
+
+
+def _binlog(job: JobConfig, facts: ServerFacts) -> Finding:
+    if facts.binlog_basename is None:
+        return Finding(
+            "binlog",
+            Level.WARNING,
+            "the binlog is off: the backup has no position and no point-in-time recovery",
+            "set log_bin in the server's option file",
+        )
+    kept = facts.binlog_expire_seconds
+    if kept is not None and kept < job.every_seconds:
+        return Finding(
+            "binlog",
+            Level.WARNING,
+            f"binlogs are kept for {kept} s, but the job runs every {job.every_seconds:.0f} s",
+            "raise binlog_expire_logs_seconds above the interval between backups",
+        )
+    return _ok("binlog", "kept for ever" if kept is None else f"kept for {kept} s")
+
+
+def _blockers(job: JobConfig, tools: Tools) -> Finding:
+    blockers = tools.server.blockers(job.lock.blocker_age_seconds)
+    if not blockers:
+        return _ok("blockers", "no statement that a lock would wait behind")
+    longest = max(blockers, key=lambda blocker: blocker.seconds)
+    return Finding(
+        "blockers",
+        Level.WARNING,
+        f"connection {longest.connection_id} of {longest.user} has run for {longest.seconds:.0f} s: {longest.statement}",
+        "wait for it to end: the lock would not be asked for while it runs",
+    )
+
+
+def _same_volume(
+    shared: list[DataPath], mount: MountPoint, mount_of: Callable[[Path], MountPoint]
+) -> Iterator[Finding]:
+    """By device, not by name: a symlink or a nested mount leads elsewhere whatever the path looks like."""
+    strays = []
+    for path in shared:
+        try:
+            where = mount_of(path.path)
+        except (OSError, BackupdError) as error:
+            strays.append(f"{path.role} {path.path} cannot be looked at ({error})")
+            continue
+        if where.device != mount.device:
+            strays.append(f"{path.role} {path.path} lies on {where.path} ({where.device})")
+    if strays:
+        yield Finding(
+            "one volume",
+            Level.REFUSED,
+            f"not on the volume of {mount.path}: {'; '.join(strays)}",
+            "move it onto the datadir's volume: LVM cannot take an atomic snapshot of two",
+        )
+    else:
+        yield _ok("one volume", f"{len(shared)} files and folders, all on {mount.path}")
+
+
+def _volume(volume: Volume) -> Iterator[Finding]:
+    width = f", {volume.stripes} stripes of {volume.stripe_size} bytes" if volume.stripe_size else ""
+    segments = f"{len(volume.segments)} segment{'s' if len(volume.segments) != 1 else ''}"
+    yield _ok("layout", f"{volume.full_name} is {volume.layout}{width} ({segments})")
+    unknown = sorted({s.kind for s in volume.segments} - {"linear", "striped", "raid1"})
+    if unknown:
+        yield Finding(
+            "segments",
+            Level.REFUSED,
+            f"{volume.full_name} has segments of type {', '.join(unknown)}",
+            "backupd takes classic snapshots of linear, striped and raid1 volumes",
+        )
+    if volume.snapshots:
+        yield Finding(
+            "other snapshots",
+            Level.REFUSED,
+            f"{volume.full_name} already has: {', '.join(volume.snapshots)}",
+            "each further snapshot multiplies the write penalty; remove it, or `backupd recover` if it is ours",
+        )
+    else:
+        yield _ok("other snapshots", "none")
+    if volume.conditions:
+        yield Finding(
+            "volume state",
+            Level.REFUSED,
+            f"{volume.full_name}: {', '.join(volume.conditions)}",
+            "wait until it has ended: see `lvs -a -o +devices`",
+        )
+    else:
+        yield _ok("volume state", "no merge, pvmove or resync")
+
+
+def _room_for_snapshot(job: JobConfig, volume: Volume, group: VolumeGroup) -> Iterator[Finding]:
+    try:
+        plan = plan_snapshot(volume, group, "preflight", job.snapshot)
+    except BackupdError as error:
+        yield _refused("snapshot room", error)
+        return
+    yield _ok("snapshot room", f"{plan.extents} extents for the COW area, {group.free_on(plan.pvs)} free")
+
+
+def _target(tools: Tools, last_stored_bytes: int | None, used_bytes: int | None) -> Iterator[Finding]:
+    try:
+        free = tools.target.require_usable()
+    except BackupdError as error:
+        yield _refused("target", error)
+        return
+    hint = f"free some room on target {tools.target.name}, or choose another"
+    if last_stored_bytes is not None and free < last_stored_bytes * 1.1:
+        yield Finding("target", Level.REFUSED, f"{free} bytes free, the last backup took {last_stored_bytes}", hint)
+    elif last_stored_bytes is None and used_bytes is not None and free < used_bytes // 10:
+        yield Finding("target", Level.REFUSED, f"{free} bytes free for a volume with {used_bytes} in use", hint)
+    elif last_stored_bytes is None and used_bytes is not None and free < used_bytes:
+        yield Finding("target", Level.WARNING, f"{free} bytes free, and {used_bytes} before compression", hint)
+    else:
+        yield _ok("target", f"{tools.target.name} is writable, {free} bytes free")
+
+
+def _probe(job: JobConfig, tools: Tools) -> Iterator[Finding]:
+    if not (job.settle.enabled and job.settle.probe):
+        yield _ok("sysbench", "not asked for: settle.probe is off")
+    elif tools.probe is None:
+        yield Finding(
+            "sysbench",
+            Level.WARNING,
+            "sysbench is not installed: the gate has only the COW area's fill to go by",
+            "apt-get install sysbench, or set settle.probe = false",
+        )
+    else:
+        yield _ok("sysbench", "installed")
+
+
+def _places(tools: Tools, ready: Ready) -> Iterator[Finding]:
+    """What we write while the volume's write-back is frozen must not wait for it, nor fill its COW area."""
+    places = {
+        "catalogue": tools.places.catalogue,
+        "run folder": tools.places.run,
+        "staging folder": tools.places.staging,
+        **({f"target {tools.target.name}": folder} if (folder := tools.target.folder) else {}),
+    }
+    for name, path in places.items():
+        if tools.files.mount_of(_existing(path)).device == ready.mount.device:
+            yield Finding(
+                name,
+                Level.REFUSED,
+                f"{path} lies on the volume that is snapshotted ({ready.volume.full_name})",
+                "put it on another volume: it would stand still under the lock, and be lost with the data",
+            )
+        else:
+            yield _ok(name, f"{path} is not on {ready.volume.full_name}")
+
+
+def _existing(path: Path) -> Path:
+    """The path itself or its nearest ancestor that is there."""
+    return next(candidate for candidate in (path, *path.parents) if candidate.exists())
+
+
+def _folder(path: Path) -> Path:
+    resolved = path.resolve()
+    return resolved if resolved.is_dir() else resolved.parent
+
+
+def _ok(name: str, detail: str) -> Finding:
+    return Finding(name, Level.OK, detail)
+
+
+def _refused(name: str, error: BackupdError) -> Finding:
+    return Finding(name, Level.REFUSED, error.message, error.hint)

@@ -1,0 +1,120 @@
+"""Give back what dead runs left: the same releases that a run's own end uses.
+
+Knows: which runs are dead (their lock can be taken), and that either the catalogue or a tag on the host is enough.
+Refuses to touch what bears no tag of ours and what belongs to a run that is alive.
+"""
+
+import logging
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from backupd.catalogue.store import Catalogue
+from backupd.errors import BackupdError, Busy, CleanupIncomplete, ExitStatus
+from backupd.holding import give_back
+from backupd.model import Holding, HoldingKind, RunError, RunStatus
+from backupd.tools import HostTools
+
+log = logging.getLogger(__name__)
+
+_DIED = RunError(
+    code="died",
+    message="the run's process ended without a word (killed, or the host went down)",
+    hint="what it held was given back; start the job again when it suits",
+    exit_status=ExitStatus.INTERNAL,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """What was found of dead runs, and what could not be given back."""
+
+    runs: tuple[str, ...]
+    given_back: tuple[Holding, ...]
+    left: tuple[tuple[Holding, str], ...]
+
+    def require_complete(self) -> None:
+        """Raise when anything of ours is left.
+
+        Raises:
+            CleanupIncomplete: naming each thing.
+        """
+        if self.left:
+            raise CleanupIncomplete(
+                "; ".join(f"{holding.kind} {holding.name} is left: {why}" for holding, why in self.left),
+                hint="remove what keeps it busy, then `backupd recover` again",
+            )
+
+
+def dead_runs(catalogue: Catalogue, tools: HostTools) -> Recovery:
+    """Everything that dead runs left is given back, as far as it lets itself be; their rows say so.
+
+    Runs that are alive are left alone. Nothing is raised for a thing that resists: it is in `left`, logged as ERROR.
+    """
+    runs: list[str] = []
+    given_back: list[Holding] = []
+    left: list[tuple[Holding, str]] = []
+    for run_id in _suspects(catalogue, tools):
+        with ExitStack() as claimed:
+            try:
+                claimed.enter_context(tools.claims.run(run_id))
+            except Busy:
+                continue
+            journal = _DeadRun(catalogue, run_id)
+            for holding in _holdings(catalogue, tools, run_id):
+                failure = give_back(journal, holding, tools.releases)
+                if failure is None:
+                    given_back.append(holding)
+                else:
+                    left.append((holding, failure.message))
+            journal.end()
+            runs.append(run_id)
+            log.info("recovered run %s", run_id)
+    return Recovery(tuple(runs), tuple(given_back), tuple(left))
+
+
+@dataclass(frozen=True, slots=True)
+class _DeadRun:
+    """The journal of a run that cannot keep one any more."""
+
+    catalogue: Catalogue
+    run_id: str
+
+    def hold(self, holding: Holding) -> None:
+        """A dead run takes nothing."""
+        raise AssertionError(holding)
+
+    def released(self, holding: Holding) -> None:
+        """Strike the row."""
+        self.catalogue.released(self.run_id, holding)
+
+    def attention(self, text: str) -> None:
+        """Said by the log and by `Recovery.left`."""
+
+    def end(self) -> None:
+        """A run that was still `running` is `failed` now."""
+        try:
+            if self.catalogue.run(self.run_id).status is RunStatus.RUNNING:
+                self.catalogue.end_dead_run(self.run_id, _DIED)
+        except BackupdError:
+            log.debug("run %s is not in the catalogue: it was known by its tag", self.run_id)
+
+
+def _suspects(catalogue: Catalogue, tools: HostTools) -> list[str]:
+    """Runs that hold something, are said to be running, or whose tag is on a volume: dead ones and live ones."""
+    running = [run.run_id for run in catalogue.unfinished()]
+    holding = [run_id for run_id, _ in catalogue.holdings()]
+    tagged = [run_id for _, _, run_id in tools.snapshots.ours()]
+    return list(dict.fromkeys([*running, *holding, *tagged]))
+
+
+def _holdings(catalogue: Catalogue, tools: HostTools, run_id: str) -> list[Holding]:
+    """By the catalogue, newest first; then by the tag, for a host whose catalogue was lost."""
+    known = [holding for _, holding in catalogue.holdings(run_id)]
+    names = {(holding.kind, holding.name) for holding in known}
+    mount = Holding(HoldingKind.MOUNT, str(tools.places.mount_point(run_id)), {"run": run_id})
+    by_tag = [mount] + [
+        Holding(HoldingKind.SNAPSHOT, f"{vg}/{name}", {"run": run_id})
+        for vg, name, tagged in tools.snapshots.ours()
+        if tagged == run_id
+    ]
+    return known + [holding for holding in by_tag if (holding.kind, holding.name) not in names]

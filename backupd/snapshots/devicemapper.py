@@ -1,0 +1,178 @@
+"""What the kernel's device mapper says: which device is which, which tables are live, how full a COW area is.
+
+Knows: the uuids in `/sys`, one ioctl of `/dev/mapper/control` (TABLE_STATUS of the stable interface in the kernel's
+`uapi/linux/dm-ioctl.h`, version 4), the status line of the snapshot target. Refuses to know: LVM. It changes nothing,
+starts no process and takes no lock, so it may be asked every few milliseconds, and while LVM is at work.
+"""
+
+import errno
+import fcntl
+import os
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+from backupd.errors import SnapshotError, UnexpectedOutput
+from backupd.model import CowUsage, DeviceNumber
+
+SYSFS = Path("/sys")
+
+_CONTROL = "/dev/mapper/control"
+_HEADER = struct.Struct("=3I7IQ128s129s7x")  # struct dm_ioctl: 312 bytes
+_TARGET = struct.Struct("=QQiI16s")  # struct dm_target_spec: start, length, status, next (from the first target), type
+_TABLE_STATUS = (3 << 30) | (_HEADER.size << 16) | (0xFD << 8) | 12  # _IOWR(0xfd, 12, struct dm_ioctl)
+_SUSPENDED, _WANT_TABLE, _BUFFER_FULL, _NO_FLUSH = 1 << 1, 1 << 4, 1 << 8, 1 << 11
+_BUFFER_BYTES = 64 * 1024  # some hundred targets; LVM makes one per segment
+_SECTOR = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One line of a live table: its type, and its parameters or its status, whichever was asked for."""
+
+    kind: str
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class MappedDevice:
+    """A device-mapper device as it is at this instant, with its *live* table; one being loaded does not show."""
+
+    name: str
+    uuid: str
+    device: DeviceNumber
+    suspended: bool
+    targets: tuple[Target, ...]
+
+    @property
+    def only(self) -> Target | None:
+        """The target of a table that has one line, as those of snapshots and their origins do."""
+        return self.targets[0] if len(self.targets) == 1 else None
+
+
+def device_uuid(device: DeviceNumber, *, sysfs: Path = SYSFS) -> str | None:
+    """The device-mapper uuid of a block device; None when it is none of device-mapper's."""
+    try:
+        return (sysfs / "dev" / "block" / str(device) / "dm" / "uuid").read_text().strip()
+    except FileNotFoundError:
+        return None
+
+
+def describe(device: DeviceNumber, *, sysfs: Path = SYSFS) -> str:
+    """What kind of block device it is, in words for a person who expected an LV."""
+    folder = sysfs / "dev" / "block" / str(device)
+    if not folder.exists():
+        return f"device {device}, which is no block device of this host (btrfs, overlay, tmpfs or a network share)"
+    name = folder.resolve().name
+    uuid = device_uuid(device, sysfs=sysfs)
+    if uuid is not None:
+        kind = uuid.partition("-")[0]
+        layers = {
+            "CRYPT": "a LUKS or dm-crypt layer",
+            "LVM": "an internal volume of LVM",
+            "mpath": "a multipath device",
+        }
+        return f"{name}, {layers.get(kind, 'a device-mapper device')} (uuid {uuid or 'none'})"
+    if (folder / "md").exists():
+        return f"{name}, an md array"
+    if (folder / "bcache").exists():
+        return f"{name}, a bcache device"
+    return f"{name}, a plain partition" if (folder / "partition").exists() else f"{name}, a plain disk"
+
+
+def by_uuid(uuid: str, *, table: bool = False) -> MappedDevice | None:
+    """The device of this uuid with its status, or with its parameters (`table`); None when there is none.
+
+    Raises:
+        SnapshotError: the kernel would not tell (no device mapper, or we are not root).
+    """
+    return _ask(table_request(uuid=uuid, table=table))
+
+
+def by_name(name: str, *, table: bool = False) -> MappedDevice | None:
+    """The same for a device-mapper name (`VG-LV`, with the dashes of VG and LV doubled)."""
+    return _ask(table_request(name=name, table=table))
+
+
+def lvm_name(vg: str, name: str) -> str:
+    """What LVM calls an LV's device: dashes doubled, then joined by one (lvm2, `dm_build_dm_name`)."""
+    return f"{vg.replace('-', '--')}-{name.replace('-', '--')}"
+
+
+def cow_usage(snapshot: MappedDevice | None) -> CowUsage:
+    """The fill of a snapshot's COW area from its status; not intact when it is gone or is no snapshot any more.
+
+    Raises:
+        UnexpectedOutput: the status has none of the forms that `snapshot_status` in the kernel's dm-snap.c prints.
+    """
+    if snapshot is None:
+        return CowUsage(intact=False, state="gone")
+    target = snapshot.only
+    if target is None or target.kind != "snapshot":
+        return CowUsage(intact=False, state=target.kind if target is not None else "no table")
+    if target.words in ("Invalid", "Overflow", "Merge failed", "Unknown"):
+        return CowUsage(intact=False, state=target.words)
+    fill, _, metadata = target.words.partition(" ")
+    used, _, total = fill.partition("/")
+    try:
+        return CowUsage(True, int(used) * _SECTOR, int(total) * _SECTOR, int(metadata) * _SECTOR)
+    except ValueError as error:
+        raise UnexpectedOutput(
+            f"device-mapper's status of {snapshot.name} is not understood: {target.words}"
+        ) from error
+
+
+def table_request(*, name: str = "", uuid: str = "", table: bool = False) -> bytearray:
+    """The bytes that ask for the live table of one device, found by its name or by its uuid."""
+    flags = _NO_FLUSH | (_WANT_TABLE if table else 0)
+    request = bytearray(_BUFFER_BYTES)
+    _HEADER.pack_into(
+        request, 0, 4, 0, 0, _BUFFER_BYTES, _HEADER.size, 0, 0, flags, 0, 0, 0, name.encode(), uuid.encode()
+    )
+    return request
+
+
+def parse_table(answer: bytes) -> MappedDevice:
+    """The device that an answer to `table_request` describes.
+
+    Raises:
+        UnexpectedOutput: the table did not fit.
+    """
+    fields = _HEADER.unpack_from(answer)
+    start, count, flags, device = fields[4], fields[5], fields[7], fields[10]
+    if flags & _BUFFER_FULL:
+        raise UnexpectedOutput(f"device-mapper's table of {_text(fields[11])} is longer than {_BUFFER_BYTES} bytes")
+    targets, here = [], start
+    for _ in range(count):
+        _, _, _, following, kind = _TARGET.unpack_from(answer, here)
+        targets.append(Target(_text(kind), _text(answer[here + _TARGET.size : start + following])))
+        here = start + following
+    return MappedDevice(
+        name=_text(fields[11]),
+        uuid=_text(fields[12]),
+        device=DeviceNumber(os.major(device), os.minor(device)),
+        suspended=bool(flags & _SUSPENDED),
+        targets=tuple(targets),
+    )
+
+
+def _ask(request: bytearray) -> MappedDevice | None:
+    try:
+        control = os.open(_CONTROL, os.O_RDWR | os.O_CLOEXEC)
+    except OSError as error:
+        raise SnapshotError(
+            f"cannot open {_CONTROL}: {error.strerror}", hint="run as root, on a kernel with device-mapper (dm-mod)"
+        ) from error
+    try:
+        fcntl.ioctl(control, _TABLE_STATUS, request)
+    except OSError as error:
+        if error.errno == errno.ENXIO:
+            return None
+        raise SnapshotError(f"device-mapper did not answer: {error.strerror}") from error
+    finally:
+        os.close(control)
+    return parse_table(bytes(request))
+
+
+def _text(field: bytes) -> str:
+    return field.partition(b"\0")[0].decode("utf-8", "replace")

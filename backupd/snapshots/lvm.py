@@ -1,0 +1,275 @@
+"""Classic LVM snapshots: seen, taken under a lock, watched, removed.
+
+Knows: LVM's commands, what their complaints mean for a person, and when a snapshot is really there. Refuses to know:
+servers, locks, and what is read from a snapshot. Nothing that bears no tag of ours is ever changed.
+"""
+
+import logging
+import shlex
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from backupd import command
+from backupd.command import ChildLedger
+from backupd.errors import CommandError, SnapshotError, SnapshotVoid
+from backupd.model import CowUsage, DeviceNumber, Snapshot, SnapshotPlan, Volume, VolumeGroup
+from backupd.snapshots import RUN_TAG, TAG, SnapshotCreator, devicemapper, report
+from backupd.snapshots.shell import LvmShell, lvm_shell, meaningful
+
+log = logging.getLogger(__name__)
+
+_REPORT_SECONDS = 60.0
+_REMOVE_SECONDS = 120.0
+_POLL_SECONDS = 0.002
+_BUSY_TRIES, _BUSY_PAUSE_SECONDS = 3, 0.5
+_DM_UUID_LENGTH = len("LVM-") + 32 + 32  # VG and LV; internal layers have a suffix behind
+
+# A VG that another command holds is an error at once rather than a wait (under our lock, the server's). No dmeventd:
+# lvremove starts one otherwise (met in 2.03.16), and it would hold what it inherits and unmount a full snapshot lazily.
+_SETTINGS = "global/wait_for_locks=0 activation/monitoring=0"
+
+_HINTS = (
+    ("insufficient", "lower snapshot.size, or extend the volume group: vgextend VG DEVICE"),
+    ("already exists in volume group", "something of an earlier run is left: backupd recover"),
+    ("Can't get lock", "another LVM command holds the volume group; see `ps -C lvm,lvs,lvcreate,pvmove` and try again"),
+    ("not found in Volume Group", "snapshot.pvs must name PVs of the origin's volume group: see `pvs`"),
+    ("target(s) not detected", "load the kernel's module: modprobe dm-snapshot"),
+    ("in use", "see what holds it: lsof, `grep VG-LV /proc/*/mountinfo`, `dmsetup ls --tree`"),
+)
+
+
+class LvmSnapshots:
+    """The volumes of this host. Implements the contract `Snapshots`.
+
+    `create_deadline_seconds` bounds how long the server may be kept waiting for one `create`; LVM itself is never killed.
+    """
+
+    def __init__(
+        self,
+        *,
+        ledger: ChildLedger | None = None,
+        create_deadline_seconds: float = 10.0,
+        sysfs: Path = devicemapper.SYSFS,
+    ) -> None:
+        self._ledger = ledger
+        self._create_deadline_seconds = create_deadline_seconds
+        self._sysfs = sysfs
+
+    def volume_at(self, device: DeviceNumber) -> Volume:
+        """The LV that is this block device, by device-mapper's uuid and never by a name."""
+        uuid = devicemapper.device_uuid(device, sysfs=self._sysfs)
+        if uuid is None or not uuid.startswith("LVM-") or len(uuid) != _DM_UUID_LENGTH:
+            raise SnapshotError(
+                f"not on LVM: the file system lies on {devicemapper.describe(device, sysfs=self._sysfs)}",
+                hint="the data must lie on a file system directly on a logical volume: LVM freezes no other for a snapshot",
+            )
+        vg_uuid, lv_uuid = report.dashed(uuid[4:36]), report.dashed(uuid[36:])
+        for volume in report.parse_volumes(_report(report.volumes_argv(vg_uuid=vg_uuid))):
+            if volume.uuid == lv_uuid:
+                return volume
+        raise SnapshotError(
+            f"LVM reports no volume with uuid {lv_uuid}, but device {device} is one",
+            hint="LVM's filter or devices file may hide its PVs: see `lvs -a` and `lvmdevices`",
+        )
+
+    def volume(self, vg: str, name: str) -> Volume:
+        """The LV of this name, as it is now; an inactive one counts as none."""
+        for volume in report.parse_volumes(_report(report.volumes_argv(vg=vg))):
+            if volume.name == name:
+                return volume
+        raise SnapshotError(f"no active logical volume {vg}/{name}", hint="see `lvs`")
+
+    def group(self, vg: str) -> VolumeGroup:
+        """The volume group and the extents that can be allocated now."""
+        group = report.parse_group(_report(report.group_argv(vg)))
+        if group is None:
+            raise SnapshotError(f"no volume group {vg}", hint="see `vgs`")
+        return group
+
+    @contextmanager
+    def prepared(self, plan: SnapshotPlan) -> Iterator[SnapshotCreator]:
+        """A shell that has rehearsed the very command (`--test`): what LVM would refuse, it refuses here, before the lock.
+
+        At the end the shell has ended too, whatever happened: LVM has settled, and the snapshot's path exists.
+        """
+        prefix = f"LVM-{_group_part(plan.origin, self._sysfs)}"
+        with lvm_shell(self._ledger) as shell:
+            _rehearse(shell, plan)
+            yield _LvmCreator(shell, plan, prefix, self._create_deadline_seconds)
+
+    def usage(self, snapshot: Snapshot) -> CowUsage:
+        """How full the COW area is, from the kernel: no process, no LVM lock."""
+        return devicemapper.cow_usage(devicemapper.by_uuid(snapshot.uuid))
+
+    def require_intact(self, snapshot: Snapshot) -> CowUsage:
+        """Prove that what was read so far was the snapshot."""
+        usage = self.usage(snapshot)
+        if not usage.intact:
+            raise SnapshotVoid(
+                f"snapshot {snapshot.full_name} is no longer intact ({usage.state}): what was read from it is no backup",
+                hint="its COW area overflowed or failed: raise snapshot.size, or back up when fewer blocks are rewritten",
+            )
+        return usage
+
+    def ours(self) -> tuple[tuple[str, str, str], ...]:
+        """Every LV with both tags, active or not, snapshot or what an interrupted `lvcreate` left."""
+        tagged = report.parse_tagged(_report(report.volumes_argv()))
+        return tuple((lv.vg, lv.name, lv.run_id) for lv in tagged if lv.run_id is not None)
+
+    def remove(self, vg: str, name: str, run_id: str) -> None:
+        """Remove a snapshot of ours. A busy one (udev looks at new devices) is looked at afresh and tried again."""
+        for tries_left in reversed(range(_BUSY_TRIES)):
+            if not _is_ours(vg, name, run_id):
+                return
+            try:
+                command.run(remove_argv(vg, name), timeout_seconds=_REMOVE_SECONDS, must_finish=True)
+            except CommandError as error:
+                if not (tries_left and _may_pass(error.message)):
+                    raise SnapshotError(
+                        f"{vg}/{name} could not be removed: {error.message}", hint=_hint(error.message)
+                    ) from error
+                time.sleep(_BUSY_PAUSE_SECONDS)
+            else:
+                return
+
+
+@dataclass(frozen=True, slots=True)
+class _LvmCreator:
+    """One prepared line. Implements the contract `SnapshotCreator`."""
+
+    shell: LvmShell
+    plan: SnapshotPlan
+    uuid_prefix: str
+    deadline_seconds: float
+
+    def create(self) -> Snapshot:
+        """Send the line and return as soon as the kernel copies on write for it; LVM's own tidying is not waited for."""
+        deadline = time.monotonic() + self.deadline_seconds
+        self.shell.send(shlex.join(create_argv(self.plan)))
+        while True:
+            said = self.shell.reply()  # before the look, so that a command that has just ended is looked at once more
+            snapshot = self._confirmed()
+            if snapshot is not None:
+                return snapshot
+            if said is not None:
+                raise _refusal(self.plan, said)
+            if time.monotonic() > deadline:
+                raise SnapshotError(
+                    f"snapshot {self.plan.origin.vg}/{self.plan.name} was not there within {self.deadline_seconds:g} s",
+                    hint="LVM was left to finish; see `dmsetup info -c -o name,suspended` if it does not",
+                )
+            time.sleep(_POLL_SECONDS)
+
+    def _confirmed(self) -> Snapshot | None:
+        """The snapshot, if it is live: its own table is a snapshot's, and its origin's is a snapshot's origin.
+
+        `lvcreate` first activates the COW area under the snapshot's name as a plain volume, to clear it; and it loads the
+        new tables before it suspends. Neither counts here: only live tables are seen, both must fit, and name the same
+        device beneath. LVM writes its metadata between suspend and resume, so a live table is a committed one.
+        """
+        vg = self.plan.origin.vg
+        found = devicemapper.by_name(devicemapper.lvm_name(vg, self.plan.name), table=True)
+        if found is None or found.suspended or found.only is None or found.only.kind != "snapshot":
+            return None
+        if not found.uuid.startswith(self.uuid_prefix) or len(found.uuid) != _DM_UUID_LENGTH:
+            return None
+        origin = devicemapper.by_uuid(self.uuid_prefix + self.plan.origin.uuid.replace("-", ""), table=True)
+        if origin is None or origin.suspended or origin.only is None or origin.only.kind != "snapshot-origin":
+            return None
+        beneath, _, _ = found.only.words.partition(" ")
+        if origin.only.words.strip() != beneath:
+            return None
+        usage = devicemapper.cow_usage(devicemapper.by_uuid(found.uuid))
+        if not usage.intact:
+            return None
+        return Snapshot(
+            origin=self.plan.origin,
+            name=self.plan.name,
+            uuid=found.uuid,
+            run_id=self.plan.run_id,
+            path=Path("/dev") / vg / self.plan.name,
+            device=found.device,
+            size=usage.total,
+            chunk_size=self.plan.chunk_size,
+        )
+
+
+def create_argv(plan: SnapshotPlan, *, rehearsal: bool = False) -> list[str]:
+    """The command that takes the snapshot, or only pretends to. No metadata backup (`-An`): that is disk I/O."""
+    test = ["--test"] if rehearsal else []
+    head = ["lvcreate", *test, "-s", "-y", "-An", "--monitor", "n", "--config", _SETTINGS]
+    size = ["-c", f"{plan.chunk_size}b", "-l", str(plan.extents), "-n", plan.name]
+    tags = ["--addtag", TAG, "--addtag", f"{RUN_TAG}{plan.run_id}"]
+    return [*head, *size, *tags, plan.origin.full_name, *plan.pvs]
+
+
+def remove_argv(vg: str, name: str) -> list[str]:
+    """The command that removes an LV. It also writes the metadata backup that taking the snapshot left out."""
+    return ["lvremove", "-y", "--config", "activation/monitoring=0", f"{vg}/{name}"]
+
+
+def _rehearse(shell: LvmShell, plan: SnapshotPlan) -> None:
+    """Have the shell scan, read the metadata and go through the command, so that it is warm and known to be possible."""
+    shell.send(shlex.join(create_argv(plan, rehearsal=True)))
+    deadline = time.monotonic() + _REPORT_SECONDS
+    while (said := shell.reply()) is None:
+        if time.monotonic() > deadline:
+            raise SnapshotError(f"the lvm shell did not answer within {_REPORT_SECONDS:g} s")
+        time.sleep(_POLL_SECONDS)
+    if f'Logical volume "{plan.name}" created' not in said:
+        raise _refusal(plan, said)
+    shell.forget()
+
+
+def _refusal(plan: SnapshotPlan, said: str) -> SnapshotError:
+    text = meaningful(said) or "lvcreate said nothing, and there is no snapshot"
+    return SnapshotError(f"no snapshot of {plan.origin.full_name}: {text}", hint=_hint(text))
+
+
+def _hint(text: str) -> str:
+    return next((hint for sign, hint in _HINTS if sign.lower() in text.lower()), "")
+
+
+def _may_pass(text: str) -> bool:
+    return "in use" in text or "used by another device" in text
+
+
+def _group_part(origin: Volume, sysfs: Path) -> str:
+    """The VG's half of the origin's device-mapper uuid, and the proof that the device is still that LV.
+
+    Raises:
+        SnapshotError: it is not.
+    """
+    uuid = devicemapper.device_uuid(origin.device, sysfs=sysfs) or ""
+    if len(uuid) != _DM_UUID_LENGTH or uuid[36:] != origin.uuid.replace("-", ""):
+        raise SnapshotError(
+            f"device {origin.device} is no longer {origin.full_name}", hint="see `lvs -o +uuid`; try again"
+        )
+    return uuid[4:36]
+
+
+def _is_ours(vg: str, name: str, run_id: str) -> bool:
+    """Whether the LV is there and bears the tags of this run.
+
+    Raises:
+        SnapshotError: it is there and does not.
+    """
+    for lv in report.parse_tagged(_report(report.volumes_argv(vg=vg))):
+        if lv.name == name:
+            if lv.run_id == run_id:
+                return True
+            raise SnapshotError(
+                f"{vg}/{name} bears no tag of run {run_id}: it is not removed",
+                hint=f"if it is yours to remove: lvs -o +tags {vg}/{name}; lvremove {vg}/{name}",
+            )
+    return False
+
+
+def _report(argv: list[str]) -> str:
+    try:
+        return command.run(argv, timeout_seconds=_REPORT_SECONDS).stdout
+    except CommandError as error:
+        raise SnapshotError(f"LVM gave no report: {error.message}", hint=error.hint or _hint(error.message)) from error

@@ -1,0 +1,190 @@
+"""What LVM's reports say, as the words of `model`.
+
+Knows: which fields to ask for, and their quirks in LVM 2.03.16 (Debian 12; it has no `json_std`). Refuses to know what
+is done with a volume. A builder and a parser, both pure, for each of two reports: one of LVs segment by segment, one of
+PVs.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from backupd.errors import UnexpectedOutput
+from backupd.model import DeviceNumber, Segment, Volume, VolumeGroup
+from backupd.snapshots import RUN_TAG, TAG
+
+_T = TypeVar("_T")
+
+# `--binary` prints 0, 1 or -1 ("unknown": not active) where words that differ between versions would stand.
+_FORMAT = ("--reportformat", "json", "--units", "b", "--nosuffix", "--binary")
+_VOLUME_FIELDS = (
+    "vg_name,vg_uuid,lv_name,lv_uuid,lv_attr,lv_size,lv_tags,lv_kernel_major,lv_kernel_minor,lv_suspended,lv_merging,"
+    "lv_health_status,sync_percent,origin,segtype,seg_size,stripes,stripe_size,devices"
+)
+_GROUP_FIELDS = "pv_name,vg_name,vg_extent_size,pv_pe_count,pv_pe_alloc_count,pv_allocatable,pv_missing"
+_MIRRORED = ("raid1", "mirror")  # their `stripes` counts legs
+
+
+@dataclass(frozen=True, slots=True)
+class TaggedVolume:
+    """An LV that may be ours: where it is and which tags it bears."""
+
+    vg: str
+    name: str
+    tags: frozenset[str]
+
+    @property
+    def run_id(self) -> str | None:
+        """The run whose tags it bears: both of ours, and one run only; None when it is not ours."""
+        runs = [tag.removeprefix(RUN_TAG) for tag in self.tags if tag.startswith(RUN_TAG)]
+        return runs[0] if TAG in self.tags and len(runs) == 1 else None
+
+
+def volumes_argv(*, vg: str | None = None, vg_uuid: str | None = None) -> list[str]:
+    """Ask for every LV of a group (by name or uuid; of the host when neither is given), hidden ones too.
+
+    By selection rather than by argument: an unknown group is then an empty report instead of a failure.
+    """
+    chosen = f"vg_name={vg}" if vg is not None else f"vg_uuid={vg_uuid}" if vg_uuid is not None else None
+    select = ["-S", chosen] if chosen is not None else []
+    return ["lvs", "-a", "--segments", *_FORMAT, "-o", _VOLUME_FIELDS, *select]
+
+
+def group_argv(vg: str) -> list[str]:
+    """Ask for the PVs of a group and the extents on each."""
+    return ["pvs", *_FORMAT, "-o", _GROUP_FIELDS, "-S", f"vg_name={vg}"]
+
+
+def parse_volumes(report: str) -> tuple[Volume, ...]:
+    """Every LV of the report that is active and not hidden.
+
+    Raises:
+        UnexpectedOutput: with the text.
+    """
+    return _understood(report, lambda: tuple(_volumes(_rows(report, "seg"))))
+
+
+def parse_tagged(report: str) -> tuple[TaggedVolume, ...]:
+    """Every LV of the report, active or not, each once, with its tags.
+
+    Raises:
+        UnexpectedOutput: with the text.
+    """
+    return _understood(
+        report,
+        lambda: tuple(
+            dict.fromkeys(TaggedVolume(row["vg_name"], _bare(row), _tags(row)) for row in _rows(report, "seg"))
+        ),
+    )
+
+
+def parse_group(report: str) -> VolumeGroup | None:
+    """The group of the report; None when there is none.
+
+    Raises:
+        UnexpectedOutput: with the text.
+    """
+    return _understood(report, lambda: _group(list(_rows(report, "pv"))))
+
+
+def dashed(uuid: str) -> str:
+    """LVM's way to write the 32 characters of a uuid: 6-4-4-4-4-4-6."""
+    ends = (6, 10, 14, 18, 22, 26, 32)
+    return "-".join(uuid[start:end] for start, end in zip((0, *ends), ends, strict=False))
+
+
+def _understood(report: str, parse: Callable[[], _T]) -> _T:
+    try:
+        return parse()
+    except (ValueError, KeyError, TypeError) as error:
+        raise UnexpectedOutput(f"LVM's report is not understood ({error!r}): {report.strip() or '(empty)'}") from error
+
+
+def _rows(report: str, kind: str) -> Iterator[dict[str, str]]:
+    for part in json.loads(report)["report"]:
+        yield from part[kind]
+
+
+def _group(rows: list[dict[str, str]]) -> VolumeGroup | None:
+    """Only extents that can be allocated count: none on a PV that is missing or closed by `pvchange -xn`."""
+    if not rows:
+        return None
+    free = {
+        row["pv_name"]: int(row["pv_pe_count"]) - int(row["pv_pe_alloc_count"])
+        for row in rows
+        if row["pv_allocatable"] == "1" and row["pv_missing"] == "0"
+    }
+    return VolumeGroup(rows[0]["vg_name"], int(rows[0]["vg_extent_size"]), sum(free.values()), free)
+
+
+def _volumes(rows: Iterable[dict[str, str]]) -> Iterator[Volume]:
+    segments: dict[tuple[str, str], list[dict[str, str]]] = {}
+    for row in rows:
+        segments.setdefault((row["vg_name"], _bare(row)), []).append(row)
+    for (vg, name), own in segments.items():
+        first = own[0]
+        if first["lv_name"] == name and first["lv_kernel_major"] != "-1":
+            children = {other: parts for (its_vg, other), parts in segments.items() if its_vg == vg}
+            yield Volume(
+                vg=vg,
+                name=name,
+                uuid=first["lv_uuid"],
+                path=Path("/dev") / vg / name,
+                device=DeviceNumber(int(first["lv_kernel_major"]), int(first["lv_kernel_minor"])),
+                size=int(first["lv_size"]),
+                segments=tuple(_segment(row, children) for row in own),
+                tags=_tags(first),
+                snapshots=tuple(other for other, parts in children.items() if _is_snapshot_of(name, parts[0])),
+                conditions=tuple(_conditions(first, own)),
+            )
+
+
+def _segment(row: dict[str, str], children: dict[str, list[dict[str, str]]]) -> Segment:
+    width = 1 if row["segtype"] in _MIRRORED else max(1, int(row["stripes"]))  # a thin volume says 0
+    return Segment(
+        kind=row["segtype"],
+        size=int(row["seg_size"]),
+        stripes=width,
+        stripe_size=int(row["stripe_size"]) if width > 1 else 0,
+        devices=tuple(dict.fromkeys(_physical(row, children))),
+    )
+
+
+def _physical(row: dict[str, str], children: dict[str, list[dict[str, str]]]) -> Iterator[str]:
+    """The PVs behind a segment. A raid's or a moving segment's devices are hidden LVs: theirs, then."""
+    for device in filter(None, row["devices"].split(",")):
+        name = device.rpartition("(")[0]  # `/dev/sdb(50)`: behind it the first extent
+        if name in children:
+            for part in children[name]:
+                yield from _physical(part, children)
+        else:
+            yield name
+
+
+def _conditions(first: dict[str, str], own: list[dict[str, str]]) -> Iterator[str]:
+    if first["lv_merging"] == "1":
+        yield "merging"
+    if any(device.startswith("pvmove") for row in own for device in row["devices"].split(",")):
+        yield "pvmove"
+    if first["sync_percent"] and float(first["sync_percent"]) < 100:
+        yield f"resync ({first['sync_percent']} %)"
+    if first["lv_suspended"] == "1":
+        yield "suspended"
+    if first["lv_health_status"]:  # partial, refresh needed, mismatches exist, …
+        yield first["lv_health_status"]
+
+
+def _is_snapshot_of(origin: str, row: dict[str, str]) -> bool:
+    """Classic ones only: a thin snapshot has an origin too, but costs it no copying of ours."""
+    return row["origin"] == origin and row["lv_attr"][0] in "sS"
+
+
+def _bare(row: dict[str, str]) -> str:
+    """LVM writes the names of hidden LVs in square brackets."""
+    return row["lv_name"].strip("[]")
+
+
+def _tags(row: dict[str, str]) -> frozenset[str]:
+    return frozenset(filter(None, row["lv_tags"].split(",")))

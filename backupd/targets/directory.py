@@ -1,0 +1,255 @@
+"""A folder as a target: a local disk, or NFS.
+
+Knows: PATH/JOB/RUN_ID/ with the objects and `manifest.json`; temporary names, fsync of files and folders, reading past
+the page cache, what the errors of a full, read-only or vanished file system mean. Refuses to know what is stored.
+
+NFS tells of a full disk or an exceeded quota as late as at fsync or close: both count as writing.
+"""
+
+import errno
+import mmap
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from io import FileIO
+from pathlib import Path
+
+from backupd import manifest as manifests
+from backupd.errors import TargetError
+from backupd.model import Manifest
+
+MANIFEST = "manifest.json"
+
+_READ_BYTES = 1 << 20
+_WRITE_BEHIND_BYTES = 16 << 20
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+
+
+class DirectoryTarget:
+    """Backups in a folder that exists already: creating it would hide that a file system is not mounted."""
+
+    def __init__(self, name: str, path: Path) -> None:
+        self._name = name
+        self._path = path
+
+    @property
+    def name(self) -> str:
+        """As the configuration calls it."""
+        return self._name
+
+    def location(self, job: str, backup_id: str) -> str:
+        """The backup's folder."""
+        return str(self._folder(job, backup_id))
+
+    def require_usable(self) -> int:
+        """Prove that the folder is there and that a file in it can be written, synced and removed; its free bytes.
+
+        Raises:
+            TargetError: it is not there, full or read-only.
+        """
+        probe = self._path / f".backupd-writable-{secrets.token_hex(4)}"
+        with self._explained("use"):
+            try:
+                with probe.open("xb", buffering=0) as file:
+                    probe.chmod(0o600)
+                    file.write(bytes(4096))
+                    os.fsync(file.fileno())
+            finally:
+                probe.unlink(missing_ok=True)
+            room = os.statvfs(self._path)
+        return room.f_bavail * room.f_frsize
+
+    @contextmanager
+    def writing(self, job: str, backup_id: str, name: str) -> Iterator["_Writer"]:
+        """Write one object; see the contract."""
+        folder = self._folder(job, backup_id)
+        final, partial = folder / _part(name), folder / f".{_part(name)}.partial"
+        with self._explained(f"write {name} to"):
+            self._make_folders(folder)
+            if (folder / MANIFEST).exists():
+                raise TargetError(f"{folder} holds a finished backup already", hint="a run never writes to another's")
+            file = FileIO(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w")
+        with ExitStack() as owed:
+            owed.callback(_remove_quietly, partial)
+            owed.callback(_close_quietly, file)
+            yield _Writer(self, file, name)
+            with self._explained(f"write {name} to"):
+                os.fsync(file.fileno())
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+                file.close()
+                owed.callback(_remove_quietly, final)  # a name that may not outlive a power cut is none
+                partial.rename(final)
+                _sync_folder(folder)
+            owed.pop_all()
+
+    @contextmanager
+    def reading(self, job: str, backup_id: str, name: str) -> Iterator[Iterator[bytes]]:
+        """The object's bytes as the storage has them; see the contract.
+
+        They are read with O_DIRECT, which asks the storage whatever is cached. Where the file system has none (tmpfs,
+        some FUSE), cached pages are dropped first, which is as much as can be asked there.
+        """
+        path = self._folder(job, backup_id) / _part(name)
+        with self._explained(f"read {name} from"):
+            file, direct = _open_past_cache(path)
+        with ExitStack() as owed:
+            owed.callback(os.close, file)
+            yield self._chunks(file, direct, name)
+
+    def publish(self, manifest: Manifest) -> None:
+        """Write the manifest; see the contract."""
+        with self.writing(manifest.job, manifest.run_id, MANIFEST) as writer:
+            writer.write(manifests.to_text(manifest).encode())
+
+    def manifest(self, job: str, backup_id: str) -> Manifest:
+        """Read it back; see the contract."""
+        folder = self._folder(job, backup_id)
+        with self._explained("read"):
+            if not folder.is_dir():
+                raise TargetError(
+                    f"no backup {backup_id} of job {job} on target {self._name} ({self._path})",
+                    hint="see `backupd history`; is the target's file system mounted?",
+                )
+            if not (folder / MANIFEST).exists():
+                raise TargetError(
+                    f"the backup {backup_id} on target {self._name} is unfinished: it has no manifest",
+                    hint="it cannot be restored; choose another one from `backupd history`",
+                )
+            text = (folder / MANIFEST).read_bytes()
+        return manifests.from_text(text)
+
+    def discard(self, job: str, backup_id: str) -> None:
+        """Remove what an unfinished backup left; see the contract."""
+        folder = self._folder(job, backup_id)
+        with self._explained("remove from"):
+            if (folder / MANIFEST).exists():
+                raise TargetError(f"{folder} holds a finished backup; it was not removed")
+            if folder.exists():
+                shutil.rmtree(folder)
+                _sync_folder(folder.parent)
+            if folder.parent.is_dir() and not any(folder.parent.iterdir()):
+                folder.parent.rmdir()
+                _sync_folder(self._path)
+
+    def _folder(self, job: str, backup_id: str) -> Path:
+        return self._path / _part(job) / _part(backup_id)
+
+    def _make_folders(self, folder: Path) -> None:
+        """Both levels below the target's own folder, each durable in the one above."""
+        for new in (folder.parent, folder):
+            if not new.is_dir():
+                new.mkdir(mode=0o700, exist_ok=True)
+                _sync_folder(new.parent)
+
+    def _chunks(self, file: int, direct: bool, name: str) -> Iterator[bytes]:
+        """From beginning to end. O_DIRECT wants memory and offsets aligned, hence whole pages and whole blocks."""
+        with self._explained(f"read {name} from"), mmap.mmap(-1, _READ_BYTES) as buffer:
+            offset, size = 0, os.fstat(file).st_size
+            while offset < size:
+                got = os.preadv(file, [buffer], offset)
+                if not got or (direct and got < _READ_BYTES and offset + got < size):
+                    raise OSError(errno.EIO, f"it ended at byte {offset + got} of {size}")
+                yield buffer[:got]
+                offset += got
+
+    @contextmanager
+    def _explained(self, doing: str) -> Iterator[None]:
+        """An operating system's error becomes a sentence with a hint."""
+        try:
+            yield
+        except OSError as error:
+            where = f"target {self._name} ({self._path})"
+            if error.errno in _NO_ROOM:
+                quota = " (quota)" if error.errno == errno.EDQUOT else ""
+                message, hint = (
+                    f"no room left on {where}{quota}",
+                    "free room there, or let retention keep fewer backups",
+                )
+            elif error.errno == errno.EROFS:
+                message, hint = f"{where} is mounted read-only", "see the kernel's log for why, and mount it writable"
+            elif not self._path.is_dir():
+                message = f"{where} is not there" if not self._path.exists() else f"{where} is not a folder"
+                hint = "mount its file system, or create the folder if it is to be a plain one"
+            else:
+                message, hint = f"could not {doing} {where}: {error.strerror or error}", _hint(error)
+            raise TargetError(message, hint=hint) from error
+
+
+class _Writer:
+    """An object that is being written under a temporary name."""
+
+    def __init__(self, target: DirectoryTarget, file: FileIO, name: str) -> None:
+        self._target = target
+        self._file = file
+        self._name = name
+        self._written = self._behind = 0
+
+    def write(self, data: bytes) -> None:
+        """Append; see the contract."""
+        view = memoryview(data)
+        with self._target._explained(f"write {self._name} to"):
+            while view:
+                done = self._file.write(view)
+                view = view[done:]
+                self._written += done
+            if self._written - self._behind >= _WRITE_BEHIND_BYTES:
+                self._write_behind()
+
+    def _write_behind(self) -> None:
+        """Have the kernel write what is dirty, and forget what it has written, without waiting (mm/fadvise.c).
+
+        Otherwise a copy fills the page cache with dirty pages until the database's own writes are throttled for it.
+        """
+        start = max(0, self._behind - _WRITE_BEHIND_BYTES)
+        os.posix_fadvise(self._file.fileno(), start, self._written - start, os.POSIX_FADV_DONTNEED)
+        self._behind = self._written
+
+
+def _open_past_cache(path: Path) -> tuple[int, bool]:
+    """A descriptor, and whether its reads go to the storage itself."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECT)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+    else:
+        return file, True
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    os.fsync(file)  # dirty pages cannot be dropped
+    os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+    return file, False
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _close_quietly(file: FileIO) -> None:
+    """On the way out of a failure, which is told already; a failure of the good end's own close is not muted."""
+    with suppress(OSError):
+        file.close()
+
+
+def _remove_quietly(path: Path) -> None:
+    """On the way out of a failure, which is told already; `discard` tries again and tells."""
+    with suppress(OSError):
+        path.unlink(missing_ok=True)
+
+
+def _part(name: str) -> str:
+    """One component of a path, and never one that leads elsewhere."""
+    if not name or name in (".", "..") or "/" in name or "\0" in name:
+        raise TargetError(f"{name!r} cannot be a name on a target", hint="names have no slash")
+    return name
+
+
+def _hint(error: OSError) -> str:
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return "backupd must own the folder or be root; NFS servers squash root unless told otherwise"
+    return "see the kernel's log on this host and, for NFS, on the server"

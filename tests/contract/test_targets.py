@@ -1,0 +1,169 @@
+"""What every target promises: the fake that the stories are tested with, and the real ones."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from backupd.errors import TargetError
+from backupd.model import Flavour, Layout, Manifest, Position, ServerFacts, StoredObject
+from backupd.targets import Target
+from backupd.targets.directory import DirectoryTarget
+from tests.fakes.target import MemoryTarget
+
+JOB, RUN, NAME = "nightly", "run-1", "data.tar.zst"
+
+MANIFEST = Manifest(
+    run_id=RUN,
+    job=JOB,
+    host="db1",
+    created_at=datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
+    objects=(StoredObject(NAME, 10, 5, "a" * 64, "b" * 64, 1),),
+    server=ServerFacts(
+        flavour=Flavour.MARIADB,
+        version="10.11.6-MariaDB",
+        version_number=(10, 11, 6),
+        datadir=Path("/var/lib/mysql"),
+        socket=None,
+        binlog_basename=None,
+        binlog_expire_seconds=None,
+        read_only=False,
+        is_replica=False,
+        redo_logging=True,
+        page_size=16384,
+        settings={"lower_case_table_names": "0"},
+    ),
+    position=Position(),
+    lsn=None,
+    layout=Layout.STRIPED,
+    volume="vg/data",
+    datadir="mysql",
+)
+
+
+@pytest.fixture(params=["memory", "directory"])
+def target(request: pytest.FixtureRequest, tmp_path: Path) -> Target:
+    return MemoryTarget() if request.param == "memory" else DirectoryTarget("store", tmp_path)
+
+
+def put(target: Target, *blocks: bytes, job: str = JOB, run: str = RUN, name: str = NAME) -> None:
+    with target.writing(job, run, name) as writer:
+        for block in blocks:
+            writer.write(block)
+
+
+def put_half(target: Target) -> None:
+    with target.writing(JOB, RUN, NAME) as writer:
+        writer.write(b"half")
+        raise ZeroDivisionError
+
+
+def get(target: Target, *, job: str = JOB, run: str = RUN, name: str = NAME) -> bytes:
+    with target.reading(job, run, name) as chunks:
+        return b"".join(chunks)
+
+
+def test_usable_target_tells_its_room(target: Target) -> None:
+    assert target.require_usable() > 0
+
+
+@pytest.mark.parametrize("size", [0, 1, 4095, (1 << 20) - 1, 1 << 20, (3 << 20) + 517])
+def test_what_was_written_is_read_back(target: Target, size: int) -> None:
+    content = bytes(i * 7 % 251 for i in range(1000)) * (size // 1000 + 1)
+    put(target, content[: size // 3], content[size // 3 : size])
+    assert get(target) == content[:size]
+
+
+def test_object_cannot_be_seen_before_it_is_whole(target: Target) -> None:
+    with target.writing(JOB, RUN, NAME) as writer:
+        writer.write(b"half")
+        with pytest.raises(TargetError):
+            get(target)
+    assert get(target) == b"half"
+
+
+def test_nothing_is_left_of_an_object_whose_writing_failed(target: Target) -> None:
+    with pytest.raises(ZeroDivisionError):
+        put_half(target)
+    with pytest.raises(TargetError):
+        get(target)
+    put(target, b"second try")
+    assert get(target) == b"second try"
+
+
+def test_missing_object_is_a_target_error(target: Target) -> None:
+    put(target, b"x")
+    with pytest.raises(TargetError):
+        get(target, name="other.tar.zst")
+    with pytest.raises(TargetError):
+        get(target, run="run-2")
+
+
+def test_published_manifest_is_read_back(target: Target) -> None:
+    put(target, b"x")
+    target.publish(MANIFEST)
+    assert target.manifest(JOB, RUN) == MANIFEST
+    assert get(target) == b"x"
+
+
+def test_backup_without_manifest_is_none(target: Target) -> None:
+    with pytest.raises(TargetError):
+        target.manifest(JOB, RUN)
+    put(target, b"x")
+    with pytest.raises(TargetError):
+        target.manifest(JOB, RUN)
+
+
+def test_finished_backup_is_not_written_to(target: Target) -> None:
+    put(target, b"x")
+    target.publish(MANIFEST)
+    with pytest.raises(TargetError):
+        put(target, b"y")
+    with pytest.raises(TargetError):
+        target.publish(replace(MANIFEST, host="db2"))
+    assert get(target) == b"x"
+    assert target.manifest(JOB, RUN) == MANIFEST
+
+
+def test_discard_leaves_nothing_of_an_unfinished_backup_and_touches_no_other(target: Target) -> None:
+    put(target, b"x")
+    put(target, b"y", run="run-2")
+    put(target, b"z", job="hourly")
+    target.discard(JOB, RUN)
+    with pytest.raises(TargetError):
+        get(target)
+    assert get(target, run="run-2") == b"y"
+    assert get(target, job="hourly") == b"z"
+
+
+def test_discard_of_nothing_does_nothing(target: Target) -> None:
+    target.discard(JOB, RUN)
+    put(target, b"x")
+    target.discard(JOB, RUN)
+    target.discard(JOB, RUN)
+    put(target, b"again")
+    assert get(target) == b"again"
+
+
+def test_discard_never_removes_a_finished_backup(target: Target) -> None:
+    put(target, b"x")
+    target.publish(MANIFEST)
+    with pytest.raises(TargetError):
+        target.discard(JOB, RUN)
+    assert get(target) == b"x"
+    assert target.manifest(JOB, RUN) == MANIFEST
+
+
+@pytest.mark.parametrize("bad", ["..", ".", "", "a/b", "/etc", "nul\0"])
+def test_names_cannot_lead_out_of_the_target(target: Target, bad: str) -> None:
+    for job, run, name in ((bad, RUN, NAME), (JOB, bad, NAME), (JOB, RUN, bad)):
+        with pytest.raises(TargetError):
+            put(target, b"x", job=job, run=run, name=name)
+        with pytest.raises(TargetError):
+            get(target, job=job, run=run, name=name)
+
+
+def test_location_names_job_and_backup(target: Target) -> None:
+    assert JOB in target.location(JOB, RUN)
+    assert RUN in target.location(JOB, RUN)

@@ -1,0 +1,57 @@
+"""Who may act now: locks that the kernel forgets when their holder dies."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from backupd.claims import Claims
+from backupd.errors import Busy, ConfigurationError
+
+
+def test_a_second_run_of_a_job_is_busy_and_told_whom_it_waits_for(tmp_path: Path) -> None:
+    with Claims(tmp_path).job("nightly", "r1"), pytest.raises(Busy, match="run r1 of job nightly"):  # noqa: SIM117
+        with Claims(tmp_path).job("nightly", "r2"):
+            pass
+
+
+def test_other_jobs_and_other_volume_groups_are_free(tmp_path: Path) -> None:
+    claims = Claims(tmp_path)
+    with claims.job("nightly", "r1"), claims.volume_group("vg0", "r1"), claims.job("weekly", "r2"):  # noqa: SIM117
+        with pytest.raises(Busy, match="run r1"), claims.volume_group("vg0", "r2"):
+            pass
+
+
+def test_a_claim_ends_with_its_block_and_a_run_leaves_no_file(tmp_path: Path) -> None:
+    claims = Claims(tmp_path)
+    with claims.run("r1"):
+        assert (tmp_path / "lock" / "run-r1.lock").exists()
+    assert not (tmp_path / "lock" / "run-r1.lock").exists()
+    with claims.run("r1"):
+        pass
+
+
+def test_a_killed_holder_holds_nothing(tmp_path: Path) -> None:
+    script = (
+        "import pathlib, sys, time\n"
+        "from backupd.claims import Claims\n"
+        "with Claims(pathlib.Path(sys.argv[1])).job('nightly', 'r1'):\n"
+        "    print('held', flush=True)\n"
+        "    time.sleep(60)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        with pytest.raises(Busy), Claims(tmp_path).job("nightly", "r2"):
+            pass
+        holder.kill()
+        holder.wait()
+        with Claims(tmp_path).job("nightly", "r2"):
+            pass
+
+
+def test_a_folder_that_cannot_be_made_is_one_clear_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigurationError, match="cannot be opened"), Claims(tmp_path / "file").run("r1"):
+        pass

@@ -1,0 +1,133 @@
+"""The one door to other programs: deadlines, groups, and children that die with us."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from backupd import command
+from backupd.errors import CommandError
+
+
+def gone(pid: int, *, within_seconds: float = 5.0) -> bool:
+    """Whether a process ends in time; a zombie has ended."""
+    deadline = time.monotonic() + within_seconds
+    while command.start_time(pid) is not None:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def test_what_a_program_prints_comes_back_as_text() -> None:
+    done = command.run(["sh", "-c", "echo out; echo err >&2"], timeout_seconds=10)
+    assert (done.stdout, done.stderr, done.status) == ("out\n", "err\n", 0)
+
+
+def test_a_program_speaks_english_to_us() -> None:
+    assert command.run(["sh", "-c", "echo $LC_ALL"], timeout_seconds=10).stdout == "C\n"
+
+
+def test_a_failing_program_is_an_error_with_its_words() -> None:
+    with pytest.raises(CommandError, match="status 3: no such thing"):
+        command.run(["sh", "-c", "echo no such thing >&2; exit 3"], timeout_seconds=10)
+
+
+def test_a_status_that_the_caller_accepts_is_no_error() -> None:
+    assert command.run(["sh", "-c", "exit 3"], timeout_seconds=10, accept=(0, 3)).status == 3
+
+
+def test_a_missing_program_is_named() -> None:
+    with pytest.raises(CommandError, match="program not found: no-such-program"):
+        command.run(["no-such-program"], timeout_seconds=10)
+
+
+def test_a_deadline_ends_the_program_and_what_it_started(tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    with pytest.raises(CommandError, match=r"did not end within 0\.3 s"):
+        command.run(["sh", "-c", f"sleep 60 & echo $! > {pid_file}; wait"], timeout_seconds=0.3)
+    assert gone(int(pid_file.read_text()))
+
+
+def test_a_command_that_must_finish_is_not_killed_at_its_deadline(tmp_path: Path) -> None:
+    witness = tmp_path / "witness"
+    with pytest.raises(CommandError, match="did not end") as caught:
+        command.run(["sh", "-c", f"sleep 0.5; touch {witness}"], timeout_seconds=0.1, must_finish=True)
+    assert "left running" in caught.value.hint
+    deadline = time.monotonic() + 5
+    while not witness.exists():
+        assert time.monotonic() < deadline, "it was killed"
+        time.sleep(0.01)
+
+
+def test_a_child_ends_with_its_block() -> None:
+    with command.spawned(["sleep", "60"]) as child:
+        assert command.start_time(child.pid) is not None
+    assert gone(child.pid)
+
+
+def test_a_child_that_must_not_be_killed_is_waited_for(tmp_path: Path) -> None:
+    witness = tmp_path / "witness"
+    with command.spawned(["sh", "-c", f"cat; touch {witness}"], stdin=subprocess.PIPE, dies_with_us=False):
+        pass
+    assert witness.exists()
+
+
+def test_a_child_dies_when_we_are_killed(tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    script = textwrap.dedent(f"""
+        import pathlib, time
+        from backupd import command
+        with command.spawned(["sleep", "60"]) as child:
+            pathlib.Path({str(pid_file)!r}).write_text(str(child.pid))
+            time.sleep(60)
+    """)
+    parent = subprocess.Popen([sys.executable, "-c", script])
+    deadline = time.monotonic() + 20
+    while not (pid_file.exists() and pid_file.read_text()):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    parent.kill()
+    parent.wait()
+    assert gone(int(pid_file.read_text()))
+
+
+def test_a_stray_is_ended_only_when_it_is_the_one_that_was_recorded() -> None:
+    with subprocess.Popen(["sleep", "60"], start_new_session=True) as process:
+        born = command.start_time(process.pid)
+        assert born is not None
+        assert not command.end_stray(process.pid, born + 1)
+        assert command.start_time(process.pid) == born
+        assert command.end_stray(process.pid, born)
+        assert process.wait() == -signal.SIGTERM
+
+
+def test_no_child_inherits_a_descriptor_of_ours(tmp_path: Path) -> None:
+    descriptor = os.open(tmp_path / "lock", os.O_RDWR | os.O_CREAT)
+    try:
+        listed = command.run(["ls", "-l", "/proc/self/fd"], timeout_seconds=10).stdout
+    finally:
+        os.close(descriptor)
+    assert str(tmp_path) not in listed
+
+
+def test_a_child_is_told_to_the_ledger_before_and_after() -> None:
+    class Ledger:
+        def __init__(self) -> None:
+            self.alive: dict[int, str] = {}
+
+        def started(self, pid: int, start_time: int, program: str) -> None:
+            self.alive[pid] = program
+
+        def ended(self, pid: int, start_time: int) -> None:
+            del self.alive[pid]
+
+    ledger = Ledger()
+    with command.spawned(["sleep", "60"], ledger=ledger) as child:
+        assert ledger.alive == {child.pid: "sleep"}
+    assert ledger.alive == {}

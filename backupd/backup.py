@@ -8,15 +8,17 @@ import logging
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
+from datetime import time as datetime_time
+from pathlib import Path
 
 from backupd import contents, preflight, recover
-from backupd.archive.governor import CopyGovernor, PaceLimits
+from backupd.archive.governor import CopyGovernor
 from backupd.archive.sources import list_members
 from backupd.archive.stream import BINLOG_OBJECT, DATA_OBJECT, CopyManner, store_binlog, store_tree, verify
 from backupd.catalogue.store import Catalogue, RunRecord
-from backupd.config import CopyConfig, JobConfig
+from backupd.config import JobConfig
 from backupd.errors import BackupdError, GaveUp, ServerError, VerificationError
 from backupd.holding import held
 from backupd.model import (
@@ -139,7 +141,8 @@ def _take(attempt: _Attempt, owed: ExitStack) -> Manifest:
                 run.cow_peak(tools.snapshots.require_intact(point.snapshot).used)  # after the last byte was read
         finally:
             run.samples(observer.samples)
-            run.cow_peak(observer.cow_peak)
+            if observer.cow_peak is not None:
+                run.cow_peak(observer.cow_peak)
     _note_what_needs_attention(run, verdict, observer)
     return contents.manifest(
         attempt.ready,
@@ -223,6 +226,7 @@ def _observer(attempt: _Attempt, baseline: Baseline | None, snapshot: Snapshot) 
             max_penalty=job.limits.max_penalty,
             max_replica_lag_seconds=job.limits.max_replica_lag_seconds,
             max_cow_fill=job.limits.max_cow_fill,
+            enabled=job.settle.enabled,
         ),
         copy_seconds=attempt.last_copy_seconds,
     )
@@ -230,10 +234,7 @@ def _observer(attempt: _Attempt, baseline: Baseline | None, snapshot: Snapshot) 
 
 def _wait_until_cheap(attempt: _Attempt, observer: Observer) -> Verdict:
     """Wait until the penalty is worth paying, or give the backup up rather than the server."""
-    if attempt.job.settle.enabled:
-        verdict = observer.wait_for_verdict()
-    else:
-        verdict = Verdict(Outcome.START, Reason.DISABLED)
+    verdict = observer.wait_for_verdict()
     attempt.run.verdict(verdict)
     log.info("gate: %s (%s) after %.1f s %s", verdict.outcome, verdict.reason, verdict.waited_seconds, verdict.detail)
     if verdict.outcome is Outcome.GIVE_UP:
@@ -255,31 +256,33 @@ def _copy(attempt: _Attempt, owed: ExitStack, point: _Point, observer: Observer)
     exclusions = contents.exclusions(ready, point.position, include_binlogs=job.copy.include_binlogs)
     listing = list_members(root, exclusions)
     manner = CopyManner(
-        governor=CopyGovernor(_pace_limits(job.copy, listing.size), check=observer.require_within_limits),
+        governor=CopyGovernor(
+            check=observer.require_within_limits,
+            max_rate=job.copy.max_rate,
+            must_finish_by=_next_time(job.copy.must_finish_by),
+            total_bytes=listing.size,
+            on_progress=lambda done: attempt.telling.copied(min(done, listing.size), listing.size),
+        ),
         level=job.copy.level,
         threads=job.copy.threads,
         ledger=run,
-        on_progress=lambda done: attempt.telling.copied(done, listing.size),
     )
     with tools.target.writing(job.name, run.run_id, DATA_OBJECT) as writer:
         objects = [store_tree(root, listing, writer, manner=manner)]
     cut = contents.binlog_cut(ready, point.position, root)
     if cut is not None:
         with tools.target.writing(job.name, run.run_id, BINLOG_OBJECT) as writer:
-            objects.append(store_binlog(cut, writer, manner=replace(manner, on_progress=lambda _done: None)))
+            objects.append(store_binlog(cut, writer, manner=manner))
     return tuple(objects)
 
 
-def _pace_limits(copy: CopyConfig, total: int) -> PaceLimits:
-    """`must_finish_by` is the next time that the host's clock shows it."""
-    deadline = None
-    if copy.must_finish_by is not None:
-        now = datetime.now().astimezone()
-        by = datetime.combine(now.date(), copy.must_finish_by).astimezone()
-        if by <= now:
-            by = datetime.combine(now.date() + timedelta(days=1), copy.must_finish_by).astimezone()
-        deadline = time.monotonic() + (by - now).total_seconds()
-    return PaceLimits(max_rate=copy.max_rate, must_finish_by=deadline, total_bytes=total)
+def _next_time(clock: datetime_time | None) -> float | None:
+    """The next instant, by the monotonic clock, at which the host's own clock shows this time."""
+    if clock is None:
+        return None
+    now = datetime.now().astimezone()
+    days = (datetime.combine(now.date() + timedelta(days=day), clock).astimezone() for day in (0, 1))
+    return time.monotonic() + next((at - now).total_seconds() for at in days if at > now)
 
 
 def _note_what_needs_attention(run: RunRecord, verdict: Verdict, observer: Observer) -> None:
@@ -297,7 +300,7 @@ def _verify_and_publish(attempt: _Attempt, manifest: Manifest) -> Backup:
     with attempt.run.phase(Phase.VERIFY):
         for stored in manifest.objects:
             with target.reading(job, manifest.run_id, stored.name) as chunks:
-                verify(chunks, stored, manner=CopyManner())
+                verify(chunks, stored)
         target.publish(manifest)
         if target.manifest(job, manifest.run_id) != manifest:
             raise VerificationError(

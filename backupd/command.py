@@ -172,6 +172,16 @@ def end_stray(pid: int, born: int) -> bool:
     return True
 
 
+def ended_by_itself(pid: int, born: int, *, within_seconds: float) -> bool:
+    """Wait for a process that must not be killed; True when it is gone, or is another than the one recorded."""
+    deadline = time.monotonic() + within_seconds
+    while start_time(pid) == born:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
 def found(program: str) -> bool:
     """Whether a program can be started; `/sbin` counts even where PATH lacks it, as it does for plain users."""
     return shutil.which(program, path=_environment()["PATH"]) is not None

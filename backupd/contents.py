@@ -6,8 +6,7 @@ Knows: where datadir, binlog and relay logs stand in the archive. Refuses to kno
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 
-from backupd.archive.sources import Exclusions
-from backupd.archive.stream import BinlogCut
+from backupd.archive.sources import BinlogCut, Exclusions
 from backupd.model import Manifest, Position, StoredObject
 from backupd.preflight import Ready
 

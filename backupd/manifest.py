@@ -4,8 +4,7 @@ Knows: the document's shape (`"schema": 1`, the fields of `model.Manifest`) and 
 it was written. Refuses to know where it lies.
 
 `digest` is the SHA-256 of the rest, serialised with sorted keys and no blanks: the order of keys and the blanks of the
-file mean nothing, every value does. `jq -cS 'del(.digest)' manifest.json | tr -d '\\n' | sha256sum` says the same as
-long as every name in it is plain ASCII.
+file mean nothing, every value does.
 """
 
 import dataclasses

@@ -1,28 +1,31 @@
 """From the configuration to tools: the only module that knows which implementation serves which contract."""
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
 
 from backupd.catalogue.store import Catalogue
 from backupd.claims import Claims
-from backupd.command import ChildLedger, end_stray, found
-from backupd.config import Configuration, HostConfig, JobConfig, TargetConfig, load, locate
+from backupd.command import end_stray, ended_by_itself, found
+from backupd.config import Configuration, HostConfig, JobConfig, TargetKind, load, locate
 from backupd.config.secrets import credentials
-from backupd.errors import SnapshotError, TargetError, UsageError
+from backupd.errors import SnapshotError, UsageError
 from backupd.filesystem import sync_filesystem, used_bytes
 from backupd.holding import Releases
 from backupd.model import Holding, HoldingKind
 from backupd.mysql.canary import MysqlCanary
-from backupd.mysql.locks import ServerLock
+from backupd.mysql.locks import LockLimits, ServerLock
 from backupd.mysql.server import MysqlServer
-from backupd.mysql.session import Login
-from backupd.probe.sysbench import SysbenchProbe
+from backupd.mysql.login import Login
+from backupd.mysql.session import connector
+from backupd.probe import WriteProbe
+from backupd.probe.sysbench import FileioLoad, SysbenchProbe, remove_folder
 from backupd.snapshots.lvm import LvmSnapshots
 from backupd.snapshots.mounting import LinuxMounts, mount_of
 from backupd.targets import Target
 from backupd.targets.directory import DirectoryTarget
 from backupd.tools import HostFiles, HostTools, Places, Tools
+
+_LVM_SECONDS = 10.0
 
 
 def configuration(explicit: Path | None) -> Configuration:
@@ -62,26 +65,106 @@ def target(configuration: Configuration, name: str) -> Target:
         UsageError: the configuration has none of this name (any more).
     """
     try:
-        found_target = configuration.targets[name]
+        chosen = configuration.targets[name]
     except KeyError:
         raise UsageError(
             f"no target {name!r}", hint=f"the configuration has: {', '.join(configuration.targets)}"
         ) from None
-    return _target(found_target)
+    match chosen.type:
+        case TargetKind.DIRECTORY:
+            return DirectoryTarget(chosen.name, chosen.path)
 
 
-def host_tools(configuration: Configuration, ledger: ChildLedger | None = None) -> HostTools:
+def host_tools(configuration: Configuration) -> HostTools:
     """What acts on the host whatever the job."""
-    snapshots = LvmSnapshots(ledger=ledger)
-    mounts = LinuxMounts()
-    places = Places(
-        run=configuration.paths.run, staging=configuration.paths.staging, catalogue=configuration.catalogue.path
-    )
+    snapshots, mounts = LvmSnapshots(), LinuxMounts()
     return HostTools(
         snapshots=snapshots,
         mounts=mounts,
         files=HostFiles(mount_of=mount_of, sync=sync_filesystem, used_bytes=used_bytes),
-        places=places,
+        places=Places(
+            run=configuration.paths.run, staging=configuration.paths.staging, catalogue=configuration.catalogue.path
+        ),
         claims=Claims(configuration.paths.run),
         releases=_releases(configuration, snapshots, mounts),
     )
+
+
+def tools(configuration: Configuration, job: JobConfig) -> Tools:
+    """Everything that acts, for one job.
+
+    Raises:
+        ConfigurationError: the host's password cannot be had.
+    """
+    host = host_tools(configuration)
+    connect = connector(_login(configuration.hosts[job.host]))
+    limits = LockLimits(
+        wait_seconds=job.lock.wait_timeout_seconds,
+        hold_seconds=job.lock.hold_budget_seconds,
+        tries=job.lock.tries,
+        pause_seconds=job.lock.pause_seconds,
+        blocker_age_seconds=job.lock.blocker_age_seconds,
+    )
+    return Tools(
+        snapshots=host.snapshots,
+        mounts=host.mounts,
+        files=host.files,
+        places=host.places,
+        claims=host.claims,
+        releases=host.releases,
+        server=MysqlServer(connect),
+        lock=ServerLock(connect, limits, strategy=job.lock.strategy),
+        canary=MysqlCanary(connect) if job.canary else None,
+        probe=_probe(job),
+        target=target(configuration, job.targets[0]),
+    )
+
+
+def _probe(job: JobConfig) -> WriteProbe | None:
+    if not (job.settle.enabled and job.settle.probe and found("sysbench")):
+        return None
+    return SysbenchProbe(FileioLoad(job.settle.file_size, job.settle.block_size, job.settle.threads))
+
+
+def _login(host: HostConfig) -> Login:
+    found_credentials = credentials(host, os.environ)
+    return Login(
+        user=found_credentials.user,
+        socket=found_credentials.socket,
+        address=host.address,
+        port=host.port,
+        password=found_credentials.password or "",
+        password_source=found_credentials.password_source,
+        tls_ca=host.tls_ca,
+    )
+
+
+def _releases(configuration: Configuration, snapshots: LvmSnapshots, mounts: LinuxMounts) -> Releases:
+    """How each kind of holding is given back; every function is idempotent, and recovery uses the same ones."""
+
+    def remove_snapshot(holding: Holding) -> None:
+        vg, _, name = holding.name.partition("/")
+        snapshots.remove(vg, name, holding.detail["run"])
+
+    def remove_objects(holding: Holding) -> None:
+        target(configuration, holding.detail["target"]).remove(holding.detail["job"], holding.name)
+
+    return {
+        HoldingKind.SNAPSHOT: remove_snapshot,
+        HoldingKind.MOUNT: lambda holding: mounts.unmount(Path(holding.name)),
+        HoldingKind.PROBE_FILES: lambda holding: remove_folder(Path(holding.name)),
+        HoldingKind.PARTIAL: remove_objects,
+        HoldingKind.CHILD: _end_child,
+    }
+
+
+def _end_child(holding: Holding) -> None:
+    """A shell of LVM's is waited for, because LVM killed in mid-suspend would leave the server frozen."""
+    pid, born = int(holding.name), int(holding.detail["start_time"])
+    if holding.detail["program"] != "lvm":
+        end_stray(pid, born)
+    elif not ended_by_itself(pid, born, within_seconds=_LVM_SECONDS):
+        raise SnapshotError(
+            f"process {pid}, a shell of LVM's, has not ended by itself in {_LVM_SECONDS:.0f} s",
+            hint="it is not killed, because LVM may be in the middle of a suspend; see `dmsetup info` for what waits",
+        )

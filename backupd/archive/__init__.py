@@ -1,4 +1,7 @@
-"""Turning a datadir into objects and back. The contract of what paces a copy; `stream` and `unpack` do the work."""
+"""Turning a datadir into objects and back. What a copy asks of others: who paces it, where its bytes go.
+
+`stream` and `unpack` do the work.
+"""
 
 from typing import Protocol
 
@@ -12,4 +15,15 @@ class Governor(Protocol):
         Raises:
             GaveUp: a limit of the job was passed.
             SnapshotVoid: the snapshot is no longer intact.
+        """
+
+
+class Sink(Protocol):
+    """Where an object's bytes go; every target's `ObjectWriter` is one."""
+
+    def write(self, data: bytes) -> None:
+        """Append.
+
+        Raises:
+            TargetError: no room, or the target failed.
         """

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from backupd.archive.conveyor import BLOCK_BYTES
 from backupd.errors import VerificationError
 from backupd.model import StoredObject
-from backupd.targets import ObjectWriter
+from backupd.archive import Sink
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -140,7 +140,7 @@ class Decompressor:
 class Store(Digest):
     """The end of the way to a target: counts, hashes and writes."""
 
-    def __init__(self, writer: ObjectWriter) -> None:
+    def __init__(self, writer: Sink) -> None:
         super().__init__()
         self._writer = writer
 

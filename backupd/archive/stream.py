@@ -1,7 +1,7 @@
 """Files to objects: GNU tar, SHA-256, zstd frames, SHA-256 again, a target's writer; and reading back what was stored.
 
 Knows: the order of the stages and that a failure of any of them fails the whole. Refuses to know which files belong
-in the archive (`sources`), how fast it may go (a `Governor`) and where it goes (an `ObjectWriter`).
+in the archive (`sources`), how fast it may go (a `Governor`) and where it goes (an `Sink`).
 
 An object opens without backupd: `zstd -dc data.tar.zst | tar -x`.
 """
@@ -17,7 +17,7 @@ from io import BytesIO
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
-from backupd.archive import Governor
+from backupd.archive import Governor, Sink
 from backupd.archive.conveyor import BLOCK_BYTES, Conveyor, Station
 from backupd.archive.governor import CHECK_SECONDS, Unhindered
 from backupd.archive.members import Members
@@ -27,7 +27,6 @@ from backupd.archive.tarchild import TarChild
 from backupd.command import ChildLedger
 from backupd.errors import SnapshotError
 from backupd.model import StoredObject
-from backupd.targets import ObjectWriter
 
 DATA_OBJECT = "data.tar.zst"
 BINLOG_OBJECT = "binlog.tar.zst"
@@ -44,7 +43,7 @@ class CopyManner:
 
 
 def store_tree(
-    root: Path, listing: Listing, writer: ObjectWriter, *, manner: CopyManner, name: str = DATA_OBJECT
+    root: Path, listing: Listing, writer: Sink, *, manner: CopyManner, name: str = DATA_OBJECT
 ) -> StoredObject:
     """Write the files of `listing`, which `sources.list_members` made of `root`, as one object.
 
@@ -74,7 +73,7 @@ def store_tree(
 
 
 def store_binlog(
-    cut: BinlogCut, writer: ObjectWriter, *, manner: CopyManner, name: str = BINLOG_OBJECT
+    cut: BinlogCut, writer: Sink, *, manner: CopyManner, name: str = BINLOG_OBJECT
 ) -> StoredObject:
     """Write a binlog's first `offset` bytes, and an index that ends with it, as one object.
 
@@ -112,7 +111,7 @@ def verify(chunks: Iterator[bytes], expected: StoredObject, *, governor: Governo
 class _Packing:
     """The way of plain bytes to a target, for the length of a `with`."""
 
-    def __init__(self, name: str, writer: ObjectWriter, manner: CopyManner) -> None:
+    def __init__(self, name: str, writer: Sink, manner: CopyManner) -> None:
         self._name = name
         self._manner = manner
         self._plain, self._stored = Digest(), Store(writer)

@@ -34,13 +34,13 @@ def unpack(
 ) -> None:
     """Unpack one object; when this returns, every file of it is there and every byte was compared.
 
-    As root, owners are restored as numbers. Files that exist already are not overwritten. On an error what was
-    unpacked so far stays and is worth nothing. The files are not yet synced to the disk. `gently` gives it the lowest
-    priority, as a copy has.
+    As root, owners are restored as numbers. The folder itself gets the root's mode and owner, and files of the same
+    name are replaced: that it is empty is the caller's business. On an error what was unpacked so far stays and is
+    worth nothing. The files are not yet synced to the disk. `gently` gives it the lowest priority, as a copy has.
 
     Raises:
         VerificationError: the object is not what was stored, or has a member that leads outside.
-        UsageError: the folder cannot take it (no room, no permission, a file is in the way).
+        UsageError: the folder cannot take it (no room, no permission, something in the way).
         TargetError: from `chunks`, when it cannot be read.
     """
     pacing = governor or Unhindered()
@@ -108,6 +108,5 @@ def _extract_argv(into: Path) -> list[str]:
         "--same-owner" if os.geteuid() == 0 else "--no-same-owner",
         "--xattrs",
         "--acls",
-        "--keep-old-files",
         f"--blocking-factor={BLOCK_BYTES // 4 // 512}",
     ]

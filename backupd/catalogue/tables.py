@@ -22,6 +22,7 @@ from sqlalchemy import (
     Integer,
     MetaData,
     PrimaryKeyConstraint,
+    RowMapping,
     String,
     Table,
     Text,
@@ -47,7 +48,7 @@ def to_row(fact: Fact) -> dict[str, Any]:
     return {field.name: getattr(fact, field.name) for field in fields(fact)}
 
 
-def from_row(kind: type[AnyFact], row: Mapping[str, Any]) -> AnyFact:
+def from_row(kind: type[AnyFact], row: RowMapping) -> AnyFact:
     """The fact that `to_row` took apart; other columns of the row are left alone."""
     return kind(**{field.name: row[field.name] for field in fields(kind)})
 
@@ -69,6 +70,17 @@ class Instant(TypeDecorator[datetime]):
     def process_result_value(self, value: str | None, dialect: Dialect) -> datetime | None:  # noqa: ARG002
         """Aware, in UTC."""
         return None if value is None else datetime.fromisoformat(value)
+
+
+class Prose(TypeDecorator[str]):
+    """Words for people. What is no Unicode (a file name in an error's message) is spelt out rather than refused."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:  # noqa: ARG002
+        """Lone surrogates as `\\udc80`: SQLite's driver would raise for them."""
+        return None if value is None else value.encode("utf-8", "backslashreplace").decode()
 
 
 class Word(TypeDecorator[StrEnum]):
@@ -159,8 +171,8 @@ errors = Table(
     metadata,
     _of_run(one=True),
     Column("code", Text, nullable=False),
-    Column("message", Text, nullable=False),
-    Column("hint", Text, nullable=False),
+    Column("message", Prose, nullable=False),
+    Column("hint", Prose, nullable=False),
     Column("exit_status", Integer, nullable=False),
 )
 
@@ -178,7 +190,7 @@ verdicts = Table(
     _of_run(one=True),
     Column("outcome", Word(Outcome), nullable=False),
     Column("reason", Word(Reason), nullable=False),
-    Column("detail", Text, nullable=False),
+    Column("detail", Prose, nullable=False),
     Column("waited_seconds", Float, nullable=False),
 )
 
@@ -251,7 +263,7 @@ attentions = Table(
     metadata,
     Column("id", Integer, primary_key=True),
     _of_run(one=False),
-    Column("text", Text, nullable=False),
+    Column("text", Prose, nullable=False),
 )
 
 holdings = Table(

@@ -3,7 +3,9 @@
 Knows: how faults are put together. Refuses to know: which values are right (`units`, `fields`, `rules` say so).
 """
 
+import datetime
 import difflib
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,3 +49,14 @@ def as_error(file: Path, faults: Sequence[Fault]) -> ConfigurationError:
 def nearest(word: str, known: Iterable[str]) -> str | None:
     """The known word that someone who wrote this one most probably meant."""
     return next(iter(difflib.get_close_matches(word, list(known), n=1)), None)
+
+
+def quoted(value: object) -> str:
+    """A value as it would stand in the file, on one line and cut to 60 characters; tables and lists by name only."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int | float | datetime.date | datetime.time):
+        return str(value)
+    if isinstance(value, str):
+        return json.dumps(value if len(value) <= 60 else f"{value[:59]}…", ensure_ascii=False)
+    return "a table" if isinstance(value, dict) else "a list"

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, PlainSerializer, PlainValidator, Strict, StringConstraints
 
-from backupd.config.faults import BadValue
+from backupd.config.faults import BadValue, quoted
 from backupd.config.units import format_duration, format_size, parse_duration, parse_size
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,40}", re.ASCII)
@@ -46,7 +46,7 @@ def _name(value: str) -> str:
 def _absolute(value: object) -> Path:
     text = value if isinstance(value, str | Path) else None
     if text is None or not Path(text).is_absolute() or "\0" in str(text):
-        raise BadValue(f'"{value}" is not an absolute path', "begin it with /")
+        raise BadValue(f"{quoted(value)} is not an absolute path", "begin it with /")
     return Path(text)
 
 
@@ -71,7 +71,7 @@ def _credential(value: object) -> str:
 
 def _device(value: str) -> str:
     if not value.startswith("/dev/") or ".." in value.split("/"):
-        raise BadValue(f'"{value}" is not a path under /dev', "name physical volumes as pvs shows them: /dev/sdd")
+        raise BadValue(f"{quoted(value)} is not a path under /dev", "name physical volumes as pvs shows them: /dev/sdd")
     return value
 
 
@@ -118,7 +118,10 @@ def _nearest_power_of_two(size: int, smallest: int, largest: int) -> int:
 def _size_from(smallest: int) -> Callable[[int], int]:
     def check(size: int) -> int:
         if size < smallest:
-            raise BadValue(f"{format_size(size, separator=' ')} is less than {format_size(smallest, separator=' ')}")
+            raise BadValue(
+                f"{format_size(size, separator=' ')} is less than {format_size(smallest, separator=' ')}",
+                f'write "{format_size(smallest)}" or more',
+            )
         return size
 
     return check
@@ -138,7 +141,7 @@ def _snapshot_size(value: object) -> SnapshotSize:
         return SnapshotSize(bytes=size)
     percent = float(match[1])
     if not 0 < percent <= 100:
-        raise BadValue(f'"{value}" is not above 0% and up to 100%', _SNAPSHOT_SIZE_HINT)
+        raise BadValue(f"{quoted(value)} is not above 0% and up to 100%", _SNAPSHOT_SIZE_HINT)
     return SnapshotSize(percent_of_origin=percent)
 
 

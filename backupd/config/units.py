@@ -8,7 +8,7 @@ import math
 import re
 from decimal import Decimal
 
-from backupd.config.faults import BadValue
+from backupd.config.faults import BadValue, quoted
 
 _BINARY_SIZES = {"TiB": 1 << 40, "GiB": 1 << 30, "MiB": 1 << 20, "KiB": 1 << 10}
 _DECIMAL_SIZES = {"TB": 10**12, "GB": 10**9, "MB": 10**6, "kB": 10**3}
@@ -31,11 +31,11 @@ def parse_size(value: object) -> int:
         BadValue: not a size, no such unit, or not a whole number of bytes.
     """
     if isinstance(value, int) and not isinstance(value, bool):
-        return _size_in_range(Decimal(value), str(value))
+        return _size_in_range(Decimal(value), quoted(value))
     number, unit = _split(value, "size", SIZE_HINT)
     if unit not in _SIZES:
         raise _unknown_size_unit(value, unit)
-    return _size_in_range(number * _SIZES[unit], str(value))
+    return _size_in_range(number * _SIZES[unit], quoted(value))
 
 
 def format_size(size: int, *, separator: str = "") -> str:
@@ -53,13 +53,13 @@ def parse_duration(value: object) -> float:
         BadValue: not a duration, no such unit, negative, or longer than a century.
     """
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return _duration_in_range(float(value), str(value))
+        return _duration_in_range(float(value), quoted(value))
     number, unit = _split(value, "duration", DURATION_HINT)
     if unit == "ms":
-        return _duration_in_range(float(number / 1000), str(value))
+        return _duration_in_range(float(number / 1000), quoted(value))
     if unit not in _DURATIONS:
-        raise BadValue(f"{_quoted(value)} has no unit of time that is known", DURATION_HINT)
-    return _duration_in_range(float(number * _DURATIONS[unit]), str(value))
+        raise BadValue(f"{quoted(value)} has no unit of time that is known", DURATION_HINT)
+    return _duration_in_range(float(number * _DURATIONS[unit]), quoted(value))
 
 
 def format_duration(seconds: float) -> str:
@@ -76,24 +76,18 @@ def format_duration(seconds: float) -> str:
 def _split(value: object, kind: str, hint: str) -> tuple[Decimal, str]:
     match = _NUMBER_AND_UNIT.fullmatch(value.strip()) if isinstance(value, str) else None
     if match is None:
-        raise BadValue(f"{_quoted(value)} is not a {kind}", hint)
+        raise BadValue(f"{quoted(value)} is not a {kind}", hint)
     return Decimal(match["number"]), match["unit"]
-
-
-def _quoted(value: object) -> str:
-    if isinstance(value, str):
-        return f'"{value}"'
-    if isinstance(value, dict | list):
-        return "a table" if isinstance(value, dict) else "a list"
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _unknown_size_unit(value: object, unit: str) -> BadValue:
     letter = unit[:1].upper()
     if letter and letter in "KMGT":
         decimal = "kB" if letter == "K" else f"{letter}B"
-        return BadValue(f'"{value}" could mean two sizes', f"write {letter}iB for powers of 1024, {decimal} for 1000")
-    return BadValue(f'"{value}" has no unit of size that is known', SIZE_HINT)
+        return BadValue(
+            f"{quoted(value)} could mean two sizes", f"write {letter}iB for powers of 1024, {decimal} for 1000"
+        )
+    return BadValue(f"{quoted(value)} has no unit of size that is known", SIZE_HINT)
 
 
 def _size_in_range(size: Decimal, text: str) -> int:

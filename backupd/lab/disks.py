@@ -133,9 +133,10 @@ def mounted(device: Path, mount_point: Path) -> Iterator[None]:
 @contextmanager
 def _slow_disk(device: Path, site: Site) -> Iterator[Path]:
     socket = site.runtime / f"{device.name}.nbd"
-    with (site.runtime / "nbdkit.log").open("ab") as log, spawned(
-        nbdkit_argv(device, socket), stdout=log, stderr=log
-    ) as server:
+    with (
+        (site.runtime / "nbdkit.log").open("ab") as log,
+        spawned(nbdkit_argv(device, socket), stdout=log, stderr=log) as server,
+    ):
         deadline = time.monotonic() + _QUICK_SECONDS
         while not socket.exists():
             if server.poll() is not None or time.monotonic() > deadline:

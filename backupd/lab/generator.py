@@ -4,7 +4,6 @@ Knows: how to go on when the server is locked, read-only or away. Refuses to kno
 Started as `python -m backupd.lab.generator LOAD ROWS SOCKET LOAD_LOG HEARTBEAT_LOG`; it ends when it is killed.
 """
 
-import subprocess
 import sys
 import threading
 import time
@@ -21,6 +20,8 @@ from backupd.lab.server import SCHEMA
 HEARTBEATS_A_SECOND = 20
 LOG_ROWS_A_SECOND = 4
 _PATIENCE_SECONDS = 0.2
+
+Execute = Callable[[str, tuple[float]], object]
 
 
 def sysbench(load: Load, rows: int, socket: Path, log: Path) -> None:
@@ -46,8 +47,8 @@ def heartbeat(socket: Path, log: Path) -> None:
     """Insert a row 20 times a second and log how long after its time each was committed."""
     with log.open("a", encoding="utf-8", buffering=1) as out:
 
-        def beat(execute: Callable[[str], object], due: float) -> None:
-            execute(f"INSERT INTO heartbeat (at) VALUES ({due:.3f})")
+        def beat(execute: Execute, due: float) -> None:
+            execute("INSERT INTO heartbeat (at) VALUES (%s)", (due,))
             out.write(f"{due:.3f} {(time.time() - due) * 1000:.1f}\n")
 
         regularly(HEARTBEATS_A_SECOND, socket, beat)
@@ -56,14 +57,14 @@ def heartbeat(socket: Path, log: Path) -> None:
 def write_logs(socket: Path) -> None:
     """Insert into the tables that no transaction protects, a few times a second."""
 
-    def write(execute: Callable[[str], object], due: float) -> None:
-        for table in ("myisam_log", "aria_log"):
-            execute(f"INSERT INTO {table} (at, note) VALUES ({due:.3f}, REPEAT('x', 80))")
+    def write(execute: Execute, due: float) -> None:
+        execute("INSERT INTO myisam_log (at, note) VALUES (%s, REPEAT('m', 80))", (due,))
+        execute("INSERT INTO aria_log (at, note) VALUES (%s, REPEAT('a', 80))", (due,))
 
     regularly(LOG_ROWS_A_SECOND, socket, write)
 
 
-def regularly(times_a_second: int, socket: Path, work: Callable[[Callable[[str], object], float], None]) -> None:
+def regularly(times_a_second: int, socket: Path, work: Callable[[Execute, float], None]) -> None:
     """Call `work` at a steady pace with a way to execute SQL and the time at which it was due, for ever.
 
     Beats that a stall swallowed are left out, not caught up with: a stall is one late beat.
@@ -74,9 +75,7 @@ def regularly(times_a_second: int, socket: Path, work: Callable[[Callable[[str],
     while True:
         try:
             if connection is None:
-                connection = pymysql.connect(
-                    unix_socket=str(socket), user="lab_load", database=SCHEMA, autocommit=True
-                )
+                connection = pymysql.connect(unix_socket=str(socket), user="lab_load", database=SCHEMA, autocommit=True)
             work(connection.cursor().execute, due)
         except (pymysql.MySQLError, OSError) as error:
             print(f"{time.time():.3f} {error}", file=sys.stderr, flush=True)  # noqa: T201 - the process's own log

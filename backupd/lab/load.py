@@ -90,14 +90,17 @@ def transactions_lost(samples: Sequence[LoadSample], start: float, end: float, *
 
 def longest_stall(beats: Sequence[Heartbeat], start: float, end: float) -> float | None:
     """The longest that a small insert took, in seconds, of those under way between two moments; None without any."""
-    stalls = [beat.milliseconds / 1000 for beat in beats if beat.at <= end and beat.at + beat.milliseconds / 1000 >= start]
+    ends = [(beat.at, beat.at + beat.milliseconds / 1000) for beat in beats]
+    stalls = [done - due for due, done in ends if due <= end and done >= start]
     return max(stalls, default=None)
 
 
 def parse_report(line: str) -> tuple[float, float, float, float] | None:
     """tps, p95, errors and reconnects of one line of `sysbench --report-interval`; None for any other line."""
     found = _REPORT.search(line)
-    return (float(found["tps"]), float(found["p95"]), float(found["errors"]), float(found["reconnects"])) if found else None
+    if not found:
+        return None
+    return float(found["tps"]), float(found["p95"]), float(found["errors"]), float(found["reconnects"])
 
 
 def run_arguments(load: Load) -> list[str]:

@@ -28,17 +28,18 @@ GRANT ALL ON backupd_canary.* TO backupd@localhost;
 """
 
 # The load's account needs no password: nobody else can reach the socket of a machine that lives for minutes.
-_SCHEMA = f"""
-CREATE DATABASE {SCHEMA};
+_SCHEMA = """
+CREATE DATABASE {schema};
+USE {schema};
 CREATE USER lab_load@localhost;
-GRANT ALL ON {SCHEMA}.* TO lab_load@localhost;
-CREATE TABLE {SCHEMA}.heartbeat (id BIGINT AUTO_INCREMENT PRIMARY KEY, at DOUBLE NOT NULL) ENGINE=InnoDB;
-CREATE TABLE {SCHEMA}.myisam_log (id BIGINT AUTO_INCREMENT PRIMARY KEY, at DOUBLE NOT NULL, note VARCHAR(100))
+GRANT ALL ON {schema}.* TO lab_load@localhost;
+CREATE TABLE {schema}.heartbeat (id BIGINT AUTO_INCREMENT PRIMARY KEY, at DOUBLE NOT NULL) ENGINE=InnoDB;
+CREATE TABLE {schema}.myisam_log (id BIGINT AUTO_INCREMENT PRIMARY KEY, at DOUBLE NOT NULL, note VARCHAR(100))
     ENGINE=MyISAM;
-CREATE TABLE {SCHEMA}.aria_log (id BIGINT AUTO_INCREMENT PRIMARY KEY, at DOUBLE NOT NULL, note VARCHAR(100))
+CREATE TABLE {schema}.aria_log (id BIGINT AUTO_INCREMENT PRIMARY KEY, at DOUBLE NOT NULL, note VARCHAR(100))
     ENGINE=Aria TRANSACTIONAL=0;
-INSERT INTO {SCHEMA}.myisam_log (at, note) SELECT 0, REPEAT('m', 80) FROM seq_1_to_{_ROWS_OF_LOG_TABLES};
-INSERT INTO {SCHEMA}.aria_log (at, note) SELECT 0, REPEAT('a', 80) FROM seq_1_to_{_ROWS_OF_LOG_TABLES};
+INSERT INTO {schema}.myisam_log (at, note) SELECT 0, REPEAT('m', 80) FROM seq_1_to_{rows};
+INSERT INTO {schema}.aria_log (at, note) SELECT 0, REPEAT('a', 80) FROM seq_1_to_{rows};
 """
 
 
@@ -117,7 +118,9 @@ def execute(site: Site, statements: str) -> str:
 
 def fill(site: Site, rows: int) -> None:
     """The schema, the accounts and N rows of sysbench's own table exist."""
-    execute(site, _SCHEMA + _GRANTS.format(password=secrets.token_hex(16)))
+    execute(
+        site, _SCHEMA.format(schema=SCHEMA, rows=_ROWS_OF_LOG_TABLES) + _GRANTS.format(password=secrets.token_hex(16))
+    )
     run([*sysbench_argv(site, rows), "prepare"], timeout_seconds=_START_SECONDS + rows / 1000)
 
 
@@ -149,12 +152,12 @@ def _wait_until_it_answers(site: Site, process: subprocess.Popen[bytes]) -> None
     deadline = time.monotonic() + _START_SECONDS
     while not (site.socket.exists() and _answers(site)):
         if process.poll() is not None or time.monotonic() > deadline:
-            raise LabError("the lab's server did not start", hint=f"the end of its log:\n{_last_lines(site.server_log)}")
+            raise LabError("the lab's server did not start", hint=f"its log ends:\n{_last_lines(site.server_log)}")
         time.sleep(0.05)
 
 
 def _answers(site: Site) -> bool:
-    argv = ["mariadb-admin", "--no-defaults", f"--socket={site.socket}", "ping"]
+    argv = ["mariadb", "--no-defaults", f"--socket={site.socket}", "--execute=SELECT 1"]
     return run(argv, timeout_seconds=_QUICK_SECONDS, accept=(0, 1)).status == 0
 
 

@@ -12,6 +12,7 @@ from backupd.mysql.session import Connect, Session, StatementError
 
 _TABLE = f"{CANARY_SCHEMA}.canary"
 _KEPT_DAYS = 30
+_PATIENCE = "SET SESSION lock_wait_timeout = 10, innodb_lock_wait_timeout = 10"  # seconds; the run waits for it
 _NO_SUCH = (1049, 1146)  # ER_BAD_DB_ERROR, ER_NO_SUCH_TABLE
 
 _SCHEMA = f"CREATE DATABASE IF NOT EXISTS {CANARY_SCHEMA}"
@@ -45,6 +46,7 @@ class MysqlCanary:
             ServerError: it could not be written.
         """
         with self._connect() as session:
+            session.execute(_PATIENCE)
             if not _exists(session):
                 session.execute(_SCHEMA)
                 session.execute(_CREATE)
@@ -57,6 +59,7 @@ class MysqlCanary:
             ServerError: it could not be written.
         """
         with self._connect() as session:
+            session.execute(_PATIENCE)
             session.execute(_INSERT, run_id, "after")
             session.execute(_PURGE)
 

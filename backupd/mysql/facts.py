@@ -10,7 +10,7 @@ from pathlib import Path
 from backupd.errors import ServerError
 from backupd.model import Flavour, ServerFacts
 from backupd.mysql.positions import replica_statement
-from backupd.mysql.session import Session
+from backupd.mysql.session import Session, StatementError
 
 _ONLY_MARIADB = "aria_block_size"
 
@@ -83,7 +83,7 @@ def server_facts(session: Session) -> ServerFacts:
         binlog_basename=_binlog_basename(variables),
         binlog_expire_seconds=expire_seconds(variables),
         read_only=any(variables.get(name) in ("ON", "1") for name in ("read_only", "super_read_only")),
-        is_replica=bool(session.query(replica_statement(session))),
+        is_replica=_is_replica(session),
         redo_logging=redo != "OFF",
         page_size=int(variables["innodb_page_size"]),
         settings=_settings(session, variables),
@@ -114,6 +114,16 @@ def expire_seconds(variables: Mapping[str, str]) -> int | None:
     if variables.get("binlog_expire_logs_auto_purge") == "OFF":  # MySQL from 8.0.29
         return None
     return seconds or round(days * 86400) or None
+
+
+def _is_replica(session: Session) -> bool:
+    """False too where the account may not ask: that privilege is missing, and the grants' finding says so."""
+    try:
+        return bool(session.query(replica_statement(session)))
+    except StatementError as error:
+        if error.denied:
+            return False
+        raise
 
 
 def _binlog_basename(variables: Mapping[str, str]) -> Path | None:

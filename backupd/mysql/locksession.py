@@ -29,7 +29,7 @@ from backupd.mysql.watchdog import Watchdog
 FLUSH_ENGINE_LOGS = "FLUSH NO_WRITE_TO_BINLOG ENGINE LOGS"
 
 _MARGIN_SECONDS = 1.0  # for an answer on its way: between the server's own time-out and the watchdog
-_IDLE_SECONDS = 3  # the server ends a silent lock session this long after its budget
+_IDLE_SECONDS = 2  # the server ends a silent lock session this long after its budget
 _PREPARING_SECONDS = 30.0  # what the statements before the lock may take
 _SESSION = "SELECT CONNECTION_ID() AS id"
 _NOT_GRANTED = frozenset({ER.LOCK_WAIT_TIMEOUT, ER.LOCK_DEADLOCK})

@@ -44,7 +44,7 @@ _HINTS = (
 class LvmSnapshots:
     """The volumes of this host. Implements the contract `Snapshots`.
 
-    `create_deadline_seconds` bounds how long the server may be kept waiting for one `create`; LVM itself is never killed.
+    `create_deadline_seconds` bounds how long one `create` may keep the server waiting; LVM itself is never killed.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class LvmSnapshots:
         if uuid is None or not uuid.startswith("LVM-") or len(uuid) != _DM_UUID_LENGTH:
             raise SnapshotError(
                 f"not on LVM: the file system lies on {devicemapper.describe(device, sysfs=self._sysfs)}",
-                hint="the data must lie on a file system directly on a logical volume: LVM freezes no other for a snapshot",
+                hint="put the data on a file system directly on a logical volume: LVM freezes no other for a snapshot",
             )
         vg_uuid, lv_uuid = report.dashed(uuid[4:36]), report.dashed(uuid[36:])
         for volume in report.parse_volumes(_report(report.volumes_argv(vg_uuid=vg_uuid))):
@@ -91,7 +91,7 @@ class LvmSnapshots:
 
     @contextmanager
     def prepared(self, plan: SnapshotPlan) -> Iterator[SnapshotCreator]:
-        """A shell that has rehearsed the very command (`--test`): what LVM would refuse, it refuses here, before the lock.
+        """A shell that has rehearsed the very command (`--test`): what LVM refuses, it refuses here, before the lock.
 
         At the end the shell has ended too, whatever happened: LVM has settled, and the snapshot's path exists.
         """
@@ -109,8 +109,8 @@ class LvmSnapshots:
         usage = self.usage(snapshot)
         if not usage.intact:
             raise SnapshotVoid(
-                f"snapshot {snapshot.full_name} is no longer intact ({usage.state}): what was read from it is no backup",
-                hint="its COW area overflowed or failed: raise snapshot.size, or back up when fewer blocks are rewritten",
+                f"snapshot {snapshot.full_name} is not intact ({usage.state}): what was read from it is no backup",
+                hint="its COW area overflowed or failed: raise snapshot.size, or back up when the server writes less",
             )
         return usage
 
@@ -146,7 +146,7 @@ class _LvmCreator:
     deadline_seconds: float
 
     def create(self) -> Snapshot:
-        """Send the line and return as soon as the kernel copies on write for it; LVM's own tidying is not waited for."""
+        """Send the line; return as soon as the kernel copies on write for it, without waiting for LVM's tidying."""
         deadline = time.monotonic() + self.deadline_seconds
         self.shell.send(shlex.join(create_argv(self.plan)))
         while True:
@@ -166,9 +166,9 @@ class _LvmCreator:
     def _confirmed(self) -> Snapshot | None:
         """The snapshot, if it is live: its own table is a snapshot's, and its origin's is a snapshot's origin.
 
-        `lvcreate` first activates the COW area under the snapshot's name as a plain volume, to clear it; and it loads the
-        new tables before it suspends. Neither counts here: only live tables are seen, both must fit, and name the same
-        device beneath. LVM writes its metadata between suspend and resume, so a live table is a committed one.
+        `lvcreate` first activates the COW area under the snapshot's name as a plain volume, to clear it; and it loads
+        the new tables before it suspends. Neither counts here: only live tables are seen, both must fit, and name the
+        same device beneath. LVM commits its metadata between suspend and resume, so a live table is a committed one.
         """
         vg = self.plan.origin.vg
         found = devicemapper.by_name(devicemapper.lvm_name(vg, self.plan.name), table=True)
@@ -212,7 +212,7 @@ def remove_argv(vg: str, name: str) -> list[str]:
 
 
 def _rehearse(shell: LvmShell, plan: SnapshotPlan) -> None:
-    """Have the shell scan, read the metadata and go through the command, so that it is warm and known to be possible."""
+    """Have the shell scan and go through the command without effect: it is warm then, and known to be possible."""
     shell.send(shlex.join(create_argv(plan, rehearsal=True)))
     deadline = time.monotonic() + _REPORT_SECONDS
     while (said := shell.reply()) is None:
@@ -221,7 +221,6 @@ def _rehearse(shell: LvmShell, plan: SnapshotPlan) -> None:
         time.sleep(_POLL_SECONDS)
     if f'Logical volume "{plan.name}" created' not in said:
         raise _refusal(plan, said)
-    shell.forget()
 
 
 def _refusal(plan: SnapshotPlan, said: str) -> SnapshotError:

@@ -13,12 +13,24 @@ from backupd.model import SnapshotPlan, Volume, VolumeGroup
 _EXCEPTION_BYTES = 16  # one entry of the COW area's metadata (drivers/md/dm-snap-persistent.c, struct disk_exception)
 
 
+class CowSize(Protocol):
+    """How large the COW area is asked to be: a share of the origin, or bytes; exactly one is set."""
+
+    @property
+    def percent_of_origin(self) -> float | None:
+        """Above 0, up to 100."""
+
+    @property
+    def bytes(self) -> int | None:
+        """As it stands."""
+
+
 class CowSettings(Protocol):
     """What a job says of its snapshot."""
 
     @property
-    def size(self) -> object:
-        """As it was written, for people: `20%`, `10GiB`."""
+    def size(self) -> CowSize:
+        """Of the COW area."""
 
     @property
     def chunk_size(self) -> int:
@@ -27,9 +39,6 @@ class CowSettings(Protocol):
     @property
     def pvs(self) -> tuple[str, ...]:
         """Where the COW area goes; anywhere when empty."""
-
-    def bytes_for(self, origin_size: int) -> int:
-        """The size that was asked for, for an origin of this size."""
 
 
 def plan_snapshot(volume: Volume, group: VolumeGroup, run_id: str, settings: CowSettings) -> SnapshotPlan:
@@ -45,13 +54,14 @@ def plan_snapshot(volume: Volume, group: VolumeGroup, run_id: str, settings: Cow
             hint=f"snapshot.pvs may name: {', '.join(group.free_by_pv) or 'none, no PV takes allocations'}",
         )
     enough = complete_cow_bytes(volume.size, settings.chunk_size)
-    extents = math.ceil(min(settings.bytes_for(volume.size), enough) / group.extent_size)
+    extents = math.ceil(min(_asked_bytes(settings.size, volume.size), enough) / group.extent_size)
     free = group.free_on(settings.pvs)
     if extents > free:
         where = f"{', '.join(settings.pvs)} of {group.name}" if settings.pvs else group.name
         raise SnapshotError(
             f"not enough free extents on {where}: need {extents}, have {free}",
-            hint=f"lower snapshot.size (now {settings.size}) or extend the volume group: vgextend {group.name} DEVICE",
+            hint=f"lower snapshot.size (now {_words(settings.size)}) or extend the volume group: "
+            f"vgextend {group.name} DEVICE",
         )
     return SnapshotPlan(
         origin=volume,
@@ -73,3 +83,11 @@ def complete_cow_bytes(origin_size: int, chunk_size: int) -> int:
     chunks = math.ceil(origin_size / chunk_size)
     per_area = chunk_size // _EXCEPTION_BYTES
     return (1 + chunks + (chunks + per_area) // per_area) * chunk_size
+
+
+def _asked_bytes(size: CowSize, origin_size: int) -> float:
+    return size.bytes if size.bytes is not None else (size.percent_of_origin or 0) / 100 * origin_size
+
+
+def _words(size: CowSize) -> str:
+    return f"{size.bytes} bytes" if size.bytes is not None else f"{size.percent_of_origin or 0:g}%"

@@ -2,9 +2,9 @@
 
 Knows: how to talk to it and when it has answered. Refuses to know what the commands mean.
 
-The shell reads lines from a pipe, prints no prompt, and has no exit status per command. So each command is followed by a
-line that is no command at all: the complaint about it is the proof that everything before it has ended. The shell's output
-goes to memory rather than to a pipe: when backupd is killed, nobody reads, and LVM would die of SIGPIPE where it must
+The shell reads lines from a pipe, prints no prompt, and has no exit status per command. So each command is followed by
+a line that is no command at all: the complaint about it proves that everything before it has ended. What the shell says
+goes to memory rather than to a pipe: when backupd is killed nobody reads, and LVM would die of SIGPIPE where it must
 not. It then meets the end of its input instead, finishes what it was doing, and ends.
 """
 
@@ -17,6 +17,7 @@ from backupd.command import ChildLedger, spawned
 from backupd.errors import SnapshotError
 
 _NOISE = ("TEST MODE", "WARNING:", "Reducing COW size")
+_TAIL = "Try 'help'."  # of the complaint about a line that is no command
 
 
 class LvmShell:
@@ -35,6 +36,7 @@ class LvmShell:
             SnapshotError: the shell has died.
         """
         self._commands += 1
+        self._read_to = os.fstat(self._output).st_size
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(f"{command}\n{self._marker}\n".encode())
@@ -55,10 +57,6 @@ class LvmShell:
         if died:
             raise SnapshotError(f"the lvm shell has ended in mid-command: {said.strip() or 'it said nothing'}")
         return None
-
-    def forget(self) -> None:
-        """Take what was printed so far as read: the next reply begins after it."""
-        self._read_to = os.fstat(self._output).st_size
 
     @property
     def _marker(self) -> str:
@@ -94,4 +92,4 @@ def lvm_shell(ledger: ChildLedger | None) -> Iterator[LvmShell]:
 def meaningful(said: str) -> str:
     """What a command printed, without warnings that we know of, on one line."""
     lines = (line.strip() for line in said.splitlines())
-    return "; ".join(line for line in lines if line and not line.startswith(_NOISE))
+    return "; ".join(line for line in lines if line and not line.startswith(_NOISE) and not line.endswith(_TAIL))

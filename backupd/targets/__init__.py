@@ -5,6 +5,7 @@ A backup's objects are written first under temporary names, the manifest last: a
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Protocol
 
 from backupd.model import Manifest
@@ -27,6 +28,10 @@ class Target(Protocol):
     @property
     def name(self) -> str:
         """As the configuration calls it."""
+
+    @property
+    def folder(self) -> Path | None:
+        """Where on this host it writes; None for a target elsewhere."""
 
     def location(self, job: str, backup_id: str) -> str:
         """Where a person finds the backup."""
@@ -67,9 +72,11 @@ class Target(Protocol):
             VerificationError: the manifest cannot be understood.
         """
 
-    def discard(self, job: str, backup_id: str) -> None:
-        """Remove what an unfinished backup left; nothing happens when there is nothing.
+    def remove(self, job: str, backup_id: str) -> None:
+        """Remove a backup, finished or not: its manifest first, so that half of it is never taken for a whole one.
+
+        Nothing happens when there is nothing.
 
         Raises:
-            TargetError: it could not be removed, or the backup has a manifest (then it is not touched).
+            TargetError: it could not be removed.
         """

@@ -39,6 +39,11 @@ class DirectoryTarget:
         """As the configuration calls it."""
         return self._name
 
+    @property
+    def folder(self) -> Path:
+        """The folder itself."""
+        return self._path
+
     def location(self, job: str, backup_id: str) -> str:
         """The backup's folder."""
         return str(self._folder(job, backup_id))
@@ -120,13 +125,13 @@ class DirectoryTarget:
             text = (folder / MANIFEST).read_bytes()
         return manifests.from_text(text)
 
-    def discard(self, job: str, backup_id: str) -> None:
-        """Remove what an unfinished backup left; see the contract."""
+    def remove(self, job: str, backup_id: str) -> None:
+        """Remove a backup, its manifest first; see the contract."""
         folder = self._folder(job, backup_id)
         with self._explained("remove from"):
-            if (folder / MANIFEST).exists():
-                raise TargetError(f"{folder} holds a finished backup; it was not removed")
             if folder.exists():
+                (folder / MANIFEST).unlink(missing_ok=True)
+                _sync_folder(folder)
                 shutil.rmtree(folder)
                 _sync_folder(folder.parent)
             if folder.parent.is_dir() and not any(folder.parent.iterdir()):
@@ -149,8 +154,10 @@ class DirectoryTarget:
             offset, size = 0, os.fstat(file).st_size
             while offset < size:
                 got = os.preadv(file, [buffer], offset)
-                if not got or (direct and got < _READ_BYTES and offset + got < size):
-                    raise OSError(errno.EIO, f"it ended at byte {offset + got} of {size}")
+                if direct and offset + got < size:
+                    got -= got % mmap.PAGESIZE  # a short read; the next one must begin at a whole page again
+                if not got:
+                    raise OSError(errno.EIO, f"it ended at byte {offset} of {size}")
                 yield buffer[:got]
                 offset += got
 
@@ -237,7 +244,7 @@ def _close_quietly(file: FileIO) -> None:
 
 
 def _remove_quietly(path: Path) -> None:
-    """On the way out of a failure, which is told already; `discard` tries again and tells."""
+    """On the way out of a failure, which is told already; `remove` tries again and tells."""
     with suppress(OSError):
         path.unlink(missing_ok=True)
 

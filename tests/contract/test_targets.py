@@ -126,33 +126,34 @@ def test_finished_backup_is_not_written_to(target: Target) -> None:
     assert target.manifest(JOB, RUN) == MANIFEST
 
 
-def test_discard_leaves_nothing_of_an_unfinished_backup_and_touches_no_other(target: Target) -> None:
+def test_remove_leaves_nothing_of_an_unfinished_backup_and_touches_no_other(target: Target) -> None:
     put(target, b"x")
     put(target, b"y", run="run-2")
     put(target, b"z", job="hourly")
-    target.discard(JOB, RUN)
+    target.remove(JOB, RUN)
     with pytest.raises(TargetError):
         get(target)
     assert get(target, run="run-2") == b"y"
     assert get(target, job="hourly") == b"z"
 
 
-def test_discard_of_nothing_does_nothing(target: Target) -> None:
-    target.discard(JOB, RUN)
+def test_remove_of_nothing_does_nothing(target: Target) -> None:
+    target.remove(JOB, RUN)
     put(target, b"x")
-    target.discard(JOB, RUN)
-    target.discard(JOB, RUN)
+    target.remove(JOB, RUN)
+    target.remove(JOB, RUN)
     put(target, b"again")
     assert get(target) == b"again"
 
 
-def test_discard_never_removes_a_finished_backup(target: Target) -> None:
+def test_a_finished_backup_is_removed_whole(target: Target) -> None:
     put(target, b"x")
     target.publish(MANIFEST)
+    target.remove(JOB, RUN)
     with pytest.raises(TargetError):
-        target.discard(JOB, RUN)
-    assert get(target) == b"x"
-    assert target.manifest(JOB, RUN) == MANIFEST
+        target.manifest(JOB, RUN)
+    with pytest.raises(TargetError):
+        get(target)
 
 
 @pytest.mark.parametrize("bad", ["..", ".", "", "a/b", "/etc", "nul\0"])

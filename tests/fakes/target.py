@@ -25,6 +25,8 @@ class MemoryTarget:
     stored: dict[tuple[str, str, str], bytes] = field(default_factory=dict)
     writing_now: set[tuple[str, str, str]] = field(default_factory=set)
 
+    folder = None
+
     def location(self, job: str, backup_id: str) -> str:
         """Names the backup."""
         return f"memory:{_part(job)}/{_part(backup_id)}"
@@ -74,11 +76,9 @@ class MemoryTarget:
             raise TargetError(f"no backup {backup_id}, or it is unfinished")
         return manifests.from_text(self.stored[job, backup_id, _MANIFEST])
 
-    def discard(self, job: str, backup_id: str) -> None:
-        """Nothing of an unfinished backup is left."""
+    def remove(self, job: str, backup_id: str) -> None:
+        """Nothing of a backup is left."""
         self._call()
-        if (job, backup_id, _MANIFEST) in self.stored:
-            raise TargetError(f"{backup_id} has a manifest")
         self.stored = {key: content for key, content in self.stored.items() if key[:2] != (job, backup_id)}
 
     def _chunks(self, content: bytes) -> Iterator[bytes]:

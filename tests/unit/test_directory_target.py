@@ -41,11 +41,11 @@ def test_object_has_a_temporary_name_until_it_is_whole(tmp_path: Path) -> None:
     assert everything(tmp_path) == {JOB, f"{JOB}/{RUN}", f"{JOB}/{RUN}/{NAME}"}
 
 
-def test_discard_leaves_an_empty_target(tmp_path: Path) -> None:
+def test_remove_leaves_an_empty_target(tmp_path: Path) -> None:
     target = DirectoryTarget("store", tmp_path)
     put(target, b"x")
     (tmp_path / JOB / RUN / f".{NAME}.partial").write_bytes(b"left by a process that was killed")
-    target.discard(JOB, RUN)
+    target.remove(JOB, RUN)
     assert everything(tmp_path) == set()
 
 
@@ -118,7 +118,7 @@ def test_errors_at_any_step_get_a_sentence_and_leave_no_object(
 def test_object_whose_name_was_not_made_durable_is_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target = DirectoryTarget("store", tmp_path)
     put(target, b"x")  # the folders are there
-    target.discard(JOB, RUN)
+    target.remove(JOB, RUN)
     (tmp_path / JOB / RUN).mkdir(parents=True)
     monkeypatch.setattr(os, "fsync", lambda file: None if _is_file(file) else failing(errno.EIO)())
     with pytest.raises(TargetError):

@@ -83,7 +83,7 @@ ONE = Manifest(
         is_replica=True,
         redo_logging=True,
         page_size=16384,
-        settings={"innodb_page_size": "16384"},
+        settings={"innodb_page_size": "16384", "version_compile_os": "Linux"},
     ),
     position=Position("binlog.000007", 4711, "0-1-99", (ReplicaPosition("", "source.000003", 42),)),
     lsn=123456,
@@ -110,7 +110,7 @@ def test_document_is_readable_and_stable() -> None:
     text = manifests.to_text(ONE)
     assert text.startswith('{\n  "schema": 1,\n  "run_id": "20260102T030405Z-ab12",\n')
     assert text.endswith("}\n")
-    reordered = replace(ONE, server=replace(ONE.server, settings=dict(reversed(ONE.server.settings.items()))))
+    reordered = replace(ONE, server=replace(ONE.server, settings=dict(reversed(list(ONE.server.settings.items())))))
     assert manifests.to_text(reordered) == text
 
 
@@ -147,7 +147,8 @@ BODY = json.loads(manifests.to_text(ONE))
 
 @pytest.mark.parametrize("path", leaves(BODY), ids=lambda path: ".".join(map(str, path)))
 def test_no_value_can_be_changed_unseen(path: tuple[Any, ...]) -> None:
-    for other in ("something else", 12345678, None, True, [], {}):
+    others: list[Any] = ["something else", 12345678, None, True, [], {}]
+    for other in others:
         body = json.loads(manifests.to_text(ONE))
         if changed(body, path, other) != BODY:
             with pytest.raises(VerificationError):

@@ -1,0 +1,110 @@
+"""SQLite as the catalogue needs it: durable, patient with other processes, and in plain words when it fails.
+
+Knows: the settings of a connection, how a transaction begins, what SQLite's error codes mean to a person. Refuses to
+know which tables there are.
+"""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.pool import ConnectionPoolEntry
+
+from backupd.errors import CatalogueError
+
+# Another process holds the write lock for the milliseconds of a transaction, and for seconds only while it upgrades.
+BUSY_TIMEOUT_SECONDS = 5.0
+
+_OWNER = "run backupd as root or as the user that the catalogue belongs to"
+_DAMAGED = "move the file away and let backupd begin a new one; backups on their targets need no catalogue"
+_FAULTS = {  # sqlite.org/rescode.html, primary codes
+    sqlite3.SQLITE_CANTOPEN: ("cannot be opened", _OWNER),
+    sqlite3.SQLITE_PERM: ("cannot be opened", _OWNER),
+    sqlite3.SQLITE_AUTH: ("cannot be opened", _OWNER),
+    sqlite3.SQLITE_READONLY: ("cannot be written", _OWNER),
+    sqlite3.SQLITE_NOTADB: ("is not a catalogue", "name another file as the catalogue in the configuration"),
+    sqlite3.SQLITE_CORRUPT: ("is damaged", _DAMAGED),
+    sqlite3.SQLITE_FULL: ("cannot be written: no room is left", "make room on its file system"),
+    sqlite3.SQLITE_IOERR: ("cannot be read or written: the disk failed or is full", "look at its disk: df, dmesg"),
+    sqlite3.SQLITE_BUSY: ("is locked by another process", "see which one has it open: fuser -v FILE"),
+    sqlite3.SQLITE_LOCKED: ("is locked by another process", "see which one has it open: fuser -v FILE"),
+}
+
+
+def engine_for(path: Path, *, busy_timeout_seconds: float, foreign_keys: bool = True) -> Engine:
+    """A way to the file; nothing is opened yet. Every transaction takes the write lock at once; see `reading`."""
+    engine = create_engine(
+        URL.create("sqlite", database=str(path.absolute())),
+        connect_args={
+            "timeout": busy_timeout_seconds,
+            "isolation_level": None,  # the driver must not begin transactions of its own
+            "check_same_thread": False,
+        },
+    )
+
+    @event.listens_for(engine, "connect")
+    def _settle(connection: sqlite3.Connection, _entry: ConnectionPoolEntry) -> None:
+        connection.execute("PRAGMA synchronous=FULL")  # NORMAL loses the last commits at a power cut
+        connection.execute(f"PRAGMA foreign_keys={'ON' if foreign_keys else 'OFF'}")
+
+    @event.listens_for(engine, "begin")
+    def _begin(connection: Connection) -> None:
+        # A plain BEGIN that writes later is refused at once when another process wrote meanwhile: the timeout that
+        # would wait for it counts only for the first statement.
+        connection.exec_driver_sql(connection.get_execution_options().get("begin", "BEGIN IMMEDIATE"))
+
+    return engine
+
+
+def reading(engine: Engine) -> Engine:
+    """The same way for transactions that only read: they see one instant, wait for nobody and hold up nobody."""
+    return engine.execution_options(begin="BEGIN")
+
+
+def use_wal(path: Path, *, busy_timeout_seconds: float) -> None:
+    """The file is in WAL mode: readers and the writer don't wait for each other. It stays so for every process.
+
+    Raises:
+        CatalogueError: its file system cannot do that (WAL needs shared memory), or SQLite failed.
+    """
+    with explained(path), direct(path, busy_timeout_seconds=busy_timeout_seconds) as connection:
+        (mode,) = connection.execute("PRAGMA journal_mode=WAL").fetchone()
+    if mode != "wal":
+        raise CatalogueError(
+            f"the catalogue {path} is on a file system that cannot hold it safely (journal mode {mode})",
+            hint="put it on a local file system",
+        )
+
+
+@contextmanager
+def direct(path: Path, *, busy_timeout_seconds: float) -> Iterator[sqlite3.Connection]:
+    """A bare connection for the few statements that SQLite refuses within a transaction; closed at the end."""
+    connection = sqlite3.connect(path.absolute(), timeout=busy_timeout_seconds, isolation_level=None)
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+@contextmanager
+def explained(path: Path) -> Iterator[None]:
+    """Whatever SQLite says within the block is said again as a CatalogueError about this file, with a hint.
+
+    Raises:
+        CatalogueError: in place of every error of SQLite.
+    """
+    try:
+        yield
+    except (DBAPIError, sqlite3.Error) as error:
+        raise fault(path, error) from error
+
+
+def fault(path: Path, error: DBAPIError | sqlite3.Error) -> CatalogueError:
+    """The sentence and the hint for an error of SQLite."""
+    cause = error.orig if isinstance(error, DBAPIError) else error
+    code = getattr(cause, "sqlite_errorcode", 0) & 0xFF  # the low byte of an extended code is the primary one
+    fact, hint = _FAULTS.get(code, ("refused a statement", "this is a bug in backupd; please report it"))
+    return CatalogueError(f"the catalogue {path} {fact} ({cause})", hint=hint.replace("FILE", str(path)))

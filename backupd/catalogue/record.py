@@ -1,0 +1,282 @@
+"""One live run's pen: what it tells is in the file when the verb returns.
+
+Knows: which row each verb writes, how writes are held back in a quiet time, what a run's end means for its row.
+Refuses to know queries that read, and when a run does what.
+"""
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Engine, Executable, Table, func, insert, select, update
+from sqlalchemy.dialects import sqlite
+
+from backupd.catalogue import tables
+from backupd.catalogue.database import explained
+from backupd.command import start_time
+from backupd.errors import BackupdError, CatalogueError, ExitStatus, UsageError
+from backupd.interruption import shielded
+from backupd.model import (
+    Backup,
+    Holding,
+    HoldingKind,
+    LockReceipt,
+    Phase,
+    Position,
+    RunError,
+    RunStatus,
+    Sample,
+    SnapshotFacts,
+    Verdict,
+)
+
+_ENDINGS = {
+    ExitStatus.REFUSED: RunStatus.REFUSED,
+    ExitStatus.BUSY: RunStatus.BUSY,
+    ExitStatus.CANCELLED: RunStatus.CANCELLED,
+}
+
+Write = tuple[Executable, Sequence[Mapping[str, Any]]]  # a statement, and its rows where it is one for many
+
+
+class RunRecord:
+    """The `RunJournal` of one run over one catalogue file."""
+
+    def __init__(self, engine: Engine, path: Path, run_id: str) -> None:
+        self.run_id = run_id
+        self.has_begun = False
+        self.is_complete = False
+        self._engine = engine
+        self._path = path
+        self._lock = threading.RLock()
+        self._quiet = 0
+        self._pending: list[Write] = []
+
+    # --- what a run tells --------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def phase(self, phase: Phase) -> Iterator[None]:
+        """Measure the block and record its seconds when it ends, well or not; seconds of one phase add up."""
+        began = time.monotonic()
+        with _afterwards(lambda: self._write(self._seconds(phase, time.monotonic() - began, add=True))):
+            yield
+
+    def took(self, phase: Phase, seconds: float) -> None:
+        """Record a phase that was measured elsewhere, in place of what was recorded for it."""
+        self._write(self._seconds(phase, seconds, add=False))
+
+    @contextmanager
+    def quiet(self) -> Iterator[None]:
+        """Within the block nothing is written; what any thread tells meanwhile is written when the block ends.
+
+        Where that writing fails too, it is tried again with the next verb.
+        """
+        with self._lock:  # waits for a write of another thread
+            self._quiet += 1
+        with _afterwards(self._break_silence):
+            yield
+
+    def hold(self, holding: Holding) -> None:
+        """The holding's row is durable: now it may be made."""
+        row = {**tables.to_row(holding), "run_id": self.run_id, "held_at": datetime.now(UTC)}
+        self._write(insert(tables.holdings).values(row))
+
+    def released(self, holding: Holding) -> None:
+        """The holding has been given back; nothing happens when that was known."""
+        self._write(release(self.run_id, holding))
+
+    def started(self, pid: int, start_time: int, program: str) -> None:
+        """A child runs: a holding, so that a later process can end it."""
+        self.hold(Holding(HoldingKind.CHILD, str(pid), {"start_time": str(start_time), "program": program}))
+
+    def ended(self, pid: int, start_time: int) -> None:  # noqa: ARG002  # a pid has one living owner
+        """The child is gone."""
+        self.released(Holding(HoldingKind.CHILD, str(pid)))
+
+    def verdict(self, verdict: Verdict) -> None:
+        """What the settle gate decided; the last one stays."""
+        self._keep(tables.verdicts, tables.to_row(verdict))
+
+    def samples(self, samples: Sequence[Sample]) -> None:
+        """Append samples, in one transaction."""
+        if samples:
+            rows = [{**tables.to_row(sample), "run_id": self.run_id} for sample in samples]
+            self._write(insert(tables.samples), rows=rows)
+
+    def position(self, position: Position) -> None:
+        """Where the server stood while it was locked."""
+        self._keep(tables.positions, tables.to_row(position))
+
+    def lock(self, receipt: LockReceipt) -> None:
+        """What the lock cost."""
+        self._keep(tables.locks, tables.to_row(receipt))
+
+    def snapshot(self, facts: SnapshotFacts) -> None:
+        """The snapshot that was taken."""
+        self._keep(tables.snapshots, tables.to_row(facts))
+
+    def cow_peak(self, used: int) -> None:
+        """Bytes of the COW area that were seen in use; the most stays. Comes after `snapshot`."""
+        table = tables.snapshots
+        most = func.max(func.coalesce(table.c.cow_used_peak, 0), used)
+        self._write(update(table).where(table.c.run_id == self.run_id).values(cow_used_peak=most))
+
+    def attention(self, text: str) -> None:
+        """A person should look at this although the backup is good; also after `complete`."""
+        self._write(*self._attention(text))
+
+    def complete(self, backup: Backup) -> None:
+        """The backup is verified: the run's row says so, durably, as `success` or, where asked for, `attention`."""
+        wants_attention = select(tables.attentions.c.id).where(tables.attentions.c.run_id == self.run_id)
+        with self._lock:
+            self._write(
+                self._row(tables.backups, tables.to_row(backup)),
+                ending(self.run_id, RunStatus.SUCCESS),
+                update(tables.runs)
+                .where(tables.runs.c.run_id == self.run_id, wants_attention.exists())
+                .values(status=RunStatus.ATTENTION),
+            )
+            self.is_complete = True
+
+    # --- how a run begins and ends: for `Catalogue.open_run` ---------------------------------------------------------
+
+    def begin(self, job: str, host: str) -> None:
+        """The run's row exists, with this process as the one that it lives in.
+
+        Raises:
+            UsageError: there is a run of that id already; nothing is written.
+        """
+        row = {
+            "run_id": self.run_id,
+            "job": job,
+            "host": host,
+            "status": RunStatus.RUNNING,
+            "pid": os.getpid(),
+            "process_start": start_time(os.getpid()),
+            "started_at": datetime.now(UTC),
+        }
+        with explained(self._path), self._engine.begin() as connection:
+            known = select(tables.runs.c.run_id).where(tables.runs.c.run_id == self.run_id)
+            if connection.execute(known).first():
+                raise UsageError(
+                    f"there is a run {self.run_id} already", hint="leave --run-id out, and each run gets its own"
+                )
+            connection.execute(insert(tables.runs).values(row))
+        self.has_begun = True
+
+    def end(self) -> None:
+        """The run is over, and `complete` has said how; only the instant is new."""
+        if not self.is_complete:
+            raise RuntimeError(f"run {self.run_id} ended without a backup and without an error")
+        table = tables.runs
+        self._write(update(table).where(table.c.run_id == self.run_id).values(ended_at=datetime.now(UTC)))
+
+    def fail(self, error: BaseException) -> None:
+        """The row says how the run failed. A backup that was complete stays one: that run wants attention.
+
+        Where the row cannot be written either, that is a note on the error. A run that never began has no row.
+        """
+        told = _told(error)
+        if not self.has_begun:
+            return
+        try:
+            if self.is_complete:
+                self._write(*self._attention(f"after the backup was complete: {told.message}"))
+            else:
+                status = _ENDINGS.get(ExitStatus(told.exit_status), RunStatus.FAILED)
+                self._write(self._row(tables.errors, tables.to_row(told)), ending(self.run_id, status))
+        except CatalogueError as second:
+            error.add_note(f"and the run's row could not be ended: {second.message}")
+
+    # --- statements and writing --------------------------------------------------------------------------------------
+
+    def _seconds(self, phase: Phase, seconds: float, *, add: bool) -> Executable:
+        table = tables.phases
+        statement = sqlite.insert(table).values(run_id=self.run_id, phase=phase, seconds=seconds)
+        new = table.c.seconds + seconds if add else seconds
+        return statement.on_conflict_do_update(index_elements=["run_id", "phase"], set_={"seconds": new})
+
+    def _attention(self, text: str) -> list[Executable]:
+        good = (tables.runs.c.run_id == self.run_id) & (tables.runs.c.status == RunStatus.SUCCESS)
+        return [
+            insert(tables.attentions).values(run_id=self.run_id, text=text),
+            update(tables.runs).where(good).values(status=RunStatus.ATTENTION),
+        ]
+
+    def _row(self, table: Table, row: Mapping[str, Any]) -> Executable:
+        return insert(table).prefix_with("OR REPLACE").values({**row, "run_id": self.run_id})
+
+    def _keep(self, table: Table, row: Mapping[str, Any]) -> None:
+        self._write(self._row(table, row))
+
+    def _write(self, *statements: Executable, rows: Sequence[Mapping[str, Any]] = ()) -> None:
+        """All in one transaction, after what a quiet time held back; or held back, in a quiet time."""
+        writes: list[Write] = [(statement, rows) for statement in statements]
+        with uninterrupted(), self._lock:
+            if self._quiet:
+                self._pending += writes
+                return
+            self._commit([*self._pending, *writes])
+            self._pending.clear()
+
+    def _break_silence(self) -> None:
+        with self._lock:
+            self._quiet -= 1
+            if self._pending:
+                self._write()
+
+    def _commit(self, writes: Sequence[Write]) -> None:
+        with explained(self._path), self._engine.begin() as connection:
+            for statement, rows in writes:
+                connection.execute(statement, rows or None)
+
+
+def release(run_id: str, holding: Holding) -> Executable:
+    """The statement that strikes a holding. Kind and name tell it: `detail` may have been learnt after the row."""
+    table = tables.holdings
+    return (
+        update(table)
+        .where(table.c.run_id == run_id, table.c.kind == holding.kind, table.c.name == holding.name)
+        .where(table.c.released_at.is_(None))
+        .values(released_at=datetime.now(UTC))
+    )
+
+
+def ending(run_id: str, status: RunStatus) -> Executable:
+    """The statement that ends a run now, with this status."""
+    table = tables.runs
+    return update(table).where(table.c.run_id == run_id).values(status=status, ended_at=datetime.now(UTC))
+
+
+def _told(error: BaseException) -> RunError:
+    """An error as the catalogue keeps it, its notes included: one thing that failed while cleaning up is a note."""
+    notes = getattr(error, "__notes__", ())
+    if isinstance(error, BackupdError):
+        return RunError(error.code, "\n".join([error.message, *notes]), error.hint, int(error.exit_status))
+    said = "\n".join([f"{type(error).__name__}: {error}", *notes])
+    return RunError("internal", said, "this is a bug in backupd; please report it with the log", ExitStatus.INTERNAL)
+
+
+def uninterrupted() -> AbstractContextManager[None]:
+    """A stop signal waits for the block's end. Signals are raised in the main thread only, and shields are its own."""
+    return shielded() if threading.current_thread() is threading.main_thread() else nullcontext()
+
+
+@contextmanager
+def _afterwards(step: Callable[[], None]) -> Iterator[None]:
+    """Take the step when the block ends. Where both fail, the block's error goes on, with the step's as a note."""
+    try:
+        yield
+    except BaseException as error:
+        with uninterrupted():
+            try:
+                step()
+            except CatalogueError as second:
+                error.add_note(second.message)
+            raise
+    step()

@@ -1,0 +1,168 @@
+"""Bringing a catalogue file to the schema of this backupd: making it, upgrading it, or refusing it.
+
+Knows: the schema's revision in a file, where the migrations are, what is kept before an upgrade. Refuses to know what
+the tables mean. Alembic takes long to load, so it is loaded only when a file's revision is not ours; a fresh file gets
+all tables at once and the revision by hand, and a test proves that to be what the migrations make.
+"""
+
+import logging
+import os
+from pathlib import Path
+
+from sqlalchemy import Connection, Engine, insert, inspect, select
+
+from backupd.catalogue import tables
+from backupd.catalogue.database import BUSY_TIMEOUT_SECONDS, direct, engine_for, explained, reading, use_wal
+from backupd.errors import CatalogueError
+
+log = logging.getLogger(__name__)
+
+
+def prepare(path: Path, *, busy_timeout_seconds: float = BUSY_TIMEOUT_SECONDS) -> None:
+    """The file exists, in WAL mode, and has the schema that this backupd knows.
+
+    A missing file is made, readable by its owner only, and its folder too when that folder's parent exists. Before an
+    upgrade a copy is kept beside it as `NAME.before-REVISION`. An upgrade that fails leaves the file as it was.
+
+    Raises:
+        CatalogueError: the file cannot be made or used, is not ours, or has a newer schema.
+    """
+    _require_file(path)
+    engine = engine_for(path, busy_timeout_seconds=busy_timeout_seconds)
+    try:
+        with explained(path):
+            with reading(engine).connect() as connection:
+                found = _revision(connection, path)
+            use_wal(path, busy_timeout_seconds=busy_timeout_seconds)
+            if found is None:
+                found = _create(engine, path)
+    finally:
+        engine.dispose()
+    if found != tables.HEAD:
+        upgrade(path, migrations=migrations_folder(), busy_timeout_seconds=busy_timeout_seconds)
+
+
+def migrations_folder() -> Path:
+    """Where the migrations are: in an installed backupd beside this package's parent, else in the checkout."""
+    package = Path(__file__).parent.parent
+    shipped = package / "_migrations"
+    return shipped if shipped.is_dir() else package.parent / "migrations"
+
+
+def upgrade(path: Path, *, migrations: Path, busy_timeout_seconds: float = BUSY_TIMEOUT_SECONDS) -> None:
+    """The file has the newest schema of `migrations`. One transaction: all of it, or the file is as it was.
+
+    Raises:
+        CatalogueError: the file has a revision that `migrations` don't know, or SQLite failed.
+    """
+    from alembic import command
+    from alembic.config import Config
+    from alembic.script import ScriptDirectory
+
+    config = Config()
+    config.set_main_option("script_location", str(migrations).replace("%", "%%"))
+    scripts = ScriptDirectory.from_config(config)
+    newest = scripts.get_current_head()
+    engine = engine_for(path, busy_timeout_seconds=busy_timeout_seconds, foreign_keys=False)
+    try:
+        with explained(path), engine.begin() as connection:
+            found = _revision(connection, path)  # again: another process may have upgraded it while we waited
+            if found == newest:
+                return
+            if found is not None and found not in {script.revision for script in scripts.walk_revisions()}:
+                raise _newer(path, found)
+            if found is not None:
+                _keep_copy(path, path.with_name(f"{path.name}.before-{newest}"), busy_timeout_seconds)
+            log.info("upgrading the catalogue %s from schema %s to %s", path, found, newest)
+            config.attributes["connection"] = connection
+            command.upgrade(config, "head")
+            _require_references(connection, path)
+    finally:
+        engine.dispose()
+
+
+def _newer(path: Path, found: str) -> CatalogueError:
+    return CatalogueError(
+        f"the catalogue {path} was written by a newer backupd: its schema is {found}, this one knows {tables.HEAD}",
+        hint="use that newer backupd, or name another file as the catalogue in the configuration",
+    )
+
+
+def _require_file(path: Path) -> None:
+    """The file is there, if only empty. Never opened when it exists: closing it would drop SQLite's own locks on it."""
+    if path.is_dir():
+        raise CatalogueError(f"the catalogue {path} is a folder", hint="name a file in the configuration")
+    folder = path.absolute().parent
+    try:
+        if folder.parent.is_dir():
+            folder.mkdir(mode=0o700, exist_ok=True)
+        if not path.exists():
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    except FileExistsError:
+        return  # another process was faster; or the folder is none, and then SQLite says so
+    except FileNotFoundError as error:
+        raise CatalogueError(
+            f"the folder of the catalogue {path} does not exist, nor does the one above it",
+            hint=f"mkdir -p {folder}",
+        ) from error
+    except OSError as error:
+        raise CatalogueError(
+            f"the catalogue {path} cannot be made: {error.strerror}",
+            hint="run backupd as root, or name another file as the catalogue in the configuration",
+        ) from error
+
+
+def _revision(connection: Connection, path: Path) -> str | None:
+    """The file's revision; None for a file without tables."""
+    names = inspect(connection).get_table_names()
+    if not names:
+        return None
+    found = None
+    if tables.version.name in names:
+        found = connection.execute(select(tables.version.c.version_num)).scalar()
+    if found is None:
+        raise CatalogueError(
+            f"{path} is a database of something else, not a catalogue",
+            hint="name another file as the catalogue in the configuration",
+        )
+    return str(found)
+
+
+def _create(engine: Engine, path: Path) -> str:
+    """All tables are in the file, by us or by a process that was faster; their revision."""
+    with engine.begin() as connection:
+        found = _revision(connection, path)
+        if found is None:
+            tables.metadata.create_all(connection, checkfirst=False)
+            tables.bookkeeping.create_all(connection, checkfirst=False)
+            connection.execute(insert(tables.version).values(version_num=tables.HEAD))
+    return found or tables.HEAD
+
+
+def _keep_copy(path: Path, copy: Path, busy_timeout_seconds: float) -> None:
+    """A copy of the last committed state is at `copy`, durable. The caller holds the write lock."""
+    partial = copy.with_name(f"{copy.name}.partial")
+    partial.unlink(missing_ok=True)
+    try:
+        descriptor = os.open(partial, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
+        try:
+            with direct(path, busy_timeout_seconds=busy_timeout_seconds) as connection:
+                connection.execute("VACUUM INTO ?", (str(partial.absolute()),))
+            os.fsync(descriptor)  # VACUUM INTO itself syncs nothing
+        finally:
+            os.close(descriptor)
+        partial.replace(copy)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+    log.info("kept the catalogue as it was before the upgrade: %s", copy)
+
+
+def _require_references(connection: Connection, path: Path) -> None:
+    """No row lost its run while foreign keys were off."""
+    broken = connection.exec_driver_sql("PRAGMA foreign_key_check").all()
+    if broken:
+        raise CatalogueError(
+            f"upgrading the catalogue {path} would have lost the run of {len(broken)} rows (first in {broken[0][0]})",
+            hint="the file is as it was; this is a bug in backupd, please report it",
+        )

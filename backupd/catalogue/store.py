@@ -1,0 +1,168 @@
+"""The catalogue: every run and all that is known of it, in one SQLite file that many processes may open at once.
+
+Knows: how runs are recorded, found and read back. Refuses to know what a run does, and how its record is shown.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from sqlalchemy import Engine, Executable, RowMapping, Select, insert, select
+
+from backupd.catalogue import tables
+from backupd.catalogue.database import BUSY_TIMEOUT_SECONDS, engine_for, explained, reading
+from backupd.catalogue.details import details, newest_first, resolve
+from backupd.catalogue.record import RunRecord, ending, release, uninterrupted
+from backupd.catalogue.schema import prepare
+from backupd.interruption import shielded
+from backupd.model import Drill, Holding, Phase, RunDetails, RunError, RunStatus
+
+__all__ = ["Catalogue", "RunRecord"]
+
+_GOOD = (RunStatus.SUCCESS, RunStatus.ATTENTION)
+
+
+class Catalogue:
+    """One open catalogue file. Close it, or use it as a context manager; threads may share it."""
+
+    def __init__(self, engine: Engine, path: Path) -> None:
+        self._engine = engine
+        self._reader = reading(engine)
+        self._path = path
+
+    @classmethod
+    def open(cls, path: Path, *, busy_timeout_seconds: float = BUSY_TIMEOUT_SECONDS) -> "Catalogue":
+        """The catalogue in this file, which is made or upgraded if need be; see `schema.prepare`.
+
+        `busy_timeout_seconds` is how long a write waits for another process's write.
+
+        Raises:
+            CatalogueError: the file cannot be made or used, is not ours, is damaged, or has a newer schema.
+        """
+        prepare(path, busy_timeout_seconds=busy_timeout_seconds)
+        return cls(engine_for(path, busy_timeout_seconds=busy_timeout_seconds), path)
+
+    def close(self) -> None:
+        """The file is closed; whoever closes it last leaves no `-wal` file beside it."""
+        self._engine.dispose()
+
+    def __enter__(self) -> "Catalogue":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # --- writing -----------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def open_run(self, job: str, host: str, *, run_id: str) -> Iterator[RunRecord]:
+        """A run's record for the length of its run. The row is there before the block begins, with `running`.
+
+        When the block ends after `complete`, the row is `success` or `attention`, and stays so whatever is raised
+        afterwards. Otherwise it keeps the error that ended the block, which goes on; where the row cannot be written
+        then, that is a note on the error. A block that ends without either is an internal error.
+
+        Raises:
+            UsageError: there is a run of that id already.
+            CatalogueError: the row could not be written.
+        """
+        record = RunRecord(self._engine, self._path, run_id)
+        try:
+            with shielded():
+                record.begin(job, host)
+            yield record
+            with shielded():
+                record.end()
+        except BaseException as error:
+            with shielded():
+                record.fail(error)
+                raise  # within the shield: a stop signal that comes now must not take the error's place
+
+    def released(self, run_id: str, holding: Holding) -> None:
+        """The holding of a run that cannot say so itself has been given back; nothing happens when that was known."""
+        self._write(release(run_id, holding))
+
+    def end_dead_run(self, run_id: str, error: RunError) -> None:
+        """A run that was still `running` is `failed` with this error; one that had ended stays as it is."""
+        still_running = select(tables.runs.c.run_id).where(
+            tables.runs.c.run_id == run_id, tables.runs.c.status == RunStatus.RUNNING
+        )
+        row = {**tables.to_row(error), "run_id": run_id}
+        with uninterrupted(), explained(self._path), self._engine.begin() as connection:
+            if connection.execute(still_running).first():
+                connection.execute(insert(tables.errors).prefix_with("OR REPLACE").values(row))
+                connection.execute(ending(run_id, RunStatus.FAILED))
+
+    def record_drill(self, drill: Drill) -> None:
+        """Keep a drill's result with its run."""
+        self._write(insert(tables.drills).values(tables.to_row(drill)))
+
+    def _write(self, statement: Executable) -> None:
+        with uninterrupted(), explained(self._path), self._engine.begin() as connection:
+            connection.execute(statement)
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    def run(self, run_id: str) -> RunDetails:
+        """Everything of one run: by its id, a beginning that only it has, `latest`, or `latest:JOB`.
+
+        `latest` is the newest run whatever became of it.
+
+        Raises:
+            UsageError: there is none, or more than one.
+        """
+        with explained(self._path), self._reader.begin() as connection:
+            found = resolve(connection, run_id)
+            return details(connection, select(tables.runs.c.run_id).where(tables.runs.c.run_id == found))[0]
+
+    def runs(self, *, job: str | None = None, limit: int | None = 50) -> list[RunDetails]:
+        """Runs without their samples, newest first; of every job and since ever where not told otherwise."""
+        query = newest_first(job)
+        with explained(self._path), self._reader.begin() as connection:
+            return details(connection, query.limit(limit), samples=False)
+
+    def unfinished(self) -> list[RunDetails]:
+        """Runs that are said to be running: live ones, and ones that died without a word. Newest first."""
+        query = newest_first().where(tables.runs.c.status == RunStatus.RUNNING)
+        with explained(self._path), self._reader.begin() as connection:
+            return details(connection, query, samples=False)
+
+    def holdings(self, run_id: str | None = None) -> list[tuple[str, Holding]]:
+        """What has not been given back, with its run; newest first, which is the order to give it back in."""
+        table = tables.holdings
+        query = select(table).where(table.c.released_at.is_(None)).order_by(table.c.id.desc())
+        if run_id is not None:
+            query = query.where(table.c.run_id == run_id)
+        return [(row["run_id"], tables.from_row(Holding, row)) for row in self._read(query)]
+
+    def process_of(self, run_id: str) -> tuple[int, int] | None:
+        """The pid of the run's process and its start in clock ticks since boot, dead or alive; None when unknown."""
+        table = tables.runs
+        for row in self._read(select(table.c.pid, table.c.process_start).where(table.c.run_id == run_id)):
+            if row["pid"] is not None and row["process_start"] is not None:
+                return row["pid"], row["process_start"]
+        return None
+
+    def last_copy_seconds(self, job: str) -> float | None:
+        """How long the copy took in the job's newest good run; None where there is none."""
+        table = tables.phases
+        good = newest_first(job).where(tables.runs.c.status.in_(_GOOD)).limit(1).scalar_subquery()
+        for row in self._read(select(table.c.seconds).where(table.c.run_id == good, table.c.phase == Phase.COPY)):
+            return float(row["seconds"])
+        return None
+
+    def last_stored_bytes(self, job: str) -> int | None:
+        """The size of the job's newest good backup on its target, in bytes; None where there is none."""
+        table = tables.backups
+        good = newest_first(job).where(tables.runs.c.status.in_(_GOOD)).limit(1).scalar_subquery()
+        for row in self._read(select(table.c.bytes_stored).where(table.c.run_id == good)):
+            return int(row["bytes_stored"])
+        return None
+
+    def _read(self, query: Select[Any]) -> Sequence[RowMapping]:
+        with explained(self._path), self._reader.begin() as connection:
+            return connection.execute(query).mappings().all()

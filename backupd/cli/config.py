@@ -1,0 +1,120 @@
+"""`backupd config`: write an example, say what is wrong with a file, show what is in force.
+
+Knows: the commands. Refuses to know: what may be configured (`backupd.config` does, and is imported only when asked).
+"""
+
+import contextlib
+import json
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import backupd
+from backupd.cli.invocation import Invocation
+from backupd.errors import UsageError
+
+app = typer.Typer(help="Write, check and show the configuration.", no_args_is_help=True)
+
+_EXAMPLE = "backupd.toml"
+_MODE = 0o640  # it holds no secret, but says where they are
+
+
+@app.command()
+def init(
+    ctx: typer.Context,
+    path: Annotated[Path | None, typer.Option("--path", metavar="FILE", help="Where to write it.")] = None,
+) -> None:
+    """Write a commented configuration with every key and its default. Never overwrites a file."""
+    file = path if path is not None else _file(ctx)
+    _write_new(file, _example().read_bytes())
+    typer.echo(f"{file}: written; change it, then: backupd config check")
+
+
+@app.command()
+def check(ctx: typer.Context) -> None:
+    """Say everything that is wrong with the configuration, or that it is good. Asks no server, reads no secret."""
+    from backupd.config import load
+
+    file = _file(ctx)
+    configuration = load(file)
+    counts = (
+        _counted(len(tables), noun)
+        for tables, noun in (
+            (configuration.hosts, "host"),
+            (configuration.jobs, "job"),
+            (configuration.targets, "target"),
+        )
+    )
+    typer.echo(f"{file}: ok, {', '.join(counts)}")
+
+
+@app.command()
+def show(
+    ctx: typer.Context,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON document: sizes in bytes, times in seconds.")
+    ] = False,
+) -> None:
+    """Show the configuration in force, defaults filled in, without any secret. As TOML it can be read back."""
+    from backupd.config import load
+    from backupd.config.effective import as_toml, as_values
+
+    file = _file(ctx)
+    configuration = load(file)
+    if as_json:
+        typer.echo(json.dumps(as_values(configuration, file), indent=2))
+    else:
+        typer.echo(as_toml(configuration), nl=False)
+
+
+def _file(ctx: typer.Context) -> Path:
+    from backupd.config import locate
+
+    invocation: Invocation = ctx.obj
+    return locate(invocation.config, os.environ)
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def _example() -> Path:
+    """The example that is shipped: in the package when it was installed from a wheel, beside it in a checkout."""
+    package = Path(backupd.__file__).parent
+    shipped = package / "_configs" / _EXAMPLE
+    return shipped if shipped.exists() else package.parent / "configs" / _EXAMPLE
+
+
+def _write_new(file: Path, content: bytes) -> None:
+    """The file exists with this content and mode 0640, or is not there at all.
+
+    Raises:
+        UsageError: there is one already, or it cannot be written.
+    """
+    try:
+        file.parent.mkdir(mode=0o750, exist_ok=True)
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _MODE)
+    except FileExistsError as error:
+        raise UsageError(
+            f"{file} exists already and stays as it is",
+            hint="write the example elsewhere and compare: backupd config init --path FILE",
+        ) from error
+    except OSError as error:
+        raise _unwritable(file, error) from error
+    try:
+        with os.fdopen(descriptor, "wb") as opened:
+            os.fchmod(opened.fileno(), _MODE)  # whatever the umask
+            opened.write(content)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            file.unlink()
+        raise _unwritable(file, error) from error
+
+
+def _unwritable(file: Path, error: OSError) -> UsageError:
+    reason = (error.strerror or str(error)).lower()
+    return UsageError(
+        f"cannot write {file}: {reason}", hint="run as root, or name another: backupd config init --path FILE"
+    )

@@ -1,0 +1,98 @@
+"""`backupd lab …`: a machine with real LVM and a real server under load, from one command.
+
+Knows: options, and the exit statuses of the lab itself (125 failed, 124 deadline). Refuses to know how a lab is made.
+"""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from backupd.errors import LabError
+from backupd.lab import run as lab
+from backupd.lab.machine import DeadlinePassed
+from backupd.lab.options import (
+    DEFAULT_DEADLINE_SECONDS,
+    DEFAULT_ROWS,
+    DiskModel,
+    Filesystem,
+    Kernel,
+    LabOptions,
+    Layout,
+    Load,
+)
+
+LAB_FAILED = 125
+DEADLINE_PASSED = 124
+
+app = typer.Typer(help="A machine with real LVM and a real server under load.", no_args_is_help=True)
+
+Disks = Annotated[DiskModel, typer.Option("--disks", help="How the disks behave.")]
+LayoutOption = Annotated[Layout, typer.Option("--layout", help="How the volume lies on its three disks.")]
+FilesystemOption = Annotated[Filesystem, typer.Option("--filesystem", help="What is on the volume.")]
+Rows = Annotated[int, typer.Option("--rows", help="InnoDB rows.")]
+LoadOption = Annotated[str, typer.Option("--load", metavar="none|closed|RATE", help="RATE: transactions a second.")]
+Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Backups, catalogue and logs. [temporary]")]
+Deadline = Annotated[float, typer.Option("--deadline", metavar="SECONDS", help="Then the machine is ended.")]
+
+
+@app.command("run", context_settings={"allow_interspersed_args": False})
+def run_command(
+    command: Annotated[list[str], typer.Argument(metavar="-- COMMAND…")],
+    disks: Disks = DiskModel.HDD,
+    layout: LayoutOption = Layout.STRIPED,
+    filesystem: FilesystemOption = Filesystem.XFS,
+    rows: Rows = DEFAULT_ROWS,
+    load: LoadOption = "closed",
+    kernel: Annotated[Kernel, typer.Option("--kernel", help="host: this machine's own device mapper.")] = Kernel.UML,
+    out: Out = None,
+    deadline: Deadline = DEFAULT_DEADLINE_SECONDS,
+) -> None:
+    """Start a machine, run COMMAND as root in it, end with its exit status (125: the lab failed, 124: its deadline)."""
+    options = LabOptions(disks, layout, filesystem, rows, Load.parse(load), kernel, out, deadline)
+    with _lab_statuses():
+        raise typer.Exit(lab.run_lab(options, tuple(command), say=_say))
+
+
+@app.command("shell")
+def shell_command(
+    disks: Disks = DiskModel.HDD,
+    layout: LayoutOption = Layout.STRIPED,
+    filesystem: FilesystemOption = Filesystem.XFS,
+    rows: Rows = DEFAULT_ROWS,
+    load: LoadOption = "closed",
+    out: Out = None,
+    deadline: Deadline = DEFAULT_DEADLINE_SECONDS,
+) -> None:
+    """Start a machine and give a prompt in it."""
+    options = LabOptions(disks, layout, filesystem, rows, Load.parse(load), Kernel.UML, out, deadline)
+    with _lab_statuses():
+        raise typer.Exit(lab.shell(options, say=_say))
+
+
+@app.command("clean")
+def clean_command() -> None:
+    """Remove prepared disks and what labs that died have left."""
+    for name in lab.clean():
+        typer.echo(f"removed {name}")
+
+
+@contextmanager
+def _lab_statuses() -> Iterator[None]:
+    """The lab's own failures have statuses that no backupd command inside it uses."""
+    try:
+        yield
+    except LabError as error:
+        _say(error.message)
+        if error.hint:
+            _say(f"hint: {error.hint}")
+        raise typer.Exit(DEADLINE_PASSED if isinstance(error, DeadlinePassed) else LAB_FAILED) from error
+
+
+def _say(sentence: str) -> None:
+    """To stderr: stdout is the command's."""
+    sys.stderr.write(f"lab: {sentence}\n")
+    sys.stderr.flush()

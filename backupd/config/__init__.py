@@ -1,0 +1,44 @@
+"""The configuration: one TOML file as frozen, typed values.
+
+Knows: what may be configured, and everything that is wrong with a file, at once. Refuses to know what the values are
+for, and never holds a secret: `backupd.config.secrets` finds one when a connection is opened.
+"""
+
+from backupd.config.fields import SnapshotSize
+from backupd.config.reading import load, locate
+from backupd.config.schema import (
+    CatalogueConfig,
+    Configuration,
+    CopyConfig,
+    HostConfig,
+    JobConfig,
+    LimitsConfig,
+    LockConfig,
+    LockStrategy,
+    PathsConfig,
+    RetentionConfig,
+    SettleConfig,
+    SnapshotConfig,
+    TargetConfig,
+    TargetKind,
+)
+
+__all__ = [
+    "CatalogueConfig",
+    "Configuration",
+    "CopyConfig",
+    "HostConfig",
+    "JobConfig",
+    "LimitsConfig",
+    "LockConfig",
+    "LockStrategy",
+    "PathsConfig",
+    "RetentionConfig",
+    "SettleConfig",
+    "SnapshotConfig",
+    "SnapshotSize",
+    "TargetConfig",
+    "TargetKind",
+    "load",
+    "locate",
+]

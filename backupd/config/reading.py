@@ -1,0 +1,88 @@
+"""Which file is the configuration, and from its text to frozen values or to one error that lists every fault.
+
+Knows: the file. Refuses to know: secrets; none is read or needed here.
+"""
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from backupd.config.faults import Fault, as_error
+from backupd.config.rules import broken
+from backupd.config.schema import Configuration
+from backupd.config.wording import fault
+from backupd.errors import ConfigurationError
+
+DEFAULT_PATH = Path("/etc/backupd/backupd.toml")
+VARIABLE = "BACKUPD_CONFIG"
+
+_AT_END = "(at end of document)"
+
+
+def locate(explicit: Path | None, environment: Mapping[str, str]) -> Path:
+    """The file to read: `--config`, else `BACKUPD_CONFIG`, else `/etc/backupd/backupd.toml`. It need not exist."""
+    if explicit is not None:
+        return explicit
+    return Path(environment.get(VARIABLE) or DEFAULT_PATH)
+
+
+def load(path: Path) -> Configuration:
+    """The configuration in this file, whole and checked.
+
+    Raises:
+        ConfigurationError: no such file, not readable, not TOML (with line and column), or any number of faults, each
+            with its path and hint.
+    """
+    return checked(_parsed(_text(path), path), path)
+
+
+def checked(document: Mapping[str, Any], path: Path) -> Configuration:
+    """The configuration that these TOML tables, read from this file, are.
+
+    Raises:
+        ConfigurationError: they have faults; all of them are told.
+    """
+    faults: list[Fault] = []
+    try:
+        configuration = TypeAdapter(Configuration).validate_python(document, by_alias=True, by_name=False)
+    except ValidationError as invalid:
+        faults += [fault(finding) for finding in invalid.errors(include_url=False)]
+    faults += broken(document)
+    if faults:
+        raise as_error(path, faults)
+    return configuration
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_bytes().decode()
+    except FileNotFoundError as error:
+        raise ConfigurationError(
+            f"there is no configuration at {path}",
+            hint=f"backupd config init --path {path} writes a commented one; --config or {VARIABLE} names another",
+        ) from error
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise ConfigurationError(f"cannot read {path}: {reason}", hint="backupd needs to read it, as root") from error
+    except UnicodeDecodeError as error:
+        line = error.object[: error.start].count(b"\n") + 1
+        raise ConfigurationError(f"{path} is not UTF-8 text (at line {line})", hint="save it as UTF-8") from error
+
+
+def _parsed(text: str, path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        message = str(error).replace(_AT_END, f"(at {_end(text)})")
+        raise ConfigurationError(
+            f"{path} is not TOML: {message[:1].lower()}{message[1:]}",
+            hint='texts, sizes and durations stand in quotes, flags are true or false: key = "value"',
+        ) from error
+
+
+def _end(text: str) -> str:
+    lines = text.split("\n")
+    return f"line {len(lines)}, column {len(lines[-1]) + 1}"

@@ -1,0 +1,71 @@
+"""What takes more than one key to see: names that must exist, keys that exclude each other, tables that must not lack.
+
+Knows: the rules. Reads the TOML tables as they were written rather than the schema's values, so that a fault in one key
+hides none of these. Refuses to judge a single value (`fields` does).
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from backupd.config.faults import Fault, nearest, quoted
+from backupd.config.wording import dotted, unknown_key
+
+Tables = Mapping[str, Any]
+
+PASSWORD_SOURCES = ("password_file", "password_env", "password_credential", "defaults_file")
+
+
+def broken(document: Tables) -> Iterator[Fault]:
+    """Every rule that this document breaks."""
+    for kind in ("hosts", "targets", "jobs"):
+        for name, table in _named(document, kind):
+            if "name" in table:  # the schema's own field for the table's key
+                yield unknown_key((kind, name, "name"))
+    for name, host in _named(document, "hosts"):
+        yield from _host(name, host)
+    if not document.get("jobs"):
+        yield Fault("jobs", "there is no job", "a job is a table [jobs.NAME] with a host and its targets")
+    for name, job in _named(document, "jobs"):
+        yield from _job(document, name, job)
+
+
+def _named(document: Tables, kind: str) -> Iterator[tuple[str, Tables]]:
+    tables = document.get(kind)
+    if isinstance(tables, dict):
+        yield from ((name, table) for name, table in tables.items() if isinstance(table, dict))
+
+
+def _host(name: str, host: Tables) -> Iterator[Fault]:
+    path = dotted(("hosts", name))
+    sources = [key for key in PASSWORD_SOURCES if key in host]
+    if len(sources) > 1:
+        yield Fault(path, f"has {len(sources)} sources for one password: {', '.join(sources)}", "keep one of them")
+    if "socket" in host and "address" in host:
+        yield Fault(path, "has both a socket and an address", "keep socket for a server on this machine")
+    if not {"socket", "address", "defaults_file"} & host.keys():
+        yield Fault(path, "does not say where the server is", "add a socket or an address")
+    if not {"user", "defaults_file"} & host.keys():
+        yield Fault(f"{path}.user", "is missing", "only a defaults_file can name the user instead")
+
+
+def _job(document: Tables, name: str, job: Tables) -> Iterator[Fault]:
+    path = dotted(("jobs", name))
+    if isinstance(host := job.get("host"), str):
+        yield from _known(document, "hosts", f"{path}.host", name=host)
+    targets = job.get("targets")
+    for index, target in enumerate(targets if isinstance(targets, list) else ()):
+        if isinstance(target, str):
+            yield from _known(document, "targets", f"{path}.targets[{index}]", name=target)
+
+
+def _known(document: Tables, kind: str, path: str, *, name: str) -> Iterator[Fault]:
+    tables = document.get(kind)
+    known = list(tables) if isinstance(tables, dict) else []
+    if not name or name in known:
+        return
+    meant = nearest(name, known)
+    if meant is not None:
+        hint = f"did you mean {meant}?"
+    else:
+        hint = f"there are: {', '.join(known)}" if known else f"add a table [{dotted((kind, name))}]"
+    yield Fault(path, f"there is no {kind[:-1]} {quoted(name)}", hint)

@@ -1,0 +1,162 @@
+"""How a host's password is found: in a file, the environment, a systemd credential, or the server's own option file.
+
+Knows: who may read such a file. Refuses to show: no secret stands in any message, `repr` or chained exception.
+"""
+
+import os
+import re
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from backupd.config.effective import password_source
+from backupd.config.schema import HostConfig
+from backupd.errors import ConfigurationError
+
+CREDENTIALS_VARIABLE = "CREDENTIALS_DIRECTORY"
+
+# The groups that the servers' own clients read; of several that set an option, the last in the file wins.
+_CLIENT_GROUPS = {"client", "client-server", "client-mariadb"}
+_LARGEST_FILE = 64 << 10
+_BEFORE_COMMENT = re.compile(r"""(?:[^"'#]|(["'])(?:\\.|(?!\1).)*(?:\1|$))*""")
+_ESCAPES = {"b": "\b", "t": "\t", "n": "\n", "r": "\r", "s": " ", "\\": "\\", '"': '"', "'": "'"}
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """Who we are to the server. `password` None: the server knows us by our system user."""
+
+    user: str
+    password: str | None = field(repr=False)
+    socket: Path | None
+    password_source: str = ""  # in words, for a hint: "file /etc/backupd/password"
+
+
+def credentials(host: HostConfig, environment: Mapping[str, str]) -> Credentials:
+    """What the configuration says of us, completed from the option file where it names one.
+
+    Raises:
+        ConfigurationError: a secret is missing or others can read it; nobody says who or where.
+    """
+    options = _options_of(host)
+    user = host.user or options.get("user", "")
+    if not user:
+        raise ConfigurationError(
+            f"hosts.{host.name}: neither the configuration nor {host.defaults_file} names a user",
+            hint=f"add user to [hosts.{host.name}] or to [client] in the option file",
+        )
+    socket = host.socket
+    if socket is None and host.address is None:
+        if not options.get("socket"):
+            raise ConfigurationError(
+                f"hosts.{host.name}: neither the configuration nor {host.defaults_file} says where the server is",
+                hint=f"add socket or address to [hosts.{host.name}], or socket to [client] in the option file",
+            )
+        socket = Path(options["socket"])
+    secret = options.get("password") or None if host.defaults_file is not None else password(host, environment)
+    return Credentials(user=user, password=secret, socket=socket, password_source=password_source(host))
+
+
+def password(host: HostConfig, environment: Mapping[str, str]) -> str | None:
+    """The password for this host, without its trailing newline; None where the host names no source for one.
+
+    Raises:
+        ConfigurationError: the source is missing, empty, no regular file, or readable by group or others.
+    """
+    if host.password_file is not None:
+        return _only_line(_private_text(host, "password_file", host.password_file), host, "password_file")
+    if host.password_env is not None:
+        return _from_environment(host, host.password_env, environment)
+    if host.password_credential is not None:
+        return _from_credential(host, host.password_credential, environment)
+    return _options_of(host).get("password") or None
+
+
+def _from_environment(host: HostConfig, variable: str, environment: Mapping[str, str]) -> str:
+    if not (value := environment.get(variable)):
+        raise ConfigurationError(
+            f"hosts.{host.name}.password_env: the environment has no {variable}",
+            hint=f"export {variable}, or set it in the unit by EnvironmentFile=",
+        )
+    return value
+
+
+def _from_credential(host: HostConfig, name: str, environment: Mapping[str, str]) -> str:
+    if not (folder := environment.get(CREDENTIALS_VARIABLE)):
+        raise ConfigurationError(
+            f"hosts.{host.name}.password_credential: the environment has no {CREDENTIALS_VARIABLE}",
+            hint=f"systemd sets it for a unit with LoadCredential={name}:/PATH",
+        )
+    # No rule on its mode: systemd guards the folder, and the ACL that lets a unit's own user in shows as group's bits.
+    text = _private_text(host, "password_credential", Path(folder) / name, guarded_by_folder=True)
+    return _only_line(text, host, "password_credential")
+
+
+def _only_line(text: str, host: HostConfig, key: str) -> str:
+    if not (secret := text.removesuffix("\n").removesuffix("\r")):
+        raise ConfigurationError(
+            f"hosts.{host.name}.{key}: the file is empty", hint="write the password into it, as its only line"
+        )
+    return secret
+
+
+def _private_text(host: HostConfig, key: str, path: Path, *, guarded_by_folder: bool = False) -> str:
+    """The text of a small regular file; its mode is asked of the file that was opened, not of the name."""
+    where = f"hosts.{host.name}.{key}"
+    try:
+        with open(path, "rb", opener=_without_waiting) as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise ConfigurationError(f"{where}: {path} is not a regular file", hint="put the password into a file")
+            if status.st_mode & 0o077 and not guarded_by_folder:
+                mode = stat.S_IMODE(status.st_mode)
+                raise ConfigurationError(
+                    f"{where}: {path} can be read or written by others (mode {mode:04o})", hint=f"chmod 600 {path}"
+                )
+            return file.read(_LARGEST_FILE).decode()
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise ConfigurationError(f"{where}: cannot read {path}: {reason}", hint="it must exist and be ours") from error
+    except UnicodeDecodeError:
+        # Not chained: the cause carries the file's bytes.
+        raise ConfigurationError(f"{where}: {path} is not UTF-8 text", hint="save it as UTF-8") from None
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)  # opening a FIFO would otherwise wait for its writer, for ever
+
+
+def _options_of(host: HostConfig) -> dict[str, str]:
+    if host.defaults_file is None:
+        return {}
+    return client_options(_private_text(host, "defaults_file", host.defaults_file))
+
+
+def client_options(text: str) -> dict[str, str]:
+    """The options that an option file's client groups set; `!include` lines are not followed.
+
+    Not `configparser`: it would read an indented line as part of the value before it, and its errors quote the line.
+    """
+    options: dict[str, str] = {}
+    group = ""
+    for line in map(str.strip, text.split("\n")):
+        if header := re.match(r"\[([^]]+)\]", line):
+            group = header[1].strip()
+        elif group in _CLIENT_GROUPS and line and line[0] not in "#;!":
+            name, _, value = _without_comment(line).partition("=")
+            options[name.strip()] = _unquoted(value.strip())
+    return options
+
+
+def _without_comment(line: str) -> str:
+    """`#` begins a comment anywhere but between quotes, one that is never closed included (mysys/my_default.c)."""
+    match = _BEFORE_COMMENT.match(line)
+    return match[0] if match else line
+
+
+def _unquoted(value: str) -> str:
+    """Quotes come off only where they enclose the whole value; an escape that is unknown keeps its backslash."""
+    if len(value) > 1 and value[0] in "\"'" and value[0] == value[-1]:
+        value = value[1:-1]
+    return re.sub(r"\\(.)", lambda match: _ESCAPES.get(match[1], match[0]), value)

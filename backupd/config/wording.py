@@ -1,0 +1,118 @@
+"""From pydantic's findings to faults: our path, our sentence, our hint.
+
+Knows: how a finding reads, and which key was most probably meant. Refuses to show a value that may be a secret: that of
+an unknown key, and that of any key whose name speaks of a password.
+"""
+
+from collections.abc import Mapping
+from typing import Any, get_args, get_origin
+
+from pydantic.dataclasses import is_pydantic_dataclass
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
+
+from backupd.config.faults import BadValue, Fault, nearest, quoted
+from backupd.config.schema import Configuration
+
+Location = tuple[str | int, ...]
+
+_KEY_ITSELF = "[key]"  # how pydantic ends the location of a table's name
+_SECRETS_HINT = "a password never stands here: use password_file, password_env, password_credential or defaults_file"
+_WRONG_TYPES = {
+    "bool_type": ("not true or false", "write true or false, without quotes"),
+    "int_type": ("not a whole number", "write digits alone, without quotes"),
+    "int_from_float": ("not a whole number", "write digits alone, without a point"),
+    "float_type": ("not a number", "write digits, with or without a point, without quotes"),
+    "finite_number": ("not a finite number", "leave the key out for its default"),
+    "string_type": ("not a text in quotes", 'write it in quotes: "…"'),
+    "string_too_short": ("an empty text", "write something, or leave the key out"),
+    "tuple_type": ("not a list", 'write it in brackets: ["…"]'),
+}
+_COMPARISONS = {"greater_than": "above", "greater_than_equal": "at least", "less_than_equal": "at most"}
+
+
+def fault(finding: ErrorDetails) -> Fault:
+    """One finding of pydantic in our words."""
+    location = finding["loc"]
+    if location[-1:] == (_KEY_ITSELF,):
+        location = location[:-1]
+    fact, hint = _words(finding, location)
+    return Fault(dotted(location), fact, hint)
+
+
+def dotted(location: Location) -> str:
+    """`jobs.nightly.targets[0]`; a key that TOML would want in quotes has them here too."""
+    text = ""
+    for part in location:
+        if isinstance(part, int):
+            text += f"[{part}]"
+        else:
+            bare = part.replace("-", "").replace("_", "").isalnum() and part.isascii()
+            text += ("." if text else "") + (part if bare else quoted(part))
+    return text or "the file"
+
+
+def keys_of(table: Any) -> dict[str, FieldInfo]:
+    """The keys that this table may have in TOML, in the schema's order."""
+    fields: dict[str, FieldInfo] = table.__pydantic_fields__
+    return {field.serialization_alias or name: field for name, field in fields.items() if not field.exclude}
+
+
+def is_table(annotation: Any) -> bool:
+    """Whether a key of this type is a table with keys of its own."""
+    return isinstance(annotation, type) and is_pydantic_dataclass(annotation)
+
+
+def unknown_key(location: Location) -> Fault:
+    """A key that nothing reads, with the one that was most probably meant."""
+    return Fault(dotted(location), "unknown key", _meant(location))
+
+
+def _words(finding: ErrorDetails, location: Location) -> tuple[str, str]:
+    kind, context = finding["type"], finding.get("ctx", {})
+    if kind == "unexpected_keyword_argument":
+        return "unknown key", _meant(location)
+    if kind == "missing":
+        return "is missing", f"every [{dotted(location[:-1])}] needs it"
+    if kind in {"dataclass_type", "dict_type", "mapping_type"}:
+        return "is not a table", f"it begins with a line [{dotted(location)}]"
+    if isinstance(error := context.get("error"), BadValue):
+        return error.fact, error.hint
+    shown = "" if _may_be_secret(location) else f"{quoted(finding['input'])} is "
+    if kind == "enum":
+        return f"{shown}none of {context['expected'].replace(chr(39), '')}", "write one that is known, in quotes"
+    if kind in _COMPARISONS:
+        return f"{shown}not {_COMPARISONS[kind]} {next(iter(context.values())):g}", _default_of(location)
+    fact, hint = _WRONG_TYPES.get(kind, (finding["msg"].lower(), ""))
+    return shown + fact, hint
+
+
+def _default_of(location: Location) -> str:
+    default = keys_of(_table_at(location[:-1]))[str(location[-1])].default
+    return "leave the key out: then nothing is limited" if default is None else f"the default is {default}"
+
+
+def _may_be_secret(location: Location) -> bool:
+    return any("password" in str(part) for part in location)
+
+
+def _meant(location: Location) -> str:
+    key, table = str(location[-1]), _table_at(location[:-1])
+    if key in {"password", "passwd", "pass", "pwd"}:
+        return _SECRETS_HINT
+    known = keys_of(table)
+    for name, field in known.items():
+        if is_table(field.annotation) and key in keys_of(field.annotation):
+            return f"did you mean {dotted((*location[:-1], name, key))}?"
+    if (meant := nearest(key, known)) is not None:
+        return f"did you mean {meant}?"
+    return f"known here: {', '.join(known)}"
+
+
+def _table_at(location: Location) -> Any:
+    """The schema's class for the table at this location."""
+    table: Any = Configuration
+    for part in location:
+        by_name = get_origin(table) is Mapping
+        table = get_args(table)[1] if by_name else keys_of(table)[str(part)].annotation
+    return table

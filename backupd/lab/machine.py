@@ -1,0 +1,164 @@
+"""One user-mode kernel: started, watched, gone.
+
+Knows: its command line, its console log, that it is several processes. Refuses to know what it is for.
+`linux.uml` is Debian's user-mode-linux: a whole kernel as an ordinary process, without KVM and without root.
+"""
+
+import contextlib
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import IO
+
+from backupd.command import spawned
+from backupd.errors import LabError
+from backupd.lab.plan import Control, Plan
+from backupd.lab.sizes import MACHINE_MEMORY, MIB
+
+_TAIL_LINES = 40
+_GONE_SECONDS = 10.0
+
+
+class DeadlinePassed(LabError):
+    """The lab's deadline passed; its machine was ended. The lab's commands end with 124 for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """What one machine is made of."""
+
+    control: Control
+    memory_folder: Path  # for a file that is mapped executable
+    disks: tuple[Path, ...]  # ubdb, ubdc, …
+    modules: Path
+    interactive: bool = False  # the console is this process's terminal rather than a log
+
+    @property
+    def console(self) -> Path:
+        """What the kernel and its first processes print."""
+        return self.control.folder / "console.log"
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A machine that has been started."""
+
+    hardware: Hardware
+    process: subprocess.Popen[bytes]
+
+    @property
+    def alive(self) -> bool:
+        """Whether its first process runs."""
+        return self.process.poll() is None
+
+    def tail(self) -> str:
+        """The end of its console, for a person."""
+        try:
+            text = self.hardware.console.read_text(encoding="utf-8", errors="replace")
+        except FileNotFoundError:
+            return ""
+        return "\n".join(text.splitlines()[-_TAIL_LINES:])
+
+
+def kernel_argv(hardware: Hardware) -> list[str]:
+    """The machine's command line.
+
+    `t` in `ubdbt`: no discard and no write-zeroes, which the driver claims and then fails. `uml_dir`: else it would
+    make a folder in the home folder. TMPDIR: where the kernel puts the file that is its memory.
+    """
+    disks = [f"ubd{letter}t={path}" for letter, path in zip("bcdefg", hardware.disks, strict=False)]
+    folder = hardware.control.folder
+    return [
+        *("env", f"TMPDIR={hardware.memory_folder}", "linux.uml", f"mem={MACHINE_MEMORY // MIB}M"),
+        *("root=/dev/root", "rootfstype=hostfs", "rootflags=/", "ro", f"init={folder}/init", f"uml_dir={folder}/uml"),
+        *disks,
+        *("con=null", "con0=fd:0,fd:1", *(["quiet"] if hardware.interactive else [])),
+    ]
+
+
+def boot_environment(*, modules: Path, python: str, import_from: Path, keep: Sequence[Path]) -> str:
+    """`boot.env` for stage 1: words for a POSIX shell, quoted."""
+    words = {
+        "MODULES": str(modules),
+        "PYTHON": python,
+        "IMPORT_FROM": str(import_from),
+        "KEEP": "\n".join(str(path) for path in keep),
+    }
+    return "".join(f"{name}={shlex.quote(value)}\n" for name, value in words.items())
+
+
+def furnish(control: Control, plan: Plan, modules: Path) -> None:
+    """The control folder holds all that the machine's first process reads.
+
+    Raises:
+        LabError: its path has a character that the kernel's command line can't carry.
+    """
+    if any(character.isspace() or character in ',:"' for character in str(control.folder)):
+        raise LabError(
+            f"the kernel cannot take a folder of this name: {control.folder}", hint="set TMPDIR to a plain path"
+        )
+    package = Path(str(resources.files("backupd")))
+    keep = [package.parent, Path(sys.prefix), Path(sys.base_prefix)]
+    environment = boot_environment(modules=modules, python=plan.python, import_from=package.parent, keep=keep)
+    (control.folder / "boot.env").write_text(environment, encoding="utf-8")
+    control.plan.write_text(plan.to_json(), encoding="utf-8")
+    init = control.folder / "init"
+    init.write_text((package / "lab" / "guest-init.sh").read_text(encoding="utf-8"), encoding="utf-8")
+    init.chmod(0o700)
+
+
+@contextmanager
+def booted(hardware: Hardware) -> Iterator[Machine]:
+    """A machine runs from the block's start; at its end neither it nor any process of it is left.
+
+    Raises:
+        CommandError: the kernel's program is missing.
+        LabError: a process of the machine could not be ended.
+    """
+    with contextlib.ExitStack() as owed:
+        console: IO[bytes] | int = subprocess.DEVNULL
+        if hardware.interactive:
+            source, console = sys.stdin.fileno(), sys.stdout.fileno()
+        else:
+            source, console = subprocess.DEVNULL, owed.enter_context(hardware.console.open("wb"))
+        with spawned(kernel_argv(hardware), stdin=source, stdout=console, stderr=subprocess.STDOUT) as process:
+            try:
+                yield Machine(hardware, process)
+            finally:
+                _end_session(process)
+
+
+def processes_of_session(session: int) -> list[int]:
+    """The processes of a session that still run, zombies left out (proc(5), `stat`: state and session)."""
+    left = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            try:
+                fields = (entry / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            if int(fields[3]) == session and fields[0] not in "ZX":
+                left.append(int(entry.name))
+    return left
+
+
+def _end_session(process: subprocess.Popen[bytes]) -> None:
+    """SIGKILL at once: a machine that is not wanted any more has nothing to save. Its children are traced by it."""
+    deadline = time.monotonic() + _GONE_SECONDS
+    while left := processes_of_session(process.pid):
+        if time.monotonic() > deadline:
+            raise LabError(f"processes of the machine cannot be ended: {left}", hint="kill -KILL them")
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        process.poll()
+        time.sleep(0.01)
+    process.wait()

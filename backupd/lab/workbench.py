@@ -1,0 +1,82 @@
+"""What a lab consists of on either kernel: disks, volume, server, configuration, load, one inside the other.
+
+Knows: the order. Refuses to know where the raw devices come from and who uses the bench.
+"""
+
+import os
+import shutil
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from backupd.lab import configuration, disks, load, server
+from backupd.lab.plan import Plan
+from backupd.lab.site import Site
+
+Milestone = Callable[[str], None]
+
+
+def without_udev() -> None:
+    """LVM and dmsetup, ours and the command's, make their own device nodes: no udev runs here."""
+    os.environ["DM_DISABLE_UDEV"] = "1"
+
+
+def prepare(site: Site, plan: Plan, raw: Sequence[Path], reached: Milestone) -> None:
+    """Volume, file system, server data and rows are on the raw devices; nothing of them is in use any more."""
+    with disks.presented(plan.disks, raw, site) as physical:
+        disks.restrict_lvm(site, physical)
+        disks.make_volume(site, plan.layout, plan.filesystem, physical, plan.sizes)
+        reached("volume")
+        with disks.active(site), disks.mounted(site.volume_path, site.mount_point):
+            server.install(site)
+            reached("datadir")
+            with server.running(site, fast_and_loose=True):
+                server.fill(site, plan.rows)
+                reached("rows")
+        reached("stopped")
+
+
+@contextmanager
+def working(site: Site, plan: Plan, raw: Sequence[Path], reached: Milestone) -> Iterator[None]:
+    """On prepared devices: a server under load and a ready configuration, for the length of the block."""
+    with disks.presented(plan.disks, raw, site) as physical:
+        disks.restrict_lvm(site, physical)
+        reached("disks")
+        with disks.active(site), disks.mounted(site.volume_path, site.mount_point):
+            reached("volume")
+            with server.running(site):
+                server.set_password(site)
+                configuration.write(site)
+                reached("server")
+                with load.under(site, plan.load, plan.rows):
+                    reached("load")
+                    yield
+
+
+def become_the_operator(site: Site, *, python: str, home: Path) -> None:
+    """This process's environment and folder, and so its children's, are those in which `backupd` just works."""
+    path = os.environ.get("PATH", "/usr/bin:/bin")
+    os.environ.update(
+        PATH=f"{Path(python).parent}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:{path}",
+        HOME=str(home),
+        LC_ALL="C",
+        BACKUPD_LAB="1",
+        BACKUPD_CONFIG=str(site.configuration),
+    )
+    os.environ.pop("PYTHONPATH", None)
+    os.chdir(home)
+
+
+def bring_out(site: Site, out: Path) -> None:
+    """Catalogue and logs are in `out`; what does not exist is left out.
+
+    The catalogue goes through SQLite's own backup, so that what is still in its write-ahead log comes along.
+    """
+    if site.catalogue.exists():
+        with closing(sqlite3.connect(site.catalogue)) as inside, closing(sqlite3.connect(":memory:")) as whole:
+            inside.backup(whole)
+            (out / "catalogue.sqlite").write_bytes(whole.serialize())
+    for log in (site.load_log, site.heartbeat_log, site.server_log):
+        if log.exists():
+            shutil.copyfile(log, out / log.name)

@@ -1,0 +1,196 @@
+"""A server on a restored copy, for as long as it is asked questions: nobody else can reach it, and it reaches nothing.
+
+Knows: how it is started, as whom, when it answers, how it ends. Refuses to judge what it says; that is `proof`'s.
+
+Nothing is left to an option file: with the production's `my.cnf`, recovery would run on the *live* redo log. Every
+path is given, so is every log; replication information is looked for in an empty folder; a symlink or `.isl` file that
+leads out of the copy is refused. `--skip-grant-tables` because nobody knows the restored accounts' passwords, and ours
+may not read all tables; the socket lies in a folder that only its owner can enter, and there is no other way in.
+"""
+
+import contextlib
+import logging
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from subprocess import Popen, TimeoutExpired
+
+from backupd import command
+from backupd.command import ChildLedger
+from backupd.errors import ServerError
+from backupd.model import Check, Manifest
+from backupd.mysql.relocation import Relocation, require_self_contained
+from backupd.mysql.session import Login, Session
+from backupd.mysql.startup import ScratchPlaces, matching_program, server_argv
+
+log = logging.getLogger(__name__)
+
+START_SECONDS = 1800.0  # crash recovery reads back everything since the last checkpoint
+STOP_SECONDS = 600.0
+CHECK_SECONDS = 86400.0  # CHECK TABLE of a large table is one statement
+
+_SOCKET_LENGTH = 107  # unix(7): sun_path has 108 bytes with its terminator
+_POLL_SECONDS = 0.1
+
+
+class RunningServer:
+    """A scratch server that answers."""
+
+    def __init__(self, process: "Popen[bytes]", session: Session, error_log: Path) -> None:
+        self._process = process
+        self._error_log = error_log
+        self.session = session
+
+    @property
+    def error_log(self) -> str:
+        """What it wrote to its error log so far."""
+        return _text(self._error_log)
+
+    def shut_down(self) -> Check:
+        """End it cleanly; the answer is whether it went so. Its session is over."""
+        expected = "status 0"
+        try:
+            self.session.execute("SHUTDOWN")
+            status = self._process.wait(STOP_SECONDS)
+        except (ServerError, TimeoutExpired) as error:
+            return Check("clean shutdown", ok=False, expected=expected, found=str(error))
+        finally:
+            self.session.close()
+        return Check("clean shutdown", ok=status == 0, expected=expected, found=f"status {status}")
+
+
+class ScratchServer:
+    """The server that a backup's manifest describes, on the folder that it was restored into."""
+
+    def __init__(
+        self,
+        folder: Path,
+        manifest: Manifest,
+        *,
+        start_seconds: float = START_SECONDS,
+        ledger: ChildLedger | None = None,
+    ) -> None:
+        self._facts = manifest.server
+        self._relocation = Relocation(folder, manifest.datadir, manifest.server.datadir)
+        self._binlog = folder / manifest.binlog if manifest.binlog else None
+        self._start_seconds = start_seconds
+        self._ledger = ledger
+
+    @contextmanager
+    def running(self) -> Iterator[RunningServer]:
+        """The server, recovered and answering; it is gone at the end of the block.
+
+        Raises:
+            ServerError: no matching program is here, the copy leads out of itself, or the server did not start.
+        """
+        program = matching_program(self._facts)
+        require_self_contained(self._relocation)
+        owner = _owner(self._relocation.datadir)
+        with _private_folder(owner) as places:
+            if self._binlog is not None:
+                places.binlog_index.write_text(f"{self._binlog}\n")
+                os.chown(places.binlog_index, owner.uid, owner.gid)
+            argv = server_argv(program, self._relocation, self._facts, places, self._binlog)
+            with (
+                self._started([*owner.prefix, *argv, *owner.option], places) as process,
+                self._answering(process, places) as session,
+            ):
+                yield RunningServer(process, session, places.error_log)
+
+    @contextmanager
+    def _started(self, argv: list[str], places: ScratchPlaces) -> Iterator["Popen[bytes]"]:
+        """What it says before it has opened its log is kept too; our own output is for results."""
+        with (
+            places.error_log.open("ab") as said,
+            command.spawned(argv, stdout=said, stderr=said, ledger=self._ledger) as process,
+        ):
+            yield process
+
+    def _answering(self, process: "Popen[bytes]", places: ScratchPlaces) -> Session:
+        """Ask until it answers: only its log says that it is ready, in words that differ between servers."""
+        login = Login("root", socket=places.socket)
+        deadline = time.monotonic() + self._start_seconds
+        while True:
+            try:
+                return Session.open(login, answer_seconds=CHECK_SECONDS)
+            except ServerError as error:
+                if process.poll() is not None:
+                    raise ServerError(
+                        f"the server did not start on the restored files: {first_error(_text(places.error_log))}",
+                        hint="the backup is suspect; the log above says what the server could not read",
+                    ) from error
+                if time.monotonic() > deadline:
+                    raise ServerError(
+                        f"the server on the restored files did not answer within {self._start_seconds:g} s",
+                        hint="crash recovery may need longer on this machine",
+                    ) from error
+            time.sleep(_POLL_SECONDS)
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Whom the server runs as: the copy's owner; ourselves when we are not root, or when only root can get there."""
+
+    uid: int
+    gid: int
+
+    @property
+    def prefix(self) -> tuple[str, ...]:
+        """What changes to them. The death signal is asked for again, because a change of user forgets it (prctl(2))."""
+        if self.uid == os.geteuid():
+            return ()
+        ids = (f"--reuid={self.uid}", f"--regid={self.gid}", "--clear-groups")
+        return ("setpriv", *ids, "--pdeathsig", "KILL", "--")
+
+    @property
+    def option(self) -> tuple[str, ...]:
+        """MariaDB runs as root only when told to."""
+        return ("--user=root",) if self.uid == 0 else ()
+
+
+def first_error(text: str) -> str:
+    """The first line that the server itself calls an error; the last line where it calls none so."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    errors = (line for line in lines if "[ERROR]" in line)
+    return next(errors, lines[-1] if lines else "it wrote nothing").strip()
+
+
+@contextmanager
+def _private_folder(owner: Owner) -> Iterator[ScratchPlaces]:
+    roots = (root for root in (tempfile.gettempdir(), "/tmp") if len(root) < _SOCKET_LENGTH - 30)  # noqa: S108
+    folder = Path(tempfile.mkdtemp(prefix="backupd-", dir=next(roots)))
+    try:
+        if os.geteuid() == 0:
+            os.chown(folder, owner.uid, owner.gid)
+        yield ScratchPlaces(folder)
+    finally:
+        shutil.rmtree(folder)
+
+
+def _owner(datadir: Path) -> Owner:
+    ours = Owner(os.geteuid(), os.getegid())
+    if ours.uid != 0:
+        return ours
+    found = datadir.stat()
+    if all(_may_enter(folder, found.st_uid, found.st_gid) for folder in (datadir, *datadir.resolve().parents)):
+        return Owner(found.st_uid, found.st_gid)
+    log.info("drill: only root can enter %s: the scratch server runs as root", datadir)
+    return ours
+
+
+def _may_enter(folder: Path, uid: int, gid: int) -> bool:
+    found = folder.stat()
+    if found.st_uid == uid:
+        return bool(found.st_mode & 0o100)
+    return bool(found.st_mode & (0o010 if found.st_gid == gid else 0o001))
+
+
+def _text(path: Path) -> str:
+    with contextlib.suppress(FileNotFoundError):
+        return path.read_text(errors="replace")
+    return ""

@@ -1,0 +1,319 @@
+"""Watching what a snapshot costs, from the moment it exists to the last byte of the copy.
+
+Knows: when to look at the COW area, at the replica's lag and, by a probe window, at what a write costs; one background
+thread does it, and the main thread asks for a verdict or whether to go on. Refuses to know how any of that is read
+(callables) and how it is judged (`settle`).
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from types import TracebackType
+from typing import Protocol, Self, runtime_checkable
+
+from backupd.errors import CommandError, GaveUp, ServerError, SnapshotError, SnapshotVoid, UnexpectedOutput
+from backupd.interruption import shielded
+from backupd.model import CowUsage, Outcome, Reason, Sample, Verdict, Window
+from backupd.probe import WriteProbe
+from backupd.probe.settle import BASELINE, SETTLE, CowForecast, SettleLimits, breach, decide
+
+log = logging.getLogger(__name__)
+
+_LAG_SECONDS = 5.0  # between two questions to the server
+_PROMPT_SECONDS = 0.5  # how soon a waiting main thread notices a signal at the latest
+
+
+@runtime_checkable
+class Interruptible(Protocol):
+    """A probe whose window can be ended from another thread, so that a cancelled run need not wait for it."""
+
+    def interrupt(self) -> None:
+        """A window that runs now ends at once with CommandError, and none begins."""
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """What writes cost before the snapshot."""
+
+    iops: float  # the windows' median
+    spread: float  # (highest - lowest) ÷ median
+    bytes_written: int
+    samples: tuple[Sample, ...]  # `at_seconds` counts back from the baseline's own end, thus is 0 or below
+
+
+def measure_baseline(
+    probe: WriteProbe,
+    folder: Path,
+    *,
+    windows: int,
+    seconds: float,
+    clock: Callable[[], float] = time.monotonic,
+) -> Baseline:
+    """Run so many windows on the prepared probe file, one after the other.
+
+    Raises:
+        CommandError: a window failed, or no window managed a single write.
+        UnexpectedOutput: the probe printed what we do not know.
+    """
+    measured: list[tuple[float, Window]] = []
+    for _ in range(max(1, windows)):
+        window = probe.window(folder, seconds)
+        measured.append((clock(), window))
+    ended = measured[-1][0]
+    iops = [window.iops for _, window in measured]
+    middle = median(iops)
+    if middle <= 0:
+        raise CommandError(
+            f"not one write to the probe file in {folder} ended within {seconds:g} s",
+            hint="the disk may be stalled: look at the kernel's log",
+        )
+    samples = tuple(_sample_of(window, at - ended, BASELINE) for at, window in measured)
+    written = sum(window.bytes_written for _, window in measured)
+    return Baseline(middle, (max(iops) - min(iops)) / middle, written, samples)
+
+
+class Observer:
+    """Looks every tick from entering the block to leaving it; instants count from entering, just after the snapshot.
+
+    What fails while it watches does not end the run: a probe that fails is not asked again (the COW area decides
+    alone), a server that does not answer leaves its lag unknown; both are `trouble`. `stage` is what new samples are
+    labelled with; the story sets it to "copy" when the copy starts.
+    """
+
+    def __init__(
+        self,
+        *,
+        probe: WriteProbe | None,
+        folder: Path,
+        baseline_iops: float | None,
+        read_usage: Callable[[], CowUsage],
+        read_lag: Callable[[], float | None],
+        limits: SettleLimits,
+        copy_seconds: float | None = None,
+        window_seconds: float = 2.0,
+        duty: float = 0.1,
+        tick_seconds: float = 1.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`duty` is the share of time that the probe may write, 0 to 1; `copy_seconds` what the last copy took."""
+        self.stage = SETTLE
+        self._probe, self._folder, self._baseline_iops = probe, folder, baseline_iops
+        self._read_usage, self._read_lag = read_usage, read_lag
+        self._limits, self._copy_seconds = limits, copy_seconds
+        self._window_seconds, self._duty, self._tick_seconds = window_seconds, duty, tick_seconds
+        self._clock = clock
+        self._probing = probe is not None and bool(baseline_iops)
+        self._began = clock()
+        self._next_window = self._next_lag = self._began
+        self._last_fill: tuple[float, int] | None = None  # when it was read, and bytes; None: the last try failed
+        self._cow_total: int | None = None
+        self._samples: list[Sample] = []
+        self._cow_peak: int | None = None
+        self._trouble: dict[str, str] = {}
+        self._breach: str | None = None
+        self._void: str | None = None
+        self._changed = threading.Condition()
+        self._stop = threading.Event()
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix="observer")
+        self._worker: Future[None] | None = None
+        self.server_unreachable = False
+        self.lag_failures = 0
+
+    def __enter__(self) -> Self:
+        self._began = self._next_window = self._next_lag = self._clock()
+        self._worker = self._executor.submit(self._watch)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """The thread has ended, and its probe window with it. An error of its own is raised unless there is one."""
+        self._stop.set()
+        with shielded():
+            if isinstance(self._probe, Interruptible):
+                self._probe.interrupt()
+            self._executor.shutdown(wait=True)
+        if error is None and self._worker is not None:
+            self._worker.result()
+
+    @property
+    def samples(self) -> tuple[Sample, ...]:
+        """Everything seen since the snapshot, in order; without the baseline."""
+        with self._changed:
+            return tuple(self._samples)
+
+    @property
+    def cow_peak(self) -> int | None:
+        """The most bytes of the COW area that were in use; None where it could not be read."""
+        return self._cow_peak
+
+    @property
+    def probe_bytes(self) -> int:
+        """What the probe has written since the snapshot."""
+        return sum(sample.probe_bytes for sample in self.samples)
+
+    @property
+    def trouble(self) -> tuple[str, ...]:
+        """What went wrong in watching: each thing once, in words for a person."""
+        with self._changed:
+            return tuple(self._trouble.values())
+
+    def wait_for_verdict(self) -> Verdict:
+        """Wait until the gate says start or give-up. A signal handler that raises ends the wait within half a second.
+
+        Raises:
+            SnapshotVoid: the COW area overflowed or failed meanwhile.
+        """
+        with self._changed:
+            while True:
+                self._require_watched()
+                verdict = self._verdict()
+                if verdict.outcome is not Outcome.WAIT:
+                    return verdict
+                self._changed.wait(_PROMPT_SECONDS)
+
+    def require_within_limits(self) -> None:
+        """The copy may go on. A limit that was passed once stays passed.
+
+        Raises:
+            GaveUp: a limit of the job was passed.
+            SnapshotVoid: the COW area overflowed or failed.
+        """
+        with self._changed:
+            self._require_watched()
+            if self._breach is not None:
+                raise GaveUp(
+                    f"the backup was given up: {self._breach}",
+                    hint="raise the job's limits or snapshot.size, or choose a quieter hour",
+                )
+
+    def observe(self) -> None:
+        """Look once: a probe window if one is due, the COW area, the lag if it is due; one sample more."""
+        window = None
+        disturbed = self._probing and self._clock() >= self._next_window
+        if disturbed:
+            window = self._measure()
+        rate = self._look_at_cow_area(disturbed=disturbed)
+        lag = self._lag_if_due()
+        with self._changed:
+            used = self._last_fill[1] if self._last_fill is not None else None
+            at = self._clock() - self._began
+            if window is not None:
+                sample = _sample_of(window, at, self.stage, self._ratio(window), used, rate, lag)
+            else:
+                sample = Sample(at, self.stage, cow_used=used, cow_rate=rate, replica_lag_seconds=lag)
+            self._samples.append(sample)
+            self._breach = self._breach or breach(self._samples, self._limits, cow_total=self._cow_total)
+            self._changed.notify_all()
+
+    def _watch(self) -> None:
+        while not self._stop.is_set() and self._void is None:
+            self.observe()
+            self._stop.wait(self._tick_seconds)
+
+    def _measure(self) -> Window | None:
+        """One window of the probe; the next is due when this one's time has become its share of all time."""
+        assert self._probe is not None
+        began = self._clock()
+        try:
+            return self._probe.window(self._folder, self._window_seconds)
+        except (CommandError, UnexpectedOutput) as error:
+            if not self._stop.is_set():
+                self._probing = False
+                self._note("probe", f"the probe failed, from then on the COW area decided alone: {error.message}")
+            return None
+        finally:
+            self._next_window = began + (self._clock() - began) / self._duty
+
+    def _look_at_cow_area(self, *, disturbed: bool) -> float | None:
+        """Read the COW area's fill, and return the rate of first writes since the last time.
+
+        None where the probe has written meanwhile (a window is never the server's doing) or nothing could be read.
+        """
+        before, self._last_fill = self._last_fill, None
+        try:
+            usage = self._read_usage()
+        except SnapshotVoid as error:
+            self._void = error.message
+            return None
+        except (SnapshotError, CommandError, UnexpectedOutput) as error:
+            self._note("usage", f"the COW area's fill could not be read for a while: {error.message}")
+            return None
+        at = self._clock()
+        if not usage.intact:
+            self._void = f"the snapshot is no longer intact, device-mapper says {usage.state!r}"
+            return None
+        self._last_fill, self._cow_total = (at, usage.used), usage.total
+        self._cow_peak = max(self._cow_peak or 0, usage.used)
+        if before is None or disturbed or at <= before[0]:
+            return None
+        return max(0, usage.used - before[1]) / (at - before[0])
+
+    def _lag_if_due(self) -> float | None:
+        if self._clock() < self._next_lag:
+            return None
+        self._next_lag = self._clock() + _LAG_SECONDS
+        try:
+            lag = self._read_lag()
+        except ServerError as error:
+            self.server_unreachable = True
+            self.lag_failures += 1
+            self._note("server", f"the server did not answer while the snapshot existed: {error.message}")
+            return None
+        self.server_unreachable = False
+        return lag
+
+    def _ratio(self, window: Window) -> float | None:
+        """Baseline ÷ window. Where not one write ended, it is at least as bad as one write in that time would be."""
+        if not self._baseline_iops:
+            return None
+        return self._baseline_iops / (window.iops or 1 / window.seconds)
+
+    def _verdict(self) -> Verdict:
+        now = self._clock() - self._began
+        if self._breach is not None:
+            return Verdict(Outcome.GIVE_UP, Reason.LIMIT, self._breach, waited_seconds=now)
+        forecast = CowForecast(self._cow_total, self._copy_seconds) if self._cow_total else None
+        return decide(self._samples, self._limits, now_seconds=now, forecast=forecast, probing=self._probing)
+
+    def _require_watched(self) -> None:
+        """There is a snapshot to judge, and a thread that watches it; limits that nobody watches hold nothing."""
+        if self._void is not None:
+            raise SnapshotVoid(
+                self._void, hint="its COW area was probably too small for the writes meanwhile: raise snapshot.size"
+            )
+        if self._worker is not None and self._worker.done():
+            self._worker.result()
+
+    def _note(self, kind: str, text: str) -> None:
+        if kind not in self._trouble:
+            log.warning("%s", text)
+        with self._changed:
+            self._trouble.setdefault(kind, text)
+
+
+def _sample_of(
+    window: Window,
+    at_seconds: float,
+    stage: str,
+    ratio: float | None = None,
+    cow_used: int | None = None,
+    cow_rate: float | None = None,
+    lag: float | None = None,
+) -> Sample:
+    return Sample(
+        at_seconds=at_seconds,
+        stage=stage,
+        iops=window.iops,
+        ratio=ratio,
+        latency_p95_ms=window.latency_p95_ms,
+        probe_bytes=window.bytes_written,
+        cow_used=cow_used,
+        cow_rate=cow_rate,
+        replica_lag_seconds=lag,
+    )

@@ -1,0 +1,236 @@
+"""The settle gate as a pure function: samples and limits in; wait, start or give-up with a reason out.
+
+Knows: when waiting still helps, when it buys nothing, when it costs too much. Refuses to know clocks, threads, probes
+and LVM: `observer` asks, and does what is answered.
+
+Two signals. The *ratio* of the probe's windows says what a write costs, but a probe that comes back to its own small
+file settles its own chunks. The *rate* of first writes that are not the probe's says what the server still has to pay.
+The gate opens when both have settled; where there is no probe the rate decides alone.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import isfinite
+from statistics import median
+
+from backupd.model import Outcome, Reason, Sample, Verdict
+from backupd.probe.trend import Point, expected_sum, is_falling, peak, points, recent
+
+BASELINE, SETTLE, COPY = "baseline", "settle", "copy"  # the stages of a sample
+
+_LIMIT_WINDOWS = 2  # in a row above the penalty limit: one may be an accident
+_LEAST_RATES = 5  # before the rate alone may open the gate
+_FORECAST_RATES = 10  # before a forecast may cost a backup
+_TREND_RATES = 30  # the stretch that a forecast goes by
+_MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class SettleLimits:
+    """What the gate waits for, how long, and beyond which point the backup is the thing to lose. None: no limit."""
+
+    threshold: float = 1.25  # the ratio that is worth paying
+    windows: int = 3  # in a row at or below it
+    max_wait_seconds: float = 600.0
+    max_penalty: float | None = None
+    max_replica_lag_seconds: float | None = None
+    max_cow_fill: float = 0.8  # 0 to 1
+    plateau_windows: int = 6  # over which the ratio has not fallen by a tenth
+    plateau_rates: int = 30  # the same for the rate, where it decides alone
+    quiet_share: float = 0.2  # of its peak since the snapshot: the server's first writes have died down
+    quiet_rate: float = 64 << 10  # bytes a second that count as died down whatever the peak
+    enabled: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class CowForecast:
+    """What the COW area has to last for."""
+
+    total: int  # bytes
+    copy_seconds: float | None = None  # the job's last copy; None: unknown, then only the wait is forecast
+
+
+@dataclass(frozen=True, slots=True)
+class Penalty:
+    """What writes cost before the snapshot, just after it, and when the copy started; None where not measured."""
+
+    baseline_iops: float | None = None
+    initial_iops: float | None = None
+    settled_iops: float | None = None
+    initial_ratio: float | None = None
+    settled_ratio: float | None = None
+
+
+def decide(
+    samples: Sequence[Sample],
+    limits: SettleLimits,
+    *,
+    now_seconds: float,
+    forecast: CowForecast | None = None,
+    probing: bool = True,
+) -> Verdict:
+    """Wait, start, or give up. From `max_wait_seconds` on it never says wait.
+
+    `now_seconds` counts from the snapshot, as the samples do. `probing` is False where no (more) windows are to come.
+    In this order: a passed limit gives up; a gate that is off starts; a COW area that is not forecast to last through
+    the copy gives up; settled, plateau and max-wait start, the last as no-data where nothing was ever measured (both
+    want attention); a COW area that would last through the copy but not through the rest of the wait starts at once.
+    """
+    seen = _Seen.of(samples, limits, probing=probing)
+
+    def verdict(outcome: Outcome, reason: Reason, detail: str = "") -> Verdict:
+        return Verdict(outcome, reason, detail, waited_seconds=now_seconds)
+
+    passed = breach(samples, limits, cow_total=forecast.total if forecast else None)
+    if passed is not None:
+        return verdict(Outcome.GIVE_UP, Reason.LIMIT, passed)
+    if not limits.enabled:
+        return verdict(Outcome.START, Reason.DISABLED)
+    left = max(0.0, limits.max_wait_seconds - now_seconds)
+    too_short = seen.shortage(forecast, 0.0)
+    if too_short is not None:
+        return verdict(Outcome.GIVE_UP, Reason.COW_SHORT, too_short)
+    if seen.settled():
+        return verdict(Outcome.START, Reason.SETTLED, seen.words())
+    if seen.plateau():
+        return verdict(Outcome.START, Reason.PLATEAU, f"no longer falling: {seen.words()}")
+    if left <= 0:
+        reason = Reason.MAX_WAIT if seen.ratios or seen.rates else Reason.NO_DATA
+        return verdict(Outcome.START, reason, seen.words())
+    too_short = seen.shortage(forecast, left)
+    if too_short is not None:
+        return verdict(Outcome.START, Reason.COW_SHORT, too_short)
+    return verdict(Outcome.WAIT, Reason.SETTLING, seen.words())
+
+
+def breach(samples: Sequence[Sample], limits: SettleLimits, *, cow_total: int | None) -> str | None:
+    """Which limit is passed, in words; None while none is. Holds in every stage after the snapshot."""
+    ratios, lag, used = _latest(samples)
+    if limits.max_penalty is not None and len(ratios) == _LIMIT_WINDOWS and min(ratios) > limits.max_penalty:
+        return (
+            f"writes are {min(ratios):.1f} times slower than without the snapshot, the limit is {limits.max_penalty:g}"
+        )
+    if limits.max_replica_lag_seconds is not None and lag is not None and lag > limits.max_replica_lag_seconds:
+        return f"the replica is {lag:.0f} s behind, the limit is {limits.max_replica_lag_seconds:g} s"
+    if cow_total and used is not None and used > limits.max_cow_fill * cow_total:
+        return f"the COW area is {used / cow_total:.0%} full, the limit is {limits.max_cow_fill:.0%}"
+    return None
+
+
+def penalty_of(samples: Sequence[Sample], *, windows: int = 3) -> Penalty:
+    """The penalty in five figures: medians, except that `initial` is the one window that came first.
+
+    `settled` is taken over the last `windows` before the copy. What was measured during the copy is in none of them.
+    """
+    baseline = _iops(samples, BASELINE)
+    settling = _iops(samples, SETTLE)
+    before = median(baseline) if baseline else None
+    first = settling[0] if settling else None
+    last = median(settling[-windows:]) if settling else None
+    return Penalty(before, first, last, _ratio(before, first), _ratio(before, last))
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What the samples since the snapshot amount to."""
+
+    limits: SettleLimits
+    ratios: list[Point]
+    rates: list[Point]
+    used: int
+    probing: bool
+
+    @classmethod
+    def of(cls, samples: Sequence[Sample], limits: SettleLimits, *, probing: bool) -> "_Seen":
+        since = [sample for sample in samples if sample.stage != BASELINE]
+        used = [sample.cow_used for sample in since if sample.cow_used is not None]
+        return cls(
+            limits,
+            points((sample.at_seconds, sample.ratio) for sample in since),
+            points((sample.at_seconds, sample.cow_rate) for sample in since),
+            used[-1] if used else 0,
+            probing,
+        )
+
+    def settled(self) -> bool:
+        """Writes are cheap enough, and the server's own first writes have died down as far as that can be seen."""
+        if not self.probing:
+            return len(self.rates) >= _LEAST_RATES and self._is_quiet()
+        return self._is_cheap() and (not self.rates or self._is_quiet())
+
+    def plateau(self) -> bool:
+        """Neither signal has fallen lately: what it costs now, it will cost later."""
+        if not self.probing:
+            lately = self.rates[-self.limits.plateau_rates :]
+            return len(lately) >= self.limits.plateau_rates and not is_falling(lately)
+        windows = self.ratios[-self.limits.plateau_windows :]
+        if len(windows) < self.limits.plateau_windows or is_falling(windows):
+            return False
+        meanwhile = [rate for rate in self.rates if rate.at >= windows[0].at]
+        return self._is_quiet() or not is_falling(meanwhile)
+
+    def shortage(self, forecast: CowForecast | None, wait_seconds: float) -> str | None:
+        """Why the COW area would not last through this wait and the copy, in words; None where it would."""
+        if forecast is None or len(self.rates) < _FORECAST_RATES:
+            return None
+        seconds = wait_seconds + (forecast.copy_seconds or 0.0)
+        need = self.used + expected_sum(self.rates[-_TREND_RATES:], seconds)
+        if need <= self.limits.max_cow_fill * forecast.total:
+            return None
+        what = "the rest of the wait and the copy" if wait_seconds else "the copy"
+        return (
+            f"in {seconds:.0f} s, {what}, the COW area is forecast to fill to {need / forecast.total:.0%},"
+            f" the limit is {self.limits.max_cow_fill:.0%}"
+        )
+
+    def words(self) -> str:
+        """Where both signals stand, and which of them keeps the gate shut when the other would open it."""
+        parts = []
+        if self.ratios:
+            parts.append(f"penalty {self.ratios[-1].value:.2f} (threshold {self.limits.threshold:g})")
+        if self.rates:
+            share = f", {recent(self.rates) / highest:.0%} of their peak" if (highest := peak(self.rates)) else ""
+            parts.append(f"the server's first writes {recent(self.rates) / _MIB:.2f} MiB/s{share}")
+        if self.probing and self._is_cheap() and self.rates and not self._is_quiet():
+            parts.append("the probe's own chunks have settled, the server's are still being copied")
+        return "; ".join(parts) or "nothing could be measured"
+
+    def _is_cheap(self) -> bool:
+        lately = self.ratios[-self.limits.windows :]
+        return len(lately) >= self.limits.windows and all(point.value <= self.limits.threshold for point in lately)
+
+    def _is_quiet(self) -> bool:
+        if not self.rates:
+            return False
+        return recent(self.rates) <= max(self.limits.quiet_share * peak(self.rates), self.limits.quiet_rate)
+
+
+def _latest(samples: Sequence[Sample]) -> tuple[list[float], float | None, int | None]:
+    """The last ratios, lag and fill that were measured; looks back only as far as it must."""
+    ratios: list[float] = []
+    lag: float | None = None
+    used: int | None = None
+    for sample in reversed(samples):
+        if sample.stage == BASELINE:
+            break
+        if sample.ratio is not None and isfinite(sample.ratio) and len(ratios) < _LIMIT_WINDOWS:
+            ratios.append(sample.ratio)
+        if lag is None:
+            lag = sample.replica_lag_seconds
+        if used is None:
+            used = sample.cow_used
+        if len(ratios) == _LIMIT_WINDOWS and lag is not None and used is not None:
+            break
+    return ratios, lag, used
+
+
+def _iops(samples: Sequence[Sample], stage: str) -> list[float]:
+    return [
+        sample.iops
+        for sample in samples
+        if sample.stage == stage and sample.iops is not None and isfinite(sample.iops) and sample.iops >= 0
+    ]
+
+
+def _ratio(baseline: float | None, iops: float | None) -> float | None:
+    return baseline / iops if baseline and iops else None

@@ -1,0 +1,190 @@
+"""A snapshot's file system made readable, and which mounted file system a path lies on.
+
+Knows: mount options, `/proc/self/mountinfo`, who keeps a mount busy. Refuses to know LVM, and what is in the files.
+
+Every snapshot is mounted read-only by its device path (its UUID is the origin's too), and its log is replayed: the LV
+itself is writable, so XFS and ext4 can, and the writes go into the COW area. Skipping it (`norecovery`, `noload`) would
+save about 2 MiB of that and be right only as long as the file system was frozen; replay is right always. (Measured on
+600 MiB under load, 64 KiB chunks, kernel 6.1: a mount fills 3.1 MiB with replay, 0.9 MiB without.)
+"""
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from backupd import command
+from backupd.errors import CommandError, SnapshotError, UnexpectedOutput
+from backupd.model import DeviceNumber, MountPoint, Snapshot
+
+_OPTIONS = "ro,nodev,nosuid,noexec,noatime"
+_EXTRA = {"xfs": ",nouuid", "ext4": ""}  # XFS refuses a second file system of the same UUID
+_SECONDS = 120.0  # a log replay reads from a disk that is at work
+_MOUNTS = Path("/proc/self/mountinfo")
+_PROCESSES = Path("/proc")
+_ESCAPE = re.compile(r"\\([0-7]{3})")
+
+
+@dataclass(frozen=True, slots=True)
+class Mounted:
+    """One line of mountinfo."""
+
+    mount_id: int
+    device: DeviceNumber
+    root: str  # the folder of the file system that is seen here; not `/` for a bind mount
+    path: Path
+    filesystem: str
+
+
+class LinuxMounts:
+    """Mounts of this host. Implements the contract `Mounts`."""
+
+    def mount(self, snapshot: Snapshot, at: Path) -> None:
+        """Mount it read-only at a folder, which is made if need be and removed again when the mount fails."""
+        kind = _filesystem_of(snapshot)
+        made = not at.exists()
+        at.mkdir(parents=True, exist_ok=True)
+        try:
+            command.run(mount_argv(snapshot.path, at, filesystem=kind), timeout_seconds=_SECONDS, must_finish=True)
+        except CommandError as error:
+            if made:
+                at.rmdir()
+            raise SnapshotError(
+                f"snapshot {snapshot.full_name} could not be mounted: {error.message}",
+                hint="the kernel's log says why: dmesg",
+            ) from error
+
+    def unmount(self, at: Path) -> None:
+        """Unmount what is there and remove the folder; neither need be there. Files in the folder are not touched."""
+        while any(mounted.path == _resolved(at) for mounted in mounts()):
+            try:
+                command.run(["umount", "--", str(at)], timeout_seconds=_SECONDS, must_finish=True)
+            except CommandError as error:
+                raise _busy(at, error) from error
+        try:
+            at.rmdir()
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise SnapshotError(
+                f"{at} is not mounted, but could not be removed: {error.strerror}",
+                hint="something else put files there; look at them, then remove the folder",
+            ) from error
+
+
+def mount_of(path: Path) -> MountPoint:
+    """The mounted file system that a path lies on, with its device as `stat` gives it.
+
+    Raises:
+        SnapshotError: the path does not exist, or nobody may look at it.
+    """
+    try:
+        number = os.stat(path).st_dev  # noqa: PTH116 (follows links, as the server does)
+        real = path.resolve()
+    except OSError as error:
+        raise SnapshotError(f"cannot look at {path}: {error.strerror}") from error
+    device = DeviceNumber(os.major(number), os.minor(number))
+    above = [m for m in mounts() if real.is_relative_to(m.path)]
+    same = [m for m in above if m.device == device] or above  # btrfs shows another number in mountinfo than in stat
+    if not same:
+        raise SnapshotError(f"{path} lies on no file system that /proc/self/mountinfo shows")
+    deepest = max(enumerate(same), key=lambda pair: (len(pair[1].path.parts), pair[0]))[1]  # the last one covers
+    return MountPoint(deepest.path, device, deepest.filesystem)
+
+
+def mounts() -> tuple[Mounted, ...]:
+    """Everything that is mounted, in our mount namespace, in the kernel's order."""
+    return parse_mountinfo(_MOUNTS.read_text(errors="surrogateescape"))
+
+
+def parse_mountinfo(text: str) -> tuple[Mounted, ...]:
+    """The lines of mountinfo (proc_pid_mountinfo(5)); a blank, tab, newline or backslash in a path is octal there.
+
+    Raises:
+        UnexpectedOutput: with the line.
+    """
+    return tuple(_parse_line(line) for line in text.splitlines())
+
+
+def mount_argv(device: Path, at: Path, *, filesystem: str) -> list[str]:
+    """The command that mounts a snapshot."""
+    return ["mount", "-t", filesystem, "-o", _OPTIONS + _EXTRA[filesystem], "--", str(device), str(at)]
+
+
+def filesystem_argv(device: Path) -> list[str]:
+    """The command that reads a file system's type from the device itself (`-p`), not from blkid's cache."""
+    return ["blkid", "-p", "-o", "value", "-s", "TYPE", "--", str(device)]
+
+
+def _parse_line(line: str) -> Mounted:
+    try:
+        before, _, after = line.partition(" - ")
+        mount_id, _, device, root, path, *_ = before.split(" ")
+        major, _, minor = device.partition(":")
+        return Mounted(
+            int(mount_id), DeviceNumber(int(major), int(minor)), _plain(root), Path(_plain(path)), after.split(" ")[0]
+        )
+    except ValueError as error:
+        raise UnexpectedOutput(f"a line of mountinfo is not understood: {line}") from error
+
+
+def _plain(field: str) -> str:
+    return _ESCAPE.sub(lambda match: chr(int(match[1], 8)), field)
+
+
+def _filesystem_of(snapshot: Snapshot) -> str:
+    """The type of the file system on a snapshot, once its path is known to lead to it."""
+    try:
+        number = snapshot.path.stat().st_rdev
+        found = command.run(filesystem_argv(snapshot.path), timeout_seconds=_SECONDS, accept=(0, 2)).stdout.strip()
+    except (OSError, CommandError) as error:
+        raise SnapshotError(f"snapshot {snapshot.full_name} could not be looked at: {error}") from error
+    if DeviceNumber(os.major(number), os.minor(number)) != snapshot.device:
+        raise SnapshotError(f"{snapshot.path} does not lead to snapshot {snapshot.full_name}", hint="see `dmsetup ls`")
+    if found not in _EXTRA:
+        raise SnapshotError(
+            f"snapshot {snapshot.full_name} holds {found or 'nothing that blkid knows'}",
+            hint=f"backupd mounts {' and '.join(_EXTRA)} directly on a logical volume",
+        )
+    return found
+
+
+def _resolved(at: Path) -> Path:
+    """As mountinfo writes it; the last component is no link, because we made it a folder."""
+    return at.parent.resolve() / at.name
+
+
+def _busy(at: Path, error: CommandError) -> SnapshotError:
+    holders = [f"{pid} ({name})" for pid, name in _holders(at)]
+    by_whom = f"; in use by process {', '.join(holders)}" if holders else ""
+    return SnapshotError(
+        f"{at} could not be unmounted: {error.message}{by_whom}",
+        hint=f"end what uses it, then: umount {at}",
+    )
+
+
+def _holders(at: Path) -> Iterator[tuple[int, str]]:
+    """Processes with an open file, working folder or root on the mount, as far as we may look at them."""
+    inside = {str(at), str(_resolved(at))}
+    for process in _PROCESSES.glob("[0-9]*"):
+        if any(_is_inside(link, inside) for link in (process / "cwd", process / "root", *_open_files(process))):
+            try:
+                yield int(process.name), (process / "comm").read_text().strip()
+            except OSError:
+                continue
+
+
+def _open_files(process: Path) -> list[Path]:
+    try:
+        return list((process / "fd").iterdir())
+    except OSError:
+        return []
+
+
+def _is_inside(link: Path, folders: set[str]) -> bool:
+    try:
+        target = os.readlink(link)  # noqa: PTH115 (a deleted file's target is no path)
+    except OSError:
+        return False
+    return any(target == folder or target.startswith(f"{folder}/") for folder in folders)

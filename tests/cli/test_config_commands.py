@@ -1,0 +1,112 @@
+"""`backupd config init|check|show`: what they print, and what stands on the disk afterwards."""
+
+import json
+import os
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from backupd.cli.config import app
+from backupd.cli.invocation import Invocation
+from backupd.config import load
+from backupd.errors import ConfigurationError, UsageError
+
+EXAMPLE = Path(__file__).parents[2] / "configs" / "backupd.toml"
+
+
+def run(*arguments: str, config: Path | None = None) -> Result:
+    return CliRunner().invoke(app, arguments, obj=Invocation(config=config))
+
+
+@pytest.fixture
+def generous_umask() -> Iterator[None]:
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+@pytest.mark.usefixtures("generous_umask")
+def test_init_writes_the_example_which_loads_and_which_others_cannot_read(tmp_path: Path) -> None:
+    file = tmp_path / "etc" / "backupd.toml"
+    result = run("init", "--path", str(file))
+    assert result.exit_code == 0
+    assert str(file) in result.stdout
+    assert file.read_bytes() == EXAMPLE.read_bytes()
+    assert file.stat().st_mode & 0o777 == 0o640
+    assert file.parent.stat().st_mode & 0o777 == 0o750
+    assert load(file).jobs
+
+
+def test_init_writes_where_the_configuration_is_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run("init", config=tmp_path / "by-option.toml").exit_code == 0
+    monkeypatch.setenv("BACKUPD_CONFIG", str(tmp_path / "by-variable.toml"))
+    assert run("init").exit_code == 0
+    assert {path.name for path in tmp_path.iterdir()} == {"by-option.toml", "by-variable.toml"}
+
+
+def test_init_never_overwrites(tmp_path: Path) -> None:
+    file = tmp_path / "backupd.toml"
+    file.write_text("mine")
+    result = run("init", config=file)
+    assert isinstance(result.exception, UsageError)
+    assert "exists already" in result.exception.message
+    assert "--path" in result.exception.hint
+    assert file.read_text() == "mine"
+    assert result.stdout == ""
+
+
+def test_init_does_not_follow_a_dangling_link(tmp_path: Path) -> None:
+    link = tmp_path / "backupd.toml"
+    link.symlink_to(tmp_path / "elsewhere")
+    assert isinstance(run("init", config=link).exception, UsageError)
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_init_into_a_folder_that_cannot_be_made_is_a_sentence(tmp_path: Path) -> None:
+    result = run("init", "--path", str(tmp_path / "a" / "b" / "backupd.toml"))
+    assert isinstance(result.exception, UsageError)
+    assert "no such file or directory" in result.exception.message
+
+
+def test_check_counts_what_there_is() -> None:
+    result = run("check", config=EXAMPLE)
+    assert result.exit_code == 0
+    assert result.stdout == f"{EXAMPLE}: ok, 1 host, 1 job, 1 target\n"
+
+
+def test_check_raises_every_fault_and_prints_no_result(tmp_path: Path) -> None:
+    file = tmp_path / "backupd.toml"
+    file.write_text("[jbos.nightly]\n[catalogue]\npath = 3\n")
+    result = run("check", config=file)
+    assert isinstance(result.exception, ConfigurationError)
+    assert "3 faults" in result.exception.message
+    assert result.stdout == ""
+
+
+def test_show_prints_toml_with_the_defaults_filled_in() -> None:
+    result = run("show", config=EXAMPLE)
+    assert result.exit_code == 0
+    assert tomllib.loads(result.stdout)["jobs"]["nightly"]["snapshot"]["chunk_size"] == "64KiB"
+
+
+def test_show_as_json_is_one_document_of_schema_1() -> None:
+    document = json.loads(run("show", "--json", config=EXAMPLE).stdout)
+    assert (document["schema"], document["path"]) == (1, str(EXAMPLE))
+    assert document["jobs"]["nightly"]["snapshot"]["chunk_size"] == 65536
+
+
+@pytest.mark.parametrize("arguments", [["show"], ["show", "--json"]])
+def test_show_reads_no_secret(tmp_path: Path, arguments: list[str]) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("hunter2")
+    file = tmp_path / "backupd.toml"
+    file.write_text(
+        EXAMPLE.read_text().replace('# password_file = "/etc/backupd/db1.password"', f'password_file = "{secret}"')
+    )
+    result = run(*arguments, config=file)
+    assert result.exit_code == 0
+    assert str(secret) in result.stdout
+    assert "hunter2" not in result.output

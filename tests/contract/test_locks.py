@@ -1,0 +1,218 @@
+"""What only a real server can show: every way in which a lock ends, is lost, or is not granted."""
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+
+from backupd.errors import Cancelled, LockLost, LockNotGranted, ServerError
+from backupd.interruption import cancellable
+from backupd.mysql.locks import STRATEGIES, LockLimits, ServerLock
+from backupd.mysql.locksession import LockSession, NotGranted, Strategy
+from tests.contract.mariadb import MariadbServer, mysql_server
+from tests.contract.test_server import lock_sessions, running, wait_until
+
+__all__ = ["mysql_server"]
+
+LIMITS = LockLimits(wait_seconds=1, hold_seconds=20, tries=1, pause_seconds=0, blocker_age_seconds=3600)
+
+HOLDER = """
+import os, signal, sys
+from pathlib import Path
+from backupd.errors import LockLost
+from backupd.mysql.locks import LockLimits, ServerLock
+from backupd.mysql.session import Login, connector
+try:
+    with ServerLock(connector(Login("root", socket=Path(sys.argv[1]))), LockLimits(hold_seconds=1)).held():
+        os.kill(os.getpid(), signal.SIGSTOP)
+except LockLost as error:
+    print(error.message)
+"""
+
+
+@pytest.fixture(params=sorted(STRATEGIES))
+def strategy(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def sessions(mariadb: MariadbServer) -> set[int]:
+    with mariadb.session() as session:
+        rows = session.query("SELECT ID FROM information_schema.PROCESSLIST WHERE ID <> CONNECTION_ID()")
+    return {int(row["ID"] or 0) for row in rows}
+
+
+def inserted_at_once(mariadb: MariadbServer, *tables: str) -> bool:
+    with mariadb.session() as session:
+        session.execute("SET SESSION lock_wait_timeout = 1")
+        for table in tables:
+            session.execute(f"INSERT INTO t.{table} (v) VALUES ('w')")
+    return True
+
+
+def test_past_its_budget_the_watchdog_ends_it_though_the_block_goes_on(
+    mysql_server: MariadbServer, strategy: str
+) -> None:
+    lock = ServerLock(mysql_server.connect(), replace(LIMITS, hold_seconds=0.5), strategy=strategy)
+    with pytest.raises(LockLost, match=r"longer than 0\.5 s, and the watchdog ended it"), lock.held():
+        began = time.monotonic()
+        wait_until(lambda: not lock_sessions(mysql_server))
+        assert 0.3 < time.monotonic() - began < 5
+        assert inserted_at_once(mysql_server, "innodb", "myisam", "aria")
+
+
+def test_the_watchdog_ends_it_even_when_its_own_session_is_gone(mysql_server: MariadbServer, strategy: str) -> None:
+    before = sessions(mysql_server)
+    lock = ServerLock(mysql_server.connect(), replace(LIMITS, hold_seconds=0.5), strategy=strategy)
+    with pytest.raises(LockLost, match="watchdog ended it"), lock.held():
+        (watchdog,) = sessions(mysql_server) - before - set(lock_sessions(mysql_server))
+        with mysql_server.session() as session:
+            session.kill(watchdog)
+        wait_until(lambda: not lock_sessions(mysql_server))
+
+
+def test_an_error_in_a_block_that_had_lost_its_lock_says_so(mysql_server: MariadbServer) -> None:
+    lock = ServerLock(mysql_server.connect(), replace(LIMITS, hold_seconds=0.1))
+    with pytest.raises(ZeroDivisionError) as failed, lock.held():
+        wait_until(lambda: not lock_sessions(mysql_server))
+        raise ZeroDivisionError
+    assert "the lock had been lost before" in failed.value.__notes__[0]
+
+
+def test_when_the_whole_process_is_stopped_the_server_ends_it(mysql_server: MariadbServer) -> None:
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(mysql_server.socket)], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        wait_until(lambda: bool(lock_sessions(mysql_server)))
+        wait_until(lambda: not lock_sessions(mysql_server))
+        assert holder.poll() is None
+        os.kill(holder.pid, signal.SIGCONT)
+        said, _ = holder.communicate(timeout=20)
+    finally:
+        holder.kill()
+        holder.wait()
+    assert "the lock was lost while it was needed" in said
+
+
+def test_a_cancellation_while_it_waits_leaves_no_session(mysql_server: MariadbServer, strategy: str) -> None:
+    lock = ServerLock(mysql_server.connect(), replace(LIMITS, wait_seconds=30), strategy=strategy)
+    with running(mysql_server, "UPDATE t.myisam SET v = SLEEP(50) WHERE id = 1"):
+        before = sessions(mysql_server)
+        timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGTERM))
+        timer.start()
+        with cancellable(), pytest.raises(Cancelled), lock.held():
+            raise AssertionError("granted")
+        timer.join()
+        assert sessions(mysql_server) <= before
+        assert inserted_at_once(mysql_server, "innodb", "aria")
+
+
+def test_it_is_not_granted_while_an_alter_waits_for_its_table(mysql_server: MariadbServer, strategy: str) -> None:
+    lock = ServerLock(mysql_server.connect(), LIMITS, strategy=strategy)
+    with altering(mysql_server), pytest.raises(LockNotGranted, match="did not grant it within"), lock.held():
+        raise AssertionError("granted")
+    assert inserted_at_once(mysql_server, "innodb", "myisam", "aria")
+
+
+@contextmanager
+def altering(mariadb: MariadbServer) -> Iterator[None]:
+    """An ALTER TABLE that waits for its last step, because a reader has not ended its transaction."""
+    with mariadb.session() as reader:
+        reader.execute("START TRANSACTION")
+        reader.query("SELECT * FROM t.innodb LIMIT 1")
+        with running(mariadb, "ALTER TABLE t.innodb ADD COLUMN n INT, ALGORITHM = COPY"):
+            yield
+
+
+def test_it_is_not_granted_while_somebody_holds_a_table_and_others_can_write_meanwhile(
+    mysql_server: MariadbServer, strategy: str
+) -> None:
+    lock = ServerLock(mysql_server.connect(), replace(LIMITS, tries=2), strategy=strategy)
+    with mysql_server.session() as other:
+        other.execute("LOCK TABLES t.myisam WRITE")
+        with pytest.raises(LockNotGranted, match="in 2 tries"), lock.held():
+            raise AssertionError("granted")
+        assert lock_sessions(mysql_server) == []
+        assert inserted_at_once(mysql_server, "innodb", "aria")
+
+
+def test_a_wait_beyond_the_servers_own_time_out_is_ended_by_the_watchdog(mysql_server: MariadbServer) -> None:
+    endless = Strategy("endless", ("DO SLEEP(50)",), "DO 1")
+    with LockSession.opened(mysql_server.connect(), endless, replace(LIMITS, wait_seconds=0.1)) as session:
+        answer = session.ask()
+    assert isinstance(answer, NotGranted)
+    assert 1 < answer.waited_seconds < 10
+
+
+def test_a_long_read_delays_neither_lock_of_mariadb(mysql_server: MariadbServer, strategy: str) -> None:
+    lock = ServerLock(mysql_server.connect(), replace(LIMITS, blocker_age_seconds=0.05), strategy=strategy)
+    with (
+        running(mysql_server, "SELECT SLEEP(50) FROM t.innodb"),
+        running(mysql_server, "SELECT SLEEP(50) FROM t.myisam"),
+        lock.held() as held,
+    ):
+        assert held.receipt.tries == 1
+
+
+def test_each_try_is_a_session_of_its_own_after_a_pause(mysql_server: MariadbServer, strategy: str) -> None:
+    pauses: list[tuple[float, int]] = []
+
+    def pause(seconds: float) -> None:
+        pauses.append((seconds, len(sessions(mysql_server) - before)))
+
+    limits = LockLimits(tries=3, pause_seconds=7, blocker_age_seconds=0.05)
+    with running(mysql_server, "UPDATE t.aria SET v = SLEEP(50) WHERE id = 1"):
+        before = sessions(mysql_server)
+        lock = ServerLock(mysql_server.connect(), limits, strategy=strategy, pause=pause)
+        with pytest.raises(LockNotGranted, match=r"would wait behind .*: UPDATE t\.aria"), lock.held():
+            raise AssertionError("granted")
+    assert pauses == [(7, 0), (7, 0)]
+
+
+def test_a_server_that_moved_although_it_was_locked_is_a_lost_lock(mysql_server: MariadbServer, strategy: str) -> None:
+    with (
+        pytest.raises(LockLost, match="moved from"),
+        ServerLock(mysql_server.connect(), LIMITS, strategy=strategy).held(),
+        mysql_server.session() as session,
+    ):
+        session.execute("FLUSH BINARY LOGS")
+
+
+def test_the_servers_own_books_are_the_proof_where_we_may_read_them(mysql_server: MariadbServer, strategy: str) -> None:
+    with ServerLock(mysql_server.connect(), LIMITS, strategy=strategy).held() as held:
+        pass
+    assert held.receipt.proof == "metadata-locks"
+
+
+def test_auto_is_the_strategy_that_waits_for_less(mysql_server: MariadbServer) -> None:
+    assert ServerLock(mysql_server.connect(), LIMITS).strategy == "backup-stage"
+
+
+def test_nothing_is_logged_before_the_unlock(mysql_server: MariadbServer, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    with ServerLock(mysql_server.connect(), LIMITS).held():
+        assert caplog.records == []
+    assert "held for" in caplog.text
+
+
+def test_no_child_inherits_the_session_that_holds_it(mysql_server: MariadbServer) -> None:
+    with ServerLock(mysql_server.connect(), LIMITS).held():
+        child = subprocess.run(["ls", "-l", "/proc/self/fd"], capture_output=True, text=True, check=True)
+    assert "socket:" not in child.stdout
+
+
+def test_a_server_that_is_gone_is_a_server_error(mysql_server: MariadbServer) -> None:
+    class Elsewhere(MariadbServer):
+        pass
+
+    gone = Elsewhere(mysql_server.folder / "gone")
+    with pytest.raises(ServerError, match="cannot connect"), ServerLock(gone.connect(), LIMITS).held():
+        raise AssertionError("granted")

@@ -1,0 +1,226 @@
+"""What the lock, the server's answers and the canary promise: the fake of the story tests, and a real MariaDB."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from typing import Protocol
+
+import pytest
+
+from backupd.errors import LockLost, LockNotGranted, ServerError
+from backupd.model import Blocker
+from backupd.mysql import Canary, Lock, Server
+from backupd.mysql.canary import MysqlCanary, moments
+from backupd.mysql.grants import grant_script
+from backupd.mysql.locks import LockLimits, ServerLock
+from backupd.mysql.server import MysqlServer
+from backupd.mysql.session import StatementError
+from tests.contract.mariadb import MariadbServer, mysql_server
+from tests.fakes.server import FakeCanary, FakeDatabase, FakeLock, FakeServer
+
+__all__ = ["mysql_server"]
+
+LIMITS = LockLimits(wait_seconds=1, hold_seconds=5, tries=2, pause_seconds=0, blocker_age_seconds=0.05)
+WRITE_SECONDS = 0.3  # a write that has not come through by then is stalled
+
+
+class World(Protocol):
+    """A server, and what a test can do to it."""
+
+    server: Server
+    lock: Lock
+    canary: Canary
+
+    def write(self) -> bool:
+        """Whether a write comes through now."""
+
+    def blocked(self) -> AbstractContextManager[None]:
+        """Somebody runs a statement that a lock waits for."""
+
+    def end_lock_session(self) -> None:
+        """Somebody KILLs the session that holds the lock."""
+
+    def without_canary(self) -> Canary:
+        """A canary that the server does not let us write."""
+
+    def canary_rows(self, run_id: str) -> tuple[str, ...]:
+        """The moments that the canary's table has for a run."""
+
+
+class FakeWorld:
+    def __init__(self) -> None:
+        self.database = FakeDatabase()
+        self.server: Server = FakeServer(self.database)
+        self.lock: Lock = FakeLock(self.database)
+        self.canary: Canary = FakeCanary(self.database)
+        self.write = self.database.write
+        self.end_lock_session = self.database.end_lock_session
+
+    @contextmanager
+    def blocked(self) -> Iterator[None]:
+        self.database.running = (Blocker(9, "app", 60.0, "UPDATE t SET v = 1"),)
+        yield
+        self.database.running = ()
+
+    def without_canary(self) -> Canary:
+        self.database.facts = replace(self.database.facts, read_only=True)
+        return self.canary
+
+    def canary_rows(self, run_id: str) -> tuple[str, ...]:
+        return tuple(moment for run, moment in sorted(self.database.rows, reverse=True) if run == run_id)
+
+
+class RealWorld:
+    def __init__(self, mariadb: MariadbServer, strategy: str) -> None:
+        self.mariadb = mariadb
+        self.server: Server = MysqlServer(mariadb.connect())
+        self.lock: Lock = ServerLock(mariadb.connect(), LIMITS, strategy=strategy)
+        self.canary: Canary = MysqlCanary(mariadb.connect())
+
+    def write(self) -> bool:
+        for table in ("innodb", "myisam", "aria"):
+            with self.mariadb.connect()(answer_seconds=WRITE_SECONDS) as session:
+                try:
+                    session.execute(f"INSERT INTO t.{table} (v) VALUES ('w')")
+                except StatementError as error:
+                    if error.number:
+                        raise
+                    return False  # no answer: it waits in the server, and is written after the unlock
+        return True
+
+    @contextmanager
+    def blocked(self) -> Iterator[None]:
+        with running(self.mariadb, "UPDATE t.myisam SET v = SLEEP(50) WHERE id = 1"):
+            yield
+
+    def end_lock_session(self) -> None:
+        with self.mariadb.session() as session:
+            session.kill(lock_sessions(self.mariadb)[0])
+
+    def without_canary(self) -> Canary:
+        return MysqlCanary(self.mariadb.account("nocanary", grant_script("nocanary", canary=False)))
+
+    def canary_rows(self, run_id: str) -> tuple[str, ...]:
+        with self.mariadb.session() as session:
+            return moments(session, run_id)
+
+
+def lock_sessions(mariadb: MariadbServer) -> list[int]:
+    """Those who hold a server-wide lock, as the server's own books have it."""
+    with mariadb.session() as session:
+        rows = session.query(
+            "SELECT DISTINCT PROCESSLIST_ID AS id FROM performance_schema.metadata_locks"
+            " JOIN performance_schema.threads ON OWNER_THREAD_ID = THREAD_ID"
+            " WHERE OBJECT_TYPE = 'BACKUP' AND LOCK_DURATION = 'EXPLICIT' AND LOCK_STATUS = 'GRANTED'"
+        )
+    return [int(row["id"] or 0) for row in rows]
+
+
+@contextmanager
+def running(mariadb: MariadbServer, statement: str) -> Iterator[None]:
+    """Somebody else runs this statement for the length of the block; the block begins when the server says so."""
+    other = mariadb.session()
+
+    def run() -> None:
+        with pytest.raises(StatementError):  # it is killed at the end
+            other.execute(statement)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        with mariadb.session() as session:
+            age = "SELECT TIME_MS FROM information_schema.PROCESSLIST WHERE ID = %s AND COMMAND = 'Query'"
+            wait_until(lambda: float(session.value(age, other.connection_id) or 0) > 100)
+            yield
+            session.kill(other.connection_id)
+    finally:
+        thread.join()
+        other.close()
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.fixture(params=["fake", "ftwrl", "backup-stage"])
+def world(request: pytest.FixtureRequest) -> World:
+    if request.param == "fake":
+        return FakeWorld()
+    return RealWorld(request.getfixturevalue("mysql_server"), request.param)
+
+
+def test_writes_stall_while_it_is_held_and_go_on_after(world: World) -> None:
+    with world.lock.held():
+        assert not world.write()
+    assert world.write()
+
+
+def test_its_position_is_where_the_server_stood(world: World) -> None:
+    with world.lock.held() as first:
+        pass
+    with world.lock.held() as second:
+        assert second.position == first.position
+    assert world.write()
+    with world.lock.held() as third:
+        assert third.position != first.position
+
+
+def test_its_receipt_tells_what_it_cost(world: World) -> None:
+    with world.lock.held() as held:
+        pass
+    assert held.receipt.strategy == world.lock.strategy
+    assert held.receipt.tries == 1
+    assert 0 <= held.receipt.hold_seconds < LIMITS.hold_seconds
+    assert held.receipt.lsn is not None
+
+
+def test_it_is_not_granted_behind_a_long_write_and_nothing_stays_locked(world: World) -> None:
+    with world.blocked(), pytest.raises(LockNotGranted, match="not granted"), world.lock.held():
+        raise AssertionError("granted")
+    assert world.write()
+
+
+def test_what_it_would_wait_behind_is_told(world: World) -> None:
+    assert world.server.blockers(0.05) == ()
+    with world.blocked():
+        (blocker,) = world.server.blockers(0.05)
+        assert blocker.statement.startswith("UPDATE")
+        assert world.server.blockers(3600) == ()
+
+
+def test_a_lock_whose_session_was_killed_is_lost(world: World) -> None:
+    with pytest.raises(LockLost), world.lock.held():
+        world.end_lock_session()
+    assert world.write()
+
+
+def test_an_error_in_the_block_gives_it_back_and_goes_on(world: World) -> None:
+    with pytest.raises(ZeroDivisionError), world.lock.held():
+        raise ZeroDivisionError
+    assert world.write()
+
+
+def test_the_facts_are_those_of_a_server(world: World) -> None:
+    facts = world.server.facts()
+    assert str(facts.version_number[0]) in facts.version
+    assert facts.datadir in {path.path for path in world.server.data_paths(facts)}
+    assert world.server.missing_grants(world.lock.strategy) == ()
+    assert world.server.replica_lag_seconds() is None
+
+
+def test_the_canary_leaves_one_row_before_and_one_after(world: World, request: pytest.FixtureRequest) -> None:
+    run_id = request.node.name[-64:]
+    world.canary.before(run_id)
+    assert world.canary_rows(run_id) == ("before",)
+    world.canary.after(run_id)
+    assert world.canary_rows(run_id) == ("before", "after")
+
+
+def test_a_canary_that_cannot_be_written_is_a_server_error(world: World) -> None:
+    with pytest.raises(ServerError):
+        world.without_canary().before("run-d")

@@ -1,0 +1,157 @@
+"""A database server that stands still when it is locked: the contracts of `backupd.mysql`, in memory.
+
+One `FakeDatabase` is the world; `FakeServer`, `FakeLock` and `FakeCanary` act on it. Stories make it misbehave by
+setting its fields: it can refuse the lock, lose it, be read-only, and fail at the n-th call.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from backupd.errors import LockLost, LockNotGranted, ServerError
+from backupd.model import Blocker, DataPath, Flavour, LockReceipt, Position, ServerFacts
+
+FACTS = ServerFacts(
+    flavour=Flavour.MARIADB,
+    version="10.11.6-MariaDB",
+    version_number=(10, 11, 6),
+    datadir=Path("/srv/data/mysql"),
+    socket=Path("/run/mysqld/mysqld.sock"),
+    binlog_basename=Path("/srv/data/mysql/bin"),
+    binlog_expire_seconds=864_000,
+    read_only=False,
+    is_replica=False,
+    redo_logging=True,
+    page_size=16384,
+)
+
+
+@dataclass
+class FakeDatabase:
+    """What is true of the server now."""
+
+    facts: ServerFacts = FACTS
+    paths: tuple[DataPath, ...] = (DataPath("datadir", FACTS.datadir, must_share=True),)
+    missing: tuple[str, ...] = ()
+    running: tuple[Blocker, ...] = ()  # what others do; anything here is waited for by a lock
+    lag_seconds: float | None = None
+    refuses_lock: bool = False
+    loses_lock: bool = False  # the next block's lock is gone before its end
+    fails_at: int | None = None  # this call, counted from 1, fails; so do all after it
+    locked: bool = False
+    offset: int = 1000
+    calls: int = 0
+    rows: list[tuple[str, str]] = field(default_factory=list)  # the canary's: run id, moment
+
+    def write(self) -> bool:
+        """Commit something. False: it would stall, or the server is read-only."""
+        if self.locked or self.facts.read_only:
+            return False
+        self.offset += 100
+        return True
+
+    def end_lock_session(self) -> None:
+        """Somebody KILLs the session that holds the lock."""
+        self.locked = False
+        self.loses_lock = True
+
+    def position(self) -> Position:
+        """Where it stands; a binlog that is off has no position."""
+        if self.facts.binlog_basename is None:
+            return Position()
+        return Position(f"{self.facts.binlog_basename.name}.000001", self.offset, f"0-1-{self.offset}")
+
+    def called(self) -> None:
+        """Every use of the server counts.
+
+        Raises:
+            ServerError: from call `fails_at` on.
+        """
+        self.calls += 1
+        if self.fails_at is not None and self.calls >= self.fails_at:
+            raise ServerError("cannot connect to the server at a fake", hint="is the server running?")
+
+
+class FakeServer:
+    """The contract's `Server`."""
+
+    def __init__(self, database: FakeDatabase) -> None:
+        self.database = database
+
+    def facts(self) -> ServerFacts:
+        self.database.called()
+        return self.database.facts
+
+    def data_paths(self, facts: ServerFacts) -> tuple[DataPath, ...]:
+        self.database.called()
+        return self.database.paths
+
+    def missing_grants(self, strategy: str) -> tuple[str, ...]:
+        self.database.called()
+        return self.database.missing
+
+    def blockers(self, older_than_seconds: float) -> tuple[Blocker, ...]:
+        self.database.called()
+        return tuple(one for one in self.database.running if one.seconds > older_than_seconds)
+
+    def replica_lag_seconds(self) -> float | None:
+        self.database.called()
+        return self.database.lag_seconds
+
+
+class FakeHeldLock:
+    """The contract's `HeldLock`."""
+
+    def __init__(self, position: Position, receipt: LockReceipt) -> None:
+        self.position = position
+        self.receipt = receipt
+
+
+class FakeLock:
+    """The contract's `Lock`. `clock` tells how long it was held, for stories that look at the receipt."""
+
+    def __init__(
+        self, database: FakeDatabase, *, strategy: str = "ftwrl", tries: int = 3, clock: Callable[[], float] = float
+    ) -> None:
+        self.database = database
+        self.strategy = strategy
+        self._tries = tries
+        self._clock = clock
+
+    @contextmanager
+    def held(self) -> Iterator[FakeHeldLock]:
+        self.database.called()
+        if self.database.refuses_lock or self.database.running:
+            raise LockNotGranted(f"{self.strategy} was not granted in {self._tries} tries", hint="wait")
+        self.database.locked, self.database.loses_lock = True, self.database.loses_lock
+        began, before = self._clock(), self.database.position()
+        held = FakeHeldLock(before, LockReceipt(self.strategy, 1, 0.001, 0.0, "session and position", 4711))
+        try:
+            yield held
+        finally:
+            self.database.locked = False
+            held.receipt = replace(held.receipt, hold_seconds=self._clock() - began)
+        if self.database.loses_lock or self.database.position() != before:
+            raise LockLost("the lock was lost while it was needed: the session that held it has ended")
+
+
+class FakeCanary:
+    """The contract's `Canary`."""
+
+    table = "backupd_canary.canary"
+
+    def __init__(self, database: FakeDatabase) -> None:
+        self.database = database
+
+    def before(self, run_id: str) -> None:
+        self._insert(run_id, "before")
+
+    def after(self, run_id: str) -> None:
+        self._insert(run_id, "after")
+
+    def _insert(self, run_id: str, moment: str) -> None:
+        self.database.called()
+        if not self.database.write():
+            raise ServerError("the server is read-only", hint="set canary = false for this host")
+        self.database.rows.append((run_id, moment))

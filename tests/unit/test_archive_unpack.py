@@ -1,0 +1,274 @@
+"""What comes back is what was stored, or an error; and nothing is ever written outside the folder."""
+
+import hashlib
+import os
+import sys
+import tarfile
+import threading
+from pathlib import Path, PurePosixPath
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from backupd.archive.sources import BinlogCut, Exclusions, list_members
+from backupd.archive.stream import CopyManner, store_binlog, store_tree, verify
+from backupd.archive.unpack import unpack
+from backupd.errors import GaveUp, UsageError, VerificationError
+from backupd.model import StoredObject
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+MIB = 1 << 20
+
+
+class Sink(bytearray):
+    def write(self, data: bytes) -> None:
+        self.extend(data)
+
+
+def packed(root: Path) -> tuple[bytes, StoredObject]:
+    sink = Sink()
+    listing = list_members(root, Exclusions(datadir=PurePosixPath()))
+    told = store_tree(root, listing, sink, manner=CopyManner())
+    return bytes(sink), told
+
+
+def chunks(content: bytes, size: int = 64 << 10) -> list[bytes]:
+    return [content[start : start + size] for start in range(0, len(content), size)]
+
+
+def tree(root: Path) -> dict[str, tuple[int, int, int, bytes]]:
+    return {
+        str(path.relative_to(root)): (
+            path.lstat().st_mode,
+            path.lstat().st_uid,
+            path.lstat().st_mtime_ns,
+            path.read_bytes() if path.is_file() else b"",
+        )
+        for path in (root, *root.rglob("*"))
+    }
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    root = tmp_path / "root"
+    (root / "shop").mkdir(parents=True)
+    (root / "ibdata1").write_bytes(os.urandom(MIB) + bytes(MIB))
+    (root / "shop" / "a.ibd").write_bytes(b"a" * 100_000)
+    (root / "shop" / "alias").symlink_to("../ibdata1")
+    (root / "shop" / "a.ibd").chmod(0o660)
+    (root / "shop").chmod(0o2750)
+    root.chmod(0o711)
+    if os.geteuid() == 0:
+        os.chown(root / "shop" / "a.ibd", 4711, 4712)
+        os.chown(root, 4711, 4712)
+    return root
+
+
+@pytest.fixture
+def into(tmp_path: Path) -> Path:
+    into = tmp_path / "into"
+    into.mkdir()
+    return into
+
+
+def test_files_modes_owners_times_and_links_come_back(root: Path, into: Path) -> None:
+    content, told = packed(root)
+    unpack(iter(chunks(content)), told, into)
+    before, after = tree(root), tree(into)
+    assert after == before
+
+
+def test_holes_come_back_as_holes(tmp_path: Path, into: Path) -> None:
+    (tmp_path / "root").mkdir()
+    with (tmp_path / "root" / "sparse").open("wb") as file:
+        for at in range(0, 1 << 30, 1 << 26):
+            file.seek(at)
+            file.write(b"here")
+        file.truncate(1 << 40)
+    content, told = packed(tmp_path / "root")
+    unpack(iter(chunks(content)), told, into)
+    assert (into / "sparse").stat().st_size == 1 << 40
+    assert (into / "sparse").stat().st_blocks * 512 < MIB
+    assert told.plain_bytes < MIB
+
+
+def test_binlog_lies_beside_the_data(root: Path, into: Path) -> None:
+    content, told = packed(root)
+    unpack(iter(chunks(content)), told, into)
+    (root / "binlog.000007").write_bytes(b"x" * 1000)
+    sink = Sink()
+    cut = BinlogCut(root / "binlog.000007", 600, PurePosixPath("shop/binlog.000007"))
+    stored = store_binlog(cut, sink, manner=CopyManner())
+    unpack(iter(chunks(bytes(sink))), stored, into)
+    assert (into / "shop" / "binlog.000007").read_bytes() == b"x" * 600
+    assert (into / "shop" / "binlog.index").read_text() == "./binlog.000007\n"
+    assert (into / "shop" / "a.ibd").exists()
+
+
+def mutate(content: bytes, kind: str, at: int, more: bytes) -> bytes:
+    at %= len(content)
+    match kind:
+        case "flip":
+            return content[:at] + bytes([content[at] ^ (more[0] or 1)]) + content[at + 1 :]
+        case "cut":
+            return content[:at]
+        case "drop":
+            return content[:at] + content[at + len(more) :]
+        case "insert":
+            return content[:at] + more + content[at:]
+        case "swap":
+            half = at // 2
+            return content[half:at] + content[:half] + content[at:]
+        case "frame":
+            return content + content
+        case _:
+            return content + more
+
+
+MUTATIONS = st.tuples(
+    st.sampled_from(["flip", "flip", "cut", "drop", "insert", "swap", "append", "frame"]),
+    st.integers(0, 1 << 30),
+    st.binary(min_size=1, max_size=600),
+)
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, StoredObject]:
+    root = tmp_path_factory.mktemp("small")
+    (root / "shop").mkdir()
+    (root / "shop" / "a.ibd").write_bytes(os.urandom(3000) + bytes(3000))
+    (root / "shop" / "b.ibd").write_bytes(b"b" * 5000)
+    return packed(root)
+
+
+@settings(max_examples=400)
+@given(MUTATIONS)
+def test_every_mutation_of_a_stored_object_is_found_when_it_is_read_back(
+    small: tuple[bytes, StoredObject], mutation: tuple[str, int, bytes]
+) -> None:
+    content, told = small
+    changed = mutate(content, *mutation)
+    if changed != content:
+        with pytest.raises(VerificationError):
+            verify(iter(chunks(changed, 1000)), told)
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(MUTATIONS)
+def test_every_mutation_of_a_stored_object_is_found_while_it_is_unpacked(
+    small: tuple[bytes, StoredObject], tmp_path_factory: pytest.TempPathFactory, mutation: tuple[str, int, bytes]
+) -> None:
+    content, told = small
+    changed = mutate(content, *mutation)
+    if changed != content:
+        with pytest.raises(VerificationError):
+            unpack(iter(chunks(changed, 1000)), told, tmp_path_factory.mktemp("into"))
+    assert [thread.name for thread in threading.enumerate() if thread.name.startswith("backupd")] == []
+
+
+# --- archives that backupd never wrote -------------------------------------------------------------------------------
+
+
+def sealed(plain: bytes, files: int = 1) -> tuple[bytes, StoredObject]:
+    """An object whose digests are right: what somebody who can write to the target could put there."""
+    stored = zstd.compress(plain)
+    digests = (hashlib.sha256(plain).hexdigest(), hashlib.sha256(stored).hexdigest())
+    return stored, StoredObject("data.tar.zst", len(plain), len(stored), *digests, files)
+
+
+def member(name: str, kind: bytes = tarfile.REGTYPE, link: str = "", content: bytes = b"") -> bytes:
+    info = tarfile.TarInfo(name)
+    info.type, info.linkname, info.size = kind, link, len(content)
+    return info.tobuf(tarfile.PAX_FORMAT) + content + bytes(-len(content) % 512)
+
+
+def extended(**records: str) -> bytes:
+    info = tarfile.TarInfo("harmless")
+    info.pax_headers = {key.replace("__", "."): value for key, value in records.items()}
+    return info.tobuf(tarfile.PAX_FORMAT)
+
+
+END = bytes(1024)
+LINK, HARD = tarfile.SYMTYPE, tarfile.LNKTYPE
+EVIL = {
+    "climbing name": member("../evil", content=b"x"),
+    "climbing in the middle": member("a/../../evil", content=b"x"),
+    "absolute name": member("/tmp/evil", content=b"x"),
+    "climbing name in an extended header": extended(path="../evil"),
+    "climbing sparse name": extended(GNU__sparse__name="../evil", GNU__sparse__major="1", GNU__sparse__minor="0"),
+    "absolute link": member("evil", LINK, "/etc"),
+    "climbing link": member("evil", LINK, "../etc"),
+    "link that climbs later": member("here", LINK, ".") + member("evil", LINK, "here/here/../../.."),
+    "link in an extended header": member("evil", LINK, "../" + "x" * 200),
+    "climbing hard link": member("evil", HARD, "../outside"),
+    "absolute hard link": member("evil", HARD, "/etc/passwd"),
+    "file through a link": member("d", LINK, "shop") + member("d/evil", content=b"x"),
+    "file in a link's place": member("d", LINK, "shop") + member("d", content=b"x"),
+    "device": member("evil", tarfile.CHRTYPE),
+    "pipe": member("evil", tarfile.FIFOTYPE),
+    "long name of GNU": member("././@LongLink", tarfile.GNUTYPE_LONGNAME, content=b"../evil\0"),
+    "unknown kind": member("evil", b"Z"),
+    "deleting extension": extended(GNU__dumpdir="Rx\0"),
+    "folder with content": member("evil", tarfile.DIRTYPE, content=b"x" * 512),
+    "damaged header": member("evil")[:100] + b"\xff" + member("evil")[101:],
+    "header cut short": member("evil")[:300],
+    "content cut short": member("evil", content=b"x" * 2000)[:1024],
+    "no end": member("fine", content=b"x"),
+    "something after the end": member("fine") + END + member("evil"),
+}
+
+
+@pytest.mark.parametrize("evil", EVIL.values(), ids=EVIL.keys())
+def test_archive_that_backupd_never_wrote_is_refused_and_nothing_is_outside(into: Path, evil: bytes) -> None:
+    (into / "target").mkdir()
+    proper_end = END if evil[-512:] != bytes(512) and len(evil) % 512 == 0 and b"fine" not in evil else b""
+    content, told = sealed(evil + proper_end)
+    with pytest.raises(VerificationError, match="not an archive that backupd wrote") as refused:
+        unpack(iter(chunks(content)), told, into / "target")
+    assert refused.value.hint
+    assert {path.name for path in into.iterdir()} == {"target"}
+
+
+def test_wrong_number_of_files_is_refused(into: Path) -> None:
+    content, told = sealed(member("a", content=b"x") + END, files=2)
+    with pytest.raises(VerificationError, match="expected 2 files, found 1"):
+        unpack(iter(chunks(content)), told, into)
+
+
+def test_stream_that_expands_beyond_what_was_recorded_is_ended_early(into: Path) -> None:
+    bomb = zstd.compress(member("a", content=bytes(256 * MIB)) + END)
+    told = StoredObject("data.tar.zst", 10_000, len(bomb), "", hashlib.sha256(bomb).hexdigest(), 1)
+    with pytest.raises(VerificationError, match="longer than recorded: expected 10000"):
+        unpack(iter(chunks(bomb)), told, into)
+
+
+# --- folders that cannot take it -------------------------------------------------------------------------------------
+
+
+def test_what_tar_cannot_unpack_is_told_in_its_words(root: Path, into: Path) -> None:
+    (into / "ibdata1" / "in the way").mkdir(parents=True)
+    content, told = packed(root)
+    with pytest.raises(UsageError, match=f"data.tar.zst could not be unpacked into {into}: .*ibdata1: Cannot open"):
+        unpack(iter(chunks(content)), told, into)
+
+
+def test_missing_folder_is_named(root: Path, tmp_path: Path) -> None:
+    content, told = packed(root)
+    with pytest.raises(UsageError, match="No such file or directory") as refused:
+        unpack(iter(chunks(content)), told, tmp_path / "nowhere")
+    assert refused.value.hint
+
+
+def test_governor_can_end_a_restore(root: Path, into: Path) -> None:
+    class Impatient:
+        def pace(self, size: int) -> None:
+            raise GaveUp("not now")
+
+    content, told = packed(root)
+    with pytest.raises(GaveUp):
+        unpack(iter(chunks(content)), told, into, governor=Impatient())

@@ -1,0 +1,156 @@
+"""The example that is shipped, and the configuration shown: each is a file that loads."""
+
+import json
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backupd.config import Configuration, HostConfig, load
+from backupd.config.effective import as_toml, as_values
+from backupd.config.schema import JobConfig, TargetConfig
+from backupd.config.wording import is_table, keys_of
+
+EXAMPLE = Path(__file__).parents[2] / "configs" / "backupd.toml"
+DEFAULT_LINE = re.compile(r"^#(?=[a-z_]+ = )", re.MULTILINE)
+
+
+def tables(table: Any, path: str) -> Iterator[tuple[str, list[str]]]:
+    """Every table of the schema as the example calls it, with its keys."""
+    fields = keys_of(table)
+    inner = {key: field.annotation for key, field in fields.items() if is_table(field.annotation)}
+    yield path, [key for key in fields if key not in inner]
+    for key, annotation in inner.items():
+        yield from tables(annotation, f"{path}.{key}" if path else key)
+
+
+ALL_TABLES = [
+    *(entry for entry in tables(Configuration, "") if entry[0]),
+    *tables(HostConfig, "hosts.db1"),
+    *tables(TargetConfig, "targets.vault"),
+    *tables(JobConfig, "jobs.nightly"),
+]
+
+
+def section(name: str) -> str:
+    """The example's text from this table's header to the next."""
+    text = EXAMPLE.read_text()
+    match = re.search(rf"^\[{re.escape(name)}\]\n(.*?)(?=^\[|\Z)", text, re.MULTILINE | re.DOTALL)
+    assert match, f"the example has no [{name}]"
+    return match[1]
+
+
+def test_the_example_loads() -> None:
+    configuration = load(EXAMPLE)
+    assert (set(configuration.hosts), set(configuration.targets)) == ({"db1"}, {"vault"})
+    assert set(configuration.jobs) == {"nightly"}
+
+
+@pytest.mark.parametrize(("name", "keys"), ALL_TABLES, ids=[name for name, _ in ALL_TABLES])
+def test_the_example_documents_every_key(name: str, keys: list[str]) -> None:
+    missing = [key for key in keys if not re.search(rf"^(# ?)?{key} = ", section(name), re.MULTILINE)]
+    assert missing == []
+
+
+def test_every_default_that_the_example_documents_is_the_real_one(tmp_path: Path) -> None:
+    spelt_out = tmp_path / "backupd.toml"
+    spelt_out.write_text(DEFAULT_LINE.sub("", EXAMPLE.read_text()).replace("port = 3306\n", ""))
+    assert len(tomllib.loads(spelt_out.read_text())["jobs"]["nightly"]["settle"]) == len(
+        keys_of(JobConfig)["settle"].annotation.__pydantic_fields__  # type: ignore[union-attr]
+    )
+    assert load(spelt_out) == load(EXAMPLE)
+
+
+def test_every_example_of_a_key_without_default_is_accepted(tmp_path: Path) -> None:
+    text = EXAMPLE.read_text()
+    for line in re.findall(r"^# ([a-z_]+ = .*)$", text, re.MULTILINE):
+        changed = text.replace(f"# {line}", line)
+        if line.startswith("address"):
+            changed = changed.replace("socket =", "# socket =")
+        path = tmp_path / "backupd.toml"
+        path.write_text(changed)
+        assert load(path) != load(EXAMPLE), line
+
+
+RICH = """
+[hosts.db1]
+socket = "/run/\\u00e9 \\u007f \\"s\\".sock"
+user = "back\\\\upd"
+password_file = "/etc/backupd/db1.password"
+[hosts.db2]
+defaults_file = "/root/.my.cnf"
+[hosts.db3]
+address = "db3"
+user = "u"
+password_env = "DB3"
+[targets.vault]
+type = "directory"
+path = "/srv/backups"
+[jobs.nightly]
+host = "db1"
+targets = ["vault"]
+every = "90m"
+[jobs.nightly.lock]
+pause = "1ms"
+[jobs.nightly.snapshot]
+size = "12.5%"
+pvs = ["/dev/sdd", "/dev/sde"]
+[jobs.nightly.copy]
+max_rate = 1234567
+must_finish_by = "06:00"
+[jobs.weekly]
+host = "db2"
+targets = ["vault"]
+snapshot.size = "5GiB"
+limits.max_replica_lag = "90s"
+"""
+
+
+@pytest.fixture
+def rich(tmp_path: Path) -> Configuration:
+    path = tmp_path / "rich.toml"
+    path.write_text(RICH)
+    return load(path)
+
+
+def test_what_is_shown_is_read_back_as_the_same_configuration(rich: Configuration, tmp_path: Path) -> None:
+    shown = tmp_path / "shown.toml"
+    shown.write_text(as_toml(rich))
+    assert load(shown) == rich
+
+
+def test_what_is_shown_has_the_defaults_filled_in_as_a_person_writes_them(rich: Configuration) -> None:
+    shown = tomllib.loads(as_toml(rich))
+    assert shown["jobs"]["nightly"]["lock"]["wait_timeout"] == "2s"
+    assert shown["jobs"]["nightly"]["settle"]["file_size"] == "64MiB"
+    assert shown["jobs"]["nightly"]["snapshot"]["size"] == "12.5%"
+    assert shown["jobs"]["nightly"]["copy"]["must_finish_by"] == "06:00"
+    assert shown["catalogue"]["path"] == "/var/lib/backupd/catalogue.sqlite"
+
+
+def test_the_source_of_each_password_is_shown_as_a_comment(rich: Configuration) -> None:
+    shown = as_toml(rich)
+    assert '# password = "(from file /etc/backupd/db1.password)"' in shown
+    assert '# password = "(from option file /root/.my.cnf)"' in shown
+    assert '# password = "(from environment variable DB3)"' in shown
+
+
+def test_the_json_document_has_bytes_and_seconds(rich: Configuration) -> None:
+    document: Mapping[str, Any] = json.loads(json.dumps(as_values(rich, Path("/etc/x.toml"))))
+    assert (document["schema"], document["path"]) == (1, "/etc/x.toml")
+    nightly = document["jobs"]["nightly"]
+    assert (nightly["every_seconds"], nightly["lock"]["pause_seconds"]) == (5400, 0.001)
+    assert (nightly["copy"]["max_rate"], nightly["settle"]["file_size"]) == (1234567, 64 << 20)
+    assert document["jobs"]["weekly"]["snapshot"]["size"] == {"percent_of_origin": None, "bytes": 5 << 30}
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1))
+def test_any_text_survives_being_shown(user: str) -> None:
+    host = HostConfig(name="db1", socket=Path("/s"), user=user)
+    shown = tomllib.loads(as_toml(Configuration(hosts={"db1": host})))
+    assert shown["hosts"]["db1"]["user"] == user

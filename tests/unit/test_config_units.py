@@ -1,0 +1,89 @@
+"""Sizes and durations as people write them."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backupd.config.faults import BadValue
+from backupd.config.units import format_duration, format_size, parse_duration, parse_size
+
+CENTURY = 100 * 366 * 86400
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("64KiB", 65536),
+        ("64 KiB", 65536),
+        ("5GiB", 5 << 30),
+        ("1.5GiB", 3 << 29),
+        ("100MB", 100_000_000),
+        ("1kB", 1000),
+        ("7B", 7),
+        (4096, 4096),
+        (0, 0),
+    ],
+)
+def test_a_size_is_bytes_by_its_unit(text: object, size: int) -> None:
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("500ms", 0.5), ("10s", 10), ("5m", 300), ("2h", 7200), ("7d", 604800), ("1.5h", 5400), (3, 3), (0.25, 0.25)],
+)
+def test_a_duration_is_seconds_by_its_unit(text: object, seconds: float) -> None:
+    assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["64K", "5G", "1m", "10k", "3KB", "2T", "1mb"])
+def test_a_unit_that_could_mean_two_sizes_is_refused_with_both_spellings(text: str) -> None:
+    with pytest.raises(BadValue) as refused:
+        parse_size(text)
+    assert "1024" in refused.value.hint
+    assert "1000" in refused.value.hint
+
+
+@pytest.mark.parametrize(
+    "value", ["", "KiB", "-5GiB", "5 GiB 3", "5XB", "0.3B", "64", "9999999TiB", -1, True, 1.5, None, [], {}, "٣KiB"]
+)
+def test_what_is_no_size_is_refused_with_a_hint(value: object) -> None:
+    with pytest.raises(BadValue) as refused:
+        parse_size(value)
+    assert refused.value.hint
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["", "s", "-5s", "10", "5min", "1h30m", "10S", -0.1, True, None, float("inf"), float("nan"), "99999d", [], {}],
+)
+def test_what_is_no_duration_is_refused_with_a_hint(value: object) -> None:
+    with pytest.raises(BadValue) as refused:
+        parse_duration(value)
+    assert refused.value.hint
+
+
+@given(st.integers(0, (1 << 63) - 1) | st.builds(lambda n, unit: n * unit, st.integers(0, 999), st.just(1 << 20)))
+def test_a_size_that_was_formatted_is_read_as_the_same_bytes(size: int) -> None:
+    assert parse_size(format_size(size)) == size
+    assert parse_size(format_size(size, separator=" ")) == size
+
+
+@given(
+    st.floats(0, CENTURY, allow_nan=False)
+    | st.integers(0, CENTURY).map(float)
+    | st.integers(0, 10**9).map(lambda ms: ms / 1000)
+)
+def test_a_duration_that_was_formatted_is_read_as_the_same_seconds(seconds: float) -> None:
+    assert parse_duration(format_duration(seconds)) == seconds
+
+
+def test_formatting_takes_the_largest_unit_that_is_exact() -> None:
+    assert [format_size(n) for n in (65536, 5 << 30, 100_000_000, 1025, 0)] == [
+        "64KiB",
+        "5GiB",
+        "100MB",
+        "1025B",
+        "0B",
+    ]
+    assert [format_duration(n) for n in (86400.0, 90.0, 0.5, 1.0, 0.0)] == ["1d", "90s", "500ms", "1s", "0s"]

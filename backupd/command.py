@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, Protocol
 
 from backupd.errors import CommandError
@@ -25,7 +26,7 @@ log = logging.getLogger(__name__)
 
 _GRACE_SECONDS = 2.0  # between SIGTERM and SIGKILL of a process group
 
-type_of_stream = int | IO[bytes] | None
+TypeOfStream = int | IO[bytes] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +111,10 @@ def _run(argv: Sequence[str], timeout: float, accept: Sequence[int], stdin: str 
 def spawned(
     argv: Sequence[str],
     *,
-    stdin: type_of_stream = subprocess.DEVNULL,
-    stdout: type_of_stream = subprocess.PIPE,
-    stderr: type_of_stream = subprocess.PIPE,
+    stdin: TypeOfStream = subprocess.DEVNULL,
+    stdout: TypeOfStream = subprocess.PIPE,
+    stderr: TypeOfStream = subprocess.PIPE,
+    environment: Mapping[str, str] | None = None,
     ledger: ChildLedger | None = None,
     dies_with_us: bool = True,
     lowest_priority: bool = False,
@@ -120,7 +122,8 @@ def spawned(
     """A child for the length of the block; when the block ends, so does the child with its whole process group.
 
     `dies_with_us` also has the kernel kill it when the thread that started it is gone (SIGKILL of backupd): never for
-    LVM, which must not be killed in mid-suspend. `lowest_priority` is the idle I/O class and nice 19.
+    LVM, which must not be killed in mid-suspend: such a child sees its stdin end and is waited for, so it must not write
+    more to a pipe than is read. `environment` is added to ours. `lowest_priority` is the idle I/O class and nice 19.
 
     Raises:
         CommandError: the program was not found.
@@ -128,21 +131,20 @@ def spawned(
     ledger = ledger or NoLedger()
     full = [*_prefix(dies_with_us=dies_with_us, lowest_priority=lowest_priority), *argv]
     log.debug("spawn: %s", shlex.join(full))
-    process = _start(full, stdin, stdout, stderr)
+    process = _start(full, stdin, stdout, stderr, environment or {})
     born = start_time(process.pid) or 0
     ledger.started(process.pid, born, argv[0])
     try:
         yield process
     finally:
         with shielded():
-            for stream in (process.stdin, process.stdout, process.stderr):
-                if stream is not None:
-                    with contextlib.suppress(BrokenPipeError):
-                        stream.close()
+            _close(process.stdin)
             if dies_with_us:
                 _end_group(process)
             else:
                 process.wait()
+            _close(process.stdout)
+            _close(process.stderr)
             ledger.ended(process.pid, born)
 
 
@@ -188,14 +190,29 @@ def found(program: str) -> bool:
 
 
 def _start(
-    argv: Sequence[str], stdin: type_of_stream, stdout: type_of_stream, stderr: type_of_stream = subprocess.PIPE
+    argv: Sequence[str],
+    stdin: TypeOfStream,
+    stdout: TypeOfStream,
+    stderr: TypeOfStream = subprocess.PIPE,
+    environment: Mapping[str, str] = MappingProxyType({}),
 ) -> subprocess.Popen[bytes]:
     try:
         return subprocess.Popen(  # its own session: the terminal's Ctrl-C is for us to pass on, in our order
-            argv, stdin=stdin, stdout=stdout, stderr=stderr, env=_environment(), start_new_session=True
+            argv,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            env={**_environment(), **environment},
+            start_new_session=True,
         )
     except FileNotFoundError as error:
         raise CommandError(f"program not found: {argv[0]}", hint=f"install the package that has {argv[0]}") from error
+
+
+def _close(stream: IO[bytes] | None) -> None:
+    if stream is not None:
+        with contextlib.suppress(BrokenPipeError):
+            stream.close()
 
 
 def _end_group(process: subprocess.Popen[bytes]) -> None:

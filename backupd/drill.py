@@ -10,7 +10,7 @@ from pathlib import Path
 from backupd.errors import BackupdError, VerificationError
 from backupd.interruption import shielded
 from backupd.model import Check, Drill, Manifest
-from backupd.mysql import proof
+from backupd.mysql.proof import prove
 from backupd.mysql.scratch import ScratchServer
 from backupd.restore import require_room, restore
 from backupd.targets import Target
@@ -69,7 +69,11 @@ def _checks(job: str, run_id: str, target: Target, folder: Path, telling: Callab
         return (restored, Check("server", ok=False, expected="starts and answers", found=error.message))
 
 
-def _ask_the_server(manifest: Manifest, folder: Path, telling: Callable[[str], None]) -> tuple[Check, ...]: ...
+def _ask_the_server(manifest: Manifest, folder: Path, telling: Callable[[str], None]) -> tuple[Check, ...]:
+    with ScratchServer(folder, manifest).running() as server:
+        telling("comparing what it says with what was recorded")
+        checks = prove(server, manifest)
+        return (*checks, server.shut_down())
 
 
 def _remove(folder: Path) -> None:

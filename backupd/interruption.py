@@ -5,6 +5,7 @@ Signals belong to the process, so this module's state is the process's too.
 """
 
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -56,7 +57,12 @@ def shielded() -> Iterator[None]:
 
     Raises:
         Cancelled: at its end. Where the block itself raised, its error goes on and the signal waits for the next.
+
+    In another thread than the main one it does nothing: signals are raised in the main thread only.
     """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
     _State.shields += 1
     try:
         yield

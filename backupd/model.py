@@ -94,7 +94,7 @@ class Volume:
 
     vg: str
     name: str
-    uuid: str
+    uuid: str  # LVM's, with dashes
     path: Path  # /dev/VG/LV
     device: DeviceNumber
     size: int
@@ -175,7 +175,7 @@ class Snapshot:
 
     origin: Volume
     name: str
-    uuid: str
+    uuid: str  # device-mapper's, LVM-VGUUIDLVUUID: what its usage is asked by
     run_id: str
     path: Path
     device: DeviceNumber

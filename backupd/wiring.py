@@ -14,8 +14,8 @@ from backupd.holding import Releases
 from backupd.model import Holding, HoldingKind
 from backupd.mysql.canary import MysqlCanary
 from backupd.mysql.locks import LockLimits, ServerLock
-from backupd.mysql.server import MysqlServer
 from backupd.mysql.login import Login
+from backupd.mysql.server import MysqlServer
 from backupd.mysql.session import connector
 from backupd.probe import WriteProbe
 from backupd.probe.sysbench import FileioLoad, SysbenchProbe, remove_folder

@@ -8,10 +8,10 @@ import hashlib
 import sys
 from collections.abc import Iterator
 
+from backupd.archive import Sink
 from backupd.archive.conveyor import BLOCK_BYTES
 from backupd.errors import VerificationError
 from backupd.model import StoredObject
-from backupd.archive import Sink
 
 if sys.version_info >= (3, 14):
     from compression import zstd

@@ -5,6 +5,7 @@ know which tables there are.
 """
 
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -71,12 +72,23 @@ def use_wal(path: Path, *, busy_timeout_seconds: float) -> None:
         CatalogueError: its file system cannot do that (WAL needs shared memory), or SQLite failed.
     """
     with explained(path), direct(path, busy_timeout_seconds=busy_timeout_seconds) as connection:
-        (mode,) = connection.execute("PRAGMA journal_mode=WAL").fetchone()
+        mode = _switch_to_wal(connection, deadline=time.monotonic() + busy_timeout_seconds)
     if mode != "wal":
         raise CatalogueError(
             f"the catalogue {path} is on a file system that cannot hold it safely (journal mode {mode})",
             hint="put it on a local file system",
         )
+
+
+def _switch_to_wal(connection: sqlite3.Connection, *, deadline: float) -> str:
+    """The journal mode afterwards. SQLite doesn't wait here for others that switch at the same time, so we do."""
+    while True:
+        try:
+            return str(connection.execute("PRAGMA journal_mode=WAL").fetchone()[0])
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(0.005)
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from backupd.errors import LabError
+from backupd.interruption import cancellable
 from backupd.lab import run as lab
 from backupd.lab.machine import DeadlinePassed
 from backupd.lab.options import (
@@ -53,7 +54,7 @@ def run_command(
 ) -> None:
     """Start a machine, run COMMAND as root in it, end with its exit status (125: the lab failed, 124: its deadline)."""
     options = LabOptions(disks, layout, filesystem, rows, Load.parse(load), kernel, out, deadline)
-    with _lab_statuses():
+    with cancellable(), _lab_statuses():
         raise typer.Exit(lab.run_lab(options, tuple(command), say=_say))
 
 
@@ -69,7 +70,7 @@ def shell_command(
 ) -> None:
     """Start a machine and give a prompt in it."""
     options = LabOptions(disks, layout, filesystem, rows, Load.parse(load), Kernel.UML, out, deadline)
-    with _lab_statuses():
+    with cancellable(), _lab_statuses():
         raise typer.Exit(lab.shell(options, say=_say))
 
 

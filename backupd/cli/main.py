@@ -14,6 +14,7 @@ from backupd.cli.invocation import Invocation
 from backupd.cli.output import document_was_printed, print_document, say, tell
 from backupd.errors import BackupdError, ExitStatus
 
+_TRACEBACKS = 1  # a level below DEBUG: `-vv`
 STATUSES = "\n\n".join(f"{status.value} {status.meaning}" for status in ExitStatus)
 
 app = typer.Typer(
@@ -67,7 +68,7 @@ def main() -> None:
 
 
 def _explain(error: BackupdError) -> None:
-    if logging.getLogger().isEnabledFor(logging.DEBUG):
+    if logging.getLogger().isEnabledFor(_TRACEBACKS):
         traceback.print_exception(error)
     tell(f"error: {error.message}")
     for note in getattr(error, "__notes__", ()):
@@ -79,7 +80,7 @@ def _explain(error: BackupdError) -> None:
 
 
 def _set_up_logging(*, quiet: bool, verbose: int) -> None:
-    level = logging.WARNING if quiet else logging.DEBUG if verbose else logging.INFO
+    level = logging.WARNING if quiet else (logging.INFO, logging.DEBUG, _TRACEBACKS)[min(verbose, 2)]
     logging.basicConfig(
         level=level, stream=sys.stderr, format="%(asctime)s %(levelname)-7s %(message)s", datefmt="%H:%M:%S"
     )

@@ -149,7 +149,7 @@ class SettleConfig:
     window_seconds: Annotated[WholeSeconds, _key("window")] = 1.0
     duty: Annotated[Number, Field(gt=0, le=0.5)] = 0.1  # share of the time that probe windows take
     baseline_windows: Annotated[Count, Field(ge=1)] = 3
-    file_size: ProbeFileSize = 64 << 20
+    file_size: ProbeFileSize = 8 << 20
     block_size: BlockSize = 16 << 10
     threads: Annotated[Count, Field(ge=1)] = 1
     threshold: Annotated[Number, Field(ge=1)] = 1.25  # baseline ÷ window

@@ -26,7 +26,7 @@ targets = ["store"]
 canary = true
 
 [jobs.nightly.snapshot]
-size = "40%FREE"
+size = "20%"
 """
 
 

@@ -4,6 +4,7 @@ Knows: nbdkit's and dm-delay's arguments, LVM's filter, how `data` is cut. Refus
 The disk models and their figures are explained in README ("The lab").
 """
 
+import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -108,15 +109,25 @@ def make_volume(site: Site, layout: Layout, filesystem: Filesystem, disks: Seque
 
 @contextmanager
 def active(site: Site) -> Iterator[None]:
-    """The volume group is active within the block and not after it.
-
-    Snapshots that the command left are removed with it: an origin with a snapshot can't be taken down else.
-    """
+    """The volume group is active within the block and not after it, whatever the command left mounted of it."""
     run(["vgchange", "--activate", "y", site.volume_group], timeout_seconds=_QUICK_SECONDS)
     try:
         yield
     finally:
+        for left in mount_points_of(site, Path("/proc/self/mounts").read_text(encoding="utf-8")):
+            run(["umount", left], timeout_seconds=_SLOW_SECONDS, must_finish=True)
         run(["vgchange", "--activate", "n", site.volume_group], timeout_seconds=_SLOW_SECONDS, must_finish=True)
+
+
+def mount_points_of(site: Site, mounts: str) -> list[str]:
+    """Where volumes of this group are mounted, the latest first. `mounts` is proc(5)'s, with octal escapes."""
+    prefixes = (f"/dev/mapper/{site.volume_group}-", f"/dev/{site.volume_group}/")
+    fields = [line.split(" ") for line in mounts.splitlines()]
+    return [_unescaped(field[1]) for field in reversed(fields) if field[0].startswith(prefixes)]
+
+
+def _unescaped(field: str) -> str:
+    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), field)
 
 
 @contextmanager

@@ -93,6 +93,8 @@ def main(words: list[str]) -> None:
     """Never returns: three writers, the two small ones beside sysbench."""
     load, rows, socket, load_log, heartbeat_log = words
     place = Path(socket)
+    while not place.exists():
+        time.sleep(_PATIENCE_SECONDS / 4)
     threading.Thread(target=heartbeat, args=(place, Path(heartbeat_log)), daemon=True).start()
     threading.Thread(target=write_logs, args=(place,), daemon=True).start()
     sysbench(Load.parse(load), int(rows), place, Path(load_log))

@@ -74,6 +74,7 @@ def kept(cache: Path, key: str, prepare: Callable[[Path], None]) -> Iterator[Pat
             try:
                 prepare(part)
                 part.rename(entry)
+                clean(cache, beside=key)
             finally:
                 shutil.rmtree(part, ignore_errors=True)
         yield entry
@@ -88,13 +89,15 @@ def copy_disks(source: Path, folder: Path) -> list[Path]:
     return [folder / name for name in DISKS]
 
 
-def clean(cache: Path) -> list[str]:
+def clean(cache: Path, *, beside: str = "") -> list[str]:
     """Every set of disks that nobody uses right now is gone; the names of those that went.
 
-    A set in use stays: its lab still copies from it, or prepares it.
+    A set in use stays: its lab still copies from it, or prepares it. `beside` limits this to the sets that the one
+    of that key replaces: same options, older sources or server.
     """
     gone = []
-    for lock in sorted(cache.glob("*.lock")) if cache.is_dir() else ():
+    pattern = f"{beside.rpartition('-')[0]}-*.lock" if beside else "*.lock"
+    for lock in sorted(cache.glob(pattern)) if cache.is_dir() else ():
         key = lock.name.removesuffix(".lock")
         with lock.open("a") as file:
             try:

@@ -11,9 +11,10 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from backupd.command import spawned
 from backupd.errors import LabError, UnexpectedOutput
@@ -110,25 +111,31 @@ def run_arguments(load: Load) -> list[str]:
 
 
 @contextmanager
-def under(site: Site, load: Load, rows: int) -> Iterator[None]:
-    """The server is under that load within the block, and has been for some seconds when the block begins.
+def generator(site: Site, load: Load, rows: int) -> Iterator[Callable[[], None]]:
+    """A process that loads the server, as soon as there is one, for the length of the block.
+
+    Started before the server, because Python's own start takes seconds there. What is yielded waits until the load
+    has run for some seconds.
 
     Raises:
-        LabError: the load did not come up; the message carries what it said.
+        LabError: from that wait: the load did not come up; the hint carries what it said.
     """
     if load.kind == "none":
-        yield
+        yield lambda: None
         return
     log = site.runtime / "load.err"
     argv = [sys.executable, "-m", "backupd.lab.generator", str(load), str(rows), *_generator_places(site)]
     with log.open("wb") as errors, spawned(argv, stdout=subprocess.DEVNULL, stderr=errors) as process:
-        deadline = time.monotonic() + _START_SECONDS
-        while _lines_of(site) < WARM_UP_SECONDS:
-            if process.poll() is not None or time.monotonic() > deadline:
-                said = log.read_text(encoding="utf-8", errors="replace")[-2000:]
-                raise LabError("the load on the lab's server did not start", hint=f"it said: {said or '(nothing)'}")
-            time.sleep(0.05)
-        yield
+        yield lambda: _wait_for_samples(site, process, log)
+
+
+def _wait_for_samples(site: Site, process: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + _START_SECONDS
+    while _lines_of(site) < WARM_UP_SECONDS:
+        if process.poll() is not None or time.monotonic() > deadline:
+            said = log.read_text(encoding="utf-8", errors="replace")[-2000:]
+            raise LabError("the load on the lab's server did not start", hint=f"it said: {said or '(nothing)'}")
+        time.sleep(0.05)
 
 
 def _generator_places(site: Site) -> list[str]:

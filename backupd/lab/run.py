@@ -66,13 +66,13 @@ def run_lab(options: LabOptions, command: tuple[str, ...], *, say: Say) -> int:
         from backupd.lab.host import run_on_host
 
         return run_on_host(options, command, say=say)
-    with _out_folder(options.out) as out:
+    with out_folder(options.out) as out:
         return _lab(options, plan_for(Purpose.RUN, options, command=command, python=sys.executable, out=out), say)
 
 
 def shell(options: LabOptions, *, say: Say) -> int:
     """A prompt in a new machine, on this terminal; the shell's exit status. Raises as `run_lab` does."""
-    with _out_folder(options.out) as out, _terminal_as_it_was():
+    with out_folder(options.out) as out, _terminal_as_it_was():
         command = ("bash", "-i")
         return _lab(options, plan_for(Purpose.SHELL, options, command=command, python=sys.executable, out=out), say)
 
@@ -231,7 +231,7 @@ def _last_milestone(control: Control) -> str:
 
 
 @contextmanager
-def _out_folder(out: Path | None) -> Iterator[Path]:
+def out_folder(out: Path | None) -> Iterator[Path]:
     """DIR, made if it did not exist; a temporary one, gone at the end, if none was asked for."""
     if out is None:
         with tempfile.TemporaryDirectory(prefix="backupd-out-") as folder:

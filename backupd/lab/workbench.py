@@ -8,6 +8,7 @@ import shutil
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from importlib import resources
 from pathlib import Path
 
 from backupd.lab import configuration, disks, load, server
@@ -40,7 +41,10 @@ def prepare(site: Site, plan: Plan, raw: Sequence[Path], reached: Milestone) -> 
 @contextmanager
 def working(site: Site, plan: Plan, raw: Sequence[Path], reached: Milestone) -> Iterator[None]:
     """On prepared devices: a server under load and a ready configuration, for the length of the block."""
-    with disks.presented(plan.disks, raw, site) as physical:
+    with (
+        load.generator(site, plan.load, plan.rows) as wait_for_load,
+        disks.presented(plan.disks, raw, site) as physical,
+    ):
         disks.restrict_lvm(site, physical)
         reached("disks")
         with disks.active(site), disks.mounted(site.volume_path, site.mount_point):
@@ -49,16 +53,16 @@ def working(site: Site, plan: Plan, raw: Sequence[Path], reached: Milestone) -> 
                 server.set_password(site)
                 configuration.write(site)
                 reached("server")
-                with load.under(site, plan.load, plan.rows):
-                    reached("load")
-                    yield
+                wait_for_load()
+                reached("load")
+                yield
 
 
 def become_the_operator(site: Site, *, python: str, home: Path) -> None:
     """This process's environment and folder, and so its children's, are those in which `backupd` just works."""
-    path = os.environ.get("PATH", "/usr/bin:/bin")
+    usual = os.environ.get("PATH", "/usr/bin:/bin")
     os.environ.update(
-        PATH=f"{Path(python).parent}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:{path}",
+        PATH=f"{_folder_with_backupd(site, python)}:{Path(python).parent}:/usr/local/sbin:/usr/sbin:/sbin:{usual}",
         HOME=str(home),
         LC_ALL="C",
         BACKUPD_LAB="1",
@@ -66,6 +70,24 @@ def become_the_operator(site: Site, *, python: str, home: Path) -> None:
     )
     os.environ.pop("PYTHONPATH", None)
     os.chdir(home)
+
+
+def _folder_with_backupd(site: Site, python: str) -> Path:
+    """Where the environment of that Python has `backupd`; a folder of ours when it runs from a bare checkout."""
+    installed = Path(python).parent
+    if (installed / "backupd").exists():
+        return installed
+    ours = site.runtime / "bin"
+    ours.mkdir(parents=True, exist_ok=True)
+    checkout = Path(str(resources.files("backupd"))).parent
+    script = ours / "backupd"
+    script.write_text(
+        f"#!{python}\nimport sys\n\nsys.path.insert(0, {str(checkout)!r})\n"
+        "from backupd.cli.main import main\n\nmain()\n",
+        encoding="utf-8",
+    )
+    script.chmod(0o755)
+    return ours
 
 
 def bring_out(site: Site, out: Path) -> None:

@@ -31,6 +31,7 @@ FLUSH_ENGINE_LOGS = "FLUSH NO_WRITE_TO_BINLOG ENGINE LOGS"
 _MARGIN_SECONDS = 1.0  # for an answer on its way: between the server's own time-out and the watchdog
 _IDLE_SECONDS = 2  # the server ends a silent lock session this long after its budget
 _PREPARING_SECONDS = 30.0  # what the statements before the lock may take
+_WATCHDOG_SECONDS = 5.0  # how long a KILL may take to be answered, before the socket is broken instead
 _SESSION = "SELECT CONNECTION_ID() AS id"
 _NOT_GRANTED = frozenset({ER.LOCK_WAIT_TIMEOUT, ER.LOCK_DEADLOCK})
 
@@ -106,7 +107,12 @@ class LockSession:
             ServerError: the server cannot be reached, or does not let us in.
         """
         answer_seconds = limits.wait_seconds + limits.hold_seconds + _PREPARING_SECONDS
-        with connect(answer_seconds=answer_seconds) as session, Watchdog(session, connect()) as watchdog:
+        with (
+            connect(answer_seconds=answer_seconds) as session,
+            connect(answer_seconds=_WATCHDOG_SECONDS) as guard,
+            Watchdog(session, guard) as watchdog,
+        ):
+            guard.execute(f"SET SESSION wait_timeout = {whole_seconds(answer_seconds)}")
             yield cls(session, watchdog, strategy, limits, _prepared(session, limits))
 
     @property

@@ -14,7 +14,7 @@ from backupd.mysql.session import Row, Session, StatementError
 _BINLOG_STATEMENTS = ("SHOW BINARY LOG STATUS", "SHOW MASTER STATUS")  # MySQL from 8.2 (only it from 8.4); the others
 _REPLICA_STATEMENTS = ("SHOW ALL SLAVES STATUS", "SHOW REPLICA STATUS", "SHOW SLAVE STATUS")
 _GTID_VARIABLES = ("gtid_binlog_pos", "gtid_executed")  # MariaDB; MySQL
-_LSN_COUNTERS = ("Innodb_lsn_current", "Innodb_redo_log_current_lsn")  # MariaDB; MySQL from 8.0.30
+_LSN_COUNTERS = ("Innodb_lsn_flushed", "Innodb_redo_log_flushed_to_disk_lsn")  # MariaDB; MySQL from 8.0.30
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,9 @@ def replica_statement(session: Session) -> str:
 def lsn_statement(session: Session) -> str | None:
     """The cheapest statement for InnoDB's log sequence number; None where there is none.
 
-    A status counter, because SHOW ENGINE INNODB STATUS walks the lock system of a busy server.
+    What is on disk, not what is in memory: the engine logs were flushed just before, so every commit is in it, and
+    what background threads have added since is nobody's data. A status counter, because SHOW ENGINE INNODB STATUS
+    walks the lock system of a busy server.
     """
     for counter in _LSN_COUNTERS:
         if session.status(counter) is not None:

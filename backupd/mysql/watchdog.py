@@ -3,7 +3,8 @@
 Knows: a deadline, and two ways of ending a session. Refuses to know what the session is for.
 
 It has a connection of its own that was opened beforehand: at the moment it is needed, a stalled server may let nobody
-in. KILL works even when the session waits inside the server; breaking its socket works even when the KILL does not.
+in. KILL works even when the session waits inside the server; breaking its socket works even when the KILL does not. So
+`own` must give up on an answer soon.
 """
 
 import threading
@@ -18,12 +19,13 @@ _LOOK_EVERY = 0.01
 
 
 class Watchdog:
-    """Guards one session within a `with` block. It owns `own`, and closes it at the end of the block."""
+    """Guards one session within a `with` block. `own` is for its use alone meanwhile."""
 
     def __init__(self, guarded: Session, own: Session) -> None:
         self._guarded = guarded
         self._own = own
         self._change = threading.Condition()
+        self._speaking = threading.Lock()  # one thread at a time may use `own`
         self._deadline: float | None = None
         self._over = False
         self._fired = False
@@ -67,21 +69,26 @@ class Watchdog:
             self._over = True
             self._change.notify()
         self._thread.join()
-        self._own.close()
 
     def _watch(self) -> None:
+        while self._deadline_passed():
+            self._end()
+
+    def _deadline_passed(self) -> bool:
+        """Wait for it. False: the block is over."""
         with self._change:
             while not self._over:
                 left = None if self._deadline is None else self._deadline - time.monotonic()
                 if left is not None and left <= 0:
                     self._fired, self._deadline = True, None
-                    self._end()
-                else:
-                    self._change.wait(left)
+                    return True
+                self._change.wait(left)
+            return False
 
     def _end(self) -> None:
         try:
-            self._own.kill(self._guarded.connection_id)
+            with self._speaking:
+                self._own.kill(self._guarded.connection_id)
         except StatementError:
             pass  # the socket is the second way
         finally:
@@ -89,9 +96,10 @@ class Watchdog:
 
     def _still_there(self) -> bool:
         try:
-            found = self._own.value(
-                "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE ID = %s", self._guarded.connection_id
-            )
+            with self._speaking:
+                found = self._own.value(
+                    "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE ID = %s", self._guarded.connection_id
+                )
         except StatementError:
             return False
         return found != "0"

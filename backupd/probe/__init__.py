@@ -24,5 +24,8 @@ class WriteProbe(Protocol):
             UnexpectedOutput: it printed what we do not know.
         """
 
+    def interrupt(self) -> None:
+        """A window that runs now, in whatever thread, ends at once with CommandError; none begins until `prepare`."""
+
     def remove(self, folder: Path) -> None:
         """The folder is gone; nothing happens when it was."""

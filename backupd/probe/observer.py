@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from types import TracebackType
-from typing import Protocol, Self, runtime_checkable
+from typing import Self
 
 from backupd.errors import CommandError, GaveUp, ServerError, SnapshotError, SnapshotVoid, UnexpectedOutput
 from backupd.interruption import shielded
@@ -26,14 +26,6 @@ log = logging.getLogger(__name__)
 
 _LAG_SECONDS = 5.0  # between two questions to the server
 _PROMPT_SECONDS = 0.5  # how soon a waiting main thread notices a signal at the latest
-
-
-@runtime_checkable
-class Interruptible(Protocol):
-    """A probe whose window can be ended from another thread, so that a cancelled run need not wait for it."""
-
-    def interrupt(self) -> None:
-        """A window that runs now ends at once with CommandError, and none begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +127,7 @@ class Observer:
         """The thread has ended, and its probe window with it. An error of its own is raised unless there is one."""
         self._stop.set()
         with shielded():
-            if isinstance(self._probe, Interruptible):
+            if self._probe is not None:
                 self._probe.interrupt()
             self._executor.shutdown(wait=True)
         if error is None and self._worker is not None:

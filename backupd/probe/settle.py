@@ -22,6 +22,7 @@ _LIMIT_WINDOWS = 2  # in a row above the penalty limit: one may be an accident
 _LEAST_RATES = 5  # before the rate alone may open the gate
 _FORECAST_RATES = 10  # before a forecast may cost a backup
 _TREND_RATES = 30  # the stretch that a forecast goes by
+_LOOK_AHEAD_SECONDS = 60.0  # the wait ends while the COW area would last for another minute and the copy
 _MIB = 1 << 20
 
 
@@ -74,7 +75,7 @@ def decide(
     `now_seconds` counts from the snapshot, as the samples do. `probing` is False where no (more) windows are to come.
     In this order: a passed limit gives up; a gate that is off starts; a COW area that is not forecast to last through
     the copy gives up; settled, plateau and max-wait start, the last as no-data where nothing was ever measured (both
-    want attention); a COW area that would last through the copy but not through the rest of the wait starts at once.
+    want attention); a COW area that would last through the copy but not through another minute's wait starts at once.
     """
     seen = _Seen.of(samples, limits, probing=probing)
 
@@ -97,7 +98,7 @@ def decide(
     if left <= 0:
         reason = Reason.MAX_WAIT if seen.ratios or seen.rates else Reason.NO_DATA
         return verdict(Outcome.START, reason, seen.words())
-    too_short = seen.shortage(forecast, left)
+    too_short = seen.shortage(forecast, min(left, _LOOK_AHEAD_SECONDS))
     if too_short is not None:
         return verdict(Outcome.START, Reason.COW_SHORT, too_short)
     return verdict(Outcome.WAIT, Reason.SETTLING, seen.words())
@@ -177,7 +178,7 @@ class _Seen:
         need = self.used + expected_sum(self.rates[-_TREND_RATES:], seconds)
         if need <= self.limits.max_cow_fill * forecast.total:
             return None
-        what = "the rest of the wait and the copy" if wait_seconds else "the copy"
+        what = "a little more waiting and the copy" if wait_seconds else "the copy"
         return (
             f"in {seconds:.0f} s, {what}, the COW area is forecast to fill to {need / forecast.total:.0%},"
             f" the limit is {self.limits.max_cow_fill:.0%}"

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 _REPORT_SECONDS = 60.0
 _REMOVE_SECONDS = 120.0
-_POLL_SECONDS = 0.002
+_POLL_SECONDS = 0.005
 _BUSY_TRIES, _BUSY_PAUSE_SECONDS = 3, 0.5
 _DM_UUID_LENGTH = len("LVM-") + 32 + 32  # VG and LV; internal layers have a suffix behind
 
@@ -131,6 +131,7 @@ class LvmSnapshots:
                     raise SnapshotError(
                         f"{vg}/{name} could not be removed: {error.message}", hint=_hint(error.message)
                     ) from error
+                log.info("%s/%s is in use, trying again", vg, name)
                 time.sleep(_BUSY_PAUSE_SECONDS)
             else:
                 return

@@ -137,11 +137,13 @@ def _filesystem_of(snapshot: Snapshot) -> str:
     """The type of the file system on a snapshot, once its path is known to lead to it."""
     try:
         number = snapshot.path.stat().st_rdev
+        if DeviceNumber(os.major(number), os.minor(number)) != snapshot.device:
+            raise SnapshotError(
+                f"{snapshot.path} does not lead to snapshot {snapshot.full_name}", hint="see `dmsetup ls`"
+            )
         found = command.run(filesystem_argv(snapshot.path), timeout_seconds=_SECONDS, accept=(0, 2)).stdout.strip()
     except (OSError, CommandError) as error:
         raise SnapshotError(f"snapshot {snapshot.full_name} could not be looked at: {error}") from error
-    if DeviceNumber(os.major(number), os.minor(number)) != snapshot.device:
-        raise SnapshotError(f"{snapshot.path} does not lead to snapshot {snapshot.full_name}", hint="see `dmsetup ls`")
     if found not in _EXTRA:
         raise SnapshotError(
             f"snapshot {snapshot.full_name} holds {found or 'nothing that blkid knows'}",

@@ -81,6 +81,7 @@ def lvm_shell(ledger: ChildLedger | None) -> Iterator[LvmShell]:
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=subprocess.STDOUT,
+            environment={"HOME": "/nonexistent"},  # or it writes its history to $HOME/.lvm_history when it ends
             ledger=ledger,
             dies_with_us=False,
         ) as process:

@@ -8,19 +8,20 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from backupd.errors import ServerError
-from backupd.mysql.session import Connect, Login, Session, connector
+from backupd.mysql.session import Connect, Login, Session, StatementError, connector
 
 START_SECONDS = 30.0
 PASSWORD = "correct horse"
-LACKING_PATH = f"{os.environ.get('PATH', '/usr/bin:/bin')}:/usr/sbin:/sbin"
+_PATH = f"{os.environ.get('PATH', '/usr/bin:/bin')}:/usr/sbin:/sbin"
 
 
 class MariadbServer:
@@ -41,7 +42,7 @@ class MariadbServer:
             ],
             check=True,
             capture_output=True,
-            env={**os.environ, "PATH": LACKING_PATH},
+            env=self._environment(),
         )
 
     def start(self) -> None:
@@ -56,7 +57,7 @@ class MariadbServer:
                 ],
                 stdout=said,
                 stderr=said,
-                env={**os.environ, "PATH": LACKING_PATH},
+                env=self._environment(),
             )
         deadline = time.monotonic() + START_SECONDS
         while not self._answers():
@@ -106,6 +107,9 @@ class MariadbServer:
             return False
         return True
 
+    def _environment(self) -> dict[str, str]:
+        return {**os.environ, "PATH": _PATH, "TMPDIR": str(self.folder)}  # not everybody may write to /tmp
+
     @staticmethod
     def _user() -> tuple[str, ...]:
         return ("--user=root",) if os.geteuid() == 0 else ()
@@ -128,6 +132,48 @@ def mariadb(*options: str) -> Iterator[MariadbServer]:
     finally:
         server.stop(signal.SIGKILL)
         shutil.rmtree(folder)
+
+
+def lock_sessions(mariadb: MariadbServer) -> list[int]:
+    """Those who hold a server-wide lock, as the server's own books have it."""
+    with mariadb.session() as session:
+        rows = session.query(
+            "SELECT DISTINCT PROCESSLIST_ID AS id FROM performance_schema.metadata_locks"
+            " JOIN performance_schema.threads ON OWNER_THREAD_ID = THREAD_ID"
+            " WHERE OBJECT_TYPE = 'BACKUP' AND LOCK_DURATION = 'EXPLICIT' AND LOCK_STATUS = 'GRANTED'"
+        )
+    return [int(row["id"] or 0) for row in rows]
+
+
+@contextmanager
+def running(mariadb: MariadbServer, statement: str) -> Iterator[None]:
+    """Somebody else runs this statement for the length of the block; the block begins when the server says so."""
+    other = mariadb.session()
+
+    def run() -> None:
+        with pytest.raises(StatementError):  # it is killed at the end
+            other.execute(statement)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        with mariadb.session() as session:
+            age = "SELECT TIME_MS FROM information_schema.PROCESSLIST WHERE ID = %s AND COMMAND = 'Query'"
+            wait_until(lambda: float(session.value(age, other.connection_id) or 0) > 100)
+            yield
+            session.kill(other.connection_id)
+            gone = "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE ID = %s"
+            wait_until(lambda: session.value(gone, other.connection_id) == "0")  # its locks go with it, not before
+    finally:
+        thread.join()
+        other.close()
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 @pytest.fixture(scope="session")

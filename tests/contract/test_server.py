@@ -1,8 +1,6 @@
 """What the lock, the server's answers and the canary promise: the fake of the story tests, and a real MariaDB."""
 
-import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Protocol
@@ -17,7 +15,7 @@ from backupd.mysql.grants import grant_script
 from backupd.mysql.locks import LockLimits, ServerLock
 from backupd.mysql.server import MysqlServer
 from backupd.mysql.session import StatementError
-from tests.contract.mariadb import MariadbServer, mysql_server
+from tests.contract.mariadb import MariadbServer, lock_sessions, mysql_server, running
 from tests.fakes.server import FakeCanary, FakeDatabase, FakeLock, FakeServer
 
 __all__ = ["mysql_server"]
@@ -105,46 +103,6 @@ class RealWorld:
     def canary_rows(self, run_id: str) -> tuple[str, ...]:
         with self.mariadb.session() as session:
             return moments(session, run_id)
-
-
-def lock_sessions(mariadb: MariadbServer) -> list[int]:
-    """Those who hold a server-wide lock, as the server's own books have it."""
-    with mariadb.session() as session:
-        rows = session.query(
-            "SELECT DISTINCT PROCESSLIST_ID AS id FROM performance_schema.metadata_locks"
-            " JOIN performance_schema.threads ON OWNER_THREAD_ID = THREAD_ID"
-            " WHERE OBJECT_TYPE = 'BACKUP' AND LOCK_DURATION = 'EXPLICIT' AND LOCK_STATUS = 'GRANTED'"
-        )
-    return [int(row["id"] or 0) for row in rows]
-
-
-@contextmanager
-def running(mariadb: MariadbServer, statement: str) -> Iterator[None]:
-    """Somebody else runs this statement for the length of the block; the block begins when the server says so."""
-    other = mariadb.session()
-
-    def run() -> None:
-        with pytest.raises(StatementError):  # it is killed at the end
-            other.execute(statement)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        with mariadb.session() as session:
-            age = "SELECT TIME_MS FROM information_schema.PROCESSLIST WHERE ID = %s AND COMMAND = 'Query'"
-            wait_until(lambda: float(session.value(age, other.connection_id) or 0) > 100)
-            yield
-            session.kill(other.connection_id)
-    finally:
-        thread.join()
-        other.close()
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 @pytest.fixture(params=["fake", "ftwrl", "backup-stage"])

@@ -127,7 +127,7 @@ def test_what_is_shown_is_read_back_as_the_same_configuration(rich: Configuratio
 def test_what_is_shown_has_the_defaults_filled_in_as_a_person_writes_them(rich: Configuration) -> None:
     shown = tomllib.loads(as_toml(rich))
     assert shown["jobs"]["nightly"]["lock"]["wait_timeout"] == "2s"
-    assert shown["jobs"]["nightly"]["settle"]["file_size"] == "64MiB"
+    assert shown["jobs"]["nightly"]["settle"]["file_size"] == "8MiB"
     assert shown["jobs"]["nightly"]["snapshot"]["size"] == "12.5%"
     assert shown["jobs"]["nightly"]["copy"]["must_finish_by"] == "06:00"
     assert shown["catalogue"]["path"] == "/var/lib/backupd/catalogue.sqlite"
@@ -145,7 +145,7 @@ def test_the_json_document_has_bytes_and_seconds(rich: Configuration) -> None:
     assert (document["schema"], document["path"]) == (1, "/etc/x.toml")
     nightly = document["jobs"]["nightly"]
     assert (nightly["every_seconds"], nightly["lock"]["pause_seconds"]) == (5400, 0.001)
-    assert (nightly["copy"]["max_rate"], nightly["settle"]["file_size"]) == (1234567, 64 << 20)
+    assert (nightly["copy"]["max_rate"], nightly["settle"]["file_size"]) == (1234567, 8 << 20)
     assert document["jobs"]["weekly"]["snapshot"]["size"] == {"percent_of_origin": None, "bytes": 5 << 30}
 
 

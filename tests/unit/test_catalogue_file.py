@@ -1,0 +1,293 @@
+"""The catalogue's file: how it is made, what it refuses, and what two processes may do to it at once."""
+
+import os
+import signal
+import sqlite3
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+
+from backupd.catalogue import tables
+from backupd.catalogue.database import direct, engine_for, fault
+from backupd.catalogue.store import Catalogue
+from backupd.errors import Cancelled, CatalogueError, ExitStatus
+from backupd.interruption import cancellable
+from backupd.model import Backup, Holding, HoldingKind, RunStatus
+
+ROOT = Path(__file__).parents[2]
+BACKUP = Backup("disk", "/backups/nightly/r1", 1000, 400, 12, "ab" * 32)
+PREAMBLE = """
+import resource, sys
+from pathlib import Path
+from backupd.catalogue.store import Catalogue
+from backupd.errors import CatalogueError
+from backupd.model import Backup, Holding, HoldingKind, Sample
+path = Path(sys.argv[1])
+backup = Backup("disk", "/backups/nightly/r1", 1000, 400, 12, "ab" * 32)
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "catalogue.db"
+
+
+def python(script: str, *arguments: str | Path) -> list[str]:
+    return [sys.executable, "-c", PREAMBLE + script, *map(str, arguments)]
+
+
+def without_root_s_rights(argv: list[str]) -> list[str]:
+    """Root may read and write whatever the mode says; tests may run as root or not."""
+    rights = "-dac_override,-dac_read_search,-fowner"
+    return ["setpriv", f"--bounding-set={rights}", f"--inh-caps={rights}", "--", *argv] if os.geteuid() == 0 else argv
+
+
+def refusal(path: Path) -> CatalogueError:
+    with pytest.raises(CatalogueError) as raised:
+        Catalogue.open(path)
+    assert raised.value.exit_status is ExitStatus.USAGE
+    assert raised.value.hint
+    return raised.value
+
+
+def refusal_for_a_plain_user(path: Path) -> str:
+    script = "try: Catalogue.open(path)\nexcept CatalogueError as error: print(error.message, '/', error.hint)"
+    argv = without_root_s_rights(python(script, path))
+    return subprocess.run(argv, stdout=subprocess.PIPE, text=True, check=True, cwd=ROOT).stdout
+
+
+# --- making it -------------------------------------------------------------------------------------------------------
+
+
+def test_a_new_catalogue_and_its_folder_are_for_their_owner_only(tmp_path: Path) -> None:
+    path = tmp_path / "backupd" / "catalogue.db"
+    with Catalogue.open(path) as catalogue:
+        assert catalogue.runs() == []
+        modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir()}
+        assert modes["catalogue.db"] == 0o600
+        assert set(modes.values()) == {0o600}
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    assert [file.name for file in path.parent.iterdir()] == ["catalogue.db"]
+
+
+def test_an_empty_file_becomes_a_catalogue(path: Path) -> None:
+    path.touch()
+    with Catalogue.open(path) as catalogue:
+        assert catalogue.runs() == []
+
+
+def test_a_relative_path_is_meant_from_the_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Catalogue.open(Path("catalogue.db")).close()
+    assert (tmp_path / "catalogue.db").stat().st_size > 0
+
+
+def test_what_is_acknowledged_survives_a_power_cut(path: Path) -> None:
+    """As far as SQLite can promise: WAL with a sync at each commit, which is `synchronous` 2."""
+    Catalogue.open(path).close()
+    engine = engine_for(path, busy_timeout_seconds=1)
+    with engine.connect() as connection:
+        found = [connection.scalar(text(f"PRAGMA {name}")) for name in ("journal_mode", "synchronous", "foreign_keys")]
+    engine.dispose()
+    assert found == ["wal", 2, 1]
+
+
+# --- what it refuses -------------------------------------------------------------------------------------------------
+
+
+def test_a_path_below_missing_folders_is_refused(tmp_path: Path) -> None:
+    error = refusal(tmp_path / "missing" / "folder" / "catalogue.db")
+    assert "the folder of the catalogue" in error.message
+    assert "does not exist" in error.message
+    assert error.hint == f"mkdir -p {tmp_path / 'missing' / 'folder'}"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_in_its_place_is_refused(tmp_path: Path) -> None:
+    assert refusal(tmp_path).message == f"the catalogue {tmp_path} is a folder"
+
+
+def test_a_file_in_place_of_its_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert "the catalogue" in refusal(tmp_path / "file" / "catalogue.db").message
+
+
+def test_a_dangling_link_is_refused(path: Path) -> None:
+    path.symlink_to(path.parent / "missing" / "folder" / "catalogue.db")
+    assert "cannot be opened" in refusal(path).message
+
+
+def test_a_file_of_something_else_is_refused_and_left_alone(path: Path) -> None:
+    path.write_text("a shopping list, long enough to fill the header of a database\n" * 50)
+    before = path.read_bytes()
+    assert "is not a catalogue" in refusal(path).message
+    assert path.read_bytes() == before
+
+
+def test_a_database_of_something_else_is_refused_and_left_alone(path: Path) -> None:
+    with direct(path, busy_timeout_seconds=1) as connection:
+        connection.execute("CREATE TABLE songs (title TEXT)")
+    before = path.read_bytes()
+    assert refusal(path).message == f"{path} is a database of something else, not a catalogue"
+    assert path.read_bytes() == before
+
+
+def test_a_damaged_catalogue_says_so(path: Path) -> None:
+    with Catalogue.open(path) as catalogue:
+        for number in range(50):
+            with catalogue.open_run("nightly", "db1", run_id=f"r{number}") as run:
+                run.complete(BACKUP)
+    with path.open("r+b") as file:
+        file.seek(4096)
+        file.write(b"\xff" * (path.stat().st_size - 4096))
+    with pytest.raises(CatalogueError, match="is damaged") as raised, Catalogue.open(path) as catalogue:
+        catalogue.runs()
+    assert "move the file away" in raised.value.hint
+
+
+def test_a_newer_schema_is_refused_and_left_alone(path: Path) -> None:
+    Catalogue.open(path).close()
+    with direct(path, busy_timeout_seconds=1) as connection:
+        connection.execute("UPDATE alembic_version SET version_num = '9999'")
+    before = path.read_bytes()
+    error = refusal(path)
+    assert error.message.endswith(f"written by a newer backupd: its schema is 9999, this one knows {tables.HEAD}")
+    assert path.read_bytes() == before
+
+
+def test_a_file_that_may_not_be_read_is_refused(path: Path) -> None:
+    Catalogue.open(path).close()
+    path.chmod(0o000)
+    said = refusal_for_a_plain_user(path)
+    assert f"the catalogue {path} cannot be opened (unable to open database file) / run backupd as root" in said
+
+
+def test_a_file_that_may_not_be_written_is_refused(path: Path) -> None:
+    Catalogue.open(path).close()
+    path.chmod(0o400)
+    script = (
+        "try:\n with Catalogue.open(path) as c, c.open_run('nightly', 'db1', run_id='r1'): pass\n"
+        "except CatalogueError as error: print(error.message, '/', error.hint)"
+    )
+    argv = without_root_s_rights(python(script, path))
+    said = subprocess.run(argv, stdout=subprocess.PIPE, text=True, check=True, cwd=ROOT).stdout
+    assert f"the catalogue {path} cannot be written (attempt to write a readonly database) / run backupd as" in said
+
+
+def test_a_folder_that_may_not_be_written_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir(mode=0o500)
+    said = refusal_for_a_plain_user(folder / "catalogue.db")
+    assert said.startswith(f"the catalogue {folder / 'catalogue.db'} cannot be made: Permission denied / ")
+
+
+# --- failing in mid-run ----------------------------------------------------------------------------------------------
+
+
+def test_a_file_that_cannot_grow_fails_the_run_and_keeps_what_was_there(path: Path) -> None:
+    script = (
+        "with Catalogue.open(path) as c, c.open_run('nightly', 'db1', run_id='r1') as run:\n"
+        "    run.hold(Holding(HoldingKind.MOUNT, '/mnt'))\n"
+        "    resource.setrlimit(resource.RLIMIT_FSIZE, (600_000, 600_000))\n"
+        "    try: run.samples([Sample(float(n), 'settle') for n in range(50_000)])\n"
+        "    except CatalogueError as error: print(error.message, '/', error.hint)\n"
+        "    run.complete(backup)"
+    )
+    told = subprocess.run(python(script, path), stdout=subprocess.PIPE, text=True, check=True, cwd=ROOT)
+    assert (
+        f"the catalogue {path} cannot be read or written: the disk failed or is full (disk I/O error) /" in told.stdout
+    )
+    with Catalogue.open(path) as catalogue:
+        found = catalogue.run("r1")
+        assert (found.status, found.samples) == (RunStatus.SUCCESS, ())
+        assert len(catalogue.holdings("r1")) == 1
+
+
+def test_a_full_disk_is_called_so(path: Path) -> None:
+    with direct(path, busy_timeout_seconds=1) as connection:
+        connection.execute("CREATE TABLE filler (bytes BLOB)")
+        connection.execute("PRAGMA max_page_count=2")
+        with pytest.raises(sqlite3.OperationalError) as raised:
+            connection.execute("INSERT INTO filler VALUES (zeroblob(100000))")
+    error = fault(path, raised.value)
+    assert error.message == f"the catalogue {path} cannot be written: no room is left (database or disk is full)"
+    assert error.hint == "make room on its file system"
+
+
+def test_a_stop_signal_ends_a_run_as_cancelled(path: Path) -> None:
+    def run_and_be_stopped(catalogue: Catalogue) -> None:
+        with cancellable(), catalogue.open_run("nightly", "db1", run_id="r1") as run:
+            run.hold(Holding(HoldingKind.MOUNT, "/mnt"))
+            os.kill(os.getpid(), signal.SIGTERM)
+            pytest.fail("the signal comes before this")
+
+    with Catalogue.open(path) as catalogue:
+        with pytest.raises(Cancelled):
+            run_and_be_stopped(catalogue)
+        found = catalogue.run("r1")
+    assert found.error is not None
+    assert (found.status, found.error.code) == (RunStatus.CANCELLED, "cancelled")
+
+
+# --- two processes ---------------------------------------------------------------------------------------------------
+
+
+def test_processes_that_find_no_catalogue_make_one_between_them(path: Path) -> None:
+    script = (
+        "print('ready', flush=True); sys.stdin.read()\n"
+        "with Catalogue.open(path) as c, c.open_run('nightly', 'db1', run_id=sys.argv[2]) as run: run.complete(backup)"
+    )
+    names = ["r0", "r1", "r2", "r3"]
+    others = [
+        subprocess.Popen(python(script, path, name), stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT)
+        for name in names
+    ]
+    for other in others:
+        assert other.stdout is not None
+        other.stdout.readline()
+    for other in others:
+        assert other.stdin is not None
+        other.stdin.close()
+    for other in others:
+        other.wait()
+        assert other.stdout is not None
+        other.stdout.close()
+    assert [other.returncode for other in others] == [0, 0, 0, 0]
+    with Catalogue.open(path) as catalogue:
+        assert {run.run_id for run in catalogue.runs()} == {"r0", "r1", "r2", "r3"}
+
+
+def test_a_reader_sees_a_live_run_grow_and_never_holds_it_up(path: Path) -> None:
+    script = (
+        "with Catalogue.open(path) as c, c.open_run('nightly', 'db1', run_id='r1') as run:\n"
+        "    for number, _ in enumerate(sys.stdin):\n"
+        "        run.hold(Holding(HoldingKind.STAGING, f'/staging/{number}'))\n"
+        "        print(number, flush=True)\n"
+        "    run.complete(backup)"
+    )
+    Catalogue.open(path).close()
+    writer = subprocess.Popen(python(script, path), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    assert writer.stdin is not None
+    assert writer.stdout is not None
+
+    def hold_one_more() -> str:
+        assert writer.stdin is not None
+        assert writer.stdout is not None
+        print("go", file=writer.stdin, flush=True)
+        return writer.stdout.readline()
+
+    with Catalogue.open(path) as catalogue, direct(path, busy_timeout_seconds=0) as slow_reader:
+        assert hold_one_more() == "0\n"
+        slow_reader.execute("BEGIN")
+        assert slow_reader.execute("SELECT count(*) FROM holdings").fetchone() == (1,)
+        for number in range(1, 20):
+            assert hold_one_more() == f"{number}\n"
+            assert len(catalogue.holdings("r1")) == number + 1
+        assert slow_reader.execute("SELECT count(*) FROM holdings").fetchone() == (1,)  # it sees one instant
+        assert catalogue.run("r1").status is RunStatus.RUNNING
+        writer.communicate()
+        assert catalogue.run("r1").status is RunStatus.SUCCESS

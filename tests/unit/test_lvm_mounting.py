@@ -1,0 +1,89 @@
+"""Which file system a path lies on, and how a snapshot is mounted."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from backupd.errors import SnapshotError, UnexpectedOutput
+from backupd.model import DeviceNumber, Snapshot
+from backupd.snapshots.mounting import LinuxMounts, mount_argv, mount_of, parse_mountinfo
+from tests.fakes.lvm_host import striped_volume
+
+LINES = """23 1 0:19 / / rw,relatime - overlay lab rw,lowerdir=/dev/lab/lower
+17 23 254:0 / /mnt/my\\040data rw,relatime shared:1 master:2 - xfs /dev/mapper/labvg-data rw,attr2
+18 23 254:3 /sub\\011dir /mnt/a\\134b ro - ext4 /dev/mapper/labvg-s ro
+"""
+
+
+def snapshot_at(path: Path) -> Snapshot:
+    return Snapshot(striped_volume(), "backupd-r1", "LVM-x", "r1", path, DeviceNumber(254, 3), 4 << 20, 65536)
+
+
+def test_mountinfo_is_read_with_its_octal_escapes() -> None:
+    root, data, sub = parse_mountinfo(LINES)
+    assert (root.path, root.filesystem, root.device) == (Path("/"), "overlay", DeviceNumber(0, 19))
+    assert (data.path, data.filesystem, data.device) == (Path("/mnt/my data"), "xfs", DeviceNumber(254, 0))
+    assert (sub.root, sub.path, sub.filesystem) == ("/sub\tdir", Path("/mnt/a\\b"), "ext4")
+
+
+def test_line_of_unknown_form_is_shown() -> None:
+    with pytest.raises(UnexpectedOutput, match="17 nonsense"):
+        parse_mountinfo("17 nonsense\n")
+
+
+def test_path_lies_on_the_deepest_mount_above_it() -> None:
+    found = mount_of(Path("/proc/self/status"))
+    assert (found.path, found.filesystem) == (Path("/proc"), "proc")
+
+
+def test_device_is_the_one_that_stat_tells(tmp_path: Path) -> None:
+    number = tmp_path.stat().st_dev
+    found = mount_of(tmp_path)
+    assert found.device == DeviceNumber(os.major(number), os.minor(number))
+    assert tmp_path.resolve().is_relative_to(found.path)
+
+
+def test_link_is_followed_to_where_its_file_lies(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("/proc/self")
+    assert mount_of(tmp_path / "link").path == Path("/proc")
+
+
+def test_path_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(SnapshotError, match="No such file"):
+        mount_of(tmp_path / "nothing")
+
+
+@pytest.mark.parametrize(("filesystem", "nouuid"), [("xfs", True), ("ext4", False)])
+def test_mount_is_read_only_and_nouuid_is_for_xfs_alone(filesystem: str, nouuid: bool) -> None:
+    argv = mount_argv(Path("/dev/vg/s"), Path("/mnt"), filesystem=filesystem)
+    options = argv[argv.index("-o") + 1].split(",")
+    assert {"ro", "nodev", "nosuid", "noexec", "noatime"} <= set(options)
+    assert ("nouuid" in options) is nouuid
+    assert not {"norecovery", "noload"} & set(options)
+
+
+def test_path_that_leads_to_another_device_is_not_mounted(tmp_path: Path) -> None:
+    with pytest.raises(SnapshotError, match="does not lead to snapshot"):
+        LinuxMounts().mount(snapshot_at(Path("/dev/null")), tmp_path / "mnt")
+    assert not (tmp_path / "mnt").exists()
+
+
+def test_snapshot_without_device_is_not_mounted(tmp_path: Path) -> None:
+    with pytest.raises(SnapshotError, match="labvg/backupd-r1"):
+        LinuxMounts().mount(snapshot_at(tmp_path / "nothing"), tmp_path / "mnt")
+    assert not (tmp_path / "mnt").exists()
+
+
+def test_unmounting_an_empty_folder_removes_it_and_may_be_repeated(tmp_path: Path) -> None:
+    (tmp_path / "mnt").mkdir()
+    LinuxMounts().unmount(tmp_path / "mnt")
+    assert not (tmp_path / "mnt").exists()
+    LinuxMounts().unmount(tmp_path / "mnt")
+
+
+def test_folder_with_files_that_is_not_mounted_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(SnapshotError, match="not mounted"):
+        LinuxMounts().unmount(tmp_path)
+    assert (tmp_path / "file").exists()

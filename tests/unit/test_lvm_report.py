@@ -1,0 +1,135 @@
+"""What LVM's reports are understood to say; every report here was printed by LVM 2.03.16."""
+
+from pathlib import Path
+
+import pytest
+
+from backupd.errors import UnexpectedOutput
+from backupd.model import DeviceNumber, Layout, Volume
+from backupd.snapshots import report
+
+DATA = Path(__file__).parent.parent / "data" / "lvm"
+
+
+def recorded(name: str) -> str:
+    return (DATA / f"{name}.json").read_text()
+
+
+def volume(state: str, name: str = "data") -> Volume:
+    return next(v for v in report.parse_volumes(recorded(f"volumes_{state}")) if v.name == name)
+
+
+def test_striped_volume_is_told_with_its_stripes_and_disks() -> None:
+    found = volume("striped")
+    assert (found.layout, found.stripes, found.stripe_size) == (Layout.STRIPED, 3, 65536)
+    assert found.devices == ("/dev/ubdb", "/dev/ubdc", "/dev/ubdd")
+    assert (found.full_name, found.path, found.device) == ("labvg/data", Path("/dev/labvg/data"), DeviceNumber(254, 0))
+    assert (found.size, found.snapshots, found.conditions, found.tags) == (629145600, (), (), frozenset())
+
+
+def test_volume_that_was_extended_onto_one_disk_is_mixed() -> None:
+    found = volume("mixed")
+    assert (found.layout, found.stripes, found.stripe_size) == (Layout.MIXED, 3, 65536)
+    assert [(s.kind, s.stripes, s.size) for s in found.segments] == [
+        ("striped", 3, 629145600),
+        ("linear", 1, 104857600),
+    ]
+    assert found.devices[-1] == "/dev/ubde"
+
+
+def test_snapshots_of_an_origin_are_named_ours_and_others() -> None:
+    assert volume("snapshots").snapshots == ("backupd-r1", "foreign")
+    assert volume("snapshots", "backupd-r1").tags == {"backupd", "backupd.run=r1"}
+    assert volume("snapshots", "foreign").snapshots == ()
+
+
+@pytest.mark.parametrize(
+    ("state", "name", "condition"),
+    [
+        ("merging", "lin", "merging"),
+        ("pvmove", "lin", "pvmove"),
+        ("raid", "r1", "resync (18.84 %)"),
+        ("suspended", "data", "suspended"),
+        ("partial", "data", "partial"),
+    ],
+)
+def test_what_forbids_a_snapshot_is_a_condition(state: str, name: str, condition: str) -> None:
+    assert volume(state, name).conditions == (condition,)
+
+
+def test_neighbour_of_a_moving_volume_has_no_condition() -> None:
+    assert volume("pvmove", "data").conditions == ()
+
+
+def test_disks_of_hidden_volumes_are_those_of_the_volume_above() -> None:
+    assert volume("raid", "r1").devices == ("/dev/ubdb", "/dev/ubdc")
+    assert volume("pvmove", "lin").devices == ("/dev/ubde", "/dev/ubdb")
+
+
+def test_legs_of_a_mirror_are_no_stripes() -> None:
+    found = volume("raid", "r1")
+    assert (found.layout, found.stripes, found.segments[0].kind) == (Layout.LINEAR, 1, "raid1")
+
+
+def test_thin_volume_is_called_thin_and_its_thin_snapshot_is_no_classic_one() -> None:
+    found = volume("thin", "thin")
+    assert [segment.kind for segment in found.segments] == ["thin"]
+    assert (found.stripes, found.snapshots) == (1, ())
+
+
+def test_hidden_and_inactive_volumes_are_not_reported() -> None:
+    assert {v.name for v in report.parse_volumes(recorded("volumes_inactive"))} == {"data", "lin"}
+
+
+def test_group_without_volumes_has_none() -> None:
+    assert report.parse_volumes(recorded("volumes_nothing")) == ()
+
+
+def test_only_a_volume_with_both_tags_is_ours() -> None:
+    tagged = {lv.name: lv.run_id for lv in report.parse_tagged(recorded("volumes_snapshots"))}
+    assert tagged == {"backupd-r1": "r1", "data": None, "foreign": None}
+
+
+@pytest.mark.parametrize("tags", [{"backupd"}, {"backupd.run=r1"}, {"backupd", "backupd.run=r1", "backupd.run=r2"}])
+def test_half_tagged_volume_is_not_ours(tags: set[str]) -> None:
+    assert report.TaggedVolume("vg", "lv", frozenset(tags)).run_id is None
+
+
+def test_inactive_volumes_count_when_looking_for_tags() -> None:
+    assert "r1" in {lv.name for lv in report.parse_tagged(recorded("volumes_inactive"))}
+
+
+def test_group_tells_free_extents_per_disk() -> None:
+    group = report.parse_group(recorded("group_four"))
+    assert group is not None
+    assert (group.name, group.extent_size, group.free_extents) == ("labvg", 4 << 20, 3 * 205 + 255)
+    assert group.free_on(("/dev/ubde",)) == 255
+
+
+def test_extents_of_a_disk_that_takes_no_allocations_are_not_free() -> None:
+    group = report.parse_group(recorded("group_unallocatable"))
+    assert group is not None
+    assert "/dev/ubdb" not in group.free_by_pv
+    assert group.free_extents == 2 * 205 + 230
+
+
+def test_unknown_group_is_none() -> None:
+    assert report.parse_group('{"report": [{"pv": []}]}') is None
+
+
+@pytest.mark.parametrize(
+    "text", ["", "no JSON", "[]", "{}", '{"report": [{}]}', '{"report": [{"seg": [{"vg_name": "v"}]}]}']
+)
+def test_report_that_is_not_understood_is_shown(text: str) -> None:
+    with pytest.raises(UnexpectedOutput) as caught:
+        report.parse_volumes(text)
+    assert (text or "(empty)") in caught.value.message
+
+
+def test_size_that_is_no_number_is_not_understood() -> None:
+    with pytest.raises(UnexpectedOutput, match="600m"):
+        report.parse_volumes(recorded("volumes_striped").replace('"629145600"', '"600m"'))
+
+
+def test_uuid_gets_its_dashes() -> None:
+    assert report.dashed("zdbTBFyrzeGUu3WmMdZtYo3HSgBwPoje") == "zdbTBF-yrze-GUu3-WmMd-ZtYo-3HSg-BwPoje"

@@ -1,0 +1,119 @@
+"""A warm shell, tried with a program that talks as LVM's does: no prompt, no status, complaints about what it lacks."""
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from backupd.errors import CommandError, SnapshotError
+from backupd.snapshots.shell import LvmShell, lvm_shell, meaningful
+
+LIKE_LVM = """#!/bin/sh
+while read -r word rest; do
+    case $word in
+        say) echo "  $rest" ;;
+        slowly) sleep 0.3; echo done > "$rest"; echo "  said at the end" ;;
+        die) echo "  Segmentation fault"; exit 139 ;;
+        *) echo "  No such command '$word'.  Try 'help'." ;;
+    esac
+done
+"""
+
+
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that is searched first for programs."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    return folder
+
+
+@pytest.fixture
+def like_lvm(programs: Path) -> None:
+    program = programs / "lvm"
+    program.write_text(LIKE_LVM)
+    program.chmod(0o755)
+
+
+def until(answer: Callable[[], str | None]) -> str:
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        said = answer()
+        if said is not None:
+            return said
+    raise AssertionError("no answer")
+
+
+def _fail_after_sending(command: str) -> None:
+    with lvm_shell(None) as shell:
+        shell.send(command)
+        raise ZeroDivisionError
+
+
+def ask(shell: LvmShell, command: str) -> str:
+    shell.send(command)
+    return until(shell.reply)
+
+
+@pytest.mark.usefixtures("like_lvm")
+def test_reply_is_what_this_command_said_and_no_other() -> None:
+    with lvm_shell(None) as shell:
+        assert meaningful(ask(shell, "say one")) == "one"
+        assert meaningful(ask(shell, "say two")) == "two"
+        assert meaningful(ask(shell, "lvcrate")) == ""
+
+
+@pytest.mark.usefixtures("like_lvm")
+def test_there_is_no_reply_before_the_command_has_ended(tmp_path: Path) -> None:
+    with lvm_shell(None) as shell:
+        shell.send(f"slowly {tmp_path / 'effect'}")
+        assert shell.reply() is None
+        assert meaningful(until(shell.reply)) == "said at the end"
+        assert (tmp_path / "effect").exists()
+
+
+@pytest.mark.usefixtures("like_lvm")
+def test_end_of_the_block_waits_for_a_command_that_is_under_way(tmp_path: Path) -> None:
+    with lvm_shell(None) as shell:
+        shell.send(f"slowly {tmp_path / 'effect'}")
+    assert (tmp_path / "effect").read_text() == "done\n"
+    (tmp_path / "effect").unlink()
+    with pytest.raises(ZeroDivisionError):
+        _fail_after_sending(f"slowly {tmp_path / 'effect'}")
+    assert (tmp_path / "effect").read_text() == "done\n"
+
+
+@pytest.mark.usefixtures("like_lvm")
+def test_shell_that_died_is_an_error_with_its_last_words() -> None:
+    with lvm_shell(None) as shell:
+        with pytest.raises(SnapshotError, match="ended in mid-command: Segmentation fault"):
+            ask(shell, "die")
+        with pytest.raises(SnapshotError, match="has ended"):
+            shell.send("say one")
+
+
+def test_missing_lvm_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("backupd.command._environment", lambda: {"PATH": str(tmp_path)})
+    with pytest.raises(CommandError, match="not found: lvm"), lvm_shell(None) as shell:
+        ask(shell, "say one")
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        (
+            '\n  Logical volume "s" created.\n  WARNING: This metadata update is NOT backed up.\n',
+            'Logical volume "s" created.',
+        ),
+        (
+            "'.  Try 'help'.\n  Can't get lock for vg.\n  Cannot process vg\n",
+            "Can't get lock for vg.; Cannot process vg",
+        ),
+        ("  TEST MODE: Metadata will NOT be updated and volumes will not be (de)activated.\n", ""),
+    ],
+)
+def test_noise_is_left_out_of_what_people_see(said: str, words: str) -> None:
+    assert meaningful(said) == words

@@ -1,0 +1,257 @@
+"""`LvmSnapshots` with programs that print what LVM printed: what it makes of it, and what it never does."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from backupd.errors import ExitStatus, SnapshotError, SnapshotVoid
+from backupd.model import CowUsage, DeviceNumber, Snapshot, SnapshotPlan
+from backupd.snapshots import devicemapper
+from backupd.snapshots.devicemapper import MappedDevice, Target
+from backupd.snapshots.lvm import LvmSnapshots, create_argv, remove_argv
+from tests.fakes.lvm_host import striped_volume
+
+DATA = Path(__file__).parent.parent / "data" / "lvm"
+UUID = "LVM-K1Loo7mKEsouKbvovxqfmlvNH37dii97i4zQp6WvfeXlNoSYZUIoEGTDHeuyboEq"
+PLAN = SnapshotPlan(striped_volume(), "backupd-r1", "r1", 25, 100 << 20, 64 << 10, ("/dev/sde",))
+
+
+class Programs:
+    """LVM's commands as scripts in a folder that is searched first; each call of `lvremove` is kept."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.removed = folder / "removed"
+
+    def report(self, program: str, name: str) -> None:
+        self.script(program, f'cat "{DATA / name}.json"')
+
+    def lvremove(self, script: str = "") -> None:
+        self.script("lvremove", f'echo "$@" >> "{self.removed}"\n{script}')
+
+    def script(self, program: str, text: str) -> None:
+        path = self.folder / program
+        path.write_text(f"#!/bin/sh\n{text}\n")
+        path.chmod(0o755)
+
+    def calls(self) -> list[str]:
+        return self.removed.read_text().splitlines() if self.removed.exists() else []
+
+
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Programs:
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    return Programs(folder)
+
+
+def sysfs_with(tmp_path: Path, uuid: str) -> Path:
+    file = tmp_path / "sys" / "dev" / "block" / "254:0" / "dm" / "uuid"
+    file.parent.mkdir(parents=True)
+    file.write_text(f"{uuid}\n")
+    return tmp_path / "sys"
+
+
+def test_volume_is_found_by_the_uuid_of_its_device(programs: Programs, tmp_path: Path) -> None:
+    programs.report("lvs", "volumes_striped")
+    volume = LvmSnapshots(sysfs=sysfs_with(tmp_path, UUID)).volume_at(DeviceNumber(254, 0))
+    assert (volume.full_name, volume.uuid.replace("-", "")) == ("labvg/data", UUID[36:])
+
+
+@pytest.mark.parametrize("uuid", ["CRYPT-LUKS2-0123-data", f"{UUID}-real", "LVM-short", ""])
+def test_layer_between_file_system_and_volume_is_refused(tmp_path: Path, uuid: str) -> None:
+    with pytest.raises(SnapshotError, match="not on LVM") as caught:
+        LvmSnapshots(sysfs=sysfs_with(tmp_path, uuid)).volume_at(DeviceNumber(254, 0))
+    assert "directly on a logical volume" in caught.value.hint
+
+
+def test_volume_that_lvm_does_not_report_is_an_error(programs: Programs, tmp_path: Path) -> None:
+    programs.report("lvs", "volumes_nothing")
+    with pytest.raises(SnapshotError, match="LVM reports no volume with uuid"):
+        LvmSnapshots(sysfs=sysfs_with(tmp_path, UUID)).volume_at(DeviceNumber(254, 0))
+
+
+def test_failure_of_lvm_is_told_with_what_to_do(programs: Programs) -> None:
+    programs.script("pvs", 'echo "  Can\'t get lock for labvg." >&2; exit 5')
+    with pytest.raises(SnapshotError, match="Can't get lock") as caught:
+        LvmSnapshots().group("labvg")
+    assert "another LVM command" in caught.value.hint
+    assert caught.value.exit_status is ExitStatus.SNAPSHOT
+
+
+def test_ours_are_those_with_both_tags(programs: Programs) -> None:
+    programs.report("lvs", "volumes_snapshots")
+    assert LvmSnapshots().ours() == (("labvg", "backupd-r1", "r1"),)
+
+
+def test_snapshot_of_ours_is_removed_by_its_full_name(programs: Programs) -> None:
+    programs.report("lvs", "volumes_snapshots")
+    programs.lvremove()
+    LvmSnapshots().remove("labvg", "backupd-r1", "r1")
+    assert [call.split()[-1] for call in programs.calls()] == ["labvg/backupd-r1"]
+
+
+@pytest.mark.parametrize(("name", "run_id"), [("foreign", "r1"), ("data", "r1"), ("backupd-r1", "r2")])
+def test_what_is_not_that_runs_is_never_given_to_lvremove(programs: Programs, name: str, run_id: str) -> None:
+    programs.report("lvs", "volumes_snapshots")
+    programs.lvremove()
+    with pytest.raises(SnapshotError, match="not removed"):
+        LvmSnapshots().remove("labvg", name, run_id)
+    assert programs.calls() == []
+
+
+def test_snapshot_that_is_gone_is_not_removed_again(programs: Programs) -> None:
+    programs.report("lvs", "volumes_nothing")
+    programs.lvremove()
+    LvmSnapshots().remove("labvg", "backupd-r1", "r1")
+    assert programs.calls() == []
+
+
+def test_busy_snapshot_is_tried_again_and_then_told(programs: Programs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("backupd.snapshots.lvm._BUSY_PAUSE_SECONDS", 0.0)
+    programs.report("lvs", "volumes_snapshots")
+    programs.lvremove("echo '  Logical volume labvg/backupd-r1 in use.' >&2; exit 5")
+    with pytest.raises(SnapshotError, match="in use") as caught:
+        LvmSnapshots().remove("labvg", "backupd-r1", "r1")
+    assert len(programs.calls()) == 3
+    assert "holds it" in caught.value.hint
+
+
+def test_snapshot_that_was_busy_for_a_moment_is_removed(programs: Programs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("backupd.snapshots.lvm._BUSY_PAUSE_SECONDS", 0.0)
+    programs.report("lvs", "volumes_snapshots")
+    programs.lvremove(f'[ "$(wc -l < "{programs.removed}")" -gt 1 ] || {{ echo " in use" >&2; exit 5; }}')
+    LvmSnapshots().remove("labvg", "backupd-r1", "r1")
+    assert len(programs.calls()) == 2
+
+
+def test_failure_that_does_not_pass_is_not_repeated(programs: Programs) -> None:
+    programs.report("lvs", "volumes_snapshots")
+    programs.lvremove("echo '  Cannot process volume group labvg' >&2; exit 5")
+    with pytest.raises(SnapshotError, match="Cannot process"):
+        LvmSnapshots().remove("labvg", "backupd-r1", "r1")
+    assert len(programs.calls()) == 1
+
+
+def test_refusal_in_the_rehearsal_comes_before_anything_is_locked(programs: Programs, tmp_path: Path) -> None:
+    programs.script(
+        "lvm",
+        "while read -r word rest; do case $word in\n"
+        "lvcreate) echo '  Volume group \"labvg\" has insufficient free space (40 extents): 512 required.' ;;\n"
+        "*) echo \"  No such command '$word'.  Try 'help'.\" ;; esac; done",
+    )
+    uuid = UUID[:36] + PLAN.origin.uuid.replace("-", "")
+    snapshots = LvmSnapshots(sysfs=sysfs_with(tmp_path, uuid))
+    with pytest.raises(SnapshotError, match="insufficient free space") as caught, snapshots.prepared(PLAN):
+        pytest.fail("prepared although LVM refused")
+    assert "vgextend" in caught.value.hint
+
+
+def test_origin_whose_device_is_another_volume_now_is_refused(tmp_path: Path) -> None:
+    snapshots = LvmSnapshots(sysfs=sysfs_with(tmp_path, UUID))
+    with pytest.raises(SnapshotError, match="no longer labvg/data"), snapshots.prepared(PLAN):
+        pytest.fail("prepared for another volume")
+
+
+VG_PREFIX = UUID[:36]
+ORIGIN_UUID = VG_PREFIX + PLAN.origin.uuid.replace("-", "")
+SNAPSHOT_UUID = VG_PREFIX + "n" * 32
+OBEDIENT_LVM = """while read -r word rest; do case $word in
+lvcreate) [ "${rest#--test}" != "$rest" ] || { sleep 0.2; touch "${0%/*}/ended"; }
+          echo '  Logical volume "backupd-r1" created.' ;;
+*) echo "  No such command '$word'.  Try 'help'." ;; esac; done"""
+
+
+def mapped(uuid: str, kind: str, words: str, *, suspended: bool = False) -> MappedDevice:
+    return MappedDevice("name", uuid, DeviceNumber(254, 3), suspended, (Target(kind, words),))
+
+
+LIVE = mapped(SNAPSHOT_UUID, "snapshot", "254:1 254:2 P 128")
+LIVE_ORIGIN = mapped(ORIGIN_UUID, "snapshot-origin", "254:1")
+
+
+def taken(
+    monkeypatch: pytest.MonkeyPatch, snapshots: LvmSnapshots, snapshot: MappedDevice | None, origin: MappedDevice
+) -> Snapshot:
+    """What `create` makes of a kernel that shows these two devices."""
+    status = mapped(SNAPSHOT_UUID, "snapshot", "256/204800 256")
+    shown = {(ORIGIN_UUID, True): origin, (SNAPSHOT_UUID, False): status}
+    monkeypatch.setattr(devicemapper, "by_name", lambda name, table: snapshot if name == "labvg-backupd--r1" else None)
+    monkeypatch.setattr(devicemapper, "by_uuid", lambda uuid, table=False: shown.get((uuid, table)))
+    with snapshots.prepared(PLAN) as creator:
+        return creator.create()
+
+
+def test_snapshot_is_confirmed_before_lvm_has_tidied_up_and_the_block_waits_for_that(
+    programs: Programs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    programs.script("lvm", OBEDIENT_LVM)
+    snapshots = LvmSnapshots(sysfs=sysfs_with(tmp_path, ORIGIN_UUID))
+    snapshot = taken(monkeypatch, snapshots, LIVE, LIVE_ORIGIN)
+    assert (snapshot.uuid, snapshot.device, snapshot.size) == (SNAPSHOT_UUID, DeviceNumber(254, 3), 204800 * 512)
+    assert snapshot.path == Path("/dev/labvg/backupd-r1")
+    assert (programs.folder / "ended").exists()
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "origin"),
+    [
+        pytest.param(None, LIVE_ORIGIN, id="no device"),
+        pytest.param(mapped(SNAPSHOT_UUID, "linear", "8:16 2048"), LIVE_ORIGIN, id="COW area activated to be cleared"),
+        pytest.param(LIVE, mapped(ORIGIN_UUID, "striped", "3 128 8:16 0"), id="tables loaded, origin not yet switched"),
+        pytest.param(LIVE, mapped(ORIGIN_UUID, "snapshot-origin", "254:1", suspended=True), id="origin suspended"),
+        pytest.param(mapped(SNAPSHOT_UUID, "snapshot", "254:1", suspended=True), LIVE_ORIGIN, id="snapshot suspended"),
+        pytest.param(mapped(SNAPSHOT_UUID, "snapshot", "254:9 254:2 P 128"), LIVE_ORIGIN, id="of another origin"),
+        pytest.param(mapped(f"{SNAPSHOT_UUID}-cow", "snapshot", "254:1 x"), LIVE_ORIGIN, id="internal layer"),
+        pytest.param(mapped("LVM-" + "o" * 64, "snapshot", "254:1 254:2"), LIVE_ORIGIN, id="of another volume group"),
+    ],
+)
+def test_nothing_less_than_a_live_snapshot_is_confirmed(
+    programs: Programs,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    snapshot: MappedDevice | None,
+    origin: MappedDevice,
+) -> None:
+    programs.script("lvm", OBEDIENT_LVM)
+    snapshots = LvmSnapshots(sysfs=sysfs_with(tmp_path, ORIGIN_UUID))
+    with pytest.raises(SnapshotError, match="no snapshot of labvg/data"):
+        taken(monkeypatch, snapshots, snapshot, origin)
+
+
+def test_slow_lvm_costs_no_more_than_the_deadline_and_is_left_to_finish(
+    programs: Programs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    programs.script("lvm", OBEDIENT_LVM)
+    snapshots = LvmSnapshots(sysfs=sysfs_with(tmp_path, ORIGIN_UUID), create_deadline_seconds=0.0)
+    with pytest.raises(SnapshotError, match="was not there within 0 s"):
+        taken(monkeypatch, snapshots, None, LIVE_ORIGIN)
+    assert (programs.folder / "ended").exists()
+
+
+def test_line_under_the_lock_tags_the_snapshot_and_waits_for_nobody() -> None:
+    argv = create_argv(PLAN)
+    assert argv[-2:] == ["labvg/data", "/dev/sde"]
+    assert [argv[i + 1] for i, word in enumerate(argv) if word == "--addtag"] == ["backupd", "backupd.run=r1"]
+    assert "global/wait_for_locks=0" in argv[argv.index("--config") + 1]
+    assert "--test" not in argv
+
+
+def test_rehearsal_is_the_same_line_without_effect() -> None:
+    assert [word for word in create_argv(PLAN, rehearsal=True) if word != "--test"] == create_argv(PLAN)
+
+
+def test_no_event_daemon_is_started_by_a_removal() -> None:
+    assert "activation/monitoring=0" in remove_argv("vg", "s")
+
+
+@pytest.mark.parametrize("state", ["Invalid", "gone"])
+def test_lost_snapshot_is_void(monkeypatch: pytest.MonkeyPatch, state: str) -> None:
+    monkeypatch.setattr(devicemapper, "by_uuid", lambda uuid: None)
+    monkeypatch.setattr(devicemapper, "cow_usage", lambda device: CowUsage(intact=False, state=state))
+    snapshot = Snapshot(PLAN.origin, PLAN.name, "LVM-x", "r1", Path("/dev/x"), DeviceNumber(254, 3), 1, 4096)
+    with pytest.raises(SnapshotVoid, match=state) as caught:
+        LvmSnapshots().require_intact(snapshot)
+    assert "snapshot.size" in caught.value.hint

@@ -1,0 +1,175 @@
+"""What servers answer, read without one: process lists, positions, versions, errors, and what a login asks for."""
+
+import ssl
+from pathlib import Path
+
+import pymysql
+import pytest
+
+from backupd.errors import ServerError
+from backupd.model import Flavour, Position, ReplicaPosition
+from backupd.mysql.activity import blocking, is_read
+from backupd.mysql.facts import expire_seconds, version_number
+from backupd.mysql.grants import grant_script
+from backupd.mysql.login import Login, connection_options
+from backupd.mysql.positions import PositionReader, lag_seconds
+from backupd.mysql.refusals import explained
+from backupd.mysql.session import Row, whole_seconds
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT 1",
+        "select sleep(1)",
+        "/* app */ SELECT 1",
+        "-- why\nSELECT 1",
+        "(SELECT 1) UNION (SELECT 2)",
+        "SHOW TABLES",
+    ],
+)
+def test_reads_are_known_as_such(statement: str) -> None:
+    assert is_read(statement)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE t SET v = 1",
+        "/* SELECT */ DELETE FROM t",
+        "INSERT INTO t SELECT 1",
+        "ALTER TABLE t",
+        "CALL p()",
+        "",
+        "SELECTED",
+    ],
+)
+def test_everything_else_counts_as_a_write(statement: str) -> None:
+    assert not is_read(statement)
+
+
+def process(number: int, milliseconds: str | None, statement: str | None) -> Row:
+    return {"id": str(number), "user": "app", "milliseconds": milliseconds, "seconds": "9", "statement": statement}
+
+
+def test_blockers_are_old_writes_longest_first() -> None:
+    rows = [
+        process(1, "900.5", "UPDATE a SET v = 1"),
+        process(2, "7000.0", "ALTER TABLE a\n  ADD n INT"),
+        process(3, "9000.0", "SELECT 1"),
+        process(4, "60000.0", "UPDATE b SET v = '" + "x" * 200),
+    ]
+    found = blocking(rows, Flavour.MARIADB, older_than_seconds=1)
+    assert [(one.connection_id, one.seconds) for one in found] == [(4, 60.0), (2, 7.0)]
+    assert found[1].statement == "ALTER TABLE a ADD n INT"
+    assert len(found[0].statement) == 100
+
+
+def test_mysql_waits_for_reads_too_and_counts_in_seconds() -> None:
+    (found,) = blocking([process(3, None, "SELECT 1")], Flavour.MYSQL, older_than_seconds=5)
+    assert found.seconds == 9.0
+
+
+READER = PositionReader("SHOW MASTER STATUS", "SELECT @@global.gtid_executed AS gtid", "SHOW REPLICA STATUS", None)
+BINLOG: list[Row] = [{"File": "bin.000003", "Position": "4711", "Binlog_Do_DB": ""}]
+
+
+def test_a_position_is_read_from_mysqls_words_too() -> None:
+    channel: Row = {
+        "Channel_Name": "west",
+        "Relay_Source_Log_File": "far.000042",
+        "Read_Source_Log_Pos": "999",
+        "Exec_Source_Log_Pos": "815",
+        "Executed_Gtid_Set": "a:1-5,\nb:1-7",
+    }
+    position = READER.position([BINLOG, [{"gtid": "a:1-5,\nb:1-7"}], [channel]])
+    assert position == Position(
+        "bin.000003", 4711, "a:1-5,b:1-7", (ReplicaPosition("west", "far.000042", 815, "a:1-5,b:1-7"),)
+    )
+
+
+def test_a_binlog_that_is_off_is_no_position_and_never_an_empty_one() -> None:
+    assert READER.position([[], [{"gtid": ""}], []]) == Position()
+
+
+def test_an_answer_that_is_no_position_is_an_error() -> None:
+    with pytest.raises(ServerError, match="makes no sense"):
+        READER.position([[{"File": "bin.000003", "Position": None}], [{"gtid": ""}], []])
+
+
+def test_the_lag_is_the_largest_and_unknown_when_any_is() -> None:
+    assert lag_seconds([{"Seconds_Behind_Master": "3"}, {"Seconds_Behind_Master": "8"}]) == 8.0
+    assert lag_seconds([{"Seconds_Behind_Source": "3"}, {"Seconds_Behind_Source": None}]) is None
+    assert lag_seconds([]) is None
+
+
+@pytest.mark.parametrize(
+    ("variables", "seconds"),
+    [
+        ({"binlog_expire_logs_seconds": "0", "expire_logs_days": "0.000000"}, None),
+        ({"binlog_expire_logs_seconds": "864000", "expire_logs_days": "10.000000"}, 864_000),
+        ({"expire_logs_days": "0.5"}, 43_200),
+        ({"binlog_expire_logs_seconds": "2592000", "binlog_expire_logs_auto_purge": "OFF"}, None),
+    ],
+)
+def test_how_long_binlogs_are_kept(variables: dict[str, str], seconds: int | None) -> None:
+    assert expire_seconds(variables) == seconds
+
+
+def test_versions_are_numbers() -> None:
+    assert version_number("10.11.19-MariaDB-0+deb12u1-log") == (10, 11, 19)
+    assert version_number("9.7.0") == (9, 7, 0)
+    with pytest.raises(ServerError, match="cannot be read"):
+        version_number("unknown")
+
+
+@pytest.mark.parametrize("address", [None, "localhost", "127.0.0.1", "::1"])
+def test_loopback_and_socket_do_without_tls(address: str | None) -> None:
+    assert connection_options(Login("b", address=address), 1)["ssl_disabled"] is True
+    assert connection_options(Login("b", socket=Path("/s"), address="10.0.0.1"), 1)["ssl_disabled"] is True
+
+
+@pytest.mark.parametrize("address", ["10.0.0.1", "db1.example.org", "fd00::2"])
+def test_a_network_is_crossed_with_a_verified_certificate_only(address: str) -> None:
+    context = connection_options(Login("b", address=address), 1)["ssl"]
+    assert context.verify_mode is ssl.CERT_REQUIRED
+    assert context.check_hostname
+
+
+def test_every_wait_of_a_connection_has_its_limit() -> None:
+    options = connection_options(Login("b"), 7)
+    assert (options["read_timeout"], options["write_timeout"]) == (7, 7)
+    assert options["connect_timeout"] > 0
+
+
+@pytest.mark.parametrize(
+    ("number", "said", "sentence"),
+    [
+        (1045, "Access denied for user", "refused user 'b': wrong password, or no such account"),
+        (1698, "Access denied for user", "the account takes no password"),
+        (2003, "Can't connect to MySQL server on 'localhost' ([Errno 111] Connection refused)", ": connection refused"),
+        (2003, "([SSL: CERTIFICATE_VERIFY_FAILED] self-signed)", "certificate of the server at /s cannot be trusted"),
+        (2026, "SSL is required", "offers no TLS"),
+        (2013, "Lost connection", "ended during: DO 1"),
+        (1227, "you need the RELOAD privilege", "the server refused: DO 1: you need the RELOAD privilege"),
+        (1064, "You have an error", "refused: DO 1: You have an error"),
+    ],
+)
+def test_errors_become_sentences_with_the_servers_number(number: int, said: str, sentence: str) -> None:
+    error = explained(pymysql.OperationalError(number, said), Login("b", socket=Path("/s"), password="pw"), "DO  1")
+    assert sentence in error.message
+    assert error.number == (0 if 2000 <= number < 3000 else number)
+    assert error.code == "server-error"
+    assert (error.hint != "") == (number != 1064)
+
+
+def test_the_grant_script_is_what_an_administrator_pastes() -> None:
+    assert grant_script("backupd", "10.0.%") == (
+        "GRANT RELOAD, PROCESS, BINLOG MONITOR, REPLICA MONITOR ON *.* TO 'backupd'@'10.0.%';\n"
+        "GRANT CREATE, SELECT, INSERT, DELETE ON `backupd_canary`.* TO 'backupd'@'10.0.%';\n"
+    )
+    assert "backupd_canary" not in grant_script("backupd", canary=False)
+
+
+def test_waits_are_rounded_up_because_zero_is_no_wait_at_all() -> None:
+    assert [whole_seconds(seconds) for seconds in (0, 0.2, 1, 1.1)] == [1, 1, 1, 2]

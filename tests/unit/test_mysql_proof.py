@@ -1,0 +1,130 @@
+"""What a restored server must say to be a proof, and what it may say besides."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from backupd.model import Check, Position
+from backupd.mysql.canary import canary_check
+from backupd.mysql.proof import Recovered, TableResult, position_checks, recovered, table_results, tables_check
+from backupd.mysql.session import Row, Session
+
+LOG = Path(__file__).parents[1] / "data" / "mysql" / "recovery-10.11.19.log"
+
+RECORDED = Position("bin.000009", 5000, "0-7-41,1-7-3")
+FOUND = Recovered(binlog_size=5000, gtid="1-7-3,0-7-41", innodb_binlog=("bin.000009", 4800), lsn=900, prepared=0)
+
+
+class Answers:
+    """A session that answers from a table."""
+
+    def __init__(self, answers: dict[str, list[Row]]) -> None:
+        self.answers = answers
+
+    def query(self, statement: str) -> list[Row]:
+        return self.answers[statement]
+
+    def value(self, statement: str) -> str | None:
+        return next(iter(self.answers[statement][0].values()))
+
+
+def failed(checks: tuple[Check, ...]) -> list[str]:
+    return [check.name for check in checks if not check.ok]
+
+
+def test_the_recorded_position_passes_whatever_the_order_of_its_gtids() -> None:
+    assert failed(position_checks(RECORDED, FOUND, lsn=900)) == []
+
+
+@pytest.mark.parametrize(
+    ("wrong", "name"),
+    [
+        ({"binlog_size": 4999}, "binlog position"),
+        ({"binlog_size": None}, "binlog position"),
+        ({"gtid": "0-7-41"}, "gtid"),
+        ({"gtid": "0-7-42,1-7-3"}, "gtid"),
+        ({"gtid": None}, "gtid"),
+        ({"innodb_binlog": ("bin.000009", 5001)}, "innodb's last commit"),
+        ({"innodb_binlog": ("bin.000010", 4)}, "innodb's last commit"),
+        ({"lsn": 899}, "redo log"),
+        ({"lsn": None}, "redo log"),
+    ],
+)
+def test_each_difference_is_one_failed_check(wrong: dict[str, object], name: str) -> None:
+    found = replace(FOUND, **wrong)  # type: ignore[arg-type]
+    assert failed(position_checks(RECORDED, found, lsn=900)) == [name]
+
+
+def test_innodbs_last_commit_may_lie_in_an_earlier_binlog_and_may_be_none() -> None:
+    for earlier in (("bin.000008", 999_999), None):
+        assert failed(position_checks(RECORDED, replace(FOUND, innodb_binlog=earlier), lsn=900)) == []
+
+
+def test_a_server_without_binlog_leans_on_the_lsn() -> None:
+    found = Recovered(None, None, None, 900, 0)
+    checks = {check.name: check for check in position_checks(Position(), found, lsn=901)}
+    assert checks["binlog position"].found == "no position"
+    assert not checks["redo log"].ok
+    assert failed(position_checks(Position(), found, lsn=None)) == []
+
+
+def test_a_prepared_transaction_is_told_and_no_fault() -> None:
+    (check,) = (c for c in position_checks(RECORDED, replace(FOUND, prepared=2), lsn=1) if "prepared" in c.name)
+    assert check.ok
+    assert check.found.startswith("2, waiting")
+
+
+def test_the_error_log_of_a_recovery_tells_innodbs_position_and_the_end_of_its_log() -> None:
+    answers: dict[str, list[Row]] = {
+        "SELECT @@global.gtid_binlog_pos": [{"gtid": "0-7-60397"}],
+        "SHOW BINARY LOGS": [
+            {"Log_name": "bin.000001", "File_size": "16170154"},
+            {"Log_name": "bin.000002", "File_size": "336"},
+        ],
+        "XA RECOVER": [],
+    }
+    found = recovered(cast(Session, Answers(answers)), Position("bin.000001", 16170154, "0-7-60397"), LOG.read_text())
+    assert found == Recovered(16170154, "0-7-60397", ("bin.000001", 13352736), 491489061, 0)
+
+
+def test_the_canary_proves_both_sides() -> None:
+    assert canary_check(("before",)).ok
+    assert not canary_check(("before", "after")).ok
+    assert not canary_check(("after",)).ok
+    assert canary_check(()).found == "no row"
+
+
+def row(table: str, kind: str, text: str) -> Row:
+    return {"Table": table, "Op": "check", "Msg_type": kind, "Msg_text": text}
+
+
+def test_a_table_is_ok_only_when_check_table_says_so() -> None:
+    results = list(
+        table_results(
+            [
+                row("a.ok", "status", "OK"),
+                row("a.warned", "warning", "1 client is using or hasn't closed the table properly"),
+                row("a.warned", "status", "OK"),
+                row("a.memory", "note", "The storage engine for the table doesn't support check"),
+                row("a.broken", "error", "Size of datafile is: 28  Should be: 40"),
+                row("a.broken", "error", "Corrupt"),
+                row("a.silent", "warning", "Found row where the auto_increment column has the value 0"),
+            ]
+        )
+    )
+    assert [result.table for result in results if result.ok] == ["a.ok", "a.warned", "a.memory"]
+    check = tables_check(results)
+    assert not check.ok
+    assert check.expected == "5 tables OK"
+    assert "a.broken: error: Size of datafile" in check.found
+
+
+def test_no_table_at_all_is_no_proof() -> None:
+    assert not tables_check([]).ok
+
+
+def test_many_damaged_tables_are_told_in_few_words() -> None:
+    check = tables_check([TableResult(f"a.t{n}", ok=False, text="error: Corrupt") for n in range(9)])
+    assert check.found.endswith("and 4 more")

@@ -1,0 +1,408 @@
+"""The observer: what it sees of a host that changes while it looks, and how it lets go. Its clock is the test's."""
+
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+
+import pytest
+
+from backupd.errors import CommandError, GaveUp, ServerError, SnapshotError, SnapshotVoid
+from backupd.model import CowUsage, Outcome, Reason, Window
+from backupd.probe import WriteProbe
+from backupd.probe.observer import Observer, measure_baseline
+from backupd.probe.settle import SettleLimits
+from tests.fakes.probe import FakeProbe
+
+MIB = 1 << 20
+
+
+class Host:
+    """A host in which only the clock moves, and what the test lets happen as it does."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.used = 0.0
+        self.server_rate = 0.0  # bytes a second of first writes
+        self.chunks_of_probe = 0.0  # bytes a second of first writes while a window runs
+        self.total = 1000 * MIB
+        self.intact = True
+        self.lag: float | None = None
+        self.lag_reads: list[float] = []
+        self.server_up = True
+        self.usage_error: Exception | None = None
+
+    def clock(self) -> float:
+        return self.now
+
+    def passes(self, seconds: float) -> None:
+        self.now += seconds
+        self.used += self.server_rate * seconds
+
+    def window(self, seconds: float) -> None:
+        self.passes(seconds)
+        self.used += self.chunks_of_probe * seconds
+
+    def usage(self) -> CowUsage:
+        if self.usage_error is not None:
+            raise self.usage_error
+        return CowUsage(self.intact, int(self.used), self.total, state="active" if self.intact else "Overflow")
+
+    def replica_lag(self) -> float | None:
+        self.lag_reads.append(self.now)
+        if not self.server_up:
+            raise ServerError("server has gone away")
+        return self.lag
+
+
+class RunningClock(Host):
+    """A host whose clock runs by itself, half a second whenever somebody looks: a thread needs no patience then."""
+
+    def clock(self) -> float:
+        self.passes(0.5)
+        return self.now
+
+
+@pytest.fixture
+def host() -> Host:
+    return Host()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / ".backupd-run1"
+
+
+def probe_at(host: Host, folder: Path, *iops: float) -> FakeProbe:
+    probe = FakeProbe(iops=iops, during_window=host.window)
+    probe.prepare(folder)
+    return probe
+
+
+def observer_of(
+    host: Host,
+    folder: Path,
+    probe: WriteProbe | None = None,
+    limits: SettleLimits | None = None,
+    **more: float,
+) -> Observer:
+    return Observer(
+        probe=probe,
+        folder=folder,
+        baseline_iops=100.0 if probe is not None else None,
+        read_usage=host.usage,
+        read_lag=host.replica_lag,
+        limits=limits or SettleLimits(),
+        clock=host.clock,
+        window_seconds=2.0,
+        **{"tick_seconds": 0.0, **more},
+    )
+
+
+def tick(observer: Observer, host: Host, times: int = 1) -> None:
+    for _ in range(times):
+        host.passes(1)
+        observer.observe()
+
+
+# --- the baseline ----------------------------------------------------------------------------------------------------
+
+
+def test_a_baseline_is_the_median_of_its_windows_and_lies_before_the_snapshot(host: Host, folder: Path) -> None:
+    probe = probe_at(host, folder, 90.0, 300.0, 100.0)
+    baseline = measure_baseline(probe, folder, windows=3, seconds=2.0, clock=host.clock)
+    assert baseline.iops == 100.0
+    assert baseline.spread == pytest.approx(2.1)
+    assert [sample.at_seconds for sample in baseline.samples] == [-4.0, -2.0, 0.0]
+    assert {sample.stage for sample in baseline.samples} == {"baseline"}
+    assert {sample.ratio for sample in baseline.samples} == {None}
+    assert baseline.bytes_written == sum(sample.probe_bytes for sample in baseline.samples) > 0
+
+
+def test_a_baseline_without_a_single_write_is_an_error(host: Host, folder: Path) -> None:
+    with pytest.raises(CommandError, match="not one write"):
+        measure_baseline(probe_at(host, folder, 0.0), folder, windows=2, seconds=1.0, clock=host.clock)
+
+
+# --- what a sample says ----------------------------------------------------------------------------------------------
+
+
+def test_the_first_look_measures_the_shock(host: Host, folder: Path) -> None:
+    observer = observer_of(host, folder, probe_at(host, folder, 20.0))
+    observer.observe()
+    (sample,) = observer.samples
+    assert (sample.at_seconds, sample.stage, sample.iops, sample.ratio) == (2.0, "settle", 20.0, 5.0)
+    assert sample.latency_p95_ms is not None
+    assert observer.probe_bytes == sample.probe_bytes == 40 * (16 << 10)
+
+
+def test_the_probe_writes_no_more_than_its_share_of_the_time(host: Host, folder: Path) -> None:
+    probe = probe_at(host, folder, 50.0)
+    observer = observer_of(host, folder, probe, duty=0.1)
+    tick(observer, host, 200)
+    assert probe.windows * 2.0 / (host.now - 1000.0) <= 0.11
+    assert probe.windows >= 9
+
+
+def test_a_window_that_overran_lengthens_the_pause(host: Host, folder: Path) -> None:
+    probe = probe_at(host, folder, 50.0)
+    probe.during_window = lambda seconds: host.window(seconds * 10)
+    observer = observer_of(host, folder, probe, duty=0.1)
+    tick(observer, host, 150)
+    assert probe.windows == 1
+
+
+def test_first_writes_of_the_probe_are_not_taken_for_the_servers(host: Host, folder: Path) -> None:
+    host.server_rate, host.chunks_of_probe = 3.0 * MIB, 50.0 * MIB
+    observer = observer_of(host, folder, probe_at(host, folder, 50.0))
+    tick(observer, host, 50)
+    rates = [sample.cow_rate for sample in observer.samples if sample.cow_rate is not None]
+    assert rates == pytest.approx([3.0 * MIB] * len(rates))
+    assert len(rates) > 40
+    assert all(sample.cow_rate is None for sample in observer.samples if sample.iops is not None)
+
+
+def test_a_window_without_a_single_write_counts_as_one_at_best(host: Host, folder: Path) -> None:
+    observer = observer_of(host, folder, probe_at(host, folder, 0.0))
+    observer.observe()
+    (sample,) = observer.samples
+    assert (sample.iops, sample.ratio) == (0.0, 200.0)
+
+
+def test_the_stage_is_the_storys_to_say(host: Host, folder: Path) -> None:
+    observer = observer_of(host, folder)
+    tick(observer, host)
+    observer.stage = "copy"
+    tick(observer, host)
+    assert [sample.stage for sample in observer.samples] == ["settle", "copy"]
+
+
+def test_the_peak_of_the_cow_area_is_kept(host: Host, folder: Path) -> None:
+    observer = observer_of(host, folder)
+    assert observer.cow_peak is None
+    for host.used in (5, 9, 7):
+        tick(observer, host)
+    assert observer.cow_peak == 9
+
+
+def test_the_lag_is_asked_for_every_five_seconds(host: Host, folder: Path) -> None:
+    host.lag = 7.0
+    observer = observer_of(host, folder)
+    tick(observer, host, 20)
+    assert [later - earlier for earlier, later in zip(host.lag_reads, host.lag_reads[1:], strict=False)] == [5, 5, 5]
+    assert [sample.replica_lag_seconds for sample in observer.samples[:6]] == [7.0, None, None, None, None, 7.0]
+
+
+# --- what may fail ---------------------------------------------------------------------------------------------------
+
+
+def test_a_server_that_stops_after_the_unlock_does_not_end_the_watch(host: Host, folder: Path) -> None:
+    observer = observer_of(host, folder)
+    tick(observer, host)
+    host.server_up = False
+    tick(observer, host, 11)
+    assert observer.server_unreachable
+    assert observer.lag_failures == 2
+    assert len(observer.samples) == 12
+    assert len(observer.trouble) == 1
+    assert "gone away" in observer.trouble[0]
+    observer.require_within_limits()
+    host.server_up = True
+    tick(observer, host, 5)
+    assert not observer.server_unreachable
+
+
+def test_after_a_probe_that_failed_the_cow_area_decides_alone(host: Host, folder: Path) -> None:
+    probe = probe_at(host, folder, 20.0)
+    probe.fail_at_call = 3  # prepare, one window, and then
+    observer = observer_of(host, folder, probe)
+    tick(observer, host, 60)
+    assert probe.calls == 3
+    assert len(observer.samples) == 60
+    assert "told to fail" in " ".join(observer.trouble)
+    verdict = observer.wait_for_verdict()
+    assert (verdict.outcome, verdict.reason) == (Outcome.START, Reason.SETTLED)
+
+
+def test_a_fill_that_cannot_be_read_for_a_while_leaves_a_gap_and_no_false_rate(host: Host, folder: Path) -> None:
+    host.server_rate = 1.0 * MIB
+    observer = observer_of(host, folder)
+    tick(observer, host, 2)
+    host.usage_error = SnapshotError("dmsetup failed")
+    tick(observer, host, 2)
+    host.usage_error = None
+    tick(observer, host, 2)
+    assert [sample.cow_rate for sample in observer.samples] == [None, MIB, None, None, None, MIB]
+    assert len(observer.trouble) == 1
+
+
+@pytest.mark.parametrize("how", ["not intact", "raised"])
+def test_a_void_snapshot_ends_the_run(host: Host, folder: Path, how: str) -> None:
+    observer = observer_of(host, folder)
+    tick(observer, host)
+    observer.require_within_limits()
+    if how == "raised":
+        host.usage_error = SnapshotVoid("it is gone")
+    host.intact = False
+    tick(observer, host)
+    for ask in (observer.require_within_limits, observer.wait_for_verdict):
+        with pytest.raises(SnapshotVoid, match=r"gone|Overflow"):
+            ask()
+
+
+# --- limits and the verdict ------------------------------------------------------------------------------------------
+
+
+def test_a_limit_that_is_passed_in_the_copy_gives_up_even_if_it_was_for_a_moment(host: Host, folder: Path) -> None:
+    observer = observer_of(host, folder, limits=SettleLimits(max_replica_lag_seconds=60))
+    observer.stage = "copy"
+    host.lag = 60.0
+    tick(observer, host)
+    observer.require_within_limits()
+    host.lag = 61.0
+    tick(observer, host, 5)
+    host.lag = 0.0
+    tick(observer, host, 5)
+    with pytest.raises(GaveUp, match="61 s behind"):
+        observer.require_within_limits()
+
+
+def test_a_cow_area_that_fills_up_while_copying_gives_up(host: Host, folder: Path) -> None:
+    observer = observer_of(host, folder, limits=SettleLimits(max_cow_fill=0.5))
+    observer.stage = "copy"
+    host.server_rate = 10.0 * MIB
+    tick(observer, host, 50)
+    observer.require_within_limits()
+    tick(observer, host)
+    with pytest.raises(GaveUp, match="51% full"):
+        observer.require_within_limits()
+
+
+def test_the_penalty_limit_gives_up_before_the_copy(host: Host, folder: Path) -> None:
+    observer = observer_of(host, folder, probe_at(host, folder, 10.0), SettleLimits(max_penalty=8))
+    tick(observer, host, 19)
+    verdict = observer.wait_for_verdict()
+    assert (verdict.outcome, verdict.reason) == (Outcome.GIVE_UP, Reason.LIMIT)
+    assert "10.0 times slower" in verdict.detail
+
+
+def test_the_forecast_knows_how_long_the_last_copy_took(host: Host, folder: Path) -> None:
+    host.server_rate = 10.0 * MIB
+    verdicts = []
+    for copy_seconds in (10.0, 500.0):
+        host.used = 0
+        observer = observer_of(host, folder, copy_seconds=copy_seconds)
+        tick(observer, host, 15)
+        verdicts.append(observer.wait_for_verdict())
+    assert [verdict.reason for verdict in verdicts] == [Reason.COW_SHORT, Reason.COW_SHORT]
+    assert [verdict.outcome for verdict in verdicts] == [Outcome.START, Outcome.GIVE_UP]
+
+
+# --- the thread ------------------------------------------------------------------------------------------------------
+
+
+def threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("observer")]
+
+
+def test_it_watches_until_the_gate_opens_and_leaves_no_thread(folder: Path) -> None:
+    host = RunningClock()
+    probe = FakeProbe(iops=(20.0, 40.0, 80.0, 95.0, 95.0, 95.0))
+    probe.prepare(folder)
+    with observer_of(host, folder, probe) as observer:
+        verdict = observer.wait_for_verdict()
+        assert threads() != []
+    assert (verdict.outcome, verdict.reason) == (Outcome.START, Reason.SETTLED)
+    ratios = [sample.ratio for sample in observer.samples if sample.ratio is not None]
+    assert ratios[:4] == pytest.approx([100 / 20, 100 / 40, 100 / 80, 100 / 95])
+    assert threads() == []
+
+
+def test_without_any_measurement_it_starts_at_the_maximum_wait(folder: Path) -> None:
+    host = RunningClock()
+    host.usage_error = SnapshotError("no dmsetup here")
+    with observer_of(host, folder, limits=SettleLimits(max_wait_seconds=30)) as observer:
+        verdict = observer.wait_for_verdict()
+    assert (verdict.outcome, verdict.reason) == (Outcome.START, Reason.NO_DATA)
+    assert verdict.waited_seconds >= 30
+
+
+def test_the_copy_stops_when_nobody_watches_any_more(host: Host, folder: Path) -> None:
+    host.usage_error = ZeroDivisionError("a bug")
+    with pytest.raises(ZeroDivisionError), observer_of(host, folder) as observer:
+        observer.wait_for_verdict()
+    with pytest.raises(ZeroDivisionError), observer_of(host, folder):
+        pass
+    assert threads() == []
+
+
+def test_the_first_error_is_not_hidden_by_the_observers_own(host: Host, folder: Path) -> None:
+    host.usage_error = ZeroDivisionError("a bug")
+    with pytest.raises(KeyError), observer_of(host, folder):
+        raise KeyError("the story's own")
+
+
+def test_a_signal_that_raises_breaks_the_wait_promptly(host: Host, folder: Path) -> None:
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise InterruptedError
+
+    def watch() -> None:
+        with observer_of(host, folder, tick_seconds=3600.0) as observer:
+            signal.setitimer(signal.ITIMER_REAL, 0.1)
+            observer.wait_for_verdict()
+
+    before = signal.signal(signal.SIGALRM, stop)
+    began = time.monotonic()
+    try:
+        with pytest.raises(InterruptedError):
+            watch()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert time.monotonic() - began < 5
+    assert threads() == []
+
+
+class EndlessProbe:
+    """A probe on a stalled disk: its window ends when it is interrupted, and not before."""
+
+    def __init__(self) -> None:
+        self.began = threading.Event()
+        self._interrupted = threading.Event()
+
+    def prepare(self, folder: Path) -> int:
+        return 0
+
+    def window(self, folder: Path, seconds: float) -> Window:
+        self.began.set()
+        assert self._interrupted.wait(30), "nobody interrupted the window"
+        raise CommandError("the probe was interrupted")
+
+    def interrupt(self) -> None:
+        self._interrupted.set()
+
+    def remove(self, folder: Path) -> None:
+        pass
+
+
+def test_leaving_does_not_wait_for_a_window_and_calls_it_no_trouble(host: Host, folder: Path) -> None:
+    probe = EndlessProbe()
+    with observer_of(host, folder, probe) as observer:
+        assert probe.began.wait(30)
+    assert observer.trouble == ()
+    assert threads() == []
+
+
+def test_what_is_read_while_it_watches_is_whole(folder: Path) -> None:
+    host = RunningClock()
+    with observer_of(host, folder, limits=SettleLimits(max_wait_seconds=100_000)) as observer:
+        read: list[Callable[[], object]] = [lambda: observer.samples, lambda: observer.trouble]
+        seen = 0
+        while seen < 200:
+            for each in read:
+                each()
+            instants = [sample.at_seconds for sample in observer.samples]
+            assert instants == sorted(instants)
+            seen = len(instants)

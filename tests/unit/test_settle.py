@@ -1,0 +1,329 @@
+"""The settle gate: which series of samples it waits on, starts after, or gives up on, and why."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from math import inf, nan
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backupd.model import Outcome, Reason, Sample, Verdict
+from backupd.probe.settle import CowForecast, SettleLimits, breach, decide, penalty_of
+
+MIB = 1 << 20
+LIMITS = SettleLimits(threshold=1.25, windows=3, max_wait_seconds=600, plateau_windows=6, plateau_rates=20)
+FALLING = [5.0, 4.0, 3.0, 2.0, 1.5]
+
+
+def series(
+    ratios: Iterable[float | None] = (),
+    rates: Iterable[float | None] = (),
+    *,
+    every: float = 10.0,
+    stage: str = "settle",
+) -> list[Sample]:
+    """Windows every ten seconds; the rates one a second between them, as the observer records them."""
+    windows = [Sample(at * every, stage, ratio=ratio) for at, ratio in enumerate(ratios)]
+    ticks = [Sample(at + 0.5, stage, cow_rate=rate) for at, rate in enumerate(rates)]
+    return sorted([*windows, *ticks], key=lambda sample: sample.at_seconds)
+
+
+def decaying(peak: float, seconds: int, half_life: float = 10.0) -> list[float]:
+    return [peak * 0.5 ** (at / half_life) for at in range(seconds)]
+
+
+def judge(samples: list[Sample], *, now: float = 60.0, probing: bool = True, limits: SettleLimits = LIMITS) -> Verdict:
+    return decide(samples, limits, now_seconds=now, probing=probing)
+
+
+WAIT, START, GIVE_UP = Outcome.WAIT, Outcome.START, Outcome.GIVE_UP
+TABLE: list[tuple[str, list[Sample], Outcome, Reason]] = [
+    ("settling: the ratio falls", series(FALLING), WAIT, Reason.SETTLING),
+    ("settled: three cheap windows", series([*FALLING, 1.2, 1.1, 1.2]), START, Reason.SETTLED),
+    ("settled from the first window on", series([1.0, 1.0, 1.0]), START, Reason.SETTLED),
+    ("at the threshold is settled", series([1.25, 1.25, 1.25]), START, Reason.SETTLED),
+    ("two cheap windows are not enough", series([*FALLING, 1.2, 1.1]), WAIT, Reason.SETTLING),
+    ("a dear window between starts the count again", series([*FALLING, 1.2, 1.6, 1.1, 1.1]), WAIT, Reason.SETTLING),
+    ("plateau: it stays at 3", series([5, 4, 3, 3.1, 2.9, 3, 3.1, 3, 2.9]), START, Reason.PLATEAU),
+    ("plateau: it even rises", series([2, 2, 2.1, 2.2, 2.3, 2.4]), START, Reason.PLATEAU),
+    ("too few windows to call it a plateau", series([3, 3, 3, 3, 3]), WAIT, Reason.SETTLING),
+    ("spikes on a plateau", series([3, 9, 3, 3, 8, 3]), START, Reason.PLATEAU),
+    ("spikes while it falls", series([9, 8, 12, 4, 3, 9, 2.2, 2, 2]), WAIT, Reason.SETTLING),
+    ("empty", [], WAIT, Reason.SETTLING),
+    ("one sample", series([1.0]), WAIT, Reason.SETTLING),
+    ("NaN is no measurement", series([nan, nan, nan, nan, nan, nan]), WAIT, Reason.SETTLING),
+    ("infinity is none either", series([inf] * 8), WAIT, Reason.SETTLING),
+    ("NaN between cheap windows does not break their row", series([1.1, nan, 1.1, inf, 1.1]), START, Reason.SETTLED),
+    (
+        "settled: the server's first writes have died down too",
+        series([*FALLING, 1.2, 1.1, 1.2], decaying(20 * MIB, 80)),
+        START,
+        Reason.SETTLED,
+    ),
+    (
+        "the probe has settled its own chunks, the server's are still being copied and get fewer",
+        series([1.1, 1.1, 1.1], decaying(20 * MIB, 15)),
+        WAIT,
+        Reason.SETTLING,
+    ),
+    (
+        "the same with one look at the COW area: no proof that they have died down",
+        series([1.1, 1.1, 1.1], [20 * MIB]),
+        WAIT,
+        Reason.SETTLING,
+    ),
+    (
+        "the same, and they get no fewer: waiting buys nothing",
+        series([1.1] * 6, [20 * MIB] * 60),
+        START,
+        Reason.PLATEAU,
+    ),
+    (
+        "the ratio stands still but the server's first writes still get fewer",
+        series([3.0] * 6, decaying(20 * MIB, 60, half_life=40)),
+        WAIT,
+        Reason.SETTLING,
+    ),
+    ("first writes under the floor need no peak", series([1.1] * 3, [10_000.0] * 30), START, Reason.SETTLED),
+    (
+        "a burst at the start is no peak to measure against",
+        series([1.1] * 3, [500.0 * MIB, *[20.0 * MIB] * 25]),
+        WAIT,
+        Reason.SETTLING,
+    ),
+]
+
+
+@pytest.mark.parametrize(("samples", "outcome", "reason"), [row[1:] for row in TABLE], ids=[row[0] for row in TABLE])
+def test_the_table_of_series(samples: list[Sample], outcome: Outcome, reason: Reason) -> None:
+    verdict = judge(samples)
+    assert (verdict.outcome, verdict.reason) == (outcome, reason), verdict.detail
+
+
+PASSIVE: list[tuple[str, list[float | None], Outcome, Reason]] = [
+    ("it gets less", list(decaying(20 * MIB, 15)), WAIT, Reason.SETTLING),
+    ("it has died down", list(decaying(20 * MIB, 60)), START, Reason.SETTLED),
+    ("it goes on and on", [20.0 * MIB] * 20, START, Reason.PLATEAU),
+    ("it goes on, but not for long enough to say so", [20.0 * MIB] * 19, WAIT, Reason.SETTLING),
+    ("nobody writes", [0.0] * 5, START, Reason.SETTLED),
+    ("nobody has written for a moment", [0.0] * 4, WAIT, Reason.SETTLING),
+    ("it cannot be read", [None, nan, inf] * 10, WAIT, Reason.SETTLING),
+]
+
+
+@pytest.mark.parametrize(("rates", "outcome", "reason"), [row[1:] for row in PASSIVE], ids=[row[0] for row in PASSIVE])
+def test_without_a_probe_the_rate_of_first_writes_decides_alone(
+    rates: list[float | None], outcome: Outcome, reason: Reason
+) -> None:
+    verdict = judge(series(rates=rates), probing=False)
+    assert (verdict.outcome, verdict.reason) == (outcome, reason), verdict.detail
+
+
+def test_windows_of_a_probe_that_has_failed_since_decide_nothing() -> None:
+    cheap_then_failed = series([1.0] * 6, [20.0 * MIB] * 10)
+    assert judge(cheap_then_failed, probing=False).outcome is WAIT
+    dear_then_failed = series([9.0, 7.0], [0.0] * 10)
+    assert judge(dear_then_failed, probing=False).reason is Reason.SETTLED
+
+
+def test_the_maximum_wait_ends_it() -> None:
+    assert judge(series(FALLING), now=599.9).outcome is WAIT
+    verdict = judge(series(FALLING), now=600)
+    assert (verdict.outcome, verdict.reason, verdict.waited_seconds) == (START, Reason.MAX_WAIT, 600)
+
+
+@pytest.mark.parametrize("probing", [True, False])
+@pytest.mark.parametrize("samples", [[], series([nan, inf, None], [None, nan])])
+def test_a_wait_without_any_measurement_is_called_so(samples: list[Sample], probing: bool) -> None:
+    verdict = judge(samples, now=600, probing=probing)
+    assert (verdict.outcome, verdict.reason) == (START, Reason.NO_DATA)
+    assert verdict.detail == "nothing could be measured"
+
+
+def test_a_gate_that_is_off_starts_at_once_unless_a_limit_is_passed() -> None:
+    off = replace(LIMITS, enabled=False, max_replica_lag_seconds=60)
+    assert judge(series(FALLING), now=0, limits=off).reason is Reason.DISABLED
+    late = [Sample(1.0, "settle", replica_lag_seconds=61)]
+    assert judge(late, now=1, limits=off).outcome is GIVE_UP
+
+
+def test_the_baseline_is_not_taken_for_a_settled_penalty() -> None:
+    baseline = [Sample(-at, "baseline", ratio=1.0, cow_rate=0.0) for at in (3, 2, 1)]
+    assert judge(baseline).outcome is WAIT
+    assert judge(baseline, now=600).reason is Reason.NO_DATA
+
+
+# --- limits ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stage", ["settle", "copy"])
+def test_two_windows_in_a_row_above_the_penalty_limit_give_up_and_one_does_not(stage: str) -> None:
+    limits = replace(LIMITS, max_penalty=4.0)
+    assert breach(series([3, 3, 9], stage=stage), limits, cow_total=None) is None
+    assert breach(series([3, 4, 4], stage=stage), limits, cow_total=None) is None
+    assert breach(series([9, nan, None, 5], stage=stage), limits, cow_total=None) is not None
+    verdict = judge(series([9, 5], stage=stage), limits=limits)
+    assert (verdict.outcome, verdict.reason) == (GIVE_UP, Reason.LIMIT)
+    assert "5.0 times slower" in verdict.detail
+
+
+def test_a_replica_that_falls_behind_gives_up_by_the_last_known_lag() -> None:
+    limits = replace(LIMITS, max_replica_lag_seconds=30.0)
+    behind = [Sample(1.0, "settle", replica_lag_seconds=31.0), Sample(2.0, "settle")]
+    assert breach(behind, limits, cow_total=None) is not None
+    caught_up = [*behind, Sample(3.0, "settle", replica_lag_seconds=30.0)]
+    assert breach(caught_up, limits, cow_total=None) is None
+
+
+def test_a_cow_area_beyond_its_limit_gives_up() -> None:
+    limits = replace(LIMITS, max_cow_fill=0.5)
+    assert breach([Sample(1.0, "copy", cow_used=50)], limits, cow_total=100) is None
+    assert breach([Sample(1.0, "copy", cow_used=51), Sample(2.0, "copy")], limits, cow_total=100) is not None
+    assert breach([Sample(1.0, "copy", cow_used=51)], limits, cow_total=None) is None
+
+
+# --- will the COW area last? -----------------------------------------------------------------------------------------
+
+
+def filling(rate: float, seconds: int = 15) -> list[Sample]:
+    return [Sample(at, "settle", cow_used=int(rate * at), cow_rate=rate) for at in range(1, seconds + 1)]
+
+
+@pytest.mark.parametrize(
+    ("total_mib", "outcome", "reason"),
+    [
+        (10_000, WAIT, Reason.SETTLING),  # 15 + 60 + 100 seconds at 10 MiB/s = 1750 MiB, below 80 % of it
+        (2_000, START, Reason.COW_SHORT),  # not for another minute's wait, but 15 + 100 seconds are 1150 MiB
+        (1_000, GIVE_UP, Reason.COW_SHORT),
+    ],
+)
+def test_a_cow_area_that_will_not_last_starts_at_once_or_gives_up(
+    total_mib: int, outcome: Outcome, reason: Reason
+) -> None:
+    forecast = CowForecast(total=total_mib * MIB, copy_seconds=100)
+    verdict = decide(filling(10 * MIB), LIMITS, now_seconds=15, forecast=forecast, probing=True)
+    assert (verdict.outcome, verdict.reason) == (outcome, reason), verdict.detail
+
+
+def test_a_cow_area_too_short_for_the_copy_gives_up_even_when_settled() -> None:
+    cheap = [*filling(10 * MIB), *series([1.0] * 3, [10.0 * MIB] * 40)]
+    short = CowForecast(total=1000 * MIB, copy_seconds=1000)
+    verdict = decide(cheap, replace(LIMITS, quiet_rate=20 * MIB), now_seconds=30, forecast=short)
+    assert (verdict.outcome, verdict.reason) == (GIVE_UP, Reason.COW_SHORT)
+
+
+def test_a_forecast_follows_the_decay_rather_than_the_first_shock() -> None:
+    rates = decaying(50 * MIB, 20)  # adds up to 720 MiB if it goes on so, to 8 GiB at the last rate
+    samples = [Sample(at, "settle", cow_used=540 * MIB, cow_rate=rate) for at, rate in enumerate(rates)]
+    forecast = CowForecast(total=4000 * MIB, copy_seconds=600)
+    assert decide(samples, LIMITS, now_seconds=20, forecast=forecast).outcome is WAIT
+
+
+def test_a_first_glance_gives_up_nothing() -> None:
+    forecast = CowForecast(total=1000 * MIB, copy_seconds=3600)
+    assert decide(filling(10 * MIB, seconds=9), LIMITS, now_seconds=9, forecast=forecast).outcome is WAIT
+
+
+def test_without_a_last_copy_only_the_wait_is_forecast() -> None:
+    forecast = CowForecast(total=900 * MIB)
+    verdict = decide(filling(10 * MIB), LIMITS, now_seconds=15, forecast=forecast)
+    assert (verdict.outcome, verdict.reason) == (START, Reason.COW_SHORT)
+
+
+# --- for any series --------------------------------------------------------------------------------------------------
+
+maybe = st.none() | st.floats(allow_nan=True, allow_infinity=True, width=32)
+any_sample = st.builds(
+    Sample,
+    at_seconds=st.floats(0, 600),
+    stage=st.sampled_from(["baseline", "settle", "copy"]),
+    ratio=maybe | st.floats(0.5, 20),
+    cow_used=st.none() | st.integers(0, 2000 * MIB),
+    cow_rate=maybe | st.floats(0, 100 * MIB),
+    replica_lag_seconds=maybe,
+)
+any_series = st.lists(any_sample, max_size=60)
+any_limits = st.builds(
+    SettleLimits,
+    threshold=st.floats(1, 10),
+    windows=st.integers(1, 5),
+    max_wait_seconds=st.floats(0, 600),
+    max_penalty=st.none() | st.floats(1, 10),
+    max_replica_lag_seconds=st.none() | st.floats(0, 100),
+    max_cow_fill=st.floats(0.1, 1),
+    plateau_windows=st.integers(2, 8),
+    plateau_rates=st.integers(2, 40),
+    enabled=st.booleans(),
+)
+any_forecast = st.none() | st.builds(
+    CowForecast, total=st.integers(1, 2000 * MIB), copy_seconds=st.none() | st.floats(0, 10_000)
+)
+
+
+@given(any_series, any_limits, st.floats(0, 1200), any_forecast, st.booleans())
+def test_it_always_ends(
+    samples: list[Sample], limits: SettleLimits, now: float, forecast: CowForecast | None, probing: bool
+) -> None:
+    verdict = decide(samples, limits, now_seconds=now, forecast=forecast, probing=probing)
+    assert (verdict.outcome is WAIT) == (verdict.reason is Reason.SETTLING)
+    assert verdict.outcome is not WAIT or (now < limits.max_wait_seconds and limits.enabled)
+
+
+@given(any_series, any_limits, st.floats(0, 1200), any_forecast, st.booleans())
+def test_it_never_starts_beyond_a_limit(
+    samples: list[Sample], limits: SettleLimits, now: float, forecast: CowForecast | None, probing: bool
+) -> None:
+    passed = breach(samples, limits, cow_total=forecast.total if forecast else None)
+    verdict = decide(samples, limits, now_seconds=now, forecast=forecast, probing=probing)
+    assert (verdict.reason is Reason.LIMIT) == (passed is not None)
+    assert passed is None or verdict.outcome is GIVE_UP
+
+
+@given(any_series, any_limits, st.floats(0, 1200), any_forecast)
+def test_above_the_threshold_it_starts_for_a_recorded_reason_only(
+    samples: list[Sample], limits: SettleLimits, now: float, forecast: CowForecast | None
+) -> None:
+    dear = [*samples, Sample(600, "settle", ratio=limits.threshold + 1)]
+    verdict = decide(dear, limits, now_seconds=now, forecast=forecast)
+    assert verdict.reason is not Reason.SETTLED
+    if verdict.outcome is START:
+        assert verdict.reason in {Reason.PLATEAU, Reason.MAX_WAIT, Reason.COW_SHORT, Reason.DISABLED}
+        assert verdict.detail or verdict.reason is Reason.DISABLED
+
+
+def test_what_keeps_the_gate_shut_is_said() -> None:
+    verdict = judge(series([1.1, 1.1, 1.1], decaying(20 * MIB, 15)))
+    assert "the probe's own chunks have settled, the server's are still being copied" in verdict.detail
+    assert "MiB/s" in verdict.detail
+
+
+# --- the penalty in five figures -------------------------------------------------------------------------------------
+
+
+def window(stage: str, iops: float, at: float = 0.0) -> Sample:
+    return Sample(at, stage, iops=iops)
+
+
+def test_the_penalty_is_medians_before_the_copy_and_the_first_window() -> None:
+    baseline = [window("baseline", iops) for iops in (190.0, 200.0, 260.0)]
+    settling = [window("settle", iops) for iops in (25.0, 60.0, 100.0, 160.0, 120.0)]
+    between = Sample(1.0, "settle", cow_used=5, cow_rate=1.0)
+    copying = [window("copy", 10.0)]
+    penalty = penalty_of([*baseline, settling[0], between, *settling[1:], *copying])
+    assert (penalty.baseline_iops, penalty.initial_iops, penalty.settled_iops) == (200.0, 25.0, 120.0)
+    assert penalty.initial_ratio == pytest.approx(200 / 25)
+    assert penalty.settled_ratio == pytest.approx(200 / 120)
+
+
+def test_what_was_not_measured_is_none() -> None:
+    nothing = penalty_of([Sample(1.0, "settle", cow_used=1), window("copy", 5.0)])
+    assert (nothing.baseline_iops, nothing.initial_iops, nothing.settled_iops) == (None, None, None)
+    assert (nothing.initial_ratio, nothing.settled_ratio) == (None, None)
+    refused = penalty_of([window("baseline", 100.0)])
+    assert (refused.baseline_iops, refused.initial_ratio, refused.settled_ratio) == (100.0, None, None)
+
+
+def test_a_window_without_a_single_write_has_no_ratio_in_the_summary() -> None:
+    stalled = penalty_of([window("baseline", 100.0), window("settle", 0.0)])
+    assert (stalled.initial_iops, stalled.initial_ratio) == (0.0, None)

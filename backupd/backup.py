@@ -52,8 +52,8 @@ _CAUTIOUS_COPY_RATE = 20 << 20  # bytes a second: half of what three slow disks 
 class Telling:
     """Whom a run tells how it goes: a progress bar, a test, nobody."""
 
-    phase: Callable[[Phase], None] = lambda phase: None
-    copied: Callable[[int, int], None] = lambda done, total: None  # plain bytes
+    phase: Callable[[Phase], None] = lambda _phase: None
+    copied: Callable[[int, int], None] = lambda _done, _total: None  # plain bytes
 
 
 def run_backup(
@@ -165,7 +165,7 @@ def _take(attempt: _Attempt, owed: ExitStack) -> Manifest:
 
 
 def _measure_baseline(attempt: _Attempt, owed: ExitStack) -> Baseline | None:
-    """What writes cost before the snapshot. The probe file must be there before it, to be copied on write as data is."""
+    """What writes cost before the snapshot. The probe file must exist before it, to be copied on write as data is."""
     job, tools, run = attempt.job.settle, attempt.tools, attempt.run
     if tools.probe is None or not job.enabled:
         return None

@@ -122,8 +122,9 @@ def spawned(
     """A child for the length of the block; when the block ends, so does the child with its whole process group.
 
     `dies_with_us` also has the kernel kill it when the thread that started it is gone (SIGKILL of backupd): never for
-    LVM, which must not be killed in mid-suspend: such a child sees its stdin end and is waited for, so it must not write
-    more to a pipe than is read. `environment` is added to ours. `lowest_priority` is the idle I/O class and nice 19.
+    LVM, which must not be killed in mid-suspend: such a child sees its stdin end and is waited for, so it must not
+    write more to a pipe than is read. `environment` is added to ours. `lowest_priority` is the idle I/O class and
+    nice 19.
 
     Raises:
         CommandError: the program was not found.

@@ -27,7 +27,7 @@ def drill(
     target: Target,
     tools: HostTools,
     *,
-    telling: Callable[[str], None] = lambda step: None,
+    telling: Callable[[str], None] = lambda _step: None,
 ) -> Drill:
     """Restore into the staging folder, start the matching server there, check, shut down, remove.
 

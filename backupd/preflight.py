@@ -146,7 +146,8 @@ def _blockers(job: JobConfig, tools: Tools) -> Finding:
     return Finding(
         "blockers",
         Level.WARNING,
-        f"connection {longest.connection_id} of {longest.user} has run for {longest.seconds:.0f} s: {longest.statement}",
+        f"connection {longest.connection_id} of {longest.user} has run for {longest.seconds:.0f} s:"
+        f" {longest.statement}",
         "wait for it to end: the lock would not be asked for while it runs",
     )
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from backupd.archive.unpack import unpack
-from backupd.errors import BackupdError, UsageError
+from backupd.errors import UsageError
 from backupd.interruption import shielded
 from backupd.model import Manifest
 from backupd.targets import Target
@@ -22,7 +22,7 @@ def restore(
     target: Target,
     *,
     to: Path,
-    copied: Callable[[int, int], None] = lambda done, total: None,
+    copied: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> Manifest:
     """Unpack a backup into an empty folder or mount point, which is made if it is not there.
 
@@ -97,6 +97,3 @@ def require_room(to: Path, manifest: Manifest) -> None:
         raise UsageError(
             f"{to} has {free} bytes free, and the backup needs {needed}", hint="choose a folder with more room"
         )
-
-
-__all__ = ["INCOMPLETE", "BackupdError", "require_room", "restore"]

@@ -72,9 +72,7 @@ def store_tree(
     return stored
 
 
-def store_binlog(
-    cut: BinlogCut, writer: Sink, *, manner: CopyManner, name: str = BINLOG_OBJECT
-) -> StoredObject:
+def store_binlog(cut: BinlogCut, writer: Sink, *, manner: CopyManner, name: str = BINLOG_OBJECT) -> StoredObject:
     """Write a binlog's first `offset` bytes, and an index that ends with it, as one object.
 
     Raises:

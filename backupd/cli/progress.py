@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from backupd.backup import Telling
 from backupd.cli.output import tell
-from backupd.cli.tables import duration, size
+from backupd.cli.tables import size
 from backupd.model import Phase
 
 _WORDS = {
@@ -28,7 +28,7 @@ def progress() -> Iterator[Telling]:
         with _bar() as telling:
             yield telling
     else:
-        yield Telling(phase=lambda phase: None, copied=_Lines().copied)
+        yield Telling(copied=_Lines().copied)
 
 
 class _Lines:
@@ -69,6 +69,3 @@ def _bar() -> Iterator[Telling]:
             phase=lambda phase: bar.update(task, description=_WORDS.get(phase, phase.value)),
             copied=lambda done, total: bar.update(task, completed=done, total=total),
         )
-
-
-__all__ = ["duration", "progress"]

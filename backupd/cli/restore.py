@@ -1,14 +1,20 @@
 """`backupd restore` and `backupd drill`: from the target back, and the proof."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from backupd.cli.output import print_document, say, tell
 from backupd.errors import UsageError, VerificationError
 
-RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="An id, its beginning, or `latest`.")]
+if TYPE_CHECKING:
+    from backupd.catalogue.store import Catalogue
+    from backupd.model import Backup, RunDetails
+
+RunArgument = Annotated[
+    str, typer.Argument(metavar="RUN", help="An id, its beginning, or `latest`: the newest good one.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 
 
@@ -28,11 +34,9 @@ def restore(
 
     configuration = wiring.configuration(ctx.obj.config)
     with wiring.catalogue(configuration) as catalogue:
-        run = catalogue.run(run_id)
-    if run.backup is None:
-        raise UsageError(f"run {run.run_id} has no backup (status {run.status})", hint="see `backupd history`")
+        run, backup = _backup_of(catalogue, run_id)
     with cancellable():
-        manifest = restore_backup(run.job, run.run_id, wiring.target(configuration, run.backup.target), to=to)
+        manifest = restore_backup(run.job, run.run_id, wiring.target(configuration, backup.target), to=to)
     say(f"restored run {run.run_id} to {to}: datadir {to / manifest.datadir}")
 
 
@@ -46,10 +50,8 @@ def drill(ctx: typer.Context, run_id: RunArgument, *, json: JsonOption = False) 
 
     configuration = wiring.configuration(ctx.obj.config)
     with wiring.catalogue(configuration) as catalogue:
-        run = catalogue.run(run_id)
-        if run.backup is None:
-            raise UsageError(f"run {run.run_id} has no backup (status {run.status})", hint="see `backupd history`")
-        target = wiring.target(configuration, run.backup.target)
+        run, backup = _backup_of(catalogue, run_id)
+        target = wiring.target(configuration, backup.target)
         with cancellable():
             result = drill_backup(run.job, run.run_id, target, wiring.host_tools(configuration), telling=tell)
         catalogue.record_drill(result)
@@ -63,3 +65,17 @@ def drill(ctx: typer.Context, run_id: RunArgument, *, json: JsonOption = False) 
         raise VerificationError(
             f"the drill of run {result.run_id} failed: {failed}", hint="do not rely on this backup; take another"
         )
+
+
+def _backup_of(catalogue: "Catalogue", wanted: str) -> "tuple[RunDetails, Backup]":
+    """The run that is meant, and its backup. `latest` looks past runs that left none."""
+    if wanted == "latest":
+        good = next((run for run in catalogue.runs(limit=None) if run.backup is not None), None)
+        if good is None:
+            raise UsageError("there is no backup yet", hint="see `backupd history`")
+        run = good
+    else:
+        run = catalogue.run(wanted)
+    if run.backup is None:
+        raise UsageError(f"run {run.run_id} has no backup (status {run.status})", hint="see `backupd history`")
+    return run, run.backup

@@ -1,5 +1,6 @@
 """`backupd run` and `backupd cancel`."""
 
+import contextlib
 import logging
 import os
 import re
@@ -7,12 +8,15 @@ import secrets
 import signal
 import time
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from backupd.cli.output import print_document, say, tell
 from backupd.errors import BackupdError, CleanupIncomplete, ExitStatus, UsageError
+
+if TYPE_CHECKING:
+    from backupd.catalogue.store import Catalogue
 
 _RUN_ID = re.compile(r"[0-9A-Za-z][0-9A-Za-z_.-]{0,60}")
 _CANCEL_SECONDS = 30.0  # a run gives everything back within 10 s; a slow LVM may take longer
@@ -52,7 +56,7 @@ def run(
                 run_backup(chosen, wiring.tools(configuration, chosen), catalogue, run_id=run_id, telling=telling)
         except BackupdError:
             if json:
-                print_document(run_document(catalogue.run(run_id)))
+                _print_what_was_recorded(catalogue, run_id)
             raise
         details = catalogue.run(run_id)
     if json:
@@ -63,6 +67,16 @@ def run(
         tell(f"attention: {text}")
     if details.status is RunStatus.ATTENTION:
         raise typer.Exit(ExitStatus.ATTENTION)
+
+
+def _print_what_was_recorded(catalogue: "Catalogue", run_id: str) -> None:
+    """The failed run's document; nothing where it ended before it had a row of its own."""
+    from backupd.cli.documents import run_document
+
+    with contextlib.suppress(UsageError):
+        details = catalogue.run(run_id)
+        if details.pid == os.getpid():
+            print_document(run_document(details))
 
 
 def cancel(ctx: typer.Context, run_id: Annotated[str, typer.Argument(metavar="RUN")]) -> None:

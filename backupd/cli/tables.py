@@ -149,4 +149,5 @@ def _backup(run: RunDetails) -> list[tuple[str, str]]:
 
 def _proof(drill: Drill) -> str:
     said = f"{sum(check.ok for check in drill.checks)} of {len(drill.checks)} checks"
-    return f"{'restored and started' if drill.ok else 'FAILED'}: {said} in {duration(drill.seconds)}, {drill.at:%Y-%m-%d %H:%M} UTC"
+    outcome = "restored and started" if drill.ok else "FAILED"
+    return f"{outcome}: {said} in {duration(drill.seconds)}, {drill.at:%Y-%m-%d %H:%M} UTC"

@@ -42,7 +42,7 @@ lab-tests: setup-python setup-lab
 	$(BIN)/pytest tests/lab --timeout=900 --durations=10
 
 bench-lock: setup-python setup-lab ## how long the lock is held, beside a plain lvcreate's
-	$(BIN)/backupd lab run --rows 50000 -- backupd-bench-lock
+	$(BIN)/backupd lab run --rows 50000 -- python -m backupd.lab.bench_lock
 
 setup-python: $(READY) ## .venv with the pinned packages and the project
 

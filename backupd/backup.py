@@ -19,8 +19,9 @@ from backupd.archive.sources import list_members
 from backupd.archive.stream import BINLOG_OBJECT, DATA_OBJECT, CopyManner, store_binlog, store_tree, verify
 from backupd.catalogue.store import Catalogue, RunRecord
 from backupd.config import JobConfig
-from backupd.errors import BackupdError, GaveUp, ServerError, VerificationError
+from backupd.errors import CommandError, GaveUp, ServerError, SnapshotError, UnexpectedOutput, VerificationError
 from backupd.holding import held
+from backupd.interruption import shielded
 from backupd.model import (
     Backup,
     Holding,
@@ -88,8 +89,9 @@ def run_backup(
                 with run.phase(Phase.RELEASE):
                     owed.close()  # the snapshot costs the server until it is gone, so it goes before the verification
             backup = _verify_and_publish(attempt, manifest)
-            stored.keep()
-        run.complete(backup)
+            with shielded():  # a complete run whose objects are still held is a good one to `recover` as well
+                run.complete(backup)
+                stored.keep()
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +140,9 @@ def _take(attempt: _Attempt, owed: ExitStack) -> Manifest:
         baseline = _measure_baseline(attempt, owed)
     attempt.telling.phase(Phase.LOCK_WAIT)
     point = _snapshot_under_lock(attempt, owed)
-    with _observer(attempt, baseline, point.snapshot) as observer:
+    with ExitStack() as watching:
+        with shielded():  # a signal between its thread's start and the block would leave the thread behind
+            observer = watching.enter_context(_observer(attempt, baseline, point.snapshot))
         attempt.telling.phase(Phase.SETTLE)
         try:
             with run.phase(Phase.SETTLE):
@@ -174,7 +178,7 @@ def _measure_baseline(attempt: _Attempt, owed: ExitStack) -> Baseline | None:
     try:
         tools.probe.prepare(folder)
         baseline = measure_baseline(tools.probe, folder, windows=job.baseline_windows, seconds=job.window_seconds)
-    except BackupdError as error:
+    except (CommandError, UnexpectedOutput) as error:
         log.warning("no probe: %s", error.message)
         run.attention(f"no probe, the gate had only the COW area's fill to go by: {error.message}")
         return None
@@ -190,7 +194,7 @@ def _snapshot_under_lock(attempt: _Attempt, owed: ExitStack) -> _Point:
     holding = Holding(HoldingKind.SNAPSHOT, f"{plan.origin.vg}/{plan.name}", {"run": run.run_id})
     owed.enter_context(held(run, holding, tools.releases))
     with tools.snapshots.prepared(plan) as creator:
-        tools.files.sync(attempt.ready.mount.path)
+        _sync(attempt)
         with run.quiet():
             with tools.lock.held() as lock:
                 began = time.monotonic()
@@ -205,6 +209,18 @@ def _snapshot_under_lock(attempt: _Attempt, owed: ExitStack) -> _Point:
             run.snapshot(_facts(snapshot))
     _write_canary_after(attempt)
     return _Point(snapshot, lock.position, receipt.lsn)
+
+
+def _sync(attempt: _Attempt) -> None:
+    """What is dirty now would be written while the server stands still."""
+    path = attempt.ready.mount.path
+    try:
+        attempt.tools.files.sync(path)
+    except OSError as error:
+        raise SnapshotError(
+            f"the file system on {path} could not be synced: {error.strerror}",
+            hint="its disk may be failing: look at the kernel's log before anything else",
+        ) from error
 
 
 def _write_canary_after(attempt: _Attempt) -> None:

@@ -17,7 +17,7 @@ def exclusions(ready: Ready, position: Position, *, include_binlogs: bool) -> Ex
     """Which files of the archived folder are not stored."""
     relay_log = ready.facts.settings.get("relay_log_basename")
     return Exclusions(
-        datadir=_below(ready, ready.facts.datadir) or PurePosixPath(),
+        datadir=_datadir(ready),
         binlog=_below(ready, ready.facts.binlog_basename),
         relay_log=_below(ready, Path(relay_log)) if relay_log else None,
         named_binlog=position.binlog_file,
@@ -68,14 +68,19 @@ def manifest(
         lsn=lsn,
         layout=ready.volume.layout,
         volume=ready.volume.full_name,
-        datadir=str(_below(ready, ready.facts.datadir)),
+        datadir=str(_datadir(ready)),
         binlog=None if cut is None else str(cut.arcname),
         canary=canary,
     )
 
 
+def _datadir(ready: Ready) -> PurePosixPath:
+    """Where the datadir is in the archive; the server's own name for it may be a link to where it is."""
+    return PurePosixPath(ready.facts.datadir.resolve().relative_to(ready.root))
+
+
 def _below(ready: Ready, path: Path | None) -> PurePosixPath | None:
-    """A live path relative to the archived folder; None where it lies elsewhere."""
+    """A live file's path, relative to the archived folder; None where it lies elsewhere."""
     if path is None:
         return None
     resolved = path.parent.resolve() / path.name

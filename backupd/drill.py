@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from backupd.errors import BackupdError, VerificationError
+from backupd.errors import BackupdError, Cancelled, VerificationError
 from backupd.interruption import shielded
 from backupd.model import Check, Drill, Manifest
 from backupd.mysql.proof import prove
@@ -64,6 +64,8 @@ def _checks(job: str, run_id: str, target: Target, folder: Path, telling: Callab
     telling("starting a server on the restored files")
     try:
         return (restored, *_ask_the_server(manifest, folder, telling))
+    except Cancelled:
+        raise
     except BackupdError as error:
         log.warning("drill: %s", error.message)
         return (restored, Check("server", ok=False, expected="starts and answers", found=error.message))

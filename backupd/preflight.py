@@ -10,10 +10,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from backupd.config import JobConfig
-from backupd.errors import BackupdError, Refused
+from backupd.errors import (
+    BackupdError,
+    CommandError,
+    Refused,
+    ServerError,
+    SnapshotError,
+    TargetError,
+    UnexpectedOutput,
+)
 from backupd.model import DataPath, Finding, Level, MountPoint, ServerFacts, Volume, VolumeGroup
 from backupd.snapshots.plan import plan_snapshot
 from backupd.tools import Tools
+
+_HOST_FAULTS = (ServerError, SnapshotError, CommandError, UnexpectedOutput)  # never `Cancelled`: that ends the run
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +82,7 @@ def _examine_host(job: JobConfig, tools: Tools, findings: list[Finding]) -> Read
     """Server, then the volume under it; each step needs what the one before found."""
     try:
         facts = tools.server.facts()
-    except BackupdError as error:
+    except _HOST_FAULTS as error:
         findings.append(_refused("server", error))
         return None
     findings.append(_ok("server", f"{facts.flavour} {facts.version}"))
@@ -82,7 +92,7 @@ def _examine_host(job: JobConfig, tools: Tools, findings: list[Finding]) -> Read
         mount = tools.files.mount_of(facts.datadir)
         volume = tools.snapshots.volume_at(mount.device)
         group = tools.snapshots.group(volume.vg)
-    except BackupdError as error:
+    except _HOST_FAULTS as error:
         findings.append(_refused("volume", error))
         return None
     shared = [path for path in paths if path.must_share]
@@ -96,16 +106,7 @@ def _examine_host(job: JobConfig, tools: Tools, findings: list[Finding]) -> Read
 
 
 def _server(job: JobConfig, tools: Tools, facts: ServerFacts) -> Iterator[Finding]:
-    missing = tools.server.missing_grants(tools.lock.strategy)
-    if missing:
-        yield Finding(
-            "grants",
-            Level.REFUSED,
-            f"missing for {tools.lock.strategy}: {', '.join(missing)}",
-            f"GRANT {', '.join(missing)} ON *.* TO the user of host {job.host}",
-        )
-    else:
-        yield _ok("grants", f"enough for {tools.lock.strategy}")
+    yield _grants(job, tools)
     if not facts.redo_logging:
         yield Finding(
             "redo logging",
@@ -117,6 +118,22 @@ def _server(job: JobConfig, tools: Tools, facts: ServerFacts) -> Iterator[Findin
     yield _blockers(job, tools)
     if job.canary and (facts.read_only or facts.is_replica):
         yield _ok("canary", "off here: the server is a replica or read-only")
+
+
+def _grants(job: JobConfig, tools: Tools) -> Finding:
+    try:
+        strategy = tools.lock.strategy
+        missing = tools.server.missing_grants(strategy)
+    except _HOST_FAULTS as error:
+        return _refused("grants", error)
+    if not missing:
+        return _ok("grants", f"enough for {strategy}")
+    return Finding(
+        "grants",
+        Level.REFUSED,
+        f"missing for {strategy}: {', '.join(missing)}",
+        f"GRANT {', '.join(missing)} ON *.* TO the user of host {job.host}",
+    )
 
 
 def _binlog(job: JobConfig, facts: ServerFacts) -> Finding:
@@ -139,7 +156,10 @@ def _binlog(job: JobConfig, facts: ServerFacts) -> Finding:
 
 
 def _blockers(job: JobConfig, tools: Tools) -> Finding:
-    blockers = tools.server.blockers(job.lock.blocker_age_seconds)
+    try:
+        blockers = tools.server.blockers(job.lock.blocker_age_seconds)
+    except _HOST_FAULTS as error:
+        return _refused("blockers", error)
     if not blockers:
         return _ok("blockers", "no statement that a lock would wait behind")
     longest = max(blockers, key=lambda blocker: blocker.seconds)
@@ -160,7 +180,7 @@ def _same_volume(
     for path in shared:
         try:
             where = mount_of(path.path)
-        except (OSError, BackupdError) as error:
+        except (OSError, *_HOST_FAULTS) as error:
             strays.append(f"{path.role} {path.path} cannot be looked at ({error})")
             continue
         if where.device != mount.device:
@@ -211,7 +231,7 @@ def _volume(volume: Volume) -> Iterator[Finding]:
 def _room_for_snapshot(job: JobConfig, volume: Volume, group: VolumeGroup) -> Iterator[Finding]:
     try:
         plan = plan_snapshot(volume, group, "preflight", job.snapshot)
-    except BackupdError as error:
+    except SnapshotError as error:
         yield _refused("snapshot room", error)
         return
     yield _ok("snapshot room", f"{plan.extents} extents for the COW area, {group.free_on(plan.pvs)} free")
@@ -220,7 +240,7 @@ def _room_for_snapshot(job: JobConfig, volume: Volume, group: VolumeGroup) -> It
 def _target(tools: Tools, last_stored_bytes: int | None, used_bytes: int | None) -> Iterator[Finding]:
     try:
         free = tools.target.require_usable()
-    except BackupdError as error:
+    except TargetError as error:
         yield _refused("target", error)
         return
     hint = f"free some room on target {tools.target.name}, or choose another"

@@ -9,9 +9,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from backupd.catalogue.store import Catalogue
-from backupd.errors import BackupdError, Busy, CleanupIncomplete, ExitStatus
+from backupd.errors import Busy, CleanupIncomplete, ExitStatus, UsageError
 from backupd.holding import give_back
-from backupd.model import Holding, HoldingKind, RunError, RunStatus
+from backupd.interruption import shielded
+from backupd.model import Holding, HoldingKind, RunDetails, RunError, RunStatus
 from backupd.tools import HostTools
 
 log = logging.getLogger(__name__)
@@ -61,7 +62,11 @@ def dead_runs(catalogue: Catalogue, tools: HostTools) -> Recovery:
                 continue
             journal = _DeadRun(catalogue, run_id)
             for holding in _holdings(catalogue, tools, run_id):
-                failure = give_back(journal, holding, tools.releases)
+                if holding.kind is HoldingKind.PARTIAL and journal.has_backup():
+                    journal.released(holding)  # it died between its row's success and this row's end
+                    continue
+                with shielded():
+                    failure = give_back(journal, holding, tools.releases)
                 if failure is None:
                     given_back.append(holding)
                 else:
@@ -90,13 +95,24 @@ class _DeadRun:
     def attention(self, text: str) -> None:
         """Said by the log and by `Recovery.left`."""
 
+    def has_backup(self) -> bool:
+        """Whether its objects were verified and recorded: then they are no remains."""
+        row = self._row()
+        return row is not None and row.backup is not None
+
     def end(self) -> None:
         """A run that was still `running` is `failed` now."""
+        row = self._row()
+        if row is not None and row.status is RunStatus.RUNNING:
+            self.catalogue.end_dead_run(self.run_id, _DIED)
+
+    def _row(self) -> RunDetails | None:
+        """None where it is known by its tag only."""
         try:
-            if self.catalogue.run(self.run_id).status is RunStatus.RUNNING:
-                self.catalogue.end_dead_run(self.run_id, _DIED)
-        except BackupdError:
-            log.debug("run %s is not in the catalogue: it was known by its tag", self.run_id)
+            row = self.catalogue.run(self.run_id)
+        except UsageError:
+            return None
+        return row if row.run_id == self.run_id else None  # an id may be the beginning of another
 
 
 def _suspects(catalogue: Catalogue, tools: HostTools) -> list[str]:

@@ -3,7 +3,7 @@
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from backupd.archive.unpack import unpack
@@ -37,8 +37,7 @@ def restore(
     manifest = target.manifest(job, run_id)
     made = _require_empty(to)
     try:
-        marker = to / INCOMPLETE
-        marker.write_text(json.dumps({"run": run_id, "job": job}) + "\n")
+        marker = _mark_incomplete(to, {"run": run_id, "job": job})
         total = sum(stored.plain_bytes for stored in manifest.objects)
         done = 0
         for stored in manifest.objects:
@@ -72,6 +71,16 @@ def _require_empty(to: Path) -> bool:
     if entries - _OWN_TO_A_FILE_SYSTEM:
         raise UsageError(f"{to} is not empty", hint="restore into an empty folder or mount point")
     return False
+
+
+def _mark_incomplete(to: Path, what: Mapping[str, str]) -> Path:
+    """The marker, which is there until the folder is whole."""
+    marker = to / INCOMPLETE
+    try:
+        marker.write_text(json.dumps(what) + "\n")
+    except OSError as error:
+        raise UsageError(f"{to} cannot be written: {error.strerror}", hint="choose another folder") from error
+    return marker
 
 
 def _empty(to: Path, *, remove: bool) -> None:

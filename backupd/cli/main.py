@@ -3,6 +3,7 @@
 import logging
 import sys
 import traceback
+from itertools import takewhile
 from pathlib import Path
 from typing import Annotated
 
@@ -60,11 +61,11 @@ def main() -> None:
     except BackupdError as error:
         _explain(error)
         sys.exit(error.exit_status)
-    except KeyboardInterrupt:
-        tell("error: interrupted")
+    except SystemExit as ended:
+        if not isinstance(getattr(ended.__context__, "__cause__", None), KeyboardInterrupt):
+            raise
+        tell("error: interrupted")  # typer makes 130 of it, which a command in the lab may end with as well
         sys.exit(ExitStatus.CANCELLED)
-    except BrokenPipeError:
-        sys.exit(ExitStatus.INTERNAL)  # whoever read our stdout is gone: nobody is left to tell
 
 
 def _explain(error: BackupdError) -> None:
@@ -75,7 +76,8 @@ def _explain(error: BackupdError) -> None:
         tell(f"note: {note}")
     if error.hint:
         tell(f"hint: {error.hint}")
-    if "--json" in sys.argv and not document_was_printed():
+    ours = takewhile(lambda argument: argument != "--", sys.argv)  # what follows is another command's (`lab run`)
+    if "--json" in ours and not document_was_printed():
         print_document({"error": {"code": error.code, "message": error.message, "hint": error.hint}})
 
 

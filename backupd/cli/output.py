@@ -30,7 +30,7 @@ def document_was_printed() -> bool:
 
 def say(text: str = "") -> None:
     """A line of a result, for people."""
-    print(text)  # noqa: T201
+    print(text, flush=True)  # noqa: T201
 
 
 def tell(text: str) -> None:

@@ -28,7 +28,8 @@ def progress() -> Iterator[Telling]:
         with _bar() as telling:
             yield telling
     else:
-        yield Telling(copied=_Lines().copied)
+        lines = _Lines()
+        yield Telling(phase=lines.phase, copied=lines.copied)
 
 
 class _Lines:
@@ -38,10 +39,13 @@ class _Lines:
         self._began = time.monotonic()
         self._tenths = 0
 
+    def phase(self, phase: Phase) -> None:
+        """The rate is that of the copy, so its clock starts with it."""
+        if phase is Phase.COPY:
+            self._began = time.monotonic()
+
     def copied(self, done: int, total: int) -> None:
         """Called with plain bytes; `total` is an upper bound."""
-        if self._tenths == 0 and done == 0:
-            self._began = time.monotonic()
         tenths = 10 * done // total if total else 0
         if tenths > self._tenths:
             self._tenths = tenths

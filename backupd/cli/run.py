@@ -73,7 +73,7 @@ def _print_what_was_recorded(catalogue: "Catalogue", run_id: str) -> None:
     """The failed run's document; nothing where it ended before it had a row of its own."""
     from backupd.cli.documents import run_document
 
-    with contextlib.suppress(UsageError):
+    with contextlib.suppress(BackupdError):  # the error that ended the run is the one to tell
         details = catalogue.run(run_id)
         if details.pid == os.getpid():
             print_document(run_document(details))
@@ -112,7 +112,7 @@ def new_run_id() -> str:
 
 
 def _require_run_id(run_id: str) -> str:
-    if not _RUN_ID.fullmatch(run_id):
+    if not _RUN_ID.fullmatch(run_id) or run_id == "latest":  # the word for the newest run
         raise UsageError(
             f"{run_id!r} cannot be a run id",
             hint="letters, digits, `-`, `_` and `.`, at most 61: it goes into an LVM name, a tag and a path",

@@ -16,7 +16,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import IO
 
 from backupd.command import spawned
 from backupd.errors import LabError
@@ -39,7 +38,7 @@ class Hardware:
     memory_folder: Path  # for a file that is mapped executable
     disks: tuple[Path, ...]  # ubdb, ubdc, …
     modules: Path
-    interactive: bool = False  # the console is this process's terminal rather than a log
+    interactive: bool = False  # somebody sits at the console; else it is a log
 
     @property
     def console(self) -> Path:
@@ -119,21 +118,35 @@ def furnish(control: Control, plan: Plan, modules: Path) -> None:
 def booted(hardware: Hardware) -> Iterator[Machine]:
     """A machine runs from the block's start; at its end neither it nor any process of it is left.
 
+    Nor when this process is killed: see `guarded_argv`. Of an interactive machine the console is the process's two
+    pipes rather than a terminal, for which the kernel would start a process in a session of its own.
+
     Raises:
         CommandError: the kernel's program is missing.
         LabError: a process of the machine could not be ended.
     """
+    lifeline = hardware.control.folder / "lifeline"
+    os.mkfifo(lifeline)
     with contextlib.ExitStack() as owed:
-        console: IO[bytes] | int = subprocess.DEVNULL
-        if hardware.interactive:
-            source, console = sys.stdin.fileno(), sys.stdout.fileno()
-        else:
-            source, console = subprocess.DEVNULL, owed.enter_context(hardware.console.open("wb"))
-        with spawned(kernel_argv(hardware), stdin=source, stdout=console, stderr=subprocess.STDOUT) as process:
+        owed.callback(os.close, os.open(lifeline, os.O_RDWR))
+        pipes = hardware.interactive
+        source = subprocess.PIPE if pipes else subprocess.DEVNULL
+        console = subprocess.PIPE if pipes else owed.enter_context(hardware.console.open("wb"))
+        argv = guarded_argv(kernel_argv(hardware), lifeline)
+        with spawned(argv, stdin=source, stdout=console, stderr=subprocess.STDOUT) as process:
             try:
                 yield Machine(hardware, process)
             finally:
                 _end_session(process)
+
+
+def guarded_argv(argv: Sequence[str], lifeline: Path) -> list[str]:
+    """The same program, with a guard in its process group that ends the group when nobody writes to the fifo any more.
+
+    The kernel consists of several processes, of which only the first would die with us by PR_SET_PDEATHSIG.
+    """
+    guard = '(exec < "$0" > /dev/null 2>&1; read -r _; kill -KILL 0) & exec "$@"'
+    return ["sh", "-c", guard, str(lifeline), *argv]
 
 
 def processes_of_session(session: int) -> list[int]:

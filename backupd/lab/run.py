@@ -10,7 +10,6 @@ import json
 import shutil
 import sys
 import tempfile
-import termios
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,6 +24,7 @@ from backupd.lab.machine import DeadlinePassed, Hardware, Machine, booted, furni
 from backupd.lab.options import Kernel, LabOptions
 from backupd.lab.plan import Control, Plan, Purpose, plan_for
 from backupd.lab.sizes import needs_for, sizes_for
+from backupd.lab.terminal import Relay, raw
 
 Say = Callable[[str], None]
 
@@ -72,8 +72,9 @@ def run_lab(options: LabOptions, command: tuple[str, ...], *, say: Say) -> int:
 
 def shell(options: LabOptions, *, say: Say) -> int:
     """A prompt in a new machine, on this terminal; the shell's exit status. Raises as `run_lab` does."""
-    with out_folder(options.out) as out, _terminal_as_it_was():
-        command = ("bash", "-i")
+    size = shutil.get_terminal_size()
+    command = ("sh", "-c", f"stty rows {size.lines} cols {size.columns}; exec bash -i")
+    with out_folder(options.out) as out:
         return _lab(options, plan_for(Purpose.SHELL, options, command=command, python=sys.executable, out=out), say)
 
 
@@ -158,7 +159,11 @@ def _attended(plan: Plan, control: Control, disks: list[Path], bench: Bench) -> 
     carriers = [Carrier(control.stdout, sys.stdout.buffer), Carrier(control.stderr, sys.stderr.buffer)]
     with booted(hardware) as machine:
         try:
-            return _status(machine, plan, carriers, bench.deadline)
+            if not hardware.interactive:
+                return _status(machine, plan, carriers, bench.deadline, time.sleep)
+            relay = Relay(machine.process, hardware.console, control.started)
+            with raw(relay.keyboard):
+                return _status(machine, plan, carriers, bench.deadline, relay.pause)
         except LabError:
             if tail := machine.tail():
                 bench.say(f"the machine's console ended with:\n{tail}")
@@ -186,7 +191,9 @@ class Carrier:
             return
 
 
-def _status(machine: Machine, plan: Plan, carriers: list[Carrier], deadline: float) -> int:
+def _status(
+    machine: Machine, plan: Plan, carriers: list[Carrier], deadline: float, pause: Callable[[float], None]
+) -> int:
     """Watch until the status is there.
 
     Raises:
@@ -212,7 +219,7 @@ def _status(machine: Machine, plan: Plan, carriers: list[Carrier], deadline: flo
             stage, since = reached, now
         if not control.started.exists() and now - since > patience:
             raise MachineHung(f"the machine stood still for {patience:.0f} s after: {stage or 'its start'}")
-        time.sleep(_LOOK_SECONDS)
+        pause(_LOOK_SECONDS)
 
 
 def _require_no_failure(control: Control, *, alive: bool) -> None:
@@ -277,19 +284,6 @@ def _is_abandoned(folder: Path) -> bool:
     except (FileNotFoundError, BlockingIOError, PermissionError):
         return False
     return True
-
-
-@contextmanager
-def _terminal_as_it_was() -> Iterator[None]:
-    """The machine's console makes the terminal raw; afterwards it is again what it was."""
-    if not sys.stdin.isatty():
-        yield
-        return
-    before = termios.tcgetattr(sys.stdin)
-    try:
-        yield
-    finally:
-        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
 
 
 def _keep_console(control: Control, plan: Plan) -> None:

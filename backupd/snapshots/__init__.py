@@ -42,7 +42,13 @@ class Snapshots(Protocol):
         """The volume group and its free extents, as they are now."""
 
     def prepared(self, plan: SnapshotPlan) -> AbstractContextManager[SnapshotCreator]:
-        """Everything warmed up for `create` to take milliseconds; nothing has been changed yet."""
+        """Everything done for `create` to take milliseconds; the server has felt nothing yet.
+
+        What it made bears our tags and is left to `remove`, whether or not `create` is called.
+
+        Raises:
+            SnapshotError: it is refused; there may be something for `remove`.
+        """
 
     def usage(self, snapshot: Snapshot) -> CowUsage:
         """How full the COW area is; asks the kernel, not LVM, so it may be called every second."""
@@ -55,10 +61,10 @@ class Snapshots(Protocol):
         """
 
     def ours(self) -> tuple[tuple[str, str, str], ...]:
-        """`(vg, name, run id)` of every LV that bears our tags, on the whole host."""
+        """`(vg, name, run id)` of every LV that bears our tags, on the whole host; COW areas without a snapshot too."""
 
     def remove(self, vg: str, name: str, run_id: str) -> None:
-        """Remove a snapshot of ours; nothing happens when it is gone already.
+        """Remove a snapshot or COW area of ours; nothing happens when it is gone already.
 
         Raises:
             SnapshotError: it bears no tag of that run (then it is not touched), or LVM failed.

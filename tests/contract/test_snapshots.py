@@ -117,10 +117,12 @@ def test_unknown_volume_and_group_are_refused(bench: Bench) -> None:
         bench.snapshots.group("nosuch")
 
 
-def test_preparing_changes_nothing(bench: Bench) -> None:
-    free = bench.snapshots.group(VG).free_extents
-    with bench.snapshots.prepared(bench.plan("p1")):
-        assert bench.names() == set()
+def test_preparing_takes_no_snapshot_and_what_it_made_is_removed_by_its_tag(bench: Bench) -> None:
+    free, plan = bench.snapshots.group(VG).free_extents, bench.plan("p1")
+    with bench.snapshots.prepared(plan):
+        assert bench.snapshots.volume(VG, LV).snapshots == ()
+    assert bench.snapshots.ours() == ((VG, plan.name, "p1"),)
+    bench.snapshots.remove(VG, plan.name, "p1")
     assert bench.names() == set()
     assert bench.snapshots.group(VG).free_extents == free
 
@@ -278,4 +280,5 @@ if IN_LAB:
             with pytest.raises(SnapshotError, match="Can't get lock"):
                 creator.create()
             assert time.monotonic() - began < 3
+        made.snapshots.remove(VG, plan.name, "r1")
         assert made.names() == set()

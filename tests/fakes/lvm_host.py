@@ -55,6 +55,7 @@ class _Lv:
     extents: int
     usage: CowUsage
     content: Path | None
+    live: bool = True  # False: only the COW area is there
 
 
 @dataclass
@@ -93,7 +94,7 @@ class LvmHost:
 
     def write(self, size: int) -> None:
         """The origin takes first writes of this many bytes; every snapshot keeps the old ones, or overflows."""
-        for lv in self.lvs.values():
+        for lv in (lv for lv in self.lvs.values() if lv.live):
             used = lv.usage.used + size
             if used > lv.usage.total:
                 lv.usage = CowUsage(intact=False, state="Invalid")
@@ -106,7 +107,8 @@ class LvmHost:
 
     def add_foreign_snapshot(self, name: str, *, extents: int = 10) -> None:
         """Somebody else's snapshot of the origin, with no tag of ours."""
-        self._add(SnapshotPlan(self.volume, name, "", extents, extents * EXTENT, 4096), frozenset())
+        plan = SnapshotPlan(self.volume, name, "", extents, extents * EXTENT, 4096)
+        self.lvs[name] = self._made(plan, frozenset())
 
     def free_extents(self) -> int:
         """In the whole group."""
@@ -120,7 +122,7 @@ class LvmHost:
             taken -= part
         return VolumeGroup(self.volume.vg, EXTENT, sum(free.values()), free)
 
-    def _add(self, plan: SnapshotPlan, tags: frozenset[str]) -> Snapshot:
+    def _made(self, plan: SnapshotPlan, tags: frozenset[str]) -> _Lv:
         self._minor += 3
         snapshot = Snapshot(
             origin=plan.origin,
@@ -132,14 +134,17 @@ class LvmHost:
             size=plan.size,
             chunk_size=plan.chunk_size,
         )
-        content = None
-        if self.folder is not None:
-            content = Path(self._store.name) / plan.name
-            shutil.copytree(self.folder, content, symlinks=True)
         metadata = 2 * plan.chunk_size
         usage = CowUsage(intact=True, used=metadata, total=plan.size, metadata=metadata)
-        self.lvs[plan.name] = _Lv(snapshot, tags, plan.extents, usage, content)
-        return snapshot
+        return _Lv(snapshot, tags, plan.extents, usage, None)
+
+    def _take(self, plan: SnapshotPlan) -> Snapshot:
+        lv = self._made(plan, _tags(plan))
+        if self.folder is not None:
+            lv.content = Path(self._store.name) / plan.name
+            shutil.copytree(self.folder, lv.content, symlinks=True)
+        self.lvs[plan.name] = lv
+        return lv.snapshot
 
     @contextmanager
     def _call(self, verb: str) -> Iterator[None]:
@@ -183,7 +188,7 @@ class FakeSnapshots:
 
     @contextmanager
     def prepared(self, plan: SnapshotPlan) -> Iterator[SnapshotCreator]:
-        """Refuses what the rehearsal of the real one refuses."""
+        """Refuses what the real one refuses; then the COW area is there, tagged, until `remove`."""
         host = self.host
         with host._call("prepared"):
             if plan.name in host.lvs or plan.name == host.volume.name:
@@ -192,6 +197,7 @@ class FakeSnapshots:
                 raise SnapshotError(f'Physical Volume "{plan.pvs[0]}" not found in Volume Group "{host.volume.vg}"')
             if plan.extents > host._group().free_on(plan.pvs):
                 raise SnapshotError(f'Volume group "{host.volume.vg}" has insufficient free space')
+            host.lvs[plan.name] = replace(host._made(plan, _tags(plan)), live=False)
         host.shells += 1
         try:
             yield _FakeCreator(host, plan)
@@ -234,7 +240,7 @@ class FakeSnapshots:
                 shutil.rmtree(lv.content)
 
     def _volume(self) -> Volume:
-        return replace(self.host.volume, snapshots=tuple(self.host.lvs))
+        return replace(self.host.volume, snapshots=tuple(name for name, lv in self.host.lvs.items() if lv.live))
 
     def _usage(self, snapshot: Snapshot) -> CowUsage:
         lv = self.host.lvs.get(snapshot.name)
@@ -249,7 +255,7 @@ class _FakeCreator:
     def create(self) -> Snapshot:
         """It exists from here on."""
         with self.host._call("create"):
-            return self.host._add(self.plan, frozenset({TAG, f"{RUN_TAG}{self.plan.run_id}"}))
+            return self.host._take(self.plan)
 
 
 @dataclass(frozen=True)
@@ -262,7 +268,7 @@ class FakeMounts:
         """What the origin held when the snapshot was taken is there to be read."""
         with self.host._call("mount"):
             lv = self.host.lvs.get(snapshot.name)
-            if lv is None or not lv.usage.intact:
+            if lv is None or not lv.live or not lv.usage.intact:
                 raise SnapshotError(f"snapshot {snapshot.full_name} could not be mounted: no such device")
             at.mkdir(parents=True, exist_ok=True)
             if lv.content is not None:
@@ -282,6 +288,10 @@ class FakeMounts:
                     at.rmdir()
                 except OSError as error:
                     raise SnapshotError(f"{at} is not mounted, but could not be removed: {error.strerror}") from error
+
+
+def _tags(plan: SnapshotPlan) -> frozenset[str]:
+    return frozenset({TAG, f"{RUN_TAG}{plan.run_id}"})
 
 
 def _open_files() -> Iterator[str]:

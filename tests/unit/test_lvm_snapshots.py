@@ -9,7 +9,7 @@ from backupd.errors import ExitStatus, SnapshotError, SnapshotVoid
 from backupd.model import CowUsage, DeviceNumber, Snapshot, SnapshotPlan
 from backupd.snapshots import devicemapper
 from backupd.snapshots.devicemapper import MappedDevice, Target
-from backupd.snapshots.lvm import LvmSnapshots, create_argv, remove_argv
+from backupd.snapshots.lvm import LvmSnapshots, convert_argv, cow_area_argv, remove_argv
 from tests.fakes.lvm_host import striped_volume
 
 DATA = Path(__file__).parent.parent / "data" / "lvm"
@@ -34,6 +34,11 @@ class Programs:
         path = self.folder / program
         path.write_text(f"#!/bin/sh\n{text}\n")
         path.chmod(0o755)
+
+    def cow_area(self) -> None:
+        """LVM makes the COW area, as it should."""
+        self.script("lvcreate", "")
+        self.script("lvchange", "")
 
     def calls(self) -> list[str]:
         return self.removed.read_text().splitlines() if self.removed.exists() else []
@@ -135,18 +140,31 @@ def test_failure_that_does_not_pass_is_not_repeated(programs: Programs) -> None:
     assert len(programs.calls()) == 1
 
 
-def test_refusal_in_the_rehearsal_comes_before_anything_is_locked(programs: Programs, tmp_path: Path) -> None:
+def test_refusal_of_the_cow_area_comes_before_anything_is_locked(programs: Programs, tmp_path: Path) -> None:
     programs.script(
-        "lvm",
-        "while read -r word rest; do case $word in\n"
-        "lvcreate) echo '  Volume group \"labvg\" has insufficient free space (40 extents): 512 required.' ;;\n"
-        "*) echo \"  No such command '$word'.  Try 'help'.\" ;; esac; done",
+        "lvcreate",
+        "echo '  Volume group \"labvg\" has insufficient free space (40 extents): 512 required.' >&2; exit 5",
     )
     uuid = UUID[:36] + PLAN.origin.uuid.replace("-", "")
     snapshots = LvmSnapshots(sysfs=sysfs_with(tmp_path, uuid))
     with pytest.raises(SnapshotError, match="insufficient free space") as caught, snapshots.prepared(PLAN):
         pytest.fail("prepared although LVM refused")
     assert "vgextend" in caught.value.hint
+
+
+def test_refusal_in_the_rehearsal_comes_before_anything_is_locked(programs: Programs, tmp_path: Path) -> None:
+    programs.cow_area()
+    programs.script(
+        "lvm",
+        "while read -r word rest; do case $word in\n"
+        "lvconvert) echo '  snapshot: Required device-mapper target(s) not detected in your kernel.' ;;\n"
+        "*) echo \"  No such command '$word'.  Try 'help'.\" ;; esac; done",
+    )
+    uuid = UUID[:36] + PLAN.origin.uuid.replace("-", "")
+    snapshots = LvmSnapshots(sysfs=sysfs_with(tmp_path, uuid))
+    with pytest.raises(SnapshotError, match="not detected") as caught, snapshots.prepared(PLAN):
+        pytest.fail("prepared although LVM refused")
+    assert "modprobe" in caught.value.hint
 
 
 def test_origin_whose_device_is_another_volume_now_is_refused(tmp_path: Path) -> None:
@@ -159,8 +177,8 @@ VG_PREFIX = UUID[:36]
 ORIGIN_UUID = VG_PREFIX + PLAN.origin.uuid.replace("-", "")
 SNAPSHOT_UUID = VG_PREFIX + "n" * 32
 OBEDIENT_LVM = """while read -r word rest; do case $word in
-lvcreate) [ "${rest#--test}" != "$rest" ] || { sleep 0.2; touch "${0%/*}/ended"; }
-          echo '  Logical volume "backupd-r1" created.' ;;
+lvconvert) [ "${rest#--test}" != "$rest" ] || { sleep 0.2; touch "${0%/*}/ended"; }
+           echo '  Logical volume labvg/backupd-r1 converted to snapshot.' ;;
 *) echo "  No such command '$word'.  Try 'help'." ;; esac; done"""
 
 
@@ -187,6 +205,7 @@ def taken(
 def test_snapshot_is_confirmed_before_lvm_has_tidied_up_and_the_block_waits_for_that(
     programs: Programs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    programs.cow_area()
     programs.script("lvm", OBEDIENT_LVM)
     snapshots = LvmSnapshots(sysfs=sysfs_with(tmp_path, ORIGIN_UUID))
     snapshot = taken(monkeypatch, snapshots, LIVE, LIVE_ORIGIN)
@@ -215,6 +234,7 @@ def test_nothing_less_than_a_live_snapshot_is_confirmed(
     snapshot: MappedDevice | None,
     origin: MappedDevice,
 ) -> None:
+    programs.cow_area()
     programs.script("lvm", OBEDIENT_LVM)
     snapshots = LvmSnapshots(sysfs=sysfs_with(tmp_path, ORIGIN_UUID))
     with pytest.raises(SnapshotError, match="no snapshot of labvg/data"):
@@ -224,6 +244,7 @@ def test_nothing_less_than_a_live_snapshot_is_confirmed(
 def test_slow_lvm_costs_no_more_than_the_deadline_and_is_left_to_finish(
     programs: Programs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    programs.cow_area()
     programs.script("lvm", OBEDIENT_LVM)
     snapshots = LvmSnapshots(sysfs=sysfs_with(tmp_path, ORIGIN_UUID), create_deadline_seconds=0.0)
     with pytest.raises(SnapshotError, match="was not there within 0 s"):
@@ -231,16 +252,22 @@ def test_slow_lvm_costs_no_more_than_the_deadline_and_is_left_to_finish(
     assert (programs.folder / "ended").exists()
 
 
-def test_line_under_the_lock_tags_the_snapshot_and_waits_for_nobody() -> None:
-    argv = create_argv(PLAN)
-    assert argv[-2:] == ["labvg/data", "/dev/sde"]
+def test_cow_area_is_tagged_from_its_first_instant_and_lies_where_it_was_planned() -> None:
+    argv = cow_area_argv(PLAN)
+    assert argv[-2:] == ["labvg", "/dev/sde"]
     assert [argv[i + 1] for i, word in enumerate(argv) if word == "--addtag"] == ["backupd", "backupd.run=r1"]
+    assert "-Zy" in argv  # an old header would be taken for a snapshot's
+
+
+def test_line_under_the_lock_waits_for_nobody() -> None:
+    argv = convert_argv(PLAN)
+    assert argv[-2:] == ["labvg/data", "labvg/backupd-r1"]
     assert "global/wait_for_locks=0" in argv[argv.index("--config") + 1]
     assert "--test" not in argv
 
 
 def test_rehearsal_is_the_same_line_without_effect() -> None:
-    assert [word for word in create_argv(PLAN, rehearsal=True) if word != "--test"] == create_argv(PLAN)
+    assert [word for word in convert_argv(PLAN, rehearsal=True) if word != "--test"] == convert_argv(PLAN)
 
 
 def test_no_event_daemon_is_started_by_a_removal() -> None:

@@ -1,0 +1,446 @@
+"""What commands end with and where their words go."""
+
+import contextlib
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from backupd import __version__
+from backupd.errors import Cancelled, ExitStatus
+from backupd.interruption import cancellable
+from backupd.model import RunStatus
+from tests.cli.terminal import Terminal
+from tests.story.world import World
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    """A host on which a backup would go well."""
+    return World(tmp_path)
+
+
+@pytest.fixture
+def terminal(world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Terminal:
+    """`backupd` on that host."""
+    return Terminal(world, monkeypatch, capsys)
+
+
+def in_another_process(act: Callable[[], object]) -> None:
+    """So that the rows of what it does are not this process's."""
+    child = os.fork()
+    if child == 0:
+        try:
+            act()
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+
+
+# --- the statuses -----------------------------------------------------------------------------------------------------
+
+
+def test_readme_lists_every_exit_status() -> None:
+    _, _, table = (ROOT / "README.md").read_text().lower().partition("| status | meaning |")
+    rows = re.findall(r"^\| *(\d+) *\| *(.+?) *\|$", table.partition("\n\n")[0], re.MULTILINE)
+    assert {int(number): words for number, words in rows} == {status.value: status.meaning for status in ExitStatus}
+
+
+def test_help_lists_every_exit_status(terminal: Terminal) -> None:
+    words = " ".join(terminal.type("--help").stdout.split())
+    assert all(f"{status.value} {status.meaning}" in words for status in ExitStatus)
+
+
+COMMANDS = [
+    *(
+        ["run"],
+        ["cancel"],
+        ["check"],
+        ["history"],
+        ["show"],
+        ["restore"],
+        ["drill"],
+        ["recover"],
+        ["demo"],
+        ["version"],
+    ),
+    *(["config"], ["config", "init"], ["config", "check"], ["config", "show"]),
+    *(["lab"], ["lab", "run"], ["lab", "shell"], ["lab", "clean"]),
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_every_command_has_a_help_text(terminal: Terminal, command: list[str]) -> None:
+    ended = terminal.type(*command, "--help")
+    assert ended.status == ExitStatus.OK
+    assert "Usage: " in ended.stdout
+    assert ended.stderr == ""
+
+
+def test_the_list_of_commands_is_whole(terminal: Terminal) -> None:
+    listed = re.findall(r"^  ([a-z]+)  ", terminal.type("--help").stdout.partition("Commands:")[2], re.MULTILINE)
+    assert set(listed) == {command[0] for command in COMMANDS}
+
+
+@pytest.mark.parametrize(
+    "arguments", [["run"], ["backup"], ["run", "nightly", "--colour"], ["history", "--limit", "0"]]
+)
+def test_a_command_line_that_cannot_be_is_status_2_and_no_result(terminal: Terminal, arguments: list[str]) -> None:
+    ended = terminal.run(*arguments)
+    assert (ended.status, ended.stdout) == (ExitStatus.USAGE, "")
+    assert "Usage: " in ended.stderr
+
+
+def test_ctrl_c_is_cancelled_without_a_traceback(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(explicit: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("backupd.wiring.configuration", interrupted)
+    ended = terminal.run("history")
+    assert (ended.status, ended.stdout, ended.stderr) == (ExitStatus.CANCELLED, "", "error: interrupted\n")
+
+
+def test_the_json_of_a_command_in_the_lab_is_not_the_lab_s_own(terminal: Terminal) -> None:
+    ended = terminal.type("lab", "run", "--load", "nonsense", "--", "backupd", "run", "nightly", "--json")
+    assert (ended.status, ended.stdout) == (ExitStatus.USAGE, "")
+    assert "no such load" in ended.stderr
+
+
+# --- errors -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", ["run", "check", "history"])
+def test_an_unknown_job_is_told_with_those_there_are(terminal: Terminal, command: str) -> None:
+    ended = terminal.run(command, "weekly")
+    assert (ended.status, ended.stdout) == (ExitStatus.USAGE, "")
+    assert ended.stderr == "error: no job 'weekly'\nhint: the configuration has: nightly\n"
+
+
+@pytest.mark.parametrize("command", [["run", "nightly"], ["check", "nightly"], ["history"], ["recover"], ["show", "x"]])
+def test_broken_toml_is_status_2_and_names_the_file(terminal: Terminal, command: list[str]) -> None:
+    terminal.configuration.write_text("[jobs.nightly\n")
+    ended = terminal.run(*command)
+    assert (ended.status, ended.stdout) == (ExitStatus.USAGE, "")
+    assert str(terminal.configuration) in ended.stderr
+
+
+def test_a_configuration_that_is_not_there_is_status_2(terminal: Terminal, tmp_path: Path) -> None:
+    ended = terminal.run("history", configuration=tmp_path / "nowhere.toml")
+    assert (ended.status, ended.stdout) == (ExitStatus.USAGE, "")
+    assert "nowhere.toml" in ended.stderr
+
+
+@pytest.mark.parametrize("command", [["run", "nightly"], ["check", "nightly"], ["history"], ["recover"], ["show", "x"]])
+def test_an_unwritable_catalogue_is_status_2_and_touches_nothing(
+    terminal: Terminal, world: World, command: list[str]
+) -> None:
+    world.places.catalogue.mkdir()  # a folder where the file should be
+    ended = terminal.run(*command)
+    assert (ended.status, ended.stdout) == (ExitStatus.USAGE, "")
+    assert "error: the catalogue " in ended.stderr
+    assert "hint: " in ended.stderr
+    assert world.host.calls.total() == world.database.calls == 0
+
+
+@pytest.mark.parametrize(
+    "command", [["show", "nope"], ["restore", "nope", "--to", "to"], ["drill", "nope"], ["cancel", "nope"]]
+)
+def test_an_unknown_run_is_status_2(terminal: Terminal, command: list[str]) -> None:
+    ended = terminal.run(*command)
+    assert (ended.status, ended.stdout) == (ExitStatus.USAGE, "")
+    assert "no run nope" in ended.stderr
+
+
+def test_a_run_without_a_backup_can_be_neither_restored_nor_drilled(terminal: Terminal, world: World) -> None:
+    world.database.refuses_lock = True
+    terminal.run("run", "nightly", "--run-id", "r1")
+    for command in (["restore", "r1", "--to", str(world.base / "to")], ["drill", "r1"]):
+        ended = terminal.run(*command)
+        assert ended.status == ExitStatus.USAGE
+        assert "has no backup (status failed)" in ended.stderr
+    assert not (world.base / "to").exists()
+
+
+@pytest.mark.parametrize("name", ["", "a b", "-x", "../x", "x" * 62, "latest", "é"])
+def test_a_run_id_that_fits_nowhere_is_refused(terminal: Terminal, world: World, name: str) -> None:
+    ended = terminal.run("run", "nightly", f"--run-id={name}")
+    if not name:  # nothing was asked for
+        assert ended.status == ExitStatus.OK
+        return
+    assert (ended.status, ended.stdout) == (ExitStatus.USAGE, "")
+    assert "cannot be a run id" in ended.stderr
+    assert world.left() == []
+
+
+def test_a_password_that_cannot_be_had_is_the_error_that_is_told(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()  # the real tools
+    terminal.configuration.write_text(
+        terminal.configuration.read_text().replace('user = "backupd"', 'user = "backupd"\npassword_env = "NO_SUCH"')
+    )
+    ended = terminal.run("run", "nightly", "--json")
+    assert ended.status == ExitStatus.USAGE
+    assert "the environment has no NO_SUCH" in ended.document["error"]["message"]
+
+
+# --- run --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_good_run_prints_its_summary_and_nothing_else_on_stdout(terminal: Terminal, world: World) -> None:
+    ended = terminal.run("run", "nightly", "--run-id", "r1")
+    assert ended.status == ExitStatus.OK
+    assert all(re.match(r"[a-zA-Z ]+: ", line) for line in ended.stdout.splitlines())
+    assert "status:" in ended.stdout
+    assert "success" in ended.stdout
+    assert "copied 100 %" in ended.stderr or "copied 90 %" in ended.stderr
+    assert world.row("r1").status is RunStatus.SUCCESS
+
+
+def test_a_run_s_log_lines_bear_its_id(terminal: Terminal) -> None:
+    ended = terminal.run("run", "nightly", "--run-id", "r1")
+    logged = [line for line in ended.stderr.splitlines() if " INFO " in line]
+    assert logged
+    assert all("[r1]" in line for line in logged)
+
+
+def test_a_run_that_wants_attention_is_status_3_and_says_why(terminal: Terminal, world: World) -> None:
+    world.host.fail("unmount")
+    ended = terminal.run("run", "nightly", "--json")
+    assert ended.status == ExitStatus.ATTENTION
+    assert ended.document["status"] == "attention"
+    assert ended.document["error"] is None
+    assert "attention: clean-up incomplete: unmount failed" in ended.stderr
+
+
+def refuse_lock(world: World) -> None:
+    world.database.refuses_lock = True
+
+
+def fail_mount(world: World) -> None:
+    world.host.fail("mount")
+
+
+def refuse_preflight(world: World) -> None:
+    world.host.add_foreign_snapshot("hers")
+
+
+def lose_bytes(world: World) -> None:
+    stored = world.vault / "nightly" / "r1" / "data.tar.zst"
+    world.at["target.reading"] = lambda: os.truncate(stored, 10)
+
+
+def lose_target(world: World) -> None:
+    world.at["target.reading"] = (world.vault / "nightly" / "r1" / "data.tar.zst").unlink
+
+
+def interrupt(world: World) -> None:
+    world.at["host.mount"] = lambda: os.kill(os.getpid(), 15)
+
+
+@pytest.mark.parametrize(
+    ("trouble", "status", "row", "code"),
+    [
+        (refuse_preflight, ExitStatus.REFUSED, "refused", "refused"),
+        (refuse_lock, ExitStatus.SERVER, "failed", "lock-not-granted"),
+        (fail_mount, ExitStatus.SNAPSHOT, "failed", "snapshot-error"),
+        (lose_target, ExitStatus.TARGET, "failed", "target-error"),
+        (lose_bytes, ExitStatus.VERIFICATION, "failed", "verification-error"),
+        (interrupt, ExitStatus.CANCELLED, "cancelled", "cancelled"),
+    ],
+)
+def test_a_run_that_fails_prints_one_document_with_its_error(
+    terminal: Terminal, world: World, trouble: Callable[[World], None], status: ExitStatus, row: str, code: str
+) -> None:
+    trouble(world)
+    ended = terminal.run("run", "nightly", "--run-id", "r1", "--json")
+    assert ended.status == status
+    document = ended.document
+    assert (document["schema"], document["run_id"], document["status"]) == (1, "r1", row)
+    assert (document["error"]["code"], document["error"]["exit_status"]) == (code, status)
+    assert document["backup"] is None
+    first_line = document["error"]["message"].splitlines()[0]
+    assert f"error: {first_line}" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_a_busy_job_is_status_4(terminal: Terminal, world: World) -> None:
+    with world.tools.claims.job("nightly", "another"):
+        ended = terminal.run("run", "nightly", "--json")
+    assert ended.status == ExitStatus.BUSY
+    assert ended.document["status"] == "busy"
+    assert "run another of job nightly" in ended.stderr
+
+
+def test_an_id_that_is_taken_is_refused_and_the_other_run_s_row_is_not_shown(terminal: Terminal, world: World) -> None:
+    in_another_process(lambda: world.back_up("r1"))
+    ended = terminal.run("run", "nightly", "--run-id", "r1", "--json")
+    assert ended.status == ExitStatus.USAGE
+    assert set(ended.document) == {"schema", "error"}
+    assert "there is a run r1 already" in ended.document["error"]["message"]
+    assert world.row("r1").status is RunStatus.SUCCESS
+
+
+def test_twice_verbose_shows_where_an_error_came_from(terminal: Terminal, world: World) -> None:
+    fail_mount(world)
+    assert "Traceback" in terminal.run("-vv", "run", "nightly").stderr
+    assert "Traceback" not in terminal.run("-v", "run", "nightly").stderr
+
+
+def test_quiet_leaves_stderr_to_warnings(terminal: Terminal) -> None:
+    assert " INFO " not in terminal.run("--quiet", "run", "nightly").stderr
+
+
+# --- check, history, show, restore, recover ---------------------------------------------------------------------------
+
+
+def test_check_prints_every_finding_with_its_hint(terminal: Terminal, world: World) -> None:
+    world.host.add_foreign_snapshot("hers")
+    world.database.missing = ("RELOAD",)
+    ended = terminal.run("check", "nightly")
+    assert ended.status == ExitStatus.REFUSED
+    assert "refused  grants: missing for ftwrl: RELOAD" in ended.stdout
+    assert "refused  other snapshots: " in ended.stdout
+    assert ended.stdout.count("hint: ") == 2
+    assert ended.stderr == ""
+
+
+def test_check_is_status_0_when_a_run_could_begin(terminal: Terminal, world: World) -> None:
+    ended = terminal.run("check", "nightly")
+    assert ended.status == ExitStatus.OK
+    assert {line.split()[0] for line in ended.stdout.splitlines()} == {"ok"}
+    assert (world.left(), world.stored()) == ([], [])
+
+
+def test_history_without_a_run_says_so(terminal: Terminal) -> None:
+    ended = terminal.run("history")
+    assert (ended.status, ended.stdout) == (ExitStatus.OK, "no run yet\n")
+    assert terminal.run("history", "--json").document == {"schema": 1, "runs": []}
+
+
+def test_history_lists_failed_runs_as_well_newest_first(terminal: Terminal, world: World) -> None:
+    terminal.run("run", "nightly", "--run-id", "r1")
+    refuse_lock(world)
+    terminal.run("run", "nightly", "--run-id", "r2")
+    lines = terminal.run("history").stdout.splitlines()
+    assert [line.split()[:3] for line in lines[1:]] == [["r2", "nightly", "failed"], ["r1", "nightly", "success"]]
+    assert [run["run_id"] for run in terminal.run("history", "--json").document["runs"]] == ["r2", "r1"]
+    assert len(terminal.run("history", "--limit", "1", "--json").document["runs"]) == 1
+
+
+def test_show_says_what_run_said(terminal: Terminal) -> None:
+    ran = terminal.run("run", "nightly", "--json").document
+    assert terminal.run("show", "latest", "--json").document == ran
+    assert terminal.run("show", ran["run_id"][:-1]).stdout.startswith(f"run:            {ran['run_id']}")
+
+
+def test_restore_prints_where_the_datadir_is(terminal: Terminal, world: World) -> None:
+    terminal.run("run", "nightly", "--run-id", "r1")
+    to = world.base / "restored"
+    ended = terminal.run("restore", "r1", "--to", str(to))
+    assert (ended.status, ended.stdout) == (ExitStatus.OK, f"restored run r1 to {to}: datadir {to}\n")
+    again = terminal.run("restore", "r1", "--to", str(to))
+    assert (again.status, again.stdout) == (ExitStatus.USAGE, "")
+    assert "is not empty" in again.stderr
+
+
+def test_restore_of_a_damaged_backup_is_status_9(terminal: Terminal, world: World) -> None:
+    terminal.run("run", "nightly", "--run-id", "r1")
+    os.truncate(world.vault / "nightly" / "r1" / "data.tar.zst", 1000)
+    ended = terminal.run("restore", "r1", "--to", str(world.base / "restored"))
+    assert (ended.status, ended.stdout) == (ExitStatus.VERIFICATION, "")
+    assert not (world.base / "restored").exists()
+
+
+def test_a_drill_that_fails_prints_its_checks_and_is_status_9(terminal: Terminal, world: World) -> None:
+    terminal.run("run", "nightly", "--run-id", "r1")
+    os.truncate(world.vault / "nightly" / "r1" / "data.tar.zst", 1000)
+    ended = terminal.run("drill", "r1", "--json")
+    assert ended.status == ExitStatus.VERIFICATION
+    assert (ended.document["run_id"], ended.document["status"]) == ("r1", "failed")
+    assert "do not rely on this backup" in ended.stderr
+    assert [drill["status"] for drill in terminal.run("show", "r1", "--json").document["drills"]] == ["failed"]
+
+
+def test_recover_with_nothing_to_do_says_so(terminal: Terminal) -> None:
+    ended = terminal.run("recover")
+    assert (ended.status, ended.stdout) == (ExitStatus.OK, "nothing to recover\n")
+
+
+def test_recover_names_what_it_gave_back_and_what_resists(terminal: Terminal, world: World) -> None:
+    world.host.fail("remove")
+    terminal.run("run", "nightly", "--run-id", "r1")
+    world.host.calls.clear()
+    ended = terminal.run("recover")  # `remove` fails at its first call again
+    assert ended.status == ExitStatus.CLEANUP
+    assert "snapshot labvg/backupd-r1 is left" in ended.stderr
+    ended = terminal.run("recover")
+    assert ended.status == ExitStatus.OK
+    assert "gave back snapshot labvg/backupd-r1" in ended.stdout
+    assert world.left() == []
+
+
+def test_a_run_that_has_ended_cannot_be_cancelled(terminal: Terminal) -> None:
+    terminal.run("run", "nightly", "--run-id", "r1")
+    ended = terminal.run("cancel", "r1")
+    assert ended.status == ExitStatus.USAGE
+    assert "is not alive (status success)" in ended.stderr
+
+
+def test_cancel_ends_a_live_run_and_waits_for_its_end(terminal: Terminal, world: World) -> None:
+    alive, tell = os.pipe()
+    child = os.fork()
+    if child == 0:
+
+        def wait_for_the_signal() -> None:
+            os.write(tell, b"!")
+            time.sleep(30)
+
+        world.at["host.mount"] = wait_for_the_signal
+        with contextlib.suppress(Cancelled), cancellable():
+            world.back_up("r1")
+        os._exit(0)
+    assert os.read(alive, 1) == b"!"
+    ended = terminal.run("cancel", "r1")
+    assert (ended.status, ended.stdout) == (ExitStatus.OK, "run r1 was cancelled\n")
+    assert world.row("r1").status is RunStatus.CANCELLED
+    assert (world.left(), world.stored()) == ([], [])
+    os.waitpid(child, 0)
+    os.close(alive)
+    os.close(tell)
+
+
+# --- the program itself -----------------------------------------------------------------------------------------------
+
+
+def backupd(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    main = "from backupd.cli.main import main; main()"
+    return subprocess.run(
+        [sys.executable, "-c", main, *arguments], capture_output=True, text=True, cwd=ROOT, check=False
+    )
+
+
+def test_version_is_a_line_or_a_document() -> None:
+    assert backupd("version").stdout == f"backupd {__version__}\n"
+    assert backupd("version", "--json").stdout == f'{{\n  "schema": 1,\n  "version": "{__version__}"\n}}\n'
+
+
+def test_the_command_line_starts_without_the_heavy_libraries() -> None:
+    heavy = {"sqlalchemy", "alembic", "pydantic", "rich", "pymysql"}
+    script = "import sys, backupd.cli.main; print(*{name.partition('.')[0] for name in sys.modules})"
+    loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT, check=True).stdout
+    assert heavy & set(loaded.split()) == set()
+
+
+def test_an_error_of_the_program_itself_ends_with_its_status(tmp_path: Path) -> None:
+    ended = backupd("--config", str(tmp_path / "none.toml"), "history", "--json")
+    assert ended.returncode == ExitStatus.USAGE
+    assert ended.stderr.startswith("error: ")
+    assert '"schema": 1' in ended.stdout

@@ -1,0 +1,144 @@
+"""How runs look to a person."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from backupd.cli import tables
+from backupd.model import (
+    Backup,
+    Check,
+    Drill,
+    Layout,
+    LockReceipt,
+    Outcome,
+    Phase,
+    Position,
+    Reason,
+    RunDetails,
+    RunError,
+    RunStatus,
+    Sample,
+    SnapshotFacts,
+    Verdict,
+)
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+DRILL = Drill("r1", ok=True, checks=(Check("tables", ok=True, expected="0", found="0"),), seconds=12.0, at=NOON)
+GOOD = RunDetails(
+    "r1",
+    "nightly",
+    "db1",
+    RunStatus.SUCCESS,
+    NOON,
+    phases={Phase.LOCK_HOLD: 0.0214, Phase.SNAPSHOT: 0.02, Phase.SETTLE: 95.0, Phase.COPY: 10.0},
+    verdict=Verdict(Outcome.START, Reason.SETTLED, "penalty 1.10 (threshold 1.25)", 95.0),
+    position=Position("bin.000007", 4096, "0-1-7"),
+    lock=LockReceipt("backup-stage", 1, 0.003, 0.0214, "metadata-locks"),
+    snapshot=SnapshotFacts("backupd-r1", "labvg/data", Layout.STRIPED, 3, 65536, 65536, 1 << 30, 1 << 20),
+    samples=(Sample(0.0, "baseline", iops=1000.0), Sample(1.0, "settle", iops=500.0, ratio=2.0)),
+    backup=Backup("vault", "/srv/backups/nightly/r1", 100 << 20, 10 << 20, 42, "a" * 64),
+    drills=(DRILL,),
+)
+
+
+@pytest.mark.parametrize(
+    ("count", "words"),
+    [
+        (None, "-"),
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1.0 KiB"),
+        (1536, "1.5 KiB"),
+        (3 << 20, "3.0 MiB"),
+        (5 << 40, "5.0 TiB"),
+        (1 << 60, "1024.0 PiB"),
+    ],
+)
+def test_sizes_are_read_in_binary_units(count: int | None, words: str) -> None:
+    assert tables.size(count) == words
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (None, "-"),
+        (0.0, "0 ms"),
+        (0.0214, "21 ms"),
+        (0.9999, "1.0 s"),
+        (1.0, "1.0 s"),
+        (59.96, "1 min 00 s"),
+        (60.0, "1 min 00 s"),
+        (95.4, "1 min 35 s"),
+        (3600.0, "1 h 00 min"),
+        (7199.6, "2 h 00 min"),
+    ],
+)
+def test_times_are_read_at_a_glance(seconds: float | None, words: str) -> None:
+    assert tables.duration(seconds) == words
+
+
+def test_columns_line_up_and_end_without_blanks() -> None:
+    assert tables.columns([("a", "bbb", "c"), ("aaa", "b", "")]) == "a    bbb  c\naaa  b"
+    assert tables.columns([]) == ""
+
+
+def test_a_good_run_tells_what_it_cost_and_what_is_there_now() -> None:
+    facts = dict(tables.run_facts(GOOD))
+    assert facts["lock"] == "backup-stage: waited 3 ms, held 21 ms (snapshot 20 ms); proof: metadata-locks"
+    assert facts["position"] == "bin.000007:4096, GTID 0-1-7"
+    assert facts["volume"] == "labvg/data, striped, 3 stripes of 64.0 KiB, chunks of 64.0 KiB"
+    assert facts["COW area"] == "1.0 GiB, at most 1.0 MiB used"
+    assert facts["write penalty"] == "2.00x at first, 2.00x when the copy started (baseline 1000 IOPS)"
+    assert facts["gate"] == "start (settled) after 1 min 35 s penalty 1.10 (threshold 1.25)"
+    assert facts["copy"] == "100.0 MiB in 10.0 s at 10.0 MiB/s, 42 files"
+    assert facts["backup"] == "/srv/backups/nightly/r1 (10.0 MiB, read back and equal)"
+    assert facts["proof"] == "restored and started: 1 of 1 checks in 12.0 s, 2026-03-01 12:00 UTC"
+
+
+def test_a_failed_run_tells_its_error_and_what_to_do() -> None:
+    failed = RunDetails("r1", "nightly", "db1", RunStatus.FAILED, NOON, error=RunError("busy", "it is busy", "wait", 4))
+    assert tables.run_facts(failed)[-2:] == [("error", "it is busy"), ("hint", "wait")]
+    assert "lock" not in dict(tables.run_facts(failed))
+
+
+def test_a_linear_volume_has_no_stripes_to_tell() -> None:
+    assert GOOD.snapshot is not None
+    linear = replace(GOOD.snapshot, layout=Layout.LINEAR, stripes=1, stripe_size=None)
+    assert dict(tables.run_facts(replace(GOOD, snapshot=linear)))["volume"] == "labvg/data, linear, chunks of 64.0 KiB"
+
+
+def test_every_attention_is_shown() -> None:
+    wanting = replace(GOOD, status=RunStatus.ATTENTION, attention=("first", "second"))
+    assert [text for name, text in tables.run_facts(wanting) if name == "attention"] == ["first", "second"]
+
+
+@pytest.mark.parametrize(
+    ("drills", "proven"),
+    [((), "not yet"), ((DRILL,), "yes"), ((replace(DRILL, ok=False),), "FAILED")],
+)
+def test_history_says_whether_a_backup_was_proven(drills: tuple[Drill, ...], proven: str) -> None:
+    _, row = tables.history_table([replace(GOOD, drills=drills)]).splitlines()
+    assert row.endswith(proven)
+    assert "10.0 MiB" in row
+
+
+def test_a_drill_that_failed_after_a_good_one_is_not_hidden() -> None:
+    later = replace(DRILL, ok=False, at=NOON.replace(hour=13))
+    _, row = tables.history_table([replace(GOOD, drills=(DRILL, later))]).splitlines()
+    assert row.endswith("FAILED")
+
+
+def test_phases_come_in_the_order_in_which_they_happen() -> None:
+    assert [line.split()[0] for line in tables.phase_table(GOOD).splitlines()] == [
+        "lock_hold",
+        "snapshot",
+        "settle",
+        "copy",
+    ]
+
+
+def test_a_failed_check_says_what_was_expected() -> None:
+    table = tables.drill_table((Check("position", ok=False, expected="7:1", found="7:2"), *DRILL.checks))
+    assert table == "FAILED  position  expected 7:1, found 7:2\nok      tables    0"

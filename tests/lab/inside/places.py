@@ -1,0 +1,97 @@
+"""File systems and volumes that a test wants on the machine for a while, beside the lab's own."""
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.lab.inside.host import SITE, tool
+
+_SIZE = 128 << 20  # above a tenth of what the volume holds, so that preflight lets it pass
+
+
+@contextmanager
+def volume(name: str, *words: str) -> Iterator[None]:
+    """A logical volume of somebody's in the lab's volume group."""
+    tool("lvcreate", "--yes", "--name", name, *words)
+    try:
+        yield
+    finally:
+        tool("lvremove", "--yes", f"{SITE.volume_group}/{name}")
+
+
+@dataclass(frozen=True)
+class Disk:
+    """An ext4 file system of its own, mounted at `path`, that can be made to fail in three ways."""
+
+    path: Path
+    loop: str
+    mapped: str
+    sectors: int
+
+    def fill(self) -> None:
+        """Not one byte fits any more."""
+        with (self.path / "filler").open("wb") as file:
+            room = os.statvfs(self.path)
+            os.posix_fallocate(file.fileno(), 0, room.f_bfree * room.f_frsize * 99 // 100)
+            try:
+                while file.write(bytes(4096)):
+                    file.flush()
+            except OSError:
+                return
+
+    def drop_writes(self) -> None:
+        """From now on writes are acknowledged and forgotten, as a cache without its battery does."""
+        self._become(f"0 {self.sectors} flakey {self.loop} 0 0 3600 1 drop_writes")
+
+    def refuse_writes(self) -> None:
+        """The kernel makes the file system read-only, as it does after an error of the disk."""
+        trigger = Path("/sys/fs/ext4") / Path(self.mapped).resolve().name / "trigger_fs_error"
+        trigger.write_text("1")
+
+    def mend(self) -> None:
+        """As good as at first."""
+        tool("umount", str(self.path))
+        self._become(f"0 {self.sectors} linear {self.loop} 0")
+        subprocess.run(["e2fsck", "-fy", self.mapped], capture_output=True, check=False)
+        tool("mount", self.mapped, str(self.path))
+
+    def _become(self, table: str) -> None:
+        name = Path(self.mapped).name
+        tool("dmsetup", "suspend", name)
+        tool("dmsetup", "load", name, "--table", table)
+        tool("dmsetup", "resume", name)
+
+
+@contextmanager
+def disk(folder: Path) -> Iterator[Disk]:
+    """A disk that keeps what it is given, until it is told otherwise."""
+    image, path, name = folder / "disk.img", folder / "disk", f"lab-{folder.name[-12:]}"
+    with image.open("wb") as file:
+        file.truncate(_SIZE)
+    loop = tool("losetup", "--find", "--show", str(image)).strip()
+    made = Disk(path, loop, f"/dev/mapper/{name}", _SIZE // 512)
+    tool("dmsetup", "create", name, "--table", f"0 {made.sectors} linear {loop} 0")
+    try:
+        tool("modprobe", "dm-flakey")
+        tool("mkfs.ext4", "-q", made.mapped)
+        path.mkdir()
+        tool("mount", "-o", "errors=remount-ro", made.mapped, str(path))
+        yield made
+    finally:
+        subprocess.run(["umount", str(path)], check=False)
+        tool("dmsetup", "remove", "--retry", name)
+        tool("losetup", "--detach", loop)
+
+
+@contextmanager
+def memory_disk(path: Path, options: str = "rw") -> Iterator[Path]:
+    """A small file system in memory."""
+    path.mkdir()
+    tool("mount", "-t", "tmpfs", "-o", f"size=1m,{options}", "tmpfs", str(path))
+    try:
+        yield path
+    finally:
+        tool("umount", str(path))

@@ -1,0 +1,146 @@
+"""A run that goes well: what its row says, what is on the target, and that nothing else is left."""
+
+import hashlib
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from backupd.config import CopyConfig, SettleConfig
+from backupd.model import Layout, Outcome, Phase, Position, Reason, RunStatus
+from tests.story.world import FILES, World
+
+
+def unpacked(stored: Path) -> dict[str, bytes]:
+    """What a person finds in an object with nothing but zstd and tar."""
+    into = stored.parent / f"{stored.name}.unpacked"
+    into.mkdir()
+    zstd = subprocess.run(["zstd", "-dc", str(stored)], check=True, capture_output=True)
+    subprocess.run(["tar", "-x", "-C", str(into)], input=zstd.stdout, check=True)
+    return {str(path.relative_to(into)): path.read_bytes() for path in into.rglob("*") if path.is_file()}
+
+
+def test_the_row_of_a_good_run_says_everything_that_was_measured(world: World) -> None:
+    row = world.back_up()
+    assert (row.status, row.error, row.attention) == (RunStatus.SUCCESS, None, ())
+    assert set(row.phases) == set(Phase)
+    assert all(seconds >= 0 for seconds in row.phases.values())
+    assert row.verdict is not None
+    assert (row.verdict.outcome, row.verdict.reason) == (Outcome.START, Reason.SETTLED)
+    assert row.position == Position("bin.000001", 1100, "0-1-1100")  # the canary's row moved it from 1000
+    assert row.lock is not None
+    assert (row.lock.strategy, row.lock.lsn) == ("ftwrl", 4711)
+    assert row.snapshot is not None
+    assert (row.snapshot.layout, row.snapshot.stripes, row.snapshot.volume) == (Layout.STRIPED, 3, "labvg/data")
+    assert row.snapshot.cow_used_peak == 2 * row.snapshot.chunk_size
+    assert {sample.stage for sample in row.samples} == {"baseline", "settle"}
+    assert row.ended_at is not None
+
+
+def test_nothing_of_a_good_run_is_left_on_the_host(world: World) -> None:
+    world.back_up()
+    assert world.left() == []
+    assert {path.name for path in world.mount_root.iterdir()} == {"mysql"}
+
+
+def test_a_backup_opens_without_backupd(world: World) -> None:
+    row = world.back_up()
+    folder = world.vault / "nightly" / "r1"
+    assert row.backup is not None
+    assert row.backup.location == str(folder)
+    assert {path.name for path in folder.iterdir()} == {"data.tar.zst", "binlog.tar.zst", "manifest.json"}
+    kept = {name: (world.datadir / name).read_bytes() for name in FILES if not name.startswith(("bin.", "ibtmp1"))}
+    assert unpacked(folder / "data.tar.zst") == kept
+
+
+def test_the_binlog_is_stored_up_to_the_recorded_offset(world: World) -> None:
+    world.back_up()
+    stored = unpacked(world.vault / "nightly" / "r1" / "binlog.tar.zst")
+    assert stored == {"bin.000001": (world.datadir / "bin.000001").read_bytes()[:1100], "bin.index": b"./bin.000001\n"}
+
+
+def test_the_row_s_figures_are_those_of_the_files_on_the_target(world: World) -> None:
+    row = world.back_up()
+    objects = [world.vault / "nightly" / "r1" / name for name in ("data.tar.zst", "binlog.tar.zst")]
+    assert row.backup is not None
+    assert row.backup.bytes_stored == sum(path.stat().st_size for path in objects)
+    assert row.backup.sha256 == hashlib.sha256(objects[0].read_bytes()).hexdigest()
+    assert row.backup.files == 3 + 2  # the datadir's, then the binlog and its index
+
+
+def test_the_manifest_tells_where_datadir_and_binlog_are(world: World) -> None:
+    world.back_up()
+    manifest = world.target.manifest("nightly", "r1")
+    assert (manifest.datadir, manifest.binlog, manifest.canary) == (".", "bin.000001", "backupd_canary.canary")
+    assert (manifest.position.binlog_offset, manifest.lsn, manifest.volume) == (1100, 4711, "labvg/data")
+
+
+def test_a_datadir_behind_a_symbolic_link_is_found_in_the_backup(world: World, tmp_path: Path) -> None:
+    link = tmp_path / "var-lib-mysql"
+    link.symlink_to(world.datadir)
+    world.database.facts = replace(world.database.facts, datadir=link, binlog_basename=link / "bin")
+    row = world.back_up()
+    manifest = world.target.manifest("nightly", "r1")
+    assert row.status is RunStatus.SUCCESS
+    assert (manifest.datadir, manifest.binlog) == (".", "bin.000001")
+    assert "ibdata1" in unpacked(world.vault / "nightly" / "r1" / "data.tar.zst")
+
+
+def test_what_was_written_after_the_snapshot_is_not_in_the_backup(world: World) -> None:
+    before = (world.datadir / "ibdata1").read_bytes()
+    world.at["host.mount"] = lambda: (world.datadir / "ibdata1").write_bytes(b"changed since")
+    world.back_up()
+    assert unpacked(world.vault / "nightly" / "r1" / "data.tar.zst")["ibdata1"] == before
+
+
+def test_without_a_binlog_the_backup_says_that_it_has_no_position(world: World) -> None:
+    world.database.facts = replace(world.database.facts, binlog_basename=None)
+    row = world.back_up()
+    assert row.status is RunStatus.SUCCESS
+    assert row.position == Position()
+    assert world.target.manifest("nightly", "r1").binlog is None
+    assert world.stored() == ["nightly", "nightly/r1", "nightly/r1/data.tar.zst", "nightly/r1/manifest.json"]
+
+
+def test_earlier_binlogs_are_stored_when_asked_for(world: World) -> None:
+    world.database.offset = 5000
+    world.back_up(job=world.job(copy=CopyConfig(include_binlogs=True)))
+    data = unpacked(world.vault / "nightly" / "r1" / "data.tar.zst")
+    assert "bin.000002" in data
+    assert "bin.000001" not in data  # the named one has its own object, cut at the position
+
+
+@pytest.mark.parametrize(("read_only", "is_replica"), [(True, False), (False, True)])
+def test_no_row_of_ours_is_written_to_a_replica_or_a_read_only_server(
+    world: World, read_only: bool, is_replica: bool
+) -> None:
+    world.database.facts = replace(world.database.facts, read_only=read_only, is_replica=is_replica)
+    row = world.back_up()
+    assert row.status is RunStatus.SUCCESS
+    assert world.database.rows == []
+    assert world.target.manifest("nightly", "r1").canary is None
+
+
+def test_a_gate_that_is_off_copies_at_once_and_measures_nothing(world: World) -> None:
+    row = world.back_up(job=world.job(settle=SettleConfig(enabled=False)))
+    assert row.status is RunStatus.SUCCESS
+    assert row.verdict is not None
+    assert row.verdict.reason is Reason.DISABLED
+    assert world.probe.calls == 0
+    assert world.left() == []
+
+
+def test_without_a_probe_the_cow_area_is_watched_all_the_same(world: World) -> None:
+    world.with_probe = False
+    row = world.back_up(job=world.job(settle=SettleConfig(max_wait_seconds=0.1)))
+    assert row.status is RunStatus.ATTENTION
+    assert [sample.cow_used for sample in row.samples if sample.cow_used]
+    assert all(sample.iops is None for sample in row.samples)
+
+
+def test_a_second_run_makes_a_second_backup(world: World) -> None:
+    first, second = world.back_up("r1"), world.back_up("r2")
+    assert first.status is second.status is RunStatus.SUCCESS
+    assert {path.name for path in (world.vault / "nightly").iterdir()} == {"r1", "r2"}
+    assert world.left() == []

@@ -1,0 +1,187 @@
+"""What dead runs left: given back by catalogue or tag, whatever the moment of death; nothing else is touched.
+
+The runs here die for real: a forked child runs the story and kills itself with SIGKILL, so that its rows, lock files,
+probe files, objects and children are those of a killed process. What a kernel would keep of its volumes and mounts the
+child writes down first, because the host is a fake.
+"""
+
+import os
+import pickle
+import shutil
+import signal
+from dataclasses import dataclass, replace
+
+import pytest
+
+from backupd.backup import Telling
+from backupd.claims import Claims
+from backupd.command import start_time
+from backupd.errors import CleanupIncomplete, ExitStatus
+from backupd.model import Backup, Holding, HoldingKind, RunStatus
+from backupd.recover import Recovery, dead_runs
+from backupd.snapshots import Snapshots
+from tests.fakes.lvm_host import FakeSnapshots
+from tests.story.world import World
+
+EVENTS = [
+    "host.volume_at",
+    "probe.window",
+    "host.prepared",
+    "lock.granted",
+    "lock.ended",
+    "host.usage",
+    "host.mount",
+    "target.writing",
+    "in mid-copy",
+    "host.require_intact",
+    "host.unmount",
+    "host.remove",
+    "target.reading",
+    "target.publish",
+    "target.published",
+]
+
+
+def die_at(world: World, event: str, run_id: str = "r1") -> None:
+    """A run of the job is killed when the event is about to happen."""
+    kernel = world.base / "kernel"
+    child = os.fork()
+    if child == 0:
+
+        def die() -> None:
+            kernel.write_bytes(pickle.dumps((world.host.lvs, world.host.mounted)))
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        world.at[event] = die
+        telling = Telling(copied=lambda done, total: world.happened("in mid-copy"))
+        try:
+            world.back_up(run_id, telling=telling)
+        finally:
+            os._exit(1)  # it should not live to get here
+    _, status = os.waitpid(child, 0)
+    assert os.WIFSIGNALED(status)
+    assert os.WTERMSIG(status) == signal.SIGKILL
+    world.host.lvs, world.host.mounted = pickle.loads(kernel.read_bytes())
+
+
+def recover(world: World) -> Recovery:
+    with world.catalogue() as catalogue:
+        return dead_runs(catalogue, world.tools)
+
+
+@pytest.mark.parametrize("event", EVENTS)
+def test_a_run_that_was_killed_at_any_moment_is_cleaned_up_after(world: World, event: str) -> None:
+    die_at(world, event)
+    assert world.row().status is RunStatus.RUNNING
+    recovery = recover(world)
+    recovery.require_complete()
+    assert recovery.runs == ("r1",)
+    assert (world.left(), world.stored()) == ([], [])
+    row = world.row()
+    assert row.status is RunStatus.FAILED
+    assert row.error is not None
+    assert (row.error.code, row.error.exit_status) == ("died", ExitStatus.INTERNAL)
+
+
+def test_recovery_is_idempotent(world: World) -> None:
+    die_at(world, "target.writing")
+    first = recover(world)
+    assert {holding.kind for holding in first.given_back} >= {HoldingKind.SNAPSHOT, HoldingKind.MOUNT}
+    before = world.row()
+    assert recover(world) == Recovery((), (), ())
+    assert world.row() == before
+
+
+def test_the_next_run_cleans_up_after_a_dead_one_and_is_a_good_one(world: World) -> None:
+    die_at(world, "target.writing")
+    assert world.back_up("r2").status is RunStatus.SUCCESS
+    assert world.row("r1").status is RunStatus.FAILED
+    assert world.left() == []
+    assert {path.name for path in (world.vault / "nightly").iterdir()} == {"r2"}
+
+
+def test_tags_alone_are_enough_for_what_burdens_the_host(world: World) -> None:
+    die_at(world, "target.writing")
+    for file in world.places.catalogue.parent.glob("catalogue.sqlite*"):
+        file.unlink()
+    recovery = recover(world)
+    recovery.require_complete()
+    assert {holding.kind for holding in recovery.given_back} == {HoldingKind.SNAPSHOT, HoldingKind.MOUNT}
+    assert (world.host.lvs, world.host.mounted) == ({}, {})
+
+
+@dataclass(frozen=True)
+class WithoutTagSearch(FakeSnapshots):
+    """A host that finds nothing by tag."""
+
+    def ours(self) -> tuple[tuple[str, str, str], ...]:
+        return ()
+
+
+def test_the_catalogue_alone_is_enough(world: World) -> None:
+    die_at(world, "target.writing")
+    snapshots: Snapshots = WithoutTagSearch(world.host)
+    with world.catalogue() as catalogue:
+        dead_runs(catalogue, replace(world.tools, snapshots=snapshots)).require_complete()
+    assert (world.left(), world.stored()) == ([], [])
+
+
+def test_what_bears_no_tag_of_ours_is_never_touched(world: World) -> None:
+    die_at(world, "target.writing")
+    world.host.add_foreign_snapshot("somebody-elses")
+    recover(world).require_complete()
+    assert set(world.host.lvs) == {"somebody-elses"}
+
+
+def test_a_volume_of_our_name_without_our_tag_is_named_and_left(world: World) -> None:
+    die_at(world, "lock.ended")
+    world.host.lvs["backupd-r1"].tags = frozenset()
+    recovery = recover(world)
+    with pytest.raises(CleanupIncomplete, match=r"snapshot labvg/backupd-r1 is left: .* bears no tag") as refused:
+        recovery.require_complete()
+    assert refused.value.exit_status is ExitStatus.CLEANUP
+    assert set(world.host.lvs) == {"backupd-r1"}
+
+
+def test_a_live_run_is_left_alone(world: World) -> None:
+    die_at(world, "target.writing", "dead")
+    with Claims(world.places.run).run("dead"):  # as if its process lived
+        before = world.left()
+        assert recover(world) == Recovery((), (), ())
+        assert world.left() == before
+    assert recover(world).runs == ("dead",)
+
+
+def test_a_thing_that_resists_is_named_and_the_rest_is_given_back(world: World) -> None:
+    die_at(world, "target.writing")
+    world.host.fail("unmount")
+    recovery = recover(world)
+    with pytest.raises(CleanupIncomplete, match=r"mount .*/mnt/r1 is left"):
+        recovery.require_complete()
+    assert HoldingKind.PROBE_FILES in {holding.kind for holding in recovery.given_back}
+    assert {holding.kind for holding, _ in recovery.left} == {HoldingKind.MOUNT, HoldingKind.SNAPSHOT}
+    recover(world).require_complete()
+    assert world.left() == []
+
+
+def test_a_backup_that_was_complete_is_never_removed(world: World) -> None:
+    """Killed between the row's `success` and the moment when its objects were no longer partial."""
+    world.back_up()
+    with world.catalogue() as catalogue:
+        with catalogue.open_run("nightly", "db1", run_id="r2") as run:
+            run.hold(Holding(HoldingKind.PARTIAL, "r2", {"target": "vault", "job": "nightly"}))
+            shutil.copytree(world.vault / "nightly" / "r1", world.vault / "nightly" / "r2")
+            run.complete(Backup("vault", str(world.vault), 1, 1, 1, "0" * 64))
+        dead_runs(catalogue, world.tools).require_complete()
+        assert catalogue.holdings() == []
+        assert catalogue.run("r2").status is RunStatus.SUCCESS
+    assert (world.vault / "nightly" / "r2" / "manifest.json").exists()
+
+
+def test_a_stray_child_of_a_dead_run_is_ended(world: World) -> None:
+    die_at(world, "in mid-copy")
+    with world.catalogue() as catalogue:
+        children = [holding for _, holding in catalogue.holdings() if holding.kind is HoldingKind.CHILD]
+    assert [child.detail["program"] for child in children] == ["tar"]
+    recover(world).require_complete()
+    assert start_time(int(children[0].name)) is None

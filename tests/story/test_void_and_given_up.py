@@ -1,0 +1,238 @@
+"""No proof, no backup; and the backup is the thing to lose, not the server."""
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+import pytest
+
+from backupd.archive.governor import CHECK_SECONDS
+from backupd.backup import Telling
+from backupd.config import CopyConfig, JobConfig, LimitsConfig, SettleConfig
+from backupd.errors import ExitStatus, GaveUp, LockLost, LockNotGranted, SnapshotError, SnapshotVoid
+from backupd.model import Blocker, Outcome, Reason, RunStatus
+from tests.story.world import World
+
+TWO_TICKS = 5.0  # seconds, in which the observer looks at least once whatever the machine is doing
+
+
+def assert_failed_and_clean(world: World, status: ExitStatus) -> None:
+    world.at.clear()
+    row = world.row()
+    assert row.status is RunStatus.FAILED
+    assert row.error is not None
+    assert row.error.exit_status == status
+    assert row.backup is None
+    assert (world.left(), world.stored()) == ([], [])
+
+
+def impatient(**limits: float) -> dict[str, object]:
+    """A job whose gate would wait for long, and what its server may suffer."""
+    settle = SettleConfig(baseline_windows=1, max_wait_seconds=600)
+    return {"settle": settle, "limits": LimitsConfig(**limits)}
+
+
+def in_mid_copy(world: World, happens: Callable[[], object]) -> Telling:
+    """Something happens after the first bytes; the copy goes on once the observer has looked and a check is due."""
+    looked = threading.Semaphore(0)
+
+    def once(done: int, total: int) -> None:
+        if "host.usage" not in world.at:
+            happens()
+            world.at["host.usage"] = looked.release
+            assert looked.acquire(timeout=TWO_TICKS)
+            looked.acquire(timeout=CHECK_SECONDS + 0.1)
+
+    return Telling(copied=once)
+
+
+# --- the lock ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_lock_that_is_not_granted_leaves_nothing(world: World) -> None:
+    world.database.refuses_lock = True
+    with pytest.raises(LockNotGranted):
+        world.back_up()
+    assert_failed_and_clean(world, ExitStatus.SERVER)
+
+
+def test_a_lock_that_was_lost_costs_the_snapshot(world: World) -> None:
+    world.at["host.create"] = world.database.end_lock_session
+    existed: list[bool] = []
+    world.at["host.remove"] = lambda: existed.append(bool(world.host.lvs))
+    with pytest.raises(LockLost):
+        world.back_up()
+    assert existed == [True]
+    assert_failed_and_clean(world, ExitStatus.SERVER)
+
+
+def test_a_position_that_moved_under_the_lock_costs_the_snapshot(world: World) -> None:
+    def a_write_slips_through() -> None:
+        world.database.offset += 1
+
+    world.at["host.create"] = a_write_slips_through
+    with pytest.raises(LockLost):
+        world.back_up()
+    assert_failed_and_clean(world, ExitStatus.SERVER)
+
+
+def test_a_server_that_refuses_the_canary_s_row_is_never_locked(world: World) -> None:
+    locked: list[str] = []
+    world.at["lock.asked"] = lambda: locked.append("asked")
+    read_only = replace(world.database.facts, read_only=True)
+    world.at["probe.window"] = lambda: setattr(world.database, "facts", read_only)
+    error = world.try_to_back_up()
+    assert error is not None
+    assert error.exit_status is ExitStatus.SERVER
+    assert locked == []
+    assert_failed_and_clean(world, ExitStatus.SERVER)
+
+
+def test_a_blocker_that_came_after_the_preflight_is_not_waited_behind_for_ever(world: World) -> None:
+    blocker = Blocker(7, "report", 300.0, "SELECT SLEEP(1000)")
+    world.at["probe.window"] = lambda: setattr(world.database, "running", (blocker,))
+    with pytest.raises(LockNotGranted):
+        world.back_up()
+    assert_failed_and_clean(world, ExitStatus.SERVER)
+
+
+# --- the snapshot -----------------------------------------------------------------------------------------------------
+
+
+def test_a_snapshot_that_is_not_confirmed_unlocks_and_is_removed(world: World) -> None:
+    world.host.fail("create", after_effect=True)
+    with pytest.raises(SnapshotError):
+        world.back_up()
+    assert world.database.rows == [("r1", "before")]
+    assert_failed_and_clean(world, ExitStatus.SNAPSHOT)
+
+
+def test_an_overflow_while_the_gate_waits_is_no_backup(world: World) -> None:
+    world.probe.iops = (1000.0, 100.0)
+    world.at["host.usage"] = lambda: world.host.write(1 << 40)
+    with pytest.raises(SnapshotVoid):
+        world.back_up(job=world.job(**impatient()))
+    assert world.stored() == []
+    assert_failed_and_clean(world, ExitStatus.SNAPSHOT)
+
+
+def test_an_overflow_in_mid_copy_ends_the_copy(world: World) -> None:
+    copied: list[tuple[int, int]] = []
+    overflow = in_mid_copy(world, lambda: world.host.write(1 << 40))
+
+    def note(done: int, total: int) -> None:
+        copied.append((done, total))
+        overflow.copied(done, total)
+
+    with pytest.raises(SnapshotVoid):
+        world.back_up(telling=Telling(copied=note))
+    assert copied[-1][0] < copied[-1][1] / 2
+    assert_failed_and_clean(world, ExitStatus.SNAPSHOT)
+
+
+def test_an_overflow_after_the_last_byte_is_no_backup_either(world: World) -> None:
+    on_target: list[str] = []
+
+    def overflow() -> None:
+        on_target.extend(world.stored())
+        world.host.write(1 << 40)
+
+    world.at["host.require_intact"] = overflow
+    with pytest.raises(SnapshotVoid):
+        world.back_up()
+    assert "nightly/r1/data.tar.zst" in on_target
+    assert_failed_and_clean(world, ExitStatus.SNAPSHOT)
+
+
+def test_a_snapshot_that_somebody_removed_is_no_backup(world: World) -> None:
+    world.at["host.require_intact"] = world.host.lvs.clear
+    with pytest.raises(SnapshotVoid):
+        world.back_up()
+    assert_failed_and_clean(world, ExitStatus.SNAPSHOT)
+
+
+# --- limits -----------------------------------------------------------------------------------------------------------
+
+
+def slow_writes(world: World) -> JobConfig:
+    world.probe.iops = (1000.0, 100.0)
+    return world.job(**impatient(max_penalty=3))
+
+
+def full_cow_area(world: World) -> JobConfig:
+    world.at["host.usage"] = lambda: world.host.write(100 << 20)
+    return world.job(**impatient(max_cow_fill=0.5))
+
+
+def late_replica(world: World) -> JobConfig:
+    world.database.lag_seconds = 120.0
+    return world.job(**impatient(max_replica_lag_seconds=60.0))
+
+
+@pytest.mark.parametrize("beyond", [slow_writes, full_cow_area, late_replica])
+def test_beyond_a_limit_the_backup_is_given_up_and_the_snapshot_dropped(
+    world: World, beyond: Callable[[World], JobConfig]
+) -> None:
+    mounted: list[str] = []
+    world.at["host.mount"] = lambda: mounted.append("mounted")
+    job = beyond(world)
+    with pytest.raises(GaveUp):
+        world.back_up(job=job)
+    assert mounted == []
+    verdict = world.row().verdict
+    assert verdict is not None
+    assert (verdict.outcome, verdict.reason) == (Outcome.GIVE_UP, Reason.LIMIT)
+    assert world.row().samples
+    assert_failed_and_clean(world, ExitStatus.SNAPSHOT)
+
+
+def test_a_limit_that_is_passed_in_mid_copy_gives_the_backup_up(world: World) -> None:
+    telling = in_mid_copy(world, lambda: world.host.write(100 << 20))
+    with pytest.raises(GaveUp, match="COW area"):
+        world.back_up(job=world.job(limits=LimitsConfig(max_cow_fill=0.5)), telling=telling)
+    row = world.row()
+    assert row.snapshot is not None
+    assert row.snapshot.cow_used_peak is not None
+    assert row.snapshot.cow_used_peak > 100 << 20
+    assert "copy" in {sample.stage for sample in row.samples}
+    assert_failed_and_clean(world, ExitStatus.SNAPSHOT)
+
+
+def test_a_copy_that_is_not_done_by_its_deadline_is_given_up(world: World) -> None:
+    deadline = datetime.now().astimezone() + timedelta(seconds=1)
+    waited = threading.Event()
+
+    def dawdle(done: int, total: int) -> None:
+        waited.wait((deadline - datetime.now().astimezone()).total_seconds() + 0.1)
+
+    with pytest.raises(GaveUp, match="deadline"):
+        world.back_up(job=world.job(copy=CopyConfig(must_finish_by=deadline.time())), telling=Telling(copied=dawdle))
+    assert_failed_and_clean(world, ExitStatus.SNAPSHOT)
+
+
+@pytest.mark.parametrize(("with_probe", "reason"), [(True, Reason.MAX_WAIT), (False, Reason.NO_DATA)])
+def test_a_gate_that_waited_long_enough_starts_and_asks_for_attention(
+    world: World, with_probe: bool, reason: Reason
+) -> None:
+    world.with_probe = with_probe
+    world.probe.iops = (1000.0, 100.0)
+    row = world.back_up(job=world.job(settle=SettleConfig(baseline_windows=1, max_wait_seconds=0.2)))
+    assert row.status is RunStatus.ATTENTION
+    assert row.verdict is not None
+    assert (row.verdict.outcome, row.verdict.reason) == (Outcome.START, reason)
+    assert f"({reason})" in row.attention[0]
+    assert row.backup is not None
+    assert world.left() == []
+
+
+# --- the server, afterwards -------------------------------------------------------------------------------------------
+
+
+def test_a_server_that_dies_after_the_unlock_takes_nothing_from_the_backup(world: World) -> None:
+    world.at["lock.ended"] = lambda: setattr(world.database, "fails_at", 1)
+    row = world.back_up()
+    assert row.status is RunStatus.ATTENTION
+    assert any("after the unlock" in text for text in row.attention)
+    assert world.target.manifest("nightly", "r1").position == row.position
+    assert world.left() == []

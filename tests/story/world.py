@@ -1,0 +1,255 @@
+"""A whole host for stories: the fakes, a real catalogue, a real folder as target, a real folder as datadir.
+
+Knows: how the pieces are put together as `wiring` puts the real ones, what happens when (`at`), and what of ours exists
+now (`left`). Refuses to know what a story should do.
+"""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from backupd.backup import Telling, run_backup
+from backupd.catalogue.store import Catalogue
+from backupd.claims import Claims
+from backupd.command import end_stray
+from backupd.config import JobConfig, SettleConfig
+from backupd.errors import BackupdError
+from backupd.holding import Releases
+from backupd.model import DataPath, DeviceNumber, Holding, HoldingKind, Manifest, MountPoint, RunDetails, Window
+from backupd.targets import Target
+from backupd.targets.directory import DirectoryTarget
+from backupd.tools import HostFiles, Places, Tools
+from tests.fakes.lvm_host import LvmHost
+from tests.fakes.probe import FakeProbe
+from tests.fakes.server import FACTS, FakeCanary, FakeDatabase, FakeHeldLock, FakeLock, FakeServer
+from tests.fakes.target import MemoryTarget
+
+Happened = Callable[[str], None]
+
+FILES = {  # of the datadir, in bytes
+    "ibdata1": 300_000,
+    "ib_logfile0": 100_000,
+    "shop/orders.ibd": 3 << 20,
+    "bin.000001": 64_000,
+    "bin.000002": 64_000,
+    "ibtmp1": 5_000,
+}
+
+
+@dataclass
+class ToldProbe(FakeProbe):
+    """Says what it is about to do."""
+
+    happened: Happened = lambda what: None
+
+    def prepare(self, folder: Path) -> int:
+        self.happened("probe.prepare")
+        return super().prepare(folder)
+
+    def window(self, folder: Path, seconds: float) -> Window:
+        self.happened("probe.window")
+        return super().window(folder, seconds)
+
+
+class ToldTarget(DirectoryTarget):
+    """A real folder that says what is about to be done to it."""
+
+    def __init__(self, name: str, path: Path, happened: Happened) -> None:
+        super().__init__(name, path)
+        self.happened = happened
+
+    @contextmanager
+    def writing(self, job: str, backup_id: str, name: str) -> Iterator[Any]:
+        self.happened("target.writing")
+        with super().writing(job, backup_id, name) as writer:
+            yield writer
+
+    @contextmanager
+    def reading(self, job: str, backup_id: str, name: str) -> Iterator[Iterator[bytes]]:
+        self.happened("target.reading")
+        with super().reading(job, backup_id, name) as chunks:
+            yield chunks
+
+    def publish(self, manifest: Manifest) -> None:
+        self.happened("target.publish")
+        super().publish(manifest)
+        self.happened("target.published")
+
+
+class ToldLock(FakeLock):
+    """Says when it is asked for, and when it has ended."""
+
+    def __init__(self, database: FakeDatabase, happened: Happened) -> None:
+        super().__init__(database)
+        self.happened = happened
+
+    @contextmanager
+    def held(self) -> Iterator[FakeHeldLock]:
+        self.happened("lock.asked")
+        try:
+            with super().held() as held:
+                self.happened("lock.granted")
+                yield held
+        finally:
+            self.happened("lock.ended")
+
+
+@dataclass
+class World:
+    """One host with one job. `at[EVENT]` is called when that is about to happen, in the thread in which it does."""
+
+    base: Path
+    host: LvmHost = field(default_factory=LvmHost)
+    database: FakeDatabase = field(default_factory=FakeDatabase)
+    memory: MemoryTarget | None = None  # in place of the folder
+    at: dict[str, Callable[[], object]] = field(default_factory=dict)
+    with_probe: bool = True
+    with_canary: bool = True
+
+    def __post_init__(self) -> None:
+        for folder in (self.datadir, self.vault, self.places.run, self.places.staging):
+            folder.mkdir(parents=True)
+        for name, size in FILES.items():
+            (self.datadir / name).parent.mkdir(exist_ok=True)
+            (self.datadir / name).write_bytes(name.encode() + bytes(size - len(name)))
+        self.host.folder = self.mount_root
+        self.host.on_call = lambda verb: self.happened(f"host.{verb}")
+        self.probe = ToldProbe(happened=self.happened)
+        self.lock = ToldLock(self.database, self.happened)
+        self.vault_target = ToldTarget("vault", self.vault, self.happened)
+        self.database.facts = replace(FACTS, datadir=self.datadir, binlog_basename=self.datadir / "bin")
+        self.database.paths = (
+            DataPath("datadir", self.datadir, must_share=True),
+            DataPath("system tablespace", self.datadir / "ibdata1", must_share=True),
+            DataPath("binlog", self.datadir / "bin", must_share=False),
+        )
+
+    # --- where things are --------------------------------------------------------------------------------------------
+
+    @property
+    def mount_root(self) -> Path:
+        return self.base / "volume"
+
+    @property
+    def datadir(self) -> Path:
+        return self.mount_root / "mysql"
+
+    @property
+    def vault(self) -> Path:
+        return self.base / "vault"
+
+    @property
+    def places(self) -> Places:
+        own = self.base / "own"
+        return Places(run=own / "run", staging=own / "staging", catalogue=own / "catalogue.sqlite")
+
+    @property
+    def target(self) -> Target:
+        return self.memory if self.memory is not None else self.vault_target
+
+    @property
+    def tools(self) -> Tools:
+        """As `wiring.tools` makes them."""
+        return Tools(
+            snapshots=self.host.snapshots,
+            mounts=self.host.mounts,
+            files=HostFiles(mount_of=self.mount_of, sync=lambda path: self.happened("sync"), used_bytes=_used_bytes),
+            places=self.places,
+            claims=Claims(self.places.run),
+            releases=self.releases,
+            server=FakeServer(self.database),
+            lock=self.lock,
+            canary=FakeCanary(self.database) if self.with_canary else None,
+            probe=self.probe if self.with_probe else None,
+            target=self.target,
+        )
+
+    @property
+    def releases(self) -> Releases:
+        """As `wiring` makes them."""
+
+        def remove_snapshot(holding: Holding) -> None:
+            vg, _, name = holding.name.partition("/")
+            self.host.snapshots.remove(vg, name, holding.detail["run"])
+
+        def end_child(holding: Holding) -> None:
+            end_stray(int(holding.name), int(holding.detail["start_time"]))
+
+        return {
+            HoldingKind.SNAPSHOT: remove_snapshot,
+            HoldingKind.MOUNT: lambda holding: self.host.mounts.unmount(Path(holding.name)),
+            HoldingKind.PROBE_FILES: lambda holding: self.probe.remove(Path(holding.name)),
+            HoldingKind.PARTIAL: lambda holding: self.target.remove(holding.detail["job"], holding.name),
+            HoldingKind.CHILD: end_child,
+        }
+
+    def mount_of(self, path: Path) -> MountPoint:
+        """What is below the volume's folder lies on the volume, wherever a link to it stands."""
+        if path.resolve().is_relative_to(self.mount_root):
+            return MountPoint(self.mount_root, self.host.volume.device, "xfs")
+        return MountPoint(Path("/"), DeviceNumber(8, 1), "ext4")
+
+    # --- what a test does --------------------------------------------------------------------------------------------
+
+    def happened(self, what: str) -> None:
+        self.at.get(what, lambda: None)()
+
+    def catalogue(self) -> Catalogue:
+        return Catalogue.open(self.places.catalogue)
+
+    def job(self, **changes: Any) -> JobConfig:
+        """A job whose gate opens at the first window, unless it is told otherwise."""
+        settle = SettleConfig(windows=1, baseline_windows=1)
+        return JobConfig(
+            **{"name": "nightly", "host": "db1", "targets": ("vault",), "canary": True, "settle": settle, **changes}
+        )
+
+    def back_up(
+        self, run_id: str = "r1", *, job: JobConfig | None = None, telling: Telling | None = None
+    ) -> RunDetails:
+        """What `backupd run` does; the run's row is returned."""
+        with self.catalogue() as catalogue:
+            run_backup(job or self.job(), self.tools, catalogue, run_id=run_id, telling=telling)
+            return catalogue.run(run_id)
+
+    def try_to_back_up(self, run_id: str = "r1", *, job: JobConfig | None = None) -> BackupdError | None:
+        """The error that ended the run; None when there is a backup."""
+        try:
+            self.back_up(run_id, job=job)
+        except BackupdError as error:
+            return error
+        return None
+
+    def row(self, run_id: str = "r1") -> RunDetails:
+        with self.catalogue() as catalogue:
+            return catalogue.run(run_id)
+
+    def left(self) -> list[str]:
+        """Everything of ours that exists on the host now, in words; backups on the target are none of it."""
+        with self.catalogue() as catalogue:
+            rows = [f"row of {holding.kind} {holding.name}" for _, holding in catalogue.holdings()]
+        mounts, locks = self.places.run / "mnt", self.places.run / "lock"
+        return [
+            *rows,
+            *(f"volume {vg}/{name}" for vg, name, _ in self.host.snapshots.ours()),
+            *(f"mount {at}" for at in self.host.mounted),
+            *(f"shell {number}" for number in range(self.host.shells)),
+            *(f"folder {path}" for path in (*self.mount_root.glob("**/.backupd-*"), *mounts.glob("*"))),
+            *(f"staging {path}" for path in self.places.staging.iterdir()),
+            *(f"lock file {path}" for path in locks.glob("run-*")),
+            *(f"thread {thread.name}" for thread in threading.enumerate() if thread.name.startswith("observer")),
+            *(["the server's lock"] if self.database.locked else []),
+        ]
+
+    def stored(self) -> list[str]:
+        """The names of everything on the target, half-written things included."""
+        if self.memory is not None:
+            return sorted(map(str, [*self.memory.stored, *self.memory.writing_now]))
+        return sorted(str(path.relative_to(self.vault)) for path in self.vault.rglob("*"))
+
+
+def _used_bytes(path: Path) -> int:
+    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())

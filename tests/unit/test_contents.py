@@ -1,0 +1,121 @@
+"""What of a snapshot is stored, under which name, wherever datadir and binlog lie."""
+
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+from backupd import contents
+from backupd.model import Layout, MountPoint, Position, StoredObject, VolumeGroup
+from backupd.preflight import Ready
+from tests.fakes.lvm_host import striped_volume
+from tests.fakes.server import FACTS
+
+POSITION = Position("bin.000007", 4096, "0-1-7")
+OBJECT = StoredObject("data.tar.zst", 10, 5, "a" * 64, "b" * 64, 1)
+
+
+def ready(root: Path, *, datadir: str = "mysql", binlog: str | None = "mysql/bin", **settings: str) -> Ready:
+    volume = striped_volume()
+    for folder in (datadir, *([str(Path(binlog).parent)] if binlog else [])):
+        (root / folder).mkdir(parents=True, exist_ok=True)
+    return Ready(
+        facts=replace(
+            FACTS,
+            datadir=root / datadir,
+            binlog_basename=root / binlog if binlog else None,
+            settings={name: str(root / value) for name, value in settings.items()},
+        ),
+        paths=(),
+        mount=MountPoint(root, volume.device, "xfs"),
+        volume=volume,
+        group=VolumeGroup("labvg", 4 << 20, 100),
+        root=root,
+    )
+
+
+def left_out(known: Ready, *, include_binlogs: bool = False) -> set[str]:
+    names = [
+        "mysql/ibdata1",
+        "mysql/ibtmp1",
+        "mysql/bin.000006",
+        "mysql/bin.000007",
+        "mysql/bin.index",
+        "mysql/relay.000001",
+        "mysql/#innodb_redo/#ib_redo1",
+        "mysql/#ib_16384_0.dblwr",
+        ".backupd-r1/test_file.0",
+    ]
+    exclusions = contents.exclusions(known, POSITION, include_binlogs=include_binlogs)
+    return {name for name in names if exclusions.left_out(PurePosixPath(name))}
+
+
+def test_binlogs_relay_logs_temporary_files_and_our_own_are_left_out(tmp_path: Path) -> None:
+    known = ready(tmp_path, relay_log_basename="mysql/relay")
+    assert left_out(known) == {
+        "mysql/ibtmp1",
+        "mysql/bin.000006",
+        "mysql/bin.000007",
+        "mysql/bin.index",
+        "mysql/relay.000001",
+        ".backupd-r1/test_file.0",
+    }
+
+
+def test_earlier_binlogs_stay_in_when_asked_for(tmp_path: Path) -> None:
+    assert "mysql/bin.000006" not in left_out(ready(tmp_path), include_binlogs=True)
+    assert "mysql/bin.000007" in left_out(ready(tmp_path), include_binlogs=True)
+
+
+def test_without_a_binlog_nothing_is_taken_for_one(tmp_path: Path) -> None:
+    assert "mysql/bin.000006" not in left_out(ready(tmp_path, binlog=None))
+
+
+@pytest.mark.parametrize(
+    ("binlog", "file", "arcname"),
+    [
+        ("mysql/bin", "MOUNT/mysql/bin.000007", "mysql/bin.000007"),
+        ("logs/bin", "MOUNT/logs/bin.000007", "logs/bin.000007"),
+        ("../elsewhere/bin", "LIVE/../elsewhere/bin.000007", ".backupd-binlog/bin.000007"),
+    ],
+)
+def test_the_named_binlog_is_read_from_the_snapshot_if_it_has_it(
+    tmp_path: Path, binlog: str, file: str, arcname: str
+) -> None:
+    root, mounted = tmp_path / "volume", tmp_path / "mnt"
+    cut = contents.binlog_cut(ready(root, binlog=binlog), POSITION, mounted)
+    assert cut is not None
+    assert str(cut.file) == file.replace("MOUNT", str(mounted)).replace("LIVE", str(root))
+    assert (str(cut.arcname), cut.offset) == (arcname, 4096)
+
+
+@pytest.mark.parametrize(
+    ("binlog", "position"), [(None, POSITION), ("mysql/bin", Position()), ("mysql/bin", Position("bin.000007"))]
+)
+def test_without_a_position_there_is_no_binlog_to_store(tmp_path: Path, binlog: str | None, position: Position) -> None:
+    assert contents.binlog_cut(ready(tmp_path, binlog=binlog), position, tmp_path) is None
+
+
+def written(known: Ready) -> tuple[str, str | None]:
+    manifest = contents.manifest(
+        known, run_id="r1", job="nightly", host="db1", objects=(OBJECT,), position=POSITION, lsn=1, canary=None
+    )
+    assert (manifest.layout, manifest.volume, manifest.objects) == (Layout.STRIPED, "labvg/data", (OBJECT,))
+    assert manifest.created_at.utcoffset() is not None
+    return manifest.datadir, manifest.binlog
+
+
+def test_the_manifest_names_the_datadir_below_the_archived_folder(tmp_path: Path) -> None:
+    assert written(ready(tmp_path)) == ("mysql", "mysql/bin.000007")
+
+
+def test_a_datadir_that_is_the_archived_folder_is_a_dot(tmp_path: Path) -> None:
+    assert written(ready(tmp_path, datadir=".", binlog="bin")) == (".", "bin.000007")
+
+
+def test_a_datadir_behind_a_link_is_told_where_it_is(tmp_path: Path) -> None:
+    root = tmp_path / "volume"
+    known = ready(root)
+    (tmp_path / "var-lib-mysql").symlink_to(root / "mysql")
+    linked = replace(known.facts, datadir=tmp_path / "var-lib-mysql", binlog_basename=tmp_path / "var-lib-mysql/bin")
+    assert written(replace(known, facts=linked)) == ("mysql", "mysql/bin.000007")

@@ -1,0 +1,130 @@
+"""The cache of prepared disks: what makes two sets the same, and who may touch one when."""
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from backupd.lab import images
+from backupd.lab.options import Filesystem, Layout
+from backupd.lab.sizes import Sizes, sizes_for
+
+SMALL = Sizes(volume=12 * 2**20, disk=8 * 2**20, scratch=4 * 2**20)
+
+
+def _key(
+    *,
+    layout: Layout = Layout.STRIPED,
+    filesystem: Filesystem = Filesystem.XFS,
+    rows: int = 1000,
+    server: str = "10.11.19",
+    sources: str = "abc",
+) -> str:
+    return images.cache_key(layout, filesystem, rows, server=server, sizes=sizes_for(rows), sources=sources)
+
+
+def test_the_same_options_have_the_same_key() -> None:
+    assert _key() == _key()
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        _key(layout=Layout.LINEAR),
+        _key(filesystem=Filesystem.EXT4),
+        _key(rows=1001),
+        _key(server="10.11.20"),
+        _key(sources="abd"),
+    ],
+)
+def test_everything_that_matters_changes_the_key(other: str) -> None:
+    assert other != _key()
+
+
+def test_the_cache_follows_the_xdg_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert images.cache_folder() == tmp_path / "backupd" / "lab"
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert images.cache_folder() == tmp_path / ".cache" / "backupd" / "lab"
+
+
+def _prepare(folder: Path) -> None:
+    for path in images.make_blank(folder, SMALL):
+        with path.open("r+b") as file:
+            file.write(path.name.encode())
+
+
+def test_copies_are_equal_and_still_sparse(tmp_path: Path) -> None:
+    with images.kept(tmp_path / "cache", "a-1", _prepare) as prepared:
+        copies = images.copy_disks(prepared, tmp_path)
+        assert [path.read_bytes() for path in copies] == [(prepared / path.name).read_bytes() for path in copies]
+    assert [path.stat().st_size for path in copies] == [SMALL.disk] * 4 + [SMALL.scratch]
+    assert all(path.stat().st_blocks * 512 < 2**20 for path in copies)
+
+
+def test_a_second_lab_prepares_nothing(tmp_path: Path) -> None:
+    with images.kept(tmp_path, "a-1", _prepare) as first:
+        inode = first.stat().st_ino
+
+    def never(_: Path) -> None:
+        pytest.fail("prepared again")
+
+    with images.kept(tmp_path, "a-1", never) as second:
+        assert second.stat().st_ino == inode
+
+
+def test_of_two_labs_at_once_one_prepares_and_the_other_waits_for_it(tmp_path: Path) -> None:
+    preparing, go_on, seen = threading.Event(), threading.Event(), []
+
+    def slowly(folder: Path) -> None:
+        preparing.set()
+        assert go_on.wait(10)
+        _prepare(folder)
+
+    def lab() -> None:
+        with images.kept(tmp_path, "a-1", slowly) as prepared:
+            seen.append(sorted(path.name for path in prepared.iterdir()))
+
+    labs = [threading.Thread(target=lab) for _ in range(2)]
+    labs[0].start()
+    assert preparing.wait(10)
+    preparing.clear()
+    labs[1].start()
+    go_on.set()
+    for thread in labs:
+        thread.join(10)
+    assert seen == [sorted(images.DISKS)] * 2
+    assert not preparing.is_set()
+
+
+def test_a_preparation_that_failed_leaves_nothing(tmp_path: Path) -> None:
+    def fail(folder: Path) -> None:
+        _prepare(folder)
+        raise RuntimeError("power cut")
+
+    with pytest.raises(RuntimeError, match="power cut"), images.kept(tmp_path, "a-1", fail):
+        pytest.fail("there is nothing to use")
+    assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == []
+
+
+def test_clean_removes_what_nobody_uses_and_leaves_what_somebody_does(tmp_path: Path) -> None:
+    with images.kept(tmp_path, "a-1", _prepare), images.kept(tmp_path, "b-1", _prepare):
+        pass
+    with images.kept(tmp_path, "a-1", _prepare):
+        assert images.clean(tmp_path) == ["b-1"]
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["a-1", "a-1.lock"]
+    assert images.clean(tmp_path) == ["a-1"]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_new_disks_replace_those_of_older_sources_and_no_others(tmp_path: Path) -> None:
+    for key in ("striped-xfs-1-old", "striped-xfs-10-old", "striped-xfs-1-new"):
+        with images.kept(tmp_path, key, _prepare):
+            pass
+    kept = sorted(path.name for path in tmp_path.iterdir() if path.is_dir())
+    assert kept == ["striped-xfs-1-new", "striped-xfs-10-old"]
+
+
+def test_cleaning_a_cache_that_was_never_made_is_no_error(tmp_path: Path) -> None:
+    assert images.clean(tmp_path / "none") == []

@@ -1,0 +1,120 @@
+"""The machine's command line, its disks, and the words with which its parts are started."""
+
+import re
+import shlex
+from pathlib import Path
+
+from backupd.lab import configuration, server
+from backupd.lab.disks import (
+    delay_table,
+    format_argv,
+    lvm_configuration,
+    mount_points_of,
+    nbdkit_argv,
+    volume_argv,
+)
+from backupd.lab.machine import Hardware, boot_environment, kernel_argv
+from backupd.lab.options import Filesystem, Layout
+from backupd.lab.plan import Control
+from backupd.lab.site import guest_site, host_site
+from backupd.lab.sizes import sizes_for
+
+DISKS = [Path(f"/dev/ubd{letter}") for letter in "bcde"]
+HARDWARE = Hardware(
+    control=Control(Path("/t/control")),
+    memory_folder=Path("/memory"),
+    disks=tuple(Path(f"/d/{letter}.img") for letter in "bcdef"),
+    modules=Path("/m"),
+)
+
+
+def test_the_kernel_gets_every_disk_under_its_letter_and_never_discards() -> None:
+    argv = kernel_argv(HARDWARE)
+    assert [word for word in argv if word.startswith("ubd")] == [f"ubd{c}t=/d/{c}.img" for c in "bcdef"]
+
+
+def test_the_kernel_leaves_nothing_in_the_home_folder_and_keeps_its_memory_where_it_is_told() -> None:
+    argv = kernel_argv(HARDWARE)
+    assert "uml_dir=/t/control/uml" in argv
+    assert argv[:2] == ["env", "TMPDIR=/memory"]
+
+
+def test_the_outside_is_mounted_read_only() -> None:
+    argv = kernel_argv(HARDWARE)
+    assert "ro" in argv
+    assert "rw" not in argv
+
+
+def test_boot_environment_is_quoted_for_a_shell() -> None:
+    text = boot_environment(
+        modules=Path("/m"), python="/a b/py'thon", import_from=Path("/$HOME"), keep=[Path("/one"), Path("/two")]
+    )
+    assert shlex.split(text) == ["MODULES=/m", "PYTHON=/a b/py'thon", "IMPORT_FROM=/$HOME", "KEEP=/one\n/two"]
+
+
+def test_a_striped_volume_has_three_stripes_of_64_kib_on_the_first_three_disks() -> None:
+    argv = volume_argv(guest_site(), Layout.STRIPED, DISKS, sizes_for(1000))
+    assert argv[argv.index("--stripes") + 1] == "3"
+    assert argv[argv.index("--stripesize") + 1] == "65536b"
+    assert argv[-4:] == ["labvg", "/dev/ubdb", "/dev/ubdc", "/dev/ubdd"]
+
+
+def test_a_linear_volume_lies_equally_on_three_disks_and_the_fourth_is_free() -> None:
+    sizes = sizes_for(1000)
+    argv = volume_argv(guest_site(), Layout.LINEAR, DISKS, sizes)
+    last = sizes.extents_a_disk - 1
+    assert argv[-3:] == [f"/dev/ubdb:0-{last}", f"/dev/ubdc:0-{last}", f"/dev/ubdd:0-{last}"]
+    assert "--stripes" not in argv
+
+
+def test_lvm_sees_the_labs_disks_and_nothing_else() -> None:
+    text = lvm_configuration([Path("/dev/nbd0"), Path("/dev/nbd1")])
+    filters = re.findall(r"filter = \[ (.*) \]", text)
+    assert filters == ['"a|^/dev/nbd0$|", "a|^/dev/nbd1$|", "r|.*|"'] * 2
+    assert "use_devicesfile = 0" in text
+
+
+def test_an_hdd_serves_one_request_at_a_time_reads_included() -> None:
+    argv = nbdkit_argv(Path("/dev/ubdb"), Path("/run/b.nbd"))
+    assert argv[argv.index("--threads") + 1] == "1"
+    assert {"delay-read=4ms", "delay-write=4ms", "rate=1200M"} <= set(argv)
+
+
+def test_a_delayed_disk_delays_writes_only() -> None:
+    assert delay_table(Path("/dev/ubdb"), 1024 * 1024) == "0 2048 delay /dev/ubdb 0 0 /dev/ubdb 0 5"
+
+
+def test_the_file_system_is_the_one_that_was_asked_for() -> None:
+    assert format_argv(Filesystem.XFS, Path("/dev/x"))[0] == "mkfs.xfs"
+    assert format_argv(Filesystem.EXT4, Path("/dev/x"))[0] == "mkfs.ext4"
+
+
+def test_only_mounts_of_the_labs_own_group_are_taken_down_latest_first() -> None:
+    mounts = (
+        "/dev/mapper/labvg-data /srv/mysql xfs rw 0 0\n"
+        "/dev/mapper/othervg-data /mnt/other xfs rw 0 0\n"
+        "/dev/mapper/labvg-snap /mnt/a\\040b xfs ro 0 0\n"
+    )
+    assert mount_points_of(guest_site(), mounts) == ["/mnt/a b", "/srv/mysql"]
+
+
+def test_two_labs_on_one_host_share_no_name() -> None:
+    one = host_site(Path("/t/1"), out=Path("/o/1"), pid=1)
+    two = host_site(Path("/t/2"), out=Path("/o/2"), pid=2)
+    for name in ("volume_group", "mount_point", "runtime", "etc", "state", "backups", "socket", "lvm_system", "prefix"):
+        assert getattr(one, name) != getattr(two, name)
+
+
+def test_the_servers_option_file_names_every_place_and_opens_no_port() -> None:
+    site = guest_site()
+    text = server.option_file(site)
+    assert f"datadir = {site.datadir}\n" in text
+    assert f"socket = {site.socket}\n" in text
+    assert "skip_networking" in text
+    assert "log_bin = mysql-bin" in text
+
+
+def test_the_configuration_made_ready_has_the_job_nightly_and_dirs_backups_as_its_target() -> None:
+    text = configuration.text(guest_site())
+    assert "[jobs.nightly]" in text
+    assert 'path = "/backups"' in text

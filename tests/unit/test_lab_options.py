@@ -1,0 +1,119 @@
+"""What a person may ask of a lab, how large it gets, and what it asks of the machine under it."""
+
+from pathlib import Path
+
+import pytest
+
+from backupd.errors import LabError, UsageError
+from backupd.lab.options import DiskModel, Filesystem, Kernel, LabOptions, Layout, Load
+from backupd.lab.plan import Plan, Purpose, plan_for
+from backupd.lab.room import Place, choose, missing_packages
+from backupd.lab.sizes import EXTENT, GIB, MIB, STRIPES, Needs, in_words, needs_for, sizes_for
+
+NEEDS = Needs(memory=2 * GIB, disks=3 * GIB, cache=1 * GIB)
+SHM = Place(Path("/memory"), free=12 * GIB, in_memory=True, executable=True)
+DISK = Place(Path("/disk"), free=50 * GIB, in_memory=False, executable=True)
+
+
+def test_defaults_are_those_of_the_documentation() -> None:
+    options = LabOptions()
+    assert (options.disks, options.layout, options.filesystem) == ("hdd", "striped", "xfs")
+    assert (options.rows, str(options.load), options.kernel) == (400_000, "closed", "uml")
+    assert (options.out, options.deadline_seconds) == (None, 900)
+
+
+@pytest.mark.parametrize("text", ["none", "closed", "60"])
+def test_a_load_reads_back_as_it_was_written(text: str) -> None:
+    assert str(Load.parse(text)) == text
+
+
+@pytest.mark.parametrize("text", ["", "0", "-5", "1.5", "fast", "\u0663"])
+def test_a_load_that_cannot_be_is_a_usage_error(text: str) -> None:
+    with pytest.raises(UsageError, match="no such load") as refused:
+        Load.parse(text)
+    assert "closed" in refused.value.hint
+
+
+@pytest.mark.parametrize("wrong", [{"rows": 0}, {"deadline_seconds": 0}, {"deadline_seconds": -1}])
+def test_options_out_of_bounds_are_usage_errors(wrong: dict[str, int]) -> None:
+    with pytest.raises(UsageError):
+        LabOptions(**wrong)  # type: ignore[arg-type]
+
+
+def test_a_plan_survives_its_journey_into_the_machine() -> None:
+    options = LabOptions(DiskModel.DELAY, Layout.LINEAR, Filesystem.EXT4, 7, Load.parse("60"))
+    plan = plan_for(Purpose.RUN, options, command=("sh", "-c", "echo 'ä\n'"), python="/p y", out=Path("/o,ut"))
+    assert Plan.from_json(plan.to_json()) == plan
+
+
+def test_disks_are_prepared_at_full_speed_whatever_they_are_to_be() -> None:
+    plan = plan_for(Purpose.PREPARE, LabOptions(disks=DiskModel.HDD), command=(), python="p", out=Path("/o"))
+    assert plan.disks is DiskModel.SSD
+
+
+@pytest.mark.parametrize("rows", [1, 1000, 400_000, 10_000_000])
+def test_the_volume_fits_on_three_disks_and_leaves_room_on_each(rows: int) -> None:
+    sizes = sizes_for(rows)
+    assert sizes.volume % (EXTENT * STRIPES) == 0
+    assert sizes.extents_a_disk * EXTENT * STRIPES == sizes.volume
+    assert sizes.disk - sizes.volume // STRIPES > sizes.volume // 8
+    assert sizes.volume > rows * 1000
+
+
+def test_more_rows_and_more_time_need_more_room() -> None:
+    small, large = needs_for(1000, deadline_seconds=60), needs_for(1_000_000, deadline_seconds=60)
+    assert small.disks < large.disks
+    assert small.cache < large.cache
+    assert small.disks < needs_for(1000, deadline_seconds=900).disks
+
+
+def test_sizes_are_said_in_a_unit_that_fits() -> None:
+    assert in_words(300 * MIB) == "300 MiB"
+    assert in_words(2 * GIB + GIB // 2) == "2.5 GiB"
+
+
+def test_memory_is_preferred_when_everything_fits_into_it() -> None:
+    choice = choose(NEEDS, [SHM, DISK], 20 * GIB)
+    assert (choice.memory, choice.disks) == (SHM, SHM)
+    assert choice.sentence(NEEDS) == "needs 2.0 GiB of memory in /memory and up to 3.0 GiB of disks in /memory"
+
+
+def test_disks_go_to_a_file_system_when_memory_is_short() -> None:
+    assert choose(NEEDS, [SHM, DISK], 4 * GIB).disks == DISK
+
+
+def test_a_memory_file_system_that_is_too_small_for_both_holds_the_machine_only() -> None:
+    small = Place(SHM.folder, free=4 * GIB, in_memory=True, executable=True)
+    choice = choose(NEEDS, [small, DISK], 20 * GIB)
+    assert (choice.memory, choice.disks) == (small, DISK)
+
+
+def test_the_machine_is_not_put_where_nothing_may_be_executed() -> None:
+    noexec = Place(SHM.folder, free=12 * GIB, in_memory=True, executable=False)
+    assert choose(NEEDS, [noexec, DISK], 20 * GIB).memory == DISK
+    with pytest.raises(LabError, match="noexec") as refused:
+        choose(NEEDS, [noexec], 20 * GIB)
+    assert "TMPDIR" in refused.value.hint
+
+
+def test_too_little_memory_is_said_with_both_numbers() -> None:
+    with pytest.raises(LabError, match=r"needs 2\.0 GiB, 1\.0 GiB are available"):
+        choose(NEEDS, [SHM, DISK], GIB)
+
+
+def test_too_little_room_is_said_with_every_place_that_was_looked_at() -> None:
+    full = Place(DISK.folder, free=GIB, in_memory=False, executable=True)
+    tight = Place(SHM.folder, free=2 * GIB, in_memory=True, executable=True)
+    with pytest.raises(LabError, match=r"/memory has 2\.0 GiB, /disk has 1\.0 GiB"):
+        choose(NEEDS, [tight, full], 20 * GIB)
+
+
+def test_packages_are_asked_for_only_where_the_options_need_them() -> None:
+    def nothing(_: str) -> bool:
+        return False
+
+    everything = missing_packages(LabOptions(), nothing)
+    assert {"user-mode-linux", "nbdkit", "xfsprogs", "mariadb-server-core", "sysbench", "lvm2"} <= set(everything)
+    lean = missing_packages(LabOptions(disks=DiskModel.SSD, filesystem=Filesystem.EXT4, kernel=Kernel.HOST), nothing)
+    assert {"user-mode-linux", "nbdkit", "nbd-client", "xfsprogs"}.isdisjoint(lean)
+    assert missing_packages(LabOptions(), lambda _: True) == ()

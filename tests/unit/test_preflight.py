@@ -1,0 +1,262 @@
+"""Every finding of the preflight: what makes it ok, a warning or a refusal, and that it is told with its hint."""
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from backupd import preflight
+from backupd.config import JobConfig, SettleConfig, SnapshotConfig, SnapshotSize
+from backupd.errors import CommandError, ExitStatus, Refused, SnapshotError
+from backupd.model import Blocker, DataPath, DeviceNumber, Finding, Layout, Level, MountPoint, RunStatus, Segment
+from tests.fakes.target import MemoryTarget
+from tests.story.world import World
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    """A host on which a backup would go well."""
+    return World(tmp_path)
+
+
+def findings(world: World, job: JobConfig | None = None, *, last_stored_bytes: int | None = None) -> dict[str, Finding]:
+    found = preflight.examine(job or world.job(), world.tools, last_stored_bytes=last_stored_bytes).findings
+    assert len({finding.name for finding in found}) == len(found)
+    return {finding.name: finding for finding in found}
+
+
+def facts(**changes: object) -> Callable[[World], None]:
+    def change(world: World) -> None:
+        world.database.facts = replace(world.database.facts, **changes)  # type: ignore[arg-type]
+
+    return change
+
+
+def volume(**changes: object) -> Callable[[World], None]:
+    def change(world: World) -> None:
+        world.host.volume = replace(world.host.volume, **changes)  # type: ignore[arg-type]
+
+    return change
+
+
+def segments(*kinds: str) -> Callable[[World], None]:
+    return volume(segments=tuple(Segment(kind, 100 << 20, 1, 0, ("/dev/sdb",)) for kind in kinds))
+
+
+def stray(role: str, path: str) -> Callable[[World], None]:
+    def change(world: World) -> None:
+        world.database.paths = (*world.database.paths, DataPath(role, Path(path), must_share=True))
+
+    return change
+
+
+def database(**changes: object) -> Callable[[World], None]:
+    def change(world: World) -> None:
+        for name, value in changes.items():
+            setattr(world.database, name, value)
+
+    return change
+
+
+def free_bytes(count: int) -> Callable[[World], None]:
+    def change(world: World) -> None:
+        world.memory = MemoryTarget(name="vault", free_bytes=count)
+
+    return change
+
+
+def no_target(world: World) -> None:
+    shutil.rmtree(world.vault)
+
+
+def no_probe(world: World) -> None:
+    world.with_probe = False
+
+
+def failing(verb: str) -> Callable[[World], None]:
+    return lambda world: world.host.fail(verb, error=CommandError("lvs was not found", hint="install lvm2"))
+
+
+def full_group(world: World) -> None:
+    world.host.free_by_pv = {"/dev/sde": 3}
+
+
+def as_it_is(world: World) -> None:
+    """Nothing is wrong."""
+
+
+OK, WARNING, REFUSED = Level.OK, Level.WARNING, Level.REFUSED
+LONG_QUERY = Blocker(7, "report", 300.0, "SELECT * FROM orders")
+
+
+@pytest.mark.parametrize(
+    ("name", "trouble", "level", "words"),
+    [
+        ("server", as_it_is, OK, "mariadb 10.11.6"),
+        ("server", database(fails_at=1), REFUSED, "cannot connect"),
+        ("grants", database(fails_at=2), REFUSED, "cannot connect"),
+        ("blockers", database(fails_at=3), REFUSED, "cannot connect"),
+        ("volume", database(fails_at=4), REFUSED, "cannot connect"),
+        ("grants", as_it_is, OK, "enough for ftwrl"),
+        ("grants", database(missing=("RELOAD", "PROCESS")), REFUSED, "RELOAD, PROCESS"),
+        ("redo logging", facts(redo_logging=False), REFUSED, "disabled"),
+        ("binlog", as_it_is, OK, "864000 s"),
+        ("binlog", facts(binlog_expire_seconds=None), OK, "for ever"),
+        ("binlog", facts(binlog_basename=None), WARNING, "off"),
+        ("binlog", facts(binlog_expire_seconds=3600), WARNING, "3600 s"),
+        ("blockers", as_it_is, OK, "no statement"),
+        ("blockers", database(running=(LONG_QUERY,)), WARNING, "connection 7 of report has run for 300 s"),
+        ("canary", facts(is_replica=True), OK, "off here"),
+        ("canary", facts(read_only=True), OK, "off here"),
+        ("one volume", as_it_is, OK, "2 files and folders"),
+        ("one volume", stray("redo", "/"), REFUSED, "redo / lies on / (8:1)"),
+        ("volume", failing("volume_at"), REFUSED, "lvs was not found"),
+        ("volume", failing("group"), REFUSED, "lvs was not found"),
+        ("layout", as_it_is, OK, "striped, 3 stripes of 65536 bytes (1 segment)"),
+        ("layout", segments("linear", "linear"), OK, "linear (2 segments)"),
+        ("segments", segments("linear", "thin"), REFUSED, "thin"),
+        ("segments", segments("cache"), REFUSED, "cache"),
+        ("other snapshots", as_it_is, OK, "none"),
+        ("other snapshots", lambda world: world.host.add_foreign_snapshot("hers"), REFUSED, "already has: hers"),
+        ("volume state", as_it_is, OK, "no merge"),
+        ("volume state", volume(conditions=("pvmove",)), REFUSED, "pvmove"),
+        ("snapshot room", as_it_is, OK, "30 extents"),
+        ("snapshot room", full_group, REFUSED, "need 30, have 3"),
+        ("target", as_it_is, OK, "vault is writable"),
+        ("target", no_target, REFUSED, "is not there"),
+        ("target", free_bytes(100), REFUSED, "100 bytes free"),
+        ("target", free_bytes(1 << 20), WARNING, "before compression"),
+        ("sysbench", as_it_is, OK, "installed"),
+        ("sysbench", no_probe, WARNING, "not installed"),
+        ("catalogue", as_it_is, OK, "is not on labvg/data"),
+        ("run folder", as_it_is, OK, "is not on labvg/data"),
+        ("staging folder", as_it_is, OK, "is not on labvg/data"),
+        ("target vault", as_it_is, OK, "is not on labvg/data"),
+    ],
+)
+def test_a_finding(world: World, name: str, trouble: Callable[[World], None], level: Level, words: str) -> None:
+    trouble(world)
+    found = findings(world)
+    assert (found[name].level, words in found[name].detail) == (level, True), found[name]
+    assert bool(found[name].hint) == (level is not OK)
+
+
+@pytest.mark.parametrize("name", ["catalogue", "run folder", "staging folder", "target vault"])
+def test_nothing_of_ours_may_lie_on_the_volume_that_is_snapshotted(world: World, name: str) -> None:
+    everything_here = MountPoint(world.mount_root, world.host.volume.device, "xfs")
+    tools = replace(world.tools, files=replace(world.tools.files, mount_of=lambda path: everything_here))
+    found = {f.name: f for f in preflight.examine(world.job(), tools, last_stored_bytes=None).findings}
+    assert found[name].level is REFUSED
+    assert "lies on the volume that is snapshotted" in found[name].detail
+    assert found[name].hint
+
+
+@pytest.mark.parametrize(("free", "level"), [(1000, REFUSED), (1099, REFUSED), (1101, OK)])
+def test_a_target_needs_room_for_the_last_backup_and_a_tenth(world: World, free: int, level: Level) -> None:
+    free_bytes(free)(world)
+    assert findings(world, last_stored_bytes=1000)["target"].level is level
+
+
+def test_a_probe_that_is_not_asked_for_is_not_missed(world: World) -> None:
+    world.with_probe = False
+    for settle in (SettleConfig(enabled=False), SettleConfig(probe=False)):
+        assert findings(world, world.job(settle=settle))["sysbench"].level is OK
+
+
+def test_a_pv_that_is_not_there_is_refused(world: World) -> None:
+    snapshot = SnapshotConfig(size=SnapshotSize(percent_of_origin=20.0), pvs=("/dev/nowhere",))
+    assert findings(world, world.job(snapshot=snapshot))["snapshot room"].level is REFUSED
+
+
+def test_a_volume_on_no_lvm_is_refused_in_words(world: World) -> None:
+    tools = replace(
+        world.tools,
+        files=replace(world.tools.files, mount_of=lambda path: MountPoint(Path("/"), DeviceNumber(8, 1), "ext4")),
+    )
+    found = {f.name: f for f in preflight.examine(world.job(), tools, last_stored_bytes=None).findings}
+    assert found["volume"].level is REFUSED
+    assert "not on LVM" in found["volume"].detail
+
+
+def test_a_mixed_layout_is_named_and_no_reason_to_refuse(world: World) -> None:
+    parts = (
+        Segment("striped", 300 << 20, 2, 64 << 10, ("/dev/sdb", "/dev/sdc")),
+        Segment("linear", 300 << 20, 1, 0, ("/dev/sdd",)),
+    )
+    volume(segments=parts)(world)
+    found = findings(world)
+    assert (found["layout"].level, Layout.MIXED in found["layout"].detail) == (OK, True)
+    assert "2 segments" in found["layout"].detail
+    assert not [finding for finding in found.values() if finding.level is REFUSED]
+
+
+def everything_wrong(world: World) -> None:
+    database(missing=("RELOAD",), running=(LONG_QUERY,))(world)
+    facts(redo_logging=False)(world)
+    stray("undo", "/")(world)
+    volume(conditions=("merging",))(world)
+    world.host.add_foreign_snapshot("hers", extents=900)
+    no_target(world)
+
+
+ALL_WRONG = {"grants", "redo logging", "one volume", "volume state", "other snapshots", "snapshot room", "target"}
+
+
+def test_everything_that_is_wrong_is_told_at_once(world: World) -> None:
+    everything_wrong(world)
+    assert {name for name, finding in findings(world).items() if finding.level is REFUSED} == ALL_WRONG
+
+
+def test_a_refusal_names_every_finding_and_every_hint(world: World) -> None:
+    everything_wrong(world)
+    with pytest.raises(Refused) as refused:
+        preflight.require(world.job(), world.tools, last_stored_bytes=None)
+    assert refused.value.exit_status is ExitStatus.REFUSED
+    assert all(f"{name}: " in refused.value.message for name in ALL_WRONG)
+    assert "blockers" not in refused.value.message  # a warning stops nothing
+    assert "ENABLE INNODB REDO_LOG" in refused.value.hint
+    assert "backupd recover" in refused.value.hint
+
+
+def test_a_refused_run_has_touched_nothing(world: World) -> None:
+    everything_wrong(world)
+    world.vault.mkdir()
+    volumes, files = dict(world.host.lvs), sorted(world.mount_root.rglob("*"))
+    error = world.try_to_back_up()
+    assert isinstance(error, Refused)
+    row = world.row()
+    assert row.status is RunStatus.REFUSED
+    assert row.error is not None
+    assert (row.error.code, row.error.exit_status) == ("refused", 5)
+    assert (world.host.lvs, sorted(world.mount_root.rglob("*"))) == (volumes, files)
+    assert (world.database.rows, world.stored(), world.left()) == ([], [], [])
+
+
+def test_what_is_wrong_with_server_and_target_is_told_together(world: World) -> None:
+    database(fails_at=1)(world)
+    no_target(world)
+    refused = {name for name, finding in findings(world).items() if finding.level is REFUSED}
+    assert refused == {"server", "target"}
+
+
+def test_a_check_changes_nothing(world: World) -> None:
+    before = sorted(world.base.rglob("*"))
+    findings(world)
+    assert sorted(world.base.rglob("*")) == before
+    assert world.host.lvs == {}
+
+
+def test_the_archive_holds_everything_that_must_share_the_volume(world: World) -> None:
+    outside = world.mount_root / "undo"
+    outside.mkdir()
+    stray("undo", str(outside))(world)
+    ready = preflight.require(world.job(), world.tools, last_stored_bytes=None)
+    assert ready.root == world.mount_root
+    assert ready.volume.full_name == "labvg/data"
+
+
+def test_a_refused_finding_keeps_the_error_s_own_hint(world: World) -> None:
+    world.host.fail("group", error=SnapshotError("no volume group labvg", hint="see `vgs`"))
+    assert findings(world)["volume"].hint == "see `vgs`"

@@ -87,22 +87,33 @@ def _examine_host(job: JobConfig, tools: Tools, findings: list[Finding]) -> Read
         return None
     findings.append(_ok("server", f"{facts.flavour} {facts.version}"))
     findings += _server(job, tools, facts)
+    paths = _data_paths(tools, facts, findings)
     try:
-        paths = tools.server.data_paths(facts)
         mount = tools.files.mount_of(facts.datadir)
         volume = tools.snapshots.volume_at(mount.device)
         group = tools.snapshots.group(volume.vg)
     except _HOST_FAULTS as error:
         findings.append(_refused("volume", error))
         return None
-    shared = [path for path in paths if path.must_share]
-    findings += _same_volume(shared, mount, tools.files.mount_of)
     findings += _volume(volume)
     findings += _room_for_snapshot(job, volume, group)
+    if paths is None:
+        return None
+    shared = [path for path in paths if path.must_share]
+    findings += _same_volume(shared, mount, tools.files.mount_of)
     root = Path(os.path.commonpath([facts.datadir.resolve(), *(_folder(path.path) for path in shared)]))
     if not root.is_relative_to(mount.path):  # a path elsewhere was refused above; the datadir decides
         root = facts.datadir.resolve()
     return Ready(facts, paths, mount, volume, group, root)
+
+
+def _data_paths(tools: Tools, facts: ServerFacts, findings: list[Finding]) -> tuple[DataPath, ...] | None:
+    """Where the server's files are; None where it does not tell, which says nothing of the volume."""
+    try:
+        return tools.server.data_paths(facts)
+    except _HOST_FAULTS as error:
+        findings.append(_refused("one volume", error))
+        return None
 
 
 def _server(job: JobConfig, tools: Tools, facts: ServerFacts) -> Iterator[Finding]:

@@ -161,7 +161,7 @@ def _attended(plan: Plan, control: Control, disks: list[Path], bench: Bench) -> 
         try:
             if not hardware.interactive:
                 return _status(machine, plan, carriers, bench.deadline, time.sleep)
-            relay = Relay(machine.process, hardware.console, control.started)
+            relay = Relay(machine.process, hardware.console, control.started, sys.stdin.fileno(), sys.stdout.fileno())
             with raw(relay.keyboard):
                 return _status(machine, plan, carriers, bench.deadline, relay.pause)
         except LabError:

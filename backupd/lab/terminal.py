@@ -7,7 +7,6 @@ terminal itself, so that whatever becomes of the machine, the terminal is what i
 import os
 import select
 import subprocess
-import sys
 import termios
 import tty
 from collections.abc import Iterator
@@ -39,8 +38,8 @@ class Relay:
     machine: subprocess.Popen[bytes]
     log: Path
     prompt: Path  # exists once the person may see and type
-    keyboard: int = field(default_factory=lambda: sys.stdin.fileno())
-    screen: int = field(default_factory=lambda: sys.stdout.fileno())
+    keyboard: int
+    screen: int
     keyboard_open: bool = field(default=True)
 
     def pause(self, seconds: float) -> None:

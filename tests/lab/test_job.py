@@ -1,11 +1,16 @@
 """The main job on real LVM under a real, loaded server: good runs, interrupted ones, and every kind of bad input.
 
 What is tested stands in `inside/inside_*.py` and runs as root in the lab's machine; here a machine is started for each
-group of them. A lab that cannot start is a failure: there is no skip.
+group of them, as many at a time as there are processors (two at the most), each on a processor of its own. A lab that
+cannot start is a failure: there is no skip.
 """
 
+import os
+import queue
 import subprocess
 import sys
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +19,12 @@ import pytest
 CHECKOUT = Path(__file__).parents[2]
 BACKUPD = Path(sys.executable).with_name("backupd")
 ROWS = 5000
-DEADLINE_SECONDS = 400
+DEADLINE_SECONDS = 500
+MACHINES_AT_A_TIME = 2
+
+pytestmark = pytest.mark.timeout(900)
+
+Results = Mapping["Group", "Future[subprocess.CompletedProcess[str]]"]
 
 
 @dataclass(frozen=True)
@@ -30,27 +40,50 @@ class Group:
     def __str__(self) -> str:
         return self.name
 
+    def argv(self, out: Path) -> list[str]:
+        """The command that starts the machine and runs the tests in it."""
+        machine = [
+            *("--rows", str(ROWS), "--disks", "ssd", "--load", self.load),
+            *("--layout", self.layout, "--filesystem", self.filesystem),
+            *("--out", str(out), "--deadline", str(DEADLINE_SECONDS)),
+        ]
+        told = [f"LAB_LAYOUT={self.layout}", f"LAB_FILESYSTEM={self.filesystem}"]
+        tests = ["python", "-m", "pytest", "-p", "no:cacheprovider", "--timeout=120", "--durations=5", *self.files]
+        return [str(BACKUPD), "lab", "run", *machine, "--", "env", f"--chdir={CHECKOUT}", *told, *tests]
+
 
 GROUPS = [
-    Group("striped xfs", ("tests/lab/inside/inside_good_run.py",)),
+    Group("bad input", ("tests/lab/inside/inside_refusals.py", "tests/lab/inside/inside_mishaps.py")),
     Group("linear ext4", ("tests/lab/inside/inside_good_run.py",), layout="linear", filesystem="ext4"),
     Group("interruptions", ("tests/lab/inside/inside_interruptions.py",)),
-    Group("bad input", ("tests/lab/inside/inside_refusals.py", "tests/lab/inside/inside_mishaps.py")),
+    Group("striped xfs", ("tests/lab/inside/inside_good_run.py",)),
     Group("contracts", ("tests/contract/test_snapshots.py",), load="none"),
 ]
 
 
+@pytest.fixture(scope="module")
+def results(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Results]:
+    """Every group that is to be tested is under way; a result comes when its machine has ended."""
+    cpus = sorted(os.sched_getaffinity(0))[-MACHINES_AT_A_TIME:]
+    free: queue.SimpleQueue[int] = queue.SimpleQueue()
+    for cpu in cpus:
+        free.put(cpu)
+
+    def run(group: Group) -> subprocess.CompletedProcess[str]:
+        cpu = free.get()
+        try:
+            argv = ["taskset", "--cpu-list", str(cpu), *group.argv(tmp_path_factory.mktemp("out"))]
+            return subprocess.run(argv, capture_output=True, text=True, check=False)
+        finally:
+            free.put(cpu)
+
+    ours = [item for item in request.session.items if isinstance(item, pytest.Function)]
+    wanted = [item.callspec.params["group"] for item in ours if item.function is test_job_in_the_lab]
+    with ThreadPoolExecutor(len(cpus)) as pool:
+        yield {group: pool.submit(run, group) for group in wanted}
+
+
 @pytest.mark.parametrize("group", GROUPS, ids=str)
-def test_job_in_the_lab(group: Group, tmp_path: Path) -> None:
-    pytest_words = ["-p", "no:cacheprovider", "-q", "--timeout=120", "--durations=5", *group.files]
-    machine = [
-        *("--rows", str(ROWS), "--disks", "ssd", "--load", group.load),
-        *("--layout", group.layout, "--filesystem", group.filesystem),
-        *("--out", str(tmp_path), "--deadline", str(DEADLINE_SECONDS)),
-    ]
-    environment = [f"LAB_LAYOUT={group.layout}", f"LAB_FILESYSTEM={group.filesystem}"]
-    command = ["env", f"--chdir={CHECKOUT}", *environment, "python", "-m", "pytest", *pytest_words]
-    done = subprocess.run(
-        [str(BACKUPD), "lab", "run", *machine, "--", *command], capture_output=True, text=True, check=False
-    )
+def test_job_in_the_lab(group: Group, results: Results) -> None:
+    done = results[group].result()
     assert done.returncode == 0, f"status {done.returncode}\n{done.stdout}\n{done.stderr}"

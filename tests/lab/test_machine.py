@@ -3,6 +3,7 @@
 Needs no root, no KVM and no device mapper; it fails, and is not skipped, where the lab can't start.
 """
 
+import fcntl
 import json
 import os
 import pty
@@ -74,8 +75,18 @@ def leftovers(places: Path) -> Sequence[object]:
         for path in Path("/proc").glob("[0-9]*/cmdline")
         if _readable(path) and os.fsencode(places / "tmp") in path.read_bytes()
     ]
-    ours = [path for path in Path("/dev/shm").glob("backupd-lab-*") if path.stat().st_uid == os.getuid()]
-    return [*named, *(places / "tmp").iterdir(), *ours]
+    abandoned = [path for path in Path("/dev/shm").glob("backupd-lab-*") if not _locked(path / "lock")]
+    return [*named, *(places / "tmp").iterdir(), *abandoned]
+
+
+def _locked(path: Path) -> bool:
+    """Whether a lab that lives holds this lock: somebody else's, for ours have ended."""
+    try:
+        with path.open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    return False
 
 
 def _readable(path: Path) -> bool:

@@ -14,6 +14,7 @@ from tests.lab.inside.moments import copying, locked, probing, unlocked
 from tests.lab.inside.places import disk
 
 SERVER, SNAPSHOT, TARGET, VERIFICATION = 6, 7, 8, 9
+BRIEF_COPY: Changes = {**GATE_OFF, "jobs.nightly.copy.max_rate": "32MiB"}  # four seconds
 SMALL_COW: Changes = {"jobs.nightly.snapshot.size": "16MiB"}
 FTWRL: Changes = {
     "jobs.nightly.lock.strategy": "ftwrl",
@@ -61,7 +62,7 @@ def stall_since(began: float) -> float:
 
 
 def test_server_that_stops_after_the_snapshot_takes_nothing_from_the_backup(host: Host) -> None:
-    with host.running(LONG_SETTLE) as run:
+    with host.running({**LONG_SETTLE, "jobs.nightly.settle.max_wait": "7s"}) as run:
         run.until(unlocked)
         host.kill_server()
         ended = run.ended(expect=3)
@@ -120,7 +121,11 @@ def test_passed_limit_gives_the_backup_up_in_every_stage(host: Host, changes: Ch
 
 
 def test_penalty_beyond_the_limit_gives_the_backup_up(host: Host) -> None:
-    changes: Changes = {"jobs.nightly.limits.max_penalty": 1.01, "jobs.nightly.settle.duty": 0.5}
+    changes: Changes = {
+        "jobs.nightly.limits.max_penalty": 1.01,
+        "jobs.nightly.settle.duty": 0.5,
+        "jobs.nightly.settle.baseline_windows": 1,
+    }
     busy = ["dd", "if=/dev/urandom", "of=/dev/null", "bs=1M"]
     with ExitStack() as owed, host.running(changes) as run:
         run.until(locked)
@@ -158,7 +163,7 @@ def test_target_that_becomes_read_only_is_cleaned_up_later(host: Host, tmp_path:
 
 def test_target_that_drops_writes_is_found_out_and_nothing_is_published(host: Host, tmp_path: Path) -> None:
     with disk(tmp_path) as store:
-        with host.running({**SLOW_COPY, "targets.store.path": str(store.path)}) as run:
+        with host.running({**BRIEF_COPY, "targets.store.path": str(store.path)}) as run:
             run.until(copying)
             store.drop_writes()
             ended = run.ended(expect=VERIFICATION)

@@ -10,16 +10,18 @@ from pathlib import Path
 from tests.lab.inside.host import SITE, tool
 
 _SIZE = 128 << 20  # above a tenth of what the volume holds, so that preflight lets it pass
+_BLOCK = 512
+_UNWATCHED = ("--config", "activation/monitoring=0")  # no dmeventd, which would outlive the volume
 
 
 @contextmanager
 def volume(name: str, *words: str) -> Iterator[None]:
     """A logical volume of somebody's in the lab's volume group."""
-    tool("lvcreate", "--yes", "--name", name, *words)
+    tool("lvcreate", "--yes", *_UNWATCHED, "--name", name, *words)
     try:
         yield
     finally:
-        tool("lvremove", "--yes", f"{SITE.volume_group}/{name}")
+        tool("lvremove", "--yes", *_UNWATCHED, f"{SITE.volume_group}/{name}")
 
 
 @dataclass(frozen=True)
@@ -34,13 +36,13 @@ class Disk:
     def fill(self) -> None:
         """Not one byte fits any more."""
         with (self.path / "filler").open("wb") as file:
-            room = os.statvfs(self.path)
-            os.posix_fallocate(file.fileno(), 0, room.f_bfree * room.f_frsize * 99 // 100)
-            try:
-                while file.write(bytes(4096)):
-                    file.flush()
-            except OSError:
-                return
+            size, end = _SIZE, 0
+            while size >= _BLOCK:
+                try:
+                    os.posix_fallocate(file.fileno(), end, size)
+                    end += size
+                except OSError:
+                    size //= 2
 
     def drop_writes(self) -> None:
         """From now on writes are acknowledged and forgotten, as a cache without its battery does."""
@@ -48,8 +50,8 @@ class Disk:
 
     def refuse_writes(self) -> None:
         """The kernel makes the file system read-only, as it does after an error of the disk."""
-        trigger = Path("/sys/fs/ext4") / Path(self.mapped).resolve().name / "trigger_fs_error"
-        trigger.write_text("1")
+        number = os.minor(Path(self.mapped).stat().st_rdev)
+        Path(f"/sys/fs/ext4/dm-{number}/trigger_fs_error").write_text("1")
 
     def mend(self) -> None:
         """As good as at first."""

@@ -76,8 +76,10 @@ def run_backup(
         recover.dead_runs(catalogue, tools)
         with run.phase(Phase.PREFLIGHT):
             telling.phase(Phase.PREFLIGHT)
-            ready = preflight.require(job, tools, last_stored_bytes=catalogue.last_stored_bytes(job.name))
-            claimed.enter_context(tools.claims.volume_group(ready.volume.vg, run_id))
+            examination = preflight.examine(job, tools, last_stored_bytes=catalogue.last_stored_bytes(job.name))
+            if examination.ready is not None:  # before its findings: a live run's snapshot is one, and must be let be
+                claimed.enter_context(tools.claims.volume_group(examination.ready.volume.vg, run_id))
+            ready = examination.require()
             plan = plan_snapshot(ready.volume, ready.group, run_id, job.snapshot)
         attempt = _Attempt(job, tools, run, ready, plan, telling, _copy_forecast(job, tools, catalogue, ready))
         with ExitStack() as unfinished:

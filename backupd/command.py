@@ -134,8 +134,8 @@ def spawned(
     log.debug("spawn: %s", shlex.join(full))
     process = _start(full, stdin, stdout, stderr, environment or {})
     born = start_time(process.pid) or 0
-    ledger.started(process.pid, born, argv[0])
     try:
+        ledger.started(process.pid, born, argv[0])  # within: where it cannot be written down it must not go on
         yield process
     finally:
         with shielded():

@@ -50,6 +50,20 @@ class Examination:
     findings: tuple[Finding, ...]
     ready: Ready | None
 
+    def require(self) -> Ready:
+        """Raise unless the job may run.
+
+        Raises:
+            Refused: the message lists every refused finding, the hint every hint.
+        """
+        refused = [finding for finding in self.findings if finding.level is Level.REFUSED]
+        if refused or self.ready is None:
+            raise Refused(
+                "; ".join(f"{finding.name}: {finding.detail}" for finding in refused),
+                hint="; ".join(dict.fromkeys(finding.hint for finding in refused if finding.hint)),
+            )
+        return self.ready
+
 
 def require(job: JobConfig, tools: Tools, *, last_stored_bytes: int | None) -> Ready:
     """Raise unless the job may run; nothing is touched either way.
@@ -57,14 +71,7 @@ def require(job: JobConfig, tools: Tools, *, last_stored_bytes: int | None) -> R
     Raises:
         Refused: the message lists every refused finding, the hint every hint.
     """
-    examination = examine(job, tools, last_stored_bytes=last_stored_bytes)
-    refused = [finding for finding in examination.findings if finding.level is Level.REFUSED]
-    if refused or examination.ready is None:
-        raise Refused(
-            "; ".join(f"{finding.name}: {finding.detail}" for finding in refused),
-            hint="; ".join(dict.fromkeys(finding.hint for finding in refused if finding.hint)),
-        )
-    return examination.ready
+    return examine(job, tools, last_stored_bytes=last_stored_bytes).require()
 
 
 def examine(job: JobConfig, tools: Tools, *, last_stored_bytes: int | None) -> Examination:
@@ -112,7 +119,7 @@ def _data_paths(tools: Tools, facts: ServerFacts, findings: list[Finding]) -> tu
     try:
         return tools.server.data_paths(facts)
     except _HOST_FAULTS as error:
-        findings.append(_refused("one volume", error))
+        findings.append(_refused("volume", error))
         return None
 
 

@@ -80,11 +80,11 @@ def leftovers(places: Path) -> Sequence[object]:
 
 
 def _locked(path: Path) -> bool:
-    """Whether a lab that lives holds this lock: somebody else's, for ours have ended."""
+    """Whether a lab that lives holds this lock (or is about to): somebody else's, for ours have ended."""
     try:
         with path.open() as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    except (BlockingIOError, FileNotFoundError):
         return True
     return False
 

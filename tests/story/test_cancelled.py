@@ -86,6 +86,7 @@ def test_a_stop_signal_while_the_gate_waits_ends_the_run_at_once(world: World) -
 
 
 def test_a_stop_signal_in_mid_copy_leaves_no_partial_object(world: World) -> None:
+    world.make_orders_large()
     done: list[int] = []
 
     def stop_then(now: int, total: int) -> None:

@@ -133,6 +133,7 @@ def test_a_volume_that_cannot_be_synced_is_never_locked(world: World) -> None:
 )
 def test_a_catalogue_that_cannot_be_written_any_more_leaves_nothing_on_the_host(world: World, event: str) -> None:
     """Its rows cannot be struck then; the next `recover` does that."""
+    before = children_of_ours()
     with ExitStack() as elsewhere, Catalogue.open(world.places.catalogue, busy_timeout_seconds=0.01) as catalogue:
 
         def lock_the_catalogue() -> None:
@@ -145,7 +146,7 @@ def test_a_catalogue_that_cannot_be_written_any_more_leaves_nothing_on_the_host(
         with pytest.raises(CatalogueError):
             run_backup(world.job(), world.tools, catalogue, run_id="r1")
         assert (world.host.lvs, world.host.mounted, list(world.mount_root.glob(".*"))) == ({}, {}, [])
-        assert (children_of_ours(), world.database.locked, world.stored()) == ([], False, [])
+        assert (children_of_ours() - before, world.database.locked, world.stored()) == (set(), False, [])
     assert world.row().status is RunStatus.RUNNING
     with world.catalogue() as catalogue:
         dead_runs(catalogue, world.tools).require_complete()
@@ -153,10 +154,10 @@ def test_a_catalogue_that_cannot_be_written_any_more_leaves_nothing_on_the_host(
     assert world.row().status is RunStatus.FAILED
 
 
-def children_of_ours() -> list[str]:
-    """The names of the processes that this one has started and that still run."""
+def children_of_ours() -> set[str]:
+    """Number and name of the processes that this one has started and that still run."""
     pids = [pid for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()]
-    return [Path(f"/proc/{pid}/comm").read_text().strip() for pid in pids if start_time(int(pid)) is not None]
+    return {pid + Path(f"/proc/{pid}/comm").read_text().strip() for pid in pids if start_time(int(pid)) is not None}
 
 
 def test_a_fill_that_cannot_be_read_ends_no_run(world: World) -> None:

@@ -35,6 +35,7 @@ def impatient(**limits: float) -> dict[str, object]:
 
 def in_mid_copy(world: World, happens: Callable[[], object]) -> Telling:
     """Something happens after the first bytes; the copy goes on once the observer has looked and a check is due."""
+    world.make_orders_large()
     looked = threading.Semaphore(0)
 
     def once(done: int, total: int) -> None:
@@ -200,6 +201,7 @@ def test_a_limit_that_is_passed_in_mid_copy_gives_the_backup_up(world: World) ->
 
 
 def test_a_copy_that_is_not_done_by_its_deadline_is_given_up(world: World) -> None:
+    world.make_orders_large()
     deadline = datetime.now().astimezone() + timedelta(seconds=1)
     waited = threading.Event()
 

@@ -30,11 +30,11 @@ from tests.fakes.target import MemoryTarget
 Happened = Callable[[str], None]
 
 FILES = {  # of the datadir, in bytes
-    "ibdata1": 300_000,
-    "ib_logfile0": 100_000,
-    "shop/orders.ibd": 3 << 20,
-    "bin.000001": 64_000,
-    "bin.000002": 64_000,
+    "ibdata1": 100_000,
+    "ib_logfile0": 50_000,
+    "shop/orders.ibd": 50_000,
+    "bin.000001": 20_000,
+    "bin.000002": 20_000,
     "ibtmp1": 5_000,
 }
 
@@ -193,6 +193,10 @@ class World:
         return MountPoint(Path("/"), DeviceNumber(8, 1), "ext4")
 
     # --- what a test does --------------------------------------------------------------------------------------------
+
+    def make_orders_large(self) -> None:
+        """So that a copy has a middle: its blocks have 1 MiB each."""
+        (self.datadir / "shop" / "orders.ibd").write_bytes(bytes(4 << 20))
 
     def happened(self, what: str) -> None:
         self.at.get(what, lambda: None)()

@@ -131,3 +131,21 @@ def test_a_child_is_told_to_the_ledger_before_and_after() -> None:
     with command.spawned(["sleep", "60"], ledger=ledger) as child:
         assert ledger.alive == {child.pid: "sleep"}
     assert ledger.alive == {}
+
+
+def test_a_child_that_cannot_be_recorded_does_not_go_on() -> None:
+    class FullDisk:
+        def __init__(self) -> None:
+            self.pid = 0
+
+        def started(self, pid: int, start_time: int, program: str) -> None:
+            self.pid = pid
+            raise CommandError("no room for a row")
+
+        def ended(self, pid: int, start_time: int) -> None:
+            assert command.start_time(pid) is None
+
+    ledger = FullDisk()
+    with pytest.raises(CommandError, match="no room"), command.spawned(["sleep", "60"], ledger=ledger):
+        pytest.fail("it went on")
+    assert gone(ledger.pid)

@@ -127,7 +127,7 @@ LONG_QUERY = Blocker(7, "report", 300.0, "SELECT * FROM orders")
         ("target", as_it_is, OK, "vault is writable"),
         ("target", no_target, REFUSED, "is not there"),
         ("target", free_bytes(100), REFUSED, "100 bytes free"),
-        ("target", free_bytes(1 << 20), WARNING, "before compression"),
+        ("target", free_bytes(100_000), WARNING, "before compression"),
         ("sysbench", as_it_is, OK, "installed"),
         ("sysbench", no_probe, WARNING, "not installed"),
         ("catalogue", as_it_is, OK, "is not on labvg/data"),

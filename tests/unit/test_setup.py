@@ -122,8 +122,8 @@ def test_without_root_the_missing_packages_are_named_and_only_they(tmp_path: Pat
     done = install(tmp_path, "check", "lab", installed=have)
     assert done.returncode == 1
     assert done.stderr.splitlines() == [
-        "these Debian packages are missing: lvm2 sysbench",
-        "hint: as root: apt-get update && apt-get install --no-install-recommends lvm2 sysbench",
+        "these Debian packages are missing: sysbench lvm2",
+        "hint: as root: apt-get update && apt-get install --no-install-recommends sysbench lvm2",
     ]
     assert not (tmp_path / "apt-get.calls").exists()
 

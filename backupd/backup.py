@@ -115,8 +115,8 @@ class _Attempt:
 
     @property
     def probe_folder(self) -> Path:
-        """At the mount's root: never in the archive, and no schema of the server's."""
-        return self.ready.mount.path / f".backupd-{self.run.run_id}"
+        """On the volume itself: its chunks are to be copied on write as the server's are."""
+        return self.tools.places.probe_folder(self.ready.mount.path, self.run.run_id)
 
 
 @dataclass(frozen=True, slots=True)

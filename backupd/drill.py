@@ -1,13 +1,13 @@
 """The proof: restore a backup, start a server on it, and compare what came back with what was recorded."""
 
 import logging
-import shutil
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
 from backupd.errors import BackupdError, Cancelled, VerificationError
+from backupd.filesystem import remove_tree
 from backupd.interruption import shielded
 from backupd.model import Check, Drill, Manifest
 from backupd.mysql.proof import prove
@@ -17,8 +17,6 @@ from backupd.targets import Target
 from backupd.tools import HostTools
 
 log = logging.getLogger(__name__)
-
-STAGING_PREFIX = "drill-"
 
 
 def drill(
@@ -38,16 +36,16 @@ def drill(
         TargetError: the backup cannot be read.
     """
     began = time.monotonic()
-    folder = tools.places.staging / f"{STAGING_PREFIX}{run_id}"
+    folder = tools.places.drill_folder(run_id)
     with tools.claims.run(folder.name):
-        _remove(folder)
+        remove_tree(folder)
         manifest = target.manifest(job, run_id)
         require_room(folder, manifest)
         try:
             checks = _checks(job, run_id, target, folder, telling)
         finally:
             with shielded():
-                _remove(folder)
+                remove_tree(folder)
     seconds = time.monotonic() - began
     ok = all(check.ok for check in checks)
     return Drill(run_id, ok=ok, checks=checks, seconds=seconds, at=datetime.now(UTC))
@@ -76,8 +74,3 @@ def _ask_the_server(manifest: Manifest, folder: Path, telling: Callable[[str], N
         telling("comparing what it says with what was recorded")
         checks = prove(server, manifest)
         return (*checks, server.shut_down())
-
-
-def _remove(folder: Path) -> None:
-    if folder.exists():
-        shutil.rmtree(folder)

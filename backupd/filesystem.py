@@ -5,6 +5,8 @@ import os
 import shutil
 from pathlib import Path
 
+from backupd.errors import CleanupIncomplete
+
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -23,6 +25,20 @@ def sync_filesystem(path: Path) -> None:
             raise OSError(number, os.strerror(number), str(path))
     finally:
         os.close(descriptor)
+
+
+def remove_tree(folder: Path) -> None:
+    """The folder is gone with all that is in it; nothing happens when it was.
+
+    Raises:
+        CleanupIncomplete: something in it could not be removed.
+    """
+    try:
+        shutil.rmtree(folder)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise CleanupIncomplete(f"{folder} could not be removed: {error}", hint=f"rm -r {folder}") from error
 
 
 def used_bytes(path: Path) -> int:

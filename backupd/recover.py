@@ -74,6 +74,16 @@ def dead_runs(catalogue: Catalogue, tools: HostTools) -> Recovery:
             journal.end()
             runs.append(run_id)
             log.info("recovered run %s", run_id)
+    for folder in tools.places.drill_folders():
+        with ExitStack() as claimed:
+            try:
+                claimed.enter_context(tools.claims.run(folder.name))
+            except Busy:
+                continue
+            holding = Holding(HoldingKind.STAGING, str(folder))
+            with shielded():
+                tools.releases[holding.kind](holding)
+            given_back.append(holding)
     return Recovery(tuple(runs), tuple(given_back), tuple(left))
 
 
@@ -116,15 +126,16 @@ class _DeadRun:
 
 
 def _suspects(catalogue: Catalogue, tools: HostTools) -> list[str]:
-    """Runs that hold something, are said to be running, or whose tag is on a volume: dead ones and live ones."""
+    """Runs that hold something, are said to be running, or whose tag or probe folder is here: dead and live ones."""
     running = [run.run_id for run in catalogue.unfinished()]
     holding = [run_id for run_id, _ in catalogue.holdings()]
     tagged = [run_id for _, _, run_id in tools.snapshots.ours()]
-    return list(dict.fromkeys([*running, *holding, *tagged]))
+    probing = [run_id for root in tools.files.roots() for run_id in tools.places.probed_by(root)]
+    return list(dict.fromkeys([*running, *holding, *tagged, *probing]))
 
 
 def _holdings(catalogue: Catalogue, tools: HostTools, run_id: str) -> list[Holding]:
-    """By the catalogue, newest first; then by the tag, for a host whose catalogue was lost."""
+    """By the catalogue, newest first; then by tag and name, for a host whose catalogue was lost."""
     known = [holding for _, holding in catalogue.holdings(run_id)]
     names = {(holding.kind, holding.name) for holding in known}
     mount = Holding(HoldingKind.MOUNT, str(tools.places.mount_point(run_id)), {"run": run_id})
@@ -132,5 +143,10 @@ def _holdings(catalogue: Catalogue, tools: HostTools, run_id: str) -> list[Holdi
         Holding(HoldingKind.SNAPSHOT, f"{vg}/{name}", {"run": run_id})
         for vg, name, tagged in tools.snapshots.ours()
         if tagged == run_id
+    ]
+    by_tag += [
+        Holding(HoldingKind.PROBE_FILES, str(tools.places.probe_folder(root, run_id)))
+        for root in tools.files.roots()
+        if run_id in tools.places.probed_by(root)
     ]
     return known + [holding for holding in by_tag if (holding.kind, holding.name) not in names]

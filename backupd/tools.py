@@ -12,6 +12,8 @@ from backupd.probe import WriteProbe
 from backupd.snapshots import Mounts, Snapshots
 from backupd.targets import Target
 
+_PROBE_PREFIX, _DRILL_PREFIX = ".backupd-", "drill-"
+
 
 @dataclass(frozen=True, slots=True)
 class HostFiles:
@@ -20,15 +22,34 @@ class HostFiles:
     mount_of: Callable[[Path], MountPoint]  # which mounted file system a path lies on
     sync: Callable[[Path], None]
     used_bytes: Callable[[Path], int]
+    roots: Callable[[], tuple[Path, ...]] = tuple  # mount points of the file systems that a probe folder can be on
 
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Folders of ours on the host; none may lie on the snapshotted volume."""
+    """Folders of ours on the host; none but the probe's may lie on the snapshotted volume."""
 
     run: Path  # lock files and mount points
     staging: Path  # drills
     catalogue: Path
+
+    @staticmethod
+    def probe_folder(root: Path, run_id: str) -> Path:
+        """At the root of the volume's file system: never in the archive, and no schema of the server's."""
+        return root / f"{_PROBE_PREFIX}{run_id}"
+
+    @staticmethod
+    def probed_by(root: Path) -> tuple[str, ...]:
+        """The runs whose probe folder is at this root."""
+        return tuple(folder.name.removeprefix(_PROBE_PREFIX) for folder in root.glob(f"{_PROBE_PREFIX}*"))
+
+    def drill_folder(self, run_id: str) -> Path:
+        """Where a backup is restored for its drill."""
+        return self.staging / f"{_DRILL_PREFIX}{run_id}"
+
+    def drill_folders(self) -> tuple[Path, ...]:
+        """Those that are there: of live drills, and of dead ones."""
+        return tuple(self.staging.glob(f"{_DRILL_PREFIX}*"))
 
     def mount_point(self, run_id: str) -> Path:
         """Where a run's snapshot is mounted; known from its id alone, so that recovery needs no row."""

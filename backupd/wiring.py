@@ -9,7 +9,7 @@ from backupd.command import end_stray, ended_by_itself, found
 from backupd.config import Configuration, HostConfig, JobConfig, TargetKind, load, locate
 from backupd.config.secrets import credentials
 from backupd.errors import SnapshotError, UsageError
-from backupd.filesystem import sync_filesystem, used_bytes
+from backupd.filesystem import remove_tree, sync_filesystem, used_bytes
 from backupd.holding import Releases
 from backupd.model import Holding, HoldingKind
 from backupd.mysql.canary import MysqlCanary
@@ -20,7 +20,7 @@ from backupd.mysql.session import connector
 from backupd.probe import WriteProbe
 from backupd.probe.sysbench import FileioLoad, SysbenchProbe, remove_folder
 from backupd.snapshots.lvm import LvmSnapshots
-from backupd.snapshots.mounting import LinuxMounts, mount_of
+from backupd.snapshots.mounting import FILESYSTEMS, LinuxMounts, mount_of, mounts
 from backupd.targets import Target
 from backupd.targets.directory import DirectoryTarget
 from backupd.tools import HostFiles, HostTools, Places, Tools
@@ -77,17 +77,28 @@ def target(configuration: Configuration, name: str) -> Target:
 
 def host_tools(configuration: Configuration) -> HostTools:
     """What acts on the host whatever the job."""
-    snapshots, mounts = LvmSnapshots(), LinuxMounts()
+    snapshots, mounting = LvmSnapshots(), LinuxMounts()
     return HostTools(
         snapshots=snapshots,
-        mounts=mounts,
-        files=HostFiles(mount_of=mount_of, sync=sync_filesystem, used_bytes=used_bytes),
+        mounts=mounting,
+        files=HostFiles(
+            mount_of=mount_of,
+            sync=sync_filesystem,
+            used_bytes=used_bytes,
+            roots=lambda: _roots(configuration.paths.run),
+        ),
         places=Places(
             run=configuration.paths.run, staging=configuration.paths.staging, catalogue=configuration.catalogue.path
         ),
         claims=Claims(configuration.paths.run),
-        releases=_releases(configuration, snapshots, mounts),
+        releases=_releases(configuration, snapshots, mounting),
     )
+
+
+def _roots(ours: Path) -> tuple[Path, ...]:
+    """Where a probe folder can be: on no network file system, which may hang, and not on a snapshot that we mounted."""
+    found_mounts = (mounted.path for mounted in mounts() if mounted.filesystem in FILESYSTEMS)
+    return tuple(path for path in found_mounts if not path.is_relative_to(ours))
 
 
 def tools(configuration: Configuration, job: JobConfig) -> Tools:
@@ -139,7 +150,7 @@ def _login(host: HostConfig) -> Login:
     )
 
 
-def _releases(configuration: Configuration, snapshots: LvmSnapshots, mounts: LinuxMounts) -> Releases:
+def _releases(configuration: Configuration, snapshots: LvmSnapshots, mounting: LinuxMounts) -> Releases:
     """How each kind of holding is given back; every function is idempotent, and recovery uses the same ones."""
 
     def remove_snapshot(holding: Holding) -> None:
@@ -151,9 +162,10 @@ def _releases(configuration: Configuration, snapshots: LvmSnapshots, mounts: Lin
 
     return {
         HoldingKind.SNAPSHOT: remove_snapshot,
-        HoldingKind.MOUNT: lambda holding: mounts.unmount(Path(holding.name)),
+        HoldingKind.MOUNT: lambda holding: mounting.unmount(Path(holding.name)),
         HoldingKind.PROBE_FILES: lambda holding: remove_folder(Path(holding.name)),
         HoldingKind.PARTIAL: remove_objects,
+        HoldingKind.STAGING: lambda holding: remove_tree(Path(holding.name)),
         HoldingKind.CHILD: _end_child,
     }
 

@@ -69,10 +69,10 @@ def results(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     for cpu in cpus:
         free.put(cpu)
 
-    def run(group: Group) -> subprocess.CompletedProcess[str]:
+    def run(group: Group, out: Path) -> subprocess.CompletedProcess[str]:
         cpu = free.get()
         try:
-            argv = ["taskset", "--cpu-list", str(cpu), *group.argv(tmp_path_factory.mktemp("out"))]
+            argv = ["taskset", "--cpu-list", str(cpu), *group.argv(out)]
             return subprocess.run(argv, capture_output=True, text=True, check=False)
         finally:
             free.put(cpu)
@@ -80,7 +80,7 @@ def results(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     selected = {item.name for item in request.session.items}
     wanted = [group for group in GROUPS if f"{test_job_in_the_lab.__name__}[{group}]" in selected]
     with ThreadPoolExecutor(len(cpus)) as pool:
-        yield {group: pool.submit(run, group) for group in wanted}
+        yield {group: pool.submit(run, group, tmp_path_factory.mktemp("out")) for group in wanted}
 
 
 @pytest.mark.parametrize("group", GROUPS, ids=str)

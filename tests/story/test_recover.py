@@ -106,8 +106,10 @@ def test_tags_alone_are_enough_for_what_burdens_the_host(world: World) -> None:
         file.unlink()
     recovery = recover(world)
     recovery.require_complete()
-    assert {holding.kind for holding in recovery.given_back} == {HoldingKind.SNAPSHOT, HoldingKind.MOUNT}
+    kinds = {holding.kind for holding in recovery.given_back}
+    assert kinds == {HoldingKind.SNAPSHOT, HoldingKind.MOUNT, HoldingKind.PROBE_FILES}
     assert (world.host.lvs, world.host.mounted) == ({}, {})
+    assert world.left() == []
 
 
 @dataclass(frozen=True)
@@ -185,3 +187,14 @@ def test_a_stray_child_of_a_dead_run_is_ended(world: World) -> None:
     assert [child.detail["program"] for child in children] == ["tar"]
     recover(world).require_complete()
     assert start_time(int(children[0].name)) is None
+
+
+def test_the_folder_of_a_dead_drill_is_removed_and_that_of_a_live_one_is_not(world: World) -> None:
+    dead, alive = world.places.drill_folder("r1"), world.places.drill_folder("r2")
+    for folder in (dead, alive):
+        folder.mkdir(parents=True)
+        (folder / "ibdata1").touch()
+    with Claims(world.places.run).run(alive.name):
+        recovery = recover(world)
+    assert [holding.name for holding in recovery.given_back] == [str(dead)]
+    assert [folder.name for folder in world.places.staging.iterdir()] == [alive.name]

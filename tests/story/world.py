@@ -17,6 +17,7 @@ from backupd.claims import Claims
 from backupd.command import end_stray
 from backupd.config import JobConfig, SettleConfig
 from backupd.errors import BackupdError
+from backupd.filesystem import remove_tree
 from backupd.holding import Releases
 from backupd.model import DataPath, DeviceNumber, Holding, HoldingKind, Manifest, MountPoint, RunDetails, Window
 from backupd.targets import Target
@@ -156,7 +157,12 @@ class World:
         return Tools(
             snapshots=self.host.snapshots,
             mounts=self.host.mounts,
-            files=HostFiles(mount_of=self.mount_of, sync=lambda path: self.happened("sync"), used_bytes=_used_bytes),
+            files=HostFiles(
+                mount_of=self.mount_of,
+                sync=lambda path: self.happened("sync"),
+                used_bytes=_used_bytes,
+                roots=lambda: (self.mount_root,),
+            ),
             places=self.places,
             claims=Claims(self.places.run),
             releases=self.releases,
@@ -181,6 +187,7 @@ class World:
         return {
             HoldingKind.SNAPSHOT: remove_snapshot,
             HoldingKind.MOUNT: lambda holding: self.host.mounts.unmount(Path(holding.name)),
+            HoldingKind.STAGING: lambda holding: remove_tree(Path(holding.name)),
             HoldingKind.PROBE_FILES: lambda holding: self.probe.remove(Path(holding.name)),
             HoldingKind.PARTIAL: lambda holding: self.target.remove(holding.detail["job"], holding.name),
             HoldingKind.CHILD: end_child,

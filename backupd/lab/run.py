@@ -20,7 +20,7 @@ from typing import BinaryIO
 from backupd.command import run as run_program
 from backupd.errors import LabError, UsageError
 from backupd.lab import images, room
-from backupd.lab.machine import DeadlinePassed, Hardware, Machine, booted, furnish
+from backupd.lab.machine import DeadlinePassed, Hardware, Machine, booted, furnish, idlest_processor
 from backupd.lab.options import Kernel, LabOptions
 from backupd.lab.plan import Control, Plan, Purpose, plan_for
 from backupd.lab.sizes import needs_for, sizes_for
@@ -155,6 +155,7 @@ def _attended(plan: Plan, control: Control, disks: list[Path], bench: Bench) -> 
         disks=tuple(disks),
         modules=bench.modules,
         interactive=plan.purpose is Purpose.SHELL,
+        processor=idlest_processor(),
     )
     carriers = [Carrier(control.stdout, sys.stdout.buffer), Carrier(control.stderr, sys.stderr.buffer)]
     with booted(hardware) as machine:

@@ -1,7 +1,9 @@
 """The machine's command line, its disks, and the words with which its parts are started."""
 
+import os
 import re
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 from backupd.lab import configuration, server
@@ -13,7 +15,7 @@ from backupd.lab.disks import (
     nbdkit_argv,
     volume_argv,
 )
-from backupd.lab.machine import Hardware, boot_environment, kernel_argv
+from backupd.lab.machine import Hardware, boot_environment, idlest_processor, kernel_argv
 from backupd.lab.options import Filesystem, Layout
 from backupd.lab.plan import Control
 from backupd.lab.site import guest_site, host_site
@@ -118,3 +120,10 @@ def test_the_configuration_made_ready_has_the_job_nightly_and_dirs_backups_as_it
     text = configuration.text(guest_site())
     assert "[jobs.nightly]" in text
     assert 'path = "/backups"' in text
+
+
+def test_a_machine_keeps_to_one_processor_that_we_may_use() -> None:
+    assert idlest_processor() in os.sched_getaffinity(0)
+    argv = kernel_argv(replace(HARDWARE, processor=1))
+    assert argv[:3] == ["taskset", "--cpu-list", "1"]
+    assert argv[3:] == kernel_argv(HARDWARE)

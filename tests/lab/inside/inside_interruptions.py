@@ -3,6 +3,7 @@
 That nothing is left is asked by the fixture `host`, after every test.
 """
 
+import os
 import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -107,17 +108,20 @@ def test_next_run_gives_back_what_a_killed_run_left(host: Host) -> None:
 
 
 def test_run_that_is_killed_under_the_lock_keeps_no_writer_waiting(host: Host) -> None:
-    with under_the_lock(host, hold_budget_seconds=8) as run:
+    with under_the_lock(host, hold_budget_seconds=8) as (run, _):
         run.process.kill()
         assert host.seconds_to_write() < 1
     host.backupd("recover")
 
 
 def test_run_that_is_stopped_under_the_lock_loses_it_within_its_budget(host: Host) -> None:
-    with under_the_lock(host, hold_budget_seconds=3) as run:
+    with under_the_lock(host, hold_budget_seconds=3) as (run, shell):
         run.process.send_signal(signal.SIGSTOP)
         seconds = host.seconds_to_write()
+        os.kill(shell, signal.SIGCONT)
         run.process.send_signal(signal.SIGCONT)
+        ended = run.ended(expect=6)
+    assert require_told(ended, status=6, says="the lock was lost")["backup"] is None
     assert 1 < seconds < 3 + 2 + 2, "the lock was held, and the server ended it by itself, two seconds after the budget"
 
 

@@ -4,7 +4,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tests.lab.inside.host import GATE_OFF, Changes, Host, Running, until
@@ -29,8 +29,8 @@ def session(host: Host, *statements: str, last: str = "SELECT 1") -> Iterator[No
 
 
 @contextmanager
-def under_the_lock(host: Host, *, hold_budget_seconds: int) -> Iterator[Running]:
-    """A run that has the lock, and waits for a shell of LVM's that does nothing until the block has ended."""
+def under_the_lock(host: Host, *, hold_budget_seconds: int) -> Iterator[tuple[Running, int]]:
+    """A run that has the lock, and the LVM shell that it waits for, which does nothing until it gets SIGCONT."""
     changes: Changes = {
         **GATE_OFF,
         "jobs.nightly.lock.strategy": "ftwrl",
@@ -44,9 +44,10 @@ def under_the_lock(host: Host, *, hold_budget_seconds: int) -> Iterator[Running]
             os.kill(shell, signal.SIGSTOP)
         try:
             until(lambda: _said_by_backupd(host) == {"NULL"})
-            yield run
+            yield run, shell
         finally:
-            os.kill(shell, signal.SIGCONT)
+            with suppress(ProcessLookupError):
+                os.kill(shell, signal.SIGCONT)
 
 
 def _said_by_backupd(host: Host) -> set[str]:
@@ -55,5 +56,7 @@ def _said_by_backupd(host: Host) -> set[str]:
 
 
 def _children(parent: int, name: str) -> list[int]:
-    told = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
-    return [int(pid) for pid in told if Path(f"/proc/{pid}/comm").read_text().strip() == name]
+    """By proc(5): the name stands in parentheses, and two words behind it the parent."""
+    told = (stat.read_text() for stat in Path("/proc").glob("[0-9]*/stat"))
+    found = (line for line in told if f"({name}) " in line and int(line.rpartition(")")[2].split()[1]) == parent)
+    return [int(line.split()[0]) for line in found]

@@ -52,11 +52,12 @@ class Group:
         return [str(BACKUPD), "lab", "run", *machine, "--", "env", f"--chdir={CHECKOUT}", *told, *tests]
 
 
-GROUPS = [
-    Group("bad input", ("tests/lab/inside/inside_refusals.py", "tests/lab/inside/inside_mishaps.py")),
-    Group("linear ext4", ("tests/lab/inside/inside_good_run.py",), layout="linear", filesystem="ext4"),
+GROUPS = [  # the longest ones first, so that the last ones end together
+    Group("mishaps", ("tests/lab/inside/inside_mishaps.py",)),
     Group("interruptions", ("tests/lab/inside/inside_interruptions.py",)),
+    Group("linear ext4", ("tests/lab/inside/inside_good_run.py",), layout="linear", filesystem="ext4"),
     Group("striped xfs", ("tests/lab/inside/inside_good_run.py",)),
+    Group("refusals", ("tests/lab/inside/inside_refusals.py",)),
     Group("contracts", ("tests/contract/test_snapshots.py",), load="none"),
 ]
 

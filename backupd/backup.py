@@ -195,7 +195,7 @@ def _snapshot_under_lock(attempt: _Attempt, owed: ExitStack) -> _Point:
         attempt.canary.before(run.run_id)
     holding = Holding(HoldingKind.SNAPSHOT, f"{plan.origin.vg}/{plan.name}", {"run": run.run_id})
     owed.enter_context(held(run, holding, tools.releases))
-    with tools.snapshots.prepared(plan) as creator:
+    with tools.snapshots.prepared(plan, run) as creator:
         _sync(attempt)
         with run.quiet():
             with tools.lock.held() as lock:

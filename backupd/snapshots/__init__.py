@@ -4,6 +4,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
 
+from backupd.command import ChildLedger
 from backupd.model import CowUsage, DeviceNumber, Snapshot, SnapshotPlan, Volume, VolumeGroup
 
 TAG = "backupd"  # on every LV of ours
@@ -41,10 +42,13 @@ class Snapshots(Protocol):
     def group(self, vg: str) -> VolumeGroup:
         """The volume group and its free extents, as they are now."""
 
-    def prepared(self, plan: SnapshotPlan) -> AbstractContextManager[SnapshotCreator]:
+    def prepared(
+        self, plan: SnapshotPlan, ledger: ChildLedger | None = None
+    ) -> AbstractContextManager[SnapshotCreator]:
         """Everything done for `create` to take milliseconds; the server has felt nothing yet.
 
-        What it made bears our tags and is left to `remove`, whether or not `create` is called.
+        What it made bears our tags and is left to `remove`, whether or not `create` is called. `ledger` is told of a
+        child that lives until the block's end.
 
         Raises:
             SnapshotError: it is refused; there may be something for `remove`.

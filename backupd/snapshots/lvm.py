@@ -51,11 +51,9 @@ class LvmSnapshots:
     def __init__(
         self,
         *,
-        ledger: ChildLedger | None = None,
         create_deadline_seconds: float = 10.0,
         sysfs: Path = devicemapper.SYSFS,
     ) -> None:
-        self._ledger = ledger
         self._create_deadline_seconds = create_deadline_seconds
         self._sysfs = sysfs
 
@@ -91,7 +89,7 @@ class LvmSnapshots:
         return group
 
     @contextmanager
-    def prepared(self, plan: SnapshotPlan) -> Iterator[SnapshotCreator]:
+    def prepared(self, plan: SnapshotPlan, ledger: ChildLedger | None = None) -> Iterator[SnapshotCreator]:
         """The COW area exists, cleared and tagged; and a shell has rehearsed the command that makes it a snapshot.
 
         What LVM refuses, it refuses here, before the lock. Under the lock there is then one commit of the metadata and
@@ -101,7 +99,7 @@ class LvmSnapshots:
         """
         prefix = f"LVM-{_group_part(plan.origin, self._sysfs)}"
         _make_cow_area(plan)
-        with lvm_shell(self._ledger) as shell:
+        with lvm_shell(ledger) as shell:
             _rehearse(shell, plan)
             yield _LvmCreator(shell, plan, prefix, self._create_deadline_seconds)
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from backupd.command import ChildLedger
 from backupd.errors import SnapshotError, SnapshotVoid
 from backupd.model import CowUsage, DeviceNumber, Segment, Snapshot, SnapshotPlan, Volume, VolumeGroup
 from backupd.snapshots import RUN_TAG, TAG, SnapshotCreator
@@ -187,7 +188,7 @@ class FakeSnapshots:
             return self.host._group()
 
     @contextmanager
-    def prepared(self, plan: SnapshotPlan) -> Iterator[SnapshotCreator]:
+    def prepared(self, plan: SnapshotPlan, ledger: ChildLedger | None = None) -> Iterator[SnapshotCreator]:
         """Refuses what the real one refuses; then the COW area is there, tagged, until `remove`."""
         host = self.host
         with host._call("prepared"):

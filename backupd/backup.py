@@ -80,6 +80,8 @@ def run_backup(
             if examination.ready is not None:  # before its findings: a live run's snapshot is one, and must be let be
                 claimed.enter_context(tools.claims.volume_group(examination.ready.volume.vg, run_id))
             ready = examination.require()
+            for warning in examination.warnings:
+                log.warning("%s: %s; hint: %s", warning.name, warning.detail, warning.hint)
             plan = plan_snapshot(ready.volume, ready.group, run_id, job.snapshot)
         attempt = _Attempt(job, tools, run, ready, plan, telling, _copy_forecast(job, tools, catalogue, ready))
         with ExitStack() as unfinished:

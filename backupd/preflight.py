@@ -20,6 +20,7 @@ from backupd.errors import (
     UnexpectedOutput,
 )
 from backupd.model import DataPath, Finding, Level, MountPoint, ServerFacts, Volume, VolumeGroup
+from backupd.mysql import ABSOLUTE_LINK
 from backupd.snapshots.plan import plan_snapshot
 from backupd.tools import Tools
 
@@ -50,6 +51,11 @@ class Examination:
     findings: tuple[Finding, ...]
     ready: Ready | None
 
+    @property
+    def warnings(self) -> tuple[Finding, ...]:
+        """What stops no run, and a person should know."""
+        return tuple(finding for finding in self.findings if finding.level is Level.WARNING)
+
     def require(self) -> Ready:
         """Raise unless the job may run.
 
@@ -63,15 +69,6 @@ class Examination:
                 hint="; ".join(dict.fromkeys(finding.hint for finding in refused if finding.hint)),
             )
         return self.ready
-
-
-def require(job: JobConfig, tools: Tools, *, last_stored_bytes: int | None) -> Ready:
-    """Raise unless the job may run; nothing is touched either way.
-
-    Raises:
-        Refused: the message lists every refused finding, the hint every hint.
-    """
-    return examine(job, tools, last_stored_bytes=last_stored_bytes).require()
 
 
 def examine(job: JobConfig, tools: Tools, *, last_stored_bytes: int | None) -> Examination:
@@ -107,6 +104,7 @@ def _examine_host(job: JobConfig, tools: Tools, findings: list[Finding]) -> Read
     if paths is None:
         return None
     shared = [path for path in paths if path.must_share]
+    findings += _links(paths)
     findings += _same_volume(shared, mount, tools.files.mount_of)
     root = Path(os.path.commonpath([facts.datadir.resolve(), *(_folder(path.path) for path in shared)]))
     if not root.is_relative_to(mount.path):  # a path elsewhere was refused above; the datadir decides
@@ -212,6 +210,18 @@ def _same_volume(
         )
     else:
         yield _ok("one volume", f"{len(shared)} files and folders, all on {mount.path}")
+
+
+def _links(paths: tuple[DataPath, ...]) -> Iterator[Finding]:
+    """Told here because the copy refuses them, and that would be after the lock."""
+    absolute = [str(path.path) for path in paths if path.role == ABSOLUTE_LINK]
+    if absolute:
+        yield Finding(
+            "links",
+            Level.REFUSED,
+            f"absolute symlinks in the datadir lead to {', '.join(absolute)}",
+            "a restored server would follow them to the live files: make them relative, or move the files back",
+        )
 
 
 def _volume(volume: Volume) -> Iterator[Finding]:

@@ -4,6 +4,7 @@ Knows: which row each verb writes, how writes are held back in a quiet time, wha
 Refuses to know queries that read, and when a run does what.
 """
 
+import logging
 import os
 import threading
 import time
@@ -43,6 +44,8 @@ _ENDINGS = {
 
 Write = tuple[Executable, Sequence[Mapping[str, Any]]]  # a statement, and its rows where it is one for many
 
+log = logging.getLogger(__name__)
+
 
 class RunRecord:
     """The `RunJournal` of one run over one catalogue file."""
@@ -63,7 +66,14 @@ class RunRecord:
     def phase(self, phase: Phase) -> Iterator[None]:
         """Measure the block and record its seconds when it ends, well or not; seconds of one phase add up."""
         began = time.monotonic()
-        with _afterwards(lambda: self._write(self._seconds(phase, time.monotonic() - began, add=True))):
+
+        def record() -> None:
+            seconds = time.monotonic() - began
+            log.info("%s: ended after %.1f s", phase, seconds)
+            self._write(self._seconds(phase, seconds, add=True))
+
+        log.info("%s: begun", phase)
+        with _afterwards(record):
             yield
 
     def took(self, phase: Phase, seconds: float) -> None:

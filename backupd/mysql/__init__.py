@@ -5,6 +5,8 @@ from typing import Protocol
 
 from backupd.model import Blocker, DataPath, LockReceipt, Position, ServerFacts
 
+ABSOLUTE_LINK = "absolute symlink"  # role of a data path: a copy of the link leads to the live files
+
 
 class HeldLock(Protocol):
     """The server stands still: no commit, no write to a non-transactional table."""

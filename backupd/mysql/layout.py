@@ -13,6 +13,7 @@ from pathlib import Path
 
 from backupd.errors import ServerError
 from backupd.model import DataPath, Flavour, ServerFacts
+from backupd.mysql import ABSOLUTE_LINK
 from backupd.mysql.session import Session, StatementError
 
 # role, variable, must share the volume; an empty variable means the datadir.
@@ -85,7 +86,8 @@ def links(datadir: Path) -> Iterator[DataPath]:
         here = Path(folder)
         for path in (here / name for name in sorted(folders + files)):
             if path.is_symlink():
-                yield DataPath("symlink", path.resolve(), must_share=True)
+                role = ABSOLUTE_LINK if path.readlink().is_absolute() else "symlink"
+                yield DataPath(role, path.resolve(), must_share=True)
             elif path.suffix == ".isl":
                 yield DataPath("tablespace", Path(path.read_text().strip()).resolve(), must_share=True)
         for name in sorted(folders):

@@ -101,6 +101,7 @@ LONG_QUERY = Blocker(7, "report", 300.0, "SELECT * FROM orders")
         ("volume", database(fails_at=4), REFUSED, "cannot connect"),
         ("grants", as_it_is, OK, "enough for ftwrl"),
         ("grants", database(missing=("RELOAD", "PROCESS")), REFUSED, "RELOAD, PROCESS"),
+        ("links", stray("absolute symlink", "/data/mysql/sales"), REFUSED, "/data/mysql/sales"),
         ("redo logging", facts(redo_logging=False), REFUSED, "disabled"),
         ("binlog", as_it_is, OK, "864000 s"),
         ("binlog", facts(binlog_expire_seconds=None), OK, "for ever"),
@@ -212,7 +213,7 @@ def test_everything_that_is_wrong_is_told_at_once(world: World) -> None:
 def test_a_refusal_names_every_finding_and_every_hint(world: World) -> None:
     everything_wrong(world)
     with pytest.raises(Refused) as refused:
-        preflight.require(world.job(), world.tools, last_stored_bytes=None)
+        preflight.examine(world.job(), world.tools, last_stored_bytes=None).require()
     assert refused.value.exit_status is ExitStatus.REFUSED
     assert all(f"{name}: " in refused.value.message for name in ALL_WRONG)
     assert "blockers" not in refused.value.message  # a warning stops nothing
@@ -252,7 +253,7 @@ def test_the_archive_holds_everything_that_must_share_the_volume(world: World) -
     outside = world.mount_root / "undo"
     outside.mkdir()
     stray("undo", str(outside))(world)
-    ready = preflight.require(world.job(), world.tools, last_stored_bytes=None)
+    ready = preflight.examine(world.job(), world.tools, last_stored_bytes=None).require()
     assert ready.root == world.mount_root
     assert ready.volume.full_name == "labvg/data"
 

@@ -48,6 +48,7 @@ mount -t sysfs sys "$root/sys"
 mount -t devtmpfs dev "$root/dev"
 mount -t tmpfs -o mode=755 run "$root/run"
 mount -t tmpfs -o mode=1777 tmp "$root/tmp"
+mount -t tmpfs -o mode=700 home "$root/root" # the outside's may be closed to the user who started the lab
 mkdir -p "$root/dev/pts" "$root/dev/shm" "$root/run/lock/lvm" "$root/run/lab/control"
 mount -t devpts -o ptmxmode=666 devpts "$root/dev/pts"
 mount -t tmpfs -o mode=1777 shm "$root/dev/shm"

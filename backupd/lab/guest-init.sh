@@ -77,6 +77,7 @@ cd "$root" && pivot_root . . && umount -l . && cd / || fail "pivot_root"
 mkdir -p "/lib/modules" && ln -sfn "$MODULES" "/lib/modules/$(uname -r)"
 ip link set lo up
 hostname lab
+echo "127.0.0.1 localhost lab" > /etc/hosts # mariadb-install-db looks both names up, and a bare root knows neither
 
 PYTHONPATH=$IMPORT_FROM "$PYTHON" -m backupd.lab.guest /run/lab/control/plan.json
 echo "lab: stage 2 ended with status $?"

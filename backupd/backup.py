@@ -17,7 +17,8 @@ from backupd import contents, preflight, recover
 from backupd.archive.governor import CopyGovernor
 from backupd.archive.sources import list_members
 from backupd.archive.stream import BINLOG_OBJECT, DATA_OBJECT, CopyManner, store_binlog, store_tree, verify
-from backupd.catalogue.store import Catalogue, RunRecord
+from backupd.catalogue import RunJournal
+from backupd.catalogue.store import Catalogue
 from backupd.config import JobConfig
 from backupd.errors import CommandError, GaveUp, ServerError, SnapshotError, UnexpectedOutput, VerificationError
 from backupd.holding import held
@@ -104,7 +105,7 @@ class _Attempt:
 
     job: JobConfig
     tools: Tools
-    run: RunRecord
+    run: RunJournal
     ready: Ready
     plan: SnapshotPlan
     telling: Telling
@@ -313,7 +314,7 @@ def _next_time(clock: datetime_time | None) -> float | None:
     return time.monotonic() + next((at - now).total_seconds() for at in days if at > now)
 
 
-def _note_what_needs_attention(run: RunRecord, verdict: Verdict, observer: Observer) -> None:
+def _note_what_needs_attention(run: RunJournal, verdict: Verdict, observer: Observer) -> None:
     """A good backup that someone should look at all the same: exit status 3."""
     if verdict.reason in {Reason.MAX_WAIT, Reason.NO_DATA}:
         run.attention(f"the copy started without a settled penalty ({verdict.reason}): {verdict.detail}")

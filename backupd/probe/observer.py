@@ -113,8 +113,6 @@ class Observer:
         self._stop = threading.Event()
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="observer")
         self._worker: Future[None] | None = None
-        self.server_unreachable = False
-        self.lag_failures = 0
 
     def __enter__(self) -> Self:
         self._began = self._next_window = self._next_lag = self._clock()
@@ -251,14 +249,10 @@ class Observer:
             return None
         self._next_lag = self._clock() + _LAG_SECONDS
         try:
-            lag = self._read_lag()
+            return self._read_lag()
         except ServerError as error:
-            self.server_unreachable = True
-            self.lag_failures += 1
             self._note("server", f"the server did not answer while the snapshot existed: {error.message}")
             return None
-        self.server_unreachable = False
-        return lag
 
     def _ratio(self, window: Window) -> float | None:
         """Baseline ÷ window. Where not one write ended, it is at least as bad as one write in that time would be."""

@@ -1,5 +1,6 @@
 """What `--json` promises: these keys at least, sizes in bytes, times in seconds, ratios baseline ÷ window."""
 
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 from backupd.cli.documents import check_document, drill_document, history_document, run_document
 from backupd.config import SettleConfig
 from backupd.model import Check, Drill, Finding, Level, Phase, RunDetails, RunError, RunStatus, Sample
+from backupd.mysql.grants import grant_script
 from tests.cli.terminal import Terminal
 from tests.story.world import World
 
@@ -116,3 +118,8 @@ def test_a_check_has_every_key_that_is_promised() -> None:
 
 def test_instants_say_their_zone() -> None:
     assert run_document(BARE)["started_at"] == "2026-03-01T12:00:00+00:00"
+
+
+def test_readme_asks_for_exactly_the_grants_that_are_tested() -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    assert re.findall(r"^GRANT .*;$", readme, re.MULTILINE) == grant_script("backupd").splitlines()

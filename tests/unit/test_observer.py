@@ -203,15 +203,13 @@ def test_a_server_that_stops_after_the_unlock_does_not_end_the_watch(host: Host,
     tick(observer, host)
     host.server_up = False
     tick(observer, host, 11)
-    assert observer.server_unreachable
-    assert observer.lag_failures == 2
     assert len(observer.samples) == 12
     assert len(observer.trouble) == 1
     assert "gone away" in observer.trouble[0]
     observer.require_within_limits()
     host.server_up = True
     tick(observer, host, 5)
-    assert not observer.server_unreachable
+    assert len(observer.trouble) == 1  # what was, is told; that it is over is not
 
 
 def test_after_a_probe_that_failed_the_cow_area_decides_alone(host: Host, folder: Path) -> None:

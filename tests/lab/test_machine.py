@@ -103,7 +103,7 @@ def _readable(path: Path) -> bool:
 @pytest.fixture(scope="module")
 def treasure() -> Iterator[Path]:
     """A folder outside that a command in the lab tries to destroy; not under /tmp, which the machine doesn't show."""
-    with tempfile.TemporaryDirectory(prefix=".backupd-lab-test-", dir=Path.home()) as name:
+    with tempfile.TemporaryDirectory(prefix="backupd-lab-test-", dir="/var/tmp") as name:  # seen inside, as /tmp is not
         (Path(name) / "coin").write_text("gold")
         yield Path(name)
 

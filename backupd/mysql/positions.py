@@ -99,20 +99,19 @@ def lag_seconds(channels: Sequence[Row]) -> float | None:
 
 
 def _first_answered(session: Session, statements: Sequence[str]) -> str:
-    for statement in statements:
-        try:
-            session.query(statement)
-        except StatementError as error:
-            if not error.unknown_here:
-                raise
-        else:
-            return statement
-    raise ServerError(f"the server knows none of: {', '.join(statements)}", hint="is it a MariaDB or MySQL server?")
+    known = _first_known(session, statements)
+    if known is None:
+        raise ServerError(f"the server knows none of: {', '.join(statements)}", hint="is it a MariaDB or MySQL server?")
+    return known
 
 
 def _gtid_statement(session: Session) -> str | None:
-    for variable in _GTID_VARIABLES:
-        statement = f"SELECT @@global.{variable} AS gtid"
+    return _first_known(session, [f"SELECT @@global.{variable} AS gtid" for variable in _GTID_VARIABLES])
+
+
+def _first_known(session: Session, statements: Sequence[str]) -> str | None:
+    """The first that this server has; what it refuses for another reason is an error."""
+    for statement in statements:
         try:
             session.query(statement)
         except StatementError as error:

@@ -82,8 +82,11 @@ def dead_runs(catalogue: Catalogue, tools: HostTools) -> Recovery:
                 continue
             holding = Holding(HoldingKind.STAGING, str(folder))
             with shielded():
-                tools.releases[holding.kind](holding)
-            given_back.append(holding)
+                failure = give_back(_DeadRun(catalogue, folder.name), holding, tools.releases)
+            if failure is None:
+                given_back.append(holding)
+            else:
+                left.append((holding, failure.message))
     return Recovery(tuple(runs), tuple(given_back), tuple(left))
 
 

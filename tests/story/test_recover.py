@@ -198,3 +198,21 @@ def test_the_folder_of_a_dead_drill_is_removed_and_that_of_a_live_one_is_not(wor
         recovery = recover(world)
     assert [holding.name for holding in recovery.given_back] == [str(dead)]
     assert [folder.name for folder in world.places.staging.iterdir()] == [alive.name]
+
+
+def test_a_drill_folder_that_resists_is_named_and_keeps_no_run_from_starting(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.places.drill_folder("r1").mkdir(parents=True)
+
+    def resist(folder: os.PathLike[str]) -> None:
+        raise PermissionError("not permitted")
+
+    monkeypatch.setattr("backupd.filesystem.shutil.rmtree", resist)
+    recovery = recover(world)
+    assert [holding.kind for holding, _ in recovery.left] == [HoldingKind.STAGING]
+    with pytest.raises(CleanupIncomplete, match="drill-r1"):
+        recovery.require_complete()
+    monkeypatch.undo()
+    assert world.back_up("r2").status is RunStatus.SUCCESS
+    assert world.left() == []

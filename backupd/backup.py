@@ -68,6 +68,7 @@ def run_backup(
             there is no backup then, and the run's row keeps the error.
     """
     telling = telling or Telling()
+    must_finish_by = _next_time(job.copy.must_finish_by)  # of this run: however long it waits, the hour stays the same
     with (
         tools.claims.run(run_id),  # before the row: a row without a living lock is a dead run's
         catalogue.open_run(job.name, job.host, run_id=run_id) as run,
@@ -84,7 +85,8 @@ def run_backup(
             for warning in examination.warnings:
                 log.warning("%s: %s; hint: %s", warning.name, warning.detail, warning.hint)
             plan = plan_snapshot(ready.volume, ready.group, run_id, job.snapshot)
-        attempt = _Attempt(job, tools, run, ready, plan, telling, _copy_forecast(job, tools, catalogue, ready))
+        copy_seconds = _copy_forecast(job, tools, catalogue, ready)
+        attempt = _Attempt(job, tools, run, ready, plan, telling, copy_seconds, must_finish_by)
         with ExitStack() as unfinished:
             partial = Holding(HoldingKind.PARTIAL, run_id, {"target": tools.target.name, "job": job.name})
             stored = unfinished.enter_context(held(run, partial, tools.releases))
@@ -110,6 +112,7 @@ class _Attempt:
     plan: SnapshotPlan
     telling: Telling
     copy_seconds: float  # what the copy is expected to take
+    must_finish_by: float | None  # an instant of the monotonic clock
 
     @property
     def canary(self) -> Canary | None:
@@ -288,7 +291,7 @@ def _copy(attempt: _Attempt, owed: ExitStack, point: _Point, observer: Observer)
         governor=CopyGovernor(
             check=observer.require_within_limits,
             max_rate=job.copy.max_rate,
-            must_finish_by=_next_time(job.copy.must_finish_by),
+            must_finish_by=attempt.must_finish_by,
             total_bytes=listing.size,
             on_progress=lambda done: attempt.telling.copied(min(done, listing.size), listing.size),
         ),

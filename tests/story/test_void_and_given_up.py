@@ -11,7 +11,7 @@ from backupd.archive.governor import CHECK_SECONDS
 from backupd.backup import Telling
 from backupd.config import CopyConfig, JobConfig, LimitsConfig, SettleConfig
 from backupd.errors import ExitStatus, GaveUp, LockLost, LockNotGranted, SnapshotError, SnapshotVoid
-from backupd.model import Blocker, Outcome, Reason, RunStatus
+from backupd.model import Blocker, Outcome, Phase, Reason, RunStatus
 from tests.story.world import World
 
 TWO_TICKS = 5.0  # seconds, in which the observer looks at least once whatever the machine is doing
@@ -203,14 +203,29 @@ def test_a_limit_that_is_passed_in_mid_copy_gives_the_backup_up(world: World) ->
 def test_a_copy_that_is_not_done_by_its_deadline_is_given_up(world: World) -> None:
     world.make_orders_large()
     deadline = datetime.now().astimezone() + timedelta(seconds=1)
-    waited = threading.Event()
-
-    def dawdle(done: int, total: int) -> None:
-        waited.wait((deadline - datetime.now().astimezone()).total_seconds() + 0.1)
 
     with pytest.raises(GaveUp, match="deadline"):
-        world.back_up(job=world.job(copy=CopyConfig(must_finish_by=deadline.time())), telling=Telling(copied=dawdle))
+        world.back_up(
+            job=world.job(copy=CopyConfig(must_finish_by=deadline.time())),
+            telling=Telling(copied=lambda _done, _total: wait_until(deadline)),
+        )
     assert_failed_and_clean(world, ExitStatus.SNAPSHOT)
+
+
+def test_a_deadline_that_passes_before_the_copy_is_not_the_next_days(world: World) -> None:
+    deadline = datetime.now().astimezone() + timedelta(seconds=1)
+
+    def dawdle(phase: Phase) -> None:
+        if phase is Phase.SETTLE:
+            wait_until(deadline)
+
+    with pytest.raises(GaveUp, match="not done by its deadline: 0 of"):
+        world.back_up(job=world.job(copy=CopyConfig(must_finish_by=deadline.time())), telling=Telling(phase=dawdle))
+    assert_failed_and_clean(world, ExitStatus.SNAPSHOT)
+
+
+def wait_until(instant: datetime) -> None:
+    threading.Event().wait(max(0.0, (instant - datetime.now().astimezone()).total_seconds() + 0.1))
 
 
 @pytest.mark.parametrize(("with_probe", "reason"), [(True, Reason.MAX_WAIT), (False, Reason.NO_DATA)])

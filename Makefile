@@ -11,7 +11,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 	--no-emit-index-url --no-emit-find-links --annotation-style line \
 	--custom-compile-command 'make requirements' $(if $(UPGRADE),--upgrade)
 
-.PHONY: help demo test check lint types imports tests lab-tests bench-lock \
+.PHONY: help demo test check lint types imports tests lab-tests bench-lock bench-settle \
 	setup-python setup-check setup-lab requirements wheel clean
 
 help: ## this list
@@ -43,6 +43,9 @@ lab-tests: setup-python setup-lab
 
 bench-lock: setup-python setup-lab ## how long the lock is held, beside a plain lvcreate's
 	$(BIN)/backupd lab run --rows 50000 -- python -m backupd.lab.bench_lock
+
+bench-settle: setup-python setup-lab ## what waiting for the penalty to settle costs and saves (25 minutes)
+	$(BIN)/python -m backupd.lab.bench_settle
 
 setup-python: $(READY) ## .venv with the pinned packages and the project
 

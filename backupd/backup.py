@@ -40,7 +40,8 @@ from backupd.model import (
 )
 from backupd.mysql import Canary
 from backupd.preflight import Ready
-from backupd.probe.observer import Baseline, Observer, measure_baseline
+from backupd.probe.baseline import Baseline, PassiveMeter, measure_baseline, watch_baseline
+from backupd.probe.observer import Observer
 from backupd.probe.settle import SettleLimits
 from backupd.snapshots.plan import plan_snapshot
 from backupd.tools import Tools
@@ -120,6 +121,12 @@ class _Attempt:
         return self.tools.canary if self.ready.takes_writes else None
 
     @property
+    def meter(self) -> PassiveMeter:
+        """What everybody's writes to the origin take, by the kernel's counters."""
+        device = self.ready.mount.device
+        return PassiveMeter(lambda: self.tools.files.write_counters(device))
+
+    @property
     def probe_folder(self) -> Path:
         """On the volume itself: its chunks are to be copied on write as the server's are."""
         return self.tools.places.probe_folder(self.ready.mount.path, self.run.run_id)
@@ -176,20 +183,23 @@ def _take(attempt: _Attempt, owed: ExitStack) -> Manifest:
     )
 
 
-def _measure_baseline(attempt: _Attempt, owed: ExitStack) -> Baseline | None:
+def _measure_baseline(attempt: _Attempt, owed: ExitStack) -> Baseline:
     """What writes cost before the snapshot. The probe file must exist before it, to be copied on write as data is."""
     job, tools, run = attempt.job.settle, attempt.tools, attempt.run
-    if tools.probe is None or not job.enabled:
-        return None
-    folder = attempt.probe_folder
-    owed.enter_context(held(run, Holding(HoldingKind.PROBE_FILES, str(folder)), tools.releases))
-    try:
-        tools.probe.prepare(folder)
-        baseline = measure_baseline(tools.probe, folder, windows=job.baseline_windows, seconds=job.window_seconds)
-    except (CommandError, UnexpectedOutput) as error:
-        log.warning("no probe: %s", error.message)
-        run.attention(f"no probe, the gate had only the COW area's fill to go by: {error.message}")
-        return None
+    meter = attempt.meter
+    baseline = None
+    if tools.probe is not None and job.enabled:
+        folder = attempt.probe_folder
+        owed.enter_context(held(run, Holding(HoldingKind.PROBE_FILES, str(folder)), tools.releases))
+        try:
+            tools.probe.prepare(folder)
+            baseline = measure_baseline(
+                tools.probe, folder, windows=job.baseline_windows, seconds=job.window_seconds, meter=meter
+            )
+        except (CommandError, UnexpectedOutput) as error:
+            log.warning("no probe: %s", error.message)
+            run.attention(f"no probe, the gate had only the passive meter to go by: {error.message}")
+    baseline = baseline or watch_baseline(meter, looks=job.baseline_windows, seconds=job.window_seconds)
     run.samples(baseline.samples)
     return baseline
 
@@ -241,12 +251,12 @@ def _write_canary_after(attempt: _Attempt) -> None:
         attempt.run.attention(f"the canary row after the unlock could not be written: {error.message}")
 
 
-def _observer(attempt: _Attempt, baseline: Baseline | None, snapshot: Snapshot) -> Observer:
+def _observer(attempt: _Attempt, baseline: Baseline, snapshot: Snapshot) -> Observer:
     job, tools = attempt.job, attempt.tools
     return Observer(
-        probe=tools.probe if baseline is not None else None,
+        probe=tools.probe,
         folder=attempt.probe_folder,
-        baseline_iops=baseline.iops if baseline is not None else None,
+        baseline=baseline,
         read_usage=lambda: tools.snapshots.usage(snapshot),
         read_lag=tools.server.replica_lag_seconds,
         window_seconds=job.settle.window_seconds,
@@ -255,11 +265,16 @@ def _observer(attempt: _Attempt, baseline: Baseline | None, snapshot: Snapshot) 
             threshold=job.settle.threshold,
             windows=job.settle.windows,
             max_wait_seconds=job.settle.max_wait_seconds,
+            patience=job.settle.patience,
+            plateau_windows=job.settle.plateau_windows,
+            plateau_looks=job.settle.plateau_looks,
+            quiet_share=job.settle.quiet_share,
             max_penalty=job.limits.max_penalty,
             max_replica_lag_seconds=job.limits.max_replica_lag_seconds,
             max_cow_fill=job.limits.max_cow_fill,
             enabled=job.settle.enabled,
         ),
+        meter=attempt.meter,
         copy_seconds=attempt.copy_seconds,
     )
 

@@ -25,6 +25,7 @@ class ExitStatus(IntEnum):
     VERIFICATION = 9
     CLEANUP = 10
     CANCELLED = 11
+    PROBE = 12
 
     @property
     def meaning(self) -> str:
@@ -45,6 +46,7 @@ _MEANINGS = {
     ExitStatus.VERIFICATION: "verification",
     ExitStatus.CLEANUP: "clean-up incomplete",
     ExitStatus.CANCELLED: "cancelled",
+    ExitStatus.PROBE: "probe: sysbench or the disk under it failed",
 }
 
 
@@ -115,6 +117,12 @@ class SnapshotVoid(SnapshotError):
 
 class GaveUp(SnapshotError):
     """A limit of the job was passed and the backup was given up to spare the server."""
+
+
+class ProbeError(BackupdError):
+    """A probe could not measure: sysbench or the disk under it failed, or printed what we do not know."""
+
+    exit_status = ExitStatus.PROBE
 
 
 class TargetError(BackupdError):

@@ -44,3 +44,9 @@ def remove_tree(folder: Path) -> None:
 def used_bytes(path: Path) -> int:
     """How much of the file system of `path` is in use: the upper bound of what a copy of it reads."""
     return shutil.disk_usage(path).used
+
+
+def room(path: Path) -> tuple[int, int, bool]:
+    """What the file system of `path` has left for us, its size, both in bytes, and whether it is read-only."""
+    found = os.statvfs(path)
+    return found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize, bool(found.f_flag & os.ST_RDONLY)

@@ -25,6 +25,13 @@ class Phase(StrEnum):
     RELEASE = "release"
 
 
+class RunKind(StrEnum):
+    """What a run is for."""
+
+    BACKUP = "backup"
+    PROBE = "probe"
+
+
 class RunStatus(StrEnum):
     """How a run ended, or that it has not."""
 
@@ -89,6 +96,36 @@ class DeviceNumber:
 
 
 @dataclass(frozen=True, slots=True)
+class ThinPool:
+    """Where a thin volume's blocks lie, and those of its snapshots. Its fill is no part of what it is."""
+
+    name: str
+    uuid: str  # LVM's, with dashes
+    chunk_size: int  # what is allocated and copied at a time
+    size: int  # of its data; `metadata_size` lies apart
+    metadata_size: int
+    segments: tuple[Segment, ...]  # of its data
+    metadata_devices: tuple[str, ...] = ()
+    used: int = field(default=0, compare=False)  # of its data, by all its volumes
+    metadata_used: int = field(default=0, compare=False)
+
+    @property
+    def free(self) -> int:
+        """Bytes of data that can still be allocated."""
+        return max(0, self.size - self.used)
+
+    @property
+    def fill(self) -> float:
+        """Of its data, 0.0 to 1.0."""
+        return self.used / self.size if self.size else 1.0
+
+    @property
+    def metadata_fill(self) -> float:
+        """0.0 to 1.0."""
+        return self.metadata_used / self.metadata_size if self.metadata_size else 1.0
+
+
+@dataclass(frozen=True, slots=True)
 class Volume:
     """A logical volume as LVM reports it."""
 
@@ -102,6 +139,7 @@ class Volume:
     tags: frozenset[str] = frozenset()
     snapshots: tuple[str, ...] = ()  # names of the classic snapshots that exist on it
     conditions: tuple[str, ...] = ()  # what forbids a snapshot now: merging, pvmove, resync, suspended, partial
+    pool: ThinPool | None = None  # None: it is no thin volume, and its snapshots are classic ones
 
     @property
     def full_name(self) -> str:
@@ -109,9 +147,14 @@ class Volume:
         return f"{self.vg}/{self.name}"
 
     @property
+    def physical_segments(self) -> tuple[Segment, ...]:
+        """Those that say how it lies on disks: of a thin volume its pool's."""
+        return self.pool.segments if self.pool is not None else self.segments
+
+    @property
     def layout(self) -> Layout:
         """One word for all segments. A volume may be "2 stripes, then linear": that is mixed."""
-        kinds = {(segment.stripes, segment.stripe_size) for segment in self.segments}
+        kinds = {(segment.stripes, segment.stripe_size) for segment in self.physical_segments}
         if len(kinds) > 1:
             return Layout.MIXED
         return Layout.STRIPED if self.stripes > 1 else Layout.LINEAR
@@ -119,18 +162,19 @@ class Volume:
     @property
     def stripes(self) -> int:
         """The widest segment's number of stripes; 1 is linear."""
-        return max((segment.stripes for segment in self.segments), default=1)
+        return max((segment.stripes for segment in self.physical_segments), default=1)
 
     @property
     def stripe_size(self) -> int | None:
         """Bytes per stripe of the widest segment; None for a linear volume."""
-        widest = max(self.segments, key=lambda segment: segment.stripes, default=None)
+        widest = max(self.physical_segments, key=lambda segment: segment.stripes, default=None)
         return widest.stripe_size if widest is not None and widest.stripes > 1 else None
 
     @property
     def devices(self) -> tuple[str, ...]:
         """The PVs that it lies on, each once, in order of first use."""
-        return tuple(dict.fromkeys(device for segment in self.segments for device in segment.devices))
+        data = (device for segment in self.physical_segments for device in segment.devices)
+        return tuple(dict.fromkeys((*data, *(self.pool.metadata_devices if self.pool is not None else ()))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,8 +207,8 @@ class SnapshotPlan:
     origin: Volume
     name: str
     run_id: str
-    extents: int  # of the COW area
-    size: int  # of the COW area
+    extents: int  # of the COW area; a thin snapshot has none and takes no extents
+    size: int  # of the COW area, or of the data of the pool
     chunk_size: int
     pvs: tuple[str, ...] = ()  # where the COW area goes; anywhere when empty
 
@@ -179,7 +223,7 @@ class Snapshot:
     run_id: str
     path: Path
     device: DeviceNumber
-    size: int  # of the COW area
+    size: int  # of the COW area, or of the data of the pool
     chunk_size: int
 
     @property
@@ -190,13 +234,14 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class CowUsage:
-    """The COW area's fill as device-mapper reports it."""
+    """The COW area's fill as device-mapper reports it; of a thin snapshot the pool's, by whomever it is filled."""
 
-    intact: bool  # False: invalid, overflowed or merge failed; nothing that is read from now on counts
+    intact: bool  # False: invalid, overflowed or merge failed, or its pool gives out: the run must end
     used: int = 0  # bytes, metadata included
     total: int = 0
-    metadata: int = 0
+    metadata: int = 0  # of what is used; a pool's lies apart
     state: str = "active"  # device-mapper's own word where it is not intact
+    metadata_fill: float = 0.0  # of a pool's metadata, 0.0 to 1.0
 
     @property
     def fill(self) -> float:
@@ -295,6 +340,7 @@ class Window:
     bytes_written: int
     latency_avg_ms: float
     latency_p95_ms: float
+    bytes_read: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,6 +356,9 @@ class Sample:
     cow_used: int | None = None  # bytes
     cow_rate: float | None = None  # bytes a second of first writes that were not the probe's
     replica_lag_seconds: float | None = None
+    write_latency_ms: float | None = (
+        None  # of everybody's writes to the origin since the last sample, the kernel's mean
+    )
 
 
 class Outcome(StrEnum):
@@ -480,3 +529,4 @@ class RunDetails:
     error: RunError | None = None
     attention: tuple[str, ...] = ()  # what a person should look at although the backup is good
     drills: tuple[Drill, ...] = ()
+    kind: RunKind = RunKind.BACKUP

@@ -19,7 +19,7 @@ from backupd.errors import (
     TargetError,
     UnexpectedOutput,
 )
-from backupd.model import DataPath, Finding, Level, MountPoint, ServerFacts, Volume, VolumeGroup
+from backupd.model import DataPath, Finding, Level, MountPoint, ServerFacts, ThinPool, Volume, VolumeGroup
 from backupd.mysql import ABSOLUTE_LINK
 from backupd.snapshots.plan import plan_snapshot
 from backupd.tools import Tools
@@ -226,15 +226,18 @@ def _links(paths: tuple[DataPath, ...]) -> Iterator[Finding]:
 
 def _volume(volume: Volume) -> Iterator[Finding]:
     width = f", {volume.stripes} stripes of {volume.stripe_size} bytes" if volume.stripe_size else ""
-    segments = f"{len(volume.segments)} segment{'s' if len(volume.segments) != 1 else ''}"
-    yield _ok("layout", f"{volume.full_name} is {volume.layout}{width} ({segments})")
-    unknown = sorted({s.kind for s in volume.segments} - {"linear", "striped", "raid1"})
+    count = len(volume.physical_segments)
+    segments = f"{count} segment{'s' if count != 1 else ''}"
+    thin = f", thin in pool {volume.pool.name}" if volume.pool is not None else ""
+    yield _ok("layout", f"{volume.full_name} is {volume.layout}{width} ({segments}){thin}")
+    known = {"thin"} if volume.pool is not None else {"linear", "striped", "raid1"}
+    unknown = sorted({s.kind for s in volume.segments} - known)
     if unknown:
         yield Finding(
             "segments",
             Level.REFUSED,
             f"{volume.full_name} has segments of type {', '.join(unknown)}",
-            "backupd takes classic snapshots of linear, striped and raid1 volumes",
+            "backupd takes snapshots of linear, striped, raid1 and thin volumes",
         )
     if volume.snapshots:
         yield Finding(
@@ -262,7 +265,22 @@ def _room_for_snapshot(job: JobConfig, volume: Volume, group: VolumeGroup) -> It
     except SnapshotError as error:
         yield _refused("snapshot room", error)
         return
-    yield _ok("snapshot room", f"{plan.extents} extents for the COW area, {group.free_on(plan.pvs)} free")
+    if volume.pool is None:
+        yield _ok("snapshot room", f"{plan.extents} extents for the COW area, {group.free_on(plan.pvs)} free")
+    else:
+        yield _room_in_pool(job, volume.vg, volume.pool)
+
+
+def _room_in_pool(job: JobConfig, vg: str, pool: ThinPool) -> Finding:
+    """A pool beyond the limit of the run itself would have it give up as soon as it watches."""
+    if pool.fill > job.limits.max_cow_fill:
+        return Finding(
+            "snapshot room",
+            Level.REFUSED,
+            f"thin pool {vg}/{pool.name} is {pool.fill:.0%} full, limits.max_cow_fill is {job.limits.max_cow_fill:.0%}",
+            f"extend the pool (lvextend --size +SIZE {vg}/{pool.name}), or raise the limit",
+        )
+    return _ok("snapshot room", f"thin pool {vg}/{pool.name} is {pool.fill:.0%} full, {pool.free} bytes are free")
 
 
 def _target(tools: Tools, last_stored_bytes: int | None, used_bytes: int | None) -> Iterator[Finding]:

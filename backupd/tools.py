@@ -6,13 +6,23 @@ from pathlib import Path
 
 from backupd.claims import Claims
 from backupd.holding import Releases
-from backupd.model import MountPoint
+from backupd.measurement import DiskCounters, FileLoad
+from backupd.model import DeviceNumber, MountPoint
 from backupd.mysql import Canary, Lock, Server
-from backupd.probe import WriteProbe
+from backupd.probe import Counters, FileProbe, SnapshotReader, WriteProbe
 from backupd.snapshots import Mounts, Snapshots
 from backupd.targets import Target
 
 _PROBE_PREFIX, _DRILL_PREFIX = ".backupd-", "drill-"
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What a file system has left, in bytes, and whether it takes writes."""
+
+    free: int
+    total: int
+    read_only: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +32,8 @@ class HostFiles:
     mount_of: Callable[[Path], MountPoint]  # which mounted file system a path lies on
     sync: Callable[[Path], None]
     used_bytes: Callable[[Path], int]
+    room: Callable[[Path], Room]
+    write_counters: Callable[[DeviceNumber], DiskCounters]  # what the kernel has counted of a block device
     roots: Callable[[], tuple[Path, ...]] = tuple  # mount points of the file systems that a probe folder can be on
 
 
@@ -77,3 +89,23 @@ class Tools(HostTools):
     canary: Canary | None
     probe: WriteProbe | None  # None: the job's gate watches the COW area only
     target: Target
+
+
+@dataclass(frozen=True, slots=True)
+class Versions:
+    """What a figure may depend on besides the disks."""
+
+    kernel: str
+    lvm: str
+    sysbench: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Instruments:
+    """What `measure` measures with."""
+
+    file_probe: Callable[[FileLoad], FileProbe]
+    reader: SnapshotReader
+    counters: Counters
+    load_average: Callable[[], float]  # over the last minute
+    versions: Callable[[bool], Versions]  # told whether sysbench is needed; raises CommandError where it is missing

@@ -6,26 +6,32 @@ from pathlib import Path
 from backupd.catalogue.store import Catalogue
 from backupd.claims import Claims
 from backupd.command import end_stray, ended_by_itself, found
-from backupd.config import Configuration, HostConfig, JobConfig, TargetKind, load, locate
+from backupd.config import DEFAULT_PATH, Configuration, HostConfig, JobConfig, SnapshotConfig, TargetKind, load, locate
 from backupd.config.secrets import credentials
 from backupd.errors import SnapshotError, UsageError
-from backupd.filesystem import remove_tree, sync_filesystem, used_bytes
+from backupd.filesystem import remove_tree, room, sync_filesystem, used_bytes
+from backupd.ground import Subject
 from backupd.holding import Releases
-from backupd.model import Holding, HoldingKind
+from backupd.measurement import FileLoad, Mode
+from backupd.model import Holding, HoldingKind, MountPoint
 from backupd.mysql.canary import MysqlCanary
 from backupd.mysql.locks import LockLimits, ServerLock
 from backupd.mysql.login import Login
 from backupd.mysql.server import MysqlServer
 from backupd.mysql.session import connector
 from backupd.probe import WriteProbe
-from backupd.probe.sysbench import FileioLoad, SysbenchProbe, remove_folder
+from backupd.probe.counters import KernelCounters
+from backupd.probe.reading import DirectReader
+from backupd.probe.sysbench import SysbenchProbe, remove_folder, require_version
 from backupd.snapshots.lvm import LvmSnapshots
 from backupd.snapshots.mounting import FILESYSTEMS, LinuxMounts, mount_of, mounts
+from backupd.snapshots.version import lvm_version
 from backupd.targets import Target
 from backupd.targets.directory import DirectoryTarget
-from backupd.tools import HostFiles, HostTools, Places, Tools
+from backupd.tools import HostFiles, HostTools, Instruments, Places, Room, Tools, Versions
 
 _LVM_SECONDS = 10.0
+_LVM_CHUNK_SIZE = 4 << 10  # bytes: what LVM takes where it is not told (lvcreate(8), 2.03.16)
 
 
 def configuration(explicit: Path | None) -> Configuration:
@@ -35,6 +41,16 @@ def configuration(explicit: Path | None) -> Configuration:
         ConfigurationError: listing every fault.
     """
     return load(locate(explicit, os.environ))
+
+
+def configuration_or_defaults(explicit: Path | None) -> Configuration:
+    """The same for commands that need no job: a host that has no configuration yet has the default places.
+
+    Raises:
+        ConfigurationError: listing every fault; also where a file is named that is not there.
+    """
+    path = locate(explicit, os.environ)
+    return Configuration() if path == DEFAULT_PATH and not path.exists() else load(path)
 
 
 def job(configuration: Configuration, name: str) -> JobConfig:
@@ -85,6 +101,8 @@ def host_tools(configuration: Configuration) -> HostTools:
             mount_of=mount_of,
             sync=sync_filesystem,
             used_bytes=used_bytes,
+            room=lambda path: Room(*room(path)),
+            write_counters=KernelCounters().disk,
             roots=lambda: _roots(configuration.paths.run),
         ),
         places=Places(
@@ -131,10 +149,63 @@ def tools(configuration: Configuration, job: JobConfig) -> Tools:
     )
 
 
+def subject(configuration: Configuration, *, job_name: str | None, volume: str | None) -> Subject:
+    """What is to be probed: a job's volume with the job's settings, or a volume by name with LVM's own.
+
+    Raises:
+        UsageError: both or neither are named, or there is no such job.
+    """
+    if (job_name is None) == (volume is None):
+        raise UsageError("name a job or a volume", hint="backupd probe JOB, or backupd probe --volume VG/LV")
+    if job_name is None:
+        return Subject(lambda: _mounted_volume(volume or ""), SnapshotConfig(chunk_size=_LVM_CHUNK_SIZE))
+    chosen = job(configuration, job_name)
+    host = configuration.hosts[chosen.host]
+    return Subject(lambda: _data_mount(host), chosen.snapshot, job=chosen.name, host=chosen.host)
+
+
+def _data_mount(host: HostConfig) -> MountPoint:
+    """The file system of the server's datadir.
+
+    Raises:
+        ServerError: the server does not tell.
+        SnapshotError: the datadir is not there.
+    """
+    return mount_of(MysqlServer(connector(_login(host))).facts().datadir)
+
+
+def _mounted_volume(name: str) -> MountPoint:
+    """Where this volume is mounted.
+
+    Raises:
+        SnapshotError: there is no such volume, or it is not mounted.
+    """
+    vg, _, lv = name.partition("/")
+    device = LvmSnapshots().volume(vg, lv).device
+    for mounted in mounts():
+        if mounted.device == device:
+            return MountPoint(mounted.path, device, mounted.filesystem)
+    raise SnapshotError(f"{name} is not mounted", hint="the probe's file lies on its file system: mount it")
+
+
+def instruments() -> Instruments:
+    """What a probe measures with."""
+    return Instruments(
+        file_probe=SysbenchProbe,
+        reader=DirectReader(),
+        counters=KernelCounters(),
+        load_average=lambda: os.getloadavg()[0],
+        versions=lambda with_sysbench: Versions(
+            kernel=os.uname().release, lvm=lvm_version(), sysbench=require_version() if with_sysbench else None
+        ),
+    )
+
+
 def _probe(job: JobConfig) -> WriteProbe | None:
     if not (job.settle.enabled and job.settle.probe and found("sysbench")):
         return None
-    return SysbenchProbe(FileioLoad(job.settle.file_size, job.settle.block_size, job.settle.threads))
+    settle = job.settle
+    return SysbenchProbe(FileLoad(Mode.DIRECT, settle.threads, block_size=settle.block_size, area=settle.file_size))
 
 
 def _login(host: HostConfig) -> Login:

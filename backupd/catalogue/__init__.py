@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 from backupd.command import ChildLedger
+from backupd.measurement import Measurement
 from backupd.model import Backup, Holding, LockReceipt, Phase, Position, Sample, SnapshotFacts, Verdict
 
 
@@ -61,3 +62,6 @@ class RunJournal(ChildLedger, Protocol):
 
     def complete(self, backup: Backup) -> None:
         """The backup is verified: the run is a success, or wants attention where any was asked for."""
+
+    def measured(self, measurement: Measurement) -> None:
+        """The probe is done: all that it measured, and the run is a success or wants attention, as with `complete`."""

@@ -6,11 +6,12 @@ know which tables there are.
 
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event
+from sqlalchemy import URL, Connection, Engine, Executable, create_engine, event
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import ConnectionPoolEntry
 
@@ -18,6 +19,8 @@ from backupd.errors import CatalogueError
 
 # Another process holds the write lock for the milliseconds of a transaction, and for seconds only while it upgrades.
 BUSY_TIMEOUT_SECONDS = 5.0
+
+Write = tuple[Executable, Sequence[Mapping[str, Any]]]  # a statement, and its rows where it is one for many
 
 _OWNER = "run backupd as root or as the user that the catalogue belongs to"
 _DAMAGED = "move the file away and let backupd begin a new one; backups on their targets need no catalogue"

@@ -5,11 +5,11 @@ Knows: the order of runs, what a person may call a run, one query per table. Ref
 
 from collections import defaultdict
 from collections.abc import Mapping
-from typing import TypeVar
 
 from sqlalchemy import Connection, RowMapping, Select, Table, func, select
 
 from backupd.catalogue import tables
+from backupd.catalogue.columns import AnyFact, from_row
 from backupd.errors import UsageError
 from backupd.model import (
     Backup,
@@ -19,63 +19,87 @@ from backupd.model import (
     Position,
     RunDetails,
     RunError,
+    RunKind,
     Sample,
     SnapshotFacts,
     Verdict,
 )
 
-Fact = TypeVar("Fact", bound=tables.Fact)
-
 _NEWEST_FIRST = tables.runs.c.started_at.desc(), tables.runs.c.run_id.desc()
 
 
-def newest_first(job: str | None = None) -> Select[str]:
-    """Ids of runs, of one job where it is named."""
+_PLACES = {RunKind.BACKUP: ("run", "backupd history"), RunKind.PROBE: ("probe", "backupd history --probes")}
+
+
+def newest_first(job: str | None = None, *, kind: RunKind | None = RunKind.BACKUP) -> Select[str]:
+    """Ids of runs of this kind (None: of all), of one job where it is named."""
     query = select(tables.runs.c.run_id).order_by(*_NEWEST_FIRST)
+    if kind is not None:
+        query = query.where(tables.runs.c.kind == kind)
     return query if job is None else query.where(tables.runs.c.job == job)
 
 
-def resolve(connection: Connection, wanted: str) -> str:
-    """The id of the one run that is meant: see `Catalogue.run`.
+def resolve(connection: Connection, wanted: str, *, latest: RunKind = RunKind.BACKUP) -> str:
+    """The id of the one run that is meant; `latest` is of this kind. See `Catalogue.run` and `Catalogue.probe`.
+
+    An id or its beginning finds runs of every kind; but where probes are asked for, a beginning that several runs have
+    means the only probe among them.
 
     Raises:
         UsageError: there is none, or more than one.
     """
+    noun, hint = _PLACES[latest]
     word, _, job = wanted.partition(":")
     if word == "latest":
-        newest = connection.execute(newest_first(job or None).limit(1)).scalar()
+        newest = connection.execute(newest_first(job or None, kind=latest).limit(1)).scalar()
         if newest is None:
-            raise UsageError(f"no run of job {job} yet" if job else "no run yet", hint="backupd history")
+            raise UsageError(f"no {noun} of job {job} yet" if job else f"no {noun} yet", hint=hint)
         return newest
-    column = tables.runs.c.run_id
-    alike = select(column).where(func.substr(column, 1, len(wanted)) == wanted).order_by(column).limit(4)
-    found = list(connection.execute(alike).scalars()) if wanted else []
+    probes = _alike(connection, wanted, kind=RunKind.PROBE) if latest is RunKind.PROBE else []
+    found = probes or _alike(connection, wanted, kind=None)
     if wanted in found or len(found) == 1:
         return wanted if wanted in found else found[0]
     if found:
-        raise UsageError(f"more than one run begins with {wanted}: {', '.join(found)}", hint="backupd history")
-    raise UsageError(f"no run {wanted}", hint="backupd history")
+        raise UsageError(f"more than one {noun} begins with {wanted}: {', '.join(found)}", hint=hint)
+    raise UsageError(f"no {noun} {wanted}", hint=hint)
+
+
+def _alike(connection: Connection, wanted: str, *, kind: RunKind | None) -> list[str]:
+    """The first ids that begin so."""
+    column = tables.runs.c.run_id
+    alike = newest_first(kind=kind).where(func.substr(column, 1, len(wanted)) == wanted).order_by(None)
+    return list(connection.execute(alike.order_by(column).limit(4)).scalars()) if wanted else []
+
+
+def rows_of(connection: Connection, chosen: Select[str], table: Table) -> dict[str, list[RowMapping]]:
+    """What a table has of the chosen runs, by run and in the order of its key; nothing of a run without rows."""
+    ids = chosen.subquery()
+    query = select(table).where(table.c.run_id.in_(select(ids.c.run_id))).order_by(*table.primary_key.columns)
+    found: dict[str, list[RowMapping]] = defaultdict(list)
+    for row in connection.execute(query).mappings():
+        found[row["run_id"]].append(row)
+    return found
+
+
+def run_rows(connection: Connection, chosen: Select[str]) -> list[RowMapping]:
+    """The rows of the chosen runs themselves, in the order of `newest_first`."""
+    ids = chosen.subquery()
+    query = select(tables.runs).where(tables.runs.c.run_id.in_(select(ids.c.run_id)))
+    return list(connection.execute(query.order_by(*_NEWEST_FIRST)).mappings())
 
 
 def details(connection: Connection, chosen: Select[str], *, samples: bool = True) -> list[RunDetails]:
     """The chosen runs, in the order of `newest_first`. One query per table, however many runs."""
-    ids = chosen.subquery()
 
     def rows(table: Table) -> dict[str, list[RowMapping]]:
-        query = select(table).where(table.c.run_id.in_(select(ids.c.run_id)))
-        found: dict[str, list[RowMapping]] = defaultdict(list)
-        for row in connection.execute(query.order_by(*table.primary_key.columns)).mappings():
-            found[row["run_id"]].append(row)
-        return found
+        return rows_of(connection, chosen, table)
 
-    def one(kind: type[Fact], table: Table) -> dict[str, Fact]:
-        return {run_id: tables.from_row(kind, of_run[0]) for run_id, of_run in rows(table).items()}
+    def one(kind: type[AnyFact], table: Table) -> dict[str, AnyFact]:
+        return {run_id: from_row(kind, of_run[0]) for run_id, of_run in rows(table).items()}
 
-    def many(kind: type[Fact], table: Table) -> Mapping[str, tuple[Fact, ...]]:
-        return {run_id: tuple(tables.from_row(kind, row) for row in of_run) for run_id, of_run in rows(table).items()}
+    def many(kind: type[AnyFact], table: Table) -> Mapping[str, tuple[AnyFact, ...]]:
+        return {run_id: tuple(from_row(kind, row) for row in of_run) for run_id, of_run in rows(table).items()}
 
-    of_these = tables.runs.c.run_id.in_(select(ids.c.run_id))
-    runs = connection.execute(select(tables.runs).where(of_these).order_by(*_NEWEST_FIRST)).mappings()
     phases, attentions = rows(tables.phases), rows(tables.attentions)
     verdicts, positions = one(Verdict, tables.verdicts), one(Position, tables.positions)
     locks, snapshots = one(LockReceipt, tables.locks), one(SnapshotFacts, tables.snapshots)
@@ -100,8 +124,9 @@ def details(connection: Connection, chosen: Select[str], *, samples: bool = True
             error=errors.get(run_id),
             attention=tuple(row["text"] for row in attentions.get(run_id, ())),
             drills=drills.get(run_id, ()),
+            kind=run["kind"],
         )
-        for run in runs
+        for run in run_rows(connection, chosen)
         for run_id in [run["run_id"]]
     ]
 

@@ -17,11 +17,13 @@ from typing import Any
 from sqlalchemy import Engine, Executable, Table, func, insert, select, update
 from sqlalchemy.dialects import sqlite
 
-from backupd.catalogue import tables
-from backupd.catalogue.database import explained
+from backupd.catalogue import probes, tables
+from backupd.catalogue.columns import to_row
+from backupd.catalogue.database import Write, explained
 from backupd.command import start_time
 from backupd.errors import BackupdError, CatalogueError, ExitStatus, UsageError
 from backupd.interruption import shielded
+from backupd.measurement import Measurement
 from backupd.model import (
     Backup,
     Holding,
@@ -30,6 +32,7 @@ from backupd.model import (
     Phase,
     Position,
     RunError,
+    RunKind,
     RunStatus,
     Sample,
     SnapshotFacts,
@@ -42,16 +45,15 @@ _ENDINGS = {
     ExitStatus.CANCELLED: RunStatus.CANCELLED,
 }
 
-Write = tuple[Executable, Sequence[Mapping[str, Any]]]  # a statement, and its rows where it is one for many
-
 log = logging.getLogger(__name__)
 
 
 class RunRecord:
     """The `RunJournal` of one run over one catalogue file."""
 
-    def __init__(self, engine: Engine, path: Path, run_id: str) -> None:
+    def __init__(self, engine: Engine, path: Path, *, run_id: str, kind: RunKind) -> None:
         self.run_id = run_id
+        self.kind = kind
         self.has_begun = False
         self.is_complete = False
         self._engine = engine
@@ -93,7 +95,7 @@ class RunRecord:
 
     def hold(self, holding: Holding) -> None:
         """The holding's row is durable: now it may be made."""
-        row = {**tables.to_row(holding), "run_id": self.run_id, "held_at": datetime.now(UTC)}
+        row = {**to_row(holding), "run_id": self.run_id, "held_at": datetime.now(UTC)}
         self._write(insert(tables.holdings).values(row))
 
     def released(self, holding: Holding) -> None:
@@ -110,25 +112,25 @@ class RunRecord:
 
     def verdict(self, verdict: Verdict) -> None:
         """What the settle gate decided; the last one stays."""
-        self._keep(tables.verdicts, tables.to_row(verdict))
+        self._keep(tables.verdicts, to_row(verdict))
 
     def samples(self, samples: Sequence[Sample]) -> None:
         """Append samples, in one transaction."""
         if samples:
-            rows = [{**tables.to_row(sample), "run_id": self.run_id} for sample in samples]
-            self._write(insert(tables.samples), rows=rows)
+            rows = [{**to_row(sample), "run_id": self.run_id} for sample in samples]
+            self._write((insert(tables.samples), rows))
 
     def position(self, position: Position) -> None:
         """Where the server stood while it was locked."""
-        self._keep(tables.positions, tables.to_row(position))
+        self._keep(tables.positions, to_row(position))
 
     def lock(self, receipt: LockReceipt) -> None:
         """What the lock cost."""
-        self._keep(tables.locks, tables.to_row(receipt))
+        self._keep(tables.locks, to_row(receipt))
 
     def snapshot(self, facts: SnapshotFacts) -> None:
         """The snapshot that was taken."""
-        self._keep(tables.snapshots, tables.to_row(facts))
+        self._keep(tables.snapshots, to_row(facts))
 
     def cow_peak(self, used: int) -> None:
         """Bytes of the COW area that were seen in use; the most stays. Comes after `snapshot`."""
@@ -142,16 +144,14 @@ class RunRecord:
 
     def complete(self, backup: Backup) -> None:
         """The backup is verified: the run's row says so, durably, as `success` or, where asked for, `attention`."""
-        wants_attention = select(tables.attentions.c.id).where(tables.attentions.c.run_id == self.run_id)
-        with self._lock:
-            self._write(
-                self._row(tables.backups, tables.to_row(backup)),
-                ending(self.run_id, RunStatus.SUCCESS),
-                update(tables.runs)
-                .where(tables.runs.c.run_id == self.run_id, wants_attention.exists())
-                .values(status=RunStatus.ATTENTION),
-            )
-            self.is_complete = True
+        self._succeed(self._row(tables.backups, to_row(backup)))
+
+    def measured(self, measurement: Measurement) -> None:
+        """All that a probe measured is kept, durably, and the run's row says so: all in one transaction, or nothing.
+
+        Figures that are no numbers (NaN) are refused with a CatalogueError where a row must have one.
+        """
+        self._succeed(*probes.writes(self.run_id, measurement))
 
     # --- how a run begins and ends: for `Catalogue.open_run` ---------------------------------------------------------
 
@@ -163,6 +163,7 @@ class RunRecord:
         """
         row = {
             "run_id": self.run_id,
+            "kind": self.kind,
             "job": job,
             "host": host,
             "status": RunStatus.RUNNING,
@@ -173,37 +174,44 @@ class RunRecord:
         with explained(self._path), self._engine.begin() as connection:
             known = select(tables.runs.c.run_id).where(tables.runs.c.run_id == self.run_id)
             if connection.execute(known).first():
-                raise UsageError(
-                    f"there is a run {self.run_id} already", hint="leave --run-id out, and each run gets its own"
-                )
+                hint = "leave --run-id out, and each run gets its own"
+                raise UsageError(f"there is a run {self.run_id} already", hint=hint)
             connection.execute(insert(tables.runs).values(row))
         self.has_begun = True
 
     def end(self) -> None:
-        """The run is over, and `complete` has said how; only the instant is new."""
+        """The run is over, and `complete` or `measured` has said how; only the instant is new."""
         if not self.is_complete:
-            raise RuntimeError(f"run {self.run_id} ended without a backup and without an error")
-        table = tables.runs
-        self._write(update(table).where(table.c.run_id == self.run_id).values(ended_at=datetime.now(UTC)))
+            raise RuntimeError(f"run {self.run_id} ended without a result and without an error")
+        ours = update(tables.runs).where(tables.runs.c.run_id == self.run_id)
+        self._write(ours.values(ended_at=datetime.now(UTC)))
 
     def fail(self, error: BaseException) -> None:
-        """The row says how the run failed. A backup that was complete stays one: that run wants attention.
+        """The row says how the run failed. What was complete stays so: that run wants attention.
 
         Where the row cannot be written either, that is a note on the error. A run that never began has no row.
         """
-        told = _told(error)
         if not self.has_begun:
             return
+        told = _told(error)
         try:
             if self.is_complete:
-                self._write(*self._attention(f"after the backup was complete: {told.message}"))
+                self._write(*self._attention(f"after the {self.kind} was complete: {told.message}"))
             else:
                 status = _ENDINGS.get(ExitStatus(told.exit_status), RunStatus.FAILED)
-                self._write(self._row(tables.errors, tables.to_row(told)), ending(self.run_id, status))
+                self._write(self._row(tables.errors, to_row(told)), ending(self.run_id, status))
         except CatalogueError as second:
             error.add_note(f"and the run's row could not be ended: {second.message}")
 
     # --- statements and writing --------------------------------------------------------------------------------------
+
+    def _succeed(self, *result: Executable | Write) -> None:
+        """The result is kept, and the run has ended well or wants attention: in one transaction."""
+        wants_attention = select(tables.attentions.c.id).where(tables.attentions.c.run_id == self.run_id)
+        heed = update(tables.runs).where(tables.runs.c.run_id == self.run_id, wants_attention.exists())
+        with self._lock:
+            self._write(*result, ending(self.run_id, RunStatus.SUCCESS), heed.values(status=RunStatus.ATTENTION))
+            self.is_complete = True
 
     def _seconds(self, phase: Phase, seconds: float, *, add: bool) -> Executable:
         table = tables.phases
@@ -224,9 +232,9 @@ class RunRecord:
     def _keep(self, table: Table, row: Mapping[str, Any]) -> None:
         self._write(self._row(table, row))
 
-    def _write(self, *statements: Executable, rows: Sequence[Mapping[str, Any]] = ()) -> None:
+    def _write(self, *statements: Executable | Write) -> None:
         """All in one transaction, after what a quiet time held back; or held back, in a quiet time."""
-        writes: list[Write] = [(statement, rows) for statement in statements]
+        writes = [statement if isinstance(statement, tuple) else (statement, ()) for statement in statements]
         with uninterrupted(), self._lock:
             if self._quiet:
                 self._pending += writes

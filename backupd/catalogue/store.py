@@ -11,13 +11,16 @@ from typing import Any
 
 from sqlalchemy import Engine, Executable, RowMapping, Select, insert, select
 
-from backupd.catalogue import tables
+from backupd.catalogue import probes, tables
+from backupd.catalogue.columns import from_row, to_row
 from backupd.catalogue.database import BUSY_TIMEOUT_SECONDS, engine_for, explained, reading
 from backupd.catalogue.details import details, newest_first, resolve
 from backupd.catalogue.record import RunRecord, ending, release, uninterrupted
 from backupd.catalogue.schema import prepare
+from backupd.errors import UsageError
 from backupd.interruption import shielded
-from backupd.model import Drill, Holding, Phase, RunDetails, RunError, RunStatus
+from backupd.measurement import ProbeRecord
+from backupd.model import Drill, Holding, Phase, RunDetails, RunError, RunKind, RunStatus
 
 __all__ = ["Catalogue", "RunRecord"]
 
@@ -59,18 +62,20 @@ class Catalogue:
     # --- writing -----------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def open_run(self, job: str, host: str, *, run_id: str) -> Iterator[RunRecord]:
+    def open_run(self, job: str, host: str, *, run_id: str, kind: RunKind = RunKind.BACKUP) -> Iterator[RunRecord]:
         """A run's record for the length of its run. The row is there before the block begins, with `running`.
 
-        When the block ends after `complete`, the row is `success` or `attention`, and stays so whatever is raised
-        afterwards. Otherwise it keeps the error that ended the block, which goes on; where the row cannot be written
-        then, that is a note on the error. A block that ends without either is an internal error.
+        A probe of a volume that was named, rather than a job, has "" as its job and its host.
+
+        When the block ends after `complete` or `measured`, the row is `success` or `attention`, and stays so whatever
+        is raised afterwards. Otherwise it keeps the error that ended the block, which goes on; where the row cannot be
+        written then, that is a note on the error. A block that ends without either is an internal error.
 
         Raises:
             UsageError: there is a run of that id already.
             CatalogueError: the row could not be written.
         """
-        record = RunRecord(self._engine, self._path, run_id)
+        record = RunRecord(self._engine, self._path, run_id=run_id, kind=kind)
         try:
             with shielded():
                 record.begin(job, host)
@@ -91,7 +96,7 @@ class Catalogue:
         still_running = select(tables.runs.c.run_id).where(
             tables.runs.c.run_id == run_id, tables.runs.c.status == RunStatus.RUNNING
         )
-        row = {**tables.to_row(error), "run_id": run_id}
+        row = {**to_row(error), "run_id": run_id}
         with uninterrupted(), explained(self._path), self._engine.begin() as connection:
             if connection.execute(still_running).first():
                 connection.execute(insert(tables.errors).prefix_with("OR REPLACE").values(row))
@@ -99,7 +104,7 @@ class Catalogue:
 
     def record_drill(self, drill: Drill) -> None:
         """Keep a drill's result with its run."""
-        self._write(insert(tables.drills).values(tables.to_row(drill)))
+        self._write(insert(tables.drills).values(to_row(drill)))
 
     def _write(self, statement: Executable) -> None:
         with uninterrupted(), explained(self._path), self._engine.begin() as connection:
@@ -110,7 +115,7 @@ class Catalogue:
     def run(self, run_id: str) -> RunDetails:
         """Everything of one run: by its id, a beginning that only it has, `latest`, or `latest:JOB`.
 
-        `latest` is the newest run whatever became of it.
+        `latest` is the newest backup whatever became of it; an id may be a probe's too.
 
         Raises:
             UsageError: there is none, or more than one.
@@ -120,14 +125,33 @@ class Catalogue:
             return details(connection, select(tables.runs.c.run_id).where(tables.runs.c.run_id == found))[0]
 
     def runs(self, *, job: str | None = None, limit: int | None = 50) -> list[RunDetails]:
-        """Runs without their samples, newest first; of every job and since ever where not told otherwise."""
+        """Backups without their samples, newest first; of every job and since ever where not told otherwise."""
         query = newest_first(job)
         with explained(self._path), self._reader.begin() as connection:
             return details(connection, query.limit(limit), samples=False)
 
+    def probe(self, wanted: str) -> ProbeRecord:
+        """A probe with all that it measured: by its id, a beginning that only it has, `latest`, or `latest:JOB`.
+
+        Raises:
+            UsageError: there is none, or more than one, or it is a backup.
+        """
+        with explained(self._path), self._reader.begin() as connection:
+            found = resolve(connection, wanted, latest=RunKind.PROBE)
+            chosen = newest_first(kind=RunKind.PROBE).where(tables.runs.c.run_id == found)
+            for record in probes.records(connection, chosen):
+                return record
+        raise UsageError(f"run {found} is a backup, not a probe", hint="backupd history --probes")
+
+    def probes(self, *, job: str | None = None, limit: int | None = 50) -> list[ProbeRecord]:
+        """Probes without their curves, newest first; of every job and since ever where not told otherwise."""
+        query = newest_first(job, kind=RunKind.PROBE)
+        with explained(self._path), self._reader.begin() as connection:
+            return probes.records(connection, query.limit(limit), curves=False)
+
     def unfinished(self) -> list[RunDetails]:
-        """Runs that are said to be running: live ones, and ones that died without a word. Newest first."""
-        query = newest_first().where(tables.runs.c.status == RunStatus.RUNNING)
+        """Runs of any kind that are said to be running: live ones, and ones that died without a word. Newest first."""
+        query = newest_first(kind=None).where(tables.runs.c.status == RunStatus.RUNNING)
         with explained(self._path), self._reader.begin() as connection:
             return details(connection, query, samples=False)
 
@@ -137,7 +161,7 @@ class Catalogue:
         query = select(table).where(table.c.released_at.is_(None)).order_by(table.c.id.desc())
         if run_id is not None:
             query = query.where(table.c.run_id == run_id)
-        return [(row["run_id"], tables.from_row(Holding, row)) for row in self._read(query)]
+        return [(row["run_id"], from_row(Holding, row)) for row in self._read(query)]
 
     def process_of(self, run_id: str) -> tuple[int, int] | None:
         """The pid of the run's process and its start in clock ticks since boot, dead or alive; None when unknown."""

@@ -1,140 +1,29 @@
 """The catalogue's tables. Private to this package: others ask `store`.
 
-Knows: names and types of columns, and how a fact of `model` becomes a row and comes back. A table that keeps a fact
-has the fact's field names as its columns. Refuses to know queries and files. What changes here needs a revision in
-`migrations/`, and `HEAD` is then its name; a test holds the two together.
+Knows: names and types of columns. A table that keeps a fact of the vocabulary has the fact's field names as its
+columns. Refuses to know queries and files. What changes here needs a revision in `migrations/`, and `HEAD` is then its
+name; a test holds the two together.
 """
-
-import json
-from collections.abc import Mapping
-from dataclasses import Field, asdict, fields
-from datetime import UTC, datetime
-from enum import StrEnum
-from typing import Any, ClassVar, Protocol, TypeVar
 
 from sqlalchemy import (
     Boolean,
     Column,
-    Dialect,
     Float,
     ForeignKey,
     Index,
     Integer,
     MetaData,
     PrimaryKeyConstraint,
-    RowMapping,
     String,
     Table,
     Text,
-    TypeDecorator,
 )
 
-from backupd.model import Check, HoldingKind, Layout, Outcome, Phase, Reason, ReplicaPosition, RunStatus
+from backupd.catalogue.columns import Entries, Facts, Instant, Names, Prose, Word
+from backupd.measurement import CurvePoint, Mode, Stage
+from backupd.model import Check, HoldingKind, Layout, Outcome, Phase, Reason, ReplicaPosition, RunKind, RunStatus
 
-HEAD = "0001"  # the newest revision in `migrations/`
-
-
-class Fact(Protocol):
-    """Any dataclass."""
-
-    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
-
-
-AnyFact = TypeVar("AnyFact", bound=Fact)
-
-
-def to_row(fact: Fact) -> dict[str, Any]:
-    """The fact's fields by name; the column types do the rest."""
-    return {field.name: getattr(fact, field.name) for field in fields(fact)}
-
-
-def from_row(kind: type[AnyFact], row: RowMapping) -> AnyFact:
-    """The fact that `to_row` took apart; other columns of the row are left alone."""
-    return kind(**{field.name: row[field.name] for field in fields(kind)})
-
-
-class Instant(TypeDecorator[datetime]):
-    """An aware datetime, as ISO 8601 text in UTC with microseconds: it reads well and sorts by time."""
-
-    impl = Text
-    cache_ok = True
-
-    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> str | None:  # noqa: ARG002
-        """Refuses a naive datetime with a ValueError: its zone would be a guess."""
-        if value is None:
-            return None
-        if value.tzinfo is None:
-            raise ValueError(f"an instant needs a time zone: {value}")
-        return value.astimezone(UTC).isoformat(timespec="microseconds")
-
-    def process_result_value(self, value: str | None, dialect: Dialect) -> datetime | None:  # noqa: ARG002
-        """Aware, in UTC."""
-        return None if value is None else datetime.fromisoformat(value)
-
-
-class Prose(TypeDecorator[str]):
-    """Words for people. What is no Unicode (a file name in an error's message) is spelt out rather than refused."""
-
-    impl = Text
-    cache_ok = True
-
-    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:  # noqa: ARG002
-        """Lone surrogates as `\\udc80`: SQLite's driver would raise for them."""
-        return None if value is None else value.encode("utf-8", "backslashreplace").decode()
-
-
-class Word(TypeDecorator[StrEnum]):
-    """One of the words of `kind`, as text."""
-
-    impl = Text
-    cache_ok = True
-
-    def __init__(self, kind: type[StrEnum]) -> None:
-        super().__init__()
-        self.kind = kind
-
-    def process_bind_param(self, value: StrEnum | None, dialect: Dialect) -> str | None:  # noqa: ARG002
-        """The word's text."""
-        return None if value is None else value.value
-
-    def process_result_value(self, value: str | None, dialect: Dialect) -> StrEnum | None:  # noqa: ARG002
-        """The word."""
-        return None if value is None else self.kind(value)
-
-
-class Facts(TypeDecorator[tuple[Fact, ...]]):
-    """A few flat facts of `kind` that are only ever read together, as JSON."""
-
-    impl = Text
-    cache_ok = True
-
-    def __init__(self, kind: type[Fact]) -> None:
-        super().__init__()
-        self.kind = kind
-
-    def process_bind_param(self, value: tuple[Fact, ...] | None, dialect: Dialect) -> str:  # noqa: ARG002
-        """A JSON list of objects."""
-        return json.dumps([asdict(fact) for fact in value or ()])
-
-    def process_result_value(self, value: str | None, dialect: Dialect) -> tuple[Fact, ...]:  # noqa: ARG002
-        """The facts, in their order."""
-        return tuple(self.kind(**entry) for entry in json.loads(value or "[]"))
-
-
-class Strings(TypeDecorator[Mapping[str, str]]):
-    """A mapping of strings, as JSON."""
-
-    impl = Text
-    cache_ok = True
-
-    def process_bind_param(self, value: Mapping[str, str] | None, dialect: Dialect) -> str:  # noqa: ARG002
-        """A JSON object."""
-        return json.dumps(dict(value or {}))
-
-    def process_result_value(self, value: str | None, dialect: Dialect) -> Mapping[str, str]:  # noqa: ARG002
-        """A plain dict."""
-        return dict(json.loads(value or "{}"))
-
+HEAD = "0002"  # the newest revision in `migrations/`
 
 metadata = MetaData(
     naming_convention={  # a batch migration can only drop a constraint that has a name
@@ -162,6 +51,7 @@ runs = Table(
     Column("process_start", Integer),  # clock ticks since boot: tells the process from a later one with its pid
     Column("started_at", Instant, nullable=False),
     Column("ended_at", Instant),
+    Column("kind", Word(RunKind), nullable=False, server_default=RunKind.BACKUP.value),
     Index(None, "started_at"),
     Index(None, "job", "started_at"),
 )
@@ -244,6 +134,7 @@ samples = Table(
     Column("cow_used", Integer),
     Column("cow_rate", Float),
     Column("replica_lag_seconds", Float),
+    Column("write_latency_ms", Float),
 )
 
 backups = Table(
@@ -273,7 +164,7 @@ holdings = Table(
     _of_run(one=False),
     Column("kind", Word(HoldingKind), nullable=False),
     Column("name", Text, nullable=False),
-    Column("detail", Strings, nullable=False),
+    Column("detail", Entries, nullable=False),
     Column("held_at", Instant, nullable=False),
     Column("released_at", Instant),
 )
@@ -287,6 +178,75 @@ drills = Table(
     Column("checks", Facts(Check), nullable=False),
     Column("seconds", Float, nullable=False),
     Column("at", Instant, nullable=False),
+)
+
+# --- what probes measured --------------------------------------------------------------------------------------------
+
+probes = Table(  # a `ProbedVolume` and its `ProbeSettings` in one row
+    "probes",
+    metadata,
+    _of_run(one=True),
+    Column("volume", Text, key="name", nullable=False),
+    Column("volume_size", Integer, key="size", nullable=False),
+    Column("layout", Word(Layout), nullable=False),
+    Column("stripes", Integer, nullable=False),
+    Column("stripe_size", Integer),
+    Column("pvs", Names, nullable=False),
+    Column("filesystem", Text, nullable=False),
+    Column("thin", Boolean, nullable=False),
+    Column("kernel", Text, nullable=False),
+    Column("lvm", Text, nullable=False),
+    Column("sysbench", Text),
+    Column("seconds", Float, nullable=False),
+    Column("repeat", Integer, nullable=False),
+    Column("block_size", Integer, nullable=False),
+    Column("file_size", Integer, nullable=False),
+    Column("rewrite_size", Integer, nullable=False),
+    Column("write_share", Float, nullable=False),
+    Column("chunk_size", Integer, nullable=False),
+    Column("cow_pvs", Names, nullable=False),
+    Column("cow_size", Integer, nullable=False),
+    Column("threshold", Float, nullable=False),
+    Column("notes", Names, nullable=False),
+)
+
+probe_rows = Table(  # a `ProbeRow` with its `PhysicalCost`; without one `shares` is null
+    "probe_rows",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    _of_run(one=False),
+    Column("mode", Word(Mode), nullable=False),
+    Column("threads", Integer, nullable=False),
+    Column("block_size", Integer, nullable=False),
+    Column("chunk_size", Integer),
+    Column("cow_pvs", Names, nullable=False),
+    Column("snapshots", Integer, nullable=False),
+    Column("phase", Word(Stage), nullable=False),
+    Column("iops", Float, nullable=False),
+    Column("spread", Float, nullable=False),
+    Column("penalty", Float),
+    Column("repeats", Integer, nullable=False),
+    Column("bytes_per_second", Float),
+    Column("latency_p95_ms", Float),
+    Column("reads_per_write", Float),
+    Column("writes_per_write", Float),
+    Column("cow_chunks_per_second", Float),
+    Column("shares", Entries),
+)
+
+probe_curves = Table(  # the points are read with SQLite's json_each
+    "probe_curves",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    _of_run(one=False),
+    Column("mode", Word(Mode), nullable=False),
+    Column("threads", Integer, nullable=False),
+    Column("chunk_size", Integer, nullable=False),
+    Column("cow_pvs", Names, nullable=False),
+    Column("snapshots", Integer, nullable=False),
+    Column("repeat", Integer, nullable=False),
+    Column("reason", Word(Reason), nullable=False),
+    Column("points", Facts(CurvePoint), nullable=False),
 )
 
 # Alembic's own table, written by hand for a fresh catalogue. Apart, because Alembic doesn't count it as schema.

@@ -22,7 +22,7 @@ def register(app: typer.Typer) -> None:
 
 
 def demo(*, inside: Annotated[bool, typer.Option(hidden=True)] = False) -> None:
-    """The whole job in the lab: a striped volume under a loaded MariaDB server; check, run, history, drill."""
+    """The whole job in the lab: a striped volume under a loaded MariaDB server; check, probe, run, history, drill."""
     if inside:
         _inside()
         return
@@ -40,6 +40,7 @@ def _inside() -> None:
     """What a DBA would type, one after the other; then what the server lost meanwhile."""
     time.sleep(_UNDISTURBED_SECONDS)  # the server's own rate, to compare with
     _type("check", _JOB)
+    _type("probe", _JOB, "--seconds", "2", "--repeat", "1")
     began = time.time()
     _type("run", _JOB)
     ended = time.time()
@@ -60,9 +61,10 @@ def _type(*words: str) -> None:
 
 def _price(began: float, ended: float) -> str:
     from backupd import wiring
-    from backupd.cli.tables import columns, run_facts
+    from backupd.cli.tables import run_facts
     from backupd.lab import load
     from backupd.lab.site import guest_site
+    from backupd.report.words import columns
 
     with wiring.catalogue(wiring.configuration(None)) as catalogue:
         run = catalogue.run("latest")

@@ -1,11 +1,14 @@
 """What `--json` prints, as plain values: pure functions from the model. Changes here are additive only."""
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
+from backupd.measurement import ProbeRecord
 from backupd.model import Drill, Finding, Phase, RunDetails, Sample
 from backupd.probe.settle import penalty_of
+from backupd.report import probe_table
 
 Document = dict[str, Any]
 
@@ -39,6 +42,14 @@ def history_document(runs: list[RunDetails]) -> Document:
     for document in documents:
         del document["penalty"]["samples"]
     return {"runs": documents}
+
+
+def probes_document(probes: Sequence[ProbeRecord]) -> Document:
+    """Many probes, newest first: each as `probe --json` prints it, with its job, and without its curves."""
+    documents = [{**probe_table.document(probe), "job": probe.job} for probe in probes]
+    for document in documents:
+        del document["curves"]
+    return {"probes": documents}
 
 
 def drill_document(drill: Drill) -> Document:

@@ -1,10 +1,14 @@
-"""`backupd history` and `backupd show`: what backups cost, and what became of them."""
+"""`backupd history` and `backupd show`: what backups and probes found out and cost, and what became of them."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from backupd.cli.output import print_document, say
+from backupd.cli.output import draws_dots_here, print_document, say
+
+if TYPE_CHECKING:
+    from backupd.measurement import ProbeRecord
+    from backupd.model import RunDetails
 
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 
@@ -19,23 +23,41 @@ def history(
     ctx: typer.Context,
     job: Annotated[str | None, typer.Argument(help="Only runs of this job.")] = None,
     *,
+    probes: Annotated[bool, typer.Option("--probes", help="Probes instead of backups.")] = False,
     limit: Annotated[int, typer.Option(min=1, help="How many, newest first.")] = 50,
     json: JsonOption = False,
 ) -> None:
-    """Runs, newest first, failed ones included."""
+    """Runs, newest first, failed ones included; with --probes what was measured without a backup."""
     from backupd import wiring
-    from backupd.cli.documents import history_document
-    from backupd.cli.tables import history_table
 
-    configuration = wiring.configuration(ctx.obj.config)
+    configuration = wiring.configuration_or_defaults(ctx.obj.config)
     if job is not None:
         wiring.job(configuration, job)
     with wiring.catalogue(configuration) as catalogue:
-        runs = catalogue.runs(job=job, limit=limit)
+        if probes:
+            _list_probes(catalogue.probes(job=job, limit=limit), json=json)
+        else:
+            _list_runs(catalogue.runs(job=job, limit=limit), json=json)
+
+
+def _list_runs(runs: "list[RunDetails]", *, json: bool) -> None:
+    from backupd.cli.documents import history_document
+    from backupd.cli.tables import history_table
+
     if json:
         print_document(history_document(runs))
     else:
         say(history_table(runs) if runs else "no run yet")
+
+
+def _list_probes(probes: "list[ProbeRecord]", *, json: bool) -> None:
+    from backupd.cli.documents import probes_document
+    from backupd.report.probe_text import probes_table
+
+    if json:
+        print_document(probes_document(probes))
+    else:
+        say(probes_table(probes) if probes else "no probe yet")
 
 
 def show(
@@ -44,13 +66,24 @@ def show(
     *,
     json: JsonOption = False,
 ) -> None:
-    """Everything that the catalogue knows of one run."""
+    """Everything that the catalogue knows of one run, or of one probe."""
     from backupd import wiring
+    from backupd.model import RunKind
+
+    with wiring.catalogue(wiring.configuration_or_defaults(ctx.obj.config)) as catalogue:
+        run = catalogue.run(run_id)
+        probe = catalogue.probe(run.run_id) if run.kind is RunKind.PROBE else None
+    if probe is None:
+        _show_run(run, json=json)
+    else:
+        _show_probe(probe, json=json)
+
+
+def _show_run(run: "RunDetails", *, json: bool) -> None:
     from backupd.cli.documents import run_document
     from backupd.cli.tables import drill_table, phase_table, run_summary
+    from backupd.report.run_plot import run_plots
 
-    with wiring.catalogue(wiring.configuration(ctx.obj.config)) as catalogue:
-        run = catalogue.run(run_id)
     if json:
         print_document(run_document(run))
         return
@@ -58,6 +91,19 @@ def show(
     if run.phases:
         say("\nphases")
         say(phase_table(run))
+    drawn = run_plots(run, ascii_only=not draws_dots_here())
+    if drawn:
+        say(f"\n{drawn}")
     for drill in run.drills:
         say("\ndrill")
         say(drill_table(drill.checks))
+
+
+def _show_probe(probe: "ProbeRecord", *, json: bool) -> None:
+    from backupd.report.probe_table import document
+    from backupd.report.probe_text import probe_text
+
+    if json:
+        print_document(document(probe))
+    else:
+        say(probe_text(probe, ascii_only=not draws_dots_here()))

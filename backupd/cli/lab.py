@@ -36,6 +36,7 @@ LayoutOption = Annotated[Layout, typer.Option("--layout", help="How the volume l
 FilesystemOption = Annotated[Filesystem, typer.Option("--filesystem", help="What is on the volume.")]
 Rows = Annotated[int, typer.Option("--rows", help="InnoDB rows.")]
 LoadOption = Annotated[str, typer.Option("--load", metavar="none|closed|RATE", help="RATE: transactions a second.")]
+Thin = Annotated[bool, typer.Option("--thin", help="Make the volume one of a thin pool.")]
 Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Backups, catalogue and logs. [temporary]")]
 Deadline = Annotated[float, typer.Option("--deadline", metavar="SECONDS", help="Then the machine is ended.")]
 
@@ -51,9 +52,10 @@ def run_command(
     kernel: Annotated[Kernel, typer.Option("--kernel", help="host: this machine's own device mapper.")] = Kernel.UML,
     out: Out = None,
     deadline: Deadline = DEFAULT_DEADLINE_SECONDS,
+    thin: Thin = False,
 ) -> None:
     """Start a machine, run COMMAND as root in it, end with its exit status (125: the lab failed, 124: its deadline)."""
-    options = LabOptions(disks, layout, filesystem, rows, Load.parse(load), kernel, out, deadline)
+    options = LabOptions(disks, layout, filesystem, rows, Load.parse(load), kernel, out, deadline, thin)
     with cancellable(), _lab_statuses():
         raise typer.Exit(lab.run_lab(options, tuple(command), say=_say))
 
@@ -67,9 +69,10 @@ def shell_command(
     load: LoadOption = "closed",
     out: Out = None,
     deadline: Deadline = DEFAULT_DEADLINE_SECONDS,
+    thin: Thin = False,
 ) -> None:
     """Start a machine and give a prompt in it."""
-    options = LabOptions(disks, layout, filesystem, rows, Load.parse(load), Kernel.UML, out, deadline)
+    options = LabOptions(disks, layout, filesystem, rows, Load.parse(load), Kernel.UML, out, deadline, thin)
     with cancellable(), _lab_statuses():
         raise typer.Exit(lab.shell(options, say=_say))
 

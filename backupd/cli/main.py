@@ -3,6 +3,7 @@
 import logging
 import sys
 import traceback
+from io import TextIOWrapper
 from itertools import takewhile
 from pathlib import Path
 from typing import Annotated
@@ -10,7 +11,7 @@ from typing import Annotated
 import typer
 
 from backupd import __version__
-from backupd.cli import check, config, demo, history, lab, recover, restore, run
+from backupd.cli import check, config, demo, history, lab, probe, recover, restore, run
 from backupd.cli.invocation import Invocation
 from backupd.cli.output import document_was_printed, print_document, say, tell
 from backupd.errors import BackupdError, ExitStatus
@@ -28,7 +29,7 @@ app = typer.Typer(
 )
 app.add_typer(config.app, name="config")
 app.add_typer(lab.app, name="lab")
-for commands in (run, check, history, restore, recover, demo):
+for commands in (run, check, probe, history, restore, recover, demo):
     commands.register(app)
 
 
@@ -56,6 +57,9 @@ def version(*, json: Annotated[bool, typer.Option("--json", help="One JSON docum
 
 def main() -> None:
     """Run the command line; every failure ends here with its sentence, its hint and its exit status."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # a terminal without UTF-8 gets a `?` rather than a traceback
+            stream.reconfigure(errors="replace")
     try:
         app()
     except BackupdError as error:

@@ -1,6 +1,7 @@
 """What goes where: results to stdout, everything else to stderr; one JSON document at the most."""
 
 import json
+import os
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -26,6 +27,13 @@ def print_document(document: Mapping[str, Any]) -> None:
 def document_was_printed() -> bool:
     """True once `print_document` was called: an error is then told on stderr only."""
     return _Printed.document
+
+
+def draws_dots_here() -> bool:
+    """Whether stdout shows more than ASCII."""
+    from backupd.report.plot import draws_dots
+
+    return draws_dots(sys.stdout.encoding, os.environ.get("TERM"))
 
 
 def say(text: str = "") -> None:

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 from backupd.backup import Telling
 from backupd.cli.output import tell
-from backupd.cli.tables import size
 from backupd.model import Phase
+from backupd.report.words import size
 
 _WORDS = {
     Phase.PREFLIGHT: "looking at server, volume and target",

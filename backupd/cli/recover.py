@@ -15,7 +15,7 @@ def recover(ctx: typer.Context) -> None:
     from backupd import wiring
     from backupd.recover import dead_runs
 
-    configuration = wiring.configuration(ctx.obj.config)
+    configuration = wiring.configuration_or_defaults(ctx.obj.config)
     with wiring.catalogue(configuration) as catalogue:
         recovery = dead_runs(catalogue, wiring.host_tools(configuration))
     for run_id in recovery.runs:

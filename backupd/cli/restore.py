@@ -44,9 +44,10 @@ def drill(ctx: typer.Context, run_id: RunArgument, *, json: JsonOption = False) 
     """Prove a backup: restore it, start a server on it, compare; the result goes into the catalogue."""
     from backupd import wiring
     from backupd.cli.documents import drill_document
-    from backupd.cli.tables import drill_table, duration
+    from backupd.cli.tables import drill_table
     from backupd.drill import drill as drill_backup
     from backupd.interruption import cancellable
+    from backupd.report.words import duration
 
     configuration = wiring.configuration(ctx.obj.config)
     with wiring.catalogue(configuration) as catalogue:

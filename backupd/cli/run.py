@@ -48,8 +48,8 @@ def run(
 
     configuration = wiring.configuration(ctx.obj.config)
     chosen = wiring.job(configuration, job)
-    run_id = _require_run_id(run_id or new_run_id())
-    _put_run_id_on_every_line(run_id)
+    run_id = require_run_id(run_id or new_run_id())
+    label_log_lines(run_id)
     with cancellable(), wiring.catalogue(configuration) as catalogue:
         try:
             with progress() as telling:
@@ -111,7 +111,12 @@ def new_run_id() -> str:
     return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
 
 
-def _require_run_id(run_id: str) -> str:
+def require_run_id(run_id: str) -> str:
+    """The id, if it can be one.
+
+    Raises:
+        UsageError: it cannot.
+    """
     if not _RUN_ID.fullmatch(run_id) or run_id == "latest":  # the word for the newest run
         raise UsageError(
             f"{run_id!r} cannot be a run id",
@@ -120,7 +125,8 @@ def _require_run_id(run_id: str) -> str:
     return run_id
 
 
-def _put_run_id_on_every_line(run_id: str) -> None:
+def label_log_lines(run_id: str) -> None:
+    """Every line of the log names the run from now on."""
     for handler in logging.getLogger().handlers:
         handler.setFormatter(
             logging.Formatter(f"%(asctime)s %(levelname)-7s [{run_id}] %(message)s", datefmt="%H:%M:%S")

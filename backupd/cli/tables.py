@@ -1,49 +1,10 @@
 """How runs look to a person: pure functions from the model to text. `documents` is the same for machines."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from backupd.model import Check, Drill, Phase, RunDetails
 from backupd.probe.settle import penalty_of
-
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
-
-
-def size(count: float | None) -> str:
-    """Bytes as a person reads them."""
-    if count is None:
-        return "-"
-    for unit in _UNITS:
-        if abs(count) < 1024 or unit == _UNITS[-1]:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1024
-    raise AssertionError(count)
-
-
-def duration(seconds: float | None) -> str:
-    """Seconds as a person reads them: milliseconds under a second, minutes above one."""
-    if seconds is None:
-        return "-"
-    if seconds < 0.9995:  # what would be rounded up is of the next unit
-        return f"{seconds * 1000:.0f} ms"
-    if seconds < 59.95:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s"
-
-
-def ratio(value: float | None) -> str:
-    """How many times slower."""
-    return "-" if value is None else f"{value:.2f}x"
-
-
-def columns(rows: Iterable[Sequence[str]]) -> str:
-    """Rows as aligned columns, two spaces apart."""
-    rows = [list(row) for row in rows]
-    widths = [max(len(row[i]) for row in rows if i < len(row)) for i in range(max(map(len, rows), default=0))]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=False)).rstrip() for row in rows
-    )
+from backupd.report.words import columns, duration, ratio, size
 
 
 def run_summary(run: RunDetails) -> str:

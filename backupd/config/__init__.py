@@ -5,7 +5,7 @@ for, and never holds a secret: `backupd.config.secrets` finds one when a connect
 """
 
 from backupd.config.fields import SnapshotSize
-from backupd.config.reading import load, locate
+from backupd.config.reading import DEFAULT_PATH, load, locate
 from backupd.config.schema import (
     CatalogueConfig,
     Configuration,
@@ -24,6 +24,7 @@ from backupd.config.schema import (
 )
 
 __all__ = [
+    "DEFAULT_PATH",
     "CatalogueConfig",
     "Configuration",
     "CopyConfig",

@@ -154,6 +154,10 @@ class SettleConfig:
     threads: Annotated[Count, Field(ge=1)] = 1
     threshold: Annotated[Number, Field(ge=1)] = 1.25  # baseline ÷ window
     windows: Annotated[Count, Field(ge=1)] = 3  # in a row
+    plateau_windows: Annotated[Count, Field(ge=2)] = 6  # over which a penalty that has not fallen is as low as it gets
+    plateau_looks: Annotated[Count, Field(ge=2)] = 60  # the same without a probe: looks at the counters, one a second
+    quiet_share: Annotated[Number, Field(ge=0, le=1)] = 0.2  # of the server's first writes' peak: they have died down
+    patience: Annotated[Number, Field(ge=0)] = 1.0  # the longest wait ÷ what the copy is expected to take
     max_wait_seconds: Annotated[Duration, _key("max_wait")] = 1800.0
 
 

@@ -13,8 +13,9 @@ from pathlib import Path
 from backupd.command import run, spawned
 from backupd.errors import LabError
 from backupd.lab.options import DiskModel, Filesystem, Layout
-from backupd.lab.site import VOLUME, Site
-from backupd.lab.sizes import STRIPE_SIZE, STRIPES, Sizes
+from backupd.lab.plan import Plan
+from backupd.lab.site import POOL, VOLUME, Site
+from backupd.lab.sizes import POOL_CHUNK_SIZE, POOL_METADATA_SIZE, STRIPE_SIZE, STRIPES, Sizes
 
 _DELAY = "4ms"  # a seek; nbdkit serves one request at a time, reads included
 _RATE = "1200M"  # bits a second: 150 MB/s of one disk
@@ -77,14 +78,38 @@ activation {{
 """
 
 
-def volume_argv(site: Site, layout: Layout, disks: Sequence[Path], sizes: Sizes) -> list[str]:
+def volume_argv(site: Site, layout: Layout, disks: Sequence[Path], sizes: Sizes, *, name: str = VOLUME) -> list[str]:
     """`lvcreate` of `data` on the first three disks, equally much on each; the fourth stays free."""
     extents = sizes.extents_a_disk
-    start = ["lvcreate", "--yes", "--name", VOLUME, "--extents", str(extents * STRIPES)]
+    start = ["lvcreate", "--yes", "--name", name, "--extents", str(extents * STRIPES)]
     if layout is Layout.STRIPED:
         stripes = ["--stripes", str(STRIPES), "--stripesize", f"{STRIPE_SIZE}b"]
         return [*start, *stripes, site.volume_group, *(str(disk) for disk in disks[:STRIPES])]
     return [*start, site.volume_group, *(f"{disk}:0-{extents - 1}" for disk in disks[:STRIPES])]
+
+
+def pool_argvs(site: Site, layout: Layout, disks: Sequence[Path], sizes: Sizes) -> list[list[str]]:
+    """What makes `data` a volume of a thin pool that is as large, lies as `data` would, and has its metadata apart.
+
+    Not by one `lvcreate`, which would put the metadata on one of the three disks, and write to it as `data` is written.
+    """
+    group, metadata = site.volume_group, f"{POOL}_metadata"
+    chunk = ["--chunksize", f"{POOL_CHUNK_SIZE}b"]
+    return [
+        volume_argv(site, layout, disks, sizes, name=POOL),
+        ["lvcreate", "--yes", "--name", metadata, "--size", f"{POOL_METADATA_SIZE}b", group, str(disks[STRIPES])],
+        [
+            "lvconvert",
+            "--yes",
+            "--type",
+            "thin-pool",
+            *chunk,
+            "--poolmetadata",
+            f"{group}/{metadata}",
+            f"{group}/{POOL}",
+        ],
+        ["lvcreate", "--yes", "--name", VOLUME, "--virtualsize", f"{sizes.volume}b", "--thinpool", f"{group}/{POOL}"],
+    ]
 
 
 def format_argv(filesystem: Filesystem, device: Path) -> list[str]:
@@ -100,11 +125,13 @@ def restrict_lvm(site: Site, disks: Sequence[Path]) -> None:
     (site.lvm_system / "lvmlocal.conf").write_text(lvm_configuration(disks), encoding="utf-8")
 
 
-def make_volume(site: Site, layout: Layout, filesystem: Filesystem, disks: Sequence[Path], sizes: Sizes) -> None:
+def make_volume(site: Site, plan: Plan, disks: Sequence[Path]) -> None:
     """Volume group, `data` and its file system exist and are active."""
     run(["vgcreate", "--yes", site.volume_group, *map(str, disks)], timeout_seconds=_QUICK_SECONDS)
-    run(volume_argv(site, layout, disks, sizes), timeout_seconds=_QUICK_SECONDS)
-    run(format_argv(filesystem, site.volume_path), timeout_seconds=_SLOW_SECONDS)
+    thick = [volume_argv(site, plan.layout, disks, plan.sizes)]
+    for argv in pool_argvs(site, plan.layout, disks, plan.sizes) if plan.thin else thick:
+        run(argv, timeout_seconds=_QUICK_SECONDS)
+    run(format_argv(plan.filesystem, site.volume_path), timeout_seconds=_SLOW_SECONDS)
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from importlib import resources
 from pathlib import Path
 
 from backupd.command import run
-from backupd.lab.options import Filesystem, Layout
+from backupd.lab.options import LabOptions
 from backupd.lab.sizes import Sizes
 
 DISKS = ("b.img", "c.img", "d.img", "e.img", "f.img")  # four for LVM, one for what is not under LVM
@@ -30,10 +30,11 @@ def cache_folder() -> Path:
     return (Path(base) if base.startswith("/") else Path.home() / ".cache") / "backupd" / "lab"
 
 
-def cache_key(layout: Layout, filesystem: Filesystem, rows: int, *, server: str, sizes: Sizes, sources: str) -> str:
+def cache_key(options: LabOptions, *, server: str, sizes: Sizes, sources: str) -> str:
     """A name for everything that matters to what is on the disks. `server` and `sources` are versions."""
-    facts = "\n".join([str(_FORMAT), layout, filesystem, str(rows), server, repr(sizes), sources])
-    return f"{layout}-{filesystem}-{rows}-{hashlib.sha256(facts.encode()).hexdigest()[:16]}"
+    kind = f"{'thin-' if options.thin else ''}{options.layout}-{options.filesystem}-{options.rows}"
+    facts = "\n".join([str(_FORMAT), kind, server, repr(sizes), sources])
+    return f"{kind}-{hashlib.sha256(facts.encode()).hexdigest()[:16]}"
 
 
 def sources_digest() -> str:

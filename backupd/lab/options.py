@@ -87,6 +87,7 @@ class LabOptions:
     kernel: Kernel = Kernel.UML
     out: Path | None = None
     deadline_seconds: float = DEFAULT_DEADLINE_SECONDS
+    thin: bool = False  # the volume is one of a thin pool; the pool's data then lies as `layout` says
 
     def __post_init__(self) -> None:
         if self.rows < 1:

@@ -34,6 +34,7 @@ class Plan:
     command: tuple[str, ...]
     python: str
     out: str
+    thin: bool = False
 
     @property
     def sizes(self) -> Sizes:
@@ -58,6 +59,7 @@ class Plan:
             command=tuple(raw["command"]),
             python=raw["python"],
             out=raw["out"],
+            thin=raw["thin"],
         )
 
 
@@ -73,6 +75,7 @@ def plan_for(purpose: Purpose, options: LabOptions, *, command: tuple[str, ...],
         command=command,
         python=python,
         out=str(out),
+        thin=options.thin,
     )
 
 

@@ -117,20 +117,14 @@ def _require_bench(options: LabOptions, say: Say) -> Bench:
 
 def _key(options: LabOptions) -> str:
     version = run_program(["mariadbd", "--version"], timeout_seconds=60).stdout.strip()
-    return images.cache_key(
-        options.layout,
-        options.filesystem,
-        options.rows,
-        server=version,
-        sizes=sizes_for(options.rows),
-        sources=images.sources_digest(),
-    )
+    return images.cache_key(options, server=version, sizes=sizes_for(options.rows), sources=images.sources_digest())
 
 
 def _prepare(options: LabOptions, part: Path, bench: Bench) -> None:
     """Prepared disks are in the folder. A machine of its own makes them, on fast disks."""
     room.require_cache_room(part, needs_for(options.rows, deadline_seconds=options.deadline_seconds))
-    what = f"{options.layout} {options.filesystem} disks with {options.rows} rows"
+    thin = "thin " if options.thin else ""
+    what = f"{thin}{options.layout} {options.filesystem} disks with {options.rows} rows"
     bench.say(f"preparing {what}, once for all labs like this")
     plan = plan_for(Purpose.PREPARE, options, command=(), python=sys.executable, out=part)
     for attempt in range(1, _ATTEMPTS + 1):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 VOLUME = "data"
+POOL = "pool"  # the thin pool that it is of, where it is of one
 
 
 @dataclass(frozen=True, slots=True)

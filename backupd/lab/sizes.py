@@ -12,6 +12,8 @@ GIB = 1024 * MIB
 EXTENT = 4 * MIB  # LVM's default
 STRIPES = 3
 STRIPE_SIZE = 64 * KIB
+POOL_CHUNK_SIZE = 64 * KIB  # LVM's default
+POOL_METADATA_SIZE = 32 * MIB  # some 600,000 chunks of data, each shared with a snapshot or not
 MACHINE_MEMORY = 2 * GIB
 
 _BYTES_A_ROW = 600  # measured: sbtest1 with its index 270, its insert in the binlog 200; and some air

@@ -27,7 +27,7 @@ def prepare(site: Site, plan: Plan, raw: Sequence[Path], reached: Milestone) -> 
     """Volume, file system, server data and rows are on the raw devices; nothing of them is in use any more."""
     with disks.presented(plan.disks, raw, site) as physical:
         disks.restrict_lvm(site, physical)
-        disks.make_volume(site, plan.layout, plan.filesystem, physical, plan.sizes)
+        disks.make_volume(site, plan, physical)
         reached("volume")
         with disks.active(site), disks.mounted(site.volume_path, site.mount_point):
             server.install(site)

@@ -1,13 +1,19 @@
-"""Measuring what writes cost. The contract; `sysbench` implements it, `settle` decides from what it measured."""
+"""Measuring what requests cost. The contracts; `settle` and `measure` decide and tell from what was measured.
+
+Implementations: `sysbench` loads a file of ours, `reading` reads one, `counters` asks the kernel what everybody did.
+"""
 
 from pathlib import Path
 from typing import Protocol
 
-from backupd.model import Window
+from backupd.measurement import DiskCounters
+from backupd.model import DeviceNumber, Window
+
+PROBE_FILE = "test_file.0"  # the probe's only file in its folder, as sysbench names it
 
 
 class WriteProbe(Protocol):
-    """A write load of ours on a file of ours, measured in windows."""
+    """A load of ours on a file of ours, measured in windows."""
 
     def prepare(self, folder: Path) -> int:
         """Make the probe file in this folder, which is made if need be, and return the bytes written.
@@ -17,7 +23,7 @@ class WriteProbe(Protocol):
         """
 
     def window(self, folder: Path, seconds: float) -> Window:
-        """Write to the probe file for so long and say how it went.
+        """Load the probe file for so long and say how it went.
 
         Raises:
             CommandError: sysbench failed.
@@ -29,3 +35,61 @@ class WriteProbe(Protocol):
 
     def remove(self, folder: Path) -> None:
         """The folder is gone; nothing happens when it was."""
+
+
+class FileProbe(WriteProbe, Protocol):
+    """A write probe that can also have every chunk under its file copied on write.
+
+    One file serves many loads: a probe is content with a file that is larger than its own load's area.
+    """
+
+    def overwrite(self, folder: Path) -> int:
+        """Every block of the load's area has been written once more, in order, directly; returns the bytes written.
+
+        Raises:
+            CommandError: sysbench failed or was interrupted.
+            UnexpectedOutput: it printed what we do not know.
+        """
+
+
+class SnapshotReader(Protocol):
+    """Reads a file that is there already, past the page cache; a read-only mount will do.
+
+    The origin is read by the same code as the snapshot, so that the figures compare.
+    """
+
+    def random(self, file: Path, seconds: float, *, block_size: int, threads: int) -> Window:
+        """Whole blocks anywhere in the file, by so many threads, for so long.
+
+        Raises:
+            CommandError: it cannot be read, is smaller than a block, or the reading was interrupted.
+        """
+
+    def scan(self, file: Path, seconds: float, *, block_size: int = 1 << 20) -> Window:
+        """The file from its start to its end, and again from its start, for so long.
+
+        Raises:
+            CommandError: it cannot be read, is empty, or the reading was interrupted.
+        """
+
+    def interrupt(self) -> None:
+        """A window that runs now, in whatever thread, ends with CommandError; none begins any more."""
+
+
+class Counters(Protocol):
+    """What the kernel counts of block devices, whoever used them."""
+
+    def disk(self, device: DeviceNumber) -> DiskCounters:
+        """What it has counted of this device since that was made.
+
+        Raises:
+            CommandError: there is no such device, or its counters cannot be read.
+            UnexpectedOutput: the kernel says what we do not know.
+        """
+
+    def number_of(self, path: Path) -> DeviceNumber:
+        """The kernel's number of the block device that this path, or what it links to, names.
+
+        Raises:
+            CommandError: there is none.
+        """

@@ -1,8 +1,8 @@
 """Watching what a snapshot costs, from the moment it exists to the last byte of the copy.
 
-Knows: when to look at the COW area, at the replica's lag and, by a probe window, at what a write costs; one background
-thread does it, and the main thread asks for a verdict or whether to go on. Refuses to know how any of that is read
-(callables) and how it is judged (`settle`).
+Knows: when to look at the COW area, at the replica's lag, at what the origin's writes take and, by a probe window, at
+what a write of ours costs; one background thread does it, and the main thread asks for a verdict or whether to go on.
+Refuses to know how any of that is read (callables) and how it is judged (`settle`).
 """
 
 import logging
@@ -10,9 +10,8 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
-from statistics import median
 from types import TracebackType
 from typing import Self
 
@@ -20,7 +19,8 @@ from backupd.errors import CommandError, GaveUp, ServerError, SnapshotError, Sna
 from backupd.interruption import shielded
 from backupd.model import CowUsage, Outcome, Reason, Sample, Verdict, Window
 from backupd.probe import WriteProbe
-from backupd.probe.settle import BASELINE, SETTLE, CowForecast, SettleLimits, breach, decide
+from backupd.probe.baseline import Baseline, PassiveMeter, window_sample
+from backupd.probe.settle import SETTLE, CowForecast, SettleLimits, breach, decide
 
 log = logging.getLogger(__name__)
 
@@ -28,52 +28,11 @@ _LAG_SECONDS = 5.0  # between two questions to the server
 _PROMPT_SECONDS = 0.5  # how soon a waiting main thread notices a signal at the latest
 
 
-@dataclass(frozen=True, slots=True)
-class Baseline:
-    """What writes cost before the snapshot."""
-
-    iops: float  # the windows' median
-    spread: float  # (highest - lowest) ÷ median
-    bytes_written: int
-    samples: tuple[Sample, ...]  # `at_seconds` counts back from the baseline's own end, thus is 0 or below
-
-
-def measure_baseline(
-    probe: WriteProbe,
-    folder: Path,
-    *,
-    windows: int,
-    seconds: float,
-    clock: Callable[[], float] = time.monotonic,
-) -> Baseline:
-    """Run so many windows on the prepared probe file, one after the other.
-
-    Raises:
-        CommandError: a window failed, or no window managed a single write.
-        UnexpectedOutput: the probe printed what we do not know.
-    """
-    measured: list[tuple[float, Window]] = []
-    for _ in range(max(1, windows)):
-        window = probe.window(folder, seconds)
-        measured.append((clock(), window))
-    ended = measured[-1][0]
-    iops = [window.iops for _, window in measured]
-    middle = median(iops)
-    if middle <= 0:
-        raise CommandError(
-            f"not one write to the probe file in {folder} ended within {seconds:g} s",
-            hint="the disk may be stalled: look at the kernel's log",
-        )
-    samples = tuple(_sample_of(window, at - ended, BASELINE) for at, window in measured)
-    written = sum(window.bytes_written for _, window in measured)
-    return Baseline(middle, (max(iops) - min(iops)) / middle, written, samples)
-
-
 class Observer:
     """Looks every tick from entering the block to leaving it; instants count from entering, just after the snapshot.
 
-    What fails while it watches does not end the run: a probe that fails is not asked again (the COW area decides
-    alone), a server that does not answer leaves its lag unknown; both are `trouble`. `stage` is what new samples are
+    What fails while it watches does not end the run: a probe that fails is not asked again (the passive meter decides
+    alone), a server that does not answer leaves its lag unknown; each is `trouble`. `stage` is what new samples are
     labelled with; the story sets it to "copy" when the copy starts.
     """
 
@@ -82,24 +41,29 @@ class Observer:
         *,
         probe: WriteProbe | None,
         folder: Path,
-        baseline_iops: float | None,
+        baseline: Baseline | None,
         read_usage: Callable[[], CowUsage],
         read_lag: Callable[[], float | None],
         limits: SettleLimits,
+        meter: PassiveMeter | None = None,
         copy_seconds: float | None = None,
         window_seconds: float = 2.0,
         duty: float = 0.1,
         tick_seconds: float = 1.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`duty` is the share of time that the probe may write, 0 to 1; `copy_seconds` what the last copy took."""
+        """`duty` is the share of time that the probe may write, 0 to 1; `copy_seconds` what the last copy took.
+
+        Without a probe `baseline` is one that was watched; with one it was measured by it, or the probe stays unused.
+        """
         self.stage = SETTLE
-        self._probe, self._folder, self._baseline_iops = probe, folder, baseline_iops
+        self._probe, self._folder, self._baseline = probe, folder, baseline
+        self._meter = meter or PassiveMeter(None)
         self._read_usage, self._read_lag = read_usage, read_lag
         self._limits, self._copy_seconds = limits, copy_seconds
         self._window_seconds, self._duty, self._tick_seconds = window_seconds, duty, tick_seconds
         self._clock = clock
-        self._probing = probe is not None and bool(baseline_iops)
+        self._probing = probe is not None and baseline is not None and bool(baseline.iops)
         self._began = clock()
         self._next_window = self._next_lag = self._began
         self._last_fill: tuple[float, int] | None = None  # when it was read, and bytes; None: the last try failed
@@ -187,17 +151,19 @@ class Observer:
         window = None
         disturbed = self._probing and self._clock() >= self._next_window
         if disturbed:
+            self._meter.look()  # so that what is said of a window is of the window alone, as it was in the baseline
             window = self._measure()
+        latency = self._look_at_counters()
         rate = self._look_at_cow_area(disturbed=disturbed)
         lag = self._lag_if_due()
         with self._changed:
             used = self._last_fill[1] if self._last_fill is not None else None
             at = self._clock() - self._began
             if window is not None:
-                sample = _sample_of(window, at, self.stage, self._ratio(window), used, rate, lag)
+                sample = window_sample(window, at, self.stage, ratio=self._ratio(window), latency=latency)
             else:
-                sample = Sample(at, self.stage, cow_used=used, cow_rate=rate, replica_lag_seconds=lag)
-            self._samples.append(sample)
+                sample = Sample(at, self.stage, write_latency_ms=latency)
+            self._samples.append(replace(sample, cow_used=used, cow_rate=rate, replica_lag_seconds=lag))
             self._breach = self._breach or breach(self._samples, self._limits, cow_total=self._cow_total)
             self._changed.notify_all()
 
@@ -215,10 +181,17 @@ class Observer:
         except (CommandError, UnexpectedOutput) as error:
             if not self._stop.is_set():
                 self._probing = False
-                self._note("probe", f"the probe failed, from then on the COW area decided alone: {error.message}")
+                self._note("probe", f"the probe failed, from then on the passive meter decided alone: {error.message}")
             return None
         finally:
             self._next_window = began + (self._clock() - began) / self._duty
+
+    def _look_at_counters(self) -> float | None:
+        """Milliseconds that a write to the origin took since the last look; None where that is unknown."""
+        latency = self._meter.look()
+        if self._meter.trouble is not None:
+            self._note("counters", f"what the origin's writes take could not be read: {self._meter.trouble}")
+        return latency
 
     def _look_at_cow_area(self, *, disturbed: bool) -> float | None:
         """Read the COW area's fill, and return the rate of first writes since the last time.
@@ -256,16 +229,29 @@ class Observer:
 
     def _ratio(self, window: Window) -> float | None:
         """Baseline ÷ window. Where not one write ended, it is at least as bad as one write in that time would be."""
-        if not self._baseline_iops:
+        if self._baseline is None or not self._baseline.iops:
             return None
-        return self._baseline_iops / (window.iops or 1 / window.seconds)
+        return self._baseline.iops / (window.iops or 1 / window.seconds)
 
     def _verdict(self) -> Verdict:
         now = self._clock() - self._began
         if self._breach is not None:
             return Verdict(Outcome.GIVE_UP, Reason.LIMIT, self._breach, waited_seconds=now)
         forecast = CowForecast(self._cow_total, self._copy_seconds) if self._cow_total else None
-        return decide(self._samples, self._limits, now_seconds=now, forecast=forecast, probing=self._probing)
+        return decide(
+            self._samples,
+            self._limits,
+            now_seconds=now,
+            forecast=forecast,
+            probing=self._probing,
+            baseline_latency_ms=self._usual_latency(),
+        )
+
+    def _usual_latency(self) -> float | None:
+        """What a write took before; None where that was taken with a probe and is now without: they do not compare."""
+        if self._baseline is None or self._probing != bool(self._baseline.iops):
+            return None
+        return self._baseline.write_latency_ms
 
     def _require_watched(self) -> None:
         """There is a snapshot to judge, and a thread that watches it; limits that nobody watches hold nothing."""
@@ -281,25 +267,3 @@ class Observer:
             log.warning("%s", text)
         with self._changed:
             self._trouble.setdefault(kind, text)
-
-
-def _sample_of(
-    window: Window,
-    at_seconds: float,
-    stage: str,
-    ratio: float | None = None,
-    cow_used: int | None = None,
-    cow_rate: float | None = None,
-    lag: float | None = None,
-) -> Sample:
-    return Sample(
-        at_seconds=at_seconds,
-        stage=stage,
-        iops=window.iops,
-        ratio=ratio,
-        latency_p95_ms=window.latency_p95_ms,
-        probe_bytes=window.bytes_written,
-        cow_used=cow_used,
-        cow_rate=cow_rate,
-        replica_lag_seconds=lag,
-    )

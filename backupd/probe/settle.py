@@ -3,9 +3,10 @@
 Knows: when waiting still helps, when it buys nothing, when it costs too much. Refuses to know clocks, threads, probes
 and LVM: `observer` asks, and does what is answered.
 
-Two signals. The *ratio* of the probe's windows says what a write costs, but a probe that comes back to its own small
-file settles its own chunks. The *rate* of first writes that are not the probe's says what the server still has to pay.
-The gate opens when both have settled; where there is no probe the rate decides alone.
+Two signals, and a third. The *ratio* of the probe's windows says what a write costs, but a probe that comes back to its
+own small file settles its own chunks. The *rate* of first writes that are not the probe's says what the server still
+has to pay. The gate opens when both have settled. Where there is no probe the passive meter decides alone: that rate,
+and the *latency* of everybody's writes to the origin where it is known what it was before the snapshot.
 """
 
 from collections.abc import Sequence
@@ -24,6 +25,8 @@ _FORECAST_RATES = 10  # before a forecast may cost a backup
 _TREND_RATES = 30  # the stretch that a forecast goes by
 _LOOK_AHEAD_SECONDS = 60.0  # the wait ends while the COW area would last for another minute and the copy
 _MIB = 1 << 20
+_SHORTEST_SETTLING_SECONDS = 30.0  # no loaded server of the lab's had its hot chunks copied sooner (33 to 40 s)
+OWN_CHUNKS = "the probe's own chunks have settled, the server's are still being copied"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +36,12 @@ class SettleLimits:
     threshold: float = 1.25  # the ratio that is worth paying
     windows: int = 3  # in a row at or below it
     max_wait_seconds: float = 600.0
+    patience: float | None = None  # the longest wait that can pay, as a multiple of what the copy is expected to take
     max_penalty: float | None = None
     max_replica_lag_seconds: float | None = None
     max_cow_fill: float = 0.8  # 0 to 1
     plateau_windows: int = 6  # over which the ratio has not fallen by a tenth
-    plateau_rates: int = 30  # the same for the rate, where it decides alone
+    plateau_looks: int = 60  # the same for rate and latency, where they decide alone
     quiet_share: float = 0.2  # of its peak since the snapshot: the server's first writes have died down
     quiet_rate: float = 64 << 10  # bytes a second that count as died down whatever the peak
     enabled: bool = True
@@ -69,15 +73,22 @@ def decide(
     now_seconds: float,
     forecast: CowForecast | None = None,
     probing: bool = True,
+    baseline_latency_ms: float | None = None,
 ) -> Verdict:
     """Wait, start, or give up. From `max_wait_seconds` on it never says wait.
 
     `now_seconds` counts from the snapshot, as the samples do. `probing` is False where no (more) windows are to come.
+    `baseline_latency_ms` is what everybody's writes took before, taken during windows of the probe where it is probing.
     In this order: a passed limit gives up; a gate that is off starts; a COW area that is not forecast to last through
     the copy gives up; settled, plateau and max-wait start, the last as no-data where nothing was ever measured (both
     want attention); a COW area that would last through the copy but not through another minute's wait starts at once.
+
+    A wait that can no longer pay is a plateau too. The server pays for the snapshot as long as there is one, so a copy
+    that is short had better begin at once: in the lab waiting first lost more transactions than it saved. And one that
+    has outlasted the copy's expected time ends, since whether the penalty would settle in the next minute or never
+    cannot be known: to stop there costs at most twice what the better choice would have.
     """
-    seen = _Seen.of(samples, limits, probing=probing)
+    seen = _Seen.of(samples, limits, probing=probing, baseline_latency_ms=baseline_latency_ms)
 
     def verdict(outcome: Outcome, reason: Reason, detail: str = "") -> Verdict:
         return Verdict(outcome, reason, detail, waited_seconds=now_seconds)
@@ -95,8 +106,11 @@ def decide(
         return verdict(Outcome.START, Reason.SETTLED, seen.words())
     if seen.plateau():
         return verdict(Outcome.START, Reason.PLATEAU, f"no longer falling: {seen.words()}")
+    pointless = _pointless(limits, forecast, now_seconds)
+    if pointless is not None and seen.began:
+        return verdict(Outcome.START, Reason.PLATEAU, f"{pointless}: {seen.words()}")
     if left <= 0:
-        reason = Reason.MAX_WAIT if seen.ratios or seen.rates else Reason.NO_DATA
+        reason = Reason.MAX_WAIT if seen.ratios or seen.rates or seen.slowdowns else Reason.NO_DATA
         return verdict(Outcome.START, reason, seen.words())
     too_short = seen.shortage(forecast, min(left, _LOOK_AHEAD_SECONDS))
     if too_short is not None:
@@ -115,6 +129,18 @@ def breach(samples: Sequence[Sample], limits: SettleLimits, *, cow_total: int | 
         return f"the replica is {lag:.0f} s behind, the limit is {limits.max_replica_lag_seconds:g} s"
     if cow_total and used is not None and used > limits.max_cow_fill * cow_total:
         return f"the COW area is {used / cow_total:.0%} full, the limit is {limits.max_cow_fill:.0%}"
+    return None
+
+
+def _pointless(limits: SettleLimits, forecast: CowForecast | None, now_seconds: float) -> str | None:
+    """Why a longer wait would cost more than it saves, in words; None while it may pay, or where that is unknown."""
+    if limits.patience is None or forecast is None or forecast.copy_seconds is None:
+        return None
+    longest = limits.patience * forecast.copy_seconds
+    if longest < _SHORTEST_SETTLING_SECONDS:
+        return f"a copy of about {forecast.copy_seconds:.0f} s is over before waiting would pay"
+    if now_seconds >= longest:
+        return f"waiting has taken as long as pays before a copy of about {forecast.copy_seconds:.0f} s"
     return None
 
 
@@ -138,32 +164,41 @@ class _Seen:
     limits: SettleLimits
     ratios: list[Point]
     rates: list[Point]
+    slowdowns: list[Point]  # latency ÷ baseline, of the looks that compare with it
     used: int
+    began: bool  # there is something to tell of the shock: a window, or two looks
     probing: bool
 
     @classmethod
-    def of(cls, samples: Sequence[Sample], limits: SettleLimits, *, probing: bool) -> "_Seen":
+    def of(
+        cls, samples: Sequence[Sample], limits: SettleLimits, *, probing: bool, baseline_latency_ms: float | None
+    ) -> "_Seen":
         since = [sample for sample in samples if sample.stage != BASELINE]
         used = [sample.cow_used for sample in since if sample.cow_used is not None]
+        alike = [sample for sample in since if (sample.iops is not None) == probing]
         return cls(
             limits,
             points((sample.at_seconds, sample.ratio) for sample in since),
             points((sample.at_seconds, sample.cow_rate) for sample in since),
+            points((sample.at_seconds, _slowdown(sample.write_latency_ms, baseline_latency_ms)) for sample in alike),
             used[-1] if used else 0,
+            len(since) > 1 or any(sample.ratio is not None for sample in since),
             probing,
         )
 
     def settled(self) -> bool:
         """Writes are cheap enough, and the server's own first writes have died down as far as that can be seen."""
         if not self.probing:
-            return len(self.rates) >= _LEAST_RATES and self._is_quiet()
+            return len(self.rates) >= _LEAST_RATES and self._is_quiet() and self._is_fast()
         return self._is_cheap() and (not self.rates or self._is_quiet())
 
     def plateau(self) -> bool:
-        """Neither signal has fallen lately: what it costs now, it will cost later."""
+        """No signal that counts has fallen lately: what it costs now, it will cost later."""
         if not self.probing:
-            lately = self.rates[-self.limits.plateau_rates :]
-            return len(lately) >= self.limits.plateau_rates and not is_falling(lately)
+            lately = self.rates[-self.limits.plateau_looks :]
+            if len(lately) < self.limits.plateau_looks or is_falling(lately):
+                return False
+            return not is_falling([slowdown for slowdown in self.slowdowns if slowdown.at >= lately[0].at])
         windows = self.ratios[-self.limits.plateau_windows :]
         if len(windows) < self.limits.plateau_windows or is_falling(windows):
             return False
@@ -192,12 +227,21 @@ class _Seen:
         if self.rates:
             share = f", {recent(self.rates) / highest:.0%} of their peak" if (highest := peak(self.rates)) else ""
             parts.append(f"the server's first writes {recent(self.rates) / _MIB:.2f} MiB/s{share}")
+        if self.slowdowns:
+            parts.append(f"everybody's writes take {recent(self.slowdowns):.2f} times as long as before the snapshot")
         if self.probing and self._is_cheap() and self.rates and not self._is_quiet():
-            parts.append("the probe's own chunks have settled, the server's are still being copied")
+            parts.append(OWN_CHUNKS)
         return "; ".join(parts) or "nothing could be measured"
 
     def _is_cheap(self) -> bool:
-        lately = self.ratios[-self.limits.windows :]
+        return self._are_low(self.ratios)
+
+    def _is_fast(self) -> bool:
+        """Nobody writes, or it is not known what writes took before, or they take no longer than is worth paying."""
+        return not self.slowdowns or self._are_low(self.slowdowns)
+
+    def _are_low(self, series: Sequence[Point]) -> bool:
+        lately = series[-self.limits.windows :]
         return len(lately) >= self.limits.windows and all(point.value <= self.limits.threshold for point in lately)
 
     def _is_quiet(self) -> bool:
@@ -223,6 +267,10 @@ def _latest(samples: Sequence[Sample]) -> tuple[list[float], float | None, int |
         if len(ratios) == _LIMIT_WINDOWS and lag is not None and used is not None:
             break
     return ratios, lag, used
+
+
+def _slowdown(latency_ms: float | None, baseline_ms: float | None) -> float | None:
+    return latency_ms / baseline_ms if latency_ms is not None and baseline_ms and baseline_ms > 0 else None
 
 
 def _iops(samples: Sequence[Sample], stage: str) -> list[float]:

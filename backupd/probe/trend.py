@@ -5,8 +5,8 @@ Knows numbers. Refuses to know what they measure. Medians throughout, because on
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from math import exp, isfinite, log
-from statistics import fmean, median
+from math import exp, inf, isfinite, log
+from statistics import median
 
 _LEAST_FALL = 0.1  # of the older half: less is noise
 
@@ -20,8 +20,8 @@ class Point:
 
 
 def points(pairs: Iterable[tuple[float, float | None]]) -> list[Point]:
-    """Those that were measured: what is missing, NaN or infinite is no measurement."""
-    return [Point(at, value) for at, value in pairs if value is not None and isfinite(value)]
+    """Those that were measured: what is missing, NaN or infinite is no measurement, and neither is what has no time."""
+    return [Point(at, value) for at, value in pairs if value is not None and isfinite(value) and isfinite(at)]
 
 
 def is_falling(series: Sequence[Point]) -> bool:
@@ -57,6 +57,8 @@ def expected_sum(rates: Sequence[Point], seconds: float) -> float:
     if newer.value <= 0 or not is_falling(rates) or newer.at <= older.at:
         return max(0.0, newer.value) * seconds
     decay = log(older.value / newer.value) / (newer.at - older.at)
+    if not 0 < decay < inf:  # instants or values beyond what a float can tell apart
+        return newer.value * seconds
     return newer.value * (1 - exp(-decay * seconds)) / decay
 
 
@@ -67,4 +69,4 @@ def _halves(series: Sequence[Point]) -> tuple[Point, Point]:
 
 
 def _centre(series: Sequence[Point]) -> Point:
-    return Point(fmean(point.at for point in series), median(point.value for point in series))
+    return Point(median(point.at for point in series), median(point.value for point in series))

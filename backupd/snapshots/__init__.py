@@ -55,13 +55,16 @@ class Snapshots(Protocol):
         """
 
     def usage(self, snapshot: Snapshot) -> CowUsage:
-        """How full the COW area is; asks the kernel, not LVM, so it may be called every second."""
+        """How full the COW area is, or the pool of a thin snapshot; asks the kernel, so it may be called every second.
+
+        It is not intact either where the pool gives out: nothing is wrong with what was read, but the run must end.
+        """
 
     def require_intact(self, snapshot: Snapshot) -> CowUsage:
         """Prove that what was read so far was the snapshot.
 
         Raises:
-            SnapshotVoid: it overflowed, failed, or is gone.
+            SnapshotVoid: it overflowed, failed, or is gone, or its pool gives out.
         """
 
     def ours(self) -> tuple[tuple[str, str, str], ...]:

@@ -1,8 +1,9 @@
-"""What the kernel's device mapper says: which device is which, which tables are live, how full a COW area is.
+"""What the kernel's device mapper says: which device is which, which tables are live, how full COW areas and pools are.
 
 Knows: the uuids in `/sys`, one ioctl of `/dev/mapper/control` (TABLE_STATUS of the stable interface in the kernel's
-`uapi/linux/dm-ioctl.h`, version 4), the status line of the snapshot target. Refuses to know: LVM. It changes nothing,
-starts no process and takes no lock, so it may be asked every few milliseconds, and while LVM is at work.
+`uapi/linux/dm-ioctl.h`, version 4), the status lines of the snapshot and thin-pool targets. Refuses to know: LVM.
+It changes nothing, starts no process and takes no lock, so it may be asked every few milliseconds, and while LVM is at
+work.
 """
 
 import errno
@@ -120,6 +121,35 @@ def cow_usage(snapshot: MappedDevice | None) -> CowUsage:
         raise UnexpectedOutput(
             f"device-mapper's status of {snapshot.name} is not understood: {target.words}"
         ) from error
+
+
+def pool_usage(pool: MappedDevice | None, chunk_size: int) -> CowUsage:
+    """How full a thin pool's data is, in bytes, and its metadata; not intact when it takes no writes any more.
+
+    Raises:
+        UnexpectedOutput: the status has none of the forms that `pool_status` in the kernel's dm-thin.c prints.
+    """
+    if pool is None:
+        return CowUsage(intact=False, state="pool gone")
+    target = pool.only
+    if target is None or target.kind != "thin-pool":
+        return CowUsage(intact=False, state=f"pool {target.kind if target is not None else 'no table'}")
+    if target.words.strip() in ("Fail", "Error"):
+        return CowUsage(intact=False, state=f"pool {target.words.strip()}")
+    try:
+        _, metadata, data, _, mode, *_ = target.words.split()
+        used, total, metadata_used, metadata_total = map(int, (*data.split("/"), *metadata.split("/")))
+        metadata_fill = metadata_used / metadata_total
+    except (ValueError, ZeroDivisionError) as error:
+        raise UnexpectedOutput(f"device-mapper's status of {pool.name} is not understood: {target.words}") from error
+    intact = mode == "rw"
+    return CowUsage(
+        intact=intact,
+        used=used * chunk_size,
+        total=total * chunk_size,
+        state="active" if intact else f"pool {mode}",
+        metadata_fill=metadata_fill,
+    )
 
 
 def table_request(*, name: str = "", uuid: str = "", table: bool = False) -> bytearray:

@@ -1,6 +1,6 @@
-"""Classic LVM snapshots: seen, taken under a lock, watched, removed.
+"""LVM snapshots, classic and thin: seen, taken under a lock, watched, removed.
 
-Knows: LVM's commands, what their complaints mean for a person, and when a snapshot is really there. Refuses to know:
+Knows: LVM's commands, what their complaints mean for a person, and how one is taken under a lock. Refuses to know:
 servers, locks, and what is read from a snapshot. Nothing that bears no tag of ours is ever changed.
 """
 
@@ -16,7 +16,8 @@ from backupd import command
 from backupd.command import ChildLedger
 from backupd.errors import CommandError, SnapshotError, SnapshotVoid
 from backupd.model import CowUsage, DeviceNumber, Snapshot, SnapshotPlan, Volume, VolumeGroup
-from backupd.snapshots import RUN_TAG, TAG, SnapshotCreator, devicemapper, report
+from backupd.snapshots import SnapshotCreator, classic, devicemapper, report, thin
+from backupd.snapshots.method import DM_UUID_LENGTH, Method
 from backupd.snapshots.shell import LvmShell, lvm_shell, meaningful
 
 log = logging.getLogger(__name__)
@@ -25,19 +26,14 @@ _REPORT_SECONDS = 60.0
 _REMOVE_SECONDS = 120.0
 _POLL_SECONDS = 0.005
 _BUSY_TRIES, _BUSY_PAUSE_SECONDS = 3, 0.5
-_DM_UUID_LENGTH = len("LVM-") + 32 + 32  # VG and LV; internal layers have a suffix behind
-
-# A VG that another command holds is an error at once rather than a wait (under our lock, the server's). No dmeventd:
-# lvremove starts one otherwise (met in 2.03.16), and it would hold what it inherits and unmount a full snapshot lazily.
-# No backup of the metadata under the lock: that is disk I/O, and the removal writes one.
-_SETTINGS = "global/wait_for_locks=0 activation/monitoring=0 backup/backup=0 backup/archive=0"
 
 _HINTS = (
+    ("reached threshold", "extend the pool: lvextend --size +SIZE VG/POOL; see thin_pool_autoextend_threshold"),
     ("insufficient", "lower snapshot.size, or extend the volume group: vgextend VG DEVICE"),
     ("already exists in volume group", "something of an earlier run is left: backupd recover"),
     ("Can't get lock", "another LVM command holds the volume group; see `ps -C lvm,lvs,lvcreate,pvmove` and try again"),
     ("not found in Volume Group", "snapshot.pvs must name PVs of the origin's volume group: see `pvs`"),
-    ("target(s) not detected", "load the kernel's module: modprobe dm-snapshot"),
+    ("target(s) not detected", "load the kernel's module: modprobe dm-snapshot, for a thin volume dm-thin-pool"),
     ("in use", "see what holds it: lsof, `grep VG-LV /proc/*/mountinfo`, `dmsetup ls --tree`"),
 )
 
@@ -60,7 +56,7 @@ class LvmSnapshots:
     def volume_at(self, device: DeviceNumber) -> Volume:
         """The LV that is this block device, by device-mapper's uuid and never by a name."""
         uuid = devicemapper.device_uuid(device, sysfs=self._sysfs)
-        if uuid is None or not uuid.startswith("LVM-") or len(uuid) != _DM_UUID_LENGTH:
+        if uuid is None or not uuid.startswith("LVM-") or len(uuid) != DM_UUID_LENGTH:
             raise SnapshotError(
                 f"not on LVM: the file system lies on {devicemapper.describe(device, sysfs=self._sysfs)}",
                 hint="put the data on a file system directly on a logical volume: LVM freezes no other for a snapshot",
@@ -90,22 +86,22 @@ class LvmSnapshots:
 
     @contextmanager
     def prepared(self, plan: SnapshotPlan, ledger: ChildLedger | None = None) -> Iterator[SnapshotCreator]:
-        """The COW area exists, cleared and tagged; and a shell has rehearsed the command that makes it a snapshot.
+        """What can be made before the lock is there, tagged; and a shell has rehearsed the line that does the rest.
 
-        What LVM refuses, it refuses here, before the lock. Under the lock there is then one commit of the metadata and
-        no allocation: on disks with a queue that is a fifth less than `lvcreate -s` in the same shell (lab, `hdd`).
-        At the end the shell has ended too, whatever happened: LVM has settled, and the snapshot's path exists. The COW
-        area is left to `remove`.
+        What LVM refuses, it refuses here, before the lock. At the end the shell has ended too, whatever happened: LVM
+        has settled, and the snapshot's path exists. What was made is left to `remove`.
         """
         prefix = f"LVM-{_group_part(plan.origin, self._sysfs)}"
-        _make_cow_area(plan)
+        method = _method_for(plan.origin)
+        for argv in method.preparing_argvs(plan):
+            _prepare(plan, argv)
         with lvm_shell(ledger) as shell:
-            _rehearse(shell, plan)
-            yield _LvmCreator(shell, plan, prefix, self._create_deadline_seconds)
+            _rehearse(shell, plan, method)
+            yield _LvmCreator(shell, plan, method, prefix, self._create_deadline_seconds)
 
     def usage(self, snapshot: Snapshot) -> CowUsage:
-        """How full the COW area is, from the kernel: no process, no LVM lock."""
-        return devicemapper.cow_usage(devicemapper.by_uuid(snapshot.uuid))
+        """How full the COW area is, or the pool, from the kernel: no process, no LVM lock."""
+        return _method_for(snapshot.origin).usage(snapshot)
 
     def require_intact(self, snapshot: Snapshot) -> CowUsage:
         """Prove that what was read so far was the snapshot."""
@@ -113,7 +109,8 @@ class LvmSnapshots:
         if not usage.intact:
             raise SnapshotVoid(
                 f"snapshot {snapshot.full_name} is not intact ({usage.state}): what was read from it is no backup",
-                hint="its COW area overflowed or failed: raise snapshot.size, or back up when the server writes less",
+                hint="its COW area or pool overflowed or failed: raise snapshot.size or extend the pool (lvextend), or"
+                " back up when the server writes less",
             )
         return usage
 
@@ -146,16 +143,17 @@ class _LvmCreator:
 
     shell: LvmShell
     plan: SnapshotPlan
+    method: Method
     uuid_prefix: str
     deadline_seconds: float
 
     def create(self) -> Snapshot:
-        """Send the line; return as soon as the kernel copies on write for it, without waiting for LVM's tidying."""
+        """Send the line; return as soon as the kernel has the snapshot, without waiting for LVM's tidying."""
         deadline = time.monotonic() + self.deadline_seconds
-        self.shell.send(shlex.join(convert_argv(self.plan)))
+        self.shell.send(shlex.join(self.method.line_argv(self.plan)))
         while True:
             said = self.shell.reply()  # before the look, so that a command that has just ended is looked at once more
-            snapshot = self._confirmed()
+            snapshot = self.method.confirmed(self.plan, self.uuid_prefix)
             if snapshot is not None:
                 return snapshot
             if said is not None:
@@ -167,83 +165,37 @@ class _LvmCreator:
                 )
             time.sleep(_POLL_SECONDS)
 
-    def _confirmed(self) -> Snapshot | None:
-        """The snapshot, if it is live: its own table is a snapshot's, and its origin's is a snapshot's origin.
-
-        LVM loads the new tables before it suspends, and the COW area was a plain volume of the same name. Neither
-        counts here: only live tables are seen, both must fit, and name the same device beneath. LVM commits its
-        metadata between suspend and resume, so a live table is a committed one.
-        """
-        vg = self.plan.origin.vg
-        found = devicemapper.by_name(devicemapper.lvm_name(vg, self.plan.name), table=True)
-        if found is None or found.suspended or found.only is None or found.only.kind != "snapshot":
-            return None
-        if not found.uuid.startswith(self.uuid_prefix) or len(found.uuid) != _DM_UUID_LENGTH:
-            return None
-        origin = devicemapper.by_uuid(self.uuid_prefix + self.plan.origin.uuid.replace("-", ""), table=True)
-        if origin is None or origin.suspended or origin.only is None or origin.only.kind != "snapshot-origin":
-            return None
-        beneath, _, _ = found.only.words.partition(" ")
-        if origin.only.words.strip() != beneath:
-            return None
-        usage = devicemapper.cow_usage(devicemapper.by_uuid(found.uuid))
-        if not usage.intact:
-            return None
-        return Snapshot(
-            origin=self.plan.origin,
-            name=self.plan.name,
-            uuid=found.uuid,
-            run_id=self.plan.run_id,
-            path=Path("/dev") / vg / self.plan.name,
-            device=found.device,
-            size=usage.total,
-            chunk_size=self.plan.chunk_size,
-        )
-
-
-def cow_area_argv(plan: SnapshotPlan) -> list[str]:
-    """The command that makes the COW area, its header cleared: the kernel takes an old header for a snapshot's."""
-    head = ["lvcreate", "-y", "-Zy", "-Wn", "--config", _SETTINGS]
-    tags = ["--addtag", TAG, "--addtag", f"{RUN_TAG}{plan.run_id}"]
-    return [*head, *tags, "-l", str(plan.extents), "-n", plan.name, plan.origin.vg, *plan.pvs]
-
-
-def convert_argv(plan: SnapshotPlan, *, rehearsal: bool = False) -> list[str]:
-    """The command that takes the snapshot, or only pretends to. `-Zn` because the COW area is cleared already."""
-    test = ["--test"] if rehearsal else []
-    head = ["lvconvert", *test, "-y", "--type", "snapshot", "-Zn", "--config", _SETTINGS]
-    return [*head, "-c", f"{plan.chunk_size}b", plan.origin.full_name, f"{plan.origin.vg}/{plan.name}"]
-
 
 def remove_argv(vg: str, name: str) -> list[str]:
     """The command that removes an LV. It also writes the metadata backup that taking the snapshot left out."""
     return ["lvremove", "-y", "--config", "activation/monitoring=0", f"{vg}/{name}"]
 
 
-def _make_cow_area(plan: SnapshotPlan) -> None:
-    """It is there, and inactive, which spares the conversion a deactivation."""
-    deactivate = ["lvchange", "-an", "--config", _SETTINGS, f"{plan.origin.vg}/{plan.name}"]
-    for argv in (cow_area_argv(plan), deactivate):
-        try:
-            command.run(argv, timeout_seconds=_REPORT_SECONDS, must_finish=True)
-        except CommandError as error:
-            raise _refusal(plan, error.message) from error
+def _method_for(origin: Volume) -> Method:
+    return thin if origin.pool is not None else classic
 
 
-def _rehearse(shell: LvmShell, plan: SnapshotPlan) -> None:
+def _prepare(plan: SnapshotPlan, argv: list[str]) -> None:
+    try:
+        command.run(argv, timeout_seconds=_REPORT_SECONDS, must_finish=True)
+    except CommandError as error:
+        raise _refusal(plan, error.message) from error
+
+
+def _rehearse(shell: LvmShell, plan: SnapshotPlan, method: Method) -> None:
     """Have the shell scan and go through the command without effect: it is warm then, and known to be possible."""
-    shell.send(shlex.join(convert_argv(plan, rehearsal=True)))
+    shell.send(shlex.join(method.line_argv(plan, rehearsal=True)))
     deadline = time.monotonic() + _REPORT_SECONDS
     while (said := shell.reply()) is None:
         if time.monotonic() > deadline:
             raise SnapshotError(f"the lvm shell did not answer within {_REPORT_SECONDS:g} s")
         time.sleep(_POLL_SECONDS)
-    if "converted to snapshot" not in said:
+    if method.REHEARSED not in said:
         raise _refusal(plan, said)
 
 
 def _refusal(plan: SnapshotPlan, said: str) -> SnapshotError:
-    text = meaningful(said) or "lvconvert said nothing, and there is no snapshot"
+    text = meaningful(said) or "LVM said nothing, and there is no snapshot"
     return SnapshotError(f"no snapshot of {plan.origin.full_name}: {text}", hint=_hint(text))
 
 
@@ -262,7 +214,7 @@ def _group_part(origin: Volume, sysfs: Path) -> str:
         SnapshotError: it is not.
     """
     uuid = devicemapper.device_uuid(origin.device, sysfs=sysfs) or ""
-    if len(uuid) != _DM_UUID_LENGTH or uuid[36:] != origin.uuid.replace("-", ""):
+    if len(uuid) != DM_UUID_LENGTH or uuid[36:] != origin.uuid.replace("-", ""):
         raise SnapshotError(
             f"device {origin.device} is no longer {origin.full_name}", hint="see `lvs -o +uuid`; try again"
         )

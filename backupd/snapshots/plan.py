@@ -1,4 +1,4 @@
-"""How large a snapshot's COW area is, and whether there is room for it. Pure.
+"""How large a snapshot's COW area is, and whether there is room for it, in the group or in a thin pool. Pure.
 
 Knows: extents, percentages and what a complete COW area needs. Refuses to know: LVM's commands, and the configuration's
 other sections.
@@ -8,9 +8,10 @@ import math
 from typing import Protocol
 
 from backupd.errors import SnapshotError
-from backupd.model import SnapshotPlan, Volume, VolumeGroup
+from backupd.model import SnapshotPlan, ThinPool, Volume, VolumeGroup
 
 _EXCEPTION_BYTES = 16  # one entry of the COW area's metadata (drivers/md/dm-snap-persistent.c, struct disk_exception)
+MAX_POOL_METADATA_FILL = 0.8  # of a pool before the snapshot: one that runs out takes no writes of any volume any more
 
 
 class CowSize(Protocol):
@@ -42,11 +43,13 @@ class CowSettings(Protocol):
 
 
 def plan_snapshot(volume: Volume, group: VolumeGroup, run_id: str, settings: CowSettings) -> SnapshotPlan:
-    """Decide everything about the snapshot of one run.
+    """Decide everything about the snapshot of one run. A thin volume's takes room in its pool instead of extents.
 
     Raises:
-        SnapshotError: a PV is not of this group, or there are not enough free extents.
+        SnapshotError: a PV is not of this group, or there are not enough free extents; the pool has too little room.
     """
+    if volume.pool is not None:
+        return _plan_in_pool(volume, volume.pool, run_id, settings)
     unknown = [pv for pv in settings.pvs if pv not in group.free_by_pv]
     if unknown:
         raise SnapshotError(
@@ -71,6 +74,41 @@ def plan_snapshot(volume: Volume, group: VolumeGroup, run_id: str, settings: Cow
         size=extents * group.extent_size,
         chunk_size=settings.chunk_size,
         pvs=settings.pvs,
+    )
+
+
+def free_bytes(volume: Volume, group: VolumeGroup, pvs: tuple[str, ...] = ()) -> int:
+    """What all snapshots of a volume could take together: of the group (or these PVs of it), or of its pool."""
+    return volume.pool.free if volume.pool is not None else group.free_on(pvs) * group.extent_size
+
+
+def _plan_in_pool(volume: Volume, pool: ThinPool, run_id: str, settings: CowSettings) -> SnapshotPlan:
+    """`snapshot.size` is here the room that must be free; nothing sets it apart. The chunk size is the pool's."""
+    name = f"{volume.vg}/{pool.name}"
+    if settings.pvs:
+        raise SnapshotError(
+            f"{volume.full_name} is thin: its snapshots lie in {name}, and not on {', '.join(settings.pvs)}",
+            hint="leave out snapshot.pvs",
+        )
+    if pool.metadata_fill > MAX_POOL_METADATA_FILL:
+        raise SnapshotError(
+            f"the metadata of thin pool {name} is {pool.metadata_fill:.0%} full,"
+            f" and a snapshot is taken up to {MAX_POOL_METADATA_FILL:.0%}",
+            hint=f"extend it: lvextend --poolmetadatasize +SIZE {name}",
+        )
+    need = math.ceil(min(_asked_bytes(settings.size, volume.size), volume.size))
+    if need > pool.free:
+        raise SnapshotError(
+            f"not enough room in thin pool {name}: need {need} bytes, have {pool.free}",
+            hint=f"lower snapshot.size (now {_words(settings.size)}) or extend the pool: lvextend --size +SIZE {name}",
+        )
+    return SnapshotPlan(
+        origin=volume,
+        name=f"backupd-{run_id}",
+        run_id=run_id,
+        extents=0,
+        size=pool.size,
+        chunk_size=pool.chunk_size,
     )
 
 

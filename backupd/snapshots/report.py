@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from backupd.errors import UnexpectedOutput
-from backupd.model import DeviceNumber, Segment, Volume, VolumeGroup
+from backupd.model import DeviceNumber, Segment, ThinPool, Volume, VolumeGroup
 from backupd.snapshots import RUN_TAG, TAG
 
 _T = TypeVar("_T")
@@ -21,7 +21,8 @@ _T = TypeVar("_T")
 _FORMAT = ("--reportformat", "json", "--units", "b", "--nosuffix", "--binary")
 _VOLUME_FIELDS = (
     "vg_name,vg_uuid,lv_name,lv_uuid,lv_attr,lv_size,lv_tags,lv_kernel_major,lv_kernel_minor,lv_suspended,lv_merging,"
-    "lv_health_status,sync_percent,origin,segtype,seg_size,stripes,stripe_size,devices"
+    "lv_health_status,sync_percent,origin,segtype,seg_size,stripes,stripe_size,devices,"
+    "pool_lv,chunk_size,lv_metadata_size,data_percent,metadata_percent"
 )
 _GROUP_FIELDS = "pv_name,vg_name,vg_extent_size,pv_pe_count,pv_pe_alloc_count,pv_allocatable,pv_missing"
 _MIRRORED = ("raid1", "mirror")  # their `stripes` counts legs
@@ -127,6 +128,7 @@ def _volumes(rows: Iterable[dict[str, str]]) -> Iterator[Volume]:
         first = own[0]
         if first["lv_name"] == name and first["lv_kernel_major"] != "-1":
             children = {other: parts for (its_vg, other), parts in segments.items() if its_vg == vg}
+            pool = children[first["pool_lv"]][0] if first["segtype"] == "thin" else None
             yield Volume(
                 vg=vg,
                 name=name,
@@ -137,8 +139,38 @@ def _volumes(rows: Iterable[dict[str, str]]) -> Iterator[Volume]:
                 segments=tuple(_segment(row, children) for row in own),
                 tags=_tags(first),
                 snapshots=tuple(other for other, parts in children.items() if _is_snapshot_of(name, parts[0])),
-                conditions=tuple(_conditions(first, own)),
+                conditions=(*_conditions(first, own), *(_pool_conditions(pool, children) if pool else ())),
+                pool=_pool(pool, children) if pool else None,
             )
+
+
+def _pool(row: dict[str, str], children: dict[str, list[dict[str, str]]]) -> ThinPool:
+    """A pool whose fill LVM can't tell (it failed, or is not active) counts as full."""
+    size, metadata_size = int(row["seg_size"]), int(row["lv_metadata_size"])
+    return ThinPool(
+        name=_bare(row),
+        uuid=row["lv_uuid"],
+        chunk_size=int(row["chunk_size"]),
+        size=size,
+        metadata_size=metadata_size,
+        segments=tuple(_segment(part, children) for part in _data_of(row, children)),
+        metadata_devices=tuple(
+            dict.fromkeys(device for part in children[f"{_bare(row)}_tmeta"] for device in _physical(part, children))
+        ),
+        used=round(size * float(row["data_percent"] or 100) / 100),
+        metadata_used=round(metadata_size * float(row["metadata_percent"] or 100) / 100),
+    )
+
+
+def _data_of(pool: dict[str, str], children: dict[str, list[dict[str, str]]]) -> list[dict[str, str]]:
+    """The rows of the hidden volume that a pool's data is: the only device of its one segment."""
+    return children[pool["devices"].rpartition("(")[0]]
+
+
+def _pool_conditions(pool: dict[str, str], children: dict[str, list[dict[str, str]]]) -> Iterator[str]:
+    """What is wrong with a pool is wrong with each of its volumes."""
+    data = _data_of(pool, children)
+    yield from (f"pool {_bare(pool)}: {word}" for word in (*_conditions(pool, [pool]), *_conditions(data[0], data)))
 
 
 def _segment(row: dict[str, str], children: dict[str, list[dict[str, str]]]) -> Segment:

@@ -7,11 +7,26 @@ from typing import Any
 
 import pytest
 
-from backupd.cli.documents import check_document, drill_document, history_document, run_document
+from backupd.catalogue.store import Catalogue
+from backupd.cli.documents import check_document, drill_document, history_document, probes_document, run_document
 from backupd.config import SettleConfig
-from backupd.model import Check, Drill, Finding, Level, Phase, RunDetails, RunError, RunStatus, Sample
+from backupd.measurement import ProbeRecord
+from backupd.model import (
+    Check,
+    Drill,
+    Finding,
+    Level,
+    Phase,
+    RunDetails,
+    RunError,
+    RunKind,
+    RunStatus,
+    Sample,
+)
 from backupd.mysql.grants import grant_script
+from backupd.report import probe_table
 from tests.cli.terminal import Terminal
+from tests.fakes.measured import measurement, record
 from tests.story.world import World
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -74,7 +89,7 @@ def test_a_ratio_that_was_not_measured_is_null(world: World) -> None:
     document = run_document(RunDetails("r1", "nightly", "db1", RunStatus.RUNNING, NOON, samples=(unmeasured,)))
     assert ratios(run_document(BARE)) == [None, None]
     assert ratios(document) == [None, None, None]
-    off = world.back_up(job=world.job(settle=SettleConfig(enabled=False)))
+    off = world.back_up(job=world.job(settle=SettleConfig(enabled=False, baseline_windows=1)))
     assert set(ratios(run_document(off))) == {None}
 
 
@@ -118,6 +133,61 @@ def test_a_check_has_every_key_that_is_promised() -> None:
 
 def test_instants_say_their_zone() -> None:
     assert run_document(BARE)["started_at"] == "2026-03-01T12:00:00+00:00"
+
+
+def test_probes_leave_their_curves_out_and_name_their_job() -> None:
+    failed = ProbeRecord("p2", None, RunStatus.FAILED, NOON)
+    probes = probes_document([record(), failed])["probes"]
+    assert [(probe["run_id"], probe["job"], "curves" in probe) for probe in probes] == [
+        ("p1", "nightly", False),
+        ("p2", None, False),
+    ]
+    assert probes[0]["rows"] == probe_table.document(record())["rows"]
+
+
+def probe_nightly(world: World, run_id: str) -> None:
+    """A probe of the job is in the catalogue."""
+    with (
+        Catalogue.open(world.places.catalogue) as catalogue,
+        catalogue.open_run("nightly", "db1", run_id=run_id, kind=RunKind.PROBE) as run,
+    ):
+        run.measured(measurement())
+
+
+def test_history_lists_probes_only_when_asked_and_then_nothing_else(
+    world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    terminal = Terminal(world, monkeypatch, capsys)
+    assert terminal.run("history", "--probes").stdout == "no probe yet\n"
+    world.back_up(run_id="r1")
+    probe_nightly(world, "p1")
+    assert [run["run_id"] for run in terminal.run("history", "--json").document["runs"]] == ["r1"]
+    assert [one["run_id"] for one in terminal.run("history", "--probes", "--json").document["probes"]] == ["p1"]
+    _, line = terminal.run("history", "nightly", "--probes").stdout.splitlines()
+    assert line.startswith("p1")
+    assert line.endswith("direct 4.00x to 1.25x, rewrite 4.00x to 1.25x")
+
+
+def test_show_of_a_probe_is_its_table_and_its_curve(
+    world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    terminal = Terminal(world, monkeypatch, capsys)
+    probe_nightly(world, "p1")
+    document = terminal.run("show", "p1", "--json").document
+    assert [row["phase"] for row in document["rows"][:3]] == ["baseline", "first", "settled"]
+    assert len(document["curves"]) == 2
+    shown = terminal.run("show", "p1").stdout
+    assert "theory:" in shown
+    assert "penalty of rewrite writes" in shown
+
+
+def test_show_of_a_run_draws_what_the_gate_saw(
+    world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world.back_up(run_id="r1")
+    shown = Terminal(world, monkeypatch, capsys).run("show", "r1").stdout
+    assert shown.index("phases\n") < shown.index("penalty of writes (baseline ÷ this)")
+    assert "gate:" in shown
 
 
 def test_readme_asks_for_exactly_the_grants_that_are_tested() -> None:

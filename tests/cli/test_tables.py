@@ -43,47 +43,6 @@ GOOD = RunDetails(
 )
 
 
-@pytest.mark.parametrize(
-    ("count", "words"),
-    [
-        (None, "-"),
-        (0, "0 B"),
-        (1023, "1023 B"),
-        (1024, "1.0 KiB"),
-        (1536, "1.5 KiB"),
-        (3 << 20, "3.0 MiB"),
-        (5 << 40, "5.0 TiB"),
-        (1 << 60, "1024.0 PiB"),
-    ],
-)
-def test_sizes_are_read_in_binary_units(count: int | None, words: str) -> None:
-    assert tables.size(count) == words
-
-
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [
-        (None, "-"),
-        (0.0, "0 ms"),
-        (0.0214, "21 ms"),
-        (0.9999, "1.0 s"),
-        (1.0, "1.0 s"),
-        (59.96, "1 min 00 s"),
-        (60.0, "1 min 00 s"),
-        (95.4, "1 min 35 s"),
-        (3600.0, "1 h 00 min"),
-        (7199.6, "2 h 00 min"),
-    ],
-)
-def test_times_are_read_at_a_glance(seconds: float | None, words: str) -> None:
-    assert tables.duration(seconds) == words
-
-
-def test_columns_line_up_and_end_without_blanks() -> None:
-    assert tables.columns([("a", "bbb", "c"), ("aaa", "b", "")]) == "a    bbb  c\naaa  b"
-    assert tables.columns([]) == ""
-
-
 def test_a_good_run_tells_what_it_cost_and_what_is_there_now() -> None:
     facts = dict(tables.run_facts(GOOD))
     assert facts["lock"] == "backup-stage: waited 3 ms, held 21 ms (snapshot 20 ms); proof: metadata-locks"

@@ -1,20 +1,30 @@
-"""What every write probe promises: the fake that stories are tested with, and sysbench on a disk."""
+"""What every probe, reader and counter promises: the fakes of the stories, and the real ones on a disk."""
 
 import os
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from backupd.errors import CommandError
-from backupd.probe import WriteProbe
-from backupd.probe.sysbench import FileioLoad, SysbenchProbe
-from tests.fakes.probe import FakeProbe
+from backupd.measurement import DiskCounters, FileLoad, Mode
+from backupd.model import DeviceNumber
+from backupd.probe import Counters, FileProbe, SnapshotReader
+from backupd.probe.counters import KernelCounters
+from backupd.probe.reading import DirectReader
+from backupd.probe.sysbench import SysbenchProbe, require_version
+from tests.fakes.probe import FakeDisk
 
 SIZE = 1 << 20
+BLOCK = 16 << 10
+LOAD = FileLoad(Mode.DIRECT, area=SIZE)
+MIXED = FileLoad(Mode.DIRECT, area=SIZE, write_share=0.2)
+
+ProbeOf = Callable[[FileLoad], FileProbe]
 
 
 @pytest.fixture
@@ -34,12 +44,40 @@ def folder(root: Path) -> Path:
     return root / ".backupd-run1"
 
 
+@pytest.fixture
+def disk() -> FakeDisk:
+    return FakeDisk()
+
+
 @pytest.fixture(params=["fake", "sysbench"])
-def probe(request: pytest.FixtureRequest) -> WriteProbe:
-    return FakeProbe(file_size=SIZE) if request.param == "fake" else SysbenchProbe(FileioLoad(file_size=SIZE))
+def probe_of(request: pytest.FixtureRequest, disk: FakeDisk) -> ProbeOf:
+    return disk.probe if request.param == "fake" else SysbenchProbe
 
 
-def test_prepare_makes_a_private_folder_with_every_block_written(probe: WriteProbe, folder: Path) -> None:
+@pytest.fixture
+def probe(probe_of: ProbeOf) -> FileProbe:
+    return probe_of(LOAD)
+
+
+@pytest.fixture(params=["fake", "direct"])
+def reader(request: pytest.FixtureRequest, disk: FakeDisk) -> SnapshotReader:
+    return disk.reader if request.param == "fake" else DirectReader()
+
+
+@pytest.fixture(params=["fake", "kernel"])
+def counters(request: pytest.FixtureRequest, disk: FakeDisk) -> Counters:
+    return disk.counters if request.param == "fake" else KernelCounters()
+
+
+@pytest.fixture
+def file(root: Path) -> Path:
+    """A file of 1 MiB and a bit that no probe has made, thus a snapshot's to the fake."""
+    path = root / "test_file.0"
+    path.write_bytes(os.urandom(SIZE + 100))
+    return path
+
+
+def test_prepare_makes_a_private_folder_with_every_block_written(probe: FileProbe, folder: Path) -> None:
     assert probe.prepare(folder) == SIZE
     assert folder.stat().st_mode & 0o777 == 0o700
     files = [entry.stat() for entry in folder.iterdir()]
@@ -47,22 +85,65 @@ def test_prepare_makes_a_private_folder_with_every_block_written(probe: WritePro
     assert sum(file.st_blocks * 512 for file in files) >= SIZE, "a hole would be allocated by the window, not rewritten"
 
 
-def test_a_window_writes_and_tells_how_fast(probe: WriteProbe, folder: Path) -> None:
+def test_a_file_that_is_large_enough_is_not_written_again(probe_of: ProbeOf, folder: Path) -> None:
+    probe_of(LOAD).prepare(folder)
+    assert probe_of(LOAD).prepare(folder) == 0
+    assert probe_of(FileLoad(Mode.REWRITE, area=SIZE // 2)).prepare(folder) == 0
+    assert probe_of(FileLoad(Mode.DIRECT, area=3 * SIZE)).prepare(folder) == 2 * SIZE
+
+
+def test_one_file_serves_every_load(probe_of: ProbeOf, folder: Path) -> None:
+    probe_of(LOAD).prepare(folder)
+    loads = [
+        FileLoad(Mode.SYNC, threads=2, area=SIZE // 2),
+        FileLoad(Mode.FSYNC_100, threads=2, area=SIZE // 2),
+        FileLoad(Mode.REWRITE, area=SIZE // 4),
+        FileLoad(Mode.READ, area=SIZE),
+        FileLoad(Mode.SCAN, block_size=SIZE // 4, area=SIZE),
+        FileLoad(Mode.DIRECT, area=SIZE, write_share=0.2),
+    ]
+    with ThreadPoolExecutor(len(loads)) as pool:  # at once, for a window takes a second at least
+        windows = list(pool.map(lambda load: probe_of(load).window(folder, 1.0), loads))
+    for load, window in zip(loads, windows, strict=True):
+        moved = window.bytes_read + window.bytes_written
+        assert moved == pytest.approx(window.iops * window.seconds * load.block_size), load.mode
+        share = load.write_share if load.mode.writes else 0.0
+        assert window.bytes_written / moved == pytest.approx(share, abs=0.03), load.mode
+    assert sum(entry.stat().st_size for entry in folder.iterdir()) == SIZE
+
+
+def test_overwriting_writes_the_whole_area_and_nothing_beyond_it(probe_of: ProbeOf, folder: Path) -> None:
+    probe_of(LOAD).prepare(folder)
+    assert probe_of(LOAD).overwrite(folder) == SIZE
+    assert probe_of(FileLoad(Mode.DIRECT, area=3 * BLOCK)).overwrite(folder) == 3 * BLOCK
+    assert sum(entry.stat().st_size for entry in folder.iterdir()) == SIZE
+
+
+def test_a_file_that_is_too_small_for_the_load_is_an_error(probe_of: ProbeOf, folder: Path) -> None:
+    probe_of(LOAD).prepare(folder)
+    larger = probe_of(FileLoad(Mode.DIRECT, area=2 * SIZE))
+    for attempt in (lambda: larger.window(folder, 1.0), lambda: larger.overwrite(folder)):
+        with pytest.raises(CommandError):
+            attempt()
+    assert sum(entry.stat().st_size for entry in folder.iterdir()) == SIZE
+
+
+def test_a_window_writes_and_tells_how_fast(probe: FileProbe, folder: Path) -> None:
     probe.prepare(folder)
     window = probe.window(folder, 1.0)
     assert 0.9 <= window.seconds < 30
     assert window.iops > 0
     assert window.latency_p95_ms >= 0
-    assert window.bytes_written == pytest.approx(window.iops * window.seconds * (16 << 10))
+    assert window.bytes_written == pytest.approx(window.iops * window.seconds * BLOCK)
 
 
-def test_windows_leave_the_probe_file_as_large_as_it_was(probe: WriteProbe, folder: Path) -> None:
+def test_windows_leave_the_probe_file_as_large_as_it_was(probe: FileProbe, folder: Path) -> None:
     probe.prepare(folder)
     probe.window(folder, 1.0)
     assert sum(entry.stat().st_size for entry in folder.iterdir()) == SIZE
 
 
-def test_a_window_without_a_probe_file_is_an_error(probe: WriteProbe, folder: Path) -> None:
+def test_a_window_without_a_probe_file_is_an_error(probe: FileProbe, folder: Path) -> None:
     with pytest.raises(CommandError):
         probe.window(folder, 1.0)
     folder.mkdir()
@@ -71,14 +152,14 @@ def test_a_window_without_a_probe_file_is_an_error(probe: WriteProbe, folder: Pa
     assert list(folder.iterdir()) == []
 
 
-def test_removing_twice_is_as_good_as_once(probe: WriteProbe, folder: Path, root: Path) -> None:
+def test_removing_twice_is_as_good_as_once(probe: FileProbe, folder: Path, root: Path) -> None:
     probe.prepare(folder)
     probe.remove(folder)
     probe.remove(folder)
     assert list(root.iterdir()) == []
 
 
-def test_a_folder_that_bears_no_name_of_ours_is_not_touched(probe: WriteProbe, root: Path) -> None:
+def test_a_folder_that_bears_no_name_of_ours_is_not_touched(probe: FileProbe, root: Path) -> None:
     schema = root / "shop"
     schema.mkdir()
     (schema / "orders.ibd").write_text("rows")
@@ -90,24 +171,26 @@ def test_a_folder_that_bears_no_name_of_ours_is_not_touched(probe: WriteProbe, r
     assert list(schema.iterdir()) == [schema / "orders.ibd"]
 
 
-def test_a_folder_that_cannot_be_made_is_an_error(probe: WriteProbe, root: Path) -> None:
+def test_a_folder_that_cannot_be_made_is_an_error(probe: FileProbe, root: Path) -> None:
     with pytest.raises(CommandError):
         probe.prepare(root / "unmounted" / ".backupd-run1")
     assert list(root.iterdir()) == []
 
 
-def test_an_interrupted_probe_is_usable_again_once_prepared(probe: WriteProbe, folder: Path) -> None:
+def test_an_interrupted_probe_is_usable_again_once_prepared(probe: FileProbe, folder: Path) -> None:
     probe.prepare(folder)
     probe.window(folder, 1.0)
     probe.interrupt()
     with pytest.raises(CommandError, match="interrupted"):
         probe.window(folder, 1.0)
+    with pytest.raises(CommandError, match="interrupted"):
+        probe.overwrite(folder)
     probe.prepare(folder)
     assert probe.window(folder, 1.0).iops > 0
 
 
 def test_an_interruption_ends_a_window_of_sysbench_long_before_its_time(folder: Path) -> None:
-    probe = SysbenchProbe(FileioLoad(file_size=SIZE))
+    probe = SysbenchProbe(LOAD)
     probe.prepare(folder)
     began = time.monotonic()
     timer = threading.Timer(0.2, probe.interrupt)
@@ -122,7 +205,7 @@ def test_a_symlink_with_a_name_of_ours_is_neither_followed_nor_removed(folder: P
     elsewhere = root / "elsewhere"
     elsewhere.mkdir()
     folder.symlink_to(elsewhere)
-    probe = SysbenchProbe(FileioLoad(file_size=SIZE))
+    probe = SysbenchProbe(LOAD)
     for attempt in (probe.prepare, probe.remove):
         with pytest.raises(CommandError, match="not ours"):
             attempt(folder)
@@ -134,9 +217,112 @@ def test_a_host_without_sysbench_is_told_what_to_install(
     folder: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path_factory.mktemp("empty")))
-    with pytest.raises(CommandError, match="not installed") as caught:
-        SysbenchProbe().prepare(folder)
-    assert caught.value.hint == "apt-get install sysbench"
+    for ask in (lambda: SysbenchProbe(LOAD).prepare(folder), require_version):
+        with pytest.raises(CommandError, match="not installed") as caught:
+            ask()
+        assert caught.value.hint == "apt-get install sysbench"
+
+
+def test_the_sysbench_that_is_installed_is_recent_enough() -> None:
+    assert int(require_version().partition(".")[0]) >= 1
+
+
+# --- the reader ------------------------------------------------------------------------------------------------------
+
+
+def test_a_random_window_reads_whole_blocks_and_tells_how_fast(reader: SnapshotReader, file: Path) -> None:
+    window = reader.random(file, 0.2, block_size=BLOCK, threads=3)
+    assert 0.2 <= window.seconds < 30
+    assert window.bytes_written == 0
+    assert window.bytes_read == pytest.approx(window.iops * window.seconds * BLOCK)
+    assert window.bytes_read >= 3 * BLOCK
+    assert 0 < window.latency_avg_ms < 1000
+
+
+def test_a_scan_reads_a_file_again_and_again(reader: SnapshotReader, file: Path) -> None:
+    window = reader.scan(file, 0.3, block_size=SIZE // 2)
+    assert window.iops > 0
+    assert window.bytes_read > 3 * SIZE
+    assert window.bytes_read <= window.iops * window.seconds * SIZE // 2 + 1
+
+
+def test_a_file_with_too_little_in_it_is_an_error(reader: SnapshotReader, root: Path) -> None:
+    small, gone = root / "small", root / "gone"
+    small.write_bytes(b"")
+    for path in (small, gone):
+        with pytest.raises(CommandError):
+            reader.scan(path, 0.1)
+    small.write_bytes(b"x" * (BLOCK - 1))
+    for path in (small, gone):
+        with pytest.raises(CommandError):
+            reader.random(path, 0.1, block_size=BLOCK, threads=1)
+
+
+def test_an_interrupted_reader_reads_no_more(reader: SnapshotReader, file: Path) -> None:
+    reader.interrupt()
+    with pytest.raises(CommandError, match="interrupted"):
+        reader.random(file, 0.1, block_size=BLOCK, threads=1)
+    with pytest.raises(CommandError, match="interrupted"):
+        reader.scan(file, 0.1)
+
+
+def test_an_interruption_ends_a_reading_long_before_its_time(file: Path) -> None:
+    reader = DirectReader()
+    began = time.monotonic()
+    timer = threading.Timer(0.1, reader.interrupt)
+    timer.start()
+    with pytest.raises(CommandError, match="interrupted"):
+        reader.random(file, 50.0, block_size=BLOCK, threads=2)
+    timer.join()
+    assert time.monotonic() - began < 10
+
+
+def test_a_reader_leaves_neither_thread_nor_descriptor(file: Path) -> None:
+    before = threading.active_count(), len(list(Path("/proc/self/fd").iterdir()))
+    DirectReader().random(file, 0.05, block_size=BLOCK, threads=4)
+    assert (threading.active_count(), len(list(Path("/proc/self/fd").iterdir()))) == before
+
+
+# --- the counters ----------------------------------------------------------------------------------------------------
+
+
+def test_a_device_that_is_not_there_is_an_error(counters: Counters, tmp_path: Path) -> None:
+    with pytest.raises(CommandError):
+        counters.disk(DeviceNumber(4095, 1))
+    with pytest.raises(CommandError):
+        counters.number_of(tmp_path / "gone")
+    with pytest.raises(CommandError):
+        counters.number_of(tmp_path)
+
+
+def test_the_fake_disk_counts_what_it_was_asked_and_what_that_cost(disk: FakeDisk, folder: Path) -> None:
+    disk.physical = lambda load: (1.0, 2.0)
+    disk.probe(LOAD).prepare(folder)
+    window = disk.probe(MIXED).window(folder, 2.0)
+    asked = disk.counters.disk(disk.origin)
+    assert (asked.read_bytes, asked.write_bytes) == (window.bytes_read, window.bytes_written)
+    assert asked.write_latency_ms == pytest.approx(window.latency_avg_ms)
+    pvs = [disk.counters.disk(disk.counters.number_of(Path(pv))) for pv in disk.pvs]
+    assert sum(pv.reads for pv in pvs) == pytest.approx(asked.reads + asked.writes, abs=2)
+    assert sum(pv.writes for pv in pvs) == pytest.approx(2 * asked.writes, abs=2)
+
+
+def test_the_fake_disk_tells_a_snapshots_file_from_the_origins(disk: FakeDisk, folder: Path, file: Path) -> None:
+    asked: list[Mode] = []
+
+    def speed(load: FileLoad) -> float:
+        asked.append(load.mode)
+        return 100.0
+
+    disk.speed = speed
+    disk.probe(LOAD).prepare(folder)
+    origins = folder / "test_file.0"
+    disk.reader.scan(file, 1.0)
+    disk.reader.random(file, 1.0, block_size=BLOCK, threads=1)
+    assert disk.counters.disk(disk.origin) == DiskCounters(), "a snapshot reads beneath the origin"
+    disk.reader.scan(origins, 1.0)
+    disk.reader.random(origins, 1.0, block_size=BLOCK, threads=1)
+    assert asked == [Mode.SCAN_SNAPSHOT, Mode.READ_SNAPSHOT, Mode.SCAN, Mode.READ]
 
 
 def _takes_direct_io(folder: Path) -> bool:

@@ -1,6 +1,7 @@
 """What every implementation of `Snapshots` and `Mounts` promises: the stories' fake, and, in the lab, LVM itself.
 
-With `BACKUPD_LAB=1` (set in the lab's machine only) the suite also runs as root against the real volume `labvg/data`.
+With `BACKUPD_LAB=1` (set in the lab's machine only) the suite also runs as root against the real volume `labvg/data`,
+and against a volume of a small thin pool that is made for it in the same group.
 """
 
 import os
@@ -11,16 +12,17 @@ from pathlib import Path
 
 import pytest
 
+from backupd import command
 from backupd.errors import SnapshotError, SnapshotVoid
-from backupd.model import DeviceNumber, Snapshot, SnapshotPlan
+from backupd.model import DeviceNumber, Snapshot, SnapshotPlan, Volume
 from backupd.snapshots import Mounts, Snapshots
 from backupd.snapshots.lvm import LvmSnapshots
 from backupd.snapshots.mounting import LinuxMounts, mount_of, mounts
 from backupd.snapshots.plan import plan_snapshot
-from tests.fakes.lvm_host import LvmHost, striped_volume
+from tests.fakes.lvm_host import LvmHost, striped_volume, thin_volume
 
 IN_LAB = os.environ.get("BACKUPD_LAB") == "1"
-VG, LV = "labvg", "data"
+VG = "labvg"
 MIB = 1 << 20
 
 
@@ -39,17 +41,22 @@ class Settings:
 
 @dataclass(frozen=True)
 class Bench:
-    """A host to try things on: `folder` is the origin's file system, `write` rewrites that many bytes of it."""
+    """A host to try things on: `folder` is the origin's file system, `write` rewrites that many bytes of it.
 
+    `overflow` has a snapshot of 8 MiB overflow, a thin one by filling its pool.
+    """
+
+    lv: str
     snapshots: Snapshots
     mounts: Mounts
     device: DeviceNumber
     folder: Path
     places: Path
     write: Callable[[int], None]
+    overflow: Callable[[], None]
 
     def plan(self, run_id: str, settings: Settings | None = None) -> SnapshotPlan:
-        volume, group = self.snapshots.volume(VG, LV), self.snapshots.group(VG)
+        volume, group = self.snapshots.volume(VG, self.lv), self.snapshots.group(VG)
         return plan_snapshot(volume, group, run_id, settings or Settings())
 
     def take(self, run_id: str, settings: Settings | None = None) -> Snapshot:
@@ -60,25 +67,65 @@ class Bench:
         return {name for _, name, _ in self.snapshots.ours()}
 
 
-@pytest.fixture(params=["fake", "lvm"] if IN_LAB else ["fake"])
+FAKES, REAL = ["fake", "fake thin"], ["lvm", "lvm thin"]
+
+
+@pytest.fixture(params=FAKES + REAL if IN_LAB else FAKES)
 def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
-    made = _fake_bench(tmp_path) if request.param == "fake" else _real_bench(tmp_path)
+    if request.param == "lvm thin":
+        request.getfixturevalue("small_pool")
+    made = _bench(request.param, tmp_path)
     yield made
     made.mounts.unmount(tmp_path / "mnt")
+    if request.param == "lvm thin":
+        _run("blkdiscard", f"/dev/{VG}/neighbour")
     for vg, name, run_id in made.snapshots.ours():
         made.snapshots.remove(vg, name, run_id)
     (made.folder / "contract").unlink(missing_ok=True)
 
 
-def _fake_bench(tmp_path: Path) -> Bench:
+def _bench(kind: str, tmp_path: Path) -> Bench:
+    if kind in FAKES:
+        return _fake_bench(thin_volume() if kind == "fake thin" else striped_volume(), tmp_path)
+    return _real_bench("thin" if kind == "lvm thin" else "data", tmp_path)
+
+
+@pytest.fixture(scope="module")
+def small_pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """`labvg/thin` with a mounted file system, and `labvg/neighbour`, which can fill the pool of both."""
+    folder = tmp_path_factory.mktemp("origin")
+    _run("lvcreate", "-y", "-T", "-L", "128m", "-c", "64k", "--errorwhenfull", "y", f"{VG}/small")
+    try:
+        for name, size in (("thin", "96m"), ("neighbour", "128m")):
+            _run("lvcreate", "-y", "-V", size, "-n", name, "-T", f"{VG}/small")
+        _run("mkfs.ext4", "-q", "-E", "nodiscard,lazy_itable_init=0", f"/dev/{VG}/thin")
+        _run("mount", f"/dev/{VG}/thin", str(folder))
+        try:
+            yield
+        finally:
+            _run("umount", str(folder))
+    finally:
+        _run("lvremove", "-y", "--config", "activation/monitoring=0", f"{VG}/small")
+
+
+def _run(*argv: str) -> None:
+    command.run(list(argv), timeout_seconds=60)
+
+
+def _fake_bench(volume: Volume, tmp_path: Path) -> Bench:
     folder = tmp_path / "origin"
     folder.mkdir()
-    host = LvmHost(volume=striped_volume(vg=VG, name=LV), folder=folder)
-    return Bench(host.snapshots, host.mounts, host.volume.device, folder, tmp_path, host.write)
+    host = LvmHost(volume=volume, folder=folder)
+    size = volume.pool.free + 1 if volume.pool is not None else 32 * MIB
+
+    def overflow() -> None:
+        host.write(size)
+
+    return Bench(volume.name, host.snapshots, host.mounts, volume.device, folder, tmp_path, host.write, overflow)
 
 
-def _real_bench(tmp_path: Path) -> Bench:
-    number = (Path("/dev") / VG / LV).stat().st_rdev
+def _real_bench(name: str, tmp_path: Path) -> Bench:
+    number = (Path("/dev") / VG / name).stat().st_rdev
     device = DeviceNumber(os.major(number), os.minor(number))
     folder = next(mounted.path for mounted in mounts() if mounted.device == device)
 
@@ -88,7 +135,21 @@ def _real_bench(tmp_path: Path) -> Bench:
             file.flush()
             os.fsync(file.fileno())
 
-    return Bench(LvmSnapshots(), LinuxMounts(), device, folder, tmp_path, write)
+    def overflow() -> None:
+        if name == "data":
+            write(32 * MIB)
+        else:
+            _fill(Path("/dev") / VG / "neighbour")
+
+    return Bench(name, LvmSnapshots(), LinuxMounts(), device, folder, tmp_path, write, overflow)
+
+
+def _fill(volume: Path) -> None:
+    """Its pool is full: the kernel has refused it a block."""
+    with volume.open("wb", buffering=0) as device, pytest.raises(OSError, match=r"No space|Input/output"):
+        while True:
+            device.write(os.urandom(MIB))
+            os.fsync(device.fileno())
 
 
 def put(path: Path, text: str) -> None:
@@ -100,8 +161,8 @@ def put(path: Path, text: str) -> None:
 
 def test_volume_is_found_by_its_device_as_by_its_name(bench: Bench) -> None:
     found = bench.snapshots.volume_at(bench.device)
-    assert found == bench.snapshots.volume(VG, LV)
-    assert (found.full_name, found.device) == (f"{VG}/{LV}", bench.device)
+    assert found == bench.snapshots.volume(VG, bench.lv)
+    assert (found.full_name, found.device) == (f"{VG}/{bench.lv}", bench.device)
     assert found.devices
 
 
@@ -120,8 +181,8 @@ def test_unknown_volume_and_group_are_refused(bench: Bench) -> None:
 def test_preparing_takes_no_snapshot_and_what_it_made_is_removed_by_its_tag(bench: Bench) -> None:
     free, plan = bench.snapshots.group(VG).free_extents, bench.plan("p1")
     with bench.snapshots.prepared(plan):
-        assert bench.snapshots.volume(VG, LV).snapshots == ()
-    assert bench.snapshots.ours() == ((VG, plan.name, "p1"),)
+        assert bench.snapshots.volume(VG, bench.lv).snapshots == ()
+    assert bench.snapshots.ours() == (((VG, plan.name, "p1"),) if plan.extents else ())
     bench.snapshots.remove(VG, plan.name, "p1")
     assert bench.names() == set()
     assert bench.snapshots.group(VG).free_extents == free
@@ -134,7 +195,7 @@ def test_snapshot_is_there_as_planned_and_tagged_with_its_run(bench: Bench) -> N
     assert (snapshot.name, snapshot.run_id) == (plan.name, "r1")
     assert (snapshot.size, snapshot.chunk_size) == (plan.size, plan.chunk_size)
     assert bench.snapshots.ours() == ((VG, plan.name, "r1"),)
-    assert plan.name in bench.snapshots.volume(VG, LV).snapshots
+    assert bench.snapshots.volume(VG, bench.lv).snapshots == ((plan.name,) if plan.extents else ())
 
 
 def test_snapshot_takes_its_extents_and_gives_them_back(bench: Bench) -> None:
@@ -143,7 +204,7 @@ def test_snapshot_takes_its_extents_and_gives_them_back(bench: Bench) -> None:
     assert bench.snapshots.group(VG).free_extents == free - plan.extents
     bench.snapshots.remove(VG, plan.name, "r1")
     assert bench.snapshots.group(VG).free_extents == free
-    assert bench.snapshots.volume(VG, LV).snapshots == ()
+    assert bench.snapshots.volume(VG, bench.lv).snapshots == ()
 
 
 def test_snapshot_shows_what_was_there_when_it_was_taken(bench: Bench) -> None:
@@ -185,7 +246,7 @@ def test_usage_grows_with_what_the_origin_writes(bench: Bench) -> None:
 
 def test_overflown_snapshot_is_void_and_can_still_be_removed(bench: Bench) -> None:
     snapshot = bench.take("r1", Settings(size=Size(8 * MIB)))
-    bench.write(32 * MIB)
+    bench.overflow()
     assert not bench.snapshots.usage(snapshot).intact
     with pytest.raises(SnapshotVoid, match=snapshot.name):
         bench.snapshots.require_intact(snapshot)
@@ -213,7 +274,7 @@ def test_what_bears_no_tag_of_the_run_is_never_removed(bench: Bench) -> None:
     with pytest.raises(SnapshotError, match="no tag of run r2"):
         bench.snapshots.remove(VG, snapshot.name, "r2")
     with pytest.raises(SnapshotError, match="no tag of run r1"):
-        bench.snapshots.remove(VG, LV, "r1")
+        bench.snapshots.remove(VG, bench.lv, "r1")
     assert bench.snapshots.require_intact(snapshot).intact
 
 
@@ -255,30 +316,34 @@ def test_files_in_a_folder_that_is_not_mounted_are_kept(bench: Bench) -> None:
 
 
 if IN_LAB:
+    only_real = pytest.mark.parametrize("bench", REAL, indirect=True)
 
-    def test_real_mount_is_read_only_on_the_snapshots_own_device(tmp_path: Path) -> None:
-        made = _real_bench(tmp_path)
-        snapshot, at = made.take("r1"), tmp_path / "mnt"
-        made.mounts.mount(snapshot, at)
-        try:
-            assert mount_of(at).device == snapshot.device
-            assert mount_of(made.folder).device == made.device
-            with pytest.raises(OSError, match="Read-only file system"):
-                (at / "new").touch()
-        finally:
-            made.mounts.unmount(at)
-            made.snapshots.remove(VG, snapshot.name, "r1")
+    @only_real
+    def test_real_mount_is_read_only_on_the_snapshots_own_device(bench: Bench) -> None:
+        snapshot, at = bench.take("r1"), bench.places / "mnt"
+        bench.mounts.mount(snapshot, at)
+        assert mount_of(at).device == snapshot.device
+        assert mount_of(bench.folder).device == bench.device
+        with pytest.raises(OSError, match="Read-only file system"):
+            (at / "new").touch()
 
-    def test_volume_group_that_another_command_holds_is_an_error_at_once(tmp_path: Path) -> None:
+    @only_real
+    def test_volume_group_that_another_command_holds_is_an_error_at_once(bench: Bench) -> None:
         import fcntl
 
-        made = _real_bench(tmp_path)
-        plan = made.plan("r1")
-        with made.snapshots.prepared(plan) as creator, Path(f"/run/lock/lvm/V_{VG}").open("a") as held:
+        plan = bench.plan("r1")
+        with bench.snapshots.prepared(plan) as creator, Path(f"/run/lock/lvm/V_{VG}").open("a") as held:
             fcntl.flock(held, fcntl.LOCK_EX)
             began = time.monotonic()
             with pytest.raises(SnapshotError, match="Can't get lock"):
                 creator.create()
             assert time.monotonic() - began < 3
-        made.snapshots.remove(VG, plan.name, "r1")
-        assert made.names() == set()
+        bench.snapshots.remove(VG, plan.name, "r1")
+        assert bench.names() == set()
+
+    @pytest.mark.parametrize("bench", ["lvm thin"], indirect=True)
+    def test_thin_snapshot_is_not_activated_by_a_reboot(bench: Bench) -> None:
+        snapshot = bench.take("r1")
+        for how in ("n", "y"):
+            _run("lvchange", "--activate", how, snapshot.full_name)
+        assert not snapshot.path.exists()

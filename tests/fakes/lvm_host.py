@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 
 from backupd.command import ChildLedger
 from backupd.errors import SnapshotError, SnapshotVoid
-from backupd.model import CowUsage, DeviceNumber, Segment, Snapshot, SnapshotPlan, Volume, VolumeGroup
+from backupd.model import CowUsage, DeviceNumber, Segment, Snapshot, SnapshotPlan, ThinPool, Volume, VolumeGroup
 from backupd.snapshots import RUN_TAG, TAG, SnapshotCreator
 
 EXTENT = 4 << 20
@@ -38,6 +38,23 @@ def striped_volume(*, vg: str = "labvg", name: str = "data", size: int = 600 << 
         size=size,
         segments=(Segment("striped", size, 3, 64 << 10, devices),),
     )
+
+
+def thin_volume(*, used: int = 100 << 20, metadata_used: int = 1 << 20, **changes: str | int) -> Volume:
+    """The same as a volume of a thin pool that is as large, with this much of it taken."""
+    thick = striped_volume(**changes)  # type: ignore[arg-type]
+    pool = ThinPool(
+        name="pool",
+        uuid="LHFMYk-yBWE-Pej3-U8PG-CHgQ-H3CP-jxVrdS",
+        chunk_size=64 << 10,
+        size=thick.size,
+        metadata_size=32 << 20,
+        segments=thick.segments,
+        metadata_devices=("/dev/sde",),
+        used=used,
+        metadata_used=metadata_used,
+    )
+    return replace(thick, segments=(Segment("thin", thick.size, 1, 0, ()),), pool=pool)
 
 
 @dataclass
@@ -94,11 +111,15 @@ class LvmHost:
         self._failures[verb] = _Failure(at_call, error or SnapshotError(f"{verb} failed, as told"), after_effect)
 
     def write(self, size: int) -> None:
-        """The origin takes first writes of this many bytes; every snapshot keeps the old ones, or overflows."""
+        """The origin takes first writes of this many bytes; every snapshot keeps the old ones, or overflows.
+
+        Of a thin origin it is the pool that fills, and with it what all its snapshots say.
+        """
         for lv in (lv for lv in self.lvs.values() if lv.live):
             used = lv.usage.used + size
             if used > lv.usage.total:
-                lv.usage = CowUsage(intact=False, state="Invalid")
+                thin = self.volume.pool is not None
+                lv.usage = CowUsage(intact=False, state="pool out_of_data_space" if thin else "Invalid")
             elif lv.usage.intact:
                 lv.usage = replace(lv.usage, used=used)
 
@@ -137,7 +158,15 @@ class LvmHost:
         )
         metadata = 2 * plan.chunk_size
         usage = CowUsage(intact=True, used=metadata, total=plan.size, metadata=metadata)
+        pool = self._pool()
+        if pool is not None:
+            usage = CowUsage(intact=True, used=pool.used, total=pool.size, metadata_fill=pool.metadata_fill)
         return _Lv(snapshot, tags, plan.extents, usage, None)
+
+    def _pool(self) -> ThinPool | None:
+        """As it is now: what only snapshots held is free again when they are gone."""
+        pool = self.volume.pool
+        return pool and replace(pool, used=max((lv.usage.used for lv in self.lvs.values()), default=pool.used))
 
     def _take(self, plan: SnapshotPlan) -> Snapshot:
         lv = self._made(plan, _tags(plan))
@@ -189,7 +218,7 @@ class FakeSnapshots:
 
     @contextmanager
     def prepared(self, plan: SnapshotPlan, ledger: ChildLedger | None = None) -> Iterator[SnapshotCreator]:
-        """Refuses what the real one refuses; then the COW area is there, tagged, until `remove`."""
+        """Refuses what the real one refuses; then the COW area, if it has one, is there, tagged, until `remove`."""
         host = self.host
         with host._call("prepared"):
             if plan.name in host.lvs or plan.name == host.volume.name:
@@ -198,7 +227,8 @@ class FakeSnapshots:
                 raise SnapshotError(f'Physical Volume "{plan.pvs[0]}" not found in Volume Group "{host.volume.vg}"')
             if plan.extents > host._group().free_on(plan.pvs):
                 raise SnapshotError(f'Volume group "{host.volume.vg}" has insufficient free space')
-            host.lvs[plan.name] = replace(host._made(plan, _tags(plan)), live=False)
+            if host.volume.pool is None:
+                host.lvs[plan.name] = replace(host._made(plan, _tags(plan)), live=False)
         host.shells += 1
         try:
             yield _FakeCreator(host, plan)
@@ -241,6 +271,9 @@ class FakeSnapshots:
                 shutil.rmtree(lv.content)
 
     def _volume(self) -> Volume:
+        """As LVM reports it; of the snapshots only the classic ones."""
+        if self.host.volume.pool is not None:
+            return replace(self.host.volume, pool=self.host._pool())
         return replace(self.host.volume, snapshots=tuple(name for name, lv in self.host.lvs.items() if lv.live))
 
     def _usage(self, snapshot: Snapshot) -> CowUsage:

@@ -36,6 +36,8 @@ class Group:
     layout: str = "striped"
     filesystem: str = "xfs"
     load: str = "20"  # transactions a second: a rate, so that a slow machine is not a saturated one
+    thin: bool = False
+    disks: str = "ssd"
 
     def __str__(self) -> str:
         return self.name
@@ -43,20 +45,24 @@ class Group:
     def argv(self, out: Path) -> list[str]:
         """The command that starts the machine and runs the tests in it."""
         machine = [
-            *("--rows", str(ROWS), "--disks", "ssd", "--load", self.load),
+            *("--rows", str(ROWS), "--disks", self.disks, "--load", self.load),
             *("--layout", self.layout, "--filesystem", self.filesystem),
+            *(("--thin",) if self.thin else ()),
             *("--out", str(out), "--deadline", str(DEADLINE_SECONDS)),
         ]
-        told = [f"LAB_LAYOUT={self.layout}", f"LAB_FILESYSTEM={self.filesystem}"]
-        tests = ["python", "-m", "pytest", "-p", "no:cacheprovider", "--timeout=120", "--durations=5", *self.files]
+        told = [f"LAB_LAYOUT={self.layout}", f"LAB_FILESYSTEM={self.filesystem}", f"LAB_THIN={int(self.thin)}"]
+        tests = ["python", "-m", "pytest", "-p", "no:cacheprovider", "--timeout=300", "--durations=5", *self.files]
         return [str(BACKUPD), "lab", "run", *machine, "--", "env", f"--chdir={CHECKOUT}", *told, *tests]
 
 
 GROUPS = [  # the longest ones first, so that the last ones end together
+    Group("probe figures", ("tests/lab/inside/inside_probe_figures.py",), load="none", disks="hdd"),
+    Group("probe", ("tests/lab/inside/inside_probe.py",)),
     Group("mishaps", ("tests/lab/inside/inside_mishaps.py",)),
     Group("interruptions", ("tests/lab/inside/inside_interruptions.py",)),
     Group("linear ext4", ("tests/lab/inside/inside_good_run.py",), layout="linear", filesystem="ext4"),
     Group("striped xfs", ("tests/lab/inside/inside_good_run.py",)),
+    Group("thin", ("tests/lab/inside/inside_good_run.py",), thin=True),
     Group("refusals", ("tests/lab/inside/inside_refusals.py",)),
     Group("contracts", ("tests/contract/test_snapshots.py",), load="none"),
 ]

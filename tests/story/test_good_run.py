@@ -123,7 +123,7 @@ def test_no_row_of_ours_is_written_to_a_replica_or_a_read_only_server(
 
 
 def test_a_gate_that_is_off_copies_at_once_and_measures_nothing(world: World) -> None:
-    row = world.back_up(job=world.job(settle=SettleConfig(enabled=False)))
+    row = world.back_up(job=world.job(settle=SettleConfig(enabled=False, baseline_windows=1)))
     assert row.status is RunStatus.SUCCESS
     assert row.verdict is not None
     assert row.verdict.reason is Reason.DISABLED
@@ -133,7 +133,7 @@ def test_a_gate_that_is_off_copies_at_once_and_measures_nothing(world: World) ->
 
 def test_without_a_probe_the_cow_area_is_watched_all_the_same(world: World) -> None:
     world.with_probe = False
-    row = world.back_up(job=world.job(settle=SettleConfig(max_wait_seconds=0.1)))
+    row = world.back_up(job=world.job(settle=SettleConfig(max_wait_seconds=0.1, baseline_windows=1, patience=1e9)))
     assert row.status is RunStatus.ATTENTION
     assert [sample.cow_used for sample in row.samples if sample.cow_used]
     assert all(sample.iops is None for sample in row.samples)

@@ -29,7 +29,7 @@ def assert_failed_and_clean(world: World, status: ExitStatus) -> None:
 
 def impatient(**limits: float) -> dict[str, object]:
     """A job whose gate would wait for long, and what its server may suffer."""
-    settle = SettleConfig(baseline_windows=1, max_wait_seconds=600)
+    settle = SettleConfig(baseline_windows=1, patience=1e9, max_wait_seconds=600)
     return {"settle": settle, "limits": LimitsConfig(**limits)}
 
 
@@ -234,7 +234,7 @@ def test_a_gate_that_waited_long_enough_starts_and_asks_for_attention(
 ) -> None:
     world.with_probe = with_probe
     world.probe.iops = (1000.0, 100.0)
-    row = world.back_up(job=world.job(settle=SettleConfig(baseline_windows=1, max_wait_seconds=0.2)))
+    row = world.back_up(job=world.job(settle=SettleConfig(baseline_windows=1, patience=1e9, max_wait_seconds=0.2)))
     assert row.status is RunStatus.ATTENTION
     assert row.verdict is not None
     assert (row.verdict.outcome, row.verdict.reason) == (Outcome.START, reason)

@@ -19,10 +19,11 @@ from backupd.config import JobConfig, SettleConfig
 from backupd.errors import BackupdError
 from backupd.filesystem import remove_tree
 from backupd.holding import Releases
+from backupd.measurement import DiskCounters
 from backupd.model import DataPath, DeviceNumber, Holding, HoldingKind, Manifest, MountPoint, RunDetails, Window
 from backupd.targets import Target
 from backupd.targets.directory import DirectoryTarget
-from backupd.tools import HostFiles, Places, Tools
+from backupd.tools import HostFiles, Places, Room, Tools
 from tests.fakes.lvm_host import LvmHost
 from tests.fakes.probe import FakeProbe
 from tests.fakes.server import FACTS, FakeCanary, FakeDatabase, FakeHeldLock, FakeLock, FakeServer
@@ -107,8 +108,10 @@ class World:
     database: FakeDatabase = field(default_factory=FakeDatabase)
     memory: MemoryTarget | None = None  # in place of the folder
     at: dict[str, Callable[[], object]] = field(default_factory=dict)
+    room: Room = field(default_factory=lambda: Room(free=8 << 30, total=10 << 30, read_only=False))
     with_probe: bool = True
     with_canary: bool = True
+    write_milliseconds: float = 5.0  # what a write to the volume takes
 
     def __post_init__(self) -> None:
         for folder in (self.datadir, self.vault, self.places.run, self.places.staging):
@@ -116,6 +119,7 @@ class World:
         for name, size in FILES.items():
             (self.datadir / name).parent.mkdir(exist_ok=True)
             (self.datadir / name).write_bytes(name.encode() + bytes(size - len(name)))
+        self.counted = DiskCounters()
         self.host.folder = self.mount_root
         self.host.on_call = lambda verb: self.happened(f"host.{verb}")
         self.probe = ToldProbe(happened=self.happened)
@@ -161,6 +165,8 @@ class World:
                 mount_of=self.mount_of,
                 sync=lambda path: self.happened("sync"),
                 used_bytes=_used_bytes,
+                room=lambda path: self.room,
+                write_counters=self.write_counters,
                 roots=lambda: (self.mount_root,),
             ),
             places=self.places,
@@ -199,6 +205,16 @@ class World:
             return MountPoint(self.mount_root, self.host.volume.device, "xfs")
         return MountPoint(Path("/"), DeviceNumber(8, 1), "ext4")
 
+    def write_counters(self, device: DeviceNumber) -> DiskCounters:
+        """The server has done ten writes since somebody last looked, to the volume and nothing else."""
+        assert device == self.host.volume.device
+        self.counted = replace(
+            self.counted,
+            writes=self.counted.writes + 10,
+            write_seconds=self.counted.write_seconds + 10 * self.write_milliseconds / 1000,
+        )
+        return self.counted
+
     # --- what a test does --------------------------------------------------------------------------------------------
 
     def make_orders_large(self) -> None:
@@ -213,7 +229,7 @@ class World:
 
     def job(self, **changes: Any) -> JobConfig:
         """A job whose gate opens at the first window, unless it is told otherwise."""
-        settle = SettleConfig(windows=1, baseline_windows=1)
+        settle = SettleConfig(windows=1, baseline_windows=1, patience=1e9)
         return JobConfig(
             **{"name": "nightly", "host": "db1", "targets": ("vault",), "canary": True, "settle": settle, **changes}
         )

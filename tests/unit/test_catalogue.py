@@ -95,7 +95,7 @@ def tell_everything(run: RunRecord) -> None:
     run.cow_peak(700)
     run.cow_peak(300)
     run.samples([Sample(-1.0, "baseline", iops=900.0)])
-    run.samples([Sample(2.0, "settle", 300.0, 3.0, 12.5, 4096, 1 << 20, 55.5, 0.5), Sample(3.0, "copy")])
+    run.samples([Sample(2.0, "settle", 300.0, 3.0, 12.5, 4096, 1 << 20, 55.5, 0.5, 7.25), Sample(3.0, "copy")])
     run.complete(BACKUP)
 
 
@@ -123,7 +123,7 @@ def test_everything_that_a_run_told_is_read_back(path: Path) -> None:
         snapshot=replace(SNAPSHOT, cow_used_peak=700),
         samples=(
             Sample(-1.0, "baseline", iops=900.0),
-            Sample(2.0, "settle", 300.0, 3.0, 12.5, 4096, 1 << 20, 55.5, 0.5),
+            Sample(2.0, "settle", 300.0, 3.0, 12.5, 4096, 1 << 20, 55.5, 0.5, 7.25),
             Sample(3.0, "copy"),
         ),
         backup=BACKUP,

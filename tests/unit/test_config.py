@@ -64,6 +64,8 @@ def test_a_minimal_file_is_enough_and_the_defaults_are_the_documented_ones(write
     assert job.snapshot == SnapshotConfig(size=SnapshotSize(percent_of_origin=20), chunk_size=65536, pvs=())
     assert (job.settle.window_seconds, job.settle.duty, job.settle.max_wait_seconds) == (1, 0.1, 1800)
     assert (job.settle.file_size, job.settle.block_size, job.settle.threshold) == (8 << 20, 16 << 10, 1.25)
+    assert (job.settle.plateau_windows, job.settle.plateau_looks, job.settle.quiet_share) == (6, 60, 0.2)
+    assert job.settle.patience == 1.0
     assert (job.limits.max_penalty, job.limits.max_replica_lag_seconds, job.limits.max_cow_fill) == (None, None, 0.9)
     assert (job.copy.level, job.copy.threads, job.copy.max_rate, job.copy.must_finish_by) == (1, 1, None, None)
     assert (job.retention.keep_last, job.retention.daily, job.retention.yearly) == (7, 0, 0)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from backupd.lab import images
-from backupd.lab.options import Filesystem, Layout
+from backupd.lab.options import Filesystem, LabOptions, Layout
 from backupd.lab.sizes import Sizes, sizes_for
 
 SMALL = Sizes(volume=12 * 2**20, disk=8 * 2**20, scratch=4 * 2**20)
@@ -17,10 +17,12 @@ def _key(
     layout: Layout = Layout.STRIPED,
     filesystem: Filesystem = Filesystem.XFS,
     rows: int = 1000,
+    thin: bool = False,
     server: str = "10.11.19",
     sources: str = "abc",
 ) -> str:
-    return images.cache_key(layout, filesystem, rows, server=server, sizes=sizes_for(rows), sources=sources)
+    options = LabOptions(layout=layout, filesystem=filesystem, rows=rows, thin=thin)
+    return images.cache_key(options, server=server, sizes=sizes_for(rows), sources=sources)
 
 
 def test_the_same_options_have_the_same_key() -> None:
@@ -33,6 +35,7 @@ def test_the_same_options_have_the_same_key() -> None:
         _key(layout=Layout.LINEAR),
         _key(filesystem=Filesystem.EXT4),
         _key(rows=1001),
+        _key(thin=True),
         _key(server="10.11.20"),
         _key(sources="abd"),
     ],

@@ -13,6 +13,7 @@ from backupd.lab.disks import (
     lvm_configuration,
     mount_points_of,
     nbdkit_argv,
+    pool_argvs,
     volume_argv,
 )
 from backupd.lab.machine import Hardware, boot_environment, idlest_processor, kernel_argv
@@ -67,6 +68,16 @@ def test_a_linear_volume_lies_equally_on_three_disks_and_the_fourth_is_free() ->
     last = sizes.extents_a_disk - 1
     assert argv[-3:] == [f"/dev/ubdb:0-{last}", f"/dev/ubdc:0-{last}", f"/dev/ubdd:0-{last}"]
     assert "--stripes" not in argv
+
+
+def test_a_thin_volume_lies_in_a_pool_as_it_would_without_one_and_the_metadata_on_the_fourth_disk() -> None:
+    sizes = sizes_for(1000)
+    data, metadata, convert, volume = pool_argvs(guest_site(), Layout.STRIPED, DISKS, sizes)
+    thick = volume_argv(guest_site(), Layout.STRIPED, DISKS, sizes)
+    assert [word if word != "pool" else "data" for word in data] == thick
+    assert metadata[-2:] == ["labvg", "/dev/ubde"]
+    assert convert[-1] == "labvg/pool"
+    assert volume[volume.index("--virtualsize") + 1] == f"{sizes.volume}b"
 
 
 def test_lvm_sees_the_labs_disks_and_nothing_else() -> None:

@@ -19,7 +19,7 @@ def test_defaults_are_those_of_the_documentation() -> None:
     options = LabOptions()
     assert (options.disks, options.layout, options.filesystem) == ("hdd", "striped", "xfs")
     assert (options.rows, str(options.load), options.kernel) == (400_000, "closed", "uml")
-    assert (options.out, options.deadline_seconds) == (None, 900)
+    assert (options.out, options.deadline_seconds, options.thin) == (None, 900, False)
 
 
 @pytest.mark.parametrize("text", ["none", "closed", "60"])
@@ -41,7 +41,7 @@ def test_options_out_of_bounds_are_usage_errors(wrong: dict[str, int]) -> None:
 
 
 def test_a_plan_survives_its_journey_into_the_machine() -> None:
-    options = LabOptions(DiskModel.DELAY, Layout.LINEAR, Filesystem.EXT4, 7, Load.parse("60"))
+    options = LabOptions(DiskModel.DELAY, Layout.LINEAR, Filesystem.EXT4, 7, Load.parse("60"), thin=True)
     plan = plan_for(Purpose.RUN, options, command=("sh", "-c", "echo 'ä\n'"), python="/p y", out=Path("/o,ut"))
     assert Plan.from_json(plan.to_json()) == plan
 

@@ -71,12 +71,6 @@ def test_legs_of_a_mirror_are_no_stripes() -> None:
     assert (found.layout, found.stripes, found.segments[0].kind) == (Layout.LINEAR, 1, "raid1")
 
 
-def test_thin_volume_is_called_thin_and_its_thin_snapshot_is_no_classic_one() -> None:
-    found = volume("thin", "thin")
-    assert [segment.kind for segment in found.segments] == ["thin"]
-    assert (found.stripes, found.snapshots) == (1, ())
-
-
 def test_hidden_and_inactive_volumes_are_not_reported() -> None:
     assert {v.name for v in report.parse_volumes(recorded("volumes_inactive"))} == {"data", "lin"}
 

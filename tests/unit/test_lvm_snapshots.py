@@ -7,9 +7,9 @@ import pytest
 
 from backupd.errors import ExitStatus, SnapshotError, SnapshotVoid
 from backupd.model import CowUsage, DeviceNumber, Snapshot, SnapshotPlan
-from backupd.snapshots import devicemapper
+from backupd.snapshots import classic, devicemapper
 from backupd.snapshots.devicemapper import MappedDevice, Target
-from backupd.snapshots.lvm import LvmSnapshots, convert_argv, cow_area_argv, remove_argv
+from backupd.snapshots.lvm import LvmSnapshots, remove_argv
 from tests.fakes.lvm_host import striped_volume
 
 DATA = Path(__file__).parent.parent / "data" / "lvm"
@@ -253,21 +253,21 @@ def test_slow_lvm_costs_no_more_than_the_deadline_and_is_left_to_finish(
 
 
 def test_cow_area_is_tagged_from_its_first_instant_and_lies_where_it_was_planned() -> None:
-    argv = cow_area_argv(PLAN)
+    argv, _ = classic.preparing_argvs(PLAN)
     assert argv[-2:] == ["labvg", "/dev/sde"]
     assert [argv[i + 1] for i, word in enumerate(argv) if word == "--addtag"] == ["backupd", "backupd.run=r1"]
     assert "-Zy" in argv  # an old header would be taken for a snapshot's
 
 
 def test_line_under_the_lock_waits_for_nobody() -> None:
-    argv = convert_argv(PLAN)
+    argv = classic.line_argv(PLAN)
     assert argv[-2:] == ["labvg/data", "labvg/backupd-r1"]
     assert "global/wait_for_locks=0" in argv[argv.index("--config") + 1]
     assert "--test" not in argv
 
 
 def test_rehearsal_is_the_same_line_without_effect() -> None:
-    assert [word for word in convert_argv(PLAN, rehearsal=True) if word != "--test"] == convert_argv(PLAN)
+    assert [word for word in classic.line_argv(PLAN, rehearsal=True) if word != "--test"] == classic.line_argv(PLAN)
 
 
 def test_no_event_daemon_is_started_by_a_removal() -> None:

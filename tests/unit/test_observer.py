@@ -4,16 +4,19 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
 import pytest
 
 from backupd.errors import CommandError, GaveUp, ServerError, SnapshotError, SnapshotVoid
+from backupd.measurement import DiskCounters
 from backupd.model import CowUsage, Outcome, Reason, Window
 from backupd.probe import WriteProbe
-from backupd.probe.observer import Observer, measure_baseline
-from backupd.probe.settle import SettleLimits
+from backupd.probe.baseline import Baseline, PassiveMeter, measure_baseline, watch_baseline
+from backupd.probe.observer import Observer
+from backupd.probe.settle import OWN_CHUNKS, SettleLimits
 from tests.fakes.probe import FakeProbe
 
 MIB = 1 << 20
@@ -33,6 +36,11 @@ class Host:
         self.lag_reads: list[float] = []
         self.server_up = True
         self.usage_error: Exception | None = None
+        self.writes_a_second = 100.0  # of everybody's, to the origin
+        self.milliseconds = 5.0  # that each of them takes
+        self.usual_milliseconds: float | None = None  # in the baseline
+        self.counted = DiskCounters()
+        self.counters_error: Exception | None = None
 
     def clock(self) -> float:
         return self.now
@@ -40,6 +48,14 @@ class Host:
     def passes(self, seconds: float) -> None:
         self.now += seconds
         self.used += self.server_rate * seconds
+        writes = round(self.writes_a_second * seconds)
+        waited = self.counted.write_seconds + writes * self.milliseconds / 1000
+        self.counted = replace(self.counted, writes=self.counted.writes + writes, write_seconds=waited)
+
+    def counters(self) -> DiskCounters:
+        if self.counters_error is not None:
+            raise self.counters_error
+        return self.counted
 
     def window(self, seconds: float) -> None:
         self.passes(seconds)
@@ -91,7 +107,8 @@ def observer_of(
     return Observer(
         probe=probe,
         folder=folder,
-        baseline_iops=100.0 if probe is not None else None,
+        baseline=Baseline(100.0 if probe is not None else None, 0.0, 0, (), host.usual_milliseconds),
+        meter=PassiveMeter(host.counters),
         read_usage=host.usage,
         read_lag=host.replica_lag,
         limits=limits or SettleLimits(),
@@ -124,6 +141,38 @@ def test_a_baseline_is_the_median_of_its_windows_and_lies_before_the_snapshot(ho
 def test_a_baseline_without_a_single_write_is_an_error(host: Host, folder: Path) -> None:
     with pytest.raises(CommandError, match="not one write"):
         measure_baseline(probe_at(host, folder, 0.0), folder, windows=2, seconds=1.0, clock=host.clock)
+
+
+def test_a_baseline_without_a_probe_is_what_everybodys_writes_take(host: Host) -> None:
+    host.milliseconds = 4.0
+
+    def pause(seconds: float) -> None:
+        host.passes(seconds)
+        host.milliseconds *= 2
+
+    baseline = watch_baseline(PassiveMeter(host.counters), looks=3, seconds=2.0, clock=host.clock, pause=pause)
+    assert (baseline.iops, baseline.bytes_written) == (None, 0)
+    assert baseline.write_latency_ms == pytest.approx(8.0)
+    assert [sample.at_seconds for sample in baseline.samples] == [-4.0, -2.0, 0.0]
+    assert [sample.write_latency_ms for sample in baseline.samples] == pytest.approx([4.0, 8.0, 16.0])
+    assert {(sample.stage, sample.iops) for sample in baseline.samples} == {("baseline", None)}
+
+
+def test_a_baseline_of_windows_knows_what_everybodys_writes_took_meanwhile(host: Host, folder: Path) -> None:
+    probe = probe_at(host, folder, 100.0)
+    meter = PassiveMeter(host.counters)
+    host.passes(50)
+    host.milliseconds = 7.0
+    baseline = measure_baseline(probe, folder, windows=2, seconds=2.0, meter=meter, clock=host.clock)
+    assert baseline.write_latency_ms == pytest.approx(7.0)
+    assert [sample.write_latency_ms for sample in baseline.samples] == pytest.approx([7.0, 7.0])
+
+
+def test_a_baseline_of_a_server_that_writes_nothing_has_no_latency(host: Host) -> None:
+    host.writes_a_second = 0.0
+    watched = watch_baseline(PassiveMeter(host.counters), looks=2, seconds=1.0, clock=host.clock, pause=host.passes)
+    assert watched.write_latency_ms is None
+    assert len(watched.samples) == 2
 
 
 # --- what a sample says ----------------------------------------------------------------------------------------------
@@ -162,6 +211,30 @@ def test_first_writes_of_the_probe_are_not_taken_for_the_servers(host: Host, fol
     assert rates == pytest.approx([3.0 * MIB] * len(rates))
     assert len(rates) > 40
     assert all(sample.cow_rate is None for sample in observer.samples if sample.iops is not None)
+
+
+def test_each_sample_says_what_everybodys_writes_took_since_the_last(host: Host, folder: Path) -> None:
+    observer = observer_of(host, folder)
+    for host.milliseconds in (4.0, 12.0, 6.0):
+        tick(observer, host)
+    host.writes_a_second = 0.0
+    tick(observer, host)
+    assert [sample.write_latency_ms for sample in observer.samples] == [None, pytest.approx(12), pytest.approx(6), None]
+
+
+def test_what_writes_take_during_a_window_is_told_of_the_window_alone(host: Host, folder: Path) -> None:
+    probe = probe_at(host, folder, 50.0)
+
+    def window(seconds: float) -> None:
+        host.milliseconds = 20.0
+        host.passes(seconds)
+        host.milliseconds = 5.0
+
+    probe.during_window = window
+    observer = observer_of(host, folder, probe, duty=0.5)
+    tick(observer, host, 10)
+    told = {sample.iops is not None: sample.write_latency_ms for sample in observer.samples}
+    assert told == {True: pytest.approx(20.0), False: pytest.approx(5.0)}
 
 
 def test_a_window_without_a_single_write_counts_as_one_at_best(host: Host, folder: Path) -> None:
@@ -236,6 +309,28 @@ def test_a_fill_that_cannot_be_read_for_a_while_leaves_a_gap_and_no_false_rate(h
     assert len(observer.trouble) == 1
 
 
+def test_counters_that_cannot_be_read_leave_the_fill_to_decide(host: Host, folder: Path) -> None:
+    host.usual_milliseconds, host.milliseconds = 4.0, 40.0
+    host.counters_error = CommandError("no such device")
+    observer = observer_of(host, folder)
+    tick(observer, host, 10)
+    assert {sample.write_latency_ms for sample in observer.samples} == {None}
+    assert len(observer.trouble) == 1
+    assert "no such device" in observer.trouble[0]
+    assert observer.wait_for_verdict().reason is Reason.SETTLED
+
+
+def test_a_baseline_taken_with_a_probe_is_not_compared_with_looks_without_one(host: Host, folder: Path) -> None:
+    host.usual_milliseconds, host.milliseconds = 4.0, 40.0
+    probe = probe_at(host, folder, 20.0)
+    probe.fail_at_call = 2
+    observer = observer_of(host, folder, probe)
+    tick(observer, host, 10)
+    verdict = observer.wait_for_verdict()
+    assert verdict.reason is Reason.SETTLED
+    assert "everybody's writes" not in verdict.detail
+
+
 @pytest.mark.parametrize("how", ["not intact", "raised"])
 def test_a_void_snapshot_ends_the_run(host: Host, folder: Path, how: str) -> None:
     observer = observer_of(host, folder)
@@ -296,6 +391,33 @@ def test_the_forecast_knows_how_long_the_last_copy_took(host: Host, folder: Path
         verdicts.append(observer.wait_for_verdict())
     assert [verdict.reason for verdict in verdicts] == [Reason.COW_SHORT, Reason.COW_SHORT]
     assert [verdict.outcome for verdict in verdicts] == [Outcome.START, Outcome.GIVE_UP]
+
+
+def test_without_a_probe_it_starts_when_everybodys_writes_are_as_fast_as_before(folder: Path) -> None:
+    host = RunningClock()
+    host.usual_milliseconds, host.milliseconds, host.server_rate = 4.0, 12.0, 2.0 * MIB
+    recovers = host.now + 40
+
+    def usage() -> CowUsage:
+        if host.now >= recovers:
+            host.milliseconds, host.server_rate = 4.1, 0.0
+        return Host.usage(host)
+
+    host.usage = usage  # type: ignore[method-assign]
+    with observer_of(host, folder) as observer:
+        verdict = observer.wait_for_verdict()
+    assert (verdict.outcome, verdict.reason) == (Outcome.START, Reason.SETTLED)
+    assert verdict.waited_seconds >= 40
+    assert "everybody's writes take 1.0" in verdict.detail
+
+
+def test_a_probe_that_settles_only_its_own_chunks_is_called_so_in_the_verdict(host: Host, folder: Path) -> None:
+    host.server_rate = 2.0 * MIB
+    observer = observer_of(host, folder, probe_at(host, folder, 40.0, 98.0))
+    tick(observer, host, 120)
+    verdict = observer.wait_for_verdict()
+    assert (verdict.outcome, verdict.reason) == (Outcome.START, Reason.PLATEAU)
+    assert OWN_CHUNKS in verdict.detail
 
 
 # --- the thread ------------------------------------------------------------------------------------------------------

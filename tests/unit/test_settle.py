@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
-from math import inf, nan
+from math import inf, isfinite, nan
 
 import pytest
 from hypothesis import given
@@ -12,7 +12,7 @@ from backupd.model import Outcome, Reason, Sample, Verdict
 from backupd.probe.settle import CowForecast, SettleLimits, breach, decide, penalty_of
 
 MIB = 1 << 20
-LIMITS = SettleLimits(threshold=1.25, windows=3, max_wait_seconds=600, plateau_windows=6, plateau_rates=20)
+LIMITS = SettleLimits(threshold=1.25, windows=3, max_wait_seconds=600, plateau_windows=6, plateau_looks=20)
 FALLING = [5.0, 4.0, 3.0, 2.0, 1.5]
 
 
@@ -242,8 +242,21 @@ any_sample = st.builds(
     cow_used=st.none() | st.integers(0, 2000 * MIB),
     cow_rate=maybe | st.floats(0, 100 * MIB),
     replica_lag_seconds=maybe,
+    write_latency_ms=maybe | st.floats(0.1, 100),
 )
 any_series = st.lists(any_sample, max_size=60)
+any_float = st.floats() | st.none()
+no_sample = st.builds(  # anything that the types allow
+    Sample,
+    at_seconds=st.floats(),
+    stage=st.sampled_from(["baseline", "settle", "copy"]),
+    iops=any_float,
+    ratio=any_float,
+    cow_used=st.none() | st.integers(0, 1 << 62),
+    cow_rate=any_float,
+    replica_lag_seconds=any_float,
+    write_latency_ms=any_float,
+)
 any_limits = st.builds(
     SettleLimits,
     threshold=st.floats(1, 10),
@@ -253,7 +266,8 @@ any_limits = st.builds(
     max_replica_lag_seconds=st.none() | st.floats(0, 100),
     max_cow_fill=st.floats(0.1, 1),
     plateau_windows=st.integers(2, 8),
-    plateau_rates=st.integers(2, 40),
+    plateau_looks=st.integers(2, 40),
+    patience=st.none() | st.floats(0, 10),
     enabled=st.booleans(),
 )
 any_forecast = st.none() | st.builds(
@@ -290,6 +304,56 @@ def test_above_the_threshold_it_starts_for_a_recorded_reason_only(
     if verdict.outcome is START:
         assert verdict.reason in {Reason.PLATEAU, Reason.MAX_WAIT, Reason.COW_SHORT, Reason.DISABLED}
         assert verdict.detail or verdict.reason is Reason.DISABLED
+
+
+@given(st.lists(no_sample, max_size=40), any_limits, st.floats(), any_forecast, st.booleans(), st.none() | st.floats())
+def test_no_figure_is_too_strange_to_be_judged(
+    samples: list[Sample],
+    limits: SettleLimits,
+    now: float,
+    forecast: CowForecast | None,
+    probing: bool,
+    baseline: float | None,
+) -> None:
+    verdict = decide(samples, limits, now_seconds=now, forecast=forecast, probing=probing, baseline_latency_ms=baseline)
+    assert (verdict.outcome is WAIT) == (verdict.reason is Reason.SETTLING)
+    assert verdict.outcome is not WAIT or now < limits.max_wait_seconds
+
+
+@given(any_series, any_limits, st.floats(0, 1200), any_forecast, st.booleans(), st.floats(0, 1200))
+def test_a_longer_maximum_never_ends_a_wait_sooner_unless_the_cow_area_would_not_last(
+    samples: list[Sample],
+    limits: SettleLimits,
+    now: float,
+    forecast: CowForecast | None,
+    probing: bool,
+    longer: float,
+) -> None:
+    shorter = decide(samples, limits, now_seconds=now, forecast=forecast, probing=probing)
+    limits = replace(limits, max_wait_seconds=limits.max_wait_seconds + longer)
+    verdict = decide(samples, limits, now_seconds=now, forecast=forecast, probing=probing)
+    if shorter.outcome is WAIT:
+        assert verdict.outcome is WAIT or (verdict.outcome, verdict.reason) == (START, Reason.COW_SHORT)
+    elif shorter.reason not in {Reason.MAX_WAIT, Reason.NO_DATA, Reason.COW_SHORT}:
+        assert (verdict.outcome, verdict.reason) == (shorter.outcome, shorter.reason)
+
+
+@given(any_series, any_limits, st.floats(0, 1200), any_forecast, st.floats(0.1, 100))
+def test_settled_means_cheap_by_the_signal_that_decides(
+    samples: list[Sample], limits: SettleLimits, now: float, forecast: CowForecast | None, baseline: float
+) -> None:
+    for probing in (True, False):
+        verdict = decide(
+            samples, limits, now_seconds=now, forecast=forecast, probing=probing, baseline_latency_ms=baseline
+        )
+        if verdict.reason is not Reason.SETTLED:
+            continue
+        since = [sample for sample in samples if sample.stage != "baseline"]
+        latencies = [s.write_latency_ms / baseline for s in since if s.iops is None and s.write_latency_ms is not None]
+        signal = [sample.ratio for sample in since if sample.ratio is not None] if probing else latencies
+        measured = [value for value in signal if isfinite(value)]
+        assert all(value <= limits.threshold for value in measured[-limits.windows :])
+        assert not probing or len(measured) >= limits.windows
 
 
 def test_what_keeps_the_gate_shut_is_said() -> None:

@@ -28,7 +28,10 @@ Changes = Mapping[str, object]  # "jobs.nightly.copy.max_rate" -> value; None ta
 
 GATE_OFF: Changes = {"jobs.nightly.settle.enabled": False}
 SLOW_COPY: Changes = {**GATE_OFF, "jobs.nightly.copy.max_rate": "12MiB"}  # ten seconds of it
-LONG_SETTLE: Changes = {"jobs.nightly.settle.probe": False}  # half a minute of steady load, until the plateau is seen
+LONG_SETTLE: Changes = {  # a minute of steady load, until the plateau is seen
+    "jobs.nightly.settle.probe": False,
+    "jobs.nightly.settle.patience": 100,
+}
 
 _PATIENCE_SECONDS = 60.0
 _LOOK_SECONDS = 0.002
@@ -123,9 +126,15 @@ class Host:
     @contextmanager
     def running(self, changes: Changes | None = None, *, job: str = "nightly") -> Iterator[Running]:
         """A run that goes on in the background, for the length of the block."""
+        with self.started("run", job, "--json", changes=changes) as run:
+            yield run
+
+    @contextmanager
+    def started(self, *words: str, changes: Changes | None = None) -> Iterator[Running]:
+        """A command that has a run's id, going on in the background for the length of the block."""
         run_id = f"lab-{secrets.token_hex(4)}"
         process = subprocess.Popen(
-            self._argv(["run", job, "--json", "--run-id", run_id], changes),
+            self._argv([*words, "--run-id", run_id], changes),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

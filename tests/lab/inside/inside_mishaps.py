@@ -108,6 +108,7 @@ def test_penalty_beyond_the_limit_gives_the_backup_up(host: Host) -> None:
         "jobs.nightly.limits.max_penalty": 1.01,
         "jobs.nightly.settle.duty": 0.5,
         "jobs.nightly.settle.baseline_windows": 1,
+        "jobs.nightly.settle.patience": 100,
     }
     busy = ["dd", "if=/dev/urandom", "of=/dev/null", "bs=1M"]
     with ExitStack() as owed, host.running(changes) as run:

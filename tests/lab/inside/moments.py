@@ -1,5 +1,6 @@
 """How far a run has come, read off the world and not off the run: each is asked with the run's id."""
 
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +20,13 @@ def probing(run_id: str) -> bool:
 def locked(run_id: str) -> bool:
     """LVM makes its COW area: that is done under the lock only."""
     return Path(f"/dev/mapper/{SITE.volume_group}-backupd--{run_id.replace('-', '--')}").exists()
+
+
+def snapshotted(run_id: str) -> bool:
+    """Its COW area is a snapshot's by now: the kernel copies on write."""
+    name = f"{SITE.volume_group}-backupd--{run_id.replace('-', '--')}"
+    table = subprocess.run(["dmsetup", "table", name], capture_output=True, text=True, check=False)
+    return " snapshot " in table.stdout
 
 
 def unlocked(run_id: str) -> bool:

@@ -1,0 +1,245 @@
+"""`backupd probe`: what a snapshot costs on this host."""
+
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from backupd.cli.output import draws_dots_here, print_document, say, tell
+from backupd.errors import BackupdError, UsageError
+from backupd.measurement import Mode, ProbeRequest
+
+if TYPE_CHECKING:
+    from backupd.catalogue.store import Catalogue
+    from backupd.config import Configuration
+    from backupd.measurement import ProbeRecord
+
+_SIZE = re.compile(r"(\d+)(?:([KMG])(?:iB)?|B)?", re.IGNORECASE)
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+_CHUNKS = tuple(1 << power for power in range(12, 20))  # what the kernel's snapshot target and LVM take
+_LOAD_PER_PROCESSOR = 10.0
+_WRITE_LATENCY_MS = 5000.0
+
+
+def register(app: typer.Typer) -> None:
+    """Add this command to the tree."""
+    app.command()(probe)
+
+
+def probe(
+    ctx: typer.Context,
+    job: Annotated[
+        str | None, typer.Argument(help="A job of the configuration: its volume, chunk size and PVs.")
+    ] = None,
+    *,
+    volume: Annotated[str | None, typer.Option(metavar="VG/LV", help="A mounted volume, with LVM's defaults.")] = None,
+    modes: Annotated[str, typer.Option(help="Of direct, sync, fsync-100, rewrite.")] = "direct,rewrite",
+    threads: Annotated[str, typer.Option(metavar="N,…", help="Writers at once.")] = "1",
+    block_size: Annotated[str, typer.Option(metavar="SIZE", help="Of a request.")] = "16k",
+    file_size: Annotated[str, typer.Option(metavar="SIZE", help="Of the probe's file.")] = "256M",
+    rewrite_size: Annotated[str, typer.Option(metavar="SIZE", help="What `rewrite` writes again and again.")] = "4M",
+    seconds: Annotated[int, typer.Option(min=1, help="Length of a window.")] = 5,
+    repeat: Annotated[int, typer.Option(min=1, help="Rounds; medians and spread are shown.")] = 3,
+    write_share: Annotated[float, typer.Option(help="Of the requests, above 0 to 1; the others are reads.")] = 1.0,
+    chunk_sizes: Annotated[str, typer.Option(metavar="SIZE,…", help="Chunk sizes to compare: 4k to 512k.")] = "",
+    cow_on: Annotated[
+        list[str] | None, typer.Option(metavar="PV", help="Also with the COW area there; repeatable.")
+    ] = None,
+    snapshots: Annotated[str, typer.Option(metavar="N,…", help="Also with so many snapshots at once.")] = "",
+    reads: Annotated[bool, typer.Option("--reads", help="Also what reading costs, on origin and snapshot.")] = False,
+    while_copying: Annotated[
+        bool, typer.Option("--while-copying", help="Also while a copy reads the snapshot.")
+    ] = False,
+    passive: Annotated[
+        bool, typer.Option("--passive", help="No load: watch everybody's writes before and after a snapshot.")
+    ] = False,
+    threshold: Annotated[float, typer.Option(min=1.0, help="The penalty that counts as settled.")] = 1.25,
+    max_wait: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help="To follow one decay; 8 windows unless told.")
+    ] = None,
+    max_load: Annotated[
+        float | None, typer.Option(help="Load average above which nothing is begun; 10 per processor unless told.")
+    ] = None,
+    max_write_latency: Annotated[
+        float, typer.Option(metavar="MS", help="Stop when the volume's writes take longer.")
+    ] = _WRITE_LATENCY_MS,
+    run_id: Annotated[str | None, typer.Option(help="The probe's id; by default made from the time.")] = None,
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Also as a page that can be mailed.")] = None,
+    csv: Annotated[bool, typer.Option("--csv", help="The table as CSV on stdout.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
+    compare: Annotated[
+        tuple[str, str] | None, typer.Option(metavar="A B", help="Two earlier probes side by side; measures nothing.")
+    ] = None,
+) -> None:
+    """How much slower a snapshot makes writes, for how long, and under which settings.
+
+    Measures with sysbench on a file of its own on the volume: without a snapshot, with one, and until it has settled.
+    It says beforehand what it will write. Nothing is left of it but its record: `backupd history --probes`.
+    """
+    from backupd import wiring
+    from backupd.cli.probe_progress import probe_progress
+    from backupd.cli.run import label_log_lines, new_run_id, require_run_id
+    from backupd.interruption import cancellable
+    from backupd.measure import measure
+
+    if json and csv:
+        raise UsageError("--json and --csv cannot both go to stdout", hint="choose one")
+    configuration = wiring.configuration_or_defaults(ctx.obj.config)
+    if compare is not None:
+        _compare(configuration, compare, json=json)
+        return
+    request = ProbeRequest(
+        modes=_modes(modes),
+        threads=_numbers("--threads", threads),
+        block_size=_size("--block-size", block_size),
+        file_size=_size("--file-size", file_size),
+        rewrite_size=_size("--rewrite-size", rewrite_size),
+        seconds=float(seconds),
+        repeat=repeat,
+        write_share=write_share,
+        chunk_sizes=tuple(_chunk_size(word) for word in _words(chunk_sizes)),
+        cow_on=tuple(cow_on or ()),
+        snapshots=_numbers("--snapshots", snapshots) if snapshots else (),
+        reads=reads,
+        while_copying=while_copying,
+        passive=passive,
+        threshold=threshold,
+        max_wait_seconds=max_wait,
+        max_load=max_load if max_load is not None else _LOAD_PER_PROCESSOR * (os.cpu_count() or 1),
+        max_write_latency_ms=max_write_latency,
+    )
+    _require_sound(request)
+    if volume is not None and not all(volume.partition("/")):
+        raise UsageError(f"--volume {volume} names no volume", hint="--volume VG/LV: see `lvs`")
+    subject = wiring.subject(configuration, job_name=job, volume=volume)
+    run_id = require_run_id(run_id or new_run_id())
+    label_log_lines(run_id)
+    tools = wiring.host_tools(configuration)
+    with cancellable(), wiring.catalogue(configuration) as catalogue:
+        try:
+            with probe_progress(quiet=ctx.obj.quiet) as telling:
+                measure(request, subject, tools, wiring.instruments(), catalogue, run_id=run_id, telling=telling)
+        except BackupdError:
+            if json:
+                _print_what_was_recorded(catalogue, run_id)
+            raise
+        record = catalogue.probe(run_id)
+    _show(record, html=html, csv=csv, json=json)
+
+
+def _show(record: "ProbeRecord", *, html: Path | None, csv: bool, json: bool) -> None:
+    from backupd.report.probe_table import csv_text, document
+    from backupd.report.probe_text import probe_text
+
+    assert record.measurement is not None
+    if html is not None:
+        from backupd.report.html import html_page
+
+        _write(html, html_page(record))
+    if json:
+        print_document(document(record))
+    elif csv:
+        say(csv_text(record.measurement).rstrip("\n"))
+    else:
+        say(probe_text(record, ascii_only=not draws_dots_here()))
+
+
+def _write(path: Path, text: str) -> None:
+    """The measurement is in the catalogue already, so that nothing is lost where this fails."""
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(
+            f"{path} could not be written: {error.strerror}", hint="the probe itself is in `backupd history --probes`"
+        ) from error
+    tell(f"wrote {path}")
+
+
+def _compare(configuration: "Configuration", ids: tuple[str, str], *, json: bool) -> None:
+    from backupd import wiring
+    from backupd.report.comparison import compare_document, compare_table
+
+    with wiring.catalogue(configuration) as catalogue:
+        first, second = (catalogue.probe(wanted) for wanted in ids)
+    for record in (first, second):
+        if record.measurement is None:
+            raise UsageError(
+                f"probe {record.run_id} did not come to its end (status {record.status})",
+                hint="see `backupd history --probes`",
+            )
+    if json:
+        print_document(compare_document(first, second))
+    else:
+        say(compare_table(first, second))
+
+
+def _print_what_was_recorded(catalogue: "Catalogue", run_id: str) -> None:
+    """The failed probe's document; nothing where it ended before it had a row of its own."""
+    import contextlib
+
+    from backupd.report.probe_table import document
+
+    with contextlib.suppress(BackupdError):  # the error that ended the probe is the one to tell
+        record = catalogue.probe(run_id)
+        if catalogue.process_of(run_id) is not None and catalogue.run(run_id).pid == os.getpid():
+            print_document(document(record))
+
+
+def _require_sound(request: ProbeRequest) -> None:
+    """What no volume can change.
+
+    Raises:
+        UsageError: naming the option.
+    """
+    if not 0 < request.write_share <= 1:
+        raise UsageError(f"--write-share {request.write_share:g} is no share of writes", hint="above 0, up to 1")
+    if request.block_size % 512 or not 512 <= request.block_size <= 16 << 20:
+        raise UsageError(f"--block-size {request.block_size} is none that a disk takes", hint="a multiple of 512 bytes")
+    for option, size in (("--file-size", request.file_size), ("--rewrite-size", request.rewrite_size)):
+        if size < request.block_size or size % request.block_size:
+            raise UsageError(
+                f"{option} {size} is no multiple of the block size", hint=f"e.g. {request.block_size * 512}"
+            )
+    if request.rewrite_size > request.file_size:
+        raise UsageError(
+            f"--rewrite-size {request.rewrite_size} is more than the file's {request.file_size}",
+            hint="raise --file-size, or lower --rewrite-size",
+        )
+    if request.threshold < 1 or (request.max_wait_seconds is not None and request.max_wait_seconds < 0):
+        raise UsageError("--threshold is 1 or more, and --max-wait 0 or more", hint="see `backupd probe --help`")
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def _modes(text: str) -> tuple[Mode, ...]:
+    known = [mode.value for mode in Mode if mode.writes]
+    unknown = [word for word in _words(text) if word not in known]
+    if unknown or not _words(text):
+        raise UsageError(f"--modes: no mode {', '.join(unknown) or 'given'}", hint=f"there are: {', '.join(known)}")
+    return tuple(dict.fromkeys(Mode(word) for word in _words(text)))
+
+
+def _numbers(option: str, text: str) -> tuple[int, ...]:
+    words = _words(text)
+    if not words or not all(word.isascii() and word.isdecimal() and int(word) > 0 for word in words):
+        raise UsageError(f"{option}: {text!r} is no list of whole numbers above 0", hint=f"for example {option} 1,10")
+    return tuple(dict.fromkeys(int(word) for word in words))
+
+
+def _chunk_size(word: str) -> int:
+    size = _size("--chunk-sizes", word)
+    if size not in _CHUNKS:
+        raise UsageError(f"--chunk-sizes: {word} is none that LVM takes", hint="a power of two from 4k to 512k")
+    return size
+
+
+def _size(option: str, word: str) -> int:
+    """Bytes; `k`, `M` and `G` are 1024 each, as in LVM's own commands."""
+    found = _SIZE.fullmatch(word.strip())
+    if found is None or not int(found.group(1)):
+        raise UsageError(f"{option}: {word!r} is no size", hint="a number of bytes, or such as 4k, 64KiB, 256M, 1G")
+    return int(found.group(1)) * _UNITS[(found.group(2) or "").upper()]

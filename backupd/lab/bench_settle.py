@@ -1,0 +1,248 @@
+"""What waiting for the penalty to settle is worth: `make bench-settle`, a machine for each mode and round.
+
+The same job under the same load: the copy starts when the probe says so (on), when the kernel's own counters say so
+(passive), at once (off), or when the penalty has settled though that takes longer than the copy (on, patient). Every
+run is judged over the same length of time from its start, so that a mode that ends earlier gets the undisturbed rest
+that it has earned.
+
+Started as `python -m backupd.lab.bench_settle [--load LOAD] [--rounds N] [--keep DIR]` it starts the machines, as many
+at a time as there are processors (two at the most); with `--inside MODE` it is what runs in one of them.
+"""
+
+import argparse
+import json
+import os
+import queue
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from backupd.errors import LabError
+from backupd.lab import load
+from backupd.lab.load import Heartbeat, LoadSample
+
+ROWS = 60_000
+ROUNDS = 3
+SETTLE = {  # what the job's table `settle` says
+    "on": "",
+    "passive": "probe = false",
+    "off": "enabled = false",
+    "on, patient": 'patience = 100\nmax_wait = "90s"',
+}
+WARM_UP_SECONDS = 15.0  # a server that has just started gets faster for a while
+UNDISTURBED_SECONDS = 20.0  # before the run, and again at the window's end: the rate between them drifts
+WINDOW_SECONDS = 160.0  # from the run's start; by its last twenty seconds every mode's snapshot is gone
+_MACHINES_AT_A_TIME = 2
+_DEADLINE_SECONDS = 900.0
+_SLOW_MS = 100.0
+_SLOWEST_SECONDS = 10.0  # the stretch that `slowest` is a mean over
+
+
+@dataclass(frozen=True, slots=True)
+class Moments:
+    """Of one run, by the wall clock inside the machine."""
+
+    began: float
+    ended: float
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """What one run cost the server and its operator."""
+
+    lost: float  # transactions, until the snapshot was gone
+    lost_in_window: float  # transactions, in `WINDOW_SECONDS`
+    p99_ms: float  # of the heartbeat's inserts, until the snapshot was gone
+    p99_in_window_ms: float
+    slow: float  # inserts of the heartbeat that took more than 100 ms, in `WINDOW_SECONDS`
+    slowest: float  # the worst ten seconds' rate, as a share of the undisturbed one
+    stall_ms: float
+    waited: float  # seconds, at the gate
+    copied: float  # seconds
+    wall: float  # seconds, of the whole run
+    undisturbed: float  # transactions a second, mean of before and after the run
+
+
+def main(words: Sequence[str]) -> int:
+    """Measure in machines of their own and print a table; inside one, take the one backup."""
+    parser = argparse.ArgumentParser(prog="bench_settle")
+    parser.add_argument("--inside", choices=SETTLE)
+    parser.add_argument("--load", default="closed")
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--keep", type=Path, help="a folder for the logs and catalogues")
+    told = parser.parse_args(words)
+    if told.inside:
+        return _inside(told.inside)
+    with tempfile.TemporaryDirectory(prefix="backupd-bench-") as temporary:
+        prices = _all_prices(told.keep or Path(temporary), told.load, told.rounds)
+    _print(table(prices))
+    return 0
+
+
+# --- inside a machine ------------------------------------------------------------------------------------------------
+
+
+def _inside(mode: str) -> int:
+    """One backup between two stretches without; the moments go to stdout."""
+    from backupd.lab.site import guest_site
+
+    with guest_site().configuration.open("a", encoding="utf-8") as file:
+        file.write(f"\n[jobs.nightly.settle]\n{SETTLE[mode]}\n")
+    time.sleep(WARM_UP_SECONDS + UNDISTURBED_SECONDS)
+    began = time.time()
+    status = subprocess.run(["backupd", "--quiet", "run", "nightly"], check=False, stdout=sys.stderr).returncode
+    ended = time.time()
+    time.sleep(max(0.0, began + WINDOW_SECONDS - ended) + 1.5)  # the load's last line is written a second later
+    _print(json.dumps({"began": began, "ended": ended}))
+    return 0 if status in (0, 3) else status
+
+
+# --- outside ---------------------------------------------------------------------------------------------------------
+
+
+def _all_prices(folder: Path, kind: str, rounds: int) -> dict[str, list[Price]]:
+    """Modes in turn, round after round; each machine has a processor of its own."""
+    free: queue.SimpleQueue[int] = queue.SimpleQueue()
+    cpus = sorted(os.sched_getaffinity(0))[-_MACHINES_AT_A_TIME:]
+    for cpu in cpus:
+        free.put(cpu)
+
+    def measured(number: int, mode: str) -> Price:
+        cpu = free.get()
+        try:
+            price = _one(folder / f"{mode.replace(', ', '-')}-{number}", mode, kind, cpu)
+        finally:
+            free.put(cpu)
+        _print(f"round {number + 1}, {mode}: {price}")
+        return price
+
+    with ThreadPoolExecutor(len(cpus)) as pool:
+        turns = [(mode, pool.submit(measured, number, mode)) for number in range(rounds) for mode in SETTLE]
+        try:
+            return {mode: [turn.result() for which, turn in turns if which == mode] for mode in SETTLE}
+        finally:
+            pool.shutdown(cancel_futures=True)  # after a failure: no further machine is started
+
+
+def _one(out: Path, mode: str, kind: str, cpu: int) -> Price:
+    machine = ["--rows", str(ROWS), "--load", kind, "--out", str(out), "--deadline", f"{_DEADLINE_SECONDS:.0f}"]
+    inside = ["python", "-m", "backupd.lab.bench_settle", "--inside", mode]
+    argv = ["taskset", "--cpu-list", str(cpu), str(_backupd()), "lab", "run", *machine, "--", *inside]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise LabError(f"a run with settling {mode} ended with status {done.returncode}", hint=done.stderr[-3000:])
+    return _price(out, Moments(**json.loads(done.stdout.splitlines()[-1])))
+
+
+def _backupd() -> Path:
+    return Path(sys.executable).with_name("backupd")
+
+
+def _price(out: Path, moments: Moments) -> Price:
+    from backupd.catalogue.store import Catalogue
+    from backupd.model import Phase
+
+    with Catalogue.open(out / "catalogue.sqlite") as catalogue:
+        run = catalogue.run("latest")
+    samples = load.parse_load((out / "load.log").read_text(encoding="utf-8"))
+    beats = load.parse_heartbeats((out / "heartbeat.log").read_text(encoding="utf-8"))
+    gone = moments.ended - run.phases[Phase.VERIFY]
+    return price(samples, beats, moments, gone=gone, waited=run.phases[Phase.SETTLE], copied=run.phases[Phase.COPY])
+
+
+def price(
+    samples: Sequence[LoadSample],
+    beats: Sequence[Heartbeat],
+    moments: Moments,
+    *,
+    gone: float,
+    waited: float,
+    copied: float,
+) -> Price:
+    """What both logs say of one run.
+
+    Raises:
+        LabError: the logs do not cover it.
+    """
+    began, over = moments.began, moments.began + WINDOW_SECONDS
+    if gone > over - UNDISTURBED_SECONDS:
+        raise LabError(f"the snapshot lived too long for the {WINDOW_SECONDS:.0f} s that every run is judged over")
+    before = load.rate_between(samples, began - UNDISTURBED_SECONDS, began)
+    after = load.rate_between(samples, over - UNDISTURBED_SECONDS, over)
+    if not before or not after or samples[-1].at < over - 1:
+        raise LabError("the load's log does not cover the run")
+    drift = (after - before) / WINDOW_SECONDS  # a second; the middles of the two stretches lie that far apart
+
+    def expected(at: float) -> float:
+        return before + drift * (at - began + UNDISTURBED_SECONDS / 2)
+
+    def lost(end: float) -> float:
+        return load.transactions_lost(samples, began, end, undisturbed=expected((began + end) / 2)) or 0.0
+
+    undisturbed = (before + after) / 2
+    starts = range(int(gone - began - _SLOWEST_SECONDS) + 1)
+    rates = [load.rate_between(samples, began + at, began + at + _SLOWEST_SECONDS) or 0.0 for at in starts]
+    return Price(
+        lost=lost(gone),
+        lost_in_window=lost(over),
+        p99_ms=p99(beats, began, gone),
+        p99_in_window_ms=p99(beats, began, over),
+        slow=sum(began <= beat.at <= over and beat.milliseconds > _SLOW_MS for beat in beats),
+        slowest=min(rates, default=undisturbed) / undisturbed,
+        stall_ms=1000 * (load.longest_stall(beats, began, gone) or 0.0),
+        waited=waited,
+        copied=copied,
+        wall=moments.ended - began,
+        undisturbed=undisturbed,
+    )
+
+
+def p99(beats: Sequence[Heartbeat], start: float, end: float) -> float:
+    """Milliseconds that 99 of 100 inserts due between two moments took at most; 0 without any."""
+    taken = sorted(beat.milliseconds for beat in beats if start <= beat.at <= end)
+    return taken[min(len(taken) - 1, int(0.99 * len(taken)))] if taken else 0.0
+
+
+# --- the table -------------------------------------------------------------------------------------------------------
+
+_COLUMNS: dict[str, Callable[[Price], float]] = {
+    "lost": lambda price: price.lost,
+    f"lost in {WINDOW_SECONDS:.0f} s": lambda price: price.lost_in_window,
+    "p99 ms": lambda price: price.p99_ms,
+    f"p99 in {WINDOW_SECONDS:.0f} s": lambda price: price.p99_in_window_ms,
+    f"over {_SLOW_MS:.0f} ms": lambda price: price.slow,
+    "slowest 10 s %": lambda price: 100 * price.slowest,
+    "stall ms": lambda price: price.stall_ms,
+    "waited s": lambda price: price.waited,
+    "copied s": lambda price: price.copied,
+    "wall s": lambda price: price.wall,
+    "undisturbed tps": lambda price: price.undisturbed,
+}
+
+
+def table(prices: dict[str, list[Price]]) -> str:
+    """A Markdown table: for each mode the median, and from the least to the most that was seen."""
+    lines = [f"| settle | {' | '.join(_COLUMNS)} |", f"|---{'|---' * len(_COLUMNS)}|"]
+    for mode, seen in prices.items():
+        cells = [_cell([value(price) for price in seen]) for value in _COLUMNS.values()]
+        lines.append(f"| {mode} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _cell(values: Sequence[float]) -> str:
+    return f"{median(values):.0f} ({min(values):.0f}-{max(values):.0f})"
+
+
+def _print(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,305 @@
+"""One probe: what writes cost without a snapshot, with one, and until it has settled.
+
+Read `measure`, then `_round` and `_with_snapshots`, aloud. As in a backup, everything that is made on the host has its
+scope and is given back in reverse order, whatever happens. No server is needed and none is locked: LVM freezes the file
+system by itself, and nobody will restore these snapshots.
+"""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+
+from backupd import ground, recover
+from backupd.catalogue.store import Catalogue
+from backupd.dry_copy import DryCopy
+from backupd.errors import CommandError, ProbeError, UnexpectedOutput
+from backupd.ground import Subject
+from backupd.measurement import (
+    Curve,
+    CurvePoint,
+    FileLoad,
+    Measurement,
+    Mode,
+    ProbedVolume,
+    ProbeRequest,
+    ProbeSettings,
+    Stage,
+    Variant,
+)
+from backupd.model import Outcome, Reason, RunKind, Sample, Verdict
+from backupd.probe import plan
+from backupd.probe.settle import SETTLE, SettleLimits, decide
+from backupd.probe.tally import Measured
+from backupd.probing import Probing, Telling
+from backupd.tools import HostTools, Instruments
+
+_SETTLED_WINDOWS = 3
+
+
+def measure(
+    request: ProbeRequest,
+    subject: Subject,
+    tools: HostTools,
+    instruments: Instruments,
+    catalogue: Catalogue,
+    *,
+    run_id: str,
+    telling: Telling | None = None,
+) -> Measurement:
+    """Probe a volume; the catalogue has the result. Whether this returns or raises, nothing of ours is left.
+
+    Raises:
+        Busy, Refused, SnapshotError, GaveUp, ProbeError, Cancelled: as they say; the run's row keeps the error, and
+            no figure of a probe that did not come to its end is kept.
+    """
+    telling = telling or Telling()
+    with (
+        tools.claims.run(run_id),
+        catalogue.open_run(subject.job, subject.host, run_id=run_id, kind=RunKind.PROBE) as run,
+        ExitStack() as claimed,
+    ):
+        recover.dead_runs(catalogue, tools)
+        mount, volume = ground.find(subject, tools)
+        claimed.enter_context(tools.claims.volume_group(volume.vg, run_id))  # a live run's snapshot is not refused,
+        found = ground.require(request, subject, tools, instruments, mount)  # but waited for
+        telling.bill(plan.bill(request, found.variants, cow_size=found.cow_size), found)
+        probing = Probing(request, found, tools, instruments, run, telling)
+        if request.passive:
+            with _explained(), probing.guarded():
+                _watch(probing)
+        else:
+            telling.step("writing the probe's file")
+            with _explained(), probing.file(), probing.guarded():
+                for number in range(1, request.repeat + 1):
+                    _round(probing, number)
+        measurement = _result(probing)
+        run.measured(measurement)
+    return measurement
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """What sysbench, the kernel's counters and reads of ours raise is the probe's failure."""
+    try:
+        yield
+    except (CommandError, UnexpectedOutput) as error:
+        hint = error.hint or "see the kernel's log, and `backupd -v probe …` for the commands"
+        raise ProbeError(error.message, hint=hint) from error
+
+
+def _round(probing: Probing, number: int) -> None:
+    """Every row once: each load without a snapshot, then with each kind of them, right after one another."""
+    for load in plan.write_loads(probing.request):
+        probing.telling.step(f"round {number}: {_load_words(load)} without a snapshot")
+        probing.tally.add(load, None, Stage.BASELINE, probing.window(load))
+        for variant in probing.ground.variants:
+            with probing.snapshots(variant) as began:
+                _with_snapshots(probing, load, variant, number=number, began=began)
+    if probing.request.reads:
+        _reads(probing, number)
+
+
+def _with_snapshots(probing: Probing, load: FileLoad, variant: Variant, *, number: int, began: float) -> None:
+    """The penalty at first; for a rewrite its decay; while a copy reads the snapshot, where that was asked for."""
+    probing.telling.step(f"round {number}: {_load_words(load)} with {_variant_words(variant)}")
+    first = probing.window(load)
+    probing.tally.add(load, variant, Stage.FIRST, first)
+    if load.mode is Mode.REWRITE:
+        _decay(probing, load, variant, first=first, number=number, began=began)
+    if probing.request.while_copying:
+        probing.telling.step(f"round {number}: {_load_words(load)} while the snapshot is copied")
+        with DryCopy(probing.mounted, ledger=probing.run) as copy:
+            copy.require_running()
+            copying = probing.window(load)
+            copy.require_running()
+        probing.tally.add(load, variant, Stage.COPYING, copying)
+
+
+def _decay(probing: Probing, load: FileLoad, variant: Variant, *, first: Measured, number: int, began: float) -> None:
+    """Rewrite until the penalty has settled, falls no more, or the wait is over; the gate's own function decides."""
+    measured, verdict = [first], _judge(probing, load, [first], began)
+    while verdict.outcome is Outcome.WAIT:
+        measured.append(probing.window(load))
+        verdict = _judge(probing, load, measured, began)
+    _keep_decay(probing, load, variant, measured, verdict, number=number, began=began)
+
+
+def _watch(probing: Probing) -> None:
+    """No load of ours: what the kernel counts of everybody's writes, before and after a snapshot was taken."""
+    load, variant = FileLoad(Mode.PASSIVE, block_size=0, area=0), probing.ground.variants[0]
+    probing.telling.step("watching writes without a snapshot")
+    for _ in range(probing.request.repeat):
+        probing.tally.add(load, None, Stage.BASELINE, probing.idle_window())
+    with probing.snapshots(variant) as began:
+        probing.telling.step(f"watching writes with {_variant_words(variant)}")
+        measured = [probing.idle_window()]
+        probing.tally.add(load, variant, Stage.FIRST, measured[0])
+        verdict = _judge(probing, load, measured, began)
+        while verdict.outcome is Outcome.WAIT:
+            measured.append(probing.idle_window())
+            verdict = _judge(probing, load, measured, began)
+    _keep_decay(probing, load, variant, measured, verdict, number=1, began=began)
+
+
+def _judge(probing: Probing, load: FileLoad, measured: list[Measured], began: float) -> Verdict:
+    """What the gate of a run would say of these windows."""
+    passive = load.mode is Mode.PASSIVE
+    samples = [
+        Sample(
+            at_seconds=one.after.at - began,
+            stage=SETTLE,
+            iops=None if passive else one.window.iops,
+            ratio=probing.tally.penalty(load, one),
+            cow_used=one.after.cow_used,
+            cow_rate=_cow_rate(one) if passive else None,  # a window of ours makes first writes of ours
+            write_latency_ms=one.window.latency_avg_ms if passive else None,
+        )
+        for one in measured
+    ]
+    limits = SettleLimits(
+        threshold=probing.request.threshold,
+        windows=_SETTLED_WINDOWS,
+        max_wait_seconds=probing.request.longest_wait_seconds,
+    )
+    return decide(samples, limits, now_seconds=measured[-1].after.at - began, probing=not passive)
+
+
+def _keep_decay(
+    probing: Probing,
+    load: FileLoad,
+    variant: Variant,
+    measured: list[Measured],
+    verdict: Verdict,
+    *,
+    number: int,
+    began: float,
+) -> None:
+    for one in measured[-_SETTLED_WINDOWS:]:
+        probing.tally.add(load, variant, Stage.SETTLED, one)
+    points = tuple(
+        CurvePoint(
+            at_seconds=one.after.at - began,
+            iops=one.window.iops,
+            penalty=probing.tally.penalty(load, one),
+            cow_used=one.after.cow_used,
+            latency_ms=one.after.origin.since(one.before.origin).write_latency_ms,
+        )
+        for one in measured
+    )
+    probing.curves.append(
+        Curve(
+            mode=load.mode,
+            threads=load.threads,
+            chunk_size=variant.chunk_size,
+            cow_pvs=variant.cow_pvs,
+            snapshots=variant.snapshots,
+            repeat=number,
+            reason=verdict.reason,
+            points=points,
+        )
+    )
+
+
+def _cow_rate(measured: Measured) -> float | None:
+    before, after = measured.before.cow_used, measured.after.cow_used
+    return None if before is None or after is None else max(0, after - before) / measured.window.seconds
+
+
+def _reads(probing: Probing, number: int) -> None:
+    """What reading costs: the origin and the snapshot, before and after every chunk of the file has been copied."""
+    origin = probing.ground.mount.path
+    probing.telling.step(f"round {number}: reads without a snapshot")
+    for mode in (Mode.READ, Mode.SCAN):
+        load = plan.read_load(probing.request, mode)
+        probing.tally.add(load, None, Stage.BASELINE, probing.reading(load, origin))
+    for variant in probing.ground.variants:
+        with probing.snapshots(variant):
+            _read_both(probing, variant, Stage.FIRST, number)
+            probing.telling.step(f"round {number}: rewriting the whole file, to fill {_variant_words(variant)}")
+            probing.rewrite_everything()
+            _read_both(probing, variant, Stage.FILLED, number)
+
+
+def _read_both(probing: Probing, variant: Variant, stage: Stage, number: int) -> None:
+    probing.telling.step(f"round {number}: reads with {_variant_words(variant)}, {stage}")
+    for mode in (Mode.READ, Mode.SCAN):
+        load = plan.read_load(probing.request, mode)
+        probing.tally.add(load, variant, stage, probing.reading(load, probing.ground.mount.path))
+    with probing.mounted() as root:
+        for mode in (Mode.READ_SNAPSHOT, Mode.SCAN_SNAPSHOT):
+            load = plan.read_load(probing.request, mode)
+            probing.tally.add(load, variant, stage, probing.reading(load, root))
+
+
+def _result(probing: Probing) -> Measurement:
+    """Everything that was found, with everything that it depends on."""
+    request, found = probing.request, probing.ground
+    volume = found.volume
+    return Measurement(
+        volume=ProbedVolume(
+            name=volume.full_name,
+            size=volume.size,
+            layout=volume.layout,
+            stripes=volume.stripes,
+            stripe_size=volume.stripe_size,
+            pvs=volume.devices,
+            filesystem=found.mount.filesystem,
+            thin=volume.pool is not None,
+            kernel=found.versions.kernel,
+            lvm=found.versions.lvm,
+            sysbench=found.versions.sysbench,
+        ),
+        settings=ProbeSettings(
+            seconds=request.seconds,
+            repeat=request.repeat,
+            block_size=request.block_size,
+            file_size=request.file_size,
+            rewrite_size=request.rewrite_size,
+            write_share=request.write_share,
+            chunk_size=found.variants[0].chunk_size,
+            cow_pvs=_where(probing, found.variants[0]),
+            cow_size=found.cow_size,
+            threshold=request.threshold,
+        ),
+        rows=tuple(
+            replace(row, cow_pvs=_where(probing, Variant(row.chunk_size, row.cow_pvs, row.snapshots)))
+            if row.chunk_size is not None
+            else row
+            for row in probing.tally.rows()
+        ),
+        curves=tuple(
+            replace(curve, cow_pvs=_where(probing, Variant(curve.chunk_size, curve.cow_pvs, curve.snapshots)))
+            for curve in probing.curves
+        ),
+        notes=tuple(dict.fromkeys(_notes(probing))),
+    )
+
+
+def _where(probing: Probing, variant: Variant) -> tuple[str, ...]:
+    """The PVs that the COW area was asked for on, or that LVM chose."""
+    return variant.cow_pvs or probing.placed.get(variant, ())
+
+
+def _notes(probing: Probing) -> list[str]:
+    """What a reader must know to judge the figures."""
+    notes = [f"load average when it began: {probing.ground.load_average:.1f}"]
+    if probing.request.write_share < 1 and {Mode.SYNC, Mode.FSYNC_100} & set(probing.request.modes):
+        notes.append("the reads in sync and fsync-100 come from memory: these modes bypass no cache")
+    for curve in probing.curves:
+        what = f"{curve.mode} on {_variant_words(Variant(curve.chunk_size, curve.cow_pvs, curve.snapshots))}"
+        if curve.reason is Reason.MAX_WAIT:
+            smaller = " or lower --rewrite-size" if curve.mode is Mode.REWRITE else ""
+            notes.append(f"{what} had not settled when it was left: raise --max-wait{smaller}")
+        elif curve.mode is Mode.REWRITE and len(curve.points) <= _SETTLED_WINDOWS:
+            notes.append(f"{what} settled within a few windows: raise --rewrite-size to see how it decays")
+    return notes
+
+
+def _load_words(load: FileLoad) -> str:
+    return f"{load.mode}, {load.threads} thread{'s' if load.threads > 1 else ''}"
+
+
+def _variant_words(variant: Variant) -> str:
+    where = f" on {', '.join(variant.cow_pvs)}" if variant.cow_pvs else ""
+    count = f"{variant.snapshots} snapshots" if variant.snapshots > 1 else "a snapshot"
+    return f"{count} of {variant.chunk_size >> 10} KiB chunks{where}"

@@ -1,0 +1,79 @@
+"""What the kernel has counted of a block device. Refuses to know which devices matter and what the figures mean.
+
+Source: the kernel's Documentation/block/stat.rst. A sector is 512 bytes there, whatever the disk's own are; the ticks
+are milliseconds, summed over requests, so that two requests at once count twice. An older kernel has 11 fields, 4.18
+added discards, 5.5 flushes.
+"""
+
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+from backupd.errors import CommandError, UnexpectedOutput
+from backupd.measurement import DiskCounters
+from backupd.model import DeviceNumber
+
+_SECTOR = 512  # bytes
+_FEWEST_FIELDS = 11
+
+
+@dataclass(frozen=True, slots=True)
+class KernelCounters:
+    """`Counters` from sysfs."""
+
+    folder: Path = Path("/sys/dev/block")  # in it a link to each block device, named by its number
+
+    def disk(self, device: DeviceNumber) -> DiskCounters:
+        """What the kernel has counted of this device since that was made: requests as the device saw them, merged.
+
+        Raises:
+            CommandError: there is no such device, or its counters cannot be read.
+            UnexpectedOutput: the kernel says what we do not know.
+        """
+        try:
+            text = (self.folder / str(device) / "stat").read_text()
+        except FileNotFoundError as error:
+            raise CommandError(
+                f"the kernel has no block device {device}", hint="lsblk shows those that it has"
+            ) from error
+        except OSError as error:
+            raise CommandError(f"cannot read the counters of block device {device}: {error.strerror}") from error
+        return parse_stat(text)
+
+    def number_of(self, path: Path) -> DeviceNumber:
+        """The kernel's number of the block device that this path, or what it links to, names.
+
+        Raises:
+            CommandError: there is nothing, or something else.
+        """
+        try:
+            found = path.stat()
+        except OSError as error:
+            raise CommandError(f"cannot look at the device {path}: {error.strerror}") from error
+        if not stat.S_ISBLK(found.st_mode):
+            raise CommandError(f"{path} is not a block device")
+        return DeviceNumber(os.major(found.st_rdev), os.minor(found.st_rdev))
+
+
+def parse_stat(text: str) -> DiskCounters:
+    """The counters in a `stat` file of sysfs.
+
+    Raises:
+        UnexpectedOutput: these are not they; the message carries the text.
+    """
+    fields = text.split()
+    if len(fields) < _FEWEST_FIELDS or not all(field.isdecimal() for field in fields):
+        raise UnexpectedOutput(
+            f"the kernel's counters of a block device are not as backupd knows them: {text!r}",
+            hint="backupd knows those of Documentation/block/stat.rst",
+        )
+    reads, _, read_sectors, read_ms, writes, _, write_sectors, write_ms = (int(field) for field in fields[:8])
+    return DiskCounters(
+        reads=reads,
+        read_bytes=read_sectors * _SECTOR,
+        writes=writes,
+        write_bytes=write_sectors * _SECTOR,
+        read_seconds=read_ms / 1000,
+        write_seconds=write_ms / 1000,
+    )

@@ -1,0 +1,78 @@
+"""What a probe will do, decided before it does it: which loads, on which snapshots, for how many windows. Pure."""
+
+from dataclasses import dataclass
+
+from backupd.measurement import FileLoad, Mode, ProbeRequest, Variant
+
+SCAN_BLOCK = 1 << 20  # bytes; what a copy reads at once
+
+
+@dataclass(frozen=True, slots=True)
+class Bill:
+    """What a probe costs its host at the most, told before it begins."""
+
+    file_bytes: int  # written once, and rewritten at most as fast as the disks allow for `seconds`
+    writing_seconds: float
+    cow_bytes: int  # of the volume group, while the snapshots exist
+    snapshots: int  # taken and removed again, one group after the other
+    seconds: float
+
+    def written_bytes(self, rate: float) -> int:
+        """How much is written in all when the disks take `rate` bytes a second of it."""
+        return round(self.file_bytes + self.writing_seconds * rate)
+
+
+def write_loads(request: ProbeRequest) -> tuple[FileLoad, ...]:
+    """Every mode with every number of threads, in the order in which the rows are shown."""
+    return tuple(
+        FileLoad(
+            mode=mode,
+            threads=threads,
+            block_size=request.block_size,
+            area=request.rewrite_size if mode is Mode.REWRITE else request.file_size,
+            write_share=request.write_share,
+        )
+        for mode in request.modes
+        for threads in request.threads
+    )
+
+
+def read_load(request: ProbeRequest, mode: Mode) -> FileLoad:
+    """How the file is read: at random like the writes, or from its start to its end like a copy."""
+    block = SCAN_BLOCK if mode in (Mode.SCAN, Mode.SCAN_SNAPSHOT) else request.block_size
+    return FileLoad(mode=mode, threads=1, block_size=block, area=request.file_size)
+
+
+def variants(request: ProbeRequest, *, chunk_size: int, cow_pvs: tuple[str, ...]) -> tuple[Variant, ...]:
+    """Every snapshot that is to be tried: chunk sizes on each placement, then more than one on the first of these.
+
+    `chunk_size` and `cow_pvs` are what is taken where the request names none.
+    """
+    chunks = request.chunk_sizes or (chunk_size,)
+    placements = (cow_pvs, *((pv,) for pv in request.cow_on if (pv,) != cow_pvs))
+    counts = request.snapshots or (1,)
+    first = [Variant(chunk, placement, counts[0]) for placement in placements for chunk in chunks]
+    return tuple(first + [Variant(chunks[0], placements[0], count) for count in counts[1:]])
+
+
+def bill(request: ProbeRequest, tried: tuple[Variant, ...], *, cow_size: int) -> Bill:
+    """The most that this can cost. `cow_size` is that of one snapshot's COW area, in bytes."""
+    if request.passive:
+        watching = request.repeat * request.seconds + request.longest_wait_seconds + request.seconds
+        return Bill(0, 0.0, cow_size, 1, watching)
+    decays = sum(load.mode is Mode.REWRITE for load in write_loads(request))
+    loads = len(write_loads(request))
+    decay = request.longest_wait_seconds + request.seconds
+    writing = loads * request.seconds + len(tried) * ((loads - decays) * request.seconds + decays * decay)
+    other = 0.0
+    if request.while_copying:
+        writing += len(tried) * loads * request.seconds
+    if request.reads:
+        other = request.seconds * (2 + 6 * len(tried))
+    return Bill(
+        file_bytes=request.file_size,
+        writing_seconds=writing * request.repeat,
+        cow_bytes=max(variant.snapshots for variant in tried) * cow_size,
+        snapshots=request.repeat * (loads + request.reads) * sum(variant.snapshots for variant in tried),
+        seconds=(writing + other) * request.repeat,
+    )

@@ -1,0 +1,221 @@
+"""What the steps of one probe share: windows between two looks, snapshots and mounts in their scopes.
+
+Knows: how a window is measured and watched over, how one or more snapshots come and go. Refuses to know in which order
+`measure` asks for any of it, and what the figures mean (`probe.tally`).
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from backupd import ground
+from backupd.catalogue import RunJournal
+from backupd.errors import CommandError, SnapshotVoid
+from backupd.ground import Ground
+from backupd.holding import held
+from backupd.interruption import shielded
+from backupd.measurement import Curve, FileLoad, Mode, ProbeRequest, Variant
+from backupd.model import CowUsage, Holding, HoldingKind, Snapshot, SnapshotPlan, Window
+from backupd.probe import PROBE_FILE, FileProbe
+from backupd.probe.guard import Guard
+from backupd.probe.plan import Bill
+from backupd.probe.tally import Look, Measured, Tally
+from backupd.tools import HostTools, Instruments
+
+
+@dataclass(frozen=True, slots=True)
+class Telling:
+    """Whom a probe tells how it goes: a display, a test, nobody."""
+
+    bill: Callable[[Bill, Ground], None] = lambda _bill, _ground: None
+    step: Callable[[str], None] = lambda _step: None
+    disks: Callable[[Mapping[str, float], float], None] = lambda _rates, _latency: None  # PV -> requests/s; ms
+
+
+@dataclass
+class Probing:
+    """One probe under way, and what it has found so far."""
+
+    request: ProbeRequest
+    ground: Ground
+    tools: HostTools
+    instruments: Instruments
+    run: RunJournal
+    telling: Telling
+    tally: Tally = field(default_factory=Tally)
+    curves: list[Curve] = field(default_factory=list)
+    placed: dict[Variant, tuple[str, ...]] = field(default_factory=dict)  # where LVM put the COW areas
+    _live: tuple[Snapshot, ...] = ()
+    _current: FileProbe | None = None
+    _guard: Guard | None = None
+
+    @property
+    def folder(self) -> Path:
+        """On the volume itself: its chunks are to be copied on write as the server's are."""
+        return self.tools.places.probe_folder(self.ground.mount.path, self.run.run_id)
+
+    @contextmanager
+    def file(self) -> Iterator[None]:
+        """Within the block the probe's file is there, every block of it written and on the disk.
+
+        Raises:
+            CommandError: sysbench failed.
+        """
+        holding = Holding(HoldingKind.PROBE_FILES, str(self.folder))
+        with held(self.run, holding, self.tools.releases):
+            self.instruments.file_probe(FileLoad(Mode.DIRECT, area=self.request.file_size)).prepare(self.folder)
+            self.tools.files.sync(self.ground.mount.path)
+            yield
+
+    @contextmanager
+    def guarded(self) -> Iterator[None]:
+        """Within the block the disks are watched, and a window that must not go on is ended."""
+        guard = Guard(
+            self.look,
+            max_write_latency_ms=self.request.max_write_latency_ms,
+            interrupt=self._interrupt,
+            tell=self.telling.disks,
+        )
+        with ExitStack() as watching:
+            with shielded():  # a signal between its thread's start and the block would leave the thread behind
+                self._guard = watching.enter_context(guard)
+            yield
+
+    @contextmanager
+    def snapshots(self, variant: Variant) -> Iterator[float]:
+        """Within the block there are as many snapshots as the variant says; yields the instant when the last came."""
+        with ExitStack() as owed:
+            taken = [self._take(variant, number, owed) for number in range(variant.snapshots)]
+            self._live = tuple(taken)
+            try:
+                yield time.monotonic()
+            finally:
+                self._live = ()  # before they go: the guard takes a missing one for a lost one
+
+    @contextmanager
+    def mounted(self) -> Iterator[Path]:
+        """Within the block the (first) snapshot can be read there."""
+        at = self.tools.places.mount_point(self.run.run_id)
+        holding = Holding(HoldingKind.MOUNT, str(at), {"run": self.run.run_id})
+        with held(self.run, holding, self.tools.releases):
+            self.tools.mounts.mount(self._live[0], at)
+            yield at
+
+    def window(self, load: FileLoad) -> Measured:
+        """One window of this load on the probe's file.
+
+        Raises:
+            GaveUp, SnapshotVoid: what the guard saw.
+            CommandError, UnexpectedOutput: from sysbench.
+        """
+        probe = self.instruments.file_probe(load)
+        return self._measured(lambda: probe.window(self.folder, self.request.seconds), probe)
+
+    def reading(self, load: FileLoad, root: Path) -> Measured:
+        """One window of reads of the probe's file below this mount point: the origin's, or a snapshot's."""
+        reader, seconds = self.instruments.reader, self.request.seconds
+        file = root / self.folder.relative_to(self.ground.mount.path) / PROBE_FILE
+        if load.mode in (Mode.SCAN, Mode.SCAN_SNAPSHOT):
+            return self._measured(lambda: reader.scan(file, seconds, block_size=load.block_size))
+        return self._measured(lambda: reader.random(file, seconds, block_size=load.block_size, threads=load.threads))
+
+    def rewrite_everything(self) -> None:
+        """Every block of the probe's file is written once more: afterwards each of its chunks has been copied."""
+        probe = self.instruments.file_probe(FileLoad(Mode.DIRECT, area=self.request.file_size))
+
+        def work() -> Window:
+            began = time.monotonic()
+            written = probe.overwrite(self.folder)
+            return Window(time.monotonic() - began, 0.0, written, 0.0, 0.0)
+
+        self._measured(work, probe)
+
+    def idle_window(self) -> Measured:
+        """Wait for a window's length; what everybody wrote meanwhile is the window."""
+        began = self.look()
+
+        def work() -> Window:
+            threading.Event().wait(self.request.seconds)
+            ended = self.look()
+            wrote, seconds = ended.origin.since(began.origin), max(ended.at - began.at, 0.001)
+            return Window(seconds, wrote.writes / seconds, wrote.write_bytes, wrote.write_latency_ms or 0.0, 0.0)
+
+        return self._measured(work)
+
+    def look(self) -> Look:
+        """The kernel's counters now.
+
+        Raises:
+            SnapshotVoid: a snapshot has overflowed or failed.
+        """
+        usages = [(snapshot, self.tools.snapshots.usage(snapshot)) for snapshot in self._live]
+        for snapshot, usage in usages:
+            if not usage.intact and snapshot in self._live:
+                raise SnapshotVoid(
+                    f"snapshot {snapshot.full_name} overflowed or failed ({usage.state}): the probe has stopped",
+                    hint="its COW area was too small for all that is written meanwhile: choose a quieter hour or a"
+                    " smaller --file-size, or make room in the volume group",
+                )
+        counters = self.instruments.counters
+        return Look(
+            at=time.monotonic(),
+            origin=counters.disk(self.ground.volume.device),
+            pvs={pv: counters.disk(counters.number_of(Path(pv))) for pv in self._pvs},
+            cow_used=self._cow_used([usage for _, usage in usages]),
+        )
+
+    def _cow_used(self, usages: list[CowUsage]) -> int | None:
+        """Bytes that were copied on write; of a thin pool, which all snapshots share, whatever is allocated in it."""
+        if not usages:
+            return None
+        alone = usages[:1] if self.ground.volume.pool is not None else usages
+        return sum(usage.used - usage.metadata for usage in alone)
+
+    @property
+    def _pvs(self) -> tuple[str, ...]:
+        """Every PV that the origin or a COW area may lie on."""
+        return tuple(dict.fromkeys((*self.ground.volume.devices, *self.ground.group.free_by_pv)))
+
+    def _take(self, variant: Variant, number: int, owed: ExitStack) -> Snapshot:
+        plan = self._plan(variant, number)
+        holding = Holding(HoldingKind.SNAPSHOT, f"{plan.origin.vg}/{plan.name}", {"run": self.run.run_id})
+        owed.enter_context(held(self.run, holding, self.tools.releases))
+        free = self._free()
+        with self.tools.snapshots.prepared(plan, self.run) as creator:
+            left = self._free()
+            self.placed[variant] = tuple(pv for pv in free if left.get(pv, 0) < free[pv])
+            self.tools.files.sync(self.ground.mount.path)
+            return creator.create()
+
+    def _plan(self, variant: Variant, number: int) -> SnapshotPlan:
+        """A further one needs a name of its own."""
+        group = self.tools.snapshots.group(self.ground.volume.vg)
+        plan = ground.plan_of(self.ground, group, self.run.run_id, variant)
+        return replace(plan, name=f"{plan.name}-{number + 1}") if number else plan
+
+    def _free(self) -> Mapping[str, int]:
+        return self.tools.snapshots.group(self.ground.volume.vg).free_by_pv
+
+    def _measured(self, work: Callable[[], Window], probe: FileProbe | None = None) -> Measured:
+        """Do a window's work between two looks."""
+        assert self._guard is not None
+        self._guard.require_fine()
+        before = self.look()
+        self._current = probe
+        try:
+            window = work()
+        except CommandError:
+            self._guard.require_fine()  # it was the guard that ended it
+            raise
+        finally:
+            self._current = None
+        self._guard.require_fine()
+        return Measured(window, before, self.look())
+
+    def _interrupt(self) -> None:
+        if self._current is not None:
+            self._current.interrupt()
+        self.instruments.reader.interrupt()

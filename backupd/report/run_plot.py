@@ -1,0 +1,58 @@
+"""What the settle gate saw during a run, for a terminal: penalty, the server's first writes, write latency, verdict.
+
+Knows: which figures of a sample make a line, and where the copy began. Refuses to know the catalogue and the terminal.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from textwrap import wrap
+
+from backupd.model import RunDetails, Sample
+from backupd.report.combinations import Series
+from backupd.report.plot import Frame, plot
+
+_MIB = 1 << 20
+_COPY = "copy"  # the stage of a sample
+_LINES = (  # what is drawn, how high, and which value must be in sight
+    ("penalty of writes (baseline ÷ this)", 10, 1.0, lambda sample: sample.ratio),
+    ("the server's first writes, MiB/s", 6, 0.0, lambda sample: _in_mib(sample.cow_rate)),
+    ("write latency of the origin, ms", 6, 0.0, lambda sample: sample.write_latency_ms),
+)
+
+
+def run_plots(run: RunDetails, *, width: int = 72, ascii_only: bool = False) -> str:
+    """The samples of a run as plots over the same seconds, and what the gate made of them; empty without samples."""
+    if not run.samples:
+        return ""
+    at = [sample.at_seconds for sample in run.samples]
+    copying = [sample.at_seconds for sample in run.samples if sample.stage == _COPY]
+    frame = Frame(
+        width=width,
+        margin=5,
+        span=(min(at), max(at)),
+        mark_at=min(copying, default=None),
+        mark="the copy started",
+        ascii_only=ascii_only,
+    )
+    plots = [
+        plot([Series("", (points,))], replace(frame, unit=unit, height=height, reach=(reach,)))
+        for unit, height, reach, value in _LINES
+        if (points := _points(run.samples, value))
+    ]
+    return "\n\n".join([*plots, *_verdict(run, width)] if plots else [])
+
+
+def _verdict(run: RunDetails, width: int) -> list[str]:
+    if run.verdict is None:
+        return []
+    said = f"{run.verdict.outcome} ({run.verdict.reason}) {run.verdict.detail}".rstrip()
+    return ["\n".join(wrap(f"the gate: {said}", max(width, 1), subsequent_indent="  "))]
+
+
+def _points(samples: tuple[Sample, ...], value: Callable[[Sample], float | None]) -> tuple[tuple[float, float], ...]:
+    found = ((sample.at_seconds, value(sample)) for sample in samples)
+    return tuple((at, known) for at, known in found if known is not None)
+
+
+def _in_mib(count: float | None) -> float | None:
+    return None if count is None else count / _MIB

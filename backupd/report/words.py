@@ -1,0 +1,89 @@
+"""How figures are worded: sizes, times, ratios, shares, and columns of them. One format for each, everywhere.
+
+Knows: nothing but numbers and strings. What was not measured, and what is no number, is a dash.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from datetime import datetime
+from math import isfinite
+
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+_MULTIPLES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+_IN_ASCII = str.maketrans({"÷": "/", "±": "+-", "…": "...", "\N{EN DASH}": "-", "\N{MULTIPLICATION SIGN}": "x"})
+
+
+def size(count: float | None) -> str:
+    """Bytes as a person reads them."""
+    if count is None or not isfinite(count):
+        return "-"
+    for unit in _UNITS:
+        if abs(count) < 1024 or unit == _UNITS[-1]:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    raise AssertionError(count)
+
+
+def duration(seconds: float | None) -> str:
+    """Seconds as a person reads them: milliseconds under a second, minutes above one."""
+    if seconds is None or not isfinite(seconds):
+        return "-"
+    if seconds < 0.9995:  # what would be rounded up is of the next unit
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s"
+
+
+def ratio(value: float | None) -> str:
+    """How many times slower."""
+    return "-" if value is None or not isfinite(value) else f"{value:.2f}x"
+
+
+def share(value: float | None) -> str:
+    """A part of a whole that is 1, in percent."""
+    return "-" if value is None or not isfinite(value) else f"{value:.0%}"
+
+
+def figure(value: float | None, digits: int = 2) -> str:
+    """A number with `digits` after its point; from 100 on without any, as nothing here is measured that well."""
+    if value is None or not isfinite(value):
+        return "-"
+    return f"{value:.{0 if abs(value) >= 99.95 else digits}f}"
+
+
+def tick(value: float) -> str:
+    """A number beside an axis, in at most ten characters."""
+    if value and not 1e-4 <= abs(value) < 1e15:
+        return f"{value:.1e}"
+    multiple, letter = next((pair for pair in _MULTIPLES if abs(value) >= pair[0]), (1.0, ""))
+    return f"{value / multiple:.4g}{letter}"
+
+
+def instant(at: datetime | None) -> str:
+    """To the minute, with its zone."""
+    return "-" if at is None else f"{at:%Y-%m-%d %H:%M} UTC"
+
+
+def many(count: int, noun: str) -> str:
+    """A number of things: `1 thread`, `2 threads`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def columns(rows: Iterable[Sequence[str]], *, right: Collection[int] = ()) -> str:
+    """Rows as aligned columns, two spaces apart; those in `right`, counted from 0, end together."""
+    rows = [list(row) for row in rows]
+    widths = [max(len(row[i]) for row in rows if i < len(row)) for i in range(max(map(len, rows), default=0))]
+    return "\n".join(
+        "  ".join(
+            cell.rjust(width) if i in right else cell.ljust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=False))
+        ).rstrip()
+        for row in rows
+    )
+
+
+def in_ascii(text: str) -> str:
+    """The same in ASCII only; what has no such likeness becomes a question mark."""
+    return text.translate(_IN_ASCII).encode("ascii", "replace").decode("ascii")

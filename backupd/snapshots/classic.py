@@ -1,0 +1,52 @@
+"""Snapshots with a COW area of their own. Implements the contract `Method`.
+
+The COW area is made before the lock, cleared and tagged. Under it there is then one commit of LVM's metadata and no
+allocation: on disks with a queue that is a fifth less than `lvcreate -s` in the same shell (lab, `hdd`).
+"""
+
+from backupd.model import CowUsage, Snapshot, SnapshotPlan
+from backupd.snapshots import devicemapper
+from backupd.snapshots.method import SETTINGS, live, origin_uuid, snapshot_at, tag_words
+
+REHEARSED = "converted to snapshot"
+
+
+def preparing_argvs(plan: SnapshotPlan) -> list[list[str]]:
+    """The COW area is there, its header cleared, since the kernel takes an old one for a snapshot's.
+
+    And it is inactive, which spares the conversion a deactivation.
+    """
+    head = ["lvcreate", "-y", "-Zy", "-Wn", "--config", SETTINGS, *tag_words(plan)]
+    return [
+        [*head, "-l", str(plan.extents), "-n", plan.name, plan.origin.vg, *plan.pvs],
+        ["lvchange", "-an", "--config", SETTINGS, f"{plan.origin.vg}/{plan.name}"],
+    ]
+
+
+def line_argv(plan: SnapshotPlan, *, rehearsal: bool = False) -> list[str]:
+    """The COW area becomes a snapshot. `-Zn` because it is cleared already."""
+    test = ["--test"] if rehearsal else []
+    head = ["lvconvert", *test, "-y", "--type", "snapshot", "-Zn", "--config", SETTINGS]
+    return [*head, "-c", f"{plan.chunk_size}b", plan.origin.full_name, f"{plan.origin.vg}/{plan.name}"]
+
+
+def confirmed(plan: SnapshotPlan, uuid_prefix: str) -> Snapshot | None:
+    """The snapshot, if its own table is a snapshot's, and its origin's is a snapshot's origin.
+
+    LVM loads the new tables before it suspends, and the COW area was a plain volume of the same name. Neither
+    counts here: only live tables are seen, both must fit, and name the same device beneath.
+    """
+    found = live(plan, uuid_prefix, kind="snapshot")
+    origin = devicemapper.by_uuid(origin_uuid(plan, uuid_prefix), table=True)
+    if found is None or found.only is None or origin is None or origin.suspended:
+        return None
+    beneath, _, _ = found.only.words.partition(" ")
+    if origin.only is None or origin.only.kind != "snapshot-origin" or origin.only.words.strip() != beneath:
+        return None
+    usage = devicemapper.cow_usage(devicemapper.by_uuid(found.uuid))
+    return snapshot_at(plan, found, usage.total) if usage.intact else None
+
+
+def usage(snapshot: Snapshot) -> CowUsage:
+    """The fill of its COW area."""
+    return devicemapper.cow_usage(devicemapper.by_uuid(snapshot.uuid))

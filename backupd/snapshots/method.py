@@ -1,0 +1,76 @@
+"""How a snapshot is taken, whichever kind its origin is: what `classic` and `thin` have to say, and what they share.
+
+Knows: the settings of LVM's commands around a lock, tags, what the device of an LV that is live looks like. Refuses to
+know either kind.
+"""
+
+from pathlib import Path
+from typing import Protocol
+
+from backupd.model import CowUsage, Snapshot, SnapshotPlan
+from backupd.snapshots import RUN_TAG, TAG, devicemapper
+from backupd.snapshots.devicemapper import MappedDevice
+
+DM_UUID_LENGTH = len("LVM-") + 32 + 32  # VG and LV; internal layers have a suffix behind
+
+# A VG that another command holds is an error at once rather than a wait (under our lock, the server's). No dmeventd:
+# lvremove starts one otherwise (met in 2.03.16), and it would hold what it inherits and unmount a full snapshot lazily.
+# No backup of the metadata under the lock: that is disk I/O, and the removal writes one.
+SETTINGS = "global/wait_for_locks=0 activation/monitoring=0 backup/backup=0 backup/archive=0"
+
+
+class Method(Protocol):
+    """One way to take a snapshot. The argvs are pure; the others ask the kernel, not LVM."""
+
+    @property
+    def REHEARSED(self) -> str:  # noqa: N802 - a module's constant
+        """What LVM says of the line when it would have worked."""
+
+    def preparing_argvs(self, plan: SnapshotPlan) -> list[list[str]]:
+        """The commands that do, before the lock, all that can be done before it."""
+
+    def line_argv(self, plan: SnapshotPlan, *, rehearsal: bool = False) -> list[str]:
+        """The command that takes the snapshot, or only pretends to."""
+
+    def confirmed(self, plan: SnapshotPlan, uuid_prefix: str) -> Snapshot | None:
+        """The snapshot, if it is live; `uuid_prefix` is that of all devices of its group.
+
+        LVM commits its metadata before it resumes the origin, so a live table is a committed one.
+        """
+
+    def usage(self, snapshot: Snapshot) -> CowUsage:
+        """How full it is, and whether it still is what it was."""
+
+
+def tag_words(plan: SnapshotPlan) -> list[str]:
+    """The words of an `lvcreate` that tag what it makes from its first instant."""
+    return ["--addtag", TAG, "--addtag", f"{RUN_TAG}{plan.run_id}"]
+
+
+def origin_uuid(plan: SnapshotPlan, uuid_prefix: str) -> str:
+    """Device-mapper's uuid of the origin."""
+    return uuid_prefix + plan.origin.uuid.replace("-", "")
+
+
+def live(plan: SnapshotPlan, uuid_prefix: str, *, kind: str) -> MappedDevice | None:
+    """The device of the planned name with its table, if it is an LV of that group and a target of that kind."""
+    found = devicemapper.by_name(devicemapper.lvm_name(plan.origin.vg, plan.name), table=True)
+    if found is None or found.suspended or found.only is None or found.only.kind != kind:
+        return None
+    if not found.uuid.startswith(uuid_prefix) or len(found.uuid) != DM_UUID_LENGTH:
+        return None
+    return found
+
+
+def snapshot_at(plan: SnapshotPlan, device: MappedDevice, size: int) -> Snapshot:
+    """The snapshot of that plan that this device is."""
+    return Snapshot(
+        origin=plan.origin,
+        name=plan.name,
+        uuid=device.uuid,
+        run_id=plan.run_id,
+        path=Path("/dev") / plan.origin.vg / plan.name,
+        device=device.device,
+        size=size,
+        chunk_size=plan.chunk_size,
+    )

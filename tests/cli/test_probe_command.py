@@ -1,0 +1,201 @@
+"""`backupd probe` as a person types it: what it prints, what it refuses and how, what of it can be seen later."""
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from backupd import wiring
+from backupd.cli.probe_progress import disk_lines
+from backupd.errors import ExitStatus
+from tests.cli.terminal import Terminal
+from tests.story.probe_world import ProbeWorld
+from tests.story.world import World
+
+VOLUME = ("probe", "--volume", "labvg/data")
+QUICK = (*VOLUME, "--file-size", "64k", "--rewrite-size", "32k", "--seconds", "1")
+ROW = {
+    *("mode", "threads", "block_size", "chunk_size", "cow_pvs", "snapshots", "phase", "iops", "spread", "penalty"),
+    *("repeats", "bytes_per_second", "latency_p95_ms", "reads_per_write", "writes_per_write"),
+    *("cow_chunks_per_second", "pv_shares"),
+}
+
+
+@pytest.fixture
+def probing(tmp_path: Path) -> ProbeWorld:
+    return ProbeWorld(World(tmp_path))
+
+
+@pytest.fixture
+def terminal(probing: ProbeWorld, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Terminal:
+    monkeypatch.setattr(wiring, "instruments", lambda: probing.instruments)
+    monkeypatch.setattr(wiring, "_mounted_volume", lambda name: probing.subject.find())
+    return Terminal(probing.world, monkeypatch, capsys)
+
+
+def test_the_document_is_the_table(terminal: Terminal) -> None:
+    ended = terminal.run(*QUICK, "--json")
+    assert ended.status == ExitStatus.OK
+    document = ended.document
+    assert document["schema"] == 1
+    assert document["volume"]["name"] == "labvg/data"
+    assert document["settings"]["chunk_size"] == 4096
+    assert all(set(row) == ROW for row in document["rows"])
+    assert [(row["mode"], row["phase"], row["penalty"]) for row in document["rows"]] == [
+        ("direct", "baseline", None),
+        ("direct", "first", 4.0),
+        ("rewrite", "baseline", None),
+        ("rewrite", "first", 4.0),
+        ("rewrite", "settled", 1.0),
+    ]
+
+
+def test_a_person_sees_table_theory_and_curve(terminal: Terminal) -> None:
+    ended = terminal.run(*QUICK)
+    assert ended.status == ExitStatus.OK
+    assert "4.00x" in ended.stdout
+    assert "theory: 1 physical read" in ended.stdout
+    assert "seconds since the snapshot" in ended.stdout
+    assert "writes a file of 64.0 KiB there" in ended.stderr
+
+
+def test_what_it_costs_is_told_even_quietly(terminal: Terminal) -> None:
+    told = terminal.run("--quiet", *QUICK).stderr
+    assert "writes a file of 64.0 KiB there" in told
+    assert "takes 6 snapshots in all" in told
+    assert "round 1" not in told
+
+
+def test_csv_has_a_line_for_each_row(terminal: Terminal) -> None:
+    lines = list(csv.DictReader(io.StringIO(terminal.run(*QUICK, "--csv").stdout)))
+    assert [(line["mode"], line["phase"]) for line in lines][:2] == [("direct", "baseline"), ("direct", "first")]
+    assert len(lines) == 5
+
+
+def test_the_page_can_be_mailed(terminal: Terminal, tmp_path: Path) -> None:
+    page = tmp_path / "probe.html"
+    ended = terminal.run(*QUICK, "--html", str(page))
+    assert ended.status == ExitStatus.OK
+    assert "<svg" in page.read_text()
+    assert f"wrote {page}" in ended.stderr
+
+
+def test_a_page_that_cannot_be_written_loses_no_figure(terminal: Terminal, tmp_path: Path) -> None:
+    ended = terminal.run(*QUICK, "--html", str(tmp_path / "nowhere" / "probe.html"))
+    assert ended.status == ExitStatus.USAGE
+    assert "could not be written" in ended.stderr
+    assert "success" in terminal.run("history", "--probes").stdout
+
+
+def test_earlier_probes_are_listed_shown_and_compared(terminal: Terminal) -> None:
+    terminal.run(*QUICK, "--run-id", "one")
+    terminal.run(*QUICK, "--chunk-sizes", "64k", "--run-id", "two")
+    listed = terminal.run("history", "--probes").stdout.splitlines()
+    assert [line.split()[0] for line in listed] == ["RUN", "two", "one"]
+    assert "4.00x" in terminal.run("show", "one").stdout
+    compared = terminal.run("probe", "--compare", "one", "two").stdout
+    assert "64.0 KiB" in compared
+    assert "4.0 KiB" in compared
+    rows = terminal.run("probe", "--compare", "one", "two", "--json").document["rows"]
+    assert rows[0]["iops_ratio"] == 1.0
+
+
+def test_a_job_lends_its_settings(terminal: Terminal, probing: ProbeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wiring, "_data_mount", lambda host: probing.subject.find())
+    document = terminal.run("probe", "nightly", *QUICK[3:], "--json").document
+    assert document["settings"]["chunk_size"] == 65536
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("probe",), "name a job or a volume"),
+        (("probe", "nightly", "--volume", "labvg/data"), "name a job or a volume"),
+        (("probe", "nobody"), "no job 'nobody'"),
+        (("probe", "--volume", "data"), "names no volume"),
+        (("probe", "--volume", "labvg/"), "names no volume"),
+        ((*VOLUME, "--modes", "fast"), "no mode fast"),
+        ((*VOLUME, "--modes", "read"), "no mode read"),
+        ((*VOLUME, "--modes", ""), "no mode given"),
+        ((*VOLUME, "--threads", "0"), "no list of whole numbers above 0"),
+        ((*VOLUME, "--threads", "1;2"), "no list of whole numbers above 0"),
+        ((*VOLUME, "--snapshots", "x"), "no list of whole numbers above 0"),
+        ((*VOLUME, "--block-size", "16q"), "no size"),
+        ((*VOLUME, "--block-size", "100"), "none that a disk takes"),
+        ((*VOLUME, "--file-size", "20k"), "no multiple of the block size"),
+        ((*VOLUME, "--file-size", "64k"), "more than the file's"),
+        ((*VOLUME, "--chunk-sizes", "4k,3k"), "3k is none that LVM takes"),
+        ((*VOLUME, "--chunk-sizes", "1M"), "none that LVM takes"),
+        ((*VOLUME, "--write-share", "0"), "no share of writes"),
+        ((*VOLUME, "--max-wait", "-1"), "--max-wait 0 or more"),
+        ((*VOLUME, "--json", "--csv"), "cannot both"),
+        ((*VOLUME, "--run-id", "a/b"), "cannot be a run id"),
+        (("probe", "--compare", "one", "two"), "no probe one"),
+    ],
+)
+def test_what_cannot_be_asked_for_is_told_and_touches_nothing(
+    terminal: Terminal, probing: ProbeWorld, arguments: tuple[str, ...], words: str
+) -> None:
+    ended = terminal.run(*arguments)
+    assert ended.status == ExitStatus.USAGE
+    assert words in ended.stderr
+    assert "hint: " in ended.stderr
+    assert probing.disk.calls == 0
+    assert probing.world.host.calls["prepared"] == 0
+
+
+def test_a_probe_that_failed_says_so_in_its_document_and_in_the_list(terminal: Terminal, probing: ProbeWorld) -> None:
+    probing.disk.fail_at_call = 3
+    ended = terminal.run(*QUICK, "--json")
+    assert ended.status == ExitStatus.PROBE
+    assert ended.document["status"] == "failed"
+    assert "fail at call 3" in ended.document["error"]["message"]
+    assert "failed" in terminal.run("history", "--probes").stdout
+    compared = terminal.run("probe", "--compare", "latest", "latest")
+    assert compared.status == ExitStatus.USAGE
+    assert "did not come to its end" in compared.stderr
+    assert probing.world.left() == []
+
+
+def test_a_host_without_a_configuration_can_be_probed(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The default places are root's; a test's are its own."""
+    monkeypatch.delenv("BACKUPD_CONFIG", raising=False)
+    monkeypatch.setattr(wiring, "DEFAULT_PATH", tmp_path / "nowhere.toml")
+    monkeypatch.setattr(wiring, "locate", lambda explicit, environment: tmp_path / "nowhere.toml")
+    configuration = wiring.configuration_or_defaults(None)
+    assert configuration.jobs == {}
+    ended = terminal.type("probe", "nightly")
+    assert ended.status == ExitStatus.USAGE
+    assert "no job" in ended.stderr
+
+
+def test_the_document_has_no_figure_that_json_does_not_know(terminal: Terminal, probing: ProbeWorld) -> None:
+    probing.disk.speed = lambda load: 0.0
+    ended = terminal.run(*QUICK, "--json", "--repeat", "1", "--max-wait", "0")
+    assert ended.status == ExitStatus.OK
+    json.loads(ended.stdout, parse_constant=pytest.fail)
+
+
+def test_each_disks_share_of_the_work_is_shown_while_it_goes_on() -> None:
+    assert disk_lines({"/dev/sda": 30.0, "/dev/nvme0n1": 10.0}, 4.25) == [
+        "  /dev/sda      ###############        75%      30 requests/s",
+        "  /dev/nvme0n1  #####                  25%      10 requests/s",
+        "  a write to the volume takes 4.2 ms",
+    ]
+    assert disk_lines({"/dev/sda": 0.0}, 0.0)[0].split() == ["/dev/sda", "0%", "0", "requests/s"]
+
+
+def test_a_terminal_gets_a_live_display_and_keeps_the_bill(
+    terminal: Terminal, probing: ProbeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[str] = []
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    monkeypatch.setattr("rich.live.Live.update", lambda self, text: shown.append(str(text)))
+    ended = terminal.run(*QUICK, "--repeat", "1")
+    assert ended.status == ExitStatus.OK
+    assert any("round 1: direct, 1 thread with a snapshot of 4 KiB chunks" in text for text in shown)
+    assert "takes 2 snapshots in all" in ended.stderr

@@ -1,0 +1,317 @@
+"""A probe from its first look to its row in the catalogue, over fakes: what it finds, leaves and refuses."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from backupd.errors import BackupdError, Busy, Cancelled, ExitStatus, ProbeError, Refused, SnapshotVoid, UsageError
+from backupd.measurement import DiskCounters, FileLoad, Mode, Stage
+from backupd.model import DeviceNumber, Reason, RunStatus, ThinPool
+from backupd.probe import Counters
+from backupd.probing import Telling
+from backupd.tools import Room
+from tests.story.probe_world import SMALL, ProbeWorld
+from tests.story.world import World
+
+
+@pytest.fixture
+def probe(world: World) -> ProbeWorld:
+    return ProbeWorld(world)
+
+
+def test_the_table_says_how_much_slower_the_first_writes_are_and_what_stays(probe: ProbeWorld) -> None:
+    rows = probe.rows(SMALL)
+    assert list(rows) == [
+        (Mode.DIRECT, Stage.BASELINE),
+        (Mode.DIRECT, Stage.FIRST),
+        (Mode.REWRITE, Stage.BASELINE),
+        (Mode.REWRITE, Stage.FIRST),
+        (Mode.REWRITE, Stage.SETTLED),
+    ]
+    assert [row.iops for row in rows.values()] == [1000, 250, 1000, 250, 1000]
+    assert [row.penalty for row in rows.values()] == [None, 4, None, 4, 1]
+    assert [row.repeats for row in rows.values()] == [3, 3, 3, 3, 9]
+    assert all(row.spread == 0 for row in rows.values())
+    assert {row.chunk_size for row in rows.values()} == {None, 4096}
+
+
+def test_the_table_says_why(probe: ProbeWorld) -> None:
+    rows = probe.rows(SMALL)
+    with_snapshot, without = rows[Mode.DIRECT, Stage.FIRST].physical, rows[Mode.DIRECT, Stage.BASELINE].physical
+    assert with_snapshot is not None
+    assert without is not None
+    assert with_snapshot.reads_per_write == pytest.approx(1.0, abs=0.05)
+    assert with_snapshot.writes_per_write == pytest.approx(3.0, abs=0.05)
+    assert without.writes_per_write == pytest.approx(1.0, abs=0.05)
+    third = pytest.approx(1 / 3, abs=0.01)
+    assert with_snapshot.shares == {"/dev/sdb": third, "/dev/sdc": third, "/dev/sdd": third, "/dev/sde": 0.0}
+
+
+def test_a_decay_is_kept_window_by_window(probe: ProbeWorld) -> None:
+    curves = probe.take().curves
+    assert [curve.repeat for curve in curves] == [1, 2, 3]
+    assert {curve.reason for curve in curves} == {Reason.SETTLED}
+    assert [round(point.penalty or 0, 3) for point in curves[0].points] == [4, 2, 1, 1, 1]
+
+
+def test_what_the_catalogue_keeps_is_what_was_measured(probe: ProbeWorld) -> None:
+    measured = probe.take()
+    record = probe.record()
+    assert record.measurement == measured
+    assert (record.status, record.job) == (RunStatus.SUCCESS, None)
+    assert (measured.volume.name, measured.volume.filesystem, measured.volume.kernel) == ("labvg/data", "xfs", "6.1.0")
+    assert measured.settings.chunk_size == 4096
+
+
+def test_a_probe_is_no_backup_and_leaves_nothing(probe: ProbeWorld) -> None:
+    probe.take()
+    assert probe.world.left() == []
+    with probe.world.catalogue() as catalogue:
+        assert catalogue.runs() == []
+
+
+def test_what_it_will_cost_is_told_before_anything_is_written(probe: ProbeWorld) -> None:
+    told: list[tuple[int, int, int]] = []
+    probe.take(
+        telling=Telling(bill=lambda bill, _: told.append((bill.file_bytes, bill.cow_bytes // 2, probe.disk.calls)))
+    )
+    [(file_bytes, cow_bytes, calls)] = told
+    assert file_bytes == 64 << 10
+    assert cow_bytes > 64 << 10
+    assert calls == 0
+
+
+def test_chunk_sizes_placements_and_numbers_of_snapshots_add_rows(probe: ProbeWorld) -> None:
+    request = replace(
+        SMALL,
+        modes=(Mode.DIRECT,),
+        chunk_sizes=(4 << 10, 64 << 10),
+        cow_on=("/dev/sde",),
+        snapshots=(1, 2, 3),
+        repeat=1,
+    )
+    rows = [row for row in probe.take(request).rows if row.phase is Stage.FIRST]
+    assert [(row.chunk_size, row.cow_pvs, row.snapshots, row.penalty) for row in rows] == [
+        (4 << 10, ("/dev/sdb",), 1, 4),
+        (64 << 10, ("/dev/sdb",), 1, 4),
+        (4 << 10, ("/dev/sde",), 1, 4),
+        (64 << 10, ("/dev/sde",), 1, 4),
+        (4 << 10, ("/dev/sdb",), 2, 8),
+        (4 << 10, ("/dev/sdb",), 3, 12),
+    ]
+    assert probe.world.left() == []
+
+
+def test_threads_add_rows(probe: ProbeWorld) -> None:
+    rows = probe.take(replace(SMALL, modes=(Mode.SYNC,), threads=(1, 10), repeat=1)).rows
+    assert [(row.mode, row.threads, row.phase) for row in rows] == [
+        (Mode.SYNC, 1, Stage.BASELINE),
+        (Mode.SYNC, 1, Stage.FIRST),
+        (Mode.SYNC, 10, Stage.BASELINE),
+        (Mode.SYNC, 10, Stage.FIRST),
+    ]
+
+
+def test_reads_are_measured_on_both_before_and_after_the_snapshot_has_filled(probe: ProbeWorld) -> None:
+    rows = probe.rows(replace(SMALL, modes=(Mode.DIRECT,), reads=True, block_size=4096, repeat=1))
+    assert {key: row.penalty for key, row in rows.items() if not key[0].writes} == {
+        (Mode.READ, Stage.BASELINE): None,
+        (Mode.READ, Stage.FIRST): 1,
+        (Mode.READ, Stage.FILLED): 1,
+        (Mode.READ_SNAPSHOT, Stage.FIRST): 2,
+        (Mode.READ_SNAPSHOT, Stage.FILLED): 2,
+        (Mode.SCAN, Stage.BASELINE): None,
+        (Mode.SCAN, Stage.FIRST): 1,
+        (Mode.SCAN, Stage.FILLED): 1,
+        (Mode.SCAN_SNAPSHOT, Stage.FIRST): 2,
+        (Mode.SCAN_SNAPSHOT, Stage.FILLED): 2,
+    }
+    assert probe.disk.overwrites == 1
+    assert probe.world.left() == []
+
+
+def test_the_penalty_while_the_snapshot_is_copied_is_a_row_of_its_own(probe: ProbeWorld) -> None:
+    rows = probe.rows(replace(SMALL, modes=(Mode.DIRECT,), while_copying=True, repeat=1))
+    assert rows[Mode.DIRECT, Stage.COPYING].penalty == 8
+    assert probe.world.left() == []
+
+
+def test_a_passive_probe_writes_nothing(probe: ProbeWorld) -> None:
+    probe.world.host.on_call = lambda verb: None
+    rows = probe.rows(replace(SMALL, passive=True, seconds=0.01, repeat=2, max_wait_seconds=0.2))
+    assert list(rows) == [
+        (Mode.PASSIVE, Stage.BASELINE),
+        (Mode.PASSIVE, Stage.FIRST),
+        (Mode.PASSIVE, Stage.SETTLED),
+    ]
+    assert probe.disk.calls == 0
+    assert probe.world.left() == []
+
+
+def test_a_passive_probe_tells_the_penalty_by_how_long_a_write_takes(probe: ProbeWorld) -> None:
+    """Twice as many milliseconds a write are a penalty of two, whoever writes however much."""
+    server = FileLoad(Mode.DIRECT, block_size=16 << 10)
+
+    def write(verb: str) -> None:
+        if verb == "usage" or not any(lv.live for lv in probe.world.host.lvs.values()):
+            slow = any(lv.live for lv in probe.world.host.lvs.values())
+            probe.disk.serve(server, 0.01, speed=500.0 if slow else 1000.0)
+
+    probe.counters = Writing(probe.counters, lambda: write("look"))
+    probe.world.host.on_call = write
+    rows = probe.rows(replace(SMALL, passive=True, seconds=0.01, repeat=1, max_wait_seconds=0.1))
+    assert rows[Mode.PASSIVE, Stage.FIRST].penalty == pytest.approx(2.0, rel=0.2)
+
+
+@pytest.mark.parametrize("call", range(1, 24))
+def test_a_probe_that_fails_at_any_call_leaves_nothing(probe: ProbeWorld, call: int) -> None:
+    probe.disk.fail_at_call = call
+    request = replace(SMALL, repeat=1, reads=True, block_size=4096, while_copying=True, modes=(Mode.DIRECT,))
+    try:
+        probe.take(request)
+    except ProbeError:
+        probe.assert_failed_and_clean()
+    else:
+        assert probe.disk.calls < call
+        assert probe.record().status is RunStatus.SUCCESS
+    assert probe.world.left() == []
+
+
+@pytest.mark.parametrize("verb", ["prepared", "create", "usage", "mount", "group"])
+@pytest.mark.parametrize("call", [1, 2, 3])
+def test_a_host_that_fails_at_any_verb_is_left_as_it_was(probe: ProbeWorld, verb: str, call: int) -> None:
+    probe.world.host.fail(verb, at_call=call)
+    with pytest.raises(BackupdError):
+        probe.take(replace(SMALL, reads=True, block_size=4096))
+    record = probe.record()
+    assert record.status in (RunStatus.FAILED, RunStatus.REFUSED)
+    assert probe.world.left() == []
+
+
+def test_a_snapshot_that_overflows_ends_the_probe(probe: ProbeWorld) -> None:
+    probe.during = lambda: probe.world.host.write(2 << 30)
+    with pytest.raises(SnapshotVoid, match="overflowed"):
+        probe.take()
+    probe.assert_failed_and_clean()
+
+
+def test_a_probe_that_is_cancelled_in_mid_window_leaves_nothing(probe: ProbeWorld) -> None:
+    def cancel() -> None:
+        if any(lv.live for lv in probe.world.host.lvs.values()):
+            raise Cancelled("cancelled by SIGINT")
+
+    probe.during = cancel
+    with pytest.raises(Cancelled):
+        probe.take()
+    probe.assert_failed_and_clean(RunStatus.CANCELLED)
+
+
+def test_a_probe_that_died_is_cleaned_up_by_the_next_one(probe: ProbeWorld) -> None:
+    class Killed(BaseException):
+        """No code of ours runs after it."""
+
+    def die() -> None:
+        if any(lv.live for lv in probe.world.host.lvs.values()):
+            probe.world.host.fail("remove", at_call=probe.world.host.calls["remove"] + 1)
+            raise Killed
+
+    probe.during = die
+    with pytest.raises(Killed):
+        probe.take()
+    assert probe.world.left() != []
+    probe.during = lambda: None
+    probe.take(run_id="p2")
+    assert probe.world.left() == []
+
+
+def test_a_volume_that_a_run_holds_is_busy(probe: ProbeWorld) -> None:
+    with probe.world.tools.claims.volume_group("labvg", "r1"), pytest.raises(Busy, match="labvg"):
+        probe.take()
+    probe.assert_failed_and_clean(RunStatus.BUSY)
+
+
+def read_only(probe: ProbeWorld) -> None:
+    probe.world.room = Room(1 << 40, 1 << 40, read_only=True)
+
+
+def too_full(probe: ProbeWorld) -> None:
+    probe.world.room = Room(free=(64 << 10) + 100, total=1 << 30, read_only=False)
+
+
+def loaded(probe: ProbeWorld) -> None:
+    probe.load_average = 9.0
+
+
+def snapshotted(probe: ProbeWorld) -> None:
+    probe.world.host.add_foreign_snapshot("holland")
+
+
+def no_extents(probe: ProbeWorld) -> None:
+    probe.world.host.free_by_pv = {"/dev/sdb": 0}
+
+
+def resyncing(probe: ProbeWorld) -> None:
+    probe.world.host.volume = replace(probe.world.host.volume, conditions=("resync",))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (read_only, "read-only"),
+        (too_full, "too full"),
+        (loaded, "load average is 9.0"),
+        (snapshotted, "already has a snapshot: holland"),
+        (no_extents, "no room for snapshots"),
+        (resyncing, "resync"),
+    ],
+)
+def test_what_is_refused_has_touched_nothing(
+    probe: ProbeWorld, spoil: Callable[[ProbeWorld], None], words: str
+) -> None:
+    spoil(probe)
+    with pytest.raises(Refused, match=words) as refused:
+        probe.take(replace(SMALL, max_load=8.0))
+    assert refused.value.hint
+    assert refused.value.exit_status is ExitStatus.REFUSED
+    assert probe.disk.calls == 0
+    assert probe.world.host.calls["prepared"] == 0
+    probe.assert_failed_and_clean(RunStatus.REFUSED)
+
+
+def test_a_pv_of_another_group_is_refused(probe: ProbeWorld) -> None:
+    with pytest.raises(Refused, match="no usable PV"):
+        probe.take(replace(SMALL, cow_on=("/dev/sdz",)))
+    assert probe.disk.calls == 0
+
+
+def test_a_thin_volume_has_the_chunks_of_its_pool(probe: ProbeWorld) -> None:
+    volume = probe.world.host.volume
+    pool = ThinPool("pool", "u", 64 << 10, volume.size, 4 << 20, volume.segments)
+    probe.world.host.volume = replace(volume, pool=pool)
+    with pytest.raises(UsageError, match="thin"):
+        probe.take(replace(SMALL, chunk_sizes=(4096,)))
+    assert probe.disk.calls == 0
+
+
+def test_pages_about_a_probe_can_be_found_by_its_folder(probe: ProbeWorld) -> None:
+    """The probe's file lies on the volume itself, where its chunks are copied on write."""
+    seen: list[Path] = []
+    probe.during = lambda: seen.extend(probe.world.mount_root.glob(".backupd-p1/test_file.0"))
+    probe.take(replace(SMALL, repeat=1))
+    assert seen
+
+
+class Writing:
+    """Counters that let somebody write before each look."""
+
+    def __init__(self, counters: Counters, write: Callable[[], None]) -> None:
+        self.counters, self.write = counters, write
+
+    def disk(self, device: DeviceNumber) -> DiskCounters:
+        self.write()
+        return self.counters.disk(device)
+
+    def number_of(self, path: Path) -> DeviceNumber:
+        return self.counters.number_of(path)

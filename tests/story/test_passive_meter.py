@@ -1,0 +1,42 @@
+"""What the kernel counts of everybody's writes: in every run, with a probe and without, and in the record of each."""
+
+import pytest
+
+from backupd.config import LimitsConfig, SettleConfig
+from backupd.model import Outcome, Reason, RunStatus
+from tests.story.world import World
+
+ENDLESS = SettleConfig(windows=1, baseline_windows=1, patience=1e9)
+
+
+@pytest.mark.parametrize(
+    "settle",
+    [
+        ENDLESS,
+        SettleConfig(probe=False, baseline_windows=1, max_wait_seconds=1),
+        SettleConfig(enabled=False, baseline_windows=2),
+    ],
+)
+def test_every_run_knows_what_writes_took_before_the_snapshot_and_after(world: World, settle: SettleConfig) -> None:
+    world.with_probe = settle.probe
+    row = world.back_up(job=world.job(settle=settle))
+    before = [sample for sample in row.samples if sample.stage == "baseline"]
+    assert len(before) == settle.baseline_windows
+    assert all(sample.write_latency_ms == pytest.approx(world.write_milliseconds) for sample in before)
+    assert all((sample.iops is not None) == (settle.probe and settle.enabled) for sample in before)
+    assert world.left() == []
+
+
+def test_a_run_that_was_given_up_keeps_its_verdict_and_what_was_seen(world: World) -> None:
+    world.with_probe = False
+    world.write_milliseconds = 40.0
+    world.database.lag_seconds = 99.0
+    job = world.job(settle=ENDLESS, limits=LimitsConfig(max_replica_lag_seconds=60))
+    assert world.try_to_back_up(job=job) is not None
+    row = world.row()
+    assert row.status is RunStatus.FAILED
+    assert row.verdict is not None
+    assert (row.verdict.outcome, row.verdict.reason) == (Outcome.GIVE_UP, Reason.LIMIT)
+    assert {sample.stage for sample in row.samples} == {"baseline", "settle"}
+    assert row.samples[0].write_latency_ms == pytest.approx(40.0)
+    assert row.samples[-1].replica_lag_seconds == 99.0

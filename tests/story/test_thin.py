@@ -1,0 +1,57 @@
+"""A run whose volume is thin: the same story, with a pool in place of the COW area."""
+
+from pathlib import Path
+
+import pytest
+
+from backupd import preflight
+from backupd.config import SettleConfig
+from backupd.errors import ExitStatus, GaveUp
+from backupd.model import Level, RunStatus
+from tests.fakes.lvm_host import LvmHost, thin_volume
+from tests.story.world import World
+
+MIB = 1 << 20
+
+
+def thin_world(tmp_path: Path, *, used: int = 100 * MIB) -> World:
+    return World(tmp_path, host=LvmHost(volume=thin_volume(used=used)))
+
+
+def test_a_thin_volume_is_backed_up_and_nothing_is_left(tmp_path: Path) -> None:
+    world = thin_world(tmp_path)
+    row = world.back_up()
+    assert (row.status, row.attention) == (RunStatus.SUCCESS, ())
+    assert row.snapshot is not None
+    assert (row.snapshot.layout, row.snapshot.stripes, row.snapshot.chunk_size) == ("striped", 3, 64 << 10)
+    assert (row.snapshot.cow_size, row.snapshot.cow_used_peak) == (600 * MIB, 100 * MIB)
+    assert world.left() == []
+
+
+def test_a_pool_that_fills_up_costs_the_backup_and_never_the_server(tmp_path: Path) -> None:
+    world = thin_world(tmp_path)
+    world.at["host.usage"] = lambda: world.host.write(450 * MIB)  # beyond 90 % of the pool
+    error = world.try_to_back_up(job=world.job(settle=SettleConfig(windows=9, baseline_windows=1)))
+    assert isinstance(error, GaveUp)
+    assert world.left() == []
+
+
+@pytest.mark.parametrize(("used", "level"), [(100, Level.OK), (470, Level.OK), (541, Level.REFUSED)])
+def test_a_pool_beyond_the_limit_of_a_run_is_refused_before_it(tmp_path: Path, used: int, level: Level) -> None:
+    world = thin_world(tmp_path, used=used * MIB)
+    found = preflight.examine(world.job(), world.tools, last_stored_bytes=None)
+    room = next(finding for finding in found.findings if finding.name == "snapshot room")
+    assert room.level is level
+    assert "thin pool labvg/pool" in room.detail
+    if level is Level.REFUSED:
+        error = world.try_to_back_up()
+        assert error is not None
+        assert error.exit_status is ExitStatus.REFUSED
+
+
+def test_check_says_that_the_volume_is_thin(tmp_path: Path) -> None:
+    world = thin_world(tmp_path)
+    found = preflight.examine(world.job(), world.tools, last_stored_bytes=None)
+    told = {finding.name: finding for finding in found.findings}
+    assert told["layout"].detail.endswith("thin in pool pool")
+    assert "segments" not in told

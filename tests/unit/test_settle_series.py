@@ -1,0 +1,172 @@
+"""The settle gate on whole series of samples, one file each in `data/settle`: recorded in the lab, or made.
+
+A file says where its series is from (`origin`), whether a probe made windows (`probing`), and what everybody's writes
+took before the snapshot (`baseline_latency_ms`).
+"""
+
+import json
+from dataclasses import dataclass
+from math import inf
+from pathlib import Path
+
+import pytest
+
+from backupd.model import Outcome, Reason, Sample, Verdict
+from backupd.probe.settle import OWN_CHUNKS, CowForecast, SettleLimits, decide
+
+MIB = 1 << 20
+FOLDER = Path(__file__).parents[1] / "data" / "settle"
+LIMITS = SettleLimits(max_wait_seconds=600)
+HASTY = SettleLimits(max_wait_seconds=600, plateau_looks=30)
+PATIENCE_OF_ONE = SettleLimits(max_wait_seconds=600, patience=1.0)
+NO_MORE_THAN_FOUR = SettleLimits(max_wait_seconds=600, max_penalty=4.0)
+OVER = SettleLimits(max_wait_seconds=10)
+WAIT, START, GIVE_UP = Outcome.WAIT, Outcome.START, Outcome.GIVE_UP
+
+
+@dataclass(frozen=True)
+class Series:
+    """What a file says."""
+
+    origin: str
+    probing: bool
+    baseline_latency_ms: float | None
+    samples: tuple[Sample, ...]
+
+    def judged(self, limits: SettleLimits, forecast: CowForecast | None = None, *, until: float = inf) -> Verdict:
+        """The verdict at that moment; at the end of the series when none is named."""
+        seen = [sample for sample in self.samples if sample.at_seconds <= until]
+        return decide(
+            seen,
+            limits,
+            now_seconds=seen[-1].at_seconds if seen else 0.0,
+            forecast=forecast,
+            probing=self.probing,
+            baseline_latency_ms=self.baseline_latency_ms,
+        )
+
+
+def series(name: str) -> Series:
+    document = json.loads((FOLDER / f"{name}.json").read_text())
+    return Series(**{**document, "samples": tuple(Sample(**sample) for sample in document["samples"])})
+
+
+def cow_area(mib: int, copy_seconds: float | None = 100.0) -> CowForecast:
+    return CowForecast(total=mib * MIB, copy_seconds=copy_seconds)
+
+
+ROWS: list[tuple[str, SettleLimits, CowForecast | None, Outcome, Reason]] = [
+    ("recorded-settling", LIMITS, None, START, Reason.SETTLED),
+    ("recorded-settling", LIMITS, cow_area(836), START, Reason.SETTLED),
+    ("recorded-settling", PATIENCE_OF_ONE, cow_area(836, 600), START, Reason.SETTLED),
+    ("recorded-settling", NO_MORE_THAN_FOUR, None, START, Reason.SETTLED),  # one window above it was the shock
+    ("recorded-settling-passive", LIMITS, None, START, Reason.SETTLED),
+    ("recorded-passive", LIMITS, None, WAIT, Reason.SETTLING),
+    ("recorded-passive", HASTY, None, START, Reason.PLATEAU),
+    ("recorded-passive", PATIENCE_OF_ONE, cow_area(836, 9), START, Reason.PLATEAU),
+    ("recorded-passive", OVER, None, START, Reason.MAX_WAIT),
+    ("made-settling", LIMITS, None, START, Reason.SETTLED),
+    ("made-plateau", LIMITS, None, START, Reason.PLATEAU),
+    ("made-plateau", NO_MORE_THAN_FOUR, None, START, Reason.PLATEAU),
+    ("made-plateau", LIMITS, cow_area(2000, 100), GIVE_UP, Reason.COW_SHORT),
+    ("made-never-settling", LIMITS, None, WAIT, Reason.SETTLING),
+    ("made-never-settling", OVER, None, START, Reason.MAX_WAIT),
+    ("made-never-settling", PATIENCE_OF_ONE, cow_area(100_000, 100), START, Reason.PLATEAU),
+    ("made-spiking", LIMITS, None, WAIT, Reason.SETTLING),
+    ("made-spiking-settled", LIMITS, None, START, Reason.PLATEAU),
+    ("made-own-chunks", LIMITS, None, START, Reason.PLATEAU),
+    ("made-own-chunks-fewer", LIMITS, None, WAIT, Reason.SETTLING),
+    ("made-own-chunks-fewer", OVER, None, START, Reason.MAX_WAIT),
+    ("made-empty", LIMITS, None, WAIT, Reason.SETTLING),
+    ("made-empty-passive", LIMITS, None, WAIT, Reason.SETTLING),
+    ("made-one-sample", LIMITS, None, WAIT, Reason.SETTLING),
+    ("made-nan", LIMITS, None, WAIT, Reason.SETTLING),
+    ("made-nan", OVER, None, START, Reason.NO_DATA),
+    ("made-nan-between", LIMITS, None, START, Reason.SETTLED),
+    ("made-filling", LIMITS, cow_area(10_000), WAIT, Reason.SETTLING),
+    ("made-filling", LIMITS, cow_area(2_000), START, Reason.COW_SHORT),
+    ("made-filling", LIMITS, cow_area(1_000), GIVE_UP, Reason.COW_SHORT),
+    ("made-filling", LIMITS, cow_area(180), GIVE_UP, Reason.LIMIT),  # 150 MiB are in use already
+    ("made-passive-slow", LIMITS, None, WAIT, Reason.SETTLING),
+    ("made-passive-slow-for-long", LIMITS, None, START, Reason.PLATEAU),
+    ("made-passive-fast", LIMITS, None, START, Reason.SETTLED),
+    ("made-passive-fast-but-hitting-fresh-chunks", HASTY, None, START, Reason.PLATEAU),
+    ("made-passive-unknown-before", LIMITS, None, START, Reason.SETTLED),
+    ("made-passive-nobody-writes", LIMITS, None, START, Reason.SETTLED),
+]
+
+
+@pytest.mark.parametrize(("name", "limits", "forecast", "outcome", "reason"), ROWS)
+def test_each_series_has_its_verdict(
+    name: str, limits: SettleLimits, forecast: CowForecast | None, outcome: Outcome, reason: Reason
+) -> None:
+    verdict = series(name).judged(limits, forecast)
+    assert (verdict.outcome, verdict.reason) == (outcome, reason), verdict.detail
+    assert verdict.detail
+
+
+def test_every_series_is_in_the_table_and_says_where_it_is_from() -> None:
+    names = {file.stem for file in FOLDER.glob("*.json")}
+    assert names == {row[0] for row in ROWS}
+    for name in names:
+        how, _, _ = series(name).origin.partition(":")
+        assert name.startswith(how)
+
+
+def began_at(name: str, limits: SettleLimits, forecast: CowForecast | None = None) -> float | None:
+    """When a gate that looks after every sample stops waiting."""
+    found = series(name)
+    verdicts = ((at, found.judged(limits, forecast, until=at)) for at in (s.at_seconds for s in found.samples))
+    return next((at for at, verdict in verdicts if verdict.outcome is not WAIT), None)
+
+
+def test_a_recorded_run_starts_when_it_did() -> None:
+    assert began_at("recorded-settling", LIMITS) == pytest.approx(105.0, abs=0.2)
+    assert began_at("recorded-passive", HASTY) == pytest.approx(30.3, abs=0.1)
+
+
+def test_the_kernels_counters_see_a_settled_server_a_minute_before_a_probe_does() -> None:
+    by_counters, by_probe = began_at("recorded-settling-passive", LIMITS), began_at("recorded-settling", LIMITS)
+    assert by_counters is not None
+    assert by_probe is not None
+    assert by_probe - by_counters > 60
+
+
+def test_a_wait_that_outlasts_the_copy_ends() -> None:
+    assert began_at("recorded-settling", PATIENCE_OF_ONE, cow_area(836, 50)) == pytest.approx(50, abs=1)
+    verdict = series("recorded-settling").judged(PATIENCE_OF_ONE, cow_area(836, 50), until=51)
+    assert verdict.reason is Reason.PLATEAU
+    assert "waiting has taken as long as pays before a copy of about 50 s" in verdict.detail
+    assert "penalty 1.81" in verdict.detail
+
+
+@pytest.mark.parametrize(("name", "enough"), [("recorded-settling", 1), ("recorded-passive", 2)])
+def test_a_short_copy_is_not_waited_for_once_the_shock_is_known(name: str, enough: int) -> None:
+    first = series(name).samples[enough - 1].at_seconds
+    assert began_at(name, PATIENCE_OF_ONE, cow_area(836, 9)) == first
+    verdict = series(name).judged(PATIENCE_OF_ONE, cow_area(836, 9), until=first)
+    assert verdict.reason is Reason.PLATEAU
+    assert "a copy of about 9 s is over before waiting would pay" in verdict.detail
+    assert "times as long as before the snapshot" in verdict.detail
+
+
+@pytest.mark.parametrize(
+    ("name", "limits", "said"),
+    [
+        ("made-own-chunks", LIMITS, True),
+        ("made-own-chunks-fewer", LIMITS, True),
+        ("made-own-chunks-fewer", OVER, True),
+        ("made-plateau", LIMITS, False),
+        ("made-settling", LIMITS, False),
+        ("recorded-settling", LIMITS, False),
+    ],
+)
+def test_a_probe_that_has_settled_only_its_own_chunks_is_called_so(name: str, limits: SettleLimits, said: bool) -> None:
+    verdict = series(name).judged(limits)
+    assert (OWN_CHUNKS in verdict.detail) is said
+    assert not said or verdict.reason is not Reason.SETTLED
+
+
+def test_what_everybodys_writes_take_is_said_where_it_compares() -> None:
+    assert "everybody's writes take 3.00 times as long" in series("made-passive-slow").judged(LIMITS).detail
+    assert "everybody's writes" not in series("made-passive-unknown-before").judged(LIMITS).detail

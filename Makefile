@@ -35,7 +35,7 @@ imports: setup-python
 	$(BIN)/lint-imports --no-logo
 
 tests: setup-python setup-check
-	$(BIN)/pytest tests --ignore=tests/lab -n 2
+	$(BIN)/pytest tests --ignore=tests/lab -n 4 --dist worksteal
 
 # No test here may be skipped because the lab does not start, and no test at all (pytest's exit 5) is a failure.
 lab-tests: setup-python setup-lab

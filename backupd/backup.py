@@ -48,6 +48,7 @@ from backupd.tools import Tools
 
 log = logging.getLogger(__name__)
 
+LOOK_SECONDS = 1.0  # between two looks at the COW area
 _CAUTIOUS_COPY_RATE = 20 << 20  # bytes a second: half of what three slow disks gave in the lab
 
 
@@ -261,6 +262,7 @@ def _observer(attempt: _Attempt, baseline: Baseline, snapshot: Snapshot) -> Obse
         read_lag=tools.server.replica_lag_seconds,
         window_seconds=job.settle.window_seconds,
         duty=job.settle.duty,
+        tick_seconds=LOOK_SECONDS,
         limits=SettleLimits(
             threshold=job.settle.threshold,
             windows=job.settle.windows,

@@ -34,6 +34,7 @@ from backupd.probing import Probing, Telling
 from backupd.tools import HostTools, Instruments
 
 _SETTLED_WINDOWS = 3
+_PLATEAU_LOOKS = 6  # a look of a passive probe is a whole window
 
 
 def measure(
@@ -159,9 +160,12 @@ def _judge(probing: Probing, load: FileLoad, measured: list[Measured], began: fl
     limits = SettleLimits(
         threshold=probing.request.threshold,
         windows=_SETTLED_WINDOWS,
+        plateau_looks=_PLATEAU_LOOKS,
         max_wait_seconds=probing.request.longest_wait_seconds,
     )
-    return decide(samples, limits, now_seconds=measured[-1].after.at - began, probing=not passive)
+    now = measured[-1].after.at - began
+    before = probing.tally.latency_before(load) if passive else None
+    return decide(samples, limits, now_seconds=now, probing=not passive, baseline_latency_ms=before)
 
 
 def _keep_decay(

@@ -49,7 +49,7 @@ class Observer:
         copy_seconds: float | None = None,
         window_seconds: float = 2.0,
         duty: float = 0.1,
-        tick_seconds: float = 1.0,
+        tick_seconds: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`duty` is the share of time that the probe may write, 0 to 1; `copy_seconds` what the last copy took.

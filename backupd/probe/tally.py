@@ -58,6 +58,11 @@ class Tally:
         baseline, speed = self._baseline(load.mode, load.threads, load.block_size), _speed(load.mode, measured)
         return baseline / speed if baseline and speed else None
 
+    def latency_before(self, load: FileLoad) -> float | None:
+        """Milliseconds that somebody's write took without a snapshot, for a load that is not ours."""
+        speed = self._baseline(load.mode, load.threads, load.block_size)
+        return 1000 / speed if speed else None
+
     def rows(self) -> tuple[ProbeRow, ...]:
         """In the order in which their first windows came; the baseline of each load before its other rows."""
         order = sorted(self._measured, key=lambda key: (list(Mode).index(key.mode), key.threads))

@@ -43,7 +43,7 @@ def in_mid_copy(world: World, happens: Callable[[], object]) -> Telling:
             happens()
             world.at["host.usage"] = looked.release
             assert looked.acquire(timeout=TWO_TICKS)
-            looked.acquire(timeout=CHECK_SECONDS + 0.1)
+            threading.Event().wait(CHECK_SECONDS + 0.1)
 
     return Telling(copied=once)
 
@@ -228,13 +228,15 @@ def wait_until(instant: datetime) -> None:
     threading.Event().wait(max(0.0, (instant - datetime.now().astimezone()).total_seconds() + 0.1))
 
 
-@pytest.mark.parametrize(("with_probe", "reason"), [(True, Reason.MAX_WAIT), (False, Reason.NO_DATA)])
+@pytest.mark.parametrize(
+    ("with_probe", "max_wait", "reason"), [(True, 0.2, Reason.MAX_WAIT), (False, 0.0, Reason.NO_DATA)]
+)
 def test_a_gate_that_waited_long_enough_starts_and_asks_for_attention(
-    world: World, with_probe: bool, reason: Reason
+    world: World, with_probe: bool, max_wait: float, reason: Reason
 ) -> None:
     world.with_probe = with_probe
     world.probe.iops = (1000.0, 100.0)
-    row = world.back_up(job=world.job(settle=SettleConfig(baseline_windows=1, patience=1e9, max_wait_seconds=0.2)))
+    row = world.back_up(job=world.job(settle=SettleConfig(baseline_windows=1, patience=1e9, max_wait_seconds=max_wait)))
     assert row.status is RunStatus.ATTENTION
     assert row.verdict is not None
     assert (row.verdict.outcome, row.verdict.reason) == (Outcome.START, reason)

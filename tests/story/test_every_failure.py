@@ -22,6 +22,7 @@ from backupd.errors import BackupdError, CatalogueError, ExitStatus
 from backupd.model import HoldingKind, RunDetails, RunStatus
 from backupd.recover import dead_runs
 from tests.fakes.target import MemoryTarget
+from tests.processes import children
 from tests.story.world import World
 
 BEFORE, AFTER = False, True  # the effect
@@ -156,8 +157,8 @@ def test_a_catalogue_that_cannot_be_written_any_more_leaves_nothing_on_the_host(
 
 def children_of_ours() -> set[str]:
     """Number and name of the processes that this one has started and that still run."""
-    pids = [pid for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()]
-    return {pid + Path(f"/proc/{pid}/comm").read_text().strip() for pid in pids if start_time(int(pid)) is not None}
+    alive = (pid for pid in children() if start_time(int(pid)) is not None)
+    return {pid + Path(f"/proc/{pid}/comm").read_text().strip() for pid in alive}
 
 
 def test_a_fill_that_cannot_be_read_ends_no_run(world: World) -> None:

@@ -22,6 +22,7 @@ from backupd.errors import Cancelled, GaveUp, SnapshotError, TargetError, Verifi
 from backupd.interruption import cancellable
 from backupd.model import StoredObject
 from tests.fakes.target import MemoryTarget
+from tests.processes import children
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -62,10 +63,6 @@ def _nothing_is_left_running() -> Iterator[None]:
     yield
     assert [thread.name for thread in threading.enumerate() if thread.name.startswith("backupd")] == []
     assert children() <= before
-
-
-def children() -> set[str]:
-    return {pid for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()}
 
 
 def filled(root: Path, megabytes: int = 8) -> Path:

@@ -5,8 +5,8 @@ measured.
 """
 
 import threading
+import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from pathlib import Path, PurePosixPath
 from types import TracebackType
@@ -15,8 +15,10 @@ from typing import Self
 from backupd.archive.sources import Exclusions, list_members
 from backupd.archive.stream import CopyManner, store_tree
 from backupd.command import ChildLedger
-from backupd.interruption import shielded
+from backupd.companion import Companion
+from backupd.errors import SnapshotError
 
+_PROMPT_SECONDS = 0.1
 _EVERYTHING = Exclusions(datadir=PurePosixPath())
 
 
@@ -37,21 +39,16 @@ class DryCopy:
         self._ledger = ledger
         self._stop = threading.Event()
         self._reading = threading.Event()
-        self._executor = ThreadPoolExecutor(1, thread_name_prefix="dry-copy")
-        self._worker: Future[None] | None = None
+        self._companion = Companion("dry-copy", self._copy_again_and_again, stop=self._stop.set)
 
     def __enter__(self) -> Self:
-        self._worker = self._executor.submit(self._copy_again_and_again)
+        self._companion.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._stop.set()
-        with shielded():
-            self._executor.shutdown(wait=True)
-        if error is None and self._worker is not None:
-            self._worker.result()
+        self._companion.__exit__(kind, error, trace)
 
     def require_running(self, *, within_seconds: float = 60.0) -> None:
         """The first bytes have been read, and it goes on.
@@ -59,13 +56,14 @@ class DryCopy:
         Raises:
             SnapshotError: the snapshot could not be mounted or read, or gave no byte in that time.
         """
-        assert self._worker is not None
-        while not self._reading.wait(0.1):
-            within_seconds -= 0.1
-            if self._worker.done() or within_seconds <= 0:
-                break
-        if self._worker.done():
-            self._worker.result()
+        deadline = time.monotonic() + within_seconds
+        while not self._reading.wait(_PROMPT_SECONDS) and not self._companion.has_ended:
+            if time.monotonic() > deadline:
+                raise SnapshotError(
+                    f"the snapshot gave no byte in {within_seconds:g} s",
+                    hint="its disks may be stalled: look at the kernel's log",
+                )
+        self._companion.require_working()
 
     def pace(self, size: int) -> None:
         """As the copy's governor: on as fast as it goes, until nobody measures."""

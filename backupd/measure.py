@@ -11,7 +11,6 @@ from dataclasses import replace
 
 from backupd import ground, recover
 from backupd.catalogue.store import Catalogue
-from backupd.dry_copy import DryCopy
 from backupd.errors import CommandError, ProbeError, UnexpectedOutput
 from backupd.ground import Subject
 from backupd.measurement import (
@@ -109,7 +108,7 @@ def _with_snapshots(probing: Probing, load: FileLoad, variant: Variant, *, numbe
         _decay(probing, load, variant, first=first, number=number, began=began)
     if probing.request.while_copying:
         probing.telling.step(f"round {number}: {_load_words(load)} while the snapshot is copied")
-        with DryCopy(probing.mounted, ledger=probing.run) as copy:
+        with probing.copied() as copy:
             copy.require_running()
             copying = probing.window(load)
             copy.require_running()

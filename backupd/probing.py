@@ -13,6 +13,7 @@ from pathlib import Path
 
 from backupd import ground
 from backupd.catalogue import RunJournal
+from backupd.dry_copy import DryCopy
 from backupd.errors import CommandError, SnapshotVoid
 from backupd.ground import Ground
 from backupd.holding import held
@@ -103,6 +104,14 @@ class Probing:
         with held(self.run, holding, self.tools.releases):
             self.tools.mounts.mount(self._live[0], at)
             yield at
+
+    @contextmanager
+    def copied(self) -> Iterator[DryCopy]:
+        """Within the block a copy reads the (first) snapshot."""
+        with ExitStack() as copying:
+            with shielded():  # as for the guard
+                copy = copying.enter_context(DryCopy(self.mounted, ledger=self.run))
+            yield copy
 
     def window(self, load: FileLoad) -> Measured:
         """One window of this load on the probe's file.

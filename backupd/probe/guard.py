@@ -6,12 +6,11 @@ Knows: when to look, and that a window that must not go on is ended at once. Ref
 
 import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import Self
 
+from backupd.companion import Companion
 from backupd.errors import BackupdError, GaveUp
-from backupd.interruption import shielded
 from backupd.probe.tally import Look
 
 Disks = Callable[[Mapping[str, float], float], None]
@@ -40,21 +39,16 @@ class Guard:
         self._tick_seconds = tick_seconds
         self._stop = threading.Event()
         self._trouble: BackupdError | None = None
-        self._executor = ThreadPoolExecutor(1, thread_name_prefix="guard")
-        self._worker: Future[None] | None = None
+        self._companion = Companion("guard", self._watch, stop=self._stop.set)
 
     def __enter__(self) -> Self:
-        self._worker = self._executor.submit(self._watch)
+        self._companion.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._stop.set()
-        with shielded():
-            self._executor.shutdown(wait=True)
-        if error is None and self._worker is not None:
-            self._worker.result()
+        self._companion.__exit__(kind, error, trace)
 
     def require_fine(self) -> None:
         """The probe may go on.
@@ -65,8 +59,7 @@ class Guard:
         """
         if self._trouble is not None:
             raise self._trouble
-        if self._worker is not None and self._worker.done():
-            self._worker.result()
+        self._companion.require_working()
 
     def _watch(self) -> None:
         before: Look | None = None

@@ -9,14 +9,13 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from backupd.companion import Companion
 from backupd.errors import CommandError, GaveUp, ServerError, SnapshotError, SnapshotVoid, UnexpectedOutput
-from backupd.interruption import shielded
 from backupd.model import CowUsage, Outcome, Reason, Sample, Verdict, Window
 from backupd.probe import WriteProbe
 from backupd.probe.baseline import Baseline, PassiveMeter, window_sample
@@ -75,25 +74,18 @@ class Observer:
         self._void: str | None = None
         self._changed = threading.Condition()
         self._stop = threading.Event()
-        self._executor = ThreadPoolExecutor(1, thread_name_prefix="observer")
-        self._worker: Future[None] | None = None
+        self._companion = Companion("observer", self._watch, stop=self._end)
 
     def __enter__(self) -> Self:
         self._began = self._next_window = self._next_lag = self._clock()
-        self._worker = self._executor.submit(self._watch)
+        self._companion.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """The thread has ended, and its probe window with it. An error of its own is raised unless there is one."""
-        self._stop.set()
-        with shielded():
-            if self._probe is not None:
-                self._probe.interrupt()
-            self._executor.shutdown(wait=True)
-        if error is None and self._worker is not None:
-            self._worker.result()
+        self._companion.__exit__(kind, error, trace)
 
     @property
     def samples(self) -> tuple[Sample, ...]:
@@ -166,6 +158,11 @@ class Observer:
             self._samples.append(replace(sample, cow_used=used, cow_rate=rate, replica_lag_seconds=lag))
             self._breach = self._breach or breach(self._samples, self._limits, cow_total=self._cow_total)
             self._changed.notify_all()
+
+    def _end(self) -> None:
+        self._stop.set()
+        if self._probe is not None:
+            self._probe.interrupt()
 
     def _watch(self) -> None:
         while not self._stop.is_set() and self._void is None:
@@ -259,8 +256,7 @@ class Observer:
             raise SnapshotVoid(
                 self._void, hint="its COW area was probably too small for the writes meanwhile: raise snapshot.size"
             )
-        if self._worker is not None and self._worker.done():
-            self._worker.result()
+        self._companion.require_working()
 
     def _note(self, kind: str, text: str) -> None:
         if kind not in self._trouble:

@@ -6,7 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from backupd.errors import BackupdError, Busy, Cancelled, ExitStatus, ProbeError, Refused, SnapshotVoid, UsageError
+from backupd.errors import (
+    BackupdError,
+    Busy,
+    Cancelled,
+    ExitStatus,
+    ProbeError,
+    Refused,
+    SnapshotError,
+    SnapshotVoid,
+    UsageError,
+)
 from backupd.measurement import DiskCounters, FileLoad, Mode, Stage
 from backupd.model import DeviceNumber, Reason, RunStatus, ThinPool
 from backupd.probe import Counters
@@ -136,6 +146,13 @@ def test_the_penalty_while_the_snapshot_is_copied_is_a_row_of_its_own(probe: Pro
     rows = probe.rows(replace(SMALL, modes=(Mode.DIRECT,), while_copying=True, repeat=1))
     assert rows[Mode.DIRECT, Stage.COPYING].penalty == 8
     assert probe.world.left() == []
+
+
+def test_a_snapshot_that_cannot_be_copied_ends_the_probe(probe: ProbeWorld) -> None:
+    probe.world.host.fail("mount")
+    with pytest.raises(SnapshotError, match="mount failed, as told"):
+        probe.take(replace(SMALL, modes=(Mode.DIRECT,), while_copying=True))
+    probe.assert_failed_and_clean()
 
 
 def test_a_passive_probe_writes_nothing(probe: ProbeWorld) -> None:

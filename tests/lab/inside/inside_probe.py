@@ -85,13 +85,13 @@ def test_every_option_adds_its_rows_and_every_figure_is_there(host: Host) -> Non
 
 
 def test_the_cow_area_is_tried_where_it_was_asked_for(host: Host) -> None:
-    *_, fourth = tool("pvs", "--noheadings", "--options", "pv_name", "--sort", "pv_name").split()
-    asked = (*SMALL, "--modes", "direct", "--cow-on", fourth)
+    first, *_, fourth = tool("pvs", "--noheadings", "--options", "pv_name", "--sort", "pv_name").split()
+    asked = (*SMALL, "--modes", "direct", "--cow-on", first, "--cow-on", fourth)
     rows = host.backupd("probe", *DATA, *asked, "--json").document["rows"]
-    chosen_by_lvm, asked_for = (row["cow_pvs"] for row in rows if row["phase"] == "first")
-    assert asked_for == [fourth]
-    assert chosen_by_lvm
-    assert chosen_by_lvm != [fourth]
+    chosen_by_lvm, *asked_for = (row["cow_pvs"] for row in rows if row["phase"] == "first")
+    assert asked_for == [[first], [fourth]]
+    assert len(chosen_by_lvm) == 1
+    assert all(row["pv_shares"][pv] > 0.1 for row in rows if row["phase"] == "first" for pv in row["cow_pvs"])
 
 
 def test_first_writes_cost_a_read_and_two_or_three_writes(host: Host) -> None:

@@ -1,0 +1,54 @@
+"""A thread for the length of a block: it has ended when the block has, and its own error is not lost."""
+
+import threading
+
+import pytest
+
+from backupd.companion import Companion
+
+PATIENCE = 10.0
+
+
+def ours() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("companion")]
+
+
+def test_it_works_while_the_block_lasts_and_has_ended_when_it_has() -> None:
+    stop, working = threading.Event(), threading.Event()
+
+    def work() -> None:
+        working.set()
+        stop.wait()
+
+    with Companion("companion", work, stop=stop.set) as companion:
+        assert working.wait(PATIENCE)
+        assert not companion.has_ended
+        companion.require_working()
+    assert companion.has_ended
+    assert ours() == []
+
+
+def test_an_error_of_its_own_is_raised_at_the_blocks_end() -> None:
+    def work() -> None:
+        raise ValueError("of its own")
+
+    with pytest.raises(ValueError, match="of its own"), Companion("companion", work, stop=lambda: None):
+        pass
+
+
+def test_the_blocks_own_error_comes_first() -> None:
+    def work() -> None:
+        raise ValueError("of its own")
+
+    with pytest.raises(KeyError), Companion("companion", work, stop=lambda: None):
+        raise KeyError
+    assert ours() == []
+
+
+def test_whoever_asks_is_told_what_ended_it() -> None:
+    def work() -> None:
+        raise ValueError("of its own")
+
+    with pytest.raises(ValueError, match="of its own"), Companion("companion", work, stop=lambda: None) as companion:
+        while True:
+            companion.require_working()

@@ -1,0 +1,20 @@
+"""Which LVM a figure was measured with."""
+
+import pytest
+
+from backupd.errors import UnexpectedOutput
+from backupd.snapshots.version import parse_version
+
+SAID = """  LVM version:     2.03.16(2) (2022-05-18)
+  Library version: 1.02.185 (2022-05-18)
+  Driver version:  4.47.0
+"""
+
+
+def test_the_version_is_told_without_its_date() -> None:
+    assert parse_version(SAID) == "2.03.16(2)"
+
+
+def test_what_nobody_knows_is_shown() -> None:
+    with pytest.raises(UnexpectedOutput, match="no such thing"):
+        parse_version("no such thing\n")

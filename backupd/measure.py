@@ -8,6 +8,7 @@ system by itself, and nobody will restore these snapshots.
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from typing import TypeVar
 
 from backupd import ground, recover
 from backupd.catalogue.store import Catalogue
@@ -21,6 +22,7 @@ from backupd.measurement import (
     Mode,
     ProbedVolume,
     ProbeRequest,
+    ProbeRow,
     ProbeSettings,
     Stage,
     Variant,
@@ -31,6 +33,8 @@ from backupd.probe.settle import SETTLE, SettleLimits, decide
 from backupd.probe.tally import Measured
 from backupd.probing import Probing, Telling
 from backupd.tools import HostTools, Instruments
+
+Found = TypeVar("Found", ProbeRow, Curve)
 
 _SETTLED_WINDOWS = 3
 _PLATEAU_LOOKS = 6  # a look of a passive probe is a whole window
@@ -264,18 +268,17 @@ def _result(probing: Probing) -> Measurement:
             cow_size=found.cow_size,
             threshold=request.threshold,
         ),
-        rows=tuple(
-            replace(row, cow_pvs=_where(probing, Variant(row.chunk_size, row.cow_pvs, row.snapshots)))
-            if row.chunk_size is not None
-            else row
-            for row in probing.tally.rows()
-        ),
-        curves=tuple(
-            replace(curve, cow_pvs=_where(probing, Variant(curve.chunk_size, curve.cow_pvs, curve.snapshots)))
-            for curve in probing.curves
-        ),
+        rows=tuple(_placed(probing, row) for row in probing.tally.rows()),
+        curves=tuple(_placed(probing, curve) for curve in probing.curves),
         notes=tuple(dict.fromkeys(_notes(probing))),
     )
+
+
+def _placed(probing: Probing, found: Found) -> Found:
+    """The same, with the PVs that LVM chose where none were asked for."""
+    if found.chunk_size is None:
+        return found
+    return replace(found, cow_pvs=_where(probing, Variant(found.chunk_size, found.cow_pvs, found.snapshots)))
 
 
 def _where(probing: Probing, variant: Variant) -> tuple[str, ...]:

@@ -78,6 +78,7 @@ def install(site: Site) -> None:
     site.server_configuration.write_text(option_file(site), encoding="utf-8")
     run(
         [
+            *_in(site.runtime),
             *("mariadb-install-db", f"--defaults-file={site.server_configuration}", "--user=root", "--skip-test-db"),
             "--auth-root-authentication-method=socket",
         ],
@@ -97,7 +98,7 @@ def running(site: Site, *, fast_and_loose: bool = False) -> Iterator[None]:
     site.socket.parent.mkdir(parents=True, exist_ok=True)
     site.server_configuration.write_text(option_file(site), encoding="utf-8")
     loose = ["--innodb-flush-log-at-trx-commit=0", "--skip-innodb-doublewrite"] if fast_and_loose else []
-    argv = ["mariadbd", f"--defaults-file={site.server_configuration}", *loose]
+    argv = [*_in(site.datadir), "mariadbd", f"--defaults-file={site.server_configuration}", *loose]
     with spawned(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         _wait_until_it_answers(site, process)
         yield
@@ -106,6 +107,11 @@ def running(site: Site, *, fast_and_loose: bool = False) -> Iterator[None]:
             process.wait(_STOP_SECONDS)
         except subprocess.TimeoutExpired as late:
             raise LabError(f"the lab's server did not stop within {_STOP_SECONDS:g} s") from late
+
+
+def _in(folder: Path) -> list[str]:
+    """Started there: a `mysql-bin.state` of the server's was once found in the folder that the lab was started in."""
+    return ["env", f"--chdir={folder}"]
 
 
 def execute(site: Site, statements: str) -> str:

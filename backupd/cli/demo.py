@@ -22,7 +22,7 @@ def register(app: typer.Typer) -> None:
 
 
 def demo(*, inside: Annotated[bool, typer.Option(hidden=True)] = False) -> None:
-    """The whole job in the lab: a striped volume under a loaded MariaDB server; check, probe, run, history, drill."""
+    """The whole job in the lab: a striped volume under a loaded MariaDB server; check, run, history, drill, probe."""
     if inside:
         _inside()
         return
@@ -40,12 +40,12 @@ def _inside() -> None:
     """What a DBA would type, one after the other; then what the server lost meanwhile."""
     time.sleep(_UNDISTURBED_SECONDS)  # the server's own rate, to compare with
     _type("check", _JOB)
-    _type("probe", _JOB, "--seconds", "2", "--repeat", "1")
     began = time.time()
     _type("run", _JOB)
     ended = time.time()
     _type("history")
     _type("drill", "latest")
+    _type("probe", _JOB, "--seconds", "2", "--repeat", "1")
     say("\nwhat this backup cost, and what it is worth")
     say(_price(began, ended))
 

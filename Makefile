@@ -17,7 +17,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
 
-demo: setup-python setup-lab ## a backup of a loaded server on a striped volume, in a machine of its own (6 minutes)
+demo: setup-python setup-lab ## a backup of a loaded server on a striped volume, in a machine of its own (3 minutes)
 	$(BIN)/backupd demo
 
 test: check lab-tests ## every test, those in the lab too (15 minutes)

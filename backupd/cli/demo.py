@@ -12,7 +12,7 @@ from backupd.cli.output import say, tell
 
 _ROWS = 60_000
 _UNDISTURBED_SECONDS = 15.0
-_DEADLINE_SECONDS = 900.0  # six minutes are enough on two idle cores; a busy machine may take longer
+_DEADLINE_SECONDS = 900.0  # three minutes are enough on two idle cores; a busy machine may take longer
 _JOB = "nightly"
 
 

@@ -195,7 +195,9 @@ class Probing:
         free = self._free()
         with self.tools.snapshots.prepared(plan, self.run) as creator:
             left = self._free()
-            self.placed[variant] = tuple(pv for pv in free if left.get(pv, 0) < free[pv])
+            chosen = [pv for pv in free if left.get(pv, 0) < free[pv]]
+            earlier = self.placed.get(variant, ()) if number else ()  # those of the same group of snapshots
+            self.placed[variant] = tuple(dict.fromkeys((*earlier, *chosen)))
             self.tools.files.sync(self.ground.mount.path)
             return creator.create()
 

@@ -182,9 +182,8 @@ def _print_what_was_recorded(catalogue: "Catalogue", run_id: str) -> None:
     from backupd.report.probe_table import document
 
     with contextlib.suppress(BackupdError):  # the error that ended the probe is the one to tell
-        record = catalogue.probe(run_id)
-        if catalogue.process_of(run_id) is not None and catalogue.run(run_id).pid == os.getpid():
-            print_document(document(record))
+        if catalogue.run(run_id).pid == os.getpid():
+            print_document(document(catalogue.probe(run_id)))
 
 
 def _require_sound(request: ProbeRequest) -> None:

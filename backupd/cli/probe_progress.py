@@ -41,8 +41,9 @@ def _bill(bill: Bill, ground: Ground) -> None:
     volume, free = ground.volume, free_bytes(ground.volume, ground.group)
     tell(f"probing {volume.full_name} ({volume.layout}, {ground.mount.filesystem} on {ground.mount.path})")
     if bill.file_bytes:
+        again = f", {many(bill.rewrites, 'time')} again" if bill.rewrites else ""
         tell(
-            f"writes a file of {size(bill.file_bytes)} there, and then into it for at most"
+            f"writes a file of {size(bill.file_bytes)} there{again}, and then into it for at most"
             f" {duration(bill.writing_seconds)} as fast as the disks allow"
             f" ({size(bill.written_bytes(10 << 20))} at 10 MiB/s)"
         )

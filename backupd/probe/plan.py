@@ -16,10 +16,11 @@ class Bill:
     cow_bytes: int  # of the volume group, while the snapshots exist
     snapshots: int  # taken and removed again, one group after the other
     seconds: float
+    rewrites: int = 0  # of the whole file, to fill snapshots that are then read
 
     def written_bytes(self, rate: float) -> int:
         """How much is written in all when the disks take `rate` bytes a second of it."""
-        return round(self.file_bytes + self.writing_seconds * rate)
+        return round(self.file_bytes * (1 + self.rewrites) + self.writing_seconds * rate)
 
 
 def write_loads(request: ProbeRequest) -> tuple[FileLoad, ...]:
@@ -60,19 +61,18 @@ def bill(request: ProbeRequest, tried: tuple[Variant, ...], *, cow_size: int) ->
     if request.passive:
         watching = request.repeat * request.seconds + request.longest_wait_seconds + request.seconds
         return Bill(0, 0.0, cow_size, 1, watching)
-    decays = sum(load.mode is Mode.REWRITE for load in write_loads(request))
-    loads = len(write_loads(request))
+    asked = write_loads(request)
+    loads, decays = len(asked), sum(load.mode is Mode.REWRITE for load in asked)
     decay = request.longest_wait_seconds + request.seconds
     writing = loads * request.seconds + len(tried) * ((loads - decays) * request.seconds + decays * decay)
-    other = 0.0
     if request.while_copying:
         writing += len(tried) * loads * request.seconds
-    if request.reads:
-        other = request.seconds * (2 + 6 * len(tried))
+    reading = request.seconds * (2 + 8 * len(tried)) if request.reads else 0.0
     return Bill(
         file_bytes=request.file_size,
         writing_seconds=writing * request.repeat,
         cow_bytes=max(variant.snapshots for variant in tried) * cow_size,
         snapshots=request.repeat * (loads + request.reads) * sum(variant.snapshots for variant in tried),
-        seconds=(writing + other) * request.repeat,
+        seconds=(writing + reading) * request.repeat,
+        rewrites=request.repeat * len(tried) if request.reads else 0,
     )

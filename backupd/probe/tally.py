@@ -98,17 +98,19 @@ class Tally:
 
     def _write_size(self, mode: Mode, threads: int, block_size: int) -> float | None:
         """Mean bytes of a write to the origin while there was no snapshot; None where there was no write."""
-        mode = _BASELINE_OF.get(mode, mode)
-        measured = self._measured.get(_Key(mode, threads, block_size, None, Stage.BASELINE), ())
-        wrote = [one.after.origin.since(one.before.origin) for one in measured]
+        before = self._without_snapshot(mode, threads, block_size)
+        wrote = [one.after.origin.since(one.before.origin) for one in before]
         writes = sum(one.writes for one in wrote)
         return sum(one.write_bytes for one in wrote) / writes if writes else None
 
     def _baseline(self, mode: Mode, threads: int, block_size: int) -> float | None:
         """The median speed without a snapshot."""
-        mode = _BASELINE_OF.get(mode, mode)
-        measured = self._measured.get(_Key(mode, threads, block_size, None, Stage.BASELINE))
-        return median(_speed(mode, one) for one in measured) if measured else None
+        before = self._without_snapshot(mode, threads, block_size)
+        return median(_speed(mode, one) for one in before) if before else None
+
+    def _without_snapshot(self, mode: Mode, threads: int, block_size: int) -> Sequence[Measured]:
+        """The windows that a load's others are compared with: for reads of a snapshot, those of the origin."""
+        return self._measured.get(_Key(_BASELINE_OF.get(mode, mode), threads, block_size, None, Stage.BASELINE), ())
 
 
 def physical_cost(

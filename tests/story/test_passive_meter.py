@@ -27,7 +27,10 @@ def test_every_run_knows_what_writes_took_before_the_snapshot_and_after(world: W
     assert world.left() == []
 
 
-def test_a_run_that_was_given_up_keeps_its_verdict_and_what_was_seen(world: World) -> None:
+def test_a_run_that_was_given_up_keeps_its_verdict_and_what_was_seen(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("backupd.backup.LOOK_SECONDS", 3600.0)  # the look that ends the run is the last one
     world.with_probe = False
     world.write_milliseconds = 40.0
     world.database.lag_seconds = 99.0

@@ -61,3 +61,12 @@ def test_a_scan_reads_as_much_at_once_as_a_copy() -> None:
     request = ProbeRequest(file_size=4 << 20)
     assert read_load(request, Mode.SCAN) == FileLoad(Mode.SCAN, 1, 1 << 20, 4 << 20)
     assert read_load(request, Mode.READ).block_size == 16 * K
+
+
+def test_filling_snapshots_to_read_them_is_on_the_bill() -> None:
+    """Per round and kind of snapshot the whole file once, and eight windows of reads beside the two without one."""
+    request = ProbeRequest(modes=(Mode.DIRECT,), chunk_sizes=(4 * K, 64 * K), reads=True)
+    told = bill(request, variants(request, chunk_size=4 * K, cow_pvs=()), cow_size=100)
+    assert told.rewrites == 6
+    assert told.written_bytes(0.0) == 7 * (256 << 20)
+    assert told.seconds == told.writing_seconds + 3 * 5 * (2 + 8 * 2)

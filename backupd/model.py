@@ -259,6 +259,13 @@ class Flavour(StrEnum):
     MYSQL = "mysql"
 
 
+class Cluster(StrEnum):
+    """Kinds of clusters in which a lock on one member is felt by the others."""
+
+    GROUP_REPLICATION = "group-replication"
+    GALERA = "galera"
+
+
 @dataclass(frozen=True, slots=True)
 class ReplicaPosition:
     """How far one replication channel had *applied* (not: received) its source's binlog."""
@@ -304,6 +311,7 @@ class ServerFacts:
     redo_logging: bool
     page_size: int
     settings: Mapping[str, str] = field(default_factory=dict)  # server variables recorded for the drill
+    cluster: Cluster | None = None  # of which it is a member
 
 
 @dataclass(frozen=True, slots=True)
@@ -426,6 +434,7 @@ class Manifest:
         None  # relative to the restored folder: the binlog that the position names; None where it is off
     )
     canary: str | None = None  # schema.table that holds the canary rows, None where it was off
+    locked: bool = True  # False: an image as of a power cut; its position is known only once it has been recovered
 
 
 @dataclass(frozen=True, slots=True)
@@ -452,6 +461,7 @@ class HoldingKind(StrEnum):
     PROBE_FILES = "probe-files"
     PARTIAL = "partial-objects"
     CHILD = "child-process"
+    APPLIER = "replica-applier"
 
 
 @dataclass(frozen=True, slots=True)
@@ -506,6 +516,7 @@ class Drill:
     checks: tuple[Check, ...]
     seconds: float
     at: datetime
+    position: Position | None = None  # where the recovered server stood, of a backup that was taken without a lock
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,6 +71,7 @@ class LockStrategy(StrEnum):
     AUTO = "auto"
     FTWRL = "ftwrl"
     BACKUP_STAGE = "backup-stage"
+    NONE = "none"
 
 
 class TargetKind(StrEnum):
@@ -129,6 +130,8 @@ class LockConfig:
     pause_seconds: Annotated[Duration, _key("pause")] = 5.0
     hold_budget_seconds: Annotated[PositiveDuration, _key("hold_budget")] = 10.0
     blocker_age_seconds: Annotated[PositiveDuration, _key("blocker_age")] = 10.0
+    stop_applier: Flag = False  # of a replica, from before the lock until the snapshot exists
+    temporary_tables_wait_seconds: Annotated[Duration, _key("temporary_tables_wait")] = 300.0  # of a replica's applier
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_TABLE)

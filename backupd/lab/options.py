@@ -42,6 +42,14 @@ class Kernel(StrEnum):
     HOST = "host"
 
 
+class ServerKind(StrEnum):
+    """Which server runs in the lab, and which a drill starts there."""
+
+    MARIADB_10 = "mariadb-10.11"  # Debian 12's, this root's own
+    MARIADB_11 = "mariadb-11"  # Debian 13's
+    MYSQL_9 = "mysql-9"  # Debian unstable's
+
+
 @dataclass(frozen=True, slots=True)
 class Load:
     """How the server is kept busy: not at all, as fast as it can, or at a rate (transactions a second)."""
@@ -88,6 +96,7 @@ class LabOptions:
     out: Path | None = None
     deadline_seconds: float = DEFAULT_DEADLINE_SECONDS
     thin: bool = False  # the volume is one of a thin pool; the pool's data then lies as `layout` says
+    server: ServerKind = ServerKind.MARIADB_10
 
     def __post_init__(self) -> None:
         if self.rows < 1:

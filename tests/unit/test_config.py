@@ -217,7 +217,7 @@ def test_all_faults_are_reported_at_once_each_with_its_path_and_hint(write: Writ
         ("", "every = 0", "every: is no time at all"),
         ("", 'canary = "on"', 'canary: "on" is not true or false'),
         ("", "canary = 1", "canary: 1 is not true or false"),
-        ("lock", 'strategy = "flush"', 'lock.strategy: "flush" is none of auto, ftwrl or backup-stage'),
+        ("lock", 'strategy = "flush"', 'lock.strategy: "flush" is none of auto, ftwrl, backup-stage or none'),
         ("lock", 'wait_timeout = "500ms"', "lock.wait_timeout: 500ms is not a whole number of seconds from 1s up"),
         ("lock", 'wait_timeout = "1.5s"', "lock.wait_timeout: 1500ms is not a whole number of seconds from 1s up"),
         ("lock", 'wait_timeout = "2GiB"', 'lock.wait_timeout: "2GiB" has no unit of time that is known'),

@@ -24,6 +24,7 @@ from backupd.lab.options import (
     LabOptions,
     Layout,
     Load,
+    ServerKind,
 )
 
 LAB_FAILED = 125
@@ -37,6 +38,7 @@ FilesystemOption = Annotated[Filesystem, typer.Option("--filesystem", help="What
 Rows = Annotated[int, typer.Option("--rows", help="InnoDB rows.")]
 LoadOption = Annotated[str, typer.Option("--load", metavar="none|closed|RATE", help="RATE: transactions a second.")]
 Thin = Annotated[bool, typer.Option("--thin", help="Make the volume one of a thin pool.")]
+Server = Annotated[ServerKind, typer.Option("--server", help="Fetched once from its distribution.")]
 Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Backups, catalogue and logs. [temporary]")]
 Deadline = Annotated[float, typer.Option("--deadline", metavar="SECONDS", help="Then the machine is ended.")]
 
@@ -53,9 +55,10 @@ def run_command(
     out: Out = None,
     deadline: Deadline = DEFAULT_DEADLINE_SECONDS,
     thin: Thin = False,
+    server: Server = ServerKind.MARIADB_10,
 ) -> None:
     """Start a machine, run COMMAND as root in it, end with its exit status (125: the lab failed, 124: its deadline)."""
-    options = LabOptions(disks, layout, filesystem, rows, Load.parse(load), kernel, out, deadline, thin)
+    options = LabOptions(disks, layout, filesystem, rows, Load.parse(load), kernel, out, deadline, thin, server)
     with cancellable(), _lab_statuses():
         raise typer.Exit(lab.run_lab(options, tuple(command), say=_say))
 
@@ -70,16 +73,17 @@ def shell_command(
     out: Out = None,
     deadline: Deadline = DEFAULT_DEADLINE_SECONDS,
     thin: Thin = False,
+    server: Server = ServerKind.MARIADB_10,
 ) -> None:
     """Start a machine and give a prompt in it."""
-    options = LabOptions(disks, layout, filesystem, rows, Load.parse(load), Kernel.UML, out, deadline, thin)
+    options = LabOptions(disks, layout, filesystem, rows, Load.parse(load), Kernel.UML, out, deadline, thin, server)
     with cancellable(), _lab_statuses():
         raise typer.Exit(lab.shell(options, say=_say))
 
 
 @app.command("clean")
 def clean_command() -> None:
-    """Remove prepared disks and what labs that died have left."""
+    """Remove prepared disks, fetched servers, and what labs that died have left."""
     for name in lab.clean():
         typer.echo(f"removed {name}")
 

@@ -1,7 +1,8 @@
-"""The process that keeps a lab's server busy: sysbench, a heartbeat, and a writer of MyISAM and Aria rows.
+"""The process that keeps a lab's server busy: sysbench, a heartbeat, and a writer of rows that no transaction protects.
 
 Knows: how to go on when the server is locked, read-only or away. Refuses to know what the figures mean (`lab.load`).
-Started as `python -m backupd.lab.generator LOAD ROWS SOCKET LOAD_LOG HEARTBEAT_LOG`; it ends when it is killed.
+Started as `python -m backupd.lab.generator LOAD ROWS TABLE,… SOCKET LOAD_LOG HEARTBEAT_LOG`; it ends when it is
+killed.
 """
 
 import sys
@@ -54,12 +55,12 @@ def heartbeat(socket: Path, log: Path) -> None:
         regularly(HEARTBEATS_A_SECOND, socket, beat)
 
 
-def write_logs(socket: Path) -> None:
+def write_logs(tables: list[str], socket: Path) -> None:
     """Insert into the tables that no transaction protects, a few times a second."""
 
     def write(execute: Execute, due: float) -> None:
-        execute("INSERT INTO myisam_log (at, note) VALUES (%s, REPEAT('m', 80))", (due,))
-        execute("INSERT INTO aria_log (at, note) VALUES (%s, REPEAT('a', 80))", (due,))
+        for table in tables:
+            execute(f"INSERT INTO {table} (at, note) VALUES (%s, REPEAT('x', 80))", (due,))  # noqa: S608 - our own
 
     regularly(LOG_ROWS_A_SECOND, socket, write)
 
@@ -91,12 +92,12 @@ def regularly(times_a_second: int, socket: Path, work: Callable[[Execute, float]
 
 def main(words: list[str]) -> None:
     """Never returns: three writers, the two small ones beside sysbench."""
-    load, rows, socket, load_log, heartbeat_log = words
+    load, rows, tables, socket, load_log, heartbeat_log = words
     place = Path(socket)
     while not place.exists():
         time.sleep(_PATIENCE_SECONDS / 4)
     threading.Thread(target=heartbeat, args=(place, Path(heartbeat_log)), daemon=True).start()
-    threading.Thread(target=write_logs, args=(place,), daemon=True).start()
+    threading.Thread(target=write_logs, args=(tables.split(","), place), daemon=True).start()
     sysbench(Load.parse(load), int(rows), place, Path(load_log))
 
 

@@ -35,6 +35,8 @@ def main(words: list[str]) -> int:
         site.runtime.mkdir(parents=True, exist_ok=True)
         workbench.without_udev()
         run(["modprobe", "-a", "dm-mod", "dm-snapshot", "loop"], timeout_seconds=_QUICK_SECONDS)
+        if plan.server_usr:
+            mount_outside(plan.server_usr, site.server_usr)
         _reached(control, "stage 2")
         if plan.purpose is Purpose.PREPARE:
             _prepare(control, plan, site)

@@ -18,7 +18,7 @@ from backupd.command import run, spawned
 from backupd.errors import CommandError, LabError
 from backupd.lab import images, room, workbench
 from backupd.lab.machine import DeadlinePassed
-from backupd.lab.options import LabOptions
+from backupd.lab.options import LabOptions, ServerKind
 from backupd.lab.plan import Plan, Purpose, plan_for
 from backupd.lab.run import Say, out_folder
 from backupd.lab.site import Site, host_site
@@ -79,6 +79,11 @@ def _command(plan: Plan, seconds: float) -> int:
 
 
 def _require_host(options: LabOptions) -> None:
+    if options.server is not ServerKind.MARIADB_10:
+        raise LabError(
+            f"--kernel host runs this machine's own server, not {options.server}",
+            hint="leave --server out, or use --kernel uml",
+        )
     room.require_packages(options)
     if os.geteuid() != 0:
         raise LabError("--kernel host needs root", hint="use sudo, or --kernel uml, which does not")

@@ -1,7 +1,7 @@
-"""The cache of prepared disks: so that the second lab with the same options starts in seconds.
+"""The cache of prepared disks and server roots: so that the second lab with the same options starts in seconds.
 
-Knows: what makes two sets of disks the same, sparse copies, locks. Refuses to know how disks are prepared.
-A set appears in the cache all at once or not at all; whoever copies one holds a shared lock on it.
+Knows: what makes two sets of disks the same, sparse copies, locks. Refuses to know how an entry is prepared.
+An entry appears in the cache all at once or not at all; whoever uses one holds a shared lock on it.
 """
 
 import fcntl
@@ -20,7 +20,9 @@ from backupd.lab.sizes import Sizes
 
 DISKS = ("b.img", "c.img", "d.img", "e.img", "f.img")  # four for LVM, one for what is not under LVM
 _FORMAT = 1
-_SOURCES = ("disks.py", "guest-init.sh", "guest.py", "server.py", "sizes.py", "workbench.py")
+_SOURCES = (
+    *("disks.py", "guest-init.sh", "guest.py", "programs.py", "server.py", "servers.py", "sizes.py", "workbench.py"),
+)
 _COPY_SECONDS = 600.0
 
 
@@ -32,7 +34,7 @@ def cache_folder() -> Path:
 
 def cache_key(options: LabOptions, *, server: str, sizes: Sizes, sources: str) -> str:
     """A name for everything that matters to what is on the disks. `server` and `sources` are versions."""
-    kind = f"{'thin-' if options.thin else ''}{options.layout}-{options.filesystem}-{options.rows}"
+    kind = f"{options.server}-{'thin-' if options.thin else ''}{options.layout}-{options.filesystem}-{options.rows}"
     facts = "\n".join([str(_FORMAT), kind, server, repr(sizes), sources])
     return f"{kind}-{hashlib.sha256(facts.encode()).hexdigest()[:16]}"
 
@@ -58,27 +60,32 @@ def make_blank(folder: Path, sizes: Sizes) -> list[Path]:
 
 @contextmanager
 def kept(cache: Path, key: str, prepare: Callable[[Path], None]) -> Iterator[Path]:
-    """A folder with the prepared disks of that key; nobody removes it within the block.
+    """A folder with what was prepared for that key; nobody removes it within the block.
 
     `prepare(folder)` is called when the cache has none, with an empty folder of the cache's file system in which it
-    leaves the disks. Of several who come at once one prepares and the others wait.
+    leaves what is to be kept. Of several who come at once one prepares and the others wait, but only for that: the
+    block itself holds nobody up.
     """
     cache.mkdir(parents=True, exist_ok=True)
     entry = cache / key
-    with _locked(cache / f"{key}.lock", fcntl.LOCK_SH):
-        if entry.is_dir():
-            yield entry
-            return
-    with _locked(cache / f"{key}.lock", fcntl.LOCK_EX):
-        if not entry.is_dir():
-            part = Path(tempfile.mkdtemp(prefix=f"{key}.part-", dir=cache))
-            try:
-                prepare(part)
-                part.rename(entry)
-                clean(cache, beside=key)
-            finally:
-                shutil.rmtree(part, ignore_errors=True)
-        yield entry
+    while True:
+        with _locked(cache / f"{key}.lock", fcntl.LOCK_SH):
+            if entry.is_dir():
+                yield entry
+                return
+        with _locked(cache / f"{key}.lock", fcntl.LOCK_EX):
+            if not entry.is_dir():
+                _make(cache, key, prepare)
+
+
+def _make(cache: Path, key: str, prepare: Callable[[Path], None]) -> None:
+    part = Path(tempfile.mkdtemp(prefix=f"{key}.part-", dir=cache))
+    try:
+        prepare(part)
+        part.rename(cache / key)
+        clean(cache, beside=key)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
 
 
 def copy_disks(source: Path, folder: Path) -> list[Path]:
@@ -91,10 +98,10 @@ def copy_disks(source: Path, folder: Path) -> list[Path]:
 
 
 def clean(cache: Path, *, beside: str = "") -> list[str]:
-    """Every set of disks that nobody uses right now is gone; the names of those that went.
+    """Every entry that nobody uses right now is gone; the names of those that went.
 
-    A set in use stays: its lab still copies from it, or prepares it. `beside` limits this to the sets that the one
-    of that key replaces: same options, older sources or server.
+    One in use stays: its lab still copies from it, runs a server from it, or prepares it. `beside` limits this to
+    those that the one of that key replaces: same options, older sources or server.
     """
     gone = []
     pattern = f"{beside.rpartition('-')[0]}-*.lock" if beside else "*.lock"

@@ -19,6 +19,8 @@ from pathlib import Path
 from backupd.command import spawned
 from backupd.errors import LabError, UnexpectedOutput
 from backupd.lab.options import Load
+from backupd.lab.plan import Plan
+from backupd.lab.servers import SOFTWARE
 from backupd.lab.site import Site
 
 THREADS = 4
@@ -111,7 +113,7 @@ def run_arguments(load: Load) -> list[str]:
 
 
 @contextmanager
-def generator(site: Site, load: Load, rows: int) -> Iterator[Callable[[], None]]:
+def generator(site: Site, plan: Plan) -> Iterator[Callable[[], None]]:
     """A process that loads the server, as soon as there is one, for the length of the block.
 
     Started before the server, because Python's own start takes seconds there. What is yielded waits until the load
@@ -120,11 +122,12 @@ def generator(site: Site, load: Load, rows: int) -> Iterator[Callable[[], None]]
     Raises:
         LabError: from that wait: the load did not come up; the hint carries what it said.
     """
-    if load.kind == "none":
+    if plan.load.kind == "none":
         yield lambda: None
         return
     log = site.runtime / "load.err"
-    argv = [sys.executable, "-m", "backupd.lab.generator", str(load), str(rows), *_generator_places(site)]
+    wanted = [str(plan.load), str(plan.rows), ",".join(SOFTWARE[plan.server].log_tables)]
+    argv = [sys.executable, "-m", "backupd.lab.generator", *wanted, *_generator_places(site)]
     with log.open("wb") as errors, spawned(argv, stdout=subprocess.DEVNULL, stderr=errors) as process:
         yield lambda: _wait_for_samples(site, process, log)
 

@@ -9,7 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from backupd.lab.options import DiskModel, Filesystem, LabOptions, Layout, Load
+from backupd.lab.options import DiskModel, Filesystem, LabOptions, Layout, Load, ServerKind
 from backupd.lab.sizes import Sizes, sizes_for
 
 
@@ -35,6 +35,8 @@ class Plan:
     python: str
     out: str
     thin: bool = False
+    server: ServerKind = ServerKind.MARIADB_10
+    server_usr: str = ""  # a folder outside: another distribution's `/usr`, which the machine mounts
 
     @property
     def sizes(self) -> Sizes:
@@ -60,6 +62,8 @@ class Plan:
             python=raw["python"],
             out=raw["out"],
             thin=raw["thin"],
+            server=ServerKind(raw["server"]),
+            server_usr=raw["server_usr"],
         )
 
 
@@ -76,6 +80,7 @@ def plan_for(purpose: Purpose, options: LabOptions, *, command: tuple[str, ...],
         python=python,
         out=str(out),
         thin=options.thin,
+        server=options.server,
     )
 
 

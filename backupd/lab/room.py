@@ -12,7 +12,7 @@ from pathlib import Path
 
 from backupd.command import found
 from backupd.errors import LabError
-from backupd.lab.options import DiskModel, Filesystem, Kernel, LabOptions
+from backupd.lab.options import DiskModel, Filesystem, Kernel, LabOptions, ServerKind
 from backupd.lab.sizes import MIB, Needs, in_words
 
 _MODULES = Path("/usr/lib/uml/modules")
@@ -34,6 +34,7 @@ _PACKAGES = {
     "mkfs.xfs": "xfsprogs",
     "mkfs.ext4": "e2fsprogs",
     "setpriv": "util-linux",
+    "mmdebstrap": "mmdebstrap",
 }
 
 
@@ -71,6 +72,8 @@ def missing_packages(options: LabOptions, is_found: Callable[[str], bool] = foun
         unneeded.add("mkfs.xfs")
     if options.kernel is Kernel.HOST:
         unneeded |= {"linux.uml", "ip"}
+    own_server = options.server is ServerKind.MARIADB_10
+    unneeded |= {"mmdebstrap"} if own_server else {"mariadbd", "mariadb-install-db"}
     return tuple(sorted({_PACKAGES[name] for name in _PACKAGES if name not in unneeded and not is_found(name)}))
 
 
@@ -142,17 +145,16 @@ def memory_available() -> int:
     raise LabError("/proc/meminfo has no MemAvailable", hint="the lab needs Linux 3.14 or later")
 
 
-def require_cache_room(folder: Path, needs: Needs) -> None:
-    """The cache folder's file system has room for one more set of prepared disks.
+def require_cache_room(folder: Path, size: int, *, what: str) -> None:
+    """The cache folder's file system has room for one more entry of that many bytes.
 
     Raises:
         LabError: it has not.
     """
     free = shutil.disk_usage(folder).free
-    if free < needs.cache + 64 * MIB:
+    if free < size + 64 * MIB:
         raise LabError(
-            f"too little room for prepared disks in {folder}: "
-            f"they need {in_words(needs.cache)}, {in_words(free)} are free",
+            f"too little room for {what} in {folder}: {in_words(size)} are needed, {in_words(free)} are free",
             hint="backupd lab clean, or set XDG_CACHE_HOME to a folder with more room",
         )
 

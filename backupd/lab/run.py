@@ -13,13 +13,12 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import BinaryIO
 
-from backupd.command import run as run_program
 from backupd.errors import LabError, UsageError
-from backupd.lab import images, room
+from backupd.lab import images, room, roots
 from backupd.lab.machine import DeadlinePassed, Hardware, Machine, booted, furnish, idlest_processor
 from backupd.lab.options import Kernel, LabOptions
 from backupd.lab.plan import Control, Plan, Purpose, plan_for
@@ -47,6 +46,7 @@ class Bench:
     modules: Path
     deadline: float  # monotonic
     say: Say
+    server_usr: Path | None = None  # where the server's programs are, if they are not the machine's own
 
 
 def run_lab(options: LabOptions, command: tuple[str, ...], *, say: Say) -> int:
@@ -79,7 +79,7 @@ def shell(options: LabOptions, *, say: Say) -> int:
 
 
 def clean() -> list[str]:
-    """Prepared disks that no lab uses, and temporary folders of labs that died, are gone; their names."""
+    """Prepared disks and servers that no lab uses, and temporary folders of labs that died, are gone; their names."""
     gone = images.clean(images.cache_folder())
     for place in room.places():
         for folder in place.folder.glob(f"{_PREFIX}*"):
@@ -91,7 +91,14 @@ def clean() -> list[str]:
 
 def _lab(options: LabOptions, plan: Plan, say: Say) -> int:
     bench = _require_bench(options, say)
-    key = _key(options)
+    with roots.server_usr(options.server, images.cache_folder()) as usr:
+        version = roots.version(options.server, usr)
+        say(f"the server is {options.server}: {version}")
+        (Path(plan.out) / "server-version").write_text(f"{options.server} {version}\n", encoding="utf-8")
+        return _attempts(options, plan, replace(bench, server_usr=usr), _key(options, version))
+
+
+def _attempts(options: LabOptions, plan: Plan, bench: Bench, key: str) -> int:
     for attempt in range(1, _ATTEMPTS + 1):
         with _temporary_folders(bench) as (folder, control):
             with images.kept(images.cache_folder(), key, lambda part: _prepare(options, part, bench)) as prepared:
@@ -101,7 +108,7 @@ def _lab(options: LabOptions, plan: Plan, say: Say) -> int:
             except MachineHung as hung:
                 if attempt == _ATTEMPTS:
                     raise
-                say(f"{hung.message}; nothing was run in it: trying a new one")
+                bench.say(f"{hung.message}; nothing was run in it: trying a new one")
             finally:
                 _keep_console(control, plan)
     raise AssertionError("the last attempt returns or raises")
@@ -115,16 +122,16 @@ def _require_bench(options: LabOptions, say: Say) -> Bench:
     return Bench(choice, room.modules_folder(), time.monotonic() + options.deadline_seconds, say)
 
 
-def _key(options: LabOptions) -> str:
-    version = run_program(["mariadbd", "--version"], timeout_seconds=60).stdout.strip()
+def _key(options: LabOptions, version: str) -> str:
     return images.cache_key(options, server=version, sizes=sizes_for(options.rows), sources=images.sources_digest())
 
 
 def _prepare(options: LabOptions, part: Path, bench: Bench) -> None:
     """Prepared disks are in the folder. A machine of its own makes them, on fast disks."""
-    room.require_cache_room(part, needs_for(options.rows, deadline_seconds=options.deadline_seconds))
+    needs = needs_for(options.rows, deadline_seconds=options.deadline_seconds)
+    room.require_cache_room(part, needs.cache, what="prepared disks")
     thin = "thin " if options.thin else ""
-    what = f"{thin}{options.layout} {options.filesystem} disks with {options.rows} rows"
+    what = f"{thin}{options.layout} {options.filesystem} disks with {options.rows} rows of {options.server}"
     bench.say(f"preparing {what}, once for all labs like this")
     plan = plan_for(Purpose.PREPARE, options, command=(), python=sys.executable, out=part)
     for attempt in range(1, _ATTEMPTS + 1):
@@ -142,7 +149,7 @@ def _prepare(options: LabOptions, part: Path, bench: Bench) -> None:
 
 def _attended(plan: Plan, control: Control, disks: list[Path], bench: Bench) -> int:
     """Start a machine for the plan and stay with it until it has told its status."""
-    furnish(control, plan, bench.modules)
+    furnish(control, replace(plan, server_usr=str(bench.server_usr or "")), bench.modules)
     hardware = Hardware(
         control=control,
         memory_folder=bench.choice.memory.folder,

@@ -1,6 +1,7 @@
-"""A MariaDB server on the volume: made once, started in every lab.
+"""A server on the volume: made once, started in every lab.
 
-Knows: its options, its accounts, its tables. Refuses to know how busy it is kept (`lab.load`).
+Knows: its options, its accounts, its tables. Refuses to know how busy it is kept (`lab.load`) and what its kind is
+called where (`lab.servers`).
 """
 
 import os
@@ -12,20 +13,17 @@ from pathlib import Path
 
 from backupd.command import run, spawned
 from backupd.errors import LabError
+from backupd.lab.options import ServerKind
+from backupd.lab.servers import SOFTWARE, Software
 from backupd.lab.site import Site
 
 SCHEMA = "sbtest"
+_INSTALL_SECONDS = 300.0
 _START_SECONDS = 120.0
 _STOP_SECONDS = 300.0
 _QUICK_SECONDS = 60.0
-_ROWS_OF_LOG_TABLES = 10_000
-
-# What the documentation asks of an administrator, and nothing more, so that a missing grant shows here first.
-_GRANTS = """
-CREATE USER backupd@localhost IDENTIFIED BY '{password}';
-GRANT RELOAD, PROCESS, BINLOG MONITOR, REPLICA MONITOR ON *.* TO backupd@localhost;
-GRANT ALL ON backupd_canary.* TO backupd@localhost;
-"""
+_DIGITS = " UNION ALL ".join(f"SELECT {digit}" for digit in range(10))
+_TEN_THOUSAND_ROWS = ", ".join(f"({_DIGITS}) AS digit{place}" for place in range(4))  # every server understands it
 
 # The load's account needs no password: nobody else can reach the socket of a machine that lives for minutes.
 _SCHEMA = """
@@ -34,60 +32,51 @@ USE {schema};
 CREATE USER lab_load@localhost;
 GRANT ALL ON {schema}.* TO lab_load@localhost;
 CREATE TABLE {schema}.heartbeat (id BIGINT AUTO_INCREMENT PRIMARY KEY, at DOUBLE NOT NULL) ENGINE=InnoDB;
-CREATE TABLE {schema}.myisam_log (id BIGINT AUTO_INCREMENT PRIMARY KEY, at DOUBLE NOT NULL, note VARCHAR(100))
-    ENGINE=MyISAM;
-CREATE TABLE {schema}.aria_log (id BIGINT AUTO_INCREMENT PRIMARY KEY, at DOUBLE NOT NULL, note VARCHAR(100))
-    ENGINE=Aria TRANSACTIONAL=0;
-INSERT INTO {schema}.myisam_log (at, note) SELECT 0, REPEAT('m', 80) FROM seq_1_to_{rows};
-INSERT INTO {schema}.aria_log (at, note) SELECT 0, REPEAT('a', 80) FROM seq_1_to_{rows};
+"""
+_LOG_TABLE = """
+CREATE TABLE {schema}.{table} (id BIGINT AUTO_INCREMENT PRIMARY KEY, at DOUBLE NOT NULL, note VARCHAR(100))
+    ENGINE={engine};
+INSERT INTO {schema}.{table} (at, note) SELECT 0, REPEAT('x', 80) FROM {rows};
 """
 
 
-def option_file(site: Site) -> str:
-    """The server's only option file.
-
-    `loose_` because only MariaDB from 10.11.12 on knows that variable; its default maps 8 TiB, more than a
-    user-mode kernel's address space has. `wsrep_…`: else it spends two seconds on guessing its network address.
-    """
-    return f"""[mariadbd]
+def option_file(site: Site, kind: ServerKind) -> str:
+    """The server's only option file."""
+    network = f"port = {site.port}\nbind_address = 127.0.0.1" if site.port else "skip_networking"
+    particular = "\n".join(SOFTWARE[kind].options)
+    return f"""[mysqld]
 user = root
 datadir = {site.datadir}
 socket = {site.socket}
 pid_file = {site.runtime}/mysqld.pid
 log_error = {site.server_log}
 tmpdir = {site.server_temporary}
-skip_networking
+{network}
 skip_name_resolve
 server_id = 1
 log_bin = mysql-bin
 max_binlog_size = 100M
 innodb_buffer_pool_size = 128M
-loose_innodb_buffer_pool_size_max = 512M
-loose_wsrep_node_address = 127.0.0.1
-loose_wsrep_node_incoming_address = 127.0.0.1
+{particular}
 """
 
 
-def install(site: Site) -> None:
+def install(site: Site, kind: ServerKind) -> None:
     """An empty datadir exists in which root may log in by socket; no server runs.
 
     Raises:
-        CommandError: mariadb-install-db is missing or failed.
+        CommandError: the program that makes it is missing or failed.
     """
-    site.socket.parent.mkdir(parents=True, exist_ok=True)
-    site.server_configuration.write_text(option_file(site), encoding="utf-8")
+    software = SOFTWARE[kind]
+    configured = _configured(site, kind)
     run(
-        [
-            *_in(site.runtime),
-            *("mariadb-install-db", f"--defaults-file={site.server_configuration}", "--user=root", "--skip-test-db"),
-            "--auth-root-authentication-method=socket",
-        ],
-        timeout_seconds=_START_SECONDS,
+        [*_in(site.runtime), software.install, configured, *software.install_options],
+        timeout_seconds=_INSTALL_SECONDS,
     )
 
 
 @contextmanager
-def running(site: Site, *, fast_and_loose: bool = False) -> Iterator[None]:
+def running(site: Site, kind: ServerKind, *, fast_and_loose: bool = False) -> Iterator[None]:
     """A server answers on the socket within the block; afterwards it was shut down cleanly.
 
     `fast_and_loose` gives up durability, for as long as nothing is worth keeping yet.
@@ -95,10 +84,9 @@ def running(site: Site, *, fast_and_loose: bool = False) -> Iterator[None]:
     Raises:
         LabError: it did not come up; the message carries the end of its log.
     """
-    site.socket.parent.mkdir(parents=True, exist_ok=True)
-    site.server_configuration.write_text(option_file(site), encoding="utf-8")
-    loose = ["--innodb-flush-log-at-trx-commit=0", "--skip-innodb-doublewrite"] if fast_and_loose else []
-    argv = [*_in(site.datadir), "mariadbd", f"--defaults-file={site.server_configuration}", *loose]
+    configured = _configured(site, kind)
+    loose = ["--innodb-flush-log-at-trx-commit=0", "--innodb-doublewrite=OFF"] if fast_and_loose else []
+    argv = [*_in(site.datadir), SOFTWARE[kind].program, configured, *loose]
     with spawned(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         _wait_until_it_answers(site, process)
         yield
@@ -107,6 +95,13 @@ def running(site: Site, *, fast_and_loose: bool = False) -> Iterator[None]:
             process.wait(_STOP_SECONDS)
         except subprocess.TimeoutExpired as late:
             raise LabError(f"the lab's server did not stop within {_STOP_SECONDS:g} s") from late
+
+
+def _configured(site: Site, kind: ServerKind) -> str:
+    """The option that every program of the server's takes first; what it names is there."""
+    site.socket.parent.mkdir(parents=True, exist_ok=True)
+    site.server_configuration.write_text(option_file(site, kind), encoding="utf-8")
+    return f"--defaults-file={site.server_configuration}"
 
 
 def _in(folder: Path) -> list[str]:
@@ -124,10 +119,23 @@ def execute(site: Site, statements: str) -> str:
     return run(argv, timeout_seconds=_QUICK_SECONDS, stdin=statements).stdout
 
 
-def fill(site: Site, rows: int) -> None:
+def fill(site: Site, kind: ServerKind, rows: int) -> None:
     """The schema, the accounts and N rows of sysbench's own table exist."""
-    execute(site, _SCHEMA.format(schema=SCHEMA, rows=_ROWS_OF_LOG_TABLES) + _GRANTS.format(password=_new_password()))
+    software = SOFTWARE[kind]
+    log_tables = (
+        _LOG_TABLE.format(schema=SCHEMA, table=table, engine=engine, rows=_TEN_THOUSAND_ROWS)
+        for table, engine in software.log_tables.items()
+    )
+    execute(site, _SCHEMA.format(schema=SCHEMA) + "".join(log_tables) + _backup_account(software))
     run([*sysbench_argv(site, rows), "prepare"], timeout_seconds=_START_SECONDS + rows / 1000)
+
+
+def _backup_account(software: Software) -> str:
+    """What the documentation asks of an administrator, and nothing more, so that a missing grant shows here first."""
+    from backupd.mysql.grants import grant_script  # here: it loads the database driver, a second in the machine
+
+    create = f"CREATE USER backupd@localhost IDENTIFIED BY '{_new_password()}';\n"
+    return create + grant_script("backupd", flavour=software.flavour)
 
 
 def set_password(site: Site) -> None:

@@ -25,6 +25,7 @@ class Site:
     server_temporary: Path  # memory, or any folder that knows O_TMPFILE
     lvm_system: Path  # where lvmlocal.conf goes
     prefix: str  # of device-mapper names that we make ourselves
+    port: int  # the server's, on 127.0.0.1; 0: it opens none
 
     @property
     def volume_path(self) -> Path:
@@ -62,6 +63,21 @@ class Site:
         return self.runtime / "server.log"
 
     @property
+    def server_usr(self) -> Path:
+        """Another distribution's `/usr`, where the server comes from one."""
+        return self.runtime / "server-usr"
+
+    @property
+    def server_root(self) -> Path:
+        """This tree with that `/usr`: what such a server sees."""
+        return self.runtime / "server-root"
+
+    @property
+    def programs(self) -> Path:
+        """First on PATH: what the lab puts in front of this root's own programs."""
+        return self.runtime / "bin"
+
+    @property
     def load_log(self) -> Path:
         """A line a second: see `lab.load`."""
         return self.runtime / "load.log"
@@ -85,6 +101,7 @@ def guest_site() -> Site:
         server_temporary=Path("/tmp"),  # noqa: S108 - memory of the machine's own
         lvm_system=Path("/etc/lvm"),
         prefix="lab",
+        port=3306,
     )
 
 
@@ -101,4 +118,5 @@ def host_site(folder: Path, *, out: Path, pid: int) -> Site:
         server_temporary=folder / "tmp",
         lvm_system=folder / "lvm",
         prefix=f"backupdlab{pid}",
+        port=0,  # the host's own server may have it
     )

@@ -11,7 +11,7 @@ from contextlib import closing, contextmanager
 from importlib import resources
 from pathlib import Path
 
-from backupd.lab import configuration, disks, load, server
+from backupd.lab import configuration, disks, load, programs, server
 from backupd.lab.plan import Plan
 from backupd.lab.site import Site
 
@@ -29,27 +29,38 @@ def prepare(site: Site, plan: Plan, raw: Sequence[Path], reached: Milestone) -> 
         disks.restrict_lvm(site, physical)
         disks.make_volume(site, plan, physical)
         reached("volume")
-        with disks.active(site), disks.mounted(site.volume_path, site.mount_point):
-            server.install(site)
+        with _server_at_hand(site, plan):
+            server.install(site, plan.server)
             reached("datadir")
-            with server.running(site, fast_and_loose=True):
-                server.fill(site, plan.rows)
+            with server.running(site, plan.server, fast_and_loose=True):
+                server.fill(site, plan.server, plan.rows)
                 reached("rows")
         reached("stopped")
+
+
+@contextmanager
+def _server_at_hand(site: Site, plan: Plan) -> Iterator[None]:
+    """The volume is mounted and the plan's kind of server can be started on it."""
+    with (
+        disks.active(site),
+        disks.mounted(site.volume_path, site.mount_point),
+        programs.found_first(site, plan.server),
+    ):
+        yield
 
 
 @contextmanager
 def working(site: Site, plan: Plan, raw: Sequence[Path], reached: Milestone) -> Iterator[None]:
     """On prepared devices: a server under load and a ready configuration, for the length of the block."""
     with (
-        load.generator(site, plan.load, plan.rows) as wait_for_load,
+        load.generator(site, plan) as wait_for_load,
         disks.presented(plan.disks, raw, site) as physical,
     ):
         disks.restrict_lvm(site, physical)
         reached("disks")
-        with disks.active(site), disks.mounted(site.volume_path, site.mount_point):
+        with _server_at_hand(site, plan):
             reached("volume")
-            with server.running(site):
+            with server.running(site, plan.server):
                 server.set_password(site)
                 configuration.write(site)
                 reached("server")
@@ -61,8 +72,9 @@ def working(site: Site, plan: Plan, raw: Sequence[Path], reached: Milestone) -> 
 def become_the_operator(site: Site, *, python: str, home: Path) -> None:
     """This process's environment and folder, and so its children's, are those in which `backupd` just works."""
     usual = os.environ.get("PATH", "/usr/bin:/bin")
+    ours = (str(_folder_with_backupd(site, python)), str(Path(python).parent))
     os.environ.update(
-        PATH=f"{_folder_with_backupd(site, python)}:{Path(python).parent}:/usr/local/sbin:/usr/sbin:/sbin:{usual}",
+        PATH=":".join([str(site.programs), *ours, "/usr/local/sbin:/usr/sbin:/sbin", usual]),
         HOME=str(home),
         LC_ALL="C",
         BACKUPD_LAB="1",
@@ -77,17 +89,16 @@ def _folder_with_backupd(site: Site, python: str) -> Path:
     installed = Path(python).parent
     if (installed / "backupd").exists():
         return installed
-    ours = site.runtime / "bin"
-    ours.mkdir(parents=True, exist_ok=True)
+    site.programs.mkdir(parents=True, exist_ok=True)
     checkout = Path(str(resources.files("backupd"))).parent
-    script = ours / "backupd"
+    script = site.programs / "backupd"
     script.write_text(
         f"#!{python}\nimport sys\n\nsys.path.insert(0, {str(checkout)!r})\n"
         "from backupd.cli.main import main\n\nmain()\n",
         encoding="utf-8",
     )
     script.chmod(0o755)
-    return ours
+    return site.programs
 
 
 def bring_out(site: Site, out: Path) -> None:

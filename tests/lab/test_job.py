@@ -38,6 +38,7 @@ class Group:
     load: str = "20"  # transactions a second: a rate, so that a slow machine is not a saturated one
     thin: bool = False
     disks: str = "ssd"
+    server: str = "mariadb-10.11"
 
     def __str__(self) -> str:
         return self.name
@@ -48,9 +49,11 @@ class Group:
             *("--rows", str(ROWS), "--disks", self.disks, "--load", self.load),
             *("--layout", self.layout, "--filesystem", self.filesystem),
             *(("--thin",) if self.thin else ()),
+            *("--server", self.server),
             *("--out", str(out), "--deadline", str(DEADLINE_SECONDS)),
         ]
         told = [f"LAB_LAYOUT={self.layout}", f"LAB_FILESYSTEM={self.filesystem}", f"LAB_THIN={int(self.thin)}"]
+        told += [f"LAB_SERVER={self.server}"]
         tests = ["python", "-m", "pytest", "-p", "no:cacheprovider", "--timeout=300", "--durations=5", *self.files]
         return [str(BACKUPD), "lab", "run", *machine, "--", "env", f"--chdir={CHECKOUT}", *told, *tests]
 
@@ -60,6 +63,8 @@ GROUPS = [  # the longest ones first, so that the last ones end together
     Group("probe", ("tests/lab/inside/inside_probe.py",)),
     Group("mishaps", ("tests/lab/inside/inside_mishaps.py",)),
     Group("interruptions", ("tests/lab/inside/inside_interruptions.py",)),
+    Group("mysql-9", ("tests/lab/inside/inside_good_run.py",), server="mysql-9"),
+    Group("mariadb-11", ("tests/lab/inside/inside_good_run.py",), server="mariadb-11"),
     Group("linear ext4", ("tests/lab/inside/inside_good_run.py",), layout="linear", filesystem="ext4"),
     Group("striped xfs", ("tests/lab/inside/inside_good_run.py",)),
     Group("thin", ("tests/lab/inside/inside_good_run.py",), thin=True),

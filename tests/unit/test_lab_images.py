@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from backupd.lab import images
-from backupd.lab.options import Filesystem, LabOptions, Layout
+from backupd.lab.options import Filesystem, LabOptions, Layout, ServerKind
 from backupd.lab.sizes import Sizes, sizes_for
 
 SMALL = Sizes(volume=12 * 2**20, disk=8 * 2**20, scratch=4 * 2**20)
@@ -18,10 +18,11 @@ def _key(
     filesystem: Filesystem = Filesystem.XFS,
     rows: int = 1000,
     thin: bool = False,
+    kind: ServerKind = ServerKind.MARIADB_10,
     server: str = "10.11.19",
     sources: str = "abc",
 ) -> str:
-    options = LabOptions(layout=layout, filesystem=filesystem, rows=rows, thin=thin)
+    options = LabOptions(layout=layout, filesystem=filesystem, rows=rows, thin=thin, server=kind)
     return images.cache_key(options, server=server, sizes=sizes_for(rows), sources=sources)
 
 
@@ -36,6 +37,7 @@ def test_the_same_options_have_the_same_key() -> None:
         _key(filesystem=Filesystem.EXT4),
         _key(rows=1001),
         _key(thin=True),
+        _key(kind=ServerKind.MARIADB_11),
         _key(server="10.11.20"),
         _key(sources="abd"),
     ],
@@ -99,6 +101,20 @@ def test_of_two_labs_at_once_one_prepares_and_the_other_waits_for_it(tmp_path: P
         thread.join(10)
     assert seen == [sorted(images.DISKS)] * 2
     assert not preparing.is_set()
+
+
+def test_who_uses_what_is_kept_holds_up_nobody_who_wants_the_same(tmp_path: Path) -> None:
+    """A server's root is used for as long as its lab runs, by the lab that fetched it too."""
+    with images.kept(tmp_path, "a-1", _prepare) as first, images.kept(tmp_path, "a-1", _prepare) as second:
+        assert second == first
+
+
+def test_disks_of_one_server_do_not_replace_those_of_another(tmp_path: Path) -> None:
+    keys = [_key(kind=kind) for kind in ServerKind]
+    for key in keys:
+        with images.kept(tmp_path, key, _prepare):
+            pass
+    assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == sorted(keys)
 
 
 def test_a_preparation_that_failed_leaves_nothing(tmp_path: Path) -> None:

@@ -6,7 +6,9 @@ import shlex
 from dataclasses import replace
 from pathlib import Path
 
-from backupd.lab import configuration, server
+import pytest
+
+from backupd.lab import configuration, programs, server
 from backupd.lab.disks import (
     delay_table,
     format_argv,
@@ -17,10 +19,12 @@ from backupd.lab.disks import (
     volume_argv,
 )
 from backupd.lab.machine import Hardware, boot_environment, idlest_processor, kernel_argv
-from backupd.lab.options import Filesystem, Layout
+from backupd.lab.options import Filesystem, Layout, ServerKind
 from backupd.lab.plan import Control
+from backupd.lab.servers import SOFTWARE
 from backupd.lab.site import guest_site, host_site
 from backupd.lab.sizes import sizes_for
+from backupd.model import Flavour
 
 DISKS = [Path(f"/dev/ubd{letter}") for letter in "bcde"]
 HARDWARE = Hardware(
@@ -118,13 +122,33 @@ def test_two_labs_on_one_host_share_no_name() -> None:
         assert getattr(one, name) != getattr(two, name)
 
 
-def test_the_servers_option_file_names_every_place_and_opens_no_port() -> None:
+@pytest.mark.parametrize("kind", ServerKind)
+def test_the_servers_option_file_names_every_place(kind: ServerKind) -> None:
     site = guest_site()
-    text = server.option_file(site)
+    text = server.option_file(site, kind)
     assert f"datadir = {site.datadir}\n" in text
     assert f"socket = {site.socket}\n" in text
-    assert "skip_networking" in text
     assert "log_bin = mysql-bin" in text
+
+
+def test_a_server_is_reached_from_its_own_machine_only_and_on_a_host_by_its_socket_alone() -> None:
+    inside = server.option_file(guest_site(), ServerKind.MARIADB_10)
+    assert "port = 3306\nbind_address = 127.0.0.1\n" in inside
+    beside = server.option_file(host_site(Path("/t"), out=Path("/o"), pid=1), ServerKind.MARIADB_10)
+    assert "skip_networking" in beside
+    assert "port = " not in beside
+
+
+@pytest.mark.parametrize("kind", ServerKind)
+def test_every_kind_has_its_programs_and_only_mariadb_an_aria_table(kind: ServerKind) -> None:
+    software = SOFTWARE[kind]
+    names = {Path(program).name for program in software.programs}
+    assert {software.program, software.install} <= names or software.origin is None
+    assert ("aria_log" in software.log_tables) == (software.flavour is Flavour.MARIADB)
+
+
+def test_a_program_of_another_root_becomes_the_process_that_was_started() -> None:
+    assert programs.wrapper(Path("/r"), "/usr/sbin/mysqld").endswith('\nexec chroot /r /usr/sbin/mysqld "$@"\n')
 
 
 def test_the_configuration_made_ready_has_the_job_nightly_and_dirs_backups_as_its_target() -> None:

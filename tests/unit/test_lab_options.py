@@ -1,13 +1,15 @@
 """What a person may ask of a lab, how large it gets, and what it asks of the machine under it."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from backupd.errors import LabError, UsageError
-from backupd.lab.options import DiskModel, Filesystem, Kernel, LabOptions, Layout, Load
+from backupd.lab.host import run_on_host
+from backupd.lab.options import DiskModel, Filesystem, Kernel, LabOptions, Layout, Load, ServerKind
 from backupd.lab.plan import Plan, Purpose, plan_for
-from backupd.lab.room import Place, choose, missing_packages
+from backupd.lab.room import Place, choose, missing_packages, require_cache_room
 from backupd.lab.sizes import EXTENT, GIB, MIB, STRIPES, Needs, in_words, needs_for, sizes_for
 
 NEEDS = Needs(memory=2 * GIB, disks=3 * GIB, cache=1 * GIB)
@@ -20,6 +22,7 @@ def test_defaults_are_those_of_the_documentation() -> None:
     assert (options.disks, options.layout, options.filesystem) == ("hdd", "striped", "xfs")
     assert (options.rows, str(options.load), options.kernel) == (400_000, "closed", "uml")
     assert (options.out, options.deadline_seconds, options.thin) == (None, 900, False)
+    assert options.server == "mariadb-10.11"
 
 
 @pytest.mark.parametrize("text", ["none", "closed", "60"])
@@ -42,6 +45,7 @@ def test_options_out_of_bounds_are_usage_errors(wrong: dict[str, int]) -> None:
 
 def test_a_plan_survives_its_journey_into_the_machine() -> None:
     options = LabOptions(DiskModel.DELAY, Layout.LINEAR, Filesystem.EXT4, 7, Load.parse("60"), thin=True)
+    options = replace(options, server=ServerKind.MYSQL_9)
     plan = plan_for(Purpose.RUN, options, command=("sh", "-c", "echo 'ä\n'"), python="/p y", out=Path("/o,ut"))
     assert Plan.from_json(plan.to_json()) == plan
 
@@ -117,3 +121,23 @@ def test_packages_are_asked_for_only_where_the_options_need_them() -> None:
     lean = missing_packages(LabOptions(disks=DiskModel.SSD, filesystem=Filesystem.EXT4, kernel=Kernel.HOST), nothing)
     assert {"user-mode-linux", "nbdkit", "nbd-client", "xfsprogs"}.isdisjoint(lean)
     assert missing_packages(LabOptions(), lambda _: True) == ()
+
+
+def test_mmdebstrap_is_asked_for_where_the_server_is_another_distributions_and_the_own_server_where_it_is_not() -> None:
+    own = set(missing_packages(LabOptions(), lambda _: False))
+    assert "mmdebstrap" not in own
+    for kind in (ServerKind.MARIADB_11, ServerKind.MYSQL_9):
+        other = set(missing_packages(LabOptions(server=kind), lambda _: False))
+        assert other == own - {"mariadb-server-core"} | {"mmdebstrap"}
+
+
+def test_room_in_the_cache_is_asked_for_by_name(tmp_path: Path) -> None:
+    with pytest.raises(LabError, match=r"too little room for prepared disks in .*: 1048576\.0 GiB are needed"):
+        require_cache_room(tmp_path, 1024 * 1024 * GIB, what="prepared disks")
+
+
+@pytest.mark.parametrize("kind", [ServerKind.MARIADB_11, ServerKind.MYSQL_9])
+def test_the_hosts_own_kernel_runs_the_hosts_own_server_only(kind: ServerKind) -> None:
+    with pytest.raises(LabError, match=f"not {kind}") as refused:
+        run_on_host(LabOptions(kernel=Kernel.HOST, server=kind), ("true",), say=print)
+    assert "--kernel uml" in refused.value.hint

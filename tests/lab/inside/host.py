@@ -5,6 +5,7 @@ is started as a program, and what it left is asked of LVM, device-mapper, the ke
 """
 
 import json
+import os
 import secrets
 import signal
 import sqlite3
@@ -18,9 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from backupd.command import start_time
+from backupd.lab.options import ServerKind
+from backupd.lab.servers import SOFTWARE
 from backupd.lab.site import guest_site
 
 SITE = guest_site()
+SERVER = ServerKind(os.environ.get("LAB_SERVER", ServerKind.MARIADB_10))
 RUN_FOLDER = Path("/run/backupd")
 STAGING = SITE.state / "staging"
 
@@ -36,7 +40,7 @@ LONG_SETTLE: Changes = {  # a minute of steady load, until the plateau is seen
 _PATIENCE_SECONDS = 60.0
 _LOOK_SECONDS = 0.002
 _LOCK_SECONDS = 5.0  # a lock that was left would last for its budget, ten seconds, and more
-_LABS_OWN = ("mariadbd", "sysbench oltp_write_only")  # they may be started anew
+_LABS_OWN = (f"--defaults-file={SITE.server_configuration}", "sysbench oltp_write_only")  # they may be started anew
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +221,7 @@ class Host:
 
     def start_server(self) -> None:
         """It answers again, and the load goes on."""
-        argv = ["mariadbd", f"--defaults-file={SITE.server_configuration}"]
+        argv = [SOFTWARE[SERVER].program, f"--defaults-file={SITE.server_configuration}"]
         subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
         until(lambda: subprocess.run(["mariadb", "-e", "SELECT 1"], capture_output=True, check=False).returncode == 0)
 
@@ -298,7 +302,7 @@ def _processes() -> Iterator[str]:
             words = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
         except (FileNotFoundError, ProcessLookupError):
             continue
-        if words and not words.startswith(_LABS_OWN):
+        if words and not any(own in words for own in _LABS_OWN):
             yield f"{process.name} {words}"
 
 

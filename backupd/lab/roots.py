@@ -1,0 +1,146 @@
+"""Another distribution's server on this machine: fetched once from where the machine's own packages come from.
+
+Knows: apt's sources, mmdebstrap, how to ask the program for its version. Refuses to know what is done with it.
+
+Packages are extracted, not installed (`--variant=extract`): no script of theirs runs, so that neither root nor a mount
+nor a chroot is needed. Seen with mmdebstrap 1.3.5, for root, for root without CAP_SYS_ADMIN and CAP_MKNOD as in an
+unprivileged container, and for a plain user: 4 to 8 s, 113 MiB for Debian 13's MariaDB, 329 MiB for MySQL 9.7.
+"""
+
+import hashlib
+import os
+import platform
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from backupd.command import run
+from backupd.errors import CommandError, LabError
+from backupd.lab import images, room
+from backupd.lab.options import ServerKind
+from backupd.lab.servers import SOFTWARE, Distribution
+from backupd.lab.sizes import MIB
+
+_ARCHIVE = "http://deb.debian.org/debian"  # mmdebstrap's own default
+_KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+_ROOM = 700 * MIB  # the larger root, and its packages while it is extracted
+_FORMAT = 1
+_FETCH_SECONDS = 600.0
+_QUICK_SECONDS = 60.0
+_INDEX_FIELDS = "$(ORIGIN)|$(RELEASE)|$(COMPONENT)|$(REPO_URI)"
+_ORIGIN_UNKNOWN = "$(ORIGIN)"  # apt leaves the word as it is before the first `apt-get update`
+
+# An archive may be a frozen one, whose Release file has expired. One retry: apt's three take minutes to say the same.
+_APT_OPTIONS = ('Acquire::Check-Valid-Until "false"', 'Acquire::Retries "1"', 'Acquire::http::Timeout "30"')
+
+
+@contextmanager
+def server_usr(kind: ServerKind, cache: Path, archive: str | None = None) -> Iterator[Path | None]:
+    """The `/usr` that has this kind's programs; None where it is the machine's own. Nobody removes it in the block.
+
+    `archive` is where packages come from; what apt uses where None.
+
+    Raises:
+        LabError: the distribution cannot be reached, or lacks the server, or there is too little room.
+    """
+    origin = SOFTWARE[kind].origin
+    if origin is None:
+        yield None
+        return
+    uri = archive or archive_of(_apt_indexes(), platform.freedesktop_os_release().get("VERSION_CODENAME", ""))
+    with images.kept(cache, _key(kind, origin, uri), lambda part: _fetch(origin, uri, part)) as root:
+        yield root / "usr"
+
+
+def version(kind: ServerKind, usr: Path | None) -> str:
+    """What the program says of itself: `9.7.4-2`, `10.11.19-MariaDB-0+deb12u1`.
+
+    Another distribution's program is started by its own loader with its own libraries, which needs no chroot.
+
+    Raises:
+        LabError: it did not say so.
+    """
+    program = SOFTWARE[kind].program
+    argv = [program] if usr is None else [*_loader(usr), str(usr / "sbin" / program)]
+    try:
+        said = run([*argv, "--no-defaults", "--version"], timeout_seconds=_QUICK_SECONDS).stdout
+    except CommandError as error:
+        raise LabError(f"the lab's server does not start: {error.message}", hint="backupd lab clean") from error
+    words = said.partition(" Ver ")[2].split()
+    if not words:
+        raise LabError(f"the lab's server told no version: {said!r}", hint="backupd lab clean, and try again")
+    return words[0]
+
+
+def archive_of(indexes: str, codename: str) -> str:
+    """The archive that Debian's own packages come from, of `apt-get indextargets`; the public one where none is told.
+
+    Updates and security fixes lie in suites of their own, with a dash in their name, and may lie in an archive of
+    their own, which is no whole distribution. Where apt knows no origins yet, the suite must be this machine's.
+    """
+    for line in indexes.splitlines():
+        origin, suite, component, uri = line.split("|", 3)
+        is_debians = origin == "Debian" or (origin == _ORIGIN_UNKNOWN and suite == codename)
+        if is_debians and component == "main" and "-" not in suite:
+            return uri.rstrip("/")
+    return _ARCHIVE
+
+
+def fetch_argv(origin: Distribution, archive: str, root: Path, apt_options: Sequence[str]) -> list[str]:
+    """mmdebstrap's command line. Its temporary files lie beside the root: `/tmp` may be closed to us."""
+    signed = f"[signed-by={_KEYRING}] " if _KEYRING.exists() else ""
+    return [
+        *("env", f"TMPDIR={root.parent}", "mmdebstrap", "--mode=chrootless", "--variant=extract"),
+        *(f"--aptopt={option}" for option in (*_APT_OPTIONS, *apt_options)),
+        f"--include={','.join(origin.packages)}",
+        *(origin.suite, str(root), f"deb {signed}{archive} {origin.suite} main"),
+    ]
+
+
+def _fetch(origin: Distribution, archive: str, part: Path) -> None:
+    """Its `/usr` is in the folder, and nothing else."""
+    room.require_cache_room(part, _ROOM, what=f"Debian {origin.suite}'s {origin.packages[0]}")
+    root = part / "root"
+    argv = fetch_argv(origin, archive, root, _apt_proxies())
+    done = run(argv, timeout_seconds=_FETCH_SECONDS, accept=range(256))
+    if done.status != 0:
+        raise LabError(
+            f"cannot fetch {origin.packages[0]} of Debian {origin.suite} from {archive}: {_reason(done.stderr)}",
+            hint="a server of another distribution comes from where apt's packages come from (`apt-get indextargets`): "
+            "that archive must be within reach and carry the suite",
+        )
+    (root / "usr").rename(part / "usr")
+    for left in part.iterdir():
+        if left.name != "usr":
+            shutil.rmtree(left)
+
+
+def _reason(said: str) -> str:
+    errors = [line.removeprefix("E: ") for line in said.splitlines() if line.startswith("E: ")]
+    return errors[0] if errors else said.strip()[-500:] or "mmdebstrap said nothing"
+
+
+def _apt_indexes() -> str:
+    argv = ["apt-get", "indextargets", f"--format={_INDEX_FIELDS}", "Created-By: Packages"]
+    return run(argv, timeout_seconds=_QUICK_SECONDS).stdout
+
+
+def _apt_proxies() -> list[str]:
+    """The machine's way to its archive: mmdebstrap's apt does not read the machine's configuration."""
+    lines = run(["apt-config", "dump", "Acquire"], timeout_seconds=_QUICK_SECONDS).stdout.splitlines()
+    ways = ("Acquire::http::Proxy", "Acquire::https::Proxy", "Acquire::https::CaInfo")
+    return [line.rstrip(";") for line in lines if line.startswith(ways) and not line.endswith(' "";')]
+
+
+def _key(kind: ServerKind, origin: Distribution, archive: str) -> str:
+    facts = "\n".join([str(_FORMAT), archive, origin.suite, *origin.packages])
+    return f"root-{kind}-{hashlib.sha256(facts.encode()).hexdigest()[:16]}"
+
+
+def _loader(usr: Path) -> list[str]:
+    libraries = usr / "lib" / f"{platform.machine()}-linux-gnu"
+    loaders = sorted((*usr.glob("lib64/ld-linux-*.so.*"), *usr.glob("lib/ld-linux-*.so.*")))
+    if not loaders:
+        raise LabError(f"no program can be started from {usr}", hint="backupd lab clean, and try again")
+    return [os.fspath(loaders[0]), "--library-path", os.fspath(libraries)]

@@ -28,6 +28,8 @@ _RECORDED = (
     "innodb_doublewrite_dir",
     "innodb_encrypt_log",
     "innodb_encrypt_tables",
+    "enforce_gtid_consistency",
+    "gtid_mode",
     "innodb_log_file_size",
     "innodb_log_files_in_group",
     "innodb_log_group_home_dir",
@@ -55,6 +57,15 @@ _LOADED_PLUGINS = """
     WHERE PLUGIN_LIBRARY IS NOT NULL AND PLUGIN_STATUS = 'ACTIVE'
     AND PLUGIN_TYPE IN ('STORAGE ENGINE', 'ENCRYPTION', 'DATA TYPE', 'FUNCTION', 'DAEMON')
 """
+
+
+# MySQL's dictionary keeps absolute paths of what is outside of its datadir, and a server on a copy
+# opens the live file by them unless it finds another one first (tried on 9.7.4).
+_EXTERNAL_TABLESPACES = """
+    SELECT FILE_NAME AS file FROM information_schema.FILES
+    WHERE ENGINE = 'InnoDB' AND FILE_NAME LIKE '/%' AND TABLESPACE_NAME <> 'innodb_temporary' ORDER BY FILE_NAME
+"""
+_EXTERNAL = "external_tablespaces"
 
 
 def flavour_of(session: Session) -> Flavour:
@@ -103,6 +114,11 @@ def version_number(version: str) -> tuple[int, int, int]:
     return int(major), int(minor), int(patch)
 
 
+def external_tablespaces(facts: ServerFacts) -> tuple[str, ...]:
+    """The absolute paths of MySQL's tablespaces outside of its datadir when the backup was taken."""
+    return tuple(filter(None, facts.settings.get(_EXTERNAL, "").split("\n")))
+
+
 def expire_seconds(variables: Mapping[str, str]) -> int | None:
     """For how long the server keeps its binlogs; None is for ever.
 
@@ -132,5 +148,8 @@ def _binlog_basename(variables: Mapping[str, str]) -> Path | None:
 
 
 def _settings(session: Session, variables: Mapping[str, str]) -> Mapping[str, str]:
-    plugins = session.value(_LOADED_PLUGINS) or ""
-    return {name: variables[name] for name in _RECORDED if name in variables} | {"plugin_libraries": plugins}
+    recorded = {name: variables[name] for name in _RECORDED if name in variables}
+    recorded["plugin_libraries"] = session.value(_LOADED_PLUGINS) or ""
+    if _ONLY_MARIADB not in variables:
+        recorded[_EXTERNAL] = "\n".join(row["file"] or "" for row in session.query(_EXTERNAL_TABLESPACES))
+    return recorded

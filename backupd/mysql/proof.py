@@ -2,14 +2,18 @@
 
 Knows: which recovered values must equal which recorded ones, and the check of every table. Refuses to start a server.
 
-Tried on MariaDB 10.11.19 with InnoDB, MyISAM and Aria written to at full speed, both locks, and a copy that is an
+Tried on MariaDB 10.11.19 and MySQL 9.7.4 with InnoDB, MyISAM and Aria written to at full speed, and a copy that is an
 atomic image of the locked server, its binlog cut at the recorded offset:
-- `gtid_binlog_pos` after recovery, read back from the binlog, equals the recorded one exactly; so does the size of the
-  recorded binlog. The server goes on in a new binlog of its own, which is not compared.
-- InnoDB knows the binlog position of its own last commit and writes it to the error log. It equals the recorded one
-  only if the last write was InnoDB's; it is beyond it never, for that would be data from after the lock.
+- The GTIDs after recovery equal the recorded ones exactly; so does the size of the recorded binlog. The server goes on
+  in a new binlog of its own, which is not compared. MariaDB reads `gtid_binlog_pos` back from the binlog; MySQL's
+  `gtid_executed` is the binlog's and InnoDB's together, so a commit from after the lock shows in it.
+- They are asked for before any table is opened: MySQL writes an emptied MEMORY table into the binlog when it is.
+- MariaDB's InnoDB knows the binlog position of its own last commit and writes it to the error log. It equals the
+  recorded one only if the last write was InnoDB's; it is beyond it never, for that would be data from after the lock.
+  MySQL's says nothing of the kind.
 - The end of the recovered redo log is at or after the LSN that was read under the lock, else commits are missing.
-  (After, because InnoDB's background threads do not stand still.)
+  (After, because InnoDB's background threads do not stand still.) MySQL tells how far it scanned, several times, and
+  the checkpoint it began at.
 - The status counter of the LSN is of no use here: a server that starts writes redo of its own.
 """
 
@@ -19,7 +23,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
-from backupd.model import Check, Manifest, Position
+from backupd.model import Check, Flavour, Manifest, Position
+from backupd.mysql import gtid
 from backupd.mysql.canary import canary_check, moments
 from backupd.mysql.scratch import RunningServer
 from backupd.mysql.session import Row, Session
@@ -30,7 +35,17 @@ _TABLES_AT_ONCE = 50
 _SHOWN = 5  # damaged tables that a check names
 
 _INNODB_BINLOG = re.compile(r"InnoDB: Last binlog file '([^']*)', position (\d+)")
-_LSN = (re.compile(r"InnoDB: End of log at LSN=(\d+)"), re.compile(r"InnoDB: log sequence number (\d+)"))
+_GTIDS = {
+    Flavour.MARIADB: "SELECT @@global.gtid_binlog_pos",
+    Flavour.MYSQL: "SELECT @@global.gtid_executed",
+}
+_LSN = {  # the first pattern that is found, at its last place
+    Flavour.MARIADB: (re.compile(r"InnoDB: End of log at LSN=(\d+)"), re.compile(r"InnoDB: log sequence number (\d+)")),
+    Flavour.MYSQL: (
+        re.compile(r"\[InnoDB\] Doing recovery: scanned up to log sequence number (\d+)"),
+        re.compile(r"\[InnoDB\] The latest found checkpoint is at lsn = (\d+)"),
+    ),
+}
 
 _TABLES = """
     SELECT TABLE_SCHEMA AS `schema`, TABLE_NAME AS name FROM information_schema.TABLES
@@ -45,7 +60,7 @@ class Recovered:
 
     binlog_size: int | None  # of the recorded binlog file; None where the server lists no such file
     gtid: str | None
-    innodb_binlog: tuple[str, int] | None  # file name and offset of InnoDB's last commit; None: it never had any
+    innodb_binlog: tuple[str, int] | None  # file name and offset of InnoDB's last commit; None: it told none
     lsn: int | None  # end of the redo log that was recovered
     prepared: int  # XA transactions that wait for their client
 
@@ -65,7 +80,7 @@ def prove(server: RunningServer, manifest: Manifest) -> tuple[Check, ...]:
     Raises:
         ServerError: the server failed meanwhile.
     """
-    found = recovered(server.session, manifest.position, server.error_log)
+    found = recovered(server.session, manifest.position, server.error_log, flavour=manifest.server.flavour)
     canary = (canary_check(moments(server.session, manifest.run_id)),) if manifest.canary else ()
     return (
         *position_checks(manifest.position, found, lsn=manifest.lsn),
@@ -74,7 +89,7 @@ def prove(server: RunningServer, manifest: Manifest) -> tuple[Check, ...]:
     )
 
 
-def recovered(session: Session, recorded: Position, error_log: str) -> Recovered:
+def recovered(session: Session, recorded: Position, error_log: str, *, flavour: Flavour) -> Recovered:
     """What the restored server and its error log say.
 
     Raises:
@@ -82,9 +97,9 @@ def recovered(session: Session, recorded: Position, error_log: str) -> Recovered
     """
     return Recovered(
         binlog_size=_binlog_size(session, recorded),
-        gtid=session.value("SELECT @@global.gtid_binlog_pos") if recorded.binlog_file else None,
+        gtid=session.value(_GTIDS[flavour]) if recorded.binlog_file else None,
         innodb_binlog=_innodb_binlog(error_log),
-        lsn=_recovered_lsn(error_log),
+        lsn=_recovered_lsn(error_log, flavour),
         prepared=len(session.query("XA RECOVER")),
     )
 
@@ -134,15 +149,13 @@ def _binlog_checks(recorded: Position, found: Recovered) -> Iterator[Check]:
     name, offset = recorded.binlog_file, recorded.binlog_offset
     end = NO_POSITION if found.binlog_size is None else f"{name}:{found.binlog_size}"
     yield Check("binlog position", ok=found.binlog_size == offset, expected=f"{name}:{offset}", found=end)
-    same = _gtids(found.gtid) == _gtids(recorded.gtid)
-    yield Check("gtid", ok=same, expected=recorded.gtid or "none", found=found.gtid or "none")
-    last = found.innodb_binlog or ("", 0)
     yield Check(
-        "innodb's last commit",
-        ok=_in_binlog_order(last) <= _in_binlog_order((name, offset)),
-        expected=f"not after {name}:{offset}",
-        found=f"{last[0]}:{last[1]}" if found.innodb_binlog else "none",
+        "gtid", ok=gtid.same(found.gtid, recorded.gtid), expected=recorded.gtid or "none", found=found.gtid or "none"
     )
+    if found.innodb_binlog is not None:
+        last = found.innodb_binlog
+        ok = _in_binlog_order(last) <= _in_binlog_order((name, offset))
+        yield Check("innodb's last commit", ok=ok, expected=f"not after {name}:{offset}", found=f"{last[0]}:{last[1]}")
 
 
 def _lsn_checks(recorded: int | None, found: int | None) -> Iterator[Check]:
@@ -169,13 +182,9 @@ def _innodb_binlog(error_log: str) -> tuple[str, int] | None:
     return (Path(found[1]).name, int(found[2])) if found else None
 
 
-def _recovered_lsn(error_log: str) -> int | None:
-    found = next(filter(None, (pattern.search(error_log) for pattern in _LSN)), None)
-    return int(found[1]) if found else None
-
-
-def _gtids(text: str | None) -> frozenset[str]:
-    return frozenset(filter(None, "".join((text or "").split()).split(",")))
+def _recovered_lsn(error_log: str, flavour: Flavour) -> int | None:
+    told = next(filter(None, (pattern.findall(error_log) for pattern in _LSN[flavour])), None)
+    return int(told[-1]) if told else None
 
 
 def _in_binlog_order(at: tuple[str, int]) -> tuple[int, int]:

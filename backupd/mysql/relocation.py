@@ -9,7 +9,7 @@ from pathlib import Path
 
 from backupd.errors import ServerError
 
-_HINT = "drill it on a machine without the original server, with the missing files restored beside it"
+NOT_HERE = "drill it on a machine without the original server, with the missing files restored beside it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Relocation:
         root = self._recorded_root()
         if root is not None and original.is_relative_to(root):
             return self.folder / original.relative_to(root)
-        raise ServerError(f"the server used {path}, which is not in the backup", hint=_HINT)
+        raise ServerError(f"the server used {path}, which is not in the backup", hint=NOT_HERE)
 
     def _recorded_root(self) -> Path | None:
         """What the restored folder was on the server's machine; None where its datadir was a symlink to elsewhere."""
@@ -61,7 +61,7 @@ def require_self_contained(relocation: Relocation) -> None:
                 if not leads_to.is_relative_to(home):
                     raise ServerError(
                         f"{path.relative_to(relocation.folder)} leads out of the restored copy, to {leads_to}",
-                        hint=_HINT,
+                        hint=NOT_HERE,
                     )
 
 

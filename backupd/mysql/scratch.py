@@ -26,7 +26,13 @@ from backupd.errors import ServerError
 from backupd.model import Check, Manifest
 from backupd.mysql.relocation import Relocation, require_self_contained
 from backupd.mysql.session import Login, Session
-from backupd.mysql.startup import ScratchPlaces, matching_program, server_argv
+from backupd.mysql.startup import (
+    ScratchPlaces,
+    matching_program,
+    require_no_live_tablespace,
+    require_tablespaces,
+    server_argv,
+)
 
 log = logging.getLogger(__name__)
 
@@ -90,6 +96,7 @@ class ScratchServer:
         """
         program = matching_program(self._facts)
         require_self_contained(self._relocation)
+        require_tablespaces(self._relocation, self._facts)
         owner = _owner(self._relocation.datadir)
         with _private_folder(owner) as places:
             if self._binlog is not None:
@@ -100,7 +107,9 @@ class ScratchServer:
                 self._started([*owner.prefix, *argv, *owner.option], places) as process,
                 self._answering(process, places) as session,
             ):
-                yield RunningServer(process, session, places.error_log)
+                server = RunningServer(process, session, places.error_log)
+                require_no_live_tablespace(server.error_log)
+                yield server
 
     @contextmanager
     def _started(self, argv: list[str], places: ScratchPlaces) -> Iterator["Popen[bytes]"]:

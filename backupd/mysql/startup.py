@@ -3,54 +3,18 @@
 Knows: how the recorded settings become options. Refuses to start anything but `--version`.
 """
 
-from collections.abc import Iterator
+import contextlib
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from backupd import command
 from backupd.errors import CommandError, ServerError
 from backupd.model import Flavour, ServerFacts
-from backupd.mysql.facts import version_number
-from backupd.mysql.relocation import Relocation
-
-_PROGRAMS = {Flavour.MARIADB: ("mariadbd", "mysqld")}
-
-# Recorded settings without which the server does not start, or reads the files wrongly.
-_CARRIED_OVER = (
-    "innodb_page_size",
-    "innodb_undo_tablespaces",
-    "innodb_log_file_size",
-    "innodb_checksum_algorithm",
-    "lower_case_table_names",
-    "character_set_server",
-    "collation_server",
-    "file_key_management_filename",
-    "file_key_management_filekey",
-    "file_key_management_encryption_algorithm",
-)
-
-_ALWAYS = (
-    "--skip-grant-tables",
-    "--skip-networking",
-    "--skip-slave-start",
-    "--event-scheduler=OFF",
-    "--server-id=4294967000",
-    "--loose-wsrep-on=OFF",
-    "--loose-wsrep-provider=none",
-    "--loose-feedback=OFF",
-    "--performance-schema=OFF",
-    "--innodb-buffer-pool-size=128M",
-    "--loose-innodb-buffer-pool-size-max=128M",  # else newer servers reserve address space for the machine's RAM
-    "--innodb-buffer-pool-load-at-startup=OFF",
-    "--innodb-buffer-pool-dump-at-shutdown=OFF",
-    "--innodb-flush-log-at-trx-commit=2",
-    "--aria-pagecache-buffer-size=16M",
-    "--key-buffer-size=16M",
-    "--myisam-recover-options=OFF",  # a table that needs repair must be seen, not repaired when it is opened
-    "--aria-recover-options=OFF",
-    "--max-connections=10",
-    "--log-warnings=2",
-)
+from backupd.mysql.dialect import DIALECTS
+from backupd.mysql.facts import external_tablespaces, version_number
+from backupd.mysql.relocation import NOT_HERE, Relocation
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +46,14 @@ def matching_program(facts: ServerFacts) -> str:
         ServerError: there is none, or it is of another series.
     """
     found = []
-    for program in filter(command.found, _PROGRAMS.get(facts.flavour, ())):
+    for program in filter(command.found, DIALECTS[facts.flavour].programs):
         try:
             said = command.run([program, "--no-defaults", "--version"], timeout_seconds=30).stdout
         except CommandError as error:
             raise ServerError(f"cannot ask {program} for its version: {error.message}") from error
         version = said.partition(" Ver ")[2].split(" ")[0]
-        if version_number(version)[:2] == facts.version_number[:2]:
+        flavour = Flavour.MARIADB if "MariaDB" in said else Flavour.MYSQL  # either may be called mysqld
+        if flavour is facts.flavour and version_number(version)[:2] == facts.version_number[:2]:
             return program
         found.append(f"{program} {version}")
     series = ".".join(map(str, facts.version_number[:2]))
@@ -106,27 +71,48 @@ def server_argv(
     Raises:
         ServerError: it used paths that are not in the backup.
     """
-    carried = [
-        f"--loose-{name.replace('_', '-')}={facts.settings[name]}" for name in _CARRIED_OVER if facts.settings.get(name)
-    ]
-    libraries = [f"--plugin-load-add={name}" for name in facts.settings.get("plugin_libraries", "").split(",") if name]
+    dialect, settings = DIALECTS[facts.flavour], facts.settings
     return [
-        *(program, "--no-defaults", *_ALWAYS, f"--datadir={relocation.datadir}"),
+        *(program, "--no-defaults", *dialect.always, f"--datadir={relocation.datadir}"),
         *(f"--socket={places.socket}", f"--pid-file={places.folder}/pid", f"--tmpdir={places.folder}"),
-        *(f"--log-error={places.error_log}", *_innodb_paths(relocation, facts)),
-        f"--aria-log-dir-path={relocation.moved(facts.settings.get('aria_log_dir_path', ''))}",
-        *(f"--relay-log={places.folder}/relay", f"--relay-log-index={places.folder}/relay.index"),
-        *(f"--relay-log-info-file={places.folder}/relay-log.info", f"--master-info-file={places.folder}/master.info"),
+        *(f"--{option}={places.folder / name}" for option, name in dialect.in_own_folder.items()),
+        f"--log-error={places.error_log}",
+        *(f"--{_option(name)}={relocation.moved(settings.get(name, ''))}" for name in dialect.folders),
+        *_system_tablespace(relocation, settings),
+        *_external_tablespaces(relocation, facts),
         *_binlog_options(places, binlog),
-        *carried,
-        *libraries,
+        *(f"--loose-{_option(name)}={settings[name]}" for name in dialect.carried_over if settings.get(name)),
+        *(f"--plugin-load-add={name}" for name in settings.get("plugin_libraries", "").split(",") if name),
     ]
 
 
-def _innodb_paths(relocation: Relocation, facts: ServerFacts) -> Iterator[str]:
-    settings = facts.settings
-    yield f"--innodb-log-group-home-dir={relocation.moved(settings.get('innodb_log_group_home_dir', ''))}"
-    yield f"--innodb-undo-directory={relocation.moved(settings.get('innodb_undo_directory', ''))}"
+def require_tablespaces(relocation: Relocation, facts: ServerFacts) -> None:
+    """None of MySQL's tablespaces outside of the datadir is missing from the copy while the live one is here.
+
+    Raises:
+        ServerError: naming the first: by the path in its dictionary the server would open the live file, and write it.
+    """
+    for file in external_tablespaces(facts):
+        if Path(file).exists() and not relocation.moved(file).exists():
+            raise ServerError(f"tablespace {file} is not in the restored copy, and the live one is here", hint=NOT_HERE)
+
+
+def require_no_live_tablespace(error_log: str) -> None:
+    """MySQL did not go by a path of its dictionary: it warns of a file that lies in none of the folders it was given.
+
+    Raises:
+        ServerError: naming the first such file. End the server now: it has it open.
+    """
+    found = re.search(r"\[MY-012177\] \[InnoDB\] The datafile '([^']*)'", error_log)
+    if found is not None:
+        raise ServerError(f"the server on the restored files opened {found[1]}, which is not of them", hint=NOT_HERE)
+
+
+def _option(setting: str) -> str:
+    return setting.replace("_", "-")
+
+
+def _system_tablespace(relocation: Relocation, settings: Mapping[str, str]) -> Iterator[str]:
     files = settings.get("innodb_data_file_path", "")
     if "/" in files:  # with full paths the home folder is empty, as the server wants it
         named = (item.strip().partition(":") for item in files.split(";"))
@@ -136,6 +122,21 @@ def _innodb_paths(relocation: Relocation, facts: ServerFacts) -> Iterator[str]:
         yield f"--innodb-data-home-dir={relocation.moved(settings.get('innodb_data_home_dir', ''))}"
         if files:
             yield f"--innodb-data-file-path={files}"
+
+
+def _external_tablespaces(relocation: Relocation, facts: ServerFacts) -> Iterator[str]:
+    """MySQL's dictionary has absolute paths; a file that is found in these folders goes before its recorded path.
+
+    Of the folders that the server searched those count that are in the backup: an empty one elsewhere is no loss, and
+    of a tablespace in it the recorded path tells.
+    """
+    if facts.flavour is not Flavour.MYSQL:
+        return
+    folders = {relocation.moved(file).parent for file in external_tablespaces(facts)}
+    for searched in filter(None, facts.settings.get("innodb_directories", "").split(";")):
+        with contextlib.suppress(ServerError):
+            folders.add(relocation.moved(searched))
+    yield f"--innodb-directories={';'.join(sorted(str(folder) for folder in folders if folder.is_dir()))}"
 
 
 def _binlog_options(places: ScratchPlaces, binlog: Path | None) -> Iterator[str]:

@@ -6,12 +6,12 @@ from typing import cast
 
 import pytest
 
-from backupd.model import Check, Position
+from backupd.model import Check, Flavour, Position
 from backupd.mysql.canary import canary_check
 from backupd.mysql.proof import Recovered, TableResult, position_checks, recovered, table_results, tables_check
 from backupd.mysql.session import Row, Session
 
-LOG = Path(__file__).parents[1] / "data" / "mysql" / "recovery-10.11.19.log"
+LOGS = Path(__file__).parents[1] / "data" / "mysql"
 
 RECORDED = Position("bin.000009", 5000, "0-7-41,1-7-3")
 FOUND = Recovered(binlog_size=5000, gtid="1-7-3,0-7-41", innodb_binlog=("bin.000009", 4800), lsn=900, prepared=0)
@@ -76,17 +76,42 @@ def test_a_prepared_transaction_is_told_and_no_fault() -> None:
     assert check.found.startswith("2, waiting")
 
 
-def test_the_error_log_of_a_recovery_tells_innodbs_position_and_the_end_of_its_log() -> None:
-    answers: dict[str, list[Row]] = {
-        "SELECT @@global.gtid_binlog_pos": [{"gtid": "0-7-60397"}],
-        "SHOW BINARY LOGS": [
-            {"Log_name": "bin.000001", "File_size": "16170154"},
-            {"Log_name": "bin.000002", "File_size": "336"},
-        ],
-        "XA RECOVER": [],
-    }
-    found = recovered(cast(Session, Answers(answers)), Position("bin.000001", 16170154, "0-7-60397"), LOG.read_text())
+BINLOGS: list[Row] = [
+    {"Log_name": "bin.000001", "File_size": "16170154"},
+    {"Log_name": "bin.000002", "File_size": "336"},
+]
+MARIADB_ANSWERS: dict[str, list[Row]] = {
+    "SELECT @@global.gtid_binlog_pos": [{"gtid": "0-7-60397"}],
+    "SHOW BINARY LOGS": BINLOGS,
+    "XA RECOVER": [],
+}
+MYSQL_ANSWERS: dict[str, list[Row]] = {
+    "SELECT @@global.gtid_executed": [{"gtid": "uuid:1-9849"}],
+    "SHOW BINARY LOGS": BINLOGS,
+    "XA RECOVER": [],
+}
+
+
+def test_mariadbs_error_log_of_a_recovery_tells_innodbs_position_and_the_end_of_its_log() -> None:
+    recorded = Position("bin.000001", 16170154, "0-7-60397")
+    log = (LOGS / "recovery-10.11.19.log").read_text()
+    found = recovered(cast(Session, Answers(MARIADB_ANSWERS)), recorded, log, flavour=Flavour.MARIADB)
     assert found == Recovered(16170154, "0-7-60397", ("bin.000001", 13352736), 491489061, 0)
+
+
+def test_mysqls_tells_how_far_its_log_was_scanned_and_of_innodbs_position_nothing() -> None:
+    recorded = Position("bin.000002", 336, "uuid:1-9849")
+    log = (LOGS / "recovery-9.7.4.log").read_text()
+    found = recovered(cast(Session, Answers(MYSQL_ANSWERS)), recorded, log, flavour=Flavour.MYSQL)
+    assert found == Recovered(336, "uuid:1-9849", None, 38878468, 0)
+    names = [check.name for check in position_checks(recorded, found, lsn=1)]
+    assert names == ["binlog position", "gtid", "redo log", "prepared transactions"]
+
+
+def test_an_idle_mysql_has_nothing_to_scan_and_tells_the_checkpoint() -> None:
+    log = "[Note] [MY-013883] [InnoDB] The latest found checkpoint is at lsn = 19619402 in redo log file a.\n"
+    found = recovered(cast(Session, Answers(MYSQL_ANSWERS)), Position(), log, flavour=Flavour.MYSQL)
+    assert found.lsn == 19619402
 
 
 def test_the_canary_proves_both_sides() -> None:

@@ -6,18 +6,28 @@ from pathlib import Path
 import pytest
 
 from backupd.errors import ServerError
-from backupd.model import Flavour
+from backupd.model import Flavour, ServerFacts
 from backupd.mysql.relocation import Relocation
 from backupd.mysql.scratch import first_error
-from backupd.mysql.startup import ScratchPlaces, matching_program, server_argv
+from backupd.mysql.startup import (
+    ScratchPlaces,
+    matching_program,
+    require_no_live_tablespace,
+    require_tablespaces,
+    server_argv,
+)
 from tests.fakes.server import FACTS
 
+DATA = Path(__file__).parents[1] / "data" / "mysql"
 PLACES = ScratchPlaces(Path("/run/scratch"))
 MOVED = Relocation(Path("/restored"), "mysql", Path("/srv/data/mysql"))
 
 
-def options(settings: dict[str, str], binlog: Path | None = None) -> dict[str, str]:
-    argv = server_argv("mariadbd", MOVED, replace(FACTS, settings=settings), PLACES, binlog)
+MYSQL = replace(FACTS, flavour=Flavour.MYSQL, version="9.7.4-2", version_number=(9, 7, 4))
+
+
+def options(settings: dict[str, str], binlog: Path | None = None, *, facts: ServerFacts = FACTS) -> dict[str, str]:
+    argv = server_argv("mariadbd", MOVED, replace(facts, settings=settings), PLACES, binlog)
     return dict(option.partition("=")[::2] for option in argv)
 
 
@@ -61,6 +71,67 @@ def test_every_path_lies_in_the_copy_or_in_the_servers_own_folder() -> None:
     assert [path for path in paths if not path.startswith(("/restored", "/run/scratch"))] == []
 
 
+def test_mysql_is_given_every_path_too_and_none_of_mariadbs_options() -> None:
+    settings = {"innodb_log_group_home_dir": "/srv/data/redo", "innodb_doublewrite_dir": "", "innodb_directories": ""}
+    found = options(settings, Path("/restored/mysql/bin.000007"), facts=MYSQL)
+    assert [value for value in found.values() if "/" in value and not value.startswith(("/restored", "/run/"))] == []
+    assert found["--innodb-log-group-home-dir"] == "/restored/redo"
+    assert found["--innodb-doublewrite-dir"] == "/restored/mysql"
+    assert found["--innodb-directories"] == ""
+    assert not {name for name in found if "--aria" in name or "wsrep" in name or "master-info" in name}
+
+
+def test_nothing_that_mysql_keeps_in_the_copy_makes_it_reach_others() -> None:
+    found = options({}, facts=MYSQL)
+    assert {"--skip-networking", "--loose-skip-replica-start", "--loose-skip-slave-start"} <= set(found)
+    assert (found["--persisted-globals-load"], found["--mysqlx"], found["--event-scheduler"]) == (
+        "OFF",
+        "OFF",
+        "DISABLED",
+    )
+
+
+def test_mysqls_tablespaces_outside_of_the_datadir_are_looked_for_in_the_copy_and_nowhere_else(tmp_path: Path) -> None:
+    (tmp_path / "mysql").mkdir()
+    (tmp_path / "general").mkdir()
+    facts = replace(
+        MYSQL,
+        settings={
+            "external_tablespaces": "/srv/data/general/one.ibd",
+            "innodb_directories": "/srv/data/gone;/mnt/bulk",
+        },
+    )
+    argv = server_argv("mysqld", Relocation(tmp_path, "mysql", Path("/srv/data/mysql")), facts, PLACES, None)
+    assert f"--innodb-directories={tmp_path}/general" in argv
+
+
+def test_a_mysql_tablespace_that_was_not_backed_up_is_refused() -> None:
+    with pytest.raises(ServerError, match=r"/mnt/bulk/one\.ibd, which is not in the backup"):
+        options({"external_tablespaces": "/mnt/bulk/one.ibd"}, facts=MYSQL)
+
+
+def test_a_mysql_tablespace_that_is_here_but_not_in_the_copy_is_refused_before_the_start(tmp_path: Path) -> None:
+    live = tmp_path / "srv" / "one.ibd"
+    live.parent.mkdir()
+    live.touch()
+    moved = Relocation(tmp_path / "restored", "mysql", tmp_path / "srv" / "mysql")
+    facts = replace(MYSQL, settings={"external_tablespaces": str(live)})
+    with pytest.raises(ServerError, match="not in the restored copy, and the live one is here"):
+        require_tablespaces(moved, facts)
+    live.unlink()  # dropped since it was recorded
+    require_tablespaces(moved, facts)
+
+
+def test_a_mysql_that_went_by_a_path_of_its_dictionary_is_no_scratch_server() -> None:
+    warning = (
+        "1 [Warning] [MY-012177] [InnoDB] The datafile '/srv/else/gout.ibd' for tablespace gout is in an unprotected"
+        " location. This file cannot be recovered after a crash until this location is added to innodb_directories."
+    )
+    with pytest.raises(ServerError, match=r"opened /srv/else/gout\.ibd, which is not of them"):
+        require_no_live_tablespace(warning)
+    require_no_live_tablespace((DATA / "recovery-9.7.4.log").read_text())
+
+
 def test_what_the_files_depend_on_is_carried_over() -> None:
     found = options({"innodb_page_size": "65536", "lower_case_table_names": "1", "innodb_buffer_pool_size": "99G"})
     assert found["--loose-innodb-page-size"] == "65536"
@@ -88,7 +159,7 @@ def test_plugins_with_tables_or_keys_are_loaded() -> None:
 
 
 def test_a_flavour_that_no_program_here_serves_is_refused() -> None:
-    with pytest.raises(ServerError, match=r"no mysql 10\.11 server is installed here; found: none") as refused:
+    with pytest.raises(ServerError, match=r"no mysql 10\.11 server is installed here; found: ") as refused:
         matching_program(replace(FACTS, flavour=Flavour.MYSQL))
     assert "install" in refused.value.hint
 

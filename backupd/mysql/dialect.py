@@ -1,0 +1,102 @@
+"""How the server of each flavour is told to see a copy and nothing else.
+
+Knows: which options each has, and which of its recorded settings its files depend on. Refuses to know where anything
+lies: `startup` gives the paths.
+
+Tried on MySQL 9.7.4 and MariaDB 10.11.19:
+- MySQL keeps its channels and its group's settings in tables and in `mysqld-auto.cnf`, both of which are in the copy:
+  hence no persisted globals, and no replica start under either of its names.
+- MySQL aborts with `--upgrade=NONE` on files of an older release of its own series; MINIMAL upgrades what it must.
+- MySQL without a folder for LOAD DATA refuses to start unless told that it needs none.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from backupd.model import Flavour
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """What differs between the flavours when a scratch server is started."""
+
+    programs: tuple[str, ...]
+    always: tuple[str, ...]
+    carried_over: tuple[str, ...]  # recorded settings without which it does not start, or reads the files wrongly
+    folders: tuple[str, ...]  # settings that name folders of the copy; an empty one is the datadir
+    in_own_folder: Mapping[str, str]  # options that name files which it must not look for in the copy
+
+
+_BOTH = (
+    "--skip-grant-tables",
+    "--skip-networking",
+    "--server-id=4294967000",
+    "--performance-schema=OFF",
+    "--innodb-buffer-pool-size=128M",
+    "--innodb-buffer-pool-load-at-startup=OFF",
+    "--innodb-buffer-pool-dump-at-shutdown=OFF",
+    "--innodb-flush-log-at-trx-commit=2",
+    "--key-buffer-size=16M",
+    "--myisam-recover-options=OFF",  # a table that needs repair must be seen, not repaired when it is opened
+    "--max-connections=10",
+)
+_BOTH_CARRY = (
+    "innodb_page_size",
+    "innodb_log_file_size",
+    "innodb_checksum_algorithm",
+    "lower_case_table_names",
+    "character_set_server",
+    "collation_server",
+)
+_BOTH_FOLDERS = ("innodb_log_group_home_dir", "innodb_undo_directory")
+_BOTH_OWN = {"relay-log": "relay", "relay-log-index": "relay.index"}
+
+DIALECTS: Mapping[Flavour, Dialect] = {
+    Flavour.MARIADB: Dialect(
+        programs=("mariadbd", "mysqld"),
+        always=(
+            *_BOTH,
+            "--skip-slave-start",
+            "--event-scheduler=OFF",
+            "--loose-wsrep-on=OFF",
+            "--loose-wsrep-provider=none",
+            "--loose-feedback=OFF",
+            "--loose-innodb-buffer-pool-size-max=128M",  # else newer servers reserve address space for all RAM
+            "--aria-pagecache-buffer-size=16M",
+            "--aria-recover-options=OFF",
+            "--log-warnings=2",
+        ),
+        carried_over=(
+            *_BOTH_CARRY,
+            "innodb_undo_tablespaces",
+            "file_key_management_filename",
+            "file_key_management_filekey",
+            "file_key_management_encryption_algorithm",
+        ),
+        folders=(*_BOTH_FOLDERS, "aria_log_dir_path"),
+        in_own_folder={**_BOTH_OWN, "relay-log-info-file": "relay-log.info", "master-info-file": "master.info"},
+    ),
+    Flavour.MYSQL: Dialect(
+        programs=("mysqld",),
+        always=(
+            *_BOTH,
+            "--persisted-globals-load=OFF",
+            "--loose-skip-slave-start",  # each series knows one of these names or both
+            "--loose-skip-replica-start",
+            "--event-scheduler=DISABLED",
+            "--mysqlx=OFF",
+            "--secure-file-priv=NULL",
+            "--upgrade=MINIMAL",
+            "--log-error-verbosity=3",  # the recovered LSN is a note
+        ),
+        carried_over=(
+            *_BOTH_CARRY,
+            "innodb_log_files_in_group",
+            "innodb_redo_log_capacity",
+            "gtid_mode",
+            "enforce_gtid_consistency",
+        ),
+        folders=(*_BOTH_FOLDERS, "innodb_doublewrite_dir"),
+        in_own_folder=_BOTH_OWN,
+    ),
+}

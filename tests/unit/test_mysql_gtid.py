@@ -1,0 +1,49 @@
+"""Two texts of one GTID set are the same; everything else is not."""
+
+import pytest
+
+from backupd.mysql.gtid import members, same
+
+U = "ce07eaf4-e5b7-11f1-9501-02fc00000001"
+V = "0e07eaf4-e5b7-11f1-9501-02fc00000002"
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("", None),
+        ("0-7-41,1-7-3", " 1-7-3, 0-7-41\n"),
+        (f"{U}:1-5:7,\n{V}:1", f"{V}:1-1,{U}:7:1-5"),
+        (f"{U}:1-5:6-9", f"{U}:1-9"),
+        (f"{U.upper()}:1-3:2-5", f"{U}:1-5"),
+        (f"{U}:1-3:tag:1-2:4", f"{U}:TAG:1-2:4-4,{U}:1-3"),
+    ],
+)
+def test_the_same_set_in_other_words(one: str | None, other: str | None) -> None:
+    assert same(one, other)
+    assert same(other, one)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (f"{U}:1-5", None),
+        ("0-7-41", "0-7-42"),
+        ("0-7-41", "0-7-41,1-7-3"),
+        (f"{U}:1-5", f"{U}:1-6"),
+        (f"{U}:1-5", f"{V}:1-5"),
+        (f"{U}:1-5", f"{U}:tag:1-5"),
+        (f"{U}:1-5:7", f"{U}:1-7"),
+    ],
+)
+def test_another_set(one: str | None, other: str | None) -> None:
+    assert not same(one, other)
+    assert not same(other, one)
+
+
+def test_a_tag_holds_for_the_intervals_after_it() -> None:
+    assert members(f"{U}:1-2:7:blue:3:red:1-4:6") == {
+        U: ((1, 2), (7, 7)),
+        f"{U}:blue": ((3, 3),),
+        f"{U}:red": ((1, 4), (6, 6)),
+    }

@@ -8,6 +8,7 @@ from pathlib import Path, PurePosixPath
 
 from backupd.archive.sources import BinlogCut, Exclusions
 from backupd.model import Manifest, Position, StoredObject
+from backupd.mysql.facts import binlog_header
 from backupd.preflight import Ready
 
 _BINLOG_FOLDER = PurePosixPath(".backupd-binlog")  # for a binlog that lives outside the archived folder
@@ -39,7 +40,7 @@ def binlog_cut(ready: Ready, position: Position, mounted: Path) -> BinlogCut | N
     live = basename.parent / position.binlog_file
     return BinlogCut(
         file=live if below is None else mounted / folder / position.binlog_file,
-        offset=position.binlog_offset,
+        offset=position.binlog_offset + binlog_header(ready.facts),
         arcname=folder / position.binlog_file,
     )
 

@@ -4,6 +4,7 @@ Knows: what must be true of server, volume, target and host before anything is t
 A finding is `refused` where a backup would be impossible or no backup, `warning` where it would be dearer or poorer.
 """
 
+import contextlib
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from backupd.errors import (
     UnexpectedOutput,
 )
 from backupd.model import DataPath, Finding, Level, MountPoint, ServerFacts, ThinPool, Volume, VolumeGroup
-from backupd.mysql import ABSOLUTE_LINK
+from backupd.mysql import ABSOLUTE_LINK, DATA_DIRECTORY, KEYS
 from backupd.snapshots.plan import plan_snapshot
 from backupd.tools import Tools
 
@@ -105,6 +106,7 @@ def _examine_host(job: JobConfig, tools: Tools, findings: list[Finding]) -> Read
         return None
     shared = [path for path in paths if path.must_share]
     findings += _links(paths)
+    findings += _keys(paths, mount, tools.files.mount_of)
     findings += _same_volume(shared, mount, tools.files.mount_of)
     root = Path(os.path.commonpath([facts.datadir.resolve(), *(_folder(path.path) for path in shared)]))
     if not root.is_relative_to(mount.path):  # a path elsewhere was refused above; the datadir decides
@@ -221,6 +223,31 @@ def _links(paths: tuple[DataPath, ...]) -> Iterator[Finding]:
             Level.REFUSED,
             f"absolute symlinks in the datadir lead to {', '.join(absolute)}",
             "a restored server would follow them to the live files: make them relative, or move the files back",
+        )
+    tables = [str(path.path) for path in paths if path.role == DATA_DIRECTORY]
+    if tables:
+        yield Finding(
+            "data directory",
+            Level.REFUSED,
+            f"tables with a DATA DIRECTORY of their own: {', '.join(tables)}",
+            "a restored server would open the live files while it recovers, for its redo log names them by these"
+            " paths: rebuild the tables inside of the datadir",
+        )
+
+
+def _keys(paths: tuple[DataPath, ...], mount: MountPoint, mount_of: Callable[[Path], MountPoint]) -> Iterator[Finding]:
+    """A file that cannot be looked at is no finding of ours: it matters to the drill, which says so."""
+    beside = []
+    for file in (path.path for path in paths if path.role == KEYS):
+        with contextlib.suppress(OSError, *_HOST_FAULTS):
+            if mount_of(file).device == mount.device:
+                beside.append(str(file))
+    if beside:
+        yield Finding(
+            "encryption keys",
+            Level.WARNING,
+            f"{', '.join(beside)} lies on the volume that is snapshotted",
+            "the key would be in the backup beside what it protects: keep it on another volume, and a copy elsewhere",
         )
 
 

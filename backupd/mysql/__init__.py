@@ -5,7 +5,10 @@ from typing import Protocol
 
 from backupd.model import Blocker, DataPath, LockReceipt, Position, ServerFacts
 
-ABSOLUTE_LINK = "absolute symlink"  # role of a data path: a copy of the link leads to the live files
+# Roles of data paths that mean something to the preflight.
+ABSOLUTE_LINK = "absolute symlink"  # a copy of the link leads to the live files
+DATA_DIRECTORY = "DATA DIRECTORY"  # MariaDB's redo log names it by its absolute path: recovery opens the live file
+KEYS = "encryption keys"
 
 
 class HeldLock(Protocol):

@@ -18,6 +18,7 @@ _ONLY_MARIADB = "aria_block_size"
 _RECORDED = (
     "aria_log_dir_path",
     "aria_log_file_size",
+    "binlog_encryption",
     "character_set_server",
     "collation_server",
     "default_storage_engine",
@@ -66,6 +67,10 @@ _EXTERNAL_TABLESPACES = """
     WHERE ENGINE = 'InnoDB' AND FILE_NAME LIKE '/%' AND TABLESPACE_NAME <> 'innodb_temporary' ORDER BY FILE_NAME
 """
 _EXTERNAL = "external_tablespaces"
+
+KEYRING_COMPONENT = "keyring_component"  # a setting
+_KEYRING = "SELECT STATUS_KEY AS k, STATUS_VALUE AS v FROM performance_schema.keyring_component_status"
+_KEY_FILES = ("file_key_management_filename", "file_key_management_filekey", "keyring_file_data")
 
 
 def flavour_of(session: Session) -> Flavour:
@@ -119,6 +124,20 @@ def external_tablespaces(facts: ServerFacts) -> tuple[str, ...]:
     return tuple(filter(None, facts.settings.get(_EXTERNAL, "").split("\n")))
 
 
+def key_files(facts: ServerFacts) -> tuple[Path, ...]:
+    """The files without which encrypted tables, logs and binlogs cannot be read: referred to, never looked into."""
+    named = (facts.settings.get(name, "") for name in _KEY_FILES)
+    return tuple(facts.datadir / path for name in named if (path := name.removeprefix("FILE:")).startswith(("/", ".")))
+
+
+def binlog_header(facts: ServerFacts) -> int:
+    """Bytes of a binlog file that come before what positions count: MySQL's header of an encrypted one.
+
+    Seen on 9.7.4: position 1080 in a file of 1592 bytes. MariaDB encrypts the events in their places.
+    """
+    return 512 if facts.settings.get("binlog_encryption") == "ON" else 0
+
+
 def expire_seconds(variables: Mapping[str, str]) -> int | None:
     """For how long the server keeps its binlogs; None is for ever.
 
@@ -151,5 +170,23 @@ def _settings(session: Session, variables: Mapping[str, str]) -> Mapping[str, st
     recorded = {name: variables[name] for name in _RECORDED if name in variables}
     recorded["plugin_libraries"] = session.value(_LOADED_PLUGINS) or ""
     if _ONLY_MARIADB not in variables:
+        recorded |= _keyring(session)
         recorded[_EXTERNAL] = "\n".join(row["file"] or "" for row in session.query(_EXTERNAL_TABLESPACES))
     return recorded
+
+
+def _keyring(session: Session) -> Mapping[str, str]:
+    """Of a keyring component its name and its file, never a key; under the name that 8.0's plugin has for the file.
+
+    Nothing where there is none, or where the account may not ask: then the grants' finding says so.
+    """
+    try:
+        told = {row["k"]: row["v"] or "" for row in session.query(_KEYRING)}
+    except StatementError as error:
+        if error.denied or error.unknown_here:
+            return {}
+        raise
+    if told.get("Component_status") != "Active":
+        return {}
+    file = {"keyring_file_data": told["Data_file"]} if "Data_file" in told else {}
+    return {KEYRING_COMPONENT: told["Component_name"], **file}

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from backupd.errors import ServerError
 from backupd.model import DataPath, Flavour, ServerFacts
-from backupd.mysql import ABSOLUTE_LINK
+from backupd.mysql import ABSOLUTE_LINK, DATA_DIRECTORY, KEYS
+from backupd.mysql.facts import key_files
 from backupd.mysql.session import Session, StatementError
 
 # role, variable, must share the volume; an empty variable means the datadir.
@@ -29,8 +30,6 @@ _FOLDERS = (
 _FILES = (
     ("binlog", "log_bin_basename", False),
     ("relay log", "relay_log_basename", False),
-    ("encryption keys", "file_key_management_filename", False),
-    ("encryption keys", "keyring_file_data", False),
 )
 
 _TABLESPACES = {
@@ -51,6 +50,7 @@ def data_paths(session: Session, facts: ServerFacts) -> tuple[DataPath, ...]:
         found = [
             DataPath("datadir", facts.datadir.resolve(strict=True), must_share=True),
             *configured(variables, facts.datadir),
+            *(DataPath(KEYS, file.resolve(), must_share=False) for file in key_files(facts)),
             *_external_tablespaces(session, facts),
             *links(facts.datadir.resolve()),
         ]
@@ -89,7 +89,7 @@ def links(datadir: Path) -> Iterator[DataPath]:
                 role = ABSOLUTE_LINK if path.readlink().is_absolute() else "symlink"
                 yield DataPath(role, path.resolve(), must_share=True)
             elif path.suffix == ".isl":
-                yield DataPath("tablespace", Path(path.read_text().strip()).resolve(), must_share=True)
+                yield DataPath(DATA_DIRECTORY, Path(path.read_text().strip()).resolve(), must_share=True)
         for name in sorted(folders):
             if not (here / name).is_symlink() and (here / name).stat().st_dev != device:
                 yield DataPath("mount", here / name, must_share=True)

@@ -23,9 +23,10 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
-from backupd.model import Check, Flavour, Manifest, Position
+from backupd.model import Check, Flavour, Manifest, Position, ServerFacts
 from backupd.mysql import gtid
 from backupd.mysql.canary import canary_check, moments
+from backupd.mysql.facts import binlog_header
 from backupd.mysql.scratch import RunningServer
 from backupd.mysql.session import Row, Session
 
@@ -58,7 +59,7 @@ _TABLES = """
 class Recovered:
     """Where a server stands that was started on a copy."""
 
-    binlog_size: int | None  # of the recorded binlog file; None where the server lists no such file
+    binlog_size: int | None  # of the recorded binlog file, as positions count; None where the server lists no such file
     gtid: str | None
     innodb_binlog: tuple[str, int] | None  # file name and offset of InnoDB's last commit; None: it told none
     lsn: int | None  # end of the redo log that was recovered
@@ -80,7 +81,7 @@ def prove(server: RunningServer, manifest: Manifest) -> tuple[Check, ...]:
     Raises:
         ServerError: the server failed meanwhile.
     """
-    found = recovered(server.session, manifest.position, server.error_log, flavour=manifest.server.flavour)
+    found = recovered(server.session, manifest.position, server.error_log, facts=manifest.server)
     canary = (canary_check(moments(server.session, manifest.run_id)),) if manifest.canary else ()
     return (
         *position_checks(manifest.position, found, lsn=manifest.lsn),
@@ -89,17 +90,17 @@ def prove(server: RunningServer, manifest: Manifest) -> tuple[Check, ...]:
     )
 
 
-def recovered(session: Session, recorded: Position, error_log: str, *, flavour: Flavour) -> Recovered:
+def recovered(session: Session, recorded: Position, error_log: str, *, facts: ServerFacts) -> Recovered:
     """What the restored server and its error log say.
 
     Raises:
         ServerError: the session is over.
     """
     return Recovered(
-        binlog_size=_binlog_size(session, recorded),
-        gtid=session.value(_GTIDS[flavour]) if recorded.binlog_file else None,
+        binlog_size=_binlog_size(session, recorded, header=binlog_header(facts)),
+        gtid=session.value(_GTIDS[facts.flavour]) if recorded.binlog_file else None,
         innodb_binlog=_innodb_binlog(error_log),
-        lsn=_recovered_lsn(error_log, flavour),
+        lsn=_recovered_lsn(error_log, facts.flavour),
         prepared=len(session.query("XA RECOVER")),
     )
 
@@ -170,11 +171,12 @@ def _prepared_check(count: int) -> Check:
     return Check("prepared transactions", ok=True, expected="none, or told", found=found)
 
 
-def _binlog_size(session: Session, recorded: Position) -> int | None:
+def _binlog_size(session: Session, recorded: Position, *, header: int) -> int | None:
     if recorded.binlog_file is None:
         return None
     listed = {row["Log_name"]: int(row["File_size"] or 0) for row in session.query("SHOW BINARY LOGS")}
-    return listed.get(recorded.binlog_file)
+    size = listed.get(recorded.binlog_file)
+    return None if size is None else size - header
 
 
 def _innodb_binlog(error_log: str) -> tuple[str, int] | None:

@@ -24,11 +24,13 @@ from backupd import command
 from backupd.command import ChildLedger
 from backupd.errors import ServerError
 from backupd.model import Check, Manifest
+from backupd.mysql.keyring import keyring_options
 from backupd.mysql.relocation import Relocation, require_self_contained
 from backupd.mysql.session import Login, Session
 from backupd.mysql.startup import (
     ScratchPlaces,
     matching_program,
+    require_keys,
     require_no_live_tablespace,
     require_tablespaces,
     server_argv,
@@ -96,15 +98,17 @@ class ScratchServer:
         """
         program = matching_program(self._facts)
         require_self_contained(self._relocation)
+        require_keys(self._facts)
         require_tablespaces(self._relocation, self._facts)
         owner = _owner(self._relocation.datadir)
-        with _private_folder(owner) as places:
+        with _private_folder() as places:
             if self._binlog is not None:
                 places.binlog_index.write_text(f"{self._binlog}\n")
-                os.chown(places.binlog_index, owner.uid, owner.gid)
             argv = server_argv(program, self._relocation, self._facts, places, self._binlog)
+            keyring = keyring_options(self._facts, places.folder)
+            owner.give(places.folder)
             with (
-                self._started([*owner.prefix, *argv, *owner.option], places) as process,
+                self._started([*owner.prefix, *argv, *keyring, *owner.option], places) as process,
                 self._answering(process, places) as session,
             ):
                 server = RunningServer(process, session, places.error_log)
@@ -156,9 +160,14 @@ class Owner:
         ids = (f"--reuid={self.uid}", f"--regid={self.gid}", "--clear-groups")
         return ("setpriv", *ids, "--pdeathsig", "KILL", "--")
 
+    def give(self, folder: Path) -> None:
+        """All that is in the folder is theirs, and so is it."""
+        for path in (folder, *folder.rglob("*")):
+            os.chown(path, self.uid, self.gid, follow_symlinks=False)
+
     @property
     def option(self) -> tuple[str, ...]:
-        """MariaDB runs as root only when told to."""
+        """The server runs as root only when told to."""
         return ("--user=root",) if self.uid == 0 else ()
 
 
@@ -170,12 +179,10 @@ def first_error(text: str) -> str:
 
 
 @contextmanager
-def _private_folder(owner: Owner) -> Iterator[ScratchPlaces]:
+def _private_folder() -> Iterator[ScratchPlaces]:
     roots = (root for root in (tempfile.gettempdir(), "/tmp") if len(root) < _SOCKET_LENGTH - 30)  # noqa: S108
     folder = Path(tempfile.mkdtemp(prefix="backupd-", dir=next(roots)))
     try:
-        if os.geteuid() == 0:
-            os.chown(folder, owner.uid, owner.gid)
         yield ScratchPlaces(folder)
     finally:
         shutil.rmtree(folder)

@@ -13,7 +13,7 @@ from backupd import command
 from backupd.errors import CommandError, ServerError
 from backupd.model import Flavour, ServerFacts
 from backupd.mysql.dialect import DIALECTS
-from backupd.mysql.facts import external_tablespaces, version_number
+from backupd.mysql.facts import external_tablespaces, key_files, version_number
 from backupd.mysql.relocation import NOT_HERE, Relocation
 
 
@@ -84,6 +84,21 @@ def server_argv(
         *(f"--loose-{_option(name)}={settings[name]}" for name in dialect.carried_over if settings.get(name)),
         *(f"--plugin-load-add={name}" for name in settings.get("plugin_libraries", "").split(",") if name),
     ]
+
+
+def require_keys(facts: ServerFacts) -> None:
+    """The key files are where the server had them.
+
+    Raises:
+        ServerError: naming the first that is not. Without it the server would fail over some page, in other words; a
+            keyring component would go on with a new and empty file.
+    """
+    for file in key_files(facts):
+        if not file.is_file():
+            raise ServerError(
+                f"the key file {file} is not here: what the backup has encrypted cannot be read",
+                hint="put the key back where the server had it: no backup of the volume should hold it",
+            )
 
 
 def require_tablespaces(relocation: Relocation, facts: ServerFacts) -> None:

@@ -10,7 +10,9 @@ from backupd.model import Check, Flavour, Position
 from backupd.mysql.canary import canary_check
 from backupd.mysql.proof import Recovered, TableResult, position_checks, recovered, table_results, tables_check
 from backupd.mysql.session import Row, Session
+from tests.fakes.server import FACTS
 
+MYSQL = replace(FACTS, flavour=Flavour.MYSQL)
 LOGS = Path(__file__).parents[1] / "data" / "mysql"
 
 RECORDED = Position("bin.000009", 5000, "0-7-41,1-7-3")
@@ -95,14 +97,14 @@ MYSQL_ANSWERS: dict[str, list[Row]] = {
 def test_mariadbs_error_log_of_a_recovery_tells_innodbs_position_and_the_end_of_its_log() -> None:
     recorded = Position("bin.000001", 16170154, "0-7-60397")
     log = (LOGS / "recovery-10.11.19.log").read_text()
-    found = recovered(cast(Session, Answers(MARIADB_ANSWERS)), recorded, log, flavour=Flavour.MARIADB)
+    found = recovered(cast(Session, Answers(MARIADB_ANSWERS)), recorded, log, facts=FACTS)
     assert found == Recovered(16170154, "0-7-60397", ("bin.000001", 13352736), 491489061, 0)
 
 
 def test_mysqls_tells_how_far_its_log_was_scanned_and_of_innodbs_position_nothing() -> None:
     recorded = Position("bin.000002", 336, "uuid:1-9849")
     log = (LOGS / "recovery-9.7.4.log").read_text()
-    found = recovered(cast(Session, Answers(MYSQL_ANSWERS)), recorded, log, flavour=Flavour.MYSQL)
+    found = recovered(cast(Session, Answers(MYSQL_ANSWERS)), recorded, log, facts=MYSQL)
     assert found == Recovered(336, "uuid:1-9849", None, 38878468, 0)
     names = [check.name for check in position_checks(recorded, found, lsn=1)]
     assert names == ["binlog position", "gtid", "redo log", "prepared transactions"]
@@ -110,7 +112,7 @@ def test_mysqls_tells_how_far_its_log_was_scanned_and_of_innodbs_position_nothin
 
 def test_an_idle_mysql_has_nothing_to_scan_and_tells_the_checkpoint() -> None:
     log = "[Note] [MY-013883] [InnoDB] The latest found checkpoint is at lsn = 19619402 in redo log file a.\n"
-    found = recovered(cast(Session, Answers(MYSQL_ANSWERS)), Position(), log, flavour=Flavour.MYSQL)
+    found = recovered(cast(Session, Answers(MYSQL_ANSWERS)), Position(), log, facts=MYSQL)
     assert found.lsn == 19619402
 
 

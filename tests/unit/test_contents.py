@@ -89,6 +89,14 @@ def test_the_named_binlog_is_read_from_the_snapshot_if_it_has_it(
     assert (str(cut.arcname), cut.offset) == (arcname, 4096)
 
 
+def test_the_header_of_an_encrypted_binlog_is_counted_by_no_position_and_stored(tmp_path: Path) -> None:
+    known = ready(tmp_path)
+    encrypted = replace(known, facts=replace(known.facts, settings={"binlog_encryption": "ON"}))
+    cut = contents.binlog_cut(encrypted, POSITION, tmp_path)
+    assert cut is not None
+    assert cut.offset == 4096 + 512
+
+
 @pytest.mark.parametrize(
     ("binlog", "position"), [(None, POSITION), ("mysql/bin", Position()), ("mysql/bin", Position("bin.000007"))]
 )

@@ -110,6 +110,13 @@ def test_mysqls_tells_how_far_its_log_was_scanned_and_of_innodbs_position_nothin
     assert names == ["binlog position", "gtid", "redo log", "prepared transactions"]
 
 
+def test_the_header_of_mysqls_encrypted_binlog_is_no_part_of_its_position() -> None:
+    facts = replace(MYSQL, settings={"binlog_encryption": "ON"})
+    recorded = Position("bin.000001", 16170154 - 512, "uuid:1-9849")
+    found = recovered(cast(Session, Answers(MYSQL_ANSWERS)), recorded, "", facts=facts)
+    assert found.binlog_size == recorded.binlog_offset
+
+
 def test_an_idle_mysql_has_nothing_to_scan_and_tells_the_checkpoint() -> None:
     log = "[Note] [MY-013883] [InnoDB] The latest found checkpoint is at lsn = 19619402 in redo log file a.\n"
     found = recovered(cast(Session, Answers(MYSQL_ANSWERS)), Position(), log, facts=MYSQL)

@@ -1,5 +1,6 @@
 """The command line of a scratch server shows it the copy and nothing else."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,11 +8,13 @@ import pytest
 
 from backupd.errors import ServerError
 from backupd.model import Flavour, ServerFacts
+from backupd.mysql.keyring import keyring_options
 from backupd.mysql.relocation import Relocation
 from backupd.mysql.scratch import first_error
 from backupd.mysql.startup import (
     ScratchPlaces,
     matching_program,
+    require_keys,
     require_no_live_tablespace,
     require_tablespaces,
     server_argv,
@@ -130,6 +133,51 @@ def test_a_mysql_that_went_by_a_path_of_its_dictionary_is_no_scratch_server() ->
     with pytest.raises(ServerError, match=r"opened /srv/else/gout\.ibd, which is not of them"):
         require_no_live_tablespace(warning)
     require_no_live_tablespace((DATA / "recovery-9.7.4.log").read_text())
+
+
+@pytest.mark.parametrize(
+    "setting", ["file_key_management_filename", "file_key_management_filekey", "keyring_file_data"]
+)
+def test_a_missing_key_file_is_named_before_the_server_has_to_guess(tmp_path: Path, setting: str) -> None:
+    key = tmp_path / "keys"
+    facts = replace(FACTS, settings={setting: f"FILE:{key}" if setting.endswith("filekey") else str(key)})
+    with pytest.raises(ServerError, match=f"the key file {key} is not here"):
+        require_keys(facts)
+    key.touch()
+    require_keys(facts)
+
+
+def test_a_password_in_place_of_a_key_file_is_no_file() -> None:
+    require_keys(replace(FACTS, settings={"file_key_management_filekey": "secret", "keyring_file_data": ""}))
+
+
+def keyring_facts(component: str, file: Path) -> ServerFacts:
+    settings = {"keyring_component": component, "keyring_file_data": str(file), "plugin_dir": "/usr/lib/mysql/plugin/"}
+    return replace(MYSQL, settings={**settings, "plugin_libraries": "ha_mock.so"})
+
+
+def test_a_scratch_server_writes_a_keyring_of_its_own(tmp_path: Path) -> None:
+    live, folder = tmp_path / "keyring", tmp_path / "scratch"
+    live.write_text("the keys")
+    folder.mkdir()
+    (option,) = keyring_options(keyring_facts("component_keyring_file", live), folder)
+    plugins = Path(option.removeprefix("--plugin-dir="))
+    mine = Path(json.loads((plugins / "component_keyring_file.cnf").read_text())["path"])
+    assert mine.is_relative_to(folder)
+    assert mine.read_text() == "the keys"
+    assert mine.stat().st_mode & 0o077 == 0
+    for library in ("component_keyring_file.so", "ha_mock.so"):
+        assert (plugins / library).readlink() == Path("/usr/lib/mysql/plugin") / library
+
+
+def test_a_server_without_a_keyring_component_needs_none(tmp_path: Path) -> None:
+    assert keyring_options(MYSQL, tmp_path) == ()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_keyring_that_only_one_server_can_use_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ServerError, match="kept by component_keyring_oci"):
+        keyring_options(keyring_facts("component_keyring_oci", tmp_path / "none"), tmp_path)
 
 
 def test_what_the_files_depend_on_is_carried_over() -> None:

@@ -52,6 +52,14 @@ def stray(role: str, path: str) -> Callable[[World], None]:
     return change
 
 
+def beside_the_data(name: str) -> Callable[[World], None]:
+    def change(world: World) -> None:
+        path = world.database.facts.datadir / name
+        world.database.paths = (*world.database.paths, DataPath("encryption keys", path, must_share=False))
+
+    return change
+
+
 def database(**changes: object) -> Callable[[World], None]:
     def change(world: World) -> None:
         for name, value in changes.items():
@@ -102,6 +110,8 @@ LONG_QUERY = Blocker(7, "report", 300.0, "SELECT * FROM orders")
         ("grants", as_it_is, OK, "enough for ftwrl"),
         ("grants", database(missing=("RELOAD", "PROCESS")), REFUSED, "RELOAD, PROCESS"),
         ("links", stray("absolute symlink", "/data/mysql/sales"), REFUSED, "/data/mysql/sales"),
+        ("data directory", stray("DATA DIRECTORY", "/data/mysql/far.ibd"), REFUSED, "/data/mysql/far.ibd"),
+        ("encryption keys", beside_the_data("keys.txt"), WARNING, "keys.txt lies on the volume that is snapshotted"),
         ("redo logging", facts(redo_logging=False), REFUSED, "disabled"),
         ("binlog", as_it_is, OK, "864000 s"),
         ("binlog", facts(binlog_expire_seconds=None), OK, "for ever"),
@@ -261,3 +271,8 @@ def test_the_archive_holds_everything_that_must_share_the_volume(world: World) -
 def test_a_refused_finding_keeps_the_error_s_own_hint(world: World) -> None:
     world.host.fail("group", error=SnapshotError("no volume group labvg", hint="see `vgs`"))
     assert findings(world)["volume"].hint == "see `vgs`"
+
+
+def test_keys_on_another_volume_are_as_they_should_be(world: World) -> None:
+    world.database.paths = (*world.database.paths, DataPath("encryption keys", Path("/etc"), must_share=False))
+    assert "encryption keys" not in findings(world)

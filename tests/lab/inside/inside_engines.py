@@ -1,0 +1,109 @@
+"""Tables of every engine come back as they were; those that a copy would share with the live server are refused.
+
+The lab's server is of either kind: `LAB_SERVER` says which.
+"""
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from backupd import manifest
+from backupd.mysql.scratch import ScratchServer
+from tests.lab.inside.host import GATE_OFF, SITE, Host
+
+REFUSED = 5
+MYSQL = os.environ.get("LAB_SERVER", "mariadb-10.11").startswith("mysql")
+
+_EVERYWHERE = """
+CREATE TABLE engines.innodb (id INT PRIMARY KEY, v VARCHAR(100), KEY (v)) ENGINE = InnoDB;
+CREATE TABLE engines.compressed (id INT PRIMARY KEY, v TEXT) ENGINE = InnoDB ROW_FORMAT = COMPRESSED;
+CREATE TABLE engines.myisam (id INT PRIMARY KEY, v VARCHAR(100), KEY (v)) ENGINE = MyISAM;
+CREATE TABLE engines.csv (id INT NOT NULL, v VARCHAR(100) NOT NULL) ENGINE = CSV;
+CREATE TABLE engines.parts (id INT PRIMARY KEY, v TEXT) ENGINE = InnoDB PARTITION BY HASH (id) PARTITIONS 3;
+CREATE TABLE engines.`odd #name/x` (id INT PRIMARY KEY, v TEXT) ENGINE = InnoDB;
+"""
+_OF_MARIADB = """
+CREATE TABLE engines.aria (id INT PRIMARY KEY, v VARCHAR(100), KEY (v)) ENGINE = Aria TRANSACTIONAL = 1;
+CREATE TABLE engines.aria_plain (id INT PRIMARY KEY, v TEXT) ENGINE = Aria TRANSACTIONAL = 0;
+CREATE TABLE engines.myisam_parts (id INT PRIMARY KEY, v TEXT) ENGINE = MyISAM PARTITION BY HASH (id) PARTITIONS 3;
+"""
+_OF_MYSQL = """
+CREATE TABLESPACE engines_general ADD DATAFILE 'engines_general.ibd';
+CREATE TABLE engines.general (id INT PRIMARY KEY, v TEXT) TABLESPACE engines_general;
+"""
+
+
+@pytest.fixture
+def engines(host: Host) -> Iterator[list[str]]:
+    """A schema with a table of each engine, a thousand rows in each; their names."""
+    digits = "SELECT 0 AS d" + "".join(f" UNION SELECT {digit}" for digit in range(1, 10))
+    host.sql(f"CREATE DATABASE engines; {_EVERYWHERE} {_OF_MYSQL if MYSQL else _OF_MARIADB}")
+    try:
+        tables = [name for (name,) in host.sql("SHOW TABLES FROM engines")]
+        for table in tables:
+            rows = f"SELECT 100 * a.d + 10 * b.d + c.d, REPEAT('x', 50) FROM ({digits}) a, ({digits}) b, ({digits}) c"
+            host.sql(f"INSERT INTO engines.`{table}` {rows}")
+        yield tables
+    finally:
+        host.sql("DROP DATABASE engines" + ("; DROP TABLESPACE engines_general" if MYSQL else ""))
+
+
+def test_the_tables_of_every_engine_come_back_and_are_proved(host: Host, engines: list[str], tmp_path: Path) -> None:
+    run = host.backupd("run", "nightly", "--json", changes=GATE_OFF).document
+    drilled = host.backupd("drill", run["run_id"], "--json").document
+    assert [check for check in drilled["checks"] if not check["ok"]] == []
+    checksums = f"CHECKSUM TABLE {', '.join(f'engines.`{name}`' for name in engines)}"
+    live = dict(host.sql(checksums))
+    assert len(set(live)) == len(engines) >= 7
+    assert "0" not in live.values()
+    restored = SITE.state / "engines"  # the machine's /tmp is memory
+    host.backupd("restore", run["run_id"], "--to", str(restored))
+    try:
+        stored = manifest.from_text((Path(run["backup"]["location"]) / "manifest.json").read_text())
+        with ScratchServer(restored, stored).running() as server:
+            found = {row["Table"]: row["Checksum"] for row in server.session.query(checksums)}
+    finally:
+        shutil.rmtree(restored)
+    assert found == live
+
+
+@contextmanager
+def folder(path: Path) -> Iterator[Path]:
+    """A folder of the server's, for the length of the block."""
+    path.mkdir()
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path)
+
+
+if MYSQL:
+
+    def test_a_table_in_a_folder_that_was_not_given_to_the_server_cannot_be_made(host: Host) -> None:
+        with folder(SITE.state / "elsewhere") as elsewhere, pytest.raises(AssertionError, match="must be in a known"):
+            host.sql(f"CREATE TABLE sbtest.elsewhere (id INT PRIMARY KEY) DATA DIRECTORY = '{elsewhere}'")
+
+else:
+
+    @pytest.mark.parametrize(
+        ("engine", "parent", "finding"),
+        [
+            ("InnoDB", SITE.state, "one volume: not on the volume of"),
+            ("InnoDB", SITE.mount_point, "data directory: tables with a DATA DIRECTORY"),
+            ("MyISAM", SITE.state, "one volume: not on the volume of"),
+            ("MyISAM", SITE.mount_point, "links: absolute symlinks"),
+        ],
+    )
+    def test_a_table_outside_of_the_datadir_is_refused(host: Host, engine: str, parent: Path, finding: str) -> None:
+        with folder(parent / "elsewhere") as elsewhere:
+            host.sql(
+                f"CREATE TABLE sbtest.elsewhere (id INT PRIMARY KEY) ENGINE = {engine} DATA DIRECTORY = '{elsewhere}'"
+            )
+            try:
+                host.fails({}, status=REFUSED, says=finding)
+            finally:
+                host.sql("DROP TABLE sbtest.elsewhere")

@@ -19,7 +19,7 @@ from backupd.archive.sources import list_members
 from backupd.archive.stream import BINLOG_OBJECT, DATA_OBJECT, CopyManner, store_binlog, store_tree, verify
 from backupd.catalogue import RunJournal
 from backupd.catalogue.store import Catalogue
-from backupd.config import JobConfig
+from backupd.config import JobConfig, LockStrategy
 from backupd.errors import CommandError, GaveUp, ServerError, SnapshotError, UnexpectedOutput, VerificationError
 from backupd.holding import held
 from backupd.interruption import shielded
@@ -140,6 +140,7 @@ class _Point:
     snapshot: Snapshot
     position: Position
     lsn: int | None
+    locked: bool  # False: `position` is empty, and what there is to know of it is in the image
 
 
 def _copy_forecast(job: JobConfig, tools: Tools, catalogue: Catalogue, ready: Ready) -> float:
@@ -165,7 +166,7 @@ def _take(attempt: _Attempt, owed: ExitStack) -> Manifest:
                 verdict = _wait_until_cheap(attempt, observer)
             attempt.telling.phase(Phase.COPY)
             with run.phase(Phase.COPY):
-                objects = _copy(attempt, owed, point, observer)
+                objects, position = _copy(attempt, owed, point, observer)
                 run.cow_peak(tools.snapshots.require_intact(point.snapshot).used)  # after the last byte was read
         finally:
             run.samples(observer.samples)
@@ -178,7 +179,8 @@ def _take(attempt: _Attempt, owed: ExitStack) -> Manifest:
         job=attempt.job.name,
         host=attempt.job.host,
         objects=objects,
-        position=point.position,
+        position=position,
+        locked=point.locked,
         lsn=point.lsn,
         canary=attempt.canary.table if attempt.canary is not None else None,
     )
@@ -227,7 +229,7 @@ def _snapshot_under_lock(attempt: _Attempt, owed: ExitStack) -> _Point:
             run.position(lock.position)
             run.snapshot(_facts(snapshot))
     _write_canary_after(attempt)
-    return _Point(snapshot, lock.position, receipt.lsn)
+    return _Point(snapshot, lock.position, receipt.lsn, locked=attempt.job.lock.strategy is not LockStrategy.NONE)
 
 
 def _sync(attempt: _Attempt) -> None:
@@ -294,15 +296,24 @@ def _wait_until_cheap(attempt: _Attempt, observer: Observer) -> Verdict:
     return verdict
 
 
-def _copy(attempt: _Attempt, owed: ExitStack, point: _Point, observer: Observer) -> tuple[StoredObject, ...]:
-    """Stream the mounted snapshot to the target; the observer ends it when a limit is passed."""
+def _copy(
+    attempt: _Attempt, owed: ExitStack, point: _Point, observer: Observer
+) -> tuple[tuple[StoredObject, ...], Position]:
+    """Stream the mounted snapshot to the target; the observer ends it when a limit is passed.
+
+    What was stored, and where the server stood: without a lock only the mounted image can tell, and only the file.
+    """
     job, tools, run, ready = attempt.job, attempt.tools, attempt.run, attempt.ready
     observer.stage = "copy"
     at = tools.places.mount_point(run.run_id)
     owed.enter_context(held(run, Holding(HoldingKind.MOUNT, str(at), {"run": run.run_id}), tools.releases))
     tools.mounts.mount(point.snapshot, at)
     root = at / ready.root.relative_to(ready.mount.path)
-    exclusions = contents.exclusions(ready, point.position, include_binlogs=job.copy.include_binlogs)
+    standing = contents.Standing(point.position)
+    if not point.locked:
+        standing = contents.standing_in_image(ready, root)
+        run.position(standing.position)
+    exclusions = contents.exclusions(ready, standing, include_binlogs=job.copy.include_binlogs)
     listing = list_members(root, exclusions)
     manner = CopyManner(
         governor=CopyGovernor(
@@ -318,11 +329,11 @@ def _copy(attempt: _Attempt, owed: ExitStack, point: _Point, observer: Observer)
     )
     with tools.target.writing(job.name, run.run_id, DATA_OBJECT) as writer:
         objects = [store_tree(root, listing, writer, manner=manner)]
-    cut = contents.binlog_cut(ready, point.position, root)
+    cut = contents.binlog_cut(ready, standing, root)
     if cut is not None:
         with tools.target.writing(job.name, run.run_id, BINLOG_OBJECT) as writer:
             objects.append(store_binlog(cut, writer, manner=manner))
-    return tuple(objects)
+    return tuple(objects), standing.position
 
 
 def _next_time(clock: datetime_time | None) -> float | None:

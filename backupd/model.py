@@ -541,3 +541,4 @@ class RunDetails:
     attention: tuple[str, ...] = ()  # what a person should look at although the backup is good
     drills: tuple[Drill, ...] = ()
     kind: RunKind = RunKind.BACKUP
+    derived: bool = False  # the position was found by a drill: nothing was locked

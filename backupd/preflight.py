@@ -7,10 +7,11 @@ A finding is `refused` where a backup would be impossible or no backup, `warning
 import contextlib
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from backupd.config import JobConfig
+from backupd import unlocked
+from backupd.config import JobConfig, LockStrategy
 from backupd.errors import (
     BackupdError,
     CommandError,
@@ -104,6 +105,8 @@ def _examine_host(job: JobConfig, tools: Tools, findings: list[Finding]) -> Read
     findings += _room_for_snapshot(job, volume, group)
     if paths is None:
         return None
+    if job.lock.strategy is LockStrategy.NONE:  # then crash recovery needs the binlog of the same instant
+        paths = tuple(replace(path, must_share=path.must_share or path.role == "binlog") for path in paths)
     shared = [path for path in paths if path.must_share]
     findings += _links(paths)
     findings += _keys(paths, mount, tools.files.mount_of)
@@ -133,7 +136,10 @@ def _server(job: JobConfig, tools: Tools, facts: ServerFacts) -> Iterator[Findin
             "ALTER INSTANCE ENABLE INNODB REDO_LOG",
         )
     yield _binlog(job, facts)
-    yield _blockers(job, tools)
+    if job.lock.strategy is LockStrategy.NONE:
+        yield from unlocked.told(tools.server, facts)
+    else:
+        yield _blockers(job, tools)
     if job.canary and (facts.read_only or facts.is_replica):
         yield _ok("canary", "off here: the server is a replica or read-only")
 
@@ -150,8 +156,15 @@ def _grants(job: JobConfig, tools: Tools) -> Finding:
         "grants",
         Level.REFUSED,
         f"missing for {strategy}: {', '.join(missing)}",
-        f"GRANT {', '.join(missing)} ON *.* TO the user of host {job.host}",
+        f"{_grant_words(missing)} TO the user of host {job.host}",
     )
+
+
+def _grant_words(missing: tuple[str, ...]) -> str:
+    """Names without a level of their own are granted on everything."""
+    everywhere = [name for name in missing if " ON " not in name]
+    words = [f"GRANT {', '.join(everywhere)} ON *.*"] if everywhere else []
+    return "; ".join((*words, *(f"GRANT {name}" for name in missing if name not in everywhere)))
 
 
 def _binlog(job: JobConfig, facts: ServerFacts) -> Finding:

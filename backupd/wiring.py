@@ -6,7 +6,17 @@ from pathlib import Path
 from backupd.catalogue.store import Catalogue
 from backupd.claims import Claims
 from backupd.command import end_stray, ended_by_itself, found
-from backupd.config import DEFAULT_PATH, Configuration, HostConfig, JobConfig, SnapshotConfig, TargetKind, load, locate
+from backupd.config import (
+    DEFAULT_PATH,
+    Configuration,
+    HostConfig,
+    JobConfig,
+    LockStrategy,
+    SnapshotConfig,
+    TargetKind,
+    load,
+    locate,
+)
 from backupd.config.secrets import credentials
 from backupd.errors import SnapshotError, UsageError
 from backupd.filesystem import remove_tree, room, sync_filesystem, used_bytes
@@ -14,11 +24,13 @@ from backupd.ground import Subject
 from backupd.holding import Releases
 from backupd.measurement import FileLoad, Mode
 from backupd.model import Holding, HoldingKind, MountPoint
+from backupd.mysql import Lock
 from backupd.mysql.canary import MysqlCanary
 from backupd.mysql.locks import LockLimits, ServerLock
 from backupd.mysql.login import Login
 from backupd.mysql.server import MysqlServer
-from backupd.mysql.session import connector
+from backupd.mysql.session import Connect, connector
+from backupd.mysql.unlocked import NoLock
 from backupd.probe import WriteProbe
 from backupd.probe.counters import KernelCounters
 from backupd.probe.reading import DirectReader
@@ -142,7 +154,7 @@ def tools(configuration: Configuration, job: JobConfig) -> Tools:
         claims=host.claims,
         releases=host.releases,
         server=MysqlServer(connect),
-        lock=ServerLock(connect, limits, strategy=job.lock.strategy),
+        lock=_lock(connect, limits, job.lock.strategy),
         canary=MysqlCanary(connect) if job.canary else None,
         probe=_probe(job),
         target=target(configuration, job.targets[0]),
@@ -199,6 +211,14 @@ def instruments() -> Instruments:
             kernel=os.uname().release, lvm=lvm_version(), sysbench=require_version() if with_sysbench else None
         ),
     )
+
+
+def _lock(connect: Connect, limits: LockLimits, strategy: LockStrategy) -> Lock:
+    match strategy:
+        case LockStrategy.NONE:
+            return NoLock(connect)
+        case LockStrategy.AUTO | LockStrategy.FTWRL | LockStrategy.BACKUP_STAGE:
+            return ServerLock(connect, limits, strategy=strategy)
 
 
 def _probe(job: JobConfig) -> WriteProbe | None:

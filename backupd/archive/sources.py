@@ -29,6 +29,7 @@ class Exclusions:
     relay_log: PurePosixPath | None = None  # the server's relay_log_basename
     named_binlog: str | None = None  # file name of the binlog that the position names: an object of its own
     include_binlogs: bool = False  # keep the earlier ones
+    kept_binlogs: frozenset[str] = frozenset()  # file names of earlier ones that are kept in any case
 
     def left_out(self, path: PurePosixPath) -> bool:
         """Whether this file or folder, relative to the mount's root, is left out of the archive."""
@@ -39,7 +40,8 @@ class Exclusions:
         if path.parent == self.datadir / "#innodb_temp":
             return True
         if self._binlogs is not None and path.parent == self._binlog_folder and self._binlogs.fullmatch(path.name):
-            return not self.include_binlogs or self._told_elsewhere(path.name)
+            kept = self.include_binlogs or path.name in self.kept_binlogs
+            return not kept or self._told_elsewhere(path.name)
         return bool(
             self._relay_logs is not None
             and self.relay_log is not None

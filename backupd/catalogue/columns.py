@@ -12,6 +12,8 @@ from typing import Any, ClassVar, Protocol, TypeVar
 
 from sqlalchemy import Dialect, RowMapping, Text, TypeDecorator
 
+from backupd.model import Position, ReplicaPosition
+
 
 class Fact(Protocol):
     """Any dataclass."""
@@ -98,6 +100,24 @@ class Facts(TypeDecorator[tuple[Fact, ...]]):
     def process_result_value(self, value: str | None, dialect: Dialect) -> tuple[Fact, ...]:  # noqa: ARG002
         """The facts, in their order."""
         return tuple(self.kind(**entry) for entry in json.loads(value or "[]"))
+
+
+class Standing(TypeDecorator[Position]):
+    """A position in one column, as JSON."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: Position | None, dialect: Dialect) -> str | None:  # noqa: ARG002
+        """A JSON object."""
+        return None if value is None else json.dumps(asdict(value))
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> Position | None:  # noqa: ARG002
+        """The position."""
+        if value is None:
+            return None
+        told = json.loads(value)
+        return Position(**{**told, "replicas": tuple(ReplicaPosition(**one) for one in told["replicas"])})
 
 
 class Entries(TypeDecorator[Mapping[str, Any]]):

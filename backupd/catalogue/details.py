@@ -102,6 +102,7 @@ def details(connection: Connection, chosen: Select[str], *, samples: bool = True
 
     phases, attentions = rows(tables.phases), rows(tables.attentions)
     verdicts, positions = one(Verdict, tables.verdicts), one(Position, tables.positions)
+    derived = {run_id: bool(of_run[0]["derived"]) for run_id, of_run in rows(tables.positions).items()}
     locks, snapshots = one(LockReceipt, tables.locks), one(SnapshotFacts, tables.snapshots)
     backups, errors = one(Backup, tables.backups), one(RunError, tables.errors)
     drills, sampled = many(Drill, tables.drills), many(Sample, tables.samples) if samples else {}
@@ -125,6 +126,7 @@ def details(connection: Connection, chosen: Select[str], *, samples: bool = True
             attention=tuple(row["text"] for row in attentions.get(run_id, ())),
             drills=drills.get(run_id, ()),
             kind=run["kind"],
+            derived=derived.get(run_id, False),
         )
         for run in run_rows(connection, chosen)
         for run_id in [run["run_id"]]

@@ -103,12 +103,18 @@ class Catalogue:
                 connection.execute(ending(run_id, RunStatus.FAILED))
 
     def record_drill(self, drill: Drill) -> None:
-        """Keep a drill's result with its run."""
-        self._write(insert(tables.drills).values(to_row(drill)))
+        """Keep a drill's result with its run. A position that a good drill found is the run's from now on."""
+        statements: list[Executable] = [insert(tables.drills).values(to_row(drill))]
+        if drill.ok and drill.position is not None:
+            row = {**to_row(drill.position), "run_id": drill.run_id, "derived": True}
+            statements.append(insert(tables.positions).prefix_with("OR REPLACE").values(row))
+        self._write(*statements)
 
-    def _write(self, statement: Executable) -> None:
+    def _write(self, *statements: Executable) -> None:
+        """All of them, or none."""
         with uninterrupted(), explained(self._path), self._engine.begin() as connection:
-            connection.execute(statement)
+            for statement in statements:
+                connection.execute(statement)
 
     # --- reading -----------------------------------------------------------------------------------------------------
 

@@ -19,11 +19,11 @@ from sqlalchemy import (
     Text,
 )
 
-from backupd.catalogue.columns import Entries, Facts, Instant, Names, Prose, Word
+from backupd.catalogue.columns import Entries, Facts, Instant, Names, Prose, Standing, Word
 from backupd.measurement import CurvePoint, Mode, Stage
 from backupd.model import Check, HoldingKind, Layout, Outcome, Phase, Reason, ReplicaPosition, RunKind, RunStatus
 
-HEAD = "0002"  # the newest revision in `migrations/`
+HEAD = "0003"  # the newest revision in `migrations/`
 
 metadata = MetaData(
     naming_convention={  # a batch migration can only drop a constraint that has a name
@@ -92,6 +92,7 @@ positions = Table(
     Column("binlog_offset", Integer),
     Column("gtid", Text),
     Column("replicas", Facts(ReplicaPosition), nullable=False),
+    Column("derived", Boolean, nullable=False, server_default="0"),  # by a drill: nothing was locked
 )
 
 locks = Table(
@@ -178,6 +179,7 @@ drills = Table(
     Column("checks", Facts(Check), nullable=False),
     Column("seconds", Float, nullable=False),
     Column("at", Instant, nullable=False),
+    Column("position", Standing),
 )
 
 # --- what probes measured --------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ def run_document(run: RunDetails) -> Document:
         "verdict": None if run.verdict is None else asdict(run.verdict),
         "phases": {phase: run.phases.get(phase) for phase in Phase},
         "lock": None if run.lock is None else asdict(run.lock),
-        "position": None if run.position is None else asdict(run.position),
+        "position": None if run.position is None else {**asdict(run.position), "derived": run.derived},
         "snapshot": None if run.snapshot is None else asdict(run.snapshot),
         "penalty": {**asdict(penalty), "samples": [_sample(sample) for sample in run.samples]},
         "backup": None if run.backup is None else asdict(run.backup),
@@ -60,6 +60,7 @@ def drill_document(drill: Drill) -> Document:
         "checks": [asdict(check) for check in drill.checks],
         "seconds": drill.seconds,
         "at": _instant(drill.at),
+        "position": None if drill.position is None else asdict(drill.position),
     }
 
 

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from backupd.model import Check, Drill, Phase, RunDetails
+from backupd.model import Check, Drill, LockReceipt, Phase, Position, RunDetails
+from backupd.mysql import UNLOCKED
 from backupd.probe.settle import penalty_of
 from backupd.report.words import columns, duration, ratio, size
 
@@ -18,16 +19,9 @@ def run_facts(run: RunDetails) -> list[tuple[str, str]]:
     facts = [("run", run.run_id), ("job", f"{run.job} on host {run.host}"), ("status", run.status.value)]
     facts.append(("started", f"{run.started_at:%Y-%m-%d %H:%M:%S} UTC"))
     if run.lock is not None:
-        facts.append(
-            (
-                "lock",
-                f"{run.lock.strategy}: waited {duration(run.lock.wait_seconds)}, held {duration(run.lock.hold_seconds)}"
-                f" (snapshot {duration(phases.get(Phase.SNAPSHOT))}); proof: {run.lock.proof}",
-            )
-        )
+        facts.append(("lock", _lock(run.lock, phases.get(Phase.SNAPSHOT))))
     if run.position is not None and run.position.binlog_file is not None:
-        gtid = f", GTID {run.position.gtid}" if run.position.gtid else ""
-        facts.append(("position", f"{run.position.binlog_file}:{run.position.binlog_offset}{gtid}"))
+        facts.append(("position", _position(run.position, derived=run.derived)))
     if run.snapshot is not None:
         facts.append(("volume", _volume(run)))
         facts.append(("COW area", f"{size(run.snapshot.cow_size)}, at most {size(run.snapshot.cow_used_peak)} used"))
@@ -93,6 +87,21 @@ def _history_row(run: RunDetails) -> tuple[str, ...]:
 def _proven(drills: Sequence[Drill]) -> str:
     """The last word counts: what could be restored once may have been damaged since."""
     return "not yet" if not drills else "yes" if drills[-1].ok else "FAILED"
+
+
+def _lock(receipt: LockReceipt, snapshot_seconds: float | None) -> str:
+    took = f"(snapshot {duration(snapshot_seconds)})"
+    if receipt.strategy == UNLOCKED:
+        return f"none {took}: the backup shows what a power cut would have left"
+    waited, held = duration(receipt.wait_seconds), duration(receipt.hold_seconds)
+    return f"{receipt.strategy}: waited {waited}, held {held} {took}; proof: {receipt.proof}"
+
+
+def _position(position: Position, *, derived: bool) -> str:
+    if position.binlog_offset is None:
+        return f"in {position.binlog_file}; a drill finds where"
+    gtid = f", GTID {position.gtid}" if position.gtid else ""
+    return f"{position.binlog_file}:{position.binlog_offset}{gtid}{' (found by the drill)' if derived else ''}"
 
 
 def _volume(run: RunDetails) -> str:

@@ -1,9 +1,11 @@
-"""The database server, as the stories need it. The contract; `server`, `locks` and `canary` implement it."""
+"""The database server, as the stories need it: the contract. `server`, `locks`, `unlocked`, `canary` implement it."""
 
 from contextlib import AbstractContextManager
 from typing import Protocol
 
 from backupd.model import Blocker, DataPath, LockReceipt, Position, ServerFacts
+
+UNLOCKED = "none"  # the strategy that locks nothing: what a snapshot shows is what a power cut would have left
 
 # Roles of data paths that mean something to the preflight.
 ABSOLUTE_LINK = "absolute symlink"  # a copy of the link leads to the live files
@@ -12,11 +14,11 @@ KEYS = "encryption keys"
 
 
 class HeldLock(Protocol):
-    """The server stands still: no commit, no write to a non-transactional table."""
+    """The server stands still: no commit, no write to a non-transactional table. Unless the strategy is `none`."""
 
     @property
     def position(self) -> Position:
-        """Where it stands."""
+        """Where it stands; empty where nothing is locked, because a position would be wrong as soon as it is read."""
 
     @property
     def receipt(self) -> LockReceipt:
@@ -28,7 +30,7 @@ class Lock(Protocol):
 
     @property
     def strategy(self) -> str:
-        """`ftwrl` or `backup-stage`."""
+        """`ftwrl`, `backup-stage` or `none`."""
 
     def held(self) -> AbstractContextManager[HeldLock]:
         """Hold it for the length of the block. Leaving the block proves that it was never lost.
@@ -52,6 +54,13 @@ class Server(Protocol):
 
     def data_paths(self, facts: ServerFacts) -> tuple[DataPath, ...]:
         """Every file and folder that a backup must think of, symlinks in the datadir included."""
+
+    def unsafe_tables(self, facts: ServerFacts) -> tuple[str, ...]:
+        """Tables that no crash recovery makes whole, as `schema/table (ENGINE)`; the server's own schemas included.
+
+        Raises:
+            ServerError: its datadir cannot be read.
+        """
 
     def missing_grants(self, strategy: str) -> tuple[str, ...]:
         """The privileges that this lock strategy needs and the user lacks, as GRANT spells them."""

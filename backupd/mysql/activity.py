@@ -4,14 +4,19 @@ Knows: the process list, and which statements which lock waits for. Refuses to e
 
 Tried on MariaDB 10.11.19: neither lock waits for reads, however long (SELECT); FLUSH TABLES WITH READ
 LOCK waits for every statement that writes and for ALTER TABLE; BACKUP STAGE for writes to MyISAM tables, CREATE …
-SELECT, and the last step of an ALTER TABLE. MySQL's FLUSH TABLES WITH READ LOCK waits for reads too.
+SELECT, and the last step of an ALTER TABLE. The same on MariaDB 11.8.6.
+
+Tried on MySQL 9.7.4: FLUSH TABLES WITH READ LOCK waits for reads too, for ALTER TABLE, and for an ALTER TABLE that
+itself waits for another's LOCK INSTANCE FOR BACKUP; all of them are in the list. Uncommitted transactions between two
+statements are not waited for. A client that holds LOCK TABLES and does nothing is waited for and in no list.
+Its information_schema.PROCESSLIST counts whole seconds and is deprecated; the performance schema counts picoseconds.
 """
 
 import re
 from collections.abc import Sequence
 
 from backupd.model import Blocker, Flavour
-from backupd.mysql.session import Row, Session
+from backupd.mysql.session import Row, Session, StatementError
 
 _STATEMENT_LENGTH = 100
 
@@ -22,6 +27,15 @@ _RUNNING = """
     WHERE COMMAND IN ('Query', 'Execute', 'Killed') AND ID <> CONNECTION_ID()
 """
 _RUNNING_WITHOUT_MILLISECONDS = _RUNNING.replace("TIME_MS", "NULL")
+_PERFORMANCE_SCHEMA = """
+    SELECT thread.PROCESSLIST_ID AS id, thread.PROCESSLIST_USER AS user, statement.TIMER_WAIT / 1e9 AS milliseconds,
+        thread.PROCESSLIST_TIME AS seconds, thread.PROCESSLIST_INFO AS statement
+    FROM performance_schema.threads AS thread LEFT JOIN performance_schema.events_statements_current AS statement
+        ON statement.THREAD_ID = thread.THREAD_ID AND statement.NESTING_EVENT_LEVEL = 0
+        AND statement.END_EVENT_ID IS NULL
+    WHERE thread.NAME = 'thread/sql/one_connection' AND thread.PROCESSLIST_ID <> CONNECTION_ID()
+    AND thread.PROCESSLIST_COMMAND IN ('Query', 'Execute', 'Killed')
+"""
 
 _COMMENTS = re.compile(r"\s*(/\*.*?\*/|--[^\n]*\n|#[^\n]*\n|\()\s*", re.DOTALL)
 _READS = re.compile(r"(SELECT|SHOW|DESC|DESCRIBE|EXPLAIN|CHECKSUM|DO|SET|USE|KILL|HELP)\b", re.IGNORECASE)
@@ -33,8 +47,19 @@ def blockers(session: Session, flavour: Flavour, *, older_than_seconds: float) -
     Raises:
         ServerError: the session is over.
     """
-    statement = _RUNNING if flavour is Flavour.MARIADB else _RUNNING_WITHOUT_MILLISECONDS
-    return blocking(session.query(statement), flavour, older_than_seconds=older_than_seconds)
+    rows = session.query(_RUNNING) if flavour is Flavour.MARIADB else _running_on_mysql(session)
+    return blocking(rows, flavour, older_than_seconds=older_than_seconds)
+
+
+def _running_on_mysql(session: Session) -> list[Row]:
+    """From the performance schema where it is on and we may read it."""
+    try:
+        if session.value("SELECT @@performance_schema") == "1":
+            return session.query(_PERFORMANCE_SCHEMA)
+    except StatementError as error:
+        if not error.denied:
+            raise
+    return session.query(_RUNNING_WITHOUT_MILLISECONDS)
 
 
 def blocking(rows: Sequence[Row], flavour: Flavour, *, older_than_seconds: float) -> tuple[Blocker, ...]:

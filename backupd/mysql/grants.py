@@ -2,15 +2,21 @@
 
 Knows: one harmless statement for each privilege. Refuses to parse SHOW GRANTS: roles, SUPER and ALL PRIVILEGES count
 for as much as this server lets them, and only the server knows how much that is.
+
+Tried on MySQL 9.7.4: each probe is refused without its privilege and with all the others. FLUSH_TABLES would do for the
+lock but not for flushing the engine logs, which takes RELOAD. What log_status takes is in `positions`.
 """
 
 from dataclasses import dataclass
 
 from backupd.model import Flavour
+from backupd.mysql import UNLOCKED
 from backupd.mysql.positions import replica_statement
 from backupd.mysql.session import Session, StatementError
 
 CANARY_SCHEMA = "backupd_canary"
+
+_EVERYWHERE = "*.*"
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,42 +26,67 @@ class Privilege:
     name: str
     purpose: str
     probe: str  # a statement that is refused without it and changes nothing; "" for the one that lists replication
+    level: str = _EVERYWHERE  # what it is granted on
+    to_lock: bool = False  # not needed where nothing is locked
+
+    @property
+    def words(self) -> str:
+        """The name, with what it is granted on unless that is everything."""
+        return self.name if self.level == _EVERYWHERE else f"{self.name} ON {self.level}"
 
 
+_RELOAD = Privilege("RELOAD", "lock, flush the engine logs", "FLUSH NO_WRITE_TO_BINLOG ENGINE LOGS", to_lock=True)
+_PROCESS = Privilege("PROCESS", "see what a lock would wait behind, and every tablespace", "SHOW ENGINE INNODB STATUS")
 _MARIADB = (
-    Privilege("RELOAD", "lock, flush the engine logs", "FLUSH NO_WRITE_TO_BINLOG ENGINE LOGS"),
-    Privilege("PROCESS", "see what a lock would wait behind, and every tablespace", "SHOW ENGINE INNODB STATUS"),
-    Privilege("BINLOG MONITOR", "read the binlog position", "SHOW MASTER STATUS"),
+    _RELOAD,
+    _PROCESS,
+    Privilege("BINLOG MONITOR", "read the binlog position", "SHOW MASTER STATUS", to_lock=True),
     Privilege("REPLICA MONITOR", "read replica positions and lag", ""),
 )
 _MYSQL = (
-    Privilege("RELOAD", "lock, flush the engine logs", "FLUSH NO_WRITE_TO_BINLOG ENGINE LOGS"),
-    Privilege("PROCESS", "see what a lock would wait behind, and every tablespace", "SHOW ENGINE INNODB STATUS"),
+    _RELOAD,
+    _PROCESS,
     Privilege("REPLICATION CLIENT", "read the binlog position, replica positions and lag", ""),
+    Privilege("BACKUP_ADMIN", "read binlog, GTIDs and LSN at once", "UNLOCK INSTANCE", to_lock=True),
+    Privilege(
+        "SELECT",
+        "prove the lock, and tell how long statements have run",
+        "SELECT 1 FROM performance_schema.metadata_locks LIMIT 0",
+        level="performance_schema.*",
+        to_lock=True,
+    ),
 )
 _NEEDED = {Flavour.MARIADB: _MARIADB, Flavour.MYSQL: _MYSQL}
 
 
-def missing(session: Session, flavour: Flavour) -> tuple[str, ...]:
-    """The privileges that this session's account lacks, as GRANT spells them. Both lock strategies need the same.
+def missing(session: Session, flavour: Flavour, *, strategy: str) -> tuple[str, ...]:
+    """The privileges that this session's account lacks for a lock strategy, as GRANT spells them.
+
+    Each is a name to be granted on everything, unless it says on what.
 
     Raises:
         ServerError: the server failed otherwise than by refusing.
     """
-    return tuple(privilege.name for privilege in _NEEDED[flavour] if not _has(session, privilege))
+    needed = (one for one in _NEEDED[flavour] if not (one.to_lock and strategy == UNLOCKED))
+    return tuple(privilege.words for privilege in needed if not _has(session, privilege))
 
 
 def grant_script(user: str, host: str = "localhost", *, flavour: Flavour = Flavour.MARIADB, canary: bool = True) -> str:
-    """The statements that an administrator runs once, after CREATE USER."""
+    """The statements that an administrator runs once, after CREATE USER; enough for every lock strategy."""
     account = f"'{user}'@'{host}'"
-    names = ", ".join(privilege.name for privilege in _NEEDED[flavour])
-    lines = [f"GRANT {names} ON *.* TO {account};"]
+    levels = dict.fromkeys(privilege.level for privilege in _NEEDED[flavour])
+    lines = [f"GRANT {_names(flavour, level)} ON {level} TO {account};" for level in levels]
     if canary:
         lines.append(f"GRANT CREATE, SELECT, INSERT, DELETE ON `{CANARY_SCHEMA}`.* TO {account};")
     return "\n".join(lines) + "\n"
 
 
+def _names(flavour: Flavour, level: str) -> str:
+    return ", ".join(privilege.name for privilege in _NEEDED[flavour] if privilege.level == level)
+
+
 def _has(session: Session, privilege: Privilege) -> bool:
+    """True too where this server does not know what the privilege is for."""
     try:
         if privilege.probe:
             session.query(privilege.probe)
@@ -64,5 +95,6 @@ def _has(session: Session, privilege: Privilege) -> bool:
     except StatementError as error:
         if error.denied:
             return False
-        raise
+        if not error.unknown_here:
+            raise
     return True

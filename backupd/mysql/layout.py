@@ -4,7 +4,8 @@ Knows: what InnoDB, Aria, MyISAM and the replication write, and where each serve
 devices: whether they share a volume is the preflight's question.
 
 Everything that InnoDB recovers from must be in one atomic image: with the redo log on another volume, the copy of the
-data is silently corrupt. Binlogs may lie elsewhere, because under the lock they stand still with the data.
+data is silently corrupt. Binlogs may lie elsewhere, because under the lock they stand still with the data. Without a
+lock they may not: of a transaction between its two commits only both together can tell whether it counts.
 """
 
 import os
@@ -29,6 +30,7 @@ _FOLDERS = (
 )
 _FILES = (
     ("binlog", "log_bin_basename", False),
+    ("binlog", "log_bin_index", False),
     ("relay log", "relay_log_basename", False),
 )
 

@@ -2,8 +2,14 @@
 
 Knows: which statement each server answers, found by asking it rather than by its version. Refuses to know when it is
 asked: that the answer is worth something is the lock's business.
+
+MySQL's `performance_schema.log_status` tells binlog, GTIDs and LSN at once. Tried on MySQL 9.7.4, under FLUSH TABLES
+WITH READ LOCK: 0.07 ms, the three statements that it stands for 0.25 ms; it needs BACKUP_ADMIN and SELECT on the
+performance schema, neither is enough alone. Of a replication channel it has the *relay log's* position only, not the
+source's, so channels are asked for as everywhere.
 """
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,6 +20,7 @@ from backupd.mysql.session import Row, Session, StatementError
 _BINLOG_STATEMENTS = ("SHOW BINARY LOG STATUS", "SHOW MASTER STATUS")  # MySQL from 8.2 (only it from 8.4); the others
 _REPLICA_STATEMENTS = ("SHOW ALL SLAVES STATUS", "SHOW REPLICA STATUS", "SHOW SLAVE STATUS")
 _GTID_VARIABLES = ("gtid_binlog_pos", "gtid_executed")  # MariaDB; MySQL
+_LOG_STATUS = "SELECT LOCAL AS here, STORAGE_ENGINES AS engines FROM performance_schema.log_status"
 _LSN_COUNTERS = ("Innodb_lsn_flushed", "Innodb_redo_log_flushed_to_disk_lsn")  # MariaDB; MySQL from 8.0.30
 
 
@@ -25,6 +32,7 @@ class PositionReader:
     gtid: str | None
     replicas: str | None  # None: it has no channel, and asking under the lock would only cost time
     lsn: str | None
+    log_status: bool = False  # `binlog` is answered by one row that has GTIDs and LSN too
 
     @property
     def statements(self) -> tuple[str, ...]:
@@ -42,6 +50,8 @@ class PositionReader:
         gtid = next(iter(next(remaining)), {}) if self.gtid else {}
         channels = next(remaining) if self.replicas else []
         try:
+            if self.log_status and binlog is not None:
+                binlog, gtid = _local(binlog)
             return Position(
                 binlog_file=binlog["File"] if binlog else None,
                 binlog_offset=int(binlog["Position"] or "") if binlog else None,
@@ -53,6 +63,19 @@ class PositionReader:
                 f"the server's position makes no sense: {binlog!r}", hint="is it a MariaDB or MySQL server?"
             ) from error
 
+    def lsn_beside(self, answers: Sequence[list[Row]]) -> int | None:
+        """InnoDB's log sequence number where the answers to `statements` hold it.
+
+        Raises:
+            ServerError: the server answered something else.
+        """
+        if not self.log_status:
+            return None
+        try:
+            return int(json.loads(answers[0][0]["engines"] or "")["InnoDB"]["LSN"])
+        except (IndexError, KeyError, TypeError, ValueError) as error:
+            raise ServerError(f"the server's log status makes no sense: {answers[0]!r}") from error
+
 
 def position_reader(session: Session) -> PositionReader:
     """How this server tells its position.
@@ -61,10 +84,13 @@ def position_reader(session: Session) -> PositionReader:
         ServerError: it cannot be asked: a privilege is missing, or the session is over.
     """
     replicas = replica_statement(session)
+    channels = replicas if session.query(replicas) else None
+    if _tells_log_status(session):
+        return PositionReader(binlog=_LOG_STATUS, gtid=None, replicas=channels, lsn=None, log_status=True)
     return PositionReader(
         binlog=_first_answered(session, _BINLOG_STATEMENTS),
         gtid=_gtid_statement(session),
-        replicas=replicas if session.query(replicas) else None,
+        replicas=channels,
         lsn=lsn_statement(session),
     )
 
@@ -96,6 +122,24 @@ def lag_seconds(channels: Sequence[Row]) -> float | None:
     lags = [row.get("Seconds_Behind_Source", row.get("Seconds_Behind_Master")) for row in channels]
     known = [float(lag) for lag in lags if lag is not None]
     return max(known) if known and len(known) == len(lags) else None
+
+
+def _tells_log_status(session: Session) -> bool:
+    """MySQL from 8.0.11, unless the performance schema is off or we may not read it."""
+    try:
+        return bool(session.query(_LOG_STATUS))
+    except StatementError as error:
+        if not error.number:
+            raise
+        return False
+
+
+def _local(row: Row) -> tuple[Row | None, Row]:
+    """The server's own part of its log status, as the other statements would tell it; a binlog that is off is ""."""
+    told = json.loads(row["here"] or "{}")
+    file = told.get("binary_log_file")
+    binlog = {"File": file, "Position": str(told["binary_log_position"])} if file else None
+    return binlog, {"gtid": told.get("gtid_executed")}
 
 
 def _first_answered(session: Session, statements: Sequence[str]) -> str:

@@ -75,13 +75,16 @@ class TableResult:
     text: str
 
 
-def prove(server: RunningServer, manifest: Manifest) -> tuple[Check, ...]:
+def prove(server: RunningServer, manifest: Manifest, *, found: "Recovered | None" = None) -> tuple[Check, ...]:
     """Every comparison but the clean shutdown, in the order in which a person would ask.
+
+    `found` is what the server says of itself, where it has been asked already.
 
     Raises:
         ServerError: the server failed meanwhile.
     """
-    found = recovered(server.session, manifest.position, server.error_log, facts=manifest.server)
+    if found is None:
+        found = recovered(server.session, manifest.position, server.error_log, facts=manifest.server)
     canary = (canary_check(moments(server.session, manifest.run_id)),) if manifest.canary else ()
     return (
         *position_checks(manifest.position, found, lsn=manifest.lsn),

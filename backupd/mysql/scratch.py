@@ -24,6 +24,7 @@ from backupd import command
 from backupd.command import ChildLedger
 from backupd.errors import ServerError
 from backupd.model import Check, Manifest
+from backupd.mysql.binlogs import listed
 from backupd.mysql.keyring import keyring_options
 from backupd.mysql.relocation import Relocation, require_self_contained
 from backupd.mysql.session import Login, Session
@@ -103,7 +104,7 @@ class ScratchServer:
         owner = _owner(self._relocation.datadir)
         with _private_folder() as places:
             if self._binlog is not None:
-                places.binlog_index.write_text(f"{self._binlog}\n")
+                places.binlog_index.write_text(_index(self._binlog))
             argv = server_argv(program, self._relocation, self._facts, places, self._binlog)
             keyring = keyring_options(self._facts, places.folder)
             owner.give(places.folder)
@@ -169,6 +170,13 @@ class Owner:
     def option(self) -> tuple[str, ...]:
         """The server runs as root only when told to."""
         return ("--user=root",) if self.uid == 0 else ()
+
+
+def _index(binlog: Path) -> str:
+    """The binlogs that were restored, where they are now; recovery may need those before the one that is named."""
+    index = binlog.with_suffix(".index")
+    names = listed(index) if index.exists() else (binlog.name,)
+    return "".join(f"{binlog.parent / name}\n" for name in names)
 
 
 def first_error(text: str) -> str:

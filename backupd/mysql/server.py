@@ -4,7 +4,7 @@ Knows: which module answers which question. Refuses to lock or to write.
 """
 
 from backupd.model import Blocker, DataPath, ServerFacts
-from backupd.mysql import activity, grants, layout
+from backupd.mysql import activity, engines, grants, layout
 from backupd.mysql.facts import flavour_of, server_facts
 from backupd.mysql.positions import lag_seconds, replica_statement
 from backupd.mysql.session import Connect
@@ -34,14 +34,22 @@ class MysqlServer:
         with self._connect() as session:
             return layout.data_paths(session, facts)
 
-    def missing_grants(self, strategy: str) -> tuple[str, ...]:  # noqa: ARG002  both strategies need the same here
+    def unsafe_tables(self, facts: ServerFacts) -> tuple[str, ...]:
+        """Tables that no crash recovery makes whole, as `schema/table (ENGINE)`; the server's own schemas included.
+
+        Raises:
+            ServerError: its datadir cannot be read.
+        """
+        return engines.unsafe_tables(facts.datadir)
+
+    def missing_grants(self, strategy: str) -> tuple[str, ...]:
         """The privileges that this lock strategy needs and the user lacks, as GRANT spells them.
 
         Raises:
             ServerError: the server failed otherwise than by refusing.
         """
         with self._connect() as session:
-            return grants.missing(session, flavour_of(session))
+            return grants.missing(session, flavour_of(session), strategy=strategy)
 
     def blockers(self, older_than_seconds: float) -> tuple[Blocker, ...]:
         """Statements of others that a lock would wait behind, longest first.

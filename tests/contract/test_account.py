@@ -12,6 +12,7 @@ from backupd.mysql.grants import grant_script
 from backupd.mysql.locks import STRATEGIES, LockLimits, ServerLock
 from backupd.mysql.server import MysqlServer
 from backupd.mysql.session import Connect, Login, connector
+from backupd.mysql.unlocked import NoLock
 from tests.contract.mariadb import PASSWORD, MariadbServer, mysql_server
 
 __all__ = ["mysql_server"]
@@ -30,7 +31,7 @@ def test_the_documented_grants_are_enough_for_everything(account: Connect, mysql
     with mysql_server.session() as root:
         root.execute("DROP DATABASE IF EXISTS backupd_canary")
     facts = server.facts()
-    assert server.missing_grants("ftwrl") == ()
+    assert [server.missing_grants(strategy) for strategy in (*STRATEGIES, "none")] == [(), (), ()]
     assert {path.role for path in server.data_paths(facts)} >= {"datadir", "redo", "undo", "aria log", "binlog"}
     assert server.blockers(3600) == ()
     assert server.replica_lag_seconds() is None
@@ -51,6 +52,16 @@ def test_each_missing_privilege_is_named_and_the_facts_are_told_all_the_same(
     server = MysqlServer(mysql_server.account("lacking", script))
     assert server.missing_grants("ftwrl") == (lacking,)
     assert server.facts().flavour is Flavour.MARIADB
+
+
+def test_without_a_lock_less_is_needed(mysql_server: MariadbServer) -> None:
+    modest = mysql_server.account("modest", "GRANT PROCESS, REPLICA MONITOR ON *.* TO 'modest'@'localhost'")
+    server = MysqlServer(modest)
+    assert server.missing_grants("none") == ()
+    assert server.missing_grants("ftwrl") == ("RELOAD", "BINLOG MONITOR")
+    with NoLock(modest).held() as held:
+        assert held.receipt.lsn is not None
+    assert {"t/myisam (MyISAM)", "t/aria (Aria)"} <= set(server.unsafe_tables(server.facts()))
 
 
 def test_all_privileges_and_a_role_count(mysql_server: MariadbServer) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,12 +14,15 @@ import pytest
 
 from backupd.errors import ServerError
 from backupd.model import Layout, LockReceipt, Manifest, Position
+from backupd.mysql.binlogs import committed_end, listed
 from backupd.mysql.canary import MysqlCanary
+from backupd.mysql.derivation import derive
 from backupd.mysql.locks import LockLimits, ServerLock
 from backupd.mysql.proof import prove
-from backupd.mysql.scratch import ScratchServer
+from backupd.mysql.scratch import RunningServer, ScratchServer
 from backupd.mysql.server import MysqlServer
 from backupd.mysql.session import StatementError
+from backupd.mysql.unlocked import NoLock
 from tests.contract.mariadb import MariadbServer, mysql_server
 
 __all__ = ["mysql_server"]
@@ -43,8 +47,8 @@ class Image:
 
 
 @contextmanager
-def load(mariadb: MariadbServer) -> Iterator[None]:
-    """Somebody writes to every engine, as fast as it goes, for the length of the block."""
+def load(mariadb: MariadbServer, *tables: str) -> Iterator[None]:
+    """Somebody writes to every engine, or to these tables, as fast as it goes, for the length of the block."""
     over = threading.Event()
 
     def write(table: str) -> None:
@@ -53,7 +57,9 @@ def load(mariadb: MariadbServer) -> Iterator[None]:
                 session.execute(f"INSERT INTO t.{table} (v) VALUES (REPEAT('x', 100))")
                 session.execute(f"UPDATE t.{table} SET v = CONCAT('y', v) ORDER BY id DESC LIMIT 1")
 
-    writers = [threading.Thread(target=write, args=(table,)) for table in ("innodb", "innodb", "myisam", "aria")]
+    writers = [
+        threading.Thread(target=write, args=(table,)) for table in tables or ("innodb", "innodb", "myisam", "aria")
+    ]
     for writer in writers:
         writer.start()
     try:
@@ -135,6 +141,53 @@ def test_an_image_taken_under_the_lock_passes_every_check(image: Image) -> None:
     assert {check.name for check in checks} >= {"binlog position", "gtid", "redo log", "canary", "tables"}
     recorded = image.manifest.position
     assert checks[0].found == f"{recorded.binlog_file}:{recorded.binlog_offset}"
+
+
+@pytest.fixture
+def unlocked_image(mysql_server: MariadbServer, tmp_path: Path) -> Image:
+    """Taken in the middle of the load, with a binlog that has just begun and ends within a transaction."""
+    canary = MysqlCanary(mysql_server.connect())
+    with mysql_server.session() as session, load(mysql_server, "innodb", "innodb", "innodb"):
+        session.execute("DROP DATABASE IF EXISTS backupd_canary")
+        canary.before(RUN)
+        with NoLock(mysql_server.connect()).held() as held:
+            session.execute("FLUSH BINARY LOGS")
+            copied(mysql_server, tmp_path / "data")
+        canary.after(RUN)
+    newest = listed(tmp_path / "data" / "bin.index")[-1]
+    taken = replace(manifest(mysql_server, Position(binlog_file=newest), held.receipt), locked=False)
+    return Image(tmp_path, taken)
+
+
+def test_of_an_image_taken_without_a_lock_the_position_is_found(
+    mysql_server: MariadbServer, unlocked_image: Image
+) -> None:
+    manifest = unlocked_image.manifest
+    binlog = unlocked_image.folder / str(manifest.binlog)
+    whole = committed_end(binlog)
+    with binlog.open("ab") as torn, (mysql_server.datadir / binlog.name).open("rb") as live:
+        live.seek(binlog.stat().st_size)
+        torn.write(live.read(60))  # the beginning of what came next: less than a transaction
+    assert committed_end(binlog) == whole
+    os.truncate(binlog, whole)  # as a backup has it
+    with unlocked_image.scratch().running() as server, mysql_server.session() as live_server:
+        derived = derive(server, manifest)
+        checks = prove(server, replace(manifest, position=derived.position), found=derived.found)
+        at = live_server.value("SELECT BINLOG_GTID_POS(%s, %s)", binlog.name, whole)
+        replay(mysql_server, derived.position, to=server)
+        rows = [one.query("CHECKSUM TABLE t.innodb") for one in (server.session, live_server)]
+    assert [check for check in checks if not check.ok and check.name != "tables"] == []  # the other engines may be torn
+    assert derived.position == Position(binlog.name, whole, gtid=at)
+    assert rows[0] == rows[1], "what the binlog has after the position is all that is missing"
+
+
+def replay(mariadb: MariadbServer, position: Position, *, to: RunningServer) -> None:
+    """What was committed after the position, on a server that stands there."""
+    binlog = mariadb.datadir / str(position.binlog_file)
+    argv = ["mariadb-binlog", "--no-defaults", f"--start-position={position.binlog_offset}", str(binlog)]
+    told = subprocess.run(argv, capture_output=True, check=True).stdout
+    socket = to.session.value("SELECT @@socket")
+    subprocess.run(["mariadb", "--no-defaults", f"--socket={socket}", "--user=root"], input=told, check=True)
 
 
 def test_an_image_taken_after_the_unlock_fails_by_its_canary_and_by_innodbs_position(late_image: Image) -> None:

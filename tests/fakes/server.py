@@ -11,6 +11,7 @@ from pathlib import Path
 
 from backupd.errors import LockLost, LockNotGranted, ServerError
 from backupd.model import Blocker, DataPath, Flavour, LockReceipt, Position, ServerFacts
+from backupd.mysql import UNLOCKED
 
 FACTS = ServerFacts(
     flavour=Flavour.MARIADB,
@@ -34,6 +35,7 @@ class FakeDatabase:
     facts: ServerFacts = FACTS
     paths: tuple[DataPath, ...] = (DataPath("datadir", FACTS.datadir, must_share=True),)
     missing: tuple[str, ...] = ()
+    unsafe: tuple[str, ...] = ()  # tables of engines without a log
     running: tuple[Blocker, ...] = ()  # what others do; anything here is waited for by a lock
     lag_seconds: float | None = None
     refuses_lock: bool = False
@@ -87,6 +89,10 @@ class FakeServer:
         self.database.called()
         return self.database.paths
 
+    def unsafe_tables(self, facts: ServerFacts) -> tuple[str, ...]:
+        self.database.called()
+        return self.database.unsafe
+
     def missing_grants(self, strategy: str) -> tuple[str, ...]:
         self.database.called()
         return self.database.missing
@@ -122,6 +128,9 @@ class FakeLock:
     @contextmanager
     def held(self) -> Iterator[FakeHeldLock]:
         self.database.called()
+        if self.strategy == UNLOCKED:
+            yield FakeHeldLock(Position(), LockReceipt(UNLOCKED, 0, 0.0, 0.0, "none", 4711))
+            return
         if self.database.refuses_lock or self.database.running:
             raise LockNotGranted(f"{self.strategy} was not granted in {self._tries} tries", hint="wait")
         self.database.locked, self.database.loses_lock = True, self.database.loses_lock

@@ -6,12 +6,14 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from backupd import contents
-from backupd.model import Layout, MountPoint, Position, StoredObject, VolumeGroup
+from backupd.errors import SnapshotError
+from backupd.model import Flavour, Layout, MountPoint, Position, StoredObject, VolumeGroup
 from backupd.preflight import Ready
 from tests.fakes.lvm_host import striped_volume
 from tests.fakes.server import FACTS
 
 POSITION = Position("bin.000007", 4096, "0-1-7")
+STANDING = contents.Standing(POSITION)
 OBJECT = StoredObject("data.tar.zst", 10, 5, "a" * 64, "b" * 64, 1)
 
 
@@ -34,7 +36,7 @@ def ready(root: Path, *, datadir: str = "mysql", binlog: str | None = "mysql/bin
     )
 
 
-def left_out(known: Ready, *, include_binlogs: bool = False) -> set[str]:
+def left_out(known: Ready, *, include_binlogs: bool = False, standing: contents.Standing = STANDING) -> set[str]:
     names = [
         "mysql/ibdata1",
         "mysql/ibtmp1",
@@ -46,7 +48,7 @@ def left_out(known: Ready, *, include_binlogs: bool = False) -> set[str]:
         "mysql/#ib_16384_0.dblwr",
         ".backupd-r1/test_file.0",
     ]
-    exclusions = contents.exclusions(known, POSITION, include_binlogs=include_binlogs)
+    exclusions = contents.exclusions(known, standing, include_binlogs=include_binlogs)
     return {name for name in names if exclusions.left_out(PurePosixPath(name))}
 
 
@@ -83,7 +85,7 @@ def test_the_named_binlog_is_read_from_the_snapshot_if_it_has_it(
     tmp_path: Path, binlog: str, file: str, arcname: str
 ) -> None:
     root, mounted = tmp_path / "volume", tmp_path / "mnt"
-    cut = contents.binlog_cut(ready(root, binlog=binlog), POSITION, mounted)
+    cut = contents.binlog_cut(ready(root, binlog=binlog), STANDING, mounted)
     assert cut is not None
     assert str(cut.file) == file.replace("MOUNT", str(mounted)).replace("LIVE", str(root))
     assert (str(cut.arcname), cut.offset) == (arcname, 4096)
@@ -92,21 +94,27 @@ def test_the_named_binlog_is_read_from_the_snapshot_if_it_has_it(
 def test_the_header_of_an_encrypted_binlog_is_counted_by_no_position_and_stored(tmp_path: Path) -> None:
     known = ready(tmp_path)
     encrypted = replace(known, facts=replace(known.facts, settings={"binlog_encryption": "ON"}))
-    cut = contents.binlog_cut(encrypted, POSITION, tmp_path)
+    cut = contents.binlog_cut(encrypted, contents.Standing(POSITION), tmp_path)
     assert cut is not None
     assert cut.offset == 4096 + 512
 
 
-@pytest.mark.parametrize(
-    ("binlog", "position"), [(None, POSITION), ("mysql/bin", Position()), ("mysql/bin", Position("bin.000007"))]
-)
+@pytest.mark.parametrize(("binlog", "position"), [(None, POSITION), ("mysql/bin", Position())])
 def test_without_a_position_there_is_no_binlog_to_store(tmp_path: Path, binlog: str | None, position: Position) -> None:
-    assert contents.binlog_cut(ready(tmp_path, binlog=binlog), position, tmp_path) is None
+    assert contents.binlog_cut(ready(tmp_path, binlog=binlog), contents.Standing(position), tmp_path) is None
 
 
 def written(known: Ready) -> tuple[str, str | None]:
     manifest = contents.manifest(
-        known, run_id="r1", job="nightly", host="db1", objects=(OBJECT,), position=POSITION, lsn=1, canary=None
+        known,
+        run_id="r1",
+        job="nightly",
+        host="db1",
+        objects=(OBJECT,),
+        position=POSITION,
+        lsn=1,
+        canary=None,
+        locked=True,
     )
     assert (manifest.layout, manifest.volume, manifest.objects) == (Layout.STRIPED, "labvg/data", (OBJECT,))
     assert manifest.created_at.utcoffset() is not None
@@ -127,3 +135,43 @@ def test_a_datadir_behind_a_link_is_told_where_it_is(tmp_path: Path) -> None:
     (tmp_path / "var-lib-mysql").symlink_to(root / "mysql")
     linked = replace(known.facts, datadir=tmp_path / "var-lib-mysql", binlog_basename=tmp_path / "var-lib-mysql/bin")
     assert written(replace(known, facts=linked)) == ("mysql", "mysql/bin.000007")
+
+
+def in_image(root: Path, index: str, *binlogs: str) -> Ready:
+    known = ready(root, log_bin_index="mysql/bin.index")
+    (root / "mysql" / "bin.index").write_text(index)
+    for name in binlogs:
+        (root / "mysql" / name).write_bytes(b"\xfebin" + bytes(96))
+    return known
+
+
+def test_without_a_lock_the_image_says_which_binlog_is_its_last_and_what_of_it_counts(tmp_path: Path) -> None:
+    known = in_image(tmp_path, "./bin.000006\n/srv/live/bin.000007\n", "bin.000006", "bin.000007")
+    standing = contents.standing_in_image(known, tmp_path)
+    assert standing == contents.Standing(Position("bin.000007"))
+    cut = contents.binlog_cut(known, standing, tmp_path)
+    assert cut is not None
+    assert (cut.file, cut.offset) == (tmp_path / "mysql" / "bin.000007", 4), "what is no whole event counts for nothing"
+    mysql = replace(known, facts=replace(known.facts, flavour=Flavour.MYSQL))
+    cut = contents.binlog_cut(mysql, standing, tmp_path)
+    assert cut is not None
+    assert cut.offset == 100, "MySQL finds the end itself"
+
+
+def test_what_recovery_needs_of_the_binlogs_before_is_stored_with_the_data(tmp_path: Path) -> None:
+    standing = contents.Standing(Position("bin.000007"), earlier=("bin.000006",))
+    assert "mysql/bin.000006" not in left_out(ready(tmp_path), standing=standing)
+    known = in_image(tmp_path, "./bin.000006\n./bin.000007\n", "bin.000007")
+    cut = contents.binlog_cut(known, standing, tmp_path)
+    assert cut is not None
+    assert cut.earlier == ("bin.000006",)
+
+
+@pytest.mark.parametrize("index", ["", "./bin.000007\n"], ids=["lists nothing", "lists what is not there"])
+def test_an_image_whose_binlog_cannot_be_read_is_no_backup(tmp_path: Path, index: str) -> None:
+    with pytest.raises(SnapshotError, match="the snapshot's binlog"):
+        contents.standing_in_image(in_image(tmp_path, index), tmp_path)
+
+
+def test_a_server_without_binlog_has_none_in_its_image(tmp_path: Path) -> None:
+    assert contents.standing_in_image(ready(tmp_path, binlog=None), tmp_path) == contents.Standing(Position())

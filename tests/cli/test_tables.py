@@ -101,3 +101,20 @@ def test_phases_come_in_the_order_in_which_they_happen() -> None:
 def test_a_failed_check_says_what_was_expected() -> None:
     table = tables.drill_table((Check("position", ok=False, expected="7:1", found="7:2"), *DRILL.checks))
     assert table == "FAILED  position  expected 7:1, found 7:2\nok      tables    0"
+
+
+@pytest.mark.parametrize(
+    ("position", "derived", "words"),
+    [
+        (Position("bin.000007"), False, "in bin.000007; a drill finds where"),
+        (Position("bin.000007", 4096, "0-1-7"), True, "bin.000007:4096, GTID 0-1-7 (found by the drill)"),
+    ],
+)
+def test_of_a_run_without_a_lock_it_is_said_who_found_the_position(
+    position: Position, derived: bool, words: str
+) -> None:
+    run = replace(GOOD, position=position, derived=derived, lock=LockReceipt("none", 0, 0.0, 0.0, "none"))
+    facts = dict(tables.run_facts(run))
+    assert facts["position"] == words
+    assert facts["lock"].startswith("none (snapshot ")
+    assert facts["lock"].endswith("): the backup shows what a power cut would have left")

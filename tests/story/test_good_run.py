@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from backupd.config import CopyConfig, SettleConfig
+from backupd.config import CopyConfig, LockConfig, LockStrategy, SettleConfig
+from backupd.errors import Refused
 from backupd.model import Layout, Outcome, Phase, Position, Reason, RunStatus
 from tests.story.world import FILES, World
 
@@ -37,6 +38,43 @@ def test_the_row_of_a_good_run_says_everything_that_was_measured(world: World, m
     assert row.snapshot.cow_used_peak == 2 * row.snapshot.chunk_size
     assert {sample.stage for sample in row.samples} == {"baseline", "settle"}
     assert row.ended_at is not None
+
+
+def unlocked(world: World) -> World:
+    """A server with nothing but InnoDB, and the binlogs that it had at the instant of the snapshot."""
+    world.lock.strategy = "none"
+    (world.datadir / "bin.index").write_text("./bin.000001\n./bin.000002\n")
+    for number in (1, 2):
+        (world.datadir / f"bin.00000{number}").write_bytes(b"\xfebin" + bytes(96))
+    return world
+
+
+def test_without_a_lock_the_run_names_the_binlog_and_leaves_the_rest_to_a_drill(world: World) -> None:
+    row = unlocked(world).back_up(job=world.job(lock=LockConfig(strategy=LockStrategy.NONE)))
+    assert row.status is RunStatus.SUCCESS
+    assert row.position == Position("bin.000002")
+    assert row.lock is not None
+    assert (row.lock.strategy, row.lock.wait_seconds, row.lock.hold_seconds) == ("none", 0.0, 0.0)
+    manifest = world.target.manifest("nightly", "r1")
+    assert (manifest.locked, manifest.position) == (False, Position("bin.000002"))
+    assert (manifest.lsn, manifest.binlog) == (4711, "bin.000002")
+    assert world.left() == []
+
+
+def test_without_a_lock_the_server_is_never_locked(world: World) -> None:
+    written = []
+    unlocked(world).at["lock.granted"] = lambda: written.append(world.database.write())
+    world.back_up(job=world.job(lock=LockConfig(strategy=LockStrategy.NONE)))
+    assert written == [True]
+    assert world.database.rows == [("r1", "before"), ("r1", "after")]
+
+
+def test_without_a_lock_a_table_of_another_engine_is_refused_before_anything_is_touched(world: World) -> None:
+    unlocked(world).database.unsafe = ("shop/a (MyISAM)",)
+    error = world.try_to_back_up(job=world.job(lock=LockConfig(strategy=LockStrategy.NONE)))
+    assert isinstance(error, Refused)
+    assert "may be torn: shop/a (MyISAM)" in error.message
+    assert world.stored() == []
 
 
 def test_nothing_of_a_good_run_is_left_on_the_host(world: World) -> None:

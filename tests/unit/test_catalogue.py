@@ -512,6 +512,25 @@ def test_drills_are_kept_with_their_run_oldest_first(catalogue: Catalogue) -> No
     assert catalogue.run("r1").drills == drills
 
 
+FOUND = Position("bin.000003", 4711, "0-1-9", (ReplicaPosition("west", "far.000042", 815),))
+
+
+@pytest.mark.parametrize(
+    ("ok", "now", "derived"), [(True, FOUND, True), (False, Position("bin.000003"), False)], ids=["proven", "failed"]
+)
+def test_the_position_that_a_good_drill_found_is_the_runs(
+    catalogue: Catalogue, ok: bool, now: Position, derived: bool
+) -> None:
+    with catalogue.open_run("nightly", "db1", run_id="r1") as run:
+        run.position(Position("bin.000003"))
+        run.complete(BACKUP)
+    assert not catalogue.run("r1").derived
+    catalogue.record_drill(Drill("r1", ok, (), 9.5, datetime(2026, 11, 21, 12, tzinfo=UTC), position=FOUND))
+    found = catalogue.run("r1")
+    assert (found.position, found.derived) == (now, derived)
+    assert found.drills[0].position == FOUND
+
+
 def test_a_drill_of_no_run_is_refused(catalogue: Catalogue) -> None:
     with pytest.raises(CatalogueError, match="FOREIGN KEY"):
         catalogue.record_drill(Drill("nobody", True, (), 1.0, datetime.now(UTC)))

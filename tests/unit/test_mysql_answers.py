@@ -92,6 +92,34 @@ def test_a_binlog_that_is_off_is_no_position_and_never_an_empty_one() -> None:
     assert READER.position([[], [{"gtid": ""}], []]) == Position()
 
 
+LOG_STATUS = PositionReader("SELECT … log_status", None, None, None, log_status=True)
+ENGINES = '{"InnoDB": {"LSN": 19528094, "LSN_checkpoint": 19525268}}'
+
+
+def test_one_row_of_mysqls_tells_binlog_gtids_and_lsn() -> None:
+    told = '{"gtid_executed": "a:1-5,\\nb:1-7", "binary_log_file": "bin.000001", "binary_log_position": 6093}'
+    answers: list[list[Row]] = [[{"here": told, "engines": ENGINES}]]
+    assert LOG_STATUS.position(answers) == Position("bin.000001", 6093, "a:1-5,b:1-7")
+    assert LOG_STATUS.lsn_beside(answers) == 19528094
+
+
+def test_a_log_status_without_binlog_is_no_position() -> None:
+    told = '{"gtid_executed": "", "binary_log_file": "", "binary_log_position": 0}'
+    assert LOG_STATUS.position([[{"here": told, "engines": ENGINES}]]) == Position()
+
+
+@pytest.mark.parametrize("engines", [None, "", "{}", "[]", '{"InnoDB": {}}'])
+def test_a_log_status_without_innodb_is_an_error(engines: str | None) -> None:
+    with pytest.raises(ServerError, match="makes no sense"):
+        LOG_STATUS.lsn_beside([[{"here": "{}", "engines": engines}]])
+
+
+@pytest.mark.parametrize("told", ['{"binary_log_file": "bin.000001"}', "?", '{"binary_log_file": 7}'])
+def test_a_log_status_that_is_no_position_is_an_error(told: str) -> None:
+    with pytest.raises(ServerError, match="makes no sense"):
+        LOG_STATUS.position([[{"here": told, "engines": ENGINES}]])
+
+
 def test_an_answer_that_is_no_position_is_an_error() -> None:
     with pytest.raises(ServerError, match="makes no sense"):
         READER.position([[{"File": "bin.000003", "Position": None}], [{"gtid": ""}], []])
@@ -169,6 +197,11 @@ def test_the_grant_script_is_what_an_administrator_pastes() -> None:
         "GRANT CREATE, SELECT, INSERT, DELETE ON `backupd_canary`.* TO 'backupd'@'10.0.%';\n"
     )
     assert "backupd_canary" not in grant_script("backupd", canary=False)
+    assert grant_script("backupd", flavour=Flavour.MYSQL) == (
+        "GRANT RELOAD, PROCESS, REPLICATION CLIENT, BACKUP_ADMIN ON *.* TO 'backupd'@'localhost';\n"
+        "GRANT SELECT ON performance_schema.* TO 'backupd'@'localhost';\n"
+        "GRANT CREATE, SELECT, INSERT, DELETE ON `backupd_canary`.* TO 'backupd'@'localhost';\n"
+    )
 
 
 def test_waits_are_rounded_up_because_zero_is_no_wait_at_all() -> None:

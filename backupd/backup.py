@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from datetime import time as datetime_time
 from pathlib import Path
 
-from backupd import contents, preflight, recover
+from backupd import contents, preflight, recover, replicas
 from backupd.archive.governor import CopyGovernor
 from backupd.archive.sources import list_members
 from backupd.archive.stream import BINLOG_OBJECT, DATA_OBJECT, CopyManner, store_binlog, store_tree, verify
@@ -214,7 +214,11 @@ def _snapshot_under_lock(attempt: _Attempt, owed: ExitStack) -> _Point:
         attempt.canary.before(run.run_id)
     holding = Holding(HoldingKind.SNAPSHOT, f"{plan.origin.vg}/{plan.name}", {"run": run.run_id})
     owed.enter_context(held(run, holding, tools.releases))
-    with tools.snapshots.prepared(plan, run) as creator:
+    applier = tools.applier if attempt.ready.facts.is_replica else None
+    with (
+        tools.snapshots.prepared(plan, run) as creator,
+        replicas.applier_stopped(applier, attempt.job.host, run, tools.releases),
+    ):
         _sync(attempt)
         with run.quiet():
             with tools.lock.held() as lock:

@@ -315,6 +315,39 @@ class ServerFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class Channel:
+    """One replication channel of a replica, as it runs now."""
+
+    name: str  # empty: the default one
+    receiving: bool  # its I/O thread runs
+    applying: bool  # its SQL thread runs
+    lag_seconds: float | None  # None where it is unknown: a thread stands still
+    by_gtid: bool  # it finds its place by GTID: file and offset do not matter
+    until: bool  # it is to stop by itself at a position that a new START would forget
+
+
+@dataclass(frozen=True, slots=True)
+class Replication:
+    """What a replica does beside serving its clients."""
+
+    channels: tuple[Channel, ...]
+    workers: int  # that apply in parallel; 0: the SQL thread applies by itself
+    logs_updates: bool  # what it applies is in its own binlog too
+    open_temporary_tables: int  # of its appliers: they are in no snapshot, and later events may need them
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """How a member stands in its cluster."""
+
+    cluster: Cluster
+    members: int
+    state: str  # the cluster's own word: ONLINE, Synced, Donor/Desynced, …
+    primary: bool  # clients may write to it
+    desynced: bool = False  # Galera's: an administrator has told the others not to wait for it
+
+
+@dataclass(frozen=True, slots=True)
 class Blocker:
     """A statement that has run for long and that a lock would wait behind."""
 

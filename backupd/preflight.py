@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from backupd import unlocked
+from backupd import replicas, unlocked
 from backupd.config import JobConfig, LockStrategy
 from backupd.errors import (
     BackupdError,
@@ -140,6 +140,7 @@ def _server(job: JobConfig, tools: Tools, facts: ServerFacts) -> Iterator[Findin
         yield from unlocked.told(tools.server, facts)
     else:
         yield _blockers(job, tools)
+    yield from replicas.examine(job, tools.server, facts, binlog_shares=_binlog_shares(tools, facts))
     if job.canary and (facts.read_only or facts.is_replica):
         yield _ok("canary", "off here: the server is a replica or read-only")
 
@@ -147,7 +148,7 @@ def _server(job: JobConfig, tools: Tools, facts: ServerFacts) -> Iterator[Findin
 def _grants(job: JobConfig, tools: Tools) -> Finding:
     try:
         strategy = tools.lock.strategy
-        missing = tools.server.missing_grants(strategy)
+        missing = tools.server.missing_grants(strategy, stop_applier=job.lock.stop_applier)
     except _HOST_FAULTS as error:
         return _refused("grants", error)
     if not missing:
@@ -184,6 +185,17 @@ def _binlog(job: JobConfig, facts: ServerFacts) -> Finding:
             "raise binlog_expire_logs_seconds above the interval between backups",
         )
     return _ok("binlog", "kept for ever" if kept is None else f"kept for {kept} s")
+
+
+def _binlog_shares(tools: Tools, facts: ServerFacts) -> bool:
+    """Whether the binlog is in the image. What cannot be looked at is not."""
+    if facts.binlog_basename is None:
+        return False
+    mount_of = tools.files.mount_of
+    try:
+        return mount_of(facts.binlog_basename.parent).device == mount_of(facts.datadir).device
+    except (OSError, *_HOST_FAULTS):
+        return False
 
 
 def _blockers(job: JobConfig, tools: Tools) -> Finding:

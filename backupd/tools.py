@@ -8,7 +8,7 @@ from backupd.claims import Claims
 from backupd.holding import Releases
 from backupd.measurement import DiskCounters, FileLoad
 from backupd.model import DeviceNumber, MountPoint
-from backupd.mysql import Canary, Lock, Server
+from backupd.mysql import Applier, Canary, Lock, Server
 from backupd.probe import Counters, FileProbe, SnapshotReader, WriteProbe
 from backupd.snapshots import Mounts, Snapshots
 from backupd.targets import Target
@@ -86,6 +86,7 @@ class Tools(HostTools):
 
     server: Server
     lock: Lock
+    applier: Applier | None  # None: the job lets it run
     canary: Canary | None
     probe: WriteProbe | None  # None: the job's gate watches the COW area only
     target: Target

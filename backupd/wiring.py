@@ -24,10 +24,11 @@ from backupd.ground import Subject
 from backupd.holding import Releases
 from backupd.measurement import FileLoad, Mode
 from backupd.model import Holding, HoldingKind, MountPoint
-from backupd.mysql import Lock
+from backupd.mysql import Applier, Lock
 from backupd.mysql.canary import MysqlCanary
 from backupd.mysql.locks import LockLimits, ServerLock
 from backupd.mysql.login import Login
+from backupd.mysql.replication import ReplicaApplier
 from backupd.mysql.server import MysqlServer
 from backupd.mysql.session import Connect, connector
 from backupd.mysql.unlocked import NoLock
@@ -35,6 +36,7 @@ from backupd.probe import WriteProbe
 from backupd.probe.counters import KernelCounters
 from backupd.probe.reading import DirectReader
 from backupd.probe.sysbench import SysbenchProbe, remove_folder, require_version
+from backupd.replicas import start_again
 from backupd.snapshots.lvm import LvmSnapshots
 from backupd.snapshots.mounting import FILESYSTEMS, LinuxMounts, mount_of, mounts
 from backupd.snapshots.version import lvm_version
@@ -155,6 +157,7 @@ def tools(configuration: Configuration, job: JobConfig) -> Tools:
         releases=host.releases,
         server=MysqlServer(connect),
         lock=_lock(connect, limits, job.lock.strategy),
+        applier=_applier(job, connect),
         canary=MysqlCanary(connect) if job.canary else None,
         probe=_probe(job),
         target=target(configuration, job.targets[0]),
@@ -221,6 +224,12 @@ def _lock(connect: Connect, limits: LockLimits, strategy: LockStrategy) -> Lock:
             return ServerLock(connect, limits, strategy=strategy)
 
 
+def _applier(job: JobConfig, connect: Connect) -> Applier | None:
+    if not job.lock.stop_applier:
+        return None
+    return ReplicaApplier(connect, temporary_tables_wait_seconds=job.lock.temporary_tables_wait_seconds)
+
+
 def _probe(job: JobConfig) -> WriteProbe | None:
     if not (job.settle.enabled and job.settle.probe and found("sysbench")):
         return None
@@ -251,6 +260,14 @@ def _releases(configuration: Configuration, snapshots: LvmSnapshots, mounting: L
     def remove_objects(holding: Holding) -> None:
         target(configuration, holding.detail["target"]).remove(holding.detail["job"], holding.name)
 
+    def applier_of(host: str) -> Applier:
+        if host not in configuration.hosts:
+            raise UsageError(
+                f"no host {host!r}, whose replica applier was stopped",
+                hint="START REPLICA SQL_THREAD there, or put the host back into the configuration",
+            )
+        return ReplicaApplier(connector(_login(configuration.hosts[host])))
+
     return {
         HoldingKind.SNAPSHOT: remove_snapshot,
         HoldingKind.MOUNT: lambda holding: mounting.unmount(Path(holding.name)),
@@ -258,6 +275,7 @@ def _releases(configuration: Configuration, snapshots: LvmSnapshots, mounting: L
         HoldingKind.PARTIAL: remove_objects,
         HoldingKind.STAGING: lambda holding: remove_tree(Path(holding.name)),
         HoldingKind.CHILD: _end_child,
+        HoldingKind.APPLIER: lambda holding: start_again(holding, applier_of),
     }
 
 

@@ -1,9 +1,13 @@
-"""The database server, as the stories need it: the contract. `server`, `locks`, `unlocked`, `canary` implement it."""
+"""The database server, as the stories need it. The contract.
 
+`server`, `locks`, `unlocked`, `replication` and `canary` implement it.
+"""
+
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-from backupd.model import Blocker, DataPath, LockReceipt, Position, ServerFacts
+from backupd.model import Blocker, DataPath, LockReceipt, Membership, Position, Replication, ServerFacts
 
 UNLOCKED = "none"  # the strategy that locks nothing: what a snapshot shows is what a power cut would have left
 
@@ -62,7 +66,7 @@ class Server(Protocol):
             ServerError: its datadir cannot be read.
         """
 
-    def missing_grants(self, strategy: str) -> tuple[str, ...]:
+    def missing_grants(self, strategy: str, *, stop_applier: bool = False) -> tuple[str, ...]:
         """The privileges that this lock strategy needs and the user lacks, as GRANT spells them."""
 
     def blockers(self, older_than_seconds: float) -> tuple[Blocker, ...]:
@@ -70,6 +74,37 @@ class Server(Protocol):
 
     def replica_lag_seconds(self) -> float | None:
         """The largest lag over all channels; None when it is no replica or the lag is unknown."""
+
+    def replication(self) -> Replication:
+        """Every channel and how it is applied; none where it is no replica."""
+
+    def membership(self) -> Membership | None:
+        """How it stands in its cluster; None where it is in none.
+
+        Raises:
+            ServerError: it is in one, and the account may not ask how it stands.
+        """
+
+
+class Applier(Protocol):
+    """What writes to a replica besides its clients: the SQL threads of its channels."""
+
+    def running(self) -> tuple[str, ...]:
+        """The names of the channels whose applier runs now."""
+
+    def stop(self, channels: Sequence[str]) -> None:
+        """They stand still, and no temporary table of theirs is open.
+
+        Raises:
+            ServerError: a temporary table was open for too long, or the server failed; some may stand still then.
+        """
+
+    def start(self, channels: Sequence[str]) -> None:
+        """They run, whether they had stood still or not. A channel that is no more is no error.
+
+        Raises:
+            ServerError: at least one could not be started; the others run.
+        """
 
 
 class Canary(Protocol):

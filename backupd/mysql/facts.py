@@ -10,6 +10,7 @@ from pathlib import Path
 from backupd.errors import ServerError
 from backupd.model import Flavour, ServerFacts
 from backupd.mysql.positions import replica_statement
+from backupd.mysql.replication import cluster_of
 from backupd.mysql.session import Session, StatementError
 
 _ONLY_MARIADB = "aria_block_size"
@@ -106,6 +107,7 @@ def server_facts(session: Session) -> ServerFacts:
         redo_logging=redo != "OFF",
         page_size=int(variables["innodb_page_size"]),
         settings=_settings(session, variables),
+        cluster=cluster_of(session, variables),
     )
 
 

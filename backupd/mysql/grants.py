@@ -7,16 +7,19 @@ Tried on MySQL 9.7.4: each probe is refused without its privilege and with all t
 lock but not for flushing the engine logs, which takes RELOAD. What log_status takes is in `positions`.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from backupd.model import Flavour
 from backupd.mysql import UNLOCKED
 from backupd.mysql.positions import replica_statement
+from backupd.mysql.replication import NO_SUCH_CHANNEL
 from backupd.mysql.session import Session, StatementError
 
 CANARY_SCHEMA = "backupd_canary"
 
 _EVERYWHERE = "*.*"
+_NOT_CONFIGURED = 1794  # ER_REPLICA_CONFIGURATION
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +31,7 @@ class Privilege:
     probe: str  # a statement that is refused without it and changes nothing; "" for the one that lists replication
     level: str = _EVERYWHERE  # what it is granted on
     to_lock: bool = False  # not needed where nothing is locked
+    answers: tuple[int, ...] = ()  # errors with which the probe is refused although the account has the privilege
 
     @property
     def words(self) -> str:
@@ -58,8 +62,22 @@ _MYSQL = (
 )
 _NEEDED = {Flavour.MARIADB: _MARIADB, Flavour.MYSQL: _MYSQL}
 
+# Only for `lock.stop_applier`. Neither server checks it before it has found the channel of a STOP (10.11.19, 9.7.4),
+# so the probes are others: a variable set to what it is, and a filter of a channel that nobody has.
+_STOPPING = {
+    Flavour.MARIADB: Privilege(
+        "REPLICATION SLAVE ADMIN", "stop the applier", "SET GLOBAL slave_exec_mode = @@global.slave_exec_mode"
+    ),
+    Flavour.MYSQL: Privilege(
+        "REPLICATION_SLAVE_ADMIN",
+        "stop the applier",
+        "CHANGE REPLICATION FILTER REPLICATE_DO_DB = () FOR CHANNEL 'backupd_asks_only'",
+        answers=(_NOT_CONFIGURED, *NO_SUCH_CHANNEL),
+    ),
+}
 
-def missing(session: Session, flavour: Flavour, *, strategy: str) -> tuple[str, ...]:
+
+def missing(session: Session, flavour: Flavour, *, strategy: str, stop_applier: bool = False) -> tuple[str, ...]:
     """The privileges that this session's account lacks for a lock strategy, as GRANT spells them.
 
     Each is a name to be granted on everything, unless it says on what.
@@ -67,22 +85,35 @@ def missing(session: Session, flavour: Flavour, *, strategy: str) -> tuple[str, 
     Raises:
         ServerError: the server failed otherwise than by refusing.
     """
-    needed = (one for one in _NEEDED[flavour] if not (one.to_lock and strategy == UNLOCKED))
+    everything = _needed(flavour, stop_applier=stop_applier)
+    needed = (one for one in everything if not (one.to_lock and strategy == UNLOCKED))
     return tuple(privilege.words for privilege in needed if not _has(session, privilege))
 
 
-def grant_script(user: str, host: str = "localhost", *, flavour: Flavour = Flavour.MARIADB, canary: bool = True) -> str:
+def grant_script(
+    user: str,
+    host: str = "localhost",
+    *,
+    flavour: Flavour = Flavour.MARIADB,
+    canary: bool = True,
+    stop_applier: bool = False,
+) -> str:
     """The statements that an administrator runs once, after CREATE USER; enough for every lock strategy."""
     account = f"'{user}'@'{host}'"
-    levels = dict.fromkeys(privilege.level for privilege in _NEEDED[flavour])
-    lines = [f"GRANT {_names(flavour, level)} ON {level} TO {account};" for level in levels]
+    needed = _needed(flavour, stop_applier=stop_applier)
+    levels = dict.fromkeys(privilege.level for privilege in needed)
+    lines = [f"GRANT {_names(needed, level)} ON {level} TO {account};" for level in levels]
     if canary:
         lines.append(f"GRANT CREATE, SELECT, INSERT, DELETE ON `{CANARY_SCHEMA}`.* TO {account};")
     return "\n".join(lines) + "\n"
 
 
-def _names(flavour: Flavour, level: str) -> str:
-    return ", ".join(privilege.name for privilege in _NEEDED[flavour] if privilege.level == level)
+def _names(needed: Sequence[Privilege], level: str) -> str:
+    return ", ".join(privilege.name for privilege in needed if privilege.level == level)
+
+
+def _needed(flavour: Flavour, *, stop_applier: bool) -> tuple[Privilege, ...]:
+    return (*_NEEDED[flavour], *((_STOPPING[flavour],) if stop_applier else ()))
 
 
 def _has(session: Session, privilege: Privilege) -> bool:
@@ -95,6 +126,6 @@ def _has(session: Session, privilege: Privilege) -> bool:
     except StatementError as error:
         if error.denied:
             return False
-        if not error.unknown_here:
+        if not error.unknown_here and error.number not in privilege.answers:
             raise
     return True

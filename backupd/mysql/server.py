@@ -3,8 +3,8 @@
 Knows: which module answers which question. Refuses to lock or to write.
 """
 
-from backupd.model import Blocker, DataPath, ServerFacts
-from backupd.mysql import activity, engines, grants, layout
+from backupd.model import Blocker, DataPath, Membership, Replication, ServerFacts
+from backupd.mysql import activity, engines, grants, layout, replication
 from backupd.mysql.facts import flavour_of, server_facts
 from backupd.mysql.positions import lag_seconds, replica_statement
 from backupd.mysql.session import Connect
@@ -42,14 +42,14 @@ class MysqlServer:
         """
         return engines.unsafe_tables(facts.datadir)
 
-    def missing_grants(self, strategy: str) -> tuple[str, ...]:
+    def missing_grants(self, strategy: str, *, stop_applier: bool = False) -> tuple[str, ...]:
         """The privileges that this lock strategy needs and the user lacks, as GRANT spells them.
 
         Raises:
             ServerError: the server failed otherwise than by refusing.
         """
         with self._connect() as session:
-            return grants.missing(session, flavour_of(session), strategy=strategy)
+            return grants.missing(session, flavour_of(session), strategy=strategy, stop_applier=stop_applier)
 
     def blockers(self, older_than_seconds: float) -> tuple[Blocker, ...]:
         """Statements of others that a lock would wait behind, longest first.
@@ -68,3 +68,21 @@ class MysqlServer:
         """
         with self._connect() as session:
             return lag_seconds(session.query(replica_statement(session)))
+
+    def replication(self) -> Replication:
+        """Every channel and how it is applied; none where it is no replica.
+
+        Raises:
+            ServerError: the server cannot be asked.
+        """
+        with self._connect() as session:
+            return replication.replication(session)
+
+    def membership(self) -> Membership | None:
+        """How it stands in its cluster; None where it is in none.
+
+        Raises:
+            ServerError: the server cannot be asked, or does not let us know how it stands.
+        """
+        with self._connect() as session:
+            return replication.membership(session, session.variables())

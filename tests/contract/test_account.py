@@ -10,6 +10,7 @@ from backupd.model import DataPath, Flavour, ReplicaPosition
 from backupd.mysql.canary import MysqlCanary
 from backupd.mysql.grants import grant_script
 from backupd.mysql.locks import STRATEGIES, LockLimits, ServerLock
+from backupd.mysql.replication import ReplicaApplier
 from backupd.mysql.server import MysqlServer
 from backupd.mysql.session import Connect, Login, connector
 from backupd.mysql.unlocked import NoLock
@@ -62,6 +63,18 @@ def test_without_a_lock_less_is_needed(mysql_server: MariadbServer) -> None:
     with NoLock(modest).held() as held:
         assert held.receipt.lsn is not None
     assert {"t/myisam (MyISAM)", "t/aria (Aria)"} <= set(server.unsafe_tables(server.facts()))
+
+
+def test_an_applier_is_stopped_with_one_privilege_more(mysql_server: MariadbServer, account: Connect) -> None:
+    assert MysqlServer(account).missing_grants("ftwrl", stop_applier=True) == ("REPLICATION SLAVE ADMIN",)
+    more = mysql_server.account("stopping", grant_script("stopping", stop_applier=True))
+    assert MysqlServer(more).missing_grants("ftwrl", stop_applier=True) == ()
+
+
+def test_an_applier_of_no_replica_is_nothing_and_one_that_is_no_more_needs_no_start(account: Connect) -> None:
+    applier = ReplicaApplier(account)
+    assert applier.running() == ()
+    applier.start(["gone"])
 
 
 def test_all_privileges_and_a_role_count(mysql_server: MariadbServer) -> None:

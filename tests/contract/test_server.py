@@ -169,6 +169,8 @@ def test_the_facts_are_those_of_a_server(world: World) -> None:
     assert facts.datadir in {path.path for path in world.server.data_paths(facts)}
     assert world.server.missing_grants(world.lock.strategy) == ()
     assert world.server.replica_lag_seconds() is None
+    assert world.server.replication().channels == ()
+    assert (facts.cluster, world.server.membership()) == (None, None)
 
 
 def test_the_canary_leaves_one_row_before_and_one_after(world: World, request: pytest.FixtureRequest) -> None:

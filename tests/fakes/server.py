@@ -4,13 +4,23 @@ One `FakeDatabase` is the world; `FakeServer`, `FakeLock` and `FakeCanary` act o
 setting its fields: it can refuse the lock, lose it, be read-only, and fail at the n-th call.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from backupd.errors import LockLost, LockNotGranted, ServerError
-from backupd.model import Blocker, DataPath, Flavour, LockReceipt, Position, ServerFacts
+from backupd.model import (
+    Blocker,
+    Channel,
+    DataPath,
+    Flavour,
+    LockReceipt,
+    Membership,
+    Position,
+    Replication,
+    ServerFacts,
+)
 from backupd.mysql import UNLOCKED
 
 FACTS = ServerFacts(
@@ -27,6 +37,8 @@ FACTS = ServerFacts(
     page_size=16384,
 )
 
+NO_REPLICA = Replication((), workers=0, logs_updates=True, open_temporary_tables=0)
+
 
 @dataclass
 class FakeDatabase:
@@ -38,6 +50,10 @@ class FakeDatabase:
     unsafe: tuple[str, ...] = ()  # tables of engines without a log
     running: tuple[Blocker, ...] = ()  # what others do; anything here is waited for by a lock
     lag_seconds: float | None = None
+    replication: Replication = NO_REPLICA
+    membership: Membership | None = None
+    may_ask_membership: bool = True
+    refuses_start: bool = False  # of an applier
     refuses_lock: bool = False
     loses_lock: bool = False  # the next block's lock is gone before its end
     fails_at: int | None = None  # this call, counted from 1, fails; so do all after it
@@ -45,6 +61,27 @@ class FakeDatabase:
     offset: int = 1000
     calls: int = 0
     rows: list[tuple[str, str]] = field(default_factory=list)  # the canary's: run id, moment
+
+    def become_replica(self, appliers: Mapping[str, bool]) -> None:
+        """With these channels, and whether the applier of each runs."""
+        self.facts = replace(self.facts, is_replica=True)
+        self.replication = replace(
+            self.replication,
+            channels=tuple(
+                Channel(name, receiving=True, applying=applies, lag_seconds=0.0, by_gtid=True, until=False)
+                for name, applies in appliers.items()
+            ),
+        )
+
+    def appliers(self) -> dict[str, bool]:
+        """Each channel's name, and whether its applier runs."""
+        return {one.name: one.applying for one in self.replication.channels}
+
+    def set_appliers(self, names: Sequence[str], *, applying: bool) -> None:
+        """START or STOP REPLICA SQL_THREAD for each of these."""
+        found = self.replication.channels
+        changed = tuple(replace(one, applying=applying) if one.name in names else one for one in found)
+        self.replication = replace(self.replication, channels=changed)
 
     def write(self) -> bool:
         """Commit something. False: it would stall, or the server is read-only."""
@@ -93,7 +130,7 @@ class FakeServer:
         self.database.called()
         return self.database.unsafe
 
-    def missing_grants(self, strategy: str) -> tuple[str, ...]:
+    def missing_grants(self, strategy: str, *, stop_applier: bool = False) -> tuple[str, ...]:
         self.database.called()
         return self.database.missing
 
@@ -104,6 +141,39 @@ class FakeServer:
     def replica_lag_seconds(self) -> float | None:
         self.database.called()
         return self.database.lag_seconds
+
+    def replication(self) -> Replication:
+        self.database.called()
+        return self.database.replication
+
+    def membership(self) -> Membership | None:
+        self.database.called()
+        if not self.database.may_ask_membership:
+            raise ServerError("the account may not ask", hint="GRANT SELECT")
+        return self.database.membership
+
+
+class FakeApplier:
+    """The contract's `Applier`."""
+
+    def __init__(self, database: FakeDatabase) -> None:
+        self.database = database
+
+    def running(self) -> tuple[str, ...]:
+        self.database.called()
+        return tuple(name for name, applies in self.database.appliers().items() if applies)
+
+    def stop(self, channels: Sequence[str]) -> None:
+        self.database.called()
+        if self.database.replication.open_temporary_tables:
+            raise ServerError("the replica's applier had temporary tables open", hint="wait")
+        self.database.set_appliers(channels, applying=False)
+
+    def start(self, channels: Sequence[str]) -> None:
+        self.database.called()
+        if self.database.refuses_start:
+            raise ServerError("the replica's applier could not be started again", hint="START REPLICA")
+        self.database.set_appliers(channels, applying=True)
 
 
 class FakeHeldLock:

@@ -2,7 +2,7 @@
 
 The runs here die for real: a forked child runs the story and kills itself with SIGKILL, so that its rows, lock files,
 probe files, objects and children are those of a killed process. What a kernel would keep of its volumes and mounts the
-child writes down first, because the host is a fake.
+child writes down first, because the host is a fake, and what a server would keep of its appliers.
 """
 
 import os
@@ -49,7 +49,7 @@ def die_at(world: World, event: str, run_id: str = "r1") -> None:
     if child == 0:
 
         def die() -> None:
-            kernel.write_bytes(pickle.dumps((world.host.lvs, world.host.mounted)))
+            kernel.write_bytes(pickle.dumps((world.host.lvs, world.host.mounted, world.database.replication)))
             os.kill(os.getpid(), signal.SIGKILL)
 
         world.at[event] = die
@@ -61,7 +61,7 @@ def die_at(world: World, event: str, run_id: str = "r1") -> None:
     _, status = os.waitpid(child, 0)
     assert os.WIFSIGNALED(status)
     assert os.WTERMSIG(status) == signal.SIGKILL
-    world.host.lvs, world.host.mounted = pickle.loads(kernel.read_bytes())
+    world.host.lvs, world.host.mounted, world.database.replication = pickle.loads(kernel.read_bytes())
 
 
 def recover(world: World) -> Recovery:

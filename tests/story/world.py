@@ -5,7 +5,7 @@ now (`left`). Refuses to know what a story should do.
 """
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,12 +21,13 @@ from backupd.filesystem import remove_tree
 from backupd.holding import Releases
 from backupd.measurement import DiskCounters
 from backupd.model import DataPath, DeviceNumber, Holding, HoldingKind, Manifest, MountPoint, RunDetails, Window
+from backupd.replicas import start_again
 from backupd.targets import Target
 from backupd.targets.directory import DirectoryTarget
 from backupd.tools import HostFiles, Places, Room, Tools
 from tests.fakes.lvm_host import LvmHost
 from tests.fakes.probe import FakeProbe
-from tests.fakes.server import FACTS, FakeCanary, FakeDatabase, FakeHeldLock, FakeLock, FakeServer
+from tests.fakes.server import FACTS, FakeApplier, FakeCanary, FakeDatabase, FakeHeldLock, FakeLock, FakeServer
 from tests.fakes.target import MemoryTarget
 
 Happened = Callable[[str], None]
@@ -99,6 +100,23 @@ class ToldLock(FakeLock):
             self.happened("lock.ended")
 
 
+class ToldApplier(FakeApplier):
+    """Says when it is about to stop and start, and when it has stopped."""
+
+    def __init__(self, database: FakeDatabase, happened: Happened) -> None:
+        super().__init__(database)
+        self.happened = happened
+
+    def stop(self, channels: Sequence[str]) -> None:
+        self.happened("applier.stop")
+        super().stop(channels)
+        self.happened("applier.stopped")
+
+    def start(self, channels: Sequence[str]) -> None:
+        self.happened("applier.start")
+        super().start(channels)
+
+
 @dataclass
 class World:
     """One host with one job. `at[EVENT]` is called when that is about to happen, in the thread in which it does."""
@@ -111,6 +129,7 @@ class World:
     room: Room = field(default_factory=lambda: Room(free=8 << 30, total=10 << 30, read_only=False))
     with_probe: bool = True
     with_canary: bool = True
+    with_applier: bool = False  # the job has `lock.stop_applier`
     write_milliseconds: float = 5.0  # what a write to the volume takes
 
     def __post_init__(self) -> None:
@@ -124,6 +143,7 @@ class World:
         self.host.on_call = lambda verb: self.happened(f"host.{verb}")
         self.probe = ToldProbe(happened=self.happened)
         self.lock = ToldLock(self.database, self.happened)
+        self.applier = ToldApplier(self.database, self.happened)
         self.vault_target = ToldTarget("vault", self.vault, self.happened)
         self.database.facts = replace(FACTS, datadir=self.datadir, binlog_basename=self.datadir / "bin")
         self.database.paths = (
@@ -174,6 +194,7 @@ class World:
             releases=self.releases,
             server=FakeServer(self.database),
             lock=self.lock,
+            applier=self.applier if self.with_applier else None,
             canary=FakeCanary(self.database) if self.with_canary else None,
             probe=self.probe if self.with_probe else None,
             target=self.target,
@@ -197,6 +218,7 @@ class World:
             HoldingKind.PROBE_FILES: lambda holding: self.probe.remove(Path(holding.name)),
             HoldingKind.PARTIAL: lambda holding: self.target.remove(holding.detail["job"], holding.name),
             HoldingKind.CHILD: end_child,
+            HoldingKind.APPLIER: lambda holding: start_again(holding, {"db1": self.applier}.__getitem__),
         }
 
     def mount_of(self, path: Path) -> MountPoint:

@@ -10,7 +10,19 @@ import pytest
 from backupd import preflight
 from backupd.config import JobConfig, SettleConfig, SnapshotConfig, SnapshotSize
 from backupd.errors import CommandError, ExitStatus, Refused, SnapshotError
-from backupd.model import Blocker, DataPath, DeviceNumber, Finding, Layout, Level, MountPoint, RunStatus, Segment
+from backupd.model import (
+    Blocker,
+    Cluster,
+    DataPath,
+    DeviceNumber,
+    Finding,
+    Layout,
+    Level,
+    Membership,
+    MountPoint,
+    RunStatus,
+    Segment,
+)
 from tests.fakes.target import MemoryTarget
 from tests.story.world import World
 
@@ -91,6 +103,34 @@ def full_group(world: World) -> None:
     world.host.free_by_pv = {"/dev/sde": 3}
 
 
+def replica(binlog: str | None = None) -> Callable[[World], None]:
+    """With parallel workers, and a binlog that has what they apply."""
+
+    def change(world: World) -> None:
+        world.database.become_replica({"": True})
+        world.database.replication = replace(world.database.replication, workers=4)
+        if binlog is not None:
+            facts(binlog_basename=Path(binlog))(world)
+
+    return change
+
+
+def failing_replica(world: World) -> None:
+    world.database.become_replica({"": True})
+    world.database.fails_at = 4  # facts, grants and blockers come before
+
+
+MEMBER = Membership(Cluster.GROUP_REPLICATION, 3, "ONLINE", primary=False)
+
+
+def clustered(membership: Membership, **changes: object) -> Callable[[World], None]:
+    def change(world: World) -> None:
+        facts(cluster=membership.cluster)(world)
+        database(membership=membership, **changes)(world)
+
+    return change
+
+
 def as_it_is(world: World) -> None:
     """Nothing is wrong."""
 
@@ -121,6 +161,12 @@ LONG_QUERY = Blocker(7, "report", 300.0, "SELECT * FROM orders")
         ("blockers", database(running=(LONG_QUERY,)), WARNING, "connection 7 of report has run for 300 s"),
         ("canary", facts(is_replica=True), OK, "off here"),
         ("canary", facts(read_only=True), OK, "off here"),
+        ("replication", replica(), OK, "the default channel: receiver and applier run"),
+        ("replication", failing_replica, REFUSED, "cannot connect"),
+        ("parallel applier", replica(binlog="/other/bin"), REFUSED, "4 parallel workers"),
+        ("cluster", clustered(MEMBER), WARNING, "secondary of 3"),
+        ("cluster", clustered(replace(MEMBER, primary=True)), REFUSED, "primary of 3"),
+        ("cluster", clustered(MEMBER, may_ask_membership=False), REFUSED, "may not ask"),
         ("one volume", as_it_is, OK, "2 files and folders"),
         ("one volume", stray("redo", "/"), REFUSED, "redo / lies on / (8:1)"),
         ("volume", failing("volume_at"), REFUSED, "lvs was not found"),

@@ -1,0 +1,186 @@
+"""Real replication pairs: what a replica says of itself, its applier stopped and started, and its coordinates.
+
+Every test leaves the replica's applier running. `pair` is a source and its replica, of each server in turn.
+"""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from backupd.config import JobConfig
+from backupd.errors import ServerError
+from backupd.model import Flavour, Level, Replication
+from backupd.mysql.grants import grant_script
+from backupd.mysql.locks import LockLimits, ServerLock
+from backupd.mysql.replication import ReplicaApplier
+from backupd.mysql.server import MysqlServer
+from backupd.mysql.session import Session
+from backupd.replicas import of_replica
+
+SOON_SECONDS = 30.0
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + SOON_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def server(pair: Any) -> Iterator[MysqlServer]:
+    """The replica, caught up, with a table `r.t` that came from its source."""
+    with pair.source.session() as session:
+        session.execute("CREATE DATABASE IF NOT EXISTS r")
+        session.execute("CREATE TABLE IF NOT EXISTS r.t (id INT PRIMARY KEY AUTO_INCREMENT, v INT)")
+    pair.caught_up()
+    yield MysqlServer(pair.replica.connect())
+    ReplicaApplier(pair.replica.connect()).start(names(MysqlServer(pair.replica.connect()).replication()))
+
+
+def names(found: Replication) -> tuple[str, ...]:
+    return tuple(channel.name for channel in found.channels)
+
+
+def write(pair: Any) -> None:
+    with pair.source.session() as session:
+        session.execute("INSERT INTO r.t (v) VALUES (1)")
+
+
+def rows(pair: Any) -> int:
+    with pair.replica.session() as session:
+        return int(session.value("SELECT COUNT(*) FROM r.t") or 0)
+
+
+def test_a_replica_says_that_it_is_one_and_a_source_does_not(pair: Any, server: MysqlServer) -> None:
+    source = MysqlServer(pair.source.connect())
+    assert (source.facts().is_replica, source.replication().channels) == (False, ())
+    assert (server.facts().is_replica, server.facts().cluster, server.membership()) == (True, None, None)
+    found = server.replication()
+    assert all(channel.receiving and channel.applying and not channel.until for channel in found.channels)
+    assert found.open_temporary_tables == 0
+
+
+def test_a_stopped_applier_applies_nothing_and_a_started_one_catches_up(pair: Any, server: MysqlServer) -> None:
+    applier = ReplicaApplier(pair.replica.connect())
+    running, before = applier.running(), rows(pair)
+    assert running == names(server.replication())
+    applier.stop(running)
+    write(pair)
+    assert applier.running() == ()
+    assert all(channel.receiving for channel in server.replication().channels)
+    assert server.replica_lag_seconds() is None
+    assert rows(pair) == before
+    applier.stop(running)
+    applier.start(running)
+    applier.start(running)
+    pair.caught_up()
+    assert (applier.running(), rows(pair)) == (running, before + 1)
+
+
+def test_a_channel_that_is_no_more_keeps_no_other_from_being_started(pair: Any, server: MysqlServer) -> None:
+    applier = ReplicaApplier(pair.replica.connect())
+    running = applier.running()
+    applier.stop(running)
+    applier.start(("gone", *running))
+    assert applier.running() == running
+
+
+def test_one_privilege_more_than_the_documented_ones_stops_the_applier(pair: Any, server: MysqlServer) -> None:
+    """And its lack is found before a run tries."""
+    flavour = pair.replica.flavour
+    script = grant_script("stops", pair_host(pair), flavour=flavour, canary=False, stop_applier=True)
+    extra = "REPLICATION SLAVE ADMIN" if flavour is Flavour.MARIADB else "REPLICATION_SLAVE_ADMIN"
+    lacking = MysqlServer(pair.replica.account("lacks", script.replace(f", {extra}", "").replace("stops", "lacks")))
+    assert lacking.missing_grants("ftwrl", stop_applier=True) == (extra,)
+    assert lacking.missing_grants("ftwrl") == ()
+    account = pair.replica.account("stops", script)
+    assert MysqlServer(account).missing_grants("ftwrl", stop_applier=True) == ()
+    applier = ReplicaApplier(account)
+    running = applier.running()
+    applier.stop(running)
+    assert applier.running() == ()
+    applier.start(running)
+    assert applier.running() == running
+
+
+def test_the_coordinates_under_the_lock_are_those_of_what_was_applied(pair: Any, server: MysqlServer) -> None:
+    """With the applier stopped first, so that parallel workers leave no gap; the source goes on writing meanwhile."""
+    write(pair)
+    pair.caught_up()
+    with pair.source.session() as session:
+        applied = binlog_position(session)
+    applier = ReplicaApplier(pair.replica.connect())
+    running = applier.running()
+    applier.stop(running)
+    write(pair)
+    with ServerLock(pair.replica.connect(), LockLimits()).held() as held:
+        (position,) = held.position.replicas
+    applier.start(running)
+    assert (position.channel, position.source_log_file, position.source_log_offset) == (running[0], *applied)
+
+
+def test_an_open_temporary_table_of_the_applier_is_waited_for(pair: Any, server: MysqlServer) -> None:
+    """The applier runs meanwhile: only it can close the table."""
+    applier = ReplicaApplier(pair.replica.connect(), temporary_tables_wait_seconds=SOON_SECONDS, pause=lambda _: end())
+    running, looks = applier.running(), []
+    with pair.source.session() as client, contextlib.ExitStack() as unfinished:
+
+        def end() -> None:
+            looks.append(applier.running())
+            client.execute("DROP TEMPORARY TABLE IF EXISTS r.passing")
+            pair.caught_up()
+
+        open_temporary_table(pair, server, client)
+        unfinished.callback(applier.start, running)
+        applier.stop(running)
+        assert (looks[0], applier.running()) == (running, ())
+    assert server.replication().open_temporary_tables == 0
+
+
+def test_one_that_stays_open_for_too_long_is_refused_with_the_applier_running(pair: Any, server: MysqlServer) -> None:
+    applier = ReplicaApplier(pair.replica.connect(), temporary_tables_wait_seconds=0)
+    running = applier.running()
+    with pair.source.session() as client:
+        open_temporary_table(pair, server, client)
+        told = of_replica(job(), pair.replica.flavour, server.replication(), binlog_shares=True)
+        assert {one.name: one.level for one in told}["temporary tables"] is Level.WARNING
+        with pytest.raises(ServerError, match="temporary tables open"):
+            applier.stop(running)
+        assert applier.running() == running
+    wait_until(lambda: server.replication().open_temporary_tables == 0)  # the client's end closes it everywhere
+
+
+def job() -> JobConfig:
+    return JobConfig(name="nightly", host="db1", targets=("vault",))
+
+
+def open_temporary_table(pair: Any, server: MysqlServer, client: Session) -> None:
+    """Logged as a statement, as by every source before MySQL 5.7.7 and MariaDB 10.2.4 and by those set so since."""
+    client.execute("SET SESSION binlog_format = STATEMENT")
+    client.execute("CREATE TEMPORARY TABLE r.passing (id INT)")
+    client.execute("INSERT INTO r.passing VALUES (1)")
+    pair.caught_up()
+    wait_until(lambda: server.replication().open_temporary_tables == 1)
+
+
+def binlog_position(session: Session) -> tuple[str, int]:
+    with contextlib.suppress(ServerError):
+        return told_position(session, "SHOW BINARY LOG STATUS")
+    return told_position(session, "SHOW MASTER STATUS")
+
+
+def told_position(session: Session, statement: str) -> tuple[str, int]:
+    row = session.one(statement)
+    assert row is not None
+    return row["File"] or "", int(row["Position"] or 0)
+
+
+def pair_host(pair: Any) -> str:
+    """The host part of the accounts that `account` makes."""
+    with pair.replica.session() as session:
+        pair.replica.account("asks", "")
+        return session.value("SELECT Host FROM mysql.user WHERE User = 'asks'") or "localhost"

@@ -1,0 +1,142 @@
+"""A replica whose applier stands still for the snapshot: it runs again, whatever happens, and only if it ran before."""
+
+import errno
+import os
+import signal
+from dataclasses import replace
+
+import pytest
+
+from backupd.errors import Cancelled, CleanupIncomplete, ExitStatus, SnapshotError
+from backupd.interruption import cancellable
+from backupd.model import HoldingKind, RunStatus
+from tests.story.test_recover import die_at, recover
+from tests.story.world import World
+
+APPLIERS = {"": True, "west": True, "stopped long ago": False}
+STANDING = dict.fromkeys(APPLIERS, False)
+
+
+@pytest.fixture
+def world(world: World) -> World:
+    """A job with `stop_applier` on a replica with three channels, one of which does not apply."""
+    world.with_applier = True
+    world.database.become_replica(APPLIERS)
+    return world
+
+
+def test_the_applier_stands_still_for_the_snapshot_and_runs_before_anything_is_waited_for(world: World) -> None:
+    seen: dict[str, dict[str, bool]] = {}
+    moments = ["probe.prepare", "host.prepared", "sync", "lock.asked", "host.create", "lock.ended", "host.usage"]
+    for moment in moments:
+        world.at[moment] = lambda moment=moment: seen.setdefault(moment, world.database.appliers())  # type: ignore[misc]
+    assert world.back_up().status is RunStatus.SUCCESS
+    standing = {moment for moment, appliers in seen.items() if appliers == STANDING}
+    assert standing == {"sync", "lock.asked", "host.create", "lock.ended"}
+    assert all(seen[moment] == APPLIERS for moment in {*moments} - standing)
+    assert world.left() == []
+
+
+def test_without_the_setting_it_is_never_touched(world: World) -> None:
+    world.with_applier = False
+    seen = []
+    world.at["host.create"] = lambda: seen.append(world.database.appliers())
+    assert world.back_up().status is RunStatus.SUCCESS
+    assert seen == [APPLIERS]
+
+
+@pytest.mark.parametrize("appliers", [{}, {"": False}])
+def test_where_nothing_runs_nothing_is_stopped_and_nothing_is_started(world: World, appliers: dict[str, bool]) -> None:
+    touched: list[str] = []
+    world.database.become_replica(appliers)
+    world.at = {"applier.stop": lambda: touched.append("stop"), "applier.start": lambda: touched.append("start")}
+    assert world.back_up().status is RunStatus.SUCCESS
+    assert (touched, world.database.appliers()) == ([], appliers)
+
+
+def fail_sync() -> None:
+    raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
+def stop() -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+@pytest.mark.parametrize("verb", ["prepared", "create", "mount", "require_intact"])
+@pytest.mark.parametrize("after_effect", [False, True])
+def test_it_runs_again_when_a_volume_verb_fails(world: World, verb: str, after_effect: bool) -> None:
+    world.host.fail(verb, after_effect=after_effect)
+    assert isinstance(world.try_to_back_up(), SnapshotError)
+    assert (world.database.appliers(), world.left()) == (APPLIERS, [])
+
+
+def test_it_runs_again_when_the_volume_cannot_be_synced(world: World) -> None:
+    world.at["sync"] = fail_sync
+    assert isinstance(world.try_to_back_up(), SnapshotError)
+    assert (world.database.appliers(), world.left()) == (APPLIERS, [])
+
+
+@pytest.mark.parametrize("trouble", ["refuses_lock", "loses_lock"])
+def test_it_runs_again_when_the_lock_is_not_granted_or_lost(world: World, trouble: str) -> None:
+    setattr(world.database, trouble, True)
+    error = world.try_to_back_up()
+    assert error is not None
+    assert error.exit_status is ExitStatus.SERVER
+    assert (world.database.appliers(), world.left()) == (APPLIERS, [])
+
+
+@pytest.mark.parametrize(
+    "event", ["applier.stop", "applier.stopped", "sync", "lock.granted", "host.create", "lock.ended", "applier.start"]
+)
+def test_it_runs_again_after_a_stop_signal(world: World, event: str) -> None:
+    world.at[event] = stop
+    with pytest.raises(Cancelled), cancellable():
+        world.back_up()
+    assert world.row().status is RunStatus.CANCELLED
+    assert (world.database.appliers(), world.left()) == (APPLIERS, [])
+
+
+@pytest.mark.parametrize(
+    "event", ["applier.stop", "applier.stopped", "lock.granted", "lock.ended", "applier.start", "host.usage"]
+)
+def test_recovery_starts_it_again_after_a_run_that_was_killed(world: World, event: str) -> None:
+    die_at(world, event)
+    recover(world).require_complete()
+    assert (world.database.appliers(), world.left()) == (APPLIERS, [])
+
+
+def test_one_that_does_not_start_takes_nothing_from_the_backup_and_is_named_until_it_runs(world: World) -> None:
+    world.database.refuses_start = True
+    row = world.back_up()
+    assert row.status is RunStatus.ATTENTION
+    assert "could not be started again" in row.attention[0]
+    assert row.backup is not None
+    assert world.left() == ["row of replica-applier db1"]
+    with pytest.raises(CleanupIncomplete, match="replica-applier db1 is left"):
+        recover(world).require_complete()
+    world.database.refuses_start = False
+    assert HoldingKind.APPLIER in {holding.kind for holding in recover(world).given_back}
+    assert (world.database.appliers(), world.left()) == (APPLIERS, [])
+
+
+def test_temporary_tables_that_stay_open_end_the_run_before_the_lock_is_asked_for(world: World) -> None:
+    asked: list[str] = []
+    world.at["lock.asked"] = lambda: asked.append("asked")
+    world.database.replication = replace(world.database.replication, open_temporary_tables=1)
+    error = world.try_to_back_up()
+    assert error is not None
+    assert (error.exit_status, asked) == (ExitStatus.SERVER, [])
+    assert (world.database.appliers(), world.left()) == (APPLIERS, [])
+
+
+def test_a_server_that_dies_at_any_call_keeps_no_applier_from_running_once_it_is_back(world: World) -> None:
+    for n in range(1, 30):
+        world.database.calls, world.database.fails_at = 0, n
+        error = world.try_to_back_up(f"r{n}")
+        if world.database.calls < n:
+            break
+        world.database.fails_at = None
+        recover(world).require_complete()
+        assert (world.database.appliers(), world.left()) == (APPLIERS, [])
+    assert error is None
+    assert n > 10

@@ -108,7 +108,7 @@ def of_member(member: Membership) -> Finding:
             "cluster",
             Level.WARNING,
             f"{member.cluster}: this is the only member, and its clients wait for the lock as anywhere",
-            "with a second member, run the job there",
+            "with more members, run the job on one that the others do not wait for",
         )
     return _of_galera(member) if member.cluster is Cluster.GALERA else _of_group(member)
 

@@ -10,15 +10,16 @@ from typing import Any
 
 import pytest
 
-from backupd.config import JobConfig
+from backupd.config import Configuration, HostConfig, JobConfig
 from backupd.errors import ServerError
-from backupd.model import Flavour, Level, Replication
+from backupd.model import Flavour, HoldingKind, Level, Replication
 from backupd.mysql.grants import grant_script
 from backupd.mysql.locks import LockLimits, ServerLock
 from backupd.mysql.replication import ReplicaApplier
 from backupd.mysql.server import MysqlServer
 from backupd.mysql.session import Session
-from backupd.replicas import of_replica
+from backupd.replicas import applier_holding, of_replica
+from backupd.wiring import host_tools
 
 SOON_SECONDS = 30.0
 
@@ -87,6 +88,18 @@ def test_a_channel_that_is_no_more_keeps_no_other_from_being_started(pair: Any, 
     applier.stop(running)
     applier.start(("gone", *running))
     assert applier.running() == running
+
+
+def test_what_a_dead_run_left_stopped_is_started_by_its_row_alone(pair: Any, server: MysqlServer) -> None:
+    """As `backupd recover` does: by the configuration's login, whatever the dead process knew."""
+    applier = ReplicaApplier(pair.replica.connect())
+    running = applier.running()
+    applier.stop(running)
+    host = HostConfig(name="db1", socket=pair.replica.socket, user="root")
+    release = host_tools(Configuration(hosts={"db1": host})).releases[HoldingKind.APPLIER]
+    for _ in range(2):
+        release(applier_holding("db1", running))
+        assert applier.running() == running
 
 
 def test_one_privilege_more_than_the_documented_ones_stops_the_applier(pair: Any, server: MysqlServer) -> None:

@@ -5,11 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from backupd.config import JobConfig, LimitsConfig, LockConfig
-from backupd.model import Channel, Cluster, Finding, Flavour, Level, Membership, Replication
+from backupd.config import Configuration, JobConfig, LimitsConfig, LockConfig
+from backupd.errors import UsageError
+from backupd.model import Channel, Cluster, Finding, Flavour, HoldingKind, Level, Membership, Replication
 from backupd.mysql.replication import channels, group_membership
 from backupd.mysql.session import Row
-from backupd.replicas import of_member, of_replica
+from backupd.replicas import applier_holding, of_member, of_replica
+from backupd.wiring import host_tools
 
 OK, WARNING, REFUSED = Level.OK, Level.WARNING, Level.REFUSED
 
@@ -65,6 +67,12 @@ def test_a_channel_is_read_from_either_servers_words(
     answer: Mapping[str, str], changes: Mapping[str, str | None], found: Channel
 ) -> None:
     assert channels([{**answer, **changes}]) == (found,)
+
+
+def test_the_applier_of_a_host_that_the_configuration_has_no_more_is_a_sentence_and_no_crash() -> None:
+    release = host_tools(Configuration()).releases[HoldingKind.APPLIER]
+    with pytest.raises(UsageError, match="no host 'db1'"):
+        release(applier_holding("db1", ("x",)))
 
 
 def member(state: str, role: str, ours: str) -> Row:

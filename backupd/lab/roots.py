@@ -29,7 +29,7 @@ _FORMAT = 1
 _FETCH_SECONDS = 600.0
 _QUICK_SECONDS = 60.0
 _INDEX_FIELDS = "$(ORIGIN)|$(RELEASE)|$(COMPONENT)|$(REPO_URI)"
-_ORIGIN_UNKNOWN = "$(ORIGIN)"  # apt leaves the word as it is before the first `apt-get update`
+_ORIGIN_UNKNOWN = "$(ORIGIN)"  # apt leaves the word as it is where it has no lists
 
 # An archive may be a frozen one, whose Release file has expired. One retry: apt's three take minutes to say the same.
 _APT_OPTIONS = ('Acquire::Check-Valid-Until "false"', 'Acquire::Retries "1"', 'Acquire::http::Timeout "30"')
@@ -122,8 +122,10 @@ def _reason(said: str) -> str:
 
 
 def _apt_indexes() -> str:
-    argv = ["apt-get", "indextargets", f"--format={_INDEX_FIELDS}", "Created-By: Packages"]
-    return run(argv, timeout_seconds=_QUICK_SECONDS).stdout
+    """With origins where apt has package lists; it lists nothing at all without, unless it is told not to look."""
+    listed = ["indextargets", f"--format={_INDEX_FIELDS}", "Created-By: Packages"]
+    known = run(["apt-get", *listed], timeout_seconds=_QUICK_SECONDS).stdout
+    return known or run(["apt-get", "--no-release-info", *listed], timeout_seconds=_QUICK_SECONDS).stdout
 
 
 def _apt_proxies() -> list[str]:

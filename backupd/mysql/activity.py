@@ -8,7 +8,7 @@ SELECT, and the last step of an ALTER TABLE. The same on MariaDB 11.8.6.
 
 Tried on MySQL 9.7.4: FLUSH TABLES WITH READ LOCK waits for reads too, for ALTER TABLE, and for an ALTER TABLE that
 itself waits for another's LOCK INSTANCE FOR BACKUP; all of them are in the list. Uncommitted transactions between two
-statements are not waited for. A client that holds LOCK TABLES and does nothing is waited for and in no list.
+statements are not waited for; a client that has LOCK TABLES and does nothing is, and only metadata locks tell of it.
 Its information_schema.PROCESSLIST counts whole seconds and is deprecated; the performance schema counts picoseconds.
 """
 
@@ -29,12 +29,14 @@ _RUNNING = """
 _RUNNING_WITHOUT_MILLISECONDS = _RUNNING.replace("TIME_MS", "NULL")
 _PERFORMANCE_SCHEMA = """
     SELECT thread.PROCESSLIST_ID AS id, thread.PROCESSLIST_USER AS user, statement.TIMER_WAIT / 1e9 AS milliseconds,
-        thread.PROCESSLIST_TIME AS seconds, thread.PROCESSLIST_INFO AS statement
+        GREATEST(thread.PROCESSLIST_TIME, 1) AS seconds, COALESCE(thread.PROCESSLIST_INFO, 'LOCK TABLES') AS statement
     FROM performance_schema.threads AS thread LEFT JOIN performance_schema.events_statements_current AS statement
         ON statement.THREAD_ID = thread.THREAD_ID AND statement.NESTING_EVENT_LEVEL = 0
         AND statement.END_EVENT_ID IS NULL
     WHERE thread.NAME = 'thread/sql/one_connection' AND thread.PROCESSLIST_ID <> CONNECTION_ID()
-    AND thread.PROCESSLIST_COMMAND IN ('Query', 'Execute', 'Killed')
+    AND (thread.PROCESSLIST_COMMAND IN ('Query', 'Execute', 'Killed') OR thread.THREAD_ID IN (
+        SELECT OWNER_THREAD_ID FROM performance_schema.metadata_locks WHERE OBJECT_TYPE = 'TABLE'
+        AND LOCK_STATUS = 'GRANTED' AND LOCK_TYPE IN ('SHARED_READ_ONLY', 'SHARED_NO_READ_WRITE')))
 """
 
 _COMMENTS = re.compile(r"\s*(/\*.*?\*/|--[^\n]*\n|#[^\n]*\n|\()\s*", re.DOTALL)

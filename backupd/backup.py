@@ -37,12 +37,13 @@ from backupd.model import (
     SnapshotPlan,
     StoredObject,
     Verdict,
+    Volume,
 )
 from backupd.mysql import Canary
 from backupd.preflight import Ready
 from backupd.probe.baseline import Baseline, PassiveMeter, measure_baseline, watch_baseline
 from backupd.probe.observer import Observer
-from backupd.probe.settle import SettleLimits
+from backupd.probe.settle import COW_AREA, Area, SettleLimits
 from backupd.snapshots.plan import plan_snapshot
 from backupd.tools import Tools
 
@@ -282,9 +283,18 @@ def _observer(attempt: _Attempt, baseline: Baseline, snapshot: Snapshot) -> Obse
             max_cow_fill=job.limits.max_cow_fill,
             enabled=job.settle.enabled,
         ),
+        area=_area(attempt.ready.volume),
         meter=attempt.meter,
         copy_seconds=attempt.copy_seconds,
     )
+
+
+def _area(volume: Volume) -> Area:
+    """What the snapshot's old blocks, or the new ones of a thin volume, fill."""
+    if volume.pool is None:
+        return COW_AREA
+    pool = f"{volume.vg}/{volume.pool.name}"
+    return Area(f"thin pool {pool}", f"extend the pool (lvextend --size +SIZE, or --poolmetadatasize +SIZE, {pool})")
 
 
 def _wait_until_cheap(attempt: _Attempt, observer: Observer) -> Verdict:
@@ -295,7 +305,8 @@ def _wait_until_cheap(attempt: _Attempt, observer: Observer) -> Verdict:
     if verdict.outcome is Outcome.GIVE_UP:
         raise GaveUp(
             f"the backup was given up ({verdict.reason}): {verdict.detail}",
-            hint="see `backupd show RUN`; raise the job's limits or snapshot.size, or choose a quieter hour",
+            hint=f"see `backupd show RUN`; {_area(attempt.ready.volume).remedy}, raise the job's limits, or choose a"
+            " quieter hour",
         )
     return verdict
 
@@ -391,4 +402,5 @@ def _facts(snapshot: Snapshot) -> SnapshotFacts:
         stripe_size=origin.stripe_size,
         chunk_size=snapshot.chunk_size,
         cow_size=snapshot.size,
+        pool=f"{origin.vg}/{origin.pool.name}" if origin.pool is not None else None,
     )

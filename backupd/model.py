@@ -108,6 +108,7 @@ class ThinPool:
     metadata_devices: tuple[str, ...] = ()
     used: int = field(default=0, compare=False)  # of its data, by all its volumes
     metadata_used: int = field(default=0, compare=False)
+    when_full: str = ""  # LVM's word for what then becomes of writes: `queue` (they wait) or `error`
 
     @property
     def free(self) -> int:
@@ -140,6 +141,8 @@ class Volume:
     snapshots: tuple[str, ...] = ()  # names of the classic snapshots that exist on it
     conditions: tuple[str, ...] = ()  # what forbids a snapshot now: merging, pvmove, resync, suspended, partial
     pool: ThinPool | None = None  # None: it is no thin volume, and its snapshots are classic ones
+    thin_snapshots: tuple[str, ...] = ()  # of a thin volume: they cost no copying of ours, but room in the pool
+    cache: Segment | None = None  # what LVM has before its disks (kind `cache`, `writecache`), and on which PVs
 
     @property
     def full_name(self) -> str:
@@ -174,7 +177,9 @@ class Volume:
     def devices(self) -> tuple[str, ...]:
         """The PVs that it lies on, each once, in order of first use."""
         data = (device for segment in self.physical_segments for device in segment.devices)
-        return tuple(dict.fromkeys((*data, *(self.pool.metadata_devices if self.pool is not None else ()))))
+        beside = self.pool.metadata_devices if self.pool is not None else ()
+        before = self.cache.devices if self.cache is not None else ()
+        return tuple(dict.fromkeys((*data, *beside, *before)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -528,6 +533,7 @@ class SnapshotFacts:
     chunk_size: int
     cow_size: int
     cow_used_peak: int | None = None
+    pool: str | None = None  # VG/POOL of a thin origin: sizes are the pool's then; None: a COW area of its own
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from backupd.errors import (
 )
 from backupd.model import DataPath, Finding, Level, MountPoint, ServerFacts, ThinPool, Volume, VolumeGroup
 from backupd.mysql import ABSOLUTE_LINK, DATA_DIRECTORY, KEYS
+from backupd.snapshots.mounting import FILESYSTEMS
 from backupd.snapshots.plan import plan_snapshot
 from backupd.tools import Tools
 
@@ -96,6 +97,7 @@ def _examine_host(job: JobConfig, tools: Tools, findings: list[Finding]) -> Read
     paths = _data_paths(tools, facts, findings)
     try:
         mount = tools.files.mount_of(facts.datadir)
+        findings += _filesystem(mount)
         volume = tools.snapshots.volume_at(mount.device)
         group = tools.snapshots.group(volume.vg)
     except _HOST_FAULTS as error:
@@ -276,12 +278,24 @@ def _keys(paths: tuple[DataPath, ...], mount: MountPoint, mount_of: Callable[[Pa
         )
 
 
+def _filesystem(mount: MountPoint) -> Iterator[Finding]:
+    """Told here because the snapshot's mount refuses it, and that would be after the lock."""
+    if mount.filesystem not in FILESYSTEMS:
+        yield Finding(
+            "file system",
+            Level.REFUSED,
+            f"{mount.path} is {mount.filesystem}: backupd mounts snapshots of {' and '.join(FILESYSTEMS)} only",
+            f"put the datadir on {' or '.join(FILESYSTEMS)}, directly on a logical volume",
+        )
+
+
 def _volume(volume: Volume) -> Iterator[Finding]:
     width = f", {volume.stripes} stripes of {volume.stripe_size} bytes" if volume.stripe_size else ""
     count = len(volume.physical_segments)
     segments = f"{count} segment{'s' if count != 1 else ''}"
+    cache = f", behind a {volume.cache.kind} on {', '.join(volume.cache.devices)}" if volume.cache is not None else ""
     thin = f", thin in pool {volume.pool.name}" if volume.pool is not None else ""
-    yield _ok("layout", f"{volume.full_name} is {volume.layout}{width} ({segments}){thin}")
+    yield _ok("layout", f"{volume.full_name} is {volume.layout}{width} ({segments}){cache}{thin}")
     known = {"thin"} if volume.pool is not None else {"linear", "striped", "raid1"}
     unknown = sorted({s.kind for s in volume.segments} - known)
     if unknown:
@@ -289,17 +303,9 @@ def _volume(volume: Volume) -> Iterator[Finding]:
             "segments",
             Level.REFUSED,
             f"{volume.full_name} has segments of type {', '.join(unknown)}",
-            "backupd takes snapshots of linear, striped, raid1 and thin volumes",
+            "backupd takes snapshots of linear, striped, raid1 and thin volumes, cached or not",
         )
-    if volume.snapshots:
-        yield Finding(
-            "other snapshots",
-            Level.REFUSED,
-            f"{volume.full_name} already has: {', '.join(volume.snapshots)}",
-            "each further snapshot multiplies the write penalty; remove it, or `backupd recover` if it is ours",
-        )
-    else:
-        yield _ok("other snapshots", "none")
+    yield _other_snapshots(volume)
     if volume.conditions:
         yield Finding(
             "volume state",
@@ -309,6 +315,26 @@ def _volume(volume: Volume) -> Iterator[Finding]:
         )
     else:
         yield _ok("volume state", "no merge, pvmove or resync")
+
+
+def _other_snapshots(volume: Volume) -> Finding:
+    """Classic ones have each first write copied once more; thin ones only keep what they share with the origin."""
+    if volume.snapshots:
+        return Finding(
+            "other snapshots",
+            Level.REFUSED,
+            f"{volume.full_name} already has: {', '.join(volume.snapshots)}",
+            "each further snapshot multiplies the write penalty; remove it, or `backupd recover` if it is ours",
+        )
+    if volume.thin_snapshots and volume.pool is not None:
+        return Finding(
+            "other snapshots",
+            Level.WARNING,
+            f"{volume.full_name} already has: {', '.join(volume.thin_snapshots)}; being thin they slow no write, but"
+            f" what they share with it is kept in pool {volume.pool.name} when it changes",
+            "remove those that nobody needs: lvremove VG/LV, or `backupd recover` if it is ours",
+        )
+    return _ok("other snapshots", "none")
 
 
 def _room_for_snapshot(job: JobConfig, volume: Volume, group: VolumeGroup) -> Iterator[Finding]:
@@ -332,7 +358,12 @@ def _room_in_pool(job: JobConfig, vg: str, pool: ThinPool) -> Finding:
             f"thin pool {vg}/{pool.name} is {pool.fill:.0%} full, limits.max_cow_fill is {job.limits.max_cow_fill:.0%}",
             f"extend the pool (lvextend --size +SIZE {vg}/{pool.name}), or raise the limit",
         )
-    return _ok("snapshot room", f"thin pool {vg}/{pool.name} is {pool.fill:.0%} full, {pool.free} bytes are free")
+    fate = {"queue": "wait for room, and fail after a minute", "error": "fail at once"}.get(pool.when_full, "fail")
+    return _ok(
+        "snapshot room",
+        f"thin pool {vg}/{pool.name} is {pool.fill:.0%} full, its metadata {pool.metadata_fill:.0%};"
+        f" {pool.free} bytes are free; when it is full, the writes of all its volumes {fate}",
+    )
 
 
 def _target(tools: Tools, last_stored_bytes: int | None, used_bytes: int | None) -> Iterator[Finding]:

@@ -119,6 +119,7 @@ snapshots = Table(
     Column("chunk_size", Integer, nullable=False),
     Column("cow_size", Integer, nullable=False),
     Column("cow_used_peak", Integer),
+    Column("pool", Text),
 )
 
 samples = Table(

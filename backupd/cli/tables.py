@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from backupd.model import Check, Drill, LockReceipt, Phase, Position, RunDetails
+from backupd.model import Check, Drill, LockReceipt, Phase, Position, RunDetails, SnapshotFacts
 from backupd.mysql import UNLOCKED
 from backupd.probe.settle import penalty_of
 from backupd.report.words import columns, duration, ratio, size
@@ -24,7 +24,7 @@ def run_facts(run: RunDetails) -> list[tuple[str, str]]:
         facts.append(("position", _position(run.position, derived=run.derived)))
     if run.snapshot is not None:
         facts.append(("volume", _volume(run)))
-        facts.append(("COW area", f"{size(run.snapshot.cow_size)}, at most {size(run.snapshot.cow_used_peak)} used"))
+        facts.append(_area(run.snapshot))
     if penalty.baseline_iops is not None:
         facts.append(
             (
@@ -110,6 +110,12 @@ def _volume(run: RunDetails) -> str:
         f", {run.snapshot.stripes} stripes of {size(run.snapshot.stripe_size)}" if run.snapshot.stripes > 1 else ""
     )
     return f"{run.snapshot.volume}, {run.snapshot.layout}{stripes}, chunks of {size(run.snapshot.chunk_size)}"
+
+
+def _area(snapshot: SnapshotFacts) -> tuple[str, str]:
+    """What filled while the snapshot existed: a pool is everybody's, so what was used in it was not ours alone."""
+    filled = f"{size(snapshot.cow_size)}, at most {size(snapshot.cow_used_peak)} used"
+    return ("COW area", filled) if snapshot.pool is None else ("thin pool", f"{snapshot.pool}, {filled}")
 
 
 def _backup(run: RunDetails) -> list[tuple[str, str]]:

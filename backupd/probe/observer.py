@@ -19,7 +19,7 @@ from backupd.errors import CommandError, GaveUp, ServerError, SnapshotError, Sna
 from backupd.model import CowUsage, Outcome, Reason, Sample, Verdict, Window
 from backupd.probe import WriteProbe
 from backupd.probe.baseline import Baseline, PassiveMeter, window_sample
-from backupd.probe.settle import SETTLE, CowForecast, SettleLimits, breach, decide
+from backupd.probe.settle import COW_AREA, SETTLE, Area, CowForecast, SettleLimits, breach, decide
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +44,7 @@ class Observer:
         read_usage: Callable[[], CowUsage],
         read_lag: Callable[[], float | None],
         limits: SettleLimits,
+        area: Area = COW_AREA,
         meter: PassiveMeter | None = None,
         copy_seconds: float | None = None,
         window_seconds: float = 2.0,
@@ -51,7 +52,8 @@ class Observer:
         tick_seconds: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`duty` is the share of time that the probe may write, 0 to 1; `copy_seconds` what the last copy took.
+        """`duty` is the share of time that the probe may write, 0 to 1; `copy_seconds` what the last copy took; `area`
+        what fills while the snapshot exists.
 
         Without a probe `baseline` is one that was watched; with one it was measured by it, or the probe stays unused.
         """
@@ -59,14 +61,14 @@ class Observer:
         self._probe, self._folder, self._baseline = probe, folder, baseline
         self._meter = meter or PassiveMeter(None)
         self._read_usage, self._read_lag = read_usage, read_lag
-        self._limits, self._copy_seconds = limits, copy_seconds
+        self._limits, self._area, self._copy_seconds = limits, area, copy_seconds
         self._window_seconds, self._duty, self._tick_seconds = window_seconds, duty, tick_seconds
         self._clock = clock
         self._probing = probe is not None and baseline is not None and bool(baseline.iops)
         self._began = clock()
         self._next_window = self._next_lag = self._began
         self._last_fill: tuple[float, int] | None = None  # when it was read, and bytes; None: the last try failed
-        self._cow_total: int | None = None
+        self._cow: CowForecast | None = None  # as it was last read
         self._samples: list[Sample] = []
         self._cow_peak: int | None = None
         self._trouble: dict[str, str] = {}
@@ -135,7 +137,7 @@ class Observer:
             if self._breach is not None:
                 raise GaveUp(
                     f"the backup was given up: {self._breach}",
-                    hint="raise the job's limits or snapshot.size, or choose a quieter hour",
+                    hint=f"{self._area.remedy}, raise the job's limits, or choose a quieter hour",
                 )
 
     def observe(self) -> None:
@@ -156,7 +158,7 @@ class Observer:
             else:
                 sample = Sample(at, self.stage, write_latency_ms=latency)
             self._samples.append(replace(sample, cow_used=used, cow_rate=rate, replica_lag_seconds=lag))
-            self._breach = self._breach or breach(self._samples, self._limits, cow_total=self._cow_total)
+            self._breach = self._breach or breach(self._samples, self._limits, cow=self._cow)
             self._changed.notify_all()
 
     def _end(self) -> None:
@@ -202,13 +204,15 @@ class Observer:
             self._void = error.message
             return None
         except (SnapshotError, CommandError, UnexpectedOutput) as error:
-            self._note("usage", f"the COW area's fill could not be read for a while: {error.message}")
+            self._note("usage", f"how full {self._area.name} is could not be read for a while: {error.message}")
             return None
         at = self._clock()
         if not usage.intact:
             self._void = f"the snapshot is no longer intact, device-mapper says {usage.state!r}"
             return None
-        self._last_fill, self._cow_total = (at, usage.used), usage.total
+        self._last_fill = (at, usage.used)
+        seen = CowForecast(usage.total, self._copy_seconds, self._area, usage.metadata_fill)
+        self._cow = seen if usage.total else None
         self._cow_peak = max(self._cow_peak or 0, usage.used)
         if before is None or disturbed or at <= before[0]:
             return None
@@ -234,12 +238,11 @@ class Observer:
         now = self._clock() - self._began
         if self._breach is not None:
             return Verdict(Outcome.GIVE_UP, Reason.LIMIT, self._breach, waited_seconds=now)
-        forecast = CowForecast(self._cow_total, self._copy_seconds) if self._cow_total else None
         return decide(
             self._samples,
             self._limits,
             now_seconds=now,
-            forecast=forecast,
+            forecast=self._cow,
             probing=self._probing,
             baseline_latency_ms=self._usual_latency(),
         )
@@ -254,7 +257,8 @@ class Observer:
         """There is a snapshot to judge, and a thread that watches it; limits that nobody watches hold nothing."""
         if self._void is not None:
             raise SnapshotVoid(
-                self._void, hint="its COW area was probably too small for the writes meanwhile: raise snapshot.size"
+                self._void,
+                hint=f"{self._area.name} was probably too small for the writes meanwhile: {self._area.remedy}",
             )
         self._companion.require_working()
 

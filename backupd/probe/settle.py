@@ -40,6 +40,7 @@ class SettleLimits:
     max_penalty: float | None = None
     max_replica_lag_seconds: float | None = None
     max_cow_fill: float = 0.8  # 0 to 1
+    max_metadata_fill: float = 0.9  # of a thin pool's; one that runs out of it takes no write of anybody's any more
     plateau_windows: int = 6  # over which the ratio has not fallen by a tenth
     plateau_looks: int = 60  # the same for rate and latency, where they decide alone
     quiet_share: float = 0.2  # of its peak since the snapshot: the server's first writes have died down
@@ -48,11 +49,24 @@ class SettleLimits:
 
 
 @dataclass(frozen=True, slots=True)
+class Area:
+    """What fills while there is a snapshot, in words for a person."""
+
+    name: str = "the COW area"
+    remedy: str = "raise snapshot.size"
+
+
+COW_AREA = Area()
+
+
+@dataclass(frozen=True, slots=True)
 class CowForecast:
-    """What the COW area has to last for."""
+    """The COW area, or the pool of a thin snapshot, and what it has to last for."""
 
     total: int  # bytes
     copy_seconds: float | None = None  # the job's last copy; None: unknown, then only the wait is forecast
+    area: Area = COW_AREA
+    metadata_fill: float = 0.0  # of a pool's metadata, 0 to 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +107,7 @@ def decide(
     def verdict(outcome: Outcome, reason: Reason, detail: str = "") -> Verdict:
         return Verdict(outcome, reason, detail, waited_seconds=now_seconds)
 
-    passed = breach(samples, limits, cow_total=forecast.total if forecast else None)
+    passed = breach(samples, limits, cow=forecast)
     if passed is not None:
         return verdict(Outcome.GIVE_UP, Reason.LIMIT, passed)
     if not limits.enabled:
@@ -118,7 +132,7 @@ def decide(
     return verdict(Outcome.WAIT, Reason.SETTLING, seen.words())
 
 
-def breach(samples: Sequence[Sample], limits: SettleLimits, *, cow_total: int | None) -> str | None:
+def breach(samples: Sequence[Sample], limits: SettleLimits, *, cow: CowForecast | None) -> str | None:
     """Which limit is passed, in words; None while none is. Holds in every stage after the snapshot."""
     ratios, lag, used = _latest(samples)
     if limits.max_penalty is not None and len(ratios) == _LIMIT_WINDOWS and min(ratios) > limits.max_penalty:
@@ -127,8 +141,15 @@ def breach(samples: Sequence[Sample], limits: SettleLimits, *, cow_total: int | 
         )
     if limits.max_replica_lag_seconds is not None and lag is not None and lag > limits.max_replica_lag_seconds:
         return f"the replica is {lag:.0f} s behind, the limit is {limits.max_replica_lag_seconds:g} s"
-    if cow_total and used is not None and used > limits.max_cow_fill * cow_total:
-        return f"the COW area is {used / cow_total:.0%} full, the limit is {limits.max_cow_fill:.0%}"
+    if cow is None:
+        return None
+    if used is not None and used > limits.max_cow_fill * cow.total:
+        return f"{cow.area.name} is {used / cow.total:.0%} full, the limit is {limits.max_cow_fill:.0%}"
+    if cow.metadata_fill > limits.max_metadata_fill:
+        return (
+            f"the metadata of {cow.area.name} is {cow.metadata_fill:.0%} full, the limit is"
+            f" {limits.max_metadata_fill:.0%}"
+        )
     return None
 
 
@@ -215,7 +236,7 @@ class _Seen:
             return None
         what = "a little more waiting and the copy" if wait_seconds else "the copy"
         return (
-            f"in {seconds:.0f} s, {what}, the COW area is forecast to fill to {need / forecast.total:.0%},"
+            f"in {seconds:.0f} s, {what}, {forecast.area.name} is forecast to fill to {need / forecast.total:.0%},"
             f" the limit is {self.limits.max_cow_fill:.0%}"
         )
 

@@ -59,7 +59,8 @@ class LvmSnapshots:
         if uuid is None or not uuid.startswith("LVM-") or len(uuid) != DM_UUID_LENGTH:
             raise SnapshotError(
                 f"not on LVM: the file system lies on {devicemapper.describe(device, sysfs=self._sysfs)}",
-                hint="put the data on a file system directly on a logical volume: LVM freezes no other for a snapshot",
+                hint="put the data on a file system directly on a logical volume: LVM freezes no other for a snapshot;"
+                " LUKS and md fit below LVM, on its PVs",
             )
         vg_uuid, lv_uuid = report.dashed(uuid[4:36]), report.dashed(uuid[36:])
         for volume in report.parse_volumes(_report(report.volumes_argv(vg_uuid=vg_uuid))):

@@ -20,7 +20,7 @@ from backupd.model import DeviceNumber, MountPoint, Snapshot
 
 _OPTIONS = "ro,nodev,nosuid,noexec,noatime"
 _EXTRA = {"xfs": ",nouuid", "ext4": ""}  # XFS refuses a second file system of the same UUID
-FILESYSTEMS = frozenset(_EXTRA)
+FILESYSTEMS = tuple(_EXTRA)
 _SECONDS = 120.0  # a log replay reads from a disk that is at work
 _MOUNTS = Path("/proc/self/mountinfo")
 _PROCESSES = Path("/proc")

@@ -11,7 +11,7 @@ from backupd.errors import SnapshotError
 from backupd.model import SnapshotPlan, ThinPool, Volume, VolumeGroup
 
 _EXCEPTION_BYTES = 16  # one entry of the COW area's metadata (drivers/md/dm-snap-persistent.c, struct disk_exception)
-MAX_POOL_METADATA_FILL = 0.8  # of a pool before the snapshot: one that runs out takes no writes of any volume any more
+MAX_POOL_METADATA_FILL = 0.8  # of a pool before the snapshot: a run gives up a tenth beyond
 
 
 class CowSize(Protocol):

@@ -22,10 +22,11 @@ _FORMAT = ("--reportformat", "json", "--units", "b", "--nosuffix", "--binary")
 _VOLUME_FIELDS = (
     "vg_name,vg_uuid,lv_name,lv_uuid,lv_attr,lv_size,lv_tags,lv_kernel_major,lv_kernel_minor,lv_suspended,lv_merging,"
     "lv_health_status,sync_percent,origin,segtype,seg_size,stripes,stripe_size,devices,"
-    "pool_lv,chunk_size,lv_metadata_size,data_percent,metadata_percent"
+    "pool_lv,chunk_size,lv_metadata_size,data_percent,metadata_percent,lv_when_full"
 )
 _GROUP_FIELDS = "pv_name,vg_name,vg_extent_size,pv_pe_count,pv_pe_alloc_count,pv_allocatable,pv_missing"
 _MIRRORED = ("raid1", "mirror")  # their `stripes` counts legs
+_CACHES = ("cache", "writecache")  # one segment, whose device is the hidden volume that is cached
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,11 +137,13 @@ def _volumes(rows: Iterable[dict[str, str]]) -> Iterator[Volume]:
                 path=Path("/dev") / vg / name,
                 device=DeviceNumber(int(first["lv_kernel_major"]), int(first["lv_kernel_minor"])),
                 size=int(first["lv_size"]),
-                segments=tuple(_segment(row, children) for row in own),
+                segments=tuple(_segments(own, children)),
                 tags=_tags(first),
                 snapshots=tuple(other for other, parts in children.items() if _is_snapshot_of(name, parts[0])),
-                conditions=(*_conditions(first, own), *(_pool_conditions(pool, children) if pool else ())),
+                conditions=(*_conditions(own, children), *(_pool_conditions(pool, children) if pool else ())),
                 pool=_pool(pool, children) if pool else None,
+                thin_snapshots=tuple(other for other, parts in children.items() if _is_thin_of(name, parts[0])),
+                cache=_cache(first, children) if first["segtype"] in _CACHES else None,
             )
 
 
@@ -153,24 +156,41 @@ def _pool(row: dict[str, str], children: dict[str, list[dict[str, str]]]) -> Thi
         chunk_size=int(row["chunk_size"]),
         size=size,
         metadata_size=metadata_size,
-        segments=tuple(_segment(part, children) for part in _data_of(row, children)),
+        segments=tuple(_segments(_beneath(row, children), children)),
         metadata_devices=tuple(
             dict.fromkeys(device for part in children[f"{_bare(row)}_tmeta"] for device in _physical(part, children))
         ),
         used=round(size * float(row["data_percent"] or 100) / 100),
         metadata_used=round(metadata_size * float(row["metadata_percent"] or 100) / 100),
+        when_full=row["lv_when_full"],
     )
 
 
-def _data_of(pool: dict[str, str], children: dict[str, list[dict[str, str]]]) -> list[dict[str, str]]:
-    """The rows of the hidden volume that a pool's data is: the only device of its one segment."""
-    return children[pool["devices"].rpartition("(")[0]]
+def _beneath(row: dict[str, str], children: dict[str, list[dict[str, str]]]) -> list[dict[str, str]]:
+    """The rows of the hidden volume that a pool's data is, or a cached volume's: the only device of its one segment."""
+    return children[row["devices"].rpartition("(")[0]]
 
 
 def _pool_conditions(pool: dict[str, str], children: dict[str, list[dict[str, str]]]) -> Iterator[str]:
     """What is wrong with a pool is wrong with each of its volumes."""
-    data = _data_of(pool, children)
-    yield from (f"pool {_bare(pool)}: {word}" for word in (*_conditions(pool, [pool]), *_conditions(data[0], data)))
+    words = (*_conditions([pool], children), *_conditions(_beneath(pool, children), children))
+    yield from (f"pool {_bare(pool)}: {word}" for word in words)
+
+
+def _segments(rows: list[dict[str, str]], children: dict[str, list[dict[str, str]]]) -> Iterator[Segment]:
+    """How a volume lies on disks; a cached one as what is cached does."""
+    for row in rows:
+        if row["segtype"] in _CACHES:
+            yield from _segments(_beneath(row, children), children)
+        else:
+            yield _segment(row, children)
+
+
+def _cache(row: dict[str, str], children: dict[str, list[dict[str, str]]]) -> Segment:
+    """The cache of a volume, a pool of its own or a plain volume (`--cachevol`)."""
+    parts = children[row["pool_lv"].strip("[]")]
+    devices = (device for part in parts for device in _physical(part, children))
+    return Segment(row["segtype"], sum(int(part["seg_size"]) for part in parts), 1, 0, tuple(dict.fromkeys(devices)))
 
 
 def _segment(row: dict[str, str], children: dict[str, list[dict[str, str]]]) -> Segment:
@@ -195,12 +215,17 @@ def _physical(row: dict[str, str], children: dict[str, list[dict[str, str]]]) ->
             yield name
 
 
-def _conditions(first: dict[str, str], own: list[dict[str, str]]) -> Iterator[str]:
+def _conditions(own: list[dict[str, str]], children: dict[str, list[dict[str, str]]]) -> Iterator[str]:
+    """A cached volume's `sync_percent` is how much of its cache is dirty; what is cached has its own conditions."""
+    first = own[0]
+    cached = first["segtype"] in _CACHES
+    if cached:
+        yield from _conditions(_beneath(first, children), children)
     if first["lv_merging"] == "1":
         yield "merging"
     if any(device.startswith("pvmove") for row in own for device in row["devices"].split(",")):
         yield "pvmove"
-    if first["sync_percent"] and float(first["sync_percent"]) < 100:
+    if first["sync_percent"] and not cached and float(first["sync_percent"]) < 100:
         yield f"resync ({first['sync_percent']} %)"
     if first["lv_suspended"] == "1":
         yield "suspended"
@@ -211,6 +236,10 @@ def _conditions(first: dict[str, str], own: list[dict[str, str]]) -> Iterator[st
 def _is_snapshot_of(origin: str, row: dict[str, str]) -> bool:
     """Classic ones only: a thin snapshot has an origin too, but costs it no copying of ours."""
     return row["origin"] == origin and row["lv_attr"][0] in "sS"
+
+
+def _is_thin_of(origin: str, row: dict[str, str]) -> bool:
+    return row["origin"] == origin and row["segtype"] == "thin"
 
 
 def _bare(row: dict[str, str]) -> str:

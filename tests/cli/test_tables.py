@@ -56,6 +56,13 @@ def test_a_good_run_tells_what_it_cost_and_what_is_there_now() -> None:
     assert facts["proof"] == "restored and started: 1 of 1 checks in 12.0 s, 2026-03-01 12:00 UTC"
 
 
+def test_a_thin_volumes_run_tells_of_its_pool_and_of_no_cow_area() -> None:
+    assert GOOD.snapshot is not None
+    facts = dict(tables.run_facts(replace(GOOD, snapshot=replace(GOOD.snapshot, pool="labvg/pool"))))
+    assert facts["thin pool"] == "labvg/pool, 1.0 GiB, at most 1.0 MiB used"
+    assert "COW area" not in facts
+
+
 def test_a_failed_run_tells_its_error_and_what_to_do() -> None:
     failed = RunDetails("r1", "nightly", "db1", RunStatus.FAILED, NOON, error=RunError("busy", "it is busy", "wait", 4))
     assert tables.run_facts(failed)[-2:] == [("error", "it is busy"), ("hint", "wait")]

@@ -123,6 +123,11 @@ class LvmHost:
             elif lv.usage.intact:
                 lv.usage = replace(lv.usage, used=used)
 
+    def fill_metadata(self, fill: float) -> None:
+        """The pool's metadata is so full, 0.0 to 1.0: somebody has many thin snapshots."""
+        for lv in self.lvs.values():
+            lv.usage = replace(lv.usage, metadata_fill=fill)
+
     def invalidate(self, name: str, state: str = "Invalid") -> None:
         """The snapshot's COW area has failed."""
         self.lvs[name].usage = CowUsage(intact=False, state=state)

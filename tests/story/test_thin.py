@@ -1,5 +1,6 @@
 """A run whose volume is thin: the same story, with a pool in place of the COW area."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from backupd import preflight
 from backupd.config import SettleConfig
 from backupd.errors import ExitStatus, GaveUp
-from backupd.model import Level, RunStatus
+from backupd.model import Level, RunStatus, Volume
 from tests.fakes.lvm_host import LvmHost, thin_volume
 from tests.story.world import World
 
@@ -25,6 +26,7 @@ def test_a_thin_volume_is_backed_up_and_nothing_is_left(tmp_path: Path) -> None:
     assert row.snapshot is not None
     assert (row.snapshot.layout, row.snapshot.stripes, row.snapshot.chunk_size) == ("striped", 3, 64 << 10)
     assert (row.snapshot.cow_size, row.snapshot.cow_used_peak) == (600 * MIB, 100 * MIB)
+    assert row.snapshot.pool == "labvg/pool"
     assert world.left() == []
 
 
@@ -33,7 +35,45 @@ def test_a_pool_that_fills_up_costs_the_backup_and_never_the_server(tmp_path: Pa
     world.at["host.usage"] = lambda: world.host.write(450 * MIB)  # beyond 90 % of the pool
     error = world.try_to_back_up(job=world.job(settle=SettleConfig(windows=9, baseline_windows=1)))
     assert isinstance(error, GaveUp)
+    assert "thin pool labvg/pool is" in error.message
+    assert "lvextend --size +SIZE" in error.hint
     assert world.left() == []
+
+
+def test_a_pool_that_runs_out_of_metadata_costs_the_backup_before_it_costs_the_server(tmp_path: Path) -> None:
+    world = thin_world(tmp_path)
+    world.at["host.usage"] = lambda: world.host.fill_metadata(0.92)
+    error = world.try_to_back_up(job=world.job(settle=SettleConfig(windows=9, baseline_windows=1)))
+    assert isinstance(error, GaveUp)
+    assert "the metadata of thin pool labvg/pool is 92% full, the limit is 90%" in error.message
+    row = world.row()
+    assert row.verdict is not None
+    assert row.verdict.reason == "limit"
+    assert world.left() == []
+
+
+@pytest.mark.parametrize(("word", "fate"), [("queue", "fail after a minute"), ("error", "fail at once")])
+def test_check_tells_how_full_the_pool_is_and_what_becomes_of_writes_then(tmp_path: Path, word: str, fate: str) -> None:
+    world = World(tmp_path, host=LvmHost(volume=with_pool(thin_volume(metadata_used=8 * MIB), when_full=word)))
+    found = preflight.examine(world.job(), world.tools, last_stored_bytes=None)
+    room = next(finding for finding in found.findings if finding.name == "snapshot room")
+    assert room.level is Level.OK
+    assert "17% full, its metadata 25%" in room.detail
+    assert fate in room.detail
+
+
+def test_thin_snapshots_of_others_are_told_and_no_reason_to_refuse(tmp_path: Path) -> None:
+    world = World(tmp_path, host=LvmHost(volume=replace(thin_volume(), thin_snapshots=("hers", "his"))))
+    found = preflight.examine(world.job(), world.tools, last_stored_bytes=None)
+    others = next(finding for finding in found.findings if finding.name == "other snapshots")
+    assert (others.level, bool(others.hint)) == (Level.WARNING, True)
+    assert "already has: hers, his" in others.detail
+    assert world.back_up().status is RunStatus.SUCCESS
+
+
+def with_pool(volume: Volume, **changes: str) -> Volume:
+    assert volume.pool is not None
+    return replace(volume, pool=replace(volume.pool, **changes))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("used", "level"), [(100, Level.OK), (470, Level.OK), (541, Level.REFUSED)])

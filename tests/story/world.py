@@ -125,6 +125,7 @@ class World:
     host: LvmHost = field(default_factory=LvmHost)
     database: FakeDatabase = field(default_factory=FakeDatabase)
     memory: MemoryTarget | None = None  # in place of the folder
+    filesystem: str = "xfs"  # on the volume
     at: dict[str, Callable[[], object]] = field(default_factory=dict)
     room: Room = field(default_factory=lambda: Room(free=8 << 30, total=10 << 30, read_only=False))
     with_probe: bool = True
@@ -224,7 +225,7 @@ class World:
     def mount_of(self, path: Path) -> MountPoint:
         """What is below the volume's folder lies on the volume, wherever a link to it stands."""
         if path.resolve().is_relative_to(self.mount_root):
-            return MountPoint(self.mount_root, self.host.volume.device, "xfs")
+            return MountPoint(self.mount_root, self.host.volume.device, self.filesystem)
         return MountPoint(Path("/"), DeviceNumber(8, 1), "ext4")
 
     def write_counters(self, device: DeviceNumber) -> DiskCounters:

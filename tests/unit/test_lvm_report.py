@@ -71,6 +71,44 @@ def test_legs_of_a_mirror_are_no_stripes() -> None:
     assert (found.layout, found.stripes, found.segments[0].kind) == (Layout.LINEAR, 1, "raid1")
 
 
+def test_raid1_that_is_in_sync_has_no_condition() -> None:
+    found = volume("raid1_synced", "r1")
+    assert (found.conditions, found.devices) == ((), ("/dev/ubdb", "/dev/ubdc"))
+
+
+@pytest.mark.parametrize(
+    ("state", "kind", "layout", "devices", "before", "mebibytes"),
+    [
+        ("cache", "cache", Layout.STRIPED, ("/dev/ubdb", "/dev/ubdc", "/dev/ubdd"), "/dev/ubde", 64),
+        ("cachevol", "cache", Layout.STRIPED, ("/dev/ubdb", "/dev/ubdc", "/dev/ubdd"), "/dev/ubde", 64),
+        ("writecache", "writecache", Layout.LINEAR, ("/dev/ubde",), "/dev/ubdb", 64),
+    ],
+)
+def test_cached_volume_lies_on_disks_as_what_is_cached_does(
+    state: str, kind: str, layout: Layout, devices: tuple[str, ...], before: str, mebibytes: int
+) -> None:
+    found = volume(state, "c")
+    assert found.cache is not None
+    assert (found.cache.kind, found.cache.devices, found.cache.size >> 20) == (kind, (before,), mebibytes)
+    assert (found.layout, found.devices) == (layout, (*devices, before))
+    assert not {segment.kind for segment in found.segments} & {"cache", "writecache"}
+
+
+@pytest.mark.parametrize("dirty", ["0.00", "37.50"])
+def test_dirty_share_of_a_cache_is_no_resync(dirty: str) -> None:
+    text = recorded("volumes_cachevol").replace('"sync_percent":"0.00"', f'"sync_percent":"{dirty}"')
+    assert next(v for v in report.parse_volumes(text) if v.name == "c").conditions == ()
+
+
+def test_what_is_wrong_beneath_a_cache_is_wrong_with_the_volume() -> None:
+    """A raid1 beneath would say its resync in the same column of its own row."""
+    part = '"lv_name":"[c_corig]"'
+    rows = recorded("volumes_cachevol").splitlines()
+    beneath = next(row for row in rows if part in row)
+    text = "\n".join(rows).replace(beneath, beneath.replace('"sync_percent":""', '"sync_percent":"12.00"'))
+    assert next(v for v in report.parse_volumes(text) if v.name == "c").conditions == ("resync (12.00 %)",)
+
+
 def test_hidden_and_inactive_volumes_are_not_reported() -> None:
     assert {v.name for v in report.parse_volumes(recorded("volumes_inactive"))} == {"data", "lin"}
 

@@ -62,6 +62,19 @@ def test_thin_snapshots_are_no_classic_ones_and_ours_are_known_by_their_tags() -
     assert (tagged["backupd-r1"], tagged["thinsnap"], tagged["thin"]) == ("r1", None, None)
 
 
+def test_thin_snapshots_of_a_volume_are_named_active_or_not() -> None:
+    found = recorded("volumes_thin_foreign", "t")
+    assert (found.thin_snapshots, found.snapshots) == (("tsnap",), ())
+    assert recorded("volumes_thin").thin_snapshots == ("backupd-r1", "thinsnap")
+
+
+def test_pool_tells_what_becomes_of_writes_when_it_is_full() -> None:
+    text = (DATA / "volumes_thin_foreign.json").read_text()
+    for word in ("queue", "error"):
+        pool = pool_of(next(v for v in report.parse_volumes(text.replace('"queue"', f'"{word}"')) if v.name == "t"))
+        assert pool.when_full == word
+
+
 def test_pool_that_is_out_of_room_forbids_a_snapshot_of_each_of_its_volumes() -> None:
     assert recorded("volumes_thin_full").conditions == ("pool pool: out_of_data",)
     assert recorded("volumes_thin_full", "data").conditions == ()

@@ -16,7 +16,7 @@ from backupd.model import CowUsage, Outcome, Reason, Window
 from backupd.probe import WriteProbe
 from backupd.probe.baseline import Baseline, PassiveMeter, measure_baseline, watch_baseline
 from backupd.probe.observer import Observer
-from backupd.probe.settle import OWN_CHUNKS, SettleLimits
+from backupd.probe.settle import COW_AREA, OWN_CHUNKS, Area, SettleLimits
 from tests.fakes.probe import FakeProbe
 
 MIB = 1 << 20
@@ -32,6 +32,7 @@ class Host:
         self.chunks_of_probe = 0.0  # bytes a second of first writes while a window runs
         self.total = 1000 * MIB
         self.intact = True
+        self.metadata_fill = 0.0
         self.lag: float | None = None
         self.lag_reads: list[float] = []
         self.server_up = True
@@ -64,7 +65,8 @@ class Host:
     def usage(self) -> CowUsage:
         if self.usage_error is not None:
             raise self.usage_error
-        return CowUsage(self.intact, int(self.used), self.total, state="active" if self.intact else "Overflow")
+        state = "active" if self.intact else "Overflow"
+        return CowUsage(self.intact, int(self.used), self.total, state=state, metadata_fill=self.metadata_fill)
 
     def replica_lag(self) -> float | None:
         self.lag_reads.append(self.now)
@@ -102,6 +104,7 @@ def observer_of(
     folder: Path,
     probe: WriteProbe | None = None,
     limits: SettleLimits | None = None,
+    area: Area = COW_AREA,
     **more: float,
 ) -> Observer:
     return Observer(
@@ -112,6 +115,7 @@ def observer_of(
         read_usage=host.usage,
         read_lag=host.replica_lag,
         limits=limits or SettleLimits(),
+        area=area,
         clock=host.clock,
         window_seconds=2.0,
         **{"tick_seconds": 0.0, **more},
@@ -369,8 +373,41 @@ def test_a_cow_area_that_fills_up_while_copying_gives_up(host: Host, folder: Pat
     tick(observer, host, 50)
     observer.require_within_limits()
     tick(observer, host)
-    with pytest.raises(GaveUp, match="51% full"):
+    with pytest.raises(GaveUp, match="the COW area is 51% full") as caught:
         observer.require_within_limits()
+    assert "raise snapshot.size" in caught.value.hint
+
+
+POOL = Area("thin pool labvg/pool", "extend the pool")
+
+
+@pytest.mark.parametrize("stage", ["settle", "copy"])
+def test_a_pool_that_runs_out_of_metadata_gives_up_long_before(host: Host, folder: Path, stage: str) -> None:
+    observer = observer_of(host, folder, area=POOL)
+    observer.stage = stage
+    host.metadata_fill = 0.9
+    tick(observer, host)
+    observer.require_within_limits()
+    host.metadata_fill = 0.91
+    tick(observer, host)
+    words = "the metadata of thin pool labvg/pool is 91% full, the limit is 90%"
+    assert observer.wait_for_verdict().detail == words
+    with pytest.raises(GaveUp, match=words) as caught:
+        observer.require_within_limits()
+    assert "extend the pool" in caught.value.hint
+
+
+def test_what_is_said_of_a_pool_is_not_said_of_a_cow_area(host: Host, folder: Path) -> None:
+    observer = observer_of(host, folder, limits=SettleLimits(max_cow_fill=0.5), area=POOL)
+    host.used = 600.0 * MIB
+    tick(observer, host)
+    with pytest.raises(GaveUp, match="thin pool labvg/pool is 60% full"):
+        observer.require_within_limits()
+    host.intact = False
+    tick(observer, host)
+    with pytest.raises(SnapshotVoid) as caught:
+        observer.require_within_limits()
+    assert caught.value.hint == "thin pool labvg/pool was probably too small for the writes meanwhile: extend the pool"
 
 
 def test_the_penalty_limit_gives_up_before_the_copy(host: Host, folder: Path) -> None:

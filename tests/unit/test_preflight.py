@@ -87,6 +87,13 @@ def free_bytes(count: int) -> Callable[[World], None]:
     return change
 
 
+def mounted_as(filesystem: str) -> Callable[[World], None]:
+    def change(world: World) -> None:
+        world.filesystem = filesystem
+
+    return change
+
+
 def no_target(world: World) -> None:
     shutil.rmtree(world.vault)
 
@@ -174,7 +181,9 @@ LONG_QUERY = Blocker(7, "report", 300.0, "SELECT * FROM orders")
         ("layout", as_it_is, OK, "striped, 3 stripes of 65536 bytes (1 segment)"),
         ("layout", segments("linear", "linear"), OK, "linear (2 segments)"),
         ("segments", segments("linear", "thin"), REFUSED, "thin"),
-        ("segments", segments("cache"), REFUSED, "cache"),
+        ("segments", segments("raid5"), REFUSED, "raid5"),
+        ("layout", volume(cache=Segment("writecache", 1 << 20, 1, 0, ("/dev/nvme",))), OK, "a writecache on /dev/nvme"),
+        ("file system", mounted_as("ext2"), REFUSED, "is ext2: backupd mounts snapshots of xfs and ext4 only"),
         ("other snapshots", as_it_is, OK, "none"),
         ("other snapshots", lambda world: world.host.add_foreign_snapshot("hers"), REFUSED, "already has: hers"),
         ("volume state", as_it_is, OK, "no merge"),

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backupd.model import Outcome, Reason, Sample, Verdict
-from backupd.probe.settle import CowForecast, SettleLimits, breach, decide, penalty_of
+from backupd.probe.settle import Area, CowForecast, SettleLimits, breach, decide, penalty_of
 
 MIB = 1 << 20
 LIMITS = SettleLimits(threshold=1.25, windows=3, max_wait_seconds=600, plateau_windows=6, plateau_looks=20)
@@ -160,9 +160,9 @@ def test_the_baseline_is_not_taken_for_a_settled_penalty() -> None:
 @pytest.mark.parametrize("stage", ["settle", "copy"])
 def test_two_windows_in_a_row_above_the_penalty_limit_give_up_and_one_does_not(stage: str) -> None:
     limits = replace(LIMITS, max_penalty=4.0)
-    assert breach(series([3, 3, 9], stage=stage), limits, cow_total=None) is None
-    assert breach(series([3, 4, 4], stage=stage), limits, cow_total=None) is None
-    assert breach(series([9, nan, None, 5], stage=stage), limits, cow_total=None) is not None
+    assert breach(series([3, 3, 9], stage=stage), limits, cow=None) is None
+    assert breach(series([3, 4, 4], stage=stage), limits, cow=None) is None
+    assert breach(series([9, nan, None, 5], stage=stage), limits, cow=None) is not None
     verdict = judge(series([9, 5], stage=stage), limits=limits)
     assert (verdict.outcome, verdict.reason) == (GIVE_UP, Reason.LIMIT)
     assert "5.0 times slower" in verdict.detail
@@ -171,16 +171,24 @@ def test_two_windows_in_a_row_above_the_penalty_limit_give_up_and_one_does_not(s
 def test_a_replica_that_falls_behind_gives_up_by_the_last_known_lag() -> None:
     limits = replace(LIMITS, max_replica_lag_seconds=30.0)
     behind = [Sample(1.0, "settle", replica_lag_seconds=31.0), Sample(2.0, "settle")]
-    assert breach(behind, limits, cow_total=None) is not None
+    assert breach(behind, limits, cow=None) is not None
     caught_up = [*behind, Sample(3.0, "settle", replica_lag_seconds=30.0)]
-    assert breach(caught_up, limits, cow_total=None) is None
+    assert breach(caught_up, limits, cow=None) is None
 
 
 def test_a_cow_area_beyond_its_limit_gives_up() -> None:
     limits = replace(LIMITS, max_cow_fill=0.5)
-    assert breach([Sample(1.0, "copy", cow_used=50)], limits, cow_total=100) is None
-    assert breach([Sample(1.0, "copy", cow_used=51), Sample(2.0, "copy")], limits, cow_total=100) is not None
-    assert breach([Sample(1.0, "copy", cow_used=51)], limits, cow_total=None) is None
+    assert breach([Sample(1.0, "copy", cow_used=50)], limits, cow=CowForecast(100)) is None
+    assert breach([Sample(1.0, "copy", cow_used=51), Sample(2.0, "copy")], limits, cow=CowForecast(100)) is not None
+    assert breach([Sample(1.0, "copy", cow_used=51)], limits, cow=None) is None
+
+
+def test_a_pool_beyond_its_limit_for_metadata_gives_up_though_nothing_else_is_known() -> None:
+    pool = Area("thin pool vg/pool", "extend it")
+    assert breach([], LIMITS, cow=CowForecast(100, area=pool, metadata_fill=0.9)) is None
+    verdict = decide([], LIMITS, now_seconds=1, forecast=CowForecast(100, area=pool, metadata_fill=0.92))
+    assert (verdict.outcome, verdict.reason) == (GIVE_UP, Reason.LIMIT)
+    assert verdict.detail == "the metadata of thin pool vg/pool is 92% full, the limit is 90%"
 
 
 # --- will the COW area last? -----------------------------------------------------------------------------------------
@@ -288,7 +296,7 @@ def test_it_always_ends(
 def test_it_never_starts_beyond_a_limit(
     samples: list[Sample], limits: SettleLimits, now: float, forecast: CowForecast | None, probing: bool
 ) -> None:
-    passed = breach(samples, limits, cow_total=forecast.total if forecast else None)
+    passed = breach(samples, limits, cow=forecast)
     verdict = decide(samples, limits, now_seconds=now, forecast=forecast, probing=probing)
     assert (verdict.reason is Reason.LIMIT) == (passed is not None)
     assert passed is None or verdict.outcome is GIVE_UP

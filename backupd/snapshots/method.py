@@ -15,8 +15,8 @@ DM_UUID_LENGTH = len("LVM-") + 32 + 32  # VG and LV; internal layers have a suff
 
 # A VG that another command holds is an error at once rather than a wait (under our lock, the server's). No dmeventd:
 # lvremove starts one otherwise (met in 2.03.16), and it would hold what it inherits and unmount a full snapshot lazily.
-# No backup of the metadata under the lock: that is disk I/O, and the removal writes one. No cache_check: where the cache
-# is a plain volume (`--cachevol`) LVM runs it although the cache is in use, so that it can only fail, and then takes no
+# No backup of the metadata under the lock: that is disk I/O, and the removal writes one. No cache_check: where a cache
+# is a plain volume (`--cachevol`) LVM runs it although it is in use, so that it can only fail, and then takes no
 # snapshot ("Check of pool … failed (status:1). Manual repair required!", met in 2.03.16). Of a cache pool it runs none.
 SETTINGS = (
     'global/wait_for_locks=0 activation/monitoring=0 backup/backup=0 backup/archive=0 global/cache_check_executable=""'

@@ -68,6 +68,9 @@ GROUPS = [  # the longest ones first, so that the last ones end together
     Group("linear ext4", ("tests/lab/inside/inside_good_run.py",), layout="linear", filesystem="ext4"),
     Group("striped xfs", ("tests/lab/inside/inside_good_run.py",)),
     Group("thin", ("tests/lab/inside/inside_good_run.py",), thin=True),
+    Group("layouts", ("tests/lab/inside/inside_layouts.py",)),
+    Group("elsewhere", ("tests/lab/inside/inside_elsewhere.py",)),
+    Group("thin limits", ("tests/lab/inside/inside_thin.py",), thin=True),
     Group("refusals", ("tests/lab/inside/inside_refusals.py",)),
     Group("contracts", ("tests/contract/test_snapshots.py",), load="none"),
 ]

@@ -1,34 +1,15 @@
 """What the preflight refuses on a real machine: the sentence, the hint, the status, and nothing touched."""
 
-import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.lab.inside.host import GATE_OFF, SITE, Host, tool, until
+from tests.lab.inside.host import GATE_OFF, SITE, Host
 from tests.lab.inside.places import memory_disk, volume
+from tests.lab.inside.servers import second_server
 
 REFUSED = 5
 USAGE = 2
-
-
-@contextmanager
-def second_server(folder: Path) -> Iterator[Path]:
-    """A server whose data is on no logical volume; its socket."""
-    datadir, socket = folder / "data", folder / "server.sock"
-    words = ["--user=root", f"--datadir={datadir}", "--loose-innodb-buffer-pool-size-max=512M"]
-    tool("mariadb-install-db", "--no-defaults", *words, "--skip-test-db", "--auth-root-authentication-method=socket")
-    options = [*words, f"--socket={socket}", f"--pid-file={folder}/server.pid", "--skip-networking", "--log-bin=binlog"]
-    with subprocess.Popen(
-        ["mariadbd", "--no-defaults", *options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    ) as process:
-        try:
-            until(socket.exists)
-            yield socket
-        finally:
-            process.kill()
 
 
 def test_wrong_password(host: Host, tmp_path: Path) -> None:
@@ -51,9 +32,8 @@ def test_missing_grant(host: Host) -> None:
 
 
 def test_datadir_that_is_not_on_lvm(host: Host, tmp_path: Path) -> None:
-    with second_server(tmp_path) as socket:
-        changes = {"hosts.lab.socket": str(socket), "hosts.lab.user": "root", "hosts.lab.password_file": None}
-        host.fails(changes, status=REFUSED, says="not on LVM")
+    with second_server(tmp_path / "data") as server:
+        host.fails(server.asked_by("nightly"), status=REFUSED, says="not on LVM")
 
 
 def test_volume_group_without_room(host: Host) -> None:

@@ -24,6 +24,18 @@ def volume(name: str, *words: str) -> Iterator[None]:
         tool("lvremove", "--yes", *_UNWATCHED, f"{SITE.volume_group}/{name}")
 
 
+@contextmanager
+def mounted(device: str, at: Path) -> Iterator[Path]:
+    """A new ext4 file system on a device."""
+    tool("mkfs.ext4", "-q", "-E", "nodiscard", device)
+    at.mkdir()
+    tool("mount", device, str(at))
+    try:
+        yield at
+    finally:
+        tool("umount", str(at))
+
+
 @dataclass(frozen=True)
 class Disk:
     """An ext4 file system of its own, mounted at `path`, that can be made to fail in three ways."""

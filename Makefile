@@ -11,8 +11,8 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 	--no-emit-index-url --no-emit-find-links --annotation-style line \
 	--custom-compile-command 'make requirements' $(if $(UPGRADE),--upgrade)
 
-.PHONY: help demo test check lint types imports tests lab-tests bench-lock bench-settle \
-	setup-python setup-check setup-lab requirements wheel clean
+.PHONY: help demo test check lint types imports tests docker-tests lab-tests bench-lock bench-settle \
+	setup-python setup-check setup-docker setup-lab requirements wheel clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
@@ -20,7 +20,7 @@ help: ## this list
 demo: setup-python setup-lab ## a backup of a loaded server on a striped volume, in a machine of its own (3 minutes)
 	$(BIN)/backupd demo
 
-test: check lab-tests ## every test, those in the lab too (15 minutes)
+test: check docker-tests lab-tests ## every test, those in containers and in the lab too (20 minutes)
 
 check: lint types imports tests ## what needs neither root nor the lab (1 minute)
 
@@ -35,7 +35,11 @@ imports: setup-python
 	$(BIN)/lint-imports --no-logo
 
 tests: setup-python setup-check
-	$(BIN)/pytest tests --ignore=tests/lab -n 4 --dist worksteal
+	$(BIN)/pytest tests --ignore=tests/lab --ignore=tests/docker -n 4 --dist worksteal
+
+# On the Docker engine that answers, else on one that is started for them.
+docker-tests: setup-python setup-docker ## backupd on real servers in containers, and the images (8 minutes)
+	.ci/with-docker $(BIN)/pytest tests/docker --timeout=900 --durations=10
 
 # No test here may be skipped because the lab does not start, and no test at all (pytest's exit 5) is a failure.
 lab-tests: setup-python setup-lab
@@ -55,6 +59,9 @@ $(READY): requirements-dev.txt pyproject.toml .ci/setup-python
 
 setup-check: ## the Debian packages that `make check` needs
 	@.ci/packages check
+
+setup-docker: ## the Debian packages that the tests in containers need, but for an engine
+	@.ci/packages docker
 
 setup-lab: ## the Debian packages that the lab needs
 	@.ci/packages check lab

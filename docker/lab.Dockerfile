@@ -1,9 +1,9 @@
-# The lab in a container: `docker run --rm backupd demo` needs no capability, no device and no privilege.
+# The lab in a container: `docker run --rm backupd-lab demo` needs no capability, no device and no privilege.
 #
 # Knows: which base, in which order, what may be cached. Refuses to know packages and versions: .ci/packages.txt and
 # requirements-dev.txt are the only lists, installed by the scripts that install them everywhere else.
-# Built by docker/build, or, where an image registry answers, by `docker build -f docker/Dockerfile .`
-# It wants BuildKit, for the secret, the caches and Dockerfile.dockerignore (DOCKER_BUILDKIT=1 before Docker 23).
+# Built by docker/build lab, or, where an image registry answers, by `docker build -f docker/lab.Dockerfile .`
+# It wants BuildKit, for the secret, the caches and lab.Dockerfile.dockerignore (DOCKER_BUILDKIT=1 before Docker 23).
 
 ARG BASE=debian:12
 FROM ${BASE}

@@ -1,0 +1,10 @@
+# A database server that people run: MariaDB or MySQL, as docker/build made its base from Debian's archive.
+#
+# Knows: how it is started. Refuses to know which server it is: the base has one, and server-start looks.
+# Built by docker/build mariadb-10.11|mariadb-11|mysql-9, started by docker/compose.yaml.
+
+ARG BASE
+FROM ${BASE}
+
+COPY docker/server-start /usr/local/bin/
+ENTRYPOINT ["server-start"]

@@ -1,0 +1,117 @@
+"""One engine, one set of servers for the session: pytest-docker starts the services that the chosen tests ask for."""
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.docker.containers import KINDS, Pair, ServerContainer, free_ports, port_of, port_variable
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="session", params=KINDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    """A server that people run."""
+    return str(request.param)
+
+
+@pytest.fixture(scope="session")
+def server(kind: str, docker_services: object, docker_compose_project_name: str, servers: Path) -> ServerContainer:
+    """A server that logs its binlog and follows nobody, with tables of every engine in database `t`."""
+    found = answering(kind, kind, docker_compose_project_name, servers)
+    found.add_tables()
+    return found
+
+
+@pytest.fixture(scope="session")
+def mysql_server(server: ServerContainer) -> ServerContainer:
+    """The name by which the promises in tests/contract know their server."""
+    return server
+
+
+@pytest.fixture(scope="session")
+def pair(kind: str, server: ServerContainer, docker_compose_project_name: str, servers: Path) -> Pair:
+    """The same server and a replica that follows it and has caught up."""
+    pair = Pair(server, answering(kind, f"{kind}-replica", docker_compose_project_name, servers))
+    pair.follow()
+    pair.caught_up()
+    return pair
+
+
+def answering(kind: str, service: str, project: str, servers: Path) -> ServerContainer:
+    """The server of a service, once it answers."""
+    found = ServerContainer(servers / service, project, kind=kind, service=service, port=port_of(service))
+    found.wait_until_it_answers()
+    return found
+
+
+@pytest.fixture(scope="session")
+def servers() -> Iterator[Path]:
+    """The folder of every server's files; it and the ports are what docker/compose.yaml is told about this session."""
+    folder = Path(tempfile.mkdtemp(prefix="bk-"))  # short: a socket's path has no room for more than 107 characters
+    services = [f"{kind}{role}" for kind in KINDS for role in ("", "-replica")]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SERVERS", str(folder))
+        for service, port in zip(services, free_ports(len(services)), strict=True):
+            patch.setenv(port_variable(service), str(port))
+        yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="session")
+def docker_compose_command() -> str:
+    """What this machine has: Debian 12's docker-compose, else the plugin."""
+    return "docker-compose" if shutil.which("docker-compose") else "docker compose"
+
+
+@pytest.fixture(scope="session")
+def docker_compose_file() -> str:
+    """The one that people use, too."""
+    return str(ROOT / "docker/compose.yaml")
+
+
+@pytest.fixture(scope="session")
+def docker_compose_project_name() -> str:
+    """No other session's containers, and no test's."""
+    return f"backupd-tests-{os.getpid()}"
+
+
+@pytest.fixture(scope="session")
+def docker_setup(request: pytest.FixtureRequest, servers: Path) -> list[str]:
+    """Have the images and start the services, of what the chosen tests need and nothing else."""
+    items: list[Any] = [item for item in request.session.items if hasattr(item, "callspec")]
+    needed = {str(item.callspec.params["kind"]): False for item in items if "kind" in item.callspec.params}
+    for item in items:
+        if "pair" in item.fixturenames:
+            needed[str(item.callspec.params["kind"])] = True
+    build(*needed)
+    services = [*needed, *(f"{kind}-replica" for kind, is_followed in needed.items() if is_followed)]
+    return [f"up -d {' '.join(services)}"]
+
+
+@pytest.fixture(scope="session")
+def docker_cleanup() -> list[str]:
+    """Killed rather than asked: nobody reads the files afterwards."""
+    return ["kill", "down --volumes"]
+
+
+def build(*images: str) -> None:
+    """Build images side by side, as docker/build does.
+
+    Raises:
+        pytest.fail.Exception: one could not be built; with what was said.
+    """
+    running = {
+        image: subprocess.Popen([ROOT / "docker/build", image], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        for image in images
+    }
+    said = {image: process.communicate()[0].decode(errors="replace") for image, process in running.items()}
+    failed = [image for image, process in running.items() if process.returncode != 0]
+    if failed:
+        pytest.fail("\n".join(said[image][-2000:] for image in failed), pytrace=False)

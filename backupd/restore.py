@@ -3,7 +3,8 @@
 import json
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from backupd.archive.unpack import unpack
@@ -35,23 +36,54 @@ def restore(
         VerificationError: what is stored is not what was written.
     """
     manifest = target.manifest(job, run_id)
+    with filling(to, {"run": run_id, "job": job}):
+        unpack_objects(job, run_id, target, manifest, to=to, copied=copied)
+    return manifest
+
+
+@contextmanager
+def filling(to: Path, what: Mapping[str, str]) -> Iterator[bool]:
+    """For the length of the block the folder is marked as incomplete; afterwards it is durable, or empty as before.
+
+    The block is told whether the folder had to be made.
+
+    Raises:
+        UsageError: the folder is not empty, or cannot be written.
+    """
     made = _require_empty(to)
     try:
-        marker = _mark_incomplete(to, {"run": run_id, "job": job})
-        total = sum(stored.plain_bytes for stored in manifest.objects)
-        done = 0
-        for stored in manifest.objects:
-            with target.reading(job, run_id, stored.name) as chunks:
-                unpack(chunks, stored, into=to)
-            done += stored.plain_bytes
-            copied(done, total)
+        marker = _mark_incomplete(to, what)
+        yield made
         os.sync()
         marker.unlink()
     except BaseException:
         with shielded():
             _empty(to, remove=made)
         raise
-    return manifest
+
+
+def unpack_objects(
+    job: str,
+    run_id: str,
+    target: Target,
+    manifest: Manifest,
+    *,
+    to: Path,
+    copied: Callable[[int, int], None] = lambda _done, _total: None,
+) -> None:
+    """Every object of the backup is unpacked; `copied` is told the bytes so far, and those of all.
+
+    Raises:
+        TargetError: the target cannot be read.
+        VerificationError: what is stored is not what was written.
+    """
+    total = sum(stored.plain_bytes for stored in manifest.objects)
+    done = 0
+    for stored in manifest.objects:
+        with target.reading(job, run_id, stored.name) as chunks:
+            unpack(chunks, stored, into=to)
+        done += stored.plain_bytes
+        copied(done, total)
 
 
 def _require_empty(to: Path) -> bool:

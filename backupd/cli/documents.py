@@ -3,12 +3,16 @@
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from backupd.measurement import ProbeRecord
-from backupd.model import Drill, Finding, Phase, RunDetails, Sample
+from backupd.model import Drill, Finding, Manifest, Phase, RunDetails, Sample
 from backupd.probe.settle import penalty_of
 from backupd.report import probe_table
+
+if TYPE_CHECKING:  # both load the driver, which `run --json` does without
+    from backupd.clone import Clone
+    from backupd.mysql.seeding import Wanted
 
 Document = dict[str, Any]
 
@@ -61,6 +65,23 @@ def drill_document(drill: Drill) -> Document:
         "seconds": drill.seconds,
         "at": _instant(drill.at),
         "position": None if drill.position is None else asdict(drill.position),
+    }
+
+
+def clone_document(manifest: Manifest, wanted: "Wanted", made: "Clone") -> Document:
+    """One clone: what `clone --json` prints. No password is in it."""
+    source = wanted.source
+    return {
+        "run_id": manifest.run_id,
+        "datadir": str(made.datadir),
+        "option_file": str(made.option_file),
+        "statements_file": str(made.statements_file),
+        "server_id": wanted.server_id,
+        "following": wanted.following,
+        "position": asdict(made.seeded.position),
+        "source": None if source is None else {"host": source.host, "port": source.port, "user": source.user},
+        "applied": list(made.seeded.applied),
+        "left": list(made.seeded.left),
     }
 
 

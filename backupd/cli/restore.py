@@ -34,7 +34,7 @@ def restore(
 
     configuration = wiring.configuration(ctx.obj.config)
     with wiring.catalogue(configuration) as catalogue:
-        run, backup = _backup_of(catalogue, run_id)
+        run, backup = backup_of(catalogue, run_id)
     with cancellable():
         manifest = restore_backup(run.job, run.run_id, wiring.target(configuration, backup.target), to=to)
     say(f"restored run {run.run_id} to {to}: datadir {to / manifest.datadir}")
@@ -51,7 +51,7 @@ def drill(ctx: typer.Context, run_id: RunArgument, *, json: JsonOption = False) 
 
     configuration = wiring.configuration(ctx.obj.config)
     with wiring.catalogue(configuration) as catalogue:
-        run, backup = _backup_of(catalogue, run_id)
+        run, backup = backup_of(catalogue, run_id)
         target = wiring.target(configuration, backup.target)
         with cancellable():
             result = drill_backup(run.job, run.run_id, target, wiring.host_tools(configuration), telling=tell)
@@ -68,7 +68,7 @@ def drill(ctx: typer.Context, run_id: RunArgument, *, json: JsonOption = False) 
         )
 
 
-def _backup_of(catalogue: "Catalogue", wanted: str) -> "tuple[RunDetails, Backup]":
+def backup_of(catalogue: "Catalogue", wanted: str) -> "tuple[RunDetails, Backup]":
     """The run that is meant, and its backup. `latest` looks past runs that left none."""
     if wanted == "latest":
         good = next((run for run in catalogue.runs(limit=None) if run.backup is not None), None)

@@ -65,7 +65,7 @@ def password(host: HostConfig, environment: Mapping[str, str]) -> str | None:
         ConfigurationError: the source is missing, empty, no regular file, or readable by group or others.
     """
     if host.password_file is not None:
-        return _only_line(_private_text(host, "password_file", host.password_file), host, "password_file")
+        return password_in(host.password_file, named=_key(host, "password_file"))
     if host.password_env is not None:
         return _from_environment(host, host.password_env, environment)
     if host.password_credential is not None:
@@ -89,21 +89,31 @@ def _from_credential(host: HostConfig, name: str, environment: Mapping[str, str]
             hint=f"systemd sets it for a unit with LoadCredential={name}:/PATH",
         )
     # No rule on its mode: systemd guards the folder, and the ACL that lets a unit's own user in shows as group's bits.
-    text = _private_text(host, "password_credential", Path(folder) / name, guarded_by_folder=True)
-    return _only_line(text, host, "password_credential")
+    where = _key(host, "password_credential")
+    return _only_line(_private_text(where, Path(folder) / name, guarded_by_folder=True), where)
 
 
-def _only_line(text: str, host: HostConfig, key: str) -> str:
+def password_in(path: Path, *, named: str) -> str:
+    """The password that is the file's only line; `named` is what a person calls the file's place.
+
+    Raises:
+        ConfigurationError: it is missing, empty, no regular file, or readable by group or others.
+    """
+    return _only_line(_private_text(named, path), named)
+
+
+def _key(host: HostConfig, key: str) -> str:
+    return f"hosts.{host.name}.{key}"
+
+
+def _only_line(text: str, where: str) -> str:
     if not (secret := text.removesuffix("\n").removesuffix("\r")):
-        raise ConfigurationError(
-            f"hosts.{host.name}.{key}: the file is empty", hint="write the password into it, as its only line"
-        )
+        raise ConfigurationError(f"{where}: the file is empty", hint="write the password into it, as its only line")
     return secret
 
 
-def _private_text(host: HostConfig, key: str, path: Path, *, guarded_by_folder: bool = False) -> str:
+def _private_text(where: str, path: Path, *, guarded_by_folder: bool = False) -> str:
     """The text of a small regular file; its mode is asked of the file that was opened, not of the name."""
-    where = f"hosts.{host.name}.{key}"
     try:
         with open(path, "rb", opener=_without_waiting) as file:
             status = os.fstat(file.fileno())
@@ -130,7 +140,7 @@ def _without_waiting(path: str, flags: int) -> int:
 def _options_of(host: HostConfig) -> dict[str, str]:
     if host.defaults_file is None:
         return {}
-    return client_options(_private_text(host, "defaults_file", host.defaults_file))
+    return client_options(_private_text(_key(host, "defaults_file"), host.defaults_file))
 
 
 def client_options(text: str) -> dict[str, str]:

@@ -69,6 +69,7 @@ DIALECTS: Mapping[Flavour, Dialect] = {
         carried_over=(
             *_BOTH_CARRY,
             "innodb_undo_tablespaces",
+            "gtid_domain_id",
             "file_key_management_filename",
             "file_key_management_filekey",
             "file_key_management_encryption_algorithm",

@@ -3,7 +3,8 @@
 Knows: how it is started, as whom, when it answers, how it ends. Refuses to judge what it says; that is `proof`'s.
 
 Nothing is left to an option file: with the production's `my.cnf`, recovery would run on the *live* redo log. Every
-path is given, so is every log; replication information is looked for in an empty folder; a symlink or `.isl` file that
+path is given, so is every log; replication information is looked for in an empty folder, except where the copy is to
+become a replica, and replication never starts; a symlink or `.isl` file that
 leads out of the copy is refused. `--skip-grant-tables` because nobody knows the restored accounts' passwords, and ours
 may not read all tables; the socket lies in a folder that only its owner can enter, and there is no other way in.
 """
@@ -83,12 +84,15 @@ class ScratchServer:
         *,
         start_seconds: float = START_SECONDS,
         ledger: ChildLedger | None = None,
+        seeding: bool = False,
     ) -> None:
+        """With `seeding` it keeps what it is told about replication in the copy."""
         self._facts = manifest.server
         self._relocation = Relocation(folder, manifest.datadir, manifest.server.datadir)
         self._binlog = folder / manifest.binlog if manifest.binlog else None
         self._start_seconds = start_seconds
         self._ledger = ledger
+        self._seeding = seeding
 
     @contextmanager
     def running(self) -> Iterator[RunningServer]:
@@ -105,7 +109,7 @@ class ScratchServer:
         with _private_folder() as places:
             if self._binlog is not None:
                 places.binlog_index.write_text(_index(self._binlog))
-            argv = server_argv(program, self._relocation, self._facts, places, self._binlog)
+            argv = server_argv(program, self._relocation, self._facts, places, self._binlog, seeding=self._seeding)
             keyring = keyring_options(self._facts, places.folder)
             owner.give(places.folder)
             with (

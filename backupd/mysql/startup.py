@@ -1,6 +1,7 @@
 """Which program a scratch server is, and the command line that shows it the copy and nothing else.
 
-Knows: how the recorded settings become options. Refuses to start anything but `--version`.
+Knows: how the recorded settings become options, for a scratch server and for a replica that is to live on the copy.
+Refuses to start anything but `--version`.
 """
 
 import contextlib
@@ -15,6 +16,8 @@ from backupd.model import Flavour, ServerFacts
 from backupd.mysql.dialect import DIALECTS
 from backupd.mysql.facts import external_tablespaces, key_files, version_number
 from backupd.mysql.relocation import NOT_HERE, Relocation
+
+RELAY_LOG = "replica-relay-bin"  # of a seeded replica: its info files name it, so it may not depend on the host's name
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,23 +67,46 @@ def matching_program(facts: ServerFacts) -> str:
 
 
 def server_argv(
-    program: str, relocation: Relocation, facts: ServerFacts, places: ScratchPlaces, binlog: Path | None
+    program: str,
+    relocation: Relocation,
+    facts: ServerFacts,
+    places: ScratchPlaces,
+    binlog: Path | None,
+    *,
+    seeding: bool = False,
 ) -> list[str]:
     """The command line of a server that sees the copy and nothing else.
+
+    With `seeding` what it is told about replication is written into the copy. Else it looks for that in an empty
+    folder, so that a drill can never begin to replicate.
 
     Raises:
         ServerError: it used paths that are not in the backup.
     """
+    dialect = DIALECTS[facts.flavour]
+    elsewhere = (f"--{option}={places.folder / name}" for option, name in dialect.in_own_folder.items())
+    return [
+        *(program, "--no-defaults", *dialect.always),
+        *(f"--socket={places.socket}", f"--pid-file={places.folder}/pid", f"--tmpdir={places.folder}"),
+        *([f"--relay-log={RELAY_LOG}"] if seeding else elsewhere),
+        f"--log-error={places.error_log}",
+        *_binlog_options(places, binlog),
+        *file_options(relocation, facts),
+    ]
+
+
+def file_options(relocation: Relocation, facts: ServerFacts) -> list[str]:
+    """What any server needs to be told that is to read these files, wherever else it finds its settings.
+
+    Raises:
+        ServerError: the recorded server used paths that are not in the backup.
+    """
     dialect, settings = DIALECTS[facts.flavour], facts.settings
     return [
-        *(program, "--no-defaults", *dialect.always, f"--datadir={relocation.datadir}"),
-        *(f"--socket={places.socket}", f"--pid-file={places.folder}/pid", f"--tmpdir={places.folder}"),
-        *(f"--{option}={places.folder / name}" for option, name in dialect.in_own_folder.items()),
-        f"--log-error={places.error_log}",
+        f"--datadir={relocation.datadir}",
         *(f"--{_option(name)}={relocation.moved(settings.get(name, ''))}" for name in dialect.folders),
         *_system_tablespace(relocation, settings),
         *_external_tablespaces(relocation, facts),
-        *_binlog_options(places, binlog),
         *(f"--loose-{_option(name)}={settings[name]}" for name in dialect.carried_over if settings.get(name)),
         *(f"--plugin-load-add={name}" for name in settings.get("plugin_libraries", "").split(",") if name),
     ]

@@ -67,6 +67,7 @@ COMMANDS = [
         ["history"],
         ["show"],
         ["restore"],
+        ["clone"],
         ["drill"],
         ["recover"],
         ["demo"],
@@ -151,7 +152,14 @@ def test_an_unwritable_catalogue_is_status_2_and_touches_nothing(
 
 
 @pytest.mark.parametrize(
-    "command", [["show", "nope"], ["restore", "nope", "--to", "to"], ["drill", "nope"], ["cancel", "nope"]]
+    "command",
+    [
+        ["show", "nope"],
+        ["restore", "nope", "--to", "to"],
+        ["clone", "nope", "--to", "to", "--as-replica"],
+        ["drill", "nope"],
+        ["cancel", "nope"],
+    ],
 )
 def test_an_unknown_run_is_status_2(terminal: Terminal, command: list[str]) -> None:
     ended = terminal.run(*command)
@@ -159,10 +167,13 @@ def test_an_unknown_run_is_status_2(terminal: Terminal, command: list[str]) -> N
     assert "no run nope" in ended.stderr
 
 
-def test_a_run_without_a_backup_can_be_neither_restored_nor_drilled(terminal: Terminal, world: World) -> None:
+def test_a_run_without_a_backup_can_be_neither_restored_nor_cloned_nor_drilled(
+    terminal: Terminal, world: World
+) -> None:
     world.database.refuses_lock = True
     terminal.run("run", "nightly", "--run-id", "r1")
-    for command in (["restore", "r1", "--to", str(world.base / "to")], ["drill", "r1"]):
+    to = ["r1", "--to", str(world.base / "to")]
+    for command in (["restore", *to], ["clone", *to, "--as-replica"], ["drill", "r1"]):
         ended = terminal.run(*command)
         assert ended.status == ExitStatus.USAGE
         assert "has no backup (status failed)" in ended.stderr

@@ -62,6 +62,7 @@ GROUPS = [  # the longest ones first, so that the last ones end together
     Group("probe figures", ("tests/lab/inside/inside_probe_figures.py",), load="none", disks="hdd"),
     Group("probe", ("tests/lab/inside/inside_probe.py",)),
     Group("mishaps", ("tests/lab/inside/inside_mishaps.py",)),
+    Group("clone", ("tests/lab/inside/inside_clone.py",)),
     Group("interruptions", ("tests/lab/inside/inside_interruptions.py",)),
     Group("mysql-9", ("tests/lab/inside/inside_good_run.py",), server="mysql-9"),
     Group("mariadb-11", ("tests/lab/inside/inside_good_run.py",), server="mariadb-11"),

@@ -1,0 +1,103 @@
+"""`backupd clone`: from a backup to a folder in which a new replica starts."""
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from backupd.cli.output import print_document, say, tell
+from backupd.cli.restore import JsonOption, RunArgument, backup_of
+from backupd.errors import UsageError
+
+if TYPE_CHECKING:
+    from backupd.mysql.seeding import Source
+
+_ADDRESS = re.compile(r"(?P<host>[^\s:\[\]'\\]+|\[[0-9A-Fa-f:.]+\])(:(?P<port>[0-9]{1,5}))?")
+_LARGEST_PORT = 0xFFFF
+
+
+def register(app: typer.Typer) -> None:
+    """Add this command to the tree."""
+    app.command()(clone)
+
+
+def clone(
+    ctx: typer.Context,
+    run_id: RunArgument,
+    *,
+    to: Annotated[Path, typer.Option(help="An empty folder.")],
+    as_replica: Annotated[bool, typer.Option("--as-replica", help="What it is to be; there is no other yet.")] = False,
+    source: Annotated[
+        str | None, typer.Option(metavar="HOST[:PORT]", help="Whom it is to follow: the server that was backed up.")
+    ] = None,
+    source_user: Annotated[str | None, typer.Option(help="Who it is to its source.")] = None,
+    source_password_file: Annotated[Path | None, typer.Option(help="A file with that account's password.")] = None,
+    server_id: Annotated[
+        int | None, typer.Option(min=1, max=0xFFFF_FFFF, help="Its server_id; random when not given.")
+    ] = None,
+    gtid: Annotated[
+        bool | None,
+        typer.Option(
+            "--gtid/--file-position", help="How it follows; by GTID where the source has it.", show_default=False
+        ),
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Make a replica of a backup: a folder with a copy that knows its position, for a new server to start on."""
+    from backupd import wiring
+    from backupd.cli.documents import clone_document
+    from backupd.clone import clone as clone_backup
+    from backupd.clone import new_server_id, require_another_id
+    from backupd.interruption import cancellable
+    from backupd.mysql.seeding import Following, Wanted, following, require_password_fits, require_position
+
+    if not as_replica:
+        raise UsageError(
+            "clone makes replicas only", hint="say so: --as-replica; for a plain copy see `backupd restore`"
+        )
+    followed = _source(source, source_user, source_password_file)
+    configuration = wiring.configuration(ctx.obj.config)
+    with wiring.catalogue(configuration) as catalogue:
+        run, backup = backup_of(catalogue, run_id)
+    target = wiring.target(configuration, backup.target)
+    manifest = target.manifest(run.job, run.run_id)
+    require_position(manifest)
+    if followed is not None:
+        require_password_fits(manifest.server.flavour, followed.password)
+    if server_id is not None:
+        require_another_id(manifest, server_id)
+    asked = None if gtid is None else Following.GTID if gtid else Following.FILE_POSITION
+    wanted = Wanted(
+        server_id=server_id if server_id is not None else new_server_id(manifest),
+        following=following(manifest, asked),
+        source=followed,
+    )
+    with cancellable():
+        made = clone_backup(manifest, target, wanted, to=to.absolute(), telling=tell)
+    if json:
+        print_document(clone_document(manifest, wanted, made))
+    else:
+        say(f"cloned run {run.run_id} to {to} as replica {wanted.server_id}, by {wanted.following}")
+        say(f"options: {made.option_file}; add socket and port, and start {manifest.server.flavour} with it")
+        say(f"then: {'; '.join(made.seeded.left)}")
+
+
+def _source(address: str | None, user: str | None, password_file: Path | None) -> "Source | None":
+    from backupd.config.secrets import password_in
+    from backupd.mysql.seeding import Source
+
+    if address is None:
+        if user is not None or password_file is not None:
+            raise UsageError("an account is named, but not where", hint="add --source HOST[:PORT]")
+        return None
+    found = _ADDRESS.fullmatch(address)
+    port = int(found["port"] or 3306) if found else 0
+    if found is None or not 0 < port <= _LARGEST_PORT:
+        raise UsageError(
+            f"{address!r} is no HOST[:PORT]", hint="for example db1.example.org:3306, or [2001:db8::1]:3306"
+        )
+    if not user or "\\" in user:
+        raise UsageError("--source needs an account of it", hint="add --source-user with its name, without backslashes")
+    password = None if password_file is None else password_in(password_file, named="--source-password-file")
+    return Source(found["host"].strip("[]"), user, port, password)

@@ -1,0 +1,142 @@
+"""A replica's beginning: restore a backup, recover it once, tell it where to go on, leave it ready to be started."""
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from backupd.errors import ServerError, UsageError, VerificationError
+from backupd.model import Manifest, Position
+from backupd.mysql.proof import position_checks, recovered
+from backupd.mysql.relocation import Relocation
+from backupd.mysql.replica_files import OPTION_FILE, STATEMENTS_FILE, option_file, statements_file
+from backupd.mysql.scratch import RunningServer, ScratchServer
+from backupd.mysql.seeding import (
+    Seeded,
+    Wanted,
+    forget_the_old_server,
+    recovered_position,
+    remove_binlogs,
+    seed,
+)
+from backupd.mysql.startup import matching_program
+from backupd.restore import filling, require_room, unpack_objects
+from backupd.targets import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Clone:
+    """A folder in which a new replica can be started."""
+
+    datadir: Path
+    option_file: Path
+    statements_file: Path
+    seeded: Seeded
+
+
+def clone(
+    manifest: Manifest,
+    target: Target,
+    wanted: Wanted,
+    *,
+    to: Path,
+    telling: Callable[[str], None] = lambda _step: None,
+) -> Clone:
+    """The folder holds a recovered copy with an identity of its own that knows its position, and its source if named.
+
+    Nothing replicates yet. When it raises, the folder is as empty as before. A password that `wanted` has goes to the
+    copy's server alone, which keeps it where it always does.
+
+    Raises:
+        UsageError: the folder is not empty, or has no room.
+        TargetError: the target cannot be read.
+        VerificationError: what is stored is not what was written, or recovered to another position than was recorded.
+        ServerError: no matching server is here, or it did not start, or refused what it was told.
+    """
+    matching_program(manifest.server)
+    require_room(to, manifest)
+    with filling(to, {"run": manifest.run_id, "job": manifest.job}) as made:
+        telling("restoring")
+        unpack_objects(manifest.job, manifest.run_id, target, manifest, to=to)
+        relocation = Relocation(to, manifest.datadir, manifest.server.datadir)
+        telling("recovering it and telling it where to go on")
+        forget_the_old_server(relocation.datadir)
+        seeded = _seeded(manifest, wanted, to)
+        if manifest.binlog is not None:
+            remove_binlogs(to / manifest.binlog)
+        written = Clone(relocation.datadir, to / OPTION_FILE, to / STATEMENTS_FILE, seeded)
+        written.option_file.write_text(option_file(manifest, relocation, wanted))
+        written.statements_file.write_text(statements_file(manifest, seeded, wanted))
+        _hand_over(to, like=relocation.datadir, itself=made)
+    return written
+
+
+def require_another_id(manifest: Manifest, server_id: int) -> None:
+    """The replica will not be taken for the server that was backed up.
+
+    Raises:
+        UsageError: it is that server's id.
+    """
+    if str(server_id) == manifest.server.settings.get("server_id"):
+        raise UsageError(
+            f"{server_id} is the server_id of {manifest.host} itself",
+            hint="a source ignores a replica of its own id: choose another, or leave --server-id out",
+        )
+
+
+def new_server_id(manifest: Manifest) -> int:
+    """An id that the server that was backed up has not, and others hardly: one of four thousand million."""
+    while True:
+        chosen = int.from_bytes(os.urandom(4))
+        if chosen and str(chosen) != manifest.server.settings.get("server_id"):
+            return chosen
+
+
+def _seeded(manifest: Manifest, wanted: Wanted, folder: Path) -> Seeded:
+    with ScratchServer(folder, manifest, seeding=True).running() as server:
+        seeded = seed(server.session, _position(server, manifest), wanted)
+        ended = server.shut_down()
+    if not ended.ok:
+        raise ServerError(
+            f"the server on the restored files did not shut down cleanly: {ended.found}",
+            hint="`backupd drill` says whether the backup is sound",
+        )
+    return seeded
+
+
+def _position(server: RunningServer, manifest: Manifest) -> Position:
+    """What was recorded, once recovery has led there; where nothing was recorded under a lock, what recovery led to."""
+    if not manifest.locked:
+        position = recovered_position(server.session)
+        if position.binlog_file is None:
+            raise VerificationError(
+                f"run {manifest.run_id} was taken without a lock, and its copy has no binlog to tell a position",
+                hint="take a backup with another lock.strategy",
+            )
+        return position
+    found = recovered(server.session, manifest.position, server.error_log, flavour=manifest.server.flavour)
+    wrong = [check for check in position_checks(manifest.position, found, lsn=manifest.lsn) if not check.ok]
+    if wrong:
+        said = "; ".join(f"{check.name}: expected {check.expected}, found {check.found}" for check in wrong)
+        raise VerificationError(
+            f"run {manifest.run_id} did not recover to its recorded position: {said}",
+            hint="a replica of it would diverge from its source: clone another backup",
+        )
+    return manifest.position
+
+
+def _hand_over(to: Path, *, like: Path, itself: bool) -> None:
+    """What root wrote into the copy belongs to the copy's owner, as whom the new server will run."""
+    owner = like.stat()
+    if os.geteuid() != 0 or owner.st_uid == 0:
+        return
+    for path in _all_in(to, itself=itself):
+        if path.lstat().st_uid == 0:
+            os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
+
+
+def _all_in(to: Path, *, itself: bool) -> Iterator[Path]:
+    if itself:
+        yield to
+    for folder, folders, files in os.walk(to):
+        yield from (Path(folder) / name for name in folders + files)

@@ -1,0 +1,100 @@
+"""The two files that lie beside a clone: the options its server needs, and what it was told about replication.
+
+Knows: their text. Refuses to know a password, and where on its machine the new server will listen. Pure.
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import PurePosixPath
+
+from backupd.model import Flavour, Manifest, Position
+from backupd.mysql.relocation import Relocation
+from backupd.mysql.seeding import Seeded, Wanted, Words
+from backupd.mysql.startup import RELAY_LOG, file_options
+
+OPTION_FILE = "replica.cnf"
+STATEMENTS_FILE = "replica.sql"
+
+_PROGRAM = {Flavour.MARIADB: "mariadbd", Flavour.MYSQL: "mysqld"}
+
+
+def option_file(manifest: Manifest, relocation: Relocation, wanted: Wanted) -> str:
+    """An option file for the clone's server, to which only this machine's own options have to be added.
+
+    `read_only` because what is written to a replica by hand stops its replication; it replicates all the same.
+    It does not start to replicate by itself: a person looks at it first, and then removes that line.
+
+    Raises:
+        ServerError: the recorded server used paths that are not in the backup.
+    """
+    program = _PROGRAM[manifest.server.flavour]
+    options = [*_identity(manifest, wanted), *file_options(relocation, manifest.server)]
+    return "\n".join(
+        [
+            f"# Written by `backupd clone {manifest.run_id}`: what a {manifest.server.flavour}"
+            f" {'.'.join(map(str, manifest.server.version_number[:2]))} server needs to start on this folder.",
+            "# Add what belongs to this machine: socket, port, bind_address, log_error, memory. For example:",
+            f"#   {program} --defaults-file={relocation.folder / OPTION_FILE} --socket=… --port=…",
+            f"[{program}]",
+            *(_line(option) for option in options),
+            "",
+        ]
+    )
+
+
+def statements_file(manifest: Manifest, seeded: Seeded, wanted: Wanted) -> str:
+    """What the clone's server was told and what is left to tell it, in its own words."""
+    recorded = "as recorded" if manifest.locked else "as its recovered server said"
+    lines = [
+        f"-- Written by `backupd clone {manifest.run_id}`: a replica of {manifest.host}, by {wanted.following}.",
+        f"-- Position, {recorded}: {_in_words(seeded.position)}",
+        "",
+        "-- Applied already; the server in this folder knows it:",
+        *(f"-- {statement};" for statement in seeded.applied),
+        "",
+        *_notes(seeded, wanted),
+        *(f"{statement};" for statement in seeded.left),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _identity(manifest: Manifest, wanted: Wanted) -> Iterator[str]:
+    mysql = manifest.server.flavour is Flavour.MYSQL
+    yield f"--server-id={wanted.server_id}"
+    yield "--read-only=ON"
+    yield "--skip-slave-start"  # MySQL 9.7 knows the old word too
+    yield f"--relay-log={RELAY_LOG}"
+    yield "--relay-log-recovery=ON"
+    basename = manifest.server.binlog_basename
+    if basename is not None:
+        yield f"--log-bin={PurePosixPath(basename).name}"
+    if mysql:  # what was SET PERSIST on the old server, its server_id for one, would come before this file
+        yield "--persisted-globals-load=OFF"
+
+
+def _line(option: str) -> str:
+    name, equals, value = option.removeprefix("--").partition("=")
+    return f"{name.replace('-', '_')}{' = ' if equals else ''}{_quoted(value)}"
+
+
+def _quoted(value: str) -> str:
+    """A `#` begins a comment where a value is not quoted, and a backslash is an escape everywhere."""
+    if not any(character in value for character in " #\\'\""):
+        return value
+    return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _in_words(position: Position) -> str:
+    gtid = f", GTID {position.gtid}" if position.gtid else ""
+    return f"{position.binlog_file}:{position.binlog_offset}{gtid}"
+
+
+def _notes(seeded: Seeded, wanted: Wanted) -> Sequence[str]:
+    word = "SOURCE" if seeded.words is Words.MYSQL else "MASTER"
+    if wanted.source is None:
+        account = f"{word}_HOST, {word}_PORT and {word}_USER, and add {word}_PASSWORD"
+        return (f"-- Left to do: put in {account}.",)
+    kept = "mysql.slave_master_info" if seeded.words is not Words.MARIADB else "master.info, in clear text"
+    if wanted.source.password is None:
+        return (f"-- Left to do. No password was given; {word}_PASSWORD of CHANGE … TO sets one.",)
+    return (f"-- Left to do. The password is not in this file; the server keeps it in {kept}.",)

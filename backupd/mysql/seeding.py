@@ -1,0 +1,255 @@
+"""What a server on a restored copy is told, so that it becomes a replica from exactly the backup's position.
+
+Knows: the statements, in the words of each server; which of them hold in a copy and which files of it are the old
+server's. Refuses to start a server, and to write a password anywhere: it goes over the session, once.
+
+Tried on MariaDB 10.11.19 and 11.8.6 and on MySQL 9.7.4:
+- `--skip-grant-tables` forbids none of these statements, and with `--skip-slave-start` nothing begins to replicate.
+- After RESET MASTER (MySQL from 8.2: RESET BINARY LOGS AND GTIDS) the server writes no GTID of its own until it is shut
+  down. Its binlog files may be removed then: `gtid_purged` and `gtid_slave_pos` live in tables.
+- MariaDB keeps source and password in `master.info`, in clear text; MySQL in `mysql.slave_master_info`.
+- MySQL refuses a password of more than 32 characters, MariaDB one of more than 96 bytes, of which it shows most in its
+  error. So a password that is too long is refused before a server sees it.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+from backupd.errors import UsageError
+from backupd.model import Flavour, Manifest, Position
+from backupd.mysql.facts import flavour_of
+from backupd.mysql.positions import position_reader
+from backupd.mysql.session import Session
+from backupd.mysql.startup import RELAY_LOG
+
+LARGEST_SERVER_ID = 0xFFFF_FFFF
+PLACEHOLDER = "SOURCE"  # stands for a host that nobody has named
+
+_LONGEST_PASSWORD = {Flavour.MYSQL: 32, Flavour.MARIADB: 96}
+
+# The old server's own: with them in the copy the new one would find the old one's channels, or be its twin.
+_OF_THE_OLD_SERVER = ("auto.cnf", "master.info", "relay-log.info", "multi-master.info", f"{RELAY_LOG}*")
+_OF_NAMED_CHANNELS = ("master-*.info", "relay-log-*.info")
+
+
+class Following(StrEnum):
+    """How a replica tells its source from where to go on."""
+
+    GTID = "gtid"
+    FILE_POSITION = "file-position"
+
+
+class Words(StrEnum):
+    """The words that a server knows."""
+
+    MARIADB = "mariadb"
+    MYSQL = "mysql"  # from 8.2
+    OLD_MYSQL = "old-mysql"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The server that a replica is to follow, and who the replica is to it."""
+
+    host: str
+    user: str
+    port: int = 3306
+    password: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the replica is to be."""
+
+    server_id: int
+    following: Following
+    source: Source | None = None  # None: the position is applied, the source is left to a person
+
+
+@dataclass(frozen=True, slots=True)
+class Seeded:
+    """What a server on a copy was told."""
+
+    words: Words
+    position: Position
+    applied: tuple[str, ...]
+    left: tuple[str, ...]  # what a person has to say to it before it replicates
+
+
+def require_position(manifest: Manifest) -> None:
+    """The backup says where a replica would have to go on.
+
+    Raises:
+        UsageError: the server had no binlog.
+    """
+    if manifest.server.binlog_basename is None or (manifest.locked and manifest.position.binlog_file is None):
+        raise UsageError(
+            f"run {manifest.run_id} has no position: the binlog of {manifest.host} was off",
+            hint="a replica follows a binlog: set log_bin on that server, and take another backup",
+        )
+
+
+def following(manifest: Manifest, asked: Following | None) -> Following:
+    """How the replica will follow: GTID where the source has it, unless something else is asked for.
+
+    Raises:
+        UsageError: GTIDs are asked for and the source had none.
+    """
+    if asked is Following.FILE_POSITION:
+        return asked
+    if _has_gtids(manifest):
+        return Following.GTID
+    if asked is Following.GTID:
+        raise UsageError(
+            f"{manifest.host} ran without GTIDs (gtid_mode) when run {manifest.run_id} was taken",
+            hint="clone with --file-position",
+        )
+    return Following.FILE_POSITION
+
+
+def require_password_fits(flavour: Flavour, password: str | None) -> None:
+    """The server will keep the password whole.
+
+    Raises:
+        UsageError: it is too long.
+    """
+    longest = _LONGEST_PASSWORD[flavour]
+    if len((password or "").encode()) > longest:
+        raise UsageError(
+            f"the source's password is too long: {flavour} keeps {longest} bytes of a replica's password",
+            hint="give the replication account a shorter one",
+        )
+
+
+def words_of(session: Session) -> Words:
+    """The words of this server.
+
+    Raises:
+        ServerError: it cannot be asked.
+    """
+    if flavour_of(session) is Flavour.MARIADB:
+        return Words.MARIADB
+    return Words.MYSQL if position_reader(session).binlog == "SHOW BINARY LOG STATUS" else Words.OLD_MYSQL
+
+
+def statements(words: Words, position: Position, wanted: Wanted) -> tuple[str, ...]:
+    """What makes a replica of a recovered copy, in order; the last one names the source, without its password.
+
+    A placeholder stands for a source that is not named. MariaDB's own channels are files and are removed before.
+    """
+    gtid = position.gtid or ""
+    prepared: Sequence[str]
+    match words:
+        case Words.MARIADB:
+            prepared = ("RESET MASTER", f"SET GLOBAL gtid_slave_pos = {_text(gtid)}")
+        case Words.MYSQL:
+            prepared = ("RESET REPLICA ALL", "RESET BINARY LOGS AND GTIDS", *_purged(gtid))
+        case Words.OLD_MYSQL:
+            prepared = ("RESET SLAVE ALL", "RESET MASTER", *_purged(gtid))
+    return (*prepared, _change(words, position, wanted))
+
+
+def seed(session: Session, position: Position, wanted: Wanted) -> Seeded:
+    """The server on a copy is told all that is known; replication has not started.
+
+    Raises:
+        ServerError: it refused one of the statements.
+    """
+    words = words_of(session)
+    *prepared, change = statements(words, position, wanted)
+    for statement in prepared:
+        session.execute(statement)
+    if wanted.source is None:
+        return Seeded(words, position, tuple(prepared), (change, start_statement(words)))
+    if wanted.source.password is None:
+        session.execute(change)
+    else:
+        with_password = f"{change.replace('%', '%%')}, {_word(words)}_PASSWORD = %s"
+        session.execute(with_password, wanted.source.password)
+    return Seeded(words, position, (*prepared, change), (start_statement(words),))
+
+
+def start_statement(words: Words) -> str:
+    """What begins the replication."""
+    return "START REPLICA" if words is Words.MYSQL else "START SLAVE"
+
+
+def recovered_position(session: Session) -> Position:
+    """Where a server stands that has recovered a copy and written nothing: the end of the binlog before its own.
+
+    Raises:
+        ServerError: it cannot be asked.
+    """
+    reader = position_reader(session)
+    now = reader.position([session.query(statement) for statement in reader.statements])
+    logs = session.query("SHOW BINARY LOGS")
+    if len(logs) < 2:  # it began a binlog of its own and recovered none
+        return Position()
+    last = logs[-2]
+    return Position(binlog_file=last["Log_name"], binlog_offset=int(last["File_size"] or 0), gtid=now.gtid)
+
+
+def forget_the_old_server(datadir: Path) -> None:
+    """A server that starts here gets a `server_uuid` of its own and has no replication channel in files.
+
+    Raises:
+        OSError: a file could not be removed.
+    """
+    for pattern in (*_OF_THE_OLD_SERVER, *_OF_NAMED_CHANNELS):
+        for path in datadir.glob(pattern):
+            path.unlink()
+
+
+def remove_binlogs(named: Path) -> None:
+    """No file of the binlog to which `named` belongs is left beside it: the new server begins one of its own.
+
+    Raises:
+        OSError: a file could not be removed.
+    """
+    ours = re.compile(re.escape(named.stem) + r"\.(\d{6,}(\.idx)?|index|state)")
+    for path in list(named.parent.iterdir()):
+        if ours.fullmatch(path.name):
+            path.unlink()
+
+
+def _has_gtids(manifest: Manifest) -> bool:
+    """MariaDB always does. MySQL has a set that it does not use where `gtid_mode` was turned off again."""
+    if manifest.server.flavour is Flavour.MARIADB:
+        return True
+    mode = manifest.server.settings.get("gtid_mode")
+    return mode.startswith("ON") if mode else bool(manifest.position.gtid)
+
+
+def _purged(gtid: str) -> Sequence[str]:
+    return (f"SET GLOBAL gtid_purged = {_text(gtid)}",) if gtid else ()
+
+
+def _change(words: Words, position: Position, wanted: Wanted) -> str:
+    word = _word(words)
+    source = wanted.source or Source(PLACEHOLDER, user="REPLICATION_USER")
+    change = "CHANGE REPLICATION SOURCE TO" if words is Words.MYSQL else "CHANGE MASTER TO"
+    who = f"{word}_HOST = {_text(source.host)}, {word}_PORT = {source.port:d}, {word}_USER = {_text(source.user)}"
+    return f"{change} {who}, {', '.join(_from_where(words, position, wanted.following))}"
+
+
+def _from_where(words: Words, position: Position, following: Following) -> Sequence[str]:
+    word = _word(words)
+    at = (f"{word}_LOG_FILE = {_text(position.binlog_file or '')}", f"{word}_LOG_POS = {position.binlog_offset or 0:d}")
+    by_gtid = following is Following.GTID
+    if words is Words.MARIADB:
+        return ("MASTER_USE_GTID = slave_pos",) if by_gtid else (*at, "MASTER_USE_GTID = no")
+    # Without TLS its default way to log in needs the source's key, which it asks for only when told to.
+    key = f"GET_{word}_PUBLIC_KEY = 1"
+    return (f"{word}_AUTO_POSITION = 1", key) if by_gtid else (*at, f"{word}_AUTO_POSITION = 0", key)
+
+
+def _word(words: Words) -> str:
+    return "SOURCE" if words is Words.MYSQL else "MASTER"
+
+
+def _text(value: str) -> str:
+    """A literal that every SQL mode reads alike: no mode gives a doubled quote another meaning."""
+    return "'" + value.replace("'", "''") + "'"

@@ -1,0 +1,170 @@
+"""`backupd clone` as a person meets it: what it refuses, and what it tells."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from backupd.errors import ExitStatus
+from backupd.model import Check, Flavour, Position
+from backupd.mysql.proof import Recovered
+from tests.cli.terminal import Terminal
+from tests.story.world import World
+
+PASSWORD = "s3%cret"
+
+
+class Replica:
+    """A MariaDB server on the copy: it recovers to where the backup was taken, and keeps what it is told."""
+
+    error_log = ""
+
+    def __init__(self) -> None:
+        self.session = self
+        self.told: list[tuple[str, tuple[object, ...]]] = []
+
+    def execute(self, statement: str, *values: object) -> None:
+        self.told.append((statement, values))
+
+    def query(self, statement: str, *values: object) -> list[dict[str, str]]:
+        assert statement.startswith("SHOW GLOBAL VARIABLES LIKE 'aria")
+        return [{"Variable_name": "aria_block_size", "Value": "8192"}]
+
+    def shut_down(self) -> Check:
+        return Check("clean shutdown", ok=True, expected="status 0", found="status 0")
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    """A host on which a backup would go well."""
+    return World(tmp_path)
+
+
+@pytest.fixture
+def terminal(world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Terminal:
+    """`backupd` on a host with MariaDB."""
+    return Terminal(world, monkeypatch, capsys)
+
+
+@pytest.fixture
+def replica(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> Replica:
+    """The run `r1` has a backup, and this is what starts on copies of it."""
+    terminal.run("run", "nightly", "--run-id", "r1")
+    made = Replica()
+
+    @contextmanager
+    def running(self: object) -> Iterator[Replica]:
+        yield made
+
+    def recovered(session: object, recorded: Position, error_log: str, *, flavour: Flavour) -> Recovered:
+        return Recovered(recorded.binlog_offset, recorded.gtid, innodb_binlog=None, lsn=1 << 60, prepared=0)
+
+    monkeypatch.setattr("backupd.clone.ScratchServer.running", running)
+    monkeypatch.setattr("backupd.clone.matching_program", lambda facts: "mariadbd")
+    monkeypatch.setattr("backupd.clone.recovered", recovered)
+    return made
+
+
+@pytest.fixture
+def password_file(tmp_path: Path) -> Path:
+    path = tmp_path / "password"
+    path.touch(mode=0o600)
+    path.write_text(f"{PASSWORD}\n")
+    return path
+
+
+SOURCE = ["--source", "db1:3307", "--source-user", "repl"]
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ([], "clone makes replicas only"),
+        (["--as-replica", "--source-user", "repl"], "an account is named, but not where"),
+        (["--as-replica", "--source", "db1"], "--source needs an account"),
+        (["--as-replica", "--source", "db1:0", "--source-user", "r"], "'db1:0' is no HOST[:PORT]"),
+        (["--as-replica", "--source", "db1:99999", "--source-user", "r"], "is no HOST[:PORT]"),
+        (["--as-replica", "--source", "db1:x", "--source-user", "r"], "is no HOST[:PORT]"),
+        (["--as-replica", "--source", "a b", "--source-user", "r"], "is no HOST[:PORT]"),
+        (["--as-replica", "--source", "d'b", "--source-user", "r"], "is no HOST[:PORT]"),
+        (["--as-replica", *SOURCE, "--source-password-file", "/nowhere"], "cannot read /nowhere"),
+        (["--as-replica", "--server-id", "0"], "--server-id"),
+        (["--as-replica", "--server-id", "4294967296"], "--server-id"),
+    ],
+)
+def test_a_command_that_makes_no_sense_is_status_2(
+    terminal: Terminal, replica: Replica, tmp_path: Path, words: list[str], says: str
+) -> None:
+    ended = terminal.run("clone", "r1", "--to", str(tmp_path / "clone"), *words)
+    assert (ended.status, ended.stdout) == (ExitStatus.USAGE, "")
+    assert says in ended.stderr
+    assert not (tmp_path / "clone").exists()
+    assert replica.told == []
+
+
+def test_a_password_file_that_others_can_read_is_refused(
+    terminal: Terminal, replica: Replica, password_file: Path, tmp_path: Path
+) -> None:
+    password_file.chmod(0o644)
+    words = ["--as-replica", *SOURCE, "--source-password-file", str(password_file)]
+    ended = terminal.run("clone", "r1", "--to", str(tmp_path / "clone"), *words)
+    assert ended.status == ExitStatus.USAGE
+    assert f"chmod 600 {password_file}" in ended.stderr
+    assert not (tmp_path / "clone").exists()
+
+
+def test_a_damaged_backup_makes_no_replica(terminal: Terminal, replica: Replica, world: World, tmp_path: Path) -> None:
+    os.truncate(world.vault / "nightly" / "r1" / "data.tar.zst", 1000)
+    ended = terminal.run("clone", "r1", "--to", str(tmp_path / "clone"), "--as-replica")
+    assert (ended.status, ended.stdout) == (ExitStatus.VERIFICATION, "")
+    assert not (tmp_path / "clone").exists()
+
+
+def test_a_backup_whose_target_lost_it_is_status_8(
+    terminal: Terminal, replica: Replica, world: World, tmp_path: Path
+) -> None:
+    (world.vault / "nightly" / "r1" / "manifest.json").unlink()
+    ended = terminal.run("clone", "r1", "--to", str(tmp_path / "clone"), "--as-replica")
+    assert (ended.status, ended.stdout) == (ExitStatus.TARGET, "")
+
+
+def test_the_password_reaches_the_server_and_nobody_else(
+    terminal: Terminal, replica: Replica, password_file: Path, tmp_path: Path
+) -> None:
+    to = tmp_path / "clone"
+    words = ["--as-replica", *SOURCE, "--source-password-file", str(password_file), "--json"]
+    ended = terminal.run("clone", "latest", "--to", str(to), *words)
+    assert ended.status == ExitStatus.OK
+    statement, values = replica.told[-1]
+    assert (statement.endswith("MASTER_PASSWORD = %s"), values) == (True, (PASSWORD,))
+    written = [ended.stdout, ended.stderr, *(path.read_text() for path in to.glob("replica.*"))]
+    assert [text for text in written if PASSWORD in text] == []
+
+
+def test_the_document_says_what_was_applied_and_what_is_left(
+    terminal: Terminal, replica: Replica, tmp_path: Path
+) -> None:
+    to = tmp_path / "clone"
+    words = ["--as-replica", *SOURCE, "--server-id", "77", "--file-position", "--json"]
+    document = terminal.run("clone", "r1", "--to", str(to), *words).document
+    assert document["applied"] == [statement for statement, _ in replica.told]
+    assert document["left"] == ["START SLAVE"]
+    assert (document["server_id"], document["following"]) == (77, "file-position")
+    assert document["source"] == {"host": "db1", "port": 3307, "user": "repl"}
+    assert document["position"]["binlog_file"] == "bin.000001"
+    assert "server_id = 77\n" in Path(document["option_file"]).read_text()
+    assert Path(document["statements_file"]).read_text().endswith("START SLAVE;\n")
+    assert document["run_id"] == "r1"
+
+
+def test_without_a_source_everything_but_the_source_is_applied(
+    terminal: Terminal, replica: Replica, tmp_path: Path
+) -> None:
+    to = tmp_path / "clone"
+    ended = terminal.run("clone", "r1", "--to", str(to), "--as-replica")
+    assert ended.status == ExitStatus.OK
+    assert [statement.split()[0] for statement, _ in replica.told] == ["RESET", "SET"]
+    assert f"options: {to / 'replica.cnf'}" in ended.stdout
+    assert "then: CHANGE MASTER TO MASTER_HOST = 'SOURCE'" in ended.stdout

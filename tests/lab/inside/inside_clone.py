@@ -1,6 +1,5 @@
 """A replica that was cloned from a backup converges with its source, under load, by GTID and by file and offset."""
 
-import os
 import secrets
 import shutil
 import subprocess
@@ -13,9 +12,11 @@ from typing import Any
 import pymysql
 import pytest
 
-from tests.lab.inside.host import GATE_OFF, SITE, Ended, Host, until
+from backupd.lab.servers import SOFTWARE
+from backupd.model import Flavour
+from tests.lab.inside.host import GATE_OFF, SERVER, SITE, Ended, Host, until
 
-MYSQL = os.environ.get("LAB_SERVER", "mariadb-10.11").startswith("mysql")
+MYSQL = SOFTWARE[SERVER].flavour is Flavour.MYSQL
 SOURCE = "127.0.0.1:3306"
 PASSWORD = secrets.token_hex(12)
 CLONE = SITE.state / "clone"
@@ -105,8 +106,7 @@ def cloned(host: Host, password_file: Path, *words: str) -> Iterator[Cloned]:
 
 @contextmanager
 def running(option_file: Path) -> Iterator[Server]:
-    program = "mysqld" if MYSQL else "mariadbd"
-    process = subprocess.Popen([program, f"--defaults-file={option_file}", *OPTIONS])
+    process = subprocess.Popen([SOFTWARE[SERVER].program, f"--defaults-file={option_file}", *OPTIONS])
     try:
         until(lambda: process.poll() is not None or SOCKET.exists())
         assert process.poll() is None, LOG.read_text()

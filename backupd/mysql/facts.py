@@ -50,6 +50,7 @@ _RECORDED = (
     "log_bin_index",
     "lower_case_table_names",
     "plugin_dir",
+    "relay_log_basename",
     "server_id",
     "server_uuid",
     "sync_binlog",

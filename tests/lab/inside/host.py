@@ -253,9 +253,9 @@ def tool(*argv: str, stdin: str | None = None) -> str:
     return done.stdout
 
 
-def until(holds: Callable[[], bool]) -> None:
+def until(holds: Callable[[], bool], *, within_seconds: float = _PATIENCE_SECONDS) -> None:
     """Wait for something to be so."""
-    deadline = time.monotonic() + _PATIENCE_SECONDS
+    deadline = time.monotonic() + within_seconds
     while not holds():
         assert time.monotonic() < deadline, "it never came to be"
         time.sleep(_LOOK_SECONDS)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from backupd.errors import ServerError, UsageError, VerificationError
 from backupd.model import Manifest, Position
+from backupd.mysql.derivation import derive
 from backupd.mysql.proof import position_checks, recovered
 from backupd.mysql.relocation import Relocation
 from backupd.mysql.replica_files import OPTION_FILE, STATEMENTS_FILE, option_file, statements_file
@@ -15,7 +16,6 @@ from backupd.mysql.seeding import (
     Seeded,
     Wanted,
     forget_the_old_server,
-    recovered_position,
     remove_binlogs,
     seed,
 )
@@ -107,14 +107,14 @@ def _seeded(manifest: Manifest, wanted: Wanted, folder: Path) -> Seeded:
 def _position(server: RunningServer, manifest: Manifest) -> Position:
     """What was recorded, once recovery has led there; where nothing was recorded under a lock, what recovery led to."""
     if not manifest.locked:
-        position = recovered_position(server.session)
+        position = derive(server, manifest).position
         if position.binlog_file is None:
             raise VerificationError(
                 f"run {manifest.run_id} was taken without a lock, and its copy has no binlog to tell a position",
                 hint="take a backup with another lock.strategy",
             )
         return position
-    found = recovered(server.session, manifest.position, server.error_log, flavour=manifest.server.flavour)
+    found = recovered(server.session, manifest.position, server.error_log, facts=manifest.server)
     wrong = [check for check in position_checks(manifest.position, found, lsn=manifest.lsn) if not check.ok]
     if wrong:
         said = "; ".join(f"{check.name}: expected {check.expected}, found {check.found}" for check in wrong)

@@ -177,21 +177,6 @@ def start_statement(words: Words) -> str:
     return "START REPLICA" if words is Words.MYSQL else "START SLAVE"
 
 
-def recovered_position(session: Session) -> Position:
-    """Where a server stands that has recovered a copy and written nothing: the end of the binlog before its own.
-
-    Raises:
-        ServerError: it cannot be asked.
-    """
-    reader = position_reader(session)
-    now = reader.position([session.query(statement) for statement in reader.statements])
-    logs = session.query("SHOW BINARY LOGS")
-    if len(logs) < 2:  # it began a binlog of its own and recovered none
-        return Position()
-    last = logs[-2]
-    return Position(binlog_file=last["Log_name"], binlog_offset=int(last["File_size"] or 0), gtid=now.gtid)
-
-
 def forget_the_old_server(datadir: Path) -> None:
     """A server that starts here gets a `server_uuid` of its own and has no replication channel in files.
 

@@ -9,7 +9,8 @@ import pytest
 
 from backupd.clone import clone, new_server_id, require_another_id
 from backupd.errors import ServerError, TargetError, UsageError, VerificationError
-from backupd.model import Check, Manifest
+from backupd.model import Check, Manifest, Position
+from backupd.mysql.derivation import Derived
 from backupd.mysql.proof import Recovered
 from backupd.mysql.seeding import Following, Seeded, Source, Wanted, Words
 from backupd.restore import INCOMPLETE
@@ -58,7 +59,10 @@ def recovering(manifest: Manifest, monkeypatch: pytest.MonkeyPatch) -> Recoverin
 
     monkeypatch.setattr("backupd.clone.ScratchServer.running", running)
     monkeypatch.setattr("backupd.clone.matching_program", lambda facts: "mariadbd")
-    monkeypatch.setattr("backupd.clone.recovered", lambda *asked, flavour: server.found)
+    monkeypatch.setattr("backupd.clone.recovered", lambda *asked, facts: server.found)
+    monkeypatch.setattr(
+        "backupd.clone.derive", lambda server, manifest: Derived(manifest.position, recovered_as_recorded(manifest))
+    )
     monkeypatch.setattr("backupd.clone.seed", seed)
     return server
 
@@ -98,13 +102,11 @@ def test_a_server_that_does_not_end_cleanly_leaves_no_clone(
 
 
 def test_a_copy_without_lock_and_binlog_has_no_position(
-    recovering: Recovering, manifest: Manifest, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    recovering: Recovering, manifest: Manifest, world: World, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(
-        "backupd.clone.recovered_position", lambda session: replace(manifest.position, binlog_file=None)
-    )
+    without = replace(manifest, locked=False, position=Position(), binlog=None)
     with pytest.raises(VerificationError, match="without a lock"):
-        clone(replace(manifest, locked=False), world.target, WANTED, to=tmp_path / "clone")
+        clone(without, world.target, WANTED, to=tmp_path / "clone")
     assert not (tmp_path / "clone").exists()
 
 

@@ -23,12 +23,14 @@ REPLICATION_SECONDS = 60
 ADDRESS = "127.0.0.1"
 _FOLLOWING = {
     Flavour.MARIADB: (
+        "STOP SLAVE",
         "CHANGE MASTER TO MASTER_HOST = '{address}', MASTER_PORT = {port}, MASTER_USER = 'replication',"
         " MASTER_PASSWORD = '{password}', MASTER_USE_GTID = slave_pos",
         "START SLAVE",
     ),
     # The server's key: an account's first login over a connection without TLS sends its password encrypted with it.
     Flavour.MYSQL: (
+        "STOP REPLICA",
         "CHANGE REPLICATION SOURCE TO SOURCE_HOST = '{address}', SOURCE_PORT = {port}, SOURCE_USER = 'replication',"
         " SOURCE_PASSWORD = '{password}', SOURCE_AUTO_POSITION = 1, GET_SOURCE_PUBLIC_KEY = 1",
         "START REPLICA",
@@ -100,6 +102,7 @@ class ServerContainer(MariadbServer):
     def add_tables(self) -> None:
         """A database `t` with one table of each engine the server has, named as the engine, and two rows in each."""
         with self.session() as root:
+            root.execute("DROP DATABASE IF EXISTS t")
             root.execute("CREATE DATABASE t")
             for engine in self.engines():
                 root.execute(f"CREATE TABLE t.{engine} (id INT PRIMARY KEY AUTO_INCREMENT, v TEXT) ENGINE = {engine}")
@@ -121,7 +124,7 @@ class Pair:
     def follow(self) -> None:
         """The replica follows the source from the source's first transaction on."""
         with self.source.session() as session:
-            session.execute(f"CREATE USER 'replication'@'{ADDRESS}' IDENTIFIED BY '{PASSWORD}'")
+            session.execute(f"CREATE USER IF NOT EXISTS 'replication'@'{ADDRESS}' IDENTIFIED BY '{PASSWORD}'")
             session.execute(f"GRANT REPLICATION SLAVE ON *.* TO 'replication'@'{ADDRESS}'")
         words = {"address": self.source.address, "port": self.source.port, "password": PASSWORD}
         with self.replica.session() as session:

@@ -1,0 +1,85 @@
+"""Both makes of compose read the one file and do the same with it: Debian 12's docker-compose, and docker's plugin."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.docker.conftest import ROOT, build
+from tests.docker.containers import KINDS, ServerContainer, docker, free_ports, port_variable
+
+SERVICE = "mariadb-10.11"
+PLUGIN = "./usr/libexec/docker/cli-plugins/docker-compose"
+
+
+@dataclass(frozen=True, slots=True)
+class Compose:
+    """One make of compose and what it is told by its surroundings."""
+
+    command: tuple[str, ...]
+    project: str
+    environment: dict[str, str]
+
+    def __call__(self, *arguments: str) -> str:
+        """What it printed; it has succeeded."""
+        done = subprocess.run(
+            [*self.command, "-f", str(ROOT / "docker/compose.yaml"), "-p", self.project, *arguments],
+            env=os.environ | self.environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+
+@pytest.fixture(scope="module")
+def plugin(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The surroundings in which `docker compose` is a command: Debian 12 has no such package, Debian 13 has."""
+    if subprocess.run(["docker", "compose", "version"], capture_output=True, check=False).returncode == 0:
+        return {}
+    folder = tmp_path_factory.mktemp("plugin")
+    (folder / "cli-plugins").mkdir()
+    packed = folder / "trixie.tar"
+    fetch = ["mmdebstrap", "--quiet", "--variant=extract", '--aptopt=Acquire::Check-Valid-Until "false"']
+    subprocess.run([*fetch, "--include=docker-compose", "trixie", str(packed)], check=True, timeout=300)
+    unpack = ["tar", "--extract", f"--file={packed}", f"--directory={folder}/cli-plugins", "--strip-components=5"]
+    subprocess.run([*unpack, PLUGIN], check=True, timeout=60)
+    packed.unlink()
+    return {"DOCKER_CONFIG": str(folder)}
+
+
+@pytest.fixture(params=["docker-compose", "docker compose"])
+def compose(request: pytest.FixtureRequest, plugin: dict[str, str], tmp_path: Path) -> Iterator[Compose]:
+    """A make of compose, with a folder and a port of its own; its containers are gone afterwards."""
+    folder = Path("/tmp") / f"bk-compose-{os.getpid()}"  # short, for the sockets in it
+    (port,) = free_ports(1)
+    environment = {**plugin, "SERVERS": str(folder), port_variable(SERVICE): str(port)}
+    compose = Compose(tuple(str(request.param).split()), f"backupd-{tmp_path.name.strip('_').lower()}", environment)
+    yield compose
+    compose("down", "--volumes")
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def test_the_file_names_each_server_and_its_replica(compose: Compose) -> None:
+    expected = {f"{kind}{role}" for kind in KINDS for role in ("", "-replica")}
+    assert set(compose("config", "--services").split()) == expected
+
+
+def test_a_server_comes_up_alone_answers_and_leaves_no_container(compose: Compose) -> None:
+    build(SERVICE)
+    compose("up", "-d", SERVICE)
+    assert len(compose("ps", "-q").split()) == 1
+    folder = Path(compose.environment["SERVERS"]) / SERVICE
+    port = int(compose.environment[port_variable(SERVICE)])
+    server = ServerContainer(folder, compose.project, kind=SERVICE, service=SERVICE, port=port)
+    server.wait_until_it_answers()
+    with server.session() as session:
+        assert session.value("SELECT @@port") == str(port)
+    compose("down", "--volumes")
+    assert docker("ps", "--all", "--quiet", f"--filter=label=com.docker.compose.project={compose.project}") == ""

@@ -11,8 +11,8 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 	--no-emit-index-url --no-emit-find-links --annotation-style line \
 	--custom-compile-command 'make requirements' $(if $(UPGRADE),--upgrade)
 
-.PHONY: help demo test check lint types imports tests docker-tests lab-tests bench-lock bench-settle \
-	setup-python setup-check setup-docker setup-lab requirements wheel clean
+.PHONY: help demo test check lint types imports tests docker-tests lab-tests test-matrix bench-lock \
+	bench-settle setup-python setup-check setup-docker setup-lab requirements wheel clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
@@ -44,6 +44,9 @@ docker-tests: setup-python setup-docker ## backupd on real servers in containers
 # No test here may be skipped because the lab does not start, and no test at all (pytest's exit 5) is a failure.
 lab-tests: setup-python setup-lab
 	$(BIN)/pytest tests/lab --timeout=900 --durations=10
+
+test-matrix: setup-python setup-lab ## every server on every kind of volume: each two values together, FULL=1 all 24
+	$(BIN)/python -m backupd.lab.matrix $(if $(FULL),--full) $(if $(AGAIN),--again)
 
 bench-lock: setup-python setup-lab ## how long the lock is held, beside a plain lvcreate's
 	$(BIN)/backupd lab run --rows 50000 -- python -m backupd.lab.bench_lock

@@ -75,6 +75,7 @@ GROUPS = [  # the longest ones first, so that the last ones end together
     Group("elsewhere", ("tests/lab/inside/inside_elsewhere.py",)),
     Group("thin limits", ("tests/lab/inside/inside_thin.py",), thin=True),
     Group("refusals", ("tests/lab/inside/inside_refusals.py",)),
+    Group("proof under load", ("tests/lab/inside/inside_consistency.py",)),
     Group("contracts", ("tests/contract/test_snapshots.py",), load="none"),
 ]
 

@@ -85,7 +85,7 @@ SOFTWARE: Mapping[ServerKind, Software] = MappingProxyType(
             options=_MYSQL_OPTIONS,
             log_tables=MappingProxyType(_MYISAM),
             origin=Distribution("sid", ("mysql-server-core",)),
-            programs=("/usr/sbin/mysqld",),
+            programs=("/usr/sbin/mysqld", "/usr/bin/mysqlbinlog"),
         ),
     }
 )

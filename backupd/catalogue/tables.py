@@ -23,7 +23,7 @@ from backupd.catalogue.columns import Entries, Facts, Instant, Names, Prose, Sta
 from backupd.measurement import CurvePoint, Mode, Stage
 from backupd.model import Check, HoldingKind, Layout, Outcome, Phase, Reason, ReplicaPosition, RunKind, RunStatus
 
-HEAD = "0003"  # the newest revision in `migrations/`
+HEAD = "0004"  # the newest revision in `migrations/`
 
 metadata = MetaData(
     naming_convention={  # a batch migration can only drop a constraint that has a name

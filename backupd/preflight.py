@@ -4,30 +4,17 @@ Knows: what must be true of server, volume, target and host before anything is t
 A finding is `refused` where a backup would be impossible or no backup, `warning` where it would be dearer or poorer.
 """
 
-import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from backupd import replicas, unlocked
+from backupd import replicas, unlocked, volumes
 from backupd.config import JobConfig, LockStrategy
-from backupd.errors import (
-    BackupdError,
-    CommandError,
-    Refused,
-    ServerError,
-    SnapshotError,
-    TargetError,
-    UnexpectedOutput,
-)
-from backupd.model import DataPath, Finding, Level, MountPoint, ServerFacts, ThinPool, Volume, VolumeGroup
-from backupd.mysql import ABSOLUTE_LINK, DATA_DIRECTORY, KEYS
-from backupd.snapshots.mounting import FILESYSTEMS
-from backupd.snapshots.plan import plan_snapshot
+from backupd.errors import Refused, TargetError
+from backupd.model import DataPath, Finding, Level, MountPoint, ServerFacts, Volume, VolumeGroup
 from backupd.tools import Tools
-
-_HOST_FAULTS = (ServerError, SnapshotError, CommandError, UnexpectedOutput)  # never `Cancelled`: that ends the run
+from backupd.volumes import HOST_FAULTS, ok, refused
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,30 +76,30 @@ def _examine_host(job: JobConfig, tools: Tools, findings: list[Finding]) -> Read
     """Server, then the volume under it; each step needs what the one before found."""
     try:
         facts = tools.server.facts()
-    except _HOST_FAULTS as error:
-        findings.append(_refused("server", error))
+    except HOST_FAULTS as error:
+        findings.append(refused("server", error))
         return None
-    findings.append(_ok("server", f"{facts.flavour} {facts.version}"))
+    findings.append(ok("server", f"{facts.flavour} {facts.version}"))
     findings += _server(job, tools, facts)
     paths = _data_paths(tools, facts, findings)
     try:
         mount = tools.files.mount_of(facts.datadir)
-        findings += _filesystem(mount)
+        findings += volumes.of_filesystem(mount)
         volume = tools.snapshots.volume_at(mount.device)
         group = tools.snapshots.group(volume.vg)
-    except _HOST_FAULTS as error:
-        findings.append(_refused("volume", error))
+    except HOST_FAULTS as error:
+        findings.append(refused("volume", error))
         return None
-    findings += _volume(volume)
-    findings += _room_for_snapshot(job, volume, group)
+    findings += volumes.of_volume(volume)
+    findings += volumes.of_room(job, volume, group)
     if paths is None:
         return None
     if job.lock.strategy is LockStrategy.NONE:  # then crash recovery needs the binlog of the same instant
         paths = tuple(replace(path, must_share=path.must_share or path.role == "binlog") for path in paths)
     shared = [path for path in paths if path.must_share]
-    findings += _links(paths)
-    findings += _keys(paths, mount, tools.files.mount_of)
-    findings += _same_volume(shared, mount, tools.files.mount_of)
+    findings += volumes.of_links(paths)
+    findings += volumes.of_keys(paths, mount, tools.files.mount_of)
+    findings += volumes.of_one_volume(shared, mount, tools.files.mount_of)
     root = Path(os.path.commonpath([facts.datadir.resolve(), *(_folder(path.path) for path in shared)]))
     if not root.is_relative_to(mount.path):  # a path elsewhere was refused above; the datadir decides
         root = facts.datadir.resolve()
@@ -123,8 +110,8 @@ def _data_paths(tools: Tools, facts: ServerFacts, findings: list[Finding]) -> tu
     """Where the server's files are; None where it does not tell, which says nothing of the volume."""
     try:
         return tools.server.data_paths(facts)
-    except _HOST_FAULTS as error:
-        findings.append(_refused("volume", error))
+    except HOST_FAULTS as error:
+        findings.append(refused("volume", error))
         return None
 
 
@@ -144,17 +131,17 @@ def _server(job: JobConfig, tools: Tools, facts: ServerFacts) -> Iterator[Findin
         yield _blockers(job, tools)
     yield from replicas.examine(job, tools.server, facts, binlog_shares=_binlog_shares(tools, facts))
     if job.canary and (facts.read_only or facts.is_replica):
-        yield _ok("canary", "off here: the server is a replica or read-only")
+        yield ok("canary", "off here: the server is a replica or read-only")
 
 
 def _grants(job: JobConfig, tools: Tools) -> Finding:
     try:
         strategy = tools.lock.strategy
         missing = tools.server.missing_grants(strategy, stop_applier=job.lock.stop_applier)
-    except _HOST_FAULTS as error:
-        return _refused("grants", error)
+    except HOST_FAULTS as error:
+        return refused("grants", error)
     if not missing:
-        return _ok("grants", f"enough for {strategy}")
+        return ok("grants", f"enough for {strategy}")
     return Finding(
         "grants",
         Level.REFUSED,
@@ -186,7 +173,7 @@ def _binlog(job: JobConfig, facts: ServerFacts) -> Finding:
             f"binlogs are kept for {kept} s, but the job runs every {job.every_seconds:.0f} s",
             "raise binlog_expire_logs_seconds above the interval between backups",
         )
-    return _ok("binlog", "kept for ever" if kept is None else f"kept for {kept} s")
+    return ok("binlog", "kept for ever" if kept is None else f"kept for {kept} s")
 
 
 def _binlog_shares(tools: Tools, facts: ServerFacts) -> bool:
@@ -196,17 +183,17 @@ def _binlog_shares(tools: Tools, facts: ServerFacts) -> bool:
     mount_of = tools.files.mount_of
     try:
         return mount_of(facts.binlog_basename.parent).device == mount_of(facts.datadir).device
-    except (OSError, *_HOST_FAULTS):
+    except (OSError, *HOST_FAULTS):
         return False
 
 
 def _blockers(job: JobConfig, tools: Tools) -> Finding:
     try:
         blockers = tools.server.blockers(job.lock.blocker_age_seconds)
-    except _HOST_FAULTS as error:
-        return _refused("blockers", error)
+    except HOST_FAULTS as error:
+        return refused("blockers", error)
     if not blockers:
-        return _ok("blockers", "no statement that a lock would wait behind")
+        return ok("blockers", "no statement that a lock would wait behind")
     longest = max(blockers, key=lambda blocker: blocker.seconds)
     return Finding(
         "blockers",
@@ -217,160 +204,11 @@ def _blockers(job: JobConfig, tools: Tools) -> Finding:
     )
 
 
-def _same_volume(
-    shared: list[DataPath], mount: MountPoint, mount_of: Callable[[Path], MountPoint]
-) -> Iterator[Finding]:
-    """By device, not by name: a symlink or a nested mount leads elsewhere whatever the path looks like."""
-    strays = []
-    for path in shared:
-        try:
-            where = mount_of(path.path)
-        except (OSError, *_HOST_FAULTS) as error:
-            strays.append(f"{path.role} {path.path} cannot be looked at ({error})")
-            continue
-        if where.device != mount.device:
-            strays.append(f"{path.role} {path.path} lies on {where.path} ({where.device})")
-    if strays:
-        yield Finding(
-            "one volume",
-            Level.REFUSED,
-            f"not on the volume of {mount.path}: {'; '.join(strays)}",
-            "move it onto the datadir's volume: LVM cannot take an atomic snapshot of two",
-        )
-    else:
-        yield _ok("one volume", f"{len(shared)} files and folders, all on {mount.path}")
-
-
-def _links(paths: tuple[DataPath, ...]) -> Iterator[Finding]:
-    """Told here because the copy refuses them, and that would be after the lock."""
-    absolute = [str(path.path) for path in paths if path.role == ABSOLUTE_LINK]
-    if absolute:
-        yield Finding(
-            "links",
-            Level.REFUSED,
-            f"absolute symlinks in the datadir lead to {', '.join(absolute)}",
-            "a restored server would follow them to the live files: make them relative, or move the files back",
-        )
-    tables = [str(path.path) for path in paths if path.role == DATA_DIRECTORY]
-    if tables:
-        yield Finding(
-            "data directory",
-            Level.REFUSED,
-            f"tables with a DATA DIRECTORY of their own: {', '.join(tables)}",
-            "a restored server would open the live files while it recovers, for its redo log names them by these"
-            " paths: rebuild the tables inside of the datadir",
-        )
-
-
-def _keys(paths: tuple[DataPath, ...], mount: MountPoint, mount_of: Callable[[Path], MountPoint]) -> Iterator[Finding]:
-    """A file that cannot be looked at is no finding of ours: it matters to the drill, which says so."""
-    beside = []
-    for file in (path.path for path in paths if path.role == KEYS):
-        with contextlib.suppress(OSError, *_HOST_FAULTS):
-            if mount_of(file).device == mount.device:
-                beside.append(str(file))
-    if beside:
-        yield Finding(
-            "encryption keys",
-            Level.WARNING,
-            f"{', '.join(beside)} lies on the volume that is snapshotted",
-            "the key would be in the backup beside what it protects: keep it on another volume, and a copy elsewhere",
-        )
-
-
-def _filesystem(mount: MountPoint) -> Iterator[Finding]:
-    """Told here because the snapshot's mount refuses it, and that would be after the lock."""
-    if mount.filesystem not in FILESYSTEMS:
-        yield Finding(
-            "file system",
-            Level.REFUSED,
-            f"{mount.path} is {mount.filesystem}: backupd mounts snapshots of {' and '.join(FILESYSTEMS)} only",
-            f"put the datadir on {' or '.join(FILESYSTEMS)}, directly on a logical volume",
-        )
-
-
-def _volume(volume: Volume) -> Iterator[Finding]:
-    width = f", {volume.stripes} stripes of {volume.stripe_size} bytes" if volume.stripe_size else ""
-    count = len(volume.physical_segments)
-    segments = f"{count} segment{'s' if count != 1 else ''}"
-    cache = f", behind a {volume.cache.kind} on {', '.join(volume.cache.devices)}" if volume.cache is not None else ""
-    thin = f", thin in pool {volume.pool.name}" if volume.pool is not None else ""
-    yield _ok("layout", f"{volume.full_name} is {volume.layout}{width} ({segments}){cache}{thin}")
-    known = {"thin"} if volume.pool is not None else {"linear", "striped", "raid1"}
-    unknown = sorted({s.kind for s in volume.segments} - known)
-    if unknown:
-        yield Finding(
-            "segments",
-            Level.REFUSED,
-            f"{volume.full_name} has segments of type {', '.join(unknown)}",
-            "backupd takes snapshots of linear, striped, raid1 and thin volumes, cached or not",
-        )
-    yield _other_snapshots(volume)
-    if volume.conditions:
-        yield Finding(
-            "volume state",
-            Level.REFUSED,
-            f"{volume.full_name}: {', '.join(volume.conditions)}",
-            "wait until it has ended: see `lvs -a -o +devices`",
-        )
-    else:
-        yield _ok("volume state", "no merge, pvmove or resync")
-
-
-def _other_snapshots(volume: Volume) -> Finding:
-    """Classic ones have each first write copied once more; thin ones only keep what they share with the origin."""
-    if volume.snapshots:
-        return Finding(
-            "other snapshots",
-            Level.REFUSED,
-            f"{volume.full_name} already has: {', '.join(volume.snapshots)}",
-            "each further snapshot multiplies the write penalty; remove it, or `backupd recover` if it is ours",
-        )
-    if volume.thin_snapshots and volume.pool is not None:
-        return Finding(
-            "other snapshots",
-            Level.WARNING,
-            f"{volume.full_name} already has: {', '.join(volume.thin_snapshots)}; being thin they slow no write, but"
-            f" what they share with it is kept in pool {volume.pool.name} when it changes",
-            "remove those that nobody needs: lvremove VG/LV, or `backupd recover` if it is ours",
-        )
-    return _ok("other snapshots", "none")
-
-
-def _room_for_snapshot(job: JobConfig, volume: Volume, group: VolumeGroup) -> Iterator[Finding]:
-    try:
-        plan = plan_snapshot(volume, group, "preflight", job.snapshot)
-    except SnapshotError as error:
-        yield _refused("snapshot room", error)
-        return
-    if volume.pool is None:
-        yield _ok("snapshot room", f"{plan.extents} extents for the COW area, {group.free_on(plan.pvs)} free")
-    else:
-        yield _room_in_pool(job, volume.vg, volume.pool)
-
-
-def _room_in_pool(job: JobConfig, vg: str, pool: ThinPool) -> Finding:
-    """A pool beyond the limit of the run itself would have it give up as soon as it watches."""
-    if pool.fill > job.limits.max_cow_fill:
-        return Finding(
-            "snapshot room",
-            Level.REFUSED,
-            f"thin pool {vg}/{pool.name} is {pool.fill:.0%} full, limits.max_cow_fill is {job.limits.max_cow_fill:.0%}",
-            f"extend the pool (lvextend --size +SIZE {vg}/{pool.name}), or raise the limit",
-        )
-    fate = {"queue": "wait for room, and fail after a minute", "error": "fail at once"}.get(pool.when_full, "fail")
-    return _ok(
-        "snapshot room",
-        f"thin pool {vg}/{pool.name} is {pool.fill:.0%} full, its metadata {pool.metadata_fill:.0%};"
-        f" {pool.free} bytes are free; when it is full, the writes of all its volumes {fate}",
-    )
-
-
 def _target(tools: Tools, last_stored_bytes: int | None, used_bytes: int | None) -> Iterator[Finding]:
     try:
         free = tools.target.require_usable()
     except TargetError as error:
-        yield _refused("target", error)
+        yield refused("target", error)
         return
     hint = f"free some room on target {tools.target.name}, or choose another"
     if last_stored_bytes is not None and free < last_stored_bytes * 1.1:
@@ -380,12 +218,12 @@ def _target(tools: Tools, last_stored_bytes: int | None, used_bytes: int | None)
     elif last_stored_bytes is None and used_bytes is not None and free < used_bytes:
         yield Finding("target", Level.WARNING, f"{free} bytes free, and {used_bytes} before compression", hint)
     else:
-        yield _ok("target", f"{tools.target.name} is writable, {free} bytes free")
+        yield ok("target", f"{tools.target.name} is writable, {free} bytes free")
 
 
 def _probe(job: JobConfig, tools: Tools) -> Iterator[Finding]:
     if not (job.settle.enabled and job.settle.probe):
-        yield _ok("sysbench", "not asked for: settle.probe is off")
+        yield ok("sysbench", "not asked for: settle.probe is off")
     elif tools.probe is None:
         yield Finding(
             "sysbench",
@@ -394,7 +232,7 @@ def _probe(job: JobConfig, tools: Tools) -> Iterator[Finding]:
             "apt-get install sysbench, or set settle.probe = false",
         )
     else:
-        yield _ok("sysbench", "installed")
+        yield ok("sysbench", "installed")
 
 
 def _places(tools: Tools, ready: Ready) -> Iterator[Finding]:
@@ -414,7 +252,7 @@ def _places(tools: Tools, ready: Ready) -> Iterator[Finding]:
                 "put it on another volume: it would stand still under the lock, and be lost with the data",
             )
         else:
-            yield _ok(name, f"{path} is not on {ready.volume.full_name}")
+            yield ok(name, f"{path} is not on {ready.volume.full_name}")
 
 
 def _existing(path: Path) -> Path:
@@ -425,11 +263,3 @@ def _existing(path: Path) -> Path:
 def _folder(path: Path) -> Path:
     resolved = path.resolve()
     return resolved if resolved.is_dir() else resolved.parent
-
-
-def _ok(name: str, detail: str) -> Finding:
-    return Finding(name, Level.OK, detail)
-
-
-def _refused(name: str, error: BackupdError) -> Finding:
-    return Finding(name, Level.REFUSED, error.message, error.hint)

@@ -22,7 +22,6 @@ from backupd.lab.options import ServerKind
 from backupd.lab.servers import SOFTWARE, Distribution
 from backupd.lab.sizes import MIB
 
-_ARCHIVE = "http://deb.debian.org/debian"  # mmdebstrap's own default
 _KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 _ROOM = 700 * MIB  # the larger root, and its packages while it is extracted
 _FORMAT = 1
@@ -73,8 +72,8 @@ def version(kind: ServerKind, usr: Path | None) -> str:
     return words[0]
 
 
-def archive_of(indexes: str, codename: str) -> str:
-    """The archive that Debian's own packages come from, of `apt-get indextargets`; the public one where none is told.
+def archive_of(indexes: str, codename: str) -> str | None:
+    """The archive that Debian's own packages come from, of `apt-get indextargets`; None where none is told.
 
     Updates and security fixes lie in suites of their own, with a dash in their name, and may lie in an archive of
     their own, which is no whole distribution. Where apt knows no origins yet, the suite must be this machine's.
@@ -84,21 +83,25 @@ def archive_of(indexes: str, codename: str) -> str:
         is_debians = origin == "Debian" or (origin == _ORIGIN_UNKNOWN and suite == codename)
         if is_debians and component == "main" and "-" not in suite:
             return uri.rstrip("/")
-    return _ARCHIVE
+    return None
 
 
-def fetch_argv(origin: Distribution, archive: str, root: Path, apt_options: Sequence[str]) -> list[str]:
-    """mmdebstrap's command line. Its temporary files lie beside the root: `/tmp` may be closed to us."""
+def fetch_argv(origin: Distribution, archive: str | None, root: Path, apt_options: Sequence[str]) -> list[str]:
+    """mmdebstrap's command line; with no archive it takes the public one, which it knows.
+
+    Its temporary files lie beside the root: `/tmp` may be closed to us.
+    """
     signed = f"[signed-by={_KEYRING}] " if _KEYRING.exists() else ""
+    source = [f"deb {signed}{archive} {origin.suite} main"] if archive else []
     return [
         *("env", f"TMPDIR={root.parent}", "mmdebstrap", "--mode=chrootless", "--variant=extract"),
         *(f"--aptopt={option}" for option in (*_APT_OPTIONS, *apt_options)),
         f"--include={','.join(origin.packages)}",
-        *(origin.suite, str(root), f"deb {signed}{archive} {origin.suite} main"),
+        *(origin.suite, str(root), *source),
     ]
 
 
-def _fetch(origin: Distribution, archive: str, part: Path) -> None:
+def _fetch(origin: Distribution, archive: str | None, part: Path) -> None:
     """Its `/usr` is in the folder, and nothing else."""
     room.require_cache_room(part, _ROOM, what=f"Debian {origin.suite}'s {origin.packages[0]}")
     root = part / "root"
@@ -106,7 +109,8 @@ def _fetch(origin: Distribution, archive: str, part: Path) -> None:
     done = run(argv, timeout_seconds=_FETCH_SECONDS, accept=range(256))
     if done.status != 0:
         raise LabError(
-            f"cannot fetch {origin.packages[0]} of Debian {origin.suite} from {archive}: {_reason(done.stderr)}",
+            f"cannot fetch {origin.packages[0]} of Debian {origin.suite} from {archive or 'the public archive'}: "
+            f"{_reason(done.stderr)}",
             hint="a server of another distribution comes from where apt's packages come from (`apt-get indextargets`): "
             "that archive must be within reach and carry the suite",
         )
@@ -135,8 +139,8 @@ def _apt_proxies() -> list[str]:
     return [line.rstrip(";") for line in lines if line.startswith(ways) and not line.endswith(' "";')]
 
 
-def _key(kind: ServerKind, origin: Distribution, archive: str) -> str:
-    facts = "\n".join([str(_FORMAT), archive, origin.suite, *origin.packages])
+def _key(kind: ServerKind, origin: Distribution, archive: str | None) -> str:
+    facts = "\n".join([str(_FORMAT), archive or "", origin.suite, *origin.packages])
     return f"root-{kind}-{hashlib.sha256(facts.encode()).hexdigest()[:16]}"
 
 

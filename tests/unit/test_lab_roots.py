@@ -60,8 +60,13 @@ def test_where_apt_knows_no_origins_yet_the_suite_is_the_machines() -> None:
 
 
 @pytest.mark.parametrize("indexes", ["", INDEXES.replace("Debian|", "Ubuntu|")])
-def test_a_machine_without_debians_archive_uses_the_public_one(indexes: str) -> None:
-    assert roots.archive_of(indexes, "noble") == "http://deb.debian.org/debian"
+def test_a_machine_without_debians_archive_uses_the_public_one(indexes: str, tmp_path: Path) -> None:
+    archive = roots.archive_of(indexes, "noble")
+    assert archive is None
+    assert roots.fetch_argv(ORIGINS[0], archive, tmp_path / "root", [])[-2:] == [
+        ORIGINS[0].suite,
+        str(tmp_path / "root"),
+    ]
 
 
 @pytest.mark.parametrize("origin", ORIGINS, ids=str)

@@ -88,11 +88,20 @@ def position_reader(session: Session) -> PositionReader:
     if _tells_log_status(session):
         return PositionReader(binlog=_LOG_STATUS, gtid=None, replicas=channels, lsn=None, log_status=True)
     return PositionReader(
-        binlog=_first_answered(session, _BINLOG_STATEMENTS),
+        binlog=binlog_statement(session),
         gtid=_gtid_statement(session),
         replicas=channels,
         lsn=lsn_statement(session),
     )
+
+
+def binlog_statement(session: Session) -> str:
+    """The statement that tells the end of the binlog, by the newest name that this server knows.
+
+    Raises:
+        ServerError: no such statement is answered.
+    """
+    return _first_answered(session, _BINLOG_STATEMENTS)
 
 
 def replica_statement(session: Session) -> str:

@@ -21,7 +21,7 @@ from pathlib import Path
 from backupd.errors import UsageError
 from backupd.model import Flavour, Manifest, Position
 from backupd.mysql.facts import flavour_of
-from backupd.mysql.positions import position_reader
+from backupd.mysql.positions import binlog_statement
 from backupd.mysql.session import Session
 from backupd.mysql.startup import RELAY_LOG
 
@@ -132,7 +132,7 @@ def words_of(session: Session) -> Words:
     """
     if flavour_of(session) is Flavour.MARIADB:
         return Words.MARIADB
-    return Words.MYSQL if position_reader(session).binlog == "SHOW BINARY LOG STATUS" else Words.OLD_MYSQL
+    return Words.MYSQL if binlog_statement(session) == "SHOW BINARY LOG STATUS" else Words.OLD_MYSQL
 
 
 def statements(words: Words, position: Position, wanted: Wanted) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from backupd import replicas, unlocked, volumes
 from backupd.config import JobConfig, LockStrategy
 from backupd.errors import Refused, TargetError
-from backupd.model import DataPath, Finding, Level, MountPoint, ServerFacts, Volume, VolumeGroup
+from backupd.model import DataPath, Finding, Flavour, Level, MountPoint, ServerFacts, Volume, VolumeGroup
 from backupd.tools import Tools
 from backupd.volumes import HOST_FAULTS, ok, refused
 
@@ -128,6 +128,7 @@ def _server(job: JobConfig, tools: Tools, facts: ServerFacts) -> Iterator[Findin
     if job.lock.strategy is LockStrategy.NONE:
         yield from unlocked.told(tools.server, facts)
     else:
+        yield from _redo_log(job, facts)
         yield _blockers(job, tools)
     yield from replicas.examine(job, tools.server, facts, binlog_shares=_binlog_shares(tools, facts))
     if job.canary and (facts.read_only or facts.is_replica):
@@ -185,6 +186,20 @@ def _binlog_shares(tools: Tools, facts: ServerFacts) -> bool:
         return mount_of(facts.binlog_basename.parent).device == mount_of(facts.datadir).device
     except (OSError, *HOST_FAULTS):
         return False
+
+
+def _redo_log(job: JobConfig, facts: ServerFacts) -> Iterator[Finding]:
+    """What FLUSH ENGINE LOGS does not write on some releases of MariaDB; on the others the wait has no length."""
+    if facts.flavour is Flavour.MARIADB and facts.settings.get("innodb_flush_log_at_trx_commit") == "0":
+        seconds = facts.settings.get("innodb_flush_log_at_timeout", "1")
+        yield Finding(
+            "redo log",
+            Level.WARNING,
+            "innodb_flush_log_at_trx_commit is 0: the lock may be held longer, by the up to"
+            f" {seconds} s (innodb_flush_log_at_timeout) after which InnoDB writes its log;"
+            f" the run fails where that passes lock.hold_budget ({job.lock.hold_budget_seconds:g} s)",
+            "SET GLOBAL innodb_flush_log_at_trx_commit = 2: then the lock does not wait for it",
+        )
 
 
 def _blockers(job: JobConfig, tools: Tools) -> Finding:

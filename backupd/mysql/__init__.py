@@ -41,7 +41,8 @@ class Lock(Protocol):
 
         Raises:
             LockNotGranted: not within the retry budget; nothing is locked.
-            LockLost: on leaving the block: the session or the position changed, or the budget was passed.
+            LockLost: on leaving the block: the session or the position changed, or the budget was passed; before it:
+                the budget was passed while the engines wrote their logs.
             ServerError: the server failed; its session is closed, and so nothing is locked.
         """
 

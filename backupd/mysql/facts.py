@@ -33,6 +33,7 @@ _RECORDED = (
     "innodb_encrypt_tables",
     "enforce_gtid_consistency",
     "gtid_mode",
+    "innodb_flush_log_at_timeout",
     "innodb_flush_log_at_trx_commit",
     "innodb_log_file_size",
     "innodb_log_files_in_group",

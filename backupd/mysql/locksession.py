@@ -32,6 +32,7 @@ from pymysql.constants import ER
 
 from backupd.errors import LockLost
 from backupd.model import Blocker, Flavour, Position
+from backupd.mysql import redo
 from backupd.mysql.activity import blockers
 from backupd.mysql.facts import flavour_of
 from backupd.mysql.positions import PositionReader, position_reader
@@ -138,6 +139,7 @@ class LockSession:
         """Ask for the lock. Unless it is granted, nothing is held.
 
         Raises:
+            LockLost: it was granted, and was held for too long before anything could be done under it.
             ServerError: the server failed, or refused for a reason that no further try changes.
         """
         in_the_way = self._in_the_way()
@@ -206,7 +208,11 @@ class LockSession:
         return blockers(self._session, self._terms.flavour, older_than_seconds=seconds)
 
     def _request(self, asked: float) -> Grant:
-        """One packet: the lock, the engines' logs, the position. The clock is read when the lock's answer arrives."""
+        """One packet: the lock, the engines' logs, the position. The clock is read when the lock's answer arrives.
+
+        Raises:
+            LockLost: it was granted, and what follows took longer than a lock may last. No further try is quicker.
+        """
         lsn = (self._terms.reader.lsn,) if self._terms.reader.lsn else ()
         request = self._strategy.request
         answers = self._session.stream((*request, FLUSH_ENGINE_LOGS, *self._terms.reader.statements, *lsn))
@@ -214,8 +220,16 @@ class LockSession:
             next(answers)
         granted = time.monotonic()
         self._watchdog.allow(self._limits.hold_seconds)
-        _, *told = list(answers)
-        number = int(told.pop()[0]["Value"] or 0) if lsn else self._terms.reader.lsn_beside(told)
+        try:
+            _, *told = list(answers)
+            number = int(told.pop()[0]["Value"] or 0) if lsn else self._terms.reader.lsn_beside(told)
+            if self._terms.redo_lags:
+                number = redo.written(self._session)
+        except StatementError as error:
+            if self._watchdog.fired and time.monotonic() - granted >= self._limits.hold_seconds:
+                lags = " while InnoDB wrote its log" if self._terms.redo_lags else ""
+                raise _lost(f"{self._why_ended()}{lags}") from error
+            raise
         return Grant(granted, granted - asked, self._terms.reader.position(told), number)
 
     def _let_go(self) -> None:
@@ -248,6 +262,7 @@ class _Terms:
     flavour: Flavour
     reader: PositionReader
     metadata_locks: bool
+    redo_lags: bool  # its redo log does not yet have what was committed, even after the engines' logs were flushed
 
     @property
     def marks_tables(self) -> bool:
@@ -260,7 +275,8 @@ def _prepared(session: Session, limits: LockLimits) -> _Terms:
         f"SET SESSION lock_wait_timeout = {whole_seconds(limits.wait_seconds)},"
         f" wait_timeout = {whole_seconds(limits.hold_seconds) + _IDLE_SECONDS}"
     )
-    return _Terms(flavour_of(session), position_reader(session), _tells_metadata_locks(session))
+    flavour = flavour_of(session)
+    return _Terms(flavour, position_reader(session), _tells_metadata_locks(session), redo.lags(session, flavour))
 
 
 def _tells_metadata_locks(session: Session) -> bool:

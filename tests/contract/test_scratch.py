@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from backupd.errors import ServerError
+from backupd.errors import LockLost, ServerError
 from backupd.model import Layout, LockReceipt, Manifest, Position
 from backupd.mysql.binlogs import committed_end, listed
 from backupd.mysql.canary import MysqlCanary
@@ -23,7 +23,7 @@ from backupd.mysql.scratch import RunningServer, ScratchServer
 from backupd.mysql.server import MysqlServer
 from backupd.mysql.session import StatementError
 from backupd.mysql.unlocked import NoLock
-from tests.contract.mariadb import MariadbServer, mysql_server
+from tests.contract.mariadb import MariadbServer, lock_sessions, mysql_server
 
 __all__ = ["mysql_server"]
 
@@ -141,6 +141,49 @@ def test_an_image_taken_under_the_lock_passes_every_check(image: Image) -> None:
     assert {check.name for check in checks} >= {"binlog position", "gtid", "redo log", "canary", "tables"}
     recorded = image.manifest.position
     assert checks[0].found == f"{recorded.binlog_file}:{recorded.binlog_offset}"
+
+
+@contextmanager
+def redo_in_memory(mariadb: MariadbServer, *, seconds: int) -> Iterator[None]:
+    """InnoDB's log is written every so many seconds, whatever is committed meanwhile."""
+    with mariadb.session() as session:
+        session.execute("SET GLOBAL innodb_flush_log_at_trx_commit = 0, innodb_flush_log_at_timeout = %s", seconds)
+        try:
+            yield
+        finally:
+            session.execute("SET GLOBAL innodb_flush_log_at_trx_commit = 1, innodb_flush_log_at_timeout = 1")
+
+
+@pytest.mark.parametrize("strategy", ["ftwrl", "backup-stage"])
+def test_the_image_has_every_committed_row_though_no_commit_writes_the_log(
+    mysql_server: MariadbServer, tmp_path: Path, strategy: str
+) -> None:
+    lock = ServerLock(mysql_server.connect(), LIMITS, strategy=strategy)
+    with redo_in_memory(mysql_server, seconds=1), mysql_server.session() as session:
+        session.execute(f"INSERT INTO t.innodb (v) VALUES {', '.join(['(UUID())'] * 20)}")
+        with lock.held() as held:
+            copied(mysql_server, tmp_path / "data")
+    image = Image(tmp_path, replace(manifest(mysql_server, held.position, held.receipt), canary=None))
+    cut(image)
+    checksums = "CHECKSUM TABLE t.innodb"
+    with image.scratch().running() as server, mysql_server.session() as live:
+        assert server.session.query(checksums) == live.query(checksums)
+        assert [check for check in prove(server, image.manifest) if not check.ok] == []
+
+
+def test_a_log_that_is_not_written_within_the_budget_loses_the_lock_and_asks_for_no_other(
+    mysql_server: MariadbServer,
+) -> None:
+    limits = replace(LIMITS, hold_seconds=0.2, tries=9)
+    with redo_in_memory(mysql_server, seconds=60), mysql_server.session() as session:
+        session.execute("INSERT INTO t.innodb (v) VALUES ('in memory')")
+        with (
+            pytest.raises(LockLost, match=r"longer than 0\.2 s, and the watchdog ended it while InnoDB wrote its log"),
+            ServerLock(mysql_server.connect(), limits).held(),
+        ):
+            raise AssertionError("granted")
+        assert lock_sessions(mysql_server) == []
+        session.execute("INSERT INTO t.innodb (v) VALUES ('not stopped')")
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from backupd.model import (
     DataPath,
     DeviceNumber,
     Finding,
+    Flavour,
     Layout,
     Level,
     Membership,
@@ -143,6 +144,7 @@ def as_it_is(world: World) -> None:
 
 
 OK, WARNING, REFUSED = Level.OK, Level.WARNING, Level.REFUSED
+LAZY = {"innodb_flush_log_at_trx_commit": "0", "innodb_flush_log_at_timeout": "3"}
 LONG_QUERY = Blocker(7, "report", 300.0, "SELECT * FROM orders")
 
 
@@ -160,6 +162,7 @@ LONG_QUERY = Blocker(7, "report", 300.0, "SELECT * FROM orders")
         ("data directory", stray("DATA DIRECTORY", "/data/mysql/far.ibd"), REFUSED, "/data/mysql/far.ibd"),
         ("encryption keys", beside_the_data("keys.txt"), WARNING, "keys.txt lies on the volume that is snapshotted"),
         ("redo logging", facts(redo_logging=False), REFUSED, "disabled"),
+        ("redo log", facts(settings=LAZY), WARNING, "held longer, by the up to 3 s"),
         ("binlog", as_it_is, OK, "864000 s"),
         ("binlog", facts(binlog_expire_seconds=None), OK, "for ever"),
         ("binlog", facts(binlog_basename=None), WARNING, "off"),
@@ -229,6 +232,16 @@ def test_a_probe_that_is_not_asked_for_is_not_missed(world: World) -> None:
     world.with_probe = False
     for settle in (SettleConfig(enabled=False), SettleConfig(probe=False)):
         assert findings(world, world.job(settle=settle))["sysbench"].level is OK
+
+
+@pytest.mark.parametrize(
+    "change",
+    [facts(settings={"innodb_flush_log_at_trx_commit": "2"}), facts(flavour=Flavour.MYSQL, settings=LAZY)],
+    ids=["in the file at each commit", "FLUSH ENGINE LOGS writes it"],
+)
+def test_nobody_is_told_of_a_wait_that_there_will_not_be(world: World, change: Callable[[World], None]) -> None:
+    change(world)
+    assert "redo log" not in findings(world)
 
 
 def test_a_pv_that_is_not_there_is_refused(world: World) -> None:

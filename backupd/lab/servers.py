@@ -5,7 +5,7 @@ the machine (`lab.programs`).
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from backupd.lab.options import ServerKind
@@ -41,7 +41,6 @@ _MARIADB_OPTIONS = (
     "loose_wsrep_node_address = 127.0.0.1",
     "loose_wsrep_node_incoming_address = 127.0.0.1",
 )
-_MARIADB_INSTALL_OPTIONS = ("--user=root", "--skip-test-db", "--auth-root-authentication-method=socket")
 _MYISAM = {"myisam_log": "MyISAM"}
 _WITH_ARIA = MappingProxyType({**_MYISAM, "aria_log": "Aria TRANSACTIONAL=0"})
 
@@ -57,23 +56,20 @@ _MYSQL_OPTIONS = (
 # mariadb-install-db is a shell script: it needs a shell and the programs that it calls.
 _SCRIPT_NEEDS = ("dash", "coreutils", "sed", "hostname")
 
+_MARIADB = Software(
+    flavour=Flavour.MARIADB,
+    program="mariadbd",
+    install="mariadb-install-db",
+    install_options=("--user=root", "--skip-test-db", "--auth-root-authentication-method=socket"),
+    options=_MARIADB_OPTIONS,
+    log_tables=_WITH_ARIA,
+)
+
 SOFTWARE: Mapping[ServerKind, Software] = MappingProxyType(
     {
-        ServerKind.MARIADB_10: Software(
-            flavour=Flavour.MARIADB,
-            program="mariadbd",
-            install="mariadb-install-db",
-            install_options=_MARIADB_INSTALL_OPTIONS,
-            options=_MARIADB_OPTIONS,
-            log_tables=_WITH_ARIA,
-        ),
-        ServerKind.MARIADB_11: Software(
-            flavour=Flavour.MARIADB,
-            program="mariadbd",
-            install="mariadb-install-db",
-            install_options=_MARIADB_INSTALL_OPTIONS,
-            options=_MARIADB_OPTIONS,
-            log_tables=_WITH_ARIA,
+        ServerKind.MARIADB_10: _MARIADB,
+        ServerKind.MARIADB_11: replace(
+            _MARIADB,
             origin=Distribution("trixie", ("mariadb-server-core", "mariadb-client-core", *_SCRIPT_NEEDS)),
             programs=("/usr/sbin/mariadbd", "/usr/sbin/mysqld", "/usr/bin/mariadb-install-db"),
         ),

@@ -17,7 +17,7 @@ TABLES WITH READ LOCK, 0.01 s with BACKUP STAGE. Neither waits for uncommitted w
 each of which may wait as long; it is the watchdog that ends the whole at the limit.
 
 Three things end a lock that lasts too long: the block's end, the watchdog, and the server itself, by a `wait_timeout`
-little longer than the budget, should this whole process be stopped.
+of the budget in whole seconds, should this whole process be stopped.
 
 No statement proves a lock by trying to write: if the lock were gone, the write would succeed and reach the replicas.
 """
@@ -44,7 +44,6 @@ FLUSH_ENGINE_LOGS = "FLUSH NO_WRITE_TO_BINLOG ENGINE LOGS"
 _MARGIN_SECONDS = 0.05  # for an answer on its way: between the server's own time-out and the watchdog
 _GAP_AGE_SECONDS = 0.1  # statements younger than this end soon, most of them
 _GAP_LOOK_SECONDS = 0.05
-_IDLE_SECONDS = 2  # the server ends a silent lock session this long after its budget
 _PREPARING_SECONDS = 30.0  # what the statements before the lock may take
 _WATCHDOG_SECONDS = 5.0  # how long a KILL may take to be answered, before the socket is broken instead
 _SESSION = "SELECT CONNECTION_ID() AS id"
@@ -273,7 +272,7 @@ class _Terms:
 def _prepared(session: Session, limits: LockLimits) -> _Terms:
     session.execute(
         f"SET SESSION lock_wait_timeout = {whole_seconds(limits.wait_seconds)},"
-        f" wait_timeout = {whole_seconds(limits.hold_seconds) + _IDLE_SECONDS}"
+        f" wait_timeout = {whole_seconds(limits.hold_seconds)}"
     )
     flavour = flavour_of(session)
     return _Terms(flavour, position_reader(session), _tells_metadata_locks(session), redo.lags(session, flavour))

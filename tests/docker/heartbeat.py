@@ -1,0 +1,99 @@
+"""What a client of the server notices of a lock: the longest of its writes, less what the host itself stood still.
+
+Knows: one row at a time, 50 times a second, and a thread that only sleeps. Refuses to know why a write took long.
+"""
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from backupd.errors import ServerError
+from backupd.mysql.session import Session
+from tests.contract.mariadb import MariadbServer
+
+PERIOD_SECONDS = 0.02
+NAP_SECONDS = 0.01
+LATE_SECONDS = 0.005  # what any timer may be late by on a quiet host
+TABLE = "t.heartbeat"
+
+_Span = tuple[float, float]  # of the monotonic clock
+
+
+class Heartbeat:
+    """A client that writes and a sleeper, until `stop`; a client whose server has gone comes back with it."""
+
+    def __init__(self, server: MariadbServer) -> None:
+        self._server = server
+        self._over = threading.Event()
+        self._writes: list[_Span] = []
+        self._late: list[_Span] = []
+        self._threads = [threading.Thread(target=self._write), threading.Thread(target=self._sleep)]
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def count(self) -> int:
+        """Writes that have ended, well or not."""
+        return len(self._writes)
+
+    def stop(self) -> None:
+        """Nothing is written any more."""
+        self._over.set()
+        for thread in self._threads:
+            thread.join()
+
+    def longest_stall(self) -> float:
+        """Seconds of the longest write. What the sleeper overslept meanwhile does not count: that was the host's."""
+        return max(end - begin - self._host_stalled(begin, end) for begin, end in self._writes)
+
+    def _host_stalled(self, begin: float, end: float) -> float:
+        overlaps = (min(end, until) - max(begin, since) for since, until in self._late)
+        return sum(overlap for overlap in overlaps if overlap > 0)
+
+    def _write(self) -> None:
+        while not self._over.is_set():
+            try:
+                with self._server.session() as session:
+                    self._write_to(session)
+            except ServerError:
+                self._over.wait(PERIOD_SECONDS)
+
+    def _write_to(self, session: Session) -> None:
+        while not self._over.is_set():
+            begin = time.monotonic()
+            try:
+                session.execute(f"INSERT INTO {TABLE} (v) VALUES (1)")
+            finally:
+                self._writes.append((begin, time.monotonic()))
+            self._over.wait(max(0.0, begin + PERIOD_SECONDS - time.monotonic()))
+
+    def _sleep(self) -> None:
+        while not self._over.is_set():
+            due = time.monotonic() + NAP_SECONDS
+            time.sleep(NAP_SECONDS)
+            now = time.monotonic()
+            if now - due > LATE_SECONDS:
+                self._late.append((due, now))
+
+
+@contextmanager
+def beating(server: MariadbServer) -> Iterator[Heartbeat]:
+    """A heartbeat for the length of the block, on a table of its own. It has begun when the block does."""
+    with server.session() as session:
+        session.execute(f"CREATE TABLE IF NOT EXISTS {TABLE} (id INT PRIMARY KEY AUTO_INCREMENT, v INT)")
+    heartbeat = Heartbeat(server)
+    try:
+        awaited(heartbeat, 3)
+        yield heartbeat
+    finally:
+        heartbeat.stop()
+
+
+def awaited(heartbeat: Heartbeat, writes: int) -> None:
+    """So many more writes have ended."""
+    wanted = heartbeat.count + writes
+    deadline = time.monotonic() + 30
+    while heartbeat.count < wanted:
+        assert time.monotonic() < deadline, "nothing is written any more"
+        time.sleep(PERIOD_SECONDS)

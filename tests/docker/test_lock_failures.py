@@ -1,0 +1,349 @@
+"""Every way in which a lock is not granted or is lost, on real servers: nothing is kept, nothing left, nobody stalled.
+
+A client writes all along; its longest write is measured, and the time for which the host itself stood still taken off.
+`none` is missing here: where nothing is locked, nothing can be lost.
+"""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pymysql
+import pytest
+from pymysql.constants import CLIENT
+
+from backupd.errors import LockLost, LockNotGranted, ServerError
+from backupd.model import Flavour
+from backupd.mysql.grants import grant_script
+from backupd.mysql.locks import LockLimits, ServerLock
+from backupd.mysql.session import Login, StatementError, connector
+from tests.contract.mariadb import PASSWORD, wait_until
+from tests.docker.containers import ServerContainer
+from tests.docker.heartbeat import Heartbeat, awaited, beating
+from tests.docker.severing import Proxy, between
+
+LOCKS = [
+    ("mariadb-10.11", "ftwrl"),
+    ("mariadb-10.11", "backup-stage"),
+    ("mariadb-11", "ftwrl"),
+    ("mariadb-11", "backup-stage"),
+    ("mysql-9", "ftwrl"),
+]
+pytestmark = pytest.mark.parametrize(("kind", "strategy"), LOCKS, indirect=["kind"], scope="session")
+
+USER = "locker"
+LIMITS = LockLimits(wait_seconds=1, hold_seconds=1, tries=1, pause_seconds=0, blocker_age_seconds=3600)
+TOLERATED_SECONDS = 0.1
+LONG_MILLISECONDS = 200  # what has run for less may end at any moment, and is not waited out
+AGE = {
+    Flavour.MARIADB: "SELECT TIME_MS FROM information_schema.PROCESSLIST WHERE ID = %s AND COMMAND = 'Query'",
+    Flavour.MYSQL: "SELECT TIMER_WAIT / 1e9 FROM performance_schema.events_statements_current JOIN"
+    " performance_schema.threads USING (THREAD_ID) WHERE PROCESSLIST_ID = %s AND PROCESSLIST_COMMAND = 'Query'",
+}
+HOLDER = f"""
+import os, signal, sys
+from pathlib import Path
+from backupd.errors import LockLost
+from backupd.mysql.locks import LockLimits, ServerLock
+from backupd.mysql.session import Login, connector
+login = Login("{USER}", socket=Path(sys.argv[1]), password="{PASSWORD}")
+try:
+    with ServerLock(connector(login), LockLimits(hold_seconds=1), strategy=sys.argv[2]).held():
+        os.kill(os.getpid(), signal.SIGSTOP)
+except LockLost as error:
+    print(error.message)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """A server that somebody writes to, and what stands between us and it."""
+
+    server: ServerContainer
+    strategy: str
+    proxy: Proxy
+    heartbeat: Heartbeat
+    kept: list[str] = field(default_factory=list)  # snapshots
+
+    def run(self, during: Callable[[], object] = lambda: None, limits: LockLimits = LIMITS) -> None:
+        """Take a snapshot under the lock, as a run does: it stays only where the lock's end says so."""
+        login = Login(USER, socket=self.proxy.path, password=PASSWORD)
+        with ExitStack() as owed:
+            with ServerLock(connector(login), limits, strategy=self.strategy).held():
+                self.kept.append("taken")
+                owed.callback(self.kept.clear)
+                during()
+            owed.pop_all()
+
+    def sessions(self) -> list[int]:
+        """Ours, as the server lists them."""
+        with self.server.session() as root:
+            listed = root.query("SELECT ID AS id FROM information_schema.PROCESSLIST WHERE USER = %s", USER)
+        return [int(row["id"] or 0) for row in listed]
+
+    def holders(self) -> list[int]:
+        """Those of them that hold a server-wide lock. MariaDB's commits hold one for a moment, too: not ours."""
+        with self.server.session() as root:
+            listed = root.query(
+                "SELECT DISTINCT PROCESSLIST_ID AS id FROM performance_schema.metadata_locks"
+                " JOIN performance_schema.threads ON OWNER_THREAD_ID = THREAD_ID"
+                " WHERE OBJECT_TYPE IN ('BACKUP', 'GLOBAL', 'COMMIT') AND LOCK_DURATION = 'EXPLICIT'"
+                " AND LOCK_STATUS = 'GRANTED' AND PROCESSLIST_USER = %s",
+                USER,
+            )
+        return [int(row["id"] or 0) for row in listed]
+
+    def require_nothing_left(self, *, budget: float) -> None:
+        """No snapshot, no lock, no session of ours; nobody was stalled beyond the budget, and everybody writes."""
+        assert self.kept == []
+        wait_until(lambda: not self.sessions())
+        assert self.holders() == []
+        awaited(self.heartbeat, 3)
+        assert self.heartbeat.longest_stall() <= budget + TOLERATED_SECONDS
+
+
+@pytest.fixture
+def scene(server: ServerContainer, strategy: str) -> Iterator[Scene]:
+    """With the documented grants and no other; commits do not wait for the disk, which is not what is measured."""
+    server.account(USER, grant_script(USER, flavour=server.flavour, canary=False))
+    with server.session() as root:
+        root.execute("SET GLOBAL sync_binlog = 0, innodb_flush_log_at_trx_commit = 2")
+    with between(server.socket, server.folder / "proxy") as proxy, beating(server) as heartbeat:
+        yield Scene(server, strategy, proxy, heartbeat)
+    with server.session() as root:
+        root.execute("SET GLOBAL sync_binlog = 1, innodb_flush_log_at_trx_commit = 1")
+
+
+# --- what it may have to wait for ------------------------------------------------------------------------------------
+
+
+@contextmanager
+def busy(server: ServerContainer, statement: str) -> Iterator[None]:
+    """Somebody else is in the middle of this statement, and has been for a while, for the length of the block."""
+    other = server.session()
+
+    def run() -> None:
+        with contextlib.suppress(StatementError):  # it is killed at the end
+            other.execute(statement)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        with server.session() as root:
+            wait_until(lambda: float(root.value(AGE[server.flavour], other.connection_id) or 0) > LONG_MILLISECONDS)
+            yield
+    finally:
+        with server.session() as root:
+            root.kill(other.connection_id)
+            thread.join()
+            gone = "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE ID = %s"
+            wait_until(lambda: root.value(gone, other.connection_id) == "0")
+        other.close()
+
+
+def long_read(server: ServerContainer) -> AbstractContextManager[None]:
+    return busy(server, "SELECT SLEEP(50) FROM t.innodb")
+
+
+def long_write(server: ServerContainer) -> AbstractContextManager[None]:
+    return busy(server, "UPDATE t.myisam SET v = SLEEP(50) WHERE id = 1")
+
+
+@contextmanager
+def unfinished_alter(server: ServerContainer) -> Iterator[None]:
+    """It waits for its last step, because a reader has not ended its transaction."""
+    with server.session() as reader:
+        reader.execute("START TRANSACTION")
+        reader.query("SELECT * FROM t.innodb LIMIT 1")
+        with busy(server, "ALTER TABLE t.innodb ADD COLUMN n INT, ALGORITHM = COPY"):
+            yield
+
+
+@contextmanager
+def locked_table(server: ServerContainer) -> Iterator[None]:
+    with server.session() as other:
+        other.execute("LOCK TABLES t.myisam WRITE")
+        yield
+
+
+# 11.8.6 lets go of the metadata lock while such an ALTER waits; MySQL alone has its lock wait for reads.
+PASSED: dict[str, dict[str, tuple[object, ...]]] = {
+    "mariadb-10.11": {"ftwrl": (long_read,), "backup-stage": (long_read,)},
+    "mariadb-11": {"ftwrl": (long_read,), "backup-stage": (long_read, unfinished_alter)},
+    "mysql-9": {"ftwrl": ()},
+}
+
+
+@pytest.mark.parametrize("in_the_way", [long_read, long_write, unfinished_alter, locked_table])
+def test_what_is_in_its_way_makes_it_give_up_within_its_wait_and_what_is_not_is_passed(
+    scene: Scene, in_the_way: Callable[[ServerContainer], AbstractContextManager[None]]
+) -> None:
+    with in_the_way(scene.server):
+        if in_the_way in PASSED[scene.server.kind][scene.strategy]:
+            scene.run()
+            assert scene.kept.pop() == "taken"
+        else:
+            with pytest.raises(LockNotGranted):
+                scene.run()
+        scene.require_nothing_left(budget=LIMITS.wait_seconds)
+
+
+def test_a_request_behind_what_begins_at_that_moment_is_taken_back_in_time(scene: Scene) -> None:
+    """After the look for what is in the way: the server's own time-out ends it."""
+    with at_its_request(scene, long_write), pytest.raises(LockNotGranted, match="did not grant it within"):
+        scene.run()
+    scene.require_nothing_left(budget=LIMITS.wait_seconds)
+
+
+@contextmanager
+def at_its_request(
+    scene: Scene, in_the_way: Callable[[ServerContainer], AbstractContextManager[None]]
+) -> Iterator[threading.Event]:
+    """What is in the way begins when the lock is asked for, just before. The event: it has."""
+    with ExitStack() as lasting:
+        begun = threading.Event()
+
+        def begin(said: bytes) -> None:
+            if not begun.is_set() and (b"WITH READ LOCK" in said or b"BACKUP STAGE START" in said):
+                lasting.enter_context(in_the_way(scene.server))
+                begun.set()
+
+        scene.proxy.seen = begin
+        yield begun
+
+
+@pytest.mark.parametrize("fault", ["killed", "cut"])
+def test_a_session_that_ends_while_it_waits_is_a_server_error(scene: Scene, fault: str) -> None:
+    with at_its_request(scene, long_write) as begun:
+        end = threading.Thread(target=waiting_ends, args=(scene, fault, begun))
+        end.start()
+        with pytest.raises(ServerError) as failed:
+            scene.run(limits=replace(LIMITS, wait_seconds=5))
+        end.join()
+    assert not isinstance(failed.value, LockLost | LockNotGranted)
+    scene.require_nothing_left(budget=LIMITS.wait_seconds)
+
+
+def waiting_ends(scene: Scene, fault: str, begun: threading.Event) -> None:
+    """As soon as the server says that a session of ours waits."""
+    assert begun.wait(20)
+    waits = "SELECT ID FROM information_schema.PROCESSLIST WHERE USER = %s AND STATE LIKE 'Waiting%%'"
+    with scene.server.session() as root:
+        wait_until(lambda: root.value(waits, USER) is not None)
+        if fault == "killed":
+            root.kill(int(root.value(waits, USER) or 0))
+        else:
+            scene.proxy.links[0].cut()
+
+
+# --- what may happen while it is held --------------------------------------------------------------------------------
+
+
+def test_it_is_held_proven_and_given_back_where_nothing_happens(scene: Scene) -> None:
+    """Else none of the others would say anything."""
+    scene.run(lambda: wait_until(lambda: len(scene.holders()) == 1))
+    assert scene.kept.pop() == "taken"
+    scene.require_nothing_left(budget=LIMITS.hold_seconds)
+
+
+def test_a_killed_session_is_a_lost_lock(scene: Scene) -> None:
+    def kill() -> None:
+        with scene.server.session() as root:
+            for holder in scene.holders():
+                root.kill(holder)
+
+    with pytest.raises(LockLost, match="the session that held it has ended"):
+        scene.run(kill)
+    scene.require_nothing_left(budget=LIMITS.hold_seconds)
+
+
+def test_a_dropped_connection_is_a_lost_lock(scene: Scene) -> None:
+    """The watchdog's too: nobody is left who could KILL."""
+
+    def drop() -> None:
+        for link in scene.proxy.links:
+            link.cut()
+
+    with pytest.raises(LockLost, match="the session that held it has ended"):
+        scene.run(drop)
+    scene.require_nothing_left(budget=LIMITS.hold_seconds)
+
+
+@pytest.mark.parametrize("links", [1, 2], ids=["the lock's", "and the watchdog's"])
+def test_a_connection_on_which_nothing_arrives_any_more_is_a_lost_lock(scene: Scene, links: int) -> None:
+    """Neither end notices. Where the watchdog's KILL does not arrive either, the server ends the silent session."""
+
+    def swallow() -> None:
+        for link in scene.proxy.links[:links]:
+            link.swallow()
+
+    with pytest.raises(LockLost):
+        scene.run(swallow)
+    scene.require_nothing_left(budget=LIMITS.hold_seconds)
+
+
+def test_an_answer_from_another_session_is_a_lost_lock(scene: Scene) -> None:
+    """As when something between us and the server has connected anew."""
+
+    def reconnect() -> None:
+        scene.proxy.links[0].lead_to(another_session(scene.server))
+        wait_until(lambda: not scene.holders())
+
+    with pytest.raises(LockLost):
+        scene.run(reconnect)
+    scene.require_nothing_left(budget=LIMITS.hold_seconds)
+
+
+def another_session(server: ServerContainer) -> socket.socket:
+    """A connection of our account on which the login is over."""
+    connection: Any = pymysql.connect(
+        user=USER, password=PASSWORD, unix_socket=str(server.socket), client_flag=CLIENT.MULTI_STATEMENTS
+    )
+    taken = socket.socket(fileno=os.dup(connection._sock.fileno()))
+    connection._force_close()  # without the word that ends the session
+    return taken
+
+
+def test_beyond_its_budget_it_is_a_lost_lock(scene: Scene) -> None:
+    with pytest.raises(LockLost, match="and the watchdog ended it"):
+        scene.run(lambda: wait_until(lambda: not scene.holders()))
+    scene.require_nothing_left(budget=LIMITS.hold_seconds)
+
+
+def test_a_server_that_was_killed_and_started_anew_is_a_lost_lock(scene: Scene) -> None:
+    with pytest.raises(LockLost):
+        scene.run(lambda: scene.server.restart(signal.SIGKILL), replace(LIMITS, hold_seconds=10))
+    scene.server.add_tables()  # a MyISAM table may not have survived
+    with scene.server.session() as root:
+        root.execute("CREATE TABLE t.heartbeat (id INT PRIMARY KEY AUTO_INCREMENT, v INT)")
+    scene.require_nothing_left(budget=10)
+
+
+def test_a_process_of_ours_that_stands_still_is_a_lost_lock(scene: Scene) -> None:
+    """The server ends the silent session, and does not wait for us."""
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(scene.server.socket), scene.strategy],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[2],
+    )
+    try:
+        wait_until(lambda: bool(scene.holders()))
+        wait_until(lambda: not scene.holders())
+        assert holder.poll() is None
+        holder.send_signal(signal.SIGCONT)
+        said, _ = holder.communicate(timeout=20)
+    finally:
+        holder.kill()
+        holder.wait()
+    assert "the lock was lost while it was needed" in said
+    scene.require_nothing_left(budget=1)  # HOLDER's

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from backupd.errors import ExitStatus
-from backupd.model import Check, Flavour, Position
+from backupd.model import Check, Position, ServerFacts
 from backupd.mysql.proof import Recovered
 from tests.cli.terminal import Terminal
 from tests.story.world import World
@@ -58,7 +58,7 @@ def replica(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> Replica:
     def running(self: object) -> Iterator[Replica]:
         yield made
 
-    def recovered(session: object, recorded: Position, error_log: str, *, flavour: Flavour) -> Recovered:
+    def recovered(session: object, recorded: Position, error_log: str, *, facts: ServerFacts) -> Recovered:
         return Recovered(recorded.binlog_offset, recorded.gtid, innodb_binlog=None, lsn=1 << 60, prepared=0)
 
     monkeypatch.setattr("backupd.clone.ScratchServer.running", running)

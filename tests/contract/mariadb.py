@@ -77,6 +77,7 @@ class MariadbServer:
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
         try:
+            wait_until(self._stands_still)  # a thread that is in the middle of a write ends it first
             yield
         finally:
             self._process.send_signal(signal.SIGCONT)
@@ -100,6 +101,11 @@ class MariadbServer:
             for statement in filter(None, (line.strip() for line in grants.split(";"))):
                 root.execute(statement)
         return self.connect(user, PASSWORD)
+
+    def _stands_still(self) -> bool:
+        assert self._process is not None
+        threads = Path(f"/proc/{self._process.pid}/task").glob("*/stat")
+        return all(stat.read_text().rpartition(")")[2].split()[0] == "T" for stat in threads)
 
     def _answers(self) -> bool:
         try:

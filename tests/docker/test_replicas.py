@@ -32,7 +32,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 
 @pytest.fixture
-def server(pair: Any) -> Iterator[MysqlServer]:
+def following(pair: Any) -> Iterator[MysqlServer]:
     """The replica, caught up, with a table `r.t` that came from its source."""
     with pair.source.session() as session:
         session.execute("CREATE DATABASE IF NOT EXISTS r")
@@ -56,24 +56,24 @@ def rows(pair: Any) -> int:
         return int(session.value("SELECT COUNT(*) FROM r.t") or 0)
 
 
-def test_a_replica_says_that_it_is_one_and_a_source_does_not(pair: Any, server: MysqlServer) -> None:
+def test_a_replica_says_that_it_is_one_and_a_source_does_not(pair: Any, following: MysqlServer) -> None:
     source = MysqlServer(pair.source.connect())
     assert (source.facts().is_replica, source.replication().channels) == (False, ())
-    assert (server.facts().is_replica, server.facts().cluster, server.membership()) == (True, None, None)
-    found = server.replication()
+    assert (following.facts().is_replica, following.facts().cluster, following.membership()) == (True, None, None)
+    found = following.replication()
     assert all(channel.receiving and channel.applying and not channel.until for channel in found.channels)
     assert found.open_temporary_tables == 0
 
 
-def test_a_stopped_applier_applies_nothing_and_a_started_one_catches_up(pair: Any, server: MysqlServer) -> None:
+def test_a_stopped_applier_applies_nothing_and_a_started_one_catches_up(pair: Any, following: MysqlServer) -> None:
     applier = ReplicaApplier(pair.replica.connect())
     running, before = applier.running(), rows(pair)
-    assert running == names(server.replication())
+    assert running == names(following.replication())
     applier.stop(running)
     write(pair)
     assert applier.running() == ()
-    assert all(channel.receiving for channel in server.replication().channels)
-    assert server.replica_lag_seconds() is None
+    assert all(channel.receiving for channel in following.replication().channels)
+    assert following.replica_lag_seconds() is None
     assert rows(pair) == before
     applier.stop(running)
     applier.start(running)
@@ -82,7 +82,7 @@ def test_a_stopped_applier_applies_nothing_and_a_started_one_catches_up(pair: An
     assert (applier.running(), rows(pair)) == (running, before + 1)
 
 
-def test_a_channel_that_is_no_more_keeps_no_other_from_being_started(pair: Any, server: MysqlServer) -> None:
+def test_a_channel_that_is_no_more_keeps_no_other_from_being_started(pair: Any, following: MysqlServer) -> None:
     applier = ReplicaApplier(pair.replica.connect())
     running = applier.running()
     applier.stop(running)
@@ -90,7 +90,7 @@ def test_a_channel_that_is_no_more_keeps_no_other_from_being_started(pair: Any, 
     assert applier.running() == running
 
 
-def test_what_a_dead_run_left_stopped_is_started_by_its_row_alone(pair: Any, server: MysqlServer) -> None:
+def test_what_a_dead_run_left_stopped_is_started_by_its_row_alone(pair: Any, following: MysqlServer) -> None:
     """As `backupd recover` does: by the configuration's login, whatever the dead process knew."""
     applier = ReplicaApplier(pair.replica.connect())
     running = applier.running()
@@ -102,7 +102,7 @@ def test_what_a_dead_run_left_stopped_is_started_by_its_row_alone(pair: Any, ser
         assert applier.running() == running
 
 
-def test_one_privilege_more_than_the_documented_ones_stops_the_applier(pair: Any, server: MysqlServer) -> None:
+def test_one_privilege_more_than_the_documented_ones_stops_the_applier(pair: Any, following: MysqlServer) -> None:
     """And its lack is found before a run tries."""
     flavour = pair.replica.flavour
     script = grant_script("stops", pair_host(pair), flavour=flavour, canary=False, stop_applier=True)
@@ -120,7 +120,7 @@ def test_one_privilege_more_than_the_documented_ones_stops_the_applier(pair: Any
     assert applier.running() == running
 
 
-def test_the_coordinates_under_the_lock_are_those_of_what_was_applied(pair: Any, server: MysqlServer) -> None:
+def test_the_coordinates_under_the_lock_are_those_of_what_was_applied(pair: Any, following: MysqlServer) -> None:
     """With the applier stopped first, so that parallel workers leave no gap; the source goes on writing meanwhile."""
     write(pair)
     pair.caught_up()
@@ -136,7 +136,7 @@ def test_the_coordinates_under_the_lock_are_those_of_what_was_applied(pair: Any,
     assert (position.channel, position.source_log_file, position.source_log_offset) == (running[0], *applied)
 
 
-def test_an_open_temporary_table_of_the_applier_is_waited_for(pair: Any, server: MysqlServer) -> None:
+def test_an_open_temporary_table_of_the_applier_is_waited_for(pair: Any, following: MysqlServer) -> None:
     """The applier runs meanwhile: only it can close the table."""
     applier = ReplicaApplier(pair.replica.connect(), temporary_tables_wait_seconds=SOON_SECONDS, pause=lambda _: end())
     running, looks = applier.running(), []
@@ -151,33 +151,33 @@ def test_an_open_temporary_table_of_the_applier_is_waited_for(pair: Any, server:
         unfinished.callback(applier.start, running)
         applier.stop(running)
         assert (looks[0], applier.running()) == (running, ())
-    assert server.replication().open_temporary_tables == 0
+    assert following.replication().open_temporary_tables == 0
 
 
-def test_one_that_stays_open_for_too_long_is_refused_with_the_applier_running(pair: Any, server: MysqlServer) -> None:
+def test_one_that_stays_open_for_too_long_is_refused_with_the_applier_running(pair: Any, following: MysqlServer) -> None:
     applier = ReplicaApplier(pair.replica.connect(), temporary_tables_wait_seconds=0)
     running = applier.running()
     with pair.source.session() as client:
         open_temporary_table(pair, server, client)
-        told = of_replica(job(), pair.replica.flavour, server.replication(), binlog_shares=True)
+        told = of_replica(job(), pair.replica.flavour, following.replication(), binlog_shares=True)
         assert {one.name: one.level for one in told}["temporary tables"] is Level.WARNING
         with pytest.raises(ServerError, match="temporary tables open"):
             applier.stop(running)
         assert applier.running() == running
-    wait_until(lambda: server.replication().open_temporary_tables == 0)  # the client's end closes it everywhere
+    wait_until(lambda: following.replication().open_temporary_tables == 0)  # the client's end closes it everywhere
 
 
 def job() -> JobConfig:
     return JobConfig(name="nightly", host="db1", targets=("vault",))
 
 
-def open_temporary_table(pair: Any, server: MysqlServer, client: Session) -> None:
+def open_temporary_table(pair: Any, following: MysqlServer, client: Session) -> None:
     """Logged as a statement, as by every source before MySQL 5.7.7 and MariaDB 10.2.4 and by those set so since."""
     client.execute("SET SESSION binlog_format = STATEMENT")
     client.execute("CREATE TEMPORARY TABLE r.passing (id INT)")
     client.execute("INSERT INTO r.passing VALUES (1)")
     pair.caught_up()
-    wait_until(lambda: server.replication().open_temporary_tables == 1)
+    wait_until(lambda: following.replication().open_temporary_tables == 1)
 
 
 def binlog_position(session: Session) -> tuple[str, int]:

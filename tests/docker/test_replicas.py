@@ -147,18 +147,20 @@ def test_an_open_temporary_table_of_the_applier_is_waited_for(pair: Any, followi
             client.execute("DROP TEMPORARY TABLE IF EXISTS r.passing")
             pair.caught_up()
 
-        open_temporary_table(pair, server, client)
+        open_temporary_table(pair, following, client)
         unfinished.callback(applier.start, running)
         applier.stop(running)
         assert (looks[0], applier.running()) == (running, ())
     assert following.replication().open_temporary_tables == 0
 
 
-def test_one_that_stays_open_for_too_long_is_refused_with_the_applier_running(pair: Any, following: MysqlServer) -> None:
+def test_one_that_stays_open_for_too_long_is_refused_with_the_applier_running(
+    pair: Any, following: MysqlServer
+) -> None:
     applier = ReplicaApplier(pair.replica.connect(), temporary_tables_wait_seconds=0)
     running = applier.running()
     with pair.source.session() as client:
-        open_temporary_table(pair, server, client)
+        open_temporary_table(pair, following, client)
         told = of_replica(job(), pair.replica.flavour, following.replication(), binlog_shares=True)
         assert {one.name: one.level for one in told}["temporary tables"] is Level.WARNING
         with pytest.raises(ServerError, match="temporary tables open"):

@@ -13,6 +13,12 @@ from backupd.mysql.login import Login
 
 _PASSWORDLESS_DENIED = 1698  # ER_ACCESS_DENIED_NO_PASSWORD_ERROR: unix_socket and the like
 _CLIENT_ERRORS = range(CR.CR_ERROR_FIRST, 3000)  # the driver's own; the server's lie below and above
+_DENIED = (
+    ER.SPECIFIC_ACCESS_DENIED_ERROR,
+    ER.TABLEACCESS_DENIED_ERROR,
+    ER.COLUMNACCESS_DENIED_ERROR,  # as of a DELETE without the right to read the columns that it compares
+    ER.DBACCESS_DENIED_ERROR,
+)
 
 
 class StatementError(ServerError):
@@ -30,7 +36,7 @@ class StatementError(ServerError):
     @property
     def denied(self) -> bool:
         """The user lacks a privilege."""
-        return self.number in (ER.SPECIFIC_ACCESS_DENIED_ERROR, ER.TABLEACCESS_DENIED_ERROR, ER.DBACCESS_DENIED_ERROR)
+        return self.number in _DENIED
 
     @property
     def unknown_here(self) -> bool:
@@ -122,7 +128,5 @@ _EXPLANATIONS: Mapping[int, _Explanation] = {
     CR.CR_SERVER_LOST: _lost,
     CR.CR_SERVER_GONE_ERROR: _lost,
     0: _lost,  # pymysql's InterfaceError: the session was over before the statement was sent
-    ER.SPECIFIC_ACCESS_DENIED_ERROR: _lacking,
-    ER.TABLEACCESS_DENIED_ERROR: _lacking,
-    ER.DBACCESS_DENIED_ERROR: _lacking,
+    **dict.fromkeys(_DENIED, _lacking),
 }

@@ -180,6 +180,7 @@ def test_every_wait_of_a_connection_has_its_limit() -> None:
         (2026, "SSL is required", "offers no TLS"),
         (2013, "Lost connection", "ended during: DO 1"),
         (1227, "you need the RELOAD privilege", "the server refused: DO 1: you need the RELOAD privilege"),
+        (1143, "SELECT command denied for column 'at'", "the server refused: DO 1: SELECT command denied for column"),
         (1064, "You have an error", "refused: DO 1: You have an error"),
     ],
 )

@@ -4,7 +4,6 @@ A client writes all along; its longest write is measured, and the time for which
 `none` is missing here: where nothing is locked, nothing can be lost.
 """
 
-import contextlib
 import os
 import signal
 import socket
@@ -22,13 +21,13 @@ import pytest
 from pymysql.constants import CLIENT
 
 from backupd.errors import LockLost, LockNotGranted, ServerError
-from backupd.model import Flavour
 from backupd.mysql.grants import grant_script
 from backupd.mysql.locks import LockLimits, ServerLock
-from backupd.mysql.session import Login, StatementError, connector
+from backupd.mysql.session import Login, connector
 from tests.contract.mariadb import PASSWORD, wait_until
 from tests.docker.containers import ServerContainer
 from tests.docker.heartbeat import Heartbeat, awaited, beating
+from tests.docker.in_the_way import locked_table, long_read, long_write, unfinished_alter
 from tests.docker.severing import Proxy, between
 
 LOCKS = [
@@ -43,12 +42,6 @@ pytestmark = pytest.mark.parametrize(("kind", "strategy"), LOCKS, indirect=["kin
 USER = "locker"
 LIMITS = LockLimits(wait_seconds=1, hold_seconds=1, tries=1, pause_seconds=0, blocker_age_seconds=3600)
 TOLERATED_SECONDS = 0.1
-LONG_MILLISECONDS = 200  # what has run for less may end at any moment, and is not waited out
-AGE = {
-    Flavour.MARIADB: "SELECT TIME_MS FROM information_schema.PROCESSLIST WHERE ID = %s AND COMMAND = 'Query'",
-    Flavour.MYSQL: "SELECT TIMER_WAIT / 1e9 FROM performance_schema.events_statements_current JOIN"
-    " performance_schema.threads USING (THREAD_ID) WHERE PROCESSLIST_ID = %s AND PROCESSLIST_COMMAND = 'Query'",
-}
 HOLDER = f"""
 import os, signal, sys
 from pathlib import Path
@@ -91,16 +84,8 @@ class Scene:
         return [int(row["id"] or 0) for row in listed]
 
     def holders(self) -> list[int]:
-        """Those of them that hold a server-wide lock. MariaDB's commits hold one for a moment, too: not ours."""
-        with self.server.session() as root:
-            listed = root.query(
-                "SELECT DISTINCT PROCESSLIST_ID AS id FROM performance_schema.metadata_locks"
-                " JOIN performance_schema.threads ON OWNER_THREAD_ID = THREAD_ID"
-                " WHERE OBJECT_TYPE IN ('BACKUP', 'GLOBAL', 'COMMIT') AND LOCK_DURATION = 'EXPLICIT'"
-                " AND LOCK_STATUS = 'GRANTED' AND PROCESSLIST_USER = %s",
-                USER,
-            )
-        return [int(row["id"] or 0) for row in listed]
+        """Those of them that hold a server-wide lock."""
+        return self.server.holders(USER)
 
     def require_nothing_left(self, *, budget: float) -> None:
         """No snapshot, no lock, no session of ours; nobody was stalled beyond the budget, and everybody writes."""
@@ -126,55 +111,6 @@ def scene(server: ServerContainer, strategy: str) -> Iterator[Scene]:
 # --- what it may have to wait for ------------------------------------------------------------------------------------
 
 
-@contextmanager
-def busy(server: ServerContainer, statement: str) -> Iterator[None]:
-    """Somebody else is in the middle of this statement, and has been for a while, for the length of the block."""
-    other = server.session()
-
-    def run() -> None:
-        with contextlib.suppress(StatementError):  # it is killed at the end
-            other.execute(statement)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        with server.session() as root:
-            wait_until(lambda: float(root.value(AGE[server.flavour], other.connection_id) or 0) > LONG_MILLISECONDS)
-            yield
-    finally:
-        with server.session() as root:
-            root.kill(other.connection_id)
-            thread.join()
-            gone = "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE ID = %s"
-            wait_until(lambda: root.value(gone, other.connection_id) == "0")
-        other.close()
-
-
-def long_read(server: ServerContainer) -> AbstractContextManager[None]:
-    return busy(server, "SELECT SLEEP(50) FROM t.innodb")
-
-
-def long_write(server: ServerContainer) -> AbstractContextManager[None]:
-    return busy(server, "UPDATE t.myisam SET v = SLEEP(50) WHERE id = 1")
-
-
-@contextmanager
-def unfinished_alter(server: ServerContainer) -> Iterator[None]:
-    """It waits for its last step, because a reader has not ended its transaction."""
-    with server.session() as reader:
-        reader.execute("START TRANSACTION")
-        reader.query("SELECT * FROM t.innodb LIMIT 1")
-        with busy(server, "ALTER TABLE t.innodb ADD COLUMN n INT, ALGORITHM = COPY"):
-            yield
-
-
-@contextmanager
-def locked_table(server: ServerContainer) -> Iterator[None]:
-    with server.session() as other:
-        other.execute("LOCK TABLES t.myisam WRITE")
-        yield
-
-
 # 11.8.6 lets go of the metadata lock while such an ALTER waits; MySQL alone has its lock wait for reads.
 PASSED: dict[str, dict[str, tuple[object, ...]]] = {
     "mariadb-10.11": {"ftwrl": (long_read,), "backup-stage": (long_read,)},
@@ -185,7 +121,7 @@ PASSED: dict[str, dict[str, tuple[object, ...]]] = {
 
 @pytest.mark.parametrize("in_the_way", [long_read, long_write, unfinished_alter, locked_table])
 def test_what_is_in_its_way_makes_it_give_up_within_its_wait_and_what_is_not_is_passed(
-    scene: Scene, in_the_way: Callable[[ServerContainer], AbstractContextManager[None]]
+    scene: Scene, in_the_way: Callable[[ServerContainer], AbstractContextManager[object]]
 ) -> None:
     with in_the_way(scene.server):
         if in_the_way in PASSED[scene.server.kind][scene.strategy]:
@@ -206,7 +142,7 @@ def test_a_request_behind_what_begins_at_that_moment_is_taken_back_in_time(scene
 
 @contextmanager
 def at_its_request(
-    scene: Scene, in_the_way: Callable[[ServerContainer], AbstractContextManager[None]]
+    scene: Scene, in_the_way: Callable[[ServerContainer], AbstractContextManager[object]]
 ) -> Iterator[threading.Event]:
     """What is in the way begins when the lock is asked for, just before. The event: it has."""
     with ExitStack() as lasting:

@@ -47,7 +47,7 @@ def engines(host: Host) -> Iterator[list[str]]:
         number = "100 * a.d + 10 * b.d + c.d"
         for table in tables:
             rows = f"SELECT {number}, MD5({number}) FROM ({digits}) a, ({digits}) b, ({digits}) c"
-            host.sql(f"INSERT INTO engines.`{table}` {rows}")
+            host.sql(f"USE engines; INSERT INTO `{table}` {rows}")  # MySQL wants one for derived tables
         yield tables
     finally:
         host.sql("DROP DATABASE engines" + ("; DROP TABLESPACE engines_general" if MYSQL else ""))

@@ -20,7 +20,7 @@ help: ## this list
 demo: setup-python setup-lab ## a backup of a loaded server on a striped volume, in a machine of its own (3 minutes)
 	$(BIN)/backupd demo
 
-test: check docker-tests lab-tests ## every test, those in containers and in the lab too (20 minutes)
+test: check docker-tests lab-tests ## every test, those in containers and in the lab too (35 minutes)
 
 check: lint types imports tests ## what needs neither root nor the lab (1 minute)
 

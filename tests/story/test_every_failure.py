@@ -191,7 +191,7 @@ def test_a_server_that_dies_at_any_call_ends_the_run_or_takes_nothing_from_the_b
 
 
 def test_a_probe_that_fails_at_any_call_ends_no_run(world: World) -> None:
-    job = world.job(settle=SettleConfig(windows=1, baseline_windows=2, patience=1e9, max_wait_seconds=0.2))
+    job = world.job(settle=SettleConfig(windows=1, baseline_windows=1, patience=1e9, max_wait_seconds=0.05))
     for n in runs_that_fail(world):
         world.probe.fail_at_call = n
         row = world.back_up(f"r{n}", job=job)

@@ -205,7 +205,7 @@ def test_a_drill_folder_that_resists_is_named_and_keeps_no_run_from_starting(
 ) -> None:
     world.places.drill_folder("r1").mkdir(parents=True)
 
-    def resist(folder: os.PathLike[str]) -> None:
+    def resist(folder: os.PathLike[str], **_how: object) -> None:  # a temporary folder elsewhere may be removed by it
         raise PermissionError("not permitted")
 
     monkeypatch.setattr("backupd.filesystem.shutil.rmtree", resist)

@@ -12,9 +12,9 @@ from pathlib import Path
 from backupd import replicas, unlocked, volumes
 from backupd.config import JobConfig, LockStrategy
 from backupd.errors import Refused, TargetError
+from backupd.findings import HOST_FAULTS, ok, refused
 from backupd.model import DataPath, Finding, Flavour, Level, MountPoint, ServerFacts, Volume, VolumeGroup
 from backupd.tools import Tools
-from backupd.volumes import HOST_FAULTS, ok, refused
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from backupd.config import JobConfig
-from backupd.errors import BackupdError, ServerError
+from backupd.errors import ServerError
+from backupd.findings import ok, refused
 from backupd.holding import HoldingJournal, Releases, held
 from backupd.model import (
     Channel,
@@ -75,11 +76,11 @@ def examine(job: JobConfig, server: Server, facts: ServerFacts, *, binlog_shares
         if facts.is_replica:
             yield from of_replica(job, facts.flavour, server.replication(), binlog_shares=binlog_shares)
     except ServerError as error:
-        yield _failed("replication", error)
+        yield refused("replication", error)
     try:
         member = server.membership() if facts.cluster is not None else None
     except ServerError as error:
-        yield _failed("cluster", error)
+        yield refused("cluster", error)
         return
     if member is not None:
         yield of_member(member)
@@ -117,7 +118,7 @@ def _threads(found: Replication) -> Finding:
     standing = [*_standing(found, "receiver", lambda one: one.receiving), *_standing(found, "applier", _applying)]
     if not standing:
         names = ", ".join(_named(one) for one in found.channels)
-        return Finding("replication", Level.OK, f"{names}: receiver and applier run")
+        return ok("replication", f"{names}: receiver and applier run")
     return Finding(
         "replication",
         Level.WARNING,
@@ -258,7 +259,3 @@ def _of_galera(member: Membership) -> Finding:
 
 def _named(one: Channel) -> str:
     return f"channel {one.name!r}" if one.name else "the default channel"
-
-
-def _failed(name: str, error: BackupdError) -> Finding:
-    return Finding(name, Level.REFUSED, error.message, error.hint)

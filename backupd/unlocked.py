@@ -6,6 +6,7 @@ Knows: why each of it matters. Refuses to know volumes; that the binlog shares t
 from collections.abc import Iterator
 
 from backupd.errors import ServerError
+from backupd.findings import ok, refused
 from backupd.model import Finding, Flavour, Level, ServerFacts
 from backupd.mysql import Server
 
@@ -40,7 +41,7 @@ def told(server: Server, facts: ServerFacts) -> list[Finding]:
     try:
         return list(findings(server, facts))
     except ServerError as error:
-        return [Finding("engines", Level.REFUSED, error.message, error.hint)]
+        return [refused("engines", error)]
 
 
 def _engines(tables: tuple[str, ...], flavour: Flavour) -> Iterator[Finding]:
@@ -61,7 +62,7 @@ def _engines(tables: tuple[str, ...], flavour: Flavour) -> Iterator[Finding]:
             f"Aria recovers them from its own log; {_LOCK} where accounts change often",
         )
     else:
-        yield Finding("engines", Level.OK, "all tables are InnoDB's")
+        yield ok("engines", "all tables are InnoDB's")
 
 
 def _definitions(facts: ServerFacts) -> Iterator[Finding]:

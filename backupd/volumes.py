@@ -9,13 +9,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from backupd.config import JobConfig
-from backupd.errors import BackupdError, CommandError, ServerError, SnapshotError, UnexpectedOutput
+from backupd.errors import SnapshotError
+from backupd.findings import HOST_FAULTS, ok, refused
 from backupd.model import DataPath, Finding, Level, MountPoint, ThinPool, Volume, VolumeGroup
 from backupd.mysql import ABSOLUTE_LINK, DATA_DIRECTORY, KEYS
 from backupd.snapshots.mounting import FILESYSTEMS
 from backupd.snapshots.plan import plan_snapshot
-
-HOST_FAULTS = (ServerError, SnapshotError, CommandError, UnexpectedOutput)  # never `Cancelled`: that ends the run
 
 
 def of_filesystem(mount: MountPoint) -> Iterator[Finding]:
@@ -169,13 +168,3 @@ def of_keys(
             f"{', '.join(beside)} lies on the volume that is snapshotted",
             "the key would be in the backup beside what it protects: keep it on another volume, and a copy elsewhere",
         )
-
-
-def ok(name: str, detail: str) -> Finding:
-    """Nothing speaks against a run here."""
-    return Finding(name, Level.OK, detail)
-
-
-def refused(name: str, error: BackupdError) -> Finding:
-    """What could not be found out forbids a run."""
-    return Finding(name, Level.REFUSED, error.message, error.hint)

@@ -1,0 +1,19 @@
+"""How a preflight answer is put where there is little to say: all is well, or it could not be found out.
+
+Knows: the two commonest findings, and which failures of the host are findings. Refuses to know what is examined.
+"""
+
+from backupd.errors import BackupdError, CommandError, ServerError, SnapshotError, UnexpectedOutput
+from backupd.model import Finding, Level
+
+HOST_FAULTS = (ServerError, SnapshotError, CommandError, UnexpectedOutput)  # never `Cancelled`: that ends the run
+
+
+def ok(name: str, detail: str) -> Finding:
+    """Nothing speaks against a run here."""
+    return Finding(name, Level.OK, detail)
+
+
+def refused(name: str, error: BackupdError) -> Finding:
+    """What could not be found out forbids a run."""
+    return Finding(name, Level.REFUSED, error.message, error.hint)

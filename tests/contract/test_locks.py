@@ -18,6 +18,7 @@ from backupd.interruption import cancellable
 from backupd.model import Position
 from backupd.mysql.locks import STRATEGIES, LockLimits, ServerLock
 from backupd.mysql.locksession import LockSession, NotGranted, Strategy
+from backupd.mysql.session import Session
 from backupd.mysql.unlocked import NoLock
 from tests.contract.mariadb import MariadbServer, lock_sessions, mysql_server, running, wait_until
 
@@ -39,6 +40,12 @@ except LockLost as error:
 """
 
 
+@pytest.fixture
+def observer(mysql_server: MariadbServer) -> Iterator[Session]:
+    with mysql_server.session() as session:
+        yield session
+
+
 @pytest.fixture(params=sorted(STRATEGIES))
 def strategy(request: pytest.FixtureRequest) -> str:
     return str(request.param)
@@ -49,9 +56,9 @@ def hold(lock: ServerLock, during: Callable[[], object]) -> None:
         during()
 
 
-def sessions(mariadb: MariadbServer) -> set[int]:
-    with mariadb.session() as session:
-        rows = session.query("SELECT ID FROM information_schema.PROCESSLIST WHERE ID <> CONNECTION_ID()")
+def sessions(observer: Session) -> set[int]:
+    """All but the observer's own. One that was closed may be there for a moment still: the server ends it by itself."""
+    rows = observer.query("SELECT ID FROM information_schema.PROCESSLIST WHERE ID <> CONNECTION_ID()")
     return {int(row["ID"] or 0) for row in rows}
 
 
@@ -78,12 +85,16 @@ def test_past_its_budget_the_watchdog_ends_it_though_the_block_goes_on(
         hold(lock, outlast)
 
 
-def test_the_watchdog_ends_it_even_when_its_own_session_is_gone(mysql_server: MariadbServer, strategy: str) -> None:
-    before = sessions(mysql_server)
+def test_the_watchdog_ends_it_even_when_its_own_session_is_gone(
+    mysql_server: MariadbServer, observer: Session, strategy: str
+) -> None:
+    before = sessions(observer)
     lock = ServerLock(mysql_server.connect(), replace(LIMITS, hold_seconds=0.5), strategy=strategy)
 
     def outlast_without_watchdog() -> None:
-        (watchdog,) = sessions(mysql_server) - before - set(lock_sessions(mysql_server))
+        (holder,) = lock_sessions(mysql_server)
+        wait_until(lambda: len(sessions(observer) - before) == len(("holder", "watchdog")))
+        (watchdog,) = sessions(observer) - before - {holder}
         with mysql_server.session() as session:
             session.kill(watchdog)
         wait_until(lambda: not lock_sessions(mysql_server))
@@ -120,16 +131,18 @@ def test_when_the_whole_process_is_stopped_the_server_ends_it(mysql_server: Mari
     assert "the lock was lost while it was needed" in said
 
 
-def test_a_cancellation_while_it_waits_leaves_no_session(mysql_server: MariadbServer, strategy: str) -> None:
+def test_a_cancellation_while_it_waits_leaves_no_session(
+    mysql_server: MariadbServer, observer: Session, strategy: str
+) -> None:
     lock = ServerLock(mysql_server.connect(), replace(LIMITS, wait_seconds=30), strategy=strategy)
     with running(mysql_server, "UPDATE t.myisam SET v = SLEEP(50) WHERE id = 1"):
-        before = sessions(mysql_server)
+        before = sessions(observer)
         timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGTERM))
         timer.start()
         with cancellable(), pytest.raises(Cancelled), lock.held():
             raise AssertionError("granted")
         timer.join()
-        wait_until(lambda: not sessions(mysql_server) - before)
+        wait_until(lambda: not sessions(observer) - before)
         assert inserted_at_once(mysql_server, "innodb", "aria")
 
 
@@ -180,16 +193,18 @@ def test_a_long_read_delays_neither_lock_of_mariadb(mysql_server: MariadbServer,
         assert held.receipt.tries == 1
 
 
-def test_each_try_is_a_session_of_its_own_after_a_pause(mysql_server: MariadbServer, strategy: str) -> None:
+def test_each_try_is_a_session_of_its_own_after_a_pause(
+    mysql_server: MariadbServer, observer: Session, strategy: str
+) -> None:
     pauses: list[float] = []
 
     def pause(seconds: float) -> None:
-        wait_until(lambda: not sessions(mysql_server) - before)
+        wait_until(lambda: not sessions(observer) - before)
         pauses.append(seconds)
 
     limits = LockLimits(tries=3, pause_seconds=7, blocker_age_seconds=0.05)
     with running(mysql_server, "UPDATE t.aria SET v = SLEEP(50) WHERE id = 1"):
-        before = sessions(mysql_server)
+        before = sessions(observer)
         lock = ServerLock(mysql_server.connect(), limits, strategy=strategy, pause=pause)
         with pytest.raises(LockNotGranted, match=r"would wait behind .*: UPDATE t\.aria"), lock.held():
             raise AssertionError("granted")
@@ -216,11 +231,11 @@ def test_auto_is_the_strategy_that_waits_for_less(mysql_server: MariadbServer) -
 
 
 def test_without_a_lock_nobody_waits_and_nothing_is_said_of_where_the_server_stands(
-    mysql_server: MariadbServer,
+    mysql_server: MariadbServer, observer: Session
 ) -> None:
-    before = sessions(mysql_server)
+    before = sessions(observer)
     with NoLock(mysql_server.connect()).held() as held:
-        assert sessions(mysql_server) <= before, "no session of ours is left that could hold anything"
+        wait_until(lambda: sessions(observer) <= before)  # no session of ours is left that could hold anything
         assert inserted_at_once(mysql_server, "innodb", "myisam", "aria")
     assert held.position == Position()
     assert (held.receipt.strategy, held.receipt.wait_seconds, held.receipt.hold_seconds) == ("none", 0.0, 0.0)

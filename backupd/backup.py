@@ -100,7 +100,7 @@ def run_backup(
                     owed.close()  # the snapshot costs the server until it is gone, so it goes before the verification
             backup = _verify_and_publish(attempt, manifest)
             with shielded():  # a complete run whose objects are still held is a good one to `recover` as well
-                run.complete(backup)
+                run.complete((backup,))
                 stored.keep()
 
 

@@ -442,8 +442,20 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
+class Frame:
+    """A piece of a stored object that can be checked by itself. An object's frames follow one another without gaps.
+
+    Where nothing is encrypted it is one zstd frame, which can be read by itself as well.
+    """
+
+    plain_bytes: int  # of the tar stream
+    stored_bytes: int
+    stored_sha256: str
+
+
+@dataclass(frozen=True, slots=True)
 class StoredObject:
-    """One object of a backup on its target: a zstd-compressed tar stream in frames."""
+    """One object of a backup on its target: a tar stream in zstd frames, encrypted by age where its name ends so."""
 
     name: str
     plain_bytes: int
@@ -451,33 +463,27 @@ class StoredObject:
     plain_sha256: str
     stored_sha256: str
     files: int
+    frames: tuple[Frame, ...] = ()
+
+    @property
+    def encrypted(self) -> bool:
+        """Only the holder of an identity can read it; whether it is whole, everybody can tell."""
+        return self.name.endswith(".age")
 
 
 @dataclass(frozen=True, slots=True)
-class Manifest:
-    """What a backup consists of and what it takes to start a server on it; written last, readable JSON."""
+class StoredBackup:
+    """What a target says of a backup that lies there: no digest is compared for it."""
 
-    run_id: str
     job: str
-    host: str
-    created_at: datetime
-    objects: tuple[StoredObject, ...]
-    server: ServerFacts
-    position: Position
-    lsn: int | None
-    layout: Layout
-    volume: str  # VG/LV of the origin
-    datadir: str  # relative to the restored folder: where the server's datadir is in it
-    binlog: str | None = (
-        None  # relative to the restored folder: the binlog that the position names; None where it is off
-    )
-    canary: str | None = None  # schema.table that holds the canary rows, None where it was off
-    locked: bool = True  # False: an image as of a power cut; its position is known only once it has been recovered
+    backup_id: str
+    finished: bool  # it has a manifest
+    at: datetime  # by the storage's clock where it has one: when its manifest, or else its newest object, was written
 
 
 @dataclass(frozen=True, slots=True)
 class Backup:
-    """A verified set of objects on a target."""
+    """A verified set of objects on a target. A run leaves one on each of its targets."""
 
     target: str
     location: str
@@ -485,6 +491,29 @@ class Backup:
     bytes_stored: int
     files: int
     sha256: str  # of the first object as stored: what `sha256sum` says of the file
+    verified_at: datetime | None = None  # when all of it was last read back and found equal
+    broken: str = ""  # what was found wrong with it; empty: nothing
+    removed_at: datetime | None = None
+    removed_because: str = ""
+
+    @property
+    def is_there(self) -> bool:
+        """It can be restored, by all that is known of it."""
+        return self.removed_at is None and not self.broken
+
+
+@dataclass(frozen=True, slots=True)
+class Throughput:
+    """What one stage of a copy worked: bytes that it took, and the seconds in which it was neither idle nor waiting."""
+
+    stage: str  # read, digest, compress, encrypt, digest-stored, write:TARGET
+    bytes: int
+    busy_seconds: float
+
+    @property
+    def rate(self) -> float | None:
+        """Bytes a second that it could do by itself; None where that is unknown."""
+        return self.bytes / self.busy_seconds if self.busy_seconds else None
 
 
 # --- the record ------------------------------------------------------------------------------------------------------
@@ -500,6 +529,7 @@ class HoldingKind(StrEnum):
     PARTIAL = "partial-objects"
     CHILD = "child-process"
     APPLIER = "replica-applier"
+    UPLOAD = "upload"
 
 
 @dataclass(frozen=True, slots=True)
@@ -559,6 +589,14 @@ class Drill:
 
 
 @dataclass(frozen=True, slots=True)
+class Pin:
+    """A person wants this backup to be kept whatever retention says."""
+
+    note: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class RunDetails:
     """Everything that the catalogue knows of one run."""
 
@@ -575,9 +613,62 @@ class RunDetails:
     lock: LockReceipt | None = None
     snapshot: SnapshotFacts | None = None
     samples: tuple[Sample, ...] = ()
-    backup: Backup | None = None
+    backups: tuple[Backup, ...] = ()  # one for each target that has it, in the job's order
     error: RunError | None = None
     attention: tuple[str, ...] = ()  # what a person should look at although the backup is good
     drills: tuple[Drill, ...] = ()
     kind: RunKind = RunKind.BACKUP
     derived: bool = False  # the position was found by a drill: nothing was locked
+    throughput: tuple[Throughput, ...] = ()  # of the copy
+    pin: Pin | None = None
+
+    @property
+    def backup(self) -> Backup | None:
+        """The one to read first: the first that is still there; None where there is none."""
+        return next((backup for backup in self.backups if backup.is_there), None)
+
+    @property
+    def proven_at(self) -> datetime | None:
+        """When a drill last proved it."""
+        return max((drill.at for drill in self.drills if drill.ok), default=None)
+
+
+# --- what is written beside the objects ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What a backup consists of and what it takes to start a server on it; written last, readable JSON."""
+
+    run_id: str
+    job: str
+    host: str
+    created_at: datetime
+    objects: tuple[StoredObject, ...]
+    server: ServerFacts
+    position: Position
+    lsn: int | None
+    layout: Layout
+    volume: str  # VG/LV of the origin
+    datadir: str  # relative to the restored folder: where the server's datadir is in it
+    binlog: str | None = (
+        None  # relative to the restored folder: the binlog that the position names; None where it is off
+    )
+    canary: str | None = None  # schema.table that holds the canary rows, None where it was off
+    locked: bool = True  # False: an image as of a power cut; its position is known only once it has been recovered
+    filesystem: str = ""  # of the snapshotted volume: xfs, ext4
+    recipients: tuple[str, ...] = ()  # age's public keys that it was encrypted for; empty: it is readable by all
+    audit_head: str = ""  # of the catalogue's audit chain when the manifest was written
+    run: RunDetails | None = None  # what the catalogue knew of the run then, without samples
+
+
+# --- retention -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What retention says of one backup on one target, and why."""
+
+    backup_id: str
+    keep: bool
+    reason: str

@@ -225,6 +225,9 @@ def _target(tools: Tools, last_stored_bytes: int | None, used_bytes: int | None)
     except TargetError as error:
         yield refused("target", error)
         return
+    if free is None:
+        yield ok("target", f"{tools.target.name} is writable; how much room it has is not known")
+        return
     hint = f"free some room on target {tools.target.name}, or choose another"
     if last_stored_bytes is not None and free < last_stored_bytes * 1.1:
         yield Finding("target", Level.REFUSED, f"{free} bytes free, the last backup took {last_stored_bytes}", hint)

@@ -9,11 +9,13 @@ from backupd.command import end_stray, ended_by_itself, found
 from backupd.config import (
     DEFAULT_PATH,
     Configuration,
+    DirectoryConfig,
     HostConfig,
     JobConfig,
     LockStrategy,
+    S3Config,
+    SftpConfig,
     SnapshotConfig,
-    TargetKind,
     load,
     locate,
 )
@@ -100,9 +102,11 @@ def target(configuration: Configuration, name: str) -> Target:
         raise UsageError(
             f"no target {name!r}", hint=f"the configuration has: {', '.join(configuration.targets)}"
         ) from None
-    match chosen.type:
-        case TargetKind.DIRECTORY:
+    match chosen:
+        case DirectoryConfig():
             return DirectoryTarget(chosen.name, chosen.path)
+        case SftpConfig() | S3Config():
+            raise NotImplementedError
 
 
 def host_tools(configuration: Configuration) -> HostTools:

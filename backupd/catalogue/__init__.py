@@ -9,7 +9,7 @@ from typing import Protocol
 
 from backupd.command import ChildLedger
 from backupd.measurement import Measurement
-from backupd.model import Backup, Holding, LockReceipt, Phase, Position, Sample, SnapshotFacts, Verdict
+from backupd.model import Backup, Holding, LockReceipt, Phase, Position, Sample, SnapshotFacts, Throughput, Verdict
 
 
 class RunJournal(ChildLedger, Protocol):
@@ -60,8 +60,11 @@ class RunJournal(ChildLedger, Protocol):
     def attention(self, text: str) -> None:
         """A person should look at this although the backup is good."""
 
-    def complete(self, backup: Backup) -> None:
-        """The backup is verified: the run is a success, or wants attention where any was asked for."""
+    def throughput(self, stages: Sequence[Throughput]) -> None:
+        """What each stage of the copy worked, in their order."""
+
+    def complete(self, backups: Sequence[Backup]) -> None:
+        """The backups are verified: the run is a success, or wants attention where any was asked for."""
 
     def measured(self, measurement: Measurement) -> None:
         """The probe is done: all that it measured, and the run is a success or wants attention, as with `complete`."""

@@ -16,12 +16,14 @@ from backupd.model import (
     Drill,
     LockReceipt,
     Phase,
+    Pin,
     Position,
     RunDetails,
     RunError,
     RunKind,
     Sample,
     SnapshotFacts,
+    Throughput,
     Verdict,
 )
 
@@ -100,11 +102,16 @@ def details(connection: Connection, chosen: Select[str], *, samples: bool = True
     def many(kind: type[AnyFact], table: Table) -> Mapping[str, tuple[AnyFact, ...]]:
         return {run_id: tuple(from_row(kind, row) for row in of_run) for run_id, of_run in rows(table).items()}
 
+    def ordered(kind: type[AnyFact], table: Table) -> Mapping[str, tuple[AnyFact, ...]]:
+        found = {run_id: sorted(of_run, key=lambda row: row["ordinal"]) for run_id, of_run in rows(table).items()}
+        return {run_id: tuple(from_row(kind, row) for row in of_run) for run_id, of_run in found.items()}
+
     phases, attentions = rows(tables.phases), rows(tables.attentions)
     verdicts, positions = one(Verdict, tables.verdicts), one(Position, tables.positions)
     derived = {run_id: bool(of_run[0]["derived"]) for run_id, of_run in rows(tables.positions).items()}
     locks, snapshots = one(LockReceipt, tables.locks), one(SnapshotFacts, tables.snapshots)
-    backups, errors = one(Backup, tables.backups), one(RunError, tables.errors)
+    errors, pins = one(RunError, tables.errors), one(Pin, tables.pins)
+    backups, throughput = ordered(Backup, tables.backups), ordered(Throughput, tables.throughput)
     drills, sampled = many(Drill, tables.drills), many(Sample, tables.samples) if samples else {}
     return [
         RunDetails(
@@ -121,12 +128,14 @@ def details(connection: Connection, chosen: Select[str], *, samples: bool = True
             lock=locks.get(run_id),
             snapshot=snapshots.get(run_id),
             samples=sampled.get(run_id, ()),
-            backup=backups.get(run_id),
+            backups=backups.get(run_id, ()),
             error=errors.get(run_id),
             attention=tuple(row["text"] for row in attentions.get(run_id, ())),
             drills=drills.get(run_id, ()),
             kind=run["kind"],
             derived=derived.get(run_id, False),
+            throughput=throughput.get(run_id, ()),
+            pin=pins.get(run_id),
         )
         for run in run_rows(connection, chosen)
         for run_id in [run["run_id"]]

@@ -18,7 +18,7 @@ from sqlalchemy import Engine, Executable, Table, func, insert, select, update
 from sqlalchemy.dialects import sqlite
 
 from backupd.catalogue import probes, tables
-from backupd.catalogue.columns import to_row
+from backupd.catalogue.columns import Fact, to_row
 from backupd.catalogue.database import Write, explained
 from backupd.command import start_time
 from backupd.errors import BackupdError, CatalogueError, ExitStatus, UsageError
@@ -36,6 +36,7 @@ from backupd.model import (
     RunStatus,
     Sample,
     SnapshotFacts,
+    Throughput,
     Verdict,
 )
 
@@ -142,9 +143,13 @@ class RunRecord:
         """A person should look at this although the backup is good; also after `complete`."""
         self._write(*self._attention(text))
 
-    def complete(self, backup: Backup) -> None:
-        """The backup is verified: the run's row says so, durably, as `success` or, where asked for, `attention`."""
-        self._succeed(self._row(tables.backups, to_row(backup)))
+    def throughput(self, stages: Sequence[Throughput]) -> None:
+        """What each stage of the copy worked, in their order."""
+        self._write(*self._rows(tables.throughput, stages))
+
+    def complete(self, backups: Sequence[Backup]) -> None:
+        """The backups are verified: the run's row says so, durably, as `success` or, where asked for, `attention`."""
+        self._succeed(*self._rows(tables.backups, backups))
 
     def measured(self, measurement: Measurement) -> None:
         """All that a probe measured is kept, durably, and the run's row says so: all in one transaction, or nothing.
@@ -228,6 +233,9 @@ class RunRecord:
 
     def _row(self, table: Table, row: Mapping[str, Any]) -> Executable:
         return insert(table).prefix_with("OR REPLACE").values({**row, "run_id": self.run_id})
+
+    def _rows(self, table: Table, facts: Sequence[Fact]) -> list[Executable]:
+        return [self._row(table, {**to_row(fact), "ordinal": ordinal}) for ordinal, fact in enumerate(facts)]
 
     def _keep(self, table: Table, row: Mapping[str, Any]) -> None:
         self._write(self._row(table, row))

@@ -189,9 +189,8 @@ class Catalogue:
         """The size of the job's newest good backup on its target, in bytes; None where there is none."""
         table = tables.backups
         good = newest_first(job).where(tables.runs.c.status.in_(_GOOD)).limit(1).scalar_subquery()
-        for row in self._read(select(table.c.bytes_stored).where(table.c.run_id == good)):
-            return int(row["bytes_stored"])
-        return None
+        sizes = [row["bytes_stored"] for row in self._read(select(table.c.bytes_stored).where(table.c.run_id == good))]
+        return max(sizes, default=None)
 
     def _read(self, query: Select[Any]) -> Sequence[RowMapping]:
         with explained(self._path), self._reader.begin() as connection:

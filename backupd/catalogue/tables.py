@@ -23,7 +23,7 @@ from backupd.catalogue.columns import Entries, Facts, Instant, Names, Prose, Sta
 from backupd.measurement import CurvePoint, Mode, Stage
 from backupd.model import Check, HoldingKind, Layout, Outcome, Phase, Reason, ReplicaPosition, RunKind, RunStatus
 
-HEAD = "0004"  # the newest revision in `migrations/`
+HEAD = "0005"  # the newest revision in `migrations/`
 
 metadata = MetaData(
     naming_convention={  # a batch migration can only drop a constraint that has a name
@@ -142,13 +142,48 @@ samples = Table(
 backups = Table(
     "backups",
     metadata,
-    _of_run(one=True),
-    Column("target", Text, nullable=False),
+    Column("run_id", Text, ForeignKey("runs.run_id"), primary_key=True),
+    Column("target", Text, primary_key=True),
+    Column("ordinal", Integer, nullable=False),  # in the job's order
     Column("location", Text, nullable=False),
     Column("bytes_read", Integer, nullable=False),
     Column("bytes_stored", Integer, nullable=False),
     Column("files", Integer, nullable=False),
     Column("sha256", Text, nullable=False),
+    Column("verified_at", Instant),
+    Column("broken", Prose, nullable=False, server_default=""),
+    Column("removed_at", Instant),
+    Column("removed_because", Prose, nullable=False, server_default=""),
+)
+
+throughput = Table(
+    "throughput",
+    metadata,
+    Column("run_id", Text, ForeignKey("runs.run_id"), primary_key=True),
+    Column("stage", Text, primary_key=True),
+    Column("ordinal", Integer, nullable=False),  # in the order of the work
+    Column("bytes", Integer, nullable=False),
+    Column("busy_seconds", Float, nullable=False),
+)
+
+pins = Table(
+    "pins",
+    metadata,
+    _of_run(one=True),
+    Column("note", Prose, nullable=False),
+    Column("at", Instant, nullable=False),
+)
+
+audit = Table(  # only ever appended to: a row's digest covers its other columns, and so the digest of the row before
+    "audit",
+    metadata,
+    Column("number", Integer, primary_key=True),
+    Column("at", Instant, nullable=False),
+    Column("event", Text, nullable=False),
+    Column("subject", Text, nullable=False),  # a run's id, or a target's name
+    Column("detail", Entries, nullable=False),
+    Column("previous", Text, nullable=False),
+    Column("digest", Text, nullable=False),
 )
 
 attentions = Table(

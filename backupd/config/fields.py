@@ -22,6 +22,7 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,40}", re.ASCII)
 _CLOCK = re.compile(r"([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9])?", re.ASCII)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _CREDENTIAL = re.compile(r"(?!\.)[A-Za-z0-9_.@:-]{1,255}", re.ASCII)
+_RECIPIENT = re.compile(r"age1[02-9ac-hj-np-z]{58}", re.ASCII)  # Bech32 of 32 bytes (age's specification)
 _PERCENT = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*%", re.ASCII)
 _SNAPSHOT_SIZE_HINT = 'write a share of the origin such as "20%", or a size such as "5GiB"'
 
@@ -75,10 +76,39 @@ def _device(value: str) -> str:
     return value
 
 
-def _one_target(value: tuple[str, ...]) -> tuple[str, ...]:
-    if len(value) != 1:
-        raise BadValue(f"names {len(value)} targets", 'a job has exactly one target for now: targets = ["NAME"]')
+def _targets(value: tuple[str, ...]) -> tuple[str, ...]:
+    if not value:
+        raise BadValue("names no target", 'name at least one: targets = ["NAME"]')
+    if len(set(value)) < len(value):
+        raise BadValue("names a target twice", "every target gets one copy: name it once")
     return value
+
+
+def _file_name(value: str) -> str:
+    if value in {".", ".."} or "/" in value or "\0" in value:
+        raise BadValue(f"{quoted(value)} is not the name of a file", "a name alone, without a folder")
+    return value
+
+
+def _recipient(value: str) -> str:
+    if not _RECIPIENT.fullmatch(value):
+        secret = value.upper().startswith("AGE-SECRET-KEY-")
+        fact = "is a secret key" if secret else f"{quoted(value)} is not an age recipient"
+        hint = "only the public key belongs on this host: the line that begins with age1, of `age-keygen`"
+        raise BadValue(fact, hint)
+    return value
+
+
+def _key_prefix(value: str) -> str:
+    if value.startswith("/") or value.endswith("/") or "//" in value:
+        raise BadValue(f"{quoted(value)} is not a prefix of keys", 'write it without slashes around it: "db/backups"')
+    return value
+
+
+def _url(value: str) -> str:
+    if not re.fullmatch(r"https?://[^/\s?#@]+/?", value):
+        raise BadValue(f"{quoted(value)} is not the address of a service", 'such as "https://s3.example.com"')
+    return value.rstrip("/")
 
 
 def _positive_seconds(value: float) -> float:
@@ -175,7 +205,12 @@ SecretFile = Annotated[Path, BeforeValidator(_secret_file)]
 Variable = Annotated[str, BeforeValidator(_variable)]
 Credential = Annotated[str, BeforeValidator(_credential)]
 Devices = tuple[Annotated[Text, AfterValidator(_device)], ...]
-OneTarget = Annotated[tuple[Text, ...], AfterValidator(_one_target)]
+TargetNames = Annotated[tuple[Text, ...], AfterValidator(_targets)]
+FileName = Annotated[Text, AfterValidator(_file_name)]
+Recipients = tuple[Annotated[Text, AfterValidator(_recipient)], ...]
+Paths = tuple[AbsolutePath, ...]
+KeyPrefix = Annotated[str, Strict(), AfterValidator(_key_prefix)]
+Url = Annotated[Text, AfterValidator(_url)]
 Duration = Annotated[float, BeforeValidator(parse_duration), _as_text(format_duration)]
 PositiveDuration = Annotated[Duration, AfterValidator(_positive_seconds)]
 WholeSeconds = Annotated[Duration, AfterValidator(_whole_seconds)]
@@ -183,6 +218,7 @@ Size = Annotated[int, BeforeValidator(parse_size), _as_text(format_size)]
 ChunkSize = Annotated[Size, AfterValidator(_power_of_two(4 << 10, 512 << 10))]  # what lvcreate takes (lvmthin: more)
 BlockSize = Annotated[Size, AfterValidator(_power_of_two(512, 1 << 20))]
 ProbeFileSize = Annotated[Size, AfterValidator(_size_from(1 << 20))]
+PartSize = Annotated[Size, AfterValidator(_size_from(5 << 20))]  # what S3 takes at least of every part but the last
 Rate = Annotated[Size, AfterValidator(_size_from(1 << 10))]
 CowSize = Annotated[SnapshotSize, PlainValidator(_snapshot_size), _as_text(_snapshot_size_text)]
 ClockTime = Annotated[time, BeforeValidator(_clock), _as_text(_clock_text)]

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, WrapSerializer
 from pydantic.dataclasses import dataclass
@@ -23,16 +23,22 @@ from backupd.config.fields import (
     Credential,
     Devices,
     Duration,
+    FileName,
     Flag,
+    KeyPrefix,
     Name,
     Number,
-    OneTarget,
+    PartSize,
+    Paths,
     PositiveDuration,
     ProbeFileSize,
     Rate,
+    Recipients,
     SecretFile,
     SnapshotSize,
+    TargetNames,
     Text,
+    Url,
     Variable,
     WholeSeconds,
 )
@@ -78,6 +84,23 @@ class TargetKind(StrEnum):
     """Kinds of places where backups live."""
 
     DIRECTORY = "directory"
+    SFTP = "sftp"
+    S3 = "s3"
+
+
+class PartChecksum(StrEnum):
+    """What is sent with each part of an upload for the storage to compare."""
+
+    SHA256 = "sha256"
+    CRC32 = "crc32"
+    NONE = "none"
+
+
+class LockMode(StrEnum):
+    """S3's modes of Object Lock."""
+
+    GOVERNANCE = "governance"
+    COMPLIANCE = "compliance"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_TABLE)
@@ -112,12 +135,55 @@ class HostConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_TABLE)
-class TargetConfig:
-    """`[targets.NAME]`: where backups live."""
+class DirectoryConfig:
+    """`[targets.NAME]` with `type = "directory"`: a folder on this machine, local or NFS."""
 
     name: _OwnName
-    type: TargetKind
+    type: Literal[TargetKind.DIRECTORY]
     path: AbsolutePath
+    sentinel: FileName | None = None  # a file that is in the folder when its file system is mounted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_TABLE)
+class SftpConfig:
+    """`[targets.NAME]` with `type = "sftp"`: a folder on another machine, over SSH."""
+
+    name: _OwnName
+    type: Literal[TargetKind.SFTP]
+    address: Text
+    port: Annotated[Count, Field(ge=1, le=65535)] = 22
+    user: Text
+    path: AbsolutePath  # on that machine
+    key_file: SecretFile
+    known_hosts: AbsolutePath = Path("/etc/ssh/ssh_known_hosts")
+    sentinel: FileName | None = None
+    timeout_seconds: Annotated[PositiveDuration, _key("timeout")] = 60.0
+    accept_unencrypted: Flag = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_TABLE)
+class S3Config:
+    """`[targets.NAME]` with `type = "s3"`: a bucket of Amazon's, or of any store that speaks the same protocol."""
+
+    name: _OwnName
+    type: Literal[TargetKind.S3]
+    bucket: Text
+    prefix: KeyPrefix = ""
+    endpoint: Url | None = None  # None: Amazon's
+    region: Text | None = None
+    credentials_file: SecretFile | None = None  # None: where the AWS tools look too
+    profile: Text | None = None
+    ca: AbsolutePath | None = None
+    part_size: PartSize = 16 << 20  # at least; more where the backup needs it
+    parts_in_flight: Annotated[Count, Field(ge=1, le=32)] = 4
+    checksum: PartChecksum = PartChecksum.SHA256
+    lock_mode: LockMode | None = None  # None: without Object Lock
+    lock_seconds: Annotated[PositiveDuration | None, _key("lock_for")] = None
+    timeout_seconds: Annotated[PositiveDuration, _key("timeout")] = 60.0
+    accept_unencrypted: Flag = False
+
+
+TargetConfig = DirectoryConfig | SftpConfig | S3Config
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_TABLE)
@@ -177,11 +243,20 @@ class LimitsConfig:
 class CopyConfig:
     """`[jobs.NAME.copy]`: how the snapshot is streamed to the target."""
 
+    streams: Annotated[Count, Field(ge=0, le=16)] = 1  # 0: one per core
     level: Annotated[Count, Field(ge=1, le=19)] = 1  # zstd's
     threads: Annotated[Count, Field(ge=0)] = 1  # 0: one per core
     max_rate: Rate | None = None  # bytes a second read from the snapshot
     must_finish_by: ClockTime | None = None  # local wall clock
     include_binlogs: Flag = False
+    option_files: Paths = ()  # stored without the secrets in them
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_TABLE)
+class EncryptionConfig:
+    """`[jobs.NAME.encryption]`: who can read the backups."""
+
+    recipients: Recipients = ()  # age's public keys; everybody where there is none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_TABLE)
@@ -201,7 +276,7 @@ class JobConfig:
 
     name: _OwnName
     host: Text
-    targets: OneTarget
+    targets: TargetNames
     every_seconds: Annotated[PositiveDuration, _key("every")] = 86400.0
     canary: Flag = False
     lock: LockConfig = LockConfig()
@@ -209,6 +284,7 @@ class JobConfig:
     settle: SettleConfig = SettleConfig()
     limits: LimitsConfig = LimitsConfig()
     copy: CopyConfig = CopyConfig()
+    encryption: EncryptionConfig = EncryptionConfig()
     retention: RetentionConfig = RetentionConfig()
 
 
@@ -219,5 +295,7 @@ class Configuration:
     catalogue: CatalogueConfig = CatalogueConfig()
     paths: PathsConfig = PathsConfig()
     hosts: Annotated[Mapping[Name, HostConfig], _NAMED, _FROZEN, _THAWED] = Field(default_factory=dict)
-    targets: Annotated[Mapping[Name, TargetConfig], _NAMED, _FROZEN, _THAWED] = Field(default_factory=dict)
+    targets: Annotated[
+        Mapping[Name, Annotated[TargetConfig, Field(discriminator="type")]], _NAMED, _FROZEN, _THAWED
+    ] = Field(default_factory=dict)
     jobs: Annotated[Mapping[Name, JobConfig], _NAMED, _FROZEN, _THAWED] = Field(default_factory=dict)

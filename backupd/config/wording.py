@@ -12,7 +12,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from backupd.config.faults import BadValue, Fault, nearest, quoted
-from backupd.config.schema import Configuration
+from backupd.config.schema import Configuration, TargetConfig, TargetKind
 
 Location = tuple[str | int, ...]
 
@@ -28,6 +28,8 @@ _WRONG_TYPES = {
     "string_too_short": ("an empty text", "write something, or leave the key out"),
     "tuple_type": ("not a list", 'write it in brackets: ["…"]'),
 }
+_KINDS = {get_args(table.__pydantic_fields__["type"].annotation)[0]: table for table in get_args(TargetConfig)}
+_NO_KIND = {"union_tag_not_found", "union_tag_invalid"}
 _COMPARISONS = {"greater_than": "above", "greater_than_equal": "at least", "less_than_equal": "at most"}
 
 
@@ -36,8 +38,10 @@ def fault(finding: ErrorDetails) -> Fault:
     location = finding["loc"]
     if location[-1:] == (_KEY_ITSELF,):
         location = location[:-1]
+    if finding["type"] in _NO_KIND:
+        location = (*location, "type")
     fact, hint = _words(finding, location)
-    return Fault(dotted(location), fact, hint)
+    return Fault(dotted(_without_kind(location)), fact, hint)
 
 
 def dotted(location: Location) -> str:
@@ -63,6 +67,15 @@ def is_table(annotation: Any) -> bool:
     return isinstance(annotation, type) and is_pydantic_dataclass(annotation)
 
 
+def _without_kind(location: Location) -> Location:
+    """The kind of a target chooses its class, and pydantic puts it into the path: `targets.vault.sftp.path`."""
+    return (
+        location[:2] + location[3:]
+        if location[:1] == ("targets",) and location[2:3] and location[2] in _KINDS
+        else location
+    )
+
+
 def unknown_key(location: Location) -> Fault:
     """A key that nothing reads, with the one that was most probably meant."""
     return Fault(dotted(location), "unknown key", _meant(location))
@@ -72,9 +85,11 @@ def _words(finding: ErrorDetails, location: Location) -> tuple[str, str]:
     kind, context = finding["type"], finding.get("ctx", {})
     if kind == "unexpected_keyword_argument":
         return "unknown key", _meant(location)
-    if kind == "missing":
-        return "is missing", f"every [{dotted(location[:-1])}] needs it"
-    if kind in {"dataclass_type", "dict_type", "mapping_type"}:
+    if kind in {"missing", "union_tag_not_found"}:
+        return "is missing", f"every [{dotted(_without_kind(location[:-1]))}] needs it"
+    if kind == "union_tag_invalid":
+        return f"{quoted(context['tag'])} is none of {', '.join(_KINDS)}", "write one that is known, in quotes"
+    if kind in {"dataclass_type", "dict_type", "mapping_type", "model_attributes_type"}:
         return "is not a table", f"it begins with a line [{dotted(location)}]"
     if isinstance(error := context.get("error"), BadValue):
         return error.fact, error.hint
@@ -113,6 +128,10 @@ def _table_at(location: Location) -> Any:
     """The schema's class for the table at this location."""
     table: Any = Configuration
     for part in location:
-        by_name = get_origin(table) is Mapping
-        table = get_args(table)[1] if by_name else keys_of(table)[str(part)].annotation
+        if get_origin(table) is Mapping:
+            table = get_args(table)[1]
+        elif part in _KINDS:
+            table = _KINDS[TargetKind(str(part))]
+        else:
+            table = keys_of(table)[str(part)].annotation
     return table

@@ -1,14 +1,15 @@
-"""Where backups live. The contract; `directory` implements it, and every target passes the same contract suite.
+"""Where backups live. The contract; every target passes the same contract suite.
 
 A backup's objects are written first under temporary names, the manifest last: a backup without a manifest is none.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from backupd.model import Manifest
+from backupd.model import Holding, Manifest, StoredBackup
 
 
 class ObjectWriter(Protocol):
@@ -22,6 +23,16 @@ class ObjectWriter(Protocol):
         """
 
 
+class UploadLedger(Protocol):
+    """Where an upload is written down before it begins, as a holding of kind UPLOAD: a run's journal is one."""
+
+    def hold(self, holding: Holding) -> None:
+        """Durable when it returns."""
+
+    def released(self, holding: Holding) -> None:
+        """The upload is complete, or has been given up."""
+
+
 class Target(Protocol):
     """One place for backups. `backup_id` is the run's id; `job` groups backups."""
 
@@ -33,25 +44,45 @@ class Target(Protocol):
     def folder(self) -> Path | None:
         """Where on this host it writes; None for a target elsewhere."""
 
+    @property
+    def remote(self) -> bool:
+        """Whether other people's machines hold what is written there: it is not sent unencrypted without being told."""
+
     def location(self, job: str, backup_id: str) -> str:
         """Where a person finds the backup."""
 
-    def require_usable(self) -> int:
-        """Prove that the target is there and can be written; return its free bytes.
+    def require_usable(self) -> int | None:
+        """Prove that the target is there and can be written; return its free bytes, None where nobody can tell.
 
         Raises:
             TargetError: missing, full or read-only.
         """
 
-    def writing(self, job: str, backup_id: str, name: str) -> AbstractContextManager[ObjectWriter]:
+    def writing(
+        self,
+        job: str,
+        backup_id: str,
+        name: str,
+        *,
+        at_most: int | None = None,
+        ledger: UploadLedger | None = None,
+    ) -> AbstractContextManager[ObjectWriter]:
         """Write one object. When the block ends well it is durable under its name; otherwise nothing is left of it.
+
+        `at_most` is an upper bound of its bytes, where one is known. Several objects may be written at once, each by a
+        thread of its own.
 
         Raises:
             TargetError: it could not be written or made durable.
         """
 
-    def reading(self, job: str, backup_id: str, name: str) -> AbstractContextManager[Iterator[bytes]]:
-        """The object's bytes as the storage has them, past any cache of this host.
+    def reading(
+        self, job: str, backup_id: str, name: str, *, offset: int = 0, size: int | None = None
+    ) -> AbstractContextManager[Iterator[bytes]]:
+        """The object's bytes as the storage has them, past any cache of this host: from `offset`, `size` of them.
+
+        Without a size, all to the end. An object that ends before is a TargetError of the iterator's. A piece may be a
+        `memoryview` that the next one overwrites. Several threads may read at once.
 
         Raises:
             TargetError: it is not there or cannot be read.
@@ -72,6 +103,13 @@ class Target(Protocol):
             VerificationError: the manifest cannot be understood.
         """
 
+    def backups(self, job: str | None = None) -> Sequence[StoredBackup]:
+        """What lies there, finished or not; of every job where none is named. Unordered.
+
+        Raises:
+            TargetError: it cannot be read.
+        """
+
     def remove(self, job: str, backup_id: str) -> None:
         """Remove a backup, finished or not: its manifest first, so that half of it is never taken for a whole one.
 
@@ -80,3 +118,21 @@ class Target(Protocol):
         Raises:
             TargetError: it could not be removed.
         """
+
+    def abandon(self, upload: Holding) -> None:
+        """Give back an upload that was written down and not completed; nothing where the target has no such thing.
+
+        Nothing happens when it is gone already.
+
+        Raises:
+            TargetError: it could not be given up.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a backup is read from."""
+
+    target: Target
+    job: str
+    run_id: str

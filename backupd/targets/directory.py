@@ -11,14 +11,16 @@ import mmap
 import os
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from datetime import UTC, datetime
 from io import FileIO
 from pathlib import Path
 
 from backupd import manifest as manifests
 from backupd.errors import TargetError
-from backupd.model import Manifest
+from backupd.model import Holding, Manifest, StoredBackup
+from backupd.targets import UploadLedger
 
 MANIFEST = "manifest.json"
 
@@ -44,6 +46,11 @@ class DirectoryTarget:
         """The folder itself."""
         return self._path
 
+    @property
+    def remote(self) -> bool:
+        """It is this host's own; who serves an NFS folder is the administrator's business."""
+        return False
+
     def location(self, job: str, backup_id: str) -> str:
         """The backup's folder."""
         return str(self._folder(job, backup_id))
@@ -67,7 +74,15 @@ class DirectoryTarget:
         return room.f_bavail * room.f_frsize
 
     @contextmanager
-    def writing(self, job: str, backup_id: str, name: str) -> Iterator["_Writer"]:
+    def writing(
+        self,
+        job: str,
+        backup_id: str,
+        name: str,
+        *,
+        at_most: int | None = None,  # noqa: ARG002 - a file grows as it must
+        ledger: UploadLedger | None = None,  # noqa: ARG002 - an unfinished file is in the backup's folder
+    ) -> Iterator["_Writer"]:
         """Write one object; see the contract."""
         folder = self._folder(job, backup_id)
         final, partial = folder / _part(name), folder / f".{_part(name)}.partial"
@@ -90,7 +105,9 @@ class DirectoryTarget:
             owed.pop_all()
 
     @contextmanager
-    def reading(self, job: str, backup_id: str, name: str) -> Iterator[Iterator[bytes]]:
+    def reading(
+        self, job: str, backup_id: str, name: str, *, offset: int = 0, size: int | None = None
+    ) -> Iterator[Iterator[bytes]]:
         """The object's bytes as the storage has them; see the contract.
 
         They are read with O_DIRECT, which asks the storage whatever is cached. Where the file system has none (tmpfs,
@@ -101,7 +118,7 @@ class DirectoryTarget:
             file, direct = _open_past_cache(path)
         with ExitStack() as owed:
             owed.callback(os.close, file)
-            yield self._chunks(file, direct, name)
+            yield self._chunks(file, name, direct=direct, offset=offset, size=size)
 
     def publish(self, manifest: Manifest) -> None:
         """Write the manifest; see the contract."""
@@ -124,6 +141,15 @@ class DirectoryTarget:
                 )
             text = (folder / MANIFEST).read_bytes()
         return manifests.from_text(text)
+
+    def backups(self, job: str | None = None) -> Sequence[StoredBackup]:
+        """What lies there; see the contract. The clock is that of the machine that writes, of NFS the server's."""
+        with self._explained("list"):
+            jobs = [self._path / _part(job)] if job is not None else list(self._path.iterdir())
+            return [_found(folder) for path in jobs if path.is_dir() for folder in path.iterdir() if folder.is_dir()]
+
+    def abandon(self, upload: Holding) -> None:
+        """There are no uploads."""
 
     def remove(self, job: str, backup_id: str) -> None:
         """Remove a backup, its manifest first; see the contract."""
@@ -148,18 +174,20 @@ class DirectoryTarget:
                 new.mkdir(mode=0o700, exist_ok=True)
                 _sync_folder(new.parent)
 
-    def _chunks(self, file: int, direct: bool, name: str) -> Iterator[bytes]:
-        """From beginning to end. O_DIRECT wants memory and offsets aligned, hence whole pages and whole blocks."""
+    def _chunks(self, file: int, name: str, *, direct: bool, offset: int, size: int | None) -> Iterator[bytes]:
+        """The bytes that were asked for. O_DIRECT wants memory and offsets aligned, hence whole pages and blocks."""
         with self._explained(f"read {name} from"), mmap.mmap(-1, _READ_BYTES) as buffer:
-            offset, size = 0, os.fstat(file).st_size
-            while offset < size:
-                got = os.preadv(file, [buffer], offset)
-                if direct and offset + got < size:
+            whole = os.fstat(file).st_size
+            end = whole if size is None else offset + size
+            at = offset - offset % mmap.PAGESIZE
+            while at < end:
+                got = os.preadv(file, [buffer], at)
+                if direct and at + got < whole:
                     got -= got % mmap.PAGESIZE  # a short read; the next one must begin at a whole page again
                 if not got:
-                    raise OSError(errno.EIO, f"it ended at byte {offset} of {size}")
-                yield buffer[:got]
-                offset += got
+                    raise OSError(errno.EIO, f"it ended at byte {at} of {end}")
+                yield buffer[max(0, offset - at) : min(got, end - at)]
+                at += got
 
     @contextmanager
     def _explained(self, doing: str) -> Iterator[None]:
@@ -227,6 +255,18 @@ def _open_past_cache(path: Path) -> tuple[int, bool]:
     os.fsync(file)  # dirty pages cannot be dropped
     os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
     return file, False
+
+
+def _found(folder: Path) -> StoredBackup:
+    manifest = folder / MANIFEST
+    finished = manifest.exists()
+    newest = manifest.stat() if finished else max((path.stat() for path in folder.iterdir()), key=_age, default=None)
+    at = datetime.fromtimestamp((newest or folder.stat()).st_mtime, UTC)
+    return StoredBackup(folder.parent.name, folder.name, finished, at)
+
+
+def _age(file: os.stat_result) -> float:
+    return file.st_mtime
 
 
 def _sync_folder(folder: Path) -> None:

@@ -38,7 +38,7 @@ GOOD = RunDetails(
     lock=LockReceipt("backup-stage", 1, 0.003, 0.0214, "metadata-locks"),
     snapshot=SnapshotFacts("backupd-r1", "labvg/data", Layout.STRIPED, 3, 65536, 65536, 1 << 30, 1 << 20),
     samples=(Sample(0.0, "baseline", iops=1000.0), Sample(1.0, "settle", iops=500.0, ratio=2.0)),
-    backup=Backup("vault", "/srv/backups/nightly/r1", 100 << 20, 10 << 20, 42, "a" * 64),
+    backups=(Backup("vault", "/srv/backups/nightly/r1", 100 << 20, 10 << 20, 42, "a" * 64),),
     drills=(DRILL,),
 )
 

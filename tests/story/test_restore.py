@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -124,8 +125,8 @@ class StoppedInTheMiddle(DirectoryTarget):
     """SIGTERM comes when the second object is asked for."""
 
     @contextmanager
-    def reading(self, job: str, backup_id: str, name: str) -> Iterator[Iterator[bytes]]:
-        with super().reading(job, backup_id, name) as chunks:
+    def reading(self, job: str, backup_id: str, name: str, **which: Any) -> Iterator[Iterator[bytes]]:
+        with super().reading(job, backup_id, name, **which) as chunks:
             if name.startswith("binlog"):
                 assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
                 os.kill(os.getpid(), signal.SIGTERM)

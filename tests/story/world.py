@@ -65,15 +65,15 @@ class ToldTarget(DirectoryTarget):
         self.happened = happened
 
     @contextmanager
-    def writing(self, job: str, backup_id: str, name: str) -> Iterator[Any]:
+    def writing(self, job: str, backup_id: str, name: str, **how: Any) -> Iterator[Any]:
         self.happened("target.writing")
-        with super().writing(job, backup_id, name) as writer:
+        with super().writing(job, backup_id, name, **how) as writer:
             yield writer
 
     @contextmanager
-    def reading(self, job: str, backup_id: str, name: str) -> Iterator[Iterator[bytes]]:
+    def reading(self, job: str, backup_id: str, name: str, **which: Any) -> Iterator[Iterator[bytes]]:
         self.happened("target.reading")
-        with super().reading(job, backup_id, name) as chunks:
+        with super().reading(job, backup_id, name, **which) as chunks:
             yield chunks
 
     def publish(self, manifest: Manifest) -> None:

@@ -70,7 +70,7 @@ def catalogue(path: Path) -> Iterator[Catalogue]:
 def finished(catalogue: Catalogue, run_id: str, job: str = "nightly", copy_seconds: float = 1.0) -> None:
     with catalogue.open_run(job, "db1", run_id=run_id) as run:
         run.took(Phase.COPY, copy_seconds)
-        run.complete(BACKUP)
+        run.complete((BACKUP,))
 
 
 def failed(
@@ -96,7 +96,7 @@ def tell_everything(run: RunRecord) -> None:
     run.cow_peak(300)
     run.samples([Sample(-1.0, "baseline", iops=900.0)])
     run.samples([Sample(2.0, "settle", 300.0, 3.0, 12.5, 4096, 1 << 20, 55.5, 0.5, 7.25), Sample(3.0, "copy")])
-    run.complete(BACKUP)
+    run.complete((BACKUP,))
 
 
 # --- what a run tells ------------------------------------------------------------------------------------------------
@@ -126,7 +126,7 @@ def test_everything_that_a_run_told_is_read_back(path: Path) -> None:
             Sample(2.0, "settle", 300.0, 3.0, 12.5, 4096, 1 << 20, 55.5, 0.5, 7.25),
             Sample(3.0, "copy"),
         ),
-        backup=BACKUP,
+        backups=(BACKUP,),
     )
 
 
@@ -159,7 +159,7 @@ def test_a_run_is_running_and_knows_its_process_before_its_block_begins(catalogu
             ("r1", RunStatus.RUNNING, os.getpid())
         ]
         assert catalogue.process_of("r1") == (os.getpid(), start_time(os.getpid()))
-        run.complete(BACKUP)
+        run.complete((BACKUP,))
     assert catalogue.unfinished() == []
 
 
@@ -177,7 +177,7 @@ def test_seconds_of_one_phase_add_up_and_a_measured_length_takes_their_place(cat
         assert 100.0 < catalogue.run("r1").phases[Phase.RELEASE] < 110.0
         run.took(Phase.RELEASE, 2.0)
         run.took(Phase.BASELINE, 1.0)
-        run.complete(BACKUP)
+        run.complete((BACKUP,))
     assert list(catalogue.run("r1").phases.items()) == [(Phase.BASELINE, 1.0), (Phase.RELEASE, 2.0)]
 
 
@@ -186,7 +186,7 @@ def test_ten_thousand_samples_are_kept_in_order_and_left_out_of_a_listing(catalo
     with catalogue.open_run("nightly", "db1", run_id="r1") as run:
         run.samples(samples)
         run.samples([])
-        run.complete(BACKUP)
+        run.complete((BACKUP,))
     assert catalogue.run("r1").samples == tuple(samples)
     assert catalogue.runs()[0] == replace(catalogue.run("r1"), samples=())
 
@@ -204,13 +204,13 @@ def test_threads_of_a_run_may_tell_at_once(catalogue: Catalogue) -> None:
         for thread in threads:
             thread.join()
         assert len({holding.name for _, holding in catalogue.holdings("r1")}) == 60
-        run.complete(BACKUP)
+        run.complete((BACKUP,))
 
 
 def test_a_record_is_a_journal_as_the_stories_know_it(catalogue: Catalogue) -> None:
     with catalogue.open_run("nightly", "db1", run_id="r1") as run:
         journal: RunJournal = run
-        journal.complete(BACKUP)
+        journal.complete((BACKUP,))
     assert journal.run_id == "r1"
 
 
@@ -220,9 +220,9 @@ def test_a_record_is_a_journal_as_the_stories_know_it(catalogue: Catalogue) -> N
 def test_attention_makes_a_good_run_one_that_wants_it(catalogue: Catalogue) -> None:
     with catalogue.open_run("nightly", "db1", run_id="before") as run:
         run.attention("max-wait passed")
-        run.complete(BACKUP)
+        run.complete((BACKUP,))
     with catalogue.open_run("nightly", "db1", run_id="after") as run:
-        run.complete(BACKUP)
+        run.complete((BACKUP,))
         assert catalogue.run("after").status is RunStatus.SUCCESS
         run.attention("one")
         run.attention("two")
@@ -285,7 +285,7 @@ def test_a_run_that_ends_without_a_backup_and_without_an_error_is_an_internal_er
 
 
 def test_an_error_after_the_backup_was_complete_does_not_unmake_it(catalogue: Catalogue) -> None:
-    found = failed(catalogue, "r1", CleanupIncomplete("the mount is busy"), lambda run: run.complete(BACKUP))
+    found = failed(catalogue, "r1", CleanupIncomplete("the mount is busy"), lambda run: run.complete((BACKUP,)))
     assert (found.status, found.backup, found.error) == (RunStatus.ATTENTION, BACKUP, None)
     assert found.attention == ("after the backup was complete: the mount is busy",)
 
@@ -327,7 +327,7 @@ def test_holdings_are_listed_in_the_order_to_give_them_back_in(catalogue: Catalo
         run.released(MOUNT)
         assert catalogue.holdings("r1") == [("r1", LV)]
         assert catalogue.holdings("r2") == []
-        run.complete(BACKUP)
+        run.complete((BACKUP,))
     catalogue.released("r1", replace(LV, detail={"uuid": "learnt later"}))
     catalogue.released("r1", LV)
     assert catalogue.holdings() == []
@@ -347,7 +347,7 @@ def test_a_child_is_a_holding_from_its_start_to_its_end(catalogue: Catalogue) ->
         assert catalogue.holdings("r1") == [("r1", child)]
         run.ended(4711, 123456)
         assert catalogue.holdings("r1") == []
-        run.complete(BACKUP)
+        run.complete((BACKUP,))
 
 
 # --- a quiet time ----------------------------------------------------------------------------------------------------
@@ -384,7 +384,7 @@ def test_a_quiet_time_writes_nothing_until_it_ends(path: Path, catalogue: Catalo
         assert found.attention == ("from another thread",)
         assert Phase.LOCK_HOLD in found.phases
         assert catalogue.holdings("r1") == [("r1", MOUNT), ("r1", LV)]
-        run.complete(BACKUP)
+        run.complete((BACKUP,))
 
 
 def test_what_was_told_in_a_quiet_time_is_written_when_it_ends_with_an_error(catalogue: Catalogue) -> None:
@@ -407,7 +407,7 @@ def test_what_a_quiet_time_could_not_write_is_written_with_the_next_verb(path: P
                 with pytest.raises(ZeroDivisionError) as raised, run.quiet():
                     _ = 1 / 0
             assert "locked by another process" in raised.value.__notes__[0]
-            run.complete(BACKUP)
+            run.complete((BACKUP,))
         assert catalogue.run("r1").lock == LOCK
 
 
@@ -430,7 +430,7 @@ def test_a_verb_that_fails_is_not_tried_again(path: Path) -> None:
         with catalogue.open_run("nightly", "db1", run_id="r1") as run:
             with write_lock(path), pytest.raises(CatalogueError):
                 run.hold(LV)
-            run.complete(BACKUP)
+            run.complete((BACKUP,))
         assert catalogue.holdings() == []
 
 
@@ -523,7 +523,7 @@ def test_the_position_that_a_good_drill_found_is_the_runs(
 ) -> None:
     with catalogue.open_run("nightly", "db1", run_id="r1") as run:
         run.position(Position("bin.000003"))
-        run.complete(BACKUP)
+        run.complete((BACKUP,))
     assert not catalogue.run("r1").derived
     catalogue.record_drill(Drill("r1", ok, (), 9.5, datetime(2026, 11, 21, 12, tzinfo=UTC), position=FOUND))
     found = catalogue.run("r1")

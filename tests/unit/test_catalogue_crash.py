@@ -32,7 +32,7 @@ def write_until_killed(path: Path, name: str, acknowledged: Connection) -> None:
                     run.samples([Sample(float(second), "settle") for second in range(50)])
                     with run.quiet():
                         run.took(Phase.COPY, float(part))
-                run.complete(BACKUP)
+                run.complete((BACKUP,))
                 acknowledged.send(("complete", run_id, ""))
 
 

@@ -140,7 +140,7 @@ def test_a_damaged_catalogue_says_so(path: Path) -> None:
     with Catalogue.open(path) as catalogue:
         for number in range(50):
             with catalogue.open_run("nightly", "db1", run_id=f"r{number}") as run:
-                run.complete(BACKUP)
+                run.complete((BACKUP,))
     with path.open("r+b") as file:
         file.seek(4096)
         file.write(b"\xff" * (path.stat().st_size - 4096))
@@ -195,7 +195,7 @@ def test_a_file_that_cannot_grow_fails_the_run_and_keeps_what_was_there(path: Pa
         "    resource.setrlimit(resource.RLIMIT_FSIZE, (600_000, 600_000))\n"
         "    try: run.samples([Sample(float(n), 'settle') for n in range(50_000)])\n"
         "    except CatalogueError as error: print(error.message, '/', error.hint)\n"
-        "    run.complete(backup)"
+        "    run.complete((backup,))"
     )
     told = subprocess.run(python(script, path), stdout=subprocess.PIPE, text=True, check=True, cwd=ROOT)
     assert (
@@ -239,7 +239,8 @@ def test_a_stop_signal_ends_a_run_as_cancelled(path: Path) -> None:
 def test_processes_that_find_no_catalogue_make_one_between_them(path: Path) -> None:
     script = (
         "print('ready', flush=True); sys.stdin.read()\n"
-        "with Catalogue.open(path) as c, c.open_run('nightly', 'db1', run_id=sys.argv[2]) as run: run.complete(backup)"
+        "with Catalogue.open(path) as c, c.open_run('nightly', 'db1', run_id=sys.argv[2]) as run:"
+        " run.complete((backup,))"
     )
     names = ["r0", "r1", "r2", "r3"]
     others = [
@@ -267,7 +268,7 @@ def test_a_reader_sees_a_live_run_grow_and_never_holds_it_up(path: Path) -> None
         "    for number, _ in enumerate(sys.stdin):\n"
         "        run.hold(Holding(HoldingKind.STAGING, f'/staging/{number}'))\n"
         "        print(number, flush=True)\n"
-        "    run.complete(backup)"
+        "    run.complete((backup,))"
     )
     Catalogue.open(path).close()
     writer = subprocess.Popen(python(script, path), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)

@@ -78,7 +78,7 @@ def probed(
 def backed_up(catalogue: Catalogue, run_id: str, job: str = "nightly") -> None:
     with catalogue.open_run(job, "db1", run_id=run_id) as run:
         run.took(Phase.COPY, 10.0)
-        run.complete(BACKUP)
+        run.complete((BACKUP,))
 
 
 def failed(catalogue: Catalogue, run_id: str, error: BackupdError, *, measured: bool = False) -> ProbeRecord:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from backupd.config import Configuration, HostConfig, load
 from backupd.config.effective import as_toml, as_values
-from backupd.config.schema import JobConfig, TargetConfig
+from backupd.config.schema import DirectoryConfig, JobConfig, S3Config, SftpConfig
 from backupd.config.wording import is_table, keys_of
 
 EXAMPLE = Path(__file__).parents[2] / "configs" / "backupd.toml"
@@ -32,7 +32,9 @@ def tables(table: Any, path: str) -> Iterator[tuple[str, list[str]]]:
 ALL_TABLES = [
     *(entry for entry in tables(Configuration, "") if entry[0]),
     *tables(HostConfig, "hosts.db1"),
-    *tables(TargetConfig, "targets.vault"),
+    *tables(DirectoryConfig, "targets.vault"),
+    *tables(SftpConfig, "targets.offsite"),
+    *tables(S3Config, "targets.bucket"),
     *tables(JobConfig, "jobs.nightly"),
 ]
 
@@ -47,7 +49,7 @@ def section(name: str) -> str:
 
 def test_the_example_loads() -> None:
     configuration = load(EXAMPLE)
-    assert (set(configuration.hosts), set(configuration.targets)) == ({"db1"}, {"vault"})
+    assert (set(configuration.hosts), set(configuration.targets)) == ({"db1"}, {"vault", "offsite", "bucket"})
     assert set(configuration.jobs) == {"nightly"}
 
 

@@ -50,7 +50,7 @@ def populated(tmp_path: Path) -> Path:
             run.took(Phase.COPY, 10.0)
             run.samples([Sample(1.0, "settle", iops=5.0)])
             run.attention("look")
-            run.complete(BACKUP)
+            run.complete((BACKUP,))
         catalogue.record_drill(Drill("good", True, (Check("tables", True, "3", "3"),), 2.0, datetime.now(UTC)))
         with pytest.raises(TargetError):
             fail_holding(catalogue)

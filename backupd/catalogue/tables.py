@@ -144,16 +144,16 @@ backups = Table(
     metadata,
     Column("run_id", Text, ForeignKey("runs.run_id"), primary_key=True),
     Column("target", Text, primary_key=True),
-    Column("ordinal", Integer, nullable=False),  # in the job's order
     Column("location", Text, nullable=False),
     Column("bytes_read", Integer, nullable=False),
     Column("bytes_stored", Integer, nullable=False),
     Column("files", Integer, nullable=False),
     Column("sha256", Text, nullable=False),
+    Column("ordinal", Integer, nullable=False),  # in the job's order
     Column("verified_at", Instant),
-    Column("broken", Prose, nullable=False, server_default=""),
+    Column("broken", Prose, nullable=False),
     Column("removed_at", Instant),
-    Column("removed_because", Prose, nullable=False, server_default=""),
+    Column("removed_because", Prose, nullable=False),
 )
 
 throughput = Table(

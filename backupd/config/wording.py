@@ -5,7 +5,7 @@ an unknown key, and that of any key whose name speaks of a password.
 """
 
 from collections.abc import Mapping
-from typing import Any, get_args, get_origin
+from typing import Annotated, Any, get_args, get_origin
 
 from pydantic.dataclasses import is_pydantic_dataclass
 from pydantic.fields import FieldInfo
@@ -57,7 +57,9 @@ def dotted(location: Location) -> str:
 
 
 def keys_of(table: Any) -> dict[str, FieldInfo]:
-    """The keys that this table may have in TOML, in the schema's order."""
+    """The keys that this table may have in TOML, in the schema's order; of a target of no known kind, those of all."""
+    if get_origin(table) is Annotated:
+        return {key: field for kind in _KINDS.values() for key, field in keys_of(kind).items()}
     fields: dict[str, FieldInfo] = table.__pydantic_fields__
     return {field.serialization_alias or name: field for name, field in fields.items() if not field.exclude}
 

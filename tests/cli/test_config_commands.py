@@ -74,7 +74,7 @@ def test_init_into_a_folder_that_cannot_be_made_is_a_sentence(tmp_path: Path) ->
 def test_check_counts_what_there_is() -> None:
     result = run("check", config=EXAMPLE)
     assert result.exit_code == 0
-    assert result.stdout == f"{EXAMPLE}: ok, 1 host, 1 job, 1 target\n"
+    assert result.stdout == f"{EXAMPLE}: ok, 1 host, 1 job, 3 targets\n"
 
 
 def test_check_raises_every_fault_and_prints_no_result(tmp_path: Path) -> None:

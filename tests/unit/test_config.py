@@ -196,7 +196,7 @@ def test_all_faults_are_reported_at_once_each_with_its_path_and_hint(write: Writ
         'hosts.db1.socket: "mysqld.sock" is not an absolute path',
         "hosts.db1.usr: unknown key",
         "hosts.db1.user: is missing",
-        'targets.vault.type: "ftp" is none of directory',
+        'targets.vault.type: "ftp" is none of directory, sftp, s3',
         'jobs.nightly.host: there is no host "db2"',
         'jobs.nightly.targets[0]: there is no target "vualt"',
         "hint: did you mean vault?",
@@ -205,7 +205,7 @@ def test_all_faults_are_reported_at_once_each_with_its_path_and_hint(write: Writ
         "jobs.nightly.copy.level: 20 is not at most 19",
         'jobs.nightly.copy.threads: "two" is not a whole number',
         'jobs."Weekly!".host: is missing',
-        'jobs."Weekly!".targets: names 0 targets',
+        'jobs."Weekly!".targets: names no target',
         'jobs."Weekly!": a name has 1 to 41 of a-z, 0-9, _ and -, and begins with a letter or a digit',
     ):
         assert told in lines, error.message

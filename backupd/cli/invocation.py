@@ -1,7 +1,21 @@
-"""What every command was told before its own name: which configuration, how loud."""
+"""What commands share: what was told before their names (which configuration, how loud), and common options."""
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
+
+import typer
+
+# Of every command that opens a backup. The secret itself never stands on a command line or in the environment.
+IdentityOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--identity",
+        metavar="FILE",
+        envvar="BACKUPD_IDENTITY",
+        help="File with the age identity (secret key) that opens an encrypted backup.",
+    ),
+]
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,7 +90,7 @@ def _from_credential(host: HostConfig, name: str, environment: Mapping[str, str]
         )
     # No rule on its mode: systemd guards the folder, and the ACL that lets a unit's own user in shows as group's bits.
     where = _key(host, "password_credential")
-    return _only_line(_private_text(where, Path(folder) / name, guarded_by_folder=True), where)
+    return _only_line(private_text(where, Path(folder) / name, guarded_by_folder=True), where)
 
 
 def password_in(path: Path, *, named: str) -> str:
@@ -99,7 +99,7 @@ def password_in(path: Path, *, named: str) -> str:
     Raises:
         ConfigurationError: it is missing, empty, no regular file, or readable by group or others.
     """
-    return _only_line(_private_text(named, path), named)
+    return _only_line(private_text(named, path), named)
 
 
 def _key(host: HostConfig, key: str) -> str:
@@ -112,13 +112,19 @@ def _only_line(text: str, where: str) -> str:
     return secret
 
 
-def _private_text(where: str, path: Path, *, guarded_by_folder: bool = False) -> str:
-    """The text of a small regular file; its mode is asked of the file that was opened, not of the name."""
+def private_text(where: str, path: Path, *, content: str = "the password", guarded_by_folder: bool = False) -> str:
+    """The text of a small regular file that only its owner can read; `where` says what names it, for a person.
+
+    The mode is asked of the file that was opened, not of the name.
+
+    Raises:
+        ConfigurationError: it is missing, no regular file, no text, or others can read or write it.
+    """
     try:
         with open(path, "rb", opener=_without_waiting) as file:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
-                raise ConfigurationError(f"{where}: {path} is not a regular file", hint="put the password into a file")
+                raise ConfigurationError(f"{where}: {path} is not a regular file", hint=f"put {content} into a file")
             if status.st_mode & 0o077 and not guarded_by_folder:
                 mode = stat.S_IMODE(status.st_mode)
                 raise ConfigurationError(
@@ -140,7 +146,7 @@ def _without_waiting(path: str, flags: int) -> int:
 def _options_of(host: HostConfig) -> dict[str, str]:
     if host.defaults_file is None:
         return {}
-    return client_options(_private_text(_key(host, "defaults_file"), host.defaults_file))
+    return client_options(private_text(_key(host, "defaults_file"), host.defaults_file))
 
 
 def client_options(text: str) -> dict[str, str]:

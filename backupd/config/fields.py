@@ -91,12 +91,23 @@ def _file_name(value: str) -> str:
 
 
 def _recipient(value: str) -> str:
-    if not _RECIPIENT.fullmatch(value):
-        secret = value.upper().startswith("AGE-SECRET-KEY-")
+    if not (_RECIPIENT.fullmatch(value) and _is_recipient(value)):
+        secret = "AGE-SECRET-KEY-" in value.upper()
         fact = "is a secret key" if secret else f"{quoted(value)} is not an age recipient"
         hint = "only the public key belongs on this host: the line that begins with age1, of `age-keygen`"
         raise BadValue(fact, hint)
     return value
+
+
+def _is_recipient(value: str) -> bool:
+    """Its checksum is right: not one letter is wrong. Imported here, for most files name no recipient."""
+    from pyrage import RecipientError, x25519
+
+    try:
+        x25519.Recipient.from_str(value)
+    except RecipientError:
+        return False
+    return True
 
 
 def _key_prefix(value: str) -> str:

@@ -13,6 +13,7 @@ from backupd.config.wording import dotted, unknown_key
 Tables = Mapping[str, Any]
 
 PASSWORD_SOURCES = ("password_file", "password_env", "password_credential", "defaults_file")
+REMOTE_KINDS = ("sftp", "s3")  # what is stored there lies on a machine that somebody else may read
 
 
 def broken(document: Tables) -> Iterator[Fault]:
@@ -56,6 +57,30 @@ def _job(document: Tables, name: str, job: Tables) -> Iterator[Fault]:
     for index, target in enumerate(targets if isinstance(targets, list) else ()):
         if isinstance(target, str):
             yield from _known(document, "targets", f"{path}.targets[{index}]", name=target)
+    yield from _encrypted(document, path, job)
+
+
+def _encrypted(document: Tables, path: str, job: Tables) -> Iterator[Fault]:
+    """Nothing goes unencrypted to another machine unless the target says in words that it may."""
+    encryption = job.get("encryption", {})
+    if not isinstance(encryption, dict) or encryption.get("recipients", []) != []:
+        return
+    targets = job.get("targets")
+    chosen = targets if isinstance(targets, list) else []
+    exposed = [
+        name
+        for name, target in _named(document, "targets")
+        if name in chosen and target.get("type") in REMOTE_KINDS and target.get("accept_unencrypted") is not True
+    ]
+    if exposed:
+        tables = ", ".join(f"[{dotted(('targets', name))}]" for name in exposed)
+        yield Fault(
+            f"{path}.encryption.recipients",
+            f"there is none, but {', '.join(exposed)} {'is' if len(exposed) == 1 else 'are'} not on this machine: "
+            "its backups would go there unencrypted",
+            "add an age recipient (age-keygen makes a key; only its public half belongs here), "
+            f"or write accept_unencrypted = true in {tables}: whoever runs that machine may then read the backups",
+        )
 
 
 def _known(document: Tables, kind: str, path: str, *, name: str) -> Iterator[Fault]:

@@ -1,0 +1,82 @@
+"""Who can read the backups: recipients are right to the letter, and nothing leaves the machine unencrypted unasked."""
+
+from pathlib import Path
+
+import pytest
+
+from backupd.config import load
+from backupd.errors import ConfigurationError
+
+# Made by age-keygen for this test and used nowhere else.
+RECIPIENT = "age1l4cl0cvfd0ngf7yh470rcxew24jydhpzu5hkzthy9cm2hktumags70q2ut"
+SECRET = "AGE-SECRET-KEY-1UWG9XCR870HZFDK38NLNMM9GSUVAFVWUY7WG9UANHKE3E3PG6U9SLENMDJ"
+
+HOST = '[hosts.db1]\nsocket = "/run/mysqld/mysqld.sock"\nuser = "backupd"\n'
+VAULT = '[targets.vault]\ntype = "directory"\npath = "/srv/backups"\n'
+OFFSITE = '[targets.offsite]\ntype = "sftp"\naddress = "b"\nuser = "u"\npath = "/srv"\nkey_file = "/etc/key"\n{}\n'
+BUCKET = '[targets.bucket]\ntype = "s3"\nbucket = "backups"\n{}\n'
+ACCEPTED = "accept_unencrypted = true"
+
+
+def configured(
+    folder: Path, *, targets: str, recipients: str | None = None, offsite: str = "", bucket: str = ""
+) -> Path:
+    job = f'[jobs.nightly]\nhost = "db1"\ntargets = {targets}\n'
+    if recipients is not None:
+        job += f"[jobs.nightly.encryption]\nrecipients = {recipients}\n"
+    path = folder / "backupd.toml"
+    path.write_text(HOST + VAULT + OFFSITE.format(offsite) + BUCKET.format(bucket) + job)
+    return path
+
+
+def refusal(path: Path) -> ConfigurationError:
+    with pytest.raises(ConfigurationError) as raised:
+        load(path)
+    return raised.value
+
+
+@pytest.mark.parametrize("recipients", [None, "[]"])
+def test_remote_targets_without_recipients_are_refused_each_by_name(tmp_path: Path, recipients: str | None) -> None:
+    path = configured(tmp_path, targets='["vault", "offsite", "bucket"]', recipients=recipients)
+    error = refusal(path)
+    assert error.message == (
+        f"{path}: jobs.nightly.encryption.recipients: there is none, but offsite, bucket are not on this machine: "
+        "its backups would go there unencrypted"
+    )
+    assert "accept_unencrypted = true in [targets.offsite], [targets.bucket]" in error.hint
+    assert "age-keygen" in error.hint
+
+
+def test_only_the_target_that_did_not_accept_is_named(tmp_path: Path) -> None:
+    error = refusal(configured(tmp_path, targets='["offsite", "bucket"]', bucket=ACCEPTED))
+    assert "but offsite is not on this machine" in error.message
+
+
+def test_a_target_accepts_in_words_and_in_no_other_way(tmp_path: Path) -> None:
+    error = refusal(configured(tmp_path, targets='["offsite"]', offsite="accept_unencrypted = false"))
+    assert "but offsite is not on this machine" in error.message
+    assert load(configured(tmp_path, targets='["offsite", "bucket"]', offsite=ACCEPTED, bucket=ACCEPTED)).jobs
+
+
+def test_with_a_recipient_every_target_is_well(tmp_path: Path) -> None:
+    path = configured(tmp_path, targets='["vault", "offsite", "bucket"]', recipients=f'["{RECIPIENT}"]')
+    assert load(path).jobs["nightly"].encryption.recipients == (RECIPIENT,)
+
+
+def test_a_job_that_stays_on_this_machine_needs_no_recipient(tmp_path: Path) -> None:
+    assert load(configured(tmp_path, targets='["vault"]')).jobs
+
+
+@pytest.mark.parametrize("at", range(4, len(RECIPIENT), 9))
+def test_a_recipient_with_one_wrong_letter_is_refused(tmp_path: Path, at: int) -> None:
+    wrong = RECIPIENT[:at] + ("q" if RECIPIENT[at] != "q" else "p") + RECIPIENT[at + 1 :]
+    path = configured(tmp_path, targets='["vault"]', recipients=f'["{wrong}"]')
+    assert f'"{wrong[:20]}' in refusal(path).message
+    assert "is not an age recipient" in refusal(path).message
+
+
+@pytest.mark.parametrize("secret", [SECRET, SECRET.lower(), f" {SECRET}"])
+def test_a_secret_key_in_place_of_a_recipient_is_refused_and_not_shown(tmp_path: Path, secret: str) -> None:
+    error = refusal(configured(tmp_path, targets='["vault"]', recipients=f'["{secret}"]'))
+    assert "is a secret key" in error.message
+    assert SECRET[20:40].lower() not in f"{error.message} {error.hint}".lower()

@@ -9,7 +9,18 @@ from typing import Protocol
 
 from backupd.command import ChildLedger
 from backupd.measurement import Measurement
-from backupd.model import Backup, Holding, LockReceipt, Phase, Position, Sample, SnapshotFacts, Throughput, Verdict
+from backupd.model import (
+    Backup,
+    Holding,
+    LockReceipt,
+    Phase,
+    Position,
+    RunDetails,
+    Sample,
+    SnapshotFacts,
+    Throughput,
+    Verdict,
+)
 
 
 class RunJournal(ChildLedger, Protocol):
@@ -62,6 +73,12 @@ class RunJournal(ChildLedger, Protocol):
 
     def throughput(self, stages: Sequence[Throughput]) -> None:
         """What each stage of the copy worked, in their order."""
+
+    def so_far(self) -> RunDetails:
+        """All that the run has told by now, without its samples: what a manifest keeps of it."""
+
+    def audit_head(self) -> str:
+        """The digest of the newest row of the audit chain."""
 
     def complete(self, backups: Sequence[Backup]) -> None:
         """The backups are verified: the run is a success, or wants attention where any was asked for."""

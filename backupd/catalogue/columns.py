@@ -42,8 +42,11 @@ class Instant(TypeDecorator[datetime]):
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> str | None:  # noqa: ARG002
         """Refuses a naive datetime with a ValueError: its zone would be a guess."""
-        if value is None:
-            return None
+        return None if value is None else self.text(value)
+
+    @staticmethod
+    def text(value: datetime) -> str:
+        """As it is stored."""
         if value.tzinfo is None:
             raise ValueError(f"an instant needs a time zone: {value}")
         return value.astimezone(UTC).isoformat(timespec="microseconds")

@@ -17,11 +17,14 @@ from typing import Any
 from sqlalchemy import Engine, Executable, Table, func, insert, select, update
 from sqlalchemy.dialects import sqlite
 
-from backupd.catalogue import probes, tables
+from backupd.catalogue import audit, probes, tables
+from backupd.catalogue.audit import Event, Step, carry_out, told
 from backupd.catalogue.columns import Fact, to_row
-from backupd.catalogue.database import Write, explained
+from backupd.catalogue.database import explained, reading
+from backupd.catalogue.details import details
+from backupd.catalogue.endings import as_told, ending, release, status_of
 from backupd.command import start_time
-from backupd.errors import BackupdError, CatalogueError, ExitStatus, UsageError
+from backupd.errors import CatalogueError, UsageError
 from backupd.interruption import shielded
 from backupd.measurement import Measurement
 from backupd.model import (
@@ -31,7 +34,7 @@ from backupd.model import (
     LockReceipt,
     Phase,
     Position,
-    RunError,
+    RunDetails,
     RunKind,
     RunStatus,
     Sample,
@@ -39,12 +42,6 @@ from backupd.model import (
     Throughput,
     Verdict,
 )
-
-_ENDINGS = {
-    ExitStatus.REFUSED: RunStatus.REFUSED,
-    ExitStatus.BUSY: RunStatus.BUSY,
-    ExitStatus.CANCELLED: RunStatus.CANCELLED,
-}
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +58,7 @@ class RunRecord:
         self._path = path
         self._lock = threading.RLock()
         self._quiet = 0
-        self._pending: list[Write] = []
+        self._pending: list[Step] = []
 
     # --- what a run tells --------------------------------------------------------------------------------------------
 
@@ -158,6 +155,19 @@ class RunRecord:
         """
         self._succeed(*probes.writes(self.run_id, measurement))
 
+    # --- what is known by now ----------------------------------------------------------------------------------------
+
+    def so_far(self) -> RunDetails:
+        """All that the run has told by now, without its samples."""
+        chosen = select(tables.runs.c.run_id).where(tables.runs.c.run_id == self.run_id)
+        with explained(self._path), reading(self._engine).begin() as connection:
+            return details(connection, chosen, samples=False)[0]
+
+    def audit_head(self) -> str:
+        """The digest of the newest row of the audit chain."""
+        with explained(self._path), reading(self._engine).begin() as connection:
+            return audit.head(connection)
+
     # --- how a run begins and ends: for `Catalogue.open_run` ---------------------------------------------------------
 
     def begin(self, job: str, host: str) -> None:
@@ -181,7 +191,8 @@ class RunRecord:
             if connection.execute(known).first():
                 hint = "leave --run-id out, and each run gets its own"
                 raise UsageError(f"there is a run {self.run_id} already", hint=hint)
-            connection.execute(insert(tables.runs).values(row))
+            started = told(Event.RUN_STARTED, self.run_id, kind=self.kind.value, job=job, host=host)
+            carry_out(connection, [insert(tables.runs).values(row), started])
         self.has_begun = True
 
     def end(self) -> None:
@@ -198,24 +209,29 @@ class RunRecord:
         """
         if not self.has_begun:
             return
-        told = _told(error)
+        cause = as_told(error)
         try:
             if self.is_complete:
-                self._write(*self._attention(f"after the {self.kind} was complete: {told.message}"))
+                self._write(*self._attention(f"after the {self.kind} was complete: {cause.message}"))
             else:
-                status = _ENDINGS.get(ExitStatus(told.exit_status), RunStatus.FAILED)
-                self._write(self._row(tables.errors, to_row(told)), ending(self.run_id, status))
+                kept = self._row(tables.errors, to_row(cause))
+                self._write(kept, ending(self.run_id, status_of(cause)), audit.run_ended(self.run_id))
         except CatalogueError as second:
             error.add_note(f"and the run's row could not be ended: {second.message}")
 
     # --- statements and writing --------------------------------------------------------------------------------------
 
-    def _succeed(self, *result: Executable | Write) -> None:
+    def _succeed(self, *result: Step) -> None:
         """The result is kept, and the run has ended well or wants attention: in one transaction."""
         wants_attention = select(tables.attentions.c.id).where(tables.attentions.c.run_id == self.run_id)
         heed = update(tables.runs).where(tables.runs.c.run_id == self.run_id, wants_attention.exists())
         with self._lock:
-            self._write(*result, ending(self.run_id, RunStatus.SUCCESS), heed.values(status=RunStatus.ATTENTION))
+            self._write(
+                *result,
+                ending(self.run_id, RunStatus.SUCCESS),
+                heed.values(status=RunStatus.ATTENTION),
+                audit.run_ended(self.run_id),
+            )
             self.is_complete = True
 
     def _seconds(self, phase: Phase, seconds: float, *, add: bool) -> Executable:
@@ -240,14 +256,14 @@ class RunRecord:
     def _keep(self, table: Table, row: Mapping[str, Any]) -> None:
         self._write(self._row(table, row))
 
-    def _write(self, *statements: Executable | Write) -> None:
+    def _write(self, *steps: Step) -> None:
         """All in one transaction, after what a quiet time held back; or held back, in a quiet time."""
-        writes = [statement if isinstance(statement, tuple) else (statement, ()) for statement in statements]
         with uninterrupted(), self._lock:
             if self._quiet:
-                self._pending += writes
+                self._pending += steps
                 return
-            self._commit([*self._pending, *writes])
+            with explained(self._path), self._engine.begin() as connection:
+                carry_out(connection, [*self._pending, *steps])
             self._pending.clear()
 
     def _break_silence(self) -> None:
@@ -255,37 +271,6 @@ class RunRecord:
             self._quiet -= 1
             if self._pending:
                 self._write()
-
-    def _commit(self, writes: Sequence[Write]) -> None:
-        with explained(self._path), self._engine.begin() as connection:
-            for statement, rows in writes:
-                connection.execute(statement, rows or None)
-
-
-def release(run_id: str, holding: Holding) -> Executable:
-    """The statement that strikes a holding. Kind and name tell it: `detail` may have been learnt after the row."""
-    table = tables.holdings
-    return (
-        update(table)
-        .where(table.c.run_id == run_id, table.c.kind == holding.kind, table.c.name == holding.name)
-        .where(table.c.released_at.is_(None))
-        .values(released_at=datetime.now(UTC))
-    )
-
-
-def ending(run_id: str, status: RunStatus) -> Executable:
-    """The statement that ends a run now, with this status."""
-    table = tables.runs
-    return update(table).where(table.c.run_id == run_id).values(status=status, ended_at=datetime.now(UTC))
-
-
-def _told(error: BaseException) -> RunError:
-    """An error as the catalogue keeps it, its notes included: one thing that failed while cleaning up is a note."""
-    notes = getattr(error, "__notes__", ())
-    if isinstance(error, BackupdError):
-        return RunError(error.code, "\n".join([error.message, *notes]), error.hint, int(error.exit_status))
-    said = "\n".join([f"{type(error).__name__}: {error}", *notes])
-    return RunError("internal", said, "this is a bug in backupd; please report it with the log", ExitStatus.INTERNAL)
 
 
 def uninterrupted() -> AbstractContextManager[None]:

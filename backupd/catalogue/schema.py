@@ -135,6 +135,8 @@ def _create(engine: Engine, path: Path) -> str:
         if found is None:
             tables.metadata.create_all(connection, checkfirst=False)
             tables.bookkeeping.create_all(connection, checkfirst=False)
+            for trigger in tables.APPEND_ONLY:
+                connection.exec_driver_sql(trigger)
             connection.execute(insert(tables.version).values(version_num=tables.HEAD))
     return found or tables.HEAD
 

@@ -5,17 +5,22 @@ Knows: how runs are recorded, found and read back. Refuses to know what a run do
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import datetime
+from operator import itemgetter
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from sqlalchemy import Engine, Executable, RowMapping, Select, insert, select
+from sqlalchemy import Engine, RowMapping, Select, insert, select
 
-from backupd.catalogue import probes, tables
+from backupd.catalogue import audit, probes, tables, upkeep
+from backupd.catalogue.audit import Event, Step, carry_out, told
 from backupd.catalogue.columns import from_row, to_row
 from backupd.catalogue.database import BUSY_TIMEOUT_SECONDS, engine_for, explained, reading
 from backupd.catalogue.details import details, newest_first, resolve
-from backupd.catalogue.record import RunRecord, ending, release, uninterrupted
+from backupd.catalogue.endings import ending, release
+from backupd.catalogue.imported import import_run
+from backupd.catalogue.record import RunRecord, uninterrupted
 from backupd.catalogue.schema import prepare
 from backupd.errors import UsageError
 from backupd.interruption import shielded
@@ -99,22 +104,55 @@ class Catalogue:
         row = {**to_row(error), "run_id": run_id}
         with uninterrupted(), explained(self._path), self._engine.begin() as connection:
             if connection.execute(still_running).first():
-                connection.execute(insert(tables.errors).prefix_with("OR REPLACE").values(row))
-                connection.execute(ending(run_id, RunStatus.FAILED))
+                kept = insert(tables.errors).prefix_with("OR REPLACE").values(row)
+                carry_out(connection, [kept, ending(run_id, RunStatus.FAILED), audit.run_ended(run_id)])
 
     def record_drill(self, drill: Drill) -> None:
         """Keep a drill's result with its run. A position that a good drill found is the run's from now on."""
-        statements: list[Executable] = [insert(tables.drills).values(to_row(drill))]
+        steps: list[Step] = [
+            insert(tables.drills).values(to_row(drill)),
+            told(Event.DRILLED, drill.run_id, ok=drill.ok),
+        ]
         if drill.ok and drill.position is not None:
             row = {**to_row(drill.position), "run_id": drill.run_id, "derived": True}
-            statements.append(insert(tables.positions).prefix_with("OR REPLACE").values(row))
-        self._write(*statements)
+            steps.append(insert(tables.positions).prefix_with("OR REPLACE").values(row))
+        self._write(*steps)
 
-    def _write(self, *statements: Executable) -> None:
+    def verified(self, run_id: str, target: str, at: datetime) -> None:
+        """All of the backup there was read back and found equal; what was wrong with it before is so no more.
+
+        Here and in the next two verbs, nothing happens where the catalogue has no such backup, or a removed one.
+        """
+        self._write(upkeep.verified(run_id, target, at))
+
+    def found_broken(self, run_id: str, target: str, reason: str) -> None:
+        """The backup there cannot be restored."""
+        self._write(upkeep.found_broken(run_id, target, reason))
+
+    def removed(self, run_id: str, target: str, *, because: str) -> None:
+        """The backup is no longer there; its row stays."""
+        self._write(upkeep.removed(run_id, target, because))
+
+    def pin(self, run_id: str, note: str) -> None:
+        """The run's backups are kept whatever retention says; a pin of before is replaced."""
+        self._write(upkeep.pinned(run_id, note))
+
+    def unpin(self, run_id: str) -> None:
+        """Retention decides again; nothing happens where there is no pin."""
+        self._write(upkeep.unpinned(run_id))
+
+    def import_run(self, run: RunDetails) -> bool:
+        """The run of a backup that was found on a target has its row, with all that is told of it; see `imported`.
+
+        False where the catalogue knew it, and then nothing is changed.
+        """
+        with uninterrupted(), explained(self._path), self._engine.begin() as connection:
+            return import_run(connection, run)
+
+    def _write(self, *steps: Step) -> None:
         """All of them, or none."""
         with uninterrupted(), explained(self._path), self._engine.begin() as connection:
-            for statement in statements:
-                connection.execute(statement)
+            carry_out(connection, steps)
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
@@ -176,6 +214,30 @@ class Catalogue:
             if row["pid"] is not None and row["process_start"] is not None:
                 return row["pid"], row["process_start"]
         return None
+
+    def newest_unproven(self, job: str | None = None) -> list[RunDetails]:
+        """Runs of which a backup is there, in the order to prove them in, without their samples.
+
+        Those that no drill has proven, newest first; then the others, the oldest proof first.
+        """
+        with explained(self._path), self._reader.begin() as connection:
+            found = details(connection, upkeep.with_backup(job), samples=False)
+        proven = [(run.proven_at, run) for run in found if run.proven_at is not None]
+        unproven = [run for run in found if run.proven_at is None]
+        return unproven + [run for _, run in sorted(proven, key=itemgetter(0))]
+
+    def audit_head(self) -> str:
+        """The digest of the newest row of the audit chain; empty where there is none."""
+        with explained(self._path), self._reader.begin() as connection:
+            return audit.head(connection)
+
+    def audit_verify(self) -> int | None:
+        """The number of the first row of the audit chain that is missing or was changed; None where all are right.
+
+        Rows that were cut off the chain's end are told by an older head (`Manifest.audit_head`) only.
+        """
+        with explained(self._path), self._reader.begin() as connection:
+            return audit.first_fault(connection)
 
     def last_copy_seconds(self, job: str) -> float | None:
         """How long the copy took in the job's newest good run; None where there is none."""

@@ -17,6 +17,7 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    text,
 )
 
 from backupd.catalogue.columns import Entries, Facts, Instant, Names, Prose, Standing, Word
@@ -151,9 +152,9 @@ backups = Table(
     Column("sha256", Text, nullable=False),
     Column("ordinal", Integer, nullable=False),  # in the job's order
     Column("verified_at", Instant),
-    Column("broken", Prose, nullable=False),
+    Column("broken", Prose, nullable=False, server_default=text("''")),
     Column("removed_at", Instant),
-    Column("removed_because", Prose, nullable=False),
+    Column("removed_because", Prose, nullable=False, server_default=text("''")),
 )
 
 throughput = Table(
@@ -174,16 +175,26 @@ pins = Table(
     Column("at", Instant, nullable=False),
 )
 
-audit = Table(  # only ever appended to: a row's digest covers its other columns, and so the digest of the row before
+audit = Table(  # as `audit` writes it: texts, because a row's digest covers them as they are stored
     "audit",
     metadata,
     Column("number", Integer, primary_key=True),
-    Column("at", Instant, nullable=False),
+    Column("at", Text, nullable=False),  # as an `Instant`
     Column("event", Text, nullable=False),
-    Column("subject", Text, nullable=False),  # a run's id, or a target's name
-    Column("detail", Entries, nullable=False),
+    Column("subject", Text, nullable=False),  # a run's id
+    Column("detail", Text, nullable=False),  # a JSON object
     Column("previous", Text, nullable=False),
     Column("digest", Text, nullable=False),
+)
+
+APPEND_ONLY = tuple(  # triggers: an UPDATE, a DELETE and an INSERT OR REPLACE are refused, whoever sends them
+    f"CREATE TRIGGER audit_{name} BEFORE {verb} ON audit {when}"
+    "BEGIN SELECT RAISE(ABORT, 'the audit chain is only appended to'); END"
+    for name, verb, when in (
+        ("no_update", "UPDATE", ""),
+        ("no_delete", "DELETE", ""),
+        ("next_number", "INSERT", "WHEN NEW.number <> (SELECT coalesce(max(number), 0) + 1 FROM audit) "),
+    )
 )
 
 attentions = Table(

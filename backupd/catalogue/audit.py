@@ -1,0 +1,107 @@
+"""The audit chain: one row for everything that became of a run or of a backup, each bound to the one before it.
+
+Knows: how a row is bound, and how a chain is followed. Refuses to know what the events mean. A row's digest is the
+SHA-256 of its other columns as they are stored, of which the digest before is one: whoever changes or takes out a row
+must write all later ones anew, and then the head is no longer the one that manifests on the targets were given. Rows
+that were cut off the end are told by such a head only.
+
+A row is written in the transaction of the thing that it tells. Every transaction that writes has the file's write lock
+from its beginning, so that two processes cannot append to the same head.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import Connection, Executable, RowMapping, insert, select
+
+from backupd.catalogue import tables
+from backupd.catalogue.columns import Instant
+from backupd.catalogue.database import Write
+
+Step = Executable | Write | Callable[[Connection], None]  # one of the things that a transaction does, in their order
+
+_COVERED = ("number", "at", "event", "subject", "detail", "previous")
+
+
+class Event(StrEnum):
+    """What can become of a run or of its backups."""
+
+    RUN_STARTED = "run-started"
+    RUN_ENDED = "run-ended"
+    DRILLED = "drilled"
+    VERIFIED = "verified"
+    FOUND_BROKEN = "found-broken"
+    REMOVED = "removed"
+    PINNED = "pinned"
+    UNPINNED = "unpinned"
+    IMPORTED = "imported"
+
+
+def carry_out(connection: Connection, steps: Sequence[Step]) -> None:
+    """All of them, in their order, within the connection's transaction."""
+    for step in steps:
+        if isinstance(step, tuple):
+            statement, rows = step
+            connection.execute(statement, rows or None)
+        elif isinstance(step, Executable):
+            connection.execute(step)
+        else:
+            step(connection)
+
+
+def told(event: Event, subject: str, **detail: Any) -> Callable[[Connection], None]:
+    """The step that appends this event to the chain; `detail` is what JSON can hold."""
+
+    def append(connection: Connection) -> None:
+        newest = select(tables.audit).order_by(tables.audit.c.number.desc()).limit(1)
+        last = connection.execute(newest).mappings().first()
+        row = {
+            "number": 1 if last is None else last["number"] + 1,
+            "at": Instant.text(datetime.now(UTC)),
+            "event": event.value,
+            "subject": subject,
+            "detail": json.dumps(detail, sort_keys=True, separators=(",", ":")),
+            "previous": "" if last is None else last["digest"],
+        }
+        connection.execute(insert(tables.audit).values({**row, "digest": _digest(row)}))
+
+    return append
+
+
+def run_ended(run_id: str) -> Callable[[Connection], None]:
+    """The step that tells how a run ended, as its row says by now, and which backups it has."""
+
+    def append(connection: Connection) -> None:
+        runs, backups = tables.runs, tables.backups
+        status = connection.execute(select(runs.c.status).where(runs.c.run_id == run_id)).scalar_one()
+        columns = select(backups.c.target, backups.c.sha256).where(backups.c.run_id == run_id)
+        stored = {row.target: row.sha256 for row in connection.execute(columns)}
+        told(Event.RUN_ENDED, run_id, status=status.value, backups=stored)(connection)
+
+    return append
+
+
+def head(connection: Connection) -> str:
+    """The digest of the newest row; empty where there is none."""
+    newest = select(tables.audit.c.digest).order_by(tables.audit.c.number.desc()).limit(1)
+    return connection.execute(newest).scalar() or ""
+
+
+def first_fault(connection: Connection) -> int | None:
+    """The number of the first row that is missing or is not as it was written; None where there is no such row."""
+    expected, previous = 1, ""
+    for row in connection.execute(select(tables.audit).order_by(tables.audit.c.number)).mappings():
+        if (row["number"], row["previous"], row["digest"]) != (expected, previous, _digest(row)):
+            return expected
+        expected, previous = expected + 1, row["digest"]
+    return None
+
+
+def _digest(row: dict[str, Any] | RowMapping) -> str:
+    """Of what is stored; a value of a type that we never write has a digest that we never wrote."""
+    covered = json.dumps([row[name] for name in _COVERED], default=repr)
+    return hashlib.sha256(covered.encode()).hexdigest()

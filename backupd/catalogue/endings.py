@@ -1,0 +1,50 @@
+"""How a run and what it holds come to an end, as statements.
+
+Knows: what an ending writes, whoever writes it: the run itself, or a later process for a dead one. Refuses to know
+transactions.
+"""
+
+from datetime import UTC, datetime
+
+from sqlalchemy import Executable, update
+
+from backupd.catalogue import tables
+from backupd.errors import BackupdError, ExitStatus
+from backupd.model import Holding, RunError, RunStatus
+
+_ENDINGS = {
+    ExitStatus.REFUSED: RunStatus.REFUSED,
+    ExitStatus.BUSY: RunStatus.BUSY,
+    ExitStatus.CANCELLED: RunStatus.CANCELLED,
+}
+
+
+def release(run_id: str, holding: Holding) -> Executable:
+    """The statement that strikes a holding. Kind and name tell it: `detail` may have been learnt after the row."""
+    table = tables.holdings
+    return (
+        update(table)
+        .where(table.c.run_id == run_id, table.c.kind == holding.kind, table.c.name == holding.name)
+        .where(table.c.released_at.is_(None))
+        .values(released_at=datetime.now(UTC))
+    )
+
+
+def ending(run_id: str, status: RunStatus) -> Executable:
+    """The statement that ends a run now, with this status."""
+    table = tables.runs
+    return update(table).where(table.c.run_id == run_id).values(status=status, ended_at=datetime.now(UTC))
+
+
+def status_of(error: RunError) -> RunStatus:
+    """What a run is that this error ended."""
+    return _ENDINGS.get(ExitStatus(error.exit_status), RunStatus.FAILED)
+
+
+def as_told(error: BaseException) -> RunError:
+    """An error as the catalogue keeps it, its notes included: one thing that failed while cleaning up is a note."""
+    notes = getattr(error, "__notes__", ())
+    if isinstance(error, BackupdError):
+        return RunError(error.code, "\n".join([error.message, *notes]), error.hint, int(error.exit_status))
+    said = "\n".join([f"{type(error).__name__}: {error}", *notes])
+    return RunError("internal", said, "this is a bug in backupd; please report it with the log", ExitStatus.INTERNAL)

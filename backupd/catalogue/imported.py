@@ -1,0 +1,71 @@
+"""A run that is known from its manifest only, as rows.
+
+Knows: how what a manifest tells of a run becomes what the run itself would have written. Refuses to know targets and
+transactions.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from sqlalchemy import Connection, Table, insert, select
+
+from backupd.catalogue import tables
+from backupd.catalogue.audit import Event, told
+from backupd.catalogue.columns import Fact, to_row
+from backupd.model import RunDetails, RunStatus
+
+_GOOD = (RunStatus.SUCCESS, RunStatus.ATTENTION)
+_Row = Mapping[str, Any]
+
+
+def import_run(connection: Connection, run: RunDetails) -> bool:
+    """The run has its rows. Of one that is known, only backups on other targets than its own are added.
+
+    False where nothing was added. A run that is not known as a good one keeps what it has: what lies on a target is of
+    a run that is still at work, or that died before it could say that all was well.
+    """
+    known = connection.execute(select(tables.runs.c.status).where(tables.runs.c.run_id == run.run_id)).scalar()
+    if known is not None and known not in _GOOD:
+        return False
+    new, wanted = run.backups, _rows(run)
+    if known is not None:
+        of_run = select(tables.backups.c.target).where(tables.backups.c.run_id == run.run_id)
+        have = set(connection.execute(of_run).scalars())
+        new = tuple(backup for backup in run.backups if backup.target not in have)
+        wanted = [(tables.backups, _ordered(new, first=len(have)))]
+    if known is not None and not new:
+        return False
+    for table, rows in wanted:
+        if rows:
+            connection.execute(insert(table), [{**row, "run_id": run.run_id} for row in rows])
+    told(Event.IMPORTED, run.run_id, targets=[backup.target for backup in new])(connection)
+    return True
+
+
+def _rows(run: RunDetails) -> list[tuple[Table, Sequence[_Row]]]:
+    """Of every table that a run writes; samples and the process that it ran in are in no manifest."""
+    columns = ("run_id", "kind", "job", "host", "status", "started_at", "ended_at")
+    position = [] if run.position is None else [{**to_row(run.position), "derived": run.derived}]
+    phases = [{"phase": phase, "seconds": seconds} for phase, seconds in run.phases.items()]
+    return [
+        (tables.runs, [{name: getattr(run, name) for name in columns}]),
+        (tables.phases, phases),
+        (tables.verdicts, _one(run.verdict)),
+        (tables.positions, position),
+        (tables.locks, _one(run.lock)),
+        (tables.snapshots, _one(run.snapshot)),
+        (tables.backups, _ordered(run.backups)),
+        (tables.throughput, _ordered(run.throughput)),
+        (tables.attentions, [{"text": text} for text in run.attention]),
+        (tables.pins, _one(run.pin)),
+        (tables.drills, [to_row(replace(drill, run_id=run.run_id)) for drill in run.drills]),
+    ]
+
+
+def _one(fact: Fact | None) -> list[_Row]:
+    return [] if fact is None else [to_row(fact)]
+
+
+def _ordered(facts: Sequence[Fact], *, first: int = 0) -> list[_Row]:
+    return [{**to_row(fact), "ordinal": ordinal} for ordinal, fact in enumerate(facts, first)]

@@ -1,0 +1,125 @@
+"""Which backups stay: a pure decision over all that lie on one target, with a reason for each.
+
+Knows: what a policy keeps, what is never given up, and what a wrong clock must not do. Refuses to know where backups
+lie and how they are removed.
+
+A policy keeps the last so many, and of the last so many days, weeks (ISO 8601), months and years that have a backup
+the last one each, by the calendar of a time zone. Whatever it says, the last good backup stays, and the last that a
+drill has proven, and every pinned one. A broken backup counts for nothing of this; it stays only until there is a newer
+good one. One whose time has not come yet stays as well, and counts for nothing either: where a clock was wrong, it
+must not push out others.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta, tzinfo
+from typing import Protocol
+
+from backupd.model import Decision
+
+_CLOCKS_DIFFER = timedelta(hours=1)  # between this host and the storage, without one of them being wrong
+
+
+class Policy(Protocol):
+    """How many backups are kept, and of which kind: a job's `[jobs.NAME.retention]`."""
+
+    @property
+    def keep_last(self) -> int:
+        """Whatever their age."""
+
+    @property
+    def daily(self) -> int:
+        """Days of which one is kept."""
+
+    @property
+    def weekly(self) -> int:
+        """Weeks of which one is kept."""
+
+    @property
+    def monthly(self) -> int:
+        """Months of which one is kept."""
+
+    @property
+    def yearly(self) -> int:
+        """Years of which one is kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One finished backup on one target."""
+
+    backup_id: str
+    at: datetime  # by the storage's clock where it has one
+    broken: str = ""  # what was found wrong with it; empty: nothing
+    proven: bool = False
+    pin: str | None = None  # its note
+
+
+def decide(
+    backups: Sequence[Candidate], policy: Policy, now: datetime, *, zone: tzinfo | None = None
+) -> tuple[Decision, ...]:
+    """A decision for every backup, newest first; the order in which they are told means nothing.
+
+    Without a zone, days are those of the host's own calendar. Decided again on what is kept, all of that is kept, and a
+    policy that asks for more keeps all that one keeps that asks for less.
+    """
+    newest_first = sorted(backups, key=lambda backup: (backup.at, backup.backup_id), reverse=True)
+    reasons = _reasons(newest_first, policy, now, zone)
+    return tuple(
+        Decision(
+            backup.backup_id,
+            keep=bool(reasons[backup.backup_id]),
+            reason=", ".join(reasons[backup.backup_id]) or _expired(backup, policy),
+        )
+        for backup in newest_first
+    )
+
+
+def _reasons(
+    newest_first: Sequence[Candidate], policy: Policy, now: datetime, zone: tzinfo | None
+) -> dict[str, list[str]]:
+    """Why each is kept; nothing for one that is not."""
+    reasons: dict[str, list[str]] = {backup.backup_id: [] for backup in newest_first}
+    good = [backup for backup in newest_first if not backup.broken and backup.at <= now + _CLOCKS_DIFFER]
+    for backup in newest_first:
+        if backup.pin is not None:
+            reasons[backup.backup_id].append(f"pinned: {backup.pin}" if backup.pin else "pinned")
+        if backup.at > now + _CLOCKS_DIFFER:
+            reasons[backup.backup_id].append("its time has not come yet: a clock is or was wrong")
+        if backup.broken and not (good and good[0].at >= backup.at):
+            reasons[backup.backup_id].append("broken, but there is no newer good one")
+    for backup in good[:1]:
+        reasons[backup.backup_id].append("last good one")
+    for backup in [backup for backup in newest_first if backup.proven and not backup.broken][:1]:
+        reasons[backup.backup_id].append("last proven one")
+    for number, backup in enumerate(good[: policy.keep_last], 1):
+        reasons[backup.backup_id].append(f"last {number} of {policy.keep_last}")
+    for name, count, words in _periods(policy):
+        for period, backup in _last_of_each(good, words, zone)[:count]:
+            reasons[backup.backup_id].append(f"{name} {period}")
+    return reasons
+
+
+def _periods(policy: Policy) -> tuple[tuple[str, int, str], ...]:
+    """Each kind of period: its name, how many are kept, and how one is written."""
+    return (
+        ("daily", policy.daily, "%Y-%m-%d"),
+        ("weekly", policy.weekly, "%G-W%V"),
+        ("monthly", policy.monthly, "%Y-%m"),
+        ("yearly", policy.yearly, "%Y"),
+    )
+
+
+def _last_of_each(newest_first: Sequence[Candidate], words: str, zone: tzinfo | None) -> list[tuple[str, Candidate]]:
+    """The periods that have a backup, newest first, each with its last one."""
+    last: dict[str, Candidate] = {}
+    for backup in newest_first:
+        last.setdefault(backup.at.astimezone(zone).strftime(words), backup)
+    return list(last.items())
+
+
+def _expired(backup: Candidate, policy: Policy) -> str:
+    if backup.broken:
+        return f"expired: broken ({backup.broken}), and there is a newer good one"
+    asked = [f"the last {policy.keep_last}", *(f"{count} {name}" for name, count, _ in _periods(policy) if count)]
+    return f"expired: not among {', '.join(asked)}"

@@ -1,0 +1,239 @@
+"""Which backups stay: what a policy keeps, and what no policy and no clock gives up."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta, timezone
+from zoneinfo import ZoneInfo
+
+from hypothesis import given, settings
+from hypothesis import strategies as some
+
+from backupd.config import RetentionConfig
+from backupd.model import Decision
+from backupd.retention import Candidate, decide
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)  # a Saturday
+BERLIN = ZoneInfo("Europe/Berlin")
+
+
+def backup(
+    at: datetime | str, backup_id: str = "", *, broken: str = "", proven: bool = False, pin: str | None = None
+) -> Candidate:
+    when = datetime.fromisoformat(at).replace(tzinfo=UTC) if isinstance(at, str) else at
+    return Candidate(backup_id or f"{when:%Y%m%d-%H%M}", when, broken=broken, proven=proven, pin=pin)
+
+
+def policy(keep_last: int = 1, **kinds: int) -> RetentionConfig:
+    return RetentionConfig(keep_last=keep_last, **kinds)
+
+
+def every(hours: float, count: int) -> list[Candidate]:
+    return [backup(NOW - timedelta(hours=hours * number)) for number in range(count)]
+
+
+def kept(decisions: Sequence[Decision]) -> dict[str, str]:
+    return {decision.backup_id: decision.reason for decision in decisions if decision.keep}
+
+
+def expired(decisions: Sequence[Decision]) -> dict[str, str]:
+    return {decision.backup_id: decision.reason for decision in decisions if not decision.keep}
+
+
+# --- what a policy keeps ---------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_decided_about_nothing() -> None:
+    assert decide((), policy(), NOW) == ()
+
+
+def test_the_last_so_many_are_kept_and_each_says_which_it_is() -> None:
+    decisions = decide(every(24, 4), policy(keep_last=2), NOW)
+    assert [(decision.keep, decision.reason) for decision in decisions] == [
+        (True, "last good one, last 1 of 2"),
+        (True, "last 2 of 2"),
+        (False, "expired: not among the last 2"),
+        (False, "expired: not among the last 2"),
+    ]
+
+
+def test_the_last_of_each_period_is_kept_for_as_many_periods_as_have_a_backup() -> None:
+    backups = [
+        backup("2026-11-21T06:00"), backup("2026-11-20T18:00"), backup("2026-11-20T06:00"), backup("2026-11-13T06:00"),
+        backup("2026-10-31T06:00"), backup("2026-10-30T06:00"), backup("2025-12-31T06:00"), backup("2024-02-29T06:00"),
+    ]  # fmt: skip
+    decisions = decide(backups, policy(1, daily=2, weekly=2, monthly=3, yearly=2), NOW, zone=UTC)
+    assert kept(decisions) == {
+        "20261121-0600":
+            "last good one, last 1 of 1, daily 2026-11-21, weekly 2026-W47, monthly 2026-11, yearly 2026",
+        "20261120-1800": "daily 2026-11-20",
+        "20261113-0600": "weekly 2026-W46",
+        "20261031-0600": "monthly 2026-10",
+        "20251231-0600": "monthly 2025-12, yearly 2025",
+    }  # fmt: skip
+    assert expired(decisions) == dict.fromkeys(
+        ("20261120-0600", "20261030-0600", "20240229-0600"),
+        "expired: not among the last 1, 2 daily, 2 weekly, 3 monthly, 2 yearly",
+    )
+
+
+def test_a_week_is_that_of_iso_8601_also_over_the_turn_of_a_year() -> None:
+    backups = [backup("2027-01-03T06:00"), backup("2026-12-28T06:00"), backup("2026-12-27T06:00")]
+    decisions = decide(backups, policy(1, weekly=5), NOW + timedelta(days=90), zone=UTC)
+    assert kept(decisions) == {
+        "20270103-0600": "last good one, last 1 of 1, weekly 2026-W53",
+        "20261227-0600": "weekly 2026-W52",
+    }
+
+
+def test_a_day_is_one_of_the_local_calendar() -> None:
+    backups = [backup("2026-11-20T23:30"), backup("2026-11-20T22:30")]  # 00:30 and 23:30 in Berlin
+    assert len(kept(decide(backups, policy(1, daily=2), NOW, zone=UTC))) == 1
+    assert kept(decide(backups, policy(1, daily=2), NOW, zone=BERLIN))["20261120-2230"] == "daily 2026-11-20"
+
+
+def test_a_day_of_25_hours_is_one_day() -> None:
+    backups = [backup("2026-10-25T22:59"), backup("2026-10-24T22:00"), backup("2026-10-24T21:59")]
+    decisions = decide(backups, policy(1, daily=9), NOW, zone=BERLIN)
+    assert set(kept(decisions)) == {"20261025-2259", "20261024-2159"}
+
+
+# --- what is never given up ------------------------------------------------------------------------------------------
+
+
+def test_a_pinned_backup_and_the_last_proven_one_stay_whatever_their_age() -> None:
+    old = [backup("2020-01-01", "pinned", pin="before the merger"), backup("2021-01-01", "unnoted", pin="")]
+    proven = [backup("2022-01-01", "proven", proven=True), backup("2021-06-01", "proven before", proven=True)]
+    decisions = decide([*every(24, 3), *old, *proven], policy(1), NOW)
+    stay = kept(decisions)
+    assert (stay["pinned"], stay["unnoted"], stay["proven"]) == (
+        "pinned: before the merger", "pinned", "last proven one"
+    )  # fmt: skip
+    assert "proven before" in expired(decisions)
+
+
+def test_a_broken_backup_stays_until_there_is_a_newer_good_one_and_counts_for_nothing() -> None:
+    good, newer, older = (
+        backup("2026-11-20", "good"),
+        backup("2026-11-21", "newer", broken="frame 7 differs", proven=True),
+        backup("2026-11-19", "older", broken="frame 1 differs"),
+    )
+    decisions = decide([good, newer, older, backup("2026-11-18", "oldest")], policy(2, daily=2), NOW, zone=UTC)
+    assert kept(decisions) == {
+        "newer": "broken, but there is no newer good one",
+        "good": "last good one, last 1 of 2, daily 2026-11-20",
+        "oldest": "last 2 of 2, daily 2026-11-18",
+    }
+    assert expired(decisions) == {"older": "expired: broken (frame 1 differs), and there is a newer good one"}
+
+
+def test_where_all_are_broken_all_stay() -> None:
+    assert expired(decide([replace(one, broken="flipped") for one in every(24, 5)], policy(1), NOW)) == {}
+
+
+def test_backups_of_a_clock_that_was_ahead_push_out_no_other() -> None:
+    ahead = [backup(f"2031-01-0{day}", f"ahead-{day}") for day in range(1, 8)]
+    decisions = decide([*ahead, *every(24, 3)], policy(2, yearly=1), NOW, zone=UTC)
+    assert {name for name in kept(decisions) if not name.startswith("ahead")} == {"20261121-1200", "20261120-1200"}
+    assert kept(decisions)["ahead-1"] == "its time has not come yet: a clock is or was wrong"
+    assert not any(name.startswith("ahead") for name in expired(decisions))
+
+
+def test_a_clock_that_is_behind_expires_nothing() -> None:
+    assert expired(decide(every(24, 9), policy(1), datetime(2001, 1, 1, tzinfo=UTC))) == {}
+
+
+def test_a_storage_whose_clock_is_a_little_ahead_has_no_wrong_one() -> None:
+    decisions = decide([backup(NOW + timedelta(minutes=5), "new"), *every(24, 2)], policy(1), NOW)
+    assert kept(decisions) == {"new": "last good one, last 1 of 1"}
+
+
+# --- what holds for every history ------------------------------------------------------------------------------------
+
+INSTANTS = some.datetimes(
+    min_value=datetime(2023, 1, 1),
+    max_value=datetime(2027, 6, 1),
+    timezones=some.sampled_from([UTC, BERLIN, timezone(timedelta(hours=-9))]),
+)
+NEAR = some.integers(min_value=-400, max_value=30).map(lambda hours: NOW + timedelta(hours=hours))
+HISTORIES = some.lists(
+    some.builds(
+        Candidate,
+        backup_id=some.from_regex(r"[a-z]{1,4}", fullmatch=True),
+        at=INSTANTS | NEAR,
+        broken=some.sampled_from(["", "", "", "flipped"]),
+        proven=some.booleans(),
+        pin=some.sampled_from([None, None, None, "note"]),
+    ),
+    max_size=30,
+    unique_by=lambda backup: backup.backup_id,
+)
+COUNTS = some.integers(min_value=0, max_value=5)
+POLICIES = some.builds(
+    RetentionConfig,
+    keep_last=some.integers(min_value=1, max_value=6),
+    daily=COUNTS,
+    weekly=COUNTS,
+    monthly=COUNTS,
+    yearly=COUNTS,
+)
+
+
+@settings(max_examples=50)
+@given(HISTORIES, POLICIES, some.just(NOW) | INSTANTS)
+def test_what_must_never_be_given_up_is_kept_whenever_it_is_decided(
+    history: list[Candidate], chosen: RetentionConfig, now: datetime
+) -> None:
+    decisions = decide(history, chosen, now, zone=BERLIN)
+    stay = kept(decisions)
+    assert [decision.backup_id for decision in decisions] == [
+        one.backup_id for one in sorted(history, key=lambda one: (one.at, one.backup_id), reverse=True)
+    ]
+    assert all(decision.reason for decision in decisions)
+    assert {one.backup_id for one in history if one.pin is not None} <= set(stay)
+    good = sorted((one for one in history if not one.broken), key=lambda one: (one.at, one.backup_id))
+    assert not good or good[-1].backup_id in stay
+    assert not (proven := [one for one in good if one.proven]) or proven[-1].backup_id in stay
+    assert len([one for one in good if one.backup_id in stay]) >= min(len(good), chosen.keep_last)
+
+
+@settings(max_examples=50)
+@given(HISTORIES, POLICIES, some.just(NOW) | INSTANTS)
+def test_deciding_again_on_what_is_left_expires_nothing_more(
+    history: list[Candidate], chosen: RetentionConfig, now: datetime
+) -> None:
+    first = kept(decide(history, chosen, now, zone=BERLIN))
+    again = decide([one for one in history if one.backup_id in first], chosen, now, zone=BERLIN)
+    assert kept(again) == first
+
+
+@settings(max_examples=50)
+@given(some.data(), HISTORIES, POLICIES)
+def test_the_order_in_which_backups_are_told_means_nothing(
+    data: some.DataObject, history: list[Candidate], chosen: RetentionConfig
+) -> None:
+    shuffled = data.draw(some.permutations(history))
+    assert decide(shuffled, chosen, NOW, zone=BERLIN) == decide(history, chosen, NOW, zone=BERLIN)
+
+
+@settings(max_examples=50)
+@given(HISTORIES, POLICIES, POLICIES)
+def test_a_policy_that_asks_for_more_keeps_all_that_one_keeps_that_asks_for_less(
+    history: list[Candidate], less: RetentionConfig, plus: RetentionConfig
+) -> None:
+    more = RetentionConfig(
+        keep_last=less.keep_last + plus.keep_last,
+        daily=less.daily + plus.daily,
+        weekly=less.weekly + plus.weekly,
+        monthly=less.monthly + plus.monthly,
+        yearly=less.yearly + plus.yearly,
+    )
+    fewer = decide(history, less, NOW, zone=BERLIN)
+    assert set(kept(fewer)) <= set(kept(decide(history, more, NOW, zone=BERLIN)))
+
+
+@settings(max_examples=50)
+@given(HISTORIES, POLICIES)
+def test_what_is_kept_does_not_depend_on_when_it_is_decided(history: list[Candidate], chosen: RetentionConfig) -> None:
+    arrived = [one for one in history if one.at <= NOW]
+    before, after = (decide(arrived, chosen, now, zone=BERLIN) for now in (NOW, NOW + timedelta(days=1)))
+    assert before == after

@@ -105,7 +105,11 @@ def target(configuration: Configuration, name: str) -> Target:
     match chosen:
         case DirectoryConfig():
             return DirectoryTarget(chosen.name, chosen.path)
-        case SftpConfig() | S3Config():
+        case SftpConfig():
+            from backupd.targets.sftp import SftpTarget  # asyncssh takes a third of a second to load
+
+            return SftpTarget(chosen)
+        case S3Config():
             raise NotImplementedError
 
 

@@ -7,10 +7,15 @@ from pathlib import Path
 import pytest
 
 from backupd.errors import TargetError
+from backupd.lab.sshd import SshServer
 from backupd.model import Flavour, Layout, Manifest, Position, ServerFacts, StoredObject
 from backupd.targets import Target
 from backupd.targets.directory import DirectoryTarget
+from backupd.targets.sftp import SftpTarget
+from tests.contract.sftp_server import sftp_config, sftp_server
 from tests.fakes.target import MemoryTarget
+
+__all__ = ["sftp_server"]
 
 JOB, RUN, NAME = "nightly", "run-1", "data.tar.zst"
 
@@ -42,9 +47,16 @@ MANIFEST = Manifest(
 )
 
 
-@pytest.fixture(params=["memory", "directory"])
+@pytest.fixture(params=["memory", "directory", "sftp"])
 def target(request: pytest.FixtureRequest, tmp_path: Path) -> Target:
-    return MemoryTarget() if request.param == "memory" else DirectoryTarget("store", tmp_path)
+    match request.param:
+        case "memory":
+            return MemoryTarget()
+        case "directory":
+            return DirectoryTarget("store", tmp_path)
+        case _:
+            server: SshServer = request.getfixturevalue("sftp_server")
+            return SftpTarget(sftp_config(server, tmp_path))
 
 
 def put(target: Target, *blocks: bytes, job: str = JOB, run: str = RUN, name: str = NAME) -> None:

@@ -1,0 +1,446 @@
+"""A folder on another machine as a target, over SFTP.
+
+Knows: PATH/JOB/RUN_ID/ as a directory target has it, what SFTP can make durable, and what its few errors hide.
+Refuses to know: connections and keys (`ssh`), and what is stored.
+
+SFTP 3 as OpenSSH speaks it (PROTOCOL, sftp-server.c of 9.2): `fsync@openssh.com` is asked of each object and of the
+folders, which it opens as files; `posix-rename@openssh.com` moves an object to its name; the plain rename, which makes
+a link and never replaces, moves the manifest. A full disk, a quota and a read-only file system are all "Failure":
+`statvfs@openssh.com` tells which. An object's size is asked for after it was written. What the server itself has
+cached cannot be bypassed from here: reading proves what it would hand out, not what its disks hold.
+"""
+
+import stat
+import weakref
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from datetime import UTC, datetime
+from secrets import token_hex
+
+import asyncssh
+from asyncssh import SFTPAttrs, SFTPClient, SFTPClientFile, SFTPName
+
+from backupd import manifest as manifests
+from backupd.config import SftpConfig
+from backupd.errors import TargetError
+from backupd.model import Holding, Manifest, StoredBackup
+from backupd.targets import UploadLedger
+from backupd.targets.names import MANIFEST, part, partial
+from backupd.targets.ssh import Flight, SshLine, is_answer
+
+BLOCK_BYTES = 128 << 10  # of a request; OpenSSH takes up to 255 KiB
+REQUESTS = 64  # under way at a time: 8 MiB of each object that is being written or read
+_SYNC_BYTES = 512 << 20  # so that the last fsync has little left to do, and is answered in time
+_READ_ONLY = 1  # SSH_FXE_STATVFS_ST_RDONLY
+_LITTLE_BYTES = 1 << 20
+_TIDY_SECONDS = 10.0  # for what is done after a failure that is told already
+_FAILURES = (asyncssh.Error, OSError)
+
+
+class SftpTarget:
+    """Backups in a folder that exists already on a machine that is known already."""
+
+    def __init__(self, config: SftpConfig) -> None:
+        self._config = config
+        self._root = str(config.path)
+        self._line = SshLine(config)
+        self.close = weakref.finalize(self, self._line.close)
+        """No connection and no thread is left: by itself when nobody has the target any more, or the process ends."""
+
+    @property
+    def name(self) -> str:
+        """As the configuration calls it."""
+        return self._config.name
+
+    @property
+    def folder(self) -> None:
+        """None of this host's."""
+
+    @property
+    def remote(self) -> bool:
+        """It is another machine's."""
+        return True
+
+    def location(self, job: str, backup_id: str) -> str:
+        """As `sftp` takes it: sftp://USER@HOST:PORT/PATH."""
+        config = self._config
+        return f"sftp://{config.user}@{config.address}:{config.port}{self._folder(job, backup_id)}"
+
+    def require_usable(self) -> int | None:
+        """Prove that a file can be written there, synced, renamed and removed; the free bytes, if the server tells.
+
+        Raises:
+            TargetError: unreachable, not the server that we know, missing, full or read-only.
+        """
+        name = f"{self._root}/.backupd-writable-{token_hex(4)}"
+
+        async def probe(sftp: SFTPClient) -> int | None:
+            await self._require_present(sftp)
+            try:
+                async with await _create(sftp, f"{name}.partial") as file:
+                    await file.write(bytes(4096), 0)
+                    await file.fsync()
+                await sftp.posix_rename(f"{name}.partial", name)
+            finally:
+                for path in (f"{name}.partial", name):
+                    with suppress(asyncssh.SFTPError):
+                        await sftp.remove(path)
+            try:
+                room = await sftp.statvfs(self._root)
+            except asyncssh.SFTPOpUnsupported:
+                return None
+            return room.bavail * room.frsize
+
+        with self._explained("use"):
+            return self._line.ask(probe)
+
+    @contextmanager
+    def writing(
+        self,
+        job: str,
+        backup_id: str,
+        name: str,
+        *,
+        at_most: int | None = None,  # noqa: ARG002 - a file grows as it must
+        ledger: UploadLedger | None = None,  # noqa: ARG002 - an unfinished file is in the backup's folder
+    ) -> Iterator["_Writer"]:
+        """Write one object; see the contract."""
+        folder = self._folder(job, backup_id)
+        final, unfinished = f"{folder}/{part(name)}", f"{folder}/{partial(name)}"
+        doing = f"write {name} to"
+        with ExitStack() as owed:
+            with self._explained(doing):
+                sftp, file = self._begun(folder, unfinished)
+            owed.callback(self._remove_quietly, unfinished)
+            owed.callback(self._close_quietly, sftp, file)
+            writer = _Writer(self, name, file, Flight(self._line, sftp, self._config.timeout_seconds))
+            owed.callback(writer.forget)
+            yield writer
+            with self._explained(doing):
+                size = writer.flushed()
+                self._line.ask(lambda _: _make_durable(file, size), on=sftp)
+                self._name(sftp, unfinished, final, owed)
+                self._line.ask(lambda sftp: _sync_folder(sftp, folder), on=sftp)
+            owed.pop_all()
+
+    @contextmanager
+    def reading(
+        self, job: str, backup_id: str, name: str, *, offset: int = 0, size: int | None = None
+    ) -> Iterator[Iterator[bytes]]:
+        """The object's bytes as the server hands them out; see the contract and the module's words on its cache."""
+        path = f"{self._folder(job, backup_id)}/{part(name)}"
+
+        async def opened(sftp: SFTPClient) -> tuple[SFTPClient, SFTPClientFile, int]:
+            await self._require_present(sftp)
+            file = await sftp.open(path, "rb", block_size=0)
+            return sftp, file, (await file.stat()).size or 0
+
+        with self._explained(f"read {name} from"):
+            sftp, file, whole = self._line.ask(opened)
+        with ExitStack() as owed:
+            owed.callback(self._close_quietly, sftp, file)
+            yield self._chunks(sftp, file, name, offset=offset, end=whole if size is None else offset + size)
+
+    def publish(self, manifest: Manifest) -> None:
+        """Write the manifest; see the contract."""
+        with self.writing(manifest.job, manifest.run_id, MANIFEST) as writer:
+            writer.write(manifests.to_text(manifest).encode())
+
+    def manifest(self, job: str, backup_id: str) -> Manifest:
+        """Read it back; see the contract."""
+        folder = self._folder(job, backup_id)
+
+        async def require(sftp: SFTPClient) -> None:
+            await self._require_present(sftp)
+            if not await sftp.isdir(folder):
+                raise TargetError(
+                    f"no backup {backup_id} of job {job} on {self._line.where}", hint="see `backupd history`"
+                )
+            if not await sftp.exists(f"{folder}/{MANIFEST}"):
+                raise TargetError(
+                    f"the backup {backup_id} on target {self.name} is unfinished: it has no manifest",
+                    hint="it cannot be restored; choose another one from `backupd history`",
+                )
+
+        with self._explained("read"):
+            self._line.ask(require)
+        with self.reading(job, backup_id, MANIFEST) as chunks:
+            return manifests.from_text(b"".join(chunks))
+
+    def backups(self, job: str | None = None) -> Sequence[StoredBackup]:
+        """What lies there; see the contract. The clock is that machine's."""
+        with self._explained("list"):
+            sftp = self._line.ask(self._require_present)
+            jobs = [part(job)] if job is not None else self._folders(self._root)
+            found: Flight[StoredBackup | None] = Flight(self._line, sftp, self._config.timeout_seconds)
+            for each in jobs:
+                for run in self._folders(f"{self._root}/{each}"):
+                    found.add(_found(sftp, self._root, each, run))
+            seen = [found.oldest() for _ in range(len(found))]
+        return [backup for backup in seen if backup is not None]
+
+    def abandon(self, upload: Holding) -> None:
+        """There are no uploads."""
+
+    def remove(self, job: str, backup_id: str) -> None:
+        """Remove a backup, its manifest first; see the contract."""
+        folder = self._folder(job, backup_id)
+        above = f"{self._root}/{part(job)}"
+        with self._explained("remove from"):
+            self._line.ask(self._require_present)
+            names = self._line.ask(lambda sftp: _names(sftp, folder))
+            if names is not None:
+                for name in sorted(names, key=lambda name: name != MANIFEST):
+                    self._remove_file(folder, name)
+                self._line.ask(lambda sftp: _folder_removed(sftp, above, backup_id))
+            if self._line.ask(lambda sftp: _names(sftp, above)) == []:
+                self._line.ask(lambda sftp: _folder_removed(sftp, self._root, job))
+
+    def _folders(self, path: str) -> list[str]:
+        return self._line.ask(lambda sftp: _folders(sftp, path))
+
+    def _remove_file(self, folder: str, name: str) -> None:
+        self._line.ask(lambda sftp: _removed(sftp, folder, name))
+
+    def _folder(self, job: str, backup_id: str) -> str:
+        return f"{self._root}/{part(job)}/{part(backup_id)}"
+
+    async def _require_present(self, sftp: SFTPClient) -> SFTPClient:
+        """The folder is there and, where a sentinel is named, its file system is mounted."""
+        config = self._config
+        if config.sentinel is not None and await sftp.exists(f"{self._root}/{config.sentinel}"):
+            return sftp
+        if not await sftp.isdir(self._root):
+            raise TargetError(
+                f"{self._line.where} is not there, or is no folder", hint="mount its file system there, or create it"
+            )
+        if config.sentinel is not None:
+            raise TargetError(
+                f"the file system of {self._line.where} is not mounted: there is no {config.sentinel} in it",
+                hint=f"mount it on that machine; only if it is mounted: touch {self._root}/{config.sentinel} there",
+            )
+        return sftp
+
+    def _begun(self, folder: str, unfinished: str) -> tuple[SFTPClient, SFTPClientFile]:
+        """The file that is to be written, in a folder of its own that holds no finished backup."""
+
+        async def begin(sftp: SFTPClient) -> tuple[SFTPClient, SFTPClientFile]:
+            await self._require_present(sftp)
+            above = folder.rpartition("/")[0]
+            await _make_folder(sftp, above)
+            await _make_folder(sftp, folder)
+            if await sftp.exists(f"{folder}/{MANIFEST}"):
+                raise TargetError(f"{folder} holds a finished backup already", hint="a run never writes to another's")
+            return sftp, await _create(sftp, unfinished)
+
+        try:
+            return self._line.ask(begin)
+        except BaseException as error:
+            if not is_answer(error):
+                self._remove_quietly(unfinished)
+            raise
+
+    def _name(self, sftp: SFTPClient, unfinished: str, final: str, owed: ExitStack) -> None:
+        """Give it its name; a name that may not outlive a power cut, or that nobody confirms, is taken away again."""
+        rename = sftp.rename if final.endswith(f"/{MANIFEST}") else sftp.posix_rename
+        try:
+            self._line.ask(lambda _: rename(unfinished, final), on=sftp)
+        except BaseException as error:
+            if not is_answer(error):
+                owed.callback(self._remove_quietly, final)
+            raise
+        owed.callback(self._remove_quietly, final)
+
+    def _chunks(self, sftp: SFTPClient, file: SFTPClientFile, name: str, *, offset: int, end: int) -> Iterator[bytes]:
+        """The bytes that were asked for, in order, with the next ones on their way."""
+        flight: Flight[bytes] = Flight(self._line, sftp, self._config.timeout_seconds)
+        at = offset
+        try:
+            with self._explained(f"read {name} from"):
+                while at < end or len(flight):
+                    while at < end and len(flight) < REQUESTS:
+                        size = min(BLOCK_BYTES, end - at)
+                        flight.add(_exactly(file, at, size))
+                        at += size
+                    yield flight.oldest()
+        finally:
+            flight.forget()
+
+    def _remove_quietly(self, path: str) -> None:
+        """On the way out of a failure, which is told already; `remove` tries again and tells."""
+        with suppress(TargetError, *_FAILURES):
+            self._line.ask(lambda sftp: sftp.remove(path), at_most_seconds=_TIDY_SECONDS)
+
+    def _close_quietly(self, sftp: SFTPClient, file: SFTPClientFile) -> None:
+        """On the way out: nothing that matters depends on it, but a server has only so many open files."""
+        with suppress(*_FAILURES):
+            self._line.ask(lambda _: file.close(), on=sftp, at_most_seconds=_TIDY_SECONDS)
+
+    @contextmanager
+    def _explained(self, doing: str) -> Iterator[None]:
+        """What SFTP says becomes a sentence with a hint."""
+        try:
+            yield
+        except asyncssh.SFTPFailure as error:
+            raise self._failure(error, doing) from error
+        except _FAILURES as error:
+            raise self._line.sentence(error, doing) from error
+
+    def _failure(self, error: asyncssh.SFTPFailure, doing: str) -> TargetError:
+        """The server has said no more than "Failure": look for what is known to be behind it."""
+        try:
+            room = self._line.ask(lambda sftp: sftp.statvfs(self._root), at_most_seconds=_TIDY_SECONDS)
+        except (TargetError, *_FAILURES):
+            return self._line.sentence(error, doing)
+        if room.flags & _READ_ONLY:
+            return TargetError(f"{self._line.where} is mounted read-only", hint="see that machine's kernel log for why")
+        if room.bavail * room.frsize < _LITTLE_BYTES or (room.files and not room.favail):
+            return TargetError(
+                f"no room left on {self._line.where}", hint="free room there, or let retention keep fewer backups"
+            )
+        return TargetError(
+            f"could not {doing} {self._line.where}: {error.reason}",
+            hint="a quota, a limit on the size of files, or something of this name there; see the log of its sshd",
+        )
+
+
+class _Writer:
+    """An object that is being written under a temporary name."""
+
+    def __init__(self, target: SftpTarget, name: str, file: SFTPClientFile, flight: Flight[object]) -> None:
+        self._target = target
+        self._name = name
+        self._file = file
+        self._flight = flight
+        self._block = bytearray()
+        self._sent = self._synced = 0
+
+    def write(self, data: bytes) -> None:
+        """Append; see the contract."""
+        view = memoryview(data)
+        with self._target._explained(f"write {self._name} to"):
+            while view:
+                taken = view[: BLOCK_BYTES - len(self._block)]
+                self._block += taken
+                view = view[len(taken) :]
+                if len(self._block) == BLOCK_BYTES:
+                    self._send()
+
+    def flushed(self) -> int:
+        """The bytes that were written, when the server has said so of each."""
+        if self._block:
+            self._send()
+        while len(self._flight):
+            self._flight.oldest()
+        return self._sent
+
+    def forget(self) -> None:
+        """Nobody waits for what is still under way."""
+        self._flight.forget()
+
+    def _send(self) -> None:
+        block, self._block = bytes(self._block), bytearray()
+        self._flight.add(self._file.write(block, self._sent))
+        self._sent += len(block)
+        if self._sent - self._synced >= _SYNC_BYTES:
+            self._flight.add(self._file.fsync())
+            self._synced = self._sent
+        while len(self._flight) >= REQUESTS:
+            self._flight.oldest()
+
+
+async def _create(sftp: SFTPClient, path: str) -> SFTPClientFile:
+    return await sftp.open(path, "xb", SFTPAttrs(permissions=0o600), block_size=0)
+
+
+async def _make_durable(file: SFTPClientFile, size: int) -> None:
+    """Synced, closed, and as long as it should be."""
+    await file.fsync()
+    stored = (await file.stat()).size
+    await file.close()
+    if stored != size:
+        raise TargetError(
+            f"{size} bytes were written and the server has {stored}", hint="see that machine's kernel log"
+        )
+
+
+async def _sync_folder(sftp: SFTPClient, path: str) -> None:
+    """The names in it are durable; a server that opens no folder as a file is trusted with them."""
+    try:
+        folder = await sftp.open(path, "rb", block_size=0)
+    except (asyncssh.SFTPFailure, asyncssh.SFTPPermissionDenied, asyncssh.SFTPFileIsADirectory):
+        return
+    async with folder:
+        await folder.fsync()
+
+
+async def _make_folder(sftp: SFTPClient, path: str) -> None:
+    if await sftp.isdir(path):
+        return
+    try:
+        await sftp.mkdir(path, SFTPAttrs(permissions=0o700))
+    except asyncssh.SFTPFailure:
+        if not await sftp.isdir(path):  # another object's writer may have been first
+            raise
+    await _sync_folder(sftp, path.rpartition("/")[0])
+
+
+async def _exactly(file: SFTPClientFile, at: int, size: int) -> bytes:
+    """These bytes; a server may send fewer at a time than it was asked for."""
+    got: list[bytes] = []
+    missing = size
+    while missing:
+        piece: bytes = await file.read(missing, at + size - missing)
+        if not piece:
+            raise TargetError(
+                f"it ended at byte {at + size - missing}, before its end", hint="it was cut on the target"
+            )
+        got.append(piece)
+        missing -= len(piece)
+    return b"".join(got)
+
+
+async def _entries(sftp: SFTPClient, path: str) -> list[SFTPName]:
+    return [entry for entry in await sftp.readdir(path) if entry.filename not in (".", "..")]
+
+
+async def _names(sftp: SFTPClient, path: str) -> list[str] | None:
+    """What is in this folder; None where it is not there."""
+    try:
+        return [str(entry.filename) for entry in await _entries(sftp, path)]
+    except asyncssh.SFTPNoSuchFile:
+        return None
+
+
+async def _folders(sftp: SFTPClient, path: str) -> list[str]:
+    """The folders in this one; none where it is not there."""
+    try:
+        entries = await _entries(sftp, path)
+    except asyncssh.SFTPNoSuchFile:
+        return []
+    return [str(entry.filename) for entry in entries if stat.S_ISDIR(entry.attrs.permissions or 0)]
+
+
+async def _found(sftp: SFTPClient, root: str, job: str, run: str) -> StoredBackup | None:
+    """None where it was removed while we looked."""
+    try:
+        itself = await sftp.stat(f"{root}/{job}/{run}")
+        entries = await _entries(sftp, f"{root}/{job}/{run}")
+    except asyncssh.SFTPNoSuchFile:
+        return None
+    written = {entry.filename: entry.attrs.mtime or 0 for entry in entries}
+    newest = written.get(MANIFEST, max(written.values(), default=itself.mtime or 0))
+    return StoredBackup(job, run, MANIFEST in written, datetime.fromtimestamp(newest, UTC))
+
+
+async def _removed(sftp: SFTPClient, folder: str, name: str) -> None:
+    with suppress(asyncssh.SFTPNoSuchFile):
+        await sftp.remove(f"{folder}/{name}")
+    if name == MANIFEST:
+        await _sync_folder(sftp, folder)
+
+
+async def _folder_removed(sftp: SFTPClient, above: str, name: str) -> None:
+    with suppress(asyncssh.SFTPNoSuchFile):
+        await sftp.rmdir(f"{above}/{name}")
+    await _sync_folder(sftp, above)

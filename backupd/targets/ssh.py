@@ -1,0 +1,308 @@
+"""One SSH connection to an SFTP server: made when it is first needed, and again after it was lost.
+
+Knows: asyncssh and the thread that its event loop runs on; who the server must be and who we are (a key file and
+nothing else: no agent, no password, no configuration file of a person's); that no answer within the target's timeout
+is a failure; what the errors of all this mean. Refuses to know: what is stored there.
+
+An answer that is late ends the connection: whatever was under way on it fails, and what comes next connects anew.
+"""
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import Future
+from math import inf
+from typing import Any, Generic, TypeVar
+
+import asyncssh
+
+from backupd.config import SftpConfig
+from backupd.config.secrets import private_text
+from backupd.errors import ConfigurationError, TargetError
+
+T = TypeVar("T")
+
+# AES-GCM first: it is in the processor and needs no MAC of its own. asyncssh would begin with ChaCha20.
+_CIPHERS = [
+    *("aes128-gcm@openssh.com", "aes256-gcm@openssh.com", "chacha20-poly1305@openssh.com"),
+    *("aes128-ctr", "aes192-ctr", "aes256-ctr"),
+]
+_KEEP_ALIVES = 3  # unanswered, and the connection is lost
+_END_SECONDS = 2.0
+_BROKEN = (asyncssh.SFTPConnectionLost, asyncssh.SFTPNoConnection, asyncssh.SFTPBadMessage)
+
+
+def is_answer(error: BaseException) -> bool:
+    """Whether the server has said so, and what was asked for was not done. Otherwise nobody knows whether it was."""
+    if isinstance(error, asyncssh.SFTPError):
+        return not isinstance(error, _BROKEN)
+    return isinstance(error, TargetError)
+
+
+class SshLine:
+    """The connection, and the thread that speaks on it. Any thread may ask; an ask can be interrupted by a signal."""
+
+    def __init__(self, config: SftpConfig) -> None:
+        self._config = config
+        self._start = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._connecting = asyncio.Lock()
+        self._connection: asyncssh.SSHClientConnection | None = None
+        self._sftp: asyncssh.SFTPClient | None = None
+
+    def ask(
+        self,
+        work: Callable[[asyncssh.SFTPClient], Coroutine[Any, Any, T]],
+        *,
+        on: asyncssh.SFTPClient | None = None,
+        at_most_seconds: float = inf,
+    ) -> T:
+        """Do this within the timeout: on this connection, whatever has become of it, or else on one that works.
+
+        Raises:
+            TargetError: it cannot be connected, or `work` says so.
+            asyncssh.Error, OSError: as they come; `sentence` puts them into words.
+        """
+        future = self.begin(self._within(work, on, min(at_most_seconds, self._config.timeout_seconds)))
+        try:
+            return future.result()
+        finally:
+            future.cancel()
+
+    def begin(self, work: Coroutine[Any, Any, T]) -> "Future[T]":
+        """Start this on the connection's thread."""
+        return asyncio.run_coroutine_threadsafe(work, self._running())
+
+    def give_up(self, sftp: asyncssh.SFTPClient) -> None:
+        """End the connection that this belongs to, at once; another one that was made meanwhile goes on."""
+        self._running().call_soon_threadsafe(self._drop, sftp)
+
+    def close(self) -> None:
+        """Nothing is connected and no thread runs any more."""
+        loop, thread = self._loop, self._thread
+        if loop is None or thread is None or loop.is_closed():
+            return
+        loop.call_soon_threadsafe(loop.stop)
+        if thread is not threading.current_thread():
+            thread.join(_END_SECONDS)
+
+    def sentence(self, error: Exception, doing: str) -> TargetError:
+        """What this error means to a person; `doing` completes "could not ..."."""
+        where = self.where
+        if isinstance(error, TimeoutError):
+            return TargetError(
+                f"{where} did not answer for {self._config.timeout_seconds:g} s",
+                hint="is that machine, its network or its storage overloaded or down? `timeout` is how long we wait",
+            )
+        if isinstance(error, asyncssh.SFTPOpUnsupported):
+            return TargetError(
+                f"{where} cannot do what a durable backup needs: {error.reason}",
+                hint="OpenSSH's SFTP server can, from 6.5 on",
+            )
+        if isinstance(error, asyncssh.SFTPPermissionDenied):
+            return TargetError(
+                f"could not {doing} {where}: permission denied",
+                hint=f"{self._config.user} must own {self._config.path} there and be able to write to it",
+            )
+        if isinstance(error, asyncssh.SFTPError) and is_answer(error):
+            return TargetError(f"could not {doing} {where}: {error.reason}", hint="see the log of sshd on that machine")
+        reason = error.reason if isinstance(error, asyncssh.Error) else str(error)
+        return TargetError(
+            f"lost the connection to {where}: {reason or type(error).__name__}",
+            hint="see the log of sshd on that machine, and the network in between",
+        )
+
+    @property
+    def where(self) -> str:
+        """The target as a person knows it."""
+        config = self._config
+        return f"target {config.name} ({config.user}@{config.address}:{config.port}:{config.path})"
+
+    def _running(self) -> asyncio.AbstractEventLoop:
+        with self._start:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                self._thread = threading.Thread(target=self._serve, args=(self._loop,), name="sftp", daemon=True)
+                self._thread.start()
+            return self._loop
+
+    def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
+        """The thread. It ends when the loop is stopped, and leaves no task and no socket."""
+        asyncio.set_event_loop(loop)
+        try:
+            loop.run_forever()
+        finally:
+            self._drop(self._sftp)
+            tasks = asyncio.all_tasks(loop)
+            for task in tasks:
+                task.cancel()
+            loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+            loop.close()
+
+    async def _within(
+        self,
+        work: Callable[[asyncssh.SFTPClient], Awaitable[T]],
+        on: asyncssh.SFTPClient | None,
+        seconds: float,
+    ) -> T:
+        sftp = on or await self._connected(seconds)
+        try:
+            async with asyncio.timeout(seconds):
+                return await work(sftp)
+        except (asyncssh.Error, OSError) as error:
+            if not is_answer(error):
+                self._drop(sftp)
+            raise
+
+    async def _connected(self, seconds: float) -> asyncssh.SFTPClient:
+        async with self._connecting:
+            if self._sftp is None or self._connection is None or self._connection.is_closed():
+                self._connection, self._sftp = await self._connect(seconds)
+            return self._sftp
+
+    def _drop(self, sftp: asyncssh.SFTPClient | None) -> None:
+        if sftp is self._sftp and self._connection is not None:
+            self._connection.abort()
+            self._connection = self._sftp = None
+
+    async def _connect(self, seconds: float) -> tuple[asyncssh.SSHClientConnection, asyncssh.SFTPClient]:
+        """Connect, prove who is there, prove who we are, ask for SFTP."""
+        config = self._config
+        key, known = _key(config), _known_hosts(config)
+        every = max(1.0, config.timeout_seconds / _KEEP_ALIVES)
+        try:
+            async with asyncio.timeout(seconds):
+                connection = await asyncssh.connect(
+                    config.address,
+                    config.port,
+                    config=None,
+                    username=config.user,
+                    known_hosts=known,
+                    client_keys=[key],
+                    agent_path=None,
+                    gss_auth=False,
+                    gss_kex=False,
+                    preferred_auth=["publickey"],
+                    encryption_algs=_CIPHERS,
+                    compression_algs=["none"],
+                    keepalive_interval=every,
+                    keepalive_count_max=_KEEP_ALIVES,
+                )
+                try:
+                    sftp = await connection.start_sftp_client()
+                except BaseException:
+                    connection.abort()
+                    raise
+        except (asyncssh.Error, OSError) as error:
+            raise self._not_connected(error, known) from error
+        return connection, sftp
+
+    def _not_connected(self, error: Exception, known: bytes) -> TargetError:
+        config = self._config
+        server = f"{config.user}@{config.address}:{config.port}"
+        failed = f"could not connect to target {config.name} ({server})"
+        if isinstance(error, asyncssh.HostKeyNotVerifiable | asyncssh.KeyExchangeFailed):
+            return _unknown_server(config, known, error)
+        if isinstance(error, asyncssh.PermissionDenied):
+            return TargetError(
+                f"{failed}: it does not let {config.user} in with the key {config.key_file}",
+                hint=f"add its public half to ~{config.user}/.ssh/authorized_keys there; see the log of sshd for why",
+            )
+        if isinstance(error, TimeoutError):
+            return TargetError(
+                f"{failed}: no answer for {config.timeout_seconds:g} s", hint="is it on, and may we reach that port?"
+            )
+        if isinstance(error, asyncssh.ChannelOpenError | asyncssh.SFTPError):
+            return TargetError(
+                f"{failed}: it serves no SFTP: {error.reason}", hint="sshd_config needs: Subsystem sftp internal-sftp"
+            )
+        reason = error.reason if isinstance(error, asyncssh.Error) else str(error)
+        return TargetError(f"{failed}: {reason}", hint="is sshd running there, and is the address right?")
+
+
+class Flight(Generic[T]):
+    """Requests that are under way at once, so that a long way there and back costs little. Oldest first."""
+
+    def __init__(self, line: SshLine, sftp: asyncssh.SFTPClient, timeout_seconds: float) -> None:
+        self._line = line
+        self._sftp = sftp
+        self._timeout_seconds = timeout_seconds
+        self._requests: deque[Future[T]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._requests)
+
+    def add(self, request: Coroutine[Any, Any, T]) -> None:
+        """One more is under way."""
+        self._requests.append(self._line.begin(request))
+
+    def oldest(self) -> T:
+        """The answer to the request that was added first, which is then none of these any more.
+
+        Raises:
+            TimeoutError: nothing came for as long as we wait; the connection is given up.
+            asyncssh.Error, OSError: as they come.
+        """
+        try:
+            return self._requests.popleft().result(self._timeout_seconds)
+        except TimeoutError:
+            self._line.give_up(self._sftp)
+            raise
+
+    def forget(self) -> None:
+        """Nobody waits for those that are under way."""
+        for request in self._requests:
+            request.cancel()
+        self._requests.clear()
+
+
+def _key(config: SftpConfig) -> asyncssh.SSHKey:
+    """The private key, which nobody else may read."""
+    where = f"targets.{config.name}.key_file"
+    try:
+        return asyncssh.import_private_key(private_text(where, config.key_file, content="the private key"))
+    except ConfigurationError as error:
+        raise TargetError(error.message, hint=error.hint) from error
+    except asyncssh.KeyEncryptionError:
+        fact, hint = "is protected by a passphrase", "nobody is there to type it: make a key without one for backupd"
+    except asyncssh.KeyImportError:
+        fact, hint = "holds no private key", "ssh-keygen -t ed25519 makes one; the file without .pub is it"
+    raise TargetError(f"{where}: {config.key_file} {fact}", hint=hint)  # not chained: a cause may quote the file
+
+
+def _known_hosts(config: SftpConfig) -> bytes:
+    try:
+        return config.known_hosts.read_bytes()
+    except OSError as error:
+        raise TargetError(
+            f"targets.{config.name}.known_hosts: cannot read {config.known_hosts}: {error.strerror}",
+            hint=_how_to_know(config),
+        ) from error
+
+
+def _unknown_server(config: SftpConfig, known: bytes, error: asyncssh.DisconnectError) -> TargetError:
+    """The server's key is not one that we were told to trust."""
+    where = f"{config.address}:{config.port}"
+    if "revoked" in error.reason:
+        return TargetError(
+            f"the host key of {where} is revoked in {config.known_hosts}", hint="ask that machine's administrator"
+        )
+    keys, authorities, *_ = asyncssh.match_known_hosts(known, config.address, "", config.port)
+    if not keys and not authorities:
+        return TargetError(f"{config.known_hosts} does not know {where}", hint=_how_to_know(config))
+    if isinstance(error, asyncssh.HostKeyNotVerifiable) or "host key" in error.reason:
+        return TargetError(
+            f"{where} shows another host key than the one in {config.known_hosts}",
+            hint="somebody may stand in between; ask that machine's administrator before you change the file",
+        )
+    return TargetError(f"could not agree with {where} on how to encrypt: {error.reason}", hint="is its sshd too old?")
+
+
+def _how_to_know(config: SftpConfig) -> str:
+    port = "" if config.port == 22 else f"-p {config.port} "
+    return (
+        f"ssh-keyscan {port}{config.address} >> {config.known_hosts}, and compare `ssh-keygen -lf` of that file with"
+        " `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` on that machine"
+    )

@@ -195,6 +195,7 @@ def test_identities_are_read_as_age_keygen_writes_them(tmp_path: Path) -> None:
         ("age-encryption.org/v1\n-> scrypt x 18\n", "is itself encrypted", "age -d"),
         ("-----BEGIN AGE ENCRYPTED FILE-----\nYWdl\n", "is itself encrypted", "age -d"),
     ],
+    ids=["empty", "comment", "public", "cut", "plugin", "binary", "armoured"],  # keys are new in every process
 )
 def test_a_file_that_is_no_list_of_identities_is_refused(tmp_path: Path, text: str, sentence: str, hint: str) -> None:
     with pytest.raises(UsageError, match=sentence) as caught:

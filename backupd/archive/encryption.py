@@ -25,7 +25,6 @@ from typing import Any, Protocol, Self
 
 from backupd.config.secrets import private_text
 from backupd.errors import BackupdError, ConfigurationError, UsageError, VerificationError
-from backupd.interruption import shielded
 
 _DAMAGED = "this copy is damaged: do not rely on it, take a new backup"
 _NO_MATCH = "No matching keys found"  # pyrage.DecryptError's text, the only sign of it
@@ -100,7 +99,7 @@ class _Exchange:
         self._station_may = threading.Semaphore(0)
         self._block = b""
         self._offset = 0
-        self._ended = self._abandoned = self.done = False
+        self._ended = self.abandoned = self.done = False
         self._made: list[bytes] = []
         self.error: BaseException | None = None
 
@@ -116,7 +115,7 @@ class _Exchange:
 
     def abandon(self) -> None:
         """Wake the thread for the last time."""
-        self._abandoned = True
+        self.abandoned = True
         self._worker_may.release()
 
     # The thread's side.
@@ -126,7 +125,7 @@ class _Exchange:
             self._wait()
             work(self, self)
         except BaseException as error:  # noqa: BLE001 - nothing is swallowed: the station raises it
-            self.error = None if self._abandoned else error
+            self.error = None if self.abandoned else error
         finally:
             self.done = True
             self._station_may.release()
@@ -145,7 +144,7 @@ class _Exchange:
 
     def _wait(self) -> None:
         self._worker_may.acquire()
-        if self._abandoned:
+        if self.abandoned:
             raise _Abandoned
 
 
@@ -179,11 +178,10 @@ class _AgeStation:
         self.close()
 
     def close(self) -> None:
-        """The thread has ended; nothing happens when it had."""
+        """The thread has ended; nothing happens when it had. Any thread may call this, even while another takes."""
         self._abandon()
-        with shielded():
-            if self._thread.ident is not None:
-                self._thread.join()
+        if self._thread.ident is not None:
+            self._thread.join()
 
     def _passed(self, block: bytes | None) -> Iterator[bytes]:
         if self._thread.ident is None:
@@ -192,7 +190,7 @@ class _AgeStation:
         made = b"" if ended else self._exchange.hand_over(block)
         if self._exchange.error is not None:
             raise self._failure(self._exchange.error)
-        if ended:
+        if ended or self._exchange.abandoned:
             raise ValueError("a block after the end")
         if made:
             yield made

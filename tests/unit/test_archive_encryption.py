@@ -134,6 +134,21 @@ def test_the_thread_ends_when_the_station_is_closed_half_way() -> None:
             list(station.take(b"more"))
 
 
+def test_nothing_is_taken_for_stored_after_the_station_was_closed() -> None:
+    station = Encryptor([str(ALICE.to_public())])
+    station.close()
+    with pytest.raises(ValueError, match="after the end"):
+        list(station.take(b"rows"))
+
+
+def test_a_station_that_is_closed_by_another_thread_waits_for_nobody() -> None:
+    encryptor = Encryptor([str(ALICE.to_public())])
+    with Conveyor([encryptor]) as conveyor:
+        for _ in range(8):
+            conveyor.put(PLAIN)
+        encryptor.close()
+
+
 def test_the_thread_ends_when_the_station_is_forgotten() -> None:
     station = Encryptor([str(ALICE.to_public())])
     list(station.take(b"x" * 100_000))

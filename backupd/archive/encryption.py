@@ -250,7 +250,8 @@ class Decryptor(_AgeStation):
         if str(error) == _NO_MATCH and not set(self._recipients) & set(self._identities.recipients):
             failure = self._wrong_key()
         else:
-            failure = VerificationError(f"{self._name} cannot be decrypted: {str(error).lower()}", hint=_DAMAGED)
+            reason = str(error).partition("\n")[0].rstrip(".").lower()  # what follows is pyrage's advice, not ours
+            failure = VerificationError(f"{self._name} cannot be decrypted: {reason}", hint=_DAMAGED)
         failure.__cause__ = error
         return failure
 

@@ -108,12 +108,14 @@ def test_damage_that_looks_like_a_wrong_key_is_told_from_one_where_the_recipient
             id="a chunk in place of another",
         ),
         pytest.param(lambda b: PLAIN, id="never encrypted"),
+        pytest.param(lambda b: b.replace(b"org/v1", b"org/v9"), id="of a later age"),
     ],
 )
 def test_what_is_no_whole_age_file_is_refused_in_words(harm: Callable[[bytes], bytes]) -> None:
     with pytest.raises(VerificationError, match=r"data-1.tar.zst.age cannot be decrypted") as caught:
         decrypted(harm(encrypted()))
     assert caught.value.hint
+    assert "\n" not in caught.value.message
 
 
 def test_every_flipped_byte_of_a_small_object_is_noticed() -> None:

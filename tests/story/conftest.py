@@ -13,6 +13,12 @@ def _a_look_comes_soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def tmp_path(path_in_memory: Path) -> Path:
+    """What a sync is worth is tested where things are stored; a story has hundreds of them."""
+    return path_in_memory
+
+
+@pytest.fixture
 def world(tmp_path: Path) -> World:
     """A host on which a backup would go well."""
     return World(tmp_path)

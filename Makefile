@@ -12,10 +12,10 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 	--custom-compile-command 'make requirements' $(if $(UPGRADE),--upgrade)
 
 .PHONY: help demo test check lint types imports tests docker-tests lab-tests test-matrix bench-lock \
-	bench-settle setup-python setup-check setup-docker setup-lab requirements wheel clean
+	bench-settle setup-python setup-check setup-s3 setup-docker setup-lab requirements wheel clean
 
 help: ## this list
-	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
+	@sed -n 's/^\([a-z0-9-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
 
 demo: setup-python setup-lab ## a backup of a loaded server on a striped volume, in a machine of its own (3 minutes)
 	$(BIN)/backupd demo
@@ -34,7 +34,7 @@ types: setup-python
 imports: setup-python
 	$(BIN)/lint-imports --no-logo
 
-tests: setup-python setup-check
+tests: setup-python setup-check setup-s3
 	$(BIN)/pytest tests --ignore=tests/lab --ignore=tests/docker -n 4 --dist worksteal
 
 # On the Docker engine that answers, else on one that is started for them.
@@ -42,7 +42,7 @@ docker-tests: setup-python setup-docker ## backupd on real servers in containers
 	.ci/with-docker $(BIN)/pytest tests/docker --timeout=900 --durations=10
 
 # No test here may be skipped because the lab does not start, and no test at all (pytest's exit 5) is a failure.
-lab-tests: setup-python setup-lab
+lab-tests: setup-python setup-lab setup-s3
 	$(BIN)/pytest tests/lab --timeout=900 --durations=10
 
 test-matrix: setup-python setup-lab ## every server on every kind of volume: each two values together, FULL=1 all 24
@@ -62,6 +62,9 @@ $(READY): requirements-dev.txt pyproject.toml .ci/setup-python
 
 setup-check: ## the Debian packages that `make check` needs
 	@.ci/packages check
+
+setup-s3: setup-python ## the S3 server of the tests, built once (4 minutes)
+	@.ci/setup-s3
 
 setup-docker: ## the Debian packages that the tests in containers need, but for an engine
 	@.ci/packages docker

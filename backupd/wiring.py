@@ -110,7 +110,9 @@ def target(configuration: Configuration, name: str) -> Target:
 
             return SftpTarget(chosen)
         case S3Config():
-            raise NotImplementedError
+            from backupd.targets.s3 import S3Target  # here: the AWS packages take half a second to load
+
+            return S3Target(chosen)
 
 
 def host_tools(configuration: Configuration) -> HostTools:
@@ -268,6 +270,9 @@ def _releases(configuration: Configuration, snapshots: LvmSnapshots, mounting: L
     def remove_objects(holding: Holding) -> None:
         target(configuration, holding.detail["target"]).remove(holding.detail["job"], holding.name)
 
+    def abandon_upload(holding: Holding) -> None:
+        target(configuration, holding.detail["target"]).abandon(holding)
+
     def applier_of(host: str) -> Applier:
         if host not in configuration.hosts:
             raise UsageError(
@@ -281,6 +286,7 @@ def _releases(configuration: Configuration, snapshots: LvmSnapshots, mounting: L
         HoldingKind.MOUNT: lambda holding: mounting.unmount(Path(holding.name)),
         HoldingKind.PROBE_FILES: lambda holding: remove_folder(Path(holding.name)),
         HoldingKind.PARTIAL: remove_objects,
+        HoldingKind.UPLOAD: abandon_upload,
         HoldingKind.STAGING: lambda holding: remove_tree(Path(holding.name)),
         HoldingKind.CHILD: _end_child,
         HoldingKind.APPLIER: lambda holding: start_again(holding, applier_of),

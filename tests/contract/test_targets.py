@@ -12,10 +12,11 @@ from backupd.model import Flavour, Layout, Manifest, Position, ServerFacts, Stor
 from backupd.targets import Target
 from backupd.targets.directory import DirectoryTarget
 from backupd.targets.sftp import SftpTarget
+from tests.contract.s3_server import s3_config, s3_service, s3_target
 from tests.contract.sftp_server import sftp_config, sftp_server
 from tests.fakes.target import MemoryTarget
 
-__all__ = ["sftp_server"]
+__all__ = ["s3_service", "sftp_server"]
 
 JOB, RUN, NAME = "nightly", "run-1", "data.tar.zst"
 
@@ -47,16 +48,18 @@ MANIFEST = Manifest(
 )
 
 
-@pytest.fixture(params=["memory", "directory", "sftp"])
+@pytest.fixture(params=["memory", "directory", "sftp", "s3"])
 def target(request: pytest.FixtureRequest, tmp_path: Path) -> Target:
     match request.param:
         case "memory":
             return MemoryTarget()
         case "directory":
             return DirectoryTarget("store", tmp_path)
-        case _:
+        case "sftp":
             server: SshServer = request.getfixturevalue("sftp_server")
             return SftpTarget(sftp_config(server, tmp_path))
+        case _:
+            return s3_target(s3_config(request.getfixturevalue("s3_service")))
 
 
 def put(target: Target, *blocks: bytes, job: str = JOB, run: str = RUN, name: str = NAME) -> None:

@@ -1,0 +1,186 @@
+"""A client for one S3 service: who we are to it, how long we wait for it, how often it is asked again.
+
+Knows: the configuration's keys, where credentials lie, which failures pass by themselves. Refuses to know what is
+stored. The AWS packages are loaded here, when a target of this kind is made: they take a second to start.
+
+A try that failed is made again by us rather than by botocore, whose own list lacks a part that was damaged on its way.
+botocore's default checksums are off: since boto3 1.36 they are sent as trailers, which Object Lock and other makers'
+stores refuse (boto/boto3#4392, clickhouse-backup#1363); each upload says its own, as a header.
+"""
+
+import configparser
+import logging
+import random
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, TypeVar
+
+import boto3
+import botocore.session
+from botocore.config import Config
+from botocore.exceptions import ProfileNotFound
+from botocore.loaders import Loader, create_loader
+
+from backupd.config.schema import S3Config
+from backupd.config.secrets import private_text
+from backupd.errors import ConfigurationError, TargetError
+from backupd.targets.s3_errors import FAILURES, explained, passes_by_itself
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_CONNECTIONS_BESIDE_PARTS = 12  # listing, readers, other objects
+_KEYS = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How often a request is made in all, and how long is waited in between: at random up to a bound that doubles.
+
+    "Full jitter", so that many uploads that failed together do not come back together. As it stands an outage of half
+    a minute is survived on the average.
+    """
+
+    tries: int = 8
+    first_seconds: float = 0.5
+    most_seconds: float = 20.0
+
+    def pause_seconds(self, failures: int) -> float:
+        """How long to wait after so many failures."""
+        bound: float = min(self.most_seconds, self.first_seconds * 2 ** (failures - 1))
+        return random.uniform(0, bound)  # noqa: S311 - nobody is to be kept from guessing it
+
+
+class Service:
+    """Requests to one S3 service, each in words when it fails. Any number of threads may ask at once."""
+
+    def __init__(self, config: S3Config, patience: Patience) -> None:
+        self.patience = patience
+        self.where = f"target {config.name} (s3://{config.bucket})"
+        self._config = config
+        self._client: S3Client | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def client(self) -> "S3Client":
+        """Made when it is first needed: the credentials are read then.
+
+        Raises:
+            TargetError: the credentials cannot be had.
+        """
+        with self._lock:
+            if self._client is None:
+                with explained(self.where, "use"):
+                    self._client = _client(self._config)
+            return self._client
+
+    def ask(
+        self, doing: str, request: Callable[[], T], *, given_up: threading.Event | None = None, tries: int | None = None
+    ) -> T:
+        """What the request returns; it is made again while its failure is one that passes, unless `given_up` is set.
+
+        Raises:
+            TargetError: it failed for good.
+        """
+        with explained(self.where, doing):
+            return self.persist(doing, request, given_up=given_up, tries=tries)
+
+    def persist(
+        self, doing: str, request: Callable[[], T], *, given_up: threading.Event | None = None, tries: int | None = None
+    ) -> T:
+        """The same with botocore's own errors (`s3_errors.FAILURES`), for who can answer one of them."""
+        ended = given_up or threading.Event()
+        failures = 0
+        while True:
+            try:
+                return request()
+            except FAILURES as error:
+                failures += 1
+                if not passes_by_itself(error) or failures >= (tries or self.patience.tries) or ended.is_set():
+                    raise
+                pause = self.patience.pause_seconds(failures)
+                log.warning("%s: could not %s it: %s; trying again in %.1f s", self.where, doing, error, pause)
+                ended.wait(pause)
+
+
+def _client(config: S3Config) -> "S3Client":
+    """A client; nothing was sent yet.
+
+    Over TLS the body is not signed: TLS and our own checksum guard it already. Over plain HTTP it is.
+
+    Raises:
+        TargetError: the credentials file or the profile cannot be used.
+    """
+    plain = config.endpoint is not None and config.endpoint.startswith("http://")
+    path_style = config.endpoint is not None  # bucket.endpoint would want a name server and a certificate for it
+    settings = Config(
+        connect_timeout=config.timeout_seconds,
+        read_timeout=config.timeout_seconds,
+        retries={"total_max_attempts": 1},
+        max_pool_connections=config.parts_in_flight + _CONNECTIONS_BESIDE_PARTS,
+        request_checksum_calculation="when_required",
+        response_checksum_validation="when_required",
+        s3={"addressing_style": "path" if path_style else "auto", "payload_signing_enabled": plain},
+        tcp_keepalive=True,
+    )
+    given = _credentials(config)
+    core = botocore.session.Session()
+    core.register_component("data_loader", _descriptions())
+    try:
+        session = boto3.session.Session(
+            botocore_session=core,
+            aws_access_key_id=given.get(_KEYS[0]),
+            aws_secret_access_key=given.get(_KEYS[1]),
+            aws_session_token=given.get(_KEYS[2]),
+            region_name=config.region,
+            profile_name=None if given else config.profile,
+        )
+    except ProfileNotFound as error:
+        raise TargetError(
+            f"targets.{config.name}.profile: there is no profile {config.profile!r}",
+            hint="see ~/.aws/config of the user that runs backupd, or name a credentials_file",
+        ) from error
+    region = session.region_name or "us-east-1"  # other makers' stores have none; Amazon's says which one is right
+    verify = str(config.ca) if config.ca is not None else None
+    return session.client("s3", endpoint_url=config.endpoint, region_name=region, config=settings, verify=verify)
+
+
+@cache
+def _descriptions() -> Loader:
+    """What botocore knows of S3, read once for all targets: 150 ms of the 170 that a client takes (botocore 1.44)."""
+    loader: Loader = create_loader(botocore.session.Session().get_config_variable("data_path"))
+    return loader
+
+
+def _credentials(config: S3Config) -> Mapping[str, str]:
+    """The three keys of the credentials file's section; none where the configuration names no file.
+
+    Raises:
+        TargetError: it cannot be read, others can read it, or it lacks the section or a key.
+    """
+    if config.credentials_file is None:
+        return {}
+    where = f"targets.{config.name}.credentials_file"
+    section = config.profile or "default"
+    parser = configparser.RawConfigParser()
+    hint = f"a section [{section}] with {_KEYS[0]} and {_KEYS[1]}"
+    try:
+        parser.read_string(private_text(where, config.credentials_file))
+    except ConfigurationError as error:
+        raise TargetError(error.message, hint=error.hint) from error
+    except configparser.Error:
+        # Not chained: the cause quotes the line.
+        raise TargetError(f"{where}: {config.credentials_file} cannot be understood", hint=hint) from None
+    if not parser.has_section(section):
+        raise TargetError(f"{where}: {config.credentials_file} has no section [{section}]", hint=hint)
+    found = {key: parser.get(section, key).strip() for key in _KEYS if parser.has_option(section, key)}
+    for key in _KEYS[:2]:
+        if not found.get(key):
+            raise TargetError(f"{where}: [{section}] of {config.credentials_file} has no {key}", hint=hint)
+    return found

@@ -1,0 +1,142 @@
+"""What an S3 service's refusals and a network's failures mean, in sentences with hints.
+
+Knows: S3's error codes as Amazon lists them ("Error responses" of the API reference) and as versitygw 1.8 and MinIO
+send them, botocore's exceptions, which of them pass by themselves. Refuses to know what was asked for and why.
+No sentence holds a credential: of an answer only its code and its message are shown, never the request that it quotes.
+"""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from botocore import exceptions as aws
+from botocore.parsers import ResponseParserError
+from urllib3.exceptions import HTTPError
+
+from backupd.errors import BackupdError, TargetError
+
+# botocore 1.44: ConnectionError is the base of what fails before an answer; HTTPClientError of the rest on the wire.
+_ON_THE_WIRE = (aws.ConnectionError, aws.HTTPClientError, aws.IncompleteReadError, ResponseParserError, HTTPError)
+
+FAILURES = (aws.ClientError, aws.BotoCoreError, HTTPError)  # all that a request may raise
+
+_PASSING = {
+    *("InternalError", "ServiceUnavailable", "SlowDown", "RequestTimeout", "Throttling", "ThrottlingException"),
+    *(
+        "RequestThrottled",
+        "RequestLimitExceeded",
+        "TooManyRequests",
+        "OperationAborted",
+        "503",
+        "500",
+        "502",
+        "504",
+        "ConditionalRequestConflict",
+    ),
+    *("BadDigest", "XAmzContentSHA256Mismatch", "XAmzContentChecksumMismatch", "InvalidDigest", "IncompleteBody"),
+}
+
+_NO_KEY = {"NoSuchKey", "NoSuchVersion", "404", "NotFound"}
+_WRONG_REGION = {
+    "PermanentRedirect",
+    "301",
+    "307",
+    "AuthorizationHeaderMalformed",
+    "IllegalLocationConstraintException",
+}
+_EXPIRED = {"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "RequestExpired"}
+_WRONG = {"InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "InvalidSecurity", "NotSignedUp"}
+_DENIED = {"AccessDenied", "AllAccessDisabled", "AccountProblem", "403", "Forbidden"}
+_FULL = {"QuotaExceeded", "InsufficientStorage", "XMinioStorageFull", "XMinioAdminBucketQuotaExceeded", "507"}
+_SKEWED = {"RequestTimeTooSkewed", "RequestInTheFuture"}
+_UNLOCKABLE = {"InvalidBucketState", "ObjectLockConfigurationNotFoundError", "ObjectLockInvalidConfiguration"}
+
+_PERMISSIONS = (
+    "backupd needs s3:PutObject, s3:GetObject, s3:DeleteObject, s3:ListBucket, s3:AbortMultipartUpload, "
+    "s3:ListMultipartUploadParts and s3:ListBucketMultipartUploads there"
+)
+
+
+def code_of(error: BaseException) -> str:
+    """S3's name for it; the HTTP status where an answer has no body (HEAD); empty for what is no answer of S3's."""
+    return str(error.response.get("Error", {}).get("Code", "")) if isinstance(error, aws.ClientError) else ""
+
+
+def is_missing(error: BaseException) -> bool:
+    """There is no such object."""
+    return code_of(error) in _NO_KEY
+
+
+def is_untold(error: BaseException) -> bool:
+    """Whether what was asked for has been done is not known."""
+    return passes_by_itself(error) or isinstance(error, _ON_THE_WIRE)
+
+
+def is_denied_or_unknown(error: BaseException) -> bool:
+    """We may not do this, or this store cannot."""
+    return code_of(error) in _DENIED | {"NotImplemented", "MethodNotAllowed", "501", "405"}
+
+
+def passes_by_itself(error: BaseException) -> bool:
+    """Whether the same request may well succeed later: the network, a busy store, bytes damaged on their way."""
+    if isinstance(error, aws.ClientError):
+        status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+        return code_of(error) in _PASSING or (status in {500, 502, 503, 504} and code_of(error) not in _FULL)
+    return isinstance(error, _ON_THE_WIRE) and not isinstance(error, aws.SSLError | aws.ProxyConnectionError)
+
+
+@contextmanager
+def explained(where: str, doing: str) -> Iterator[None]:
+    """A failure of the service or of the way to it becomes a TargetError: a fact and a hint. Our own errors stay."""
+    try:
+        yield
+    except BackupdError:
+        raise
+    except aws.ClientError as error:
+        message, hint = _answer(error, where, doing)
+        raise TargetError(message, hint=hint) from error
+    except FAILURES as error:
+        message, hint = _failure(error, where, doing)
+        raise TargetError(message, hint=hint) from error
+
+
+def _answer(error: aws.ClientError, where: str, doing: str) -> tuple[str, str]:
+    """S3 said no."""
+    code = code_of(error)
+    said = f"{code}: {error.response.get('Error', {}).get('Message', '')}".rstrip(": ")
+    if code == "NoSuchBucket":
+        return f"{where} is not there: no such bucket", "create it, or correct bucket, endpoint or region"
+    if code in _WRONG_REGION:
+        right = error.response.get("Error", {}).get("Region") or error.response.get("ResponseMetadata", {}).get(
+            "HTTPHeaders", {}
+        ).get("x-amz-bucket-region")
+        return f"{where} is in another region", f'set region = "{right}"' if right else "set the bucket's own region"
+    if code in _EXPIRED:
+        return f"could not {doing} {where}: the credentials have expired", "have them renewed, then run again"
+    if code in _WRONG:
+        return f"{where} does not accept the credentials ({code})", "compare the access key and the secret key"
+    if code in _SKEWED:
+        return f"{where} says that this host's clock is wrong", "set the clock: `timedatectl` tells whether NTP works"
+    if code in _FULL:
+        return f"no room left on {where} ({code})", "free room there, or let retention keep fewer backups"
+    if code in _UNLOCKABLE or re.search(r"object.?lock|WORM", said, re.IGNORECASE):
+        return (
+            f"could not {doing} {where}: {said}",
+            "Object Lock decides: see the bucket's setting and until when it locks",
+        )
+    if code in _DENIED:
+        return f"{where} does not let us {doing} it ({said})", _PERMISSIONS
+    return f"could not {doing} {where}: {said}", "see the store's own log"
+
+
+def _failure(error: BaseException, where: str, doing: str) -> tuple[str, str]:
+    """There was no answer, or none that can be read."""
+    if isinstance(error, aws.NoCredentialsError | aws.PartialCredentialsError | aws.CredentialRetrievalError):
+        return f"there are no credentials for {where}", "name a credentials_file, or see where the AWS tools look"
+    if isinstance(error, aws.SSLError):
+        return f"the certificate of {where} is not trusted", 'name the authority\'s certificate: ca = "/PATH"'
+    if isinstance(error, aws.EndpointConnectionError | aws.ConnectTimeoutError | aws.ProxyConnectionError):
+        return f"{where} cannot be reached: {error}", "is the endpoint right, and is the store running?"
+    if isinstance(error, aws.ReadTimeoutError):
+        return f"could not {doing} {where}: it gave no answer in time", "see the store's own log, and the network"
+    return f"could not {doing} {where}: {error}", "the connection failed: see the network, and the store's own log"

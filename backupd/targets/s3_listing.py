@@ -1,0 +1,112 @@
+"""What lies in a bucket under a prefix: objects, their versions, uploads that were not completed.
+
+Knows: pages, and what a store that does not tell is taken for. Refuses to know what the keys mean.
+"""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from backupd.targets.s3_client import Service
+from backupd.targets.s3_errors import FAILURES, explained, is_denied_or_unknown
+
+log = logging.getLogger(__name__)
+
+PLAIN_VERSION = "null"  # what a bucket that keeps no versions calls the only one
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """An object, one version of it, the mark that it was deleted, or an upload."""
+
+    key: str
+    version: str  # or the upload's id; empty where no version is told
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Looks into one bucket."""
+
+    service: Service
+    bucket: str
+
+    def objects(self, prefix: str) -> Sequence[Stored]:
+        """What can be read.
+
+        Raises:
+            TargetError: it cannot be listed.
+        """
+
+        def listed() -> list[Stored]:
+            pages = self.service.client.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=prefix)
+            return [
+                Stored(each["Key"], "", each["LastModified"]) for page in pages for each in page.get("Contents", ())
+            ]
+
+        return self.service.ask("list", listed)
+
+    def versions(self, prefix: str) -> Sequence[Stored]:
+        """Every version of every object, marks included; the objects alone where the store does not tell.
+
+        Raises:
+            TargetError: it cannot be listed.
+        """
+
+        def listed() -> list[Stored]:
+            pages = self.service.client.get_paginator("list_object_versions").paginate(
+                Bucket=self.bucket, Prefix=prefix
+            )
+            return [
+                Stored(each["Key"], each["VersionId"], each["LastModified"])
+                for page in pages
+                for each in (*page.get("DeleteMarkers", ()), *page.get("Versions", ()))
+            ]
+
+        with explained(self.service.where, "list"):
+            try:
+                return self.service.persist("list", listed)
+            except FAILURES as error:
+                if not is_denied_or_unknown(error):
+                    raise
+        return self.objects(prefix)
+
+    def uploads(self, prefix: str) -> Sequence[Stored]:
+        """Uploads that were begun and not completed; none where the store does not tell.
+
+        Raises:
+            TargetError: it cannot be listed.
+        """
+
+        def listed() -> list[Stored]:
+            pages = self.service.client.get_paginator("list_multipart_uploads").paginate(
+                Bucket=self.bucket, Prefix=prefix
+            )
+            return [
+                Stored(each["Key"], each["UploadId"], each["Initiated"])
+                for page in pages
+                for each in page.get("Uploads", ())
+            ]
+
+        doing = "list the uploads of"
+        with explained(self.service.where, doing):
+            try:
+                return self.service.persist(doing, listed)
+            except FAILURES as error:
+                if not is_denied_or_unknown(error):
+                    raise
+                log.debug("%s does not tell of unfinished uploads: %s", self.service.where, error)
+                return ()
+
+    def delete(self, stored: Stored, *, by_version: bool) -> None:
+        """The store was told to delete it: this version for good, or what can be read under its key.
+
+        Raises:
+            TargetError: it refused.
+        """
+        address: dict[str, Any] = {"Bucket": self.bucket, "Key": stored.key}
+        if by_version and stored.version:
+            address["VersionId"] = stored.version
+        self.service.ask("remove from", lambda: self.service.client.delete_object(**address))

@@ -1,0 +1,104 @@
+"""Reading one object from S3, from a byte to another, over as many connections as it takes.
+
+Knows: ranges, and that what is read is the object that was begun with (its ETag). Refuses to know what it holds.
+"""
+
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from backupd.errors import TargetError
+from backupd.targets.s3_client import Service
+from backupd.targets.s3_errors import FAILURES, code_of, explained, passes_by_itself
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3.type_defs import GetObjectOutputTypeDef
+
+log = logging.getLogger(__name__)
+
+_READ_BYTES = 1 << 20
+
+
+class Reader:
+    """An object that is there. `close` drops the connection, if one is open.
+
+    Raises:
+        TargetError: there is no such object, or it cannot be read.
+    """
+
+    def __init__(self, service: Service, address: Mapping[str, Any], name: str, *, at: int, size: int | None) -> None:
+        self._service = service
+        self._address = address
+        self._doing = f"read {name} from"
+        self._at = at
+        self._wanted_end = None if size is None else at + size
+        self._end = at  # of what the store has of it
+        self._etag: str | None = None
+        with explained(service.where, self._doing):
+            self._answer = self._begun()
+
+    def close(self) -> None:
+        """The connection is gone: the rest of a large object is not waited for."""
+        if self._answer is not None:
+            self._answer["Body"].close()
+            self._answer = None
+
+    def pieces(self) -> Iterator[bytes]:
+        """The bytes that were asked for.
+
+        Raises:
+            TargetError: the object ends before, or the connection broke too often without a byte in between.
+        """
+        failures = 0
+        with explained(self._service.where, self._doing):
+            while self._answer is not None:
+                try:
+                    for piece in self._answer["Body"].iter_chunks(_READ_BYTES):
+                        self._at += len(piece)
+                        failures = 0
+                        yield piece
+                    break
+                except FAILURES as error:
+                    failures += 1
+                    if not passes_by_itself(error) or failures >= self._service.patience.tries:
+                        raise
+                    log.warning("%s: could not go on at byte %d: %s", self._service.where, self._at, error)
+                self.close()
+                time.sleep(self._service.patience.pause_seconds(failures))
+                self._answer = self._begun() if self._at < self._end else None
+        if self._at < max(self._end, self._wanted_end or 0):
+            raise TargetError(
+                f"could not {self._doing} {self._service.where}: it ended at byte {self._at} of "
+                f"{max(self._end, self._wanted_end or 0)}",
+                hint="it is not what was stored there; see the store's own log",
+            )
+
+    def _begun(self) -> "GetObjectOutputTypeDef | None":
+        """The store has begun to answer; None where the object has no byte there."""
+        if self._wanted_end is not None and self._wanted_end <= self._at:
+            self._service.persist(self._doing, lambda: self._service.client.head_object(**self._address))
+            return None
+        try:
+            answer = self._service.persist(self._doing, self._get)
+        except FAILURES as error:
+            if code_of(error) == "InvalidRange" and self._etag is None:
+                return None
+            raise
+        begins_at = int(answer.get("ContentRange", "bytes 0-").removeprefix("bytes ").partition("-")[0])
+        if begins_at != self._at:
+            answer["Body"].close()
+            raise TargetError(
+                f"{self._service.where} answered from byte {begins_at} instead of {self._at}",
+                hint="it does not know the Range header, without which nothing can be restored from it",
+            )
+        self._etag, self._end = answer["ETag"], self._at + answer["ContentLength"]
+        return answer
+
+    def _get(self) -> "GetObjectOutputTypeDef":
+        asked: dict[str, Any] = {**self._address}
+        if self._at or self._wanted_end is not None:
+            asked["Range"] = f"bytes={self._at}-{'' if self._wanted_end is None else self._wanted_end - 1}"
+        if self._etag is not None:
+            asked["IfMatch"] = self._etag
+        return self._service.client.get_object(**asked)

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, TypeVar
 import boto3
 import botocore.session
 from botocore.config import Config
-from botocore.exceptions import ProfileNotFound
 from botocore.loaders import Loader, create_loader
 
 from backupd.config.schema import S3Config
@@ -115,7 +114,7 @@ def _client(config: S3Config) -> "S3Client":
     Over TLS the body is not signed: TLS and our own checksum guard it already. Over plain HTTP it is.
 
     Raises:
-        TargetError: the credentials file or the profile cannot be used.
+        TargetError: the credentials file cannot be used.
     """
     plain = config.endpoint is not None and config.endpoint.startswith("http://")
     path_style = config.endpoint is not None  # bucket.endpoint would want a name server and a certificate for it
@@ -132,21 +131,15 @@ def _client(config: S3Config) -> "S3Client":
     given = _credentials(config)
     core = botocore.session.Session()
     core.register_component("data_loader", _descriptions())
-    try:
-        session = boto3.session.Session(
-            botocore_session=core,
-            aws_access_key_id=given.get(_KEYS[0]),
-            aws_secret_access_key=given.get(_KEYS[1]),
-            aws_session_token=given.get(_KEYS[2]),
-            region_name=config.region,
-            profile_name=None if given else config.profile,
-        )
-    except ProfileNotFound as error:
-        raise TargetError(
-            f"targets.{config.name}.profile: there is no profile {config.profile!r}",
-            hint="see ~/.aws/config of the user that runs backupd, or name a credentials_file",
-        ) from error
-    region = session.region_name or "us-east-1"  # other makers' stores have none; Amazon's says which one is right
+    session = boto3.session.Session(
+        botocore_session=core,
+        aws_access_key_id=given.get(_KEYS[0]),
+        aws_secret_access_key=given.get(_KEYS[1]),
+        aws_session_token=given.get(_KEYS[2]),
+        region_name=config.region,
+        profile_name=None if given else config.profile,
+    )
+    region = session.region_name or "us-east-1"  # a store that wants another one says which, and botocore follows
     verify = str(config.ca) if config.ca is not None else None
     return session.client("s3", endpoint_url=config.endpoint, region_name=region, config=settings, verify=verify)
 

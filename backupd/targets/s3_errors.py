@@ -45,7 +45,14 @@ _WRONG_REGION = {
     "IllegalLocationConstraintException",
 }
 _EXPIRED = {"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "RequestExpired"}
-_WRONG = {"InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "InvalidSecurity", "NotSignedUp"}
+_WRONG = {
+    "InvalidAccessKeyId",
+    "XAdminUserNotFound",
+    "SignatureDoesNotMatch",
+    "InvalidToken",
+    "InvalidSecurity",
+    "NotSignedUp",
+}
 _DENIED = {"AccessDenied", "AllAccessDisabled", "AccountProblem", "403", "Forbidden"}
 _FULL = {"QuotaExceeded", "InsufficientStorage", "XMinioStorageFull", "XMinioAdminBucketQuotaExceeded", "507"}
 _SKEWED = {"RequestTimeTooSkewed", "RequestInTheFuture"}
@@ -133,6 +140,8 @@ def _failure(error: BaseException, where: str, doing: str) -> tuple[str, str]:
     """There was no answer, or none that can be read."""
     if isinstance(error, aws.NoCredentialsError | aws.PartialCredentialsError | aws.CredentialRetrievalError):
         return f"there are no credentials for {where}", "name a credentials_file, or see where the AWS tools look"
+    if isinstance(error, aws.ProfileNotFound):
+        return f"there are no credentials for {where}: {error}", "see ~/.aws/config, or name a credentials_file"
     if isinstance(error, aws.SSLError):
         return f"the certificate of {where} is not trusted", 'name the authority\'s certificate: ca = "/PATH"'
     if isinstance(error, aws.EndpointConnectionError | aws.ConnectTimeoutError | aws.ProxyConnectionError):

@@ -12,7 +12,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[2]
-SCRIPTS = ("run", "packages", "setup-python", "fresh-root", "with-docker")
+SCRIPTS = ("run", "packages", "setup-python", "setup-s3", "fresh-root", "with-docker")
 PINS = ("requirements.txt", "requirements-dev.txt")
 
 
@@ -71,7 +71,9 @@ def test_every_pin_is_one_version_with_a_hash(name: str) -> None:
     assert [e for e in found if not re.match(r"[a-z0-9._-]+==[^ ]+( ;[^-]+)?( --hash=sha256:[0-9a-f]{64})+$", e)] == []
 
 
-@pytest.mark.parametrize("name", [*PINS, "Makefile", ".ci/setup-python", ".ci/packages", ".ci/fresh-root"])
+@pytest.mark.parametrize(
+    "name", [*PINS, "Makefile", *(f".ci/{name}" for name in ("setup-python", "setup-s3", "packages", "fresh-root"))]
+)
 def test_no_file_of_the_set_up_names_an_index_or_a_folder_of_one_machine(name: str) -> None:
     text = (ROOT / name).read_text()
     assert re.findall(r"\w+://\S+|--(?:extra-)?index-url|(?<!no-emit-)find-links|/(?:root|home|opt)/\S+", text) == []

@@ -1,0 +1,424 @@
+"""What the S3 target makes of a store and a network that fail: either the object is there, whole, or it says so.
+
+A real server stands behind a proxy that brings the faults. After each test the server itself is asked what it has.
+"""
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from backupd.config.schema import PartChecksum, S3Config
+from backupd.errors import TargetError, VerificationError
+from backupd.lab.s3server import S3Service
+from backupd.model import Holding, HoldingKind
+from backupd.targets.s3 import S3Target
+from tests.contract.s3_faults import (
+    Exchange,
+    Fault,
+    Proxy,
+    cut_in_the_middle,
+    flip_a_byte_on_the_way,
+    flip_a_byte_on_the_way_back,
+    hand_on,
+    in_between,
+    keep_silent_until,
+    lose_half_of_the_answer,
+    lose_the_answer,
+    pretend,
+    refuse,
+)
+from tests.contract.s3_server import IMPATIENT, PART, s3_config, s3_service, s3_target
+from tests.contract.test_targets import JOB, MANIFEST, NAME, RUN, get, put
+
+__all__ = ["s3_service"]
+
+SMALL = b"less than a part"
+LARGE = bytes(range(256)) * (PART // 256) + b"the end"
+LATER = threading.Event()  # never set: the other side is silent for good
+
+COMPLETED = b"<CompleteMultipartUploadResult><ETag>x</ETag></CompleteMultipartUploadResult>"
+ERROR = b"<?xml version='1.0'?><Error><Code>InternalError</Code><Message>as told</Message></Error>"
+NOT_KEPT = pretend(ETag='"d41d8cd98f00b204e9800998ecf8427e"')
+
+
+@dataclass
+class Ledger:
+    """What is written down and not struck out."""
+
+    held: list[Holding] = field(default_factory=list)
+    all: list[Holding] = field(default_factory=list)
+
+    def hold(self, holding: Holding) -> None:
+        self.held.append(holding)
+        self.all.append(holding)
+
+    def released(self, holding: Holding) -> None:
+        self.held.remove(holding)
+
+
+@dataclass
+class World:
+    """The target as it is reached through the proxy, and as it is."""
+
+    proxy: Proxy
+    config: S3Config
+    target: S3Target
+    server: S3Target
+    ledger: Ledger = field(default_factory=Ledger)
+
+    def put(self, content: bytes) -> None:
+        with self.target.writing(JOB, RUN, NAME, ledger=self.ledger) as writer:
+            writer.write(content)
+
+    def require_nothing_left(self) -> None:
+        assert self.server.backups() == []  # no object and no upload
+        assert self.ledger.held == []
+
+    def require_stored(self, content: bytes) -> None:
+        assert get(self.server) == content
+        assert self.server._listing.uploads(self.config.prefix) == []
+        assert self.ledger.held == []
+
+
+@pytest.fixture(scope="module")
+def between(s3_service: S3Service) -> Iterator[Proxy]:
+    with in_between(s3_service.endpoint) as proxy:
+        yield proxy
+
+
+@pytest.fixture(scope="module")
+def reached(s3_service: S3Service, between: Proxy) -> tuple[S3Config, S3Target, S3Target]:
+    """Through the proxy, and without it; for all tests, because a client takes longer to make than most of them."""
+    config = s3_config(s3_service, endpoint=between.endpoint)
+    return config, s3_target(config), s3_target(replace(config, endpoint=s3_service.endpoint))
+
+
+@pytest.fixture
+def world(between: Proxy, reached: tuple[S3Config, S3Target, S3Target]) -> Iterator[World]:
+    config, target, server = reached
+    between.seen.clear()
+    between.most_at_once.clear()
+    yield World(between, config, target, server)
+    between.heal()
+    server.remove(JOB, RUN)
+
+
+UNAVAILABLE = refuse(503, "SlowDown")
+INTERNAL = refuse(500, "InternalError")
+EXPIRED = refuse(403, "ExpiredToken")
+
+
+@pytest.mark.parametrize(
+    ("operation", "content", "faults"),
+    [
+        ("UploadPart", LARGE, [cut_in_the_middle]),
+        ("UploadPart", LARGE, [lose_the_answer]),
+        ("UploadPart", LARGE, [UNAVAILABLE, INTERNAL]),
+        ("UploadPart", LARGE, [flip_a_byte_on_the_way]),
+        ("UploadPart", LARGE, [pretend(ERROR)]),
+        ("CreateMultipartUpload", LARGE, [UNAVAILABLE]),
+        ("ListParts", LARGE, [INTERNAL]),
+        ("ListParts", LARGE, [refuse(403, "AccessDenied")]),
+        ("CompleteMultipartUpload", LARGE, [cut_in_the_middle]),
+        ("CompleteMultipartUpload", LARGE, [UNAVAILABLE]),
+        ("CompleteMultipartUpload", LARGE, [lose_the_answer]),
+        ("CompleteMultipartUpload", LARGE, [lose_the_answer, refuse(404, "NoSuchUpload")]),
+        ("CompleteMultipartUpload", LARGE, [lose_the_answer] * IMPATIENT.tries),
+        ("CompleteMultipartUpload", LARGE, [pretend(ERROR)]),
+        ("HeadObject", LARGE, [lose_the_answer]),
+        ("PutObject", SMALL, [cut_in_the_middle]),
+        ("PutObject", SMALL, [lose_the_answer]),
+        ("PutObject", SMALL, [INTERNAL, UNAVAILABLE]),
+        ("PutObject", SMALL, [flip_a_byte_on_the_way]),
+        ("GetObject", SMALL, [lose_the_answer]),
+    ],
+)
+def test_what_passes_is_outlasted(world: World, operation: str, content: bytes, faults: list[Fault]) -> None:
+    world.proxy.next(operation, *faults)
+    world.put(content)
+    world.require_stored(content)
+    assert world.proxy.seen[operation] >= len(faults)
+
+
+@pytest.mark.parametrize(
+    ("operation", "content", "fault"),
+    [
+        ("UploadPart", LARGE, cut_in_the_middle),
+        ("UploadPart", LARGE, UNAVAILABLE),
+        ("UploadPart", LARGE, EXPIRED),
+        ("UploadPart", LARGE, flip_a_byte_on_the_way),
+        ("UploadPart", LARGE, NOT_KEPT),
+        ("UploadPart", LARGE, pretend()),
+        ("UploadPart", LARGE, pretend(ETag='"x"', x_amz_checksum_sha256="AAAA")),
+        ("CreateMultipartUpload", LARGE, refuse(403, "AccessDenied")),
+        ("CompleteMultipartUpload", LARGE, cut_in_the_middle),
+        ("CompleteMultipartUpload", LARGE, UNAVAILABLE),
+        ("CompleteMultipartUpload", LARGE, EXPIRED),
+        ("CompleteMultipartUpload", LARGE, pretend(ERROR)),
+        ("CompleteMultipartUpload", LARGE, pretend(COMPLETED)),
+        ("CompleteMultipartUpload", LARGE, refuse(404, "NoSuchUpload")),
+        ("HeadObject", LARGE, refuse(403, "Forbidden")),
+        ("HeadObject", SMALL, UNAVAILABLE),
+        ("PutObject", SMALL, cut_in_the_middle),
+        ("PutObject", SMALL, lose_the_answer),
+        ("PutObject", SMALL, UNAVAILABLE),
+        ("PutObject", SMALL, EXPIRED),
+        ("PutObject", SMALL, refuse(507, "InsufficientStorage")),
+        ("PutObject", SMALL, flip_a_byte_on_the_way),
+        ("PutObject", SMALL, pretend(ERROR)),
+        ("PutObject", SMALL, NOT_KEPT),
+    ],
+)
+def test_what_does_not_pass_is_an_error_and_nothing_is_left(
+    world: World, operation: str, content: bytes, fault: Fault
+) -> None:
+    world.proxy.always(operation, fault)
+    with pytest.raises(TargetError) as raised:
+        world.put(content)
+    assert raised.value.hint
+    world.require_nothing_left()
+
+
+def test_expired_credentials_in_the_middle_are_said_so_and_not_tried_again(world: World) -> None:
+    world.proxy.next("UploadPart", hand_on, EXPIRED)
+    with pytest.raises(TargetError, match="credentials have expired"):
+        world.put(LARGE)
+    assert world.proxy.seen["UploadPart"] == 2
+    world.require_nothing_left()
+
+
+def test_parts_that_cannot_be_compared_make_no_object(world: World) -> None:
+    world.proxy.next("ListParts", EXPIRED)
+    with pytest.raises(TargetError, match="credentials have expired"):
+        world.put(LARGE)
+    assert not world.proxy.seen["CompleteMultipartUpload"]
+    world.require_nothing_left()
+
+
+def test_parts_that_the_store_has_lost_make_no_object(world: World) -> None:
+    world.proxy.next("ListParts", pretend(b"<ListPartsResult><IsTruncated>false</IsTruncated></ListPartsResult>"))
+    with pytest.raises(TargetError, match="does not have the parts"):
+        world.put(LARGE)
+    assert not world.proxy.seen["CompleteMultipartUpload"]
+    world.require_nothing_left()
+
+
+def test_a_store_that_keeps_silent_is_given_up_in_time(world: World) -> None:
+    world.target = s3_target(replace(world.config, timeout_seconds=0.05))
+    world.proxy.always("PutObject", keep_silent_until(LATER))
+    with pytest.raises(TargetError, match="no answer in time"):
+        world.put(SMALL)
+    world.proxy.heal()
+    world.server.remove(JOB, RUN)
+    world.require_nothing_left()
+
+
+@pytest.mark.parametrize("checksum", [PartChecksum.CRC32, PartChecksum.NONE])
+def test_a_damaged_part_is_found_whatever_checksum_is_chosen(world: World, checksum: PartChecksum) -> None:
+    world.target = s3_target(replace(world.config, checksum=checksum))
+    world.proxy.next("UploadPart", flip_a_byte_on_the_way)
+    world.put(LARGE)
+    world.require_stored(LARGE)
+
+
+def test_an_upload_is_written_down_before_its_first_part_and_can_be_given_back_later(world: World) -> None:
+    held_at_first_part: list[list[Holding]] = []
+
+    def everything_breaks(exchange: Exchange) -> None:
+        held_at_first_part.append([*world.ledger.held])
+        world.proxy.always("*", cut_in_the_middle)
+        cut_in_the_middle(exchange)
+
+    world.proxy.next("UploadPart", everything_breaks)
+    with pytest.raises(TargetError):
+        world.put(LARGE)
+    [upload] = world.ledger.held  # it could not be given up: the row stays
+    assert held_at_first_part[0] == [upload]
+    assert upload.kind is HoldingKind.UPLOAD
+    assert dict(upload.detail) == {"target": "store", "job": JOB, "backup": RUN, "name": NAME}
+    assert [(found.job, found.backup_id, found.finished) for found in world.server.backups()] == [(JOB, RUN, False)]
+    world.server.abandon(upload)
+    world.server.abandon(upload)
+    world.ledger.released(upload)
+    world.require_nothing_left()
+
+
+def test_a_store_that_does_not_give_up_an_upload_is_told_of(world: World) -> None:
+    world.proxy.always("AbortMultipartUpload", pretend())
+    world.proxy.always("CompleteMultipartUpload", EXPIRED)
+    with pytest.raises(TargetError, match="expired"):
+        world.put(LARGE)
+    [upload] = world.ledger.held
+    with pytest.raises(TargetError, match="does not give up"):
+        world.target.abandon(upload)
+    world.proxy.heal()
+    world.target.remove(JOB, RUN)
+    world.ledger.released(upload)
+    world.require_nothing_left()
+
+
+def test_as_many_parts_are_sent_at_once_as_were_asked_for_and_no_more(world: World) -> None:
+    world.target = s3_target(replace(world.config, parts_in_flight=2))
+    together = threading.Barrier(2)
+
+    def wait_for_the_other(exchange: Exchange) -> None:
+        together.wait(10)
+        hand_on(exchange)
+
+    world.proxy.next("UploadPart", wait_for_the_other, wait_for_the_other)
+    world.put(LARGE[:PART] * 4)
+    world.require_stored(LARGE[:PART] * 4)
+    assert world.proxy.most_at_once["UploadPart"] == 2
+
+
+# --- the manifest ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("faults", [[cut_in_the_middle], [lose_the_answer], [INTERNAL], [lose_the_answer] * 4])
+def test_a_manifest_whose_answer_was_lost_is_published_once(world: World, faults: list[Fault]) -> None:
+    world.put(SMALL)
+    world.proxy.next("PutObject", *faults)
+    world.target.publish(MANIFEST)
+    assert world.server.manifest(JOB, RUN) == MANIFEST
+
+
+@pytest.mark.parametrize("fault", [NOT_KEPT, cut_in_the_middle, EXPIRED, refuse(501, "NotImplemented"), pretend(ERROR)])
+def test_a_manifest_that_is_not_there_was_not_published(world: World, fault: Fault) -> None:
+    world.put(SMALL)
+    world.proxy.always("PutObject", fault)
+    with pytest.raises(TargetError):
+        world.target.publish(MANIFEST)
+    with pytest.raises(TargetError, match="unfinished"):
+        world.server.manifest(JOB, RUN)
+
+
+def test_a_manifest_that_came_first_stays(world: World) -> None:
+    """Two write to one backup at the same time: whoever looked before the other wrote is refused by the store."""
+
+    def somebody_was_faster(exchange: Exchange) -> None:
+        world.server.publish(MANIFEST)
+        hand_on(exchange)
+
+    world.proxy.next("PutObject", somebody_was_faster)
+    with pytest.raises(TargetError, match="finished backup already"):
+        world.target.publish(replace(MANIFEST, host="db2"))
+    assert world.server.manifest(JOB, RUN) == MANIFEST
+
+
+def test_a_manifest_that_was_changed_on_the_way_back_is_not_believed(world: World) -> None:
+    world.target.publish(MANIFEST)
+    world.proxy.next("GetObject", flip_a_byte_on_the_way_back)
+    with pytest.raises(VerificationError):
+        world.target.manifest(JOB, RUN)
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fault", [lose_half_of_the_answer, cut_in_the_middle, UNAVAILABLE])
+def test_reading_goes_on_where_the_connection_broke(world: World, fault: Fault) -> None:
+    put(world.server, LARGE)
+    world.proxy.next("GetObject", fault, fault)
+    assert get(world.target) == LARGE
+    assert world.proxy.seen["GetObject"] == 3
+
+
+@pytest.mark.parametrize(
+    "fault", [pretend(b"short", ETag='"x"'), refuse(416, "InvalidRange"), EXPIRED, refuse(404, "NoSuchKey")]
+)
+def test_an_object_that_ends_too_early_is_an_error(world: World, fault: Fault) -> None:
+    put(world.server, LARGE)
+    world.proxy.always("GetObject", fault)
+    with pytest.raises(TargetError), world.target.reading(JOB, RUN, NAME, offset=10, size=1000) as pieces:
+        b"".join(pieces)
+
+
+def test_an_object_that_was_exchanged_in_the_middle_is_not_read_on(world: World) -> None:
+    put(world.server, LARGE)
+
+    def exchange_it(exchange: Exchange) -> None:
+        status, headers, body = exchange.ask_server(b"")
+        put(world.server, LARGE[::-1])
+        exchange.answer(status, headers, body[: PART // 2], length=len(body))
+        exchange.cut()
+
+    world.proxy.next("GetObject", exchange_it)
+    with pytest.raises(TargetError):
+        get(world.target)
+
+
+def test_bytes_that_were_changed_on_the_way_differ_from_what_was_stored(world: World) -> None:
+    """Nobody but the digests of the manifest can tell: the target must hand on what came."""
+    put(world.server, LARGE)
+    world.proxy.next("GetObject", flip_a_byte_on_the_way_back)
+    changed = get(world.target)
+    assert len(changed) == len(LARGE)
+    assert changed != LARGE
+
+
+# --- removing and listing --------------------------------------------------------------------------------------------
+
+
+def test_a_store_that_says_it_removed_and_keeps_is_found_out(world: World) -> None:
+    put(world.server, SMALL)
+    world.proxy.always("DeleteObject", pretend())
+    with pytest.raises(TargetError, match="still has 1"):
+        world.target.remove(JOB, RUN)
+
+
+def test_a_removal_that_is_refused_half_way_leaves_no_backup_that_looks_whole(world: World) -> None:
+    put(world.server, SMALL)
+    world.server.publish(MANIFEST)
+    world.proxy.next("DeleteObject", hand_on, refuse(403, "AccessDenied"))
+    with pytest.raises(TargetError, match="does not let us"):
+        world.target.remove(JOB, RUN)
+    assert [found.finished for found in world.server.backups()] == [False]
+
+
+@pytest.mark.parametrize("operation", ["ListMultipartUploads", "ListObjectVersions"])
+def test_what_a_store_does_not_tell_is_done_without(world: World, operation: str) -> None:
+    put(world.server, SMALL)
+    world.proxy.always(operation, refuse(403, "AccessDenied"))
+    assert [found.backup_id for found in world.target.backups()] == [RUN]
+    world.target.remove(JOB, RUN)
+    world.require_nothing_left()
+
+
+@pytest.mark.parametrize("operation", ["ListObjectsV2", "ListMultipartUploads"])
+def test_a_listing_that_fails_is_an_error_and_not_an_empty_target(world: World, operation: str) -> None:
+    world.proxy.always(operation, INTERNAL)
+    with pytest.raises(TargetError):
+        world.target.backups()
+
+
+def look_for_usable(target: S3Target) -> None:
+    target.require_usable()
+
+
+def look_at_backups(target: S3Target) -> None:
+    target.backups()
+
+
+@pytest.mark.parametrize("asked", [look_for_usable, look_at_backups])
+@pytest.mark.parametrize(
+    ("status", "code", "sentence"),
+    [
+        (403, "RequestTimeTooSkewed", "clock is wrong"),
+        (403, "ExpiredToken", "have expired"),
+        (403, "InvalidAccessKeyId", "does not accept the credentials"),
+        (403, "AccessDenied", "does not let us"),
+        (404, "NoSuchBucket", "no such bucket"),
+        (400, "AuthorizationHeaderMalformed", "another region"),
+        (507, "InsufficientStorage", "no room left"),
+        (400, "InvalidRequest", "as told"),
+    ],
+)
+def test_each_refusal_has_its_sentence(
+    world: World, status: int, code: str, sentence: str, asked: Callable[[S3Target], None]
+) -> None:
+    world.proxy.always("*", refuse(status, code))
+    with pytest.raises(TargetError, match=sentence) as raised:
+        asked(world.target)
+    assert raised.value.hint

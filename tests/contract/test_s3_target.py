@@ -1,0 +1,215 @@
+"""What the S3 target makes of its configuration, and of what S3 has and a folder has not: versions, locks, uploads."""
+
+import datetime
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from backupd.config.schema import LockMode
+from backupd.errors import TargetError
+from backupd.lab.s3server import S3Service
+from backupd.targets.s3 import S3Target
+from backupd.targets.s3_parts import MOST_PARTS, part_bytes
+from tests.contract.s3_faults import in_between
+from tests.contract.s3_server import PART, s3_config, s3_service, s3_target
+from tests.contract.test_targets import JOB, MANIFEST, NAME, RUN, get, put
+
+__all__ = ["s3_service"]
+
+CONTENT = bytes(range(256)) * 100
+
+
+@pytest.fixture
+def target(s3_service: S3Service) -> S3Target:
+    return s3_target(s3_config(s3_service))
+
+
+# --- who we are, and to whom -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "mode", "sentence"),
+    [
+        ("[default]\naws_access_key_id = {id}\naws_secret_access_key = wrongwrongwrong\n", 0o600, "does not accept"),
+        ("[default]\naws_access_key_id = NOBODY\naws_secret_access_key = hunter22\n", 0o600, "does not accept"),
+        ("[default]\naws_access_key_id = {id}\naws_secret_access_key = hunter22\n", 0o640, "read or written by others"),
+        ("[default]\naws_access_key_id = {id}\n", 0o600, "no aws_secret_access_key"),
+        ("[other]\naws_access_key_id = {id}\naws_secret_access_key = hunter22\n", 0o600, r"no section \[default\]"),
+        ("hunter22\n", 0o600, "cannot be understood"),
+        ("", 0o600, r"no section \[default\]"),
+    ],
+)
+def test_credentials_that_are_none_are_said_so_without_a_word_of_them(
+    s3_service: S3Service, tmp_path: Path, text: str, mode: int, sentence: str
+) -> None:
+    file = tmp_path / "credentials"
+    file.write_text(text.format(id=s3_service.access_key))
+    file.chmod(mode)
+    with pytest.raises(TargetError, match=sentence) as raised:
+        s3_target(replace(s3_config(s3_service), credentials_file=file)).require_usable()
+    error: BaseException | None = raised.value
+    assert raised.value.hint
+    while error is not None:
+        assert "hunter22" not in f"{error} {error!r}"
+        error = error.__cause__
+
+
+def test_a_profile_is_a_section_of_the_credentials_file(s3_service: S3Service, tmp_path: Path) -> None:
+    file = tmp_path / "credentials"
+    s3_service.write_credentials(file)
+    file.write_text(file.read_text().replace("[default]", "[vault]"))
+    s3_target(replace(s3_config(s3_service), credentials_file=file, profile="vault")).require_usable()
+
+
+def test_without_a_file_the_environment_says_who_we_are(
+    s3_service: S3Service, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"):
+        monkeypatch.setenv(name, str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    config = replace(s3_config(s3_service), credentials_file=None)
+    with pytest.raises(TargetError, match="no credentials"):
+        s3_target(config).require_usable()
+    with pytest.raises(TargetError, match=r"no credentials .*profile \(vault\)"):
+        s3_target(replace(config, profile="vault")).require_usable()
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", s3_service.access_key)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", s3_service.secret_key)
+    s3_target(config).require_usable()
+
+
+def test_a_bucket_that_is_not_there_is_said_so(s3_service: S3Service) -> None:
+    missing = s3_target(s3_config(s3_service, bucket="no-such-bucket"))
+    with pytest.raises(TargetError, match="no such bucket"):
+        missing.require_usable()
+    with pytest.raises(TargetError, match="no such bucket"):
+        missing.backups()
+    with pytest.raises(TargetError, match="no such bucket"):
+        put(missing, CONTENT)
+
+
+def test_the_region_that_the_store_names_is_followed(s3_service: S3Service) -> None:
+    target = s3_target(replace(s3_config(s3_service), region="eu-central-1"))
+    target.require_usable()
+    put(target, CONTENT)
+    assert get(target) == CONTENT
+
+
+def test_a_store_that_cannot_be_reached_is_said_so(s3_service: S3Service) -> None:
+    with pytest.raises(TargetError, match="cannot be reached"):
+        s3_target(s3_config(s3_service, endpoint="http://127.0.0.1:1")).require_usable()
+
+
+@contextmanager
+def behind_tls(service: S3Service, folder: Path) -> Iterator[tuple[str, Path]]:
+    """The server's address over TLS, and the only certificate by which it is trusted."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    now = datetime.datetime.now(datetime.UTC)
+    certificate = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    public, private = folder / "certificate.pem", folder / "key.pem"
+    public.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    private.write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(public, private)
+    with in_between(service.endpoint, tls=tls) as proxy:
+        yield proxy.endpoint, public
+
+
+def test_a_certificate_is_trusted_only_when_its_authority_is(s3_service: S3Service, tmp_path: Path) -> None:
+    with behind_tls(s3_service, tmp_path) as (endpoint, authority):
+        config = s3_config(s3_service, endpoint=endpoint)
+        with pytest.raises(TargetError, match="is not trusted") as raised:
+            s3_target(config).require_usable()
+        assert "ca =" in raised.value.hint
+        trusting = s3_target(replace(config, ca=authority))
+        trusting.require_usable()
+        put(trusting, CONTENT, CONTENT * (PART // len(CONTENT)))
+        assert get(trusting) == CONTENT * (PART // len(CONTENT) + 1)
+
+
+def test_looking_whether_it_is_usable_leaves_nothing(s3_service: S3Service) -> None:
+    config = s3_config(s3_service)
+    s3_target(config).require_usable()
+    assert not (s3_service.folder / config.bucket / config.prefix).exists()
+
+
+# --- parts, versions, locks ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("at_most", [None, 0, 1, 16 << 20, 1 << 40, (5 << 40) - 1])
+def test_parts_are_as_large_as_an_object_of_that_size_needs(at_most: int | None) -> None:
+    size = part_bytes(16 << 20, at_most)
+    assert size >= 16 << 20
+    assert size * MOST_PARTS > (at_most or 0) * 1.1
+    assert at_most is None or at_most > 100 << 30 or size == 16 << 20
+
+
+@pytest.mark.parametrize("offset", [0, 1, PART - 1, PART, PART + 100])
+def test_an_object_of_several_parts_is_read_from_anywhere(target: S3Target, offset: int) -> None:
+    content = CONTENT * (PART // len(CONTENT) + 3)
+    put(target, content[:17], content[17:])
+    with target.reading(JOB, RUN, NAME, offset=offset, size=1000) as pieces:
+        assert b"".join(pieces) == content[offset : offset + 1000]
+    with target.reading(JOB, RUN, NAME, offset=offset) as pieces:
+        assert b"".join(pieces) == content[offset:]
+
+
+def test_a_bucket_that_keeps_versions_keeps_none_of_a_removed_backup(s3_service: S3Service) -> None:
+    config = s3_config(s3_service, bucket="versions")
+    target = s3_target(config)
+    client = target._service.client
+    client.create_bucket(Bucket=config.bucket)
+    client.put_bucket_versioning(Bucket=config.bucket, VersioningConfiguration={"Status": "Enabled"})
+    for content in (b"first", b"second"):
+        put(target, content)
+    target.publish(MANIFEST)
+    assert get(target) == b"second"
+    target.remove(JOB, RUN)
+    assert target._listing.versions(config.prefix) == []
+    target.remove(JOB, RUN)
+
+
+def test_what_is_locked_stays_and_says_so(s3_service: S3Service) -> None:
+    config = replace(s3_config(s3_service, bucket="locked"), lock_mode=LockMode.GOVERNANCE, lock_seconds=3600.0)
+    target = s3_target(config)
+    client = target._service.client
+    client.create_bucket(Bucket=config.bucket, ObjectLockEnabledForBucket=True)
+    large = CONTENT * (PART // len(CONTENT) + 1)
+    put(target, b"small")
+    put(target, large, name="large")
+    target.publish(MANIFEST)
+    for name in (NAME, "large", "manifest.json"):
+        stored = client.head_object(Bucket=config.bucket, Key=f"{config.prefix}/{JOB}/{RUN}/{name}")
+        left = stored["ObjectLockRetainUntilDate"] - datetime.datetime.now(datetime.UTC)
+        assert stored["ObjectLockMode"] == "GOVERNANCE"
+        assert 3500 < left.total_seconds() <= 3600
+    with pytest.raises(TargetError) as raised:
+        target.remove(JOB, RUN)
+    assert "Object Lock" in raised.value.hint
+    assert target.manifest(JOB, RUN) == MANIFEST
+    assert get(target, name="large") == large
+
+
+def test_a_bucket_without_locks_is_refused_for_objects_that_are_to_be_locked(s3_service: S3Service) -> None:
+    target = s3_target(replace(s3_config(s3_service), lock_mode=LockMode.COMPLIANCE, lock_seconds=60.0))
+    with pytest.raises(TargetError) as raised:
+        put(target, CONTENT)
+    assert "Object Lock" in raised.value.hint
+    assert target.backups() == []

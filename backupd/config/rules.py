@@ -24,6 +24,8 @@ def broken(document: Tables) -> Iterator[Fault]:
                 yield unknown_key((kind, name, "name"))
     for name, host in _named(document, "hosts"):
         yield from _host(name, host)
+    for name, target in _named(document, "targets"):
+        yield from _locking(name, target)
     if not document.get("jobs"):
         yield Fault("jobs", "there is no job", "a job is a table [jobs.NAME] with a host and its targets")
     for name, job in _named(document, "jobs"):
@@ -47,6 +49,12 @@ def _host(name: str, host: Tables) -> Iterator[Fault]:
         yield Fault(path, "does not say where the server is", "add a socket or an address")
     if not {"user", "defaults_file"} & host.keys():
         yield Fault(f"{path}.user", "is missing", "only a defaults_file can name the user instead")
+
+
+def _locking(name: str, target: Tables) -> Iterator[Fault]:
+    if "lock_mode" in target and target.get("checksum") == "none":
+        path = dotted(("targets", name, "checksum"))
+        yield Fault(path, "is none beside lock_mode", "S3 locks only what comes with a checksum: sha256")
 
 
 def _job(document: Tables, name: str, job: Tables) -> Iterator[Fault]:

@@ -178,7 +178,7 @@ class S3Config:
     parts_in_flight: Annotated[Count, Field(ge=1, le=32)] = 4
     checksum: PartChecksum = PartChecksum.SHA256
     lock_mode: LockMode | None = None  # None: without Object Lock
-    lock_seconds: Annotated[PositiveDuration | None, _key("lock_for")] = None
+    lock_seconds: Annotated[PositiveDuration, _key("lock_for")] = 7 * 86400.0
     timeout_seconds: Annotated[PositiveDuration, _key("timeout")] = 60.0
     accept_unencrypted: Flag = False
 

@@ -24,6 +24,7 @@ from backupd.config.schema import LockMode, S3Config
 from backupd.errors import TargetError
 from backupd.model import Holding, Manifest, StoredBackup
 from backupd.targets import UploadLedger
+from backupd.targets.names import MANIFEST, part
 from backupd.targets.s3_client import Patience, Service
 from backupd.targets.s3_errors import FAILURES, code_of, explained, is_missing, is_untold
 from backupd.targets.s3_listing import PLAIN_VERSION, Listing
@@ -33,8 +34,6 @@ from backupd.targets.s3_upload import Upload
 
 if TYPE_CHECKING:
     from mypy_boto3_s3.type_defs import GetObjectOutputTypeDef
-
-MANIFEST = "manifest.json"
 
 _USABLE_TRIES = 2  # before a run nobody waits for an outage to end
 
@@ -168,12 +167,12 @@ class S3Target:
 
     def backups(self, job: str | None = None) -> Sequence[StoredBackup]:
         """What lies there, by the store's clock; an upload that was not completed is an unfinished backup."""
-        prefix = self._prefixed("") if job is None else self._prefixed(f"{_part(job)}/")
+        prefix = self._prefixed("") if job is None else self._prefixed(f"{part(job)}/")
         found: dict[tuple[str, str], dict[str, datetime]] = {}
         for stored in (*self._listing.uploads(prefix), *self._listing.objects(prefix)):
-            parts = stored.key.removeprefix(self._prefixed("")).split("/")
-            if len(parts) == 3 and all(parts):
-                found.setdefault((parts[0], parts[1]), {})[parts[2]] = stored.at
+            match stored.key.removeprefix(self._prefixed("")).split("/"):
+                case [of_job, backup_id, name] if of_job and backup_id and name:
+                    found.setdefault((of_job, backup_id), {})[name] = stored.at
         return [
             StoredBackup(*place, finished=MANIFEST in names, at=names.get(MANIFEST) or max(names.values()))
             for place, names in found.items()
@@ -205,19 +204,18 @@ class S3Target:
         return f"{self._config.prefix}/{key}" if self._config.prefix else key
 
     def _key(self, job: str, backup_id: str) -> str:
-        return self._prefixed(f"{_part(job)}/{_part(backup_id)}")
+        return self._prefixed(f"{part(job)}/{part(backup_id)}")
 
     def _place(self, job: str, backup_id: str, name: str) -> Place:
-        key = f"{self._key(job, backup_id)}/{_part(name)}"
+        key = f"{self._key(job, backup_id)}/{part(name)}"
         return Place(self._service, self._config.bucket, key, name, self._config.checksum, self._locked)
 
     def _locked(self) -> Parameters:
         """Object Lock's parameters: until when nobody can delete what is written now."""
-        mode, seconds = self._config.lock_mode, self._config.lock_seconds
-        if mode is None or seconds is None:
+        if self._config.lock_mode is None:
             return {}
-        until = datetime.now(UTC) + timedelta(seconds=seconds)
-        return {"ObjectLockMode": _MODES[mode], "ObjectLockRetainUntilDate": until}
+        until = datetime.now(UTC) + timedelta(seconds=self._config.lock_seconds)
+        return {"ObjectLockMode": _MODES[self._config.lock_mode], "ObjectLockRetainUntilDate": until}
 
     def _require_unfinished(self, job: str, backup_id: str) -> None:
         if self._content(self._place(job, backup_id, MANIFEST)) is not None:
@@ -249,10 +247,3 @@ _MODES: Mapping[LockMode, Literal["GOVERNANCE", "COMPLIANCE"]] = {
     LockMode.GOVERNANCE: "GOVERNANCE",
     LockMode.COMPLIANCE: "COMPLIANCE",
 }
-
-
-def _part(name: str) -> str:
-    """One component of a key, and never one that means another place to whoever keeps objects in folders."""
-    if not name or name in {".", ".."} or "/" in name or "\0" in name:
-        raise TargetError(f"{name!r} cannot be a name on a target", hint="names have no slash")
-    return name

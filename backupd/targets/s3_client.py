@@ -164,7 +164,7 @@ def _credentials(config: S3Config) -> Mapping[str, str]:
     parser = configparser.RawConfigParser()
     hint = f"a section [{section}] with {_KEYS[0]} and {_KEYS[1]}"
     try:
-        parser.read_string(private_text(where, config.credentials_file))
+        parser.read_string(private_text(where, config.credentials_file, content="the keys"))
     except ConfigurationError as error:
         raise TargetError(error.message, hint=error.hint) from error
     except configparser.Error:

@@ -1,0 +1,42 @@
+"""What goes together in the table of an S3 target, and the example that the S3 server of the lab prints."""
+
+from pathlib import Path
+
+import pytest
+
+from backupd.config import S3Config, load
+from backupd.errors import ConfigurationError
+from backupd.lab.s3server import S3Service
+
+BUCKET = '[targets.bucket]\ntype = "s3"\nbucket = "backups"\naccept_unencrypted = true\n'
+REST = (
+    '[hosts.db1]\nsocket = "/run/mysqld/mysqld.sock"\nuser = "backupd"\n'
+    '[jobs.nightly]\nhost = "db1"\ntargets = ["bucket"]\n'
+)
+
+
+def test_a_lock_that_the_store_would_refuse_is_a_fault(tmp_path: Path) -> None:
+    file = tmp_path / "backupd.toml"
+    file.write_text(f'{BUCKET}lock_mode = "compliance"\nchecksum = "none"\n{REST}')
+    with pytest.raises(ConfigurationError, match=r"targets\.bucket\.checksum: is none beside lock_mode"):
+        load(file)
+
+
+def test_a_lock_lasts_a_week_unless_told_otherwise(tmp_path: Path) -> None:
+    file = tmp_path / "backupd.toml"
+    file.write_text(f'{BUCKET}lock_mode = "governance"\n{REST}')
+    target = load(file).targets["bucket"]
+    assert isinstance(target, S3Config)
+    assert target.lock_seconds == 7 * 86400
+
+
+def test_the_labs_server_tells_a_configuration_that_can_be_loaded(tmp_path: Path) -> None:
+    service = S3Service("http://127.0.0.1:7070", "KEY", "secret", tmp_path)
+    service.write_credentials(tmp_path / "credentials")
+    file = tmp_path / "backupd.toml"
+    file.write_text(service.configuration("bucket", tmp_path / "credentials") + REST)
+    target = load(file).targets["bucket"]
+    assert isinstance(target, S3Config)
+    assert (target.endpoint, target.credentials_file) == (service.endpoint, tmp_path / "credentials")
+    assert (tmp_path / "credentials").stat().st_mode & 0o777 == 0o600
+    assert "secret" not in repr(service)

@@ -13,7 +13,6 @@ s3:DeleteObjectVersion, or else what is removed still takes room.
 """
 
 import secrets
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
@@ -30,7 +29,7 @@ from backupd.targets.s3_errors import FAILURES, code_of, explained, is_missing, 
 from backupd.targets.s3_listing import PLAIN_VERSION, Listing
 from backupd.targets.s3_parts import UNRELIABLE, Parameters, Place, abort, checksum, part_bytes
 from backupd.targets.s3_reader import Reader
-from backupd.targets.s3_upload import Upload
+from backupd.targets.s3_upload import Room, Upload
 
 if TYPE_CHECKING:
     from mypy_boto3_s3.type_defs import GetObjectOutputTypeDef
@@ -48,7 +47,7 @@ class S3Target:
         self._config = config
         self._service = Service(config, patience or Patience())
         self._listing = Listing(self._service, config.bucket)
-        self._room = threading.BoundedSemaphore(config.parts_in_flight)
+        self._room = Room(config.parts_in_flight)
 
     @property
     def name(self) -> str:

@@ -90,5 +90,5 @@ def _set_up_logging(*, quiet: bool, verbose: int) -> None:
     logging.basicConfig(
         level=level, stream=sys.stderr, format="%(asctime)s %(levelname)-7s %(message)s", datefmt="%H:%M:%S"
     )
-    for noisy in ("alembic", "asyncssh", "sqlalchemy"):
+    for noisy in ("alembic", "asyncssh", "boto3", "botocore", "sqlalchemy", "urllib3"):  # botocore shows session tokens
         logging.getLogger(noisy).setLevel(logging.WARNING)

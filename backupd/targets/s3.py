@@ -61,6 +61,8 @@ class S3Target:
     def require_usable(self) -> None:
         """Prove that an object can be written where there is none, read back and removed. Nobody tells the room left.
 
+        A bucket that keeps versions keeps 16 bytes of it.
+
         Raises:
             TargetError: one of these was refused, or nobody answers.
         """
@@ -70,11 +72,16 @@ class S3Target:
             "Key": self._prefixed(f".backupd-writable-{secrets.token_hex(4)}"),
         }
         header = checksum(self._config.checksum, body)
-        service.ask(
-            "write to",
-            lambda: service.client.put_object(**address, Body=body, IfNoneMatch="*", **header),
-            tries=_USABLE_TRIES,
-        )
+        with explained(service.where, "write to"):
+            try:
+                service.persist(
+                    "write to",
+                    lambda: service.client.put_object(**address, Body=body, IfNoneMatch="*", **header),
+                    tries=_USABLE_TRIES,
+                )
+            except FAILURES as error:
+                if code_of(error) != "PreconditionFailed":  # else the first try was carried out: the name is ours alone
+                    raise
         try:
             found = service.ask("read from", lambda: _all(service.client.get_object(**address)), tries=_USABLE_TRIES)
         finally:

@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_CONNECTIONS_BESIDE_PARTS = 12  # listing, readers, other objects
+_MOST_CONNECTIONS = 64  # kept for the next request; more may be open
 _KEYS = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")
 
 
@@ -124,7 +124,7 @@ def _client(config: S3Config) -> "S3Client":
         connect_timeout=config.timeout_seconds,
         read_timeout=config.timeout_seconds,
         retries={"total_max_attempts": 1},
-        max_pool_connections=config.parts_in_flight + _CONNECTIONS_BESIDE_PARTS,
+        max_pool_connections=_MOST_CONNECTIONS,
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
         s3={"addressing_style": "path" if path_style else "auto", "payload_signing_enabled": not guarded},

@@ -393,6 +393,25 @@ def test_a_listing_that_fails_is_an_error_and_not_an_empty_target(world: World, 
         world.target.backups()
 
 
+@pytest.mark.parametrize("operation", ["PutObject", "GetObject", "DeleteObject"])
+def test_one_lost_answer_makes_no_target_unusable(world: World, operation: str) -> None:
+    world.proxy.next(operation, lose_the_answer)
+    world.target.require_usable()
+    assert world.proxy.seen[operation] == 2
+
+
+def test_a_store_without_conditions_is_refused_before_a_run_and_not_at_its_end(world: World) -> None:
+    world.proxy.always("PutObject", refuse(501, "NotImplemented"))
+    with pytest.raises(TargetError, match="NotImplemented"):
+        world.target.require_usable()
+
+
+def test_a_store_that_gives_back_other_bytes_is_refused(world: World) -> None:
+    world.proxy.next("GetObject", flip_a_byte_on_the_way_back)
+    with pytest.raises(TargetError, match="other bytes"):
+        world.target.require_usable()
+
+
 def look_for_usable(target: S3Target) -> None:
     target.require_usable()
 

@@ -1,7 +1,9 @@
 """What the S3 target makes of its configuration, and of what S3 has and a folder has not: versions, locks, uploads."""
 
 import datetime
+import logging
 import ssl
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,17 +15,23 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from backupd.config.schema import LockMode
+from backupd import wiring
+from backupd.cli.main import _set_up_logging
+from backupd.config.schema import Configuration, LockMode
 from backupd.errors import TargetError
 from backupd.lab.s3server import S3Service
+from backupd.model import Holding, HoldingKind
 from backupd.targets.s3 import S3Target
 from backupd.targets.s3_parts import MOST_PARTS, part_bytes
+from backupd.targets.s3_upload import Room, Upload
 from tests.contract.s3_faults import in_between
 from tests.contract.s3_server import PART, s3_config, s3_service, s3_target
 from tests.contract.test_targets import JOB, MANIFEST, NAME, RUN, get, put
 
 __all__ = ["s3_service"]
 
+DETAIL = ("target", "job", "backup", "name")
+WHOSE = ("store", JOB, RUN, NAME)
 CONTENT = bytes(range(256)) * 100
 
 
@@ -60,6 +68,22 @@ def test_credentials_that_are_none_are_said_so_without_a_word_of_them(
     while error is not None:
         assert "hunter22" not in f"{error} {error!r}"
         error = error.__cause__
+
+
+def test_no_credential_is_logged_however_much_is(
+    s3_service: S3Service, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "credentials"
+    s3_service.write_credentials(file)
+    with file.open("a") as more:
+        more.write("aws_session_token = hunter22\n")
+    _set_up_logging(quiet=False, verbose=2)
+    with caplog.at_level(1):
+        logging.getLogger("backupd").debug("this is")
+        with pytest.raises(TargetError, match="does not accept"):  # it knows no tokens
+            s3_target(replace(s3_config(s3_service), credentials_file=file)).backups()
+    assert "this is" in caplog.text
+    assert not [told for told in (s3_service.access_key, "hunter22", "AWS4-HMAC") if told in caplog.text]
 
 
 def test_a_profile_is_a_section_of_the_credentials_file(s3_service: S3Service, tmp_path: Path) -> None:
@@ -148,6 +172,57 @@ def test_looking_whether_it_is_usable_leaves_nothing(s3_service: S3Service) -> N
     config = s3_config(s3_service)
     s3_target(config).require_usable()
     assert not (s3_service.folder / config.bucket / config.prefix).exists()
+
+
+def test_what_recovery_does_with_an_upload_is_to_give_it_back(s3_service: S3Service, target: S3Target) -> None:
+    class Dies:
+        """A run that is killed when it has written down its upload."""
+
+        def hold(self, holding: Holding) -> None:
+            left.append(holding)
+
+        def released(self, holding: Holding) -> None:
+            raise AssertionError(holding)
+
+    left: list[Holding] = []
+    upload = Upload(
+        target._place(JOB, RUN, NAME), PART, room=Room(1), ledger=Dies(), detail=dict(zip(DETAIL, WHOSE, strict=True))
+    )
+    upload.write(bytes(PART))
+    upload._pool.shutdown()
+    assert [found.finished for found in target.backups()] == [False]
+    releases = wiring.host_tools(Configuration(targets={"store": target._config})).releases
+    for _ in range(2):
+        releases[HoldingKind.UPLOAD](left[0])
+    assert target.backups() == []
+
+
+def senders() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name.startswith("backupd s3")]
+
+
+def test_no_thread_outlives_an_object(target: S3Target) -> None:
+    with target.writing(JOB, RUN, NAME) as writer:
+        writer.write(bytes(PART + 1))
+        assert senders()
+    assert not senders()
+    with pytest.raises(KeyboardInterrupt), target.writing(JOB, RUN, "other") as writer:
+        writer.write(bytes(2 * PART + 1))
+        raise KeyboardInterrupt
+    for thread in senders():
+        thread.join(10)
+    assert not senders()
+    assert target._listing.uploads(target._config.prefix) == []
+    with pytest.raises(TargetError):
+        get(target, name="other")
+
+
+def test_a_listing_has_as_many_pages_as_it_takes(s3_service: S3Service, target: S3Target) -> None:
+    folder = s3_service.folder / target._config.bucket / target._config.prefix / JOB
+    for number in range(1005):  # a page has a thousand
+        (folder / f"run-{number}").mkdir(parents=True)
+        (folder / f"run-{number}" / NAME).touch()
+    assert {found.backup_id for found in target.backups(JOB)} == {f"run-{number}" for number in range(1005)}
 
 
 # --- parts, versions, locks ------------------------------------------------------------------------------------------

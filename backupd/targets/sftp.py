@@ -28,12 +28,12 @@ from backupd.targets import UploadLedger
 from backupd.targets.names import MANIFEST, part, partial
 from backupd.targets.ssh import Flight, SshLine, is_answer
 
-BLOCK_BYTES = 128 << 10  # of a request; OpenSSH takes up to 255 KiB
-REQUESTS = 64  # under way at a time: 8 MiB of each object that is being written or read
+BLOCK_BYTES = 255 << 10  # of a request: what OpenSSH takes at most. A server that names no limit gets 16 KiB
+UNDER_WAY_BYTES = 8 << 20  # of each object that is being written or read: the most memory it takes
 _SYNC_BYTES = 512 << 20  # so that the last fsync has little left to do, and is answered in time
 _READ_ONLY = 1  # SSH_FXE_STATVFS_ST_RDONLY
 _LITTLE_BYTES = 1 << 20
-_TIDY_SECONDS = 10.0  # for what is done after a failure that is told already
+_TIDY_SECONDS = 2.0  # for each thing that is done after a failure that is told already
 _FAILURES = (asyncssh.Error, OSError)
 
 
@@ -113,7 +113,8 @@ class SftpTarget:
                 sftp, file = self._begun(folder, unfinished)
             owed.callback(self._remove_quietly, unfinished)
             owed.callback(self._close_quietly, sftp, file)
-            writer = _Writer(self, name, file, Flight(self._line, sftp, self._config.timeout_seconds))
+            flight: Flight[object] = Flight(self._line, sftp, self._config.timeout_seconds)
+            writer = _Writer(self, name, file, flight, block_bytes=min(BLOCK_BYTES, sftp.limits.max_write_len))
             owed.callback(writer.forget)
             yield writer
             with self._explained(doing):
@@ -254,12 +255,13 @@ class SftpTarget:
     def _chunks(self, sftp: SFTPClient, file: SFTPClientFile, name: str, *, offset: int, end: int) -> Iterator[bytes]:
         """The bytes that were asked for, in order, with the next ones on their way."""
         flight: Flight[bytes] = Flight(self._line, sftp, self._config.timeout_seconds)
+        block = min(BLOCK_BYTES, sftp.limits.max_read_len)
         at = offset
         try:
             with self._explained(f"read {name} from"):
                 while at < end or len(flight):
-                    while at < end and len(flight) < REQUESTS:
-                        size = min(BLOCK_BYTES, end - at)
+                    while at < end and len(flight) * block < UNDER_WAY_BYTES:
+                        size = min(block, end - at)
                         flight.add(_exactly(file, at, size))
                         at += size
                     yield flight.oldest()
@@ -307,12 +309,15 @@ class SftpTarget:
 class _Writer:
     """An object that is being written under a temporary name."""
 
-    def __init__(self, target: SftpTarget, name: str, file: SFTPClientFile, flight: Flight[object]) -> None:
+    def __init__(
+        self, target: SftpTarget, name: str, file: SFTPClientFile, flight: Flight[object], *, block_bytes: int
+    ) -> None:
         self._target = target
         self._name = name
         self._file = file
         self._flight = flight
         self._block = bytearray()
+        self._block_bytes = block_bytes
         self._sent = self._synced = 0
 
     def write(self, data: bytes) -> None:
@@ -320,10 +325,10 @@ class _Writer:
         view = memoryview(data)
         with self._target._explained(f"write {self._name} to"):
             while view:
-                taken = view[: BLOCK_BYTES - len(self._block)]
+                taken = view[: self._block_bytes - len(self._block)]
                 self._block += taken
                 view = view[len(taken) :]
-                if len(self._block) == BLOCK_BYTES:
+                if len(self._block) == self._block_bytes:
                     self._send()
 
     def flushed(self) -> int:
@@ -345,7 +350,7 @@ class _Writer:
         if self._sent - self._synced >= _SYNC_BYTES:
             self._flight.add(self._file.fsync())
             self._synced = self._sent
-        while len(self._flight) >= REQUESTS:
+        while len(self._flight) * self._block_bytes >= UNDER_WAY_BYTES:
             self._flight.oldest()
 
 

@@ -10,7 +10,7 @@ An answer that is late ends the connection: whatever was under way on it fails, 
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from math import inf
 from typing import Any, Generic, TypeVar
@@ -27,6 +27,10 @@ T = TypeVar("T")
 _CIPHERS = [
     *("aes128-gcm@openssh.com", "aes256-gcm@openssh.com", "chacha20-poly1305@openssh.com"),
     *("aes128-ctr", "aes192-ctr", "aes256-ctr"),
+]
+_HOST_KEYS = [
+    *("ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521"),
+    *("rsa-sha2-512", "rsa-sha2-256"),
 ]
 _KEEP_ALIVES = 3  # unanswered, and the connection is lost
 _END_SECONDS = 2.0
@@ -139,6 +143,7 @@ class SshLine:
             for task in tasks:
                 task.cancel()
             loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+            loop.run_until_complete(loop.shutdown_default_executor())  # it looks names up
             loop.close()
 
     async def _within(
@@ -147,6 +152,8 @@ class SshLine:
         on: asyncssh.SFTPClient | None,
         seconds: float,
     ) -> T:
+        if on is not None and (on is not self._sftp or self._is_lost()):
+            raise asyncssh.SFTPConnectionLost("it was lost before")
         sftp = on or await self._connected(seconds)
         try:
             async with asyncio.timeout(seconds):
@@ -158,9 +165,12 @@ class SshLine:
 
     async def _connected(self, seconds: float) -> asyncssh.SFTPClient:
         async with self._connecting:
-            if self._sftp is None or self._connection is None or self._connection.is_closed():
+            if self._sftp is None or self._is_lost():
                 self._connection, self._sftp = await self._connect(seconds)
             return self._sftp
+
+    def _is_lost(self) -> bool:
+        return self._connection is None or self._connection.is_closed()
 
     def _drop(self, sftp: asyncssh.SFTPClient | None) -> None:
         if sftp is self._sftp and self._connection is not None:
@@ -180,6 +190,7 @@ class SshLine:
                     config=None,
                     username=config.user,
                     known_hosts=known,
+                    server_host_key_algs=_host_key_algorithms(config, known),
                     client_keys=[key],
                     agent_path=None,
                     gss_auth=False,
@@ -247,8 +258,9 @@ class Flight(Generic[T]):
         """
         try:
             return self._requests.popleft().result(self._timeout_seconds)
-        except TimeoutError:
-            self._line.give_up(self._sftp)
+        except (asyncssh.Error, OSError) as error:
+            if not is_answer(error):
+                self._line.give_up(self._sftp)
             raise
 
     def forget(self) -> None:
@@ -265,10 +277,14 @@ def _key(config: SftpConfig) -> asyncssh.SSHKey:
         return asyncssh.import_private_key(private_text(where, config.key_file, content="the private key"))
     except ConfigurationError as error:
         raise TargetError(error.message, hint=error.hint) from error
-    except asyncssh.KeyEncryptionError:
-        fact, hint = "is protected by a passphrase", "nobody is there to type it: make a key without one for backupd"
-    except asyncssh.KeyImportError:
-        fact, hint = "holds no private key", "ssh-keygen -t ed25519 makes one; the file without .pub is it"
+    except asyncssh.KeyImportError as error:
+        if "passphrase" in str(error).lower():
+            fact, hint = (
+                "is protected by a passphrase",
+                "nobody is there to type it: make a key without one for backupd",
+            )
+        else:
+            fact, hint = "holds no private key", "ssh-keygen -t ed25519 makes one; the file without .pub is it"
     raise TargetError(f"{where}: {config.key_file} {fact}", hint=hint)  # not chained: a cause may quote the file
 
 
@@ -280,6 +296,18 @@ def _known_hosts(config: SftpConfig) -> bytes:
             f"targets.{config.name}.known_hosts: cannot read {config.known_hosts}: {error.strerror}",
             hint=_how_to_know(config),
         ) from error
+
+
+def _host_key_algorithms(config: SftpConfig, known: bytes) -> Sequence[str]:
+    """Those of the keys that we know first, so that a server with several keys shows one of these.
+
+    The others follow: a server that has none of ours is then seen to be another one, instead of hanging up.
+    """
+    keys, authorities, *_ = asyncssh.match_known_hosts(known, config.address, "", config.port)
+    if authorities or not keys:
+        return ()
+    ours = {algorithm for key in keys for algorithm in key.sig_algorithms}
+    return sorted(_HOST_KEYS, key=lambda algorithm: algorithm.encode() not in ours)
 
 
 def _unknown_server(config: SftpConfig, known: bytes, error: asyncssh.DisconnectError) -> TargetError:

@@ -1,8 +1,10 @@
 """What every target promises: the fake that the stories are tested with, and the real ones."""
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 
@@ -106,6 +108,72 @@ def test_nothing_is_left_of_an_object_whose_writing_failed(target: Target) -> No
         get(target)
     put(target, b"second try")
     assert get(target) == b"second try"
+
+
+def test_several_objects_are_written_and_read_at_once(target: Target) -> None:
+    contents = {f"data-{n}.tar.zst": bytes([n]) * (1 << 20) + bytes(n) for n in range(1, 5)}
+    together = Barrier(len(contents), timeout=20)
+
+    def write(name: str) -> None:
+        content = contents[name]
+        with target.writing(JOB, RUN, name) as writer:
+            together.wait()
+            for start in range(0, len(content), 100_000):
+                writer.write(content[start : start + 100_000])
+            together.wait()
+
+    def read(name: str) -> bytes:
+        with target.reading(JOB, RUN, name) as chunks:
+            together.wait()
+            return b"".join(chunks)
+
+    with ThreadPoolExecutor(len(contents)) as pool:
+        list(pool.map(write, contents))
+        assert dict(zip(contents, pool.map(read, contents), strict=True)) == contents
+
+
+def test_an_object_that_fails_leaves_the_others_that_are_being_written(target: Target) -> None:
+    with target.writing(JOB, RUN, "good.tar.zst") as writer:
+        writer.write(b"one, ")
+        with pytest.raises(ZeroDivisionError):
+            put_half(target)
+        writer.write(b"two")
+    assert get(target, name="good.tar.zst") == b"one, two"
+    with pytest.raises(TargetError):
+        get(target)
+
+
+@pytest.mark.parametrize(
+    ("offset", "size"), [(0, 0), (0, 1), (1, 4096), (4095, 2), (1 << 20, 1), (777, None), (0, None)]
+)
+def test_a_range_is_read_alone(target: Target, offset: int, size: int | None) -> None:
+    content = bytes(i * 7 % 251 for i in range(1000)) * 1500
+    put(target, content)
+    with target.reading(JOB, RUN, NAME, offset=offset, size=size) as chunks:
+        got = b"".join(chunks)
+    assert got == content[offset:][: len(content) if size is None else size]
+
+
+def test_a_range_beyond_the_end_is_a_target_error(target: Target) -> None:
+    put(target, b"short")
+    with target.reading(JOB, RUN, NAME, offset=3, size=10) as chunks, pytest.raises(TargetError):
+        b"".join(chunks)
+
+
+def test_what_lies_there_is_listed_finished_or_not(target: Target) -> None:
+    assert list(target.backups()) == []
+    put(target, b"x")
+    put(target, b"y", run="run-2")
+    put(target, b"z", job="hourly")
+    target.publish(MANIFEST)
+    found = {(backup.job, backup.backup_id): backup for backup in target.backups()}
+    finished = {key: backup.finished for key, backup in found.items()}
+    assert finished == {(JOB, RUN): True, (JOB, "run-2"): False, ("hourly", RUN): False}
+    assert all(backup.at.utcoffset() == timedelta(0) for backup in found.values())
+    assert {backup.backup_id for backup in target.backups(JOB)} == {RUN, "run-2"}
+    assert list(target.backups("other")) == []
+    target.remove(JOB, RUN)
+    assert {backup.backup_id for backup in target.backups(JOB)} == {"run-2"}
 
 
 def test_missing_object_is_a_target_error(target: Target) -> None:

@@ -1,0 +1,362 @@
+"""What can go wrong between here and a real OpenSSH server: never a false success, never a hang, always a sentence."""
+
+import gc
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from backupd.config import SftpConfig
+from backupd.errors import Cancelled, TargetError
+from backupd.interruption import cancellable
+from backupd.lab.sshd import SshServer, serving
+from backupd.targets.sftp import SftpTarget
+from tests.contract.sftp_server import sftp_config, sftp_server
+from tests.contract.tcp_proxy import Proxy, proxy
+from tests.contract.test_targets import JOB, MANIFEST, NAME, RUN, get, put
+
+__all__ = ["sftp_server"]
+
+SFTP_SERVER = "/usr/lib/openssh/sftp-server"
+CONTENT = bytes(range(256)) * (12 << 10)  # 3 MiB
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    folder = tmp_path / "store"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def between(sftp_server: SshServer) -> Iterator[Proxy]:
+    with proxy(sftp_server.port) as found:
+        yield found
+
+
+def through(between: Proxy, server: SshServer, store: Path, *, timeout_seconds: float = 20.0) -> SftpTarget:
+    """A target behind the proxy, whose port the known hosts have as well."""
+    known = store.parent / "known_hosts"
+    known.write_text(f"[127.0.0.1]:{between.port} {host_key(server)}\n")
+    config = sftp_config(server, store, timeout_seconds=timeout_seconds)
+    return SftpTarget(replace(config, port=between.port, known_hosts=known))
+
+
+def host_key(server: SshServer) -> str:
+    return server.known_hosts.read_text().partition(" ")[2].strip()
+
+
+def files(store: Path) -> list[str]:
+    return sorted(path.name for path in store.rglob("*") if path.is_file())
+
+
+def refusal(config: SftpConfig) -> TargetError:
+    with pytest.raises(TargetError) as caught:
+        SftpTarget(config).require_usable()
+    assert caught.value.hint
+    return caught.value
+
+
+@contextmanager
+def frozen(server: SshServer) -> Iterator[None]:
+    """The server accepts connections and then says nothing: the processes of its sessions are stopped."""
+    stopped = sessions(server.pid)
+    assert stopped
+    for pid in stopped:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in stopped:
+            os.kill(pid, signal.SIGKILL)
+
+
+def sessions(pid: int) -> list[int]:
+    children = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return [found for child in children for found in (child, *sessions(child))]
+
+
+# --- the line ------------------------------------------------------------------------------------------------------
+
+
+def test_a_line_that_is_cut_while_writing_leaves_nothing(between: Proxy, sftp_server: SshServer, store: Path) -> None:
+    target = through(between, sftp_server, store)
+    target.require_usable()
+    between.cut_after(1 << 20)
+    with pytest.raises(TargetError, match="lost the connection to target store"):
+        put(target, CONTENT)
+    assert files(store) == []
+    put(target, CONTENT)
+    assert get(target) == CONTENT
+
+
+def test_a_line_that_is_cut_while_reading_is_told_and_made_again(
+    between: Proxy, sftp_server: SshServer, store: Path
+) -> None:
+    target = through(between, sftp_server, store)
+    put(target, CONTENT)
+    between.cut_after(1 << 20)
+    with pytest.raises(TargetError, match="lost the connection"):
+        get(target)
+    assert get(target) == CONTENT
+
+
+def test_a_line_that_is_cut_at_any_answer_is_never_a_success(
+    between: Proxy, sftp_server: SshServer, store: Path
+) -> None:
+    target = through(between, sftp_server, store)
+    for size in range(200, 3000, 400):
+        target.require_usable()
+        between.cut_after(size)
+        try:
+            put(target, b"x", name=f"{size}")
+        except TargetError:
+            assert f"{size}" not in files(store)
+        else:
+            assert f"{size}" in files(store)
+    assert not [name for name in files(store) if name.startswith(".")]
+
+
+def test_a_server_that_falls_silent_while_writing_is_given_up(sftp_server: SshServer, store: Path) -> None:
+    target = SftpTarget(sftp_config(sftp_server, store, timeout_seconds=1.0))
+    put(target, b"x", name="first")
+    began = time.monotonic()
+    with frozen(sftp_server), pytest.raises(TargetError, match=r"did not answer for 1 s"):
+        put(target, *[CONTENT] * 8)
+    assert time.monotonic() - began < 10
+    assert files(store) == ["first"]
+    put(target, CONTENT)
+    assert get(target) == CONTENT
+
+
+def test_a_line_that_falls_silent_while_reading_is_given_up(
+    between: Proxy, sftp_server: SshServer, store: Path
+) -> None:
+    target = through(between, sftp_server, store, timeout_seconds=1.0)
+    put(target, CONTENT)
+    with pytest.raises(TargetError, match="did not answer"), target.reading(JOB, RUN, NAME) as chunks:
+        between.stall()
+        b"".join(chunks)
+
+
+def test_a_signal_ends_the_wait_for_a_silent_server(sftp_server: SshServer, store: Path) -> None:
+    target = SftpTarget(sftp_config(sftp_server, store))
+    put(target, b"x")
+    with cancellable(), frozen(sftp_server):
+        threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGTERM)).start()
+        began = time.monotonic()
+        with pytest.raises(Cancelled):
+            target.require_usable()
+    assert time.monotonic() - began < 5
+
+
+def test_what_a_silent_server_left_is_removed_later(sftp_server: SshServer, store: Path) -> None:
+    target = SftpTarget(sftp_config(sftp_server, store))
+    put(target, b"x")
+    (store / JOB / RUN / f".{NAME}.partial").write_bytes(b"of a host that died")
+    target.remove(JOB, RUN)
+    assert list(store.iterdir()) == []
+
+
+def test_a_server_that_is_not_there_is_a_sentence(between: Proxy, sftp_server: SshServer, store: Path) -> None:
+    target = through(between, sftp_server, store)
+    between.stop()
+    with pytest.raises(TargetError, match="could not connect to target store") as caught:
+        target.require_usable()
+    assert "is sshd running there" in caught.value.hint
+
+
+# --- who is there, and who we are ------------------------------------------------------------------------------------
+
+
+def test_an_unknown_server_is_refused(sftp_server: SshServer, store: Path, tmp_path: Path) -> None:
+    known = tmp_path / "known"
+    config = replace(sftp_config(sftp_server, store), known_hosts=known)
+    assert "cannot read" in refusal(config).message
+    known.write_text("")
+    error = refusal(config)
+    assert "does not know 127.0.0.1" in error.message
+    assert f"ssh-keyscan -p {sftp_server.port} 127.0.0.1" in error.hint
+
+
+@pytest.mark.parametrize("kind", ["ed25519", "ecdsa"])
+def test_a_changed_host_key_is_refused(sftp_server: SshServer, store: Path, tmp_path: Path, kind: str) -> None:
+    known = tmp_path / "known"
+    known.write_text(f"[127.0.0.1]:{sftp_server.port} {new_key(tmp_path / 'other', kind).read_text()}")
+    assert "shows another host key" in refusal(replace(sftp_config(sftp_server, store), known_hosts=known)).message
+
+
+def test_a_revoked_host_key_is_refused(sftp_server: SshServer, store: Path, tmp_path: Path) -> None:
+    known = tmp_path / "known"
+    key = host_key(sftp_server)
+    known.write_text(f"[127.0.0.1]:{sftp_server.port} {key}\n@revoked * {key}\n")
+    assert "revoked" in refusal(replace(sftp_config(sftp_server, store), known_hosts=known)).message
+
+
+def test_a_key_that_the_server_does_not_know_is_refused(sftp_server: SshServer, store: Path, tmp_path: Path) -> None:
+    new_key(tmp_path / "other", "ed25519")
+    error = refusal(replace(sftp_config(sftp_server, store), key_file=tmp_path / "other"))
+    assert f"does not let {sftp_server.user} in" in error.message
+
+
+def test_a_key_file_that_cannot_be_used_is_a_sentence(sftp_server: SshServer, store: Path, tmp_path: Path) -> None:
+    config = replace(sftp_config(sftp_server, store), key_file=tmp_path / "key")
+    assert "cannot read" in refusal(config).message
+    new_key(tmp_path / "key", "ed25519", passphrase="correct horse")
+    assert "protected by a passphrase" in refusal(config).message
+    (tmp_path / "key").chmod(0o640)
+    assert "can be read or written by others" in refusal(config).message
+    (tmp_path / "key").write_text("a secret of another kind")
+    (tmp_path / "key").chmod(0o600)
+    error = refusal(config)
+    assert "holds no private key" in error.message
+    assert "secret of another kind" not in f"{error}{error.hint}{error.__cause__}"
+
+
+def new_key(path: Path, kind: str, *, passphrase: str = "") -> Path:
+    """The file of its public half."""
+    subprocess.run(["ssh-keygen", "-q", "-t", kind, "-N", passphrase, "-f", path], check=True)
+    return path.with_name(f"{path.name}.pub")
+
+
+# --- the folder ------------------------------------------------------------------------------------------------------
+
+
+def test_a_folder_that_is_not_there_is_a_sentence(sftp_server: SshServer, store: Path) -> None:
+    config = sftp_config(sftp_server, store / "missing")
+    assert "is not there" in refusal(config).message
+    for touch in touches(SftpTarget(config)):
+        with pytest.raises(TargetError, match="is not there"):
+            touch()
+    assert list(store.iterdir()) == []
+
+
+def test_a_file_system_that_is_not_mounted_is_neither_written_nor_read(sftp_server: SshServer, store: Path) -> None:
+    target = SftpTarget(sftp_config(sftp_server, store, sentinel=".mounted"))
+    for touch in (*touches(target), target.require_usable):
+        with pytest.raises(TargetError, match=r"is not mounted: there is no \.mounted in it"):
+            touch()
+    assert list(store.iterdir()) == []
+    (store / ".mounted").touch()
+    target.require_usable()
+    put(target, b"x")
+    assert get(target) == b"x"
+    assert len(target.backups()) == 1
+
+
+def touches(target: SftpTarget) -> tuple[Callable[[], object], ...]:
+    return (
+        lambda: put(target, b"x"),
+        lambda: get(target),
+        lambda: target.manifest(JOB, RUN),
+        target.backups,
+        lambda: target.remove(JOB, RUN),
+        lambda: target.publish(MANIFEST),
+    )
+
+
+def test_a_file_that_was_cut_behind_the_servers_back_is_no_success(sftp_server: SshServer, store: Path) -> None:
+    target = SftpTarget(sftp_config(sftp_server, store))
+    with pytest.raises(TargetError, match="the server has"), target.writing(JOB, RUN, NAME) as writer:
+        writer.write(CONTENT)
+        writer.flushed()
+        os.truncate(store / JOB / RUN / f".{NAME}.partial", 5)
+    assert files(store) == []
+
+
+def test_an_object_that_was_cut_is_not_read_as_a_whole_one(sftp_server: SshServer, store: Path) -> None:
+    target = SftpTarget(sftp_config(sftp_server, store))
+    put(target, CONTENT)
+    with target.reading(JOB, RUN, NAME) as chunks:
+        os.truncate(store / JOB / RUN / NAME, 5)
+        with pytest.raises(TargetError, match="ended at byte"):
+            b"".join(chunks)
+
+
+def test_a_manifest_that_another_has_published_meanwhile_is_kept(sftp_server: SshServer, store: Path) -> None:
+    target = SftpTarget(sftp_config(sftp_server, store))
+    theirs = store / JOB / RUN / "manifest.json"
+    with pytest.raises(TargetError), target.writing(JOB, RUN, "manifest.json") as writer:
+        writer.write(b"ours")
+        theirs.write_bytes(b"theirs")
+    assert theirs.read_bytes() == b"theirs"
+    assert files(store) == ["manifest.json"]
+
+
+# --- servers that cannot do all --------------------------------------------------------------------------------------
+
+
+def test_what_a_server_cannot_do_is_a_sentence_and_nothing_is_left(tmp_path: Path, store: Path) -> None:
+    """One server for all: what it runs is a script that each case writes anew."""
+    script = tmp_path / "command"
+    tmpfs = (
+        f"unshare {'' if os.geteuid() == 0 else '--map-root-user'} --mount sh -c 'mount -t tmpfs -o {{}} none {store}"
+    )
+    with serving(tmp_path / "keys", command=str(script)) as server:
+
+        def failure(command: str) -> TargetError:
+            script.write_text(f"#!/bin/sh\n{command}\n")
+            script.chmod(0o700)
+            with pytest.raises(TargetError) as caught:
+                put(SftpTarget(sftp_config(server, store)), CONTENT)
+            assert files(store) == []
+            assert caught.value.hint
+            return caught.value
+
+        full = failure(f"{tmpfs.format('size=1m')} && exec {SFTP_SERVER}'")
+        assert "no room left on target store" in full.message
+        read_only = failure(f"{tmpfs.format('ro')} && exec {SFTP_SERVER}'")
+        assert "is mounted read-only" in read_only.message
+        limited = failure(f"trap '' XFSZ; ulimit -f 1024; exec {SFTP_SERVER}")
+        assert "a quota, a limit on the size of files" in limited.hint
+        forbidden = failure(f"exec {SFTP_SERVER} -R")
+        assert "permission denied" in forbidden.message
+        careless = failure(f"exec {SFTP_SERVER} -P fsync")
+        assert "cannot do what a durable backup needs" in careless.message
+        none = failure("exec false")
+        assert "serves no SFTP" in none.message
+        shutil.rmtree(store)
+        store.mkdir()
+        script.write_text(f"#!/bin/sh\nexec {SFTP_SERVER} -P limits\n")  # as OpenSSH before 8.5
+        put(SftpTarget(sftp_config(server, store)), CONTENT)
+        assert get(SftpTarget(sftp_config(server, store))) == CONTENT
+
+
+# --- the end ---------------------------------------------------------------------------------------------------------
+
+
+def test_no_thread_is_left_when_a_target_is_closed_or_forgotten(sftp_server: SshServer, store: Path) -> None:
+    before = set(threading.enumerate())
+    target = SftpTarget(sftp_config(sftp_server, store))
+    target.require_usable()
+    assert set(threading.enumerate()) - before
+    target.close()
+    assert set(threading.enumerate()) <= before
+    target = SftpTarget(sftp_config(sftp_server, store))
+    target.require_usable()
+    del target
+    gc.collect()
+    assert set(threading.enumerate()) <= before
+
+
+def test_a_process_ends_at_once_and_says_nothing(sftp_server: SshServer, store: Path) -> None:
+    program = (
+        "import pathlib; from backupd.targets.sftp import SftpTarget; from backupd.config import SftpConfig;"
+        f"target = SftpTarget(SftpConfig(name='store', type='sftp', address='127.0.0.1', port={sftp_server.port},"
+        f" user={sftp_server.user!r}, path=pathlib.Path({str(store)!r}),"
+        f" key_file=pathlib.Path({str(sftp_server.key_file)!r}),"
+        f" known_hosts=pathlib.Path({str(sftp_server.known_hosts)!r}))); target.require_usable()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "always::ResourceWarning", "-c", program], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

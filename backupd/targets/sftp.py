@@ -33,7 +33,7 @@ UNDER_WAY_BYTES = 8 << 20  # of each object that is being written or read: the m
 _SYNC_BYTES = 512 << 20  # so that the last fsync has little left to do, and is answered in time
 _READ_ONLY = 1  # SSH_FXE_STATVFS_ST_RDONLY
 _LITTLE_BYTES = 1 << 20
-_TIDY_SECONDS = 2.0  # for each thing that is done after a failure that is told already
+_TIDY_SECONDS = 1.0  # for each thing that is done after a failure that is told already
 _FAILURES = (asyncssh.Error, OSError)
 
 
@@ -112,7 +112,7 @@ class SftpTarget:
             with self._explained(doing):
                 sftp, file = self._begun(folder, unfinished)
             owed.callback(self._remove_quietly, unfinished)
-            owed.callback(self._close_quietly, sftp, file)
+            owed.callback(self._line.tell, lambda _: file.close(), on=sftp)
             flight: Flight[object] = Flight(self._line, sftp, self._config.timeout_seconds)
             writer = _Writer(self, name, file, flight, block_bytes=min(BLOCK_BYTES, sftp.limits.max_write_len))
             owed.callback(writer.forget)
@@ -139,7 +139,7 @@ class SftpTarget:
         with self._explained(f"read {name} from"):
             sftp, file, whole = self._line.ask(opened)
         with ExitStack() as owed:
-            owed.callback(self._close_quietly, sftp, file)
+            owed.callback(self._line.tell, lambda _: file.close(), on=sftp)
             yield self._chunks(sftp, file, name, offset=offset, end=whole if size is None else offset + size)
 
     def publish(self, manifest: Manifest) -> None:
@@ -272,11 +272,6 @@ class SftpTarget:
         """On the way out of a failure, which is told already; `remove` tries again and tells."""
         with suppress(TargetError, *_FAILURES):
             self._line.ask(lambda sftp: sftp.remove(path), at_most_seconds=_TIDY_SECONDS)
-
-    def _close_quietly(self, sftp: SFTPClient, file: SFTPClientFile) -> None:
-        """On the way out: nothing that matters depends on it, but a server has only so many open files."""
-        with suppress(*_FAILURES):
-            self._line.ask(lambda _: file.close(), on=sftp, at_most_seconds=_TIDY_SECONDS)
 
     @contextmanager
     def _explained(self, doing: str) -> Iterator[None]:

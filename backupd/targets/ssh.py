@@ -75,6 +75,10 @@ class SshLine:
         finally:
             future.cancel()
 
+    def tell(self, work: Callable[[asyncssh.SFTPClient], Coroutine[Any, Any, T]], *, on: asyncssh.SFTPClient) -> None:
+        """The same, when nobody needs the answer."""
+        self.begin(self._within(work, on, self._config.timeout_seconds))
+
     def begin(self, work: Coroutine[Any, Any, T]) -> "Future[T]":
         """Start this on the connection's thread."""
         return asyncio.run_coroutine_threadsafe(work, self._running())
@@ -112,9 +116,8 @@ class SshLine:
             )
         if isinstance(error, asyncssh.SFTPError) and is_answer(error):
             return TargetError(f"could not {doing} {where}: {error.reason}", hint="see the log of sshd on that machine")
-        reason = error.reason if isinstance(error, asyncssh.Error) else str(error)
         return TargetError(
-            f"lost the connection to {where}: {reason or type(error).__name__}",
+            f"lost the connection to {where}: {_reason(error)}",
             hint="see the log of sshd on that machine, and the network in between",
         )
 
@@ -202,7 +205,7 @@ class SshLine:
                     keepalive_count_max=_KEEP_ALIVES,
                 )
                 try:
-                    sftp = await connection.start_sftp_client()
+                    sftp = await connection.start_sftp_client(path_errors="surrogateescape")
                 except BaseException:
                     connection.abort()
                     raise
@@ -229,8 +232,7 @@ class SshLine:
             return TargetError(
                 f"{failed}: it serves no SFTP: {error.reason}", hint="sshd_config needs: Subsystem sftp internal-sftp"
             )
-        reason = error.reason if isinstance(error, asyncssh.Error) else str(error)
-        return TargetError(f"{failed}: {reason}", hint="is sshd running there, and is the address right?")
+        return TargetError(f"{failed}: {_reason(error)}", hint="is sshd running there, and is the address right?")
 
 
 class Flight(Generic[T]):
@@ -268,6 +270,12 @@ class Flight(Generic[T]):
         for request in self._requests:
             request.cancel()
         self._requests.clear()
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, asyncssh.Error):
+        return error.reason or type(error).__name__
+    return (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
 
 
 def _key(config: SftpConfig) -> asyncssh.SSHKey:

@@ -15,10 +15,11 @@ from pathlib import Path
 
 import pytest
 
+from backupd import wiring
 from backupd.config import SftpConfig
 from backupd.errors import Cancelled, TargetError
 from backupd.interruption import cancellable
-from backupd.lab.sshd import SshServer, serving
+from backupd.lab.sshd import SshServer, main, serving
 from backupd.targets.sftp import SftpTarget
 from tests.contract.sftp_server import sftp_config, sftp_server
 from tests.contract.tcp_proxy import Proxy, proxy
@@ -127,10 +128,10 @@ def test_a_line_that_is_cut_at_any_answer_is_never_a_success(
 
 
 def test_a_server_that_falls_silent_while_writing_is_given_up(sftp_server: SshServer, store: Path) -> None:
-    target = SftpTarget(sftp_config(sftp_server, store, timeout_seconds=1.0))
+    target = SftpTarget(sftp_config(sftp_server, store, timeout_seconds=2.0))
     put(target, b"x", name="first")
     began = time.monotonic()
-    with frozen(sftp_server), pytest.raises(TargetError, match=r"did not answer for 1 s"):
+    with frozen(sftp_server), pytest.raises(TargetError, match=r"did not answer for 2 s"):
         put(target, *[CONTENT] * 8)
     assert time.monotonic() - began < 10
     assert files(store) == ["first"]
@@ -141,7 +142,7 @@ def test_a_server_that_falls_silent_while_writing_is_given_up(sftp_server: SshSe
 def test_a_line_that_falls_silent_while_reading_is_given_up(
     between: Proxy, sftp_server: SshServer, store: Path
 ) -> None:
-    target = through(between, sftp_server, store, timeout_seconds=1.0)
+    target = through(between, sftp_server, store, timeout_seconds=2.0)
     put(target, CONTENT)
     with pytest.raises(TargetError, match="did not answer"), target.reading(JOB, RUN, NAME) as chunks:
         between.stall()
@@ -157,6 +158,18 @@ def test_a_signal_ends_the_wait_for_a_silent_server(sftp_server: SshServer, stor
         with pytest.raises(Cancelled):
             target.require_usable()
     assert time.monotonic() - began < 5
+
+
+def test_a_signal_ends_writing_to_a_silent_server(sftp_server: SshServer, store: Path) -> None:
+    target = SftpTarget(sftp_config(sftp_server, store))
+    put(target, b"x", name="first")
+    with cancellable(), frozen(sftp_server):
+        threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGTERM)).start()
+        began = time.monotonic()
+        with pytest.raises(Cancelled):
+            put(target, *[CONTENT] * 8)
+    assert time.monotonic() - began < 8  # of a timeout of 20 s
+    assert files(store) == ["first"]
 
 
 def test_what_a_silent_server_left_is_removed_later(sftp_server: SshServer, store: Path) -> None:
@@ -329,6 +342,30 @@ def test_what_a_server_cannot_do_is_a_sentence_and_nothing_is_left(tmp_path: Pat
         script.write_text(f"#!/bin/sh\nexec {SFTP_SERVER} -P limits\n")  # as OpenSSH before 8.5
         put(SftpTarget(sftp_config(server, store)), CONTENT)
         assert get(SftpTarget(sftp_config(server, store))) == CONTENT
+
+
+# --- from the configuration ------------------------------------------------------------------------------------------
+
+
+def test_the_configuration_that_the_lab_prints_is_a_target_that_works(
+    sftp_server: SshServer, store: Path, tmp_path: Path
+) -> None:
+    written = tmp_path / "backupd.toml"
+    rest = '[hosts.db]\nsocket = "/s"\nuser = "u"\n[jobs.j]\nhost = "db"\ntargets = ["vault"]\n'
+    written.write_text(f"{sftp_server.configuration('vault', store)}accept_unencrypted = true\n{rest}")
+    target = wiring.target(wiring.configuration(written), "vault")
+    assert (target.name, target.remote, target.folder) == ("vault", True, None)
+    assert target.require_usable()
+    put(target, b"x")
+    assert {path.stat().st_mode & 0o777 for path in store.rglob("*")} == {0o700, 0o600}
+
+
+def test_the_labs_server_runs_while_a_command_does(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    places = ["--folder", str(tmp_path / "new"), "--keys", str(tmp_path / "keys")]
+    assert main([*places, "--", "sh", "-c", f"ls -d {tmp_path}/new; exit 3"]) == 3
+    said = capfd.readouterr().out
+    assert said.startswith('[targets.offsite]\ntype = "sftp"\n')
+    assert said.endswith(f"{tmp_path}/new\n")
 
 
 # --- the end ---------------------------------------------------------------------------------------------------------

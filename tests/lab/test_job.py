@@ -84,7 +84,7 @@ GROUPS = [  # the longest ones first, so that the last ones end together
     # The second one drops the tables that cannot do without a lock, so it goes last on its machine.
     Group("refusals", ("tests/lab/inside/inside_refusals.py", "tests/lab/inside/inside_unlocked.py")),
     Group("proof under load", ("tests/lab/inside/inside_consistency.py",)),
-    Group("contracts", ("tests/contract/test_snapshots.py",), load="none"),
+    Group("contracts", ("tests/contract/test_snapshots.py", "tests/contract/test_targets.py"), load="none"),
 ]
 
 

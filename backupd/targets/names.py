@@ -16,6 +16,11 @@ def part(name: str) -> str:
     return name
 
 
+def is_jobs(folder: str) -> bool:
+    """Whether it can be a job's: a file system's own folders and hidden ones lie there as well."""
+    return not folder.startswith(".") and folder != "lost+found"
+
+
 def partial(name: str) -> str:
     """What an object is called while it is being written."""
     return f".{part(name)}.partial"

@@ -25,7 +25,7 @@ from backupd.config import SftpConfig
 from backupd.errors import TargetError
 from backupd.model import Holding, Manifest, StoredBackup
 from backupd.targets import UploadLedger
-from backupd.targets.names import MANIFEST, part, partial
+from backupd.targets.names import MANIFEST, is_jobs, part, partial
 from backupd.targets.ssh import Flight, SshLine, is_answer
 
 BLOCK_BYTES = 255 << 10  # of a request: what OpenSSH takes at most. A server that names no limit gets 16 KiB
@@ -172,7 +172,7 @@ class SftpTarget:
         """What lies there; see the contract. The clock is that machine's."""
         with self._explained("list"):
             sftp = self._line.ask(self._require_present)
-            jobs = [part(job)] if job is not None else self._folders(self._root)
+            jobs = [part(job)] if job is not None else filter(is_jobs, self._folders(self._root))
             found: Flight[StoredBackup | None] = Flight(self._line, sftp, self._config.timeout_seconds)
             for each in jobs:
                 for run in self._folders(f"{self._root}/{each}"):

@@ -277,6 +277,18 @@ def touches(target: SftpTarget) -> tuple[Callable[[], object], ...]:
     )
 
 
+def test_what_others_keep_in_the_folder_is_no_backup(sftp_server: SshServer, store: Path) -> None:
+    target = SftpTarget(sftp_config(sftp_server, store))
+    put(target, b"x")
+    for other in ("lost+found/#12", ".snapshot/nightly.0", os.fsdecode(b"\xff/\xfe")):
+        (store / other).mkdir(parents=True)
+    (store / "README").touch()
+    (store / JOB / "README").touch()
+    assert {(found.job, found.backup_id) for found in target.backups(JOB)} == {(JOB, RUN)}
+    assert (JOB, RUN) in {(found.job, found.backup_id) for found in target.backups()}
+    assert not {found.job for found in target.backups()} & {"lost+found", ".snapshot", "README"}
+
+
 def test_a_file_that_was_cut_behind_the_servers_back_is_no_success(sftp_server: SshServer, store: Path) -> None:
     target = SftpTarget(sftp_config(sftp_server, store))
     with pytest.raises(TargetError, match="the server has"), target.writing(JOB, RUN, NAME) as writer:

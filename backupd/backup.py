@@ -7,16 +7,18 @@ reverse order, whatever happens; the lock is the inner `with` and ends first.
 import logging
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from datetime import time as datetime_time
 from pathlib import Path
 
 from backupd import contents, preflight, recover, replicas
+from backupd.archive import Sink
 from backupd.archive.governor import CopyGovernor
+from backupd.archive.packing import CopyManner
 from backupd.archive.sources import list_members
-from backupd.archive.stream import BINLOG_OBJECT, DATA_OBJECT, CopyManner, store_binlog, store_tree, verify
+from backupd.archive.stream import store_binlog, store_streams, verify
 from backupd.catalogue import RunJournal
 from backupd.catalogue.store import Catalogue
 from backupd.config import JobConfig, LockStrategy
@@ -342,12 +344,15 @@ def _copy(
         threads=job.copy.threads,
         ledger=run,
     )
-    with tools.target.writing(job.name, run.run_id, DATA_OBJECT) as writer:
-        objects = [store_tree(root, listing, writer, manner=manner)]
+
+    def open_object(name: str) -> AbstractContextManager[Sink]:
+        return tools.target.writing(job.name, run.run_id, name)
+
+    stored = store_streams(root, listing, open_object, streams=job.copy.streams, manner=manner)
+    objects = list(stored.objects)
     cut = contents.binlog_cut(ready, standing, root)
     if cut is not None:
-        with tools.target.writing(job.name, run.run_id, BINLOG_OBJECT) as writer:
-            objects.append(store_binlog(cut, writer, manner=manner))
+        objects.append(store_binlog(cut, open_object=open_object, manner=manner))
     return tuple(objects), standing.position
 
 

@@ -12,8 +12,9 @@ from pathlib import Path, PurePosixPath
 from types import TracebackType
 from typing import Self
 
+from backupd.archive.packing import CopyManner
 from backupd.archive.sources import Exclusions, list_members
-from backupd.archive.stream import CopyManner, store_tree
+from backupd.archive.stream import store_tree
 from backupd.command import ChildLedger
 from backupd.companion import Companion
 from backupd.errors import SnapshotError

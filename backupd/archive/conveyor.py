@@ -14,7 +14,7 @@ import os
 import platform
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from queue import Empty, Full, Queue
 from types import TracebackType
@@ -44,6 +44,29 @@ class Station(Protocol):
         """What is left for the next station once no block comes any more."""
 
 
+class Chain:
+    """Several stations as one. They share a thread: where that is worth more than their working at the same time."""
+
+    def __init__(self, *stations: Station) -> None:
+        self._stations = stations
+
+    def take(self, block: bytes) -> Iterator[bytes]:
+        """What the block makes when it has passed all of them."""
+        return self._onward(0, (block,))
+
+    def end(self) -> Iterator[bytes]:
+        """What is left in each of them, passed on to those behind it."""
+        for number, station in enumerate(self._stations, 1):
+            yield from self._onward(number, station.end())
+
+    def _onward(self, number: int, pieces: Iterable[bytes]) -> Iterator[bytes]:
+        if number == len(self._stations):
+            yield from pieces
+            return
+        for piece in pieces:
+            yield from self._onward(number + 1, self._stations[number].take(piece))
+
+
 class _Stopped(Exception):
     """The conveyor ends; somebody else has the error."""
 
@@ -51,13 +74,20 @@ class _Stopped(Exception):
 class Conveyor:
     """Threads for the length of a `with`; when it ends none of them is left.
 
-    `gently` gives the threads, and what they start, nice 19 and the idle I/O class.
+    `gently` gives the threads, and what they start, nice 19 and the idle I/O class. `on_news` is called by a thread
+    when there is room for another block, and when a station has failed: for whoever feeds several conveyors.
     """
 
     def __init__(
-        self, stations: Sequence[Station], *, idle: Callable[[], None] = lambda: None, gently: bool = True
+        self,
+        stations: Sequence[Station],
+        *,
+        idle: Callable[[], None] = lambda: None,
+        gently: bool = True,
+        on_news: Callable[[], None] = lambda: None,
     ) -> None:
         self._idle = idle
+        self._on_news = on_news
         self._gently = gently
         self._stop = threading.Event()
         self._settled = threading.Event()  # the last station is done, or one has failed
@@ -84,6 +114,12 @@ class Conveyor:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    @property
+    def has_room(self) -> bool:
+        """The next `put` does not wait. Raises what a station raised."""
+        self._raise_failure()
+        return not self._queues[0].full()
 
     def put(self, block: bytes) -> None:
         """Hand a block to the first station; waits while the stations are behind. Raises what a station raised."""
@@ -129,6 +165,8 @@ class Conveyor:
             if self._gently:
                 give_way()
             while (block := self._next(inbox)) is not None:
+                if inbox is self._queues[0]:
+                    self._on_news()
                 self._pass_on(station.take(block), outbox)
             self._pass_on(station.end(), outbox)
             if outbox is not None:
@@ -141,6 +179,7 @@ class Conveyor:
             self._errors.append(error)
             self._stop.set()
             self._settled.set()
+            self._on_news()
 
     def _next(self, inbox: Queue[bytes | None]) -> bytes | None:
         while not self._stop.is_set():

@@ -10,6 +10,7 @@ import tarfile
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
+from backupd.archive.index import Member
 from backupd.errors import VerificationError
 
 _BLOCK = tarfile.BLOCKSIZE
@@ -39,13 +40,16 @@ def leads_outside(name: str, link: str | None = None) -> bool:
 
 
 class Members:
-    """Lets a tar stream pass block by block once the headers in the block were found harmless; counts the files.
+    """Lets a tar stream pass block by block once the headers in the block were found harmless.
 
-    `files` is what is not a folder.
+    `files` is how many of its members are no folders, `found` where each of them lies.
     """
 
     def __init__(self, archive: str) -> None:
         self.files = 0
+        self.found: list[Member] = []
+        self._at = 0  # bytes of the stream that were looked at
+        self._began = 0  # where the member begins whose headers are being collected
         self._archive = archive
         self._held = b""  # the beginning of a header that the next block continues
         self._wanted = _BLOCK
@@ -66,6 +70,7 @@ class Members:
             if self._skip:
                 gone = min(self._skip, len(view))
                 self._skip -= gone
+                self._at += gone
                 view = view[gone:]
                 continue
             missing = self._wanted - len(self._held)
@@ -73,6 +78,7 @@ class Members:
             view = view[missing:]
             if len(self._held) == self._wanted:
                 held, self._held, self._wanted = self._held, b"", _BLOCK
+                self._at += len(held)
                 self._collected(held)
         yield block
 
@@ -112,10 +118,14 @@ class Members:
             size = int(pax.get("size", info.size))
         except ValueError as error:
             raise self._refusal("a size is no number") from error
-        self._judge(info, pax.get("GNU.sparse.name") or pax.get("path") or info.name, pax.get("linkpath", ""))
+        name = pax.get("GNU.sparse.name") or pax.get("path") or info.name
+        self._judge(info, name, pax.get("linkpath", ""))
         if size < 0 or (size and info.type not in _FILES):
             raise self._refusal(f"{info.name!r} cannot have {size} bytes")
         self._skip = _whole_blocks(size)
+        ends = self._at + self._skip
+        self.found.append(Member(name, self._began, ends - self._began))
+        self._began = ends
 
     def _judge(self, info: tarfile.TarInfo, name: str, linkpath: str) -> None:
         path = PurePosixPath(name)

@@ -5,10 +5,11 @@ our own probe files). Refuses to know how files become an archive. No pattern he
 `#ib_*.dblwr` are the server's crash recovery, and `#sql…` may be a table in the middle of an ALTER.
 """
 
+import heapq
 import os
 import re
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
@@ -71,12 +72,35 @@ class Exclusions:
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
-    """What an archive will hold, in its order."""
+class Entry:
+    """Something that an archive will hold."""
 
-    names: bytes  # relative to the root, each ended by a NUL, as `tar --null --files-from` takes them
-    files: int  # all that is not a folder
-    size: int  # an estimate of the tar stream's length: holes are not counted
+    name: bytes  # relative to the root
+    size: int  # an estimate of its share of the tar stream: holes, and a file's second name, are not counted
+    folder: bool
+    linked: tuple[int, int] | None = None  # device and inode of a file that has several names
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """What an archive will hold, in its order: a folder before what is in it."""
+
+    entries: tuple[Entry, ...]
+
+    @property
+    def names(self) -> bytes:
+        """Each ended by a NUL, as `tar --null --files-from` takes them."""
+        return b"".join(entry.name + b"\0" for entry in self.entries)
+
+    @property
+    def files(self) -> int:
+        """All that is not a folder."""
+        return sum(not entry.folder for entry in self.entries)
+
+    @property
+    def size(self) -> int:
+        """An estimate of the tar stream's length."""
+        return sum(entry.size for entry in self.entries)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,18 +120,63 @@ def list_members(root: Path, exclusions: Exclusions) -> Listing:
         SnapshotError: something could not be read, or a link leads out of the tree: a restored server would follow it
             to the live server's files.
     """
-    names: list[bytes] = []
-    files = size = 0
+    seen: set[tuple[int, int]] = set()
     try:
-        for name, info in _walk(root, PurePosixPath(), exclusions):
-            names.append(os.fsencode(name))
-            files += not stat.S_ISDIR(info.st_mode)
-            size += _HEADER_BYTES
-            if stat.S_ISREG(info.st_mode):
-                size += min(info.st_size, info.st_blocks * 512)
+        return Listing(tuple(_entry(name, info, seen) for name, info in _walk(root, PurePosixPath(), exclusions)))
     except OSError as error:
         raise SnapshotError(f"the snapshot could not be read: {error}") from error
-    return Listing(b"".join(name + b"\0" for name in names), files, size)
+
+
+def divide(listing: Listing, streams: int) -> tuple[Listing, ...]:
+    """At most that many listings of about the same size, each file in one of them, in the order that it had.
+
+    The names of one file stay together. Each listing has the folders that its files lie in, so that any of them can be
+    unpacked by itself; the first has the empty folders too. None is without a file, except when there is no file.
+    """
+    together: dict[tuple[int, int] | bytes, list[int]] = {}
+    for number, entry in enumerate(listing.entries):
+        if not entry.folder:
+            together.setdefault(entry.linked or entry.name, []).append(number)
+    sizes = {key: sum(listing.entries[number].size for number in numbers) for key, numbers in together.items()}
+    shares = [(0, 0, share) for share in range(max(1, min(streams, len(together))))]
+    share_of: dict[int, int] = {}
+    for key in sorted(together, key=lambda key: sizes[key], reverse=True):
+        size, files, share = heapq.heappop(shares)  # the smallest so far takes the largest that is left
+        heapq.heappush(shares, (size + sizes[key], files + 1, share))
+        share_of.update(dict.fromkeys(together[key], share))
+    return tuple(_share(listing, share_of, share) for share in range(len(shares)))
+
+
+def _share(listing: Listing, share_of: Mapping[int, int], share: int) -> Listing:
+    chosen = {number for number, of in share_of.items() if of == share}
+    needed = {folder for number in chosen for folder in _folders(listing.entries[number].name)}
+    return Listing(
+        tuple(
+            entry
+            for number, entry in enumerate(listing.entries)
+            if number in chosen or (entry.folder and (share == 0 or entry.name in needed))
+        )
+    )
+
+
+def _folders(name: bytes) -> Iterator[bytes]:
+    """Those that it lies in, the root too."""
+    yield b"."
+    while b"/" in name:
+        name = name.rpartition(b"/")[0]
+        yield name
+
+
+def _entry(path: PurePosixPath, info: os.stat_result, seen: set[tuple[int, int]]) -> Entry:
+    folder = stat.S_ISDIR(info.st_mode)
+    inode = (info.st_dev, info.st_ino)
+    linked = inode if info.st_nlink > 1 and not folder else None
+    size = _HEADER_BYTES
+    if stat.S_ISREG(info.st_mode) and linked not in seen:
+        size += min(info.st_size, info.st_blocks * 512)
+    if linked is not None:
+        seen.add(linked)
+    return Entry(os.fsencode(path), size, folder, linked)
 
 
 def _walk(root: Path, folder: PurePosixPath, exclusions: Exclusions) -> Iterator[tuple[PurePosixPath, os.stat_result]]:

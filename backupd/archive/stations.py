@@ -1,4 +1,4 @@
-"""What a stream passes through: digests, zstd frames, the writer.
+"""What a stream passes through: digests and zstd frames.
 
 Knows: SHA-256, the frame format (RFC 8878; concatenated frames are one stream to every zstd). Refuses to know where
 the bytes come from and go to.
@@ -7,8 +7,8 @@ the bytes come from and go to.
 import hashlib
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 
-from backupd.archive import Sink
 from backupd.archive.conveyor import BLOCK_BYTES
 from backupd.errors import VerificationError
 from backupd.model import StoredObject
@@ -43,21 +43,40 @@ class Digest:
 
     def take(self, block: bytes) -> Iterator[bytes]:
         """The block itself, counted."""
+        self.add(block)
+        yield block
+
+    def add(self, block: bytes) -> None:
+        """Count and hash.
+
+        Raises:
+            VerificationError: more has passed than was recorded.
+        """
         self.size += len(block)
         if self._at_most is not None and self.size > self._at_most:
             raise VerificationError(
                 f"{self._what} is longer than recorded: expected {self._at_most} bytes, found more", hint=_DAMAGED
             )
         self._sha256.update(block)
-        yield block
 
     def end(self) -> Iterator[bytes]:
         """Nothing more."""
         yield from ()
 
 
+@dataclass(frozen=True, slots=True)
+class FrameEnd:
+    """Where a zstd frame ends."""
+
+    plain_bytes: int  # in this frame
+    stored_bytes: int  # in this and all before it
+
+
 class Compressor:
-    """Plain bytes in, zstd frames out: a new frame every `frame_bytes`, each with its checksum."""
+    """Plain bytes in, zstd frames out: a new frame every `frame_bytes`, each with its checksum.
+
+    No piece that it makes holds bytes of two frames, and `ends` tells of a frame before its last piece is handed over.
+    """
 
     def __init__(self, *, level: int, threads: int, frame_bytes: int = FRAME_BYTES) -> None:
         option = zstd.CompressionParameter
@@ -72,7 +91,8 @@ class Compressor:
         self._zstd = zstd.ZstdCompressor(options=options)
         self._frame_bytes = frame_bytes
         self._in_frame = 0
-        self._frames = 0
+        self._made = 0
+        self.ends: list[FrameEnd] = []
 
     def take(self, block: bytes) -> Iterator[bytes]:
         """What is compressed by now; often nothing."""
@@ -82,15 +102,23 @@ class Compressor:
             self._in_frame += len(part)
             full = self._in_frame == self._frame_bytes
             out = self._zstd.compress(part, self._zstd.FLUSH_FRAME if full else self._zstd.CONTINUE)
+            self._made += len(out)
             if full:
-                self._in_frame, self._frames = 0, self._frames + 1
+                self._ended()
             if out:
                 yield out
 
     def end(self) -> Iterator[bytes]:
         """The rest of the last frame; an empty stream is one empty frame."""
-        if self._in_frame or not self._frames:
-            yield self._zstd.flush(self._zstd.FLUSH_FRAME)
+        if self._in_frame or not self.ends:
+            out = self._zstd.flush(self._zstd.FLUSH_FRAME)
+            self._made += len(out)
+            self._ended()
+            yield out
+
+    def _ended(self) -> None:
+        self.ends.append(FrameEnd(self._in_frame, self._made))
+        self._in_frame = 0
 
 
 class Decompressor:
@@ -134,20 +162,6 @@ class Decompressor:
         """
         if not self._between_frames:
             raise VerificationError(f"{self._name} is damaged: it ends in the middle of a frame", hint=_DAMAGED)
-        yield from ()
-
-
-class Store(Digest):
-    """The end of the way to a target: counts, hashes and writes."""
-
-    def __init__(self, writer: Sink) -> None:
-        super().__init__()
-        self._writer = writer
-
-    def take(self, block: bytes) -> Iterator[bytes]:
-        """Nothing: the block is written."""
-        for piece in super().take(block):
-            self._writer.write(piece)
         yield from ()
 
 

@@ -1,9 +1,8 @@
-"""Files to objects: GNU tar, SHA-256, zstd frames, SHA-256 again, a target's writer; and reading back what was stored.
+"""A mounted snapshot to objects: GNU tar for each stream, one thread that reads them all; the binlog and small things.
 
-Knows: the order of the stages and that a failure of any of them fails the whole. Refuses to know which files belong
-in the archive (`sources`), how fast it may go (a `Governor`) and where it goes (an `Sink`).
-
-An object opens without backupd: `zstd -dc data.tar.zst | tar -x`.
+Knows: that all streams are read at once under one governor, and that a failure of any of them fails the whole. Refuses
+to know which files belong in the archive (`sources`), how fast it may go (a `Governor`), what becomes of the bytes
+(`packing`) and where they go (whatever `open_object` opens).
 """
 
 import fcntl
@@ -11,77 +10,107 @@ import os
 import select
 import stat
 import tarfile
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO
+from typing import BinaryIO, Self
 
 from backupd.archive import Governor, Sink
-from backupd.archive.conveyor import BLOCK_BYTES, Conveyor, Station
+from backupd.archive.conveyor import BLOCK_BYTES, Conveyor
 from backupd.archive.governor import CHECK_SECONDS, Unhindered
-from backupd.archive.members import Members
-from backupd.archive.sources import BinlogCut, Listing
-from backupd.archive.stations import Compressor, Digest, Store, require_stored
+from backupd.archive.index import Member
+from backupd.archive.packing import CopyManner, Packing, automatic_streams
+from backupd.archive.sources import BinlogCut, Listing, divide
+from backupd.archive.stations import Digest, require_stored
+from backupd.archive.stopwatch import Stopwatch, totals
 from backupd.archive.tarchild import TarChild
-from backupd.command import ChildLedger
 from backupd.errors import SnapshotError
-from backupd.model import StoredObject
+from backupd.model import StoredObject, Throughput
 
-DATA_OBJECT = "data.tar.zst"
 BINLOG_OBJECT = "binlog.tar.zst"
+
+OpenObject = Callable[[str], AbstractContextManager[Sink]]
+
+
+def data_object(number: int) -> str:
+    """What the stream of that number, counted from 1, is called."""
+    return f"data-{number}.tar.zst"
 
 
 @dataclass(frozen=True, slots=True)
-class CopyManner:
-    """How a copy is made: what paces it, how hard it compresses, who is told of its children."""
+class StoredStreams:
+    """What became of a tree."""
 
-    governor: Governor = field(default_factory=Unhindered)
-    level: int = 1  # of zstd
-    threads: int = 1  # of zstd
-    ledger: ChildLedger | None = None
+    objects: tuple[StoredObject, ...]
+    members: Mapping[str, tuple[Member, ...]]  # by the object's name without `.age`, as the index wants it
+    throughput: tuple[Throughput, ...]  # read, digest, compress, encrypt, digest-stored, write: all streams together
 
 
-def store_tree(
-    root: Path, listing: Listing, writer: Sink, *, manner: CopyManner, name: str = DATA_OBJECT
-) -> StoredObject:
-    """Write the files of `listing`, which `sources.list_members` made of `root`, as one object.
+def store_streams(
+    root: Path, listing: Listing, open_object: OpenObject, *, streams: int, manner: CopyManner
+) -> StoredStreams:
+    """Write the files of `listing`, which `sources.list_members` made of `root`, as objects `data-N.tar.zst`.
 
-    Holes stay holes. Nothing is left running, whether this returns or raises.
+    At most `streams` of them, 0 for as many as suit the host. `open_object` is called by this thread once for each,
+    and all are open at once; what it opens is written by a thread of the stream's. Holes stay holes. Nothing is left
+    running, whether this returns or raises.
 
     Raises:
         SnapshotError: a file could not be read, vanished or changed: on a snapshot each of them is a fault.
-        TargetError: the writer failed.
+        TargetError: a sink failed.
         Anything that the governor raises.
     """
-    with (
-        TarChild(_create_argv(root), given=listing.names, ledger=manner.ledger) as tar,
-        _Packing(name, writer, manner) as packing,
-    ):
-        for block in _blocks(tar.stdout, manner.governor):
-            packing.write(block)
-        complaint = tar.ended(idle=lambda: manner.governor.pace(0))
-        if complaint is not None:
-            raise SnapshotError(
-                f"the snapshot could not be read whole: {complaint}",
-                hint="see whether the snapshot is intact (lvs) and whether the kernel's log has I/O errors",
-            )
-        stored = packing.finish()
-    if stored.files != listing.files:
-        raise SnapshotError(f"the archive has {stored.files} files where {listing.files} were to be stored")
-    return stored
+    with ExitStack() as owed:
+        bell = owed.enter_context(_Bell())
+        flows = []
+        for number, part in enumerate(divide(listing, streams or automatic_streams()), 1):
+            name = manner.object_name(data_object(number))
+            sink = owed.enter_context(open_object(name))
+            tar = owed.enter_context(TarChild(_create_argv(root), given=part.names, ledger=manner.ledger))
+            packing = owed.enter_context(Packing(name, sink, manner, on_room=bell.ring))
+            flows.append(_Flow(tar, packing, part.files, manner.governor))
+        _read_all(flows, bell, manner.governor)
+        objects = tuple(flow.finish() for flow in flows)
+    return StoredStreams(
+        objects=objects,
+        members={data_object(number): flow.packing.members for number, flow in enumerate(flows, 1)},
+        throughput=totals(watch for flow in flows for watch in (flow.reading, *flow.packing.watches)),
+    )
 
 
-def store_binlog(cut: BinlogCut, writer: Sink, *, manner: CopyManner, name: str = BINLOG_OBJECT) -> StoredObject:
+def store_tree(root: Path, listing: Listing, writer: Sink, *, manner: CopyManner) -> StoredObject:
+    """`store_streams` with one stream to a writer that is open already."""
+    return store_streams(root, listing, lambda _name: nullcontext(writer), streams=1, manner=manner).objects[0]
+
+
+def store_content(name: str, content: bytes, *, open_object: OpenObject, manner: CopyManner) -> StoredObject:
+    """Write something small, a tar if `name` says so, as one object.
+
+    Raises:
+        TargetError: the sink failed.
+        Anything that the governor raises.
+    """
+    name = manner.object_name(name)
+    with open_object(name) as sink, Packing(name, sink, manner, is_tar=".tar." in name) as packing:
+        for start in range(0, len(content), BLOCK_BYTES):
+            packing.write(content[start : start + BLOCK_BYTES])
+        return packing.finish()
+
+
+def store_binlog(cut: BinlogCut, *, open_object: OpenObject, manner: CopyManner) -> StoredObject:
     """Write a binlog's first `offset` bytes, and an index that ends with it, as one object.
 
     Raises:
         SnapshotError: the file cannot be read or is shorter than the position says.
-        TargetError: the writer failed.
+        TargetError: the sink failed.
         Anything that the governor raises.
     """
+    name = manner.object_name(BINLOG_OBJECT)
     try:
-        with cut.file.open("rb") as file, _Packing(name, writer, manner) as packing:
+        with cut.file.open("rb") as file, open_object(name) as sink, Packing(name, sink, manner) as packing:
             _write_binlog(cut, file, packing)
             return packing.finish()
     except OSError as error:
@@ -106,39 +135,92 @@ def verify(chunks: Iterator[bytes], expected: StoredObject, *, governor: Governo
     require_stored(found, expected)
 
 
-class _Packing:
-    """The way of plain bytes to a target, for the length of a `with`."""
+class _Bell:
+    """Wakes the thread that reads, from any other, for the length of a `with`; silent afterwards."""
 
-    def __init__(self, name: str, writer: Sink, manner: CopyManner) -> None:
-        self._name = name
-        self._manner = manner
-        self._plain, self._stored = Digest(), Store(writer)
-        self._members = Members(name)
-        compressor = Compressor(level=manner.level, threads=manner.threads)
-        stations: list[Station] = [self._plain, self._members, compressor, self._stored]
-        self._conveyor = Conveyor(stations, idle=lambda: manner.governor.pace(0))
+    def __init__(self) -> None:
+        self.file = -1
+        self._lock = threading.Lock()
 
-    def __enter__(self) -> "_Packing":
-        self._conveyor.__enter__()
+    def __enter__(self) -> Self:
+        self.file = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         return self
 
     def __exit__(self, *raised: object) -> None:
-        self._conveyor.close()
+        with self._lock:  # a thread that nobody could end may ring yet, and the number may be another file's by then
+            os.close(self.file)
+            self.file = -1
 
-    def write(self, block: bytes) -> None:
-        self._manner.governor.pace(len(block))
-        self._conveyor.put(block)
+    def ring(self) -> None:
+        """The reader looks around once more."""
+        with self._lock:
+            if self.file >= 0:
+                os.eventfd_write(self.file, 1)
+
+    def heard(self) -> None:
+        """It does."""
+        os.eventfd_read(self.file)
+
+
+class _Flow:
+    """One stream on its way from tar to its sink."""
+
+    def __init__(self, tar: TarChild, packing: Packing, files: int, governor: Governor) -> None:
+        self.packing = packing
+        self.pipe = tar.stdout
+        self.reading = Stopwatch("read")
+        self._tar = tar
+        self._files = files
+        self._governor = governor
+        fcntl.fcntl(self.pipe, fcntl.F_SETPIPE_SZ, BLOCK_BYTES)
+
+    def read(self) -> bool:
+        """Pass a block on; False when there is none any more, and tar has ended well.
+
+        Raises:
+            SnapshotError: it has not.
+        """
+        with self.reading:
+            block = os.read(self.pipe, BLOCK_BYTES)
+        self.reading.bytes += len(block)
+        if block:
+            self.packing.write(block)
+            return True
+        complaint = self._tar.ended(idle=lambda: self._governor.pace(0))
+        if complaint is not None:
+            raise SnapshotError(
+                f"the snapshot could not be read whole: {complaint}",
+                hint="see whether the snapshot is intact (lvs) and whether the kernel's log has I/O errors",
+            )
+        return False
 
     def finish(self) -> StoredObject:
-        self._conveyor.finish()
-        return StoredObject(
-            name=self._name,
-            plain_bytes=self._plain.size,
-            stored_bytes=self._stored.size,
-            plain_sha256=self._plain.sha256,
-            stored_sha256=self._stored.sha256,
-            files=self._members.files,
-        )
+        """What the stream has become, with as many files as were asked for."""
+        stored = self.packing.finish()
+        if stored.files != self._files:
+            raise SnapshotError(f"the archive has {stored.files} files where {self._files} were to be stored")
+        return stored
+
+
+def _read_all(flows: Sequence[_Flow], bell: _Bell, governor: Governor) -> None:
+    """Read whichever pipe has something for a stream that has room for it; the governor is asked when none has."""
+    left = {flow.pipe: flow for flow in flows}
+    while left:
+        hungry = [flow for flow in left.values() if flow.packing.has_room]
+        poller = select.poll()
+        for file in (bell.file, *(flow.pipe for flow in hungry)):
+            poller.register(file, select.POLLIN)
+        with ExitStack() as waiting:  # for their tars
+            for flow in hungry:
+                waiting.enter_context(flow.reading)
+            ready = poller.poll(CHECK_SECONDS * 1000)
+        if not ready:
+            governor.pace(0)
+        for file, _ in ready:
+            if file == bell.file:
+                bell.heard()
+            elif not left[file].read():
+                del left[file]
 
 
 def _create_argv(root: Path) -> list[str]:
@@ -160,28 +242,7 @@ def _create_argv(root: Path) -> list[str]:
     ]
 
 
-def _blocks(pipe: int, governor: Governor) -> Iterator[bytes]:
-    """What comes out of a pipe, in whole blocks; the governor is asked while nothing comes."""
-    fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, BLOCK_BYTES)
-    poller = select.poll()
-    poller.register(pipe, select.POLLIN)
-    held: list[bytes] = []
-    size = 0
-    while True:
-        if not poller.poll(CHECK_SECONDS * 1000):
-            governor.pace(0)
-            continue
-        piece = os.read(pipe, BLOCK_BYTES - size)
-        held.append(piece)
-        size += len(piece)
-        if size and (size == BLOCK_BYTES or not piece):
-            yield b"".join(held)
-            held, size = [], 0
-        if not piece:
-            return
-
-
-def _write_binlog(cut: BinlogCut, file: BinaryIO, packing: _Packing) -> None:
+def _write_binlog(cut: BinlogCut, file: BinaryIO, packing: Packing) -> None:
     facts = os.fstat(file.fileno())
     if facts.st_size < cut.offset:
         raise SnapshotError(
@@ -201,7 +262,7 @@ def _member(name: PurePosixPath, size: int, like: os.stat_result) -> tarfile.Tar
     return member
 
 
-def _write_member(packing: _Packing, member: tarfile.TarInfo, content: BinaryIO) -> None:
+def _write_member(packing: Packing, member: tarfile.TarInfo, content: BinaryIO) -> None:
     packing.write(member.tobuf(tarfile.PAX_FORMAT))
     left = member.size
     while left:

@@ -114,7 +114,7 @@ def test_a_server_program_that_is_not_here_is_missed_before_anything_is_read(
     manifest: Manifest, world: World, tmp_path: Path
 ) -> None:
     elsewhere = replace(manifest, server=replace(manifest.server, version_number=(10, 1, 0)))
-    (world.vault / "nightly" / "r1" / "data.tar.zst").unlink()
+    (world.vault / "nightly" / "r1" / "data-1.tar.zst").unlink()
     with pytest.raises(ServerError, match=r"no mariadb 10\.1 server is installed here"):
         clone(elsewhere, world.target, WANTED, to=tmp_path / "clone")
     assert not (tmp_path / "clone").exists()

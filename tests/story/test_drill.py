@@ -21,12 +21,12 @@ def backed_up(world: World) -> World:
 
 
 def test_damage_on_the_target_is_a_failed_drill(backed_up: World) -> None:
-    stored = backed_up.vault / "nightly" / "r1" / "data.tar.zst"
+    stored = backed_up.vault / "nightly" / "r1" / "data-1.tar.zst"
     stored.write_bytes(stored.read_bytes()[:-1] + b"?")
     result = drill("nightly", "r1", backed_up.target, backed_up.tools)
     assert not result.ok
     assert [(check.name, check.ok) for check in result.checks] == [("restore", False)]
-    assert "data.tar.zst" in result.checks[0].found
+    assert "data-1.tar.zst" in result.checks[0].found
     assert backed_up.left() == []
 
 
@@ -70,7 +70,7 @@ def test_what_an_earlier_drill_left_is_not_in_the_way(backed_up: World) -> None:
     left = backed_up.places.staging / "drill-r1"
     left.mkdir()
     (left / "half").write_text("of a drill that was killed")
-    stored = backed_up.vault / "nightly" / "r1" / "data.tar.zst"
+    stored = backed_up.vault / "nightly" / "r1" / "data-1.tar.zst"
     stored.write_bytes(b"damaged")
     assert not drill("nightly", "r1", backed_up.target, backed_up.tools).ok
     assert backed_up.left() == []

@@ -88,9 +88,9 @@ def test_a_backup_opens_without_backupd(world: World) -> None:
     folder = world.vault / "nightly" / "r1"
     assert row.backup is not None
     assert row.backup.location == str(folder)
-    assert {path.name for path in folder.iterdir()} == {"data.tar.zst", "binlog.tar.zst", "manifest.json"}
+    assert {path.name for path in folder.iterdir()} == {"data-1.tar.zst", "binlog.tar.zst", "manifest.json"}
     kept = {name: (world.datadir / name).read_bytes() for name in FILES if not name.startswith(("bin.", "ibtmp1"))}
-    assert unpacked(folder / "data.tar.zst") == kept
+    assert unpacked(folder / "data-1.tar.zst") == kept
 
 
 def test_the_binlog_is_stored_up_to_the_recorded_offset(world: World) -> None:
@@ -101,7 +101,7 @@ def test_the_binlog_is_stored_up_to_the_recorded_offset(world: World) -> None:
 
 def test_the_row_s_figures_are_those_of_the_files_on_the_target(world: World) -> None:
     row = world.back_up()
-    objects = [world.vault / "nightly" / "r1" / name for name in ("data.tar.zst", "binlog.tar.zst")]
+    objects = [world.vault / "nightly" / "r1" / name for name in ("data-1.tar.zst", "binlog.tar.zst")]
     assert row.backup is not None
     assert row.backup.bytes_stored == sum(path.stat().st_size for path in objects)
     assert row.backup.sha256 == hashlib.sha256(objects[0].read_bytes()).hexdigest()
@@ -123,14 +123,14 @@ def test_a_datadir_behind_a_symbolic_link_is_found_in_the_backup(world: World, t
     manifest = world.target.manifest("nightly", "r1")
     assert row.status is RunStatus.SUCCESS
     assert (manifest.datadir, manifest.binlog) == (".", "bin.000001")
-    assert "ibdata1" in unpacked(world.vault / "nightly" / "r1" / "data.tar.zst")
+    assert "ibdata1" in unpacked(world.vault / "nightly" / "r1" / "data-1.tar.zst")
 
 
 def test_what_was_written_after_the_snapshot_is_not_in_the_backup(world: World) -> None:
     before = (world.datadir / "ibdata1").read_bytes()
     world.at["host.mount"] = lambda: (world.datadir / "ibdata1").write_bytes(b"changed since")
     world.back_up()
-    assert unpacked(world.vault / "nightly" / "r1" / "data.tar.zst")["ibdata1"] == before
+    assert unpacked(world.vault / "nightly" / "r1" / "data-1.tar.zst")["ibdata1"] == before
 
 
 def test_without_a_binlog_the_backup_says_that_it_has_no_position(world: World) -> None:
@@ -139,13 +139,13 @@ def test_without_a_binlog_the_backup_says_that_it_has_no_position(world: World) 
     assert row.status is RunStatus.SUCCESS
     assert row.position == Position()
     assert world.target.manifest("nightly", "r1").binlog is None
-    assert world.stored() == ["nightly", "nightly/r1", "nightly/r1/data.tar.zst", "nightly/r1/manifest.json"]
+    assert world.stored() == ["nightly", "nightly/r1", "nightly/r1/data-1.tar.zst", "nightly/r1/manifest.json"]
 
 
 def test_earlier_binlogs_are_stored_when_asked_for(world: World) -> None:
     world.database.offset = 5000
     world.back_up(job=world.job(copy=CopyConfig(include_binlogs=True)))
-    data = unpacked(world.vault / "nightly" / "r1" / "data.tar.zst")
+    data = unpacked(world.vault / "nightly" / "r1" / "data-1.tar.zst")
     assert "bin.000002" in data
     assert "bin.000001" not in data  # the named one has its own object, cut at the position
 

@@ -90,7 +90,7 @@ def test_a_folder_that_cannot_be_made_is_a_sentence(backed_up: World, tmp_path: 
         restore("nightly", "r1", backed_up.target, to=tmp_path / "file" / "to")
 
 
-@pytest.mark.parametrize("name", ["data.tar.zst", "binlog.tar.zst"])
+@pytest.mark.parametrize("name", ["data-1.tar.zst", "binlog.tar.zst"])
 @pytest.mark.parametrize("exists", [True, False])
 def test_damage_leaves_the_folder_as_it_was(backed_up: World, tmp_path: Path, name: str, exists: bool) -> None:
     to = tmp_path / "restored"

@@ -31,7 +31,7 @@ def test_what_reads_back_differently_is_no_backup(world: World, faulty: MemoryTa
     assert_failed_and_clean(world, ExitStatus.VERIFICATION)
 
 
-@pytest.mark.parametrize("name", ["data.tar.zst", "binlog.tar.zst"])
+@pytest.mark.parametrize("name", ["data-1.tar.zst", "binlog.tar.zst"])
 def test_a_folder_that_lost_an_object_s_end_is_no_backup(world: World, name: str) -> None:
     def lose() -> None:
         stored = world.vault / "nightly" / "r1" / name
@@ -60,7 +60,7 @@ def test_a_target_that_fills_up_in_mid_copy_ends_the_run(world: World) -> None:
 
 
 def test_an_object_that_vanished_before_the_verification_ends_the_run(world: World) -> None:
-    world.at["target.reading"] = (world.vault / "nightly" / "r1" / "data.tar.zst").unlink
+    world.at["target.reading"] = (world.vault / "nightly" / "r1" / "data-1.tar.zst").unlink
     with pytest.raises(TargetError):
         world.back_up()
     assert_failed_and_clean(world, ExitStatus.TARGET)
@@ -69,7 +69,7 @@ def test_an_object_that_vanished_before_the_verification_ends_the_run(world: Wor
 def test_a_failed_run_touches_no_other_backup(world: World) -> None:
     world.back_up("good")
     before = {path: path.read_bytes() for path in world.vault.rglob("*") if path.is_file()}
-    world.at["target.publish"] = (world.vault / "nightly" / "bad" / "data.tar.zst").unlink
+    world.at["target.publish"] = (world.vault / "nightly" / "bad" / "data-1.tar.zst").unlink
     world.at["target.published"] = lambda: os.truncate(world.vault / "nightly" / "bad" / "manifest.json", 10)
     assert isinstance(world.try_to_back_up("bad"), VerificationError)
     assert {path: path.read_bytes() for path in world.vault.rglob("*") if path.is_file()} == before

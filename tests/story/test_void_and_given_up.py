@@ -142,7 +142,7 @@ def test_an_overflow_after_the_last_byte_is_no_backup_either(world: World) -> No
     world.at["host.require_intact"] = overflow
     with pytest.raises(SnapshotVoid):
         world.back_up()
-    assert "nightly/r1/data.tar.zst" in on_target
+    assert "nightly/r1/data-1.tar.zst" in on_target
     assert_failed_and_clean(world, ExitStatus.SNAPSHOT)
 
 

@@ -9,15 +9,17 @@ import tarfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from io import BytesIO
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
 
 import pytest
 
+from backupd.archive.packing import CopyManner
 from backupd.archive.sources import BinlogCut, Exclusions, list_members
 from backupd.archive.stations import Compressor
-from backupd.archive.stream import CopyManner, store_binlog, store_tree, verify
+from backupd.archive.stream import OpenObject, store_binlog, store_tree, verify
 from backupd.errors import Cancelled, GaveUp, SnapshotError, TargetError, VerificationError
 from backupd.interruption import cancellable
 from backupd.model import StoredObject
@@ -43,6 +45,10 @@ class Sink:
     def write(self, data: bytes) -> None:
         self._before(len(self.content) + len(data))
         self.content += data
+
+
+def opening(sink: Sink) -> OpenObject:
+    return lambda _name: nullcontext(sink)
 
 
 class Pacing:
@@ -89,9 +95,9 @@ def test_plain_tools_open_what_was_stored(tmp_path: Path) -> None:
         file.write(b"end")
     sink = Sink()
     told = stored(root, sink)
-    (tmp_path / "data.tar.zst").write_bytes(sink.content)
+    (tmp_path / "data-1.tar.zst").write_bytes(sink.content)
     (tmp_path / "out").mkdir()
-    subprocess.run(f"zstd -dc data.tar.zst | tar -x -C {tmp_path / 'out'}", shell=True, check=True, cwd=tmp_path)
+    subprocess.run(f"zstd -dc data-1.tar.zst | tar -x -C {tmp_path / 'out'}", shell=True, check=True, cwd=tmp_path)
     out = tmp_path / "out"
     subprocess.run(["diff", "-r", "--no-dereference", root, out], check=True)
     assert (out / "ibdata1").stat().st_mode & 0o777 == 0o640
@@ -179,7 +185,7 @@ def test_target_that_fails_at_any_call_has_no_object(tmp_path: Path, call: int) 
 
 
 def copy_to(target: MemoryTarget, root: Path) -> StoredObject:
-    with target.writing("nightly", "r1", "data.tar.zst") as writer:
+    with target.writing("nightly", "r1", "data-1.tar.zst") as writer:
         return store_tree(root, list_members(root, ALL), writer, manner=CopyManner())
 
 
@@ -266,7 +272,7 @@ def test_binlog_ends_at_exactly_the_recorded_offset(tmp_path: Path, offset: int)
     (tmp_path / "binlog.000007").chmod(0o640)
     sink = Sink()
     cut = BinlogCut(tmp_path / "binlog.000007", offset, PurePosixPath("mysql/binlog.000007"))
-    told = store_binlog(cut, sink, manner=CopyManner())
+    told = store_binlog(cut, open_object=opening(sink), manner=CopyManner())
     assert binlog_members(sink) == {
         "mysql/binlog.000007": content[:offset],
         "mysql/binlog.index": b"./binlog.000007\n",
@@ -285,7 +291,7 @@ def test_index_names_the_earlier_binlogs_that_are_stored_too(tmp_path: Path) -> 
     arcname = PurePosixPath("binlog.000007")
     store_binlog(
         BinlogCut(tmp_path / "binlog.000007", 100, arcname, ("binlog.000005", "binlog.000006")),
-        sink,
+        open_object=opening(sink),
         manner=CopyManner(),
     )
     assert binlog_members(sink)["binlog.index"] == b"./binlog.000005\n./binlog.000006\n./binlog.000007\n"
@@ -295,12 +301,16 @@ def test_binlog_shorter_than_its_position_is_refused(tmp_path: Path) -> None:
     (tmp_path / "binlog.000007").write_bytes(b"x" * 99)
     cut = BinlogCut(tmp_path / "binlog.000007", 100, PurePosixPath("binlog.000007"))
     with pytest.raises(SnapshotError, match="has 99 bytes, but the recorded position is at 100"):
-        store_binlog(cut, Sink(), manner=CopyManner())
+        store_binlog(cut, open_object=opening(Sink()), manner=CopyManner())
 
 
 def test_missing_binlog_is_a_snapshot_error(tmp_path: Path) -> None:
     with pytest.raises(SnapshotError, match="could not be read"):
-        store_binlog(BinlogCut(tmp_path / "b.000001", 4, PurePosixPath("b.000001")), Sink(), manner=CopyManner())
+        store_binlog(
+            BinlogCut(tmp_path / "b.000001", 4, PurePosixPath("b.000001")),
+            open_object=opening(Sink()),
+            manner=CopyManner(),
+        )
 
 
 # --- reading back ----------------------------------------------------------------------------------------------------
@@ -314,11 +324,11 @@ def test_whole_object_is_verified_and_a_target_that_loses_or_changes_bytes_is_no
         (MemoryTarget(flip_bit=12345), "stored sha256"),
     ):
         told = copy_to(target, tmp_path)
-        with target.reading("nightly", "r1", "data.tar.zst") as chunks:
+        with target.reading("nightly", "r1", "data-1.tar.zst") as chunks:
             if fault is None:
                 verify(chunks, told)
                 continue
             with pytest.raises(VerificationError, match=fault) as found:
                 verify(chunks, told)
-        assert "data.tar.zst: expected" in found.value.message
+        assert "data-1.tar.zst: expected" in found.value.message
         assert found.value.hint

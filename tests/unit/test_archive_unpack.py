@@ -5,14 +5,16 @@ import os
 import sys
 import tarfile
 import threading
+from contextlib import nullcontext
 from pathlib import Path, PurePosixPath
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from backupd.archive.packing import CopyManner
 from backupd.archive.sources import BinlogCut, Exclusions, list_members
-from backupd.archive.stream import CopyManner, store_binlog, store_tree, verify
+from backupd.archive.stream import store_binlog, store_tree, verify
 from backupd.archive.unpack import unpack
 from backupd.errors import GaveUp, UsageError, VerificationError
 from backupd.model import StoredObject
@@ -103,7 +105,7 @@ def test_binlog_lies_beside_the_data(root: Path, into: Path) -> None:
     (root / "binlog.000007").write_bytes(b"x" * 1000)
     sink = Sink()
     cut = BinlogCut(root / "binlog.000007", 600, PurePosixPath("shop/binlog.000007"))
-    stored = store_binlog(cut, sink, manner=CopyManner())
+    stored = store_binlog(cut, open_object=lambda _name: nullcontext(sink), manner=CopyManner())
     unpack(iter(chunks(bytes(sink))), stored, into)
     assert (into / "shop" / "binlog.000007").read_bytes() == b"x" * 600
     assert (into / "shop" / "binlog.index").read_text() == "./binlog.000007\n"
@@ -178,7 +180,7 @@ def sealed(plain: bytes, files: int = 1) -> tuple[bytes, StoredObject]:
     """An object whose digests are right: what somebody who can write to the target could put there."""
     stored = zstd.compress(plain)
     digests = (hashlib.sha256(plain).hexdigest(), hashlib.sha256(stored).hexdigest())
-    return stored, StoredObject("data.tar.zst", len(plain), len(stored), *digests, files)
+    return stored, StoredObject("data-1.tar.zst", len(plain), len(stored), *digests, files)
 
 
 def member(name: str, kind: bytes = tarfile.REGTYPE, link: str = "", content: bytes = b"") -> bytes:
@@ -242,7 +244,7 @@ def test_wrong_number_of_files_is_refused(into: Path) -> None:
 
 def test_stream_that_expands_beyond_what_was_recorded_is_ended_early(into: Path) -> None:
     bomb = zstd.compress(member("a", content=bytes(256 * MIB)) + END)
-    told = StoredObject("data.tar.zst", 10_000, len(bomb), "", hashlib.sha256(bomb).hexdigest(), 1)
+    told = StoredObject("data-1.tar.zst", 10_000, len(bomb), "", hashlib.sha256(bomb).hexdigest(), 1)
     with pytest.raises(VerificationError, match="longer than recorded: expected 10000"):
         unpack(iter(chunks(bomb)), told, into)
 
@@ -253,7 +255,7 @@ def test_stream_that_expands_beyond_what_was_recorded_is_ended_early(into: Path)
 def test_what_tar_cannot_unpack_is_told_in_its_words(root: Path, into: Path) -> None:
     (into / "ibdata1" / "in the way").mkdir(parents=True)
     content, told = packed(root)
-    with pytest.raises(UsageError, match=f"data.tar.zst could not be unpacked into {into}: .*ibdata1: Cannot open"):
+    with pytest.raises(UsageError, match=f"data-1.tar.zst could not be unpacked into {into}: .*ibdata1: Cannot open"):
         unpack(iter(chunks(content)), told, into)
 
 

@@ -98,6 +98,6 @@ def test_servers_that_share_a_volume_are_backed_up_one_after_the_other(host: Hos
         tool("rm", "--recursive", str(datadir))
     assert f"vg {SITE.volume_group} is held by run" in busy.stderr
     assert drill["status"] == "proven"
-    names = names_in(Path(document["backup"]["location"]) / "data.tar.zst")
+    names = names_in(Path(document["backup"]["location"]) / "data-1.tar.zst")
     assert "theirs" in {name.strip("/") for name in names}
     assert not [name for name in names if "sbtest" in name], "the other server's files are not in it"

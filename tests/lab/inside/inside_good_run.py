@@ -155,7 +155,7 @@ def test_memory_of_the_whole_process_tree_stays_small(good: Good) -> None:
 
 def test_objects_open_with_zstd_and_tar(good: Good) -> None:
     datadir = SITE.datadir.name
-    names = names_in(good.folder / "data.tar.zst")
+    names = names_in(good.folder / "data-1.tar.zst")
     files = {part for name in names for part in name.split("/")}
     assert {"ibdata1", "sbtest1.ibd", "myisam_log.MYD", *PARTICULAR[FLAVOUR]} <= files
     assert not [name for name in names if ".backupd-" in name], "the probe's folder is not in it"
@@ -167,7 +167,7 @@ def test_objects_open_with_zstd_and_tar(good: Good) -> None:
 
 def test_document_describes_the_stored_files(good: Good) -> None:
     backup = good.document["backup"]
-    stored = [good.folder / name for name in ("data.tar.zst", "binlog.tar.zst")]
+    stored = [good.folder / name for name in ("data-1.tar.zst", "binlog.tar.zst")]
     assert backup["bytes_stored"] == sum(path.stat().st_size for path in stored)
     assert backup["bytes_read"] > backup["bytes_stored"]
     assert backup["sha256"] == hashlib.sha256(stored[0].read_bytes()).hexdigest()
@@ -177,7 +177,7 @@ def test_document_describes_the_stored_files(good: Good) -> None:
 def test_manifest_is_readable_and_names_every_object(good: Good) -> None:
     manifest = json.loads((good.folder / "manifest.json").read_text())
     assert manifest["run_id"] == good.document["run_id"]
-    assert {path.name for path in good.folder.iterdir()} == {"manifest.json", "data.tar.zst", "binlog.tar.zst"}
+    assert {path.name for path in good.folder.iterdir()} == {"manifest.json", "data-1.tar.zst", "binlog.tar.zst"}
     for stored in manifest["objects"]:
         digest = hashlib.sha256((good.folder / stored["name"]).read_bytes()).hexdigest()
         assert stored["stored_sha256"] == digest
@@ -220,7 +220,7 @@ def test_drill_starts_a_server_on_it_and_finds_the_recorded_position(host: Host,
 
 
 def test_changed_byte_is_found_and_nothing_of_it_is_restored(host: Host, good: Good) -> None:
-    stored, to = good.folder / "data.tar.zst", SITE.state / "restored"
+    stored, to = good.folder / "data-1.tar.zst", SITE.state / "restored"
     with stored.open("r+b") as file:
         middle = stored.stat().st_size // 2
         file.seek(middle)

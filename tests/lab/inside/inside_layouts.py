@@ -120,7 +120,7 @@ def test_backup_of_a_volume_that_is(layout: Layout, host: Host, tmp_path: Path) 
     assert document["snapshot"]["layout"] == layout.layout
     folder = Path(document["backup"]["location"])
     assert json.loads((folder / "manifest.json").read_text())["volume"] == OWN
-    assert {"ibdata1", "ib_logfile0"} <= {name.strip("/") for name in names_in(folder / "data.tar.zst")}
+    assert {"ibdata1", "ib_logfile0"} <= {name.strip("/") for name in names_in(folder / "data-1.tar.zst")}
 
 
 def test_binlog_on_another_volume_stands_still_with_the_data(host: Host, tmp_path: Path) -> None:
@@ -132,5 +132,5 @@ def test_binlog_on_another_volume_stands_still_with_the_data(host: Host, tmp_pat
         owed.enter_context(server.written_to())
         document = proven(host, {**SMALL, **server.asked_by("nightly")})
     folder = Path(document["backup"]["location"])
-    assert not [name for name in names_in(folder / "data.tar.zst") if "binlog.0" in name]
+    assert not [name for name in names_in(folder / "data-1.tar.zst") if "binlog.0" in name]
     assert [name for name in names_in(folder / "binlog.tar.zst") if name.endswith(document["position"]["binlog_file"])]

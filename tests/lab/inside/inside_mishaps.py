@@ -151,6 +151,6 @@ def test_target_that_drops_writes_is_found_out_and_nothing_is_published(host: Ho
             run.until(storing_to(store.path))
             store.drop_writes()
             ended = run.ended(expect=VERIFICATION)
-        assert require_told(ended, status=VERIFICATION, says="data.tar.zst")["backup"] is None
+        assert require_told(ended, status=VERIFICATION, says="data-1.tar.zst")["backup"] is None
         assert not list(store.path.rglob("manifest.json"))
         host.nothing_left()  # while the target is there to be asked

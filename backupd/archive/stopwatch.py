@@ -1,0 +1,66 @@
+"""How long a stage of a copy worked, as against waited: two looks at a clock for each block."""
+
+import time
+from collections.abc import Iterable, Iterator
+from types import TracebackType
+from typing import Self
+
+from backupd.archive.conveyor import Station
+from backupd.model import Throughput
+
+
+class Stopwatch:
+    """Runs for the length of each `with watch.over(size):`. For one thread."""
+
+    def __init__(self, stage: str) -> None:
+        self.stage = stage
+        self.bytes = 0
+        self.seconds = 0.0
+
+    def over(self, size: int) -> Self:
+        """What is measured is done to that many bytes."""
+        self.bytes += size
+        return self
+
+    def __enter__(self) -> None:
+        self._began = time.perf_counter()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.seconds += time.perf_counter() - self._began
+
+
+class Timed:
+    """A station that is measured. What becomes of its pieces is not its time."""
+
+    def __init__(self, stage: str, station: Station) -> None:
+        self.watch = Stopwatch(stage)
+        self._station = station
+
+    def take(self, block: bytes) -> Iterator[bytes]:
+        """What the station makes of it."""
+        with self.watch.over(len(block)):
+            pieces = iter(self._station.take(block))
+        return self._measured(pieces)
+
+    def end(self) -> Iterator[bytes]:
+        """What the station had left."""
+        return self._measured(iter(self._station.end()))
+
+    def _measured(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
+        while True:
+            with self.watch:
+                piece = next(pieces, None)
+            if piece is None:
+                return
+            yield piece
+
+
+def totals(watches: Iterable[Stopwatch]) -> tuple[Throughput, ...]:
+    """One for each stage, in the order in which they were first met: all streams' bytes and seconds together."""
+    found: dict[str, Throughput] = {}
+    for watch in watches:
+        so_far = found.get(watch.stage, Throughput(watch.stage, 0, 0.0))
+        found[watch.stage] = Throughput(watch.stage, so_far.bytes + watch.bytes, so_far.busy_seconds + watch.seconds)
+    return tuple(found.values())

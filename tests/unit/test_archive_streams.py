@@ -1,0 +1,365 @@
+"""Several streams: each file in one of them, each frame by itself, each member where the index says."""
+
+import hashlib
+import os
+import subprocess
+import sys
+import tarfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BytesIO
+from pathlib import Path, PurePosixPath
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from backupd.archive.governor import CopyGovernor
+from backupd.archive.packing import CopyManner, Storing, automatic_streams
+from backupd.archive.sources import Entry, Exclusions, Listing, divide, list_members
+from backupd.archive.stations import Compressor
+from backupd.archive.stream import StoredStreams, store_content, store_streams
+from backupd.errors import GaveUp, SnapshotError, TargetError
+from backupd.model import StoredObject
+from tests.processes import children
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+MIB = 1 << 20
+FRAME = 1 * MIB + 77  # no multiple of anything else here
+
+
+class Objects:
+    """A target that keeps what is written, and knows what is open; may fail as soon as one object has some bytes."""
+
+    def __init__(self, *, fail_in: str = "", hang_in: str = "") -> None:
+        self.stored: dict[str, bytearray] = {}
+        self.open: set[str] = set()
+        self.most_open = 0
+        self.released = threading.Event()
+        self._fail_in, self._hang_in = fail_in, hang_in
+
+    @contextmanager
+    def opening(self, name: str) -> Iterator["_Object"]:
+        self.open.add(name)
+        self.most_open = max(self.most_open, len(self.open))
+        try:
+            yield _Object(self, name)
+        except BaseException:
+            del self.stored[name]
+            raise
+        finally:
+            self.open.discard(name)
+
+    def written(self, name: str, data: bytes) -> None:
+        if name == self._hang_in:
+            self.released.wait(10)
+        if name == self._fail_in:
+            raise TargetError(f"no room for {name}")
+        self.stored[name] += data
+
+
+class _Object:
+    def __init__(self, objects: Objects, name: str) -> None:
+        self._objects, self._name = objects, name
+        objects.stored[name] = bytearray()
+
+    def write(self, data: bytes) -> None:
+        self._objects.written(self._name, data)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left_running() -> Iterator[None]:
+    before = children()
+    yield
+    assert [thread.name for thread in threading.enumerate() if thread.name.startswith("backupd")] == []
+    assert children() <= before
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    root = tmp_path / "root"
+    for folder in ("shop", "shop/deep", "empty", "blog"):
+        (root / folder).mkdir(parents=True)
+    for number in range(7):
+        (root / "shop" / f"t{number}.ibd").write_bytes(os.urandom(number * 100_000) + bytes(MIB // 2))
+    (root / "shop" / "deep" / ("long\udcff" * 30)).write_bytes(b"long")
+    (root / "blog" / "posts.ibd").write_bytes(os.urandom(MIB))
+    (root / "again.ibd").hardlink_to(root / "blog" / "posts.ibd")
+    (root / "alias").symlink_to("blog/posts.ibd")
+    with (root / "sparse").open("wb") as file:
+        file.seek(64 * MIB)
+        file.write(b"end")
+    return root
+
+
+def stored(
+    root: Path, objects: Objects, streams: int, manner: CopyManner | None = None, listing: Listing | None = None
+) -> StoredStreams:
+    listing = listing or list_members(root, Exclusions(datadir=PurePosixPath()))
+    return store_streams(root, listing, objects.opening, streams=streams, manner=manner or CopyManner())
+
+
+ENTRIES = st.lists(
+    st.tuples(
+        st.lists(st.sampled_from([b"a", b"b", b"c"]), max_size=3),
+        st.integers(0, 1000),
+        st.none() | st.tuples(st.just(1), st.integers(1, 3)),
+    ),
+    max_size=12,
+)
+
+
+def listing_of(drawn: list[tuple[list[bytes], int, tuple[int, int] | None]]) -> Listing:
+    folders = {b"."} | {b"/".join(path[: depth + 1]) for path, _, _ in drawn for depth in range(len(path))}
+    files = [
+        Entry(b"/".join([*path, b"%d" % number]), size, folder=False, linked=linked)
+        for number, (path, size, linked) in enumerate(drawn)
+    ]
+    return Listing(tuple(Entry(name, 0, folder=True) for name in sorted(folders)) + tuple(files))
+
+
+@given(ENTRIES.map(listing_of), st.integers(1, 6))
+def test_every_division_has_each_file_once_and_the_folders_that_it_needs(listing: Listing, streams: int) -> None:
+    parts = divide(listing, streams)
+    files = [entry for part in parts for entry in part.entries if not entry.folder]
+    assert sorted(files, key=lambda entry: entry.name) == sorted(
+        (entry for entry in listing.entries if not entry.folder), key=lambda entry: entry.name
+    )
+    assert 1 <= len(parts) <= streams
+    assert len(parts) == 1 or all(part.files for part in parts)
+    assert [entry for entry in parts[0].entries if entry.folder] == [e for e in listing.entries if e.folder]
+    of_inode: dict[tuple[int, int], int] = {}
+    for number, part in enumerate(parts):
+        there: set[bytes] = set()
+        for entry in part.entries:
+            assert entry.name == b"." or (entry.name.rpartition(b"/")[0] or b".") in there
+            there.add(entry.name)
+            if entry.linked is not None:
+                assert of_inode.setdefault(entry.linked, number) == number
+
+
+def test_division_is_about_even() -> None:
+    sizes = [900, 500, 400, 300, 200, 100, 100, 50]
+    listing = Listing(tuple(Entry(b"%d" % number, size, folder=False) for number, size in enumerate(sizes)))
+    assert [part.size for part in divide(listing, 3)] == [900, 850, 800]
+
+
+def test_any_stream_can_be_unpacked_by_itself_and_all_together_are_the_tree(root: Path, tmp_path: Path) -> None:
+    objects = Objects()
+    told = stored(root, objects, 3)
+    assert list(objects.stored) == ["data-1.tar.zst", "data-2.tar.zst", "data-3.tar.zst"]
+    assert objects.most_open == 3
+    out = tmp_path / "out"
+    out.mkdir()
+    for name, content in objects.stored.items():
+        alone = tmp_path / name
+        alone.mkdir()
+        for folder in (out, alone):
+            subprocess.run(f"zstd -dc | tar -x -C {folder}", shell=True, input=content, check=True)
+    subprocess.run(["diff", "-r", "--no-dereference", root, out], check=True)
+    assert (out / "again.ibd").stat().st_ino == (out / "blog" / "posts.ibd").stat().st_ino
+    assert sum(stored.files for stored in told.objects) == 12
+
+
+def plain_of(content: bytes) -> bytes:
+    return subprocess.run(["zstd", "-dc"], input=content, check=True, capture_output=True).stdout
+
+
+def test_digests_are_those_of_the_whole(root: Path) -> None:
+    objects = Objects()
+    for told in stored(root, objects, 2).objects:
+        content = bytes(objects.stored[told.name])
+        plain = plain_of(content)
+        assert (told.stored_bytes, told.stored_sha256) == (len(content), hashlib.sha256(content).hexdigest())
+        assert (told.plain_bytes, told.plain_sha256) == (len(plain), hashlib.sha256(plain).hexdigest())
+
+
+def ranges(told: StoredObject, content: bytes) -> Iterator[tuple[int, bytes]]:
+    at = 0
+    for frame in told.frames:
+        yield frame.plain_bytes, content[at : at + frame.stored_bytes]
+        assert hashlib.sha256(content[at : at + frame.stored_bytes]).hexdigest() == frame.stored_sha256
+        at += frame.stored_bytes
+    assert at == len(content)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_frames_tile_the_object_and_each_opens_alone(root: Path, threads: int) -> None:
+    objects = Objects()
+    for told in stored(root, objects, 2, CopyManner(threads=threads, frame_bytes=FRAME)).objects:
+        plain = b""
+        for size, piece in ranges(told, bytes(objects.stored[told.name])):
+            alone = plain_of(piece)
+            assert len(alone) == size <= FRAME
+            plain += alone
+        assert len(told.frames) == -(-told.plain_bytes // FRAME) > 1
+        assert hashlib.sha256(plain).hexdigest() == told.plain_sha256
+
+
+def test_index_says_where_each_member_lies(root: Path) -> None:
+    objects = Objects()
+    told = stored(root, objects, 2)
+    seen: list[str] = []
+    for name, members in told.members.items():
+        plain = zstd.decompress(bytes(objects.stored[name]))
+        assert members[0].offset == 0
+        for member, after in zip(members, [*(m.offset for m in members[1:]), None], strict=True):
+            assert after is None or member.offset + member.size == after
+            alone = plain[member.offset : member.offset + member.size] + bytes(2 * tarfile.BLOCKSIZE)
+            with tarfile.open(fileobj=BytesIO(alone)) as archive:
+                [only] = archive.getmembers()
+                assert only.name == member.name
+                if only.isreg():
+                    content = archive.extractfile(only)
+                    assert content is not None
+                    assert content.read() == (root / member.name).read_bytes()
+            seen.append(member.name)
+        assert not any(plain[members[-1].offset + members[-1].size :])
+    files = [name for name in seen if not (root / name).is_dir() or (root / name).is_symlink()]
+    assert sorted(files) == sorted(
+        str(path.relative_to(root)) for path in root.rglob("*") if not path.is_dir() or path.is_symlink()
+    )
+
+
+def test_every_stage_of_the_copy_is_told(root: Path) -> None:
+    told = stored(root, Objects(), 2)
+    plain = sum(stored.plain_bytes for stored in told.objects)
+    kept = sum(stored.stored_bytes for stored in told.objects)
+    assert {stage.stage: stage.bytes for stage in told.throughput} == {
+        "read": plain,
+        "digest": plain,
+        "compress": plain,
+        "digest-stored": kept,
+        "write": kept,
+    }
+    assert all(stage.busy_seconds > 0 for stage in told.throughput)
+
+
+def test_time_in_which_the_target_hangs_is_the_writing_s_alone(root: Path) -> None:
+    objects = Objects(hang_in="data-1.tar.zst")
+    threading.Timer(0.3, objects.released.set).start()
+    rates = {stage.stage: stage.busy_seconds for stage in stored(root, objects, 1).throughput}
+    assert rates["write"] > 0.25
+    assert rates["digest-stored"] < 0.25
+
+
+def test_streams_that_nobody_numbered_are_at_most_four(root: Path) -> None:
+    assert len(stored(root, Objects(), 0).objects) == automatic_streams() <= 4
+
+
+def test_tree_without_files_is_one_object(tmp_path: Path) -> None:
+    (tmp_path / "root" / "empty").mkdir(parents=True)
+    told = stored(tmp_path / "root", Objects(), 4)
+    assert [(stored.name, stored.files) for stored in told.objects] == [("data-1.tar.zst", 0)]
+    assert [member.name for member in told.members["data-1.tar.zst"]] == [".", "empty"]
+
+
+@pytest.mark.parametrize("failing", ["data-1.tar.zst", "data-2.tar.zst", "data-3.tar.zst"])
+def test_one_stream_s_failure_ends_all(root: Path, failing: str) -> None:
+    objects = Objects(fail_in=failing)
+    with pytest.raises(TargetError, match=f"no room for {failing}"):
+        stored(root, objects, 3)
+    assert objects.stored == {}
+
+
+def test_file_that_vanishes_from_one_stream_fails_all(root: Path) -> None:
+    listing = list_members(root, Exclusions(datadir=PurePosixPath()))
+    (root / "shop" / "t3.ibd").unlink()
+    objects = Objects()
+    with pytest.raises(SnapshotError, match=r"t3\.ibd: Cannot stat: No such file"):
+        stored(root, objects, 3, listing=listing)
+    assert objects.stored == {}
+
+
+def test_stream_that_hangs_does_not_stop_the_others_and_the_governor_ends_it(root: Path) -> None:
+    objects = Objects(hang_in="data-1.tar.zst")
+    seen: list[bool] = []
+
+    def check() -> None:
+        others = sum(len(objects.stored[name]) for name in objects.stored if name != "data-1.tar.zst")
+        seen.append(others > 0)
+        if seen[-1]:
+            objects.released.set()
+            raise GaveUp("nothing moves")
+
+    with pytest.raises(GaveUp):
+        stored(root, objects, 2, CopyManner(CopyGovernor(check=check)))
+    assert seen[-1]
+
+
+def test_all_streams_together_keep_to_one_rate(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    for number in range(4):
+        (root / str(number)).write_bytes(os.urandom(MIB))
+    waited: list[float] = []
+    now = [0.0]
+
+    def wait(seconds: float) -> None:
+        waited.append(seconds)
+        now[0] += seconds
+
+    governor = CopyGovernor(max_rate=MIB, clock=lambda: now[0], wait=wait)
+    stored(root, Objects(), 4, CopyManner(governor))
+    assert 4.0 <= sum(waited) < 5.5
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", os.urandom(3 * MIB)])
+def test_small_content_is_an_object_like_the_others(content: bytes) -> None:
+    objects = Objects()
+    told = store_content("index.json.zst", content, open_object=objects.opening, manner=CopyManner())
+    assert plain_of(bytes(objects.stored["index.json.zst"])) == content
+    assert (told.plain_bytes, told.files) == (len(content), 0)
+    assert sum(size for size, _ in ranges(told, bytes(objects.stored["index.json.zst"]))) == len(content)
+
+
+# --- encrypted: the frames tile what comes out of a station that holds bytes back ------------------------------------
+
+
+class Hoarder:
+    """Gives out whole chunks of 64 KiB, as age does, and the rest with 16 bytes more at its end."""
+
+    def __init__(self) -> None:
+        self._held = b""
+
+    def take(self, block: bytes) -> Iterator[bytes]:
+        self._held += block
+        whole = len(self._held) // 65536 * 65536
+        out, self._held = self._held[:whole], self._held[whole:]
+        if out:
+            yield out
+
+    def end(self) -> Iterator[bytes]:
+        yield self._held + bytes(16)
+
+    def close(self) -> None:
+        self._held = b""
+
+
+@given(st.lists(st.integers(0, 150_000), min_size=1, max_size=8), st.integers(20_000, 200_000), st.booleans())
+@settings(max_examples=40)
+def test_frames_of_a_sealed_object_tile_it(blocks: list[int], frame_bytes: int, random: bool) -> None:
+    compressor = Compressor(level=1, threads=1, frame_bytes=frame_bytes)
+    objects = Objects()
+    noise = os.urandom(max(blocks))
+    storing = Storing(compressor, _Object(objects, "o"), Hoarder())
+    for size in blocks:
+        for piece in compressor.take(noise[:size] if random else bytes(size)):
+            assert list(storing.take(piece)) == []
+    for piece in compressor.end():
+        assert list(storing.take(piece)) == []
+    assert list(storing.end()) == []
+    content = bytes(objects.stored["o"])
+    assert sum(frame.plain_bytes for frame in storing.frames) == sum(blocks)
+    at = 0
+    for frame in storing.frames:
+        assert frame.stored_bytes > 0
+        assert hashlib.sha256(content[at : at + frame.stored_bytes]).hexdigest() == frame.stored_sha256
+        at += frame.stored_bytes
+    assert at == len(content) == storing.whole.size
+    assert len(zstd.decompress(content[:-16])) == sum(blocks)

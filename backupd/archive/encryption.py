@@ -1,4 +1,4 @@
-"""Who can read what is stored: age files, written for recipients and opened with identities, as stations.
+"""Who can read what is stored: age files, opened with identities, as a station.
 
 Knows: pyrage, which does the cryptography; how its pulling and pushing become blocks handed over one at a time; which
 of its failures is a wrong key and which is damage. Refuses to know where keys are configured and what is encrypted.
@@ -8,11 +8,9 @@ likes, so it runs in a thread of its own that works only while its station is in
 never at work at once, one block is all that waits, and after `take` all of the block has passed but for the age chunk
 (64 KiB) that is not full yet.
 
-Measured with pyrage 1.4.0 and CPython 3.11 on an AMD EPYC core: encrypting takes 1.0 ms of a core for a MiB, in calls
-of 8 KiB read and 64 KiB written. pyrage holds the interpreter's lock while it computes: a thread that counts in a loop
-beside `pyrage.encrypt` of 128 MiB got a twenty-fifth of its speed, beside `encrypt_io` half of it, because each call
-of `read` and `write` is a place where the lock can change hands. Hence `encrypt_io`, and `read` in Python. Two
-encryptions in one process are no faster than one (140 MB/s each, where one had 280).
+pyrage 1.4.0 holds the interpreter's lock while it computes, about a millisecond of a core for a MiB; each of its calls
+of `read` and `write`, 8 and 64 KiB, is a place where the lock can change hands. Hence `decrypt_io`, and `read` in
+Python. What is written is encrypted by `sealing`, for which that was too slow.
 """
 
 import threading
@@ -149,7 +147,7 @@ class _Exchange:
 
 
 class _AgeStation:
-    """A station around one of pyrage's two functions; its thread begins with the first block.
+    """A station around a function of pyrage's; its thread begins with the first block.
 
     `close`, or the end of its `with`, ends the thread wherever it is; so does forgetting the station.
     """
@@ -197,31 +195,6 @@ class _AgeStation:
 
     def _failure(self, error: BaseException) -> BaseException:
         return error
-
-
-class Encryptor(_AgeStation):
-    """Plain bytes in, one age file out that each of these recipients can read.
-
-    Raises:
-        ConfigurationError: one of them is no recipient.
-    """
-
-    def __init__(self, recipients: Sequence[str]) -> None:
-        import pyrage
-
-        keys = [_recipient(text) for text in recipients]
-        if not keys:
-            raise ValueError("nobody could read it")
-        super().__init__(lambda source, drain: pyrage.encrypt_io(source, drain, keys), name="Encryptor")
-
-
-def _recipient(text: str) -> Any:
-    from pyrage import RecipientError, x25519
-
-    try:
-        return x25519.Recipient.from_str(text)
-    except RecipientError as error:
-        raise ConfigurationError(f"{text} is not an age recipient", hint="see `backupd config check`") from error
 
 
 class Decryptor(_AgeStation):

@@ -9,10 +9,9 @@ encrypted.
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from typing import Protocol, Self
+from typing import Self
 
 from backupd.archive import Governor, Sink
 from backupd.archive.conveyor import Chain, Conveyor, Station
@@ -35,19 +34,13 @@ class CopyManner:
     level: int = 1  # of zstd
     threads: int = 1  # of zstd, for each stream; 0: one per core
     ledger: ChildLedger | None = None
+    gently: bool = True  # at the lowest priority
     frame_bytes: int = FRAME_BYTES  # plain ones, in each frame
     recipients: tuple[str, ...] = ()  # age's public keys; empty: everybody can read it
 
     def object_name(self, plain: str) -> str:
         """What the object is called in this manner: one that is encrypted says so."""
         return f"{plain}.age" if self.recipients else plain
-
-
-class Sealing(Station, Protocol):
-    """A station that encrypts; `close` lets go of what it holds, at whatever point it is."""
-
-    def close(self) -> None:
-        """Nothing of it runs any more."""
 
 
 def cores() -> int:
@@ -87,18 +80,14 @@ class Packing:
         first = Chain(self._plain, self._members) if self._members is not None else self._plain
         self._digesting, self._compressing = Timed("digest", first), Timed("compress", self._compressor)
         stations: list[Station] = [self._digesting, self._compressing, self._storing]
-        self._conveyor = Conveyor(stations, idle=lambda: manner.governor.pace(0), on_news=on_room)
+        self._conveyor = Conveyor(stations, idle=lambda: manner.governor.pace(0), gently=manner.gently, on_news=on_room)
 
     def __enter__(self) -> Self:
-        with ExitStack() as owed:
-            owed.enter_context(self._conveyor)
-            if self._sealing is not None:
-                owed.callback(self._sealing.close)  # before the conveyor's end, which waits for who waits for it
-            self._owed = owed.pop_all()
+        self._conveyor.__enter__()
         return self
 
     def __exit__(self, *raised: object) -> None:
-        self._owed.close()
+        self._conveyor.close()
 
     @property
     def has_room(self) -> bool:
@@ -141,7 +130,7 @@ class Storing:
     encrypted object ends where the ciphertext stood when the zstd frame had been given to it, the last one at the end.
     """
 
-    def __init__(self, compressor: Compressor, sink: Sink, sealing: Sealing | None = None) -> None:
+    def __init__(self, compressor: Compressor, sink: Sink, sealing: Station | None = None) -> None:
         self.whole = Digest()
         self.frames: list[Frame] = []
         self._compressor = compressor
@@ -206,9 +195,9 @@ class Storing:
         self._cut_due = False
 
 
-def _sealing(recipients: tuple[str, ...]) -> Sealing | None:
+def _sealing(recipients: tuple[str, ...]) -> Station | None:
     if not recipients:
         return None
-    from backupd.archive.encryption import Encryptor  # only who encrypts pays for loading it
+    from backupd.archive.sealing import Encryptor  # only who encrypts pays for loading it
 
     return Encryptor(recipients)

@@ -69,7 +69,7 @@ def store_streams(
         for number, part in enumerate(divide(listing, streams or automatic_streams()), 1):
             name = manner.object_name(data_object(number))
             sink = owed.enter_context(open_object(name))
-            tar = owed.enter_context(TarChild(_create_argv(root), given=part.names, ledger=manner.ledger))
+            tar = owed.enter_context(_tar(root, part, manner))
             packing = owed.enter_context(Packing(name, sink, manner, on_room=bell.ring))
             flows.append(_Flow(tar, packing, part.files, manner.governor))
         _read_all(flows, bell, manner.governor)
@@ -221,6 +221,10 @@ def _read_all(flows: Sequence[_Flow], bell: _Bell, governor: Governor) -> None:
                 bell.heard()
             elif not left[file].read():
                 del left[file]
+
+
+def _tar(root: Path, part: Listing, manner: CopyManner) -> TarChild:
+    return TarChild(_create_argv(root), given=part.names, ledger=manner.ledger, gently=manner.gently)
 
 
 def _create_argv(root: Path) -> list[str]:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from backupd.archive.encryption import Decryptor, Encryptor, Identities, read_identities
+from backupd.archive.encryption import Decryptor, Identities, read_identities
+from backupd.archive.sealing import Encryptor
 from backupd.errors import VerificationError
 
 if sys.version_info >= (3, 14):
@@ -35,8 +36,8 @@ def run(*argv: str, given: bytes = b"", cwd: Path | None = None) -> bytes:
 
 
 def encrypted(plain: bytes, identities: Identities) -> bytes:
-    with Encryptor(identities.recipients) as station:
-        return b"".join([*station.take(plain), *station.end()])
+    station = Encryptor(identities.recipients)
+    return b"".join([*station.take(plain), *station.end()])
 
 
 def decrypted(stored: bytes, identities: Identities) -> bytes:

@@ -10,8 +10,9 @@ import pytest
 from pyrage import x25519
 
 from backupd.archive.conveyor import Conveyor, Station
-from backupd.archive.encryption import Decryptor, Encryptor, Identities, read_identities
-from backupd.errors import BackupdError, UsageError, VerificationError
+from backupd.archive.encryption import Decryptor, Identities, read_identities
+from backupd.archive.sealing import Encryptor
+from backupd.errors import BackupdError, ConfigurationError, UsageError, VerificationError
 
 ALICE, BOB, EVE = x25519.Identity.generate(), x25519.Identity.generate(), x25519.Identity.generate()
 CHUNK = 64 << 10  # age's
@@ -34,8 +35,7 @@ def through(station: Station, data: bytes, *, block: int = 50_000) -> bytes:
 
 
 def encrypted(plain: bytes = PLAIN, *keys: x25519.Identity, block: int = 50_000) -> bytes:
-    with Encryptor([str(key.to_public()) for key in keys or (ALICE,)]) as station:
-        return through(station, plain, block=block)
+    return through(Encryptor([str(key.to_public()) for key in keys or (ALICE,)]), plain, block=block)
 
 
 def decrypted(stored: bytes, key: x25519.Identity = ALICE, *, recipients: tuple[str, ...] = ()) -> bytes:
@@ -43,6 +43,7 @@ def decrypted(stored: bytes, key: x25519.Identity = ALICE, *, recipients: tuple[
         return through(station, stored)
 
 
+STORED = encrypted()
 HEADER = len(encrypted(b"")) - 16  # an empty stream is one empty chunk with its tag
 
 
@@ -65,11 +66,11 @@ def test_each_recipient_can_read_it() -> None:
 
 
 def test_a_block_has_passed_when_it_is_taken_but_for_a_chunk() -> None:
-    with Encryptor([str(ALICE.to_public())]) as station:
-        out = 0
-        for taken in range(1, 20):
-            out += sum(map(len, station.take(bytes(CHUNK))))
-            assert taken * CHUNK - CHUNK <= out <= taken * (CHUNK + 16) + HEADER
+    station = Encryptor([str(ALICE.to_public())])
+    out = 0
+    for taken in range(1, 20):
+        out += sum(map(len, station.take(bytes(CHUNK))))
+        assert taken * CHUNK - CHUNK <= out <= taken * (CHUNK + 16) + HEADER
 
 
 def test_a_wrong_key_is_a_matter_of_usage_and_says_whom_it_was_for() -> None:
@@ -128,32 +129,32 @@ def test_every_flipped_byte_of_a_small_object_is_noticed() -> None:
 
 
 def test_the_thread_ends_when_the_station_is_closed_half_way() -> None:
-    for station in (Encryptor([str(ALICE.to_public())]), Decryptor(identities(ALICE), "o")):
-        list(station.take(encrypted()[:100_000]))
-        station.close()
-        station.close()
-        with pytest.raises(ValueError, match="after the end"):
-            list(station.take(b"more"))
+    station = Decryptor(identities(ALICE), "o")
+    list(station.take(encrypted()[:100_000]))
+    station.close()
+    station.close()
+    with pytest.raises(ValueError, match="after the end"):
+        list(station.take(b"more"))
 
 
-def test_nothing_is_taken_for_stored_after_the_station_was_closed() -> None:
-    station = Encryptor([str(ALICE.to_public())])
+def test_nothing_is_taken_after_the_station_was_closed() -> None:
+    station = Decryptor(identities(ALICE), "o")
     station.close()
     with pytest.raises(ValueError, match="after the end"):
         list(station.take(b"rows"))
 
 
 def test_a_station_that_is_closed_by_another_thread_waits_for_nobody() -> None:
-    encryptor = Encryptor([str(ALICE.to_public())])
-    with Conveyor([encryptor]) as conveyor:
-        for _ in range(8):
-            conveyor.put(PLAIN)
-        encryptor.close()
+    decryptor = Decryptor(identities(ALICE), "o")
+    with Conveyor([decryptor]) as conveyor:
+        for start in range(0, len(STORED), CHUNK // 2):
+            conveyor.put(STORED[start : start + CHUNK // 2])
+        decryptor.close()
 
 
 def test_the_thread_ends_when_the_station_is_forgotten() -> None:
-    station = Encryptor([str(ALICE.to_public())])
-    list(station.take(b"x" * 100_000))
+    station = Decryptor(identities(ALICE), "o")
+    list(station.take(STORED))
     thread = station._thread
     del station
     gc.collect()
@@ -170,18 +171,17 @@ def test_the_thread_ends_when_the_conveyor_fails_in_another_station() -> None:
         def end(self) -> Iterator[bytes]:
             yield from ()
 
-    encryptor = Encryptor([str(ALICE.to_public())])
-    with pytest.raises(OSError, match="no room"), encryptor, Conveyor([encryptor, Full()]) as conveyor:
-        for _ in range(100):
-            conveyor.put(PLAIN)
+    decryptor = Decryptor(identities(ALICE), "o")
+    with pytest.raises(OSError, match="no room"), decryptor, Conveyor([decryptor, Full()]) as conveyor:
+        conveyor.put(STORED)
         conveyor.finish()
 
 
 @pytest.mark.parametrize("interruption", [KeyboardInterrupt, MemoryError])
 def test_the_thread_ends_when_the_work_is_interrupted(interruption: type[BaseException]) -> None:
-    encryptor = Encryptor([str(ALICE.to_public())])
-    with pytest.raises(interruption), encryptor, Conveyor([encryptor]) as conveyor:
-        conveyor.put(PLAIN)
+    decryptor = Decryptor(identities(ALICE), "o")
+    with pytest.raises(interruption), decryptor, Conveyor([decryptor]) as conveyor:
+        conveyor.put(STORED)
         raise interruption
 
 
@@ -234,3 +234,15 @@ def test_a_missing_identity_file_and_a_folder_are_refused(tmp_path: Path) -> Non
         read_identities(tmp_path / "none")
     with pytest.raises(UsageError, match=r"not a regular file|is a directory"):
         read_identities(tmp_path)
+
+
+@pytest.mark.parametrize("recipient", ["", "age1", str(ALICE.to_public())[:-1], str(ALICE), "ssh-ed25519 AAAA"])
+def test_nothing_is_encrypted_for_what_is_no_recipient(recipient: str) -> None:
+    with pytest.raises(ConfigurationError, match="is not an age recipient"):
+        Encryptor([str(BOB.to_public()), recipient])
+
+
+def test_no_two_files_have_a_key_in_common() -> None:
+    once, again = encrypted(), encrypted()
+    assert once[HEADER:] != again[HEADER:]
+    assert once.splitlines()[1] != again.splitlines()[1]

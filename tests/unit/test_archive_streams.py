@@ -11,12 +11,14 @@ from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path, PurePosixPath
 
+import pyrage
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backupd.archive.governor import CopyGovernor
 from backupd.archive.packing import CopyManner, Storing, automatic_streams
+from backupd.archive.sealing import Encryptor
 from backupd.archive.sources import Entry, Exclusions, Listing, divide, list_members
 from backupd.archive.stations import Compressor
 from backupd.archive.stream import StoredStreams, store_content, store_streams
@@ -30,6 +32,7 @@ else:
     from backports import zstd
 
 MIB = 1 << 20
+KEY = pyrage.x25519.Identity.generate()
 FRAME = 1 * MIB + 77  # no multiple of anything else here
 
 
@@ -318,27 +321,7 @@ def test_small_content_is_an_object_like_the_others(content: bytes) -> None:
     assert sum(size for size, _ in ranges(told, bytes(objects.stored["index.json.zst"]))) == len(content)
 
 
-# --- encrypted: the frames tile what comes out of a station that holds bytes back ------------------------------------
-
-
-class Hoarder:
-    """Gives out whole chunks of 64 KiB, as age does, and the rest with 16 bytes more at its end."""
-
-    def __init__(self) -> None:
-        self._held = b""
-
-    def take(self, block: bytes) -> Iterator[bytes]:
-        self._held += block
-        whole = len(self._held) // 65536 * 65536
-        out, self._held = self._held[:whole], self._held[whole:]
-        if out:
-            yield out
-
-    def end(self) -> Iterator[bytes]:
-        yield self._held + bytes(16)
-
-    def close(self) -> None:
-        self._held = b""
+# --- encrypted ------------------------------------------------------------------------------------------------------
 
 
 @given(st.lists(st.integers(0, 150_000), min_size=1, max_size=8), st.integers(20_000, 200_000), st.booleans())
@@ -347,7 +330,7 @@ def test_frames_of_a_sealed_object_tile_it(blocks: list[int], frame_bytes: int, 
     compressor = Compressor(level=1, threads=1, frame_bytes=frame_bytes)
     objects = Objects()
     noise = os.urandom(max(blocks))
-    storing = Storing(compressor, _Object(objects, "o"), Hoarder())
+    storing = Storing(compressor, _Object(objects, "o"), Encryptor([str(KEY.to_public())]))
     for size in blocks:
         for piece in compressor.take(noise[:size] if random else bytes(size)):
             assert list(storing.take(piece)) == []
@@ -362,4 +345,18 @@ def test_frames_of_a_sealed_object_tile_it(blocks: list[int], frame_bytes: int, 
         assert hashlib.sha256(content[at : at + frame.stored_bytes]).hexdigest() == frame.stored_sha256
         at += frame.stored_bytes
     assert at == len(content) == storing.whole.size
-    assert len(zstd.decompress(content[:-16])) == sum(blocks)
+    assert len(zstd.decompress(pyrage.decrypt(content, [KEY]))) == sum(blocks)
+
+
+def test_objects_of_recipients_say_so_and_only_they_read_them(root: Path, tmp_path: Path) -> None:
+    objects = Objects()
+    told = stored(root, objects, 2, CopyManner(recipients=(str(KEY.to_public()),), frame_bytes=FRAME))
+    assert list(objects.stored) == ["data-1.tar.zst.age", "data-2.tar.zst.age"]
+    assert set(told.members) == {"data-1.tar.zst", "data-2.tar.zst"}
+    assert "encrypt" in {stage.stage for stage in told.throughput}
+    for each in told.objects:
+        content = bytes(objects.stored[each.name])
+        assert each.encrypted
+        assert len(list(ranges(each, content))) > 1
+        subprocess.run(["tar", "-x", "-C", tmp_path], input=plain_of(pyrage.decrypt(content, [KEY])), check=True)
+    assert (tmp_path / "shop" / "t6.ibd").read_bytes() == (root / "shop" / "t6.ibd").read_bytes()

@@ -12,7 +12,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 	--custom-compile-command 'make requirements' $(if $(UPGRADE),--upgrade)
 
 .PHONY: help demo test check lint types imports tests docker-tests lab-tests test-matrix bench-lock \
-	bench-settle setup-python setup-check setup-s3 setup-docker setup-lab requirements wheel clean
+	bench-settle bench-copy setup-python setup-check setup-s3 setup-docker setup-lab requirements wheel clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
@@ -53,6 +53,9 @@ bench-lock: setup-python setup-lab ## how long the lock is held, beside a plain 
 
 bench-settle: setup-python setup-lab ## what waiting for the penalty to settle costs and saves (25 minutes)
 	$(BIN)/python -m backupd.lab.bench_settle
+
+bench-copy: setup-python setup-check ## how fast a copy and a restore are beside tar and zstd (3 minutes)
+	$(BIN)/python -m backupd.lab.bench_copy
 
 setup-python: $(READY) ## .venv with the pinned packages and the project
 

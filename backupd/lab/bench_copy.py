@@ -1,0 +1,379 @@
+"""How fast a copy is beside plain tools, and how much memory it takes: `make bench-copy`, on this host, a few minutes.
+
+The same files, in the page cache, by turns in each round: `tar -cf - . | zstd -1 -T0 > FILE`, and `store_streams` to a
+folder beside it, with both digests, the frames and the members' index, in two streams, in as many as it takes by
+itself, and encrypted. Each side's time ends when its file is durable: a target syncs what it stores, so the plain
+tools' FILE is synced too. What that does to their time is told in a line of its own. Neither side gives way to others,
+since what gives way on purpose cannot be compared with what does not.
+
+Then back: `zstd -d < FILE | tar -x` and `unpack`, both from a file that is not in the page cache, and neither synced.
+A target elsewhere is compared with the folder. What counts is the ratio of the medians. Seconds of processors are told
+too: on a host that does other things as well they say more than the clock does.
+
+Memory is measured in a process of its own (`--memory`): encrypted, two streams, of these files and one of 1 TiB that is
+all holes; and a binlog of 4 GiB that is all zeros, of which every byte is read.
+
+Started as `python -m backupd.lab.bench_copy [--rounds N] [--size MIB] [--folder DIR]`. The exit status is 1 where a
+limit is missed.
+"""
+
+import argparse
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from statistics import median
+from typing import Self
+
+from backupd.archive import Sink
+from backupd.archive.index import INDEX_OBJECT, to_bytes
+from backupd.archive.packing import CopyManner, automatic_streams
+from backupd.archive.sources import BinlogCut, Exclusions, list_members
+from backupd.archive.stream import store_binlog, store_content, store_streams
+from backupd.archive.unpack import unpack
+from backupd.config.schema import SftpConfig, TargetKind
+from backupd.errors import LabError
+from backupd.lab import sshd, tablespaces
+from backupd.model import StoredObject
+from backupd.targets import Target
+from backupd.targets.directory import DirectoryTarget
+
+ROUNDS = 5
+SIZE_MIB = 512
+COPY_AT_MOST = 1.10
+ENCRYPTED_AT_MOST = 1.35
+RESTORE_AT_MOST = 1.10
+ELSEWHERE_AT_MOST = 1 / 0.7  # of the folder's time
+MEMORY_MIB = 150
+
+_JOB, _RUN = "bench", "r"
+_EVERYTHING = Exclusions(datadir=PurePosixPath())
+_SPARSE_BYTES = 1 << 40
+_ZEROS_BYTES = 4 << 30
+
+Elsewhere = tuple[str, Callable[[Path], AbstractContextManager[Target]]]
+"""What a target is called, and what starts its server, with a folder to itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Took:
+    """What one go at something took."""
+
+    seconds: float
+    processor_seconds: float  # of this process and its children
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """Something that is done once in each round."""
+
+    name: str
+    act: Callable[[], Took]
+    beside: str = ""  # the contender that it is compared with; empty: it is one of those
+    at_most: float | None = None  # times the other's median; None: only told
+    took: list[Took] = field(default_factory=list)
+
+    @property
+    def seconds(self) -> float:
+        """The median of all goes."""
+        return median(took.seconds for took in self.took)
+
+    @property
+    def processor_seconds(self) -> float:
+        """The median of all goes."""
+        return median(took.processor_seconds for took in self.took)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the bench and print what it found."""
+    parser = argparse.ArgumentParser(prog="python -m backupd.lab.bench_copy")
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--size", type=int, default=SIZE_MIB, help="of the files, in MiB")
+    parser.add_argument("--folder", type=Path, help="where all of it is made; a new one where temporary files go")
+    parser.add_argument("--memory", action="store_true", help=argparse.SUPPRESS)
+    asked = parser.parse_args(argv)
+    if asked.memory:
+        return _tell_memory(asked.folder)
+    with tempfile.TemporaryDirectory(prefix="backupd-bench-", dir=asked.folder) as made, ExitStack() as owed:
+        ground = Ground(Path(made))
+        tablespaces.make(ground.root, asked.size << 20)
+        for path in ground.root.rglob("*.ibd"):
+            path.read_bytes()
+        contenders = _contenders(ground, owed)
+        for number in range(asked.rounds):
+            sys.stderr.write(f"round {number + 1} of {asked.rounds}\n")
+            for contender in contenders:
+                contender.took.append(contender.act())
+        missed = _print_table(contenders, asked.size)
+        return 1 if _print_memory(_memory(ground)) or missed else 0
+
+
+class Ground:
+    """The folders in which it happens."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.root = folder / "root"
+        self.file = folder / "plain.tar.zst"
+        self.out = folder / "out"
+        self.vault = DirectoryTarget("folder", _made(folder / "vault"))
+        self.stored: tuple[StoredObject, ...] = ()  # of the last copy into the vault that is not encrypted
+
+    def plain_tools(self, *, sync: bool = True) -> Took:
+        """tar and zstd, as anybody would."""
+        command = f"tar -cf - . | zstd -1 -T0 -q > {shlex.quote(str(self.file))}"
+        if sync:
+            command += f"; sync {shlex.quote(str(self.file))}"
+        return _measured(lambda: _run(command, self.root))
+
+    def plain_restore(self) -> Took:
+        """The way back, of what `plain_tools` made."""
+        _forget(self.file)
+        _emptied(self.out)
+        return _measured(lambda: _run(f"zstd -dc -q {shlex.quote(str(self.file))} | tar -xf -", self.out))
+
+    def copy(self, target: Target, streams: int, *, recipients: tuple[str, ...] = ()) -> Took:
+        """As a backup does, but for the snapshot and the reading back."""
+        target.remove(_JOB, _RUN)
+        return _measured(lambda: self._copy(target, streams, recipients))
+
+    def restore(self) -> Took:
+        """The way back of the last copy in the vault, its streams at once."""
+        _emptied(self.out)
+        return _measured(self._restore)
+
+    def _copy(self, target: Target, streams: int, recipients: tuple[str, ...]) -> None:
+        manner = CopyManner(gently=False, recipients=recipients)
+
+        def open_object(name: str) -> AbstractContextManager[Sink]:
+            return target.writing(_JOB, _RUN, name)
+
+        stored = store_streams(
+            self.root, list_members(self.root, _EVERYTHING), open_object, streams=streams, manner=manner
+        )
+        store_content(INDEX_OBJECT, to_bytes(stored.members), open_object=open_object, manner=manner)
+        if target is self.vault and not recipients:
+            self.stored = stored.objects
+
+    def _restore(self) -> None:
+        def one(stored: StoredObject) -> None:
+            with self.vault.reading(_JOB, _RUN, stored.name) as chunks:
+                unpack(chunks, stored, self.out)
+
+        with ThreadPoolExecutor(len(self.stored)) as pool:
+            list(pool.map(one, self.stored))
+
+
+def _contenders(ground: Ground, owed: ExitStack) -> list[Contender]:
+    """In the order of a round: a restore follows the copy that it restores."""
+    vault, plain, back, two = ground.vault, "tar | zstd", "zstd | tar", "folder, 2 streams"
+    auto = f"folder, auto ({automatic_streams()} streams)"
+    recipients = (_recipient(),)
+    return [
+        Contender(plain, ground.plain_tools),
+        Contender("the same, not synced", lambda: ground.plain_tools(sync=False), plain),
+        Contender(
+            "encrypted, 2 streams", lambda: ground.copy(vault, 2, recipients=recipients), plain, ENCRYPTED_AT_MOST
+        ),
+        Contender(auto, lambda: ground.copy(vault, 0), plain, COPY_AT_MOST),
+        Contender(two, lambda: ground.copy(vault, 2), plain, COPY_AT_MOST),
+        Contender(back, ground.plain_restore),
+        Contender("restore, 2 streams", ground.restore, back, RESTORE_AT_MOST),
+        *(
+            _elsewhere(name, owed.enter_context(serving(_made(ground.folder / name))), ground, beside=two)
+            for name, serving in ELSEWHERE
+        ),
+    ]
+
+
+def _elsewhere(name: str, target: Target, ground: Ground, *, beside: str) -> Contender:
+    return Contender(f"{name}, 2 streams", lambda: ground.copy(target, 2), beside, ELSEWHERE_AT_MOST)
+
+
+@contextmanager
+def _sftp(folder: Path) -> Iterator[Target]:
+    from backupd.targets.sftp import SftpTarget
+
+    with sshd.serving(folder / "keys") as server:
+        target = SftpTarget(
+            SftpConfig(
+                name="sftp",
+                type=TargetKind.SFTP,
+                address=server.address,
+                port=server.port,
+                user=server.user,
+                path=_made(folder / "stored"),
+                key_file=server.key_file,
+                known_hosts=server.known_hosts,
+            )
+        )
+        try:
+            yield target
+        finally:
+            target.close()
+
+
+ELSEWHERE: tuple[Elsewhere, ...] = (("sftp", _sftp),)
+
+
+def _print_table(contenders: Sequence[Contender], size_mib: int) -> bool:
+    """Whether a limit was missed."""
+    by_name = {contender.name: contender for contender in contenders}
+    _say(
+        f"{size_mib} MiB in the page cache, {len(contenders[0].took)} rounds, {len(os.sched_getaffinity(0))} processors"
+    )
+    _say(f"{'':28}  seconds: median (from - to)   MiB/s   processors' s   ratio   limit")
+    missed = False
+    for contender in contenders:
+        spread = [took.seconds for took in contender.took]
+        line = f"{contender.name:28}  {contender.seconds:14.2f} ({min(spread):5.2f} - {max(spread):5.2f})  "
+        line += f"{size_mib / contender.seconds:6.0f}  {contender.processor_seconds:14.2f}"
+        if contender.beside:
+            ratio = contender.seconds / by_name[contender.beside].seconds
+            line += f"   {ratio:5.2f}"
+            if contender.at_most is not None:
+                late = ratio > contender.at_most
+                missed |= late
+                line += f"   {contender.at_most:5.2f}  {'MISSED' if late else 'kept'}"
+            line += f"  of: {contender.beside}"
+        _say(line)
+    return missed
+
+
+# --- memory ----------------------------------------------------------------------------------------------------------
+
+
+def _memory(ground: Ground) -> dict[str, float]:
+    """MiB at the most, of a process that copies: by what it copied."""
+    with (ground.root / "all-holes.ibd").open("wb") as file:
+        file.truncate(_SPARSE_BYTES)
+    command = [sys.executable, "-m", "backupd.lab.bench_copy", "--memory", "--folder", str(ground.folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise LabError(f"what was to tell its memory failed: {done.stderr[-1000:]}")
+    found: dict[str, float] = json.loads(done.stdout)
+    return found
+
+
+def _tell_memory(folder: Path) -> int:
+    """In that process."""
+    ground = Ground(folder)
+    (folder / "binlog.000001").touch()
+    os.truncate(folder / "binlog.000001", _ZEROS_BYTES)
+    cut = BinlogCut(folder / "binlog.000001", _ZEROS_BYTES, PurePosixPath("binlog.000001"))
+    found = {}
+    with _Children() as children:
+        ground.copy(ground.vault, 2, recipients=(_recipient(),))
+        found["2 streams and 1 TiB of holes, encrypted"] = _own_peak_mib() + children.peak_mib
+        ground.vault.remove(_JOB, _RUN)
+        store_binlog(
+            cut, open_object=lambda name: ground.vault.writing(_JOB, _RUN, name), manner=CopyManner(gently=False)
+        )
+        found[f"and then {_ZEROS_BYTES >> 30} GiB of zeros"] = _own_peak_mib() + children.peak_mib
+    _say(json.dumps(found))
+    return 0
+
+
+def _own_peak_mib() -> float:
+    """Not from getrusage: its count goes on over an execve, and a process begins with what its parent had."""
+    found = re.search(r"VmHWM:\s+(\d+) kB", _text(Path("/proc/self/status")))
+    assert found is not None
+    return int(found[1]) / 1024
+
+
+class _Children:
+    """What the children of this process take together at the most, looked at for the length of a `with`."""
+
+    def __init__(self) -> None:
+        self.peak_mib = 0.0
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="children")
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._ended.wait(0.02):
+            named = Path("/proc/self/task").glob("*/children")
+            children = [pid for path in named for pid in _text(path).split()]
+            resident = (re.search(r"VmRSS:\s+(\d+) kB", _text(Path(f"/proc/{pid}/status"))) for pid in children)
+            self.peak_mib = max(self.peak_mib, sum(int(found[1]) for found in resident if found) / 1024)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:  # it has ended meanwhile
+        return ""
+
+
+def _print_memory(found: dict[str, float]) -> bool:
+    """Whether the limit was missed."""
+    for what, mib in found.items():
+        _say(f"memory at the most: {mib:.0f} MiB of {MEMORY_MIB}, {what}  {'kept' if mib <= MEMORY_MIB else 'MISSED'}")
+    return max(found.values()) > MEMORY_MIB
+
+
+# --- odds and ends of a round ----------------------------------------------------------------------------------------
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def _measured(act: Callable[[], None]) -> Took:
+    before, began = os.times(), time.monotonic()
+    act()
+    after = os.times()
+    return Took(time.monotonic() - began, sum(after[:4]) - sum(before[:4]))
+
+
+def _run(command: str, folder: Path) -> None:
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", command], cwd=folder, capture_output=True, check=False)
+    if done.returncode:
+        raise LabError(f"`{command}` failed: {done.stderr.decode(errors='replace')}")
+
+
+def _recipient() -> str:
+    from pyrage import x25519
+
+    return str(x25519.Identity.generate().to_public())
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _emptied(folder: Path) -> None:
+    if folder.exists():
+        shutil.rmtree(folder)
+    folder.mkdir()
+
+
+def _forget(path: Path) -> None:
+    """It is not in the page cache any more."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

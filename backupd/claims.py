@@ -30,6 +30,16 @@ class Claims:
             yield
 
     @contextmanager
+    def pruning(self, job: str) -> Iterator[None]:
+        """No run of this job, and no other pruning of it, while the block lasts.
+
+        Raises:
+            Busy: there is one; the message names it.
+        """
+        with self._held(f"job-{job}", f"`backupd prune` of job {job}"):
+            yield
+
+    @contextmanager
     def volume_group(self, vg: str, run_id: str) -> Iterator[None]:
         """No other run of ours in this volume group while the block lasts.
 

@@ -104,7 +104,7 @@ def target(configuration: Configuration, name: str) -> Target:
         ) from None
     match chosen:
         case DirectoryConfig():
-            return DirectoryTarget(chosen.name, chosen.path)
+            return DirectoryTarget(chosen.name, chosen.path, sentinel=chosen.sentinel)
         case SftpConfig():
             from backupd.targets.sftp import SftpTarget  # asyncssh takes a third of a second to load
 

@@ -6,7 +6,7 @@ transactions.
 
 from datetime import UTC, datetime
 
-from sqlalchemy import Executable, update
+from sqlalchemy import Executable, insert, update
 
 from backupd.catalogue import tables
 from backupd.errors import BackupdError, ExitStatus
@@ -34,6 +34,15 @@ def ending(run_id: str, status: RunStatus) -> Executable:
     """The statement that ends a run now, with this status."""
     table = tables.runs
     return update(table).where(table.c.run_id == run_id).values(status=status, ended_at=datetime.now(UTC))
+
+
+def attention(run_id: str, text: str) -> list[Executable]:
+    """The statements that tell what a person should look at; a run that was good wants attention from now on."""
+    good = (tables.runs.c.run_id == run_id) & (tables.runs.c.status == RunStatus.SUCCESS)
+    return [
+        insert(tables.attentions).values(run_id=run_id, text=text),
+        update(tables.runs).where(good).values(status=RunStatus.ATTENTION),
+    ]
 
 
 def status_of(error: RunError) -> RunStatus:

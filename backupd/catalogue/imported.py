@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import Connection, Table, insert, select
+from sqlalchemy import Connection, Table, delete, func, insert, select
 
 from backupd.catalogue import tables
 from backupd.catalogue.audit import Event, told
@@ -20,25 +20,27 @@ _Row = Mapping[str, Any]
 
 
 def import_run(connection: Connection, run: RunDetails) -> bool:
-    """The run has its rows. Of one that is known, only backups on other targets than its own are added.
+    """The run has its rows. Of one that is known, only backups that it was not known to have are added.
 
     False where nothing was added. A run that is not known as a good one keeps what it has: what lies on a target is of
     a run that is still at work, or that died before it could say that all was well.
     """
+    table = tables.backups
     known = connection.execute(select(tables.runs.c.status).where(tables.runs.c.run_id == run.run_id)).scalar()
-    if known is not None and known not in _GOOD:
+    have = select(table.c.target).where(table.c.run_id == run.run_id)
+    there = set(connection.execute(have.where(table.c.removed_at.is_(None))).scalars())
+    new = tuple(backup for backup in run.backups if backup.target not in there)
+    if known is not None and (known not in _GOOD or not new):
         return False
-    new, wanted = run.backups, _rows(run)
-    if known is not None:
-        of_run = select(tables.backups.c.target).where(tables.backups.c.run_id == run.run_id)
-        have = set(connection.execute(of_run).scalars())
-        new = tuple(backup for backup in run.backups if backup.target not in have)
-        wanted = [(tables.backups, _ordered(new, first=len(have)))]
-    if known is not None and not new:
-        return False
-    for table, rows in wanted:
+    wanted = _rows(run)
+    if known is not None:  # one that was said to be removed is there all the same: its row is written anew
+        gone = table.c.target.in_([backup.target for backup in new])
+        connection.execute(delete(table).where(table.c.run_id == run.run_id, gone))
+        first = connection.execute(select(func.max(table.c.ordinal)).where(table.c.run_id == run.run_id)).scalar()
+        wanted = [(table, _ordered(new, first=0 if first is None else first + 1))]
+    for into, rows in wanted:
         if rows:
-            connection.execute(insert(table), [{**row, "run_id": run.run_id} for row in rows])
+            connection.execute(insert(into), [{**row, "run_id": run.run_id} for row in rows])
     told(Event.IMPORTED, run.run_id, targets=[backup.target for backup in new])(connection)
     return True
 

@@ -22,7 +22,7 @@ from backupd.catalogue.audit import Event, Step, carry_out, told
 from backupd.catalogue.columns import Fact, to_row
 from backupd.catalogue.database import explained, reading
 from backupd.catalogue.details import details
-from backupd.catalogue.endings import as_told, ending, release, status_of
+from backupd.catalogue.endings import as_told, attention, ending, release, status_of
 from backupd.command import start_time
 from backupd.errors import CatalogueError, UsageError
 from backupd.interruption import shielded
@@ -138,7 +138,7 @@ class RunRecord:
 
     def attention(self, text: str) -> None:
         """A person should look at this although the backup is good; also after `complete`."""
-        self._write(*self._attention(text))
+        self._write(*attention(self.run_id, text))
 
     def throughput(self, stages: Sequence[Throughput]) -> None:
         """What each stage of the copy worked, in their order."""
@@ -212,7 +212,7 @@ class RunRecord:
         cause = as_told(error)
         try:
             if self.is_complete:
-                self._write(*self._attention(f"after the {self.kind} was complete: {cause.message}"))
+                self._write(*attention(self.run_id, f"after the {self.kind} was complete: {cause.message}"))
             else:
                 kept = self._row(tables.errors, to_row(cause))
                 self._write(kept, ending(self.run_id, status_of(cause)), audit.run_ended(self.run_id))
@@ -239,13 +239,6 @@ class RunRecord:
         statement = sqlite.insert(table).values(run_id=self.run_id, phase=phase, seconds=seconds)
         new = table.c.seconds + seconds if add else seconds
         return statement.on_conflict_do_update(index_elements=["run_id", "phase"], set_={"seconds": new})
-
-    def _attention(self, text: str) -> list[Executable]:
-        good = (tables.runs.c.run_id == self.run_id) & (tables.runs.c.status == RunStatus.SUCCESS)
-        return [
-            insert(tables.attentions).values(run_id=self.run_id, text=text),
-            update(tables.runs).where(good).values(status=RunStatus.ATTENTION),
-        ]
 
     def _row(self, table: Table, row: Mapping[str, Any]) -> Executable:
         return insert(table).prefix_with("OR REPLACE").values({**row, "run_id": self.run_id})

@@ -18,7 +18,7 @@ from backupd.catalogue.audit import Event, Step, carry_out, told
 from backupd.catalogue.columns import from_row, to_row
 from backupd.catalogue.database import BUSY_TIMEOUT_SECONDS, engine_for, explained, reading
 from backupd.catalogue.details import details, newest_first, resolve
-from backupd.catalogue.endings import ending, release
+from backupd.catalogue.endings import attention, ending, release
 from backupd.catalogue.imported import import_run
 from backupd.catalogue.record import RunRecord, uninterrupted
 from backupd.catalogue.schema import prepare
@@ -106,6 +106,10 @@ class Catalogue:
             if connection.execute(still_running).first():
                 kept = insert(tables.errors).prefix_with("OR REPLACE").values(row)
                 carry_out(connection, [kept, ending(run_id, RunStatus.FAILED), audit.run_ended(run_id)])
+
+    def attention(self, run_id: str, text: str) -> None:
+        """A person should look at this although the backup is good: what became known after the run had ended."""
+        self._write(*attention(run_id, text))
 
     def record_drill(self, drill: Drill) -> None:
         """Keep a drill's result with its run. A position that a good drill found is the run's from now on."""

@@ -10,9 +10,11 @@ from backupd.model import Drill, Finding, Manifest, Phase, RunDetails, Sample
 from backupd.probe.settle import penalty_of
 from backupd.report import probe_table
 
-if TYPE_CHECKING:  # both load the driver, which `run --json` does without
+if TYPE_CHECKING:  # they load the driver or the catalogue's, which `run --json` does without
     from backupd.clone import Clone
     from backupd.mysql.seeding import Wanted
+    from backupd.prune import Pruning
+    from backupd.rebuild import Rebuilding
 
 Document = dict[str, Any]
 
@@ -34,6 +36,8 @@ def run_document(run: RunDetails) -> Document:
         "snapshot": None if run.snapshot is None else asdict(run.snapshot),
         "penalty": {**asdict(penalty), "samples": [_sample(sample) for sample in run.samples]},
         "backup": None if run.backup is None else asdict(run.backup),
+        "pin": None if run.pin is None else {"note": run.pin.note, "at": _instant(run.pin.at)},
+        "proven_at": _instant(run.proven_at),
         "attention": list(run.attention),
         "drills": [drill_document(drill) for drill in run.drills],
         "error": None if run.error is None else asdict(run.error),
@@ -88,6 +92,50 @@ def clone_document(manifest: Manifest, wanted: "Wanted", made: "Clone") -> Docum
 def check_document(job: str, findings: tuple[Finding, ...]) -> Document:
     """A preflight: what `check --json` prints."""
     return {"job": job, "findings": [asdict(finding) for finding in findings]}
+
+
+def prune_document(prunings: "Sequence[Pruning]", *, dry_run: bool) -> Document:
+    """What `prune --json` prints: every backup with what is decided of it, and why; sizes are bytes."""
+    return {
+        "dry_run": dry_run,
+        "backups": [
+            {
+                "job": pruning.job,
+                "target": fate.target,
+                "run_id": fate.decision.backup_id,
+                "at": _instant(fate.at),
+                "bytes_stored": fate.bytes_stored,
+                "keep": fate.decision.keep,
+                "reason": fate.decision.reason,
+                "removed": fate.removed,
+            }
+            for pruning in prunings
+            for fate in pruning.fates
+        ],
+        "vanished": [
+            {"job": pruning.job, "target": target, "run_id": run_id}
+            for pruning in prunings
+            for target, run_id in pruning.vanished
+        ],
+        "failures": [
+            {"job": pruning.job, "target": target, "message": error.message, "hint": error.hint}
+            for pruning in prunings
+            for target, error in pruning.failures
+        ],
+    }
+
+
+def rebuild_document(target: str, rebuilding: "Rebuilding") -> Document:
+    """What `catalogue rebuild --json` prints."""
+    return {
+        "target": target,
+        "imported": list(rebuilding.imported),
+        "known": list(rebuilding.known),
+        "unfinished": list(rebuilding.unfinished),
+        "failures": [
+            {"run_id": run_id, "message": error.message, "hint": error.hint} for run_id, error in rebuilding.failures
+        ],
+    }
 
 
 def _sample(sample: Sample) -> Document:

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from backupd import __version__
-from backupd.cli import check, clone, config, demo, history, lab, probe, recover, restore, run
+from backupd.cli import catalogue, check, clone, config, demo, history, lab, probe, prune, recover, restore, run
 from backupd.cli.invocation import Invocation
 from backupd.cli.output import document_was_printed, print_document, say, tell
 from backupd.errors import BackupdError, ExitStatus
@@ -28,8 +28,9 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(config.app, name="config")
+app.add_typer(catalogue.app, name="catalogue")
 app.add_typer(lab.app, name="lab")
-for commands in (run, check, probe, history, restore, clone, recover, demo):
+for commands in (run, check, probe, history, restore, clone, prune, recover, demo):
     commands.register(app)
 
 

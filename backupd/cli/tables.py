@@ -1,11 +1,15 @@
 """How runs look to a person: pure functions from the model to text. `documents` is the same for machines."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from backupd.model import Check, Drill, LockReceipt, Phase, Position, RunDetails, SnapshotFacts
 from backupd.mysql import UNLOCKED
 from backupd.probe.settle import penalty_of
-from backupd.report.words import columns, duration, ratio, size
+from backupd.report.words import columns, duration, instant, ratio, size
+
+if TYPE_CHECKING:  # it loads the catalogue's driver
+    from backupd.prune import Fate, Pruning
 
 
 def run_summary(run: RunDetails) -> str:
@@ -42,6 +46,8 @@ def run_facts(run: RunDetails) -> list[tuple[str, str]]:
         facts.append(("error", run.error.message))
         if run.error.hint:
             facts.append(("hint", run.error.hint))
+    if run.pin is not None:
+        facts.append(("pinned", f"{run.pin.note}, since {instant(run.pin.at)}"))
     facts += [("attention", text) for text in run.attention]
     facts += [("proof", _proof(drill)) for drill in run.drills]
     return facts
@@ -49,8 +55,34 @@ def run_facts(run: RunDetails) -> list[tuple[str, str]]:
 
 def history_table(runs: Sequence[RunDetails]) -> str:
     """Runs, newest first, a line each."""
-    head = ("RUN", "JOB", "STATUS", "STARTED (UTC)", "LOCK", "WAITED", "COPIED IN", "STORED", "PROVEN")
-    return columns([head, *(_history_row(run) for run in runs)])
+    head = ("RUN", "JOB", "STATUS", "STARTED (UTC)", "LOCK", "WAITED", "COPIED IN", "STORED", "VERIFIED", "PROVEN")
+    pinned = any(run.pin is not None for run in runs)
+    rows = [head + ("PINNED",) * pinned, *(_history_row(run) + (_pinned(run),) * pinned for run in runs)]
+    return columns(rows)
+
+
+def prune_table(prunings: "Sequence[Pruning]", *, dry_run: bool) -> str:
+    """What is decided of every backup, and why, newest first on each target."""
+    rows = [
+        (
+            pruning.job,
+            fate.target,
+            fate.decision.backup_id,
+            f"{fate.at:%Y-%m-%d %H:%M}",
+            size(fate.bytes_stored),
+            _fate(fate, dry_run=dry_run),
+            fate.decision.reason,
+        )
+        for pruning in prunings
+        for fate in pruning.fates
+    ]
+    return columns([("JOB", "TARGET", "RUN", "STORED (UTC)", "SIZE", "FATE", "REASON"), *rows])
+
+
+def _fate(fate: "Fate", *, dry_run: bool) -> str:
+    if fate.decision.keep:
+        return "keep"
+    return "remove" if dry_run else "removed" if fate.removed else "NOT REMOVED"
 
 
 def phase_table(run: RunDetails) -> str:
@@ -79,9 +111,30 @@ def _history_row(run: RunDetails) -> tuple[str, ...]:
         duration(run.phases.get(Phase.LOCK_HOLD)),
         duration(run.phases.get(Phase.SETTLE)),
         duration(run.phases.get(Phase.COPY)),
-        size(run.backup.bytes_stored) if run.backup else "-",
+        _stored(run),
+        _verified(run),
         _proven(run.drills),
     )
+
+
+def _stored(run: RunDetails) -> str:
+    """The size of what is there, and in how many copies; or what became of it."""
+    if run.backup is not None:
+        copies = sum(backup.is_there for backup in run.backups)
+        return size(run.backup.bytes_stored) + (f" x {copies}" if copies > 1 else "")
+    if not run.backups:
+        return "-"
+    return "BROKEN" if any(backup.removed_at is None for backup in run.backups) else "removed"
+
+
+def _verified(run: RunDetails) -> str:
+    """When the copy that was read back last was."""
+    instants = [backup.verified_at for backup in run.backups if backup.is_there and backup.verified_at is not None]
+    return f"{max(instants):%Y-%m-%d}" if instants else "-"
+
+
+def _pinned(run: RunDetails) -> str:
+    return "-" if run.pin is None else run.pin.note or "yes"
 
 
 def _proven(drills: Sequence[Drill]) -> str:

@@ -32,9 +32,10 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 class DirectoryTarget:
     """Backups in a folder that exists already: creating it would hide that a file system is not mounted."""
 
-    def __init__(self, name: str, path: Path) -> None:
+    def __init__(self, name: str, path: Path, *, sentinel: str | None = None) -> None:
         self._name = name
         self._path = path
+        self._sentinel = sentinel  # a file that is in the folder when its file system is mounted
 
     @property
     def name(self) -> str:
@@ -62,7 +63,7 @@ class DirectoryTarget:
             TargetError: it is not there, full or read-only.
         """
         probe = self._path / f".backupd-writable-{secrets.token_hex(4)}"
-        with self._explained("use"):
+        with self._present("use"):
             try:
                 with probe.open("xb", buffering=0) as file:
                     probe.chmod(0o600)
@@ -86,7 +87,7 @@ class DirectoryTarget:
         """Write one object; see the contract."""
         folder = self._folder(job, backup_id)
         final, partial = folder / _part(name), folder / f".{_part(name)}.partial"
-        with self._explained(f"write {name} to"):
+        with self._present(f"write {name} to"):
             self._make_folders(folder)
             if (folder / MANIFEST).exists():
                 raise TargetError(f"{folder} holds a finished backup already", hint="a run never writes to another's")
@@ -114,7 +115,7 @@ class DirectoryTarget:
         some FUSE), cached pages are dropped first, which is as much as can be asked there.
         """
         path = self._folder(job, backup_id) / _part(name)
-        with self._explained(f"read {name} from"):
+        with self._present(f"read {name} from"):
             file, direct = _open_past_cache(path)
         with ExitStack() as owed:
             owed.callback(os.close, file)
@@ -128,7 +129,7 @@ class DirectoryTarget:
     def manifest(self, job: str, backup_id: str) -> Manifest:
         """Read it back; see the contract."""
         folder = self._folder(job, backup_id)
-        with self._explained("read"):
+        with self._present("read"):
             if not folder.is_dir():
                 raise TargetError(
                     f"no backup {backup_id} of job {job} on target {self._name} ({self._path})",
@@ -144,9 +145,10 @@ class DirectoryTarget:
 
     def backups(self, job: str | None = None) -> Sequence[StoredBackup]:
         """What lies there; see the contract. The clock is that of the machine that writes, of NFS the server's."""
-        with self._explained("list"):
-            jobs = [self._path / _part(job)] if job is not None else list(self._path.iterdir())
-            return [_found(folder) for path in jobs if path.is_dir() for folder in path.iterdir() if folder.is_dir()]
+        with self._present("list"):
+            jobs = [path for path in _folders(self._path) if job is None or path.name == _part(job)]
+            found = [_found(folder) for path in jobs for folder in _folders(path)]
+            return [backup for backup in found if backup is not None]
 
     def abandon(self, upload: Holding) -> None:
         """There are no uploads."""
@@ -154,15 +156,14 @@ class DirectoryTarget:
     def remove(self, job: str, backup_id: str) -> None:
         """Remove a backup, its manifest first; see the contract."""
         folder = self._folder(job, backup_id)
-        with self._explained("remove from"):
+        with self._present("remove from"):
             if folder.exists():
                 (folder / MANIFEST).unlink(missing_ok=True)
                 _sync_folder(folder)
                 shutil.rmtree(folder)
                 _sync_folder(folder.parent)
-            if folder.parent.is_dir() and not any(folder.parent.iterdir()):
-                folder.parent.rmdir()
-                _sync_folder(self._path)
+            if folder.parent.is_dir():
+                _remove_if_empty(folder.parent)
 
     def _folder(self, job: str, backup_id: str) -> Path:
         return self._path / _part(job) / _part(backup_id)
@@ -188,6 +189,18 @@ class DirectoryTarget:
                     raise OSError(errno.EIO, f"it ended at byte {at} of {end}")
                 yield buffer[max(0, offset - at) : min(got, end - at)]
                 at += got
+
+    @contextmanager
+    def _present(self, doing: str) -> Iterator[None]:
+        """An operation on a folder that shows itself to be the right one."""
+        with self._explained(doing):
+            self._path.stat()
+            if self._sentinel is not None and not (self._path / self._sentinel).exists():
+                raise TargetError(
+                    f"the file system of {self._path} is not mounted: there is no {self._sentinel} in it",
+                    hint=f"mount it; on a new one, once: touch {self._path / self._sentinel}",
+                )
+            yield
 
     @contextmanager
     def _explained(self, doing: str) -> Iterator[None]:
@@ -257,16 +270,38 @@ def _open_past_cache(path: Path) -> tuple[int, bool]:
     return file, False
 
 
-def _found(folder: Path) -> StoredBackup:
-    manifest = folder / MANIFEST
-    finished = manifest.exists()
-    newest = manifest.stat() if finished else max((path.stat() for path in folder.iterdir()), key=_age, default=None)
-    at = datetime.fromtimestamp((newest or folder.stat()).st_mtime, UTC)
-    return StoredBackup(folder.parent.name, folder.name, finished, at)
+def _folders(path: Path) -> list[Path]:
+    """Those in it that can be a job's or a backup's; none where it has vanished meanwhile."""
+    found = []
+    with suppress(FileNotFoundError), os.scandir(path) as entries:
+        found = [Path(entry) for entry in entries if not entry.name.startswith(".") and entry.is_dir()]
+    return found
 
 
-def _age(file: os.stat_result) -> float:
-    return file.st_mtime
+def _found(folder: Path) -> StoredBackup | None:
+    """None where it was removed meanwhile. What is in it may be renamed and removed while it is looked at."""
+    written = {}
+    try:
+        itself = folder.stat().st_mtime
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                with suppress(FileNotFoundError):
+                    written[entry.name] = entry.stat().st_mtime
+    except FileNotFoundError:
+        return None
+    newest = written.get(MANIFEST, max(written.values(), default=itself))
+    return StoredBackup(folder.parent.name, folder.name, MANIFEST in written, datetime.fromtimestamp(newest, UTC))
+
+
+def _remove_if_empty(folder: Path) -> None:
+    """Durably; another run may put something into it at any time."""
+    try:
+        folder.rmdir()
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT):
+            raise
+    else:
+        _sync_folder(folder.parent)
 
 
 def _sync_folder(folder: Path) -> None:

@@ -160,10 +160,17 @@ def test_an_imported_run_is_the_run_that_was_told(catalogue: Catalogue, tmp_path
 
 def test_a_known_run_gets_the_backup_of_a_target_that_it_was_not_known_on(catalogue: Catalogue) -> None:
     finished(catalogue, "r1")
-    catalogue.removed("r1", "disk", because="expired")
     before = catalogue.run("r1")
-    assert catalogue.import_run(replace(before, host="elsewhere", backups=(HERE, THERE))) is True
-    assert catalogue.run("r1") == replace(before, backups=(*before.backups, THERE))
+    assert catalogue.import_run(replace(before, host="elsewhere", backups=(replace(HERE, files=99), THERE))) is True
+    assert catalogue.run("r1") == replace(before, backups=(HERE, THERE))
+
+
+def test_a_backup_that_was_taken_for_removed_and_is_found_again_is_there_again(catalogue: Catalogue) -> None:
+    finished(catalogue, "r1", backups=(HERE, THERE))
+    before = catalogue.run("r1")
+    catalogue.removed("r1", "disk", because="not on the target any more")
+    assert catalogue.import_run(replace(before, backups=(HERE,))) is True
+    assert catalogue.run("r1") == replace(before, backups=(THERE, HERE))
 
 
 def test_a_run_that_is_at_work_or_has_failed_is_not_made_a_good_one_by_an_import(catalogue: Catalogue) -> None:

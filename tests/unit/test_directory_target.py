@@ -1,7 +1,10 @@
 """What only a folder as a target promises: names, modes, durability, and sentences for what file systems say."""
 
+import contextlib
 import errno
 import os
+import shutil
+from collections.abc import Callable
 from io import FileIO
 from pathlib import Path
 from typing import Any
@@ -144,3 +147,117 @@ def test_damaged_manifest_is_told_from_a_missing_one(tmp_path: Path) -> None:
 
 def _is_file(descriptor: int) -> bool:
     return not os.path.isdir(f"/proc/self/fd/{descriptor}")  # noqa: PTH112 - Path would resolve nothing more
+
+
+# --- a file system that may not be mounted ---------------------------------------------------------------------------
+
+SENTINEL = ".backupd-here"
+OPERATIONS: dict[str, Callable[[DirectoryTarget], object]] = {
+    "use": lambda target: target.require_usable(),
+    "write": lambda target: put(target, b"x"),
+    "read": lambda target: target.reading(JOB, RUN, NAME).__enter__(),
+    "manifest": lambda target: target.manifest(JOB, RUN),
+    "list": lambda target: target.backups(),
+    "list a job": lambda target: target.backups(JOB),
+    "remove": lambda target: target.remove(JOB, RUN),
+}
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_nothing_is_read_or_written_where_the_sentinel_is_missing(tmp_path: Path, name: str) -> None:
+    put(DirectoryTarget("store", tmp_path), b"x")
+    before = everything(tmp_path)
+    with pytest.raises(TargetError) as refused:
+        OPERATIONS[name](DirectoryTarget("store", tmp_path, sentinel=SENTINEL))
+    assert refused.value.message == f"the file system of {tmp_path} is not mounted: there is no {SENTINEL} in it"
+    assert refused.value.hint == f"mount it; on a new one, once: touch {tmp_path / SENTINEL}"
+    assert everything(tmp_path) == before
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_a_folder_that_is_not_there_is_never_taken_for_an_empty_one(tmp_path: Path, name: str) -> None:
+    with pytest.raises(TargetError, match="is not there"):
+        OPERATIONS[name](DirectoryTarget("store", tmp_path / "unmounted"))
+
+
+def test_with_its_sentinel_the_folder_is_a_target_like_any_other(tmp_path: Path) -> None:
+    (tmp_path / SENTINEL).touch()
+    target = DirectoryTarget("store", tmp_path, sentinel=SENTINEL)
+    assert target.require_usable() > 0
+    put(target, b"x")
+    assert [(one.job, one.backup_id) for one in target.backups()] == [(JOB, RUN)]
+    target.remove(JOB, RUN)
+    assert everything(tmp_path) == {SENTINEL}
+
+
+# --- what lies there -------------------------------------------------------------------------------------------------
+
+
+def test_only_what_can_be_a_backup_is_listed(tmp_path: Path) -> None:
+    put(DirectoryTarget("store", tmp_path), b"x")
+    for stray in (".snapshot/hourly", f"{JOB}/.trash", "lost+found"):
+        (tmp_path / stray).mkdir(parents=True)
+    (tmp_path / "README").touch()
+    (tmp_path / JOB / "notes.txt").touch()
+    found = DirectoryTarget("store", tmp_path).backups()
+    assert [(one.job, one.backup_id, one.finished) for one in found] == [(JOB, RUN, False)]
+
+
+def test_a_backup_is_as_old_as_its_manifest_and_an_unfinished_one_as_its_newest_file(tmp_path: Path) -> None:
+    for run, names in {"done": ("manifest.json", NAME), "half": (NAME, ".index.json.zst.partial")}.items():
+        for age, name in enumerate(names):
+            path = tmp_path / JOB / run / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+            os.utime(path, (age + 1, age + 1))
+    found = {one.backup_id: one.at.timestamp() for one in DirectoryTarget("store", tmp_path).backups(JOB)}
+    assert found == {"done": 1.0, "half": 2.0}
+
+
+def test_what_vanishes_while_it_is_listed_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process removes one backup whole, and gives an object of the other its own name."""
+    target = DirectoryTarget("store", tmp_path)
+    for run in ("run-1", "run-2"):
+        with target.writing(JOB, run, NAME) as writer:
+            writer.write(b"x")
+    partial = tmp_path / JOB / "run-2" / ".index.json.zst.partial"
+    partial.touch()
+    real = os.scandir
+
+    def meddling(path: Any) -> Any:
+        entries = real(path)
+        if isinstance(path, Path) and path.name == JOB:
+            listed = list(entries)
+            shutil.rmtree(tmp_path / JOB / "run-1")
+            return contextlib.nullcontext(listed)
+        if isinstance(path, Path) and path.name == "run-2":
+            listed = list(entries)
+            partial.rename(partial.with_name("index.json.zst"))
+            return contextlib.nullcontext(listed)
+        return entries
+
+    monkeypatch.setattr(os, "scandir", meddling)
+    assert [one.backup_id for one in target.backups(JOB)] == ["run-2"]
+
+
+def test_a_jobs_folder_that_got_another_backup_meanwhile_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = DirectoryTarget("store", tmp_path)
+    put(target, b"x")
+    real = shutil.rmtree
+
+    def and_another_run_begins(folder: Path) -> None:
+        real(folder)
+        (tmp_path / JOB / "run-2").mkdir()
+
+    monkeypatch.setattr(shutil, "rmtree", and_another_run_begins)
+    target.remove(JOB, RUN)
+    assert everything(tmp_path) == {JOB, f"{JOB}/run-2"}
+
+
+def test_removal_that_is_denied_says_who_must_own_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = DirectoryTarget("store", tmp_path)
+    put(target, b"x")
+    monkeypatch.setattr(shutil, "rmtree", failing(errno.EPERM))
+    with pytest.raises(TargetError, match="could not remove from target store") as denied:
+        target.remove(JOB, RUN)
+    assert "must own the folder" in denied.value.hint

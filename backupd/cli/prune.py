@@ -1,0 +1,96 @@
+"""`backupd prune`, `pin` and `unpin`: which backups stay, and the person's word that one must."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from backupd.cli.output import print_document, say, tell
+from backupd.errors import BackupdError, UsageError
+
+if TYPE_CHECKING:
+    from backupd.prune import Pruning
+
+JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
+RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="An id, its beginning, or `latest`.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add these commands to the tree."""
+    app.command()(prune)
+    app.command()(pin)
+    app.command()(unpin)
+
+
+def prune(
+    ctx: typer.Context,
+    job: Annotated[str | None, typer.Argument(help="Only this job; by default all of them.")] = None,
+    *,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be removed and why; touch nothing.")
+    ] = False,
+    json: JsonOption = False,
+) -> None:
+    """Remove the backups that the retention of their job gives up, and what dead runs left on the targets."""
+    from backupd import wiring
+    from backupd.cli.documents import prune_document
+    from backupd.cli.tables import prune_table
+    from backupd.interruption import cancellable
+    from backupd.prune import prune as prune_job
+
+    configuration = wiring.configuration(ctx.obj.config)
+    chosen = list(configuration.jobs.values()) if job is None else [wiring.job(configuration, job)]
+    claims = wiring.host_tools(configuration).claims
+    prunings: list[Pruning] = []
+    errors: list[BackupdError] = []
+    with cancellable(), wiring.catalogue(configuration) as catalogue:
+        for one in chosen:
+            try:
+                targets = [wiring.target(configuration, name) for name in one.targets]
+                prunings.append(prune_job(one, targets, catalogue, claims=claims, dry_run=dry_run))
+                prunings[-1].require_complete()
+            except BackupdError as error:
+                errors.append(error)
+    if json:
+        print_document(prune_document(prunings, dry_run=dry_run))
+    else:
+        say(prune_table(prunings, dry_run=dry_run) if any(pruning.fates for pruning in prunings) else "no backup yet")
+    for pruning in prunings:
+        for target, run_id in pruning.vanished:
+            tell(f"warning: backup {run_id} of job {pruning.job} is not on target {target} any more")
+    _raise_first(errors)
+
+
+def _raise_first(errors: list[BackupdError]) -> None:
+    for error in errors:
+        for other in errors[1:]:
+            error.add_note(other.message)
+        raise error
+
+
+def pin(
+    ctx: typer.Context,
+    run_id: RunArgument,
+    *,
+    note: Annotated[str, typer.Option(help="Why: whoever wonders later is shown it.")],
+) -> None:
+    """Keep the backups of RUN whatever retention says, until `unpin`."""
+    from backupd import wiring
+
+    with wiring.catalogue(wiring.configuration_or_defaults(ctx.obj.config)) as catalogue:
+        run = catalogue.run(run_id)
+        if run.backup is None:
+            raise UsageError(
+                f"run {run.run_id} has no backup that could be kept (status {run.status})", hint="see `backupd history`"
+            )
+        catalogue.pin(run.run_id, note)
+    say(f"run {run.run_id} is pinned: {note}")
+
+
+def unpin(ctx: typer.Context, run_id: RunArgument) -> None:
+    """Let retention decide about RUN again."""
+    from backupd import wiring
+
+    with wiring.catalogue(wiring.configuration_or_defaults(ctx.obj.config)) as catalogue:
+        run = catalogue.run(run_id)
+        catalogue.unpin(run.run_id)
+    say(f"run {run.run_id} was not pinned" if run.pin is None else f"run {run.run_id} is no longer pinned")

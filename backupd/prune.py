@@ -1,0 +1,250 @@
+"""Carrying out retention: what lies on a job's targets is compared with the catalogue, decided about, and removed.
+
+Read `prune`, then `_plan`, aloud. Knows: what lies where, what the catalogue says of it, what is a left-over. Refuses
+to decide: `retention` does. Nothing is removed that the catalogue does not know, but for unfinished remains that have
+lain there for days; nothing at all while a run of the job lives.
+"""
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+
+from backupd.catalogue.store import Catalogue
+from backupd.claims import Claims
+from backupd.config import JobConfig
+from backupd.errors import Busy, TargetError
+from backupd.model import Backup, Decision, RunDetails, RunStatus, StoredBackup
+from backupd.retention import Candidate, decide
+from backupd.targets import Target
+
+log = logging.getLogger(__name__)
+
+_STALE = timedelta(days=2)  # unfinished, and of a run that is not ours to ask: longer than any copy takes
+_GONE = "not on the target any more"
+
+
+@dataclass(frozen=True, slots=True)
+class Fate:
+    """What becomes of one backup on one target."""
+
+    target: str
+    decision: Decision
+    at: datetime
+    bytes_stored: int | None = None  # None: the catalogue does not know
+    removed: bool = False  # it was to go, and has gone
+
+
+@dataclass(frozen=True, slots=True)
+class Pruning:
+    """What became of a job's backups, or in a dry run would become."""
+
+    job: str
+    fates: tuple[Fate, ...] = ()  # in the order of the job's targets, newest first
+    vanished: tuple[tuple[str, str], ...] = ()  # target and run: the catalogue had it, and it is not there
+    failures: tuple[tuple[str, TargetError], ...] = ()  # by target
+
+    @property
+    def removed(self) -> tuple[Fate, ...]:
+        """Those that have gone."""
+        return tuple(fate for fate in self.fates if fate.removed)
+
+    def require_complete(self) -> None:
+        """Raise when a target could not be read, or kept what was to go.
+
+        Raises:
+            TargetError: naming each, with the first one's hint.
+        """
+        if self.failures:
+            told = "; ".join(_first_of_each(self.failures))
+            raise TargetError(f"pruning job {self.job} is incomplete: {told}", hint=self.failures[0][1].hint)
+
+
+def _first_of_each(failures: Sequence[tuple[str, TargetError]]) -> list[str]:
+    """A target's first failure, and how many more it had: a store that denies removal denies it every time."""
+    of_targets: dict[str, list[str]] = {}
+    for name, error in failures:
+        of_targets.setdefault(name, []).append(error.message)
+    return [
+        f"target {name}: {told[0]}" + (f" (and {len(told) - 1} more)" if told[1:] else "")
+        for name, told in of_targets.items()
+    ]
+
+
+@dataclass(slots=True)
+class _Work:
+    """What one pruning shares between its targets, and what it has found by now."""
+
+    job: JobConfig
+    catalogue: Catalogue
+    claims: Claims
+    now: datetime
+    dry_run: bool
+    runs: Mapping[str, RunDetails]
+    fates: list[Fate] = field(default_factory=list)
+    vanished: list[tuple[str, str]] = field(default_factory=list)
+    failures: list[tuple[str, TargetError]] = field(default_factory=list)
+
+
+def prune(
+    job: JobConfig,
+    targets: Sequence[Target],
+    catalogue: Catalogue,
+    *,
+    claims: Claims,
+    dry_run: bool = False,
+    now: datetime | None = None,
+) -> Pruning:
+    """Remove what the job's retention gives up, and what dead runs left; with `dry_run` only say so, changing no row.
+
+    A target that cannot be read, or that refuses to remove something, does not keep the others from being pruned: it is
+    in `failures`.
+
+    Raises:
+        Busy: a run of the job is alive; not with `dry_run`.
+        CatalogueError: it cannot be read or written.
+    """
+    with ExitStack() as claimed:
+        if not dry_run:
+            claimed.enter_context(claims.pruning(job.name))
+        runs = {run.run_id: run for run in catalogue.runs(job=job.name, limit=None)}
+        work = _Work(job, catalogue, claims, now or datetime.now(UTC), dry_run, runs)
+        for target in targets:
+            with _failing_alone(work, target):
+                plan = _plan(work, target)
+                if not dry_run:
+                    plan = [_carry_out(work, target, fate) for fate in plan]
+                work.fates += plan
+    return Pruning(job.name, tuple(work.fates), tuple(work.vanished), tuple(work.failures))
+
+
+def after_run(
+    job: JobConfig, run_id: str, targets: Sequence[Target], catalogue: Catalogue, *, claims: Claims
+) -> Pruning | None:
+    """Prune after a good run of the job; its row and its backups stay what they are whatever becomes of this.
+
+    What goes wrong with a target is an attention of that run. None where another run of the job has begun: that one
+    will prune.
+
+    Raises:
+        Cancelled: the process was asked to stop.
+        CatalogueError: it cannot be read or written.
+    """
+    try:
+        pruning = prune(job, targets, catalogue, claims=claims)
+    except Busy as error:
+        log.info("not pruned: %s", error.message)
+        return None
+    for target, gone in pruning.vanished:
+        catalogue.attention(run_id, f"backup {gone} is {_GONE} ({target})")
+    try:
+        pruning.require_complete()
+    except TargetError as error:
+        catalogue.attention(run_id, f"the backup is good, but {error.message}")
+    return pruning
+
+
+@contextmanager
+def _failing_alone(work: _Work, target: Target) -> Iterator[None]:
+    """What goes wrong with one target is told with it. A catalogue that fails ends the whole."""
+    try:
+        yield
+    except TargetError as error:
+        log.warning("target %s: %s", target.name, error.message)
+        work.failures.append((target.name, error))
+
+
+def _plan(work: _Work, target: Target) -> list[Fate]:
+    """What is to become of everything of the job that lies on the target, newest first."""
+    stored = {one.backup_id: one for one in target.backups(work.job.name)}
+    known = {run_id: backup for run_id, run in work.runs.items() if (backup := _on(run, target)) is not None}
+    finished = {name: one for name, one in stored.items() if one.finished}
+    _note_vanished(work, target, [run_id for run_id in known if run_id not in finished], none_left=not finished)
+    candidates = [_candidate(one, work.runs[name], known[name]) for name, one in finished.items() if name in known]
+    decisions = {one.backup_id: one for one in decide(candidates, work.job.retention, work.now)}
+    for name, one in stored.items():
+        if name not in decisions:
+            decisions[name] = _unknown(one, target) if one.finished else _unfinished(work, one, ours=name not in known)
+    order = sorted(stored.values(), key=lambda one: (one.at, one.backup_id), reverse=True)
+    sizes = {name: backup.bytes_stored for name, backup in known.items()}
+    return [Fate(target.name, decisions[one.backup_id], one.at, sizes.get(one.backup_id)) for one in order]
+
+
+def _on(run: RunDetails, target: Target) -> Backup | None:
+    """The run's backup there, unless it is known to be removed."""
+    return next((one for one in run.backups if one.target == target.name and one.removed_at is None), None)
+
+
+def _candidate(stored: StoredBackup, run: RunDetails, backup: Backup) -> Candidate:
+    return Candidate(
+        stored.backup_id,
+        stored.at,
+        broken=backup.broken,
+        proven=run.proven_at is not None,
+        pin=None if run.pin is None else run.pin.note,
+    )
+
+
+def _note_vanished(work: _Work, target: Target, missing: Sequence[str], *, none_left: bool) -> None:
+    """The rows of backups that somebody else removed say so from now on.
+
+    Raises:
+        TargetError: not one is there. Then it is the target that is missing, as far as anybody can tell.
+    """
+    if missing and none_left:
+        raise TargetError(
+            f"none of the {len(missing)} backups of job {work.job.name} that the catalogue has on it is there",
+            hint="is its file system mounted, its path or bucket still the same? nothing was changed",
+        )
+    for run_id in missing:
+        log.warning("backup %s of job %s is %s (%s)", run_id, work.job.name, _GONE, target.name)
+        work.vanished.append((target.name, run_id))
+        if not work.dry_run:
+            work.catalogue.removed(run_id, target.name, because=_GONE)
+
+
+def _unknown(stored: StoredBackup, target: Target) -> Decision:
+    """It may be another host's, or of a catalogue that was lost: a person must say what it is."""
+    hint = f"`backupd catalogue rebuild --target {target.name}` makes it known"
+    return Decision(stored.backup_id, keep=True, reason=f"the catalogue does not have it: {hint}")
+
+
+def _unfinished(work: _Work, stored: StoredBackup, *, ours: bool) -> Decision:
+    """Remains of a run of ours that has ended go at once; others when no run can be at work on them any more.
+
+    What the catalogue takes for a whole backup is not `ours`: somebody has taken its manifest away, and may say why.
+    """
+    if _is_alive(work, stored.backup_id):
+        return Decision(stored.backup_id, keep=True, reason="unfinished: its run is alive")
+    if (ours and stored.backup_id in work.runs) or work.now - stored.at > _STALE:
+        return Decision(stored.backup_id, keep=False, reason="left over: unfinished, and no run is at work on it")
+    return Decision(stored.backup_id, keep=True, reason="unfinished, and too young to be taken for a left-over")
+
+
+def _is_alive(work: _Work, run_id: str) -> bool:
+    """A run that is said to be running is asked for its lock."""
+    run = work.runs.get(run_id)
+    if run is None or run.status is not RunStatus.RUNNING:
+        return False
+    try:
+        with work.claims.run(run_id):
+            return False
+    except Busy:
+        return True
+
+
+def _carry_out(work: _Work, target: Target, fate: Fate) -> Fate:
+    """Objects first, row second: a row that says `removed` is never wrong. A target that refuses is told of."""
+    backup_id, reason = fate.decision.backup_id, fate.decision.reason
+    if fate.decision.keep:
+        return fate
+    try:
+        target.remove(work.job.name, backup_id)
+    except TargetError as error:
+        log.warning("backup %s stays on target %s: %s", backup_id, target.name, error.message)
+        work.failures.append((target.name, error))
+        return fate
+    work.catalogue.removed(backup_id, target.name, because=reason)
+    log.info("removed backup %s from target %s: %s", backup_id, target.name, reason)
+    return replace(fate, removed=True)

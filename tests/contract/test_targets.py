@@ -252,3 +252,72 @@ def test_names_cannot_lead_out_of_the_target(target: Target, bad: str) -> None:
 def test_location_names_job_and_backup(target: Target) -> None:
     assert JOB in target.location(JOB, RUN)
     assert RUN in target.location(JOB, RUN)
+
+
+# --- ranges ----------------------------------------------------------------------------------------------------------
+
+LONG = bytes(i * 31 % 251 for i in range(1004)) * 2500  # more than two reads of any target
+RANGES = [
+    (0, 1), (0, 4096), (1, 4095), (4095, 2), (4096, 4096), (517, 1 << 20), ((1 << 20) - 1, 3), ((2 << 20) + 9, 100_000),
+    (len(LONG) - 1, 1), (len(LONG), 0), (0, len(LONG)), (12345, 0), (0, None), (4097, None), (len(LONG), None),
+]  # fmt: skip
+
+
+def test_any_range_of_an_object_is_read_as_it_was_written(target: Target) -> None:
+    put(target, LONG)
+    for offset, size in RANGES:
+        with target.reading(JOB, RUN, NAME, offset=offset, size=size) as chunks:
+            found = b"".join(chunks)
+        assert found == LONG[offset : None if size is None else offset + size], (offset, size)
+
+
+@pytest.mark.parametrize(("offset", "size"), [(0, 6), (4, 2), (5, 1), (4096, 1)])
+def test_a_range_that_the_object_does_not_have_is_a_target_error(target: Target, offset: int, size: int) -> None:
+    put(target, b"12345")
+    with pytest.raises(TargetError), target.reading(JOB, RUN, NAME, offset=offset, size=size) as chunks:
+        b"".join(chunks)
+
+
+# --- what lies there -------------------------------------------------------------------------------------------------
+
+
+def listed(target: Target, job: str | None = None) -> set[tuple[str, str, bool]]:
+    return {(one.job, one.backup_id, one.finished) for one in target.backups(job)}
+
+
+def test_an_empty_target_has_no_backups(target: Target) -> None:
+    assert listed(target) == listed(target, JOB) == set()
+
+
+def test_backups_are_listed_finished_or_not_of_one_job_or_of_all(target: Target) -> None:
+    put(target, b"one")
+    target.publish(MANIFEST)
+    put(target, b"two", run="run-2")
+    put(target, b"three", job="nightly-2", run="run-3")
+    assert listed(target, JOB) == {(JOB, RUN, True), (JOB, "run-2", False)}
+    assert listed(target) == {(JOB, RUN, True), (JOB, "run-2", False), ("nightly-2", "run-3", False)}
+    assert listed(target, "weekly") == set()
+
+
+def test_a_backup_tells_when_it_was_written(target: Target) -> None:
+    put(target, b"one")
+    target.publish(MANIFEST)
+    (found,) = target.backups(JOB)
+    assert found.at.utcoffset() is not None
+    if not isinstance(target, MemoryTarget):  # its clock stands still
+        assert abs((datetime.now(UTC) - found.at).total_seconds()) < 60
+
+
+def test_a_removed_backup_is_no_longer_listed(target: Target) -> None:
+    put(target, b"one")
+    target.publish(MANIFEST)
+    target.remove(JOB, RUN)
+    assert listed(target) == set()
+
+
+def test_a_manifest_is_never_written_over(target: Target) -> None:
+    put(target, b"one")
+    target.publish(MANIFEST)
+    with pytest.raises(TargetError):
+        target.publish(replace(MANIFEST, host="db2"))
+    assert target.manifest(JOB, RUN) == MANIFEST

@@ -1,0 +1,321 @@
+"""Carrying out retention: what goes, what stays, and what a target in trouble does to the others."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from backupd.catalogue.store import Catalogue
+from backupd.claims import Claims
+from backupd.config import JobConfig, RetentionConfig
+from backupd.errors import Busy, TargetError
+from backupd.model import Backup, Check, Drill, RunStatus
+from backupd.prune import Pruning, after_run, prune
+from tests.contract.test_targets import MANIFEST
+from tests.fakes.target import MemoryTarget
+
+NOW = datetime(2026, 11, 21, 4, tzinfo=UTC)
+JOB = JobConfig(name="nightly", host="db1", targets=("here", "there"), retention=RetentionConfig(keep_last=2))
+
+
+class Site:
+    """A catalogue, two targets, and a job's backups on both: one a night, `r1` the oldest."""
+
+    def __init__(self, base: Path) -> None:
+        self.catalogue = Catalogue.open(base / "catalogue.db")
+        self.claims = Claims(base / "run")
+        self.here, self.there = MemoryTarget("here"), MemoryTarget("there")
+
+    def back_up(self, run_id: str, at: datetime, *, on: tuple[MemoryTarget, ...] = ()) -> None:
+        targets = on or (self.here, self.there)
+        with self.catalogue.open_run("nightly", "db1", run_id=run_id) as run:
+            for target in targets:
+                self.store(target, run_id, at)
+            run.complete([Backup(target.name, f"{target.name}/{run_id}", 10, 5, 1, "b" * 64) for target in targets])
+
+    def store(self, target: MemoryTarget, run_id: str, at: datetime, *, finished: bool = True) -> None:
+        target.now = at
+        with target.writing("nightly", run_id, "data-1.tar.zst") as writer:
+            writer.write(b"12345")
+        if finished:
+            target.publish(replace(MANIFEST, run_id=run_id))
+
+    def nights(self, count: int) -> None:
+        for number in range(count, 0, -1):
+            self.back_up(f"r{count - number + 1}", NOW - timedelta(days=number))
+
+    def prune(self, **how: bool) -> Pruning:
+        return prune(JOB, (self.here, self.there), self.catalogue, claims=self.claims, now=NOW, **how)
+
+    def on(self, target: MemoryTarget) -> set[str]:
+        return {one.backup_id for one in target.backups("nightly")}
+
+    def removed(self, target: MemoryTarget) -> dict[str, str]:
+        """By the catalogue: run and reason."""
+        return {
+            run.run_id: backup.removed_because
+            for run in self.catalogue.runs(limit=None)
+            for backup in run.backups
+            if backup.target == target.name and backup.removed_at is not None
+        }
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    site = Site(tmp_path)
+    with site.catalogue:
+        yield site
+
+
+def denying(target: MemoryTarget, *run_ids: str) -> None:
+    """As a store with Object Lock does."""
+    remove = target.remove
+
+    def denied(job: str, backup_id: str) -> None:
+        if backup_id in run_ids:
+            raise TargetError(f"{backup_id} is locked until next year", hint="wait")
+        remove(job, backup_id)
+
+    target.remove = denied  # type: ignore[method-assign]
+
+
+def unreadable(target: MemoryTarget) -> None:
+    def fails(job: str | None = None) -> list[object]:
+        raise TargetError("connection refused", hint="is the server up?")
+
+    target.backups = fails  # type: ignore[assignment,method-assign]
+
+
+# --- what goes and what stays ----------------------------------------------------------------------------------------
+
+
+def test_what_retention_gives_up_is_gone_from_every_target_and_its_row_says_why(site: Site) -> None:
+    site.nights(4)
+    done = site.prune()
+    assert site.on(site.here) == site.on(site.there) == {"r3", "r4"}
+    expired = {"r1": "expired: not among the last 2", "r2": "expired: not among the last 2"}
+    assert site.removed(site.here) == site.removed(site.there) == expired
+    assert [(fate.target, fate.decision.backup_id) for fate in done.removed] == [
+        ("here", "r2"), ("here", "r1"), ("there", "r2"), ("there", "r1")
+    ]  # fmt: skip
+    assert {fate.bytes_stored for fate in done.fates} == {5}
+    done.require_complete()
+    assert [run.run_id for run in site.catalogue.runs()] == ["r4", "r3", "r2", "r1"]
+    assert site.catalogue.audit_verify() is None
+
+
+def test_pruning_again_removes_nothing_more(site: Site) -> None:
+    site.nights(4)
+    site.prune()
+    again = site.prune()
+    assert (again.removed, again.vanished, again.failures) == ((), (), ())
+    assert site.on(site.here) == {"r3", "r4"}
+
+
+def test_a_dry_run_says_the_same_and_touches_nothing(site: Site) -> None:
+    site.nights(4)
+    site.store(site.here, "stray", NOW - timedelta(days=3), finished=False)
+    site.here.remove("nightly", "r3")
+    before = (dict(site.here.stored), dict(site.there.stored), site.catalogue.runs(), site.catalogue.audit_head())
+    planned = site.prune(dry_run=True)
+    assert planned.removed == ()
+    assert planned.vanished == (("here", "r3"),)
+    assert (site.here.stored, site.there.stored, site.catalogue.runs(), site.catalogue.audit_head()) == before
+    done = site.prune()
+    assert [fate.decision for fate in planned.fates] == [fate.decision for fate in done.fates]
+
+
+def test_a_pin_a_proof_and_what_is_broken_count_for_the_run_wherever_it_lies(site: Site) -> None:
+    site.nights(6)
+    site.catalogue.pin("r1", "before the merger")
+    site.catalogue.record_drill(Drill("r2", ok=True, checks=(Check("t", True, "1", "1"),), seconds=1.0, at=NOW))
+    site.catalogue.found_broken("r6", "here", "frame 7 differs")
+    site.prune()
+    assert site.on(site.here) == {"r1", "r2", "r4", "r5", "r6"}
+    assert site.on(site.there) == {"r1", "r2", "r5", "r6"}
+
+
+def test_age_is_what_the_storage_says(site: Site) -> None:
+    """The host's clock was years ahead when `r1` was taken; the storage's was not."""
+    site.nights(3)
+    assert site.catalogue.run("r1").started_at.year >= 2026
+    site.here.at = {key: NOW - timedelta(days=1000) if key[1] == "r3" else at for key, at in site.here.at.items()}
+    site.prune()
+    assert site.on(site.here) == {"r1", "r2"}
+    assert site.on(site.there) == {"r2", "r3"}
+
+
+# --- what the catalogue and the target do not agree on ---------------------------------------------------------------
+
+
+def test_what_the_catalogue_does_not_have_is_kept_and_told(site: Site) -> None:
+    site.nights(3)
+    site.store(site.here, "foreign", NOW - timedelta(days=900))
+    done = site.prune()
+    assert site.on(site.here) == {"foreign", "r2", "r3"}
+    (fate,) = (fate for fate in done.fates if fate.decision.backup_id == "foreign")
+    assert fate.decision.keep
+    assert "`backupd catalogue rebuild --target here`" in fate.decision.reason
+
+
+def test_the_row_of_a_backup_that_somebody_else_removed_says_so(site: Site) -> None:
+    site.nights(3)
+    site.here.remove("nightly", "r3")
+    done = site.prune()
+    assert done.vanished == (("here", "r3"),)
+    assert site.removed(site.here) == {"r3": "not on the target any more"}
+    assert site.on(site.here) == {"r1", "r2"}
+
+
+def test_a_target_on_which_not_one_known_backup_is_left_is_not_believed(site: Site) -> None:
+    site.nights(3)
+    site.here.stored.clear()
+    site.here.at.clear()
+    done = site.prune()
+    assert site.removed(site.here) == {}
+    assert site.on(site.there) == {"r2", "r3"}
+    with pytest.raises(TargetError, match="target here: none of the 3 backups of job nightly") as told:
+        done.require_complete()
+    assert "mounted" in told.value.hint
+
+
+# --- left-overs ------------------------------------------------------------------------------------------------------
+
+
+def test_remains_of_a_run_of_ours_that_has_ended_go_at_once(site: Site) -> None:
+    site.nights(1)
+    with pytest.raises(TargetError), site.catalogue.open_run("nightly", "db1", run_id="failed"):
+        raise TargetError("connection reset")
+    site.back_up("half", NOW - timedelta(hours=2), on=(site.there,))
+    for run_id in ("failed", "half"):
+        site.store(site.here, run_id, NOW - timedelta(hours=2), finished=False)
+    done = site.prune()
+    assert site.on(site.here) == {"r1"}
+    assert site.on(site.there) == {"r1", "half"}
+    reasons = {fate.decision.reason for fate in done.removed}
+    assert reasons == {"left over: unfinished, and no run is at work on it"}
+
+
+def test_remains_that_nobody_knows_go_after_two_days_by_the_storages_clock(site: Site) -> None:
+    site.nights(1)
+    site.store(site.here, "young", NOW - timedelta(hours=47), finished=False)
+    site.store(site.here, "old", NOW - timedelta(hours=49), finished=False)
+    site.prune()
+    assert site.on(site.here) == {"r1", "young"}
+
+
+def test_what_a_live_run_has_written_is_no_left_over(site: Site) -> None:
+    site.nights(1)
+    with site.catalogue.open_run("nightly", "db1", run_id="live") as run:
+        with ExitStack() as alive:
+            alive.enter_context(site.claims.run("live"))
+            site.store(site.here, "live", NOW - timedelta(days=9), finished=False)
+            (fate,) = (fate for fate in site.prune(dry_run=True).fates if fate.decision.backup_id == "live")
+            assert (fate.decision.keep, fate.decision.reason) == (True, "unfinished: its run is alive")
+        (fate,) = (fate for fate in site.prune(dry_run=True).fates if fate.decision.backup_id == "live")
+        assert not fate.decision.keep
+        run.complete(())
+
+
+def test_a_backup_whose_manifest_was_taken_away_is_not_swept_at_once(site: Site) -> None:
+    site.nights(3)
+    del site.here.stored["nightly", "r3", "manifest.json"]
+    site.prune()
+    assert "r3" in site.on(site.here)
+    assert site.removed(site.here) == {"r3": "not on the target any more"}
+
+
+# --- who may prune, and what goes wrong ------------------------------------------------------------------------------
+
+
+def test_nothing_is_removed_while_a_run_of_the_job_lives(site: Site) -> None:
+    site.nights(4)
+    with site.claims.job("nightly", "r5"), pytest.raises(Busy, match="run r5 of job nightly"):
+        site.prune()
+    assert len(site.on(site.here)) == 4
+    with site.claims.job("nightly", "r5"):
+        assert len(site.prune(dry_run=True).fates) == 8
+
+
+def test_no_run_of_the_job_begins_while_it_is_pruned(site: Site) -> None:
+    with ExitStack() as claimed:
+        claimed.enter_context(site.claims.pruning("nightly"))
+        with pytest.raises(Busy, match="`backupd prune` of job nightly"):
+            claimed.enter_context(site.claims.job("nightly", "r5"))
+
+
+def test_a_target_that_cannot_be_read_does_not_keep_the_others_from_being_pruned(site: Site) -> None:
+    site.nights(4)
+    unreadable(site.here)
+    done = site.prune()
+    assert site.on(site.there) == {"r3", "r4"}
+    assert site.removed(site.here) == {}
+    with pytest.raises(TargetError, match="incomplete: target here: connection refused"):
+        done.require_complete()
+
+
+def test_what_a_store_refuses_to_remove_stays_and_the_rest_goes(site: Site) -> None:
+    site.nights(5)
+    denying(site.here, "r1", "r3")
+    done = site.prune()
+    assert site.on(site.here) == {"r1", "r3", "r4", "r5"}
+    assert set(site.removed(site.here)) == {"r2"}
+    assert site.on(site.there) == {"r4", "r5"}
+    with pytest.raises(TargetError, match=r"target here: r3 is locked until next year \(and 1 more\)"):
+        done.require_complete()
+
+
+@pytest.mark.parametrize("call", [1, 2, 3])  # a listing and two removals
+def test_whatever_call_of_a_target_fails_a_later_pruning_sets_all_right(site: Site, call: int) -> None:
+    site.nights(4)
+    site.here.calls, site.here.fail_at_call = 0, call
+    assert [name for name, _ in site.prune().failures] == ["here"]
+    assert {"r3", "r4"} <= site.on(site.here)
+    site.prune().require_complete()
+    assert site.on(site.here) == site.on(site.there) == {"r3", "r4"}
+    assert set(site.removed(site.here)) == {"r1", "r2"}
+
+
+# --- after a run -----------------------------------------------------------------------------------------------------
+
+
+def after(site: Site, run_id: str) -> Pruning | None:
+    return after_run(JOB, run_id, (site.here, site.there), site.catalogue, claims=site.claims)
+
+
+def test_after_a_good_run_the_job_is_pruned_and_the_run_stays_a_success(site: Site) -> None:
+    site.nights(4)
+    done = after(site, "r4")
+    assert done is not None
+    assert len(done.removed) == 4
+    assert (site.catalogue.run("r4").status, site.catalogue.run("r4").attention) == (RunStatus.SUCCESS, ())
+
+
+@pytest.mark.parametrize(
+    ("trouble", "told"),
+    [
+        (lambda site: unreadable(site.here), "pruning job nightly is incomplete: target here: connection refused"),
+        (lambda site: denying(site.there, "r1"), "pruning job nightly is incomplete: target there: r1 is locked"),
+        (lambda site: site.here.remove("nightly", "r3"), "backup r3 is not on the target any more (here)"),
+    ],
+)
+def test_trouble_after_a_run_is_an_attention_of_it_and_its_backups_stay(
+    site: Site, trouble: Callable[[Site], None], told: str
+) -> None:
+    site.nights(4)
+    before = site.catalogue.run("r4").backups
+    trouble(site)
+    after(site, "r4")
+    run = site.catalogue.run("r4")
+    assert (run.status, run.backups) == (RunStatus.ATTENTION, before)
+    assert told in run.attention[0]
+
+
+def test_where_the_next_run_has_begun_it_is_left_to_that_one(site: Site) -> None:
+    site.nights(4)
+    with site.claims.job("nightly", "r5"):
+        assert after(site, "r4") is None
+    assert (site.catalogue.run("r4").status, len(site.on(site.here))) == (RunStatus.SUCCESS, 4)

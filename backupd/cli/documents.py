@@ -36,10 +36,10 @@ def run_document(run: RunDetails) -> Document:
         "snapshot": None if run.snapshot is None else asdict(run.snapshot),
         "penalty": {**asdict(penalty), "samples": [_sample(sample) for sample in run.samples]},
         "backup": None if run.backup is None else asdict(run.backup),
-        "pin": None if run.pin is None else {"note": run.pin.note, "at": _instant(run.pin.at)},
-        "proven_at": _instant(run.proven_at),
         "attention": list(run.attention),
         "drills": [drill_document(drill) for drill in run.drills],
+        "pin": None if run.pin is None else {"note": run.pin.note, "at": _instant(run.pin.at)},
+        "proven_at": _instant(run.proven_at),
         "error": None if run.error is None else asdict(run.error),
     }
 

@@ -69,11 +69,15 @@ COMMANDS = [
         ["restore"],
         ["clone"],
         ["drill"],
+        ["prune"],
+        ["pin"],
+        ["unpin"],
         ["recover"],
         ["demo"],
         ["version"],
     ),
     *(["config"], ["config", "init"], ["config", "check"], ["config", "show"]),
+    *(["catalogue"], ["catalogue", "rebuild"]),
     *(["lab"], ["lab", "run"], ["lab", "shell"], ["lab", "clean"]),
 ]
 
@@ -118,7 +122,7 @@ def test_the_json_of_a_command_in_the_lab_is_not_the_lab_s_own(terminal: Termina
 # --- errors -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("command", ["run", "check", "history"])
+@pytest.mark.parametrize("command", ["run", "check", "history", "prune"])
 def test_an_unknown_job_is_told_with_those_there_are(terminal: Terminal, command: str) -> None:
     ended = terminal.run(command, "weekly")
     assert (ended.status, ended.stdout) == (ExitStatus.USAGE, "")

@@ -1,6 +1,7 @@
 """What `--json` promises: these keys at least, sizes in bytes, times in seconds, ratios baseline ÷ window."""
 
 import re
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from backupd.model import (
     Flavour,
     Level,
     Phase,
+    Pin,
     RunDetails,
     RunError,
     RunKind,
@@ -100,10 +102,17 @@ def test_a_ratio_above_one_is_slower() -> None:
     assert (penalty["baseline_iops"], penalty["initial_iops"], penalty["initial_ratio"]) == (1000.0, 250.0, 4.0)
 
 
+def test_a_pin_and_the_last_proof_are_in_the_document_of_a_run() -> None:
+    drills = (Drill("r1", True, (), 1.0, NOON), Drill("r1", False, (), 1.0, NOON.replace(hour=13)))
+    document = run_document(replace(BARE, pin=Pin("before the merger", NOON), drills=drills))
+    assert document["pin"] == {"note": "before the merger", "at": "2026-03-01T12:00:00+00:00"}
+    assert document["proven_at"] == "2026-03-01T12:00:00+00:00"
+
+
 def test_what_a_run_never_came_to_is_null_and_every_phase_is_there() -> None:
     document = run_document(BARE)
     assert {key for key, value in document.items() if value is None} == {
-        *("ended_at", "verdict", "lock", "position", "snapshot", "backup", "error")
+        *("ended_at", "verdict", "lock", "position", "snapshot", "backup", "pin", "proven_at", "error")
     }
     assert document["phases"] == dict.fromkeys(Phase)
     assert (document["attention"], document["drills"]) == ([], [])

@@ -1,5 +1,6 @@
 """How runs look to a person."""
 
+import re
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -14,6 +15,7 @@ from backupd.model import (
     LockReceipt,
     Outcome,
     Phase,
+    Pin,
     Position,
     Reason,
     RunDetails,
@@ -94,6 +96,39 @@ def test_a_drill_that_failed_after_a_good_one_is_not_hidden() -> None:
     later = replace(DRILL, ok=False, at=NOON.replace(hour=13))
     _, row = tables.history_table([replace(GOOD, drills=(DRILL, later))]).splitlines()
     assert row.endswith("FAILED")
+
+
+COPY = GOOD.backups[0]
+
+
+@pytest.mark.parametrize(
+    ("backups", "stored", "verified"),
+    [
+        ((), "-", "-"),
+        ((COPY,), "10.0 MiB", "-"),
+        ((replace(COPY, verified_at=NOON), replace(COPY, target="other")), "10.0 MiB x 2", "2026-03-01"),
+        ((replace(COPY, removed_at=NOON, verified_at=NOON),), "removed", "-"),
+        ((replace(COPY, removed_at=NOON), replace(COPY, broken="flipped")), "BROKEN", "-"),
+        ((replace(COPY, broken="flipped"), replace(COPY, target="other")), "10.0 MiB", "-"),
+    ],
+)
+def test_history_says_what_is_there_and_when_it_was_last_read_back(
+    backups: tuple[Backup, ...], stored: str, verified: str
+) -> None:
+    head, row = tables.history_table([replace(GOOD, backups=backups)]).splitlines()
+    cells = re.split(r" {2,}", row)
+    assert dict(zip(re.split(r" {2,}", head), cells, strict=True))["STORED"] == stored
+    assert cells[-2] == verified
+
+
+def test_history_has_a_column_for_pins_where_there_is_one() -> None:
+    pinned = replace(GOOD, pin=Pin("before the merger", NOON))
+    assert "PINNED" not in tables.history_table([GOOD])
+    head, first, second = tables.history_table([pinned, GOOD]).splitlines()
+    assert head.endswith("PINNED")
+    assert first.endswith("before the merger")
+    assert second.endswith("-")
+    assert dict(tables.run_facts(pinned))["pinned"] == "before the merger, since 2026-03-01 12:00 UTC"
 
 
 def test_phases_come_in_the_order_in_which_they_happen() -> None:

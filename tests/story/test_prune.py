@@ -12,7 +12,7 @@ from backupd.catalogue.store import Catalogue
 from backupd.claims import Claims
 from backupd.config import JobConfig, RetentionConfig
 from backupd.errors import Busy, TargetError
-from backupd.model import Backup, Check, Drill, RunStatus
+from backupd.model import Backup, Check, Drill, RunDetails, RunStatus
 from backupd.prune import Pruning, after_run, prune
 from tests.contract.test_targets import MANIFEST
 from tests.fakes.target import MemoryTarget
@@ -31,10 +31,10 @@ class Site:
 
     def back_up(self, run_id: str, at: datetime, *, on: tuple[MemoryTarget, ...] = ()) -> None:
         targets = on or (self.here, self.there)
-        with self.catalogue.open_run("nightly", "db1", run_id=run_id) as run:
-            for target in targets:
-                self.store(target, run_id, at)
-            run.complete([Backup(target.name, f"{target.name}/{run_id}", 10, 5, 1, "b" * 64) for target in targets])
+        for target in targets:
+            self.store(target, run_id, at)
+        backups = tuple(Backup(target.name, f"{target.name}/{run_id}", 10, 5, 1, "b" * 64) for target in targets)
+        self.catalogue.import_run(RunDetails(run_id, "nightly", "db1", RunStatus.SUCCESS, at, backups=backups))
 
     def store(self, target: MemoryTarget, run_id: str, at: datetime, *, finished: bool = True) -> None:
         target.now = at
@@ -139,9 +139,8 @@ def test_a_pin_a_proof_and_what_is_broken_count_for_the_run_wherever_it_lies(sit
 
 
 def test_age_is_what_the_storage_says(site: Site) -> None:
-    """The host's clock was years ahead when `r1` was taken; the storage's was not."""
+    """By the host's clock `r3` is the newest everywhere."""
     site.nights(3)
-    assert site.catalogue.run("r1").started_at.year >= 2026
     site.here.at = {key: NOW - timedelta(days=1000) if key[1] == "r3" else at for key, at in site.here.at.items()}
     site.prune()
     assert site.on(site.here) == {"r1", "r2"}

@@ -254,6 +254,18 @@ def test_the_runs_of_0001_are_backups_and_their_samples_have_no_write_latency(ol
         assert [holding for _, holding in catalogue.holdings()] == [LV]
 
 
+def test_the_backup_of_a_run_of_0001_is_its_only_one_and_was_read_back_when_the_run_ended(oldest: Path) -> None:
+    with Catalogue.open(oldest) as catalogue:
+        run = catalogue.run("good")
+        assert run.backups == (
+            Backup("disk", "/backups/nightly/good", 1000, 400, 12, "ab" * 32, verified_at=run.ended_at),
+        )
+        assert run.backup is not None
+        assert (catalogue.audit_head(), catalogue.audit_verify()) == ("", None)
+        catalogue.pin("good", "the audit chain begins here")
+        assert catalogue.audit_verify() is None
+
+
 def test_a_catalogue_of_0001_has_our_schema_afterwards(oldest: Path, tmp_path: Path) -> None:
     Catalogue.open(oldest).close()
     prepare(tmp_path / "fresh.db")

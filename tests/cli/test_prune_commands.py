@@ -1,0 +1,156 @@
+"""`backupd prune`, `pin`, `unpin` and `catalogue rebuild` as a person meets them, on backups in a folder."""
+
+import os
+import re
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from backupd import rebuild, wiring
+from backupd.catalogue.store import Catalogue
+from backupd.errors import ExitStatus
+from backupd.model import RunDetails, RunStatus
+from backupd.targets.directory import DirectoryTarget
+from tests.cli.terminal import Terminal
+from tests.contract.test_targets import MANIFEST
+from tests.story.world import World
+
+NOW = datetime.now(UTC)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+@pytest.fixture
+def vault(world: World) -> DirectoryTarget:
+    return DirectoryTarget("vault", world.vault)
+
+
+@pytest.fixture
+def terminal(
+    world: World, vault: DirectoryTarget, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Terminal:
+    """`backupd` on a host whose job keeps two backups, and has three."""
+    terminal = Terminal(world, monkeypatch, capsys)
+    toml = terminal.configuration.read_text()
+    terminal.configuration.write_text(f"{toml}\n[jobs.nightly.retention]\nkeep_last = 2\n")
+    monkeypatch.setattr(wiring, "target", lambda configuration, name: vault)
+    with Catalogue.open(world.places.catalogue) as catalogue:
+        for number in (1, 2, 3):
+            catalogue.import_run(store(world, vault, f"r{number}", age=timedelta(days=4 - number)))
+    return terminal
+
+
+def store(world: World, vault: DirectoryTarget, run_id: str, *, age: timedelta) -> RunDetails:
+    """A backup in the folder, and what the catalogue is to know of it."""
+    with vault.writing("nightly", run_id, "data.tar.zst") as writer:
+        writer.write(b"12345")
+    manifest = replace(MANIFEST, run_id=run_id, run=None)
+    vault.publish(manifest)
+    os.utime(world.vault / "nightly" / run_id / "manifest.json", 2 * ((NOW - age).timestamp(),))
+    backups = (rebuild.copy_on(vault, manifest, NOW),)
+    return RunDetails(run_id, "nightly", "db1", RunStatus.SUCCESS, NOW - age, backups=backups)
+
+
+def lying(world: World) -> set[str]:
+    return {path.name for path in (world.vault / "nightly").iterdir()}
+
+
+def test_a_dry_run_prints_the_plan_with_its_reasons_and_removes_nothing(terminal: Terminal, world: World) -> None:
+    ended = terminal.run("prune", "nightly", "--dry-run")
+    assert ended.status == ExitStatus.OK
+    rows = [re.split(r" {2,}", line) for line in ended.stdout.splitlines()]
+    assert rows[0] == ["JOB", "TARGET", "RUN", "STORED (UTC)", "SIZE", "FATE", "REASON"]
+    assert [[row[2], *row[4:]] for row in rows[1:]] == [
+        ["r3", "5 B", "keep", "last good one, last 1 of 2"],
+        ["r2", "5 B", "keep", "last 2 of 2"],
+        ["r1", "5 B", "remove", "expired: not among the last 2"],
+    ]
+    assert lying(world) == {"r1", "r2", "r3"}
+
+
+def test_without_it_what_was_planned_is_done(terminal: Terminal, world: World) -> None:
+    ended = terminal.run("prune")
+    assert (ended.status, "removed  expired: not among the last 2" in ended.stdout) == (ExitStatus.OK, True)
+    assert lying(world) == {"r2", "r3"}
+    history = terminal.run("history").stdout.splitlines()
+    assert re.split(r" {2,}", history[-1])[0::7] == ["r1", "removed"]
+
+
+def test_json_has_every_backup_with_its_reason(terminal: Terminal) -> None:
+    document = terminal.run("prune", "--json").document
+    assert (document["schema"], document["dry_run"], document["vanished"], document["failures"]) == (1, False, [], [])
+    assert [(one["run_id"], one["keep"], one["removed"]) for one in document["backups"]] == [
+        ("r3", True, False), ("r2", True, False), ("r1", False, True)
+    ]  # fmt: skip
+    assert set(document["backups"][0]) == {
+        "job", "target", "run_id", "at", "bytes_stored", "keep", "reason", "removed"
+    }  # fmt: skip
+
+
+def test_a_pinned_backup_stays_until_it_is_unpinned(terminal: Terminal, world: World) -> None:
+    ended = terminal.run("pin", "r1", "--note", "before the merger")
+    assert (ended.status, ended.stdout) == (ExitStatus.OK, "run r1 is pinned: before the merger\n")
+    assert "pinned: before the merger" in terminal.run("prune").stdout
+    assert "before the merger" in terminal.run("history").stdout
+    assert "before the merger, since " in terminal.run("show", "r1").stdout
+    assert lying(world) == {"r1", "r2", "r3"}
+    assert terminal.run("unpin", "r1").stdout == "run r1 is no longer pinned\n"
+    assert terminal.run("unpin", "r1").stdout == "run r1 was not pinned\n"
+    terminal.run("prune")
+    assert lying(world) == {"r2", "r3"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["pin", "r1"], "--note"),
+        (["pin", "r9", "--note", "why"], "error: no run r9"),
+        (["unpin", "r"], "error: more than one run begins with r"),
+        (["catalogue", "rebuild"], "--target"),
+    ],
+)
+def test_what_cannot_be_pinned_or_rebuilt_is_status_2(terminal: Terminal, arguments: list[str], sentence: str) -> None:
+    ended = terminal.run(*arguments)
+    assert (ended.status, ended.stdout) == (ExitStatus.USAGE, "")
+    assert sentence in ended.stderr
+
+
+def test_a_run_without_a_backup_cannot_be_pinned(terminal: Terminal) -> None:
+    terminal.run("prune")
+    ended = terminal.run("pin", "r1", "--note", "too late")
+    assert (ended.status, ended.stdout) == (ExitStatus.USAGE, "")
+    assert "error: run r1 has no backup that could be kept" in ended.stderr
+
+
+def test_a_target_that_is_not_there_is_status_8_and_changes_no_row(terminal: Terminal, world: World) -> None:
+    world.vault.rename(world.base / "unmounted")
+    ended = terminal.run("prune")
+    assert ended.status == ExitStatus.TARGET
+    assert "error: pruning job nightly is incomplete: target vault: " in ended.stderr
+    assert "removed" not in terminal.run("history").stdout
+
+
+def test_what_somebody_else_removed_is_told(terminal: Terminal, vault: DirectoryTarget) -> None:
+    vault.remove("nightly", "r3")
+    assert "warning: backup r3 of job nightly is not on target vault any more" in terminal.run("prune").stderr
+
+
+def test_a_lost_catalogue_is_rebuilt_from_the_target(terminal: Terminal, world: World) -> None:
+    world.places.catalogue.unlink()
+    ended = terminal.run("catalogue", "rebuild", "--target", "vault")
+    assert (ended.status, ended.stdout.splitlines()[-1]) == (ExitStatus.OK, "3 new, 0 known before")
+    assert terminal.run("catalogue", "rebuild", "--target", "vault", "--json").document["known"] == ["r1", "r2", "r3"]
+    assert len(terminal.run("history").stdout.splitlines()) == 4
+
+
+def test_a_damaged_manifest_is_status_9_after_the_others_were_read(terminal: Terminal, world: World) -> None:
+    world.places.catalogue.unlink()
+    (world.vault / "nightly" / "r2" / "manifest.json").write_text("{")
+    ended = terminal.run("catalogue", "rebuild", "--target", "vault")
+    assert (ended.status, ended.stdout.splitlines()[-1]) == (ExitStatus.VERIFICATION, "2 new, 0 known before")
+    assert "error: not all manifests could be read: r2: " in ended.stderr

@@ -1,7 +1,8 @@
 """Who may act now: lock files that a process holds for its life, so that the kernel forgets them when it dies.
 
-Knows: one run per job, one per volume group, one process per run id. A lock file's text says who holds it; the lock
-itself is flock(2), which is never inherited by children here because Python's descriptors close on exec.
+Knows: one run per job, one per volume group, one process per run id; many readers of a backup, or one that removes it.
+A lock file's text says who holds it; the lock itself is flock(2), which is never inherited by children here because
+Python's descriptors close on exec.
 """
 
 import fcntl
@@ -60,12 +61,32 @@ class Claims:
             yield
 
     @contextmanager
-    def _held(self, name: str, owner: str, *, remove: bool = False) -> Iterator[None]:
+    def reading(self, run_id: str) -> Iterator[None]:
+        """Nothing is removed of this run's backups while the block lasts; others may read them too.
+
+        Raises:
+            Busy: they are being removed.
+        """
+        with self._held(f"backup-{run_id}", f"a reader of backup {run_id}", shared=True):
+            yield
+
+    @contextmanager
+    def removing(self, run_id: str) -> Iterator[None]:
+        """Nobody on this host reads this run's backups while the block lasts.
+
+        Raises:
+            Busy: somebody does; the message names one.
+        """
+        with self._held(f"backup-{run_id}", f"`backupd prune` of backup {run_id}", remove=True):
+            yield
+
+    @contextmanager
+    def _held(self, name: str, owner: str, *, remove: bool = False, shared: bool = False) -> Iterator[None]:
         path = self._folder / f"{name}.lock"
         descriptor = self._open(path)
         try:
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
             except BlockingIOError as error:
                 holder = os.pread(descriptor, 200, 0).decode("utf-8", "replace").strip() or "another process"
                 raise Busy(

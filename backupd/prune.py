@@ -235,12 +235,18 @@ def _is_alive(work: _Work, run_id: str) -> bool:
 
 
 def _carry_out(work: _Work, target: Target, fate: Fate) -> Fate:
-    """Objects first, row second: a row that says `removed` is never wrong. A target that refuses is told of."""
+    """Objects first, row second: a row that says `removed` is never wrong. A target that refuses is told of.
+
+    What somebody on this host restores, verifies or drills now is left to the next pruning.
+    """
     backup_id, reason = fate.decision.backup_id, fate.decision.reason
     if fate.decision.keep:
         return fate
     try:
-        target.remove(work.job.name, backup_id)
+        with work.claims.removing(backup_id):
+            target.remove(work.job.name, backup_id)
+    except Busy as error:
+        return replace(fate, decision=Decision(backup_id, keep=True, reason=f"{error.message}; else {reason}"))
     except TargetError as error:
         log.warning("backup %s stays on target %s: %s", backup_id, target.name, error.message)
         work.failures.append((target.name, error))

@@ -246,6 +246,19 @@ def test_no_run_of_the_job_begins_while_it_is_pruned(site: Site) -> None:
             claimed.enter_context(site.claims.job("nightly", "r5"))
 
 
+def test_what_is_being_read_is_left_to_the_next_pruning(site: Site) -> None:
+    site.nights(4)
+    with site.claims.reading("r1"):
+        done = site.prune()
+        assert site.on(site.here) == {"r1", "r3", "r4"}
+    (kept, _) = (fate.decision.reason for fate in done.fates if fate.decision.backup_id == "r1")
+    assert kept.startswith("backup r1 is held by a reader of backup r1 (process ")
+    assert kept.endswith("; else expired: not among the last 2")
+    done.require_complete()
+    site.prune()
+    assert site.on(site.here) == site.on(site.there) == {"r3", "r4"}
+
+
 def test_a_target_that_cannot_be_read_does_not_keep_the_others_from_being_pruned(site: Site) -> None:
     site.nights(4)
     unreadable(site.here)

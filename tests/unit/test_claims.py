@@ -23,6 +23,18 @@ def test_other_jobs_and_other_volume_groups_are_free(tmp_path: Path) -> None:
             pass
 
 
+def test_a_backup_has_many_readers_or_one_that_removes_it(tmp_path: Path) -> None:
+    one, other = Claims(tmp_path), Claims(tmp_path)
+    with one.reading("r1"), other.reading("r1"):
+        with other.removing("r2"):
+            pass
+        with pytest.raises(Busy, match="a reader of backup r1"), other.removing("r1"):
+            pass
+    with one.removing("r1"), pytest.raises(Busy, match="`backupd prune` of backup r1"), other.reading("r1"):
+        pass
+    assert not (tmp_path / "lock" / "backup-r1.lock").exists()
+
+
 def test_a_claim_ends_with_its_block_and_a_run_leaves_no_file(tmp_path: Path) -> None:
     claims = Claims(tmp_path)
     with claims.run("r1"):

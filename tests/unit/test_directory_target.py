@@ -149,6 +149,34 @@ def _is_file(descriptor: int) -> bool:
     return not os.path.isdir(f"/proc/self/fd/{descriptor}")  # noqa: PTH112 - Path would resolve nothing more
 
 
+def test_a_range_is_read_past_the_cache_at_whole_pages_wherever_it_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """O_DIRECT refuses any other offset with EINVAL (open(2)), and so would this file system, where it has it."""
+    target = DirectoryTarget("store", tmp_path)
+    content = os.urandom((3 << 20) + 517)
+    put(target, content)
+    flags, offsets = [], []
+    real_open, real_read = os.open, os.preadv
+
+    def opening(path: Any, how: int, *rest: Any) -> int:
+        flags.append(how)
+        return real_open(path, how, *rest)
+
+    def reading(file: int, buffers: Any, at: int) -> int:
+        offsets.append(at)
+        return real_read(file, buffers, at)
+
+    monkeypatch.setattr(os, "open", opening)
+    monkeypatch.setattr(os, "preadv", reading)
+    for offset, size in [(1, 1), (4095, 2), ((1 << 20) + 517, (1 << 20) + 3), (len(content) - 1, 1)]:
+        with target.reading(JOB, RUN, NAME, offset=offset, size=size) as chunks:
+            assert b"".join(chunks) == content[offset : offset + size]
+    assert flags[0] & os.O_DIRECT
+    assert {at % 4096 for at in offsets} == {0}
+    assert len(offsets) == 5  # the long one takes two reads of 1 MiB: no more is read than was asked for
+
+
 # --- a file system that may not be mounted ---------------------------------------------------------------------------
 
 SENTINEL = ".backupd-here"

@@ -6,7 +6,7 @@ lain there for days; nothing at all while a run of the job lives.
 """
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -160,7 +160,7 @@ def _plan(work: _Work, target: Target) -> list[Fate]:
     stored = {one.backup_id: one for one in target.backups(work.job.name)}
     known = {run_id: backup for run_id, run in work.runs.items() if (backup := _on(run, target)) is not None}
     finished = {name: one for name, one in stored.items() if one.finished}
-    _note_vanished(work, target, [run_id for run_id in known if run_id not in finished], none_left=not finished)
+    _note_vanished(work, target, known, finished)
     candidates = [_candidate(one, work.runs[name], known[name]) for name, one in finished.items() if name in known]
     decisions = {one.backup_id: one for one in decide(candidates, work.job.retention, work.now)}
     for name, one in stored.items():
@@ -186,13 +186,14 @@ def _candidate(stored: StoredBackup, run: RunDetails, backup: Backup) -> Candida
     )
 
 
-def _note_vanished(work: _Work, target: Target, missing: Sequence[str], *, none_left: bool) -> None:
+def _note_vanished(work: _Work, target: Target, known: Collection[str], finished: Collection[str]) -> None:
     """The rows of backups that somebody else removed say so from now on.
 
     Raises:
         TargetError: not one is there. Then it is the target that is missing, as far as anybody can tell.
     """
-    if missing and none_left:
+    missing = [run_id for run_id in known if run_id not in finished]
+    if missing and len(missing) == len(known):
         raise TargetError(
             f"none of the {len(missing)} backups of job {work.job.name} that the catalogue has on it is there",
             hint="is its file system mounted, its path or bucket still the same? nothing was changed",

@@ -169,10 +169,13 @@ def test_the_row_of_a_backup_that_somebody_else_removed_says_so(site: Site) -> N
     assert site.on(site.here) == {"r1", "r2"}
 
 
-def test_a_target_on_which_not_one_known_backup_is_left_is_not_believed(site: Site) -> None:
+@pytest.mark.parametrize("foreign", [(), ("foreign",)])
+def test_a_target_on_which_not_one_known_backup_is_left_is_not_believed(site: Site, foreign: tuple[str, ...]) -> None:
     site.nights(3)
     site.here.stored.clear()
     site.here.at.clear()
+    for run_id in foreign:
+        site.store(site.here, run_id, NOW)
     done = site.prune()
     assert site.removed(site.here) == {}
     assert site.on(site.there) == {"r2", "r3"}

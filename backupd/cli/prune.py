@@ -52,8 +52,10 @@ def prune(
                 errors.append(error)
     if json:
         print_document(prune_document(prunings, dry_run=dry_run))
-    else:
-        say(prune_table(prunings, dry_run=dry_run) if any(pruning.fates for pruning in prunings) else "no backup yet")
+    elif any(pruning.fates for pruning in prunings):
+        say(prune_table(prunings, dry_run=dry_run))
+    elif not errors:
+        say("no backup yet")
     for pruning in prunings:
         for target, run_id in pruning.vanished:
             tell(f"warning: backup {run_id} of job {pruning.job} is not on target {target} any more")

@@ -130,9 +130,17 @@ def test_a_run_without_a_backup_cannot_be_pinned(terminal: Terminal) -> None:
 def test_a_target_that_is_not_there_is_status_8_and_changes_no_row(terminal: Terminal, world: World) -> None:
     world.vault.rename(world.base / "unmounted")
     ended = terminal.run("prune")
-    assert ended.status == ExitStatus.TARGET
+    assert (ended.status, ended.stdout) == (ExitStatus.TARGET, "")
     assert "error: pruning job nightly is incomplete: target vault: " in ended.stderr
     assert "removed" not in terminal.run("history").stdout
+
+
+def test_a_job_that_has_no_backup_yet_says_so(terminal: Terminal, world: World, vault: DirectoryTarget) -> None:
+    for run_id in lying(world):
+        vault.remove("nightly", run_id)
+    world.places.catalogue.unlink()
+    assert (ended := terminal.run("prune")).stdout == "no backup yet\n"
+    assert ended.status == ExitStatus.OK
 
 
 def test_what_somebody_else_removed_is_told(terminal: Terminal, vault: DirectoryTarget) -> None:

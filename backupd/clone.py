@@ -20,8 +20,9 @@ from backupd.mysql.seeding import (
     seed,
 )
 from backupd.mysql.startup import matching_program
-from backupd.restore import filling, require_room, unpack_objects
-from backupd.targets import Target
+from backupd.restore import require_room, unpack_objects
+from backupd.targets import Source, Target
+from backupd.unfinished import filling
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ def clone(
     require_room(to, manifest)
     with filling(to, {"run": manifest.run_id, "job": manifest.job}) as made:
         telling("restoring")
-        unpack_objects(manifest.job, manifest.run_id, target, manifest, to=to)
+        unpack_objects([Source(target, manifest.job, manifest.run_id)], manifest, to=to)
         relocation = Relocation(to, manifest.datadir, manifest.server.datadir)
         telling("recovering it and telling it where to go on")
         forget_the_old_server(relocation.datadir)

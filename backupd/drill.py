@@ -15,7 +15,7 @@ from backupd.mysql.derivation import derive
 from backupd.mysql.proof import prove
 from backupd.mysql.scratch import ScratchServer
 from backupd.restore import require_room, restore
-from backupd.targets import Target
+from backupd.targets import Source, Target
 from backupd.tools import HostTools
 
 _Answer = tuple[tuple[Check, ...], Position | None]  # a position where one had to be found
@@ -59,7 +59,7 @@ def _checks(job: str, run_id: str, target: Target, folder: Path, telling: Callab
     """Each step that fails is a failed check: a drill that cannot be finished has an answer too."""
     telling("restoring")
     try:
-        manifest = restore(job, run_id, target, to=folder)
+        manifest = restore([Source(target, job, run_id)], to=folder)
     except VerificationError as error:
         return (Check("restore", ok=False, expected="every digest as recorded", found=error.message),), None
     restored = Check("restore", ok=True, expected="every digest as recorded", found="every digest as recorded")

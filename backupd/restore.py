@@ -1,129 +1,142 @@
-"""From a target back into a folder: digests checked while unpacking, marked incomplete until whole."""
+"""From a target back into a folder: compared before it is unpacked, marked incomplete until whole.
 
-import json
-import os
+A run may have left several copies. They are tried in order, for each object by itself: what one of them has lost or
+does not give, the next one may have. What an interruption leaves can be gone on with (`unfinished`).
+"""
+
+import hashlib
+import logging
 import shutil
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from backupd.archive.unpack import unpack
-from backupd.errors import UsageError
+from backupd import manifest as manifests
+from backupd.archive.course import Standing
+from backupd.archive.frames import DAMAGED, Range
+from backupd.archive.sidebyside import side_by_side
+from backupd.archive.unpack import Key, Manner, Unpacking
+from backupd.errors import BackupdError, Cancelled, TargetError, UsageError, VerificationError
 from backupd.interruption import shielded
-from backupd.model import Manifest
-from backupd.targets import Target
+from backupd.model import Manifest, StoredObject
+from backupd.targets import Source
+from backupd.unfinished import Unfinished, resumable
+from backupd.verify import manifest_of, reading_of
 
-INCOMPLETE = ".backupd-incomplete"  # in the folder while it is not whole
-_OWN_TO_A_FILE_SYSTEM = {"lost+found"}  # what an empty mount point may hold
+if TYPE_CHECKING:
+    from backupd.archive.encryption import Identities
+
+log = logging.getLogger(__name__)
+
+SAVE_BYTES = 512 << 20  # of the tar streams, between two records of how far it is
+
+_BESIDE = frozenset({"index.json.zst", "options.tar.zst"})  # objects that are no part of the restored folder
+
+Copied = Callable[[int, int], None]  # bytes of the tar streams: so far, in all
 
 
 def restore(
-    job: str,
-    run_id: str,
-    target: Target,
-    *,
-    to: Path,
-    copied: Callable[[int, int], None] = lambda _done, _total: None,
+    sources: Sequence[Source], *, to: Path, identities: "Identities | None" = None, copied: Copied = lambda _d, _t: None
 ) -> Manifest:
     """Unpack a backup into an empty folder or mount point, which is made if it is not there.
 
-    When this returns, the folder is whole and durable. When it raises, it is as empty as before; should even that fail
-    (the host goes down), the marker file `.backupd-incomplete` says so.
+    `sources` are copies of one run, the first of them preferred. When this returns, the folder is whole and durable.
+    When it is interrupted (`Cancelled`, a target that cannot be reached, the end of the process) the folder keeps what
+    is durable, marked by `.backupd-incomplete`, and the same call goes on from there. After any other error it is as
+    empty as before.
 
     Raises:
-        UsageError: the folder is not empty.
-        TargetError: there is no such backup, or the target cannot be read.
-        VerificationError: what is stored is not what was written.
+        UsageError: the folder is not empty, or has no room; the backup is encrypted, and no identity opens it.
+        Busy: another process restores into the folder.
+        TargetError: there is no such backup, or no target that can be read.
+        VerificationError: what is stored is not what was written, on any of the targets.
     """
-    manifest = target.manifest(job, run_id)
-    with filling(to, {"run": run_id, "job": job}):
-        unpack_objects(job, run_id, target, manifest, to=to, copied=copied)
+    manifest, readable = agreed(sources)
+    key = key_of(manifest, identities)
+    what = Unfinished(manifest.job, manifest.run_id, hashlib.sha256(manifests.to_text(manifest).encode()).hexdigest())
+    parts = parts_of(manifest)
+    with resumable(to, what) as folder:
+        _require_free(to, _missing(parts, folder.begun))
+        work = _Work(readable, manifest, to, key, parts, copied=copied, begun=folder.begun, save=folder.save)
+        work.do()
     return manifest
 
 
-@contextmanager
-def filling(to: Path, what: Mapping[str, str]) -> Iterator[bool]:
-    """For the length of the block the folder is marked as incomplete; afterwards it is durable, or empty as before.
-
-    The block is told whether the folder had to be made.
-
-    Raises:
-        UsageError: the folder is not empty, or cannot be written.
-    """
-    made = _require_empty(to)
-    try:
-        marker = _mark_incomplete(to, what)
-        yield made
-        os.sync()
-        marker.unlink()
-    except BaseException:
-        with shielded():
-            _empty(to, remove=made)
-        raise
-
-
 def unpack_objects(
-    job: str,
-    run_id: str,
-    target: Target,
+    sources: Sequence[Source],
     manifest: Manifest,
     *,
     to: Path,
-    copied: Callable[[int, int], None] = lambda _done, _total: None,
+    identities: "Identities | None" = None,
+    copied: Copied = lambda _done, _total: None,
 ) -> None:
     """Every object of the backup is unpacked; `copied` is told the bytes so far, and those of all.
 
     Raises:
-        TargetError: the target cannot be read.
-        VerificationError: what is stored is not what was written.
+        UsageError: the folder cannot take it; the backup is encrypted, and no identity opens it.
+        TargetError: no target can be read.
+        VerificationError: what is stored is not what was written, on any of the targets.
     """
-    total = sum(stored.plain_bytes for stored in manifest.objects)
-    done = 0
-    for stored in manifest.objects:
-        with target.reading(job, run_id, stored.name) as chunks:
-            unpack(chunks, stored, into=to)
-        done += stored.plain_bytes
-        copied(done, total)
+    _Work(sources, manifest, to, key_of(manifest, identities), parts_of(manifest), copied=copied).do()
 
 
-def _require_empty(to: Path) -> bool:
-    """True when the folder had to be made."""
-    try:
-        entries = {entry.name for entry in to.iterdir()}
-    except FileNotFoundError:
+def agreed(sources: Sequence[Source]) -> tuple[Manifest, Sequence[Source]]:
+    """The manifest of the first copy that has one, and the copies from there on.
+
+    Raises:
+        TargetError, VerificationError: none has one; as the first of them says it.
+    """
+    errors: list[BackupdError] = []
+    for i, source in enumerate(sources):
         try:
-            to.mkdir(mode=0o700, parents=True)
-        except OSError as error:
-            raise UsageError(f"{to} cannot be made: {error.strerror}", hint="choose another folder") from error
-        return True
-    except OSError as error:
-        raise UsageError(f"{to} cannot be read: {error.strerror}", hint="name a folder") from error
-    if INCOMPLETE in entries:
-        raise UsageError(f"{to} holds a restore that was cut short", hint=f"empty it first: rm -r {to}")
-    if entries - _OWN_TO_A_FILE_SYSTEM:
-        raise UsageError(f"{to} is not empty", hint="restore into an empty folder or mount point")
-    return False
+            return manifest_of(source), sources[i:]
+        except (TargetError, VerificationError) as error:
+            errors.append(error)
+            _tell(source, error, another=i + 1 < len(sources))
+    raise _gravest(errors)
 
 
-def _mark_incomplete(to: Path, what: Mapping[str, str]) -> Path:
-    """The marker, which is there until the folder is whole."""
-    marker = to / INCOMPLETE
-    try:
-        marker.write_text(json.dumps(what) + "\n")
-    except OSError as error:
-        raise UsageError(f"{to} cannot be written: {error.strerror}", hint="choose another folder") from error
-    return marker
+def key_of(manifest: Manifest, identities: "Identities | None") -> Key | None:
+    """What opens the backup; None where everybody can read it.
+
+    Raises:
+        UsageError: it is encrypted, and there is no identity, or not the right one.
+    """
+    if not any(stored.encrypted for stored in manifest.objects):
+        return None
+    recipients = ", ".join(manifest.recipients)
+    if identities is None:
+        raise UsageError(
+            f"run {manifest.run_id} is encrypted for {recipients}",
+            hint="name the file with the identity of one of these: --identity FILE",
+        )
+    if not set(manifest.recipients) & set(identities.recipients):
+        raise UsageError(
+            f"none of the identities in {identities.source} can read run {manifest.run_id}: it is encrypted for"
+            f" {recipients}",
+            hint="`age-keygen -y FILE` prints whom a file belongs to",
+        )
+    return Key(identities, manifest.recipients)
 
 
-def _empty(to: Path, *, remove: bool) -> None:
-    for entry in to.iterdir():
-        if entry.is_dir() and not entry.is_symlink():
-            if entry.name not in _OWN_TO_A_FILE_SYSTEM:
-                shutil.rmtree(entry)
-        else:
-            entry.unlink()
-    if remove:
-        to.rmdir()
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What is wanted of one object: these ranges of its tar stream; None is all."""
+
+    stored: StoredObject
+    wanted: tuple[Range, ...] | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes of the tar stream."""
+        return self.stored.plain_bytes if self.wanted is None else sum(end - begin for begin, end in self.wanted)
+
+
+def parts_of(manifest: Manifest) -> tuple[Part, ...]:
+    """All that a restored folder consists of."""
+    return tuple(Part(stored) for stored in manifest.objects if stored.name.removesuffix(".age") not in _BESIDE)
 
 
 def require_room(to: Path, manifest: Manifest) -> None:
@@ -132,9 +145,151 @@ def require_room(to: Path, manifest: Manifest) -> None:
     Raises:
         UsageError: naming what is needed and what is free.
     """
-    needed = sum(stored.plain_bytes for stored in manifest.objects)
+    _require_free(to, sum(part.size for part in parts_of(manifest)))
+
+
+def _require_free(to: Path, needed: int) -> None:
     free = shutil.disk_usage(next(place for place in (to, *to.parents) if place.exists())).free
     if free < needed:
         raise UsageError(
             f"{to} has {free} bytes free, and the backup needs {needed}", hint="choose a folder with more room"
         )
+
+
+def _missing(parts: Sequence[Part], begun: Mapping[str, Standing]) -> int:
+    """Bytes of the tar streams that are not unpacked yet."""
+    missing = 0
+    for part in parts:
+        standing = begun.get(part.stored.name, Standing())
+        ranges = ((0, part.stored.plain_bytes),) if part.wanted is None else part.wanted
+        missing += (
+            0
+            if standing.done
+            else sum(end - max(begin, standing.offset) for begin, end in ranges if end > standing.offset)
+        )
+    return missing
+
+
+@dataclass
+class _Work:
+    """The parts of one backup on their way into a folder, side by side."""
+
+    sources: Sequence[Source]
+    manifest: Manifest
+    to: Path
+    key: Key | None
+    parts: Sequence[Part]
+    copied: Copied
+    begun: Mapping[str, Standing] = field(default_factory=dict)
+    save: Callable[[Mapping[str, Standing]], None] | None = None
+
+    def __post_init__(self) -> None:
+        self._now: dict[str, Unpacking] = {}
+        self._total = sum(part.size for part in self.parts)
+        self._before = self._total - _missing(self.parts, self.begun)
+        self._saved_at = self._before
+        self._same: dict[int, BackupdError | None] = {0: None}  # what is wrong with a copy's manifest, by its number
+        self._asking = threading.Lock()
+
+    def do(self) -> None:
+        """Everything is unpacked."""
+        largest_first = sorted(self.parts, key=lambda part: -part.size)
+        try:
+            side_by_side([self._task(part) for part in largest_first], idle=self._look)
+        except (Cancelled, TargetError) as interrupted:
+            with shielded():
+                self._save_at_the_end(interrupted)
+            raise
+        self.copied(self._total, self._total)
+
+    def _look(self) -> None:
+        done = min(self._total, self._before + sum(unpacking.fed for unpacking in tuple(self._now.values())))
+        self.copied(done, self._total)
+        if self.save is not None and done - self._saved_at >= SAVE_BYTES:
+            self._saved_at = done
+            self.save(self._standings())
+
+    def _save_at_the_end(self, interrupted: BackupdError) -> None:
+        if self.save is None:
+            return
+        try:
+            self.save(self._standings())
+        except UsageError as error:
+            interrupted.add_note(error.message)
+
+    def _standings(self) -> Mapping[str, Standing]:
+        return {**self.begun, **{name: unpacking.standing for name, unpacking in tuple(self._now.items())}}
+
+    def _task(self, part: Part) -> Callable[[Callable[[], None]], None]:
+        return lambda require_wanted: self._unpack(part, Manner(_Wanted(require_wanted)))
+
+    def _unpack(self, part: Part, manner: Manner) -> None:
+        """The part is unpacked from the first copy that has it; a later one goes on where the one before ended."""
+        name = part.stored.name
+        begun = self.begun.get(name)
+        errors: list[BackupdError] = []
+        for i, source in enumerate(self.sources):
+            try:
+                self._require_same(i)
+                unpacking = Unpacking(
+                    part.stored, self.to, manner=manner, begun=begun, wanted=part.wanted, key=self.key
+                )
+                self._now[name] = unpacking
+                return unpacking.run(reading_of(source, part.stored))
+            except (TargetError, VerificationError) as error:
+                errors.append(error)
+                if name in self._now:
+                    begun = self._now[name].standing
+                another = bool(part.stored.frames) and i + 1 < len(self.sources)
+                _tell(source, error, another=another)
+                if not another:  # without frames what is unpacked already may be wrong
+                    break
+        raise _gravest(errors)
+
+    def _require_same(self, number: int) -> None:
+        """This copy is one of the same backup, by its manifest.
+
+        Raises:
+            VerificationError: it is not.
+            TargetError: it cannot be read.
+        """
+        with self._asking:
+            if number not in self._same:
+                self._same[number] = _difference(self.sources[number], self.manifest)
+        wrong = self._same[number]
+        if wrong is not None:
+            raise wrong
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """A governor that only ends the work once nobody waits for it."""
+
+    require_wanted: Callable[[], None]
+
+    def pace(self, size: int) -> None:  # noqa: ARG002
+        self.require_wanted()
+
+
+def _difference(source: Source, manifest: Manifest) -> BackupdError | None:
+    try:
+        if manifest_of(source).objects == manifest.objects:
+            return None
+    except (TargetError, VerificationError) as error:
+        return error
+    return VerificationError(f"the copy on target {source.target.name} is not of the same objects", hint=DAMAGED)
+
+
+def _tell(source: Source, error: BackupdError, *, another: bool) -> None:
+    log.warning(
+        "target %s: %s%s", source.target.name, error.message, "; going on with the next copy" if another else ""
+    )
+
+
+def _gravest(errors: Sequence[BackupdError]) -> BackupdError:
+    """What is told where no copy could give it: that a target may come back, if one may; the others are notes on it."""
+    chosen = next((error for error in errors if isinstance(error, TargetError)), errors[0])
+    for error in errors:
+        if error is not chosen:
+            chosen.add_note(error.message)
+    return chosen

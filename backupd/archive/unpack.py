@@ -1,26 +1,54 @@
-"""Objects to files: the stored digest, zstd frames, the plain digest and the members' names are checked while GNU tar
-unpacks.
+"""Objects to files: frames, the plain digest and the members' names are checked while GNU tar unpacks.
 
-Knows: that what was unpacked counts only when this returns. Refuses to know whose folder it is, whether it may be
-written into and how an unfinished restore is marked (the story `restore`).
+Knows: that what was unpacked counts only when this returns, and how far it came where it does not. Refuses to know
+whose folder it is, whether it may be written into and how an unfinished restore is marked (the story `restore`).
+
+One thread reads and compares the next frame while another one decrypts, expands and checks this one and feeds tar,
+which is a process of its own: more threads would only hand each other the interpreter's lock.
 """
 
 import os
-import select
-from collections.abc import Iterator
+import select as polling
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from fcntl import F_SETPIPE_SZ, fcntl
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from backupd.archive import Governor
-from backupd.archive.conveyor import BLOCK_BYTES, Conveyor, Station
+from backupd.archive.conveyor import BLOCK_BYTES, Station
+from backupd.archive.course import Course, Cutter, Standing
+from backupd.archive.frames import Frames, Range, Reading, Selection, frames_of, proven, select
 from backupd.archive.governor import Unhindered
-from backupd.archive.members import Members
-from backupd.archive.stations import Decompressor, Digest, require_plain, require_stored
+from backupd.archive.readahead import ReadAhead
+from backupd.archive.stations import Decompressor, Digest, require_plain
 from backupd.archive.tarchild import TarChild
 from backupd.command import ChildLedger
 from backupd.errors import UsageError, VerificationError
 from backupd.model import StoredObject
 
+if TYPE_CHECKING:
+    from backupd.archive.encryption import Identities
+
 _TICK_MILLISECONDS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """What opens encrypted objects: our identities, and whom the manifest says they were encrypted for."""
+
+    identities: "Identities"
+    recipients: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """How unpacking is done: what paces or ends it, whether it gives way to others, who is told of its children."""
+
+    governor: Governor
+    gently: bool = False  # the lowest priority, as a copy has
+    ledger: ChildLedger | None = None
 
 
 def unpack(
@@ -32,56 +60,198 @@ def unpack(
     gently: bool = False,
     ledger: ChildLedger | None = None,
 ) -> None:
-    """Unpack one object; when this returns, every file of it is there and every byte was compared.
+    """Unpack one object that is not encrypted; when this returns, every file is there and every byte was compared.
+
+    For the conditions and errors see `Unpacking`.
+    """
+
+    @contextmanager
+    def reading(_offset: int, _size: int | None) -> Iterator[Iterator[bytes]]:
+        yield chunks
+
+    Unpacking(expected, into, manner=Manner(governor or Unhindered(), gently, ledger)).run(reading)
+
+
+class Unpacking:
+    """One object on its way into a folder.
 
     As root, owners are restored as numbers. The folder itself gets the root's mode and owner, and files of the same
-    name are replaced: that it is empty is the caller's business. On an error what was unpacked so far stays and is
-    worth nothing. The files are not yet synced to the disk. `gently` gives it the lowest priority, as a copy has.
+    name are replaced: that it is empty is the caller's business. The files are not yet synced to the disk.
+    """
+
+    def __init__(
+        self,
+        expected: StoredObject,
+        into: Path,
+        *,
+        manner: Manner,
+        begun: Standing | None = None,
+        wanted: Sequence[Range] | None = None,
+        key: Key | None = None,
+    ) -> None:
+        """Go on from where it was `begun`. `wanted` are ranges of the tar stream, whole members each; None is all."""
+        self._stored = expected
+        self._into = into
+        self._manner = manner
+        self._begun = begun or Standing()
+        self._all_wanted = wanted is None
+        everything = ((0, expected.plain_bytes),) if expected.plain_bytes else ()
+        self._wanted = tuple(_from(self._begun.offset, everything if wanted is None else wanted))
+        self._key = key
+        self._fed = 0
+        self._course = Course(expected.name, begun=self._begun, ranges=self._wanted, fed=lambda: self._fed)
+        self._done = self._begun.done
+
+    @property
+    def fed(self) -> int:
+        """How many bytes of the tar stream tar was given by now."""
+        return self._fed
+
+    @property
+    def standing(self) -> Standing:
+        """What is certainly unpacked by now, though perhaps not on the disk. Any thread may ask.
+
+        An object without frames is compared at its end only: of it nothing counts before.
+        """
+        if self._done:
+            return Standing(self._stored.plain_bytes, done=True)
+        return self._course.standing if self._stored.frames else self._begun
+
+    def run(self, reading: Reading) -> None:
+        """The wanted members are there, and every byte that was fetched for them has been compared.
+
+        When it raises, `standing` says what is there all the same; there may be more, which is worth nothing.
+
+        Raises:
+            VerificationError: the object is not what was stored, or has a member that leads outside.
+            UsageError: the folder cannot take it (no room, no permission, something in the way), or the key is wrong.
+            TargetError: it cannot be read.
+        """
+        if self._done:
+            return
+        frames = frames_of(self._stored)
+        selection = select(frames, self._wanted)
+        plain = Digest(at_most=selection.plain_bytes, what=f"{self._stored.name} unpacked")
+        with self._tar() as tar, ExitStack() as opened:
+            stations = self._stations(selection, plain, opened)
+            with suppress(BrokenPipeError):  # tar ended early and says below why
+                feed = _Feed(tar.stdin, self._count)
+                for folder in self._begun.folders:
+                    self._drain(feed.take(folder.headers))
+                self._fed = 0
+                with self._read_ahead(selection, reading) as blocks:
+                    for block in blocks:
+                        self._drain(_through([*stations, feed], block))
+                self._drain(_ended([*stations, feed]))
+            tar.close_stdin()
+            complaint = tar.ended(idle=lambda: self._manner.governor.pace(0))
+        if complaint is not None:
+            raise UsageError(
+                f"{self._stored.name} could not be unpacked into {self._into}: {complaint}",
+                hint="choose an empty folder with enough room that may be written",
+            )
+        self._require_whole(selection, plain)
+        self._done = True
+
+    def _tar(self) -> TarChild:
+        return TarChild(_extract_argv(self._into), ledger=self._manner.ledger, gently=self._manner.gently)
+
+    def _stations(self, selection: Selection, plain: Digest, opened: ExitStack) -> list[Station]:
+        to_the_end = bool(self._wanted) and self._wanted[-1][1] == self._stored.plain_bytes
+        cutter = Cutter(selection.cuts, ends_itself=to_the_end)
+        stations: list[Station] = [Decompressor(self._stored.name), plain, cutter, self._course]
+        if self._stored.encrypted:
+            stations.insert(0, opened.enter_context(decryptor(self._stored, self._key)))
+        return stations
+
+    def _read_ahead(self, selection: Selection, reading: Reading) -> ReadAhead:
+        governor = self._manner.governor
+
+        def make(require_wanted: Callable[[], None]) -> Iterator[bytes]:
+            def pace(size: int) -> None:
+                require_wanted()
+                governor.pace(size)
+
+            return proven(selection, reading, pace=pace)
+
+        return ReadAhead(make, name=self._stored.name, idle=lambda: governor.pace(0))
+
+    def _drain(self, pieces: Iterator[bytes]) -> None:
+        """Nothing comes of it but what is done on the way."""
+        for _ in pieces:
+            self._manner.governor.pace(0)
+
+    def _count(self, size: int) -> None:
+        self._fed += size
+
+    def _require_whole(self, selection: Selection, plain: Digest) -> None:
+        if selection.whole:
+            require_plain(plain, self._stored)
+        elif plain.size != selection.plain_bytes:
+            raise VerificationError(
+                f"{self._stored.name}: expected {selection.plain_bytes} plain bytes in the frames that were read, found"
+                f" {plain.size}",
+                hint="the backup is not what its manifest says: restore another one",
+            )
+        if self._all_wanted and self._course.files != self._stored.files:
+            raise VerificationError(
+                f"{self._stored.name}: expected {self._stored.files} files, found {self._course.files}"
+            )
+
+
+def content_of(stored: StoredObject, reading: Reading, *, key: Key | None, governor: Governor) -> bytes:
+    """The plain bytes of a small object, in memory.
 
     Raises:
-        VerificationError: the object is not what was stored, or has a member that leads outside.
-        UsageError: the folder cannot take it (no room, no permission, something in the way).
-        TargetError: from `chunks`, when it cannot be read.
+        VerificationError: it is not what was stored.
+        UsageError: the key is wrong.
+        TargetError: it cannot be read.
     """
-    pacing = governor or Unhindered()
-    with TarChild(_extract_argv(into), ledger=ledger, gently=gently) as tar:
-        stored = Digest(at_most=expected.stored_bytes, what=f"{expected.name} as stored")
-        plain = Digest(at_most=expected.plain_bytes, what=f"{expected.name} unpacked")
-        members = Members(expected.name)
-        feed = _Feed(tar.stdin)
-        stations: list[Station] = [stored, Decompressor(expected.name), plain, members, feed]
-        with Conveyor(stations, idle=lambda: pacing.pace(0), gently=gently) as conveyor:
-            try:
-                for chunk in chunks:
-                    pacing.pace(len(chunk))
-                    conveyor.put(chunk)
-                conveyor.finish()
-            except BrokenPipeError:
-                pass  # tar ended early and says below why
-        tar.close_stdin()
-        complaint = tar.ended(idle=lambda: pacing.pace(0))
-    if complaint is not None:
-        raise UsageError(
-            f"{expected.name} could not be unpacked into {into}: {complaint}",
-            hint="choose an empty folder with enough room that may be written",
-        )
-    require_stored(stored, expected)
-    require_plain(plain, expected)
-    if members.files != expected.files:
-        raise VerificationError(f"{expected.name}: expected {expected.files} files, found {members.files}")
+    frames: Frames = frames_of(stored)
+    plain = Digest(at_most=stored.plain_bytes, what=f"{stored.name} unpacked")
+    stations: list[Station] = [Decompressor(stored.name), plain]
+    content = bytearray()
+    with ExitStack() as opened:
+        if stored.encrypted:
+            stations.insert(0, opened.enter_context(decryptor(stored, key)))
+        whole = select(frames, ((0, stored.plain_bytes),))
+        for block in proven(whole, reading, pace=governor.pace):
+            for piece in _through(stations, block):
+                content += piece
+        for piece in _ended(stations):
+            content += piece
+    require_plain(plain, stored)
+    return bytes(content)
+
+
+@contextmanager
+def decryptor(stored: StoredObject, key: Key | None) -> Iterator[Station]:
+    """What opens this object; its thread is gone after the block.
+
+    Raises:
+        UsageError: there is no key.
+    """
+    if key is None:
+        raise UsageError(f"{stored.name} is encrypted", hint="name the file with its identity: --identity FILE")
+    from backupd.archive.encryption import Decryptor
+
+    with Decryptor(key.identities, stored.name, recipients=key.recipients) as station:
+        yield station
 
 
 class _Feed:
     """The end of the way: into tar's standard input, without ever being stuck in it."""
 
-    def __init__(self, pipe: int) -> None:
+    def __init__(self, pipe: int, count: Callable[[int], None]) -> None:
         self._pipe = pipe
+        self._count = count
         os.set_blocking(pipe, False)
-        self._poller = select.poll()
-        self._poller.register(pipe, select.POLLOUT)
+        fcntl(pipe, F_SETPIPE_SZ, BLOCK_BYTES)
+        self._poller = polling.poll()
+        self._poller.register(pipe, polling.POLLOUT)
 
     def take(self, block: bytes) -> Iterator[bytes]:
-        """Nothing, now and then: that lets the conveyor end a feed whose tar is busy.
+        """Nothing, now and then: that lets the caller end a feed whose tar is busy.
 
         Raises:
             BrokenPipeError: tar has ended.
@@ -89,12 +259,37 @@ class _Feed:
         view = memoryview(block)
         while view:
             if self._poller.poll(_TICK_MILLISECONDS):
-                view = view[os.write(self._pipe, view) :]
+                written = os.write(self._pipe, view)
+                self._count(written)
+                view = view[written:]
             yield b""
 
     def end(self) -> Iterator[bytes]:
         """Nothing more."""
         yield from ()
+
+
+def _through(stations: Sequence[Station], block: bytes) -> Iterator[bytes]:
+    """What the stations make of this block, one after the other, in this thread; of a large one a piece at a time."""
+    if not stations:
+        yield block
+        return
+    view = memoryview(block)
+    for begin in range(0, len(view), BLOCK_BYTES):
+        for piece in stations[0].take(bytes(view[begin : begin + BLOCK_BYTES]) if len(view) > BLOCK_BYTES else block):
+            yield from _through(stations[1:], piece)
+
+
+def _ended(stations: Sequence[Station]) -> Iterator[bytes]:
+    """What is left in the stations."""
+    for i, station in enumerate(stations):
+        for piece in station.end():
+            yield from _through(stations[i + 1 :], piece)
+
+
+def _from(offset: int, ranges: Sequence[Range]) -> Iterator[Range]:
+    """What of the ranges is not before the offset."""
+    return ((max(begin, offset), end) for begin, end in ranges if end > offset)
 
 
 def _extract_argv(into: Path) -> list[str]:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from backupd.cli.chosen import JsonOption, RunArgument, backup_of
 from backupd.cli.output import print_document, say, tell
-from backupd.cli.restore import JsonOption, RunArgument, backup_of
 from backupd.errors import UsageError
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from backupd.backup import Telling
@@ -35,7 +35,8 @@ def progress() -> Iterator[Telling]:
 class _Lines:
     """A line each time another tenth is done."""
 
-    def __init__(self) -> None:
+    def __init__(self, what: str = "copied") -> None:
+        self._what = what
         self._began = time.monotonic()
         self._tenths = 0
 
@@ -50,11 +51,11 @@ class _Lines:
         if tenths > self._tenths:
             self._tenths = tenths
             rate = done / max(time.monotonic() - self._began, 0.001)
-            tell(f"copied {10 * tenths} % ({size(done)} of at most {size(total)}, {size(rate)}/s)")
+            tell(f"{self._what} {10 * tenths} % ({size(done)} of at most {size(total)}, {size(rate)}/s)")
 
 
 @contextmanager
-def _bar() -> Iterator[Telling]:
+def _bar(what: str = "starting") -> Iterator[Telling]:
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
@@ -68,8 +69,19 @@ def _bar() -> Iterator[Telling]:
         refresh_per_second=2,
         transient=True,
     ) as bar:
-        task = bar.add_task("starting", total=None)
+        task = bar.add_task(what, total=None)
         yield Telling(
             phase=lambda phase: bar.update(task, description=_WORDS.get(phase, phase.value)),
             copied=lambda done, total: bar.update(task, completed=done, total=total),
         )
+
+
+@contextmanager
+def share_done(what: str) -> Iterator[Callable[[int, int], None]]:
+    """Tell how much of something is done while the block lasts: bytes so far, and in all."""
+    if sys.stderr.isatty():
+        with _bar(what) as telling:
+            yield telling.copied
+    else:
+        lines = _Lines(what)
+        yield lines.copied

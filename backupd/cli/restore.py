@@ -1,21 +1,23 @@
 """`backupd restore` and `backupd drill`: from the target back, and the proof."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from backupd.cli.chosen import (
+    JsonOption,
+    RunArgument,
+    TargetOption,
+    backup_of,
+    copies_of,
+    identities_in,
+    run_of,
+    sources_of,
+)
+from backupd.cli.invocation import IdentityOption
 from backupd.cli.output import print_document, say, tell
-from backupd.errors import UsageError, VerificationError
-
-if TYPE_CHECKING:
-    from backupd.catalogue.store import Catalogue
-    from backupd.model import Backup, RunDetails
-
-RunArgument = Annotated[
-    str, typer.Argument(metavar="RUN", help="An id, its beginning, or `latest`: the newest good one.")
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
+from backupd.errors import VerificationError
 
 
 def register(app: typer.Typer) -> None:
@@ -25,18 +27,26 @@ def register(app: typer.Typer) -> None:
 
 
 def restore(
-    ctx: typer.Context, run_id: RunArgument, *, to: Annotated[Path, typer.Option(help="An empty folder.")]
+    ctx: typer.Context,
+    run_id: RunArgument,
+    *,
+    to: Annotated[Path, typer.Option(help="An empty folder, or one in which this restore was interrupted.")],
+    target: TargetOption = None,
+    identity: IdentityOption = None,
 ) -> None:
-    """Restore a backup into an empty folder; digests are checked while unpacking."""
+    """Restore a backup into an empty folder; what was interrupted goes on. Every byte is compared before it is used."""
     from backupd import wiring
+    from backupd.cli.progress import share_done
     from backupd.interruption import cancellable
     from backupd.restore import restore as restore_backup
 
     configuration = wiring.configuration(ctx.obj.config)
+    identities = identities_in(identity)
     with wiring.catalogue(configuration) as catalogue:
-        run, backup = backup_of(catalogue, run_id)
-    with cancellable():
-        manifest = restore_backup(run.job, run.run_id, wiring.target(configuration, backup.target), to=to)
+        run = run_of(catalogue, run_id, target=target)
+    sources = sources_of(configuration, run, copies_of(run, target=target))
+    with cancellable(), share_done("restored") as copied:
+        manifest = restore_backup(sources, to=to, identities=identities, copied=copied)
     say(f"restored run {run.run_id} to {to}: datadir {to / manifest.datadir}")
 
 
@@ -66,17 +76,3 @@ def drill(ctx: typer.Context, run_id: RunArgument, *, json: JsonOption = False) 
         raise VerificationError(
             f"the drill of run {result.run_id} failed: {failed}", hint="do not rely on this backup; take another"
         )
-
-
-def backup_of(catalogue: "Catalogue", wanted: str) -> "tuple[RunDetails, Backup]":
-    """The run that is meant, and its backup. `latest` looks past runs that left none."""
-    if wanted == "latest":
-        good = next((run for run in catalogue.runs(limit=None) if run.backup is not None), None)
-        if good is None:
-            raise UsageError("there is no backup yet", hint="see `backupd history`")
-        run = good
-    else:
-        run = catalogue.run(wanted)
-    if run.backup is None:
-        raise UsageError(f"run {run.run_id} has no backup (status {run.status})", hint="see `backupd history`")
-    return run, run.backup

@@ -17,6 +17,7 @@ from backupd.model import Check, Manifest
 from backupd.mysql.proof import prove
 from backupd.mysql.scratch import RunningServer, ScratchServer
 from backupd.restore import restore
+from backupd.targets import Source
 
 
 @contextmanager
@@ -29,7 +30,7 @@ def restored(run_id: str, folder: Path, *, job: str = "nightly") -> Iterator[tup
     configuration = wiring.configuration(None)
     target = wiring.target(configuration, wiring.job(configuration, job).targets[0])
     try:
-        manifest = restore(job, run_id, target, to=folder)
+        manifest = restore([Source(target, job, run_id)], to=folder)
         with ScratchServer(folder, manifest).running() as server:
             yield server, manifest
             ended = server.shut_down()

@@ -3,7 +3,7 @@
 A backup's objects are written first under temporary names, the manifest last: a backup without a manifest is none.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,6 +101,15 @@ class Target(Protocol):
         Raises:
             TargetError: there is no such backup, or it is unfinished.
             VerificationError: the manifest cannot be understood.
+        """
+
+    def objects(self, job: str, backup_id: str) -> Mapping[str, int]:
+        """The names of a backup's objects and their bytes, as the storage tells them; the manifest is none of them.
+
+        Empty where there is no such backup. What is still being written need not be told.
+
+        Raises:
+            TargetError: it cannot be read.
         """
 
     def backups(self, job: str | None = None) -> Sequence[StoredBackup]:

@@ -11,7 +11,7 @@ import mmap
 import os
 import secrets
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from io import FileIO
@@ -142,6 +142,15 @@ class DirectoryTarget:
                 )
             text = (folder / MANIFEST).read_bytes()
         return manifests.from_text(text)
+
+    def objects(self, job: str, backup_id: str) -> Mapping[str, int]:
+        """What lies there under a final name, and its bytes; see the contract."""
+        folder = self._folder(job, backup_id)
+        with self._explained("list"):
+            if not folder.is_dir():
+                return {}
+            found = {path.name: path.stat().st_size for path in folder.iterdir() if not path.name.startswith(".")}
+        return {name: size for name, size in found.items() if name != MANIFEST}
 
     def backups(self, job: str | None = None) -> Sequence[StoredBackup]:
         """What lies there; see the contract. The clock is that of the machine that writes, of NFS the server's."""

@@ -12,7 +12,7 @@ cached cannot be bypassed from here: reading proves what it would hand out, not 
 
 import stat
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from secrets import token_hex
@@ -167,6 +167,13 @@ class SftpTarget:
             self._line.ask(require)
         with self.reading(job, backup_id, MANIFEST) as chunks:
             return manifests.from_text(b"".join(chunks))
+
+    def objects(self, job: str, backup_id: str) -> Mapping[str, int]:
+        """What lies there under a final name, and its bytes; see the contract."""
+        folder = self._folder(job, backup_id)
+        with self._explained("list"):
+            self._line.ask(self._require_present)
+            return self._line.ask(lambda sftp: _sizes(sftp, folder))
 
     def backups(self, job: str | None = None) -> Sequence[StoredBackup]:
         """What lies there; see the contract. The clock is that machine's."""
@@ -410,6 +417,16 @@ async def _names(sftp: SFTPClient, path: str) -> list[str] | None:
         return [str(entry.filename) for entry in await _entries(sftp, path)]
     except asyncssh.SFTPNoSuchFile:
         return None
+
+
+async def _sizes(sftp: SFTPClient, path: str) -> dict[str, int]:
+    """The objects in this folder; none where it is not there."""
+    try:
+        entries = await _entries(sftp, path)
+    except asyncssh.SFTPNoSuchFile:
+        return {}
+    named = {str(entry.filename): entry.attrs.size or 0 for entry in entries}
+    return {name: size for name, size in named.items() if name != MANIFEST and not name.startswith(".")}
 
 
 async def _folders(sftp: SFTPClient, path: str) -> list[str]:

@@ -66,6 +66,7 @@ COMMANDS = [
         ["probe"],
         ["history"],
         ["show"],
+        ["verify"],
         ["restore"],
         ["clone"],
         ["drill"],

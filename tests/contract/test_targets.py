@@ -81,6 +81,16 @@ def get(target: Target, *, job: str = JOB, run: str = RUN, name: str = NAME) -> 
         return b"".join(chunks)
 
 
+def test_a_backup_s_objects_are_told_with_their_sizes(target: Target) -> None:
+    assert dict(target.objects(JOB, RUN)) == {}
+    put(target, b"abc", b"de")
+    put(target, b"", name="empty")
+    put(target, b"another run's", run="r2")
+    assert dict(target.objects(JOB, RUN)) == {NAME: 5, "empty": 0}
+    target.publish(MANIFEST)
+    assert dict(target.objects(JOB, RUN)) == {NAME: 5, "empty": 0}
+
+
 def test_usable_target_tells_its_room(target: Target) -> None:
     free = target.require_usable()
     assert free is None or free > 0

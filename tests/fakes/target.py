@@ -1,6 +1,6 @@
 """A target in memory that keeps the contract, until it is told to fail, to lose bytes or to change one."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -92,6 +92,12 @@ class MemoryTarget:
         if (job, backup_id, _MANIFEST) not in self.stored:
             raise TargetError(f"no backup {backup_id}, or it is unfinished")
         return manifests.from_text(self.stored[job, backup_id, _MANIFEST])
+
+    def objects(self, job: str, backup_id: str) -> Mapping[str, int]:
+        """What lies there, the manifest left out."""
+        self._call()
+        mine = {key[2]: len(content) for key, content in self.stored.items() if key[:2] == (job, backup_id)}
+        return {name: size for name, size in mine.items() if name != _MANIFEST}
 
     def backups(self, job: str | None = None) -> Sequence[StoredBackup]:
         """What lies there."""

@@ -13,7 +13,7 @@ from backupd.model import Check, Manifest, Position
 from backupd.mysql.derivation import Derived
 from backupd.mysql.proof import Recovered
 from backupd.mysql.seeding import Following, Seeded, Source, Wanted, Words
-from backupd.restore import INCOMPLETE
+from backupd.unfinished import INCOMPLETE
 from tests.story.world import World
 
 WANTED = Wanted(77, Following.GTID, Source("db1", "repl", password="s3cret"))

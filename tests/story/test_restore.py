@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,8 +14,10 @@ import pytest
 
 from backupd.errors import Cancelled, TargetError, UsageError, VerificationError
 from backupd.interruption import cancellable
-from backupd.restore import INCOMPLETE, require_room, restore
+from backupd.restore import require_room, restore
+from backupd.targets import Source
 from backupd.targets.directory import DirectoryTarget
+from backupd.unfinished import INCOMPLETE
 from tests.story.world import FILES, World
 
 PATH_MAX = os.pathconf("/", "PC_PATH_MAX")
@@ -31,6 +34,10 @@ def files_in(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+def copies(world: World) -> list[Source]:
+    return [Source(world.target, "nightly", "r1")]
+
+
 def damage(world: World, name: str) -> None:
     stored = world.vault / "nightly" / "r1" / name
     content = bytearray(stored.read_bytes())
@@ -44,7 +51,7 @@ def test_a_backup_comes_back_whole(backed_up: World, tmp_path: Path, exists: boo
     if exists:
         to.mkdir()
     told: list[tuple[int, int]] = []
-    manifest = restore("nightly", "r1", backed_up.target, to=to, copied=lambda *now: told.append(now))
+    manifest = restore(copies(backed_up), to=to, copied=lambda *now: told.append(now))
     expected = {n: (backed_up.datadir / n).read_bytes() for n in FILES if not n.startswith(("bin.", "ibtmp1"))}
     position = (backed_up.datadir / "bin.000001").read_bytes()[:1100]
     assert files_in(to) == {**expected, "bin.000001": position, "bin.index": b"./bin.000001\n"}
@@ -55,7 +62,7 @@ def test_a_backup_comes_back_whole(backed_up: World, tmp_path: Path, exists: boo
 def test_an_empty_mount_point_is_an_empty_folder(backed_up: World, tmp_path: Path) -> None:
     to = tmp_path / "restored"
     (to / "lost+found").mkdir(parents=True)
-    restore("nightly", "r1", backed_up.target, to=to)
+    restore(copies(backed_up), to=to)
     assert (to / "ibdata1").exists()
 
 
@@ -63,7 +70,7 @@ def test_a_folder_that_is_not_empty_is_refused_and_stays_as_it_is(backed_up: Wor
     (tmp_path / "to").mkdir()
     (tmp_path / "to" / "mine").write_text("keep me")
     with pytest.raises(UsageError, match="is not empty"):
-        restore("nightly", "r1", backed_up.target, to=tmp_path / "to")
+        restore(copies(backed_up), to=tmp_path / "to")
     assert files_in(tmp_path / "to") == {"mine": b"keep me"}
 
 
@@ -72,7 +79,7 @@ def test_a_restore_that_was_cut_short_is_told_apart_and_left_alone(backed_up: Wo
     (tmp_path / "to" / INCOMPLETE).write_text("{}")
     (tmp_path / "to" / "ibdata1").write_text("half")
     with pytest.raises(UsageError, match="cut short") as refused:
-        restore("nightly", "r1", backed_up.target, to=tmp_path / "to")
+        restore(copies(backed_up), to=tmp_path / "to")
     assert "rm -r" in refused.value.hint
     assert set(files_in(tmp_path / "to")) == {INCOMPLETE, "ibdata1"}
 
@@ -80,14 +87,14 @@ def test_a_restore_that_was_cut_short_is_told_apart_and_left_alone(backed_up: Wo
 def test_a_file_in_the_way_is_a_sentence(backed_up: World, tmp_path: Path) -> None:
     (tmp_path / "to").write_text("mine")
     with pytest.raises(UsageError, match="cannot be read"):
-        restore("nightly", "r1", backed_up.target, to=tmp_path / "to")
+        restore(copies(backed_up), to=tmp_path / "to")
     assert (tmp_path / "to").read_text() == "mine"
 
 
 def test_a_folder_that_cannot_be_made_is_a_sentence(backed_up: World, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     with pytest.raises(UsageError, match="cannot be"):
-        restore("nightly", "r1", backed_up.target, to=tmp_path / "file" / "to")
+        restore(copies(backed_up), to=tmp_path / "file" / "to")
 
 
 @pytest.mark.parametrize("name", ["data-1.tar.zst", "binlog.tar.zst"])
@@ -98,7 +105,7 @@ def test_damage_leaves_the_folder_as_it_was(backed_up: World, tmp_path: Path, na
         (to / "lost+found").mkdir(parents=True)
     damage(backed_up, name)
     with pytest.raises(VerificationError, match=name):
-        restore("nightly", "r1", backed_up.target, to=to)
+        restore(copies(backed_up), to=to)
     assert to.exists() == exists
     assert files_in(tmp_path / "restored") == {}
     assert not exists or [path.name for path in to.iterdir()] == ["lost+found"]
@@ -107,7 +114,7 @@ def test_damage_leaves_the_folder_as_it_was(backed_up: World, tmp_path: Path, na
 def test_an_unfinished_backup_is_never_restored(backed_up: World, tmp_path: Path) -> None:
     (backed_up.vault / "nightly" / "r1" / "manifest.json").unlink()
     with pytest.raises(TargetError, match="unfinished"):
-        restore("nightly", "r1", backed_up.target, to=tmp_path / "restored")
+        restore(copies(backed_up), to=tmp_path / "restored")
     assert not (tmp_path / "restored").exists()
 
 
@@ -116,30 +123,36 @@ def test_a_folder_that_cannot_be_written_is_a_sentence(backed_up: World, tmp_pat
     while room := max(0, PATH_MAX - len(INCOMPLETE) - len(str(to)) - 1):  # a path with no room for any name below it
         to = to / ("x" * min(200, room))
         to.mkdir()
-    with pytest.raises(UsageError, match="cannot be written"):
-        restore("nightly", "r1", backed_up.target, to=to)
+    with pytest.raises(UsageError, match="cannot be"):
+        restore(copies(backed_up), to=to)
     assert list(to.iterdir()) == []
 
 
-class StoppedInTheMiddle(DirectoryTarget):
-    """SIGTERM comes when the second object is asked for."""
+class StoppedAtTheBeginning(DirectoryTarget):
+    """SIGTERM comes when an object is asked for; nothing else comes any more."""
 
     @contextmanager
     def reading(self, job: str, backup_id: str, name: str, **which: Any) -> Iterator[Iterator[bytes]]:
-        with super().reading(job, backup_id, name, **which) as chunks:
-            if name.startswith("binlog"):
-                assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
-                os.kill(os.getpid(), signal.SIGTERM)
-            yield chunks
+        assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
+        os.kill(os.getpid(), signal.SIGTERM)
+        yield nothing()
+
+
+def nothing() -> Iterator[bytes]:
+    while True:
+        time.sleep(0.001)
+        yield b""
 
 
 @pytest.mark.parametrize("exists", [True, False])
-def test_a_cancelled_restore_leaves_the_folder_as_it_was(backed_up: World, tmp_path: Path, exists: bool) -> None:
+def test_a_restore_that_is_cancelled_at_once_leaves_the_folder_as_it_was(
+    backed_up: World, tmp_path: Path, exists: bool
+) -> None:
     to = tmp_path / "restored"
     if exists:
         to.mkdir()
     with pytest.raises(Cancelled), cancellable():
-        restore("nightly", "r1", StoppedInTheMiddle("vault", backed_up.vault), to=to)
+        restore([Source(StoppedAtTheBeginning("vault", backed_up.vault), "nightly", "r1")], to=to)
     assert to.exists() == exists
     assert not exists or list(to.iterdir()) == []
 
@@ -147,7 +160,7 @@ def test_a_cancelled_restore_leaves_the_folder_as_it_was(backed_up: World, tmp_p
 def test_while_it_is_not_whole_the_folder_says_so(backed_up: World, tmp_path: Path) -> None:
     marked: list[bool] = []
     backed_up.at["target.reading"] = lambda: marked.append((tmp_path / "restored" / INCOMPLETE).exists())
-    restore("nightly", "r1", backed_up.target, to=tmp_path / "restored")
+    restore(copies(backed_up), to=tmp_path / "restored")
     assert marked == [True, True]
     assert not (tmp_path / "restored" / INCOMPLETE).exists()
 

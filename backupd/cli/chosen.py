@@ -1,0 +1,108 @@
+"""Which run, and which of its copies, a command line means."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from backupd.cli.output import tell
+from backupd.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from backupd.archive.encryption import Identities
+    from backupd.catalogue.store import Catalogue
+    from backupd.config import Configuration
+    from backupd.model import Backup, RunDetails
+    from backupd.targets import Source
+
+RunArgument = Annotated[
+    str, typer.Argument(metavar="RUN", help="An id, its beginning, or `latest`: the newest good one.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
+TargetOption = Annotated[str | None, typer.Option("--target", help="The copy on this target only.", show_default=False)]
+
+
+def identities_in(file: "Path | None") -> "Identities | None":
+    """What an encrypted backup is opened with; None where no file is named.
+
+    Raises:
+        UsageError: the file holds no identities, or others can read it.
+    """
+    if file is None:
+        return None
+    from backupd.archive.encryption import read_identities
+
+    return read_identities(file)
+
+
+def run_of(catalogue: "Catalogue", wanted: str, *, target: str | None = None) -> "RunDetails":
+    """The run that is meant. `latest` looks past runs that left no backup (on that target).
+
+    Raises:
+        UsageError: there is none.
+    """
+    if wanted != "latest":
+        return catalogue.run(wanted)
+    for run in catalogue.runs(limit=None):
+        if any(backup.is_there and target in (None, backup.target) for backup in run.backups):
+            return run
+    on = f" on target {target}" if target is not None else ""
+    raise UsageError(f"there is no backup yet{on}", hint="see `backupd history`")
+
+
+def backup_of(catalogue: "Catalogue", wanted: str) -> "tuple[RunDetails, Backup]":
+    """The run that is meant, and the first of its copies that is there.
+
+    Raises:
+        UsageError: there is none.
+    """
+    run = run_of(catalogue, wanted)
+    if run.backup is None:
+        raise UsageError(f"run {run.run_id} has no backup (status {run.status})", hint="see `backupd history`")
+    return run, run.backup
+
+
+def copies_of(run: "RunDetails", *, target: str | None, broken_too: bool = False) -> "Sequence[Backup]":
+    """The copies that are meant, in the job's order. One that was found broken is among them only when asked for.
+
+    Raises:
+        UsageError: there is none.
+    """
+    there = [backup for backup in run.backups if backup.removed_at is None]
+    if not there:
+        raise UsageError(f"run {run.run_id} has no backup (status {run.status})", hint="see `backupd history`")
+    chosen = [backup for backup in there if target in (None, backup.target)]
+    if not chosen:
+        raise UsageError(
+            f"run {run.run_id} has no copy on target {target!r}",
+            hint=f"it has one on {', '.join(backup.target for backup in there)}",
+        )
+    good = [backup for backup in chosen if not backup.broken]
+    if good or broken_too:
+        return chosen if broken_too else good
+    if target is None:
+        raise UsageError(
+            f"every copy of run {run.run_id} was found broken",
+            hint="to try one all the same, name it: --target " + chosen[0].target,
+        )
+    tell(f"warning: the copy on target {target} was found broken: {chosen[0].broken}")
+    return chosen
+
+
+def sources_of(configuration: "Configuration", run: "RunDetails", copies: "Sequence[Backup]") -> "Sequence[Source]":
+    """Where these copies are read from. A target that is no longer configured is passed over, if another is left.
+
+    Raises:
+        UsageError: none of them is configured.
+    """
+    from backupd import wiring
+    from backupd.targets import Source
+
+    known = [backup for backup in copies if backup.target in configuration.targets]
+    for backup in copies:
+        if backup not in known and known:
+            tell(f"warning: target {backup.target}, which has a copy too, is not in the configuration")
+    chosen = known or copies[:1]
+    return [Source(wiring.target(configuration, backup.target), run.job, run.run_id) for backup in chosen]

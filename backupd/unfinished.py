@@ -1,0 +1,295 @@
+"""A folder that is being filled: marked as incomplete until it is whole and durable.
+
+Knows: the marker file, that it is the last thing to go, and what an interrupted restore has written into it so that it
+can go on. Refuses to know where the files come from.
+"""
+
+import base64
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from backupd.archive.course import Folder, Standing
+from backupd.errors import BackupdError, Busy, Cancelled, TargetError, UsageError
+from backupd.filesystem import sync_filesystem
+from backupd.interruption import shielded
+
+INCOMPLETE = ".backupd-incomplete"  # in the folder while it is not whole
+_NEXT = f"{INCOMPLETE}.new"  # becomes the marker
+_OWN_TO_A_FILE_SYSTEM = {"lost+found"}  # what an empty mount point may hold
+
+
+@dataclass(frozen=True, slots=True)
+class Unfinished:
+    """What a marker tells of a restore: what it is of, and how far it is."""
+
+    job: str
+    run_id: str
+    manifest: str  # SHA-256 of its text: what is gone on with is what was begun
+    tables: tuple[str, ...] = ()  # only these; empty: everything
+    made: bool = False  # the folder was made for it
+    objects: Mapping[str, Standing] = field(default_factory=dict)
+
+    @property
+    def worth_keeping(self) -> bool:
+        """Something of it need not be fetched again."""
+        return any(standing.done or standing.offset for standing in self.objects.values())
+
+    def is_of(self, other: "Unfinished") -> bool:
+        """Both are the same restore."""
+        return (self.job, self.run_id, self.manifest, self.tables) == (
+            *(other.job, other.run_id, other.manifest, other.tables),
+        )
+
+
+class Filling:
+    """A marked folder. `begun` is how far an earlier restore of the same has come."""
+
+    def __init__(self, to: Path, what: Unfinished) -> None:
+        self._to = to
+        self._what = what
+        self.begun = what.objects
+
+    @property
+    def kept(self) -> bool:
+        """Something that is worth going on with is durable, and written down."""
+        return self._what.worth_keeping
+
+    def save(self, objects: Mapping[str, Standing]) -> None:
+        """What is unpacked so far is durable, and written down.
+
+        Raises:
+            UsageError: the folder's disk failed, or is full.
+        """
+        what = Unfinished(
+            self._what.job, self._what.run_id, self._what.manifest, self._what.tables, self._what.made, objects
+        )
+        try:
+            sync_filesystem(self._to)  # what is written down must be true after a power cut as well
+            _write(self._to, _to_text(what))
+        except OSError as error:
+            raise UsageError(f"{self._to} cannot be written: {error.strerror}", hint="look at its disk") from error
+        self._what = what
+
+
+@contextmanager
+def filling(to: Path, what: Mapping[str, str]) -> Iterator[bool]:
+    """For the length of the block the folder is marked as incomplete; afterwards it is durable, or empty as before.
+
+    The block is told whether the folder had to be made.
+
+    Raises:
+        UsageError: the folder is not empty, or cannot be written.
+        Busy: another process fills it.
+    """
+    made = _require_there(to)
+    with _alone(to):
+        _require_empty(to)
+        try:
+            _mark(to, json.dumps(what) + "\n")
+            yield made
+            _finish(to)
+        except BaseException:
+            with shielded():
+                _empty(to, remove=made)
+            raise
+
+
+@contextmanager
+def resumable(to: Path, what: Unfinished) -> Iterator[Filling]:
+    """The same, but what an interruption leaves is kept as far as it was saved, and gone on with by the same restore.
+
+    An interruption is a target that cannot be reached, a signal, or the end of this process. After any other error the
+    folder is as empty as before.
+
+    Raises:
+        UsageError: the folder holds something else, or cannot be written.
+        Busy: another process fills it.
+    """
+    made = _require_there(to)
+    with _alone(to):
+        begun = _begun(to, what)
+        if begun is None:
+            _require_empty(to)
+        folder = Filling(to, begun or Unfinished(what.job, what.run_id, what.manifest, what.tables, made))
+        try:
+            if begun is None:
+                _mark(to, _to_text(folder._what))
+            yield folder
+            _finish(to)
+        except (Cancelled, TargetError) as interrupted:
+            with shielded():
+                if folder.kept:
+                    _say_how_to_go_on(interrupted, to)
+                else:
+                    _empty(to, remove=folder._what.made)
+            raise
+        except BaseException:
+            with shielded():
+                _empty(to, remove=folder._what.made)
+            raise
+
+
+def _say_how_to_go_on(interrupted: BackupdError, to: Path) -> None:
+    how = f"{to} keeps what is restored so far: the same command goes on from there; to give it up, rm -r {to}"
+    if isinstance(interrupted, Cancelled):
+        interrupted.hint = how
+    else:
+        interrupted.add_note(how)
+
+
+def _begun(to: Path, what: Unfinished) -> Unfinished | None:
+    """How far the same restore has come; None where the folder is not marked.
+
+    Raises:
+        UsageError: it is marked for something else.
+    """
+    try:
+        text = (to / INCOMPLETE).read_text()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise UsageError(f"{to} cannot be read: {error.strerror}", hint="name a folder") from error
+    found = _from_text(text)
+    if found is None:
+        raise UsageError(f"{to} holds a restore that was cut short", hint=f"empty it first: rm -r {to}")
+    if not found.is_of(what):
+        only = f", only {','.join(found.tables)}" if found.tables else ""
+        raise UsageError(
+            f"{to} holds an unfinished restore of something else: run {found.run_id} of job {found.job}{only}",
+            hint=f"restore into another folder, or give that one up: rm -r {to}",
+        )
+    return found
+
+
+def _require_there(to: Path) -> bool:
+    """True when the folder had to be made."""
+    try:
+        if to.is_dir():
+            return False
+        to.mkdir(mode=0o700, parents=True)
+    except FileExistsError as error:
+        raise UsageError(f"{to} cannot be read: it is no folder", hint="name a folder") from error
+    except OSError as error:
+        raise UsageError(f"{to} cannot be made: {error.strerror}", hint="choose another folder") from error
+    return True
+
+
+def _require_empty(to: Path) -> None:
+    try:
+        entries = {entry.name for entry in to.iterdir()}
+    except OSError as error:
+        raise UsageError(f"{to} cannot be read: {error.strerror}", hint="name a folder") from error
+    if INCOMPLETE in entries:
+        raise UsageError(f"{to} holds a restore that was cut short", hint=f"empty it first: rm -r {to}")
+    if entries - _OWN_TO_A_FILE_SYSTEM:
+        raise UsageError(f"{to} is not empty", hint="restore into an empty folder or mount point")
+
+
+@contextmanager
+def _alone(to: Path) -> Iterator[None]:
+    """Nobody else fills this folder meanwhile; the kernel forgets it with the process."""
+    try:
+        descriptor = os.open(to, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise UsageError(f"{to} cannot be read: {error.strerror}", hint="name a folder") from error
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise Busy(f"another process restores into {to}", hint="wait for it, or choose another folder") from error
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _mark(to: Path, text: str) -> None:
+    try:
+        _write(to, text)
+    except OSError as error:
+        raise UsageError(f"{to} cannot be written: {error.strerror}", hint="choose another folder") from error
+
+
+def _write(to: Path, text: str) -> None:
+    """The marker has this text or the one before, whatever happens."""
+    with (to / _NEXT).open("w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    (to / _NEXT).rename(to / INCOMPLETE)
+    _sync_folder(to)
+
+
+def _finish(to: Path) -> None:
+    try:
+        sync_filesystem(to)
+        (to / _NEXT).unlink(missing_ok=True)
+        (to / INCOMPLETE).unlink()
+        _sync_folder(to)
+    except OSError as error:
+        raise UsageError(f"{to} cannot be written: {error.strerror}", hint="look at its disk") from error
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _empty(to: Path, *, remove: bool) -> None:
+    """As it was; the marker goes last."""
+    for entry in sorted(to.iterdir(), key=lambda entry: entry.name == INCOMPLETE):
+        if entry.is_dir() and not entry.is_symlink():
+            if entry.name not in _OWN_TO_A_FILE_SYSTEM:
+                shutil.rmtree(entry)
+        else:
+            entry.unlink()
+    if remove:
+        to.rmdir()
+
+
+def _to_text(what: Unfinished) -> str:
+    objects = {name: _standing_document(standing) for name, standing in what.objects.items()}
+    document = {"job": what.job, "run": what.run_id, "manifest": what.manifest, "tables": what.tables}
+    return json.dumps({**document, "made": what.made, "objects": objects}) + "\n"
+
+
+def _standing_document(standing: Standing) -> dict[str, Any]:
+    folders = [[folder.name, base64.b64encode(folder.headers).decode()] for folder in standing.folders]
+    at = {"offset": standing.offset, "files": standing.files, "done": standing.done}
+    return {**at, "links": standing.links, "folders": folders}
+
+
+def _from_text(text: str) -> Unfinished | None:
+    """None where the marker is not one that a restore can go on from: a clone's, or another backupd's."""
+    try:
+        found = json.loads(text)
+        objects = {name: _standing(document) for name, document in found["objects"].items()}
+        return Unfinished(
+            job=str(found["job"]),
+            run_id=str(found["run"]),
+            manifest=str(found["manifest"]),
+            tables=tuple(map(str, found["tables"])),
+            made=bool(found["made"]),
+            objects=objects,
+        )
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _standing(document: Mapping[str, Any]) -> Standing:
+    return Standing(
+        offset=int(document["offset"]),
+        files=int(document["files"]),
+        links=tuple(map(str, document["links"])),
+        folders=tuple(Folder(str(name), base64.b64decode(headers)) for name, headers in document["folders"]),
+        done=bool(document["done"]),
+    )

@@ -161,6 +161,7 @@ def test_an_unwritable_catalogue_is_status_2_and_touches_nothing(
     [
         ["show", "nope"],
         ["restore", "nope", "--to", "to"],
+        ["verify", "nope"],
         ["clone", "nope", "--to", "to", "--as-replica"],
         ["drill", "nope"],
         ["cancel", "nope"],
@@ -374,6 +375,74 @@ def test_restore_of_a_damaged_backup_is_status_9(terminal: Terminal, world: Worl
     ended = terminal.run("restore", "r1", "--to", str(world.base / "restored"))
     assert (ended.status, ended.stdout) == (ExitStatus.VERIFICATION, "")
     assert not (world.base / "restored").exists()
+
+
+def test_restore_of_a_copy_that_was_found_broken_must_be_asked_for(terminal: Terminal, world: World) -> None:
+    terminal.run("run", "nightly", "--run-id", "r1")
+    with world.catalogue() as catalogue:
+        catalogue.found_broken("r1", "vault", "a bit has fallen over")
+    to = ("--to", str(world.base / "restored"))
+    refused = terminal.run("restore", "r1", *to)
+    assert refused.status == ExitStatus.USAGE
+    assert "--target vault" in refused.stderr
+    ended = terminal.run("restore", "r1", *to, "--target", "vault")
+    assert ended.status == ExitStatus.OK
+    assert "a bit has fallen over" in ended.stderr
+
+
+def test_restore_from_a_target_without_a_copy_names_those_that_have_one(terminal: Terminal, world: World) -> None:
+    terminal.run("run", "nightly", "--run-id", "r1")
+    ended = terminal.run("restore", "r1", "--to", str(world.base / "restored"), "--target", "elsewhere")
+    assert (ended.status, ended.stdout) == (ExitStatus.USAGE, "")
+    assert "no copy on target 'elsewhere'\nhint: it has one on vault" in ended.stderr
+
+
+# --- verify -----------------------------------------------------------------------------------------------------------
+
+
+def test_verify_says_what_it_read_and_the_catalogue_remembers(terminal: Terminal, world: World) -> None:
+    terminal.run("run", "nightly", "--run-id", "r1")
+    ended = terminal.run("verify", "latest")
+    assert ended.status == ExitStatus.OK
+    assert ended.stdout.startswith("run r1 on target vault: all of it read back and as it was stored (")
+    backup = world.row().backup
+    assert backup is not None
+    assert backup.verified_at is not None
+
+
+def test_verify_of_a_damaged_backup_is_status_9_and_the_catalogue_remembers(terminal: Terminal, world: World) -> None:
+    terminal.run("run", "nightly", "--run-id", "r1")
+    stored = world.vault / "nightly" / "r1" / "data.tar.zst"
+    content = stored.read_bytes()
+    stored.write_bytes(content[:-1] + b"?")
+    ended = terminal.run("verify", "r1", "--json")
+    assert ended.status == ExitStatus.VERIFICATION
+    [copy] = ended.document["copies"]
+    assert (copy["target"], copy["status"]) == ("vault", "broken")
+    assert "data.tar.zst" in world.row().backups[0].broken
+    assert world.row().backup is None
+    stored.write_bytes(content)
+    assert terminal.run("verify", "r1").status == ExitStatus.OK  # somebody has mended it
+    assert world.row().backup is not None
+
+
+def test_verify_of_a_target_that_is_not_there_is_status_8_and_calls_nothing_broken(
+    terminal: Terminal, world: World
+) -> None:
+    terminal.run("run", "nightly", "--run-id", "r1")
+    world.vault.rename(world.base / "away")
+    ended = terminal.run("verify", "r1", "--json")
+    assert (ended.status, ended.document["copies"][0]["status"]) == (ExitStatus.TARGET, "unreachable")
+    assert world.row().backup is not None
+
+
+def test_a_sample_does_not_count_as_verified(terminal: Terminal, world: World) -> None:
+    terminal.run("run", "nightly", "--run-id", "r1")
+    before = world.row().backups[0].verified_at
+    assert terminal.run("verify", "r1", "--sample", "101%").status == ExitStatus.USAGE
+    assert terminal.run("verify", "r1", "--sample", "five").status == ExitStatus.USAGE
+    assert terminal.run("verify", "r1", "--sample", "0%").status == ExitStatus.USAGE
+    assert world.row().backups[0].verified_at == before
 
 
 def test_a_drill_that_fails_prints_its_checks_and_is_status_9(terminal: Terminal, world: World) -> None:

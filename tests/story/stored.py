@@ -1,0 +1,109 @@
+"""Backups of several streams and many small frames, made by hand: the run itself makes frames of 64 MiB."""
+
+import hashlib
+import io
+import tarfile
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from backupd.archive import index
+from backupd.archive.encryption import Encryptor
+from backupd.archive.stations import Compressor
+from backupd.model import Frame, Layout, Manifest, Position, StoredObject
+from backupd.targets import Source, Target
+from tests.fakes.server import FACTS
+
+JOB, RUN = "nightly", "r1"
+FRAME_BYTES = 1 << 20
+
+Stream = Sequence[tuple[str, bytes]]  # a name that ends with a slash is a folder's
+
+MODES = {"": 0o750, "shop": 0o2750}
+
+
+def content(seed: str, size: int) -> bytes:
+    """Bytes that no other seed has; half of it compresses well."""
+    word = hashlib.sha256(seed.encode()).digest()
+    return (word * (size // 64 + 1))[: size // 2] + hashlib.shake_128(word).digest(size - size // 2)
+
+
+def tar(stream: Stream) -> tuple[bytes, list[index.Member]]:
+    """The tar stream, and where its members lie."""
+    out, members = io.BytesIO(), []
+    for name, data in stream:
+        begin = out.tell()
+        info = tarfile.TarInfo(name.rstrip("/") or ".")
+        info.mtime = 1_700_000_000.5
+        info.size = len(data)
+        if name.endswith("/"):
+            info.type, info.mode = tarfile.DIRTYPE, MODES.get(name.strip("./"), 0o755)
+        out.write(info.tobuf(tarfile.PAX_FORMAT) + data + bytes(-len(data) % 512))
+        members.append(index.Member(info.name, begin, out.tell() - begin))
+    out.write(bytes(1024))
+    return out.getvalue(), members
+
+
+def stored(name: str, plain: bytes, files: int, *, recipients: Sequence[str] = ()) -> tuple[bytes, StoredObject]:
+    """What lies on a target, and what the manifest says of it."""
+    encryptor = Encryptor(recipients) if recipients else None
+    out, frames = b"", []
+    for begin in range(0, max(1, len(plain)), FRAME_BYTES):
+        part = plain[begin : begin + FRAME_BYTES]
+        compressor = Compressor(level=1, threads=1)
+        packed = b"".join((*compressor.take(part), *compressor.end()))
+        if encryptor is not None:
+            packed = b"".join(encryptor.take(packed))
+            if begin + FRAME_BYTES >= len(plain):
+                packed += b"".join(encryptor.end())
+        frames.append(Frame(len(part), len(packed), hashlib.sha256(packed).hexdigest()))
+        out += packed
+    digests = (hashlib.sha256(plain).hexdigest(), hashlib.sha256(out).hexdigest())
+    name = f"{name}.age" if recipients else name
+    return out, StoredObject(name, len(plain), len(out), *digests, files, tuple(frames))
+
+
+def manifest(objects: Sequence[StoredObject], recipients: Sequence[str] = ()) -> Manifest:
+    """Of these objects; the folder is the datadir itself."""
+    return Manifest(
+        run_id=RUN,
+        job=JOB,
+        host="db1",
+        created_at=datetime(2026, 1, 2, tzinfo=UTC),
+        objects=tuple(objects),
+        server=replace(FACTS, settings={"lower_case_table_names": "0"}),
+        position=Position(),
+        lsn=None,
+        layout=Layout.LINEAR,
+        volume="vg/data",
+        datadir="",
+        recipients=tuple(recipients),
+    )
+
+
+def put(target: Target, streams: Mapping[str, Stream], *, recipients: Sequence[str] = ()) -> Source:
+    """A finished backup of these streams with its index lies on the target."""
+    objects, members = {}, {}
+    for name, stream in streams.items():
+        plain, members[name] = tar(stream)
+        files = sum(not member.endswith("/") for member, _ in stream)
+        packed, told = stored(name, plain, files, recipients=recipients)
+        objects[told] = packed
+    packed, told = stored("index.json.zst", index.to_bytes(members), 0, recipients=recipients)
+    objects[told] = packed
+    for told, packed in objects.items():
+        with target.writing(JOB, RUN, told.name) as writer:
+            writer.write(packed)
+    target.publish(manifest(tuple(objects), recipients))
+    return Source(target, JOB, RUN)
+
+
+def unpacked(streams: Mapping[str, Stream]) -> dict[str, bytes]:
+    """The files that a restore makes of these streams."""
+    return {name: data for stream in streams.values() for name, data in stream if not name.endswith("/")}
+
+
+def files_in(folder: Path) -> dict[str, bytes]:
+    """What is there."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}

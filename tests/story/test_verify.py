@@ -1,0 +1,190 @@
+"""What lies on a target is what was stored, or a sentence says which byte is not; without any key."""
+
+import random
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from backupd import manifest as manifests
+from backupd.errors import TargetError, UsageError, VerificationError
+from backupd.targets import Source
+from backupd.verify import share_of, verify_backup, verify_object
+from tests.fakes.target import MemoryTarget
+from tests.story.stored import JOB, RUN, content, put
+
+STREAMS = {
+    "data-1.tar.zst": [("./", b""), *((f"t{i}.ibd", content(f"t{i}", 1 << 20)) for i in range(20))],
+    "data-2.tar.zst": [("./", b""), ("u.ibd", content("u", 5000))],
+}
+
+
+@pytest.fixture(scope="module")
+def backed_up() -> MemoryTarget:
+    target = MemoryTarget()
+    put(target, STREAMS)
+    return target
+
+
+@pytest.fixture
+def target(backed_up: MemoryTarget) -> MemoryTarget:
+    return replace(backed_up, stored=dict(backed_up.stored), at=dict(backed_up.at), calls=0)
+
+
+def copy(target: MemoryTarget) -> Source:
+    return Source(target, JOB, RUN)
+
+
+def key(name: str) -> tuple[str, str, str]:
+    return JOB, RUN, name
+
+
+def flipped(content: bytes, at: int) -> bytes:
+    return content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :]
+
+
+def test_a_sound_backup_is_read_whole(target: MemoryTarget) -> None:
+    told: list[tuple[int, int]] = []
+    found = verify_backup(copy(target), read=lambda *now: told.append(now))
+    total = sum(len(content) for (_, _, name), content in target.stored.items() if name != "manifest.json")
+    assert found.whole
+    assert found.bytes_read == found.bytes_stored == total
+    assert (found.objects, found.share) == (3, 1.0)
+    assert told[-1] == (total, total)
+
+
+def test_the_frame_and_its_bytes_are_named(target: MemoryTarget) -> None:
+    target.stored[key("data-1.tar.zst")] = flipped(target.stored[key("data-1.tar.zst")], 3 << 20)
+    with pytest.raises(VerificationError, match=r"data-1\.tar\.zst, frame 7 of 21 \(bytes \d+ to \d+\): expected"):
+        verify_backup(copy(target))
+
+
+@settings(max_examples=60, deadline=None)
+@given(at=st.floats(0, 1, exclude_max=True), name=st.sampled_from([*STREAMS, "index.json.zst", "manifest.json"]))
+def test_no_byte_is_left_out(backed_up: MemoryTarget, at: float, name: str) -> None:
+    target = replace(backed_up, stored=dict(backed_up.stored))
+    content = target.stored[key(name)]
+    target.stored[key(name)] = flipped(content, int(at * (len(content) - 1)))  # the last is a line feed: no content
+    with pytest.raises(VerificationError):
+        verify_backup(copy(target))
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda stored: stored.pop(key("data-2.tar.zst")), "data-2.tar.zst: it is not on target memory"),
+        (
+            lambda stored: stored.update({key("data-2.tar.zst"): b""}),
+            "data-2.tar.zst: expected 2741 bytes as stored, found 0",
+        ),
+        (
+            lambda stored: stored.update({key("data-2.tar.zst"): stored[key("data-2.tar.zst")] + b"\0"}),
+            "bytes as stored, found",
+        ),
+        (lambda stored: stored.update({key("data-3.tar.zst"): b"x"}), "data-3.tar.zst lies in run r1 on target memory"),
+    ],
+    ids=["missing", "empty", "appended", "unknown"],
+)
+def test_objects_too_many_too_few_too_long_too_short_are_faults(target: MemoryTarget, change: Any, says: str) -> None:
+    change(target.stored)
+    with pytest.raises(VerificationError, match=says):
+        verify_backup(copy(target))
+
+
+def test_another_run_s_manifest_is_none(target: MemoryTarget) -> None:
+    other = replace(manifests.from_text(target.stored[key("manifest.json")]), run_id="r2")
+    target.stored[key("manifest.json")] = manifests.to_text(other).encode()
+    with pytest.raises(VerificationError, match="is that of run r2"):
+        verify_backup(copy(target))
+
+
+def test_frames_that_do_not_add_up_are_none(target: MemoryTarget) -> None:
+    manifest = manifests.from_text(target.stored[key("manifest.json")])
+    first = manifest.objects[0]
+    short = replace(manifest, objects=(replace(first, frames=first.frames[1:]), *manifest.objects[1:]))
+    target.stored[key("manifest.json")] = manifests.to_text(short).encode()
+    with pytest.raises(VerificationError, match="do not add up"):
+        verify_backup(copy(target))
+
+
+def test_an_object_without_frames_is_compared_as_a_whole(target: MemoryTarget) -> None:
+    stored = replace(manifests.from_text(target.stored[key("manifest.json")]).objects[0], frames=())
+    verify_object(target, JOB, RUN, stored)
+    target.stored[key(stored.name)] = flipped(target.stored[key(stored.name)], 77)
+    with pytest.raises(VerificationError, match="expected stored sha256"):
+        verify_object(target, JOB, RUN, stored)
+
+
+def test_a_target_that_cannot_be_read_says_nothing_of_the_backup(target: MemoryTarget) -> None:
+    target.fail_at_call = 6
+    with pytest.raises(TargetError):
+        verify_backup(copy(target))
+
+
+class Slow(MemoryTarget):
+    """Answers late, and counts how many ask at once."""
+
+    asking = most = 0
+
+    @contextmanager
+    def reading(self, job: str, backup_id: str, name: str, **which: Any) -> Iterator[Iterator[bytes]]:
+        with super().reading(job, backup_id, name, **which) as chunks:
+            self.asking += 1
+            self.most = max(self.most, self.asking)
+            time.sleep(0.05)
+            yield chunks
+            self.asking -= 1
+
+
+def test_objects_are_read_side_by_side(backed_up: MemoryTarget) -> None:
+    target = Slow(stored=dict(backed_up.stored), at=dict(backed_up.at))
+    verify_backup(copy(target))
+    assert target.most == 3
+
+
+# --- a sample ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_sample_reads_about_its_share_and_always_both_ends(target: MemoryTarget) -> None:
+    found = verify_backup(copy(target), share=0.25, chance=random.Random(1))
+    assert not found.whole
+    assert found.frames == 6 + 1 + 1  # of 21 frames, of one, of one
+    for end in (0, -1):
+        damaged = replace(target, stored=dict(target.stored))
+        content = target.stored[key("data-1.tar.zst")]
+        damaged.stored[key("data-1.tar.zst")] = flipped(content, end % len(content))
+        with pytest.raises(VerificationError):
+            verify_backup(copy(damaged), share=0.01)
+
+
+def test_every_frame_is_sampled_sooner_or_later(target: MemoryTarget) -> None:
+    content = target.stored[key("data-1.tar.zst")]
+    target.stored[key("data-1.tar.zst")] = flipped(content, len(content) // 2)
+    found = []
+    for seed in range(40):
+        try:
+            verify_backup(copy(target), share=0.25, chance=random.Random(seed))
+        except VerificationError:
+            found.append(seed)
+    assert 0 < len(found) < 40
+
+
+def test_a_sample_of_everything_is_everything(target: MemoryTarget) -> None:
+    assert verify_backup(copy(target), share=1.0).whole
+
+
+@pytest.mark.parametrize("text", ["0%", "101%", "five", "", "-1%", "5", "nan%", "1e1%", "0.00001%", "5%%"])
+def test_a_share_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="is no share to sample") as refused:
+        share_of(text)
+    assert "--sample 5%" in refused.value.hint
+
+
+@pytest.mark.parametrize(("text", "share"), [("5%", 0.05), ("100%", 1.0), ("0.5 %", 0.005)])
+def test_a_share_is_percent(text: str, share: float) -> None:
+    assert share_of(text) == pytest.approx(share)

@@ -8,19 +8,23 @@ import hashlib
 import logging
 import shutil
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from backupd import manifest as manifests
+from backupd.archive import index
 from backupd.archive.course import Standing
 from backupd.archive.frames import DAMAGED, Range
+from backupd.archive.governor import Unhindered
+from backupd.archive.index import INDEX_OBJECT
 from backupd.archive.sidebyside import side_by_side
-from backupd.archive.unpack import Key, Manner, Unpacking
+from backupd.archive.unpack import Key, Manner, Unpacking, content_of
 from backupd.errors import BackupdError, Cancelled, TargetError, UsageError, VerificationError
 from backupd.interruption import shielded
 from backupd.model import Manifest, StoredObject
+from backupd.mysql.tablefiles import Table, TableFiles
 from backupd.targets import Source
 from backupd.unfinished import Unfinished, resumable
 from backupd.verify import manifest_of, reading_of
@@ -32,13 +36,18 @@ log = logging.getLogger(__name__)
 
 SAVE_BYTES = 512 << 20  # of the tar streams, between two records of how far it is
 
-_BESIDE = frozenset({"index.json.zst", "options.tar.zst"})  # objects that are no part of the restored folder
+_BESIDE = frozenset({INDEX_OBJECT, "options.tar.zst"})  # objects that are no part of the restored folder
 
 Copied = Callable[[int, int], None]  # bytes of the tar streams: so far, in all
 
 
 def restore(
-    sources: Sequence[Source], *, to: Path, identities: "Identities | None" = None, copied: Copied = lambda _d, _t: None
+    sources: Sequence[Source],
+    *,
+    to: Path,
+    identities: "Identities | None" = None,
+    tables: Collection[Table] = (),
+    copied: Copied = lambda _done, _total: None,
 ) -> Manifest:
     """Unpack a backup into an empty folder or mount point, which is made if it is not there.
 
@@ -47,16 +56,21 @@ def restore(
     is durable, marked by `.backupd-incomplete`, and the same call goes on from there. After any other error it is as
     empty as before.
 
+    With `tables`, only what a server with these tables needs is fetched. They are as the snapshot had them: a server
+    has to recover them before they are of use.
+
     Raises:
-        UsageError: the folder is not empty, or has no room; the backup is encrypted, and no identity opens it.
+        UsageError: the folder is not empty, or has no room; the backup is encrypted, and no identity opens it; there is
+            no such table.
         Busy: another process restores into the folder.
         TargetError: there is no such backup, or no target that can be read.
         VerificationError: what is stored is not what was written, on any of the targets.
     """
     manifest, readable = agreed(sources)
     key = key_of(manifest, identities)
-    what = Unfinished(manifest.job, manifest.run_id, hashlib.sha256(manifests.to_text(manifest).encode()).hexdigest())
-    parts = parts_of(manifest)
+    digest = hashlib.sha256(manifests.to_text(manifest).encode()).hexdigest()
+    what = Unfinished(manifest.job, manifest.run_id, digest, tuple(sorted(map(str, tables))))
+    parts = parts_with(tables, readable, manifest, key) if tables else parts_of(manifest)
     with resumable(to, what) as folder:
         _require_free(to, _missing(parts, folder.begun))
         work = _Work(readable, manifest, to, key, parts, copied=copied, begun=folder.begun, save=folder.save)
@@ -137,6 +151,68 @@ class Part:
 def parts_of(manifest: Manifest) -> tuple[Part, ...]:
     """All that a restored folder consists of."""
     return tuple(Part(stored) for stored in manifest.objects if stored.name.removesuffix(".age") not in _BESIDE)
+
+
+def parts_with(
+    tables: Collection[Table], sources: Sequence[Source], manifest: Manifest, key: Key | None
+) -> tuple[Part, ...]:
+    """What a server with these tables consists of, by the index of the backup's members.
+
+    Raises:
+        UsageError: there is no such table; the backup has no index.
+        VerificationError, TargetError: the index cannot be read.
+    """
+    listed = index.from_bytes(_index(sources, manifest, key))
+    files = TableFiles(
+        (member.name for members in listed.values() for member in members),
+        datadir=manifest.datadir,
+        lower_case=manifest.server.settings.get("lower_case_table_names", "0") != "0",
+    )
+    files.require(tables)
+    parts = []
+    for part in parts_of(manifest):
+        members = listed.get(part.stored.name.removesuffix(".age"))
+        if members is None:  # not of the datadir: the binlog
+            parts.append(part)
+            continue
+        chosen = files.selected((member.name for member in members), tables)
+        wanted = tuple(_joined(member for member, is_wanted in zip(members, chosen, strict=True) if is_wanted))
+        if wanted and wanted[-1][1] > part.stored.plain_bytes:
+            raise VerificationError(f"the index does not fit {part.stored.name}", hint=DAMAGED)
+        if wanted:
+            parts.append(Part(part.stored, wanted))
+    return tuple(parts)
+
+
+def _index(sources: Sequence[Source], manifest: Manifest, key: Key | None) -> bytes:
+    """From the first copy that has it."""
+    stored = next((each for each in manifest.objects if each.name.removesuffix(".age") == INDEX_OBJECT), None)
+    if stored is None:
+        raise UsageError(
+            f"run {manifest.run_id} has no index of its members: tables cannot be told apart",
+            hint="restore all of it: leave out --tables",
+        )
+    errors: list[BackupdError] = []
+    for i, source in enumerate(sources):
+        try:
+            return content_of(stored, reading_of(source, stored), key=key, governor=Unhindered())
+        except (TargetError, VerificationError) as error:
+            errors.append(error)
+            _tell(source, error, another=i + 1 < len(sources))
+    raise _gravest(errors)
+
+
+def _joined(members: Iterable[index.Member]) -> Iterator[Range]:
+    """The ranges of these members, those that follow one another as one."""
+    begin = end = 0
+    for member in sorted(members, key=lambda member: member.offset):
+        if member.offset != end or end == 0:
+            if end > begin:
+                yield begin, end
+            begin = member.offset
+        end = member.offset + member.size
+    if end > begin:
+        yield begin, end
 
 
 def require_room(to: Path, manifest: Manifest) -> None:

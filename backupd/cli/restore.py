@@ -32,21 +32,27 @@ def restore(
     *,
     to: Annotated[Path, typer.Option(help="An empty folder, or one in which this restore was interrupted.")],
     target: TargetOption = None,
+    tables: Annotated[
+        str | None,
+        typer.Option(metavar="DB.T,…", help="These tables only, and what a server needs.", show_default=False),
+    ] = None,
     identity: IdentityOption = None,
 ) -> None:
     """Restore a backup into an empty folder; what was interrupted goes on. Every byte is compared before it is used."""
     from backupd import wiring
     from backupd.cli.progress import share_done
     from backupd.interruption import cancellable
+    from backupd.mysql.tablefiles import tables_in
     from backupd.restore import restore as restore_backup
 
     configuration = wiring.configuration(ctx.obj.config)
     identities = identities_in(identity)
+    chosen = () if tables is None else tables_in(tables)
     with wiring.catalogue(configuration) as catalogue:
         run = run_of(catalogue, run_id, target=target)
     sources = sources_of(configuration, run, copies_of(run, target=target))
     with cancellable(), share_done("restored") as copied:
-        manifest = restore_backup(sources, to=to, identities=identities, copied=copied)
+        manifest = restore_backup(sources, to=to, identities=identities, tables=chosen, copied=copied)
     say(f"restored run {run.run_id} to {to}: datadir {to / manifest.datadir}")
 
 

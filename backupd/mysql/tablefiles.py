@@ -1,0 +1,151 @@
+"""Which files of a datadir belong to a table, and which ones no server starts without.
+
+Knows: how MySQL and MariaDB name files after schemas, tables and partitions. Refuses to know where the files are.
+
+Letters, digits and `_` stand for themselves, everything else is `@` and four hexadecimal digits (MySQL manual, "Mapping
+of Identifiers to File Names"). Letters beyond ASCII that have a capital form are shortened by a table of the server's
+that is not repeated here: such a table is asked for by the name of its file.
+"""
+
+import difflib
+import re
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from backupd.errors import UsageError
+
+_SYSTEM = frozenset({"mysql", "sys", "performance_schema"})
+_NAME = r"(?:`(?:[^`]|``)+`|[^`.,\s][^`.,]*)"
+_TABLE = re.compile(rf"\s*(?P<schema>{_NAME})\.(?P<table>{_NAME})\s*")
+_OF_TABLES = frozenset(
+    {".ibd", ".frm", ".myd", ".myi", ".mad", ".mai", ".csv", ".csm", ".arz", ".arm", ".sdi", ".trg", ".par", ".mrg"}
+)
+_OF_THE_SCHEMA = re.compile(r"db\.opt|.*\.TRN|fts_.*", re.IGNORECASE)  # fulltext indexes are named by table ids
+_PART = re.compile(r"\.|#[pP]#")
+_SDI = re.compile(r"(?P<table>.+)_[0-9]+\.sdi")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Table:
+    """A table by the names that its schema and itself have in SQL."""
+
+    schema: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.schema}.{self.name}"
+
+
+def tables_in(text: str) -> tuple[Table, ...]:
+    """What `db.t,db.u` names: each once, in order. Backticks are allowed, and needed around a dot or comma.
+
+    Raises:
+        UsageError: something in it is no table.
+    """
+    found: set[Table] = set()
+    at = 0
+    while True:
+        match = _TABLE.match(text, at)
+        if match is None:
+            raise UsageError(
+                f"{text!r} does not name tables", hint="for example --tables shop.orders,shop.customers; no patterns"
+            )
+        found.add(Table(_bare(match["schema"]), _bare(match["table"])))
+        at = match.end()
+        if at == len(text):
+            return tuple(sorted(found))
+        if text[at] != ",":
+            raise UsageError(f"{text!r} does not name tables", hint="put commas between them")
+        at += 1
+
+
+def file_name(name: str) -> str:
+    """What a schema's or table's files are called, where no letter of it is shortened."""
+    units = (name[i : i + 1] for i in range(len(name)))
+    return "".join(c if re.fullmatch("[0-9A-Za-z_]", c) else _escaped(c) for c in units)
+
+
+class TableFiles:
+    """The files of a datadir, told by their names relative to the restored folder."""
+
+    def __init__(self, names: Iterable[str], *, datadir: str, lower_case: bool) -> None:
+        self._datadir = PurePosixPath(datadir)
+        self._lower_case = lower_case
+        self._tables: dict[tuple[str, str], None] = {}  # by file names, in order
+        self._schemas: set[str] = set()
+        for path in map(PurePosixPath, names):
+            place = self._place(path)
+            if place is not None and path.suffix.lower() in _OF_TABLES:
+                schema, file = place
+                self._schemas.add(schema)
+                if not _OF_THE_SCHEMA.fullmatch(file):
+                    self._tables[schema, _table(file)] = None
+
+    def require(self, tables: Collection[Table]) -> None:
+        """All of these tables are there.
+
+        Raises:
+            UsageError: one is not; names what is called alike.
+        """
+        for table in tables:
+            if self._found(table) is None:
+                known = [f"{_readable(schema)}.{_readable(name)}" for schema, name in self._tables]
+                near = difflib.get_close_matches(str(table), known, n=3) or known[:3]
+                raise UsageError(
+                    f"no table {table} in this backup",
+                    hint=f"it has {', '.join(near)}" if near else "it has no tables at all",
+                )
+
+    def selected(self, names: Iterable[str], tables: Collection[Table]) -> list[bool]:
+        """Of each file or folder, whether a server with these tables needs it: all but other tables, that is."""
+        chosen = {found for table in tables if (found := self._found(table)) is not None}
+        schemas = {schema for schema, _ in chosen}
+        return [self._wanted(PurePosixPath(name), chosen, schemas) for name in names]
+
+    def _wanted(self, path: PurePosixPath, chosen: set[tuple[str, str]], schemas: set[str]) -> bool:
+        schema, file = self._place(path) or (self._folder(path), None)
+        if schema is None or schema not in self._schemas:
+            return True
+        if schema not in schemas:
+            return False
+        return file is None or _OF_THE_SCHEMA.fullmatch(file) is not None or (schema, _table(file)) in chosen
+
+    def _found(self, table: Table) -> tuple[str, str] | None:
+        schema, name = (table.schema.lower(), table.name.lower()) if self._lower_case else (table.schema, table.name)
+        places = ((file_name(schema), file_name(name)), (schema, name))
+        return next((place for place in places if place in self._tables), None)
+
+    def _place(self, path: PurePosixPath) -> tuple[str, str] | None:
+        """The user's schema and the file in it, both as files are named; None for anything else."""
+        if not path.is_relative_to(self._datadir):
+            return None
+        parts = path.relative_to(self._datadir).parts
+        if len(parts) != 2 or parts[0] in _SYSTEM or parts[0].startswith(("#", ".")):
+            return None
+        return parts[0], parts[1]
+
+    def _folder(self, path: PurePosixPath) -> str | None:
+        """The schema whose folder this is, or that has something below its folder."""
+        if not path.is_relative_to(self._datadir):
+            return None
+        parts = path.relative_to(self._datadir).parts
+        return parts[0] if parts and parts[0] not in _SYSTEM else None
+
+
+def _table(file: str) -> str:
+    sdi = _SDI.fullmatch(file)
+    return sdi["table"] if sdi is not None else _PART.split(file, maxsplit=1)[0]
+
+
+def _bare(name: str) -> str:
+    return name[1:-1].replace("``", "`") if name.startswith("`") else name.strip()
+
+
+def _escaped(character: str) -> str:
+    units = character.encode("utf-16-be")
+    return "".join(f"@{units[i]:02x}{units[i + 1]:02x}" for i in range(0, len(units), 2))
+
+
+def _readable(file: str) -> str:
+    return re.sub("@([0-9a-f]{4})", lambda found: chr(int(found[1], 16)), file)

@@ -1,7 +1,7 @@
 """`backupd restore` and `backupd drill`: from the target back, and the proof."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,7 +17,13 @@ from backupd.cli.chosen import (
 )
 from backupd.cli.invocation import IdentityOption
 from backupd.cli.output import print_document, say, tell
-from backupd.errors import VerificationError
+from backupd.errors import ExitStatus, ServerError, VerificationError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from backupd.model import Manifest
+    from backupd.mysql.tablefiles import Table
 
 
 def register(app: typer.Typer) -> None:
@@ -53,7 +59,28 @@ def restore(
     sources = sources_of(configuration, run, copies_of(run, target=target))
     with cancellable(), share_done("restored") as copied:
         manifest = restore_backup(sources, to=to, identities=identities, tables=chosen, copied=copied)
-    say(f"restored run {run.run_id} to {to}: datadir {to / manifest.datadir}")
+    if chosen:
+        with cancellable():
+            _export(to.absolute(), manifest, chosen)
+    else:
+        say(f"restored run {run.run_id} to {to}: datadir {to / manifest.datadir}")
+
+
+def _export(to: Path, manifest: "Manifest", tables: "Sequence[Table]") -> None:
+    """Say where the tables are, and what is left to do: with a server here, to import them."""
+    from backupd.exporting import by_hand, export
+
+    named = ", ".join(map(str, tables))
+    try:
+        exported = export(to, manifest, tables, telling=tell)
+    except ServerError as error:
+        tell(f"attention: {named} could not be recovered here: {error.message}")
+        say(f"restored the files of {named} of run {manifest.run_id} to {to}, NOT recovered")
+        say(by_hand(to, manifest, tables))
+        raise typer.Exit(ExitStatus.ATTENTION) from error
+    say(f"restored {named} of run {manifest.run_id} to {to}, recovered")
+    for each in exported:
+        say(f"to import {each.table}: {each.statements} says how")
 
 
 def drill(ctx: typer.Context, run_id: RunArgument, *, json: JsonOption = False) -> None:

@@ -85,14 +85,19 @@ class ScratchServer:
         start_seconds: float = START_SECONDS,
         ledger: ChildLedger | None = None,
         seeding: bool = False,
+        partial: bool = False,
     ) -> None:
-        """With `seeding` it keeps what it is told about replication in the copy."""
+        """With `seeding` it keeps what it is told about replication in the copy.
+
+        Of a `partial` copy most tables are missing on purpose: recovery passes over what the log says of them.
+        """
         self._facts = manifest.server
         self._relocation = Relocation(folder, manifest.datadir, manifest.server.datadir)
         self._binlog = folder / manifest.binlog if manifest.binlog else None
         self._start_seconds = start_seconds
         self._ledger = ledger
         self._seeding = seeding
+        self._partial = partial
 
     @contextmanager
     def running(self) -> Iterator[RunningServer]:
@@ -110,10 +115,11 @@ class ScratchServer:
             if self._binlog is not None:
                 places.binlog_index.write_text(_index(self._binlog))
             argv = server_argv(program, self._relocation, self._facts, places, self._binlog, seeding=self._seeding)
+            passing_over = ["--innodb-force-recovery=1"] if self._partial else []
             keyring = keyring_options(self._facts, places.folder)
             owner.give(places.folder)
             with (
-                self._started([*owner.prefix, *argv, *keyring, *owner.option], places) as process,
+                self._started([*owner.prefix, *argv, *passing_over, *keyring, *owner.option], places) as process,
                 self._answering(process, places) as session,
             ):
                 server = RunningServer(process, session, places.error_log)

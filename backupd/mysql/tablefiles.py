@@ -19,7 +19,24 @@ _SYSTEM = frozenset({"mysql", "sys", "performance_schema"})
 _NAME = r"(?:`(?:[^`]|``)+`|[^`.,\s][^`.,]*)"
 _TABLE = re.compile(rf"\s*(?P<schema>{_NAME})\.(?P<table>{_NAME})\s*")
 _OF_TABLES = frozenset(
-    {".ibd", ".frm", ".myd", ".myi", ".mad", ".mai", ".csv", ".csm", ".arz", ".arm", ".sdi", ".trg", ".par", ".mrg"}
+    {
+        ".ibd",
+        ".cfg",
+        ".cfp",
+        ".frm",
+        ".myd",
+        ".myi",
+        ".mad",
+        ".mai",
+        ".csv",
+        ".csm",
+        ".arz",
+        ".arm",
+        ".sdi",
+        ".trg",
+        ".par",
+        ".mrg",
+    }
 )
 _OF_THE_SCHEMA = re.compile(r"db\.opt|.*\.TRN|fts_.*", re.IGNORECASE)  # fulltext indexes are named by table ids
 _PART = re.compile(r"\.|#[pP]#")
@@ -72,7 +89,7 @@ class TableFiles:
     def __init__(self, names: Iterable[str], *, datadir: str, lower_case: bool) -> None:
         self._datadir = PurePosixPath(datadir)
         self._lower_case = lower_case
-        self._tables: dict[tuple[str, str], None] = {}  # by file names, in order
+        self._tables: dict[tuple[str, str], list[str]] = {}  # by file names, in order
         self._schemas: set[str] = set()
         for path in map(PurePosixPath, names):
             place = self._place(path)
@@ -80,7 +97,7 @@ class TableFiles:
                 schema, file = place
                 self._schemas.add(schema)
                 if not _OF_THE_SCHEMA.fullmatch(file):
-                    self._tables[schema, _table(file)] = None
+                    self._tables.setdefault((schema, _table(file)), []).append(str(path))
 
     def require(self, tables: Collection[Table]) -> None:
         """All of these tables are there.
@@ -96,6 +113,11 @@ class TableFiles:
                     f"no table {table} in this backup",
                     hint=f"it has {', '.join(near)}" if near else "it has no tables at all",
                 )
+
+    def of(self, table: Table) -> tuple[str, ...]:
+        """The files of this table alone; none where there is no such table."""
+        found = self._found(table)
+        return tuple(self._tables[found]) if found is not None else ()
 
     def selected(self, names: Iterable[str], tables: Collection[Table]) -> list[bool]:
         """Of each file or folder, whether a server with these tables needs it: all but other tables, that is."""

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -16,6 +17,7 @@ from backupd.errors import Cancelled, ExitStatus
 from backupd.interruption import cancellable
 from backupd.model import RunStatus
 from tests.cli.terminal import Terminal
+from tests.story.stored import put
 from tests.story.world import World
 
 ROOT = Path(__file__).parents[2]
@@ -395,6 +397,24 @@ def test_restore_from_a_target_without_a_copy_names_those_that_have_one(terminal
     ended = terminal.run("restore", "r1", "--to", str(world.base / "restored"), "--target", "elsewhere")
     assert (ended.status, ended.stdout) == (ExitStatus.USAGE, "")
     assert "no copy on target 'elsewhere'\nhint: it has one on vault" in ended.stderr
+
+
+def test_single_tables_that_no_server_here_can_recover_are_files_and_a_list_of_what_to_do(
+    terminal: Terminal, world: World
+) -> None:
+    terminal.run("run", "nightly", "--run-id", "r1")
+    shutil.rmtree(world.vault / "nightly" / "r1")
+    put(world.vault_target, {"data-1.tar.zst": [("./", b""), ("./shop/", b""), ("./shop/a.ibd", b"a")]})
+    to = world.base / "restored"
+    ended = terminal.run("restore", "r1", "--to", str(to), "--tables", "shop.a")
+    assert ended.status == ExitStatus.ATTENTION
+    assert "NOT recovered" in ended.stdout
+    assert "FLUSH TABLES `shop`.`a` FOR EXPORT" in ended.stdout
+    assert "attention: shop.a could not be recovered here: " in ended.stderr
+    assert (to / "shop" / "a.ibd").read_bytes() == b"a"
+    refused = terminal.run("restore", "r1", "--to", str(to), "--tables", "shop")
+    assert (refused.status, refused.stdout) == (ExitStatus.USAGE, "")
+    assert "'shop' does not name tables" in refused.stderr
 
 
 # --- verify -----------------------------------------------------------------------------------------------------------

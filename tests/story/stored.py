@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from backupd.archive import index
-from backupd.archive.encryption import Encryptor
+from backupd.archive.sealing import Encryptor
 from backupd.archive.stations import Compressor
 from backupd.model import Frame, Layout, Manifest, Position, StoredObject
 from backupd.targets import Source, Target

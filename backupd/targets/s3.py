@@ -171,6 +171,12 @@ class S3Target:
             hint="see `backupd history`; are bucket and prefix those that it was written to?",
         )
 
+    def objects(self, job: str, backup_id: str) -> Mapping[str, int]:
+        """What can be read of it, and its bytes; see the contract."""
+        prefix = self._key(job, backup_id) + "/"
+        found = {stored.key.removeprefix(prefix): stored.size for stored in self._listing.objects(prefix)}
+        return {name: size for name, size in found.items() if name != MANIFEST}
+
     def backups(self, job: str | None = None) -> Sequence[StoredBackup]:
         """What lies there, by the store's clock; an upload that was not completed is an unfinished backup."""
         prefix = self._prefixed("") if job is None else self._prefixed(f"{part(job)}/")

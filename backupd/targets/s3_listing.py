@@ -24,6 +24,7 @@ class Stored:
     key: str
     version: str  # or the upload's id; empty where no version is told
     at: datetime
+    size: int = 0  # of an object that can be read
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,9 @@ class Listing:
         def listed() -> list[Stored]:
             pages = self.service.client.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=prefix)
             return [
-                Stored(each["Key"], "", each["LastModified"]) for page in pages for each in page.get("Contents", ())
+                Stored(each["Key"], "", each["LastModified"], each["Size"])
+                for page in pages
+                for each in page.get("Contents", ())
             ]
 
         return self.service.ask("list", listed)

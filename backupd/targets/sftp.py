@@ -1,7 +1,7 @@
 """A folder on another machine as a target, over SFTP.
 
 Knows: PATH/JOB/RUN_ID/ as a directory target has it, what SFTP can make durable, and what its few errors hide.
-Refuses to know: connections and keys (`ssh`), and what is stored.
+Refuses to know: connections and keys (`ssh`), single steps (`sftp_files`), and what is stored.
 
 SFTP 3 as OpenSSH speaks it (PROTOCOL, sftp-server.c of 9.2): `fsync@openssh.com` is asked of each object and of the
 folders, which it opens as files; `posix-rename@openssh.com` moves an object to its name; the plain rename, which makes
@@ -10,15 +10,13 @@ a link and never replaces, moves the manifest. A full disk, a quota and a read-o
 cached cannot be bypassed from here: reading proves what it would hand out, not what its disks hold.
 """
 
-import stat
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from datetime import UTC, datetime
 from secrets import token_hex
 
 import asyncssh
-from asyncssh import SFTPAttrs, SFTPClient, SFTPClientFile, SFTPName
+from asyncssh import SFTPClient, SFTPClientFile
 
 from backupd import manifest as manifests
 from backupd.config import SftpConfig
@@ -26,6 +24,19 @@ from backupd.errors import TargetError
 from backupd.model import Holding, Manifest, StoredBackup
 from backupd.targets import UploadLedger
 from backupd.targets.names import MANIFEST, is_jobs, part, partial
+from backupd.targets.sftp_files import (
+    backup_in,
+    create,
+    folders_in,
+    make_durable,
+    make_folder,
+    names_in,
+    read_exactly,
+    remove_file,
+    remove_folder,
+    sizes_in,
+    sync_folder,
+)
 from backupd.targets.ssh import Flight, SshLine, is_answer
 
 BLOCK_BYTES = 255 << 10  # of a request: what OpenSSH takes at most. A server that names no limit gets 16 KiB
@@ -77,7 +88,7 @@ class SftpTarget:
         async def probe(sftp: SFTPClient) -> int | None:
             await self._require_present(sftp)
             try:
-                async with await _create(sftp, f"{name}.partial") as file:
+                async with await create(sftp, f"{name}.partial") as file:
                     await file.write(bytes(4096), 0)
                     await file.fsync()
                 await sftp.posix_rename(f"{name}.partial", name)
@@ -119,9 +130,9 @@ class SftpTarget:
             yield writer
             with self._explained(doing):
                 size = writer.flushed()
-                self._line.ask(lambda _: _make_durable(file, size), on=sftp)
+                self._line.ask(lambda _: make_durable(file, size), on=sftp)
                 self._name(sftp, unfinished, final, owed)
-                self._line.ask(lambda sftp: _sync_folder(sftp, folder), on=sftp)
+                self._line.ask(lambda sftp: sync_folder(sftp, folder), on=sftp)
             owed.pop_all()
 
     @contextmanager
@@ -173,7 +184,7 @@ class SftpTarget:
         folder = self._folder(job, backup_id)
         with self._explained("list"):
             self._line.ask(self._require_present)
-            return self._line.ask(lambda sftp: _sizes(sftp, folder))
+            return self._line.ask(lambda sftp: sizes_in(sftp, folder))
 
     def backups(self, job: str | None = None) -> Sequence[StoredBackup]:
         """What lies there; see the contract. The clock is that machine's."""
@@ -183,7 +194,7 @@ class SftpTarget:
             found: Flight[StoredBackup | None] = Flight(self._line, sftp, self._config.timeout_seconds)
             for each in jobs:
                 for run in self._folders(f"{self._root}/{each}"):
-                    found.add(_found(sftp, self._root, each, run))
+                    found.add(backup_in(sftp, self._root, each, run))
             seen = [found.oldest() for _ in range(len(found))]
         return [backup for backup in seen if backup is not None]
 
@@ -196,19 +207,19 @@ class SftpTarget:
         above = f"{self._root}/{part(job)}"
         with self._explained("remove from"):
             self._line.ask(self._require_present)
-            names = self._line.ask(lambda sftp: _names(sftp, folder))
+            names = self._line.ask(lambda sftp: names_in(sftp, folder))
             if names is not None:
                 for name in sorted(names, key=lambda name: name != MANIFEST):
                     self._remove_file(folder, name)
-                self._line.ask(lambda sftp: _folder_removed(sftp, above, backup_id))
-            if self._line.ask(lambda sftp: _names(sftp, above)) == []:
-                self._line.ask(lambda sftp: _folder_removed(sftp, self._root, job))
+                self._line.ask(lambda sftp: remove_folder(sftp, above, backup_id))
+            if self._line.ask(lambda sftp: names_in(sftp, above)) == []:
+                self._line.ask(lambda sftp: remove_folder(sftp, self._root, job))
 
     def _folders(self, path: str) -> list[str]:
-        return self._line.ask(lambda sftp: _folders(sftp, path))
+        return self._line.ask(lambda sftp: folders_in(sftp, path))
 
     def _remove_file(self, folder: str, name: str) -> None:
-        self._line.ask(lambda sftp: _removed(sftp, folder, name))
+        self._line.ask(lambda sftp: remove_file(sftp, folder, name))
 
     def _folder(self, job: str, backup_id: str) -> str:
         return f"{self._root}/{part(job)}/{part(backup_id)}"
@@ -235,11 +246,11 @@ class SftpTarget:
         async def begin(sftp: SFTPClient) -> tuple[SFTPClient, SFTPClientFile]:
             await self._require_present(sftp)
             above = folder.rpartition("/")[0]
-            await _make_folder(sftp, above)
-            await _make_folder(sftp, folder)
+            await make_folder(sftp, above)
+            await make_folder(sftp, folder)
             if await sftp.exists(f"{folder}/{MANIFEST}"):
                 raise TargetError(f"{folder} holds a finished backup already", hint="a run never writes to another's")
-            return sftp, await _create(sftp, unfinished)
+            return sftp, await create(sftp, unfinished)
 
         try:
             return self._line.ask(begin)
@@ -269,7 +280,7 @@ class SftpTarget:
                 while at < end or len(flight):
                     while at < end and len(flight) * block < UNDER_WAY_BYTES:
                         size = min(block, end - at)
-                        flight.add(_exactly(file, at, size))
+                        flight.add(read_exactly(file, at, size))
                         at += size
                     yield flight.oldest()
         finally:
@@ -354,110 +365,3 @@ class _Writer:
             self._synced = self._sent
         while len(self._flight) * self._block_bytes >= UNDER_WAY_BYTES:
             self._flight.oldest()
-
-
-async def _create(sftp: SFTPClient, path: str) -> SFTPClientFile:
-    return await sftp.open(path, "xb", SFTPAttrs(permissions=0o600), block_size=0)
-
-
-async def _make_durable(file: SFTPClientFile, size: int) -> None:
-    """Synced, closed, and as long as it should be."""
-    await file.fsync()
-    stored = (await file.stat()).size
-    await file.close()
-    if stored != size:
-        raise TargetError(
-            f"{size} bytes were written and the server has {stored}", hint="see that machine's kernel log"
-        )
-
-
-async def _sync_folder(sftp: SFTPClient, path: str) -> None:
-    """The names in it are durable; a server that opens no folder as a file is trusted with them."""
-    try:
-        folder = await sftp.open(path, "rb", block_size=0)
-    except (asyncssh.SFTPFailure, asyncssh.SFTPPermissionDenied, asyncssh.SFTPFileIsADirectory):
-        return
-    async with folder:
-        await folder.fsync()
-
-
-async def _make_folder(sftp: SFTPClient, path: str) -> None:
-    if await sftp.isdir(path):
-        return
-    try:
-        await sftp.mkdir(path, SFTPAttrs(permissions=0o700))
-    except asyncssh.SFTPFailure:
-        if not await sftp.isdir(path):  # another object's writer may have been first
-            raise
-    await _sync_folder(sftp, path.rpartition("/")[0])
-
-
-async def _exactly(file: SFTPClientFile, at: int, size: int) -> bytes:
-    """These bytes; a server may send fewer at a time than it was asked for."""
-    got: list[bytes] = []
-    missing = size
-    while missing:
-        piece: bytes = await file.read(missing, at + size - missing)
-        if not piece:
-            raise TargetError(
-                f"it ended at byte {at + size - missing}, before its end", hint="it was cut on the target"
-            )
-        got.append(piece)
-        missing -= len(piece)
-    return b"".join(got)
-
-
-async def _entries(sftp: SFTPClient, path: str) -> list[SFTPName]:
-    return [entry for entry in await sftp.readdir(path) if entry.filename not in (".", "..")]
-
-
-async def _names(sftp: SFTPClient, path: str) -> list[str] | None:
-    """What is in this folder; None where it is not there."""
-    try:
-        return [str(entry.filename) for entry in await _entries(sftp, path)]
-    except asyncssh.SFTPNoSuchFile:
-        return None
-
-
-async def _sizes(sftp: SFTPClient, path: str) -> dict[str, int]:
-    """The objects in this folder; none where it is not there."""
-    try:
-        entries = await _entries(sftp, path)
-    except asyncssh.SFTPNoSuchFile:
-        return {}
-    named = {str(entry.filename): entry.attrs.size or 0 for entry in entries}
-    return {name: size for name, size in named.items() if name != MANIFEST and not name.startswith(".")}
-
-
-async def _folders(sftp: SFTPClient, path: str) -> list[str]:
-    """The folders in this one; none where it is not there."""
-    try:
-        entries = await _entries(sftp, path)
-    except asyncssh.SFTPNoSuchFile:
-        return []
-    return [str(entry.filename) for entry in entries if stat.S_ISDIR(entry.attrs.permissions or 0)]
-
-
-async def _found(sftp: SFTPClient, root: str, job: str, run: str) -> StoredBackup | None:
-    """None where it was removed while we looked."""
-    try:
-        itself = await sftp.stat(f"{root}/{job}/{run}")
-        entries = await _entries(sftp, f"{root}/{job}/{run}")
-    except asyncssh.SFTPNoSuchFile:
-        return None
-    written = {entry.filename: entry.attrs.mtime or 0 for entry in entries}
-    newest = written.get(MANIFEST, max(written.values(), default=itself.mtime or 0))
-    return StoredBackup(job, run, MANIFEST in written, datetime.fromtimestamp(newest, UTC))
-
-
-async def _removed(sftp: SFTPClient, folder: str, name: str) -> None:
-    with suppress(asyncssh.SFTPNoSuchFile):
-        await sftp.remove(f"{folder}/{name}")
-    if name == MANIFEST:
-        await _sync_folder(sftp, folder)
-
-
-async def _folder_removed(sftp: SFTPClient, above: str, name: str) -> None:
-    with suppress(asyncssh.SFTPNoSuchFile):
-        await sftp.rmdir(f"{above}/{name}")
-    await _sync_folder(sftp, above)

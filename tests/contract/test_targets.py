@@ -2,7 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from threading import Barrier
 
@@ -151,39 +151,6 @@ def test_an_object_that_fails_leaves_the_others_that_are_being_written(target: T
     assert get(target, name="good.tar.zst") == b"one, two"
     with pytest.raises(TargetError):
         get(target)
-
-
-@pytest.mark.parametrize(
-    ("offset", "size"), [(0, 0), (0, 1), (1, 4096), (4095, 2), (1 << 20, 1), (777, None), (0, None)]
-)
-def test_a_range_is_read_alone(target: Target, offset: int, size: int | None) -> None:
-    content = bytes(i * 7 % 251 for i in range(1000)) * 1500
-    put(target, content)
-    with target.reading(JOB, RUN, NAME, offset=offset, size=size) as chunks:
-        got = b"".join(chunks)
-    assert got == content[offset:][: len(content) if size is None else size]
-
-
-def test_a_range_beyond_the_end_is_a_target_error(target: Target) -> None:
-    put(target, b"short")
-    with target.reading(JOB, RUN, NAME, offset=3, size=10) as chunks, pytest.raises(TargetError):
-        b"".join(chunks)
-
-
-def test_what_lies_there_is_listed_finished_or_not(target: Target) -> None:
-    assert list(target.backups()) == []
-    put(target, b"x")
-    put(target, b"y", run="run-2")
-    put(target, b"z", job="hourly")
-    target.publish(MANIFEST)
-    found = {(backup.job, backup.backup_id): backup for backup in target.backups()}
-    finished = {key: backup.finished for key, backup in found.items()}
-    assert finished == {(JOB, RUN): True, (JOB, "run-2"): False, ("hourly", RUN): False}
-    assert all(backup.at.utcoffset() == timedelta(0) for backup in found.values())
-    assert {backup.backup_id for backup in target.backups(JOB)} == {RUN, "run-2"}
-    assert list(target.backups("other")) == []
-    target.remove(JOB, RUN)
-    assert {backup.backup_id for backup in target.backups(JOB)} == {"run-2"}
 
 
 def test_missing_object_is_a_target_error(target: Target) -> None:

@@ -6,7 +6,6 @@ know is what came after it: drills, pins, the seconds of its own writing; and it
 
 import logging
 from dataclasses import dataclass, replace
-from datetime import datetime
 
 from backupd.catalogue.store import Catalogue
 from backupd.errors import BackupdError, TargetError, VerificationError
@@ -65,8 +64,8 @@ def rebuild(target: Target, catalogue: Catalogue, *, job: str | None = None) -> 
     return Rebuilding(tuple(imported), tuple(known), unfinished, tuple(failures))
 
 
-def copy_on(target: Target, manifest: Manifest, verified_at: datetime) -> Backup:
-    """What the catalogue keeps of this backup on this target."""
+def copy_on(target: Target, manifest: Manifest) -> Backup:
+    """What the catalogue keeps of this backup on this target. A manifest is made when all else was read back."""
     return Backup(
         target=target.name,
         location=target.location(manifest.job, manifest.run_id),
@@ -74,7 +73,7 @@ def copy_on(target: Target, manifest: Manifest, verified_at: datetime) -> Backup
         bytes_stored=sum(stored.stored_bytes for stored in manifest.objects),
         files=sum(stored.files for stored in manifest.objects),
         sha256=manifest.objects[0].stored_sha256,
-        verified_at=verified_at,
+        verified_at=manifest.created_at,
     )
 
 
@@ -97,8 +96,7 @@ def _manifest(target: Target, stored: StoredBackup) -> Manifest:
 
 
 def _run(target: Target, stored: StoredBackup, manifest: Manifest) -> RunDetails:
-    """What the catalogue had of it, as far as its manifest was told. It was read back just before that was written."""
-    backup = copy_on(target, manifest, stored.at)
+    """What the catalogue had of it, as far as its manifest was told."""
     told = manifest.run or RunDetails(  # of a backup that was taken before manifests were told more
         run_id=manifest.run_id,
         job=manifest.job,
@@ -108,4 +106,4 @@ def _run(target: Target, stored: StoredBackup, manifest: Manifest) -> RunDetails
         position=manifest.position,
     )
     status = RunStatus.ATTENTION if told.attention else RunStatus.SUCCESS
-    return replace(told, status=status, ended_at=told.ended_at or stored.at, backups=(backup,))
+    return replace(told, status=status, ended_at=told.ended_at or stored.at, backups=(copy_on(target, manifest),))

@@ -52,7 +52,7 @@ def store(world: World, vault: DirectoryTarget, run_id: str, *, age: timedelta) 
     manifest = replace(MANIFEST, run_id=run_id, run=None)
     vault.publish(manifest)
     os.utime(world.vault / "nightly" / run_id / "manifest.json", 2 * ((NOW - age).timestamp(),))
-    backups = (rebuild.copy_on(vault, manifest, NOW),)
+    backups = (rebuild.copy_on(vault, manifest),)
     return RunDetails(run_id, "nightly", "db1", RunStatus.SUCCESS, NOW - age, backups=backups)
 
 

@@ -33,8 +33,8 @@ THERE = replace(HERE, target="vault", location="s3://vault/nightly/r1")
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "catalogue.db"
+def path(path_in_memory: Path) -> Path:
+    return path_in_memory / "catalogue.db"
 
 
 @pytest.fixture

@@ -9,21 +9,21 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from datetime import time as datetime_time
 from pathlib import Path
 
 from backupd import contents, preflight, recover, replicas
-from backupd.archive import Sink
 from backupd.archive.governor import CopyGovernor
 from backupd.archive.packing import CopyManner
 from backupd.archive.sources import list_members
-from backupd.archive.stream import store_binlog, store_streams, verify
+from backupd.archive.stream import verify
 from backupd.catalogue import RunJournal
 from backupd.catalogue.store import Catalogue
 from backupd.config import JobConfig, LockStrategy
+from backupd.copies import Copies
 from backupd.errors import CommandError, GaveUp, ServerError, SnapshotError, UnexpectedOutput, VerificationError
-from backupd.holding import held
+from backupd.holding import Claim, held
 from backupd.interruption import shielded
 from backupd.model import (
     Backup,
@@ -47,6 +47,8 @@ from backupd.probe.baseline import Baseline, PassiveMeter, measure_baseline, wat
 from backupd.probe.observer import Observer
 from backupd.probe.settle import COW_AREA, Area, SettleLimits
 from backupd.snapshots.plan import plan_snapshot
+from backupd.storing import Contents, store
+from backupd.targets import Target
 from backupd.tools import Tools
 
 log = logging.getLogger(__name__)
@@ -91,19 +93,24 @@ def run_backup(
                 log.warning("%s: %s; hint: %s", warning.name, warning.detail, warning.hint)
             plan = plan_snapshot(ready.volume, ready.group, run_id, job.snapshot)
         copy_seconds = _copy_forecast(job, tools, catalogue, ready)
-        attempt = _Attempt(job, tools, run, ready, plan, telling, copy_seconds, must_finish_by)
+        copies = Copies(ready.targets, job.name, run_id, ledger=run)
+        attempt = _Attempt(job, tools, run, ready, plan, telling, copy_seconds, must_finish_by, copies)
         with ExitStack() as unfinished:
-            partial = Holding(HoldingKind.PARTIAL, run_id, {"target": tools.target.name, "job": job.name})
-            stored = unfinished.enter_context(held(run, partial, tools.releases))
+            partial = {
+                target.name: unfinished.enter_context(_held_objects(attempt, target)) for target in ready.targets
+            }
+            unfinished.enter_context(copies)
             with ExitStack() as owed:
-                manifest = _take(attempt, owed)
+                objects = _take(attempt, owed)
                 telling.phase(Phase.RELEASE)
                 with run.phase(Phase.RELEASE):
                     owed.close()  # the snapshot costs the server until it is gone, so it goes before the verification
-            backup = _verify_and_publish(attempt, manifest)
+            backups = _verify_and_publish(attempt, objects)
+            _note_missing_copies(attempt, backups)
             with shielded():  # a complete run whose objects are still held is a good one to `recover` as well
-                run.complete((backup,))
-                stored.keep()
+                run.complete(backups)
+                for backup in backups:
+                    partial[backup.target].keep()
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +125,7 @@ class _Attempt:
     telling: Telling
     copy_seconds: float  # what the copy is expected to take
     must_finish_by: float | None  # an instant of the monotonic clock
+    copies: Copies
 
     @property
     def canary(self) -> Canary | None:
@@ -142,8 +150,20 @@ class _Point:
 
     snapshot: Snapshot
     position: Position
-    lsn: int | None
     locked: bool  # False: `position` is empty, and what there is to know of it is in the image
+
+
+def _held_objects(attempt: _Attempt, target: Target) -> AbstractContextManager[Claim]:
+    """Whatever this run writes there, until it is a backup."""
+    job, run_id, releases = attempt.job.name, attempt.run.run_id, attempt.tools.releases
+
+    def remove(holding: Holding) -> None:
+        attempt.copies.require_ended(target.name)
+        releases[HoldingKind.PARTIAL](holding)
+
+    detail = {"target": target.name, "job": job, "backup": run_id}
+    holding = Holding(HoldingKind.PARTIAL, f"{target.name}/{job}/{run_id}", detail)
+    return held(attempt.run, holding, {**releases, HoldingKind.PARTIAL: remove})
 
 
 def _copy_forecast(job: JobConfig, tools: Tools, catalogue: Catalogue, ready: Ready) -> float:
@@ -152,7 +172,7 @@ def _copy_forecast(job: JobConfig, tools: Tools, catalogue: Catalogue, ready: Re
     return last if last is not None else tools.files.used_bytes(ready.mount.path) / _CAUTIOUS_COPY_RATE
 
 
-def _take(attempt: _Attempt, owed: ExitStack) -> Manifest:
+def _take(attempt: _Attempt, owed: ExitStack) -> tuple[StoredObject, ...]:
     """From the baseline to the last byte read. What is made on the host is in `owed` when this returns or raises."""
     run, tools = attempt.run, attempt.tools
     attempt.telling.phase(Phase.BASELINE)
@@ -169,24 +189,14 @@ def _take(attempt: _Attempt, owed: ExitStack) -> Manifest:
                 verdict = _wait_until_cheap(attempt, observer)
             attempt.telling.phase(Phase.COPY)
             with run.phase(Phase.COPY):
-                objects, position = _copy(attempt, owed, point, observer)
+                objects = _copy(attempt, owed, point, observer)
                 run.cow_peak(tools.snapshots.require_intact(point.snapshot).used)  # after the last byte was read
         finally:
             run.samples(observer.samples)
             if observer.cow_peak is not None:
                 run.cow_peak(observer.cow_peak)
     _note_what_needs_attention(run, verdict, observer)
-    return contents.manifest(
-        attempt.ready,
-        run_id=run.run_id,
-        job=attempt.job.name,
-        host=attempt.job.host,
-        objects=objects,
-        position=position,
-        locked=point.locked,
-        lsn=point.lsn,
-        canary=attempt.canary.table if attempt.canary is not None else None,
-    )
+    return objects
 
 
 def _measure_baseline(attempt: _Attempt, owed: ExitStack) -> Baseline:
@@ -236,7 +246,7 @@ def _snapshot_under_lock(attempt: _Attempt, owed: ExitStack) -> _Point:
             run.position(lock.position)
             run.snapshot(_facts(snapshot))
     _write_canary_after(attempt)
-    return _Point(snapshot, lock.position, receipt.lsn, locked=attempt.job.lock.strategy is not LockStrategy.NONE)
+    return _Point(snapshot, lock.position, locked=attempt.job.lock.strategy is not LockStrategy.NONE)
 
 
 def _sync(attempt: _Attempt) -> None:
@@ -313,12 +323,10 @@ def _wait_until_cheap(attempt: _Attempt, observer: Observer) -> Verdict:
     return verdict
 
 
-def _copy(
-    attempt: _Attempt, owed: ExitStack, point: _Point, observer: Observer
-) -> tuple[tuple[StoredObject, ...], Position]:
-    """Stream the mounted snapshot to the target; the observer ends it when a limit is passed.
+def _copy(attempt: _Attempt, owed: ExitStack, point: _Point, observer: Observer) -> tuple[StoredObject, ...]:
+    """Stream the mounted snapshot to the targets; the observer ends it when a limit is passed.
 
-    What was stored, and where the server stood: without a lock only the mounted image can tell, and only the file.
+    Where the server stood without a lock only the mounted image can tell, and only the file.
     """
     job, tools, run, ready = attempt.job, attempt.tools, attempt.run, attempt.ready
     observer.stage = "copy"
@@ -331,29 +339,28 @@ def _copy(
         standing = contents.standing_in_image(ready, root)
         run.position(standing.position)
     exclusions = contents.exclusions(ready, standing, include_binlogs=job.copy.include_binlogs)
-    listing = list_members(root, exclusions)
-    manner = CopyManner(
+    kept = Contents(root, list_members(root, exclusions), contents.binlog_cut(ready, standing, root))
+    stored = store(kept, attempt.copies.open_object, job.copy, _manner(attempt, observer, kept.listing.size))
+    run.throughput((*stored.throughput, *attempt.copies.throughput))
+    return stored.objects
+
+
+def _manner(attempt: _Attempt, observer: Observer, size: int) -> CopyManner:
+    """As fast as the job lets it, for `size` plain bytes, and only for as long as the server does not suffer."""
+    copy = attempt.job.copy
+    return CopyManner(
         governor=CopyGovernor(
             check=observer.require_within_limits,
-            max_rate=job.copy.max_rate,
+            max_rate=copy.max_rate,
             must_finish_by=attempt.must_finish_by,
-            total_bytes=listing.size,
-            on_progress=lambda done: attempt.telling.copied(min(done, listing.size), listing.size),
+            total_bytes=size,
+            on_progress=lambda done: attempt.telling.copied(min(done, size), size),
         ),
-        level=job.copy.level,
-        threads=job.copy.threads,
-        ledger=run,
+        level=copy.level,
+        threads=copy.threads,
+        ledger=attempt.run,
+        recipients=attempt.job.encryption.recipients,
     )
-
-    def open_object(name: str) -> AbstractContextManager[Sink]:
-        return tools.target.writing(job.name, run.run_id, name)
-
-    stored = store_streams(root, listing, open_object, streams=job.copy.streams, manner=manner)
-    objects = list(stored.objects)
-    cut = contents.binlog_cut(ready, standing, root)
-    if cut is not None:
-        objects.append(store_binlog(cut, open_object=open_object, manner=manner))
-    return tuple(objects), standing.position
 
 
 def _next_time(clock: datetime_time | None) -> float | None:
@@ -373,28 +380,71 @@ def _note_what_needs_attention(run: RunJournal, verdict: Verdict, observer: Obse
         run.attention(trouble)
 
 
-def _verify_and_publish(attempt: _Attempt, manifest: Manifest) -> Backup:
-    """Success is what was read back; the manifest is last."""
-    target, job = attempt.tools.target, attempt.job.name
+def _verify_and_publish(attempt: _Attempt, objects: tuple[StoredObject, ...]) -> tuple[Backup, ...]:
+    """Success is what was read back; the manifest is last. A target that fails here drops out like any other.
+
+    Raises:
+        TargetError, VerificationError: no target is left.
+    """
+    copies, job, run = attempt.copies, attempt.job.name, attempt.run
     attempt.telling.phase(Phase.VERIFY)
-    with attempt.run.phase(Phase.VERIFY):
-        for stored in manifest.objects:
-            with target.reading(job, manifest.run_id, stored.name) as chunks:
-                verify(chunks, stored)
-        target.publish(manifest)
-        if target.manifest(job, manifest.run_id) != manifest:
-            raise VerificationError(
-                f"the manifest on target {target.name} is not what was written",
-                hint="look at the target's disk: it loses or changes what is written to it",
-            )
+    with run.phase(Phase.VERIFY):
+        for target in copies.targets:
+            with copies.dropping(target):
+                for stored in objects:
+                    with target.reading(job, run.run_id, stored.name) as chunks:
+                        verify(chunks, stored)
+        copies.require_some()
+    verified_at = datetime.now(UTC)
+    manifest = _manifest(attempt, objects)
+    for target in copies.targets:
+        with copies.dropping(target):
+            _publish(target, manifest)
+    copies.require_some()
+    return tuple(_backup(target, manifest, verified_at) for target in copies.targets)
+
+
+def _manifest(attempt: _Attempt, objects: tuple[StoredObject, ...]) -> Manifest:
+    """The same on every target."""
+    job, run = attempt.job, attempt.run
+    return contents.manifest(
+        attempt.ready,
+        run.so_far(),
+        objects=objects,
+        canary=attempt.canary.table if attempt.canary is not None else None,
+        locked=job.lock.strategy is not LockStrategy.NONE,
+        recipients=job.encryption.recipients,
+        audit_head=run.audit_head(),
+    )
+
+
+def _publish(target: Target, manifest: Manifest) -> None:
+    target.publish(manifest)
+    if target.manifest(manifest.job, manifest.run_id) != manifest:
+        raise VerificationError(
+            f"the manifest on target {target.name} is not what was written",
+            hint="look at the target's disk: it loses or changes what is written to it",
+        )
+
+
+def _backup(target: Target, manifest: Manifest, verified_at: datetime) -> Backup:
     return Backup(
         target=target.name,
-        location=target.location(job, manifest.run_id),
+        location=target.location(manifest.job, manifest.run_id),
         bytes_read=sum(stored.plain_bytes for stored in manifest.objects),
         bytes_stored=sum(stored.stored_bytes for stored in manifest.objects),
         files=sum(stored.files for stored in manifest.objects),
         sha256=manifest.objects[0].stored_sha256,
+        verified_at=verified_at,
     )
+
+
+def _note_missing_copies(attempt: _Attempt, backups: tuple[Backup, ...]) -> None:
+    """A run that reached some of its targets only is good, and somebody should know which one lacks it."""
+    reached = ", ".join(backup.target for backup in backups)
+    failed = {name: error.message for name, error in attempt.copies.lost.items()}
+    for name, why in {**attempt.ready.unusable, **failed}.items():
+        attempt.run.attention(f"target {name} has no copy of this run: {why}; the backup is on {reached}")
 
 
 def _facts(snapshot: Snapshot) -> SnapshotFacts:

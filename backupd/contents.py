@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 
 from backupd.archive.sources import BinlogCut, Exclusions
 from backupd.errors import ServerError, SnapshotError
-from backupd.model import Flavour, Manifest, Position, StoredObject
+from backupd.model import Flavour, Manifest, Position, RunDetails, StoredObject
 from backupd.mysql.binlogs import committed_end, listed, needed_by_recovery
 from backupd.mysql.facts import binlog_header
 from backupd.preflight import Ready
@@ -79,33 +79,36 @@ def binlog_cut(ready: Ready, standing: Standing, mounted: Path) -> BinlogCut | N
 
 def manifest(
     ready: Ready,
+    run: RunDetails,
     *,
-    run_id: str,
-    job: str,
-    host: str,
     objects: tuple[StoredObject, ...],
-    position: Position,
-    lsn: int | None,
     canary: str | None,
     locked: bool,
+    recipients: tuple[str, ...],
+    audit_head: str,
 ) -> Manifest:
-    """What is written last, and is enough to start a server on what was restored."""
+    """What is written last, and is enough to start a server on what was restored, and to know the run by."""
+    position = run.position or Position()
     binlog = _binlog_name(ready, position)
     return Manifest(
-        run_id=run_id,
-        job=job,
-        host=host,
+        run_id=run.run_id,
+        job=run.job,
+        host=run.host,
         created_at=datetime.now(UTC),
         objects=objects,
         server=ready.facts,
         position=position,
-        lsn=lsn,
+        lsn=run.lock.lsn if run.lock is not None else None,
         layout=ready.volume.layout,
         volume=ready.volume.full_name,
         datadir=str(_datadir(ready)),
         binlog=None if binlog is None else str(binlog),
         canary=canary,
         locked=locked,
+        filesystem=ready.mount.filesystem,
+        recipients=recipients,
+        audit_head=audit_head,
+        run=run,
     )
 
 

@@ -64,7 +64,7 @@ def _plain(value: Any) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):
-        return {key: _plain(value[key]) for key in sorted(value)}
+        return {str(key): _plain(value[key]) for key in sorted(value)}
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
     if isinstance(value, datetime):
@@ -80,11 +80,14 @@ def _typed(wanted: Any, value: Any, where: str) -> Any:
     if origin is tuple and isinstance(value, list):
         return _typed_tuple(arguments, value, where)
     if origin is Mapping and isinstance(value, dict):
-        return {key: _typed(arguments[1], item, f"{where}.{key}") for key, item in value.items()}
+        keys = {key: _typed(arguments[0], key, f"{where}'s key") for key in value}
+        return {keys[key]: _typed(arguments[1], item, f"{where}.{key}") for key, item in value.items()}
     if dataclasses.is_dataclass(wanted) and isinstance(value, dict):
         return _typed_dataclass(wanted, value, where)
     if wanted in (str, int, bool, float) and type(value) is wanted:
         return value
+    if wanted is float and type(value) is int:  # as other writers of JSON put a whole number
+        return float(value)
     if isinstance(value, str) and isinstance(wanted, type):
         return _typed_text(wanted, value, where)
     raise VerificationError(f"the manifest has no proper {where}: {value!r:.80}", hint=_HINT)

@@ -5,15 +5,17 @@ A finding is `refused` where a backup would be impossible or no backup, `warning
 """
 
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from backupd import replicas, unlocked, volumes
+from backupd import destinations, replicas, unlocked, volumes
+from backupd.archive.options import option_files
 from backupd.config import JobConfig, LockStrategy
-from backupd.errors import Refused, TargetError
+from backupd.errors import ConfigurationError, Refused
 from backupd.findings import HOST_FAULTS, ok, refused
 from backupd.model import DataPath, Finding, Flavour, Level, MountPoint, ServerFacts, Volume, VolumeGroup
+from backupd.targets import Target
 from backupd.tools import Tools
 
 
@@ -27,6 +29,8 @@ class Ready:
     volume: Volume
     group: VolumeGroup
     root: Path  # the folder that is archived: it holds everything that must share the volume
+    targets: tuple[Target, ...] = ()  # those that can be written
+    unusable: Mapping[str, str] = field(default_factory=dict)  # the job's other targets: why not
 
     @property
     def takes_writes(self) -> bool:
@@ -65,9 +69,13 @@ def examine(job: JobConfig, tools: Tools, *, last_stored_bytes: int | None) -> E
     """Look at everything that a run of this job stands on."""
     findings: list[Finding] = []
     ready = _examine_host(job, tools, findings)
-    findings += _target(tools, last_stored_bytes, tools.files.used_bytes(ready.mount.path) if ready else None)
+    used = tools.files.used_bytes(ready.mount.path) if ready is not None else None
+    reached = destinations.examine(tools.targets, last_stored_bytes=last_stored_bytes, used_bytes=used)
+    findings += reached.findings
     findings += _probe(job, tools)
+    findings += _option_files(job)
     if ready is not None:
+        ready = replace(ready, targets=reached.usable, unusable=reached.unusable)
         findings += _places(tools, ready)
     return Examination(tuple(findings), ready)
 
@@ -219,26 +227,6 @@ def _blockers(job: JobConfig, tools: Tools) -> Finding:
     )
 
 
-def _target(tools: Tools, last_stored_bytes: int | None, used_bytes: int | None) -> Iterator[Finding]:
-    try:
-        free = tools.target.require_usable()
-    except TargetError as error:
-        yield refused("target", error)
-        return
-    if free is None:
-        yield ok("target", f"{tools.target.name} is writable; how much room it has is not known")
-        return
-    hint = f"free some room on target {tools.target.name}, or choose another"
-    if last_stored_bytes is not None and free < last_stored_bytes * 1.1:
-        yield Finding("target", Level.REFUSED, f"{free} bytes free, the last backup took {last_stored_bytes}", hint)
-    elif last_stored_bytes is None and used_bytes is not None and free < used_bytes // 10:
-        yield Finding("target", Level.REFUSED, f"{free} bytes free for a volume with {used_bytes} in use", hint)
-    elif last_stored_bytes is None and used_bytes is not None and free < used_bytes:
-        yield Finding("target", Level.WARNING, f"{free} bytes free, and {used_bytes} before compression", hint)
-    else:
-        yield ok("target", f"{tools.target.name} is writable, {free} bytes free")
-
-
 def _probe(job: JobConfig, tools: Tools) -> Iterator[Finding]:
     if not (job.settle.enabled and job.settle.probe):
         yield ok("sysbench", "not asked for: settle.probe is off")
@@ -253,13 +241,25 @@ def _probe(job: JobConfig, tools: Tools) -> Iterator[Finding]:
         yield ok("sysbench", "installed")
 
 
+def _option_files(job: JobConfig) -> Iterator[Finding]:
+    """What could not be stored must not be noticed only once the copy has been made."""
+    if not job.copy.option_files:
+        return
+    try:
+        option_files(job.copy.option_files)
+    except ConfigurationError as error:
+        yield refused("option files", error)
+    else:
+        yield ok("option files", ", ".join(map(str, job.copy.option_files)))
+
+
 def _places(tools: Tools, ready: Ready) -> Iterator[Finding]:
     """What we write while the volume's write-back is frozen must not wait for it, nor fill its COW area."""
     places = {
         "catalogue": tools.places.catalogue,
         "run folder": tools.places.run,
         "staging folder": tools.places.staging,
-        **({f"target {tools.target.name}": folder} if (folder := tools.target.folder) else {}),
+        **{f"folder of target {target.name}": target.folder for target in tools.targets if target.folder},
     }
     for name, path in places.items():
         if tools.files.mount_of(_existing(path)).device == ready.mount.device:

@@ -62,7 +62,7 @@ def dead_runs(catalogue: Catalogue, tools: HostTools) -> Recovery:
                 continue
             journal = _DeadRun(catalogue, run_id)
             for holding in _holdings(catalogue, tools, run_id):
-                if holding.kind is HoldingKind.PARTIAL and journal.has_backup():
+                if holding.kind is HoldingKind.PARTIAL and journal.has_backup_on(holding.detail["target"]):
                     journal.released(holding)  # it died between its row's success and this row's end
                     continue
                 with shielded():
@@ -108,10 +108,10 @@ class _DeadRun:
     def attention(self, text: str) -> None:
         """Said by the log and by `Recovery.left`."""
 
-    def has_backup(self) -> bool:
-        """Whether its objects were verified and recorded: then they are no remains."""
+    def has_backup_on(self, target: str) -> bool:
+        """Whether its objects there were verified and recorded: then they are no remains."""
         row = self._row()
-        return row is not None and row.backup is not None
+        return row is not None and any(backup.target == target for backup in row.backups)
 
     def end(self) -> None:
         """A run that was still `running` is `failed` now."""

@@ -89,7 +89,7 @@ class Tools(HostTools):
     applier: Applier | None  # None: the job lets it run
     canary: Canary | None
     probe: WriteProbe | None  # None: the job's gate watches the COW area only
-    target: Target
+    targets: tuple[Target, ...]  # in the job's order
 
 
 @dataclass(frozen=True, slots=True)

@@ -170,7 +170,7 @@ def tools(configuration: Configuration, job: JobConfig) -> Tools:
         applier=_applier(job, connect),
         canary=MysqlCanary(connect) if job.canary else None,
         probe=_probe(job),
-        target=target(configuration, job.targets[0]),
+        targets=tuple(target(configuration, name) for name in job.targets),
     )
 
 
@@ -268,7 +268,8 @@ def _releases(configuration: Configuration, snapshots: LvmSnapshots, mounting: L
         snapshots.remove(vg, name, holding.detail["run"])
 
     def remove_objects(holding: Holding) -> None:
-        target(configuration, holding.detail["target"]).remove(holding.detail["job"], holding.name)
+        backup_id = holding.detail.get("backup", holding.name)  # the name itself, in the rows of older releases
+        target(configuration, holding.detail["target"]).remove(holding.detail["job"], backup_id)
 
     def abandon_upload(holding: Holding) -> None:
         target(configuration, holding.detail["target"]).abandon(holding)

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from backupd.measurement import ProbeRecord
-from backupd.model import Drill, Finding, Manifest, Phase, RunDetails, Sample
+from backupd.model import Backup, Drill, Finding, Manifest, Phase, RunDetails, Sample
 from backupd.probe.settle import penalty_of
 from backupd.report import probe_table
 
@@ -35,7 +35,9 @@ def run_document(run: RunDetails) -> Document:
         "position": None if run.position is None else {**asdict(run.position), "derived": run.derived},
         "snapshot": None if run.snapshot is None else asdict(run.snapshot),
         "penalty": {**asdict(penalty), "samples": [_sample(sample) for sample in run.samples]},
-        "backup": None if run.backup is None else asdict(run.backup),
+        "backup": None if run.backup is None else _backup(run.backup),
+        "backups": [_backup(backup) for backup in run.backups],
+        "throughput": [{**asdict(stage), "bytes_per_second": stage.rate} for stage in run.throughput],
         "attention": list(run.attention),
         "drills": [drill_document(drill) for drill in run.drills],
         "pin": None if run.pin is None else {"note": run.pin.note, "at": _instant(run.pin.at)},
@@ -136,6 +138,11 @@ def rebuild_document(target: str, rebuilding: "Rebuilding") -> Document:
             {"run_id": run_id, "message": error.message, "hint": error.hint} for run_id, error in rebuilding.failures
         ],
     }
+
+
+def _backup(backup: Backup) -> Document:
+    instants = {"verified_at": _instant(backup.verified_at), "removed_at": _instant(backup.removed_at)}
+    return {**asdict(backup), **instants}
 
 
 def _sample(sample: Sample) -> Document:

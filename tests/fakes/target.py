@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from threading import Lock
 
 from backupd import manifest as manifests
 from backupd.errors import TargetError
@@ -29,6 +30,7 @@ class MemoryTarget:
     stored: dict[tuple[str, str, str], bytes] = field(default_factory=dict)
     at: dict[tuple[str, str, str], datetime] = field(default_factory=dict)
     writing_now: set[tuple[str, str, str]] = field(default_factory=set)
+    counting: Lock = field(default_factory=Lock)
 
     folder = None
 
@@ -127,9 +129,11 @@ class MemoryTarget:
             raise TargetError(f"the object ended {missing} bytes too early")
 
     def _call(self) -> None:
-        self.calls += 1
-        if self.calls == self.fail_at_call:
-            raise TargetError(f"target {self.name} failed at call {self.calls}", hint="it was told to")
+        with self.counting:
+            self.calls += 1
+            fails = self.calls == self.fail_at_call
+        if fails:
+            raise TargetError(f"target {self.name} failed at call {self.fail_at_call}", hint="it was told to")
 
 
 class _MemoryWriter:

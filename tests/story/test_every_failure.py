@@ -138,7 +138,7 @@ def test_a_catalogue_that_cannot_be_written_any_more_leaves_nothing_on_the_host(
     with ExitStack() as elsewhere, Catalogue.open(world.places.catalogue, busy_timeout_seconds=0.01) as catalogue:
 
         def lock_the_catalogue() -> None:
-            other = sqlite3.connect(world.places.catalogue)
+            other = sqlite3.connect(world.places.catalogue, check_same_thread=False)  # a writer of ours makes it
             elsewhere.callback(other.close)
             other.execute("BEGIN IMMEDIATE")
             world.at.clear()

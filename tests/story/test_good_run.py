@@ -88,7 +88,12 @@ def test_a_backup_opens_without_backupd(world: World) -> None:
     folder = world.vault / "nightly" / "r1"
     assert row.backup is not None
     assert row.backup.location == str(folder)
-    assert {path.name for path in folder.iterdir()} == {"data-1.tar.zst", "binlog.tar.zst", "manifest.json"}
+    assert {path.name for path in folder.iterdir()} == {
+        "data-1.tar.zst",
+        "binlog.tar.zst",
+        "index.json.zst",
+        "manifest.json",
+    }
     kept = {name: (world.datadir / name).read_bytes() for name in FILES if not name.startswith(("bin.", "ibtmp1"))}
     assert unpacked(folder / "data-1.tar.zst") == kept
 
@@ -101,7 +106,7 @@ def test_the_binlog_is_stored_up_to_the_recorded_offset(world: World) -> None:
 
 def test_the_row_s_figures_are_those_of_the_files_on_the_target(world: World) -> None:
     row = world.back_up()
-    objects = [world.vault / "nightly" / "r1" / name for name in ("data-1.tar.zst", "binlog.tar.zst")]
+    objects = [world.vault / "nightly" / "r1" / name for name in ("data-1.tar.zst", "binlog.tar.zst", "index.json.zst")]
     assert row.backup is not None
     assert row.backup.bytes_stored == sum(path.stat().st_size for path in objects)
     assert row.backup.sha256 == hashlib.sha256(objects[0].read_bytes()).hexdigest()
@@ -139,7 +144,13 @@ def test_without_a_binlog_the_backup_says_that_it_has_no_position(world: World) 
     assert row.status is RunStatus.SUCCESS
     assert row.position == Position()
     assert world.target.manifest("nightly", "r1").binlog is None
-    assert world.stored() == ["nightly", "nightly/r1", "nightly/r1/data-1.tar.zst", "nightly/r1/manifest.json"]
+    assert world.stored() == [
+        "nightly",
+        "nightly/r1",
+        "nightly/r1/data-1.tar.zst",
+        "nightly/r1/index.json.zst",
+        "nightly/r1/manifest.json",
+    ]
 
 
 def test_earlier_binlogs_are_stored_when_asked_for(world: World) -> None:

@@ -171,7 +171,9 @@ def test_a_backup_that_was_complete_is_never_removed(world: World) -> None:
     world.back_up()
     with world.catalogue() as catalogue:
         with catalogue.open_run("nightly", "db1", run_id="r2") as run:
-            run.hold(Holding(HoldingKind.PARTIAL, "r2", {"target": "vault", "job": "nightly"}))
+            run.hold(
+                Holding(HoldingKind.PARTIAL, "vault/nightly/r2", {"target": "vault", "job": "nightly", "backup": "r2"})
+            )
             shutil.copytree(world.vault / "nightly" / "r1", world.vault / "nightly" / "r2")
             run.complete((Backup("vault", str(world.vault), 1, 1, 1, "0" * 64),))
         dead_runs(catalogue, world.tools).require_complete()

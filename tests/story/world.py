@@ -125,6 +125,7 @@ class World:
     host: LvmHost = field(default_factory=LvmHost)
     database: FakeDatabase = field(default_factory=FakeDatabase)
     memory: MemoryTarget | None = None  # in place of the folder
+    others: list[MemoryTarget] = field(default_factory=list)  # the job's further targets
     filesystem: str = "xfs"  # on the volume
     at: dict[str, Callable[[], object]] = field(default_factory=dict)
     room: Room = field(default_factory=lambda: Room(free=8 << 30, total=10 << 30, read_only=False))
@@ -198,7 +199,7 @@ class World:
             applier=self.applier if self.with_applier else None,
             canary=FakeCanary(self.database) if self.with_canary else None,
             probe=self.probe if self.with_probe else None,
-            target=self.target,
+            targets=(self.target, *self.others),
         )
 
     @property
@@ -209,6 +210,10 @@ class World:
             vg, _, name = holding.name.partition("/")
             self.host.snapshots.remove(vg, name, holding.detail["run"])
 
+        def remove_objects(holding: Holding) -> None:
+            by_name = {target.name: target for target in self.tools.targets}
+            by_name[holding.detail["target"]].remove(holding.detail["job"], holding.detail["backup"])
+
         def end_child(holding: Holding) -> None:
             end_stray(int(holding.name), int(holding.detail["start_time"]))
 
@@ -217,7 +222,7 @@ class World:
             HoldingKind.MOUNT: lambda holding: self.host.mounts.unmount(Path(holding.name)),
             HoldingKind.STAGING: lambda holding: remove_tree(Path(holding.name)),
             HoldingKind.PROBE_FILES: lambda holding: self.probe.remove(Path(holding.name)),
-            HoldingKind.PARTIAL: lambda holding: self.target.remove(holding.detail["job"], holding.name),
+            HoldingKind.PARTIAL: remove_objects,
             HoldingKind.CHILD: end_child,
             HoldingKind.APPLIER: lambda holding: start_again(holding, {"db1": self.applier}.__getitem__),
         }
@@ -290,15 +295,20 @@ class World:
             *(f"folder {path}" for path in (*self.mount_root.glob("**/.backupd-*"), *mounts.glob("*"))),
             *(f"staging {path}" for path in self.places.staging.iterdir()),
             *(f"lock file {path}" for path in locks.glob("run-*")),
-            *(f"thread {thread.name}" for thread in threading.enumerate() if thread.name.startswith("observer")),
+            *(
+                f"thread {thread.name}"
+                for thread in threading.enumerate()
+                if thread.name.startswith(("observer", "backupd"))
+            ),
             *(["the server's lock"] if self.database.locked else []),
         ]
 
     def stored(self) -> list[str]:
         """The names of everything on the target, half-written things included."""
-        if self.memory is not None:
-            return sorted(map(str, [*self.memory.stored, *self.memory.writing_now]))
-        return sorted(str(path.relative_to(self.vault)) for path in self.vault.rglob("*"))
+        memories = self.others if self.memory is None else [self.memory, *self.others]
+        in_memory = [str(key) for memory in memories for key in [*memory.stored, *memory.writing_now]]
+        in_folder = [str(path.relative_to(self.vault)) for path in self.vault.rglob("*")] if self.memory is None else []
+        return sorted(in_folder + in_memory)
 
 
 def _used_bytes(path: Path) -> int:

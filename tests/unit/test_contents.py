@@ -1,13 +1,14 @@
 """What of a snapshot is stored, under which name, wherever datadir and binlog lie."""
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 
 import pytest
 
 from backupd import contents
 from backupd.errors import SnapshotError
-from backupd.model import Flavour, Layout, MountPoint, Position, StoredObject, VolumeGroup
+from backupd.model import Flavour, Layout, MountPoint, Position, RunDetails, RunStatus, StoredObject, VolumeGroup
 from backupd.preflight import Ready
 from tests.fakes.lvm_host import striped_volume
 from tests.fakes.server import FACTS
@@ -105,17 +106,12 @@ def test_without_a_position_there_is_no_binlog_to_store(tmp_path: Path, binlog: 
 
 
 def written(known: Ready) -> tuple[str, str | None]:
+    run = RunDetails("r1", "nightly", "db1", RunStatus.RUNNING, datetime(2026, 1, 2, tzinfo=UTC), position=POSITION)
     manifest = contents.manifest(
-        known,
-        run_id="r1",
-        job="nightly",
-        host="db1",
-        objects=(OBJECT,),
-        position=POSITION,
-        lsn=1,
-        canary=None,
-        locked=True,
+        known, run, objects=(OBJECT,), canary=None, locked=True, recipients=("age1x",), audit_head="ab"
     )
+    assert (manifest.run, manifest.recipients, manifest.audit_head) == (run, ("age1x",), "ab")
+    assert manifest.filesystem == known.mount.filesystem
     assert (manifest.layout, manifest.volume, manifest.objects) == (Layout.STRIPED, "labvg/data", (OBJECT,))
     assert manifest.created_at.utcoffset() is not None
     return manifest.datadir, manifest.binlog

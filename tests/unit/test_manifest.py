@@ -12,7 +12,25 @@ from hypothesis import strategies as st
 
 from backupd import manifest as manifests
 from backupd.errors import VerificationError
-from backupd.model import Flavour, Layout, Manifest, Position, ReplicaPosition, ServerFacts, StoredObject
+from backupd.model import (
+    Flavour,
+    Frame,
+    Layout,
+    LockReceipt,
+    Manifest,
+    Outcome,
+    Phase,
+    Position,
+    Reason,
+    ReplicaPosition,
+    RunDetails,
+    RunStatus,
+    ServerFacts,
+    SnapshotFacts,
+    StoredObject,
+    Throughput,
+    Verdict,
+)
 
 NUMBERS = st.integers(0, 1 << 60)
 TEXTS = st.text(max_size=12)
@@ -25,6 +43,7 @@ OBJECTS = st.builds(
     plain_sha256=TEXTS,
     stored_sha256=TEXTS,
     files=NUMBERS,
+    frames=st.lists(st.builds(Frame, NUMBERS, NUMBERS, TEXTS), max_size=3).map(tuple),
 )
 SERVERS = st.builds(
     ServerFacts,
@@ -48,6 +67,25 @@ POSITIONS = st.builds(
     gtid=st.none() | TEXTS,
     replicas=st.lists(st.builds(ReplicaPosition, TEXTS, TEXTS, NUMBERS, TEXTS), max_size=2).map(tuple),
 )
+SECONDS = st.floats(0, 1e9)
+INSTANTS = st.datetimes(timezones=st.just(UTC))
+RUNS = st.builds(
+    RunDetails,
+    run_id=TEXTS,
+    job=TEXTS,
+    host=TEXTS,
+    status=st.sampled_from(RunStatus),
+    started_at=INSTANTS,
+    ended_at=st.none() | INSTANTS,
+    phases=st.dictionaries(st.sampled_from(Phase), SECONDS),
+    verdict=st.none() | st.builds(Verdict, st.sampled_from(Outcome), st.sampled_from(Reason), TEXTS, SECONDS),
+    position=st.none() | POSITIONS,
+    lock=st.none() | st.builds(LockReceipt, TEXTS, NUMBERS, SECONDS, SECONDS, TEXTS, st.none() | NUMBERS),
+    snapshot=st.none()
+    | st.builds(SnapshotFacts, TEXTS, TEXTS, st.sampled_from(Layout), NUMBERS, st.none() | NUMBERS, NUMBERS, NUMBERS),
+    attention=st.lists(TEXTS, max_size=2).map(tuple),
+    throughput=st.lists(st.builds(Throughput, TEXTS, NUMBERS, SECONDS), max_size=2).map(tuple),
+)
 MANIFESTS = st.builds(
     Manifest,
     run_id=TEXTS,
@@ -63,6 +101,8 @@ MANIFESTS = st.builds(
     datadir=TEXTS,
     binlog=st.none() | TEXTS,
     canary=st.none() | TEXTS,
+    recipients=st.lists(TEXTS, max_size=2).map(tuple),
+    run=st.none() | RUNS,
 )
 
 ONE = Manifest(
@@ -112,6 +152,31 @@ def test_document_is_readable_and_stable() -> None:
     assert text.endswith("}\n")
     reordered = replace(ONE, server=replace(ONE.server, settings=dict(reversed(list(ONE.server.settings.items())))))
     assert manifests.to_text(reordered) == text
+
+
+def test_a_number_that_another_writer_rounded_is_read_as_it_was_meant() -> None:
+    run = RunDetails("r1", "nightly", "db1", RunStatus.RUNNING, ONE.created_at, phases={Phase.COPY: 2.0})
+    body = json.loads(manifests.to_text(replace(ONE, run=run)))
+    body["run"]["phases"]["copy"] = 2
+    assert manifests.from_text(sealed(body)).run == run
+
+
+def test_an_unknown_phase_is_told() -> None:
+    run = RunDetails("r1", "nightly", "db1", RunStatus.RUNNING, ONE.created_at)
+    body = json.loads(manifests.to_text(replace(ONE, run=run)))
+    body["run"]["phases"]["siesta"] = 2.0
+    with pytest.raises(VerificationError, match="siesta"):
+        manifests.from_text(sealed(body))
+
+
+def test_a_manifest_of_an_older_release_is_read_with_what_it_has() -> None:
+    """Fields that came later may be missing: nothing was encrypted then, and the run was not in it."""
+    body = json.loads(manifests.to_text(ONE))
+    for name in ("filesystem", "recipients", "audit_head", "run"):
+        del body[name]
+    for stored in body["objects"]:
+        del stored["frames"]
+    assert manifests.from_text(sealed(body)) == ONE
 
 
 def test_order_of_keys_and_blanks_mean_nothing() -> None:

@@ -193,16 +193,16 @@ LONG_QUERY = Blocker(7, "report", 300.0, "SELECT * FROM orders")
         ("volume state", volume(conditions=("pvmove",)), REFUSED, "pvmove"),
         ("snapshot room", as_it_is, OK, "30 extents"),
         ("snapshot room", full_group, REFUSED, "need 30, have 3"),
-        ("target", as_it_is, OK, "vault is writable"),
-        ("target", no_target, REFUSED, "is not there"),
-        ("target", free_bytes(100), REFUSED, "100 bytes free"),
-        ("target", free_bytes(100_000), WARNING, "before compression"),
+        ("target vault", as_it_is, OK, "writable"),
+        ("target vault", no_target, REFUSED, "is not there"),
+        ("target vault", free_bytes(100), REFUSED, "100 bytes free"),
+        ("target vault", free_bytes(100_000), WARNING, "before compression"),
         ("sysbench", as_it_is, OK, "installed"),
         ("sysbench", no_probe, WARNING, "not installed"),
         ("catalogue", as_it_is, OK, "is not on labvg/data"),
         ("run folder", as_it_is, OK, "is not on labvg/data"),
         ("staging folder", as_it_is, OK, "is not on labvg/data"),
-        ("target vault", as_it_is, OK, "is not on labvg/data"),
+        ("folder of target vault", as_it_is, OK, "is not on labvg/data"),
     ],
 )
 def test_a_finding(world: World, name: str, trouble: Callable[[World], None], level: Level, words: str) -> None:
@@ -212,7 +212,7 @@ def test_a_finding(world: World, name: str, trouble: Callable[[World], None], le
     assert bool(found[name].hint) == (level is not OK)
 
 
-@pytest.mark.parametrize("name", ["catalogue", "run folder", "staging folder", "target vault"])
+@pytest.mark.parametrize("name", ["catalogue", "run folder", "staging folder", "folder of target vault"])
 def test_nothing_of_ours_may_lie_on_the_volume_that_is_snapshotted(world: World, name: str) -> None:
     everything_here = MountPoint(world.mount_root, world.host.volume.device, "xfs")
     tools = replace(world.tools, files=replace(world.tools.files, mount_of=lambda path: everything_here))
@@ -225,7 +225,7 @@ def test_nothing_of_ours_may_lie_on_the_volume_that_is_snapshotted(world: World,
 @pytest.mark.parametrize(("free", "level"), [(1000, REFUSED), (1099, REFUSED), (1101, OK)])
 def test_a_target_needs_room_for_the_last_backup_and_a_tenth(world: World, free: int, level: Level) -> None:
     free_bytes(free)(world)
-    assert findings(world, last_stored_bytes=1000)["target"].level is level
+    assert findings(world, last_stored_bytes=1000)["target vault"].level is level
 
 
 def test_a_probe_that_is_not_asked_for_is_not_missed(world: World) -> None:
@@ -280,7 +280,7 @@ def everything_wrong(world: World) -> None:
     no_target(world)
 
 
-ALL_WRONG = {"grants", "redo logging", "one volume", "volume state", "other snapshots", "snapshot room", "target"}
+ALL_WRONG = {"grants", "redo logging", "one volume", "volume state", "other snapshots", "snapshot room", "target vault"}
 
 
 def test_everything_that_is_wrong_is_told_at_once(world: World) -> None:
@@ -317,7 +317,7 @@ def test_what_is_wrong_with_server_and_target_is_told_together(world: World) -> 
     database(fails_at=1)(world)
     no_target(world)
     refused = {name for name, finding in findings(world).items() if finding.level is REFUSED}
-    assert refused == {"server", "target"}
+    assert refused == {"server", "target vault"}
 
 
 def test_a_check_changes_nothing(world: World) -> None:

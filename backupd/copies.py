@@ -1,0 +1,266 @@
+"""The copies of one run: what is read once goes to every target, and one that fails does not fail the others.
+
+Knows: a thread for each target and object with a bounded queue, so that targets write beside each other and what is in
+memory does not grow; who has dropped out, and of what. Refuses to know what is written, and who gives back what a
+target that dropped out has of it (its holding does).
+
+A slow target slows the run; one that answers no more is ended by its own time-outs, as its contract demands.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from queue import Full, Queue
+from types import TracebackType
+from typing import Self
+
+from backupd.archive import Sink
+from backupd.archive.conveyor import give_way
+from backupd.errors import BackupdError, TargetError, VerificationError
+from backupd.interruption import shielded
+from backupd.model import Throughput
+from backupd.targets import ObjectWriter, Target, UploadLedger
+
+log = logging.getLogger(__name__)
+
+_BLOCKS_PER_QUEUE = 8  # of at most a mebibyte or so, as the archive hands them over
+_TICK_SECONDS = 0.1
+_END_SECONDS = 20.0  # to give up an upload; `backupd cancel` waits for thirty
+
+
+class _Abandoned(Exception):
+    """Nobody wants this object any more; somebody else has the error."""
+
+
+class Copies:
+    """The targets of one run that have everything so far. No thread of it is left at its block's end.
+
+    Where one is (its target does not answer), it is told as an ERROR, and `require_ended` keeps its objects from being
+    taken for given back.
+    """
+
+    def __init__(self, targets: Sequence[Target], job: str, run_id: str, *, ledger: UploadLedger | None = None) -> None:
+        self._all = tuple(targets)
+        self._job, self._run_id = job, run_id
+        self._ledger = ledger
+        self._lock = threading.Lock()
+        self._lost: dict[str, BackupdError] = {}
+        self._fatal: list[BaseException] = []
+        self._writers: list[_Writer] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end(self._writers)
+
+    @property
+    def targets(self) -> tuple[Target, ...]:
+        """Those that nothing has failed on, in the job's order."""
+        return tuple(target for target in self._all if target.name not in self._lost)
+
+    @property
+    def lost(self) -> Mapping[str, BackupdError]:
+        """Those that dropped out, by name and in that order, each with the first error that it had."""
+        return dict(self._lost)
+
+    @property
+    def throughput(self) -> tuple[Throughput, ...]:
+        """What writing to each target took, over all objects that have ended; its last word (an fsync) is in it."""
+        return tuple(
+            Throughput(
+                f"write:{target.name}",
+                sum(writer.bytes for writer in self._writers if writer.target is target),
+                sum(writer.busy_seconds for writer in self._writers if writer.target is target),
+            )
+            for target in self._all
+        )
+
+    @contextmanager
+    def open_object(
+        self, name: str, *, at_most: int | None = None, idle: Callable[[], None] = lambda: None
+    ) -> Iterator[Sink]:
+        """Write one object to every target that is left. When the block ends well, it is durable on those that are.
+
+        Whatever thread writes into it, the block begins and ends in the main one, and calls `idle` while it waits.
+        Where that fails, no target has half of it; one that was quick may have it whole, which its holding removes.
+
+        Raises:
+            TargetError: no target is left; it is the first one's error, and the others' are notes on it.
+            Anything but a target's failure that a writer met.
+        """
+        self.require_some()
+        job, run_id, ledger = self._job, self._run_id, self._ledger
+        writers = [
+            _Writer(target, target.writing(job, run_id, name, at_most=at_most, ledger=ledger), failed=self._failed)
+            for target in self.targets
+        ]
+        try:
+            self._writers += writers
+            for writer in writers:
+                writer.thread.start()
+            yield _FanOut(self, writers)
+            for writer in writers:
+                writer.put(None, idle)
+            for writer in writers:
+                writer.wait(idle)
+            self.require_some()
+        finally:
+            self._end(writers)
+
+    @contextmanager
+    def dropping(self, target: Target) -> Iterator[None]:
+        """What fails in the block fails on this target: it drops out, and nothing is raised."""
+        try:
+            yield
+        except (TargetError, VerificationError) as error:
+            self._drop(target, error)
+
+    def require_some(self) -> None:
+        """There is a target that has everything so far.
+
+        Raises:
+            BackupdError: the first target's error, with the others' as notes; or what failed that is no target's fault.
+        """
+        if self._fatal:
+            raise self._fatal[0]
+        if not self.targets:
+            (_, first), *others = self._lost.items()
+            said = getattr(first, "__notes__", ())
+            for name, error in others:
+                note = f"target {name}: {error.message}"
+                if note not in said:
+                    first.add_note(note)
+            raise first
+
+    def require_ended(self, target: str) -> None:
+        """Nothing is being written to this target any more, so that what is there can be removed.
+
+        Raises:
+            TargetError: a writer is still inside a call to it.
+        """
+        if any(writer.thread.is_alive() for writer in self._writers if writer.target.name == target):
+            raise TargetError(
+                f"target {target} does not answer: an object is still being written to it",
+                hint="`backupd recover` removes what is there once this process has ended",
+            )
+
+    def _failed(self, writer: "_Writer", error: BaseException) -> None:
+        """A target's own error ends that target, any other the run."""
+        if isinstance(error, TargetError):
+            self._drop(writer.target, error)
+        else:
+            self._fatal.append(error)
+            for each in self._writers:
+                each.abandon()
+
+    def _drop(self, target: Target, error: BackupdError) -> None:
+        with self._lock:
+            first = self._lost.setdefault(target.name, error) is error
+        if first:
+            log.error("target %s drops out of this run: %s", target.name, error.message)
+        for writer in self._writers:
+            if writer.target is target:
+                writer.abandon()
+
+    def _end(self, writers: Sequence["_Writer"]) -> None:
+        """End the threads, whatever they are at; nothing happens to those that have ended."""
+        with shielded():
+            for writer in writers:
+                writer.abandon()
+            deadline = time.monotonic() + _END_SECONDS
+            for writer in writers:
+                if writer.thread.ident is not None:
+                    writer.thread.join(max(0.0, deadline - time.monotonic()))
+                if writer.thread.is_alive():
+                    log.error("target %s does not answer: its writer ends with this process", writer.target.name)
+
+
+class _FanOut:
+    """One object on its way to all targets."""
+
+    def __init__(self, copies: Copies, writers: Sequence["_Writer"]) -> None:
+        self._copies = copies
+        self._writers = writers
+
+    def write(self, data: bytes) -> None:
+        """Hand a block to every target that is left; waits for the slowest."""
+        taken = [writer.put(data) for writer in self._writers]
+        if not any(taken):
+            self._copies.require_some()
+            raise _Abandoned
+
+
+class _Writer:
+    """One object on its way to one target, in a thread of its own."""
+
+    def __init__(
+        self,
+        target: Target,
+        opened: AbstractContextManager[ObjectWriter],
+        *,
+        failed: Callable[["_Writer", BaseException], None],
+    ) -> None:
+        self.target = target
+        self.bytes = 0
+        self.busy_seconds = 0.0
+        self.thread = threading.Thread(target=self._work, name=f"backupd write {target.name}", daemon=True)
+        self._opened = opened
+        self._failed = failed
+        self._abandoned = threading.Event()
+        self._queue: Queue[bytes | None] = Queue(_BLOCKS_PER_QUEUE)
+
+    def put(self, block: bytes | None, idle: Callable[[], None] = lambda: None) -> bool:
+        """Hand over a block, None after the last one; False where nobody takes it any more."""
+        while not self._abandoned.is_set():
+            try:
+                self._queue.put(block, timeout=_TICK_SECONDS)
+            except Full:
+                idle()
+            else:
+                return True
+        return False
+
+    def wait(self, idle: Callable[[], None]) -> None:
+        """Return when the object is durable, or the writer has ended otherwise."""
+        while self.thread.is_alive():
+            self.thread.join(_TICK_SECONDS)
+            idle()
+
+    def abandon(self) -> None:
+        """End it with nothing left of its object; nothing happens where that is complete."""
+        self._abandoned.set()
+        with suppress(Full):
+            self._queue.put_nowait(None)  # wakes it where it waits for a block
+
+    def _work(self) -> None:
+        try:
+            give_way()
+            began = time.monotonic()
+            with self._opened as writer:
+                self.busy_seconds += time.monotonic() - began
+                for block in self._blocks():
+                    began = time.monotonic()
+                    writer.write(block)
+                    self.busy_seconds += time.monotonic() - began
+                    self.bytes += len(block)
+                began = time.monotonic()
+            self.busy_seconds += time.monotonic() - began
+        except _Abandoned:
+            pass
+        except BaseException as error:  # noqa: BLE001 - nothing is swallowed: the main thread raises it
+            self._abandoned.set()
+            self._failed(self, error)
+
+    def _blocks(self) -> Iterator[bytes]:
+        while True:
+            block = self._queue.get()
+            if self._abandoned.is_set():
+                raise _Abandoned
+            if block is None:
+                return
+            yield block

@@ -1,0 +1,57 @@
+"""Which of a job's targets could take a copy now.
+
+Knows: that a run goes on while one target is left, so that an unusable one of several is a warning. Refuses to write
+anything but what a target's own `require_usable` does.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from backupd.errors import TargetError
+from backupd.model import Finding, Level
+from backupd.targets import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Destinations:
+    """What is known of a job's targets before a run."""
+
+    findings: tuple[Finding, ...]
+    usable: tuple[Target, ...]  # in the job's order
+    unusable: Mapping[str, str]  # by name: why
+
+
+def examine(targets: Sequence[Target], *, last_stored_bytes: int | None, used_bytes: int | None) -> Destinations:
+    """Ask each target whether it can be written and has room."""
+    found = [
+        (target, _finding(target, last_stored_bytes=last_stored_bytes, used_bytes=used_bytes)) for target in targets
+    ]
+    usable = tuple(target for target, finding in found if finding.level is not Level.REFUSED)
+    unusable = {target.name: finding.detail for target, finding in found if finding.level is Level.REFUSED}
+    return Destinations(tuple(_told(finding, others=bool(usable)) for _, finding in found), usable, unusable)
+
+
+def _told(finding: Finding, *, others: bool) -> Finding:
+    """Only where no target is left the run is refused."""
+    if finding.level is not Level.REFUSED or not others:
+        return finding
+    told = f"{finding.detail}; the run would go on without it and end with attention"
+    return Finding(finding.name, Level.WARNING, told, finding.hint)
+
+
+def _finding(target: Target, *, last_stored_bytes: int | None, used_bytes: int | None) -> Finding:
+    name = f"target {target.name}"
+    try:
+        free = target.require_usable()
+    except TargetError as error:
+        return Finding(name, Level.REFUSED, error.message, error.hint)
+    if free is None:
+        return Finding(name, Level.OK, "writable; how much room it has is not known")
+    hint = f"free some room on target {target.name}, or choose another"
+    if last_stored_bytes is not None and free < last_stored_bytes * 1.1:
+        return Finding(name, Level.REFUSED, f"{free} bytes free, the last backup took {last_stored_bytes}", hint)
+    if last_stored_bytes is None and used_bytes is not None and free < used_bytes // 10:
+        return Finding(name, Level.REFUSED, f"{free} bytes free for a volume with {used_bytes} in use", hint)
+    if last_stored_bytes is None and used_bytes is not None and free < used_bytes:
+        return Finding(name, Level.WARNING, f"{free} bytes free, and {used_bytes} before compression", hint)
+    return Finding(name, Level.OK, f"writable, {free} bytes free")

@@ -1,0 +1,156 @@
+"""A job with several targets: one read, a copy on each; what fails on one is told, and costs the others nothing."""
+
+from dataclasses import replace
+
+import pytest
+
+from backupd import preflight
+from backupd.backup import Telling
+from backupd.errors import ExitStatus, Refused, TargetError
+from backupd.model import HoldingKind, Level, RunStatus
+from backupd.recover import dead_runs
+from tests.fakes.target import MemoryTarget
+from tests.story.test_every_failure import assert_failed_and_clean
+from tests.story.world import World
+
+OBJECTS = {"data-1.tar.zst", "binlog.tar.zst", "index.json.zst", "manifest.json"}
+
+
+@pytest.fixture
+def other(world: World) -> MemoryTarget:
+    """The job's second target."""
+    world.others = [MemoryTarget(name="offsite")]
+    return world.others[0]
+
+
+def on(target: MemoryTarget) -> set[str]:
+    assert target.writing_now == set()
+    return {name for _, _, name in target.stored}
+
+
+def test_each_target_has_the_same_backup(world: World, other: MemoryTarget) -> None:
+    row = world.back_up()
+    assert (row.status, row.attention) == (RunStatus.SUCCESS, ())
+    assert [backup.target for backup in row.backups] == ["vault", "offsite"]
+    assert [backup.verified_at is not None for backup in row.backups] == [True, True]
+    assert row.backups[0] == replace(
+        row.backups[1], target="vault", location=row.backups[0].location, verified_at=row.backups[0].verified_at
+    )
+    assert world.target.manifest("nightly", "r1") == other.manifest("nightly", "r1")
+    for name in OBJECTS:
+        assert (world.vault / "nightly" / "r1" / name).read_bytes() == other.stored["nightly", "r1", name]
+    assert world.left() == []
+
+
+def test_the_snapshot_is_read_once(world: World, other: MemoryTarget) -> None:
+    done: list[int] = []
+    row = world.back_up(telling=Telling(copied=lambda now, _total: done.append(now)))
+    assert {stage.stage: stage.bytes for stage in row.throughput if stage.stage.startswith("write:")} == {
+        f"write:{backup.target}": backup.bytes_stored for backup in row.backups
+    }
+    assert max(done) <= row.backups[0].bytes_read
+    assert on(other) == OBJECTS
+
+
+def test_a_target_that_fails_at_any_call_leaves_one_good_copy_and_is_told(world: World) -> None:
+    """From the first byte to the manifest that is read back: the other target has a backup, and this one nothing."""
+    told = set()
+    for n in range(1, 100):
+        world.others = [MemoryTarget(name="offsite", fail_at_call=n)]
+        world.host.calls.clear()
+        row = world.back_up(f"r{n}")
+        if world.others[0].calls < n:
+            break
+        assert row.status is RunStatus.ATTENTION
+        assert [backup.target for backup in row.backups] == ["vault"]
+        assert row.attention[0].startswith("target offsite has no copy of this run: ")
+        assert row.attention[0].endswith("; the backup is on vault")
+        assert world.target.manifest("nightly", f"r{n}").run_id == f"r{n}"
+        assert (on(world.others[0]), world.left()) == (set(), [])
+        told.add(row.attention[0])
+    assert n > 10
+    assert len(told) > 10
+    assert (row.status, len(row.backups)) == (RunStatus.SUCCESS, 2)
+
+
+@pytest.mark.parametrize("trouble", [{"flip_bit": 12_345}, {"drop_bytes": 1}])
+def test_a_copy_that_reads_back_differently_is_no_copy(world: World, trouble: dict[str, int]) -> None:
+    world.others = [MemoryTarget(name="offsite", **trouble)]  # type: ignore[arg-type]
+    row = world.back_up()
+    assert row.status is RunStatus.ATTENTION
+    assert "target offsite has no copy of this run: " in row.attention[0]
+    assert (on(world.others[0]), world.left()) == (set(), [])
+
+
+def test_the_first_target_may_be_the_one_that_fails(world: World, other: MemoryTarget) -> None:
+    world.memory = MemoryTarget(name="vault", fail_at_call=5)
+    row = world.back_up()
+    assert row.backup is not None
+    assert (row.status, row.backup.target) == (RunStatus.ATTENTION, "offsite")
+    assert (on(world.memory), on(other)) == (set(), OBJECTS)
+
+
+def test_when_every_target_fails_the_run_has_failed_with_the_first_error(world: World) -> None:
+    world.memory, world.others = MemoryTarget(name="vault", fail_at_call=3), [MemoryTarget(name="offsite")]
+    world.at["host.require_intact"] = lambda: setattr(world.others[0], "fail_at_call", world.others[0].calls + 1)
+    error = world.try_to_back_up()
+    assert isinstance(error, TargetError)
+    assert error.message == "target vault failed at call 3"
+    row = world.row()
+    assert row.error is not None
+    assert "target offsite: target offsite failed at call" in row.error.message
+    assert_failed_and_clean(world, row, error, ExitStatus.TARGET)
+    assert world.stored() == []
+
+
+def test_a_target_that_is_unusable_before_the_run_is_left_out_and_told(world: World) -> None:
+    world.others = [MemoryTarget(name="offsite", fail_at_call=1)]
+    found = {
+        finding.name: finding
+        for finding in preflight.examine(world.job(), world.tools, last_stored_bytes=None).findings
+    }
+    assert found["target offsite"].level is Level.WARNING
+    assert "the run would go on without it" in found["target offsite"].detail
+    world.others = [MemoryTarget(name="offsite", fail_at_call=1)]
+    row = world.back_up()
+    assert row.status is RunStatus.ATTENTION
+    assert row.attention == (
+        "target offsite has no copy of this run: target offsite failed at call 1; the backup is on vault",
+    )
+    assert world.others[0].calls == 1
+
+
+def test_a_run_without_a_usable_target_is_refused_and_names_them_all(world: World) -> None:
+    world.memory, world.others = MemoryTarget(name="vault", free_bytes=9), [MemoryTarget(name="offsite", free_bytes=9)]
+    with pytest.raises(Refused, match=r"target vault: .*target offsite: "):
+        world.back_up()
+    assert world.left() == []
+
+
+def test_a_copy_that_cannot_be_removed_is_named_and_left_to_recover(world: World, other: MemoryTarget) -> None:
+    def fail(job: str, backup_id: str) -> None:
+        raise TargetError("removing is denied")
+
+    remove, other.fail_at_call = other.remove, 5
+    other.remove = fail  # type: ignore[method-assign]
+    row = world.back_up()
+    assert row.status is RunStatus.ATTENTION
+    assert any("clean-up incomplete: removing is denied" in text for text in row.attention)
+    other.remove = remove  # type: ignore[method-assign]
+    with world.catalogue() as catalogue:
+        recovery = dead_runs(catalogue, world.tools)
+    assert HoldingKind.PARTIAL in {holding.kind for holding in recovery.given_back}
+    assert (on(other), world.left()) == (set(), [])
+    assert world.target.manifest("nightly", "r1").run_id == "r1"  # the good copy is no remains
+
+
+def test_the_manifest_tells_the_run(world: World) -> None:
+    row = world.back_up()
+    manifest = world.target.manifest("nightly", "r1")
+    assert manifest.run is not None
+    assert manifest.filesystem == "xfs"
+    assert (manifest.run.run_id, manifest.run.position, manifest.run.lock) == ("r1", row.position, row.lock)
+    assert manifest.run.phases == row.phases
+    assert (manifest.run.snapshot, manifest.run.verdict) == (row.snapshot, row.verdict)
+    assert (manifest.run.throughput, manifest.run.samples) == (row.throughput, ())
+    assert len(manifest.audit_head) == 64

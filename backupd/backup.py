@@ -17,7 +17,6 @@ from backupd import contents, preflight, recover, replicas
 from backupd.archive.governor import CopyGovernor
 from backupd.archive.packing import CopyManner
 from backupd.archive.sources import list_members
-from backupd.archive.stream import verify
 from backupd.catalogue import RunJournal
 from backupd.catalogue.store import Catalogue
 from backupd.config import JobConfig, LockStrategy
@@ -50,6 +49,7 @@ from backupd.snapshots.plan import plan_snapshot
 from backupd.storing import Contents, store
 from backupd.targets import Target
 from backupd.tools import Tools
+from backupd.verify import verify_object
 
 log = logging.getLogger(__name__)
 
@@ -392,8 +392,7 @@ def _verify_and_publish(attempt: _Attempt, objects: tuple[StoredObject, ...]) ->
         for target in copies.targets:
             with copies.dropping(target):
                 for stored in objects:
-                    with target.reading(job, run.run_id, stored.name) as chunks:
-                        verify(chunks, stored)
+                    verify_object(target, job, run.run_id, stored)
         copies.require_some()
     verified_at = datetime.now(UTC)
     manifest = _manifest(attempt, objects)

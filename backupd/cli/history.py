@@ -83,6 +83,7 @@ def _show_run(run: "RunDetails", *, json: bool) -> None:
     from backupd.cli.documents import run_document
     from backupd.cli.tables import drill_table, phase_table, run_summary
     from backupd.report.run_plot import run_plots
+    from backupd.report.stages import stage_table
 
     if json:
         print_document(run_document(run))
@@ -91,6 +92,9 @@ def _show_run(run: "RunDetails", *, json: bool) -> None:
     if run.phases:
         say("\nphases")
         say(phase_table(run))
+    if run.throughput:
+        say("\nstages of the copy")
+        say(stage_table(run.throughput))
     drawn = run_plots(run, ascii_only=not draws_dots_here())
     if drawn:
         say(f"\n{drawn}")

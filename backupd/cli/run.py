@@ -45,6 +45,7 @@ def run(
     from backupd.cli.tables import run_summary
     from backupd.interruption import cancellable
     from backupd.model import RunStatus
+    from backupd.prune import after_run
 
     configuration = wiring.configuration(ctx.obj.config)
     chosen = wiring.job(configuration, job)
@@ -52,12 +53,14 @@ def run(
     label_log_lines(run_id)
     with cancellable(), wiring.catalogue(configuration) as catalogue:
         try:
+            tools = wiring.tools(configuration, chosen)
             with progress() as telling:
-                run_backup(chosen, wiring.tools(configuration, chosen), catalogue, run_id=run_id, telling=telling)
+                run_backup(chosen, tools, catalogue, run_id=run_id, telling=telling)
         except BackupdError:
             if json:
                 _print_what_was_recorded(catalogue, run_id)
             raise
+        after_run(chosen, run_id, tools.targets, catalogue, claims=tools.claims)
         details = catalogue.run(run_id)
     if json:
         print_document(run_document(details))

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from backupd.model import Check, Drill, LockReceipt, Phase, Position, RunDetails, SnapshotFacts
+from backupd.model import Backup, Check, Drill, LockReceipt, Phase, Position, RunDetails, SnapshotFacts
 from backupd.mysql import UNLOCKED
 from backupd.probe.settle import penalty_of
 from backupd.report.words import columns, duration, instant, ratio, size
@@ -40,8 +40,8 @@ def run_facts(run: RunDetails) -> list[tuple[str, str]]:
     if run.verdict is not None:
         waited = f" after {duration(run.verdict.waited_seconds)}"
         facts.append(("gate", f"{run.verdict.outcome} ({run.verdict.reason}){waited} {run.verdict.detail}".rstrip()))
-    if run.backup is not None:
-        facts += _backup(run)
+    if run.backups:
+        facts += _backups(run)
     if run.error is not None:
         facts.append(("error", run.error.message))
         if run.error.hint:
@@ -171,14 +171,25 @@ def _area(snapshot: SnapshotFacts) -> tuple[str, str]:
     return ("COW area", filled) if snapshot.pool is None else ("thin pool", f"{snapshot.pool}, {filled}")
 
 
-def _backup(run: RunDetails) -> list[tuple[str, str]]:
-    assert run.backup is not None
+def _backups(run: RunDetails) -> list[tuple[str, str]]:
+    first, *others = run.backups
     seconds = run.phases.get(Phase.COPY)
-    rate = f" at {size(run.backup.bytes_read / seconds)}/s" if seconds else ""
+    rate = f" at {size(first.bytes_read / seconds)}/s" if seconds else ""
     return [
-        ("copy", f"{size(run.backup.bytes_read)} in {duration(seconds)}{rate}, {run.backup.files} files"),
-        ("backup", f"{run.backup.location} ({size(run.backup.bytes_stored)}, read back and equal)"),
+        ("copy", f"{size(first.bytes_read)} in {duration(seconds)}{rate}, {first.files} files"),
+        *(
+            ("backup", f"{f'on {backup.target}: ' if others else ''}{backup.location} ({_state(backup)})")
+            for backup in run.backups
+        ),
     ]
+
+
+def _state(backup: Backup) -> str:
+    if backup.removed_at is not None:
+        return f"removed {instant(backup.removed_at)}: {backup.removed_because}"
+    if backup.broken:
+        return f"BROKEN: {backup.broken}"
+    return f"{size(backup.bytes_stored)}, {'read back and equal' if backup.verified_at else 'not read back'}"
 
 
 def _proof(drill: Drill) -> str:

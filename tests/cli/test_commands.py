@@ -253,12 +253,12 @@ def refuse_preflight(world: World) -> None:
 
 
 def lose_bytes(world: World) -> None:
-    stored = world.vault / "nightly" / "r1" / "data.tar.zst"
+    stored = world.vault / "nightly" / "r1" / "data-1.tar.zst"
     world.at["target.reading"] = lambda: os.truncate(stored, 10)
 
 
 def lose_target(world: World) -> None:
-    world.at["target.reading"] = (world.vault / "nightly" / "r1" / "data.tar.zst").unlink
+    world.at["target.reading"] = (world.vault / "nightly" / "r1" / "data-1.tar.zst").unlink
 
 
 def interrupt(world: World) -> None:
@@ -373,7 +373,7 @@ def test_restore_prints_where_the_datadir_is(terminal: Terminal, world: World) -
 
 def test_restore_of_a_damaged_backup_is_status_9(terminal: Terminal, world: World) -> None:
     terminal.run("run", "nightly", "--run-id", "r1")
-    os.truncate(world.vault / "nightly" / "r1" / "data.tar.zst", 1000)
+    os.truncate(world.vault / "nightly" / "r1" / "data-1.tar.zst", 1000)
     ended = terminal.run("restore", "r1", "--to", str(world.base / "restored"))
     assert (ended.status, ended.stdout) == (ExitStatus.VERIFICATION, "")
     assert not (world.base / "restored").exists()
@@ -432,14 +432,14 @@ def test_verify_says_what_it_read_and_the_catalogue_remembers(terminal: Terminal
 
 def test_verify_of_a_damaged_backup_is_status_9_and_the_catalogue_remembers(terminal: Terminal, world: World) -> None:
     terminal.run("run", "nightly", "--run-id", "r1")
-    stored = world.vault / "nightly" / "r1" / "data.tar.zst"
+    stored = world.vault / "nightly" / "r1" / "data-1.tar.zst"
     content = stored.read_bytes()
     stored.write_bytes(content[:-1] + b"?")
     ended = terminal.run("verify", "r1", "--json")
     assert ended.status == ExitStatus.VERIFICATION
     [copy] = ended.document["copies"]
     assert (copy["target"], copy["status"]) == ("vault", "broken")
-    assert "data.tar.zst" in world.row().backups[0].broken
+    assert "data-1.tar.zst" in world.row().backups[0].broken
     assert world.row().backup is None
     stored.write_bytes(content)
     assert terminal.run("verify", "r1").status == ExitStatus.OK  # somebody has mended it
@@ -467,7 +467,7 @@ def test_a_sample_does_not_count_as_verified(terminal: Terminal, world: World) -
 
 def test_a_drill_that_fails_prints_its_checks_and_is_status_9(terminal: Terminal, world: World) -> None:
     terminal.run("run", "nightly", "--run-id", "r1")
-    os.truncate(world.vault / "nightly" / "r1" / "data.tar.zst", 1000)
+    os.truncate(world.vault / "nightly" / "r1" / "data-1.tar.zst", 1000)
     ended = terminal.run("drill", "r1", "--json")
     assert ended.status == ExitStatus.VERIFICATION
     assert (ended.document["run_id"], ended.document["status"]) == ("r1", "failed")

@@ -40,7 +40,7 @@ GOOD = RunDetails(
     lock=LockReceipt("backup-stage", 1, 0.003, 0.0214, "metadata-locks"),
     snapshot=SnapshotFacts("backupd-r1", "labvg/data", Layout.STRIPED, 3, 65536, 65536, 1 << 30, 1 << 20),
     samples=(Sample(0.0, "baseline", iops=1000.0), Sample(1.0, "settle", iops=500.0, ratio=2.0)),
-    backups=(Backup("vault", "/srv/backups/nightly/r1", 100 << 20, 10 << 20, 42, "a" * 64),),
+    backups=(Backup("vault", "/srv/backups/nightly/r1", 100 << 20, 10 << 20, 42, "a" * 64, verified_at=NOON),),
     drills=(DRILL,),
 )
 
@@ -56,6 +56,23 @@ def test_a_good_run_tells_what_it_cost_and_what_is_there_now() -> None:
     assert facts["copy"] == "100.0 MiB in 10.0 s at 10.0 MiB/s, 42 files"
     assert facts["backup"] == "/srv/backups/nightly/r1 (10.0 MiB, read back and equal)"
     assert facts["proof"] == "restored and started: 1 of 1 checks in 12.0 s, 2026-03-01 12:00 UTC"
+
+
+def test_each_copy_is_told_with_what_became_of_it() -> None:
+    (good,) = GOOD.backups
+    copies = (
+        good,
+        replace(good, target="offsite", location="s3:x", broken="data-1.tar.zst: expected more"),
+        replace(good, target="old", location="sftp:y", removed_at=NOON, removed_because="expired: beyond the last 7"),
+        replace(good, target="found", location="/mnt", verified_at=None),
+    )
+    facts = tables.run_facts(replace(GOOD, backups=copies))
+    assert [text for name, text in facts if name == "backup"] == [
+        "on vault: /srv/backups/nightly/r1 (10.0 MiB, read back and equal)",
+        "on offsite: s3:x (BROKEN: data-1.tar.zst: expected more)",
+        "on old: sftp:y (removed 2026-03-01 12:00 UTC: expired: beyond the last 7)",
+        "on found: /mnt (10.0 MiB, not read back)",
+    ]
 
 
 def test_a_thin_volumes_run_tells_of_its_pool_and_of_no_cow_area() -> None:

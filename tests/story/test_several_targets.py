@@ -56,8 +56,7 @@ def test_a_target_that_fails_at_any_call_leaves_one_good_copy_and_is_told(world:
     """From the first byte to the manifest that is read back: the other target has a backup, and this one nothing."""
     told = set()
     for n in range(1, 100):
-        world.others = [MemoryTarget(name="offsite", fail_at_call=n)]
-        world.host.calls.clear()
+        world.memory, world.others = MemoryTarget(name="vault"), [MemoryTarget(name="offsite", fail_at_call=n)]
         row = world.back_up(f"r{n}")
         if world.others[0].calls < n:
             break
@@ -71,6 +70,22 @@ def test_a_target_that_fails_at_any_call_leaves_one_good_copy_and_is_told(world:
     assert n > 10
     assert len(told) > 10
     assert (row.status, len(row.backups)) == (RunStatus.SUCCESS, 2)
+
+
+def test_targets_that_fail_at_any_call_leave_nothing_and_no_success(world: World) -> None:
+    """The second one outlives the first by a few calls: every fourth run is enough to fail at each of them."""
+    for n in range(1, 100, 4):
+        world.memory = MemoryTarget(name="vault", fail_at_call=n)
+        world.others = [MemoryTarget(name="offsite", fail_at_call=n + 3)]
+        error = world.try_to_back_up(f"r{n}")
+        row = world.row(f"r{n}")
+        if world.others[0].calls < n + 3:
+            break
+        assert error is not None
+        assert (row.status, row.backups) in {(RunStatus.FAILED, ()), (RunStatus.REFUSED, ())}
+        assert (world.stored(), world.left()) == ([], [])
+    assert n > 10
+    assert row.status in {RunStatus.SUCCESS, RunStatus.ATTENTION}
 
 
 @pytest.mark.parametrize("trouble", [{"flip_bit": 12_345}, {"drop_bytes": 1}])

@@ -1,0 +1,33 @@
+"""What the stages of a copy could do by themselves, so that the one which holds the others up is seen.
+
+Knows: that all stages work beside each other, so that the one which was busy longest is the bottleneck. Refuses to
+know how it was measured. Several streams add up: a stage may have been busy for longer than the copy took.
+"""
+
+from collections.abc import Sequence
+
+from backupd.model import Throughput
+from backupd.report.words import columns, duration, size
+
+
+def bottleneck(stages: Sequence[Throughput]) -> Throughput | None:
+    """The stage to look at when a copy should be faster; None where nothing was measured."""
+    return max((stage for stage in stages if stage.busy_seconds), key=lambda stage: stage.busy_seconds, default=None)
+
+
+def stage_table(stages: Sequence[Throughput]) -> str:
+    """A line for each stage: what it took, for how long it was at work, what it could do by itself."""
+    slowest = bottleneck(stages)
+    return columns(
+        (
+            (
+                stage.stage,
+                size(stage.bytes),
+                f"in {duration(stage.busy_seconds)}",
+                "-" if stage.rate is None else f"{size(stage.rate)}/s",
+                "bottleneck" if stage is slowest else "",
+            )
+            for stage in stages
+        ),
+        right=(1, 2, 3),
+    )

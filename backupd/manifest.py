@@ -15,6 +15,7 @@ import typing
 from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -102,13 +103,19 @@ def _typed_tuple(arguments: tuple[Any, ...], value: list[Any], where: str) -> tu
 
 def _typed_dataclass(wanted: Any, value: dict[str, Any], where: str) -> Any:
     """Fields with a default may be missing, so that an older manifest can be read; unknown ones may not be there."""
-    hints = typing.get_type_hints(wanted)
-    fields = dataclasses.fields(wanted)
-    needed = {f.name for f in fields if f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING}
+    hints, needed = _fields_of(wanted)
     for fault, names in (("lacks", needed - set(value)), ("has the unknown key", set(value) - set(hints))):
         if names:
             raise VerificationError(f"the manifest {fault} {where}.{min(names)}", hint=_HINT)
     return wanted(**{name: _typed(hints[name], item, f"{where}.{name}") for name, item in value.items()})
+
+
+@cache  # a large backup has thousands of frames
+def _fields_of(wanted: Any) -> tuple[Mapping[str, Any], frozenset[str]]:
+    """The annotations of a dataclass, and the names of the fields that have no default."""
+    fields = dataclasses.fields(wanted)
+    needed = (f for f in fields if f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING)
+    return typing.get_type_hints(wanted), frozenset(field.name for field in needed)
 
 
 def _typed_text(wanted: type, value: str, where: str) -> Any:

@@ -23,6 +23,7 @@ DAMAGED = "this copy is damaged: do not rely on it; read the run's copy on anoth
 
 Reading = Callable[[int, int | None], AbstractContextManager[Iterator[bytes]]]  # offset and size, as a target reads
 Range = tuple[int, int]  # begin and end
+Block = bytes | bytearray
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,7 @@ def select(frames: Frames, wanted: Sequence[Range]) -> Selection:
     return Selection(frames, tuple(_runs(tuple(fetched_at))), tuple(cuts))
 
 
-def proven(selection: Selection, reading: Reading, *, pace: Callable[[int], None]) -> Iterator[bytes]:
+def proven(selection: Selection, reading: Reading, *, pace: Callable[[int], None]) -> Iterator[Block]:
     """The chosen frames, each in one piece and compared. `pace` is called with the size of what was just read.
 
     Raises:
@@ -174,17 +175,17 @@ class Pieces:
         return True
 
 
-def _held(frames: Frames, number: int, chunks: Pieces) -> Iterator[bytes]:
+def _held(frames: Frames, number: int, chunks: Pieces) -> Iterator[Block]:
     digest, block, at = hashlib.sha256(), bytearray(frames.all[number].stored_bytes), 0
     for part in chunks.of(frames, number):
         digest.update(part)
         block[at : at + len(part)] = part
         at += len(part)
     _require_frame(frames, number, digest.hexdigest())
-    yield bytes(block)
+    yield block
 
 
-def _passed(frames: Frames, number: int, chunks: Pieces) -> Iterator[bytes]:
+def _passed(frames: Frames, number: int, chunks: Pieces) -> Iterator[Block]:
     digest = hashlib.sha256()
     for part in chunks.of(frames, number):
         digest.update(part)

@@ -11,6 +11,7 @@ from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Self
 
+from backupd.archive.frames import Block
 from backupd.interruption import shielded
 
 log = logging.getLogger(__name__)
@@ -31,13 +32,13 @@ class ReadAhead:
     """
 
     def __init__(
-        self, make: Callable[[Callable[[], None]], Iterator[bytes]], *, name: str, idle: Callable[[], None]
+        self, make: Callable[[Callable[[], None]], Iterator[Block]], *, name: str, idle: Callable[[], None]
     ) -> None:
         self._make = make
         self._idle = idle
         self._left = threading.Event()
         self._may_go_on = threading.Semaphore(2)
-        self._made: SimpleQueue[bytes | BaseException | None] = SimpleQueue()
+        self._made: SimpleQueue[Block | BaseException | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._work, name=f"backupd reads {name}", daemon=True)
 
     def __enter__(self) -> Self:
@@ -54,7 +55,7 @@ class ReadAhead:
         if self._thread.is_alive():
             log.error("%s is still inside a call that does not return; it ends with this process", self._thread.name)
 
-    def __iter__(self) -> Iterator[bytes]:
+    def __iter__(self) -> Iterator[Block]:
         """Each item, in order; what the thread raised is raised here."""
         while True:
             try:

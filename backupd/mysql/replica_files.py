@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 
 from backupd.model import Flavour, Manifest, Position
 from backupd.mysql.relocation import Relocation
-from backupd.mysql.seeding import Seeded, Wanted, Words
+from backupd.mysql.seeding import Seeded, Wanted, Words, source_word
 from backupd.mysql.startup import RELAY_LOG, file_options
 
 OPTION_FILE = "replica.cnf"
@@ -46,7 +46,7 @@ def statements_file(manifest: Manifest, seeded: Seeded, wanted: Wanted) -> str:
     recorded = "as recorded" if manifest.locked else "as its recovered server said"
     lines = [
         f"-- Written by `backupd clone {manifest.run_id}`: a replica of {manifest.host}, by {wanted.following}.",
-        f"-- Position, {recorded}: {_in_words(seeded.position)}",
+        f"-- Position, {recorded}: {position_in_words(seeded.position)}",
         "",
         "-- Applied already; the server in this folder knows it:",
         *(f"-- {statement};" for statement in seeded.applied),
@@ -56,6 +56,18 @@ def statements_file(manifest: Manifest, seeded: Seeded, wanted: Wanted) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def naming_the_source(words: Words) -> str:
+    """What is left to a person where nobody has named the source."""
+    word = source_word(words)
+    return f"put in {word}_HOST, {word}_PORT and {word}_USER, and add {word}_PASSWORD"
+
+
+def position_in_words(position: Position) -> str:
+    """File, offset and GTID."""
+    gtid = f", GTID {position.gtid}" if position.gtid else ""
+    return f"{position.binlog_file}:{position.binlog_offset}{gtid}"
 
 
 def _identity(manifest: Manifest, wanted: Wanted) -> Iterator[str]:
@@ -84,16 +96,10 @@ def _quoted(value: str) -> str:
     return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def _in_words(position: Position) -> str:
-    gtid = f", GTID {position.gtid}" if position.gtid else ""
-    return f"{position.binlog_file}:{position.binlog_offset}{gtid}"
-
-
 def _notes(seeded: Seeded, wanted: Wanted) -> Sequence[str]:
-    word = "SOURCE" if seeded.words is Words.MYSQL else "MASTER"
+    word = source_word(seeded.words)
     if wanted.source is None:
-        account = f"{word}_HOST, {word}_PORT and {word}_USER, and add {word}_PASSWORD"
-        return (f"-- Left to do: put in {account}.",)
+        return (f"-- Left to do: {naming_the_source(seeded.words)}.",)
     kept = "mysql.slave_master_info" if seeded.words is not Words.MARIADB else "master.info, in clear text"
     if wanted.source.password is None:
         return (f"-- Left to do. No password was given; {word}_PASSWORD of CHANGE … TO sets one.",)

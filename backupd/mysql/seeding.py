@@ -20,19 +20,22 @@ from pathlib import Path
 
 from backupd.errors import UsageError
 from backupd.model import Flavour, Manifest, Position
-from backupd.mysql.facts import flavour_of
-from backupd.mysql.positions import binlog_statement
+from backupd.mysql.facts import flavour_of, version_number
 from backupd.mysql.session import Session
 from backupd.mysql.startup import RELAY_LOG
 
 LARGEST_SERVER_ID = 0xFFFF_FFFF
 PLACEHOLDER = "SOURCE"  # stands for a host that nobody has named
 
+_REPLICATION_SOURCE, _RESET_BINARY_LOGS = (8, 0, 23), (8, 2, 0)  # the first MySQL that has the words
+
 _LONGEST_PASSWORD = {Flavour.MYSQL: 32, Flavour.MARIADB: 96}
 
-# The old server's own: with them in the copy the new one would find the old one's channels, or be its twin.
-_OF_THE_OLD_SERVER = ("auto.cnf", "master.info", "relay-log.info", "multi-master.info", f"{RELAY_LOG}*")
-_OF_NAMED_CHANNELS = ("master-*.info", "relay-log-*.info")
+# Patterns of the old server's own files: with them in the copy the new one would find its channels, or be its twin.
+OF_THE_OLD_SERVER = (
+    *("auto.cnf", "master.info", "relay-log.info", "multi-master.info", "master-*.info", "relay-log-*.info"),
+    f"{RELAY_LOG}*",
+)
 
 
 class Following(StrEnum):
@@ -46,7 +49,8 @@ class Words(StrEnum):
     """The words that a server knows."""
 
     MARIADB = "mariadb"
-    MYSQL = "mysql"  # from 8.2
+    MYSQL = "mysql"  # from 8.2: RESET BINARY LOGS AND GTIDS
+    MYSQL_8 = "mysql-8"  # from 8.0.23: CHANGE REPLICATION SOURCE TO
     OLD_MYSQL = "old-mysql"
 
 
@@ -130,9 +134,16 @@ def words_of(session: Session) -> Words:
     Raises:
         ServerError: it cannot be asked.
     """
-    if flavour_of(session) is Flavour.MARIADB:
+    return words_for(flavour_of(session), version_number(session.value("SELECT VERSION()") or ""))
+
+
+def words_for(flavour: Flavour, version: tuple[int, int, int]) -> Words:
+    """The words of a server that cannot be asked; MySQL's release notes say since when it has which."""
+    if flavour is Flavour.MARIADB:
         return Words.MARIADB
-    return Words.MYSQL if binlog_statement(session) == "SHOW BINARY LOG STATUS" else Words.OLD_MYSQL
+    if version >= _RESET_BINARY_LOGS:
+        return Words.MYSQL
+    return Words.MYSQL_8 if version >= _REPLICATION_SOURCE else Words.OLD_MYSQL
 
 
 def statements(words: Words, position: Position, wanted: Wanted) -> tuple[str, ...]:
@@ -147,6 +158,8 @@ def statements(words: Words, position: Position, wanted: Wanted) -> tuple[str, .
             prepared = ("RESET MASTER", f"SET GLOBAL gtid_slave_pos = {_text(gtid)}")
         case Words.MYSQL:
             prepared = ("RESET REPLICA ALL", "RESET BINARY LOGS AND GTIDS", *_purged(gtid))
+        case Words.MYSQL_8:
+            prepared = ("RESET REPLICA ALL", "RESET MASTER", *_purged(gtid))
         case Words.OLD_MYSQL:
             prepared = ("RESET SLAVE ALL", "RESET MASTER", *_purged(gtid))
     return (*prepared, _change(words, position, wanted))
@@ -167,14 +180,19 @@ def seed(session: Session, position: Position, wanted: Wanted) -> Seeded:
     if wanted.source.password is None:
         session.execute(change)
     else:
-        with_password = f"{change.replace('%', '%%')}, {_word(words)}_PASSWORD = %s"
+        with_password = f"{change.replace('%', '%%')}, {source_word(words)}_PASSWORD = %s"
         session.execute(with_password, wanted.source.password)
     return Seeded(words, position, (*prepared, change), (start_statement(words),))
 
 
 def start_statement(words: Words) -> str:
     """What begins the replication."""
-    return "START REPLICA" if words is Words.MYSQL else "START SLAVE"
+    return f"START {'REPLICA' if source_word(words) == 'SOURCE' else 'SLAVE'}"
+
+
+def source_word(words: Words) -> str:
+    """What its statements call the server that a replica follows: SOURCE or MASTER."""
+    return "SOURCE" if words in (Words.MYSQL, Words.MYSQL_8) else "MASTER"
 
 
 def forget_the_old_server(datadir: Path) -> None:
@@ -183,7 +201,7 @@ def forget_the_old_server(datadir: Path) -> None:
     Raises:
         OSError: a file could not be removed.
     """
-    for pattern in (*_OF_THE_OLD_SERVER, *_OF_NAMED_CHANNELS):
+    for pattern in OF_THE_OLD_SERVER:
         for path in datadir.glob(pattern):
             path.unlink()
 
@@ -213,15 +231,15 @@ def _purged(gtid: str) -> Sequence[str]:
 
 
 def _change(words: Words, position: Position, wanted: Wanted) -> str:
-    word = _word(words)
+    word = source_word(words)
     source = wanted.source or Source(PLACEHOLDER, user="REPLICATION_USER")
-    change = "CHANGE REPLICATION SOURCE TO" if words is Words.MYSQL else "CHANGE MASTER TO"
+    change = f"CHANGE {'REPLICATION SOURCE' if word == 'SOURCE' else word} TO"
     who = f"{word}_HOST = {_text(source.host)}, {word}_PORT = {source.port:d}, {word}_USER = {_text(source.user)}"
     return f"{change} {who}, {', '.join(_from_where(words, position, wanted.following))}"
 
 
 def _from_where(words: Words, position: Position, following: Following) -> Sequence[str]:
-    word = _word(words)
+    word = source_word(words)
     at = (f"{word}_LOG_FILE = {_text(position.binlog_file or '')}", f"{word}_LOG_POS = {position.binlog_offset or 0:d}")
     by_gtid = following is Following.GTID
     if words is Words.MARIADB:
@@ -229,10 +247,6 @@ def _from_where(words: Words, position: Position, following: Following) -> Seque
     # Without TLS its default way to log in needs the source's key, which it asks for only when told to.
     key = f"GET_{word}_PUBLIC_KEY = 1"
     return (f"{word}_AUTO_POSITION = 1", key) if by_gtid else (*at, f"{word}_AUTO_POSITION = 0", key)
-
-
-def _word(words: Words) -> str:
-    return "SOURCE" if words is Words.MYSQL else "MASTER"
 
 
 def _text(value: str) -> str:

@@ -32,6 +32,10 @@ class Replica:
         assert statement.startswith("SHOW GLOBAL VARIABLES LIKE 'aria")
         return [{"Variable_name": "aria_block_size", "Value": "8192"}]
 
+    def value(self, statement: str, *values: object) -> str:
+        assert statement == "SELECT VERSION()"
+        return "10.11.6-MariaDB"
+
     def shut_down(self) -> Check:
         return Check("clean shutdown", ok=True, expected="status 0", found="status 0")
 

@@ -1,0 +1,108 @@
+"""What a restored folder needs next: as a replica of the server that was backed up, or to reach a later moment.
+
+Knows: the words of the recorded server, whose version is all that is known of it here. Refuses to start anything, to
+know a password, and to know where on its machine the server will run. Pure: one text, which a client could be fed once
+a person has filled in the placeholders, for everything else in it is a comment.
+
+Tried on MariaDB 10.11.19:
+- A copy whose server replays its source's binlogs from the recorded offset has the rows that the source has; with
+  several files `--start-position` counts in the first one only.
+- A server does not start on an image with a prepared transaction where its index does not name the image's own binlog
+  ("Found 1 prepared transactions!"). The index that comes with an image names binlogs as the old server had them, by
+  absolute paths mostly: those are missing, or live. So it is written anew.
+"""
+
+import os
+import shlex
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+from backupd.model import Flavour, Manifest, Position, ReplicaPosition
+from backupd.mysql.replica_files import naming_the_source, position_in_words
+from backupd.mysql.seeding import (
+    OF_THE_OLD_SERVER,
+    Wanted,
+    following,
+    start_statement,
+    statements,
+    words_for,
+)
+
+_PROGRAMS = {Flavour.MARIADB: ("mariadb-binlog", "mariadb"), Flavour.MYSQL: ("mysqlbinlog", "mysql")}
+_MOMENT = "YYYY-MM-DD hh:mm:ss"
+
+
+def next_steps(manifest: Manifest, datadir: Path, *, found: Position | None = None) -> str:
+    """SQL with comments for a person: how the copy in `datadir` becomes a replica, or is brought to a later moment.
+
+    `found` is the position that a drill found of a backup that was taken without a lock.
+    """
+    position = found or (manifest.position if manifest.locked else None)
+    head = (
+        f"-- Run {manifest.run_id} of job {manifest.job}: {manifest.host}, {manifest.server.flavour}"
+        f" {manifest.server.version}, as of {manifest.created_at:%Y-%m-%d %H:%M:%S} UTC.\n"
+    )
+    return head + "\n".join(_lines(manifest, datadir, position)) + "\n"
+
+
+def _lines(manifest: Manifest, datadir: Path, position: Position | None) -> Iterator[str]:
+    if manifest.server.binlog_basename is None:
+        yield f"-- It has no position: the binlog of {manifest.host} was off. Nothing can bring this copy further."
+        return
+    if position is None or position.binlog_file is None:
+        yield "-- It was taken without a lock, so its position is known only once a server has recovered it:"
+        yield f"--   backupd drill {manifest.run_id}      finds it and keeps it, for the next restore to tell"
+        yield f"--   backupd clone {manifest.run_id} --as-replica --to DIR      makes a replica of it"
+        return
+    how = "as recorded under the lock" if manifest.locked else "as its drill found it"
+    yield f"-- Position, {how}: {position_in_words(position)}"
+    yield from (_as_a_replica_itself(channel) for channel in position.replicas)
+    yield ""
+    yield from _before_it_starts(manifest, datadir)
+    yield ""
+    yield from _as_replica(manifest, datadir, position)
+    yield ""
+    yield from _to_a_later_moment(manifest, position)
+
+
+def _as_a_replica_itself(channel: ReplicaPosition) -> str:
+    name = f"Its own channel {channel.channel!r}" if channel.channel else "It was a replica itself: it"
+    gtid = f", GTID {channel.gtid}" if channel.gtid else ""
+    return f"-- {name} had applied {channel.source_log_file}:{channel.source_log_offset} of its source{gtid}"
+
+
+def _before_it_starts(manifest: Manifest, datadir: Path) -> Iterator[str]:
+    """Recovery decides about prepared transactions by the binlog that came with the files, and by no other."""
+    basename = manifest.server.binlog_basename
+    if manifest.binlog is None or basename is None:
+        return
+    folder = Path(os.path.normpath(datadir / os.path.relpath(PurePosixPath(manifest.binlog).parent, manifest.datadir)))
+    name = shlex.quote(basename.name)
+    yield "-- Before a server starts here for the first time, in a shell: it recovers by the binlog that came with it."
+    yield f"""--   cd {shlex.quote(str(folder))} && printf '%s\\n' "$PWD"/{name}.[0-9]* > {name}.index"""
+    yield f"--   chown --reference=. {name}.index"
+    yield f"-- Start it with log_bin={folder / basename.name}, and with no log_bin_index elsewhere."
+
+
+def _as_replica(manifest: Manifest, datadir: Path, position: Position) -> Iterator[str]:
+    """`skip_slave_start` is known to MySQL 9.7 too."""
+    words = words_for(manifest.server.flavour, manifest.server.version_number)
+    wanted = Wanted(server_id=0, following=following(manifest, None))
+    old_id = manifest.server.settings.get("server_id", "that of the old server")
+    yield f"-- To make a replica of {manifest.host} of it. Before it starts, too:"
+    yield f"--   cd {shlex.quote(str(datadir))} && rm -f {' '.join(OF_THE_OLD_SERVER)}"
+    yield f"-- Start it with skip_slave_start, and a server_id that is not {old_id}. Then {naming_the_source(words)}:"
+    yield from (f"{statement};" for statement in statements(words, position, wanted))
+    yield f"{start_statement(words)};"
+
+
+def _to_a_later_moment(manifest: Manifest, position: Position) -> Iterator[str]:
+    """The client's own login is a person's business; the binlogs may lie anywhere."""
+    reader, client = _PROGRAMS[manifest.server.flavour]
+    file = shlex.quote(position.binlog_file or "")
+    yield "-- To bring it to a later moment instead (point-in-time recovery): start it with skip_slave_start,"
+    yield f"-- say none of the above, and replay {manifest.host}'s binlogs from {position.binlog_file} on, in a shell:"
+    yield (
+        f"--   {reader} --start-position={position.binlog_offset:d} --stop-datetime='{_MOMENT}'"
+        f" {file} NEXT-BINLOG… | {client}"
+    )

@@ -530,6 +530,7 @@ class HoldingKind(StrEnum):
     CHILD = "child-process"
     APPLIER = "replica-applier"
     UPLOAD = "upload"
+    FILESYSTEM = "file-system"  # that a restore fills
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,7 @@ from backupd.probe.counters import KernelCounters
 from backupd.probe.reading import DirectReader
 from backupd.probe.sysbench import SysbenchProbe, remove_folder, require_version
 from backupd.replicas import start_again
+from backupd.snapshots.blank import LvmBlankVolumes
 from backupd.snapshots.lvm import LvmSnapshots
 from backupd.snapshots.mounting import FILESYSTEMS, LinuxMounts, mount_of, mounts
 from backupd.snapshots.version import lvm_version
@@ -291,6 +292,9 @@ def _releases(configuration: Configuration, snapshots: LvmSnapshots, mounting: L
         HoldingKind.STAGING: lambda holding: remove_tree(Path(holding.name)),
         HoldingKind.CHILD: _end_child,
         HoldingKind.APPLIER: lambda holding: start_again(holding, applier_of),
+        HoldingKind.FILESYSTEM: lambda holding: LvmBlankVolumes().wipe(
+            Path("/dev", holding.name), holding.detail["uuid"]
+        ),
     }
 
 

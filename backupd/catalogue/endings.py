@@ -1,4 +1,4 @@
-"""How a run and what it holds come to an end, as statements.
+"""What a run holds, and how both come to an end, as statements.
 
 Knows: what an ending writes, whoever writes it: the run itself, or a later process for a dead one. Refuses to know
 transactions.
@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from sqlalchemy import Executable, insert, update
 
 from backupd.catalogue import tables
+from backupd.catalogue.columns import to_row
 from backupd.errors import BackupdError, ExitStatus
 from backupd.model import Holding, RunError, RunStatus
 
@@ -17,6 +18,12 @@ _ENDINGS = {
     ExitStatus.BUSY: RunStatus.BUSY,
     ExitStatus.CANCELLED: RunStatus.CANCELLED,
 }
+
+
+def holding_row(run_id: str, holding: Holding) -> Executable:
+    """The statement that writes a holding down."""
+    row = {**to_row(holding), "run_id": run_id, "held_at": datetime.now(UTC)}
+    return insert(tables.holdings).values(row)
 
 
 def release(run_id: str, holding: Holding) -> Executable:

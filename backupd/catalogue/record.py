@@ -22,7 +22,7 @@ from backupd.catalogue.audit import Event, Step, carry_out, told
 from backupd.catalogue.columns import Fact, to_row
 from backupd.catalogue.database import explained, reading
 from backupd.catalogue.details import details
-from backupd.catalogue.endings import as_told, attention, ending, release, status_of
+from backupd.catalogue.endings import as_told, attention, ending, holding_row, release, status_of
 from backupd.command import start_time
 from backupd.errors import CatalogueError, UsageError
 from backupd.interruption import shielded
@@ -93,8 +93,7 @@ class RunRecord:
 
     def hold(self, holding: Holding) -> None:
         """The holding's row is durable: now it may be made."""
-        row = {**to_row(holding), "run_id": self.run_id, "held_at": datetime.now(UTC)}
-        self._write(insert(tables.holdings).values(row))
+        self._write(holding_row(self.run_id, holding))
 
     def released(self, holding: Holding) -> None:
         """The holding has been given back; nothing happens when that was known."""

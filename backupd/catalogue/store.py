@@ -18,7 +18,7 @@ from backupd.catalogue.audit import Event, Step, carry_out, told
 from backupd.catalogue.columns import from_row, to_row
 from backupd.catalogue.database import BUSY_TIMEOUT_SECONDS, engine_for, explained, reading
 from backupd.catalogue.details import details, newest_first, resolve
-from backupd.catalogue.endings import attention, ending, release
+from backupd.catalogue.endings import attention, ending, holding_row, release
 from backupd.catalogue.imported import import_run
 from backupd.catalogue.record import RunRecord, uninterrupted
 from backupd.catalogue.schema import prepare
@@ -91,6 +91,10 @@ class Catalogue:
             with shielded():
                 record.fail(error)
                 raise  # within the shield: a stop signal that comes now must not take the error's place
+
+    def hold(self, run_id: str, holding: Holding) -> None:
+        """The row of a holding that a run's backup needs later than the run itself: now it may be made."""
+        self._write(holding_row(run_id, holding))
 
     def released(self, run_id: str, holding: Holding) -> None:
         """The holding of a run that cannot say so itself has been given back; nothing happens when that was known."""

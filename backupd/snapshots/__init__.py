@@ -94,3 +94,36 @@ class Mounts(Protocol):
         Raises:
             SnapshotError: it is in use; the message names by whom where that can be told.
         """
+
+
+class BlankVolumes(Protocol):
+    """Volumes of somebody's that hold nothing, to be filled by a restore."""
+
+    def require_blank(self, volume: Volume) -> None:
+        """Prove that nobody uses it and that nothing is on it.
+
+        Raises:
+            Refused: naming what is in the way.
+            SnapshotError: it cannot be looked at.
+        """
+
+    def make(self, volume: Volume, filesystem: str, *, uuid: str) -> None:
+        """A file system of this uuid is on it; nothing was asked of what had been there.
+
+        Raises:
+            SnapshotError: it could not be made; there may be something for `wipe`.
+        """
+
+    def mount(self, volume: Volume, filesystem: str, at: Path) -> None:
+        """Mount it to be written at this folder, which is made if need be; `Mounts.unmount` ends that.
+
+        Raises:
+            SnapshotError: mount failed.
+        """
+
+    def wipe(self, path: Path, uuid: str) -> None:
+        """The device has no file system of this uuid; anything else on it is left alone, and it need not be there.
+
+        Raises:
+            SnapshotError: it could not be wiped.
+        """

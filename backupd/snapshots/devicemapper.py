@@ -44,6 +44,7 @@ class MappedDevice:
     device: DeviceNumber
     suspended: bool
     targets: tuple[Target, ...]
+    open_count: int = 0  # by mounts, by other devices that lie on it, and by processes
 
     @property
     def only(self) -> Target | None:
@@ -169,7 +170,7 @@ def parse_table(answer: bytes) -> MappedDevice:
         UnexpectedOutput: the table did not fit.
     """
     fields = _HEADER.unpack_from(answer)
-    start, count, flags, device = fields[4], fields[5], fields[7], fields[10]
+    start, count, open_count, flags, device = *fields[4:8], fields[10]
     if flags & _BUFFER_FULL:
         raise UnexpectedOutput(f"device-mapper's table of {_text(fields[11])} is longer than {_BUFFER_BYTES} bytes")
     targets, here = [], start
@@ -183,6 +184,7 @@ def parse_table(answer: bytes) -> MappedDevice:
         device=DeviceNumber(os.major(device), os.minor(device)),
         suspended=bool(flags & _SUSPENDED),
         targets=tuple(targets),
+        open_count=open_count,
     )
 
 

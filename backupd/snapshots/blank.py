@@ -1,0 +1,152 @@
+"""A logical volume that holds nothing: proven to be blank, given a file system for a restore, made blank again.
+
+Knows: the signatures that wipefs finds, who has a device open, how each file system is made. Refuses to know what is
+restored, and to overwrite anything: a device with any signature is refused, and only a file system that bears the uuid
+that we gave it is ever wiped.
+
+Tried with util-linux 2.38.1, xfsprogs 6.1.0 and e2fsprogs 1.47.0: mkfs.xfs refuses a device that holds something, and
+one below 300 MB; mkfs.ext4 without a terminal overwrites in silence. `wipefs --all` takes away what all of them find a
+file system by. What is free is not discarded: on a large disk that takes minutes, and a blank volume has nothing there.
+"""
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from backupd import command
+from backupd.errors import CommandError, Refused, SnapshotError, UnexpectedOutput
+from backupd.model import Volume
+from backupd.snapshots import TAG, devicemapper
+from backupd.snapshots.devicemapper import MappedDevice
+from backupd.snapshots.mounting import mounts
+
+_MAKE_SECONDS, _SECONDS = 600.0, 120.0
+_OPTIONS = "rw,nodev,nosuid,noexec"
+_TRIES, _PAUSE_SECONDS = 5, 0.2  # udev looks at a device that somebody has just made
+_OF_SNAPSHOTS = {
+    "snapshot": "it is a snapshot",
+    "snapshot-origin": "it has snapshots",
+    "snapshot-merge": "it is being merged",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LvmBlankVolumes:
+    """The logical volumes of this host. Implements the contract `BlankVolumes`."""
+
+    mapped: Callable[[str], MappedDevice | None] = devicemapper.by_name
+
+    def require_blank(self, volume: Volume) -> None:
+        """Nobody uses it and nothing is on it."""
+        for mounted in mounts():
+            if mounted.device == volume.device:
+                raise Refused(
+                    f"{volume.full_name} is mounted at {mounted.path}", hint="restore into a volume that nobody uses"
+                )
+        why = _in_use(volume, self._settled(volume))
+        if why:
+            raise Refused(f"{volume.full_name} is not blank: {why}", hint="restore into a volume that nobody uses")
+        found = signatures(volume.path)
+        if found:
+            raise Refused(
+                f"{volume.full_name} is not blank: it holds {', '.join(found)}",
+                hint=f"nothing is ever overwritten: look at it, and if nobody needs it: wipefs --all {volume.path}",
+            )
+
+    def make(self, volume: Volume, filesystem: str, *, uuid: str) -> None:
+        """A file system of this uuid is on it."""
+        argv = make_argv(volume.path, filesystem, uuid=uuid)
+        try:
+            command.run(argv, timeout_seconds=_MAKE_SECONDS, must_finish=True)
+        except CommandError as error:
+            raise SnapshotError(
+                f"no {filesystem} could be made on {volume.full_name}: {error.message}",
+                hint="nothing was restored; see `dmesg` and the volume's size",
+            ) from error
+
+    def mount(self, volume: Volume, filesystem: str, at: Path) -> None:
+        """It is mounted to be written, by us alone."""
+        at.mkdir(mode=0o700, parents=True, exist_ok=True)
+        argv = ["mount", "-t", filesystem, "-o", _OPTIONS, "--", str(volume.path), str(at)]
+        try:
+            command.run(argv, timeout_seconds=_SECONDS, must_finish=True)
+        except CommandError as error:
+            raise SnapshotError(
+                f"{volume.full_name} could not be mounted: {error.message}", hint="the kernel's log says why: dmesg"
+            ) from error
+
+    def wipe(self, path: Path, uuid: str) -> None:
+        """No file system of this uuid is on it any more; one of another uuid, or anything else, is left alone."""
+        if not path.exists() or filesystem_uuid(path) != uuid:
+            return
+        try:
+            command.run(["wipefs", "--quiet", "--all", "--", str(path)], timeout_seconds=_SECONDS, must_finish=True)
+        except CommandError as error:
+            raise SnapshotError(
+                f"{path} still holds half of a restore: {error.message}", hint=f"unmount it, then: wipefs --all {path}"
+            ) from error
+
+    def _settled(self, volume: Volume) -> MappedDevice | None:
+        """The device when nobody has it open, or as it is after a second."""
+        for tries_left in reversed(range(_TRIES)):
+            device = self.mapped(devicemapper.lvm_name(volume.vg, volume.name))
+            if device is None or not device.open_count or not tries_left:
+                break
+            time.sleep(_PAUSE_SECONDS)
+        return device
+
+
+def signatures(path: Path) -> tuple[str, ...]:
+    """What wipefs finds on a device: types of file systems, partition tables, physical volumes and the like.
+
+    Raises:
+        SnapshotError: it cannot be looked at.
+        UnexpectedOutput: with the text.
+    """
+    try:
+        report = command.run(["wipefs", "--json", "--", str(path)], timeout_seconds=_SECONDS).stdout
+    except CommandError as error:
+        raise SnapshotError(f"{path} cannot be looked at: {error.message}", hint="run as root") from error
+    try:
+        return tuple(dict.fromkeys(str(found["type"]) for found in json.loads(report or "{}").get("signatures", ())))
+    except (ValueError, KeyError, TypeError) as error:
+        raise UnexpectedOutput(f"wipefs' report is not understood: {report.strip()}") from error
+
+
+def filesystem_uuid(path: Path) -> str:
+    """The uuid of the file system on a device, read from the device itself; empty where there is none.
+
+    Raises:
+        SnapshotError: it cannot be looked at.
+    """
+    try:
+        argv = ["blkid", "-p", "-o", "value", "-s", "UUID", "--", str(path)]
+        return command.run(argv, timeout_seconds=_SECONDS, accept=(0, 2)).stdout.strip()
+    except CommandError as error:
+        raise SnapshotError(f"{path} cannot be looked at: {error.message}", hint="run as root") from error
+
+
+def make_argv(path: Path, filesystem: str, *, uuid: str) -> list[str]:
+    """The command that makes a file system; `filesystem` is one that backupd mounts."""
+    if filesystem == "xfs":
+        return ["mkfs.xfs", "-q", "-K", "-m", f"uuid={uuid}", str(path)]
+    return ["mkfs.ext4", "-q", "-E", "nodiscard", "-U", uuid, str(path)]
+
+
+def _in_use(volume: Volume, device: MappedDevice | None) -> str:
+    """Why it is not ours to fill, apart from what is on it; empty where nothing is in the way."""
+    if device is None:
+        return "the kernel has no such device"
+    for target in device.targets:
+        if target.kind in _OF_SNAPSHOTS:
+            return _OF_SNAPSHOTS[target.kind]
+    others = (*volume.snapshots, *volume.thin_snapshots)
+    if others:
+        return f"it has snapshots: {', '.join(others)}"
+    if volume.conditions:
+        return ", ".join(volume.conditions)
+    if TAG in volume.tags:
+        return "it is a snapshot or COW area of backupd's own"
+    return f"some process has it open ({device.open_count} times)" if device.open_count else ""

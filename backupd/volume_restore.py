@@ -1,0 +1,131 @@
+"""A backup restored into a logical volume that somebody has made for it and that holds nothing yet.
+
+Knows: how large it must be, and that it is blank before, and whole or blank again afterwards. Refuses to make,
+to resize and to overwrite a volume, and to know how a backup is restored: it is handed what fills a folder.
+"""
+
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from backupd.catalogue.store import Catalogue
+from backupd.errors import Refused, SnapshotError, UsageError
+from backupd.holding import held
+from backupd.model import Holding, HoldingKind, Manifest, Volume
+from backupd.snapshots import BlankVolumes
+from backupd.tools import HostTools
+
+MIB = 1 << 20
+
+_FILESYSTEM = "ext4"  # for a backup whose manifest does not say: it has no least size to speak of
+_LOG_AND_TABLES = 128 * MIB  # XFS's log has 64 MiB at least, ext4's journal as much on a volume of some GiB
+_LEAST = {"xfs": 320 * MIB}  # mkfs.xfs refuses less than 300
+
+
+@dataclass(slots=True)
+class RunHoldings:
+    """Where a restore writes down what it holds: with the run whose backup it is. A `HoldingJournal`."""
+
+    catalogue: Catalogue
+    run_id: str
+    attentions: list[str] = field(default_factory=list)
+
+    def hold(self, holding: Holding) -> None:
+        """Durable when it returns."""
+        self.catalogue.hold(self.run_id, holding)
+
+    def released(self, holding: Holding) -> None:
+        """The holding is no more."""
+        self.catalogue.released(self.run_id, holding)
+
+    def attention(self, text: str) -> None:
+        """Kept for whoever asked for the restore."""
+        self.attentions.append(text)
+
+
+@dataclass(frozen=True, slots=True)
+class FilledVolume:
+    """A volume with a whole backup on it, not mounted."""
+
+    volume: Volume
+    filesystem: str
+    attentions: tuple[str, ...]  # what a person should look at although the restore is good
+
+    @property
+    def mount_line(self) -> str:
+        """What makes its files seen."""
+        return f"mount -t {self.filesystem} {self.volume.path} MOUNT-POINT"
+
+
+def restore_into_volume(
+    manifest: Manifest,
+    name: str,
+    tools: HostTools,
+    blanks: BlankVolumes,
+    catalogue: Catalogue,
+    *,
+    fill: Callable[[Path], object],
+) -> FilledVolume:
+    """The blank volume `name` (VG/LV) has a file system like the origin's, and in it what `fill` put there, durably.
+
+    Whether this returns or raises, it is not mounted any more; when it raises, it is as blank as before. A file system
+    is recognised by a uuid that is new: `recover`, after a crash, wipes no other.
+
+    Raises:
+        UsageError: there is no such volume; the hint is the command that makes one.
+        Refused: it is in use, holds something, or is too small. Nothing was written.
+        SnapshotError: no file system could be made on it or mounted.
+        Busy: another restore of this run into a volume is under way.
+    """
+    filesystem = manifest.filesystem or _FILESYSTEM
+    volume = _volume(tools, name, needed=needed_bytes(manifest))
+    journal = RunHoldings(catalogue, manifest.run_id)
+    with tools.claims.run(manifest.run_id):
+        blanks.require_blank(volume)
+        _require_large_enough(volume, manifest)
+        own = str(uuid.uuid4())
+        made = Holding(HoldingKind.FILESYSTEM, volume.full_name, {"uuid": own})
+        at = tools.places.mount_point(manifest.run_id)
+        mounted = Holding(HoldingKind.MOUNT, str(at), {"run": manifest.run_id})
+        with held(journal, made, tools.releases) as claim:
+            with held(journal, mounted, tools.releases):
+                blanks.make(volume, filesystem, uuid=own)
+                blanks.mount(volume, filesystem, at)
+                fill(at)
+            claim.keep()
+    return FilledVolume(volume, filesystem, tuple(journal.attentions))
+
+
+def needed_bytes(manifest: Manifest) -> int:
+    """How large the volume must be: the files, a tenth for what a file system keeps of them, and its log."""
+    files = sum(stored.plain_bytes for stored in manifest.objects)
+    return max(files * 11 // 10 + _LOG_AND_TABLES, _LEAST.get(manifest.filesystem or _FILESYSTEM, 0))
+
+
+def _volume(tools: HostTools, name: str, *, needed: int) -> Volume:
+    vg, slash, lv = name.partition("/")
+    if not (vg and slash and lv) or "/" in lv:
+        raise UsageError(f"{name!r} names no logical volume", hint="for example --into-volume vg0/restored")
+    try:
+        return tools.snapshots.volume(vg, lv)
+    except SnapshotError as error:
+        raise UsageError(error.message, hint=f"make one: {_lvcreate(vg, lv, needed)}") from error
+
+
+def _require_large_enough(volume: Volume, manifest: Manifest) -> None:
+    needed = needed_bytes(manifest)
+    if volume.size < needed:
+        raise Refused(
+            f"{volume.full_name} is too small: the backup needs {needed} bytes, it has {volume.size}",
+            hint=f"lvextend --size {_mib(needed)}m {volume.full_name}, or make another:"
+            f" {_lvcreate(volume.vg, 'NAME', needed)}",
+        )
+
+
+def _lvcreate(vg: str, lv: str, needed: int) -> str:
+    return f"lvcreate --name {lv} --size {_mib(needed)}m {vg}"
+
+
+def _mib(size: int) -> int:
+    return -(-size // MIB)

@@ -1,0 +1,118 @@
+"""What makes and wipes file systems, on real programs: a file stands for the device. LVM itself is in the lab."""
+
+import uuid
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from backupd.errors import Refused, SnapshotError
+from backupd.model import DeviceNumber, Volume
+from backupd.snapshots.blank import LvmBlankVolumes, filesystem_uuid, signatures
+from backupd.snapshots.devicemapper import MappedDevice, Target, lvm_name
+from tests.fakes.lvm_host import striped_volume
+
+MIB = 1 << 20
+OWN, OTHER = str(uuid.uuid4()), str(uuid.uuid4())
+DEVICE = MappedDevice("labvg-data", "LVM-x", DeviceNumber(254, 99), False, (Target("striped", ""),))
+
+
+@pytest.fixture
+def volume(tmp_path: Path) -> Volume:
+    path = tmp_path / "device"
+    with path.open("wb") as file:
+        file.truncate(400 * MIB)
+    return replace(striped_volume(), path=path, device=DeviceNumber(254, 99))
+
+
+def blanks(**changes: object) -> LvmBlankVolumes:
+    """Of a host where that device is as told."""
+    device = replace(DEVICE, **changes)  # type: ignore[arg-type]
+    return LvmBlankVolumes(mapped={lvm_name("labvg", "data"): device}.get)
+
+
+@pytest.mark.parametrize("filesystem", ["xfs", "ext4"])
+def test_a_file_system_of_ours_is_made_and_wiped_again(volume: Volume, filesystem: str) -> None:
+    blanks().require_blank(volume)
+    blanks().make(volume, filesystem, uuid=OWN)
+    assert signatures(volume.path) == (filesystem,)
+    assert filesystem_uuid(volume.path) == OWN
+    with pytest.raises(Refused, match=f"it holds {filesystem}") as refused:
+        blanks().require_blank(volume)
+    assert f"wipefs --all {volume.path}" in refused.value.hint
+    blanks().wipe(volume.path, OWN)
+    assert signatures(volume.path) == ()
+    blanks().require_blank(volume)
+    blanks().wipe(volume.path, OWN)
+
+
+def test_a_file_system_of_somebody_else_is_never_wiped(volume: Volume) -> None:
+    blanks().make(volume, "ext4", uuid=OTHER)
+    blanks().wipe(volume.path, OWN)
+    assert filesystem_uuid(volume.path) == OTHER
+
+
+def test_a_volume_that_is_gone_needs_no_wiping(tmp_path: Path) -> None:
+    blanks().wipe(tmp_path / "gone", OWN)
+    assert not (tmp_path / "gone").exists()
+
+
+def test_a_volume_that_mkfs_refuses_is_told_in_its_words(volume: Volume) -> None:
+    with volume.path.open("r+b") as file:
+        file.truncate(100 * MIB)
+    with pytest.raises(SnapshotError, match="larger than 300MB"):
+        blanks().make(volume, "xfs", uuid=OWN)
+    assert signatures(volume.path) == ()
+
+
+def test_a_physical_volume_or_partition_table_on_it_is_something_too(volume: Volume) -> None:
+    with volume.path.open("r+b") as file:
+        file.seek(510)
+        file.write(b"\x55\xaa")
+        file.seek(446)
+        file.write(b"\x00\x01\x01\x00\x83\xfe\xff\xff\x00\x08\x00\x00\x00\x00\x01\x00")
+    with pytest.raises(Refused, match="it holds dos"):
+        blanks().require_blank(volume)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"targets": (Target("snapshot", ""),)}, "it is a snapshot"),
+        ({"targets": (Target("snapshot-origin", ""),)}, "it has snapshots"),
+        ({"open_count": 2}, "some process has it open"),
+    ],
+)
+def test_a_volume_that_somebody_uses_is_refused(
+    volume: Volume, monkeypatch: pytest.MonkeyPatch, changes: dict[str, object], says: str
+) -> None:
+    monkeypatch.setattr("backupd.snapshots.blank._PAUSE_SECONDS", 0)
+    with pytest.raises(Refused, match=says):
+        blanks(**changes).require_blank(volume)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"snapshots": ("s",)}, "it has snapshots: s"),
+        ({"thin_snapshots": ("t",)}, "it has snapshots: t"),
+        ({"conditions": ("merging",)}, "merging"),
+        ({"tags": frozenset({"backupd", "backupd.run=r1"})}, "backupd's own"),
+    ],
+)
+def test_a_volume_in_a_state_that_forbids_it_is_refused(volume: Volume, changes: dict[str, object], says: str) -> None:
+    with pytest.raises(Refused, match=says):
+        blanks().require_blank(replace(volume, **changes))  # type: ignore[arg-type]
+
+
+def test_a_mounted_volume_is_refused(volume: Volume) -> None:
+    number = Path("/proc").stat().st_dev
+    with pytest.raises(Refused, match="is mounted at /proc"):
+        blanks().require_blank(replace(volume, device=DeviceNumber(number >> 8, number & 0xFF)))
+
+
+def test_udev_that_looks_at_a_new_volume_is_waited_for(volume: Volume, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("backupd.snapshots.blank._PAUSE_SECONDS", 0)
+    looks = iter([replace(DEVICE, open_count=1), DEVICE])
+    LvmBlankVolumes(mapped=lambda name: next(looks)).require_blank(volume)
+    assert next(looks, None) is None

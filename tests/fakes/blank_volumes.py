@@ -1,0 +1,59 @@
+"""Volumes that a restore fills, in memory: the contract `BlankVolumes`, for stories that have no LVM.
+
+One `FakeBlankVolumes` knows what is on each device and what is mounted where; any verb can be made to fail.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from backupd.errors import Refused, SnapshotError
+from backupd.model import Volume
+
+
+@dataclass
+class FakeBlankVolumes:
+    """What is on which device now; a mount point's files are those of the device."""
+
+    held: dict[Path, str] = field(default_factory=dict)  # device -> uuid, or what somebody else has on it
+    mounted: dict[Path, Path] = field(default_factory=dict)  # mount point -> device
+    kinds: dict[Path, str] = field(default_factory=dict)  # device -> type of its file system
+    fails: str = ""  # this verb
+    happened: Callable[[str], None] = lambda verb: None
+
+    def require_blank(self, volume: Volume) -> None:
+        """Nothing is known to be on it."""
+        self._called("require_blank")
+        if volume.path in self.held:
+            raise Refused(f"{volume.full_name} is not blank: it holds {self.held[volume.path]}", hint="wipefs")
+
+    def make(self, volume: Volume, filesystem: str, *, uuid: str) -> None:
+        """It bears this uuid, also where the rest went wrong."""
+        self.held[volume.path] = uuid
+        self.kinds[volume.path] = filesystem
+        self._called("make")
+
+    def mount(self, volume: Volume, filesystem: str, at: Path) -> None:
+        """An empty folder."""
+        self._called("mount")
+        assert self.kinds[volume.path] == filesystem
+        at.mkdir(parents=True)
+        self.mounted[at] = volume.path
+
+    def wipe(self, path: Path, uuid: str) -> None:
+        """Only what bears this uuid, and not while it is mounted."""
+        self._called("wipe")
+        if self.held.get(path) == uuid:
+            if path in self.mounted.values():
+                raise SnapshotError(f"{path} is busy", hint="unmount it")
+            del self.held[path]
+
+    def unmount(self, at: Path) -> None:
+        """What `Mounts.unmount` does; the files stay in the folder, as they stay on the device."""
+        self._called("unmount")
+        self.mounted.pop(at, None)
+
+    def _called(self, verb: str) -> None:
+        self.happened(verb)
+        if verb == self.fails:
+            raise SnapshotError(f"{verb} failed, as told")

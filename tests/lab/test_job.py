@@ -63,6 +63,8 @@ GROUPS = [  # the longest ones first, so that the last ones end together
     Group("probe", ("tests/lab/inside/inside_probe.py",)),
     Group("mishaps", ("tests/lab/inside/inside_mishaps.py",)),
     Group("clone", ("tests/lab/inside/inside_clone.py",)),
+    Group("storage trouble", ("tests/lab/inside/inside_storage_trouble.py",)),
+    Group("storage", ("tests/lab/inside/inside_storage.py",)),
     Group("clone mysql-9", ("tests/lab/inside/inside_clone.py",), server="mysql-9"),
     Group("clone mariadb-11", ("tests/lab/inside/inside_clone.py",), server="mariadb-11"),
     Group("interruptions", ("tests/lab/inside/inside_interruptions.py",)),

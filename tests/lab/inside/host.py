@@ -40,7 +40,11 @@ LONG_SETTLE: Changes = {  # a minute of steady load, until the plateau is seen
 _PATIENCE_SECONDS = 60.0
 _LOOK_SECONDS = 0.002
 _LOCK_SECONDS = 5.0  # a lock that was left would last for its budget, ten seconds, and more
-_LABS_OWN = (f"--defaults-file={SITE.server_configuration}", "sysbench oltp_write_only")  # they may be started anew
+_LABS_OWN = (
+    f"--defaults-file={SITE.server_configuration}",
+    "sysbench oltp_write_only",
+    "sshd: ",
+)  # they may be started anew
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +167,7 @@ class Host:
                 del table[key]
             else:
                 table[key] = value
-        self._targets |= {Path(target["path"]) for target in tables["targets"].values()}
+        self._targets |= {Path(target["path"]) for target in tables["targets"].values() if "path" in target}
         file = self._folder / "backupd.toml"
         file.write_text("\n".join(_toml(tables)))
         return file

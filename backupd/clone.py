@@ -1,9 +1,10 @@
 """A replica's beginning: restore a backup, recover it once, tell it where to go on, leave it ready to be started."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from backupd.errors import ServerError, UsageError, VerificationError
 from backupd.model import Manifest, Position
@@ -20,9 +21,12 @@ from backupd.mysql.seeding import (
     seed,
 )
 from backupd.mysql.startup import matching_program
-from backupd.restore import require_room, unpack_objects
-from backupd.targets import Source, Target
+from backupd.restore import key_of, require_room, unpack_objects
+from backupd.targets import Source
 from backupd.unfinished import filling
+
+if TYPE_CHECKING:
+    from backupd.archive.encryption import Identities
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,28 +41,31 @@ class Clone:
 
 def clone(
     manifest: Manifest,
-    target: Target,
+    sources: Sequence[Source],
     wanted: Wanted,
     *,
     to: Path,
+    identities: "Identities | None" = None,
     telling: Callable[[str], None] = lambda _step: None,
 ) -> Clone:
     """The folder holds a recovered copy with an identity of its own that knows its position, and its source if named.
 
+    `sources` are copies of the run, the first of them preferred, whose manifest it is.
     Nothing replicates yet. When it raises, the folder is as empty as before. A password that `wanted` has goes to the
     copy's server alone, which keeps it where it always does.
 
     Raises:
-        UsageError: the folder is not empty, or has no room.
-        TargetError: the target cannot be read.
+        UsageError: the folder is not empty, or has no room; the backup is encrypted, and no identity opens it.
+        TargetError: no target cannot be read.
         VerificationError: what is stored is not what was written, or recovered to another position than was recorded.
         ServerError: no matching server is here, or it did not start, or refused what it was told.
     """
     matching_program(manifest.server)
+    key_of(manifest, identities)
     require_room(to, manifest)
     with filling(to, {"run": manifest.run_id, "job": manifest.job}) as made:
         telling("restoring")
-        unpack_objects([Source(target, manifest.job, manifest.run_id)], manifest, to=to)
+        unpack_objects(sources, manifest, to=to, identities=identities)
         relocation = Relocation(to, manifest.datadir, manifest.server.datadir)
         telling("recovering it and telling it where to go on")
         forget_the_old_server(relocation.datadir)

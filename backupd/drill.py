@@ -2,10 +2,11 @@
 
 import logging
 import time
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from backupd.errors import BackupdError, Cancelled, VerificationError
 from backupd.filesystem import remove_tree
@@ -14,9 +15,13 @@ from backupd.model import Check, Drill, Manifest, Position
 from backupd.mysql.derivation import derive
 from backupd.mysql.proof import prove
 from backupd.mysql.scratch import ScratchServer
-from backupd.restore import require_room, restore
-from backupd.targets import Source, Target
+from backupd.restore import agreed, key_of, require_room, unpack_objects
+from backupd.targets import Source
 from backupd.tools import HostTools
+from backupd.unfinished import filling
+
+if TYPE_CHECKING:
+    from backupd.archive.encryption import Identities
 
 _Answer = tuple[tuple[Check, ...], Position | None]  # a position where one had to be found
 
@@ -24,29 +29,32 @@ log = logging.getLogger(__name__)
 
 
 def drill(
-    job: str,
-    run_id: str,
-    target: Target,
+    sources: Sequence[Source],
     tools: HostTools,
     *,
+    identities: "Identities | None" = None,
     telling: Callable[[str], None] = lambda _step: None,
 ) -> Drill:
     """Restore into the staging folder, start the matching server there, check, shut down, remove.
 
-    Returns the drill's result whether or not its checks agree; nothing is left in the staging folder either way.
+    `sources` are copies of one run, the first of them preferred. Returns the drill's result whether or not its checks
+    agree; nothing is left in the staging folder either way.
 
     Raises:
-        UsageError: no room in the staging folder.
+        UsageError: no room in the staging folder; the backup is encrypted, and no identity opens it.
         TargetError: the backup cannot be read.
+        VerificationError: no copy has a manifest that can be understood.
     """
     began = time.monotonic()
+    run_id = sources[0].run_id
     folder = tools.places.drill_folder(run_id)
     with tools.claims.run(folder.name):
         remove_tree(folder)
-        manifest = target.manifest(job, run_id)
+        manifest, readable = agreed(sources)
+        key_of(manifest, identities)
         require_room(folder, manifest)
         try:
-            checks, position = _checks(job, run_id, target, folder, telling)
+            checks, position = _checks(_Copy(readable, manifest, identities), folder, telling)
         finally:
             with shielded():
                 remove_tree(folder)
@@ -55,11 +63,22 @@ def drill(
     return Drill(run_id, ok=ok, checks=checks, seconds=seconds, at=datetime.now(UTC), position=position)
 
 
-def _checks(job: str, run_id: str, target: Target, folder: Path, telling: Callable[[str], None]) -> _Answer:
+@dataclass(frozen=True, slots=True)
+class _Copy:
+    """What is to be proven, and what opens it."""
+
+    sources: Sequence[Source]
+    manifest: Manifest
+    identities: "Identities | None"
+
+
+def _checks(copy: _Copy, folder: Path, telling: Callable[[str], None]) -> _Answer:
     """Each step that fails is a failed check: a drill that cannot be finished has an answer too."""
     telling("restoring")
+    manifest = copy.manifest
     try:
-        manifest = restore([Source(target, job, run_id)], to=folder)
+        with filling(folder, {"run": manifest.run_id, "job": manifest.job}):
+            unpack_objects(copy.sources, manifest, to=folder, identities=copy.identities)
     except VerificationError as error:
         return (Check("restore", ok=False, expected="every digest as recorded", found=error.message),), None
     restored = Check("restore", ok=True, expected="every digest as recorded", found="every digest as recorded")

@@ -39,6 +39,7 @@ from backupd.probe.counters import KernelCounters
 from backupd.probe.reading import DirectReader
 from backupd.probe.sysbench import SysbenchProbe, remove_folder, require_version
 from backupd.replicas import start_again
+from backupd.snapshots import BlankVolumes
 from backupd.snapshots.blank import LvmBlankVolumes
 from backupd.snapshots.lvm import LvmSnapshots
 from backupd.snapshots.mounting import FILESYSTEMS, LinuxMounts, mount_of, mounts
@@ -114,6 +115,11 @@ def target(configuration: Configuration, name: str) -> Target:
             from backupd.targets.s3 import S3Target  # here: the AWS packages take half a second to load
 
             return S3Target(chosen)
+
+
+def blank_volumes() -> BlankVolumes:
+    """Logical volumes of this host that a restore can fill."""
+    return LvmBlankVolumes()
 
 
 def host_tools(configuration: Configuration) -> HostTools:
@@ -292,7 +298,7 @@ def _releases(configuration: Configuration, snapshots: LvmSnapshots, mounting: L
         HoldingKind.STAGING: lambda holding: remove_tree(Path(holding.name)),
         HoldingKind.CHILD: _end_child,
         HoldingKind.APPLIER: lambda holding: start_again(holding, applier_of),
-        HoldingKind.FILESYSTEM: lambda holding: LvmBlankVolumes().wipe(
+        HoldingKind.FILESYSTEM: lambda holding: blank_volumes().wipe(
             Path("/dev", holding.name), holding.detail["uuid"]
         ),
     }

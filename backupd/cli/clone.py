@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from backupd.cli.chosen import JsonOption, RunArgument, backup_of
+from backupd.cli.chosen import (
+    JsonOption,
+    RunArgument,
+    TargetOption,
+    copies_of,
+    identities_in,
+    run_of,
+    sources_of,
+)
+from backupd.cli.invocation import IdentityOption
 from backupd.cli.output import print_document, say, tell
 from backupd.errors import UsageError
 
@@ -42,6 +51,8 @@ def clone(
             "--gtid/--file-position", help="How it follows; by GTID where the source has it.", show_default=False
         ),
     ] = None,
+    target: TargetOption = None,
+    identity: IdentityOption = None,
     json: JsonOption = False,
 ) -> None:
     """Make a replica of a backup: a folder with a copy that knows its position, for a new server to start on."""
@@ -51,17 +62,17 @@ def clone(
     from backupd.clone import new_server_id, require_another_id
     from backupd.interruption import cancellable
     from backupd.mysql.seeding import Following, Wanted, following, require_password_fits, require_position
+    from backupd.restore import agreed
 
     if not as_replica:
         raise UsageError(
             "clone makes replicas only", hint="say so: --as-replica; for a plain copy see `backupd restore`"
         )
     followed = _source(source, source_user, source_password_file)
-    configuration = wiring.configuration(ctx.obj.config)
+    configuration, identities = wiring.configuration(ctx.obj.config), identities_in(identity)
     with wiring.catalogue(configuration) as catalogue:
-        run, backup = backup_of(catalogue, run_id)
-    target = wiring.target(configuration, backup.target)
-    manifest = target.manifest(run.job, run.run_id)
+        run = run_of(catalogue, run_id, target=target)
+    manifest, sources = agreed(sources_of(configuration, run, copies_of(run, target=target)))
     require_position(manifest)
     if followed is not None:
         require_password_fits(manifest.server.flavour, followed.password)
@@ -74,7 +85,7 @@ def clone(
         source=followed,
     )
     with cancellable():
-        made = clone_backup(manifest, target, wanted, to=to.absolute(), telling=tell)
+        made = clone_backup(manifest, sources, wanted, to=to.absolute(), identities=identities, telling=tell)
     if json:
         print_document(clone_document(manifest, wanted, made))
     else:

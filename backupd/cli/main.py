@@ -11,7 +11,22 @@ from typing import Annotated
 import typer
 
 from backupd import __version__
-from backupd.cli import catalogue, check, clone, config, demo, history, lab, probe, prune, recover, restore, run, verify
+from backupd.cli import (
+    catalogue,
+    check,
+    clone,
+    config,
+    demo,
+    drill,
+    history,
+    lab,
+    probe,
+    prune,
+    recover,
+    restore,
+    run,
+    verify,
+)
 from backupd.cli.invocation import Invocation
 from backupd.cli.output import document_was_printed, print_document, say, tell
 from backupd.errors import BackupdError, ExitStatus
@@ -30,7 +45,7 @@ app = typer.Typer(
 app.add_typer(config.app, name="config")
 app.add_typer(catalogue.app, name="catalogue")
 app.add_typer(lab.app, name="lab")
-for commands in (run, check, probe, history, verify, restore, clone, prune, recover, demo):
+for commands in (run, check, probe, history, verify, restore, drill, clone, prune, recover, demo):
     commands.register(app)
 
 

@@ -1,42 +1,51 @@
-"""`backupd restore` and `backupd drill`: from the target back, and the proof."""
+"""`backupd restore`: from the target back into a folder or a volume, and what the copy needs next."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from backupd.cli.chosen import (
-    JsonOption,
-    RunArgument,
-    TargetOption,
-    backup_of,
-    copies_of,
-    identities_in,
-    run_of,
-    sources_of,
-)
+from backupd.cli.chosen import RunArgument, TargetOption, copies_of, identities_in, run_of, sources_of
 from backupd.cli.invocation import IdentityOption
-from backupd.cli.output import print_document, say, tell
-from backupd.errors import ExitStatus, ServerError, VerificationError
+from backupd.cli.output import say, tell
+from backupd.errors import ExitStatus, ServerError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from backupd.model import Manifest
+    from backupd.archive.encryption import Identities
+    from backupd.catalogue.store import Catalogue
+    from backupd.model import Manifest, RunDetails
     from backupd.mysql.tablefiles import Table
+    from backupd.targets import Source
+    from backupd.tools import HostTools
+
+_MOUNT_POINT = Path("MOUNT-POINT")  # of a volume that a person mounts later
 
 
 def register(app: typer.Typer) -> None:
-    """Add these commands to the tree."""
+    """Add this command to the tree."""
     app.command()(restore)
-    app.command()(drill)
 
 
 def restore(
     ctx: typer.Context,
     run_id: RunArgument,
     *,
-    to: Annotated[Path, typer.Option(help="An empty folder, or one in which this restore was interrupted.")],
+    to: Annotated[
+        Path | None,
+        typer.Option(help="An empty folder, or one in which this restore was interrupted.", show_default=False),
+    ] = None,
+    into_volume: Annotated[
+        str | None,
+        typer.Option(
+            metavar="VG/LV", help="A blank logical volume instead, which gets a file system.", show_default=False
+        ),
+    ] = None,
+    prepare_replica: Annotated[
+        bool, typer.Option("--prepare-replica", help="Write the statements into replica.sql beside the datadir, too.")
+    ] = False,
     target: TargetOption = None,
     tables: Annotated[
         str | None,
@@ -44,26 +53,64 @@ def restore(
     ] = None,
     identity: IdentityOption = None,
 ) -> None:
-    """Restore a backup into an empty folder; what was interrupted goes on. Every byte is compared before it is used."""
+    """Restore a backup into an empty folder; what was interrupted goes on. Every byte is compared before it is used.
+
+    Prints what a replica or a point-in-time recovery needs next, in the words of the server.
+    """
     from backupd import wiring
     from backupd.cli.progress import share_done
     from backupd.interruption import cancellable
     from backupd.mysql.tablefiles import tables_in
-    from backupd.restore import restore as restore_backup
 
-    configuration = wiring.configuration(ctx.obj.config)
-    identities = identities_in(identity)
+    if (to is None) == (into_volume is None):
+        raise UsageError("name a folder or a volume", hint="--to DIR, or --into-volume VG/LV")
+    if tables is not None and (into_volume is not None or prepare_replica):
+        raise UsageError("single tables go into a folder, and make no replica", hint="with --tables name --to DIR only")
     chosen = () if tables is None else tables_in(tables)
+    configuration, identities = wiring.configuration(ctx.obj.config), identities_in(identity)
     with wiring.catalogue(configuration) as catalogue:
         run = run_of(catalogue, run_id, target=target)
-    sources = sources_of(configuration, run, copies_of(run, target=target))
-    with cancellable(), share_done("restored") as copied:
-        manifest = restore_backup(sources, to=to, identities=identities, tables=chosen, copied=copied)
-    if chosen:
-        with cancellable():
-            _export(to.absolute(), manifest, chosen)
-    else:
-        say(f"restored run {run.run_id} to {to}: datadir {to / manifest.datadir}")
+        sources = sources_of(configuration, run, copies_of(run, target=target))
+        with cancellable(), share_done("restored") as copied:
+            wanted = _Wanted(run, sources, identities, copied, prepare_replica=prepare_replica)
+            if to is not None:
+                _to_folder(wanted, to, chosen)
+            elif into_volume is not None:
+                _into_volume(wanted, into_volume, wiring.host_tools(configuration), catalogue)
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """What is restored, from where, and what is to be said afterwards."""
+
+    run: "RunDetails"
+    sources: "Sequence[Source]"
+    identities: "Identities | None"
+    copied: "Callable[[int, int], None]"
+    prepare_replica: bool
+
+    def steps(self, manifest: "Manifest", folder: Path, seen_as: Path) -> str:
+        """What the copy in a folder needs next, which people see under another name; written beside it if wanted."""
+        from backupd.mysql.next_steps import next_steps
+        from backupd.mysql.replica_files import STATEMENTS_FILE
+
+        found = self.run.position if self.run.derived else None
+        text = next_steps(manifest, seen_as / manifest.datadir, found=found)
+        if self.prepare_replica:
+            (folder / STATEMENTS_FILE).write_text(text)
+        return text
+
+
+def _to_folder(wanted: _Wanted, to: Path, tables: "Sequence[Table]") -> None:
+    from backupd.restore import restore as restore_backup
+
+    manifest = restore_backup(wanted.sources, to=to, identities=wanted.identities, tables=tables, copied=wanted.copied)
+    if tables:
+        _export(to.absolute(), manifest, tables)
+        return
+    steps = wanted.steps(manifest, to, to.absolute())
+    say(f"restored run {wanted.run.run_id} to {to}: datadir {to / manifest.datadir}")
+    say(steps.rstrip())
 
 
 def _export(to: Path, manifest: "Manifest", tables: "Sequence[Table]") -> None:
@@ -83,29 +130,27 @@ def _export(to: Path, manifest: "Manifest", tables: "Sequence[Table]") -> None:
         say(f"to import {each.table}: {each.statements} says how")
 
 
-def drill(ctx: typer.Context, run_id: RunArgument, *, json: JsonOption = False) -> None:
-    """Prove a backup: restore it, start a server on it, compare; the result goes into the catalogue."""
+def _into_volume(wanted: _Wanted, name: str, tools: "HostTools", catalogue: "Catalogue") -> None:
     from backupd import wiring
-    from backupd.cli.documents import drill_document
-    from backupd.cli.tables import drill_table
-    from backupd.drill import drill as drill_backup
-    from backupd.interruption import cancellable
-    from backupd.report.words import duration
+    from backupd.restore import agreed, key_of, unpack_objects
+    from backupd.unfinished import filling
+    from backupd.volume_restore import restore_into_volume
 
-    configuration = wiring.configuration(ctx.obj.config)
-    with wiring.catalogue(configuration) as catalogue:
-        run, backup = backup_of(catalogue, run_id)
-        target = wiring.target(configuration, backup.target)
-        with cancellable():
-            result = drill_backup(run.job, run.run_id, target, wiring.host_tools(configuration), telling=tell)
-        catalogue.record_drill(result)
-    if json:
-        print_document(drill_document(result))
-    else:
-        say(drill_table(result.checks))
-        say(f"{'proven' if result.ok else 'NOT proven'} in {duration(result.seconds)}")
-    if not result.ok:
-        failed = ", ".join(check.name for check in result.checks if not check.ok)
-        raise VerificationError(
-            f"the drill of run {result.run_id} failed: {failed}", hint="do not rely on this backup; take another"
-        )
+    manifest, sources = agreed(wanted.sources)
+    key_of(manifest, wanted.identities)
+    steps = ""
+
+    def fill(at: Path) -> None:
+        nonlocal steps
+        with filling(at, {"run": manifest.run_id, "job": manifest.job}):
+            unpack_objects(sources, manifest, to=at, identities=wanted.identities, copied=wanted.copied)
+            steps = wanted.steps(manifest, at, _MOUNT_POINT)
+
+    filled = restore_into_volume(manifest, name, tools, wiring.blank_volumes(), catalogue, fill=fill)
+    say(f"restored run {manifest.run_id} to {filled.volume.full_name}: datadir {_MOUNT_POINT / manifest.datadir}")
+    say(f"mount it: {filled.mount_line}")
+    say(steps.rstrip())
+    for text in filled.attentions:
+        tell(f"attention: {text}")
+    if filled.attentions:
+        raise typer.Exit(ExitStatus.ATTENTION)

@@ -7,9 +7,8 @@ a person has filled in the placeholders, for everything else in it is a comment.
 Tried on MariaDB 10.11.19:
 - A copy whose server replays its source's binlogs from the recorded offset has the rows that the source has; with
   several files `--start-position` counts in the first one only.
-- A server does not start on an image with a prepared transaction where its index does not name the image's own binlog
-  ("Found 1 prepared transactions!"). The index that comes with an image names binlogs as the old server had them, by
-  absolute paths mostly: those are missing, or live. So it is written anew.
+- A server does not start on an image with a prepared transaction where it does not see the image's own binlog ("Found 1
+  prepared transactions!"). What is restored has an index that names that one, beside it.
 """
 
 import os
@@ -77,11 +76,7 @@ def _before_it_starts(manifest: Manifest, datadir: Path) -> Iterator[str]:
     if manifest.binlog is None or basename is None:
         return
     folder = Path(os.path.normpath(datadir / os.path.relpath(PurePosixPath(manifest.binlog).parent, manifest.datadir)))
-    name = shlex.quote(basename.name)
-    yield "-- Before a server starts here for the first time, in a shell: it recovers by the binlog that came with it."
-    yield f"""--   cd {shlex.quote(str(folder))} && printf '%s\\n' "$PWD"/{name}.[0-9]* > {name}.index"""
-    yield f"--   chown --reference=. {name}.index"
-    yield f"-- Start it with log_bin={folder / basename.name}, and with no log_bin_index elsewhere."
+    yield f"-- Start it with log_bin={folder / basename.name}, by which it recovers, and no log_bin_index elsewhere."
 
 
 def _as_replica(manifest: Manifest, datadir: Path, position: Position) -> Iterator[str]:
@@ -89,7 +84,7 @@ def _as_replica(manifest: Manifest, datadir: Path, position: Position) -> Iterat
     words = words_for(manifest.server.flavour, manifest.server.version_number)
     wanted = Wanted(server_id=0, following=following(manifest, None))
     old_id = manifest.server.settings.get("server_id", "that of the old server")
-    yield f"-- To make a replica of {manifest.host} of it. Before it starts, too:"
+    yield f"-- To make a replica of {manifest.host} of it. Before a server starts here, in a shell:"
     yield f"--   cd {shlex.quote(str(datadir))} && rm -f {' '.join(OF_THE_OLD_SERVER)}"
     yield f"-- Start it with skip_slave_start, and a server_id that is not {old_id}. Then {naming_the_source(words)}:"
     yield from (f"{statement};" for statement in statements(words, position, wanted))

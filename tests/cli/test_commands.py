@@ -365,7 +365,8 @@ def test_restore_prints_where_the_datadir_is(terminal: Terminal, world: World) -
     terminal.run("run", "nightly", "--run-id", "r1")
     to = world.base / "restored"
     ended = terminal.run("restore", "r1", "--to", str(to))
-    assert (ended.status, ended.stdout) == (ExitStatus.OK, f"restored run r1 to {to}: datadir {to}\n")
+    assert ended.status == ExitStatus.OK
+    assert ended.stdout.startswith(f"restored run r1 to {to}: datadir {to}\n")
     again = terminal.run("restore", "r1", "--to", str(to))
     assert (again.status, again.stdout) == (ExitStatus.USAGE, "")
     assert "is not empty" in again.stderr

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from backupd import targets
 from backupd.clone import clone, new_server_id, require_another_id
 from backupd.errors import ServerError, TargetError, UsageError, VerificationError
 from backupd.model import Check, Manifest, Position
@@ -40,6 +41,10 @@ def manifest(world: World) -> Manifest:
     return world.target.manifest("nightly", "r1")
 
 
+def copies(world: World) -> list[targets.Source]:
+    return [targets.Source(world.target, "nightly", "r1")]
+
+
 def recovered_as_recorded(manifest: Manifest) -> Recovered:
     position = manifest.position
     return Recovered(position.binlog_offset, position.gtid, innodb_binlog=None, lsn=manifest.lsn, prepared=0)
@@ -70,7 +75,7 @@ def recovering(manifest: Manifest, monkeypatch: pytest.MonkeyPatch) -> Recoverin
 def test_a_clone_is_whole_and_says_how_it_is_started(
     recovering: Recovering, manifest: Manifest, world: World, tmp_path: Path
 ) -> None:
-    made = clone(manifest, world.target, WANTED, to=tmp_path / "clone")
+    made = clone(manifest, copies(world), WANTED, to=tmp_path / "clone")
     assert (made.datadir / "ibdata1").exists()
     assert f"datadir = {made.datadir}" in made.option_file.read_text()
     assert "START SLAVE;" in made.statements_file.read_text()
@@ -87,7 +92,7 @@ def test_a_copy_that_recovers_to_another_position_is_no_replica(
     if exists:
         to.mkdir()
     with pytest.raises(VerificationError, match="did not recover to its recorded position: gtid"):
-        clone(manifest, world.target, WANTED, to=to)
+        clone(manifest, copies(world), WANTED, to=to)
     assert to.exists() == exists
     assert not exists or list(to.iterdir()) == []
 
@@ -97,7 +102,7 @@ def test_a_server_that_does_not_end_cleanly_leaves_no_clone(
 ) -> None:
     recovering._ended = Check("clean shutdown", ok=False, expected="status 0", found="status 1")
     with pytest.raises(ServerError, match="status 1"):
-        clone(manifest, world.target, WANTED, to=tmp_path / "clone")
+        clone(manifest, copies(world), WANTED, to=tmp_path / "clone")
     assert not (tmp_path / "clone").exists()
 
 
@@ -106,7 +111,7 @@ def test_a_copy_without_lock_and_binlog_has_no_position(
 ) -> None:
     without = replace(manifest, locked=False, position=Position(), binlog=None)
     with pytest.raises(VerificationError, match="without a lock"):
-        clone(without, world.target, WANTED, to=tmp_path / "clone")
+        clone(without, copies(world), WANTED, to=tmp_path / "clone")
     assert not (tmp_path / "clone").exists()
 
 
@@ -116,7 +121,7 @@ def test_a_server_program_that_is_not_here_is_missed_before_anything_is_read(
     elsewhere = replace(manifest, server=replace(manifest.server, version_number=(10, 1, 0)))
     (world.vault / "nightly" / "r1" / "data-1.tar.zst").unlink()
     with pytest.raises(ServerError, match=r"no mariadb 10\.1 server is installed here"):
-        clone(elsewhere, world.target, WANTED, to=tmp_path / "clone")
+        clone(elsewhere, copies(world), WANTED, to=tmp_path / "clone")
     assert not (tmp_path / "clone").exists()
 
 
@@ -125,7 +130,7 @@ def test_an_unreadable_target_leaves_no_clone(
 ) -> None:
     (world.vault / "nightly" / "r1" / "binlog.tar.zst").unlink()
     with pytest.raises(TargetError):
-        clone(manifest, world.target, WANTED, to=tmp_path / "clone")
+        clone(manifest, copies(world), WANTED, to=tmp_path / "clone")
     assert not (tmp_path / "clone").exists()
 
 
@@ -135,7 +140,7 @@ def test_a_folder_that_is_not_empty_stays_as_it_is(
     (tmp_path / "clone").mkdir()
     (tmp_path / "clone" / "mine").write_text("keep me")
     with pytest.raises(UsageError, match="is not empty"):
-        clone(manifest, world.target, WANTED, to=tmp_path / "clone")
+        clone(manifest, copies(world), WANTED, to=tmp_path / "clone")
     assert [path.name for path in (tmp_path / "clone").iterdir()] == ["mine"]
 
 

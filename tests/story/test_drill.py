@@ -10,6 +10,7 @@ import pytest
 from backupd.drill import drill
 from backupd.errors import Busy, Cancelled, TargetError
 from backupd.interruption import cancellable
+from backupd.targets import Source
 from tests.story.world import World
 
 
@@ -20,10 +21,14 @@ def backed_up(world: World) -> World:
     return world
 
 
+def copies(world: World) -> list[Source]:
+    return [Source(world.target, "nightly", "r1")]
+
+
 def test_damage_on_the_target_is_a_failed_drill(backed_up: World) -> None:
     stored = backed_up.vault / "nightly" / "r1" / "data-1.tar.zst"
     stored.write_bytes(stored.read_bytes()[:-1] + b"?")
-    result = drill("nightly", "r1", backed_up.target, backed_up.tools)
+    result = drill(copies(backed_up), backed_up.tools)
     assert not result.ok
     assert [(check.name, check.ok) for check in result.checks] == [("restore", False)]
     assert "data-1.tar.zst" in result.checks[0].found
@@ -33,7 +38,7 @@ def test_damage_on_the_target_is_a_failed_drill(backed_up: World) -> None:
 def test_an_unreadable_target_ends_the_drill_and_leaves_no_staging_folder(backed_up: World) -> None:
     (backed_up.vault / "nightly" / "r1" / "binlog.tar.zst").unlink()
     with pytest.raises(TargetError):
-        drill("nightly", "r1", backed_up.target, backed_up.tools)
+        drill(copies(backed_up), backed_up.tools)
     assert backed_up.left() == []
 
 
@@ -47,7 +52,7 @@ def test_a_cancelled_drill_leaves_no_staging_folder(backed_up: World) -> None:
 
     backed_up.at["target.reading"] = stop
     with pytest.raises(Cancelled), cancellable():
-        drill("nightly", "r1", backed_up.target, backed_up.tools)
+        drill(copies(backed_up), backed_up.tools)
     assert set(there) == {True}
     assert backed_up.left() == []
 
@@ -62,7 +67,7 @@ def test_a_stop_signal_while_the_server_is_asked_is_no_failed_check(
 
     monkeypatch.setattr("backupd.drill.ScratchServer.running", stopped)
     with pytest.raises(Cancelled), cancellable():
-        drill("nightly", "r1", backed_up.target, backed_up.tools)
+        drill(copies(backed_up), backed_up.tools)
     assert backed_up.left() == []
 
 
@@ -72,10 +77,10 @@ def test_what_an_earlier_drill_left_is_not_in_the_way(backed_up: World) -> None:
     (left / "half").write_text("of a drill that was killed")
     stored = backed_up.vault / "nightly" / "r1" / "data-1.tar.zst"
     stored.write_bytes(b"damaged")
-    assert not drill("nightly", "r1", backed_up.target, backed_up.tools).ok
+    assert not drill(copies(backed_up), backed_up.tools).ok
     assert backed_up.left() == []
 
 
 def test_two_drills_of_one_run_do_not_share_a_folder(backed_up: World) -> None:
     with backed_up.tools.claims.run("drill-r1"), pytest.raises(Busy):
-        drill("nightly", "r1", backed_up.target, backed_up.tools)
+        drill(copies(backed_up), backed_up.tools)

@@ -12,7 +12,6 @@ from backupd.errors import BackupdError, Busy, Cancelled, Refused, SnapshotError
 from backupd.interruption import cancellable
 from backupd.model import Backup, HoldingKind, Manifest, StoredObject
 from backupd.recover import dead_runs
-from backupd.tools import Tools
 from backupd.volume_restore import FilledVolume, needed_bytes, restore_into_volume
 from tests.fakes.blank_volumes import FakeBlankVolumes
 from tests.story.world import World
@@ -31,19 +30,14 @@ class Somebody:
             run.complete((Backup("vault", "/vault/nightly/r1", bytes_read=1, bytes_stored=1, files=1, sha256=""),))
         self.world = world
         self.blanks = FakeBlankVolumes()
-        self.manifest = MARIADB
-        self.filled: list[Path] = []
-
-    @property
-    def tools(self) -> Tools:
-        releases = {
-            **self.world.releases,
+        world.also_released = {
             HoldingKind.MOUNT: lambda holding: self.blanks.unmount(Path(holding.name)),
             HoldingKind.FILESYSTEM: lambda holding: self.blanks.wipe(
                 Path("/dev", holding.name), holding.detail["uuid"]
             ),
         }
-        return replace(self.world.tools, releases=releases)
+        self.manifest = MARIADB
+        self.filled: list[Path] = []
 
     def fill(self, folder: Path) -> None:
         """Stands for `restore`."""
@@ -53,11 +47,13 @@ class Somebody:
 
     def restores(self, *, into: str = VOLUME, fill: Callable[[Path], object] | None = None) -> FilledVolume:
         with self.world.catalogue() as catalogue:
-            return restore_into_volume(self.manifest, into, self.tools, self.blanks, catalogue, fill=fill or self.fill)
+            return restore_into_volume(
+                self.manifest, into, self.world.tools, self.blanks, catalogue, fill=fill or self.fill
+            )
 
     def recovers(self) -> None:
         with self.world.catalogue() as catalogue:
-            dead_runs(catalogue, self.tools).require_complete()
+            dead_runs(catalogue, self.world.tools).require_complete()
 
     def held(self) -> list[HoldingKind]:
         with self.world.catalogue() as catalogue:

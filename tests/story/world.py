@@ -133,6 +133,7 @@ class World:
     with_canary: bool = True
     with_applier: bool = False  # the job has `lock.stop_applier`
     write_milliseconds: float = 5.0  # what a write to the volume takes
+    also_released: Releases = field(default_factory=dict)  # kinds of holdings that only some tests know
 
     def __post_init__(self) -> None:
         for folder in (self.datadir, self.vault, self.places.run, self.places.staging):
@@ -225,6 +226,7 @@ class World:
             HoldingKind.PARTIAL: remove_objects,
             HoldingKind.CHILD: end_child,
             HoldingKind.APPLIER: lambda holding: start_again(holding, {"db1": self.applier}.__getitem__),
+            **self.also_released,
         }
 
     def mount_of(self, path: Path) -> MountPoint:

@@ -80,7 +80,7 @@ def test_every_copy_restores_to_the_same_files(
 ) -> None:
     with restored(host, stores, good["run_id"], "--target", store):
         found = tree_of(RESTORED)
-    assert "data/ibdata1" in found
+    assert [path for path in found if Path(path).name == "ibdata1"]
     assert {path: entry for path, entry in found.items() if path in unpacked} == unpacked
 
 
@@ -121,10 +121,9 @@ def test_a_restored_copy_is_brought_to_a_later_moment_by_what_restore_prints(
         assert steps.strip() in ended.stdout
         host.sql("CREATE TABLE sbtest.later (n INT PRIMARY KEY); INSERT INTO sbtest.later VALUES (42)")
         host.sql("FLUSH BINARY LOGS")
-        before, *_, replay = [line.removeprefix("--   ") for line in steps.splitlines() if line.startswith("--   ")]
-        tool("bash", "-c", before)
+        replay = told(steps, r"(?m)^--   (mariadb-binlog .*)$")
         try:
-            with server_on(RESTORED / "data", log_bin=told(steps, r"log_bin=(\S+),")):
+            with server_on(Path(told(ended.stdout, r"datadir (\S+)")), log_bin=told(steps, r"log_bin=(\S+),")):
                 replay_into_it(replay)
                 found = tool(*client(), "--execute=SELECT n FROM sbtest.later").split()
         finally:

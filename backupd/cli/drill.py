@@ -1,0 +1,79 @@
+"""`backupd drill`: the proof of a backup, of the one that needs it most where none is named."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from backupd.cli.chosen import JsonOption, TargetOption, copies_of, identities_in, run_of, sources_of
+from backupd.cli.invocation import IdentityOption
+from backupd.cli.output import print_document, say, tell
+from backupd.errors import UsageError, VerificationError
+
+if TYPE_CHECKING:
+    from backupd.catalogue.store import Catalogue
+    from backupd.model import RunDetails
+
+
+def register(app: typer.Typer) -> None:
+    """Add this command to the tree."""
+    app.command()(drill)
+
+
+def drill(
+    ctx: typer.Context,
+    run_id: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="RUN",
+            help="An id, its beginning, or `latest`. Else the newest that no drill has proven, or that with the oldest"
+            " proof.",
+            show_default=False,
+        ),
+    ] = None,
+    *,
+    job: Annotated[str | None, typer.Option(help="Choose among this job's backups.", show_default=False)] = None,
+    target: TargetOption = None,
+    identity: IdentityOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Prove a backup: restore it, start a server on it, compare; the result goes into the catalogue."""
+    from backupd import wiring
+    from backupd.cli.documents import drill_document
+    from backupd.cli.tables import drill_table
+    from backupd.drill import drill as drill_backup
+    from backupd.interruption import cancellable
+    from backupd.report.words import duration
+
+    configuration, identities = wiring.configuration(ctx.obj.config), identities_in(identity)
+    if job is not None:
+        wiring.job(configuration, job)
+    with wiring.catalogue(configuration) as catalogue:
+        run = _chosen(catalogue, run_id, job, target)
+        sources = sources_of(configuration, run, copies_of(run, target=target))
+        with cancellable():
+            result = drill_backup(sources, wiring.host_tools(configuration), identities=identities, telling=tell)
+        catalogue.record_drill(result)
+    if json:
+        print_document(drill_document(result))
+    else:
+        say(drill_table(result.checks))
+        say(f"{'proven' if result.ok else 'NOT proven'} in {duration(result.seconds)}")
+    if not result.ok:
+        failed = ", ".join(check.name for check in result.checks if not check.ok)
+        raise VerificationError(
+            f"the drill of run {result.run_id} failed: {failed}", hint="do not rely on this backup; take another"
+        )
+
+
+def _chosen(catalogue: "Catalogue", run_id: str | None, job: str | None, target: str | None) -> "RunDetails":
+    """The run that is named, or the one that needs a proof most; then it is told which, and why."""
+    if run_id is not None:
+        if job is not None:
+            raise UsageError("a run and a job are named", hint="name one of them: a run is of one job anyway")
+        return run_of(catalogue, run_id, target=target)
+    for run in catalogue.newest_unproven(job):
+        if any(backup.is_there and target in (None, backup.target) for backup in run.backups):
+            when = f"its proof is the oldest, of {run.proven_at:%Y-%m-%d %H:%M} UTC" if run.proven_at else ""
+            tell(f"run {run.run_id} of job {run.job}: {when or 'the newest that no drill has proven'}")
+            return run
+    raise UsageError("there is no backup to prove", hint="see `backupd history`")

@@ -1,0 +1,93 @@
+"""`backupd drill` without a run: which backup it proves, and what it says of that."""
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from backupd.model import Check, Drill
+from backupd.targets import Source
+from tests.cli.terminal import Terminal
+from tests.story.world import World
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+
+class Drills:
+    """What was drilled; each drill ends as told, an hour after the one before it."""
+
+    def __init__(self) -> None:
+        self.of: list[str] = []
+        self.ok = True
+
+    def __call__(self, sources: Sequence[Source], tools: object, **how: object) -> Drill:
+        self.of.append(sources[0].run_id)
+        checks = (Check("tables", ok=self.ok, expected="3", found="3"),)
+        return Drill(
+            sources[0].run_id, ok=self.ok, checks=checks, seconds=1, at=NOW + len(self.of) * timedelta(hours=1)
+        )
+
+
+@pytest.fixture
+def drills(monkeypatch: pytest.MonkeyPatch) -> Drills:
+    made = Drills()
+    monkeypatch.setattr("backupd.drill.drill", made)
+    return made
+
+
+@pytest.fixture
+def terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Terminal:
+    return Terminal(World(tmp_path), monkeypatch, capsys)
+
+
+@pytest.fixture
+def back_up(terminal: Terminal) -> Callable[[str], None]:
+    def run(run_id: str) -> None:
+        assert terminal.run("run", "nightly", "--run-id", run_id).status == 0
+
+    return run
+
+
+def test_nothing_to_prove_is_a_matter_of_usage(terminal: Terminal) -> None:
+    ended = terminal.run("drill")
+    assert ended.status == 2
+    assert "there is no backup to prove" in ended.stderr
+
+
+def test_a_run_and_a_job_are_one_too_many(terminal: Terminal) -> None:
+    assert terminal.run("drill", "r1", "--job", "nightly").status == 2
+    unknown = terminal.run("drill", "--job", "hourly")
+    assert unknown.status == 2
+    assert "no job 'hourly'" in unknown.stderr
+
+
+def test_the_newest_unproven_backup_goes_first_and_then_the_oldest_proof(
+    terminal: Terminal, drills: Drills, back_up: Callable[[str], None]
+) -> None:
+    back_up("r1")
+    back_up("r2")
+    first, second, third = (terminal.run("drill", "--job", "nightly") for _ in range(3))
+    assert drills.of == ["r2", "r1", "r2"]
+    assert "run r2 of job nightly: the newest that no drill has proven" in first.stderr
+    assert "run r1 of job nightly: the newest that no drill has proven" in second.stderr
+    assert "run r2 of job nightly: its proof is the oldest, of 2026-11-21 13:00 UTC" in third.stderr
+
+
+def test_a_backup_whose_drill_failed_is_still_unproven(
+    terminal: Terminal, drills: Drills, back_up: Callable[[str], None]
+) -> None:
+    back_up("r1")
+    drills.ok = False
+    assert terminal.run("drill").status == 9
+    assert terminal.run("drill").status == 9
+    assert drills.of == ["r1", "r1"]
+
+
+def test_backups_without_a_copy_on_the_target_are_passed_over(
+    terminal: Terminal, drills: Drills, back_up: Callable[[str], None]
+) -> None:
+    back_up("r1")
+    assert terminal.run("drill", "--target", "elsewhere").status == 2
+    assert terminal.run("drill", "--target", "vault").status == 0
+    assert drills.of == ["r1"]

@@ -1,0 +1,100 @@
+"""`backupd restore` as a person meets it: into a folder, into a volume, and what it tells to do next."""
+
+from pathlib import Path
+
+import pytest
+
+from backupd import wiring
+from backupd.errors import Refused
+from backupd.model import HoldingKind
+from backupd.mysql.replica_files import STATEMENTS_FILE
+from tests.cli.terminal import Terminal
+from tests.fakes.blank_volumes import FakeBlankVolumes
+from tests.story.world import World
+
+DEVICE = Path("/dev/labvg/data")
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    """A host on which a backup would go well."""
+    return World(tmp_path)
+
+
+@pytest.fixture
+def terminal(world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Terminal:
+    """`backupd` on a host whose run `r1` has a backup."""
+    made = Terminal(world, monkeypatch, capsys)
+    assert made.run("run", "nightly", "--run-id", "r1").status == 0
+    return made
+
+
+@pytest.fixture
+def blanks(terminal: Terminal, world: World, monkeypatch: pytest.MonkeyPatch) -> FakeBlankVolumes:
+    """The world's volume is blank."""
+    made = FakeBlankVolumes()
+    world.also_released = {
+        HoldingKind.MOUNT: lambda holding: made.unmount(Path(holding.name)),
+        HoldingKind.FILESYSTEM: lambda holding: made.wipe(Path("/dev", holding.name), holding.detail["uuid"]),
+    }
+    monkeypatch.setattr(wiring, "blank_volumes", lambda: made)
+    return made
+
+
+@pytest.mark.parametrize("words", [(), ("--to", "/somewhere", "--into-volume", "labvg/data")])
+def test_a_restore_goes_to_a_folder_or_to_a_volume(terminal: Terminal, words: tuple[str, ...]) -> None:
+    ended = terminal.run("restore", "r1", *words)
+    assert ended.status == 2
+    assert "hint: --to DIR, or --into-volume VG/LV" in ended.stderr
+
+
+def test_a_restore_prints_what_a_replica_needs_next(terminal: Terminal, tmp_path: Path) -> None:
+    ended = terminal.run("restore", "r1", "--to", str(tmp_path / "back"))
+    assert ended.stdout.startswith(f"restored run r1 to {tmp_path}/back: datadir {tmp_path}/back\n")
+    assert "\nSTART SLAVE;\n" in ended.stdout
+    assert "mariadb-binlog --start-position=" in ended.stdout
+    assert not (tmp_path / "back" / STATEMENTS_FILE).exists()
+
+
+def test_prepared_for_a_replica_the_statements_lie_beside_the_datadir(terminal: Terminal, tmp_path: Path) -> None:
+    ended = terminal.run("restore", "r1", "--to", str(tmp_path / "back"), "--prepare-replica")
+    written = (tmp_path / "back" / STATEMENTS_FILE).read_text()
+    assert "\nSTART SLAVE;\n" in written
+    assert written.rstrip() in ended.stdout
+
+
+def test_a_volume_is_filled_and_its_mount_line_printed(
+    terminal: Terminal, blanks: FakeBlankVolumes, world: World
+) -> None:
+    ended = terminal.run("restore", "r1", "--into-volume", "labvg/data", "--prepare-replica")
+    assert ended.status == 0, ended.stderr
+    assert "restored run r1 to labvg/data: datadir MOUNT-POINT\n" in ended.stdout
+    assert f"mount it: mount -t {blanks.kinds[DEVICE]} /dev/labvg/data MOUNT-POINT\n" in ended.stdout
+    assert "cd MOUNT-POINT && rm -f" in ended.stdout
+    on_it = world.places.mount_point("r1")  # the fake leaves there what the device has
+    assert (on_it / "ibdata1").stat().st_size == 100_000
+    assert (on_it / STATEMENTS_FILE).read_text().rstrip() in ended.stdout
+    assert blanks.mounted == {}
+
+
+def test_a_broken_backup_leaves_the_volume_blank(terminal: Terminal, blanks: FakeBlankVolumes, world: World) -> None:
+    for stored in (world.vault / "nightly" / "r1").glob("*.zst"):
+        stored.write_bytes(stored.read_bytes()[:-1] + b"?")
+    assert terminal.run("restore", "r1", "--into-volume", "labvg/data").status == 9
+    assert (blanks.held, blanks.mounted) == ({}, {})
+
+
+def test_a_volume_that_holds_something_is_status_5(terminal: Terminal, blanks: FakeBlankVolumes) -> None:
+    blanks.held[DEVICE] = "xfs"
+    ended = terminal.run("restore", "r1", "--into-volume", "labvg/data")
+    assert ended.status == Refused.exit_status
+    assert "holds xfs" in ended.stderr
+
+
+def test_a_volume_that_stays_mounted_is_an_attention(terminal: Terminal, blanks: FakeBlankVolumes) -> None:
+    blanks.fails = "unmount"
+    ended = terminal.run("restore", "r1", "--into-volume", "labvg/data")
+    assert ended.status == 3
+    assert "attention: clean-up incomplete: unmount failed" in ended.stderr
+    assert "restored run r1" in ended.stdout
+    assert DEVICE in blanks.held

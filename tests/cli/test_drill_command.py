@@ -1,12 +1,12 @@
 """`backupd drill` without a run: which backup it proves, and what it says of that."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from backupd.model import Check, Drill
+from backupd.model import Backup, Check, Drill
 from backupd.targets import Source
 from tests.cli.terminal import Terminal
 from tests.story.world import World
@@ -37,16 +37,22 @@ def drills(monkeypatch: pytest.MonkeyPatch) -> Drills:
 
 
 @pytest.fixture
-def terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Terminal:
-    return Terminal(World(tmp_path), monkeypatch, capsys)
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
 
 
 @pytest.fixture
-def back_up(terminal: Terminal) -> Callable[[str], None]:
-    def run(run_id: str) -> None:
-        assert terminal.run("run", "nightly", "--run-id", run_id).status == 0
+def terminal(world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Terminal:
+    return Terminal(world, monkeypatch, capsys)
 
-    return run
+
+@pytest.fixture
+def backed_up(world: World) -> None:
+    """The runs `r1` and `r2`, which is newer, have a backup."""
+    with world.catalogue() as catalogue:
+        for run_id in ("r1", "r2"):
+            with catalogue.open_run("nightly", "db1", run_id=run_id) as run:
+                run.complete((Backup("vault", "/vault", bytes_read=1, bytes_stored=1, files=1, sha256=""),))
 
 
 def test_nothing_to_prove_is_a_matter_of_usage(terminal: Terminal) -> None:
@@ -63,10 +69,8 @@ def test_a_run_and_a_job_are_one_too_many(terminal: Terminal) -> None:
 
 
 def test_the_newest_unproven_backup_goes_first_and_then_the_oldest_proof(
-    terminal: Terminal, drills: Drills, back_up: Callable[[str], None]
+    terminal: Terminal, drills: Drills, backed_up: None
 ) -> None:
-    back_up("r1")
-    back_up("r2")
     first, second, third = (terminal.run("drill", "--job", "nightly") for _ in range(3))
     assert drills.of == ["r2", "r1", "r2"]
     assert "run r2 of job nightly: the newest that no drill has proven" in first.stderr
@@ -74,20 +78,16 @@ def test_the_newest_unproven_backup_goes_first_and_then_the_oldest_proof(
     assert "run r2 of job nightly: its proof is the oldest, of 2026-11-21 13:00 UTC" in third.stderr
 
 
-def test_a_backup_whose_drill_failed_is_still_unproven(
-    terminal: Terminal, drills: Drills, back_up: Callable[[str], None]
-) -> None:
-    back_up("r1")
+def test_a_backup_whose_drill_failed_is_still_unproven(terminal: Terminal, drills: Drills, backed_up: None) -> None:
     drills.ok = False
     assert terminal.run("drill").status == 9
     assert terminal.run("drill").status == 9
-    assert drills.of == ["r1", "r1"]
+    assert drills.of == ["r2", "r2"]
 
 
 def test_backups_without_a_copy_on_the_target_are_passed_over(
-    terminal: Terminal, drills: Drills, back_up: Callable[[str], None]
+    terminal: Terminal, drills: Drills, backed_up: None
 ) -> None:
-    back_up("r1")
     assert terminal.run("drill", "--target", "elsewhere").status == 2
     assert terminal.run("drill", "--target", "vault").status == 0
-    assert drills.of == ["r1"]
+    assert drills.of == ["r2"]

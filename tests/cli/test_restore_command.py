@@ -24,9 +24,8 @@ def world(tmp_path: Path) -> World:
 @pytest.fixture
 def terminal(world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Terminal:
     """`backupd` on a host whose run `r1` has a backup."""
-    made = Terminal(world, monkeypatch, capsys)
-    assert made.run("run", "nightly", "--run-id", "r1").status == 0
-    return made
+    world.back_up()
+    return Terminal(world, monkeypatch, capsys)
 
 
 @pytest.fixture

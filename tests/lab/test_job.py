@@ -80,6 +80,7 @@ GROUPS = [  # the longest ones first, so that the last ones end together
     Group("engines", ("tests/lab/inside/inside_engines.py",)),
     Group("striped xfs", ("tests/lab/inside/inside_good_run.py",)),
     Group("thin", ("tests/lab/inside/inside_good_run.py",), thin=True),
+    Group("volume", ("tests/lab/inside/inside_volume.py",)),
     Group("layouts", ("tests/lab/inside/inside_layouts.py",)),
     Group("elsewhere", ("tests/lab/inside/inside_elsewhere.py",)),
     Group("thin limits", ("tests/lab/inside/inside_thin.py",), thin=True),

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from tests.lab.inside.host import SITE, Ended, Host, tool, until
-from tests.lab.inside.stores import STORES, Stores, Tree, remove, three_stores, tree_of
+from tests.lab.inside.stores import STORES, Stores, three_stores
+from tests.lab.inside.trees import Tree, remove, tree_of
 
 USAGE = 2
 RESTORED, BY_HAND = SITE.state / "restored", SITE.state / "by-hand"

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,16 +9,14 @@ from typing import Any
 import pytest
 
 from backupd.lab import sshd
-from tests.lab.inside.host import RUN_FOLDER, SITE, SLOW_COPY, Changes, Host, mounted, tool
+from tests.lab.inside.host import SITE, SLOW_COPY, Changes, Host
 from tests.lab.inside.inside_good_run import tree
 from tests.lab.inside.moments import copying
-from tests.lab.inside.places import volume
-from tests.lab.inside.stores import STORES, Stores, Tree, flip, remove, target_changes, three_stores, tree_of
+from tests.lab.inside.stores import STORES, Stores, flip, target_changes, three_stores
+from tests.lab.inside.trees import Tree, remove, tree_of
 
-USAGE, ATTENTION, REFUSED, VERIFICATION = 2, 3, 5, 9
+ATTENTION, VERIFICATION = 3, 9
 RESTORED, BY_HAND = SITE.state / "restored", SITE.state / "by-hand"
-FILLED = f"{SITE.volume_group}/filled"
-DEVICE = Path("/dev") / FILLED
 
 
 @pytest.fixture(scope="module")
@@ -44,83 +41,6 @@ def unpacked(good: dict[str, Any], stores: Stores) -> Tree:
         return stores.unpacked_by_hand(good["run_id"], BY_HAND)
     finally:
         remove(BY_HAND)
-
-
-# --- into a volume ----------------------------------------------------------------------------------------------------
-
-
-def into_volume(host: Host, stores: Stores, run_id: str, *, expect: int = 0) -> str:
-    words = ("restore", run_id, "--into-volume", FILLED, "--identity", str(stores.identity))
-    ended = host.backupd(*words, changes=stores.changes, expect=expect)
-    return ended.stdout + ended.stderr
-
-
-def signature() -> str:
-    return tool("wipefs", "--noheadings", str(DEVICE)).strip()
-
-
-def test_a_volume_that_is_not_there_is_answered_with_the_command_that_makes_it(
-    host: Host, good: dict[str, Any], stores: Stores
-) -> None:
-    said = into_volume(host, stores, good["run_id"], expect=USAGE)
-    assert "hint: make one: lvcreate --name filled --size " in said
-
-
-def test_a_volume_that_is_too_small_is_refused_before_anything_is_written(
-    host: Host, good: dict[str, Any], stores: Stores
-) -> None:
-    with volume("filled", "--size", "64m", SITE.volume_group):
-        assert "is too small: the backup needs" in into_volume(host, stores, good["run_id"], expect=REFUSED)
-        assert signature() == ""
-
-
-def test_a_volume_that_holds_something_or_is_in_use_is_left_as_it_is(
-    host: Host, good: dict[str, Any], stores: Stores
-) -> None:
-    with volume("filled", "--size", "1200m", SITE.volume_group):
-        with DEVICE.open("rb"):
-            assert "some process has it open" in into_volume(host, stores, good["run_id"], expect=REFUSED)
-        tool("mkfs.ext4", "-q", "-E", "nodiscard", str(DEVICE))
-        before = signature()
-        assert "it holds ext4" in into_volume(host, stores, good["run_id"], expect=REFUSED)
-        assert signature() == before != ""
-
-
-def test_a_filled_volume_has_every_file_of_the_backup(
-    host: Host, good: dict[str, Any], stores: Stores, unpacked: Tree, tmp_path: Path
-) -> None:
-    with volume("filled", "--size", "1200m", SITE.volume_group):
-        said = into_volume(host, stores, good["run_id"])
-        at = tmp_path / "filled"
-        at.mkdir()
-        line = next(line for line in said.splitlines() if "mount -t " in line)
-        tool(*line[line.index("mount -t ") :].replace("MOUNT-POINT", str(at)).split())
-        try:
-            found = tree_of(at)
-        finally:
-            tool("umount", str(at))
-    assert {path: entry for path, entry in found.items() if path in unpacked} == unpacked
-    assert "CHANGE MASTER TO" in said
-
-
-def test_recover_makes_a_volume_blank_again_whose_restore_was_killed(
-    host: Host, good: dict[str, Any], stores: Stores
-) -> None:
-    config = host.configured(stores.changes)
-    words = ["restore", good["run_id"], "--into-volume", FILLED, "--identity", str(stores.identity)]
-    with volume("filled", "--size", "1200m", SITE.volume_group):
-        process = subprocess.Popen(["backupd", "--config", str(config), *words], stderr=subprocess.DEVNULL)
-        at = RUN_FOLDER / "mnt" / good["run_id"]
-        while not (str(at) in mounted() and any(at.iterdir())):
-            assert process.poll() is None, "it has ended before it was killed"
-        process.kill()
-        process.wait()
-        assert signature() != ""
-        assert "gave back file-system" in host.backupd("recover", changes=stores.changes).stdout
-        assert signature() == ""
-
-
-# --- a copy that is broken, a store that is gone ----------------------------------------------------------------------
 
 
 def test_a_broken_copy_is_found_and_the_restore_takes_another(

@@ -5,8 +5,6 @@ backup should hold.
 """
 
 import hashlib
-import stat
-import subprocess
 import tomllib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -16,11 +14,10 @@ from typing import Any
 
 from backupd.lab import s3server, sshd
 from tests.lab.inside.host import GATE_OFF, SITE, Changes, tool
+from tests.lab.inside.trees import Tree, tree_of
 
 STORES = ("store", "offsite", "bucket")  # the lab's own folder, SFTP, S3
 _HEADER = b"age-encryption.org/v1\n"
-
-Tree = dict[str, tuple[int, int, str]]  # path -> mode, owner, digest or target of a link
 
 
 @dataclass(frozen=True)
@@ -105,16 +102,6 @@ def recipient_of(identity: Path) -> str:
     return tool("age-keygen", "-y", str(identity)).strip()
 
 
-def tree_of(folder: Path) -> Tree:
-    """Every file, folder and link below a folder, with its content."""
-    return {str(path.relative_to(folder)): _entry(path) for path in folder.rglob("*") if path.name != "lost+found"}
-
-
-def remove(folder: Path) -> None:
-    """It is gone, with whatever is in it."""
-    subprocess.run(["rm", "-rf", str(folder)], check=True)
-
-
 def flip(path: Path) -> None:
     """One bit in the middle of a file; doing it again mends that."""
     with path.open("r+b") as file:
@@ -122,14 +109,6 @@ def flip(path: Path) -> None:
         byte = file.read(1)
         file.seek(-1, 1)
         file.write(bytes([byte[0] ^ 1]))
-
-
-def _entry(path: Path) -> tuple[int, int, str]:
-    found = path.lstat()
-    if stat.S_ISLNK(found.st_mode):
-        return found.st_mode, found.st_uid, str(path.readlink())
-    content = hashlib.sha256(path.read_bytes()).hexdigest() if stat.S_ISREG(found.st_mode) else ""
-    return found.st_mode, found.st_uid, content
 
 
 def _digests(folder: Path) -> dict[str, str]:

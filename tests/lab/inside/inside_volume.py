@@ -1,0 +1,100 @@
+"""A backup restored into a volume of LVM's: whole, or as blank as before; what holds something is left as it is."""
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.lab.inside.host import GATE_OFF, RUN_FOLDER, SITE, Host, mounted, tool
+from tests.lab.inside.places import volume
+from tests.lab.inside.trees import Tree, remove, tree_of
+
+USAGE, REFUSED = 2, 5
+FILLED = f"{SITE.volume_group}/filled"
+DEVICE = Path("/dev") / FILLED
+BY_HAND = SITE.state / "by-hand"
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The document of a run."""
+    host = Host(tmp_path_factory.mktemp("good"))
+    return host.backupd("run", "nightly", "--json", changes=GATE_OFF).document
+
+
+@pytest.fixture(scope="module")
+def unpacked(good: dict[str, Any]) -> Tree:
+    """What the backup holds, by zstd and tar alone."""
+    BY_HAND.mkdir()
+    try:
+        for stored in (SITE.backups / "nightly" / good["run_id"]).glob("*.tar.zst"):
+            if stored.name.startswith(("data", "binlog")):
+                tool("bash", "-c", f"set -o pipefail; zstd -dcq {stored} | tar -x -C {BY_HAND}")
+        return tree_of(BY_HAND)
+    finally:
+        remove(BY_HAND)
+
+
+def into_volume(host: Host, run_id: str, *, expect: int = 0) -> str:
+    ended = host.backupd("restore", run_id, "--into-volume", FILLED, expect=expect)
+    return ended.stdout + ended.stderr
+
+
+def signature() -> str:
+    return tool("wipefs", "--noheadings", str(DEVICE)).strip()
+
+
+def test_a_volume_that_is_not_there_is_answered_with_the_command_that_makes_it(
+    host: Host, good: dict[str, Any]
+) -> None:
+    said = into_volume(host, good["run_id"], expect=USAGE)
+    assert "hint: make one: lvcreate --name filled --size " in said
+
+
+def test_a_volume_that_is_too_small_is_refused_before_anything_is_written(host: Host, good: dict[str, Any]) -> None:
+    with volume("filled", "--size", "64m", SITE.volume_group):
+        assert "is too small: the backup needs" in into_volume(host, good["run_id"], expect=REFUSED)
+        assert signature() == ""
+
+
+def test_a_volume_that_holds_something_or_is_in_use_is_left_as_it_is(host: Host, good: dict[str, Any]) -> None:
+    with volume("filled", "--size", "1200m", SITE.volume_group):
+        with DEVICE.open("rb"):
+            assert "some process has it open" in into_volume(host, good["run_id"], expect=REFUSED)
+        tool("mkfs.ext4", "-q", "-E", "nodiscard", str(DEVICE))
+        before = signature()
+        assert "it holds ext4" in into_volume(host, good["run_id"], expect=REFUSED)
+        assert signature() == before != ""
+
+
+def test_a_filled_volume_has_every_file_of_the_backup(
+    host: Host, good: dict[str, Any], unpacked: Tree, tmp_path: Path
+) -> None:
+    with volume("filled", "--size", "1200m", SITE.volume_group):
+        said = into_volume(host, good["run_id"])
+        at = tmp_path / "filled"
+        at.mkdir()
+        line = next(line for line in said.splitlines() if "mount -t " in line)
+        tool(*line[line.index("mount -t ") :].replace("MOUNT-POINT", str(at)).split())
+        try:
+            found = tree_of(at)
+        finally:
+            tool("umount", str(at))
+    assert {path: entry for path, entry in found.items() if path in unpacked} == unpacked
+    assert "CHANGE MASTER TO" in said
+
+
+def test_recover_makes_a_volume_blank_again_whose_restore_was_killed(host: Host, good: dict[str, Any]) -> None:
+    with volume("filled", "--size", "1200m", SITE.volume_group):
+        process = subprocess.Popen(
+            ["backupd", "restore", good["run_id"], "--into-volume", FILLED], stderr=subprocess.DEVNULL
+        )
+        at = RUN_FOLDER / "mnt" / good["run_id"]
+        while not (str(at) in mounted() and any(at.iterdir())):
+            assert process.poll() is None, "it has ended before it was killed"
+        process.kill()
+        process.wait()
+        assert signature() != ""
+        assert "gave back file-system" in host.backupd("recover").stdout
+        assert signature() == ""

@@ -30,7 +30,7 @@ def unpacked(good: dict[str, Any]) -> Tree:
     try:
         for stored in (SITE.backups / "nightly" / good["run_id"]).glob("*.tar.zst"):
             if stored.name.startswith(("data", "binlog")):
-                tool("bash", "-c", f"set -o pipefail; zstd -dcq {stored} | tar -x -C {BY_HAND}")
+                tool("bash", "-c", f"zstd -dcq {stored} | tar -x -C {BY_HAND}")
         return tree_of(BY_HAND)
     finally:
         remove(BY_HAND)

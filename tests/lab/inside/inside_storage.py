@@ -144,7 +144,7 @@ def replay_into_it(line: str) -> None:
     first = told(line, r"' (\S+) NEXT-BINLOG")
     binlogs = sorted(path.name for path in SITE.datadir.glob(f"{first.rpartition('.')[0]}.[0-9]*"))
     later = " ".join(name for name in binlogs if name > first)
-    filled = line.replace("YYYY-MM-DD hh:mm:ss", "2099-01-01 00:00:00").replace("NEXT-BINLOG…", later)
+    filled = line.replace("YYYY-MM-DD hh:mm:ss", "2037-01-01 00:00:00").replace("NEXT-BINLOG…", later)
     filled = filled.replace("| mariadb", f"| {' '.join(client())}")
     tool("bash", "-c", f"set -o pipefail; cd {SITE.datadir} && {filled}")
 

@@ -54,7 +54,7 @@ bench-lock: setup-python setup-lab ## how long the lock is held, beside a plain 
 bench-settle: setup-python setup-lab ## what waiting for the penalty to settle costs and saves (25 minutes)
 	$(BIN)/python -m backupd.lab.bench_settle
 
-bench-copy: setup-python setup-check ## how fast a copy and a restore are beside tar and zstd (3 minutes)
+bench-copy: setup-python setup-check setup-s3 ## how fast a copy and a restore are beside tar and zstd (3 minutes)
 	$(BIN)/python -m backupd.lab.bench_copy
 
 setup-python: $(READY) ## .venv with the pinned packages and the project

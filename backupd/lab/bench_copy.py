@@ -6,9 +6,9 @@ itself, and encrypted. Each side's time ends when its file is durable: a target 
 tools' FILE is synced too. What that does to their time is told in a line of its own. Neither side gives way to others,
 since what gives way on purpose cannot be compared with what does not.
 
-Then back: `zstd -d < FILE | tar -x` and `unpack`, both from a file that is not in the page cache, and neither synced.
-A target elsewhere is compared with the folder. What counts is the ratio of the medians. Seconds of processors are told
-too: on a host that does other things as well they say more than the clock does.
+Then back: `zstd -d < FILE | tar -x` and `unpack_objects`, both from a file that is not in the page cache, and neither
+synced. A target elsewhere, its real server on this host, is compared with the folder. What counts is the ratio of the
+medians. Seconds of processors are told too: on a host that does other things as well they say more than the clock does.
 
 Memory is measured in a process of its own (`--memory`): encrypted, two streams, of these files and one of 1 TiB that is
 all holes; and a binlog of 4 GiB that is all zeros, of which every byte is read.
@@ -28,10 +28,10 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 from statistics import median
 from typing import Self
@@ -41,12 +41,11 @@ from backupd.archive.index import INDEX_OBJECT, to_bytes
 from backupd.archive.packing import CopyManner, automatic_streams
 from backupd.archive.sources import BinlogCut, Exclusions, list_members
 from backupd.archive.stream import store_binlog, store_content, store_streams
-from backupd.archive.unpack import unpack
-from backupd.config.schema import SftpConfig, TargetKind
 from backupd.errors import LabError
-from backupd.lab import sshd, tablespaces
-from backupd.model import StoredObject
-from backupd.targets import Target
+from backupd.lab import loopback, tablespaces
+from backupd.model import Flavour, Layout, Manifest, Position, ServerFacts, StoredObject
+from backupd.restore import unpack_objects
+from backupd.targets import Source, Target
 from backupd.targets.directory import DirectoryTarget
 
 ROUNDS = 5
@@ -61,9 +60,6 @@ _JOB, _RUN = "bench", "r"
 _EVERYTHING = Exclusions(datadir=PurePosixPath())
 _SPARSE_BYTES = 1 << 40
 _ZEROS_BYTES = 4 << 30
-
-Elsewhere = tuple[str, Callable[[Path], AbstractContextManager[Target]]]
-"""What a target is called, and what starts its server, with a folder to itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,12 +163,37 @@ class Ground:
             self.stored = stored.objects
 
     def _restore(self) -> None:
-        def one(stored: StoredObject) -> None:
-            with self.vault.reading(_JOB, _RUN, stored.name) as chunks:
-                unpack(chunks, stored, self.out)
+        unpack_objects([Source(self.vault, _JOB, _RUN)], _manifest(self.stored), to=self.out)
 
-        with ThreadPoolExecutor(len(self.stored)) as pool:
-            list(pool.map(one, self.stored))
+
+def _manifest(objects: tuple[StoredObject, ...]) -> Manifest:
+    """Of a backup of no server's."""
+    server = ServerFacts(
+        flavour=Flavour.MARIADB,
+        version="",
+        version_number=(0, 0, 0),
+        datadir=Path("/nowhere"),
+        socket=None,
+        binlog_basename=None,
+        binlog_expire_seconds=None,
+        read_only=False,
+        is_replica=False,
+        redo_logging=True,
+        page_size=16 << 10,
+    )
+    return Manifest(
+        run_id=_RUN,
+        job=_JOB,
+        host="",
+        created_at=datetime.now(UTC),
+        objects=objects,
+        server=server,
+        position=Position(),
+        lsn=None,
+        layout=Layout.LINEAR,
+        volume="",
+        datadir=".",
+    )
 
 
 def _contenders(ground: Ground, owed: ExitStack) -> list[Contender]:
@@ -191,40 +212,14 @@ def _contenders(ground: Ground, owed: ExitStack) -> list[Contender]:
         Contender(back, ground.plain_restore),
         Contender("restore, 2 streams", ground.restore, back, RESTORE_AT_MOST),
         *(
-            _elsewhere(name, owed.enter_context(serving(_made(ground.folder / name))), ground, beside=two)
-            for name, serving in ELSEWHERE
+            _elsewhere(name, owed.enter_context(serving(ground.folder / name)), ground, beside=two)
+            for name, serving in loopback.EACH
         ),
     ]
 
 
 def _elsewhere(name: str, target: Target, ground: Ground, *, beside: str) -> Contender:
     return Contender(f"{name}, 2 streams", lambda: ground.copy(target, 2), beside, ELSEWHERE_AT_MOST)
-
-
-@contextmanager
-def _sftp(folder: Path) -> Iterator[Target]:
-    from backupd.targets.sftp import SftpTarget
-
-    with sshd.serving(folder / "keys") as server:
-        target = SftpTarget(
-            SftpConfig(
-                name="sftp",
-                type=TargetKind.SFTP,
-                address=server.address,
-                port=server.port,
-                user=server.user,
-                path=_made(folder / "stored"),
-                key_file=server.key_file,
-                known_hosts=server.known_hosts,
-            )
-        )
-        try:
-            yield target
-        finally:
-            target.close()
-
-
-ELSEWHERE: tuple[Elsewhere, ...] = (("sftp", _sftp),)
 
 
 def _print_table(contenders: Sequence[Contender], size_mib: int) -> bool:

@@ -236,7 +236,11 @@ def test_a_missing_identity_file_and_a_folder_are_refused(tmp_path: Path) -> Non
         read_identities(tmp_path)
 
 
-@pytest.mark.parametrize("recipient", ["", "age1", str(ALICE.to_public())[:-1], str(ALICE), "ssh-ed25519 AAAA"])
+@pytest.mark.parametrize(
+    "recipient",
+    ["", "age1", str(ALICE.to_public())[:-1], str(ALICE), "ssh-ed25519 AAAA"],
+    ids=["nothing", "beginning", "cut", "secret", "ssh"],
+)
 def test_nothing_is_encrypted_for_what_is_no_recipient(recipient: str) -> None:
     with pytest.raises(ConfigurationError, match="is not an age recipient"):
         Encryptor([str(BOB.to_public()), recipient])

@@ -1,5 +1,6 @@
 """Which run, and which of its copies, a command line means."""
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -8,7 +9,7 @@ from backupd.cli.output import tell
 from backupd.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from backupd.archive.encryption import Identities
@@ -106,3 +107,16 @@ def sources_of(configuration: "Configuration", run: "RunDetails", copies: "Seque
             tell(f"warning: target {backup.target}, which has a copy too, is not in the configuration")
     chosen = known or copies[:1]
     return [Source(wiring.target(configuration, backup.target), run.job, run.run_id) for backup in chosen]
+
+
+@contextmanager
+def unpruned(configuration: "Configuration", run: "RunDetails") -> "Iterator[None]":
+    """While the block lasts, no pruning on this host removes the backups of this run.
+
+    Raises:
+        Busy: they are being removed.
+    """
+    from backupd import wiring
+
+    with wiring.host_tools(configuration).claims.reading(run.run_id):
+        yield

@@ -14,6 +14,7 @@ from backupd.cli.chosen import (
     identities_in,
     run_of,
     sources_of,
+    unpruned,
 )
 from backupd.cli.invocation import IdentityOption
 from backupd.cli.output import print_document, say, tell
@@ -84,7 +85,7 @@ def clone(
         following=following(manifest, asked),
         source=followed,
     )
-    with cancellable():
+    with cancellable(), unpruned(configuration, run):
         made = clone_backup(manifest, sources, wanted, to=to.absolute(), identities=identities, telling=tell)
     if json:
         print_document(clone_document(manifest, wanted, made))

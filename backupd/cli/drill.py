@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from backupd.cli.chosen import JsonOption, TargetOption, copies_of, identities_in, run_of, sources_of
+from backupd.cli.chosen import JsonOption, TargetOption, copies_of, identities_in, run_of, sources_of, unpruned
 from backupd.cli.invocation import IdentityOption
 from backupd.cli.output import print_document, say, tell
 from backupd.errors import UsageError, VerificationError
@@ -50,7 +50,7 @@ def drill(
     with wiring.catalogue(configuration) as catalogue:
         run = _chosen(catalogue, run_id, job, target)
         sources = sources_of(configuration, run, copies_of(run, target=target))
-        with cancellable():
+        with cancellable(), unpruned(configuration, run):
             result = drill_backup(sources, wiring.host_tools(configuration), identities=identities, telling=tell)
         catalogue.record_drill(result)
     if json:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from backupd.cli.chosen import RunArgument, TargetOption, copies_of, identities_in, run_of, sources_of
+from backupd.cli.chosen import RunArgument, TargetOption, copies_of, identities_in, run_of, sources_of, unpruned
 from backupd.cli.invocation import IdentityOption
 from backupd.cli.output import say, tell
 from backupd.errors import ExitStatus, ServerError, UsageError
@@ -71,7 +71,7 @@ def restore(
     with wiring.catalogue(configuration) as catalogue:
         run = run_of(catalogue, run_id, target=target)
         sources = sources_of(configuration, run, copies_of(run, target=target))
-        with cancellable(), share_done("restored") as copied:
+        with cancellable(), unpruned(configuration, run), share_done("restored") as copied:
             wanted = _Wanted(run, sources, identities, copied, prepare_replica=prepare_replica)
             if to is not None:
                 _to_folder(wanted, to, chosen)

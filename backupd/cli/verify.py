@@ -1,11 +1,12 @@
 """`backupd verify`: what is stored is read back and compared; no key is needed."""
 
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from backupd.cli.chosen import JsonOption, RunArgument, TargetOption, copies_of, run_of, sources_of
+from backupd.cli.chosen import JsonOption, RunArgument, TargetOption, copies_of, run_of, sources_of, unpruned
 from backupd.cli.output import print_document, say, tell
 from backupd.errors import BackupdError, TargetError, VerificationError
 
@@ -39,8 +40,9 @@ def verify(
     configuration = wiring.configuration(ctx.obj.config)
     results: list[dict[str, Any]] = []
     errors: list[BackupdError] = []
-    with wiring.catalogue(configuration) as catalogue, cancellable():
+    with wiring.catalogue(configuration) as catalogue, cancellable(), ExitStack() as claimed:
         run = run_of(catalogue, run_id, target=target)
+        claimed.enter_context(unpruned(configuration, run))
         for source in sources_of(configuration, run, copies_of(run, target=target, broken_too=True)):
             try:
                 found = _verify(source, catalogue, share)

@@ -551,3 +551,12 @@ def test_an_error_of_the_program_itself_ends_with_its_status(tmp_path: Path) -> 
     assert ended.returncode == ExitStatus.USAGE
     assert ended.stderr.startswith("error: ")
     assert '"schema": 1' in ended.stdout
+
+
+@pytest.mark.parametrize("command", [["restore", "r1", "--to"], ["verify", "r1"]])
+def test_what_is_being_pruned_is_not_read(terminal: Terminal, world: World, tmp_path: Path, command: list[str]) -> None:
+    world.back_up("r1")
+    with world.tools.claims.removing("r1"):
+        ended = terminal.run(*command, *([str(tmp_path / "to")] if command[-1] == "--to" else []))
+    assert (ended.status, ended.stdout) == (ExitStatus.BUSY, "")
+    assert "`backupd prune` of backup r1" in ended.stderr

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from datetime import time as datetime_time
 from pathlib import Path
 
@@ -45,6 +45,7 @@ from backupd.preflight import Ready
 from backupd.probe.baseline import Baseline, PassiveMeter, measure_baseline, watch_baseline
 from backupd.probe.observer import Observer
 from backupd.probe.settle import COW_AREA, Area, SettleLimits
+from backupd.rebuild import copy_on
 from backupd.snapshots.plan import plan_snapshot
 from backupd.storing import Contents, store
 from backupd.targets import Target
@@ -394,13 +395,12 @@ def _verify_and_publish(attempt: _Attempt, objects: tuple[StoredObject, ...]) ->
                 for stored in objects:
                     verify_object(target, job, run.run_id, stored)
         copies.require_some()
-    verified_at = datetime.now(UTC)
-    manifest = _manifest(attempt, objects)
+    manifest = _manifest(attempt, objects)  # its instant is that of the verification: all else has been read back
     for target in copies.targets:
         with copies.dropping(target):
             _publish(target, manifest)
     copies.require_some()
-    return tuple(_backup(target, manifest, verified_at) for target in copies.targets)
+    return tuple(copy_on(target, manifest) for target in copies.targets)
 
 
 def _manifest(attempt: _Attempt, objects: tuple[StoredObject, ...]) -> Manifest:
@@ -424,18 +424,6 @@ def _publish(target: Target, manifest: Manifest) -> None:
             f"the manifest on target {target.name} is not what was written",
             hint="look at the target's disk: it loses or changes what is written to it",
         )
-
-
-def _backup(target: Target, manifest: Manifest, verified_at: datetime) -> Backup:
-    return Backup(
-        target=target.name,
-        location=target.location(manifest.job, manifest.run_id),
-        bytes_read=sum(stored.plain_bytes for stored in manifest.objects),
-        bytes_stored=sum(stored.stored_bytes for stored in manifest.objects),
-        files=sum(stored.files for stored in manifest.objects),
-        sha256=manifest.objects[0].stored_sha256,
-        verified_at=verified_at,
-    )
 
 
 def _note_missing_copies(attempt: _Attempt, backups: tuple[Backup, ...]) -> None:

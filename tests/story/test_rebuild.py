@@ -27,6 +27,7 @@ from backupd.model import (
 from backupd.rebuild import copy_on, rebuild
 from tests.contract.test_targets import MANIFEST
 from tests.fakes.target import MemoryTarget
+from tests.story.world import World
 
 NOW = datetime(2026, 11, 21, 4, tzinfo=UTC)
 
@@ -83,6 +84,15 @@ def test_the_rows_of_a_lost_catalogue_come_back_from_its_targets(catalogue: Cata
     assert [run.status for run in empty.runs()] == [RunStatus.ATTENTION, RunStatus.SUCCESS]
     assert all(run.ended_at == NOW for run in empty.runs())
     assert empty.audit_verify() is None
+
+
+def test_what_a_run_left_on_its_targets_is_enough_to_know_it_by(world: World, empty: Catalogue) -> None:
+    """Its real manifests: all but its process, its samples and its very last instant."""
+    world.others = [MemoryTarget("other")]
+    row = world.back_up(job=world.job(targets=("vault", "other")))
+    for target in world.tools.targets:
+        rebuild(target, empty).require_complete()
+    assert comparable(empty.run("r1")) == comparable(row)
 
 
 def test_rows_that_are_there_stay_as_they_are(catalogue: Catalogue) -> None:

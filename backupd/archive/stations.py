@@ -177,11 +177,6 @@ def require_same(found: Digest, *, name: str, size: int, sha256: str, which: str
         raise VerificationError(f"{name}: expected {which} sha256 {sha256}, found {found.sha256}", hint=_DAMAGED)
 
 
-def require_stored(found: Digest, expected: StoredObject) -> None:
-    """`require_same` for an object as it is stored."""
-    require_same(found, name=expected.name, size=expected.stored_bytes, sha256=expected.stored_sha256, which="stored")
-
-
 def require_plain(found: Digest, expected: StoredObject) -> None:
     """`require_same` for an object's tar stream."""
     require_same(found, name=expected.name, size=expected.plain_bytes, sha256=expected.plain_sha256, which="plain")

@@ -11,7 +11,7 @@ import select
 import stat
 import tarfile
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from io import BytesIO
@@ -19,12 +19,11 @@ from pathlib import Path, PurePosixPath
 from typing import BinaryIO, Self
 
 from backupd.archive import Governor, Sink
-from backupd.archive.conveyor import BLOCK_BYTES, Conveyor
-from backupd.archive.governor import CHECK_SECONDS, Unhindered
+from backupd.archive.conveyor import BLOCK_BYTES
+from backupd.archive.governor import CHECK_SECONDS
 from backupd.archive.index import Member
 from backupd.archive.packing import CopyManner, Packing, automatic_streams
 from backupd.archive.sources import BinlogCut, Listing, divide
-from backupd.archive.stations import Digest, require_stored
 from backupd.archive.stopwatch import Stopwatch, totals
 from backupd.archive.tarchild import TarChild
 from backupd.errors import SnapshotError
@@ -115,24 +114,6 @@ def store_binlog(cut: BinlogCut, *, open_object: OpenObject, manner: CopyManner)
             return packing.finish()
     except OSError as error:
         raise SnapshotError(f"the binlog could not be read: {error}") from error
-
-
-def verify(chunks: Iterator[bytes], expected: StoredObject, *, governor: Governor | None = None) -> None:
-    """What was read back is what was stored, by size and digest.
-
-    Raises:
-        VerificationError: it is not; names the object, what was expected and what was found.
-        TargetError: from `chunks`, when it cannot be read.
-        Anything that the governor raises.
-    """
-    pacing = governor or Unhindered()
-    found = Digest(at_most=expected.stored_bytes, what=f"{expected.name} as stored")
-    with Conveyor([found], idle=lambda: pacing.pace(0)) as conveyor:
-        for chunk in chunks:
-            pacing.pace(len(chunk))
-            conveyor.put(chunk)
-        conveyor.finish()
-    require_stored(found, expected)
 
 
 class _Bell:

@@ -19,10 +19,11 @@ import pytest
 from backupd.archive.packing import CopyManner
 from backupd.archive.sources import BinlogCut, Exclusions, list_members
 from backupd.archive.stations import Compressor
-from backupd.archive.stream import OpenObject, store_binlog, store_tree, verify
+from backupd.archive.stream import OpenObject, store_binlog, store_tree
 from backupd.errors import Cancelled, GaveUp, SnapshotError, TargetError, VerificationError
 from backupd.interruption import cancellable
 from backupd.model import StoredObject
+from backupd.verify import verify_object
 from tests.fakes.target import MemoryTarget
 from tests.processes import children
 
@@ -324,11 +325,10 @@ def test_whole_object_is_verified_and_a_target_that_loses_or_changes_bytes_is_no
         (MemoryTarget(flip_bit=12345), "stored sha256"),
     ):
         told = copy_to(target, tmp_path)
-        with target.reading("nightly", "r1", "data-1.tar.zst") as chunks:
-            if fault is None:
-                verify(chunks, told)
-                continue
-            with pytest.raises(VerificationError, match=fault) as found:
-                verify(chunks, told)
-        assert "data-1.tar.zst: expected" in found.value.message
+        if fault is None:
+            verify_object(target, "nightly", "r1", told)
+            continue
+        with pytest.raises(VerificationError, match=fault) as found:
+            verify_object(target, "nightly", "r1", told)
+        assert "data-1.tar.zst, frame 1 of 1 (bytes 0 to " in found.value.message
         assert found.value.hint

@@ -14,10 +14,12 @@ from hypothesis import strategies as st
 
 from backupd.archive.packing import CopyManner
 from backupd.archive.sources import BinlogCut, Exclusions, list_members
-from backupd.archive.stream import store_binlog, store_tree, verify
+from backupd.archive.stream import store_binlog, store_tree
 from backupd.archive.unpack import unpack
 from backupd.errors import GaveUp, UsageError, VerificationError
 from backupd.model import StoredObject
+from backupd.verify import verify_object
+from tests.fakes.target import MemoryTarget
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -157,7 +159,7 @@ def test_every_mutation_of_a_stored_object_is_found_when_it_is_read_back(
     changed = mutate(content, *mutation)
     if changed != content:
         with pytest.raises(VerificationError):
-            verify(iter(chunks(changed, 1000)), told)
+            verify_object(MemoryTarget(stored={("nightly", "r1", told.name): changed}), "nightly", "r1", told)
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -6,12 +6,13 @@ SHELL := /bin/bash
 .NOTPARALLEL:
 
 BIN := .venv/bin
+QUICKLY := $(BIN)/pytest tests --ignore=tests/lab --ignore=tests/docker -n 4 --dist worksteal
 READY := .venv/.ready
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --annotation-style line \
 	--custom-compile-command 'make requirements' $(if $(UPGRADE),--upgrade)
 
-.PHONY: help demo test check lint types imports tests docker-tests lab-tests test-matrix bench-lock \
+.PHONY: help demo test check lint types imports tests exhaustive-tests docker-tests lab-tests test-matrix bench-lock \
 	bench-settle bench-copy setup-python setup-check setup-s3 setup-docker setup-lab requirements wheel clean
 
 help: ## this list
@@ -20,7 +21,7 @@ help: ## this list
 demo: setup-python setup-lab ## a backup of a loaded server on a striped volume, in a machine of its own (3 minutes)
 	$(BIN)/backupd demo
 
-test: check docker-tests lab-tests ## every test, those in containers and in the lab too (35 minutes)
+test: check exhaustive-tests docker-tests lab-tests ## every test, those in containers and in the lab too (35 minutes)
 
 check: lint types imports tests ## what needs neither root nor the lab (1 minute)
 
@@ -35,7 +36,10 @@ imports: setup-python
 	$(BIN)/lint-imports --no-logo
 
 tests: setup-python setup-check setup-s3
-	$(BIN)/pytest tests --ignore=tests/lab --ignore=tests/docker -n 4 --dist worksteal
+	$(QUICKLY) -m "not exhaustive"
+
+exhaustive-tests: setup-python setup-check setup-s3 ## every failure at every call, ten thousand mutations (2 minutes)
+	$(QUICKLY) -m exhaustive
 
 # On the Docker engine that answers, else on one that is started for them.
 docker-tests: setup-python setup-docker ## backupd on real servers in containers, and the images (8 minutes)

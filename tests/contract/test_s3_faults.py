@@ -32,6 +32,8 @@ from tests.contract.s3_faults import (
 from tests.contract.s3_server import IMPATIENT, PART, s3_config, s3_service, s3_target
 from tests.contract.test_targets import JOB, MANIFEST, NAME, RUN, get, put
 
+pytestmark = pytest.mark.exhaustive
+
 __all__ = ["s3_service"]
 
 SMALL = b"less than a part"

@@ -25,6 +25,8 @@ from backupd.mysql.session import StatementError
 from backupd.mysql.unlocked import NoLock
 from tests.contract.mariadb import MariadbServer, lock_sessions, mysql_server
 
+pytestmark = pytest.mark.exhaustive
+
 __all__ = ["mysql_server"]
 
 RUN = "run-drill"

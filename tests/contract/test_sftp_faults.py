@@ -25,6 +25,8 @@ from tests.contract.sftp_server import sftp_config, sftp_server
 from tests.contract.tcp_proxy import Proxy, proxy
 from tests.contract.test_targets import JOB, MANIFEST, NAME, RUN, get, put
 
+pytestmark = pytest.mark.exhaustive
+
 __all__ = ["sftp_server"]
 
 SFTP_SERVER = "/usr/lib/openssh/sftp-server"

@@ -25,6 +25,8 @@ from tests.fakes.target import MemoryTarget
 from tests.processes import children
 from tests.story.world import World
 
+pytestmark = pytest.mark.exhaustive
+
 BEFORE, AFTER = False, True  # the effect
 STATUSES = {ExitStatus.REFUSED: RunStatus.REFUSED}
 

@@ -182,6 +182,7 @@ def test_a_passive_probe_tells_the_penalty_by_how_long_a_write_takes(probe: Prob
     assert rows[Mode.PASSIVE, Stage.FIRST].penalty == pytest.approx(2.0, rel=0.2)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("call", range(1, 24))
 def test_a_probe_that_fails_at_any_call_leaves_nothing(probe: ProbeWorld, call: int) -> None:
     probe.disk.fail_at_call = call
@@ -196,6 +197,7 @@ def test_a_probe_that_fails_at_any_call_leaves_nothing(probe: ProbeWorld, call: 
     assert probe.world.left() == []
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("verb", ["prepared", "create", "usage", "mount", "group"])
 @pytest.mark.parametrize("call", [1, 2, 3])
 def test_a_host_that_fails_at_any_verb_is_left_as_it_was(probe: ProbeWorld, verb: str, call: int) -> None:

@@ -69,6 +69,7 @@ def recover(world: World) -> Recovery:
         return dead_runs(catalogue, world.tools)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("event", EVENTS)
 def test_a_run_that_was_killed_at_any_moment_is_cleaned_up_after(world: World, event: str) -> None:
     die_at(world, event)

@@ -126,6 +126,7 @@ def test_temporary_tables_that_stay_open_end_the_run_before_the_lock_is_asked_fo
     assert (world.database.appliers(), world.left()) == (APPLIERS, [])
 
 
+@pytest.mark.exhaustive
 def test_a_server_that_dies_at_any_call_keeps_no_applier_from_running_once_it_is_back(world: World) -> None:
     for n in range(1, 30):
         world.database.calls, world.database.fails_at = 0, n

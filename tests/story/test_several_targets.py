@@ -52,6 +52,7 @@ def test_the_snapshot_is_read_once(world: World, other: MemoryTarget) -> None:
     assert on(other) == OBJECTS
 
 
+@pytest.mark.exhaustive
 def test_a_target_that_fails_at_any_call_leaves_one_good_copy_and_is_told(world: World) -> None:
     """From the first byte to the manifest that is read back: the other target has a backup, and this one nothing."""
     told = set()
@@ -72,6 +73,7 @@ def test_a_target_that_fails_at_any_call_leaves_one_good_copy_and_is_told(world:
     assert (row.status, len(row.backups)) == (RunStatus.SUCCESS, 2)
 
 
+@pytest.mark.exhaustive
 def test_targets_that_fail_at_any_call_leave_nothing_and_no_success(world: World) -> None:
     """The second one outlives the first by a few calls: every fourth run is enough to fail at each of them."""
     for n in range(1, 100, 4):

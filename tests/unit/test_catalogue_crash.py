@@ -9,10 +9,14 @@ import threading
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+import pytest
+
 from backupd.catalogue.database import direct
 from backupd.catalogue.store import Catalogue
 from backupd.command import start_time
 from backupd.model import Backup, Holding, HoldingKind, Phase, RunError, RunStatus, Sample
+
+pytestmark = pytest.mark.exhaustive
 
 BACKUP = Backup("disk", "/backups/nightly/r1", 1000, 400, 12, "ab" * 32)
 DIED = RunError("died", "the run's process ended without a word", "start it again", 1)

@@ -52,7 +52,8 @@ def side_by_side(tasks: Sequence[Task], *, idle: Callable[[], None]) -> None:
     ]
     try:
         for thread in threads:
-            thread.start()
+            with shielded():  # a signal in its middle would leave a thread that nobody waits for
+                thread.start()
         for thread in threads:
             while thread.is_alive():
                 thread.join(_TICK_SECONDS)

@@ -55,8 +55,7 @@ def side_by_side(tasks: Sequence[Task], *, idle: Callable[[], None]) -> None:
             with shielded():  # a signal in its middle would leave a thread that nobody waits for
                 thread.start()
         for thread in threads:
-            while thread.is_alive():
-                thread.join(_TICK_SECONDS)
+            while _goes_on(thread):
                 idle()
     finally:
         left.set()
@@ -65,6 +64,17 @@ def side_by_side(tasks: Sequence[Task], *, idle: Callable[[], None]) -> None:
                 _ended(thread)
     if errors:
         raise errors[0]
+
+
+def _goes_on(thread: threading.Thread) -> bool:
+    """Whether it still runs after a tick.
+
+    Shielded: where a signal raises within `join`, CPython 3.11 takes the thread for ended (`_wait_for_tstate_lock`
+    releases the lock that the thread itself holds), and nobody would wait for it any more.
+    """
+    with shielded():
+        thread.join(_TICK_SECONDS)
+        return thread.is_alive()
 
 
 def _ended(thread: threading.Thread) -> None:

@@ -227,9 +227,14 @@ class _Writer:
 
     def wait(self, idle: Callable[[], None]) -> None:
         """Return when the object is durable, or the writer has ended otherwise."""
-        while self.thread.is_alive():
-            self.thread.join(_TICK_SECONDS)
+        while self._goes_on():
             idle()
+
+    def _goes_on(self) -> bool:
+        """Whether it still writes after a tick. Shielded: see `archive.sidebyside` on signals within `join`."""
+        with shielded():
+            self.thread.join(_TICK_SECONDS)
+            return self.thread.is_alive()
 
     def abandon(self) -> None:
         """End it with nothing left of its object; nothing happens where that is complete."""

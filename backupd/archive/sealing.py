@@ -5,9 +5,8 @@ pyrage's, and so this half is held against another's at every restore. No crypto
 ChaCha20-Poly1305 and HKDF are OpenSSL's, by the `cryptography` package.
 
 Why not pyrage here too: measured (pyrage 1.4.0, cryptography 50.0.2, CPython 3.11, one AMD EPYC core), it encrypts
-280 MB/s while it holds the interpreter's lock, for which the threads that read, hash and compress must wait. On a host
-that is busy the thread is put off by the kernel while it holds the lock, and a copy took 2 to 2.5 times as long.
-OpenSSL's does 4300 MB/s in calls of 64 KiB.
+280 MB/s while it holds the interpreter's lock, for which the threads that read, hash and compress must wait, and two
+streams are no faster than one. OpenSSL's does 4300 MB/s in calls of 64 KiB, for which the lock is given up.
 """
 
 import hmac

@@ -223,7 +223,7 @@ def _create_argv(root: Path) -> list[str]:
         "--numeric-owner",
         "--xattrs",
         "--acls",
-        f"--blocking-factor={(BLOCK_BYTES // 4) // 512}",  # few system calls; the stream is padded to this
+        "--blocking-factor=20",  # what `tar -x` reads at a time: it leaves more padding unread, and zstd a broken pipe
     ]
 
 

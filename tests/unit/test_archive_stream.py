@@ -98,7 +98,8 @@ def test_plain_tools_open_what_was_stored(tmp_path: Path) -> None:
     told = stored(root, sink)
     (tmp_path / "data-1.tar.zst").write_bytes(sink.content)
     (tmp_path / "out").mkdir()
-    subprocess.run(f"zstd -dc data-1.tar.zst | tar -x -C {tmp_path / 'out'}", shell=True, check=True, cwd=tmp_path)
+    by_hand = f"set -o pipefail; zstd -dc data-1.tar.zst | tar -x -C {tmp_path / 'out'}"
+    subprocess.run(["bash", "-c", by_hand], check=True, cwd=tmp_path)
     out = tmp_path / "out"
     subprocess.run(["diff", "-r", "--no-dereference", root, out], check=True)
     assert (out / "ibdata1").stat().st_mode & 0o777 == 0o640

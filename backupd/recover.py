@@ -130,11 +130,10 @@ class _DeadRun:
 
 def _suspects(catalogue: Catalogue, tools: HostTools) -> list[str]:
     """Runs that hold something, are said to be running, or whose tag or probe folder is here: dead and live ones."""
-    running = [run.run_id for run in catalogue.unfinished()]
     holding = [run_id for run_id, _ in catalogue.holdings()]
     tagged = [run_id for _, _, run_id in tools.snapshots.ours()]
     probing = [run_id for root in tools.files.roots() for run_id in tools.places.probed_by(root)]
-    return list(dict.fromkeys([*running, *holding, *tagged, *probing]))
+    return list(dict.fromkeys([*catalogue.unfinished(), *holding, *tagged, *probing]))
 
 
 def _holdings(catalogue: Catalogue, tools: HostTools, run_id: str) -> list[Holding]:

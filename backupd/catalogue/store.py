@@ -201,11 +201,10 @@ class Catalogue:
         with explained(self._path), self._reader.begin() as connection:
             return probes.records(connection, query.limit(limit), curves=False)
 
-    def unfinished(self) -> list[RunDetails]:
-        """Runs of any kind that are said to be running: live ones, and ones that died without a word. Newest first."""
+    def unfinished(self) -> list[str]:
+        """Ids of runs of any kind that are said to be running: live ones, and dead ones. Newest first."""
         query = newest_first(kind=None).where(tables.runs.c.status == RunStatus.RUNNING)
-        with explained(self._path), self._reader.begin() as connection:
-            return details(connection, query, samples=False)
+        return [row["run_id"] for row in self._read(query)]
 
     def holdings(self, run_id: str | None = None) -> list[tuple[str, Holding]]:
         """What has not been given back, with its run; newest first, which is the order to give it back in."""

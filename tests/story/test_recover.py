@@ -208,10 +208,12 @@ def test_a_drill_folder_that_resists_is_named_and_keeps_no_run_from_starting(
 ) -> None:
     world.places.drill_folder("r1").mkdir(parents=True)
 
-    def resist(folder: os.PathLike[str], **_how: object) -> None:  # a temporary folder elsewhere may be removed by it
+    def resist(folder: os.PathLike[str], **_how: object) -> None:
         raise PermissionError("not permitted")
 
-    monkeypatch.setattr("backupd.filesystem.shutil.rmtree", resist)
+    monkeypatch.setattr(
+        "backupd.filesystem.shutil", SimpleNamespace(rmtree=resist, disk_usage=shutil.disk_usage)
+    )  # ours only: others remove too
     recovery = recover(world)
     assert [holding.kind for holding, _ in recovery.left] == [HoldingKind.STAGING]
     with pytest.raises(CleanupIncomplete, match="drill-r1"):

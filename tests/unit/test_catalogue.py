@@ -155,7 +155,7 @@ def test_instants_are_in_utc_and_now(catalogue: Catalogue) -> None:
 
 def test_a_run_is_running_and_knows_its_process_before_its_block_begins(catalogue: Catalogue) -> None:
     with catalogue.open_run("nightly", "db1", run_id="r1") as run:
-        assert [(known.run_id, known.status, known.pid) for known in catalogue.unfinished()] == [
+        assert [(known.run_id, known.status, known.pid) for known in map(catalogue.run, catalogue.unfinished())] == [
             ("r1", RunStatus.RUNNING, os.getpid())
         ]
         assert catalogue.process_of("r1") == (os.getpid(), start_time(os.getpid()))
@@ -305,7 +305,7 @@ def test_a_dead_run_is_failed_once_and_an_ended_run_stays_as_it_is(path: Path, c
     )
     subprocess.run([sys.executable, "-c", script, str(path)], check=True, cwd=Path(__file__).parents[2])
     finished(catalogue, "good")
-    assert [run.run_id for run in catalogue.unfinished()] == ["dead"]
+    assert catalogue.unfinished() == ["dead"]
     for run_id in ("dead", "good"):
         catalogue.end_dead_run(run_id, DIED)
     ended = catalogue.run("dead")

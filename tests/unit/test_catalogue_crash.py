@@ -72,7 +72,7 @@ def test_a_killed_writer_loses_nothing_that_was_acknowledged_and_leaves_the_cata
             assert {(run_id, name) for event, run_id, name in told if event == "held"} <= held
             good = {run.run_id for run in catalogue.runs(limit=None) if run.status is RunStatus.SUCCESS}
             assert {run_id for event, run_id, _ in told if event == "complete"} <= good
-            for run in catalogue.unfinished():
+            for run in map(catalogue.run, catalogue.unfinished()):
                 pid, born = catalogue.process_of(run.run_id) or (0, 0)
                 assert start_time(pid) != born
                 catalogue.end_dead_run(run.run_id, DIED)

@@ -216,7 +216,9 @@ def test_a_measurement_that_cannot_be_kept_whole_is_not_kept_at_all(path: Path, 
 def test_a_probe_that_died_is_found_with_what_it_held_and_can_be_ended(catalogue: Catalogue) -> None:
     with pytest.raises(RuntimeError), catalogue.open_run("", "", run_id="p1", kind=RunKind.PROBE) as run:
         run.hold(LV)
-        assert [(known.run_id, known.kind) for known in catalogue.unfinished()] == [("p1", RunKind.PROBE)]
+        assert [(known.run_id, known.kind) for known in map(catalogue.run, catalogue.unfinished())] == [
+            ("p1", RunKind.PROBE)
+        ]
         assert catalogue.holdings() == [("p1", LV)]
         assert catalogue.process_of("p1") is not None
         catalogue.end_dead_run("p1", RunError("died", "its process ended without a word", "start it again", 1))

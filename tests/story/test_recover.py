@@ -10,6 +10,7 @@ import pickle
 import shutil
 import signal
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -211,9 +212,8 @@ def test_a_drill_folder_that_resists_is_named_and_keeps_no_run_from_starting(
     def resist(folder: os.PathLike[str], **_how: object) -> None:
         raise PermissionError("not permitted")
 
-    monkeypatch.setattr(
-        "backupd.filesystem.shutil", SimpleNamespace(rmtree=resist, disk_usage=shutil.disk_usage)
-    )  # ours only: others remove too
+    ours = SimpleNamespace(rmtree=resist, disk_usage=shutil.disk_usage)  # others remove folders meanwhile
+    monkeypatch.setattr("backupd.filesystem.shutil", ours)
     recovery = recover(world)
     assert [holding.kind for holding, _ in recovery.left] == [HoldingKind.STAGING]
     with pytest.raises(CleanupIncomplete, match="drill-r1"):

@@ -22,7 +22,7 @@ def register(app: typer.Typer) -> None:
 
 
 def demo(*, inside: Annotated[bool, typer.Option(hidden=True)] = False) -> None:
-    """The whole job in the lab: a striped volume under a loaded MariaDB server; check, run, history, drill, probe."""
+    """The whole job in the lab: a striped volume under a loaded MariaDB server; check, run, verify, drill, history, probe."""
     if inside:
         _inside()
         return
@@ -43,9 +43,10 @@ def _inside() -> None:
     began = time.time()
     _type("run", _JOB)
     ended = time.time()
-    _type("history")
+    _type("verify", "latest")
     _type("drill", "latest")
-    _type("probe", _JOB, "--seconds", "2", "--repeat", "1")
+    _type("history")
+    _type("probe", _JOB, "--seconds", "2", "--repeat", "1", "--max-load", "100")  # the load here is our own
     say("\nwhat this backup cost, and what it is worth")
     say(_price(began, ended))
 

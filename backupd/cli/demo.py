@@ -22,7 +22,7 @@ def register(app: typer.Typer) -> None:
 
 
 def demo(*, inside: Annotated[bool, typer.Option(hidden=True)] = False) -> None:
-    """The whole job in the lab: a striped volume under a loaded MariaDB server; check, run, verify, drill, history, probe."""
+    """The job in the lab: a striped volume under a loaded MariaDB server; check, run, verify, drill, history, probe."""
     if inside:
         _inside()
         return

@@ -102,7 +102,8 @@ class Copies:
         try:
             self._writers += writers
             for writer in writers:
-                writer.thread.start()
+                with shielded():  # a signal in its middle would leave a thread that nobody waits for
+                    writer.thread.start()
             yield _FanOut(self, writers)
             for writer in writers:
                 writer.put(None, idle)

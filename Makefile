@@ -12,7 +12,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 	--no-emit-index-url --no-emit-find-links --annotation-style line \
 	--custom-compile-command 'make requirements' $(if $(UPGRADE),--upgrade)
 
-.PHONY: help demo test check lint types imports tests exhaustive-tests docker-tests lab-tests test-matrix bench-lock \
+.PHONY: help demo demo-targets test check lint types imports tests exhaustive-tests docker-tests lab-tests test-matrix bench-lock \
 	bench-settle bench-copy setup-python setup-check setup-s3 setup-docker setup-lab requirements wheel clean
 
 help: ## this list
@@ -20,6 +20,9 @@ help: ## this list
 
 demo: setup-python setup-lab ## a backup of a loaded server on a striped volume, in a machine of its own (3 minutes)
 	$(BIN)/backupd demo
+
+demo-targets: setup-python setup-lab setup-s3 ## one job on a folder, an SFTP and an S3 server, encrypted (4 minutes)
+	$(BIN)/backupd lab run --rows 5000 --load 20 -- python -m backupd.lab.three_targets
 
 test: check exhaustive-tests docker-tests lab-tests ## every test, those in containers and in the lab too (35 minutes)
 

@@ -57,8 +57,8 @@ DIED = RunError("died", "the run's process ended without a word", "start it agai
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "catalogue.db"
+def path(path_in_memory: Path) -> Path:
+    return path_in_memory / "catalogue.db"
 
 
 @pytest.fixture

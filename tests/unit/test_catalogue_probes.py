@@ -57,8 +57,8 @@ LV = Holding(HoldingKind.SNAPSHOT, "labvg/bk_p1", {"run": "p1"})
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "catalogue.db"
+def path(path_in_memory: Path) -> Path:
+    return path_in_memory / "catalogue.db"
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ from tests.lab.inside.host import SERVER, SITE, Changes, Ended, Host, tool
 LAYOUT, FILESYSTEM, THIN = os.environ["LAB_LAYOUT"], os.environ["LAB_FILESYSTEM"], os.environ["LAB_THIN"] == "1"
 FLAVOUR = SOFTWARE[SERVER].flavour
 MIB = 1 << 20
+OBJECTS = ("data-1.tar.zst", "binlog.tar.zst", "index.json.zst")
 MEMORY_LIMIT = 150 * MIB
 
 # The gate as it is, but in seconds: six windows under a steady load are its plateau.
@@ -110,7 +111,7 @@ def test_check_finds_everything_in_order(host: Host) -> None:
     assert {finding["level"] for finding in findings} == {"ok"}
     told = {finding["name"]: finding["detail"] for finding in findings}
     assert f"is {LAYOUT}" in told["layout"]
-    assert set(told) >= {"server", "grants", "one volume", "snapshot room", "other snapshots", "target", "sysbench"}
+    assert set(told) >= {"server", "grants", "one volume", "snapshot room", "other snapshots", "target store", "sysbench"}
 
 
 def test_document_says_what_ran_and_how_long_each_phase_took(good: Good) -> None:
@@ -167,7 +168,7 @@ def test_objects_open_with_zstd_and_tar(good: Good) -> None:
 
 def test_document_describes_the_stored_files(good: Good) -> None:
     backup = good.document["backup"]
-    stored = [good.folder / name for name in ("data-1.tar.zst", "binlog.tar.zst")]
+    stored = [good.folder / name for name in OBJECTS]
     assert backup["bytes_stored"] == sum(path.stat().st_size for path in stored)
     assert backup["bytes_read"] > backup["bytes_stored"]
     assert backup["sha256"] == hashlib.sha256(stored[0].read_bytes()).hexdigest()
@@ -177,7 +178,8 @@ def test_document_describes_the_stored_files(good: Good) -> None:
 def test_manifest_is_readable_and_names_every_object(good: Good) -> None:
     manifest = json.loads((good.folder / "manifest.json").read_text())
     assert manifest["run_id"] == good.document["run_id"]
-    assert {path.name for path in good.folder.iterdir()} == {"manifest.json", "data-1.tar.zst", "binlog.tar.zst"}
+    assert {path.name for path in good.folder.iterdir()} == {"manifest.json", *OBJECTS}
+    assert [stored["name"] for stored in manifest["objects"]] == list(OBJECTS)
     for stored in manifest["objects"]:
         digest = hashlib.sha256((good.folder / stored["name"]).read_bytes()).hexdigest()
         assert stored["stored_sha256"] == digest

@@ -88,7 +88,7 @@ def test_everything_that_is_wrong_is_told_at_once(host: Host, tmp_path: Path) ->
     finally:
         host.sql("GRANT PROCESS ON *.* TO backupd@localhost")
     refused = {finding["name"]: finding for finding in checked.document["findings"] if finding["level"] == "refused"}
-    assert set(refused) >= {"grants", "snapshot room", "target"}
+    assert set(refused) >= {"grants", "snapshot room", "target store"}
     assert all(finding["hint"] for finding in refused.values())
 
 

@@ -111,7 +111,15 @@ def test_check_finds_everything_in_order(host: Host) -> None:
     assert {finding["level"] for finding in findings} == {"ok"}
     told = {finding["name"]: finding["detail"] for finding in findings}
     assert f"is {LAYOUT}" in told["layout"]
-    assert set(told) >= {"server", "grants", "one volume", "snapshot room", "other snapshots", "target store", "sysbench"}
+    assert set(told) >= {
+        "server",
+        "grants",
+        "one volume",
+        "snapshot room",
+        "other snapshots",
+        "target store",
+        "sysbench",
+    }
 
 
 def test_document_says_what_ran_and_how_long_each_phase_took(good: Good) -> None:

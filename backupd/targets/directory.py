@@ -21,8 +21,7 @@ from backupd import manifest as manifests
 from backupd.errors import TargetError
 from backupd.model import Holding, Manifest, StoredBackup
 from backupd.targets import UploadLedger
-
-MANIFEST = "manifest.json"
+from backupd.targets.names import MANIFEST, part, partial
 
 _READ_BYTES = 1 << 20
 _WRITE_BEHIND_BYTES = 16 << 20
@@ -86,14 +85,14 @@ class DirectoryTarget:
     ) -> Iterator["_Writer"]:
         """Write one object; see the contract."""
         folder = self._folder(job, backup_id)
-        final, partial = folder / _part(name), folder / f".{_part(name)}.partial"
+        final, unfinished = folder / part(name), folder / partial(name)
         with self._present(f"write {name} to"):
             self._make_folders(folder)
             if (folder / MANIFEST).exists():
                 raise TargetError(f"{folder} holds a finished backup already", hint="a run never writes to another's")
-            file = FileIO(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w")
+            file = FileIO(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w")
         with ExitStack() as owed:
-            owed.callback(_remove_quietly, partial)
+            owed.callback(_remove_quietly, unfinished)
             owed.callback(_close_quietly, file)
             yield _Writer(self, file, name)
             with self._explained(f"write {name} to"):
@@ -101,7 +100,7 @@ class DirectoryTarget:
                 os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
                 file.close()
                 owed.callback(_remove_quietly, final)  # a name that may not outlive a power cut is none
-                partial.rename(final)
+                unfinished.rename(final)
                 _sync_folder(folder)
             owed.pop_all()
 
@@ -114,7 +113,7 @@ class DirectoryTarget:
         They are read with O_DIRECT, which asks the storage whatever is cached. Where the file system has none (tmpfs,
         some FUSE), cached pages are dropped first, which is as much as can be asked there.
         """
-        path = self._folder(job, backup_id) / _part(name)
+        path = self._folder(job, backup_id) / part(name)
         with self._present(f"read {name} from"):
             file, direct = _open_past_cache(path)
         with ExitStack() as owed:
@@ -155,7 +154,7 @@ class DirectoryTarget:
     def backups(self, job: str | None = None) -> Sequence[StoredBackup]:
         """What lies there; see the contract. The clock is that of the machine that writes, of NFS the server's."""
         with self._present("list"):
-            jobs = [path for path in _folders(self._path) if job is None or path.name == _part(job)]
+            jobs = [path for path in _folders(self._path) if job is None or path.name == part(job)]
             found = [_found(folder) for path in jobs for folder in _folders(path)]
             return [backup for backup in found if backup is not None]
 
@@ -175,7 +174,7 @@ class DirectoryTarget:
                 _remove_if_empty(folder.parent)
 
     def _folder(self, job: str, backup_id: str) -> Path:
-        return self._path / _part(job) / _part(backup_id)
+        return self._path / part(job) / part(backup_id)
 
     def _make_folders(self, folder: Path) -> None:
         """Both levels below the target's own folder, each durable in the one above."""
@@ -331,13 +330,6 @@ def _remove_quietly(path: Path) -> None:
     """On the way out of a failure, which is told already; `remove` tries again and tells."""
     with suppress(OSError):
         path.unlink(missing_ok=True)
-
-
-def _part(name: str) -> str:
-    """One component of a path, and never one that leads elsewhere."""
-    if not name or name in (".", "..") or "/" in name or "\0" in name:
-        raise TargetError(f"{name!r} cannot be a name on a target", hint="names have no slash")
-    return name
 
 
 def _hint(error: OSError) -> str:

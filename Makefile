@@ -25,7 +25,7 @@ demo: setup-python setup-lab ## a backup of a loaded server on a striped volume,
 demo-targets: setup-python setup-lab setup-s3 ## one job on a folder, an SFTP and an S3 server, encrypted (4 minutes)
 	$(BIN)/backupd lab run --rows 5000 --load 20 -- python -m backupd.lab.three_targets
 
-test: check exhaustive-tests docker-tests lab-tests ## every test, those in containers and in the lab too (35 minutes)
+test: check exhaustive-tests docker-tests lab-tests ## every test, those in containers and in the lab too (45 minutes)
 
 check: lint types imports tests ## what needs neither root nor the lab (1 minute)
 

@@ -9,6 +9,7 @@ import os
 import pickle
 import shutil
 import signal
+import time
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 
@@ -17,7 +18,7 @@ import pytest
 from backupd.backup import Telling
 from backupd.claims import Claims
 from backupd.command import start_time
-from backupd.errors import CleanupIncomplete, ExitStatus
+from backupd.errors import Busy, CleanupIncomplete, ExitStatus
 from backupd.model import Backup, Holding, HoldingKind, RunStatus
 from backupd.recover import Recovery, dead_runs
 from backupd.snapshots import Snapshots
@@ -63,6 +64,19 @@ def die_at(world: World, event: str, run_id: str = "r1") -> None:
     assert os.WIFSIGNALED(status)
     assert os.WTERMSIG(status) == signal.SIGKILL
     world.host.lvs, world.host.mounted, world.database.replication = pickle.loads(kernel.read_bytes())
+    wait_until_dead(world, run_id)
+
+
+def wait_until_dead(world: World, run_id: str) -> None:
+    """A child that was being started when the run was killed has the run's lock until its exec has closed it."""
+    deadline = time.monotonic() + 10
+    while True:
+        try:
+            with world.tools.claims.run(run_id):
+                return
+        except Busy:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
 
 
 def recover(world: World) -> Recovery:

@@ -43,7 +43,7 @@ class Objects:
         self.stored: dict[str, bytearray] = {}
         self.open: set[str] = set()
         self.most_open = 0
-        self.released = threading.Event()
+        self.hangs, self.released = threading.Event(), threading.Event()
         self._fail_in, self._hang_in = fail_in, hang_in
 
     @contextmanager
@@ -60,6 +60,7 @@ class Objects:
 
     def written(self, name: str, data: bytes) -> None:
         if name == self._hang_in:
+            self.hangs.set()
             self.released.wait(10)
         if name == self._fail_in:
             raise TargetError(f"no room for {name}")
@@ -245,10 +246,15 @@ def test_every_stage_of_the_copy_is_told(root: Path) -> None:
 
 def test_time_in_which_the_target_hangs_is_the_writing_s_alone(root: Path) -> None:
     objects = Objects(hang_in="data-1.tar.zst")
-    threading.Timer(0.3, objects.released.set).start()
-    rates = {stage.stage: stage.busy_seconds for stage in stored(root, objects, 1).throughput}
-    assert rates["write"] > 0.25
-    assert rates["digest-stored"] < 0.25
+
+    def release() -> None:
+        objects.hangs.wait(10)
+        threading.Timer(0.3, objects.released.set).start()
+
+    threading.Thread(target=release).start()
+    busy = {stage.stage: stage.busy_seconds for stage in stored(root, objects, 1).throughput}
+    assert busy["write"] > 0.25
+    assert busy["digest-stored"] < busy["write"]
 
 
 def test_streams_that_nobody_numbered_are_at_most_four(root: Path) -> None:

@@ -223,9 +223,8 @@ def test_governor_is_asked_while_the_target_hangs_and_what_is_in_flight_is_bound
     with pytest.raises(GaveUp):
         stored(tmp_path, Sink(hang), CopyManner(pacing))
     assert pacing.paced < 40 * MIB
-    assert (
-        max(later - earlier for earlier, later in pairwise(asked)) < 1.0
-    )  # every half second, on a machine that may be busy
+    # Every half second, on a machine that may be busy.
+    assert max(later - earlier for earlier, later in pairwise(asked)) < 1.0
 
 
 def test_signal_ends_a_copy_to_a_target_that_hangs(tmp_path: Path) -> None:

@@ -53,18 +53,6 @@ def run_of(catalogue: "Catalogue", wanted: str, *, target: str | None = None) ->
     raise UsageError(f"there is no backup yet{on}", hint="see `backupd history`")
 
 
-def backup_of(catalogue: "Catalogue", wanted: str) -> "tuple[RunDetails, Backup]":
-    """The run that is meant, and the first of its copies that is there.
-
-    Raises:
-        UsageError: there is none.
-    """
-    run = run_of(catalogue, wanted)
-    if run.backup is None:
-        raise UsageError(f"run {run.run_id} has no backup (status {run.status})", hint="see `backupd history`")
-    return run, run.backup
-
-
 def copies_of(run: "RunDetails", *, target: str | None, broken_too: bool = False) -> "Sequence[Backup]":
     """The copies that are meant, in the job's order. One that was found broken is among them only when asked for.
 

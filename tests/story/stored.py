@@ -13,6 +13,7 @@ from backupd.archive.sealing import Encryptor
 from backupd.archive.stations import Compressor
 from backupd.model import Frame, Layout, Manifest, Position, StoredObject
 from backupd.targets import Source, Target
+from backupd.targets.directory import DirectoryTarget
 from tests.fakes.server import FACTS
 
 JOB, RUN = "nightly", "r1"
@@ -97,6 +98,13 @@ def put(target: Target, streams: Mapping[str, Stream], *, recipients: Sequence[s
             writer.write(packed)
     target.publish(manifest(tuple(objects), recipients))
     return Source(target, JOB, RUN)
+
+
+def put_in(folder: Path, streams: Mapping[str, Stream]) -> Path:
+    """A new folder that is a target with such a backup, named as the folder is."""
+    folder.mkdir()
+    put(DirectoryTarget(folder.name, folder), streams)
+    return folder
 
 
 def unpacked(streams: Mapping[str, Stream]) -> dict[str, bytes]:

@@ -18,7 +18,7 @@ from backupd.restore import restore
 from backupd.targets import Source
 from backupd.targets.directory import DirectoryTarget
 from backupd.unfinished import INCOMPLETE
-from tests.story.stored import FRAME_BYTES, JOB, RUN, content, files_in, put, unpacked
+from tests.story.stored import FRAME_BYTES, JOB, RUN, content, files_in, put, put_in, unpacked
 
 MIB = 1 << 20
 FIRST = [
@@ -83,16 +83,12 @@ class Stalling(Failing):
 
 @pytest.fixture
 def vault(tmp_path: Path) -> Path:
-    (tmp_path / "vault").mkdir()
-    put(DirectoryTarget("vault", tmp_path / "vault"), STREAMS)
-    return tmp_path / "vault"
+    return put_in(tmp_path / "vault", STREAMS)
 
 
 @pytest.fixture
 def spare(tmp_path: Path) -> Path:
-    (tmp_path / "spare").mkdir()
-    put(DirectoryTarget("spare", tmp_path / "spare"), STREAMS)
-    return tmp_path / "spare"
+    return put_in(tmp_path / "spare", STREAMS)
 
 
 @pytest.fixture

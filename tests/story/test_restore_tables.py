@@ -11,7 +11,7 @@ from backupd.mysql.tablefiles import tables_in
 from backupd.restore import restore
 from backupd.targets.directory import DirectoryTarget
 from backupd.unfinished import INCOMPLETE
-from tests.story.stored import content, files_in, put
+from tests.story.stored import content, files_in, put, put_in
 from tests.story.test_restore_resumed import Failing, source, stored_bytes
 
 MIB = 1 << 20
@@ -38,9 +38,7 @@ BINLOGS = {"bin.000001": b"binlog", "bin.index": b"./bin.000001\n"}
 
 @pytest.fixture
 def vault(tmp_path: Path) -> Path:
-    (tmp_path / "vault").mkdir()
-    put(DirectoryTarget("vault", tmp_path / "vault"), STREAMS)
-    return tmp_path / "vault"
+    return put_in(tmp_path / "vault", STREAMS)
 
 
 @pytest.fixture

@@ -39,6 +39,9 @@ class Event(StrEnum):
     PINNED = "pinned"
     UNPINNED = "unpinned"
     IMPORTED = "imported"
+    MISSED = "missed"  # of these three the subject is a job
+    PAUSED = "paused"
+    RESUMED = "resumed"
 
 
 def carry_out(connection: Connection, steps: Sequence[Step]) -> None:

@@ -13,7 +13,8 @@ from typing import Any
 
 from sqlalchemy import Engine, RowMapping, Select, insert, select
 
-from backupd.catalogue import audit, probes, tables, upkeep
+from backupd.agenda import Activity, NoticeKind, Pause, Slot, SlotState
+from backupd.catalogue import agenda, audit, probes, tables, upkeep
 from backupd.catalogue.audit import Event, Step, carry_out, told
 from backupd.catalogue.columns import from_row, to_row
 from backupd.catalogue.database import BUSY_TIMEOUT_SECONDS, engine_for, explained, reading
@@ -157,6 +158,28 @@ class Catalogue:
         with uninterrupted(), explained(self._path), self._engine.begin() as connection:
             return import_run(connection, run)
 
+    def take_slot(self, slot: Slot) -> bool:
+        """The slot has its row, and nobody else acts for it; False where it had one, and then nothing is changed."""
+        with uninterrupted(), explained(self._path), self._engine.begin() as connection:
+            return agenda.take(connection, slot)
+
+    def slot_ended(self, slot: Slot, *, exit_status: int | None) -> None:
+        """What was started in the slot has ended, with this status where it is known."""
+        self._write(agenda.slot_ended(slot.job, slot.activity, slot.due_at, exit_status))
+
+    def pause(self, job: str, note: str) -> None:
+        """Nothing of this job is started by schedule; a pause of before is replaced."""
+        self._write(agenda.paused(job, note))
+
+    def resume(self, job: str) -> None:
+        """It goes by its schedules again; nothing happens where it was not paused."""
+        self._write(agenda.resumed(job))
+
+    def first_told(self, kind: NoticeKind, job: str, subject: str) -> bool:
+        """From now on this counts as told; False where it did before."""
+        with uninterrupted(), explained(self._path), self._engine.begin() as connection:
+            return agenda.first_told(connection, kind, job, subject)
+
     def _write(self, *steps: Step) -> None:
         """All of them, or none."""
         with uninterrupted(), explained(self._path), self._engine.begin() as connection:
@@ -221,6 +244,23 @@ class Catalogue:
             if row["pid"] is not None and row["process_start"] is not None:
                 return row["pid"], row["process_start"]
         return None
+
+    def slots(
+        self,
+        *,
+        job: str | None = None,
+        activity: Activity | None = None,
+        state: SlotState | None = None,
+        since: datetime | None = None,
+        limit: int | None = 50,
+    ) -> list[Slot]:
+        """What was due, the newest first."""
+        query = agenda.slots(job, activity, state, since).limit(limit)
+        return [from_row(Slot, row) for row in self._read(query)]
+
+    def pauses(self) -> dict[str, Pause]:
+        """The jobs of which nothing is started by schedule."""
+        return {row["job"]: from_row(Pause, row) for row in self._read(select(tables.pauses))}
 
     def newest_unproven(self, job: str | None = None) -> list[RunDetails]:
         """Runs of which a backup is there, in the order to prove them in, without their samples.

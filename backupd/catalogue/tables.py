@@ -20,11 +20,12 @@ from sqlalchemy import (
     text,
 )
 
+from backupd.agenda import Activity, NoticeKind, SlotState
 from backupd.catalogue.columns import Entries, Facts, Instant, Names, Prose, Standing, Word
 from backupd.measurement import CurvePoint, Mode, Stage
 from backupd.model import Check, HoldingKind, Layout, Outcome, Phase, Reason, ReplicaPosition, RunKind, RunStatus
 
-HEAD = "0005"  # the newest revision in `migrations/`
+HEAD = "0006"  # the newest revision in `migrations/`
 
 metadata = MetaData(
     naming_convention={  # a batch migration can only drop a constraint that has a name
@@ -227,6 +228,40 @@ drills = Table(
     Column("seconds", Float, nullable=False),
     Column("at", Instant, nullable=False),
     Column("position", Standing),
+)
+
+# --- what is done by schedule ----------------------------------------------------------------------------------------
+
+slots = Table(
+    "slots",
+    metadata,
+    Column("job", Text, primary_key=True),
+    Column("activity", Word(Activity), primary_key=True),
+    Column("due_at", Instant, primary_key=True),
+    Column("state", Word(SlotState), nullable=False),
+    Column("decided_at", Instant, nullable=False),
+    Column("run_id", Text, nullable=False),  # no reference: the run makes its row itself, a little later
+    Column("reason", Prose, nullable=False),
+    Column("ended_at", Instant),
+    Column("exit_status", Integer),
+    Index(None, "due_at"),
+)
+
+pauses = Table(
+    "pauses",
+    metadata,
+    Column("job", Text, primary_key=True),
+    Column("note", Prose, nullable=False),
+    Column("at", Instant, nullable=False),
+)
+
+notices = Table(  # what was told already
+    "notices",
+    metadata,
+    Column("kind", Word(NoticeKind), primary_key=True),
+    Column("job", Text, primary_key=True),
+    Column("subject", Text, primary_key=True),
+    Column("at", Instant, nullable=False),
 )
 
 # --- what probes measured --------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ Knows: what may be configured, and everything that is wrong with a file, at once
 for, and never holds a secret: `backupd.config.secrets` finds one when a connection is opened.
 """
 
-from backupd.config.fields import SnapshotSize
+from backupd.config.fields import Blackout, SnapshotSize
 from backupd.config.reading import DEFAULT_PATH, load, locate
 from backupd.config.schema import (
     CatalogueConfig,
@@ -22,6 +22,9 @@ from backupd.config.schema import (
     PathsConfig,
     RetentionConfig,
     S3Config,
+    ScheduleConfig,
+    SchedulesConfig,
+    ServiceConfig,
     SettleConfig,
     SftpConfig,
     SnapshotConfig,
@@ -31,6 +34,7 @@ from backupd.config.schema import (
 
 __all__ = [
     "DEFAULT_PATH",
+    "Blackout",
     "CatalogueConfig",
     "Configuration",
     "CopyConfig",
@@ -46,6 +50,9 @@ __all__ = [
     "PathsConfig",
     "RetentionConfig",
     "S3Config",
+    "ScheduleConfig",
+    "SchedulesConfig",
+    "ServiceConfig",
     "SettleConfig",
     "SftpConfig",
     "SnapshotConfig",

@@ -9,7 +9,7 @@ Written back (pydantic's "json" mode) a value has the form that a person types: 
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import time
+from datetime import UTC, datetime, time
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,6 +24,13 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _CREDENTIAL = re.compile(r"(?!\.)[A-Za-z0-9_.@:-]{1,255}", re.ASCII)
 _RECIPIENT = re.compile(r"age1[02-9ac-hj-np-z]{58}", re.ASCII)  # Bech32 of 32 bytes (age's specification)
 _PERCENT = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*%", re.ASCII)
+_DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_BLACKOUT = re.compile(
+    r"(?:(?P<first>DAY)(?:-(?P<last>DAY))? )?(?P<begin>HOUR)-(?P<end>HOUR)".replace("DAY", "|".join(_DAYS)).replace(
+        "HOUR", "(?:[01][0-9]|2[0-3]):[0-5][0-9]"
+    ),
+    re.ASCII,
+)
 _SNAPSHOT_SIZE_HINT = 'write a share of the origin such as "20%", or a size such as "5GiB"'
 
 
@@ -33,6 +40,15 @@ class SnapshotSize:
 
     percent_of_origin: float | None = None
     bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Blackout:
+    """A part of the day in which nothing is started; one that ends before it begins goes on into the next day."""
+
+    days: frozenset[int]  # on which it begins; Monday is 0
+    begin: time
+    end: time
 
 
 def _name(value: str) -> str:
@@ -202,6 +218,56 @@ def _clock_text(value: time) -> str:
     return value.isoformat() if value.second else value.isoformat("minutes")
 
 
+def _cron(value: str) -> str:
+    """Imported here, for most commands read no schedule."""
+    from cronsim import CronSim, CronSimError
+
+    try:
+        next(CronSim(value, datetime.now(UTC)))
+    except (CronSimError, StopIteration) as error:
+        raise BadValue(
+            f"{quoted(value)} is not a schedule of cron", 'five fields, such as "30 2 * * *" for 02:30 every day'
+        ) from error
+    return value
+
+
+def _zone(value: str) -> str:
+    from zoneinfo import ZoneInfo
+
+    try:
+        ZoneInfo(value)
+    except (OSError, ValueError) as error:  # ZoneInfoNotFoundError is a KeyError
+        raise _unknown_zone(value) from error
+    except KeyError as error:
+        raise _unknown_zone(value) from error
+    return value
+
+
+def _unknown_zone(value: str) -> BadValue:
+    return BadValue(f"{quoted(value)} is no time zone", 'a name of IANA\'s, such as "Europe/Berlin" or "UTC"')
+
+
+def _blackout(value: object) -> Blackout:
+    if isinstance(value, Blackout):
+        return value
+    match = _BLACKOUT.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
+        raise BadValue(f"{quoted(value)} is no part of a day", 'such as "08:00-18:00" or "Mon-Fri 08:00-18:00"')
+    first, last = (_DAYS.index(day) for day in (match["first"] or "Mon", match["last"] or match["first"] or "Sun"))
+    days = range(first, last + 1) if first <= last else (*range(first, 7), *range(last + 1))
+    return Blackout(frozenset(days), time.fromisoformat(match["begin"]), time.fromisoformat(match["end"]))
+
+
+def _blackout_text(blackout: Blackout) -> str:
+    hours = f"{blackout.begin:%H:%M}-{blackout.end:%H:%M}"
+    days = sorted(blackout.days)
+    if len(days) == len(_DAYS):
+        return hours
+    first = next(day for day in days if (day - 1) % 7 not in blackout.days)
+    last = _DAYS[(first + len(days) - 1) % 7]
+    return f"{_DAYS[first]} {hours}" if len(days) == 1 else f"{_DAYS[first]}-{last} {hours}"
+
+
 def _as_text(to_text: Callable[[Any], str]) -> PlainSerializer:
     return PlainSerializer(to_text, return_type=str, when_used="json")
 
@@ -233,3 +299,6 @@ PartSize = Annotated[Size, AfterValidator(_size_from(5 << 20))]  # what S3 takes
 Rate = Annotated[Size, AfterValidator(_size_from(1 << 10))]
 CowSize = Annotated[SnapshotSize, PlainValidator(_snapshot_size), _as_text(_snapshot_size_text)]
 ClockTime = Annotated[time, BeforeValidator(_clock), _as_text(_clock_text)]
+Cron = Annotated[Text, AfterValidator(_cron)]
+Zone = Annotated[Text, AfterValidator(_zone)]
+Blackouts = tuple[Annotated[Blackout, PlainValidator(_blackout), _as_text(_blackout_text)], ...]

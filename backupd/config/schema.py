@@ -13,14 +13,17 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, WrapSerializer
 from pydantic.dataclasses import dataclass
 
+from backupd.agenda import Activity
 from backupd.config.fields import (
     AbsolutePath,
+    Blackouts,
     BlockSize,
     ChunkSize,
     ClockTime,
     Count,
     CowSize,
     Credential,
+    Cron,
     Devices,
     Duration,
     FileName,
@@ -41,6 +44,7 @@ from backupd.config.fields import (
     Url,
     Variable,
     WholeSeconds,
+    Zone,
 )
 
 _TABLE = ConfigDict(
@@ -116,6 +120,19 @@ class PathsConfig:
 
     run: AbsolutePath = Path("/run/backupd")  # lock files and mount points
     staging: AbsolutePath = Path("/var/lib/backupd/staging")  # drills
+    log: AbsolutePath = Path("/var/log/backupd")  # one file for each run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_TABLE)
+class ServiceConfig:
+    """`[service]`: the daemon, and what it shows."""
+
+    zone: Zone | None = None  # of schedules that name none; None: this machine's
+    max_runs: Annotated[Count, Field(ge=1, le=64)] = 1  # at a time on this machine
+    address: Text = "127.0.0.1"
+    port: Annotated[Count, Field(ge=0, le=65535)] = 9476  # 0: any free one
+    token_file: SecretFile | None = None  # what a browser or Prometheus must show
+    textfile: AbsolutePath | None = None  # written after each run, for node_exporter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_TABLE)
@@ -271,6 +288,33 @@ class RetentionConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_TABLE)
+class ScheduleConfig:
+    """`[jobs.NAME.schedules.ACTIVITY]`: when it is due, how late it may begin, and when it may not."""
+
+    cron: Cron
+    zone: Zone | None = None  # None: the service's
+    start_within_seconds: Annotated[PositiveDuration, _key("start_within")] = 4 * 3600.0  # later ones are missed
+    spread_seconds: Annotated[Duration, _key("spread")] = 0.0  # a fixed part of it is added to each time
+    blackout: Blackouts = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_TABLE)
+class SchedulesConfig:
+    """`[jobs.NAME.schedules]`: what is done by schedule; nothing of which there is no table."""
+
+    backup: ScheduleConfig | None = None
+    probe: ScheduleConfig | None = None
+    drill: ScheduleConfig | None = None
+    verify: ScheduleConfig | None = None
+    prune: ScheduleConfig | None = None
+
+    def items(self) -> tuple[tuple[Activity, ScheduleConfig], ...]:
+        """Those that there are."""
+        found = ((activity, getattr(self, activity.value)) for activity in Activity)
+        return tuple((activity, schedule) for activity, schedule in found if schedule is not None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_TABLE)
 class JobConfig:
     """`[jobs.NAME]`: which host goes to which target, how often, and under which conditions."""
 
@@ -286,6 +330,10 @@ class JobConfig:
     copy: CopyConfig = CopyConfig()
     encryption: EncryptionConfig = EncryptionConfig()
     retention: RetentionConfig = RetentionConfig()
+    schedules: SchedulesConfig = SchedulesConfig()
+    drill_within_seconds: Annotated[PositiveDuration | None, _key("drill_within")] = (
+        None  # a proof that is older: alarm
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_TABLE)
@@ -294,6 +342,7 @@ class Configuration:
 
     catalogue: CatalogueConfig = CatalogueConfig()
     paths: PathsConfig = PathsConfig()
+    service: ServiceConfig = ServiceConfig()
     hosts: Annotated[Mapping[Name, HostConfig], _NAMED, _FROZEN, _THAWED] = Field(default_factory=dict)
     targets: Annotated[
         Mapping[Name, Annotated[TargetConfig, Field(discriminator="type")]], _NAMED, _FROZEN, _THAWED

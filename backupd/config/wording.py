@@ -5,6 +5,7 @@ an unknown key, and that of any key whose name speaks of a password.
 """
 
 from collections.abc import Mapping
+from types import UnionType
 from typing import Annotated, Any, get_args, get_origin
 
 from pydantic.dataclasses import is_pydantic_dataclass
@@ -64,9 +65,10 @@ def keys_of(table: Any) -> dict[str, FieldInfo]:
     return {field.serialization_alias or name: field for name, field in fields.items() if not field.exclude}
 
 
-def is_table(annotation: Any) -> bool:
-    """Whether a key of this type is a table with keys of its own."""
-    return isinstance(annotation, type) and is_pydantic_dataclass(annotation)
+def table_in(annotation: Any) -> Any:
+    """The table that a key of this type is, be it that it may be left out; None where it has no keys of its own."""
+    choices = get_args(annotation) if isinstance(annotation, UnionType) else (annotation,)
+    return next((choice for choice in choices if isinstance(choice, type) and is_pydantic_dataclass(choice)), None)
 
 
 def _without_kind(location: Location) -> Location:
@@ -119,7 +121,8 @@ def _meant(location: Location) -> str:
         return _SECRETS_HINT
     known = keys_of(table)
     for name, field in known.items():
-        if is_table(field.annotation) and key in keys_of(field.annotation):
+        inner = table_in(field.annotation)
+        if inner is not None and key in keys_of(inner):
             return f"did you mean {dotted((*location[:-1], name, key))}?"
     if (meant := nearest(key, known)) is not None:
         return f"did you mean {meant}?"
@@ -135,5 +138,6 @@ def _table_at(location: Location) -> Any:
         elif part in _KINDS:
             table = _KINDS[TargetKind(str(part))]
         else:
-            table = keys_of(table)[str(part)].annotation
+            annotation = keys_of(table)[str(part)].annotation
+            table = table_in(annotation) or annotation
     return table

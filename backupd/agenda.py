@@ -1,0 +1,75 @@
+"""The words of the service as frozen values: what is done by schedule, when it was due, and what a person is told.
+
+Instants are aware `datetime` in UTC, durations float seconds.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+
+class Activity(StrEnum):
+    """What a job's schedules start."""
+
+    BACKUP = "backup"
+    PROBE = "probe"
+    DRILL = "drill"
+    VERIFY = "verify"
+    PRUNE = "prune"
+
+
+class SlotState(StrEnum):
+    """What became of a slot."""
+
+    STARTED = "started"
+    ENDED = "ended"
+    MISSED = "missed"
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One instant at which an activity of a job was due. The catalogue has each at most once."""
+
+    job: str
+    activity: Activity
+    due_at: datetime
+    state: SlotState
+    decided_at: datetime  # when it was started, or found to be missed
+    run_id: str = ""  # of the run that was started; empty where there is none
+    reason: str = ""  # why it was missed or late, in words
+    ended_at: datetime | None = None
+    exit_status: int | None = None  # None: unknown, or not ended
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """A person wants nothing of this job to be started."""
+
+    job: str
+    note: str
+    at: datetime
+
+
+class NoticeKind(StrEnum):
+    """What a person, or a program that watches for them, may want to hear of."""
+
+    STARTED = "started"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    ATTENTION = "attention"
+    RECOVERED = "recovered"  # good again after a failed, missed or broken one
+    MISSED = "missed"
+    DRILL_OVERDUE = "drill-overdue"
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """One thing to be told, once."""
+
+    kind: NoticeKind
+    job: str
+    at: datetime
+    subject: str  # what tells it from another of its kind: a run's id, or the instant that a slot was due at
+    text: str  # one sentence
+    detail: Mapping[str, str] = field(default_factory=dict)

@@ -1,0 +1,57 @@
+"""How a live run gets on, told by its process to others: a small file in `paths.run`, which is in memory.
+
+Knows: where the file is and how it is read while it is written. Refuses to know what a run does. Not in the catalogue:
+its writes are made durable, and the disk may be the one whose cost is being measured.
+"""
+
+import contextlib
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from backupd.model import Phase
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Where a run stands."""
+
+    phase: Phase
+    since: float  # seconds since the epoch: when the phase began
+    at: float  # seconds since the epoch: when this was told
+    done: int = 0  # plain bytes of the copy
+    total: int = 0  # at most; 0 while it is unknown
+
+
+class LiveRuns:
+    """The files below one folder (`paths.run`)."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder / "live"
+
+    def tell(self, run_id: str, progress: Progress) -> None:
+        """Others see this from now on.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        self._folder.mkdir(parents=True, exist_ok=True)
+        path = self._path(run_id)
+        partial = path.with_suffix(f".{os.getpid()}")
+        partial.write_text(json.dumps(asdict(progress)))
+        partial.replace(path)
+
+    def forget(self, run_id: str) -> None:
+        """Nothing is told of it any more; nothing happens when nothing was."""
+        self._path(run_id).unlink(missing_ok=True)
+
+    def of(self, run_id: str) -> Progress | None:
+        """What was told last; None where nothing was, or what is there cannot be understood."""
+        with contextlib.suppress(OSError, ValueError, TypeError):
+            told = json.loads(self._path(run_id).read_text())
+            return Progress(**{**told, "phase": Phase(told["phase"])})
+        return None
+
+    def _path(self, run_id: str) -> Path:
+        return self._folder / f"{run_id}.json"

@@ -1,0 +1,42 @@
+"""Slots of schedules, pauses, and what was told already."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0006"
+down_revision = "0005"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    """Nothing was done by schedule before."""
+    op.create_table(
+        "slots",
+        sa.Column("job", sa.Text(), nullable=False),
+        sa.Column("activity", sa.Text(), nullable=False),
+        sa.Column("due_at", sa.Text(), nullable=False),
+        sa.Column("state", sa.Text(), nullable=False),
+        sa.Column("decided_at", sa.Text(), nullable=False),
+        sa.Column("run_id", sa.Text(), nullable=False),
+        sa.Column("reason", sa.Text(), nullable=False),
+        sa.Column("ended_at", sa.Text()),
+        sa.Column("exit_status", sa.Integer()),
+        sa.PrimaryKeyConstraint("job", "activity", "due_at", name="pk_slots"),
+    )
+    op.create_index("ix_slots_due_at", "slots", ["due_at"])
+    op.create_table(
+        "pauses",
+        sa.Column("job", sa.Text(), nullable=False),
+        sa.Column("note", sa.Text(), nullable=False),
+        sa.Column("at", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("job", name="pk_pauses"),
+    )
+    op.create_table(
+        "notices",
+        sa.Column("kind", sa.Text(), nullable=False),
+        sa.Column("job", sa.Text(), nullable=False),
+        sa.Column("subject", sa.Text(), nullable=False),
+        sa.Column("at", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("kind", "job", "subject", name="pk_notices"),
+    )

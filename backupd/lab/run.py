@@ -20,6 +20,7 @@ from typing import BinaryIO
 from backupd.errors import LabError, UsageError
 from backupd.lab import images, room, roots
 from backupd.lab.machine import DeadlinePassed, Hardware, Machine, booted, furnish, idlest_processor
+from backupd.lab.mconsole import tell_what_is_waited_for
 from backupd.lab.options import Kernel, LabOptions
 from backupd.lab.plan import Control, Plan, Purpose, plan_for
 from backupd.lab.sizes import needs_for, sizes_for
@@ -166,7 +167,9 @@ def _attended(plan: Plan, control: Control, disks: list[Path], bench: Bench) -> 
             relay = Relay(machine.process, hardware.console, control.started, sys.stdin.fileno(), sys.stdout.fileno())
             with raw(relay.keyboard):
                 return _status(machine, plan, carriers, bench.deadline, relay.pause)
-        except LabError:
+        except LabError as error:
+            if isinstance(error, DeadlinePassed | MachineHung):
+                tell_what_is_waited_for(control.folder / "uml")
             if tail := machine.tail():
                 bench.say(f"the machine's console ended with:\n{tail}")
             raise

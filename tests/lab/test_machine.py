@@ -329,6 +329,7 @@ def test_a_command_that_outlives_the_deadline_ends_with_124_and_the_consoles_tai
     late = lab(*words, "--", "sh", "-c", "echo began; sleep 1000", out=own_places / "late")
     assert (late.status, late.stdout) == (124, b"began\n"), late.stderr
     assert "the lab's deadline passed" in late.stderr
+    assert "Show Blocked State" in late.stderr, "it tells what waits for a disk"
     assert "console ended with" in late.stderr
     assert leftovers(own_places) == []
 

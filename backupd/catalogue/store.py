@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy import Engine, RowMapping, Select, insert, select
 
 from backupd.agenda import Activity, NoticeKind, Pause, Slot, SlotState
-from backupd.catalogue import agenda, audit, probes, tables, upkeep
+from backupd.catalogue import agenda, audit, probes, standing, tables, upkeep
 from backupd.catalogue.audit import Event, Step, carry_out, told
 from backupd.catalogue.columns import from_row, to_row
 from backupd.catalogue.database import BUSY_TIMEOUT_SECONDS, engine_for, explained, reading
@@ -29,8 +29,6 @@ from backupd.measurement import ProbeRecord
 from backupd.model import Drill, Holding, Phase, RunDetails, RunError, RunKind, RunStatus
 
 __all__ = ["Catalogue", "RunRecord"]
-
-_GOOD = (RunStatus.SUCCESS, RunStatus.ATTENTION)
 
 
 class Catalogue:
@@ -262,6 +260,11 @@ class Catalogue:
         """The jobs of which nothing is started by schedule."""
         return {row["job"]: from_row(Pause, row) for row in self._read(select(tables.pauses))}
 
+    def records(self, jobs: Sequence[str], *, samples: bool = False) -> dict[str, standing.JobRecord]:
+        """How these jobs stand, in their order, at one instant; runs have their samples only where told so."""
+        with explained(self._path), self._reader.begin() as connection:
+            return standing.records(connection, jobs, samples=samples)
+
     def newest_unproven(self, job: str | None = None) -> list[RunDetails]:
         """Runs of which a backup is there, in the order to prove them in, without their samples.
 
@@ -289,7 +292,7 @@ class Catalogue:
     def last_copy_seconds(self, job: str) -> float | None:
         """How long the copy took in the job's newest good run; None where there is none."""
         table = tables.phases
-        good = newest_first(job).where(tables.runs.c.status.in_(_GOOD)).limit(1).scalar_subquery()
+        good = newest_first(job).where(tables.runs.c.status.in_(standing.GOOD)).limit(1).scalar_subquery()
         for row in self._read(select(table.c.seconds).where(table.c.run_id == good, table.c.phase == Phase.COPY)):
             return float(row["seconds"])
         return None
@@ -297,7 +300,7 @@ class Catalogue:
     def last_stored_bytes(self, job: str) -> int | None:
         """The size of the job's newest good backup on its target, in bytes; None where there is none."""
         table = tables.backups
-        good = newest_first(job).where(tables.runs.c.status.in_(_GOOD)).limit(1).scalar_subquery()
+        good = newest_first(job).where(tables.runs.c.status.in_(standing.GOOD)).limit(1).scalar_subquery()
         sizes = [row["bytes_stored"] for row in self._read(select(table.c.bytes_stored).where(table.c.run_id == good))]
         return max(sizes, default=None)
 

@@ -1,0 +1,183 @@
+"""How jobs stand by what is recorded of them: one transaction and a fixed number of queries, however many runs.
+
+Knows: which rows tell it. Refuses to know what is an alarm, and what is due when. Every question but two is answered
+by seeking an index once for each job; those two (proofs, and what was found broken) walk tables that stay small.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, Select, Text, and_, func, literal, select
+from sqlalchemy import column as sql_column
+
+from backupd.agenda import Activity, Pause, Slot, SlotState
+from backupd.catalogue import tables
+from backupd.catalogue.columns import from_row
+from backupd.catalogue.details import details
+from backupd.model import Backup, RunDetails, RunKind, RunStatus
+
+GOOD = (RunStatus.SUCCESS, RunStatus.ATTENTION)
+
+
+@dataclass(frozen=True, slots=True)
+class Unfinished:
+    """A run that is said to be running, and the process that it should live in."""
+
+    run: RunDetails
+    process: tuple[int, int] | None  # pid, and its start in clock ticks since boot; None: unknown
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenBackup:
+    """A copy on a target that cannot be restored and was not removed."""
+
+    run_id: str
+    backup: Backup
+
+
+@dataclass(frozen=True, slots=True)
+class JobRecord:
+    """What the catalogue knew of one job at one instant."""
+
+    job: str
+    first_at: datetime | None = None  # when its first backup was started
+    last_run: RunDetails | None = None  # the newest backup that ended, whatever became of it
+    last_good: RunDetails | None = None  # the newest that ended well or wants attention
+    unfinished: tuple[Unfinished, ...] = ()  # of every kind, newest first
+    proven_at: datetime | None = None  # by the newest good drill
+    last_slots: Mapping[Activity, Slot] = field(default_factory=dict)  # the newest of each activity
+    missed: Mapping[Activity, int] = field(default_factory=dict)  # since ever
+    missed_since_good: int = 0  # backups that were due after the last good one began
+    broken: tuple[BrokenBackup, ...] = ()
+    pause: Pause | None = None
+
+
+def records(connection: Connection, jobs: Sequence[str], *, samples: bool) -> dict[str, JobRecord]:
+    """Each of these jobs, in their order; runs have their samples only where told so."""
+    ends = {row["job"]: row for row in connection.execute(_ends(jobs)).mappings()}
+    wanted = {row[name] for row in ends.values() for name in ("last_run", "last_good") if row[name] is not None}
+    unfinished = _unfinished(connection)
+    ids = [*wanted, *(row["run_id"] for row in unfinished)]
+    runs = {run.run_id: run for run in details(connection, _chosen(ids), samples=samples)}
+    going: dict[str, list[Unfinished]] = defaultdict(list)
+    for row in unfinished:
+        known = row["pid"] is not None and row["process_start"] is not None
+        process = (row["pid"], row["process_start"]) if known else None
+        going[row["job"]].append(Unfinished(runs[row["run_id"]], process))
+    proofs, broken, slots, missed = (
+        _proofs(connection),
+        _broken(connection),
+        _last_slots(connection, jobs),
+        _missed(connection),
+    )
+    pauses = {row["job"]: from_row(Pause, row) for row in connection.execute(select(tables.pauses)).mappings()}
+    return {
+        job: JobRecord(
+            job=job,
+            first_at=ends[job]["first_at"],
+            last_run=runs.get(ends[job]["last_run"]),
+            last_good=runs.get(ends[job]["last_good"]),
+            unfinished=tuple(going[job]),
+            proven_at=proofs.get(job),
+            last_slots=slots[job],
+            missed=missed[job],
+            missed_since_good=ends[job]["missed_since_good"],
+            broken=tuple(broken[job]),
+            pause=pauses.get(job),
+        )
+        for job in jobs
+    }
+
+
+def _listed(jobs: Sequence[str]) -> Any:
+    """The jobs as a table of one column: SQLite reads it from one parameter, however many they are."""
+    return func.json_each(json.dumps(list(jobs))).table_valued(sql_column("value", Text), name="listed")
+
+
+def _ends(jobs: Sequence[str]) -> Select[Any]:
+    """For each job its first and last backups, and how many were missed since the last good one."""
+    runs, slots, listed = tables.runs, tables.slots, _listed(jobs)
+    ours = and_(runs.c.job == listed.c.value, runs.c.kind == RunKind.BACKUP)
+    newest = (runs.c.started_at.desc(), runs.c.run_id.desc())
+    good = ours & runs.c.status.in_(GOOD)
+    since = select(runs.c.started_at).where(good).order_by(*newest).limit(1).correlate(listed).scalar_subquery()
+    missed = select(func.count()).where(
+        slots.c.job == listed.c.value,
+        slots.c.activity == Activity.BACKUP,
+        slots.c.due_at > func.coalesce(since, ""),
+        slots.c.state == SlotState.MISSED,
+    )
+
+    def one(query: Select[Any]) -> Any:
+        return query.limit(1).correlate(listed).scalar_subquery()
+
+    ended = ours & (runs.c.status != RunStatus.RUNNING)
+    return select(
+        listed.c.value.label("job"),
+        one(select(runs.c.started_at).where(ours).order_by(runs.c.started_at)).label("first_at"),
+        one(select(runs.c.run_id).where(ended).order_by(*newest)).label("last_run"),
+        one(select(runs.c.run_id).where(good).order_by(*newest)).label("last_good"),
+        missed.correlate(listed).scalar_subquery().label("missed_since_good"),
+    )
+
+
+def _chosen(ids: Sequence[str]) -> Select[str]:
+    """These runs; the order is that of `details`."""
+    listed = func.json_each(json.dumps(list(ids))).table_valued(sql_column("value", Text), name="wanted")
+    return select(tables.runs.c.run_id).join(listed, listed.c.value == tables.runs.c.run_id)
+
+
+def _unfinished(connection: Connection) -> Sequence[Mapping[str, Any]]:
+    runs = tables.runs
+    columns = select(runs.c.run_id, runs.c.job, runs.c.pid, runs.c.process_start)
+    query = columns.where(runs.c.status == RunStatus.RUNNING).order_by(runs.c.started_at.desc())
+    return [dict(row) for row in connection.execute(query).mappings()]
+
+
+def _proofs(connection: Connection) -> dict[str, datetime]:
+    drills, runs = tables.drills, tables.runs
+    newest = func.max(drills.c.at, type_=drills.c.at.type)
+    query = select(runs.c.job, newest.label("at")).join_from(drills, runs, drills.c.run_id == runs.c.run_id)
+    rows = connection.execute(query.where(drills.c.ok).group_by(runs.c.job)).mappings()
+    return {row["job"]: row["at"] for row in rows}
+
+
+def _broken(connection: Connection) -> Mapping[str, list[BrokenBackup]]:
+    backups, runs = tables.backups, tables.runs
+    query = select(backups, runs.c.job).join_from(backups, runs, backups.c.run_id == runs.c.run_id)
+    query = query.where(backups.c.broken != "", backups.c.removed_at.is_(None)).order_by(runs.c.started_at.desc())
+    found: dict[str, list[BrokenBackup]] = defaultdict(list)
+    for row in connection.execute(query).mappings():
+        found[row["job"]].append(BrokenBackup(row["run_id"], from_row(Backup, row)))
+    return found
+
+
+def _last_slots(connection: Connection, jobs: Sequence[str]) -> Mapping[str, dict[Activity, Slot]]:
+    slots, listed = tables.slots, _listed(jobs)
+    found: dict[str, dict[Activity, Slot]] = {job: {} for job in jobs}
+    for activity in Activity:
+        ours = tables.slots.alias("ours")
+        newest = select(func.max(ours.c.due_at)).where(
+            ours.c.job == listed.c.value, ours.c.activity == literal(activity.value, Text)
+        )
+        query = select(slots).join_from(
+            listed, slots, and_(slots.c.job == listed.c.value, slots.c.activity == activity)
+        )
+        query = query.where(slots.c.due_at == newest.correlate(listed).scalar_subquery())
+        for row in connection.execute(query).mappings():
+            found[row["job"]][activity] = from_row(Slot, row)
+    return found
+
+
+def _missed(connection: Connection) -> Mapping[str, dict[Activity, int]]:
+    slots = tables.slots
+    query = select(slots.c.job, slots.c.activity, func.count().label("count"))
+    query = query.where(slots.c.state == SlotState.MISSED).group_by(slots.c.job, slots.c.activity)
+    found: dict[str, dict[Activity, int]] = defaultdict(dict)
+    for row in connection.execute(query).mappings():
+        found[row["job"]][row["activity"]] = row["count"]
+    return found

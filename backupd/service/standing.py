@@ -1,0 +1,274 @@
+"""How each job stands: its last backups, what is going on, what is due next, and what is an alarm.
+
+The one place that pages, metrics and reminders ask. Knows: what deserves an alarm, and how long a run may still take.
+Refuses to know how any of it is shown. `standings` reads; all else here is pure.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+
+from backupd.agenda import Activity, Pause, Slot, SlotState
+from backupd.catalogue.standing import JobRecord, Unfinished
+from backupd.command import start_time
+from backupd.config.schema import JobConfig
+from backupd.errors import ExitStatus
+from backupd.live import LiveRuns, Progress
+from backupd.model import Phase, RunDetails, RunKind, RunStatus
+from backupd.service.site import Site
+from backupd.timetable import Timetable, stable_offset
+
+_PATIENCE = 1.5  # a backup may be this many times older than the job wants one
+_HARMLESS = (ExitStatus.OK, ExitStatus.ATTENTION, ExitStatus.BUSY, ExitStatus.CANCELLED)
+
+
+class AlarmKind(StrEnum):
+    """Why somebody should look at a job."""
+
+    FAILED = "failed"
+    DIED = "died"
+    BROKEN = "broken"
+    OVERDUE = "overdue"
+    MISSED = "missed"
+    DRILL_OVERDUE = "drill-overdue"
+    ATTENTION = "attention"
+
+
+@dataclass(frozen=True, slots=True)
+class Alarm:
+    """One thing that is not as it should be."""
+
+    kind: AlarmKind
+    text: str  # one sentence, without the job's name
+    run_id: str = ""  # where to look; empty where there is no run
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A run that has not ended."""
+
+    run: RunDetails
+    alive: bool  # False: its process is gone
+    progress: Progress | None  # None: it has told nothing
+
+
+@dataclass(frozen=True, slots=True)
+class JobStanding:
+    """One job at one instant."""
+
+    job: str
+    now: datetime
+    config: JobConfig
+    last_run: RunDetails | None = None  # the newest backup that ended, whatever became of it
+    last_good: RunDetails | None = None  # the newest that ended well or wants attention
+    running: tuple[Running, ...] = ()  # backups and probes, newest first
+    next_due: Mapping[Activity, datetime] = field(default_factory=dict)  # of what has a schedule; also while paused
+    last_slots: Mapping[Activity, Slot] = field(default_factory=dict)
+    missed_total: Mapping[Activity, int] = field(default_factory=dict)  # since ever
+    proven_at: datetime | None = None  # when a drill last proved a backup of this job
+    pause: Pause | None = None
+    alarms: tuple[Alarm, ...] = ()  # the gravest first
+
+    @property
+    def drill_age_seconds(self) -> float | None:
+        """Since a drill last proved a backup; None where none did."""
+        return None if self.proven_at is None else (self.now - self.proven_at).total_seconds()
+
+    @property
+    def good_age_seconds(self) -> float | None:
+        """Since the last good backup was begun: what would be lost; None where there is none."""
+        return None if self.last_good is None else (self.now - self.last_good.started_at).total_seconds()
+
+
+def standings(site: Site, live: LiveRuns, *, samples: bool = False) -> tuple[JobStanding, ...]:
+    """Every configured job, by name, at one instant of the catalogue. Runs have their samples only where told so.
+
+    Raises:
+        CatalogueError: the catalogue cannot be read.
+    """
+    now = site.now()
+    jobs = dict(sorted(site.configuration.jobs.items()))
+    found = site.catalogue.records(list(jobs), samples=samples)
+    return tuple(_standing(site, config, found[job], live, now=now) for job, config in jobs.items())
+
+
+def timetables(site: Site, config: JobConfig) -> Mapping[Activity, Timetable]:
+    """When each activity of the job is due, of those that have a schedule."""
+    zone = site.configuration.service.zone
+    return {
+        activity: Timetable(
+            schedule.cron,
+            schedule.zone or zone or "UTC",
+            stable_offset(schedule.spread_seconds, config.host, config.name, activity),
+        )
+        for activity, schedule in config.schedules.items()
+    }
+
+
+def _standing(site: Site, config: JobConfig, record: JobRecord, live: LiveRuns, *, now: datetime) -> JobStanding:
+    running = tuple(_running(unfinished, live) for unfinished in record.unfinished)
+    tables = timetables(site, config)
+    due = {activity: table.after(now) for activity, table in tables.items()}
+    return JobStanding(
+        job=record.job,
+        now=now,
+        config=config,
+        last_run=record.last_run,
+        last_good=record.last_good,
+        running=running,
+        next_due={activity: at for activity, at in due.items() if at is not None},
+        last_slots=record.last_slots,
+        missed_total=record.missed,
+        proven_at=record.proven_at,
+        pause=record.pause,
+        alarms=alarms(config, record, running, backups=tables.get(Activity.BACKUP), now=now),
+    )
+
+
+def _running(unfinished: Unfinished, live: LiveRuns) -> Running:
+    alive = unfinished.process is not None and start_time(unfinished.process[0]) == unfinished.process[1]
+    return Running(unfinished.run, alive, live.of(unfinished.run.run_id) if alive else None)
+
+
+# --- what is an alarm ------------------------------------------------------------------------------------------------
+
+
+def alarms(
+    config: JobConfig,
+    record: JobRecord,
+    running: tuple[Running, ...],
+    *,
+    backups: Timetable | None,
+    now: datetime,
+) -> tuple[Alarm, ...]:
+    """What somebody should look at, the gravest first. Being paused is none: somebody wanted it.
+
+    A run that a person cancelled, or that found another at work, is no failure: the job is overdue soon enough.
+    """
+    return (
+        *_failed(record),
+        *_died(running),
+        *_broken(record),
+        *_overdue(config, record, backups, now),
+        *_missed(record),
+        *_drill_overdue(config, record, now),
+        *_attention(record),
+    )
+
+
+def _failed(record: JobRecord) -> list[Alarm]:
+    last, found = record.last_run, []
+    if last is not None and last.status in (RunStatus.FAILED, RunStatus.REFUSED):
+        said = f": {last.error.message.splitlines()[0]}" if last.error is not None and last.error.message else ""
+        found.append(Alarm(AlarmKind.FAILED, f"the last backup {_became(last.status)}{said}", last.run_id))
+    for activity, slot in record.last_slots.items():
+        status = slot.exit_status
+        if activity is not Activity.BACKUP and slot.state is SlotState.ENDED and status not in (None, *_HARMLESS):
+            found.append(
+                Alarm(AlarmKind.FAILED, f"the last scheduled {activity} failed ({_meaning(status)})", slot.run_id)
+            )
+    return found
+
+
+def _died(running: tuple[Running, ...]) -> list[Alarm]:
+    return [
+        Alarm(AlarmKind.DIED, f"the process of a {one.run.kind} is gone; `backupd recover` cleans up", one.run.run_id)
+        for one in running
+        if not one.alive
+    ]
+
+
+def _became(status: RunStatus) -> str:
+    return "was refused" if status is RunStatus.REFUSED else "failed"
+
+
+def _meaning(status: int | None) -> str:
+    known = {int(one): one.meaning for one in ExitStatus}
+    return known.get(status or 0, f"exit status {status}")
+
+
+def _broken(record: JobRecord) -> list[Alarm]:
+    return [
+        Alarm(AlarmKind.BROKEN, f"the copy on {one.backup.target} cannot be restored: {one.backup.broken}", one.run_id)
+        for one in record.broken
+    ]
+
+
+def _overdue(config: JobConfig, record: JobRecord, backups: Timetable | None, now: datetime) -> list[Alarm]:
+    """By the schedule a backup may be rarer than `every` says; then its next slot counts, with as much patience."""
+    if record.last_good is None:
+        return [Alarm(AlarmKind.OVERDUE, "there is no good backup yet")]
+    began, schedule = record.last_good.started_at, config.schedules.backup
+    latest = began + timedelta(seconds=config.every_seconds * _PATIENCE)
+    expected = backups.after(began) if backups is not None else None
+    if expected is not None and schedule is not None:
+        late = schedule.start_within_seconds + config.every_seconds * (_PATIENCE - 1)
+        latest = max(latest, expected + timedelta(seconds=late))
+    if now <= latest:
+        return []
+    hours = (now - began).total_seconds() / 3600
+    return [Alarm(AlarmKind.OVERDUE, f"the last good backup is {hours:.0f} hours old", record.last_good.run_id)]
+
+
+def _missed(record: JobRecord) -> list[Alarm]:
+    found = []
+    if record.missed_since_good:
+        last = record.last_slots.get(Activity.BACKUP)
+        why = f": {last.reason}" if last is not None and last.state is SlotState.MISSED and last.reason else ""
+        count = record.missed_since_good
+        times = "a backup was" if count == 1 else f"{count} backups were"
+        found.append(Alarm(AlarmKind.MISSED, f"{times} missed since the last good one{why}"))
+    for activity, slot in record.last_slots.items():
+        if activity is not Activity.BACKUP and slot.state is SlotState.MISSED:
+            found.append(
+                Alarm(AlarmKind.MISSED, f"the last {activity} was missed" + (f": {slot.reason}" if slot.reason else ""))
+            )
+    return found
+
+
+def _drill_overdue(config: JobConfig, record: JobRecord, now: datetime) -> list[Alarm]:
+    """Counted from the job's first backup where nothing was ever proven."""
+    within, since = config.drill_within_seconds, record.proven_at or record.first_at
+    if within is None or since is None or (now - since).total_seconds() <= within:
+        return []
+    if record.proven_at is None:
+        return [Alarm(AlarmKind.DRILL_OVERDUE, "no drill has ever proven a backup")]
+    days = (now - since).total_seconds() / 86400
+    return [Alarm(AlarmKind.DRILL_OVERDUE, f"the last drill that proved a backup is {days:.0f} days old")]
+
+
+def _attention(record: JobRecord) -> list[Alarm]:
+    good = record.last_good
+    if good is None or good.status is not RunStatus.ATTENTION:
+        return []
+    said = "; ".join(good.attention) or "the last good backup wants attention"
+    return [Alarm(AlarmKind.ATTENTION, said, good.run_id)]
+
+
+# --- how long it may still take --------------------------------------------------------------------------------------
+
+_AFTER_COPY = (Phase.VERIFY, Phase.RELEASE)
+_WHOLE = tuple(phase for phase in Phase if phase is not Phase.SNAPSHOT)  # that one lies inside `lock_hold`
+
+
+def remaining_seconds(running: Running, last_good: RunDetails | None, *, now: datetime) -> float | None:
+    """About how long the run will still take, in seconds; None where nothing tells.
+
+    From the rate of its copy so far, where it is copying and its whole is known; what comes after the copy, and a run
+    that is not copying, is taken to last as long as the job's last good run.
+    """
+    if not running.alive or running.run.kind is not RunKind.BACKUP:
+        return None
+    past, told = dict(last_good.phases) if last_good is not None else {}, running.progress
+    after = sum(past.get(phase, 0.0) for phase in _AFTER_COPY)
+    if told is not None and told.phase is Phase.COPY and told.total and told.done and told.at > told.since:
+        rate = told.done / (told.at - told.since)
+        return max(0.0, (told.total - told.done) / rate - _age(told.at, now)) + after
+    whole = sum(past.get(phase, 0.0) for phase in _WHOLE)
+    elapsed = (now - running.run.started_at).total_seconds()
+    return whole - elapsed if whole > elapsed else None
+
+
+def _age(told_at: float, now: datetime) -> float:
+    return max(0.0, (now - datetime.fromtimestamp(told_at, UTC)).total_seconds())

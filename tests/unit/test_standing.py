@@ -1,0 +1,258 @@
+"""What deserves an alarm, and what the service says of a job: by a real catalogue and a clock that is set."""
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import TypeAdapter
+
+from backupd.agenda import Activity, Slot, SlotState
+from backupd.catalogue.store import Catalogue
+from backupd.config import Configuration
+from backupd.errors import Cancelled, Refused, TargetError
+from backupd.live import LiveRuns, Progress
+from backupd.model import Backup, Check, Drill, Phase, RunDetails, RunStatus
+from backupd.service.site import Site
+from backupd.service.standing import Alarm, AlarmKind, JobStanding, Running, remaining_seconds, standings
+
+STARTED = datetime(2026, 3, 1, 2, tzinfo=UTC)
+COPY = Backup("disk", "/backups/nightly/r1", 1000, 400, 12, "ab" * 32)
+DAY = timedelta(days=1)
+
+
+@pytest.fixture
+def catalogue(path_in_memory: Path) -> Iterator[Catalogue]:
+    with Catalogue.open(path_in_memory / "catalogue.sqlite") as opened:
+        yield opened
+
+
+@pytest.fixture
+def live(path_in_memory: Path) -> LiveRuns:
+    return LiveRuns(path_in_memory)
+
+
+def configured(**job: Any) -> Configuration:
+    whole = {"host": "db1", "targets": ("disk",), **job}
+    targets = {"disk": {"type": "directory", "path": "/backups"}}
+    read = TypeAdapter(Configuration).validate_python
+    return read({"hosts": {"db1": {}}, "targets": targets, "jobs": {"nightly": whole}})
+
+
+def standing(
+    catalogue: Catalogue, live: LiveRuns, configuration: Configuration, later: timedelta = timedelta()
+) -> JobStanding:
+    now = datetime.now(UTC) + later
+    (found,) = standings(Site(configuration, catalogue, lambda: now), live)
+    return found
+
+
+def kinds(found: JobStanding) -> list[AlarmKind]:
+    return [alarm.kind for alarm in found.alarms]
+
+
+def good(catalogue: Catalogue, run_id: str, attention: str = "") -> None:
+    with catalogue.open_run("nightly", "db1", run_id=run_id) as run:
+        run.took(Phase.COPY, 100.0)
+        run.took(Phase.VERIFY, 20.0)
+        if attention:
+            run.attention(attention)
+        run.complete((COPY,))
+
+
+def ended_by(catalogue: Catalogue, run_id: str, error: Exception) -> None:
+    with pytest.raises(type(error)), catalogue.open_run("nightly", "db1", run_id=run_id):
+        raise error
+
+
+def missed(activity: Activity, due_at: datetime) -> Slot:
+    return Slot("nightly", activity, due_at, SlotState.MISSED, due_at, reason="the machine was off")
+
+
+def test_a_job_without_a_good_backup_is_an_alarm(catalogue: Catalogue, live: LiveRuns) -> None:
+    found = standing(catalogue, live, configured())
+
+    assert (found.last_run, found.last_good) == (None, None)
+    assert [alarm.text for alarm in found.alarms] == ["there is no good backup yet"]
+
+
+def test_a_fresh_good_backup_is_none(catalogue: Catalogue, live: LiveRuns) -> None:
+    good(catalogue, "r1")
+
+    found = standing(catalogue, live, configured())
+
+    assert found.last_good is not None
+    assert (found.last_good.run_id, found.last_good.backups, found.alarms) == ("r1", (COPY,), ())
+
+
+def test_a_failure_after_a_good_backup_is_told_in_its_own_words(catalogue: Catalogue, live: LiveRuns) -> None:
+    good(catalogue, "r1")
+    ended_by(catalogue, "r2", TargetError("the disk is full\nand more", hint="make room"))
+
+    found = standing(catalogue, live, configured())
+
+    assert found.alarms == (Alarm(AlarmKind.FAILED, "the last backup failed: the disk is full", "r2"),)
+    assert found.last_good is not None
+    assert found.last_good.run_id == "r1"
+
+
+def test_a_refusal_is_an_alarm_and_a_cancelled_run_is_none(catalogue: Catalogue, live: LiveRuns) -> None:
+    good(catalogue, "r1")
+    ended_by(catalogue, "r2", Refused("no room"))
+    assert kinds(standing(catalogue, live, configured())) == [AlarmKind.FAILED]
+
+    ended_by(catalogue, "r3", Cancelled("stopped"))
+    assert kinds(standing(catalogue, live, configured())) == []
+
+
+def test_a_backup_is_overdue_half_an_interval_late(catalogue: Catalogue, live: LiveRuns) -> None:
+    good(catalogue, "r1")
+
+    assert kinds(standing(catalogue, live, configured(), timedelta(hours=35.9))) == []
+    late = standing(catalogue, live, configured(), timedelta(hours=36.1))
+    assert [alarm.text for alarm in late.alarms] == ["the last good backup is 36 hours old"]
+
+
+def test_a_weekly_schedule_is_not_overdue_before_its_slot(catalogue: Catalogue, live: LiveRuns) -> None:
+    good(catalogue, "r1")
+    weekday = (datetime.now(UTC) - DAY).isoweekday() % 7  # its next slot is six or seven days off
+    weekly = configured(schedules={"backup": {"cron": f"0 2 * * {weekday}", "zone": "UTC"}})
+
+    assert kinds(standing(catalogue, live, weekly, 5 * DAY)) == []
+    assert kinds(standing(catalogue, live, weekly, 9 * DAY)) == [AlarmKind.OVERDUE]
+
+
+def test_what_is_missed_is_an_alarm_until_it_was_done_again(catalogue: Catalogue, live: LiveRuns) -> None:
+    good(catalogue, "r1")
+    now = datetime.now(UTC)
+    catalogue.take_slot(missed(Activity.BACKUP, now - DAY))  # before the good one: made good already
+    assert kinds(standing(catalogue, live, configured())) == []
+
+    catalogue.take_slot(missed(Activity.BACKUP, now))
+    catalogue.take_slot(missed(Activity.DRILL, now))
+    found = standing(catalogue, live, configured())
+    assert [alarm.text for alarm in found.alarms] == [
+        "a backup was missed since the last good one: the machine was off",
+        "the last drill was missed: the machine was off",
+    ]
+    assert found.missed_total == {Activity.BACKUP: 2, Activity.DRILL: 1}
+
+    good(catalogue, "r2")
+    again = Slot("nightly", Activity.DRILL, now + timedelta(seconds=1), SlotState.STARTED, now)
+    catalogue.take_slot(again)
+    assert kinds(standing(catalogue, live, configured())) == []
+
+
+def test_a_scheduled_drill_that_failed_is_an_alarm(catalogue: Catalogue, live: LiveRuns) -> None:
+    good(catalogue, "r1")
+    slot = Slot("nightly", Activity.DRILL, datetime.now(UTC), SlotState.STARTED, datetime.now(UTC))
+    catalogue.take_slot(slot)
+    catalogue.slot_ended(slot, exit_status=9)
+
+    found = standing(catalogue, live, configured())
+
+    assert [alarm.text for alarm in found.alarms] == ["the last scheduled drill failed (verification)"]
+    assert found.last_slots[Activity.DRILL].exit_status == 9
+
+
+def test_a_proof_grows_old_and_counts_from_the_first_backup(catalogue: Catalogue, live: LiveRuns) -> None:
+    within = configured(drill_within=f"{7 * 86400}s", every="100d")
+    good(catalogue, "r1")
+    assert kinds(standing(catalogue, live, within, 6 * DAY)) == []
+    assert [alarm.text for alarm in standing(catalogue, live, within, 8 * DAY).alarms] == [
+        "no drill has ever proven a backup"
+    ]
+
+    proof = datetime.now(UTC) + 3 * DAY
+    for ok, at in ((True, proof), (False, proof + DAY)):
+        catalogue.record_drill(Drill("r1", ok, (Check("starts", ok, "yes", "yes" if ok else "no"),), 60.0, at))
+    found = standing(catalogue, live, within, 9 * DAY)
+    assert (found.proven_at, kinds(found)) == (proof, [])
+    assert found.drill_age_seconds == pytest.approx(6 * 86400, abs=5)
+    assert kinds(standing(catalogue, live, within, 11 * DAY)) == [AlarmKind.DRILL_OVERDUE]
+
+
+def test_attention_and_a_broken_copy_are_alarms(catalogue: Catalogue, live: LiveRuns) -> None:
+    good(catalogue, "r1", attention="the mount could not be given back")
+    assert [alarm.text for alarm in standing(catalogue, live, configured()).alarms] == [
+        "the mount could not be given back"
+    ]
+
+    catalogue.found_broken("r1", "disk", "a frame's digest differs")
+    found = standing(catalogue, live, configured())
+    assert kinds(found) == [AlarmKind.BROKEN, AlarmKind.ATTENTION]
+    assert "cannot be restored: a frame's digest differs" in found.alarms[0].text
+
+    catalogue.removed("r1", "disk", because="expired")
+    assert kinds(standing(catalogue, live, configured())) == [AlarmKind.ATTENTION]
+
+
+def test_a_live_run_shows_its_progress_and_a_dead_one_is_an_alarm(
+    catalogue: Catalogue, live: LiveRuns, path_in_memory: Path
+) -> None:
+    good(catalogue, "r1")
+    told = Progress(Phase.SETTLE, since=1.0, at=2.0)
+    with catalogue.open_run("nightly", "db1", run_id="r2") as run:
+        live.tell("r2", told)
+        found = standing(catalogue, live, configured())
+        assert [(one.run.run_id, one.run.pid, one.alive, one.progress) for one in found.running] == [
+            ("r2", os.getpid(), True, told)
+        ]
+        assert found.alarms == ()
+
+        with closing(sqlite3.connect(path_in_memory / "catalogue.sqlite")) as file, file:
+            file.execute("UPDATE runs SET process_start = 1 WHERE run_id = 'r2'")  # of a process with our pid, before
+        found = standing(catalogue, live, configured())
+        assert [(one.alive, one.progress) for one in found.running] == [(False, None)]
+        assert [(alarm.kind, alarm.run_id) for alarm in found.alarms] == [(AlarmKind.DIED, "r2")]
+        run.complete((COPY,))
+
+    assert standing(catalogue, live, configured()).running == ()
+
+
+def test_a_job_that_is_paused_says_so_without_an_alarm(catalogue: Catalogue, live: LiveRuns) -> None:
+    good(catalogue, "r1")
+    catalogue.pause("nightly", "the disks are changed")
+
+    found = standing(catalogue, live, configured(schedules={"backup": {"cron": "0 2 * * *", "zone": "UTC"}}))
+
+    assert found.pause is not None
+    assert (found.pause.note, found.alarms) == ("the disks are changed", ())
+    assert found.next_due[Activity.BACKUP].hour == 2
+
+
+# --- how long it may still take --------------------------------------------------------------------------------------
+
+PAST = RunDetails(
+    "r1", "nightly", "db1", RunStatus.SUCCESS, STARTED - DAY, phases={Phase.COPY: 100.0, Phase.VERIFY: 20.0}
+)
+GOING = RunDetails("r2", "nightly", "db1", RunStatus.RUNNING, STARTED)
+
+
+def copying(done: int, total: int) -> Running:
+    since = STARTED.timestamp() + 10
+    return Running(GOING, True, Progress(Phase.COPY, since=since, at=since + 50, done=done, total=total))
+
+
+@pytest.mark.parametrize(
+    ("running", "past", "seconds"),
+    [
+        (copying(25, 100), PAST, 150 - 5 + 20),  # by its own rate, told 5 s ago, and verified as long as the last one
+        (copying(25, 100), None, 150 - 5),
+        (copying(0, 100), PAST, 120 - 65),  # nothing told yet: as long as the last one
+        (copying(25, 0), PAST, 120 - 65),
+        (Running(GOING, True, None), PAST, 120 - 65),
+        (Running(GOING, True, None), None, None),
+        (Running(GOING, False, None), PAST, None),
+        (Running(replace(GOING, started_at=STARTED - DAY), True, None), PAST, None),  # longer than the last one by now
+    ],
+)
+def test_the_time_that_is_left_comes_from_the_rate_or_from_the_last_good_run(
+    running: Running, past: RunDetails | None, seconds: float | None
+) -> None:
+    assert remaining_seconds(running, past, now=STARTED + timedelta(seconds=65)) == seconds

@@ -70,7 +70,7 @@ def told(event: Event, subject: str, **detail: Any) -> Callable[[Connection], No
             "detail": json.dumps(detail, sort_keys=True, separators=(",", ":")),
             "previous": "" if last is None else last["digest"],
         }
-        connection.execute(insert(tables.audit).values({**row, "digest": _digest(row)}))
+        connection.execute(insert(tables.audit).values({**row, "digest": digest(row)}))
 
     return append
 
@@ -98,13 +98,13 @@ def first_fault(connection: Connection) -> int | None:
     """The number of the first row that is missing or is not as it was written; None where there is no such row."""
     expected, previous = 1, ""
     for row in connection.execute(select(tables.audit).order_by(tables.audit.c.number)).mappings():
-        if (row["number"], row["previous"], row["digest"]) != (expected, previous, _digest(row)):
+        if (row["number"], row["previous"], row["digest"]) != (expected, previous, digest(row)):
             return expected
         expected, previous = expected + 1, row["digest"]
     return None
 
 
-def _digest(row: dict[str, Any] | RowMapping) -> str:
+def digest(row: dict[str, Any] | RowMapping) -> str:
     """Of what is stored; a value of a type that we never write has a digest that we never wrote."""
     covered = json.dumps([row[name] for name in _COVERED], default=repr)
     return hashlib.sha256(covered.encode()).hexdigest()

@@ -149,7 +149,7 @@ def _proofs(connection: Connection) -> dict[str, datetime]:
 def _broken(connection: Connection) -> Mapping[str, list[BrokenBackup]]:
     backups, runs = tables.backups, tables.runs
     query = select(backups, runs.c.job).join_from(backups, runs, backups.c.run_id == runs.c.run_id)
-    query = query.where(backups.c.broken != "", backups.c.removed_at.is_(None)).order_by(runs.c.started_at.desc())
+    query = query.where(tables.THERE, backups.c.broken != "").order_by(runs.c.started_at.desc())
     found: dict[str, list[BrokenBackup]] = defaultdict(list)
     for row in connection.execute(query).mappings():
         found[row["job"]].append(BrokenBackup(row["run_id"], from_row(Backup, row)))

@@ -56,6 +56,7 @@ runs = Table(
     Column("kind", Word(RunKind), nullable=False, server_default=RunKind.BACKUP.value),
     Index(None, "started_at"),
     Index(None, "job", "started_at"),
+    Index(None, "status", "started_at"),
 )
 
 errors = Table(
@@ -157,6 +158,11 @@ backups = Table(
     Column("removed_at", Instant),
     Column("removed_because", Prose, nullable=False, server_default=text("''")),
 )
+# The few that are not removed, among the many that were: all that is asked of them is in the index itself.
+THERE = backups.c.removed_at.is_(None)
+Index(
+    "ix_backups_there", backups.c.target, backups.c.run_id, backups.c.bytes_stored, backups.c.broken, sqlite_where=THERE
+)
 
 throughput = Table(
     "throughput",
@@ -245,6 +251,7 @@ slots = Table(
     Column("ended_at", Instant),
     Column("exit_status", Integer),
     Index(None, "due_at"),
+    Index(None, "state", "job", "activity"),
 )
 
 pauses = Table(

@@ -25,6 +25,14 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("job", "activity", "due_at", name="pk_slots"),
     )
     op.create_index("ix_slots_due_at", "slots", ["due_at"])
+    op.create_index("ix_slots_state_job_activity", "slots", ["state", "job", "activity"])
+    op.create_index("ix_runs_status_started_at", "runs", ["status", "started_at"])
+    op.create_index(
+        "ix_backups_there",
+        "backups",
+        ["target", "run_id", "bytes_stored", "broken"],
+        sqlite_where=sa.text("removed_at IS NULL"),
+    )
     op.create_table(
         "pauses",
         sa.Column("job", sa.Text(), nullable=False),

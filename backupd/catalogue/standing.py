@@ -1,7 +1,7 @@
 """How jobs stand by what is recorded of them: one transaction and a fixed number of queries, however many runs.
 
-Knows: which rows tell it. Refuses to know what is an alarm, and what is due when. Every question but two is answered
-by seeking an index once for each job; those two (proofs, and what was found broken) walk tables that stay small.
+Knows: which rows tell it. Refuses to know what is an alarm, and what is due when. Every question is answered
+from an index, or by walking back to what is newest of each job.
 """
 
 import json
@@ -69,7 +69,7 @@ def records(connection: Connection, jobs: Sequence[str], *, samples: bool) -> di
         process = (row["pid"], row["process_start"]) if known else None
         going[row["job"]].append(Unfinished(runs[row["run_id"]], process))
     proofs, broken, slots, missed = (
-        _proofs(connection),
+        _proofs(connection, jobs),
         _broken(connection),
         _last_slots(connection, jobs),
         _missed(connection),
@@ -138,12 +138,17 @@ def _unfinished(connection: Connection) -> Sequence[Mapping[str, Any]]:
     return [dict(row) for row in connection.execute(query).mappings()]
 
 
-def _proofs(connection: Connection) -> dict[str, datetime]:
+def _proofs(connection: Connection, jobs: Sequence[str]) -> dict[str, datetime]:
+    """Drills are recorded as they happen: walked from the newest back, until every job has its proof."""
     drills, runs = tables.drills, tables.runs
-    newest = func.max(drills.c.at, type_=drills.c.at.type)
-    query = select(runs.c.job, newest.label("at")).join_from(drills, runs, drills.c.run_id == runs.c.run_id)
-    rows = connection.execute(query.where(drills.c.ok).group_by(runs.c.job)).mappings()
-    return {row["job"]: row["at"] for row in rows}
+    query = select(runs.c.job, drills.c.at).join_from(drills, runs, drills.c.run_id == runs.c.run_id)
+    found: dict[str, datetime] = {}
+    with connection.execute(query.where(drills.c.ok).order_by(drills.c.id.desc())) as rows:
+        for job, at in rows:
+            found.setdefault(job, at)
+            if found.keys() >= set(jobs):
+                break
+    return found
 
 
 def _broken(connection: Connection) -> Mapping[str, list[BrokenBackup]]:

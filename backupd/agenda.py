@@ -5,7 +5,7 @@ Instants are aware `datetime` in UTC, durations float seconds.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, time
 from enum import StrEnum
 
 
@@ -17,6 +17,15 @@ class Activity(StrEnum):
     DRILL = "drill"
     VERIFY = "verify"
     PRUNE = "prune"
+
+
+@dataclass(frozen=True, slots=True)
+class Blackout:
+    """A part of the day in which nothing is started; it goes on into the next day where it ends before it begins."""
+
+    days: frozenset[int]  # on which it begins; Monday is 0
+    begin: time
+    end: time
 
 
 class SlotState(StrEnum):

@@ -3,33 +3,120 @@
 Knows: cron's fields and weekdays, and what becomes of a time that a zone's clock skips or shows twice. Refuses to know
 what is due, whether it may start then, and what the time is.
 
-A slot whose time of day the clock skips is due at the instant at which the clock jumps; one that it shows twice is due
-the first time. Expressions that name every hour or every minute (`*` or a step) go by the hours that pass instead.
-These are the rules of Debian's cron, of which `cronsim` is an implementation.
+A slot is due at the first instant at which the zone's clock shows its time or a later one: where the clock skips it,
+when the clock jumps; where it shows it twice, the first time. Expressions that name every hour or every minute (`*` or
+a step of it) go by the time that passes instead: they are due whenever the clock shows a time that they name. These are
+the rules of Debian's cron.
+
+The fields are read by cronsim, which follows Debian's cron in weekdays and in days of months. Its own walk is not used:
+begun within a repeated hour, 2.8 answers with an instant of the past (`30 2 * * *` in Berlin, from the second 02:15 of
+2026-10-25), and it rounds a jump's end to minutes (Africa/Monrovia, 1972).
 """
 
 import hashlib
+from bisect import bisect_left
+from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
+from functools import lru_cache
 from zoneinfo import ZoneInfo
 
-from cronsim import CronSim
+from cronsim import CronSim, CronSimError
+
+from backupd.errors import UsageError
+
+FIELDS_HINT = (
+    "five fields: minute 0-59, hour 0-23, day of the month 1-31, month 1-12, weekday 0-7 (0 and 7 are Sunday), "
+    'such as "30 2 * * *" for 02:30 every day'
+)
+
+_FIELDS = ("minute", "hour", "day-of-month", "month", "day-of-week")
+_ALIASES = {
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+    "@monthly": "0 0 1 * *",
+    "@weekly": "0 0 * * 0",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@hourly": "0 * * * *",
+}
+_LONGEST = 200  # characters of an expression
+_PATIENCE = timedelta(days=50 * 366)  # 29 February comes on a given weekday every 28 or 40 years
+_DAY = timedelta(days=1)
+_SECOND = timedelta(seconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Pattern:
+    """What the five fields name, whatever the zone."""
+
+    fields: CronSim
+    times: tuple[time, ...]  # of a day, in order
+    by_time_that_passes: bool
+
+    def days(self, first: date) -> Iterator[date]:
+        """The days that match, from this one on, until none has for 50 years."""
+        day, last = first, first
+        while day - last < _PATIENCE:
+            if day.month not in self.fields.months:
+                day = (day.replace(day=1) + 31 * _DAY).replace(day=1)
+                continue
+            if self.fields.match_day(day):
+                yield day
+                last = day
+            day += _DAY
+
+    def readings(self, begin: datetime, end: datetime) -> Iterator[datetime]:
+        """The times that match from this reading of a clock until before that one."""
+        for day in self.days(begin.date()):
+            if day > end.date():
+                return
+            first = bisect_left(self.times, begin.time()) if day == begin.date() else 0
+            stop = bisect_left(self.times, end.time()) if day == end.date() else len(self.times)
+            for moment in self.times[first:stop]:
+                yield datetime.combine(day, moment)
 
 
 @dataclass(frozen=True, slots=True)
 class Timetable:
-    """All instants at which something is due."""
+    """All instants at which something is due.
+
+    Raises, when it is asked:
+        UsageError: the expression is not one of cron.
+    """
 
     cron: str  # five fields
     zone: str  # IANA's name
     offset_seconds: float = 0.0  # added to each
 
     def after(self, instant: datetime) -> datetime | None:
-        """The first one after this instant, in UTC; None where the expression has no more."""
+        """The first one after this instant, in UTC; None where the expression has no more within 50 years."""
+        return next(self.following(instant), None)
+
+    def following(self, instant: datetime) -> Iterator[datetime]:
+        """Every one after this instant, in UTC and in order."""
+        pattern, clock = pattern_of(self.cron), ZoneInfo(self.zone)
         offset = timedelta(seconds=self.offset_seconds)
-        local = (instant - offset).astimezone(ZoneInfo(self.zone))
-        due = next(CronSim(self.cron, local), None)
-        return None if due is None else due.astimezone(UTC) + offset
+        walk = _by_time_that_passes if pattern.by_time_that_passes else _by_calendar
+        try:
+            last = instant.astimezone(UTC) - offset
+            for due in walk(pattern, clock, last):
+                if due > last:
+                    last = due
+                    yield due + offset
+        except OverflowError:  # the calendar of datetime ends with the year 9999
+            return
+
+
+def require_cron(expression: str) -> str:
+    """The expression, if it is one of cron that ever comes.
+
+    Raises:
+        UsageError: it is not; the sentence names the field that is wrong.
+    """
+    if next(pattern_of(expression).days(date(2000, 1, 1)), None) is None:
+        raise UsageError(f'"{expression}" never comes: there is no such day', hint=FIELDS_HINT)
+    return expression
 
 
 def stable_offset(spread_seconds: float, *names: str) -> float:
@@ -39,3 +126,93 @@ def stable_offset(spread_seconds: float, *names: str) -> float:
     """
     digest = hashlib.sha256("\0".join(names).encode()).digest()
     return int.from_bytes(digest[:8]) % (int(spread_seconds) + 1)
+
+
+def first_showing(reading: datetime, zone: str) -> datetime:
+    """The first instant (UTC) at which the zone's clock shows this (naive) time or a later one."""
+    return _first_showing(reading, ZoneInfo(zone))
+
+
+def last_showing(reading: datetime, zone: str) -> datetime:
+    """The last instant (UTC) at which the zone's clock comes to this (naive) time; where it skips it, it jumps then."""
+    clock = ZoneInfo(zone)
+    first, last = _first_showing(reading, clock), reading.replace(tzinfo=clock, fold=1).astimezone(UTC)
+    return max(first, last)
+
+
+@lru_cache(maxsize=1024)
+def pattern_of(expression: str) -> _Pattern:
+    """What the expression names.
+
+    Raises:
+        UsageError: it is not five fields of cron.
+    """
+    fields = expression.split()
+    shown = expression if len(expression) <= 60 else f"{expression[:59]}…"
+    if meant := _ALIASES.get(expression.strip().lower()):
+        raise UsageError(f'"{shown}" is not five fields of cron', hint=f'write "{meant}"')
+    if len(fields) != len(_FIELDS):
+        raise UsageError(f'"{shown}" has {len(fields)} fields, and a schedule of cron has five', hint=FIELDS_HINT)
+    if len(expression) > _LONGEST:
+        raise UsageError(f'"{shown}" is longer than {_LONGEST} characters', hint=FIELDS_HINT)
+    try:
+        read = CronSim(expression, datetime(2000, 1, 1, tzinfo=UTC))
+    except CronSimError as error:
+        name = str(error).removeprefix("Bad ")
+        wrong = fields[_FIELDS.index(name)]
+        raise UsageError(f'"{shown}" is not a schedule of cron: "{wrong}" is no {name}', hint=FIELDS_HINT) from error
+    times = tuple(time(hour, minute) for hour in sorted(read.hours) for minute in sorted(read.minutes))
+    return _Pattern(read, times, fields[0].startswith("*") or fields[1].startswith("*"))
+
+
+def _by_calendar(pattern: _Pattern, clock: ZoneInfo, after: datetime) -> Iterator[datetime]:
+    """When each time of each day is due. None of a day before is due after this instant: the clock has shown more."""
+    for day in pattern.days(after.astimezone(clock).date()):
+        for moment in pattern.times:
+            yield _first_showing(datetime.combine(day, moment), clock)
+
+
+def _by_time_that_passes(pattern: _Pattern, clock: ZoneInfo, after: datetime) -> Iterator[datetime]:
+    """Every instant at which the clock shows a time that matches, in order."""
+    begin, last = after.replace(microsecond=0), after
+    while begin - last < _PATIENCE:
+        offset = _offset(begin, clock)
+        end = begin + _DAY
+        if _offset(end, clock) != offset:
+            end = _change(begin, end, clock)
+        for reading in pattern.readings(_reading(begin, offset), _reading(end, offset)):
+            last = (reading - offset).replace(tzinfo=UTC)
+            yield last
+        begin = end
+
+
+def _first_showing(reading: datetime, clock: ZoneInfo) -> datetime:
+    due = reading.replace(tzinfo=clock, fold=0).astimezone(UTC)
+    if due.astimezone(clock).replace(tzinfo=None, fold=0) == reading:
+        return due
+    return _change(reading.replace(tzinfo=clock, fold=1).astimezone(UTC), due, clock)  # skipped: the jump is in between
+
+
+def _change(begin: datetime, end: datetime, clock: ZoneInfo) -> datetime:
+    """The first instant, to the second, up to which the clock's offset has changed since the first of these two.
+
+    It must have changed once between them: no zone changes it twice within a day.
+    """
+    before = _offset(begin, clock)
+    while end - begin > _SECOND:
+        middle = begin + (end - begin) // _SECOND // 2 * _SECOND
+        if _offset(middle, clock) == before:
+            begin = middle
+        else:
+            end = middle
+    return end
+
+
+def _offset(instant: datetime, clock: ZoneInfo) -> timedelta:
+    offset = instant.astimezone(clock).utcoffset()
+    assert offset is not None  # of a zone it never is
+    return offset
+
+
+def _reading(instant: datetime, offset: timedelta) -> datetime:
+    return (instant + offset).replace(tzinfo=None)

@@ -4,7 +4,7 @@ Knows: what may be configured, and everything that is wrong with a file, at once
 for, and never holds a secret: `backupd.config.secrets` finds one when a connection is opened.
 """
 
-from backupd.config.fields import Blackout, SnapshotSize
+from backupd.config.fields import SnapshotSize
 from backupd.config.reading import DEFAULT_PATH, load, locate
 from backupd.config.schema import (
     CatalogueConfig,
@@ -34,7 +34,6 @@ from backupd.config.schema import (
 
 __all__ = [
     "DEFAULT_PATH",
-    "Blackout",
     "CatalogueConfig",
     "Configuration",
     "CopyConfig",

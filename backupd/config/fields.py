@@ -15,6 +15,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, PlainSerializer, PlainValidator, Strict, StringConstraints
 
+from backupd.agenda import Blackout
 from backupd.config.faults import BadValue, quoted
 from backupd.config.units import format_duration, format_size, parse_duration, parse_size
 
@@ -40,15 +41,6 @@ class SnapshotSize:
 
     percent_of_origin: float | None = None
     bytes: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Blackout:
-    """A part of the day in which nothing is started; one that ends before it begins goes on into the next day."""
-
-    days: frozenset[int]  # on which it begins; Monday is 0
-    begin: time
-    end: time
 
 
 def _name(value: str) -> str:

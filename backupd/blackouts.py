@@ -1,0 +1,57 @@
+"""Parts of the day in which nothing may start, as instants.
+
+Knows: how a window of a zone's clock lies in time. Refuses to know what would start, and what the time is.
+
+A window begins when the clock shows its beginning for the first time and ends when it shows its end for the last time:
+it is never shorter than the clock says. One whose end is its beginning is a whole day.
+"""
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+from backupd.agenda import Blackout
+from backupd.timetable import first_showing, last_showing
+
+_DAY = timedelta(days=1)
+_MINUTES_OF_A_DAY = 24 * 60
+_MINUTES_OF_A_WEEK = 7 * _MINUTES_OF_A_DAY
+_LONGEST = timedelta(days=15)  # a week without a gap has none in the next either, but for the clock's changes
+
+
+def next_start(now: datetime, blackouts: Sequence[Blackout], zone: str) -> datetime | None:
+    """The first instant at or after now (UTC) in which none of these lies; None where they never end."""
+    start = now.astimezone(UTC)
+    while True:
+        ends = [end for begin, end in _around(start, blackouts, zone) if begin <= start < end]
+        if not ends:
+            return start
+        start = max(ends)
+        if start - now > _LONGEST:
+            return None
+
+
+def never_end(blackouts: Sequence[Blackout]) -> bool:
+    """Together they leave no minute of the week."""
+    black: set[int] = set()
+    for blackout in blackouts:
+        begin = blackout.begin.hour * 60 + blackout.begin.minute
+        end = blackout.end.hour * 60 + blackout.end.minute
+        length = (end - begin - 1) % _MINUTES_OF_A_DAY + 1
+        for day in blackout.days:
+            first = day * _MINUTES_OF_A_DAY + begin
+            black.update(minute % _MINUTES_OF_A_WEEK for minute in range(first, first + length))
+    return len(black) == _MINUTES_OF_A_WEEK
+
+
+def _around(instant: datetime, blackouts: Sequence[Blackout], zone: str) -> Iterator[tuple[datetime, datetime]]:
+    """Begin and end of every window in which this instant may be."""
+    today = instant.astimezone(ZoneInfo(zone)).date()
+    for blackout in blackouts:
+        for day in (today - 2 * _DAY, today - _DAY, today):  # the one before the last: a zone may skip a whole day
+            if day.weekday() in blackout.days:
+                end = day + _DAY if blackout.end <= blackout.begin else day
+                yield (
+                    first_showing(datetime.combine(day, blackout.begin), zone),
+                    last_showing(datetime.combine(end, blackout.end), zone),
+                )

@@ -17,7 +17,8 @@ from backupd.errors import ExitStatus
 from backupd.live import LiveRuns, Progress
 from backupd.model import Phase, RunDetails, RunKind, RunStatus
 from backupd.service.site import Site
-from backupd.timetable import Timetable, stable_offset
+from backupd.service.timetables import timetables
+from backupd.timetable import Timetable
 
 _PATIENCE = 1.5  # a backup may be this many times older than the job wants one
 _HARMLESS = (ExitStatus.OK, ExitStatus.ATTENTION, ExitStatus.BUSY, ExitStatus.CANCELLED)
@@ -90,25 +91,16 @@ def standings(site: Site, live: LiveRuns, *, samples: bool = False) -> tuple[Job
     now = site.now()
     jobs = dict(sorted(site.configuration.jobs.items()))
     found = site.catalogue.records(list(jobs), samples=samples)
-    return tuple(_standing(site, config, found[job], live, now=now) for job, config in jobs.items())
+    due: dict[str, dict[Activity, Timetable]] = {job: {} for job in jobs}
+    for (job, activity), timetable in timetables(site.configuration).items():
+        due[job][activity] = timetable
+    return tuple(_standing(config, found[job], due[job], live, now=now) for job, config in jobs.items())
 
 
-def timetables(site: Site, config: JobConfig) -> Mapping[Activity, Timetable]:
-    """When each activity of the job is due, of those that have a schedule."""
-    zone = site.configuration.service.zone
-    return {
-        activity: Timetable(
-            schedule.cron,
-            schedule.zone or zone or "UTC",
-            stable_offset(schedule.spread_seconds, config.host, config.name, activity),
-        )
-        for activity, schedule in config.schedules.items()
-    }
-
-
-def _standing(site: Site, config: JobConfig, record: JobRecord, live: LiveRuns, *, now: datetime) -> JobStanding:
+def _standing(
+    config: JobConfig, record: JobRecord, tables: Mapping[Activity, Timetable], live: LiveRuns, *, now: datetime
+) -> JobStanding:
     running = tuple(_running(unfinished, live) for unfinished in record.unfinished)
-    tables = timetables(site, config)
     due = {activity: table.after(now) for activity, table in tables.items()}
     return JobStanding(
         job=record.job,

@@ -93,6 +93,16 @@ def records(connection: Connection, jobs: Sequence[str], *, samples: bool) -> di
     }
 
 
+def run_counts(connection: Connection) -> dict[str, dict[RunStatus, int]]:
+    """How many backups were tried, by job and by what became of them."""
+    runs = tables.runs
+    query = select(runs.c.job, runs.c.status, func.count().label("count")).where(runs.c.kind == RunKind.BACKUP)
+    found: dict[str, dict[RunStatus, int]] = defaultdict(dict)
+    for row in connection.execute(query.group_by(runs.c.job, runs.c.status)).mappings():
+        found[row["job"]][row["status"]] = row["count"]
+    return found
+
+
 def _listed(jobs: Sequence[str]) -> Any:
     """The jobs as a table of one column: SQLite reads it from one parameter, however many they are."""
     return func.json_each(json.dumps(list(jobs))).table_valued(sql_column("value", Text), name="listed")

@@ -265,6 +265,11 @@ class Catalogue:
         with explained(self._path), self._reader.begin() as connection:
             return standing.records(connection, jobs, samples=samples)
 
+    def run_counts(self) -> dict[str, dict[RunStatus, int]]:
+        """How many backups were tried, by job and by what became of them."""
+        with explained(self._path), self._reader.begin() as connection:
+            return standing.run_counts(connection)
+
     def newest_unproven(self, job: str | None = None) -> list[RunDetails]:
         """Runs of which a backup is there, in the order to prove them in, without their samples.
 

@@ -57,6 +57,7 @@ runs = Table(
     Index(None, "started_at"),
     Index(None, "job", "started_at"),
     Index(None, "status", "started_at"),
+    Index(None, "kind", "job", "status"),  # counted in it alone
 )
 
 errors = Table(

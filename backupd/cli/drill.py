@@ -6,6 +6,7 @@ import typer
 
 from backupd.cli.chosen import JsonOption, TargetOption, copies_of, identities_in, run_of, sources_of, unpruned
 from backupd.cli.invocation import IdentityOption
+from backupd.cli.metrics import left_for_node_exporter
 from backupd.cli.output import print_document, say, tell
 from backupd.errors import UsageError, VerificationError
 
@@ -47,7 +48,7 @@ def drill(
     configuration, identities = wiring.configuration(ctx.obj.config), identities_in(identity)
     if job is not None:
         wiring.job(configuration, job)
-    with wiring.catalogue(configuration) as catalogue:
+    with wiring.catalogue(configuration) as catalogue, left_for_node_exporter(configuration, catalogue):
         run = _chosen(catalogue, run_id, job, target)
         sources = sources_of(configuration, run, copies_of(run, target=target))
         with cancellable(), unpruned(configuration, run):

@@ -20,6 +20,7 @@ from backupd.cli import (
     drill,
     history,
     lab,
+    metrics,
     probe,
     prune,
     recover,
@@ -45,7 +46,7 @@ app = typer.Typer(
 app.add_typer(config.app, name="config")
 app.add_typer(catalogue.app, name="catalogue")
 app.add_typer(lab.app, name="lab")
-for commands in (run, check, probe, history, verify, restore, drill, clone, prune, recover, demo):
+for commands in (run, check, probe, history, verify, restore, drill, clone, prune, recover, metrics, demo):
     commands.register(app)
 
 

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from backupd.cli.metrics import left_for_node_exporter
 from backupd.cli.output import print_document, say, tell
 from backupd.errors import BackupdError, UsageError
 
@@ -42,7 +43,11 @@ def prune(
     claims = wiring.host_tools(configuration).claims
     prunings: list[Pruning] = []
     errors: list[BackupdError] = []
-    with cancellable(), wiring.catalogue(configuration) as catalogue:
+    with (
+        cancellable(),
+        wiring.catalogue(configuration) as catalogue,
+        left_for_node_exporter(configuration, catalogue),
+    ):
         for one in chosen:
             try:
                 targets = [wiring.target(configuration, name) for name in one.targets]

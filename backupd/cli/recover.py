@@ -2,6 +2,7 @@
 
 import typer
 
+from backupd.cli.metrics import left_for_node_exporter
 from backupd.cli.output import say
 
 
@@ -16,7 +17,7 @@ def recover(ctx: typer.Context) -> None:
     from backupd.recover import dead_runs
 
     configuration = wiring.configuration_or_defaults(ctx.obj.config)
-    with wiring.catalogue(configuration) as catalogue:
+    with wiring.catalogue(configuration) as catalogue, left_for_node_exporter(configuration, catalogue):
         recovery = dead_runs(catalogue, wiring.host_tools(configuration))
     for run_id in recovery.runs:
         say(f"run {run_id}: dead, cleaned up after")

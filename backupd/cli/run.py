@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from backupd.cli.metrics import left_for_node_exporter
 from backupd.cli.output import print_document, say, tell
 from backupd.errors import BackupdError, CleanupIncomplete, ExitStatus, UsageError
 
@@ -51,7 +52,11 @@ def run(
     chosen = wiring.job(configuration, job)
     run_id = require_run_id(run_id or new_run_id())
     label_log_lines(run_id)
-    with cancellable(), wiring.catalogue(configuration) as catalogue:
+    with (
+        cancellable(),
+        wiring.catalogue(configuration) as catalogue,
+        left_for_node_exporter(configuration, catalogue),
+    ):
         try:
             tools = wiring.tools(configuration, chosen)
             with progress() as telling:

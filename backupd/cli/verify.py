@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from backupd.cli.chosen import JsonOption, RunArgument, TargetOption, copies_of, run_of, sources_of, unpruned
+from backupd.cli.metrics import left_for_node_exporter
 from backupd.cli.output import print_document, say, tell
 from backupd.errors import BackupdError, TargetError, VerificationError
 
@@ -41,6 +42,7 @@ def verify(
     results: list[dict[str, Any]] = []
     errors: list[BackupdError] = []
     with wiring.catalogue(configuration) as catalogue, cancellable(), ExitStack() as claimed:
+        claimed.enter_context(left_for_node_exporter(configuration, catalogue))
         run = run_of(catalogue, run_id, target=target)
         claimed.enter_context(unpruned(configuration, run))
         for source in sources_of(configuration, run, copies_of(run, target=target, broken_too=True)):

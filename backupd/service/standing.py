@@ -187,19 +187,26 @@ def _broken(record: JobRecord) -> list[Alarm]:
     ]
 
 
-def _overdue(config: JobConfig, record: JobRecord, backups: Timetable | None, now: datetime) -> list[Alarm]:
-    """By the schedule a backup may be rarer than `every` says; then its next slot counts, with as much patience."""
-    if record.last_good is None:
-        return [Alarm(AlarmKind.OVERDUE, "there is no good backup yet")]
-    began, schedule = record.last_good.started_at, config.schedules.backup
+def overdue_at(config: JobConfig, last_good: RunDetails, backups: Timetable | None) -> datetime:
+    """When the job's newest good backup becomes too old.
+
+    By the schedule a backup may be rarer than `every` says; then its next slot counts, with as much patience.
+    """
+    began, schedule = last_good.started_at, config.schedules.backup
     latest = began + timedelta(seconds=config.every_seconds * _PATIENCE)
     expected = backups.after(began) if backups is not None else None
-    if expected is not None and schedule is not None:
-        late = schedule.start_within_seconds + config.every_seconds * (_PATIENCE - 1)
-        latest = max(latest, expected + timedelta(seconds=late))
-    if now <= latest:
+    if expected is None or schedule is None:
+        return latest
+    late = schedule.start_within_seconds + config.every_seconds * (_PATIENCE - 1)
+    return max(latest, expected + timedelta(seconds=late))
+
+
+def _overdue(config: JobConfig, record: JobRecord, backups: Timetable | None, now: datetime) -> list[Alarm]:
+    if record.last_good is None:
+        return [Alarm(AlarmKind.OVERDUE, "there is no good backup yet")]
+    if now <= overdue_at(config, record.last_good, backups):
         return []
-    hours = (now - began).total_seconds() / 3600
+    hours = (now - record.last_good.started_at).total_seconds() / 3600
     return [Alarm(AlarmKind.OVERDUE, f"the last good backup is {hours:.0f} hours old", record.last_good.run_id)]
 
 

@@ -27,6 +27,7 @@ def upgrade() -> None:
     op.create_index("ix_slots_due_at", "slots", ["due_at"])
     op.create_index("ix_slots_state_job_activity", "slots", ["state", "job", "activity"])
     op.create_index("ix_runs_status_started_at", "runs", ["status", "started_at"])
+    op.create_index("ix_runs_kind_job_status", "runs", ["kind", "job", "status"])
     op.create_index(
         "ix_backups_there",
         "backups",

@@ -1,0 +1,46 @@
+"""Metrics without a daemon: a file that node_exporter reads (its textfile collector).
+
+Knows: what node_exporter wants of the file. Refuses to know what is in it.
+"""
+
+import os
+from pathlib import Path
+
+from backupd.catalogue.store import Catalogue
+from backupd.config import Configuration
+from backupd.errors import UsageError
+from backupd.service.metrics import Metrics
+from backupd.service.site import Site
+
+_SUFFIX = ".prom"
+_PATIENCE_SECONDS = 2.0  # that targets have to answer a process that asks but once
+
+
+def exposition_once(configuration: Configuration, catalogue: Catalogue) -> bytes:
+    """What a daemon would tell Prometheus now."""
+    return Metrics(Site(configuration, catalogue), patience_seconds=_PATIENCE_SECONDS).exposition()
+
+
+def write_textfile(path: Path, text: bytes) -> None:
+    """The file has this text and anybody may read it, whatever the umask; a reader sees the old or the new, whole.
+
+    It need not outlive a power cut, and is not synced. prometheus_client's own writer leaves it 0600 under a umask of
+    077 (0.22 to 0.26), which node_exporter's user cannot read.
+
+    Raises:
+        UsageError: node_exporter would not read a file of this name, or its folder is not there.
+        OSError: it could not be written.
+    """
+    if path.suffix != _SUFFIX:
+        raise UsageError(f"{path} does not end in {_SUFFIX}", hint="node_exporter reads no other files")
+    if not path.parent.is_dir():
+        raise UsageError(
+            f"there is no folder {path.parent}", hint="name the one of node_exporter's --collector.textfile.directory"
+        )
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        partial.write_bytes(text)
+        partial.chmod(0o644)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)

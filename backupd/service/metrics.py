@@ -18,13 +18,12 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from backupd import __version__
-from backupd.agenda import Activity
 from backupd.errors import CatalogueError
 from backupd.live import LiveRuns
 from backupd.model import Phase, RunDetails, RunKind, RunStatus
 from backupd.probe.settle import Penalty, penalty_of
 from backupd.service.site import Site
-from backupd.service.standing import AlarmKind, JobStanding, overdue_at, standings, timetables
+from backupd.service.standing import AlarmKind, JobStanding, standings
 from backupd.service.target_rooms import SeenTarget, TargetRooms
 
 log = logging.getLogger(__name__)
@@ -73,7 +72,6 @@ class Metrics(Collector):
         return [
             _Told(
                 one,
-                overdue_at=_overdue(self._site, one),
                 counts=counts.get(one.job, {}),
                 penalty=penalties.get(one.last_good.run_id) if one.last_good else None,
             )
@@ -97,7 +95,6 @@ class _Told:
     """What a job's series are made from."""
 
     standing: JobStanding
-    overdue_at: datetime | None
     counts: Mapping[RunStatus, int]
     penalty: Penalty | None
 
@@ -142,13 +139,6 @@ def _of_good(value: Callable[[RunDetails], float | None]) -> Callable[[_Told], V
 
 def _seconds(at: datetime | None) -> float | None:
     return None if at is None else at.timestamp()
-
-
-def _overdue(site: Site, standing: JobStanding) -> datetime | None:
-    if standing.last_good is None:
-        return None
-    backups = timetables(site, standing.config).get(Activity.BACKUP)
-    return overdue_at(standing.config, standing.last_good, backups)
 
 
 def _running_since(told: _Told) -> float | None:
@@ -218,7 +208,7 @@ _FAMILIES = (
     _Family(
         "backupd_overdue_timestamp_seconds",
         "When the newest good backup becomes too old, by the job's `every` and its schedule.",
-        _one(lambda told: _seconds(told.overdue_at)),
+        _one(lambda told: _seconds(told.standing.overdue_at)),
     ),
     _Family(
         "backupd_last_run_timestamp_seconds",

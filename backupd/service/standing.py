@@ -64,6 +64,7 @@ class JobStanding:
     last_run: RunDetails | None = None  # the newest backup that ended, whatever became of it
     last_good: RunDetails | None = None  # the newest that ended well or wants attention
     running: tuple[Running, ...] = ()  # backups and probes, newest first
+    overdue_at: datetime | None = None  # when the last good backup becomes too old
     next_due: Mapping[Activity, datetime] = field(default_factory=dict)  # of what has a schedule; also while paused
     last_slots: Mapping[Activity, Slot] = field(default_factory=dict)
     missed_total: Mapping[Activity, int] = field(default_factory=dict)  # since ever
@@ -102,6 +103,8 @@ def _standing(
 ) -> JobStanding:
     running = tuple(_running(unfinished, live) for unfinished in record.unfinished)
     due = {activity: table.after(now) for activity, table in tables.items()}
+    good = record.last_good
+    overdue = overdue_at(config, good, tables.get(Activity.BACKUP)) if good is not None else None
     return JobStanding(
         job=record.job,
         now=now,
@@ -109,12 +112,13 @@ def _standing(
         last_run=record.last_run,
         last_good=record.last_good,
         running=running,
+        overdue_at=overdue,
         next_due={activity: at for activity, at in due.items() if at is not None},
         last_slots=record.last_slots,
         missed_total=record.missed,
         proven_at=record.proven_at,
         pause=record.pause,
-        alarms=alarms(config, record, running, backups=tables.get(Activity.BACKUP), now=now),
+        alarms=alarms(config, record, running, overdue_at=overdue, now=now),
     )
 
 
@@ -131,7 +135,7 @@ def alarms(
     record: JobRecord,
     running: tuple[Running, ...],
     *,
-    backups: Timetable | None,
+    overdue_at: datetime | None,
     now: datetime,
 ) -> tuple[Alarm, ...]:
     """What somebody should look at, the gravest first. Being paused is none: somebody wanted it.
@@ -142,7 +146,7 @@ def alarms(
         *_failed(record),
         *_died(running),
         *_broken(record),
-        *_overdue(config, record, backups, now),
+        *_overdue(record, overdue_at, now),
         *_missed(record),
         *_drill_overdue(config, record, now),
         *_attention(record),
@@ -201,10 +205,10 @@ def overdue_at(config: JobConfig, last_good: RunDetails, backups: Timetable | No
     return max(latest, expected + timedelta(seconds=late))
 
 
-def _overdue(config: JobConfig, record: JobRecord, backups: Timetable | None, now: datetime) -> list[Alarm]:
-    if record.last_good is None:
+def _overdue(record: JobRecord, overdue_at: datetime | None, now: datetime) -> list[Alarm]:
+    if record.last_good is None or overdue_at is None:
         return [Alarm(AlarmKind.OVERDUE, "there is no good backup yet")]
-    if now <= overdue_at(config, record.last_good, backups):
+    if now <= overdue_at:
         return []
     hours = (now - record.last_good.started_at).total_seconds() / 3600
     return [Alarm(AlarmKind.OVERDUE, f"the last good backup is {hours:.0f} hours old", record.last_good.run_id)]

@@ -1,0 +1,66 @@
+"""The web application: its routes put together, with the guard around all of them.
+
+Knows: which part serves which paths. Refuses to know how a socket is served: `backupd serve` does, and tests do.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import anyio.to_thread
+from fastapi import FastAPI
+from starlette.responses import Response
+from starlette.staticfiles import StaticFiles
+from starlette.types import Receive, Scope, Send
+
+from backupd import __version__
+from backupd.service.site import Site
+from backupd.service.web import api, looks, pages
+from backupd.service.web.guard import Guard, allowed_hosts
+from backupd.service.web.refusals import explain_failures, refuse
+
+_THREADS = 8  # that read the catalogue at a time; each has a connection of its own
+
+
+class Application(FastAPI):
+    """An ASGI application. `state.site` is what it shows; another one may take its place while it serves."""
+
+    guard: Guard
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The guard answers, or lets the routes answer."""
+        await self.guard(super().__call__, scope, receive, send)
+
+
+def application(site: Site, *, token: str | None = None) -> Application:
+    """All pages, `/api`, `/metrics` and `/healthz` over this site.
+
+    Without a token whoever reaches the port may read, but only by the names of this machine's own addresses and of
+    `service.address`. A new configuration is shown once `application.state.site` is a new site; its token is not.
+    """
+    made = Application(
+        title="backupd",
+        version=__version__,
+        description="What the catalogue knows of runs, jobs and schedules. Read-only.",
+        lifespan=_few_threads,
+        docs_url=None,  # they load their scripts from elsewhere; `/api` lists the same
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    made.guard = Guard(token, allowed_hosts(site.configuration.service.address), refuse)
+    made.state.site = site
+    explain_failures(made)
+    made.add_api_route("/static/colours.css", _colours, include_in_schema=False)
+    made.mount("/static", StaticFiles(directory=looks.STATIC), name="static")
+    made.include_router(pages.router)
+    made.include_router(api.router)
+    return made
+
+
+async def _colours() -> Response:
+    return Response(looks.colours(), media_type="text/css")
+
+
+@asynccontextmanager
+async def _few_threads(_application: FastAPI) -> AsyncIterator[None]:
+    anyio.to_thread.current_default_thread_limiter().total_tokens = _THREADS
+    yield

@@ -1,0 +1,71 @@
+"""What a route is given: the site, its runs' progress, and parameters as a browser's form or a program sends them.
+
+Knows: how a parameter reads. Refuses to know what is done with it.
+"""
+
+import re
+from datetime import UTC, date, datetime, time
+from typing import Annotated
+
+from fastapi import Depends
+from pydantic import BeforeValidator, WithJsonSchema
+from starlette.requests import Request
+
+from backupd.live import LiveRuns
+from backupd.service.site import Site
+from backupd.service.web.refusals import BadQuestion
+
+
+def _site(request: Request) -> Site:
+    site: Site = request.app.state.site
+    return site
+
+
+def _live(site: Annotated[Site, Depends(_site)]) -> LiveRuns:
+    return LiveRuns(site.configuration.paths.run)
+
+
+AskedSite = Annotated[Site, Depends(_site)]
+AskedLive = Annotated[LiveRuns, Depends(_live)]
+
+
+# --- of programs -----------------------------------------------------------------------------------------------------
+
+_RFC_3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
+
+
+def _instant(text: object) -> datetime:
+    """In UTC; years that Python does not have are the first or the last instant.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if not isinstance(text, str) or not _RFC_3339.fullmatch(text):
+        raise ValueError("an instant is written as 2026-03-29T01:00:00Z")
+    at = datetime.fromisoformat(text.upper())
+    try:
+        return at.astimezone(UTC)
+    except OverflowError:
+        return (datetime.min if at.year == 1 else datetime.max).replace(tzinfo=UTC)
+
+
+Instant = Annotated[
+    datetime, BeforeValidator(_instant), WithJsonSchema({"type": "string", "format": "date-time"})
+]
+
+
+# --- of forms --------------------------------------------------------------------------------------------------------
+
+
+def day(name: str, text: str, *, end: bool = False) -> datetime | None:
+    """The first or the last instant of a day in UTC; None where the field was left empty.
+
+    Raises:
+        BadQuestion: it is no day.
+    """
+    if not text:
+        return None
+    try:
+        return datetime.combine(date.fromisoformat(text), time.max if end else time.min, UTC)
+    except ValueError as error:
+        raise BadQuestion(f'"{name}" is no day', hint="write it as 2026-03-29") from error

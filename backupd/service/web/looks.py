@@ -1,0 +1,77 @@
+"""How templates are filled: words for figures, one place for the frame of all pages, the colours of the reports.
+
+Knows: Jinja, and nothing of what is shown. Every value is escaped; what no screen can show is replaced.
+"""
+
+import platform
+from datetime import datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from starlette.requests import Request
+from starlette.responses import HTMLResponse
+
+from backupd import __version__
+from backupd.report import svg, words
+
+_HERE = Path(__file__).parent
+STATIC = _HERE / "static"
+_COLOURS = ("paper", "ink", "soft", "grid", "level", *svg.COLOURS)
+
+
+@cache
+def environment() -> Environment:
+    """The templates."""
+    made = Environment(
+        loader=FileSystemLoader(_HERE / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_printable,
+    )
+    made.filters |= {
+        "size": words.size,
+        "duration": words.duration,
+        "ratio": words.ratio,
+        "share": words.share,
+        "figure": words.figure,
+        "instant": words.instant,
+        "age": words.age,
+        "many": words.many,
+        "since": _since,
+    }
+    made.globals |= {"host": platform.node(), "version": __version__}
+    return made
+
+
+def page(request: Request, template: str, *, status: int = 200, **shown: Any) -> HTMLResponse:
+    """A whole page. `shown` is what its template asks for."""
+    text = environment().get_template(template).render(path=request.url.path, **shown)
+    return HTMLResponse(text, status_code=status)
+
+
+def colours() -> str:
+    """A stylesheet: the reports' colours as `--paper` and so on, and the classes of all pictures."""
+    light, dark = (
+        " ".join(f"--{name}: {svg.colour(name, dark=dark)};" for name in _COLOURS) for dark in (False, True)
+    )
+    return (
+        f":root {{ color-scheme: light dark; {light} }}\n"
+        f"@media (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}\n{svg.style(within='svg')}\n"
+    )
+
+
+def _printable(value: object) -> object:
+    """Text of hosts and of errors, line by line; markup is left alone."""
+    return "\n".join(map(svg.printable, value.split("\n"))) if type(value) is str else value
+
+
+def _since(at: datetime | None, now: datetime) -> str:
+    """`3 h ago`, `in 3 h`; a dash where there is no instant."""
+    if at is None:
+        return "-"
+    seconds = (now - at).total_seconds()
+    return f"{words.age(seconds)} ago" if seconds >= 0 else f"in {words.age(-seconds)}"

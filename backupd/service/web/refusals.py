@@ -1,0 +1,96 @@
+"""What is answered where there is no page: one sentence and a hint, as a page or as JSON, and never a traceback.
+
+Knows: which status each kind of failure has in HTTP. Refuses to know what was asked for.
+"""
+
+import logging
+from typing import Annotated
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.types import Scope
+
+from backupd.errors import BackupdError, CatalogueError, ConfigurationError, UsageError
+from backupd.service.web.looks import page
+
+log = logging.getLogger(__name__)
+
+JSON_PREFIXES = ("/api/", "/openapi.json")
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why there is no answer."""
+
+    message: Annotated[str, Field(description="What is wrong, in one sentence.")]
+    hint: Annotated[str, Field(description="What to do about it; may be empty.")]
+
+
+class NotFound(BackupdError):
+    """There is no such page, or nothing of that name."""
+
+
+class BadQuestion(BackupdError):
+    """A parameter cannot be understood."""
+
+
+_STATUSES: dict[type[BackupdError], int] = {
+    NotFound: 404,
+    UsageError: 404,
+    BadQuestion: 400,
+    CatalogueError: 503,
+    ConfigurationError: 503,
+}
+_MEANINGS = {400: "That cannot be asked", 401: "Not without the token", 404: "Not found", 405: "Not here"}
+
+
+def refuse(scope: Scope, status: int, message: str, hint: str) -> Response:
+    """The answer with this status, in the way that was asked for."""
+    if str(scope["path"]).startswith(JSON_PREFIXES):
+        return JSONResponse({"message": message, "hint": hint}, status_code=status)
+    title = _MEANINGS.get(status, "Not now" if status >= 500 else "That cannot be asked")
+    return page(Request(scope), "refusal.html", status=status, title=title, message=message, hint=hint)
+
+
+def explain_failures(application: FastAPI) -> None:
+    """From now on whatever the application's routes raise becomes such an answer."""
+    for kind, status in _STATUSES.items():
+        application.add_exception_handler(kind, _explaining(status))
+    application.add_exception_handler(HTTPException, _of_http)
+    application.add_exception_handler(RequestValidationError, _of_parameters)
+    application.add_exception_handler(Exception, _of_bugs)
+
+
+def _explaining(status: int):  # type: ignore[no-untyped-def]
+    async def answer(request: Request, error: Exception) -> Response:
+        message, hint = (error.message, error.hint) if isinstance(error, BackupdError) else (str(error), "")
+        if status >= 500:
+            log.error("%s: %s", request.url.path, message)
+        return refuse(request.scope, status, message, hint)
+
+    return answer
+
+
+async def _of_http(request: Request, error: Exception) -> Response:
+    status = error.status_code if isinstance(error, HTTPException) else 500
+    if status == 404:
+        return refuse(request.scope, 404, "there is no such page", "begin at the overview")
+    return refuse(request.scope, status, str(getattr(error, "detail", error)).lower(), "")
+
+
+async def _of_parameters(request: Request, error: Exception) -> Response:
+    """The first that is wrong; its value is not repeated."""
+    faults = error.errors() if isinstance(error, RequestValidationError) else []
+    name, said = (str(faults[0]["loc"][-1]), str(faults[0]["msg"])) if faults else ("a parameter", str(error))
+    return refuse(request.scope, 422, f"{name} cannot be understood: {said}", "/openapi.json says what may be asked")
+
+
+async def _of_bugs(request: Request, error: Exception) -> Response:
+    """The server logs the traceback itself: Starlette raises the error again once this answer is sent."""
+    log.error("%s: %s: %s", request.url.path, type(error).__name__, error)
+    return refuse(request.scope, 500, "this is a bug in backupd", "please report it with the daemon's log")

@@ -6,15 +6,11 @@ machine takes a login, and a bucket has no end.
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from backupd.config import Configuration, DirectoryConfig
 from backupd.filesystem import room
-
-_APART_SECONDS = 300.0  # from one look to the next
-_PATIENCE_SECONDS = 60.0  # a look that takes longer than this has not seen its target
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,21 +22,44 @@ class SeenTarget:
     size: int | None = None  # bytes of its file system
 
 
+def look_at(target: DirectoryConfig) -> SeenTarget:
+    """What the kernel says of the folder; nothing is written there."""
+    try:
+        (target.path / (target.sentinel or "")).stat()
+        free, size, read_only = room(target.path)
+    except OSError:
+        return SeenTarget(up=False)
+    return SeenTarget(up=target.path.is_dir() and not read_only, free=free, size=size)
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How often to look, and when a look that has not ended has seen nothing."""
+
+    apart_seconds: float = 300.0
+    patience_seconds: float = 60.0
+
+
 class TargetRooms:
     """The configured folders. Threads may share it."""
 
-    def __init__(self, configuration: Configuration, *, apart_seconds: float = _APART_SECONDS) -> None:
+    def __init__(
+        self,
+        configuration: Configuration,
+        *,
+        look: Callable[[DirectoryConfig], SeenTarget] = look_at,
+        pace: Pace = Pace(),
+    ) -> None:
         folders = (target for target in configuration.targets.values() if isinstance(target, DirectoryConfig))
-        self._watched = [_Watched(folder) for folder in folders]
-        self._apart = apart_seconds
+        self._watched = [_Watched(folder, look, pace) for folder in folders]
 
     def seen(self, *, within_seconds: float) -> Mapping[str, SeenTarget]:
         """By name. Looks that are due begin now, and are waited for only so long, all together.
 
-        Until its first look has ended or has lasted a minute, a target is left out.
+        A target is left out until its first look has ended, or has outlasted all patience.
         """
         deadline = time.monotonic() + within_seconds
-        begun = [look for one in self._watched if (look := one.look(self._apart)) is not None]
+        begun = [look for one in self._watched if (look := one.begin()) is not None]
         for look in begun:
             look.join(max(0.0, deadline - time.monotonic()))
         return {one.name: seen for one in self._watched if (seen := one.seen()) is not None}
@@ -49,20 +68,20 @@ class TargetRooms:
 class _Watched:
     """One folder and the look at it that is going on."""
 
-    def __init__(self, target: DirectoryConfig) -> None:
+    def __init__(self, target: DirectoryConfig, look: Callable[[DirectoryConfig], SeenTarget], pace: Pace) -> None:
         self.name = target.name
-        self._path = target.path
-        self._sentinel = target.sentinel
+        self._target = target
+        self._look_at = look
+        self._pace = pace
         self._guard = threading.Lock()
         self._look: threading.Thread | None = None
         self._began = 0.0  # monotonic: when the newest look began
         self._seen: SeenTarget | None = None
 
-    def look(self, apart_seconds: float) -> threading.Thread | None:
+    def begin(self) -> threading.Thread | None:
         """The look that has begun; None where none is due, or one is still going on."""
         with self._guard:
-            due = self._look is None or time.monotonic() - self._began >= apart_seconds
-            if not due or (self._look is not None and self._look.is_alive()):
+            if self._look is not None and (self._look.is_alive() or self._age() < self._pace.apart_seconds):
                 return None
             self._began = time.monotonic()
             self._look = threading.Thread(target=self._take, name=f"room of target {self.name}", daemon=True)
@@ -70,22 +89,15 @@ class _Watched:
             return self._look
 
     def seen(self) -> SeenTarget | None:
+        """What the newest look found, or that it hangs."""
         with self._guard:
-            hangs = self._look is not None and self._look.is_alive()
-            if hangs and time.monotonic() - self._began > _PATIENCE_SECONDS:
-                return SeenTarget(up=False)
-            return self._seen
+            hangs = self._look is not None and self._look.is_alive() and self._age() > self._pace.patience_seconds
+            return SeenTarget(up=False) if hangs else self._seen
 
     def _take(self) -> None:
-        found = _looked(self._path, self._path / self._sentinel if self._sentinel else self._path)
+        found = self._look_at(self._target)
         with self._guard:
             self._seen = found
 
-
-def _looked(path: Path, proof: Path) -> SeenTarget:
-    try:
-        proof.stat()
-        free, size, read_only = room(path)
-    except OSError:
-        return SeenTarget(up=False)
-    return SeenTarget(up=path.is_dir() and not read_only, free=free, size=size)
+    def _age(self) -> float:
+        return time.monotonic() - self._began

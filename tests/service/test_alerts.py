@@ -1,4 +1,4 @@
-"""The alert rules in configs/, tried by promtool: each fires where it should, in words for a person, and nowhere else."""
+"""The alert rules in configs/, tried by promtool: each fires where it should, in words for people, and nowhere else."""
 
 import re
 import subprocess

@@ -13,13 +13,16 @@ begun within a repeated hour, 2.8 answers with an instant of the past (`30 2 * *
 2026-10-25), and it rounds a jump's end to minutes (Africa/Monrovia, 1972).
 """
 
+import contextlib
 import hashlib
+import json
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
+from difflib import get_close_matches
 from functools import lru_cache
-from zoneinfo import ZoneInfo
+from zoneinfo import ZoneInfo, available_timezones
 
 from cronsim import CronSim, CronSimError
 
@@ -40,6 +43,8 @@ _ALIASES = {
     "@midnight": "0 0 * * *",
     "@hourly": "0 * * * *",
 }
+_NEVER = "{} never comes: there is no such day"
+_ANY_TIME = datetime(2000, 1, 1, tzinfo=UTC)
 _LONGEST = 200  # characters of an expression
 _PATIENCE = timedelta(days=50 * 366)  # 29 February comes on a given weekday every 28 or 40 years
 _DAY = timedelta(days=1)
@@ -114,9 +119,23 @@ def require_cron(expression: str) -> str:
     Raises:
         UsageError: it is not; the sentence names the field that is wrong.
     """
-    if next(pattern_of(expression).days(date(2000, 1, 1)), None) is None:
-        raise UsageError(f'"{expression}" never comes: there is no such day', hint=FIELDS_HINT)
+    if next(pattern_of(expression).days(_ANY_TIME.date()), None) is None:
+        raise UsageError(_NEVER.format(_shown(expression)), hint=FIELDS_HINT)
     return expression
+
+
+def require_zone(name: str) -> str:
+    """The name, if there is a time zone of it.
+
+    Raises:
+        UsageError: there is none.
+    """
+    try:
+        return ZoneInfo(name).key
+    except (OSError, ValueError, KeyError) as error:  # a folder or a link, an odd name, none: as zoneinfo has them
+        meant = next(iter(get_close_matches(name, available_timezones(), n=1)), None)
+        hint = f"did you mean {meant}?" if meant else 'a name of IANA\'s, such as "Europe/Berlin" or "UTC"'
+        raise UsageError(f"there is no time zone {_shown(name)}", hint=hint) from error
 
 
 def stable_offset(spread_seconds: float, *names: str) -> float:
@@ -148,21 +167,35 @@ def pattern_of(expression: str) -> _Pattern:
         UsageError: it is not five fields of cron.
     """
     fields = expression.split()
-    shown = expression if len(expression) <= 60 else f"{expression[:59]}…"
+    shown = _shown(expression)
     if meant := _ALIASES.get(expression.strip().lower()):
-        raise UsageError(f'"{shown}" is not five fields of cron', hint=f'write "{meant}"')
+        raise UsageError(f"{shown} is not five fields of cron", hint=f'write "{meant}"')
     if len(fields) != len(_FIELDS):
-        raise UsageError(f'"{shown}" has {len(fields)} fields, and a schedule of cron has five', hint=FIELDS_HINT)
+        found = f"{len(fields)} field{'' if len(fields) == 1 else 's'}"
+        raise UsageError(f"{shown} has {found}, and a schedule of cron has five", hint=FIELDS_HINT)
     if len(expression) > _LONGEST:
-        raise UsageError(f'"{shown}" is longer than {_LONGEST} characters', hint=FIELDS_HINT)
+        raise UsageError(f"{shown} is longer than {_LONGEST} characters", hint=FIELDS_HINT)
     try:
-        read = CronSim(expression, datetime(2000, 1, 1, tzinfo=UTC))
+        read = CronSim(expression, _ANY_TIME)
     except CronSimError as error:
-        name = str(error).removeprefix("Bad ")
-        wrong = fields[_FIELDS.index(name)]
-        raise UsageError(f'"{shown}" is not a schedule of cron: "{wrong}" is no {name}', hint=FIELDS_HINT) from error
+        raise UsageError(_fault(shown, fields, str(error).removeprefix("Bad ")), hint=FIELDS_HINT) from error
     times = tuple(time(hour, minute) for hour in sorted(read.hours) for minute in sorted(read.minutes))
     return _Pattern(read, times, fields[0].startswith("*") or fields[1].startswith("*"))
+
+
+def _fault(shown: str, fields: Sequence[str], name: str) -> str:
+    """What is wrong with them; cronsim refuses a good day where no month of them has it in the same words as a bad."""
+    wrong = fields[_FIELDS.index(name)]
+    if name == "day-of-month":
+        with contextlib.suppress(CronSimError):
+            CronSim(f"0 0 {wrong} * *", _ANY_TIME)
+            return _NEVER.format(shown)
+    return f"{shown} is not a schedule of cron: {_shown(wrong)} is no {name}"
+
+
+def _shown(text: str) -> str:
+    """In quotes, on one line, and not too long for a sentence."""
+    return json.dumps(text if len(text) <= 60 else f"{text[:59]}…", ensure_ascii=False)
 
 
 def _by_calendar(pattern: _Pattern, clock: ZoneInfo, after: datetime) -> Iterator[datetime]:

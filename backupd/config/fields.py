@@ -9,7 +9,7 @@ Written back (pydantic's "json" mode) a value has the form that a person types: 
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime, time
+from datetime import time
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,6 +18,7 @@ from pydantic import AfterValidator, BeforeValidator, PlainSerializer, PlainVali
 from backupd.agenda import Blackout
 from backupd.config.faults import BadValue, quoted
 from backupd.config.units import format_duration, format_size, parse_duration, parse_size
+from backupd.errors import UsageError
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,40}", re.ASCII)
 _CLOCK = re.compile(r"([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9])?", re.ASCII)
@@ -212,31 +213,21 @@ def _clock_text(value: time) -> str:
 
 def _cron(value: str) -> str:
     """Imported here, for most commands read no schedule."""
-    from cronsim import CronSim, CronSimError
+    from backupd.timetable import require_cron
 
     try:
-        next(CronSim(value, datetime.now(UTC)))
-    except (CronSimError, StopIteration) as error:
-        raise BadValue(
-            f"{quoted(value)} is not a schedule of cron", 'five fields, such as "30 2 * * *" for 02:30 every day'
-        ) from error
-    return value
+        return require_cron(value)
+    except UsageError as error:
+        raise BadValue(error.message, error.hint) from error
 
 
 def _zone(value: str) -> str:
-    from zoneinfo import ZoneInfo
+    from backupd.timetable import require_zone
 
     try:
-        ZoneInfo(value)
-    except (OSError, ValueError) as error:  # ZoneInfoNotFoundError is a KeyError
-        raise _unknown_zone(value) from error
-    except KeyError as error:
-        raise _unknown_zone(value) from error
-    return value
-
-
-def _unknown_zone(value: str) -> BadValue:
-    return BadValue(f"{quoted(value)} is no time zone", 'a name of IANA\'s, such as "Europe/Berlin" or "UTC"')
+        return require_zone(value)
+    except UsageError as error:
+        raise BadValue(error.message, error.hint) from error
 
 
 def _blackout(value: object) -> Blackout:
@@ -244,7 +235,8 @@ def _blackout(value: object) -> Blackout:
         return value
     match = _BLACKOUT.fullmatch(value) if isinstance(value, str) else None
     if match is None:
-        raise BadValue(f"{quoted(value)} is no part of a day", 'such as "08:00-18:00" or "Mon-Fri 08:00-18:00"')
+        hint = 'hours and minutes, and days where it is not for all: "08:00-18:00" or "Mon-Fri 22:00-04:00"'
+        raise BadValue(f"{quoted(value)} is no part of a day", hint)
     first, last = (_DAYS.index(day) for day in (match["first"] or "Mon", match["last"] or match["first"] or "Sun"))
     days = range(first, last + 1) if first <= last else (*range(first, 7), *range(last + 1))
     return Blackout(frozenset(days), time.fromisoformat(match["begin"]), time.fromisoformat(match["end"]))

@@ -64,7 +64,7 @@ def parse_duration(value: object) -> float:
 
 def format_duration(seconds: float) -> str:
     """A text that `parse_duration` reads as exactly this many seconds."""
-    if seconds and seconds.is_integer():
+    if seconds and float(seconds).is_integer():
         unit, factor = next((unit, factor) for unit, factor in _DURATIONS.items() if seconds % factor == 0)
         return f"{int(seconds) // factor}{unit}"
     exact = Decimal(repr(seconds))

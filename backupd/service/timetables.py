@@ -7,12 +7,11 @@ import os
 import socket
 from collections.abc import Mapping
 from pathlib import Path
-from zoneinfo import ZoneInfo
 
 from backupd.agenda import Activity
 from backupd.config import Configuration, ScheduleConfig
-from backupd.errors import ConfigurationError
-from backupd.timetable import Timetable, stable_offset
+from backupd.errors import ConfigurationError, UsageError
+from backupd.timetable import Timetable, require_zone, stable_offset
 
 _LOCALTIME = Path("/etc/localtime")
 _DEBIANS_NOTE = Path("/etc/timezone")
@@ -61,12 +60,9 @@ def zone_of_machine(environment: Mapping[str, str], *, localtime: Path = _LOCALT
     candidates = (environment.get("TZ", "").removeprefix(":"), _linked(localtime), _noted(note))
     name = next(filter(None, candidates), "UTC" if not localtime.exists() else "")
     try:
-        if name:
-            ZoneInfo(name)
-            return name
-    except (OSError, ValueError, KeyError) as error:
+        return require_zone(name)
+    except UsageError as error:
         raise _unknown(name) from error
-    raise _unknown(name)
 
 
 def _linked(localtime: Path) -> str:

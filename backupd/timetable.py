@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from difflib import get_close_matches
 from functools import lru_cache
+from itertools import pairwise
 from zoneinfo import ZoneInfo, available_timezones
 
 from cronsim import CronSim, CronSimError
@@ -47,6 +48,7 @@ _NEVER = "{} never comes: there is no such day"
 _ANY_TIME = datetime(2000, 1, 1, tzinfo=UTC)
 _LONGEST = 200  # characters of an expression
 _PATIENCE = timedelta(days=50 * 366)  # 29 February comes on a given weekday every 28 or 40 years
+_ALL_MONTHS = timedelta(days=5 * 366)  # that are different in length
 _DAY = timedelta(days=1)
 _SECOND = timedelta(seconds=1)
 
@@ -122,6 +124,23 @@ def require_cron(expression: str) -> str:
     if next(pattern_of(expression).days(_ANY_TIME.date()), None) is None:
         raise UsageError(_NEVER.format(_shown(expression)), hint=FIELDS_HINT)
     return expression
+
+
+def longest_gap_seconds(expression: str) -> float:
+    """The longest time between two slots that follow each other, by a clock that never changes.
+
+    Raises:
+        UsageError: it is not an expression of cron.
+    """
+    pattern = pattern_of(expression)
+    moments = [datetime.combine(_ANY_TIME, moment) for moment in pattern.times]
+    gaps = [later - earlier for earlier, later in pairwise(moments)]
+    over_night = moments[0] - moments[-1]
+    for earlier, following in pairwise(pattern.days(_ANY_TIME.date())):
+        gaps.append(following - earlier + over_night)
+        if following - _ANY_TIME.date() > _ALL_MONTHS:
+            break
+    return max(gaps, default=timedelta.max).total_seconds()
 
 
 def require_zone(name: str) -> str:

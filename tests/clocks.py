@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from zoneinfo import ZoneInfo
 
-LOOK = timedelta(days=1)  # no clock changes twice within it
+LOOK = timedelta(days=5)  # since 1970 no clock has changed twice within less than a week (tzdata 2026)
 SECOND = timedelta(seconds=1)
 
 

@@ -26,6 +26,7 @@ from backupd.cli import (
     recover,
     restore,
     run,
+    schedule,
     verify,
 )
 from backupd.cli.invocation import Invocation
@@ -45,6 +46,7 @@ app = typer.Typer(
 )
 app.add_typer(config.app, name="config")
 app.add_typer(catalogue.app, name="catalogue")
+app.add_typer(schedule.app, name="schedule")
 app.add_typer(lab.app, name="lab")
 for commands in (run, check, probe, history, verify, restore, drill, clone, prune, recover, metrics, demo):
     commands.register(app)

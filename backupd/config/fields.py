@@ -242,6 +242,14 @@ def _blackout(value: object) -> Blackout:
     return Blackout(frozenset(days), time.fromisoformat(match["begin"]), time.fromisoformat(match["end"]))
 
 
+def _blackouts(value: tuple[Blackout, ...]) -> tuple[Blackout, ...]:
+    from backupd.blackouts import never_end
+
+    if value and never_end(value):
+        raise BadValue("leave no minute of the week", "nothing could ever begin: make one of them shorter")
+    return value
+
+
 def _blackout_text(blackout: Blackout) -> str:
     hours = f"{blackout.begin:%H:%M}-{blackout.end:%H:%M}"
     days = sorted(blackout.days)
@@ -285,4 +293,6 @@ CowSize = Annotated[SnapshotSize, PlainValidator(_snapshot_size), _as_text(_snap
 ClockTime = Annotated[time, BeforeValidator(_clock), _as_text(_clock_text)]
 Cron = Annotated[Text, AfterValidator(_cron)]
 Zone = Annotated[Text, AfterValidator(_zone)]
-Blackouts = tuple[Annotated[Blackout, PlainValidator(_blackout), _as_text(_blackout_text)], ...]
+Blackouts = Annotated[
+    tuple[Annotated[Blackout, PlainValidator(_blackout), _as_text(_blackout_text)], ...], AfterValidator(_blackouts)
+]

@@ -4,15 +4,20 @@ Knows: the rules. Reads the TOML tables as they were written rather than the sch
 hides none of these. Refuses to judge a single value (`fields` does).
 """
 
+import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from backupd.config.faults import Fault, nearest, quoted
+from backupd.config.faults import BadValue, Fault, nearest, quoted
+from backupd.config.schema import JobConfig
+from backupd.config.units import format_duration, parse_duration
 from backupd.config.wording import dotted, unknown_key
+from backupd.errors import UsageError
 
 Tables = Mapping[str, Any]
 
 PASSWORD_SOURCES = ("password_file", "password_env", "password_credential", "defaults_file")
+_EVERY = format_duration(JobConfig.__pydantic_fields__["every_seconds"].default)
 REMOTE_KINDS = ("sftp", "s3")  # what is stored there lies on a machine that somebody else may read
 
 
@@ -66,6 +71,36 @@ def _job(document: Tables, name: str, job: Tables) -> Iterator[Fault]:
         if isinstance(target, str):
             yield from _known(document, "targets", f"{path}.targets[{index}]", name=target)
     yield from _encrypted(document, path, job)
+    yield from _as_often(path, job)
+
+
+def _as_often(path: str, job: Tables) -> Iterator[Fault]:
+    """Backups are at most `every` apart: preflight holds that beside how long the server keeps its binlogs."""
+    cron = _at(job, "schedules", "backup", "cron")
+    if not isinstance(cron, str):
+        return
+    with contextlib.suppress(BadValue, UsageError):  # of which the schema tells
+        every = parse_duration(job.get("every", _EVERY))
+        gap = _longest_gap(cron)
+        if gap > every:
+            yield Fault(
+                f"{path}.every",
+                f"is {format_duration(every)}, but the backup schedule {quoted(cron)} leaves {format_duration(gap)}",
+                f'write every = "{format_duration(gap)}": binlogs must be kept that long, and preflight looks',
+            )
+
+
+def _longest_gap(cron: str) -> float:
+    """Imported here, for most files have no schedule."""
+    from backupd.timetable import longest_gap_seconds
+
+    return longest_gap_seconds(cron)
+
+
+def _at(table: object, *keys: str) -> object:
+    for key in keys:
+        table = table.get(key) if isinstance(table, dict) else None
+    return table
 
 
 def _encrypted(document: Tables, path: str, job: Tables) -> Iterator[Fault]:

@@ -1,0 +1,267 @@
+"""`backupd schedule`: what is due when, and a person's word that nothing of a job is to be started.
+
+Knows: the commands. Refuses to know: how times are reckoned (`timetable`), and who starts what is due (`serve`).
+"""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated, Any
+from zoneinfo import ZoneInfo
+
+import typer
+
+from backupd.agenda import Activity, Pause, Slot, SlotState
+from backupd.cli.output import print_document, say
+from backupd.errors import ExitStatus, UsageError
+
+if TYPE_CHECKING:
+    from backupd.catalogue.store import Catalogue
+    from backupd.config import Configuration, JobConfig, ScheduleConfig
+    from backupd.timetable import Timetable
+
+app = typer.Typer(help="What is due when; pause and resume a job.", no_args_is_help=True)
+
+_MOST = 1_000_000  # times that are told at once
+_NO_TABLE_HINT = "add a table such as [jobs.{}.schedules.{}] with a cron to the configuration"
+
+JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="A job that has a schedule.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """One activity of a job: when it is due, and what became of it last."""
+
+    job: str
+    activity: Activity
+    schedule: "ScheduleConfig"
+    timetable: "Timetable"
+    next_due: datetime | None
+    last: Slot | None
+    pause: Pause | None
+
+
+@app.command("list")
+def list_schedules(ctx: typer.Context, *, json: JsonOption = False) -> None:
+    """Every schedule of every job: when it is due next, by its own clock and in UTC, and what became of it last."""
+    from backupd import wiring
+
+    configuration = wiring.configuration(ctx.obj.config)
+    with wiring.catalogue(configuration) as catalogue:
+        entries = _entries(configuration, catalogue)
+    if json:
+        print_document({"schedules": [_document(entry) for entry in entries]})
+    else:
+        say(_table(entries) if entries else "no job has a schedule")
+
+
+@app.command("next")
+def next_times(
+    ctx: typer.Context,
+    job: Annotated[str | None, typer.Argument(metavar="JOB", help="A job, with the offset of its schedule.")] = None,
+    *,
+    activity: Annotated[
+        Activity | None, typer.Option(help="Which of the job's schedules; by default backup.", show_default=False)
+    ] = None,
+    cron: Annotated[str | None, typer.Option(metavar="EXPR", help="Five fields of cron, instead of a job.")] = None,
+    tz: Annotated[
+        str | None, typer.Option(metavar="ZONE", help="The zone of --cron; by default the service's.")
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="TIME",
+            help="Times after this one rather than now; without an offset, by the zone's clock.",
+        ),
+    ] = None,
+    count: Annotated[int, typer.Option(min=1, max=_MOST, help="How many.")] = 5,
+    json: JsonOption = False,
+) -> None:
+    """The next times at which JOB, or an expression of cron, is due; no change of the clock skips or doubles one."""
+    if (job is None) == (cron is None):
+        raise UsageError("it takes either a job or --cron", hint='backupd schedule next --cron "30 2 * * *"')
+    if job is not None and tz is not None:
+        raise UsageError("--tz is for --cron: a job's schedule has its zone", hint="leave --tz out")
+    if cron is not None and activity is not None:
+        raise UsageError("--activity is for a job: --cron is the schedule itself", hint="leave --activity out")
+    timetable = _of_expression(ctx, cron, tz) if cron is not None else _of_job(ctx, job or "", activity)
+    begin = datetime.now(UTC) if since is None else _instant(since, timetable.zone)
+    times = list(islice(timetable.following(begin), count))
+    if not times:
+        raise UsageError(f"it is not due between {begin.isoformat()} and the end of the year 9999", hint="see --from")
+    if json:
+        print_document({"times": [due.isoformat() for due in times]})
+    else:
+        say(_times(times, timetable.zone))
+
+
+@app.command()
+def pause(
+    ctx: typer.Context,
+    job: JobArgument,
+    *,
+    note: Annotated[str, typer.Option(help="Why: whoever wonders later is shown it.")] = "",
+) -> None:
+    """Let nothing of JOB be started by schedule until `schedule resume`. What runs goes on."""
+    from backupd import wiring
+
+    configuration = wiring.configuration(ctx.obj.config)
+    name = _scheduled(configuration, job).name
+    with wiring.catalogue(configuration) as catalogue:
+        catalogue.pause(name, note)
+    say(f"job {name} is paused" + (f": {note}" if note else ""))
+
+
+@app.command()
+def resume(ctx: typer.Context, job: Annotated[str, typer.Argument(metavar="JOB")]) -> None:
+    """Let JOB go by its schedules again."""
+    from backupd import wiring
+
+    configuration = wiring.configuration(ctx.obj.config)
+    with wiring.catalogue(configuration) as catalogue:
+        paused = job in catalogue.pauses()
+        if not paused:  # one that was paused may have left the configuration since
+            wiring.job(configuration, job)
+        catalogue.resume(job)
+    say(f"job {job} goes by its schedules again" if paused else f"job {job} was not paused")
+
+
+def _scheduled(configuration: "Configuration", name: str) -> "JobConfig":
+    from backupd import wiring
+
+    job = wiring.job(configuration, name)
+    if not job.schedules.items():
+        raise UsageError(f"job {name} has no schedule", hint=_NO_TABLE_HINT.format(name, Activity.BACKUP))
+    return job
+
+
+def _of_job(ctx: typer.Context, job: str, activity: Activity | None) -> "Timetable":
+    from backupd import wiring
+    from backupd.service.timetables import timetables
+
+    configuration = wiring.configuration(ctx.obj.config)
+    scheduled, wanted = _scheduled(configuration, job), activity or Activity.BACKUP
+    found = timetables(configuration).get((job, wanted))
+    if found is None:
+        others = ", ".join(other for other, _ in scheduled.schedules.items())
+        raise UsageError(f"job {job} has no schedule for {wanted}", hint=f"--activity; it has: {others}")
+    return found
+
+
+def _of_expression(ctx: typer.Context, expression: str, zone: str | None) -> "Timetable":
+    from backupd import wiring
+    from backupd.service.timetables import zone_of
+    from backupd.timetable import Timetable, require_cron, require_zone
+
+    require_cron(expression)
+    if zone is not None:
+        return Timetable(expression, require_zone(zone))
+    return Timetable(expression, zone_of(wiring.configuration_or_defaults(ctx.obj.config)))
+
+
+def _instant(text: str, zone: str) -> datetime:
+    from backupd.timetable import first_showing
+
+    try:
+        read = datetime.fromisoformat(text)
+        return first_showing(read, zone) if read.tzinfo is None else read.astimezone(UTC)
+    except (ValueError, OverflowError) as error:
+        raise UsageError(f"{text[:60]!r} is no time", hint='such as "2026-03-29T00:00:00+01:00"') from error
+
+
+def _entries(configuration: "Configuration", catalogue: "Catalogue") -> list[_Entry]:
+    from backupd.service.timetables import timetables
+
+    now, pauses, times = datetime.now(UTC), catalogue.pauses(), timetables(configuration)
+    return [
+        _Entry(
+            job.name,
+            activity,
+            schedule,
+            times[job.name, activity],
+            times[job.name, activity].after(now),
+            next(iter(catalogue.slots(job=job.name, activity=activity, limit=1)), None),
+            pauses.get(job.name),
+        )
+        for job in configuration.jobs.values()
+        for activity, schedule in job.schedules.items()
+    ]
+
+
+def _document(entry: _Entry) -> dict[str, Any]:
+    due, last, pause = entry.next_due, entry.last, entry.pause
+    return {
+        "job": entry.job,
+        "activity": entry.activity,
+        "cron": entry.timetable.cron,
+        "zone": entry.timetable.zone,
+        "offset_seconds": entry.timetable.offset_seconds,
+        "start_within_seconds": entry.schedule.start_within_seconds,
+        "next_due": None if due is None else due.isoformat(),
+        "next_due_local": None if due is None else due.astimezone(ZoneInfo(entry.timetable.zone)).isoformat(),
+        "paused": None if pause is None else {"note": pause.note, "at": pause.at.isoformat()},
+        "last": None if last is None else _slot(last),
+    }
+
+
+def _slot(slot: Slot) -> dict[str, Any]:
+    return {
+        "due_at": slot.due_at.isoformat(),
+        "state": slot.state,
+        "decided_at": slot.decided_at.isoformat(),
+        "ended_at": None if slot.ended_at is None else slot.ended_at.isoformat(),
+        "run_id": slot.run_id or None,
+        "exit_status": slot.exit_status,
+        "reason": slot.reason,
+    }
+
+
+def _table(entries: list[_Entry]) -> str:
+    from backupd.config.units import format_duration
+    from backupd.report.words import columns
+
+    rows = [("JOB", "ACTIVITY", "CRON", "ZONE", "NEXT (ITS CLOCK)", "NEXT (UTC)", "START WITHIN", "LAST")]
+    rows += [
+        (
+            entry.job,
+            entry.activity.value,
+            entry.timetable.cron,
+            entry.timetable.zone,
+            _next(entry, entry.timetable.zone),
+            _next(entry, "UTC"),
+            format_duration(entry.schedule.start_within_seconds),
+            _became(entry.last),
+        )
+        for entry in entries
+    ]
+    return columns(rows)
+
+
+def _next(entry: _Entry, zone: str) -> str:
+    if entry.pause is not None:
+        return "paused"
+    return "-" if entry.next_due is None else f"{entry.next_due.astimezone(ZoneInfo(zone)):%a %Y-%m-%d %H:%M:%S}"
+
+
+def _became(slot: Slot | None) -> str:
+    if slot is None:
+        return "-"
+    due = f"{slot.due_at:%Y-%m-%d %H:%M}"
+    if slot.state is SlotState.MISSED:
+        return f"{due} missed: {slot.reason}"
+    if slot.state is SlotState.STARTED:
+        return f"{due} started"
+    if slot.exit_status is None:
+        return f"{due} ended, nobody saw how"
+    known = {status.value: status.meaning for status in ExitStatus}
+    return f"{due} {known.get(slot.exit_status, f'ended with status {slot.exit_status}')}"
+
+
+def _times(times: list[datetime], zone: str) -> str:
+    from backupd.report.words import columns
+
+    clock = ZoneInfo(zone)
+    rows = [(f"{due.astimezone(clock):%a %Y-%m-%d %H:%M:%S %z}", f"{due:%Y-%m-%d %H:%M:%S}") for due in times]
+    return columns([(zone.upper(), "UTC"), *rows])

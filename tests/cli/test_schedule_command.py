@@ -1,0 +1,199 @@
+"""`backupd schedule` as a person meets it: what is due, what is refused, and a pause that stays."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from backupd.agenda import Activity, Slot, SlotState
+from backupd.catalogue.store import Catalogue
+from backupd.errors import ExitStatus
+from backupd.timetable import stable_offset
+from tests.cli.terminal import Terminal
+from tests.story.world import World
+
+SCHEDULES = """
+    [service]
+    zone = "Europe/Berlin"
+    [jobs.nightly.schedules.backup]
+    cron = "30 2 * * *"
+    spread = "1h"
+    [jobs.nightly.schedules.probe]
+    cron = "0 4 * * Sun"
+    zone = "America/New_York"
+    start_within = "90m"
+"""
+IN_WINTER = datetime(2026, 1, 10, 12, tzinfo=UTC)
+FROM = ("--from", "2026-03-28T00:00:00Z")
+BERLIN = ("--cron", "30 2 * * *", "--tz", "Europe/Berlin")
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+@pytest.fixture
+def terminal(world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Terminal:
+    """`backupd` on a host whose only job has two schedules."""
+    monkeypatch.setattr("socket.gethostname", lambda: "db1.example")
+    terminal = Terminal(world, monkeypatch, capsys)
+    terminal.configuration.write_text(terminal.configuration.read_text() + SCHEDULES)
+    return terminal
+
+
+# --- next -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ((), "it takes either a job or --cron"),
+        (("nightly", "--cron", "* * * * *"), "it takes either a job or --cron"),
+        (("nightly", "--tz", "UTC"), "--tz is for --cron"),
+        ((*BERLIN, "--activity", "probe"), "--activity is for a job"),
+        (("--cron", "30 2 * *"), "has 4 fields"),
+        (("--cron", "0 30 2 * * *"), "has 6 fields"),
+        (("--cron", "61 2 * * *"), '"61" is no minute'),
+        (("--cron", "0 0 31 2 *"), "never comes"),
+        (("--cron", "@daily"), "is not five fields"),
+        (("--cron", "@daily\n0"), "has 2 fields"),
+        (("--cron", "0 0 * * *", "--tz", "Europe/Berln"), 'there is no time zone "Europe/Berln"'),
+        (("--cron", "0 0 * * *", "--tz", "../../etc/passwd"), "there is no time zone"),
+        ((*BERLIN, "--from", "tomorrow"), "'tomorrow' is no time"),
+        ((*BERLIN, "--from", "2026-02-30"), "'2026-02-30' is no time"),
+        ((*BERLIN, "--from", "9999-12-31T23:00:00Z"), "it is not due between"),
+        ((*BERLIN, "--from", "0001-01-01T00:00:00+14:00"), "is no time"),
+        (("weekly",), "no job 'weekly'"),
+        (("nightly", "--activity", "drill"), "job nightly has no schedule for drill"),
+    ],
+)
+def test_what_cannot_be_is_one_sentence_with_a_hint(
+    terminal: Terminal, arguments: tuple[str, ...], sentence: str
+) -> None:
+    ended = terminal.run("schedule", "next", *arguments, "--json")
+    assert ended.status == ExitStatus.USAGE
+    first, second = ended.stderr.splitlines()
+    assert first.startswith("error: ")
+    assert sentence in first
+    assert second.startswith("hint: ")
+    assert ended.document["error"]["message"] in first
+
+
+@pytest.mark.parametrize("count", ["0", "-1", "1000001", "x"])
+def test_a_count_that_cannot_be_is_refused(terminal: Terminal, count: str) -> None:
+    assert terminal.run("schedule", "next", *BERLIN, "--count", count).status == ExitStatus.USAGE
+
+
+def test_times_are_told_in_utc_and_none_is_skipped_where_the_clock_jumps(terminal: Terminal) -> None:
+    ended = terminal.run("schedule", "next", *BERLIN, *FROM, "--count", "3", "--json")
+    assert ended.status == 0
+    assert ended.document == {
+        "schema": 1,
+        "times": ["2026-03-28T01:30:00+00:00", "2026-03-29T01:00:00+00:00", "2026-03-30T00:30:00+00:00"],
+    }
+
+
+def test_people_are_told_both_clocks(terminal: Terminal) -> None:
+    ended = terminal.run("schedule", "next", *BERLIN, *FROM, "--count", "2")
+    head, first, second = ended.stdout.splitlines()
+    assert head.split() == ["EUROPE/BERLIN", "UTC"]
+    assert first.split() == ["Sat", "2026-03-28", "02:30:00", "+0100", "2026-03-28", "01:30:00"]
+    assert second.split() == ["Sun", "2026-03-29", "03:00:00", "+0200", "2026-03-29", "01:00:00"]
+
+
+def test_a_time_without_an_offset_is_of_the_zones_clock(terminal: Terminal) -> None:
+    ended = terminal.run("schedule", "next", *BERLIN, "--from", "2026-06-01T02:29", "--count", "1", "--json")
+    assert ended.document["times"] == ["2026-06-01T00:30:00+00:00"]
+    ended = terminal.run("schedule", "next", *BERLIN, "--from", "2026-06-01 02:30", "--count", "1", "--json")
+    assert ended.document["times"] == ["2026-06-02T00:30:00+00:00"]
+
+
+def test_an_expression_needs_no_configuration_and_goes_by_the_machines_zone_then(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TZ", "Asia/Kathmandu")
+    monkeypatch.setattr("backupd.wiring.DEFAULT_PATH", tmp_path / "none.toml")
+    monkeypatch.setenv("BACKUPD_CONFIG", str(tmp_path / "none.toml"))
+    ended = terminal.type("schedule", "next", "--cron", "0 6 * * *", *FROM, "--count", "1", "--json")
+    assert ended.document["times"] == ["2026-03-28T00:15:00+00:00"]
+
+
+def test_an_expression_without_a_zone_goes_by_the_services(terminal: Terminal) -> None:
+    ended = terminal.run("schedule", "next", "--cron", "30 2 * * *", *FROM, "--count", "1", "--json")
+    assert ended.document["times"] == ["2026-03-28T01:30:00+00:00"]
+
+
+def test_a_jobs_times_have_the_offset_that_belongs_to_this_host(terminal: Terminal) -> None:
+    offset = timedelta(seconds=stable_offset(3600, "db1.example", "nightly", "backup"))
+    assert offset > timedelta(0)
+    ended = terminal.run("schedule", "next", "nightly", *FROM, "--count", "1", "--json")
+    due = datetime(2026, 3, 28, 1, 30, tzinfo=UTC) + offset
+    assert ended.document["times"] == [due.isoformat()]
+    ended = terminal.run("schedule", "next", "nightly", "--activity", "probe", *FROM, "--count", "1", "--json")
+    assert ended.document["times"] == ["2026-03-29T08:00:00+00:00"]
+
+
+# --- list, pause, resume ----------------------------------------------------------------------------------------------
+
+
+def test_a_list_of_no_schedules_says_so(world: World, terminal: Terminal) -> None:
+    text = terminal.configuration.read_text()
+    terminal.configuration.write_text(text.replace(SCHEDULES, ""))
+    assert terminal.run("schedule", "list").stdout == "no job has a schedule\n"
+    assert terminal.run("schedule", "list", "--json").document == {"schema": 1, "schedules": []}
+    refused = terminal.run("schedule", "pause", "nightly")
+    assert (refused.status, refused.stdout) == (ExitStatus.USAGE, "")
+    assert "job nightly has no schedule" in refused.stderr
+
+
+def test_the_list_has_every_schedule_with_its_next_time_by_both_clocks(terminal: Terminal) -> None:
+    backup, probe = terminal.run("schedule", "list", "--json").document["schedules"]
+    assert (backup["job"], backup["activity"], backup["cron"], backup["zone"]) == (
+        "nightly",
+        "backup",
+        "30 2 * * *",
+        "Europe/Berlin",
+    )
+    assert (probe["zone"], probe["start_within_seconds"], probe["offset_seconds"]) == ("America/New_York", 5400, 0)
+    due = datetime.fromisoformat(probe["next_due"])
+    assert due > datetime.now(UTC)
+    local = datetime.fromisoformat(probe["next_due_local"])
+    assert (local, local.isoweekday(), local.hour, local.minute) == (due, 7, 4, 0)
+    assert (probe["paused"], probe["last"]) == (None, None)
+
+
+def test_the_list_says_what_became_of_the_last_slot(world: World, terminal: Terminal) -> None:
+    with Catalogue.open(world.places.catalogue) as catalogue:
+        ended = Slot("nightly", Activity.BACKUP, IN_WINTER, SlotState.STARTED, IN_WINTER, run_id="r1")
+        catalogue.take_slot(ended)
+        catalogue.slot_ended(ended, exit_status=ExitStatus.BUSY)
+        late = IN_WINTER + timedelta(days=1)
+        missed = Slot("nightly", Activity.PROBE, IN_WINTER, SlotState.MISSED, late, reason="it could not start")
+        catalogue.take_slot(missed)
+    lines = terminal.run("schedule", "list").stdout.splitlines()
+    assert lines[1].endswith("2026-01-10 12:00 busy: another run holds the job or the volume group")
+    assert lines[2].endswith("  2026-01-10 12:00 missed: it could not start")
+    backup, probe = terminal.run("schedule", "list", "--json").document["schedules"]
+    assert (backup["last"]["run_id"], backup["last"]["exit_status"]) == ("r1", ExitStatus.BUSY)
+    assert (probe["last"]["state"], probe["last"]["due_at"]) == ("missed", IN_WINTER.isoformat())
+
+
+def test_a_pause_stays_until_it_is_taken_back(terminal: Terminal) -> None:
+    assert terminal.run("schedule", "pause", "nightly", "--note", "new disks").stdout == (
+        "job nightly is paused: new disks\n"
+    )
+    assert "paused" in terminal.run("schedule", "list").stdout
+    entries = terminal.run("schedule", "list", "--json").document["schedules"]
+    assert [entry["paused"]["note"] for entry in entries] == ["new disks", "new disks"]
+    assert terminal.run("schedule", "resume", "nightly").stdout == "job nightly goes by its schedules again\n"
+    assert "paused" not in terminal.run("schedule", "list").stdout
+    assert terminal.run("schedule", "resume", "nightly").stdout == "job nightly was not paused\n"
+
+
+def test_a_job_that_left_the_configuration_can_still_be_resumed_and_no_other(world: World, terminal: Terminal) -> None:
+    with Catalogue.open(world.places.catalogue) as catalogue:
+        catalogue.pause("gone", "")
+    assert terminal.run("schedule", "resume", "gone").status == 0
+    assert terminal.run("schedule", "resume", "gone").status == ExitStatus.USAGE
+    assert terminal.run("schedule", "pause", "gone").status == ExitStatus.USAGE

@@ -64,6 +64,7 @@ class Telling:
 
     phase: Callable[[Phase], None] = lambda _phase: None
     copied: Callable[[int, int], None] = lambda _done, _total: None  # plain bytes
+    begun: Callable[[tuple[str, ...]], None] = lambda _dead: None  # it has the job, and has cleaned up after these runs
 
 
 def run_backup(
@@ -83,7 +84,7 @@ def run_backup(
         ExitStack() as claimed,
     ):
         claimed.enter_context(tools.claims.job(job.name, run_id))
-        recover.dead_runs(catalogue, tools)
+        telling.begun(recover.dead_runs(catalogue, tools).runs)
         with run.phase(Phase.PREFLIGHT):
             telling.phase(Phase.PREFLIGHT)
             examination = preflight.examine(job, tools, last_stored_bytes=catalogue.last_stored_bytes(job.name))

@@ -149,6 +149,12 @@ class Cancelled(BackupdError):
     exit_status = ExitStatus.CANCELLED
 
 
+class NotificationError(BackupdError):
+    """Somebody who should be told could not be. Only `backupd notify test` ends with it: it changes no run's result."""
+
+    exit_status = ExitStatus.USAGE
+
+
 class CommandError(BackupdError):
     """Another program failed, was not found, or passed its deadline. Adapters wrap it in their own kind."""
 

@@ -18,7 +18,7 @@ from backupd.tools import HostTools
 log = logging.getLogger(__name__)
 
 _DIED = RunError(
-    code="died",
+    code="died",  # `notices` knows it by this
     message="the run's process ended without a word (killed, or the host went down)",
     hint="what it held was given back; start the job again when it suits",
     exit_status=ExitStatus.INTERNAL,

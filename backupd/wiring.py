@@ -8,14 +8,19 @@ from backupd.claims import Claims
 from backupd.command import end_stray, ended_by_itself, found
 from backupd.config import (
     DEFAULT_PATH,
+    AppriseConfig,
     Configuration,
     DirectoryConfig,
     HostConfig,
     JobConfig,
     LockStrategy,
+    MailConfig,
+    NotificationConfig,
+    PingConfig,
     S3Config,
     SftpConfig,
     SnapshotConfig,
+    WebhookConfig,
     load,
     locate,
 )
@@ -34,6 +39,8 @@ from backupd.mysql.replication import ReplicaApplier
 from backupd.mysql.server import MysqlServer
 from backupd.mysql.session import Connect, connector
 from backupd.mysql.unlocked import NoLock
+from backupd.notifications import Channel
+from backupd.notifications.fanout import Fanout, Subscriber
 from backupd.probe import WriteProbe
 from backupd.probe.counters import KernelCounters
 from backupd.probe.reading import DirectReader
@@ -115,6 +122,37 @@ def target(configuration: Configuration, name: str) -> Target:
             from backupd.targets.s3 import S3Target  # here: the AWS packages take half a second to load
 
             return S3Target(chosen)
+
+
+def notifier(configuration: Configuration) -> Fanout:
+    """Whoever the configuration wants to be told. No secret of theirs is read before there is something to tell."""
+    return Fanout(
+        [
+            Subscriber(chosen.name, frozenset(chosen.on), frozenset(chosen.jobs), _channel(chosen))
+            for chosen in configuration.notifications.values()
+        ]
+    )
+
+
+def _channel(chosen: NotificationConfig) -> Channel:
+    """Imported here: a run that tells nobody need not load what mail and the web take."""
+    match chosen:
+        case MailConfig():
+            from backupd.notifications.mail import Mail
+
+            return Mail(chosen)
+        case WebhookConfig():
+            from backupd.notifications.webhook import Webhook
+
+            return Webhook(chosen)
+        case PingConfig():
+            from backupd.notifications.ping import Ping
+
+            return Ping(chosen)
+        case AppriseConfig():
+            from backupd.notifications.apprise import Apprise
+
+            return Apprise(chosen)
 
 
 def blank_volumes() -> BlankVolumes:

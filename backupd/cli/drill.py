@@ -1,5 +1,6 @@
 """`backupd drill`: the proof of a backup, of the one that needs it most where none is named."""
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -38,7 +39,7 @@ def drill(
     json: JsonOption = False,
 ) -> None:
     """Prove a backup: restore it, start a server on it, compare; the result goes into the catalogue."""
-    from backupd import wiring
+    from backupd import notices, wiring
     from backupd.cli.documents import drill_document
     from backupd.cli.tables import drill_table
     from backupd.drill import drill as drill_backup
@@ -51,7 +52,8 @@ def drill(
     with wiring.catalogue(configuration) as catalogue, left_for_node_exporter(configuration, catalogue):
         run = _chosen(catalogue, run_id, job, target)
         sources = sources_of(configuration, run, copies_of(run, target=target))
-        with cancellable(), unpruned(configuration, run):
+        told = partial(notices.failure_told, wiring.notifier(configuration), run.job, run.run_id, what="drill")
+        with told(), cancellable(), unpruned(configuration, run):
             result = drill_backup(sources, wiring.host_tools(configuration), identities=identities, telling=tell)
         catalogue.record_drill(result)
     if json:
@@ -61,9 +63,10 @@ def drill(
         say(f"{'proven' if result.ok else 'NOT proven'} in {duration(result.seconds)}")
     if not result.ok:
         failed = ", ".join(check.name for check in result.checks if not check.ok)
-        raise VerificationError(
-            f"the drill of run {result.run_id} failed: {failed}", hint="do not rely on this backup; take another"
-        )
+        with told():
+            raise VerificationError(
+                f"the drill of run {result.run_id} failed: {failed}", hint="do not rely on this backup; take another"
+            )
 
 
 def _chosen(catalogue: "Catalogue", run_id: str | None, job: str | None, target: str | None) -> "RunDetails":

@@ -21,6 +21,7 @@ from backupd.cli import (
     history,
     lab,
     metrics,
+    notify,
     probe,
     prune,
     recover,
@@ -47,6 +48,7 @@ app = typer.Typer(
 app.add_typer(config.app, name="config")
 app.add_typer(catalogue.app, name="catalogue")
 app.add_typer(schedule.app, name="schedule")
+app.add_typer(notify.app, name="notify")
 app.add_typer(lab.app, name="lab")
 for commands in (run, check, probe, history, verify, restore, drill, clone, prune, recover, metrics, demo):
     commands.register(app)

@@ -7,6 +7,7 @@ import re
 import secrets
 import signal
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
@@ -39,7 +40,7 @@ def run(
     json: JsonOption = False,
 ) -> None:
     """Take one backup of JOB: lock, snapshot, settle, copy, verify, record."""
-    from backupd import wiring
+    from backupd import notices, wiring
     from backupd.backup import run_backup
     from backupd.cli.documents import run_document
     from backupd.cli.progress import progress
@@ -52,15 +53,19 @@ def run(
     chosen = wiring.job(configuration, job)
     run_id = require_run_id(run_id or new_run_id())
     label_log_lines(run_id)
+    notifier = wiring.notifier(configuration)
+    with notices.failure_told(notifier, chosen.name, run_id):
+        opened = wiring.catalogue(configuration)
     with (
-        cancellable(),
-        wiring.catalogue(configuration) as catalogue,
+        opened as catalogue,
         left_for_node_exporter(configuration, catalogue),
+        notices.outcome_told(notifier, catalogue, chosen.name, run_id) as begun,
+        cancellable(),
     ):
         try:
             tools = wiring.tools(configuration, chosen)
             with progress() as telling:
-                run_backup(chosen, tools, catalogue, run_id=run_id, telling=telling)
+                run_backup(chosen, tools, catalogue, run_id=run_id, telling=replace(telling, begun=begun))
         except BackupdError:
             if json:
                 _print_what_was_recorded(catalogue, run_id)

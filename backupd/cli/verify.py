@@ -33,7 +33,7 @@ def verify(
     json: JsonOption = False,
 ) -> None:
     """Read a backup back, past the page cache, and compare every digest: each of its copies, whole or a sample."""
-    from backupd import wiring
+    from backupd import notices, wiring
     from backupd.interruption import cancellable
     from backupd.verify import share_of
 
@@ -59,7 +59,8 @@ def verify(
     if json:
         print_document({"run_id": run.run_id, "copies": results})
     if errors:
-        raise next((error for error in errors if isinstance(error, VerificationError)), errors[0])
+        with notices.failure_told(wiring.notifier(configuration), run.job, run.run_id, what="verification"):
+            raise next((error for error in errors if isinstance(error, VerificationError)), errors[0])
 
 
 def _verify(source: "Source", catalogue: "Catalogue", share: float | None) -> "Verified":

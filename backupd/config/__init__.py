@@ -7,6 +7,7 @@ for, and never holds a secret: `backupd.config.secrets` finds one when a connect
 from backupd.config.fields import SnapshotSize
 from backupd.config.reading import DEFAULT_PATH, load, locate
 from backupd.config.schema import (
+    AppriseConfig,
     CatalogueConfig,
     Configuration,
     CopyConfig,
@@ -18,8 +19,13 @@ from backupd.config.schema import (
     LockConfig,
     LockMode,
     LockStrategy,
+    MailConfig,
+    MailSecurity,
+    NotificationConfig,
+    NotificationKind,
     PartChecksum,
     PathsConfig,
+    PingConfig,
     RetentionConfig,
     S3Config,
     ScheduleConfig,
@@ -30,10 +36,12 @@ from backupd.config.schema import (
     SnapshotConfig,
     TargetConfig,
     TargetKind,
+    WebhookConfig,
 )
 
 __all__ = [
     "DEFAULT_PATH",
+    "AppriseConfig",
     "CatalogueConfig",
     "Configuration",
     "CopyConfig",
@@ -45,8 +53,13 @@ __all__ = [
     "LockConfig",
     "LockMode",
     "LockStrategy",
+    "MailConfig",
+    "MailSecurity",
+    "NotificationConfig",
+    "NotificationKind",
     "PartChecksum",
     "PathsConfig",
+    "PingConfig",
     "RetentionConfig",
     "S3Config",
     "ScheduleConfig",
@@ -58,6 +71,7 @@ __all__ = [
     "SnapshotSize",
     "TargetConfig",
     "TargetKind",
+    "WebhookConfig",
     "load",
     "locate",
 ]

@@ -33,6 +33,8 @@ _BLACKOUT = re.compile(
     ),
     re.ASCII,
 )
+_MAIL = re.compile(r"[^\s@<>,;:\"()\[\]\\]+@[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?", re.ASCII)
+_WEB = re.compile(r"https?://[A-Za-z0-9.-]+(?::([0-9]{1,5}))?(?:/[!-~]*)?", re.ASCII)
 _SNAPSHOT_SIZE_HINT = 'write a share of the origin such as "20%", or a size such as "5GiB"'
 
 
@@ -129,6 +131,30 @@ def _url(value: str) -> str:
     if not re.fullmatch(r"https?://[^/\s?#@]+/?", value):
         raise BadValue(f"{quoted(value)} is not the address of a service", 'such as "https://s3.example.com"')
     return value.rstrip("/")
+
+
+def web_address(value: str) -> str:
+    """What a request can be sent to; it is never shown, for many a service takes whoever knows it for its owner.
+
+    Raises:
+        BadValue: it is none, or has a user or a fragment in it.
+    """
+    match = _WEB.fullmatch(value)
+    if match is None or "#" in value or int(match[1] or 0) > 65535:
+        raise BadValue("not an address on the web", 'such as "https://hc.example.com/ping/nightly"')
+    return value
+
+
+def _mail(value: str) -> str:
+    if not _MAIL.fullmatch(value):
+        raise BadValue(f"{quoted(value)} is not a mail address", 'the address alone, such as "dba@example.com"')
+    return value
+
+
+def _recipients_of_mail(value: tuple[str, ...]) -> tuple[str, ...]:
+    if not value:
+        raise BadValue("names nobody", 'name at least one: recipients = ["dba@example.com"]')
+    return value
 
 
 def _positive_seconds(value: float) -> float:
@@ -280,6 +306,9 @@ Recipients = tuple[Annotated[Text, AfterValidator(_recipient)], ...]
 Paths = tuple[AbsolutePath, ...]
 KeyPrefix = Annotated[str, Strict(), AfterValidator(_key_prefix)]
 Url = Annotated[Text, AfterValidator(_url)]
+WebAddress = Annotated[Text, AfterValidator(web_address)]
+MailAddress = Annotated[Text, AfterValidator(_mail)]
+MailAddresses = Annotated[tuple[MailAddress, ...], AfterValidator(_recipients_of_mail)]
 Duration = Annotated[float, BeforeValidator(parse_duration), _as_text(format_duration)]
 PositiveDuration = Annotated[Duration, AfterValidator(_positive_seconds)]
 WholeSeconds = Annotated[Duration, AfterValidator(_whole_seconds)]

@@ -23,7 +23,7 @@ REMOTE_KINDS = ("sftp", "s3")  # what is stored there lies on a machine that som
 
 def broken(document: Tables) -> Iterator[Fault]:
     """Every rule that this document breaks."""
-    for kind in ("hosts", "targets", "jobs"):
+    for kind in ("hosts", "targets", "notifications", "jobs"):
         for name, table in _named(document, kind):
             if "name" in table:  # the schema's own field for the table's key
                 yield unknown_key((kind, name, "name"))
@@ -31,6 +31,8 @@ def broken(document: Tables) -> Iterator[Fault]:
         yield from _host(name, host)
     for name, target in _named(document, "targets"):
         yield from _locking(name, target)
+    for name, notification in _named(document, "notifications"):
+        yield from _notification(document, name, notification)
     if not document.get("jobs"):
         yield Fault("jobs", "there is no job", "a job is a table [jobs.NAME] with a host and its targets")
     for name, job in _named(document, "jobs"):
@@ -60,6 +62,22 @@ def _locking(name: str, target: Tables) -> Iterator[Fault]:
     if "lock_mode" in target and target.get("checksum") == "none":
         path = dotted(("targets", name, "checksum"))
         yield Fault(path, "is none beside lock_mode", "S3 locks only what comes with a checksum: sha256")
+
+
+def _notification(document: Tables, name: str, table: Tables) -> Iterator[Fault]:
+    path = dotted(("notifications", name))
+    if table.get("type") in ("webhook", "ping") and len({"url", "url_file"} & table.keys()) != 1:
+        yield Fault(path, "needs either url or url_file", "url_file names a file that holds the address, mode 0600")
+    if ("user" in table) != ("password_file" in table):
+        yield Fault(path, "has only one of user and password_file", "the server asks for both, or for neither")
+    if "password_file" in table and table.get("security") == "none":
+        yield Fault(
+            f"{path}.security", "is none beside a password", "anybody on the way could read it: starttls or tls"
+        )
+    jobs = table.get("jobs")
+    for index, job in enumerate(jobs if isinstance(jobs, list) else ()):
+        if isinstance(job, str):
+            yield from _known(document, "jobs", f"{path}.jobs[{index}]", name=job)
 
 
 def _job(document: Tables, name: str, job: Tables) -> Iterator[Fault]:

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, WrapSerializer
 from pydantic.dataclasses import dataclass
 
-from backupd.agenda import Activity
+from backupd.agenda import Activity, NoticeKind
 from backupd.config.fields import (
     AbsolutePath,
     Blackouts,
@@ -29,6 +29,8 @@ from backupd.config.fields import (
     FileName,
     Flag,
     KeyPrefix,
+    MailAddress,
+    MailAddresses,
     Name,
     Number,
     PartSize,
@@ -43,6 +45,7 @@ from backupd.config.fields import (
     Text,
     Url,
     Variable,
+    WebAddress,
     WholeSeconds,
     Zone,
 )
@@ -90,6 +93,23 @@ class TargetKind(StrEnum):
     DIRECTORY = "directory"
     SFTP = "sftp"
     S3 = "s3"
+
+
+class NotificationKind(StrEnum):
+    """Ways of telling somebody."""
+
+    MAIL = "mail"
+    WEBHOOK = "webhook"
+    PING = "ping"
+    APPRISE = "apprise"
+
+
+class MailSecurity(StrEnum):
+    """How the way to a mail server is secured."""
+
+    STARTTLS = "starttls"
+    TLS = "tls"
+    NONE = "none"
 
 
 class PartChecksum(StrEnum):
@@ -201,6 +221,82 @@ class S3Config:
 
 
 TargetConfig = DirectoryConfig | SftpConfig | S3Config
+
+
+_ALARMS = (
+    NoticeKind.FAILED,
+    NoticeKind.MISSED,
+    NoticeKind.ATTENTION,
+    NoticeKind.RECOVERED,
+    NoticeKind.DRILL_OVERDUE,
+)
+_ENDINGS = (
+    NoticeKind.STARTED,
+    NoticeKind.SUCCEEDED,
+    NoticeKind.ATTENTION,
+    NoticeKind.RECOVERED,
+    NoticeKind.FAILED,
+    NoticeKind.MISSED,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_TABLE)
+class MailConfig:
+    """`[notifications.NAME]` with `type = "mail"`: a mail, through a server that takes it."""
+
+    name: _OwnName
+    type: Literal[NotificationKind.MAIL]
+    on: tuple[NoticeKind, ...] = _ALARMS
+    jobs: tuple[Text, ...] = ()  # every one when empty; the same below
+    address: Text = "localhost"
+    port: Annotated[Count, Field(ge=1, le=65535)] | None = None  # None: 587, 465 with tls, 25 with none
+    security: MailSecurity = MailSecurity.STARTTLS
+    ca: AbsolutePath | None = None
+    user: Text | None = None  # None: the server asks nobody
+    password_file: SecretFile | None = None
+    sender: MailAddress
+    recipients: MailAddresses
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_TABLE)
+class WebhookConfig:
+    """`[notifications.NAME]` with `type = "webhook"`: one JSON document, to a program that listens."""
+
+    name: _OwnName
+    type: Literal[NotificationKind.WEBHOOK]
+    on: tuple[NoticeKind, ...] = _ALARMS
+    jobs: tuple[Text, ...] = ()
+    url: WebAddress | None = None
+    url_file: SecretFile | None = None
+    token_file: SecretFile | None = None
+    ca: AbsolutePath | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_TABLE)
+class PingConfig:
+    """`[notifications.NAME]` with `type = "ping"`: to a watcher that misses what does not come, as healthchecks.io."""
+
+    name: _OwnName
+    type: Literal[NotificationKind.PING]
+    on: tuple[NoticeKind, ...] = _ENDINGS
+    jobs: tuple[Text, ...] = ()
+    url: WebAddress | None = None
+    url_file: SecretFile | None = None
+    ca: AbsolutePath | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_TABLE)
+class AppriseConfig:
+    """`[notifications.NAME]` with `type = "apprise"`: whatever that package can reach."""
+
+    name: _OwnName
+    type: Literal[NotificationKind.APPRISE]
+    on: tuple[NoticeKind, ...] = _ALARMS
+    jobs: tuple[Text, ...] = ()
+    urls_file: SecretFile
+
+
+NotificationConfig = MailConfig | WebhookConfig | PingConfig | AppriseConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_TABLE)
@@ -346,5 +442,8 @@ class Configuration:
     hosts: Annotated[Mapping[Name, HostConfig], _NAMED, _FROZEN, _THAWED] = Field(default_factory=dict)
     targets: Annotated[
         Mapping[Name, Annotated[TargetConfig, Field(discriminator="type")]], _NAMED, _FROZEN, _THAWED
+    ] = Field(default_factory=dict)
+    notifications: Annotated[
+        Mapping[Name, Annotated[NotificationConfig, Field(discriminator="type")]], _NAMED, _FROZEN, _THAWED
     ] = Field(default_factory=dict)
     jobs: Annotated[Mapping[Name, JobConfig], _NAMED, _FROZEN, _THAWED] = Field(default_factory=dict)

@@ -99,16 +99,25 @@ def password_in(path: Path, *, named: str) -> str:
     Raises:
         ConfigurationError: it is missing, empty, no regular file, or readable by group or others.
     """
-    return _only_line(private_text(named, path), named)
+    return line_in(path, named=named)
+
+
+def line_in(path: Path, *, named: str, content: str = "the password") -> str:
+    """The secret that is the file's only line: a token, an address that nobody else must know.
+
+    Raises:
+        ConfigurationError: as `password_in`.
+    """
+    return _only_line(private_text(named, path, content=content), named, content=content)
 
 
 def _key(host: HostConfig, key: str) -> str:
     return f"hosts.{host.name}.{key}"
 
 
-def _only_line(text: str, where: str) -> str:
+def _only_line(text: str, where: str, *, content: str = "the password") -> str:
     if not (secret := text.removesuffix("\n").removesuffix("\r")):
-        raise ConfigurationError(f"{where}: the file is empty", hint="write the password into it, as its only line")
+        raise ConfigurationError(f"{where}: the file is empty", hint=f"write {content} into it, as its only line")
     return secret
 
 

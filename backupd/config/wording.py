@@ -13,7 +13,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from backupd.config.faults import BadValue, Fault, nearest, quoted
-from backupd.config.schema import Configuration, TargetConfig, TargetKind
+from backupd.config.schema import Configuration, NotificationConfig, TargetConfig
 
 Location = tuple[str | int, ...]
 
@@ -29,7 +29,13 @@ _WRONG_TYPES = {
     "string_too_short": ("an empty text", "write something, or leave the key out"),
     "tuple_type": ("not a list", 'write it in brackets: ["…"]'),
 }
-_KINDS = {get_args(table.__pydantic_fields__["type"].annotation)[0]: table for table in get_args(TargetConfig)}
+
+
+def _by_kind(tables: Any) -> dict[str, Any]:
+    return {get_args(table.__pydantic_fields__["type"].annotation)[0].value: table for table in get_args(tables)}
+
+
+_KINDS = {"targets": _by_kind(TargetConfig), "notifications": _by_kind(NotificationConfig)}
 _NO_KIND = {"union_tag_not_found", "union_tag_invalid"}
 _COMPARISONS = {"greater_than": "above", "greater_than_equal": "at least", "less_than_equal": "at most"}
 
@@ -58,9 +64,9 @@ def dotted(location: Location) -> str:
 
 
 def keys_of(table: Any) -> dict[str, FieldInfo]:
-    """The keys that this table may have in TOML, in the schema's order; of a target of no known kind, those of all."""
+    """The keys that this table may have in TOML, in the schema's order; of one of no known kind, those of all."""
     if get_origin(table) is Annotated:
-        return {key: field for kind in _KINDS.values() for key, field in keys_of(kind).items()}
+        return {key: field for kind in get_args(get_args(table)[0]) for key, field in keys_of(kind).items()}
     fields: dict[str, FieldInfo] = table.__pydantic_fields__
     return {field.serialization_alias or name: field for name, field in fields.items() if not field.exclude}
 
@@ -73,11 +79,11 @@ def table_in(annotation: Any) -> Any:
 
 def _without_kind(location: Location) -> Location:
     """The kind of a target chooses its class, and pydantic puts it into the path: `targets.vault.sftp.path`."""
-    return (
-        location[:2] + location[3:]
-        if location[:1] == ("targets",) and location[2:3] and location[2] in _KINDS
-        else location
-    )
+    return location[:2] + location[3:] if len(location) > 2 and location[2] in _kinds_at(location) else location
+
+
+def _kinds_at(location: Location) -> Mapping[str, Any]:
+    return _KINDS.get(str(location[0]), {})
 
 
 def unknown_key(location: Location) -> Fault:
@@ -92,7 +98,10 @@ def _words(finding: ErrorDetails, location: Location) -> tuple[str, str]:
     if kind in {"missing", "union_tag_not_found"}:
         return "is missing", f"every [{dotted(_without_kind(location[:-1]))}] needs it"
     if kind == "union_tag_invalid":
-        return f"{quoted(context['tag'])} is none of {', '.join(_KINDS)}", "write one that is known, in quotes"
+        return (
+            f"{quoted(context['tag'])} is none of {', '.join(_kinds_at(location))}",
+            "write one that is known, in quotes",
+        )
     if kind in {"dataclass_type", "dict_type", "mapping_type", "model_attributes_type"}:
         return "is not a table", f"it begins with a line [{dotted(location)}]"
     if isinstance(error := context.get("error"), BadValue):
@@ -112,7 +121,7 @@ def _default_of(location: Location) -> str:
 
 
 def _may_be_secret(location: Location) -> bool:
-    return any("password" in str(part) for part in location)
+    return any(word in str(part) for part in location for word in ("password", "token", "url"))
 
 
 def _meant(location: Location) -> str:
@@ -135,8 +144,8 @@ def _table_at(location: Location) -> Any:
     for part in location:
         if get_origin(table) is Mapping:
             table = get_args(table)[1]
-        elif part in _KINDS:
-            table = _KINDS[TargetKind(str(part))]
+        elif get_origin(table) is Annotated and part in _kinds_at(location):
+            table = _kinds_at(location)[str(part)]
         else:
             annotation = keys_of(table)[str(part)].annotation
             table = table_in(annotation) or annotation

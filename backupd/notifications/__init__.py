@@ -1,4 +1,4 @@
-"""Telling people and programs what became of a run. The contract; `wiring.notifier` puts an implementation together."""
+"""Telling people and programs what became of a run. Contracts; `wiring.notifier` puts an implementation together."""
 
 from typing import Protocol
 
@@ -10,3 +10,15 @@ class Notifier(Protocol):
 
     def tell(self, notice: Notice) -> None:
         """It was told to everybody who wants to hear of its kind, or it is in the log why not."""
+
+
+class Channel(Protocol):
+    """One way of telling somebody, whatever it is that is told."""
+
+    def deliver(self, notice: Notice) -> None:
+        """The other side has taken it. Returns or raises within the channel's own deadline.
+
+        Raises:
+            NotificationError: it has not, or nobody knows.
+            ConfigurationError: a secret that is needed for it cannot be had.
+        """

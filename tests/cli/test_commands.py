@@ -81,6 +81,7 @@ COMMANDS = [
     ),
     *(["config"], ["config", "init"], ["config", "check"], ["config", "show"]),
     *(["catalogue"], ["catalogue", "rebuild"]),
+    *(["notify"], ["notify", "test"]),
     *(["lab"], ["lab", "run"], ["lab", "shell"], ["lab", "clean"]),
 ]
 

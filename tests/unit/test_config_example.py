@@ -13,10 +13,20 @@ from hypothesis import strategies as st
 
 from backupd.config import Configuration, HostConfig, load
 from backupd.config.effective import as_toml, as_values
-from backupd.config.schema import DirectoryConfig, JobConfig, S3Config, SftpConfig
+from backupd.config.schema import (
+    AppriseConfig,
+    DirectoryConfig,
+    JobConfig,
+    MailConfig,
+    PingConfig,
+    S3Config,
+    SftpConfig,
+    WebhookConfig,
+)
 from backupd.config.wording import keys_of, table_in
 
 EXAMPLE = Path(__file__).parents[2] / "configs" / "backupd.toml"
+NOT_IN_FORCE = re.compile(r"^##", re.MULTILINE)
 DEFAULT_LINE = re.compile(r"^#(?=[a-z_]+ = )", re.MULTILINE)
 
 
@@ -36,13 +46,22 @@ ALL_TABLES = [
     *tables(DirectoryConfig, "targets.vault"),
     *tables(SftpConfig, "targets.offsite"),
     *tables(S3Config, "targets.bucket"),
+    *tables(MailConfig, "notifications.dba"),
+    *tables(WebhookConfig, "notifications.chat"),
+    *tables(PingConfig, "notifications.watcher"),
+    *tables(AppriseConfig, "notifications.elsewhere"),
     *tables(JobConfig, "jobs.nightly"),
 ]
 
 
+def everything() -> str:
+    """The example with all its tables in force."""
+    return NOT_IN_FORCE.sub("", EXAMPLE.read_text())
+
+
 def section(name: str) -> str:
     """The example's text from this table's header to the next."""
-    text = EXAMPLE.read_text()
+    text = everything()
     match = re.search(rf"^\[{re.escape(name)}\]\n(.*?)(?=^\[|\Z)", text, re.MULTILINE | re.DOTALL)
     assert match, f"the example has no [{name}]"
     return match[1]
@@ -52,6 +71,13 @@ def test_the_example_loads() -> None:
     configuration = load(EXAMPLE)
     assert (set(configuration.hosts), set(configuration.targets)) == ({"db1"}, {"vault", "offsite", "bucket"})
     assert set(configuration.jobs) == {"nightly"}
+    assert not configuration.notifications  # nobody is told before somebody has said whom
+
+
+def test_the_example_loads_with_every_table_in_force(tmp_path: Path) -> None:
+    path = tmp_path / "backupd.toml"
+    path.write_text(everything())
+    assert set(load(path).notifications) == {"dba", "chat", "watcher", "elsewhere"}
 
 
 @pytest.mark.parametrize(("name", "keys"), ALL_TABLES, ids=[name for name, _ in ALL_TABLES])
@@ -62,22 +88,30 @@ def test_the_example_documents_every_key(name: str, keys: list[str]) -> None:
 
 def test_every_default_that_the_example_documents_is_the_real_one(tmp_path: Path) -> None:
     spelt_out = tmp_path / "backupd.toml"
-    spelt_out.write_text(DEFAULT_LINE.sub("", EXAMPLE.read_text()).replace("port = 3306\n", ""))
+    whole = tmp_path / "whole.toml"
+    whole.write_text(everything())
+    spelt_out.write_text(DEFAULT_LINE.sub("", everything()).replace("port = 3306\n", ""))
     assert len(tomllib.loads(spelt_out.read_text())["jobs"]["nightly"]["settle"]) == len(
         keys_of(table_in(keys_of(JobConfig)["settle"].annotation))
     )
-    assert load(spelt_out) == load(EXAMPLE)
+    assert load(spelt_out) == load(whole)
 
 
 def test_every_example_of_a_key_without_default_is_accepted(tmp_path: Path) -> None:
-    text = EXAMPLE.read_text()
+    text = everything()
+    before = tmp_path / "before.toml"
+    before.write_text(text)
     for line in re.findall(r"^# ([a-z_]+ = .*)$", text, re.MULTILINE):
         changed = text.replace(f"# {line}", line)
         if line.startswith("address"):
             changed = changed.replace("socket =", "# socket =")
+        if line.startswith("url"):  # either of the two
+            changed = re.sub(
+                rf"^url{'' if line.startswith('url_') else '_file'} = ", "# \\g<0>", changed, flags=re.MULTILINE
+            )
         path = tmp_path / "backupd.toml"
         path.write_text(changed)
-        assert load(path) != load(EXAMPLE), line
+        assert load(path) != load(before), line
 
 
 RICH = """

@@ -1,0 +1,165 @@
+"""What is told of a run, a drill or a dead run, and when it is no news.
+
+Knows: which endings are alarms, what was wrong before, and the sentence for somebody who is woken by it. Refuses to
+know who is told (`Notifier`).
+"""
+
+import contextlib
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+
+from backupd.agenda import Activity, Notice, NoticeKind, SlotState
+from backupd.catalogue.endings import as_told
+from backupd.catalogue.store import Catalogue
+from backupd.errors import BackupdError, ExitStatus
+from backupd.model import RunDetails, RunError, RunStatus
+from backupd.notifications import Notifier
+from backupd.report.words import duration, instant, size
+
+DIED = "died"  # the code of the error of a run whose process ended without a word
+
+# Nobody is woken for these: a person has ended it, another run does the work, or the command line was wrong.
+_NO_ALARM = {ExitStatus.CANCELLED, ExitStatus.BUSY}
+_NO_ANSWER = {RunStatus.RUNNING, RunStatus.CANCELLED, RunStatus.BUSY}  # whether backups work is not known from these
+_GOOD = {RunStatus.SUCCESS, RunStatus.ATTENTION}
+_LOOK_BACK = 20  # runs, to find one that has an answer
+
+
+def started(job: str, run_id: str) -> Notice:
+    """A run has begun."""
+    return Notice(NoticeKind.STARTED, job, datetime.now(UTC), run_id, f"run {run_id} of job {job} has begun")
+
+
+def ended(catalogue: Catalogue, run: RunDetails) -> Notice:
+    """A run has a backup: it is good, wants attention, or is the first good one after something was wrong."""
+    at, detail = run.ended_at or datetime.now(UTC), _detail(run)
+    stored = ", ".join(f"{size(backup.bytes_stored)} on {backup.target}" for backup in run.backups)
+    took = duration((at - run.started_at).total_seconds())
+    good = f"job {run.job} has a good backup, run {run.run_id}: {stored}, in {took}"
+    if run.status is RunStatus.ATTENTION:
+        text = f"{good}; but somebody should look at it: {'; '.join(run.attention)}"
+        return Notice(NoticeKind.ATTENTION, run.job, at, run.run_id, text, detail)
+    wrong = _wrong_before(catalogue, run)
+    if wrong:
+        return Notice(NoticeKind.RECOVERED, run.job, at, run.run_id, f"{good}; before it {wrong}", detail)
+    return Notice(NoticeKind.SUCCEEDED, run.job, at, run.run_id, good, detail)
+
+
+def failed(job: str, run_id: str, error: BaseException, *, what: str = "backup") -> Notice | None:
+    """Why there is none, and how things stand now; None where that is no alarm. A drill's subject begins with `drill`.
+
+    `what` is a backup, a drill or a verification.
+    """
+    if (isinstance(error, BackupdError) and error.exit_status in _NO_ALARM) or not isinstance(error, Exception):
+        return None
+    told = as_told(error)
+    subject = run_id if what == "backup" else f"{what} {run_id}"
+    text = f"the {what} of job {job} failed: {_one_line(told.message)}; {_standing(told, what)}"
+    return Notice(NoticeKind.FAILED, job, datetime.now(UTC), subject, text, _detail_of_error(run_id, told))
+
+
+@contextmanager
+def failure_told(notifier: Notifier, job: str, run_id: str, *, what: str = "backup") -> Iterator[None]:
+    """An error that ends the block is told, and goes on."""
+    try:
+        yield
+    except BaseException as error:
+        if (notice := failed(job, run_id, error, what=what)) is not None:
+            notifier.tell(notice)
+        raise
+
+
+@contextmanager
+def outcome_told(
+    notifier: Notifier, catalogue: Catalogue, job: str, run_id: str
+) -> Iterator[Callable[[Sequence[str]], None]]:
+    """What becomes of the run in the block is told, by its row where that is good: an error may come after a backup.
+
+    The block is given what to call when the run has begun, with the dead runs that were recovered before it.
+    """
+    dead: list[str] = []
+
+    def begun(recovered: Sequence[str]) -> None:
+        dead.extend(recovered)
+        notifier.tell(started(job, run_id))
+
+    try:
+        yield begun
+    except BaseException as error:
+        tell_of_the_dead(notifier, catalogue, dead)
+        notice = _good(catalogue, run_id) or failed(job, run_id, error)
+        if notice is not None:
+            notifier.tell(notice)
+        raise
+    tell_of_the_dead(notifier, catalogue, dead)
+    notifier.tell(ended(catalogue, catalogue.run(run_id)))
+
+
+def _good(catalogue: Catalogue, run_id: str) -> Notice | None:
+    """None where this run of ours has no backup; another may have that id, and be why ours was refused."""
+    with contextlib.suppress(BackupdError):
+        run = catalogue.run(run_id)
+        if run.run_id == run_id and run.pid == os.getpid() and run.status in _GOOD:
+            return ended(catalogue, run)
+    return None
+
+
+def tell_of_the_dead(notifier: Notifier, catalogue: Catalogue, run_ids: Iterable[str]) -> None:
+    """Of these runs that were recovered, each whose process died is told of, once whoever looks; others are not."""
+    for run_id in run_ids:
+        try:
+            run = catalogue.run(run_id)
+        except BackupdError:  # known by its tag only: whose it was went with its catalogue
+            continue
+        if run.error is None or run.error.code != DIED or run.run_id != run_id:
+            continue
+        if catalogue.first_told(NoticeKind.FAILED, run.job, run_id):
+            notifier.tell(_death(run, run.error))
+
+
+def _death(run: RunDetails, error: RunError) -> Notice:
+    text = f"run {run.run_id} of job {run.job}, begun {instant(run.started_at)}: {error.message}; {error.hint}"
+    at = run.ended_at or datetime.now(UTC)
+    return Notice(NoticeKind.FAILED, run.job, at, run.run_id, text, _detail_of_error(run.run_id, error))
+
+
+def _wrong_before(catalogue: Catalogue, run: RunDetails) -> str:
+    """In words; empty where the last backup of before was good, or there was none, and none was missed since."""
+    earlier = [other for other in catalogue.runs(job=run.job, limit=_LOOK_BACK) if other.started_at < run.started_at]
+    last = next((other for other in earlier if other.status not in _NO_ANSWER), None)
+    if last is not None and last.status in {RunStatus.FAILED, RunStatus.REFUSED}:
+        return f"run {last.run_id} had none"
+    missed = catalogue.slots(
+        job=run.job,
+        activity=Activity.BACKUP,
+        state=SlotState.MISSED,
+        since=last.started_at if last is not None else None,
+        limit=1,
+    )
+    return f"that of {instant(missed[0].due_at)} was missed" if missed else ""
+
+
+def _standing(error: RunError, what: str) -> str:
+    """What became of the host."""
+    if error.exit_status == ExitStatus.REFUSED:
+        return "nothing was touched"
+    if error.exit_status == ExitStatus.CLEANUP or "clean-up incomplete" in error.message:
+        return "something of the run is left on the host: `backupd recover` gives it back"
+    return "the backup itself is as it was" if what != "backup" else "nothing of the run is left on the host"
+
+
+def _detail(run: RunDetails) -> dict[str, str]:
+    held = {"lock held": duration(run.lock.hold_seconds)} if run.lock is not None else {}
+    return {"run": run.run_id, **held, "more": f"backupd show {run.run_id}"}
+
+
+def _detail_of_error(run_id: str, error: RunError) -> dict[str, str]:
+    hint = {"hint": error.hint} if error.hint else {}
+    status = f"{error.exit_status} ({ExitStatus(error.exit_status).meaning})"
+    return {"run": run_id, **hint, "exit status": status, "error": error.code, "more": f"backupd show {run_id}"}
+
+
+def _one_line(text: str) -> str:
+    return "; ".join(filter(None, map(str.strip, text.splitlines())))

@@ -1,0 +1,54 @@
+"""Whatever the package Apprise can reach, by its own addresses: one a line in a file that only we can read.
+
+Knows: how it is asked. Refuses to log what it logs, for that may hold an address. The package is an extra.
+"""
+
+import logging
+
+from backupd.agenda import Notice, NoticeKind
+from backupd.config import AppriseConfig
+from backupd.config.secrets import private_text
+from backupd.errors import NotificationError
+from backupd.notifications.words import body, title
+
+_GRAVITY = {
+    NoticeKind.STARTED: "info",
+    NoticeKind.SUCCEEDED: "success",
+    NoticeKind.RECOVERED: "success",
+    NoticeKind.ATTENTION: "warning",
+    NoticeKind.DRILL_OVERDUE: "warning",
+    NoticeKind.MISSED: "failure",
+    NoticeKind.FAILED: "failure",
+}
+
+
+class Apprise:
+    """The `Channel` of one `[notifications.NAME]` with `type = "apprise"`. Its services have deadlines of their own."""
+
+    def __init__(self, config: AppriseConfig) -> None:
+        self._config = config
+
+    def deliver(self, notice: Notice) -> None:
+        """See `Channel`; where one of several services fails, all count as undelivered."""
+        named = f"notifications.{self._config.name}"
+        try:
+            from apprise import Apprise as Services
+            from apprise import NotifyType
+        except ImportError as error:
+            raise NotificationError(
+                f"{named}: the package apprise is not installed", hint="pip install 'backupd[apprise]'"
+            ) from error
+        logging.getLogger("apprise").setLevel(logging.CRITICAL)
+        services = Services()
+        text = private_text(f"{named}.urls_file", self._config.urls_file, content="the addresses")
+        for number, line in enumerate(text.splitlines(), start=1):
+            if line.strip() and not line.startswith("#") and not services.add(line.strip()):
+                raise NotificationError(
+                    f"{named}.urls_file: line {number} is no address that apprise knows",
+                    hint="one a line, such as ntfy://…",
+                )
+        gravity = NotifyType(_GRAVITY[notice.kind])
+        if not services.notify(title=title(notice), body=body(notice), notify_type=gravity):
+            raise NotificationError(
+                f"{named}: apprise could not tell every service", hint="try its own command `apprise -v`"
+            )

@@ -1,0 +1,65 @@
+"""A connection to somebody who may not answer, or only a byte at a time: it has an end, and its certificate is checked.
+
+Knows: deadlines, certificates, and the words for what went wrong. Refuses to know what is said over it.
+"""
+
+import contextlib
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from backupd.errors import ConfigurationError, NotificationError
+
+
+@contextmanager
+def ended_after(seconds: float, socket_of: Callable[[], socket.socket | None]) -> Iterator[None]:
+    """Within the block nothing waits for the other side any longer than this: its socket is shut down then.
+
+    A socket's own timeout begins anew with every byte. `socket_of` is asked then: STARTTLS puts another in its place.
+    """
+    over = threading.Timer(seconds, lambda: _shut_down(socket_of()))
+    over.daemon = True
+    over.start()
+    try:
+        yield
+    finally:
+        over.cancel()
+
+
+def _shut_down(connection: socket.socket | None) -> None:
+    if connection is not None:
+        with contextlib.suppress(OSError):  # it has ended by itself
+            socket.socket.shutdown(connection, socket.SHUT_RDWR)  # of TLS too: its own would wait for the other side
+
+
+def tls(ca: Path | None) -> ssl.SSLContext:
+    """Certificates and names are checked, against the system's authorities and those in the file.
+
+    Raises:
+        ConfigurationError: the file cannot be read, or holds no certificate.
+    """
+    context = ssl.create_default_context()
+    if ca is not None:
+        try:
+            context.load_verify_locations(ca)
+        except (OSError, ssl.SSLError) as error:
+            raise ConfigurationError(
+                f"{ca} cannot be used: {error.strerror or error}", hint="`ca` names a file of certificates in PEM"
+            ) from error
+    return context
+
+
+def undelivered(where: str, error: Exception, *, took: float, deadline: float) -> NotificationError:
+    """In words: who it was, and why. What the other side has said is no part of it: it may repeat a secret."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        fact = f"{where} has a certificate that is not trusted: {error.verify_message}"
+        return NotificationError(fact, hint="name the authority that has signed it: ca = FILE")
+    if took >= deadline or isinstance(error, TimeoutError):
+        return NotificationError(
+            f"{where} did not answer within {deadline:g} s", hint="is it up, and a way there open?"
+        )
+    reason = error.strerror if isinstance(error, OSError) and error.strerror else type(error).__name__
+    return NotificationError(f"{where} cannot be talked to: {reason}", hint="is it up, and is it the right port?")

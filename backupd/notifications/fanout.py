@@ -1,0 +1,96 @@
+"""Everybody who wants to hear of something is told at the same time, and nobody is waited for beyond a deadline.
+
+Knows: who wants what, and that a failure is a line in the log. Refuses to know how anybody is told.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+
+from backupd.agenda import Notice, NoticeKind
+from backupd.errors import BackupdError, NotificationError
+from backupd.interruption import shielded
+from backupd.notifications import Channel
+
+log = logging.getLogger(__name__)
+
+LONGEST_SECONDS = 30.0  # that a run is kept waiting by all of them together
+
+
+@dataclass(frozen=True, slots=True)
+class Subscriber:
+    """A channel, and what is told there."""
+
+    name: str
+    kinds: frozenset[NoticeKind]
+    jobs: frozenset[str]  # every one when empty
+    channel: Channel
+
+    def wants(self, notice: Notice) -> bool:
+        """Whether it is to be told of this."""
+        return notice.kind in self.kinds and (not self.jobs or notice.job in self.jobs)
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """What became of one notice on one channel."""
+
+    name: str
+    seconds: float
+    error: BackupdError | None
+
+
+class Fanout:
+    """The `Notifier` over any number of channels."""
+
+    def __init__(self, subscribers: Sequence[Subscriber], *, within_seconds: float = LONGEST_SECONDS) -> None:
+        self.subscribers = tuple(subscribers)
+        self._within_seconds = within_seconds
+
+    def tell(self, notice: Notice) -> None:
+        """See `Notifier`. Returns within the deadline of all."""
+        wanted = [subscriber for subscriber in self.subscribers if subscriber.wants(notice)]
+        for delivery in self.deliver(wanted, notice):
+            if delivery.error is not None:
+                log.warning(
+                    "notification %s was not delivered (%s, job %s): %s; hint: %s",
+                    *(delivery.name, notice.kind, notice.job, delivery.error.message, delivery.error.hint),
+                )
+
+    def deliver(self, subscribers: Sequence[Subscriber], notice: Notice) -> list[Delivery]:
+        """What became of it on each of these, whatever they want to hear of, in their order."""
+        answers: SimpleQueue[Delivery] = SimpleQueue()
+        began = time.monotonic()
+        for subscriber in subscribers:
+            name = f"notification {subscriber.name}"
+            thread = threading.Thread(target=_deliver, args=(subscriber, notice, answers), name=name, daemon=True)
+            with shielded():  # a signal in its middle would leave half a thread
+                thread.start()
+        known: dict[str, Delivery] = {}
+        while len(known) < len(subscribers):
+            try:
+                delivery = answers.get(timeout=max(0.0, began + self._within_seconds - time.monotonic()))
+            except Empty:
+                break
+            known[delivery.name] = delivery
+        return [known.get(subscriber.name) or self._late(subscriber) for subscriber in subscribers]
+
+    def _late(self, subscriber: Subscriber) -> Delivery:
+        error = NotificationError(f"it has not ended within {self._within_seconds:g} s", hint="nobody waits any longer")
+        return Delivery(subscriber.name, self._within_seconds, error)
+
+
+def _deliver(subscriber: Subscriber, notice: Notice, answers: SimpleQueue[Delivery]) -> None:
+    began = time.monotonic()
+    error: BackupdError | None = None
+    try:
+        subscriber.channel.deliver(notice)
+    except BackupdError as failed:
+        error = failed
+    except BaseException as bug:  # noqa: BLE001 - nothing is swallowed: it is told like any other failure
+        # By its kind only: what it says may hold a secret.
+        error = NotificationError(f"internal error: {type(bug).__name__}", hint="this is a bug; please report it")
+    answers.put(Delivery(subscriber.name, time.monotonic() - began, error))

@@ -1,0 +1,102 @@
+"""A mail through a server that takes it.
+
+Knows: SMTP with STARTTLS, TLS or neither, a password, a deadline over all of it. What a server or a disk has said
+stands in the body only, so that no header can be slipped in.
+"""
+
+import contextlib
+import smtplib
+import socket
+import time
+from email.message import EmailMessage
+from email.utils import format_datetime, make_msgid
+
+from backupd.agenda import Notice
+from backupd.config import MailConfig, MailSecurity
+from backupd.config.secrets import line_in
+from backupd.errors import NotificationError
+from backupd.notifications.connection import ended_after, tls, undelivered
+from backupd.notifications.words import body, title
+
+_PORTS = {MailSecurity.STARTTLS: 587, MailSecurity.TLS: 465, MailSecurity.NONE: 25}
+
+
+class Mail:
+    """The `Channel` of one `[notifications.NAME]` with `type = "mail"`."""
+
+    def __init__(self, config: MailConfig, *, deadline_seconds: float = 30.0) -> None:
+        self._config = config
+        self._deadline_seconds = deadline_seconds
+
+    def deliver(self, notice: Notice) -> None:
+        """See `Channel`; where the server takes it for some of the recipients only, it counts as undelivered."""
+        config, deadline = self._config, self._deadline_seconds
+        client = _client(config, deadline)
+        port = config.port or _PORTS[config.security]
+        where = f"mail server {config.address}:{port}"
+        began = time.monotonic()
+        try:
+            with ended_after(deadline, lambda: client.sock):
+                client.connect(config.address, port)
+                self._log_in(client)
+                refused = client.send_message(message(notice, config))
+                with contextlib.suppress(smtplib.SMTPException, OSError):  # it has been taken: how we part is the same
+                    client.quit()
+        except smtplib.SMTPServerDisconnected as error:
+            raise undelivered(where, error, took=time.monotonic() - began, deadline=deadline) from None
+        except smtplib.SMTPException as error:
+            raise _refused(where, error) from None
+        except OSError as error:
+            raise undelivered(where, error, took=time.monotonic() - began, deadline=deadline) from None
+        finally:
+            client.close()
+        if refused:
+            raise NotificationError(f"{where} refused {', '.join(refused)}", hint="the others have got the mail")
+
+    def _log_in(self, client: smtplib.SMTP) -> None:
+        config = self._config
+        if config.security is MailSecurity.STARTTLS:
+            client.starttls(context=tls(config.ca))
+        if config.user is not None and config.password_file is not None:
+            password = line_in(config.password_file, named=f"notifications.{config.name}.password_file")
+            client.login(config.user, password)
+
+
+def message(notice: Notice, config: MailConfig) -> EmailMessage:
+    """The mail. `Auto-Submitted` keeps other programs from answering it (RFC 3834)."""
+    mail = EmailMessage()
+    mail["Subject"] = title(notice)
+    mail["From"] = config.sender
+    mail["To"] = ", ".join(config.recipients)
+    mail["Date"] = format_datetime(notice.at)
+    mail["Message-ID"] = make_msgid(domain=config.sender.rpartition("@")[2])
+    mail["Auto-Submitted"] = "auto-generated"
+    mail.set_content(body(notice))
+    return mail
+
+
+def _client(config: MailConfig, seconds: float) -> smtplib.SMTP:
+    """Not connected yet, so that its socket can be seen while it connects. The name of ours is given, never asked for:
+    smtplib would ask a name server, without a deadline."""
+    ours = socket.gethostname()
+    if config.security is MailSecurity.TLS:
+        client: smtplib.SMTP = smtplib.SMTP_SSL(timeout=seconds, local_hostname=ours, context=tls(config.ca))
+    else:
+        client = smtplib.SMTP(timeout=seconds, local_hostname=ours)
+    # What the certificate is compared with; the constructor sets it only where it connects at once (Python 3.11).
+    vars(client)["_host"] = config.address
+    return client
+
+
+def _refused(where: str, error: smtplib.SMTPException) -> NotificationError:
+    """The server's number without its words: they may repeat what it was told."""
+    if isinstance(error, smtplib.SMTPAuthenticationError):
+        return NotificationError(f"{where} does not know us: {error.smtp_code}", hint="look at user and password_file")
+    if isinstance(error, smtplib.SMTPRecipientsRefused):
+        return NotificationError(f"{where} refused every recipient", hint="may we send there without a user?")
+    if isinstance(error, smtplib.SMTPNotSupportedError):
+        return NotificationError(
+            f"{where} cannot do what is wanted: {error}", hint='security = "tls" or "none" may fit'
+        )
+    code = f" with {error.smtp_code}" if isinstance(error, smtplib.SMTPResponseException) else ""
+    return NotificationError(f"{where} did not take the mail{code}", hint="its own log says why")

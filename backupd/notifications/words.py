@@ -1,0 +1,50 @@
+"""A notice as people and programs get it, whichever way it goes.
+
+Knows: the words. Everything but a job's name and the machine's may hold what a server or a disk has said: it belongs
+into a body, never into a header.
+"""
+
+import socket
+from datetime import UTC
+from typing import Any
+
+from backupd.agenda import Notice, NoticeKind
+
+SCHEMA = 1
+
+_BECAME = {
+    NoticeKind.STARTED: "has begun",
+    NoticeKind.SUCCEEDED: "is good",
+    NoticeKind.FAILED: "failed",
+    NoticeKind.ATTENTION: "wants attention",
+    NoticeKind.RECOVERED: "is good again",
+    NoticeKind.MISSED: "was missed",
+    NoticeKind.DRILL_OVERDUE: "has no recent proof",
+}
+
+
+def title(notice: Notice) -> str:
+    """One line of printable ASCII: which machine, which job, what became of it."""
+    line = f"backupd on {socket.gethostname()}: {notice.job} {_BECAME[notice.kind]}"
+    return "".join(letter if " " <= letter <= "~" else "?" for letter in line)
+
+
+def body(notice: Notice) -> str:
+    """The sentence, then what else is known, a line each."""
+    known = {"at": f"{notice.at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC", "machine": socket.gethostname()}
+    lines = (f"{key}: {value}" for key, value in {**known, **notice.detail}.items())
+    return "\n".join([notice.text, "", *lines, ""])
+
+
+def document(notice: Notice) -> dict[str, Any]:
+    """The same for a program; `schema` changes when a key changes its meaning or goes."""
+    return {
+        "schema": SCHEMA,
+        "kind": notice.kind.value,
+        "job": notice.job,
+        "machine": socket.gethostname(),
+        "at": notice.at.astimezone(UTC).isoformat(),
+        "subject": notice.subject,
+        "text": notice.text,
+        "detail": dict(notice.detail),
+    }

@@ -11,13 +11,13 @@ from typing import Any
 from backupd.config.faults import BadValue, Fault, nearest, quoted
 from backupd.config.schema import JobConfig
 from backupd.config.units import format_duration, parse_duration
-from backupd.config.wording import dotted, unknown_key
+from backupd.config.wording import dotted, keys_of, unknown_key
 from backupd.errors import UsageError
 
 Tables = Mapping[str, Any]
 
 PASSWORD_SOURCES = ("password_file", "password_env", "password_credential", "defaults_file")
-_EVERY = format_duration(JobConfig.__pydantic_fields__["every_seconds"].default)
+_EVERY = format_duration(keys_of(JobConfig)["every"].default)
 REMOTE_KINDS = ("sftp", "s3")  # what is stored there lies on a machine that somebody else may read
 
 

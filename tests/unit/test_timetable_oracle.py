@@ -164,12 +164,12 @@ def test_ten_years_of_every_zone_have_no_slot_skipped_and_none_doubled(share: in
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("share", range(SHARES))
-def test_no_change_of_any_clock_since_1970_skips_a_slot_or_doubles_one(share: int) -> None:
+@pytest.mark.parametrize("year", [1970, 1980, 1990, 2000, 2010, 2020, 2030, 2090])
+def test_no_change_of_any_clock_skips_a_slot_or_doubles_one(year: int) -> None:
     """Changes at one instant from one offset to one other are one."""
     compared: set[tuple[Stretch, ...]] = set()
-    for zone in ZONES[share::SHARES]:
-        clock = clock_of(zone, datetime(1970, 1, 1), datetime(2050, 1, 1))
+    for zone in ZONES:
+        clock = clock_of(zone, datetime(year, 1, 1) - 2 * AROUND, datetime(year + 10, 1, 1) + 2 * AROUND)
         for stretch in clock[1:]:
             begin, end = stretch.begin - 2 * AROUND, stretch.begin + 2 * AROUND
             near = tuple(

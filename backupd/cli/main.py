@@ -20,6 +20,7 @@ from backupd.cli import (
     drill,
     history,
     lab,
+    manual,
     metrics,
     notify,
     probe,
@@ -50,7 +51,7 @@ app.add_typer(catalogue.app, name="catalogue")
 app.add_typer(schedule.app, name="schedule")
 app.add_typer(notify.app, name="notify")
 app.add_typer(lab.app, name="lab")
-for commands in (run, check, probe, history, verify, restore, drill, clone, prune, recover, metrics, demo):
+for commands in (run, check, probe, history, verify, restore, drill, clone, prune, recover, metrics, demo, manual):
     commands.register(app)
 
 
@@ -82,7 +83,7 @@ def main() -> None:
         if isinstance(stream, TextIOWrapper):  # a terminal without UTF-8 gets a `?` rather than a traceback
             stream.reconfigure(errors="replace")
     try:
-        app()
+        app(prog_name="backupd")  # however it was started: completion goes by this name
     except BackupdError as error:
         _explain(error)
         sys.exit(error.exit_status)

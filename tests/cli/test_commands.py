@@ -77,11 +77,14 @@ COMMANDS = [
         ["unpin"],
         ["recover"],
         ["demo"],
+        ["manual"],
+        ["completion"],
         ["version"],
     ),
     *(["config"], ["config", "init"], ["config", "check"], ["config", "show"]),
     *(["catalogue"], ["catalogue", "rebuild"]),
     *(["notify"], ["notify", "test"]),
+    *(["schedule"], ["schedule", "list"], ["schedule", "next"], ["schedule", "pause"], ["schedule", "resume"]),
     *(["lab"], ["lab", "run"], ["lab", "shell"], ["lab", "clean"]),
 ]
 

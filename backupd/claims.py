@@ -1,6 +1,7 @@
 """Who may act now: lock files that a process holds for its life, so that the kernel forgets them when it dies.
 
-Knows: one run per job, one per volume group, one process per run id; many readers of a backup, or one that removes it.
+Knows: one run per job, one per volume group, one process per run id, one daemon; many readers of a backup, or one that
+removes it.
 A lock file's text says who holds it; the lock itself is flock(2), which is never inherited by children here because
 Python's descriptors close on exec.
 """
@@ -81,7 +82,50 @@ class Claims:
             yield
 
     @contextmanager
-    def _held(self, name: str, owner: str, *, remove: bool = False, shared: bool = False) -> Iterator[None]:
+    def daemon(self) -> Iterator[None]:
+        """No other `backupd serve` goes by these schedules while the block lasts.
+
+        Raises:
+            Busy: there is one; the message names it.
+        """
+        with self._held("the-daemon", "another `backupd serve`", hint="one is enough: systemctl status backupd"):
+            yield
+
+    def holder_of_job(self, job: str) -> str | None:
+        """Who holds the job now, in words; None where nobody does. Nothing is claimed by asking."""
+        return self._holder(f"job-{job}")
+
+    def holder_of_volume_group(self, vg: str) -> str | None:
+        """Who holds the volume group now, in words; None where nobody does. Nothing is claimed by asking."""
+        return self._holder(f"vg-{vg}")
+
+    def _holder(self, name: str) -> str | None:
+        """By /proc/locks (proc(5)), for trying the lock would refuse whoever comes at that moment.
+
+        The device is not compared: btrfs and overlayfs tell another one there than stat(2) does (Linux 6.1). The pid
+        in the file tells a lock of the same inode number on another file system apart.
+        """
+        path = self._folder / f"{name}.lock"
+        try:
+            inode, owner = str(path.stat().st_ino), path.read_text("utf-8", "replace").strip()
+        except FileNotFoundError:
+            return None
+        for line in Path("/proc/locks").read_text().splitlines():
+            fields = line.split()
+            if fields[1] == "FLOCK" and fields[-3].endswith(f":{inode}") and owner.endswith(f"(process {fields[-4]})"):
+                return owner
+        return None
+
+    @contextmanager
+    def _held(
+        self,
+        name: str,
+        owner: str,
+        *,
+        remove: bool = False,
+        shared: bool = False,
+        hint: str = "wait for it, or look at `backupd history` and end it with `backupd cancel RUN`",
+    ) -> Iterator[None]:
         path = self._folder / f"{name}.lock"
         descriptor = self._open(path)
         try:
@@ -91,7 +135,7 @@ class Claims:
                 holder = os.pread(descriptor, 200, 0).decode("utf-8", "replace").strip() or "another process"
                 raise Busy(
                     f"{name.replace('-', ' ', 1)} is held by {holder}",
-                    hint="wait for it, or look at `backupd history` and end it with `backupd cancel RUN`",
+                    hint=hint,
                 ) from error
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, f"{owner} (process {os.getpid()})\n".encode(), 0)

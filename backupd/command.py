@@ -1,7 +1,7 @@
 """The only door to other programs: run one to its end, or keep one as a child.
 
-Knows: argv lists, `LC_ALL=C`, deadlines, process groups, how a child dies with us. Refuses to know what any program
-means. Adapters build an argv and parse what comes back; nothing else in backupd starts a process.
+Knows: argv lists, `LC_ALL=C`, deadlines, process groups, how a child dies with us or lives on. Refuses to know what any
+program means. Adapters build an argv and parse what comes back; nothing else in backupd starts a process.
 """
 
 import contextlib
@@ -149,6 +149,32 @@ def spawned(
             ledger.ended(process.pid, born)
 
 
+def detached(
+    argv: Sequence[str], *, output: TypeOfStream, environment: Mapping[str, str], without: Sequence[str] = ()
+) -> subprocess.Popen[bytes]:
+    """A child that goes on when we end, in a session of its own; its caller polls it, or init inherits it.
+
+    `environment` is added to ours, `without` is taken out of it. `output` takes stdout and stderr: a file, for a pipe
+    would break with our end.
+
+    Raises:
+        CommandError: the program was not found.
+    """
+    log.debug("start: %s", shlex.join(argv))
+    return _start(argv, subprocess.DEVNULL, output, output, environment, without=without)
+
+
+def marked(variable: str, value: str) -> bool:
+    """Whether a live process has this in the environment that it was started with (proc(5), `environ`)."""
+    wanted = f"{variable}={value}".encode()
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            with contextlib.suppress(OSError):  # it has ended, or is another user's
+                if wanted in (folder / "environ").read_bytes().split(b"\0"):
+                    return True
+    return False
+
+
 def start_time(pid: int) -> int | None:
     """When a process was born, in clock ticks since boot; None when there is no such process (or it is a zombie).
 
@@ -196,14 +222,16 @@ def _start(
     stdout: TypeOfStream,
     stderr: TypeOfStream = subprocess.PIPE,
     environment: Mapping[str, str] = MappingProxyType({}),
+    without: Sequence[str] = (),
 ) -> subprocess.Popen[bytes]:
+    given = {name: value for name, value in _environment().items() if name not in without}
     try:
         return subprocess.Popen(  # its own session: the terminal's Ctrl-C is for us to pass on, in our order
             argv,
             stdin=stdin,
             stdout=stdout,
             stderr=stderr,
-            env={**_environment(), **environment},
+            env={**given, **environment},
             start_new_session=True,
         )
     except FileNotFoundError as error:

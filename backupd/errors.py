@@ -169,5 +169,9 @@ class CatalogueError(BackupdError):
     exit_status = ExitStatus.USAGE
 
 
+class CatalogueUnavailable(CatalogueError):
+    """The catalogue is locked by another process, or its disk is full or failed: it may be well again by itself."""
+
+
 class LabError(BackupdError):
     """The lab could not start or failed. The lab's commands end with 125 for it, 124 at a deadline."""

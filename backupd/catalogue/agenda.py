@@ -3,28 +3,45 @@
 Knows: that a slot is taken once. Refuses to know transactions, and when anything is due.
 """
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Connection, Select, Update, delete, insert, select, update
+from sqlalchemy import Connection, Select, Update, delete, func, insert, select, update
 
 from backupd.agenda import Activity, NoticeKind, Pause, Slot, SlotState
 from backupd.catalogue import tables
 from backupd.catalogue.audit import Event, told
-from backupd.catalogue.columns import to_row
+from backupd.catalogue.columns import Instant, to_row
+from backupd.timetable import Timetable
+
+Timetables = Mapping[tuple[str, Activity], Timetable]  # by job and activity
 
 
 def take(connection: Connection, slot: Slot) -> bool:
-    """The slot has its row; False where it had one, and then nothing is changed."""
+    """The slot has its row; False where it had one, and then nothing is changed.
+
+    One that was found to be missed at an instant that has not come yet may still start: the machine's clock was ahead
+    then, and would otherwise have silenced the job for as long.
+    """
     added = insert(tables.slots).prefix_with("OR IGNORE").values(to_row(slot))
-    if not connection.execute(added).rowcount:
+    if not connection.execute(added).rowcount and not _taken_back(connection, slot):
         return False
     if slot.state is SlotState.MISSED:
         told(Event.MISSED, slot.job, activity=slot.activity, due=slot.due_at.isoformat(), reason=slot.reason)(
             connection
         )
     return True
+
+
+def _taken_back(connection: Connection, slot: Slot) -> bool:
+    table = tables.slots
+    ours = (table.c.job == slot.job) & (table.c.activity == slot.activity) & (table.c.due_at == slot.due_at)
+    too_early = (table.c.state == SlotState.MISSED) & (table.c.decided_at > slot.decided_at)
+    return slot.state is SlotState.STARTED and bool(
+        connection.execute(update(table).where(ours, too_early).values(to_row(slot))).rowcount
+    )
 
 
 def slot_ended(job: str, activity: Activity, due_at: datetime, exit_status: int | None) -> Update:
@@ -70,3 +87,45 @@ def first_told(connection: Connection, kind: NoticeKind, job: str, subject: str)
     """From now on this counts as told; False where it did before."""
     row = {"kind": kind, "job": job, "subject": subject, "at": datetime.now(UTC)}
     return bool(connection.execute(insert(tables.notices).prefix_with("OR IGNORE").values(row)).rowcount)
+
+
+def newest_slots(connection: Connection, before: datetime) -> dict[tuple[str, Activity], datetime]:
+    """The newest slot of each job and activity that was due up to then and has a row."""
+    table = tables.slots
+    query = select(table.c.job, table.c.activity, func.max(table.c.due_at, type_=Instant).label("due_at"))
+    rows = connection.execute(query.where(table.c.due_at <= before).group_by(table.c.job, table.c.activity))
+    return {(row.job, row.activity): row.due_at for row in rows}
+
+
+def scheduled(connection: Connection) -> dict[tuple[str, Activity], tuple[Timetable, datetime]]:
+    """By which timetable each job and activity goes, and since when, as the audit chain tells."""
+    table = tables.audit
+    query = select(table.c.event, table.c.subject, table.c.detail).order_by(table.c.number)
+    found: dict[tuple[str, Activity], tuple[Timetable, datetime]] = {}
+    for row in connection.execute(query.where(table.c.event.in_((Event.SCHEDULED, Event.UNSCHEDULED)))):
+        detail = json.loads(row.detail)
+        key = row.subject, Activity(detail["activity"])
+        if row.event == Event.UNSCHEDULED:
+            found.pop(key, None)
+        else:
+            timetable = Timetable(detail["cron"], detail["zone"], detail["offset_seconds"])
+            found[key] = timetable, datetime.fromisoformat(detail["since"])
+    return found
+
+
+def rescheduled(connection: Connection, timetables: Timetables, since: datetime) -> None:
+    """The audit chain tells what is new, what has changed and what is no more."""
+    before = scheduled(connection)
+    for (job, activity), timetable in timetables.items():
+        if (job, activity) not in before or before[job, activity][0] != timetable:
+            told(
+                Event.SCHEDULED,
+                job,
+                activity=activity,
+                cron=timetable.cron,
+                zone=timetable.zone,
+                offset_seconds=timetable.offset_seconds,
+                since=since.isoformat(),
+            )(connection)
+    for job, activity in before.keys() - timetables.keys():
+        told(Event.UNSCHEDULED, job, activity=activity)(connection)

@@ -39,9 +39,11 @@ class Event(StrEnum):
     PINNED = "pinned"
     UNPINNED = "unpinned"
     IMPORTED = "imported"
-    MISSED = "missed"  # of these three the subject is a job
+    MISSED = "missed"  # of these five the subject is a job
     PAUSED = "paused"
     RESUMED = "resumed"
+    SCHEDULED = "scheduled"  # the daemon goes by this timetable from now on
+    UNSCHEDULED = "unscheduled"
 
 
 def carry_out(connection: Connection, steps: Sequence[Step]) -> None:

@@ -15,7 +15,7 @@ from sqlalchemy import URL, Connection, Engine, Executable, create_engine, event
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from backupd.errors import CatalogueError
+from backupd.errors import CatalogueError, CatalogueUnavailable
 
 # Another process holds the write lock for the milliseconds of a transaction, and for seconds only while it upgrades.
 BUSY_TIMEOUT_SECONDS = 5.0
@@ -36,6 +36,7 @@ _FAULTS = {  # sqlite.org/rescode.html, primary codes
     sqlite3.SQLITE_BUSY: ("is locked by another process", "see which one has it open: fuser -v FILE"),
     sqlite3.SQLITE_LOCKED: ("is locked by another process", "see which one has it open: fuser -v FILE"),
 }
+_PASSING = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 
 
 def engine_for(path: Path, *, busy_timeout_seconds: float, foreign_keys: bool = True) -> Engine:
@@ -122,4 +123,5 @@ def fault(path: Path, error: DBAPIError | sqlite3.Error) -> CatalogueError:
     cause = error.orig if isinstance(error, DBAPIError) else error
     code = getattr(cause, "sqlite_errorcode", 0) & 0xFF  # the low byte of an extended code is the primary one
     fact, hint = _FAULTS.get(code, ("refused a statement", "this is a bug in backupd; please report it"))
-    return CatalogueError(f"the catalogue {path} {fact} ({cause})", hint=hint.replace("FILE", str(path)))
+    kind = CatalogueUnavailable if code in _PASSING else CatalogueError
+    return kind(f"the catalogue {path} {fact} ({cause})", hint=hint.replace("FILE", str(path)))

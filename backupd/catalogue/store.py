@@ -161,9 +161,33 @@ class Catalogue:
         with uninterrupted(), explained(self._path), self._engine.begin() as connection:
             return agenda.take(connection, slot)
 
+    def miss_slots(self, slots: Sequence[Slot]) -> list[Slot]:
+        """The same for slots that nobody started, in one transaction: those that had no row have one now."""
+        with uninterrupted(), explained(self._path), self._engine.begin() as connection:
+            return [slot for slot in slots if agenda.take(connection, slot)]
+
     def slot_ended(self, slot: Slot, *, exit_status: int | None) -> None:
         """What was started in the slot has ended, with this status where it is known."""
         self._write(agenda.slot_ended(slot.job, slot.activity, slot.due_at, exit_status))
+
+    def go_by(self, timetables: agenda.Timetables, *, since: datetime) -> dict[tuple[str, Activity], datetime]:
+        """Since when each of them counts: what was due before is nobody's fault.
+
+        That is the instant at which this timetable was first gone by, however often the daemon was started since; for
+        one that is new or has changed it is `since`, and the audit chain tells so.
+        """
+        with explained(self._path), self._reader.begin() as connection:
+            known = agenda.scheduled(connection)
+        if {key: timetable for key, (timetable, _) in known.items()} != dict(timetables):
+            with uninterrupted(), explained(self._path), self._engine.begin() as connection:
+                agenda.rescheduled(connection, timetables, since)
+                known = agenda.scheduled(connection)
+        return {key: counts_since for key, (_, counts_since) in known.items()}
+
+    def newest_slots(self, *, before: datetime) -> dict[tuple[str, Activity], datetime]:
+        """When the newest slot of each job and activity was due, of those that are not in the future."""
+        with explained(self._path), self._reader.begin() as connection:
+            return agenda.newest_slots(connection, before)
 
     def pause(self, job: str, note: str) -> None:
         """Nothing of this job is started by schedule; a pause of before is replaced."""
@@ -300,6 +324,14 @@ class Catalogue:
         good = newest_first(job).where(tables.runs.c.status.in_(standing.GOOD)).limit(1).scalar_subquery()
         for row in self._read(select(table.c.seconds).where(table.c.run_id == good, table.c.phase == Phase.COPY)):
             return float(row["seconds"])
+        return None
+
+    def last_volume_group(self, job: str) -> str | None:
+        """In which volume group the job's newest snapshot was; None where there was none yet."""
+        table = tables.snapshots
+        query = newest_first(job).join(table, table.c.run_id == tables.runs.c.run_id)
+        for row in self._read(query.with_only_columns(table.c.volume).limit(1)):
+            return str(row["volume"]).partition("/")[0]
         return None
 
     def last_stored_bytes(self, job: str) -> int | None:

@@ -29,6 +29,7 @@ from backupd.cli import (
     restore,
     run,
     schedule,
+    serve,
     verify,
 )
 from backupd.cli.invocation import Invocation
@@ -51,7 +52,23 @@ app.add_typer(catalogue.app, name="catalogue")
 app.add_typer(schedule.app, name="schedule")
 app.add_typer(notify.app, name="notify")
 app.add_typer(lab.app, name="lab")
-for commands in (run, check, probe, history, verify, restore, drill, clone, prune, recover, metrics, demo, manual):
+for commands in (
+    run,
+    check,
+    probe,
+    history,
+    verify,
+    restore,
+    drill,
+    clone,
+    prune,
+    recover,
+    serve,
+    metrics,
+    manual,
+    demo,
+):
+for commands in (run, check, probe, history, verify, restore, drill, clone, prune, recover, serve, metrics, demo):
     commands.register(app)
 
 

@@ -1,0 +1,80 @@
+"""`backupd serve`: the daemon."""
+
+import os
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fastapi import FastAPI
+
+    from backupd.config import Configuration
+    from backupd.service.listening import WebThread
+    from backupd.service.site import Site
+
+
+def register(app: typer.Typer) -> None:
+    """Add this command to the tree."""
+    app.command()(serve)
+
+
+def serve(
+    ctx: typer.Context,
+    *,
+    web: Annotated[bool, typer.Option("--web/--no-web", help="Show pages and metrics, too.")] = True,
+) -> None:
+    """Go by the schedules, and show how the jobs stand; in the foreground, until SIGTERM or Ctrl-C.
+
+    What is due is started as a process of its own, which goes on when this one ends. SIGHUP reads the configuration
+    anew.
+    """
+    import logging
+    import sys
+
+    from backupd import wiring
+    from backupd.cli.run import new_run_id
+    from backupd.config import locate
+    from backupd.service import daemon, launch, systemd
+
+    logging.getLogger("apscheduler").setLevel(logging.WARNING)  # it tells of every ring
+    path = locate(ctx.obj.config, os.environ).absolute()
+    configuration = wiring.configuration(path)
+    program = (sys.executable, "-m", "backupd", "--config", str(path))
+    given = daemon.Surroundings(
+        load=lambda: wiring.configuration(path),
+        launcher=launch.launcher(program, configuration.paths.log, under_systemd=systemd.runs_us(os.environ)),
+        notifier=wiring.notifier,
+        web=_pages(configuration) if web else None,
+        new_run_id=new_run_id,
+        notify=systemd.Notify(os.environ),
+    )
+    daemon.serve(configuration, given)
+
+
+def _pages(configuration: "Configuration") -> "Callable[[Site], WebThread]":
+    """How the pages are opened once there is something to show; that raises `Refused` where the port is taken.
+
+    Raises:
+        ConfigurationError: the token cannot be read, or others would get in without one.
+    """
+    from backupd.cli.output import tell
+    from backupd.config.secrets import password_in
+    from backupd.service.listening import WebThread, listen, require_guarded, url_of
+
+    service = configuration.service
+    token = None if service.token_file is None else password_in(service.token_file, named="service.token_file")
+    require_guarded(service, token=token)
+
+    def make(site: "Site") -> "FastAPI":
+        from backupd.service.web.application import application
+
+        return application(site, token=token)
+
+    def opened(site: "Site") -> "WebThread":
+        listener = listen(service)
+        tell(f"pages and metrics: {url_of(listener)}")
+        return WebThread(listener, site, make)
+
+    return opened

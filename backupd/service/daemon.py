@@ -1,0 +1,231 @@
+"""`backupd serve`: the loop that decides, and everything around it that must not stop it.
+
+Knows: the order in which things begin and end, and what may go wrong without ending it. One thread decides: it alone
+touches `Dispatch`, and it alone tells systemd's watchdog that all is well. The clock, the web pages and the telling
+have threads of their own. Refuses to know what a run is: whatever it starts outlives it.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+
+from backupd.agenda import Notice
+from backupd.catalogue.store import Catalogue
+from backupd.claims import Claims
+from backupd.config import Configuration
+from backupd.errors import BackupdError, CatalogueError, CatalogueUnavailable
+from backupd.live import LiveRuns
+from backupd.notifications import Notifier
+from backupd.service import reminders
+from backupd.service.bell import Bell, Signals, signals
+from backupd.service.clock import Clock
+from backupd.service.dispatch import Dispatch
+from backupd.service.going import Going
+from backupd.service.launch import Launcher
+from backupd.service.listening import WebThread
+from backupd.service.site import Site
+from backupd.service.systemd import Notify
+from backupd.service.telling import told_by_a_thread
+from backupd.service.timetables import timetables
+
+log = logging.getLogger(__name__)
+
+_LOOK_SECONDS = 30.0  # at least so often, whatever rings
+_RESTLESS_SECONDS = 2.0  # while something waits or goes on
+_LOCKED_SECONDS = 1.0  # that a write waits for another's: whoever stops us must not wait long
+_JUMP_SECONDS = 5.0  # more than any clock drifts between two looks
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What the daemon is given; nothing of it is started yet."""
+
+    load: Callable[[], Configuration]  # reads the file anew; raises ConfigurationError
+    launcher: Launcher
+    notifier: Callable[[Configuration], Notifier]
+    web: Callable[[Site], WebThread] | None  # opens the port, or raises as `listen` does; None: no pages
+    new_run_id: Callable[[], str]
+    notify: Notify
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+
+
+def serve(configuration: Configuration, given: Surroundings) -> None:
+    """Go by the schedules until SIGTERM or SIGINT. Whether this returns or raises, runs that were started go on.
+
+    A catalogue that is locked, or whose disk is full, is waited for, at the start as well as later. Later, one that
+    cannot be used at all is waited for too: nothing can be started meanwhile, and the log says so.
+
+    Raises:
+        Refused: the port of the pages is taken.
+        Busy: another daemon goes by the schedules of this machine.
+        CatalogueError: at the start, a catalogue that is damaged, newer or not ours.
+        ConfigurationError: the lock file or a time zone cannot be had.
+    """
+    bell = Bell()
+    with ExitStack() as owed:
+        owed.callback(bell.close)
+        asked = owed.enter_context(signals(bell))
+        owed.enter_context(Claims(configuration.paths.run).daemon())
+        opened = _catalogue(configuration, given, bell, asked)
+        if opened is None:
+            return
+        catalogue = owed.enter_context(opened)
+        site = Site(configuration, catalogue, given.now)
+        clock = Clock(bell.ring)
+        owed.callback(clock.stop)
+        daemon = _Daemon(given, site, bell, asked, clock)
+        with told_by_a_thread(lambda: daemon.notifier) as tell, daemon.pages():
+            try:
+                daemon.go_on(tell)
+            finally:
+                given.notify.stopping()
+                log.info("backupd serve ends; what was started goes on")
+
+
+def _catalogue(configuration: Configuration, given: Surroundings, bell: Bell, asked: Signals) -> Catalogue | None:
+    """The catalogue; None where we were asked to stop while it could not be had."""
+    said = ""
+    while not asked.stop:
+        try:
+            return Catalogue.open(configuration.catalogue.path, busy_timeout_seconds=_LOCKED_SECONDS)
+        except CatalogueUnavailable as error:
+            if error.message != said:
+                log.error("%s; hint: %s; it is tried again", error.message, error.hint)
+                said = error.message
+                given.notify.status(f"waiting: {error.message}")
+                given.notify.ready()
+            given.notify.alive()
+            bell.wait(_RESTLESS_SECONDS)
+    return None
+
+
+@dataclass(slots=True)
+class _Daemon:
+    """The loop and what it looks after."""
+
+    given: Surroundings
+    site: Site
+    bell: Bell
+    asked: Signals
+    clock: Clock
+    notifier: Notifier = field(init=False)
+    _web: WebThread | None = None
+    _trouble: str = ""
+    _reminded_at: float | None = None
+
+    def __post_init__(self) -> None:
+        self.notifier = self.given.notifier(self.site.configuration)
+
+    @contextmanager
+    def pages(self) -> Iterator[None]:
+        """The web pages answer while the block lasts, where there are any."""
+        if self.given.web is None:
+            yield
+            return
+        self._web = self.given.web(self.site)
+        self._web.keep_up()
+        try:
+            yield
+        finally:
+            self._web.stop()
+
+    def go_on(self, tell: Callable[[Notice], None]) -> None:
+        """Until we are asked to stop."""
+        site, given = self.site, self.given
+        going = Going(site, given.launcher, Claims(site.configuration.paths.run))
+        dispatch = Dispatch(site, going, tell, given.new_run_id, began=site.now())
+        self.clock.start()
+        behind = self._behind(given.now)
+        scheduled = False
+        given.notify.ready()
+        log.info("backupd serve goes by the schedules of %d jobs", len(site.configuration.jobs))
+        while not self.asked.stop:
+            if next(behind):
+                self.clock.go_by(dispatch.timetables)
+            if self.asked.reload:
+                self.asked.reload = False
+                scheduled = not self._reload() and scheduled
+            with self._survived():
+                if not scheduled:
+                    dispatch.go_by(self.site)
+                    self.clock.go_by(dispatch.timetables)
+                    dispatch.adopt()
+                    scheduled = True
+                dispatch.look()
+                self._remind(tell)
+            self._settle(dispatch)
+
+    def _settle(self, dispatch: Dispatch) -> None:
+        """Tell the others, and wait until there is a reason to look again."""
+        notify = self.given.notify
+        if self._web is not None:
+            self._web.keep_up()
+        notify.status(self._trouble or dispatch.status)
+        if self.clock.alive:
+            notify.alive()
+        longest = min(_LOOK_SECONDS, notify.watchdog_seconds / 3 or _LOOK_SECONDS)
+        restless = dispatch.restless or bool(self._trouble)
+        self.bell.wait(min(longest, _RESTLESS_SECONDS) if restless else longest)
+
+    def _remind(self, tell: Callable[[Notice], None]) -> None:
+        passed = time.monotonic()
+        if self._reminded_at is None or passed - self._reminded_at > reminders.EVERY_SECONDS:
+            reminders.remind(self.site, LiveRuns(self.site.configuration.paths.run), tell)
+            self._reminded_at = passed
+
+    def _reload(self) -> bool:
+        """True when there is a new configuration; a broken one leaves the old one in force, and says so."""
+        old = self.site.configuration
+        self.given.notify.reloading()
+        try:
+            new = self.given.load()
+            notifier = self.given.notifier(new)
+            timetables(new)
+        except BackupdError as error:
+            log.error("the configuration is not taken over, and the one of before goes on: %s", error.message)
+            self.given.notify.ready()
+            return False
+        taken = _keeping_what_is_open(old, new)
+        if taken != new:
+            log.warning("catalogue, paths, address, port and token are taken over when the daemon is started anew")
+        self.site, self.notifier = replace(self.site, configuration=taken), notifier
+        if self._web is not None:
+            self._web.show(self.site)
+        log.info("the configuration was read anew: %d jobs", len(new.jobs))
+        self.given.notify.ready()
+        return True
+
+    @contextmanager
+    def _survived(self) -> Iterator[None]:
+        """A catalogue that cannot be used is no reason to end: it may be well again at the next look."""
+        try:
+            yield
+        except CatalogueError as error:
+            if error.message != self._trouble:
+                log.error("nothing can be started or recorded: %s; hint: %s", error.message, error.hint)
+            self._trouble = error.message
+        else:
+            if self._trouble:
+                log.info("the catalogue can be used again")
+            self._trouble = ""
+
+    @staticmethod
+    def _behind(now: Callable[[], datetime]) -> Iterator[bool]:
+        """Whether the machine's clock was set since the last look: it and the monotonic one have parted."""
+        wall, passed = now(), time.monotonic()
+        while True:
+            jumped = (now() - wall).total_seconds() - (time.monotonic() - passed)
+            wall, passed = now(), time.monotonic()
+            if abs(jumped) > _JUMP_SECONDS:
+                log.warning("the machine's clock was set %s by %.0f s", "on" if jumped > 0 else "back", abs(jumped))
+            yield abs(jumped) > _JUMP_SECONDS
+
+
+def _keeping_what_is_open(old: Configuration, new: Configuration) -> Configuration:
+    """The new one, but for what the daemon has in its hands."""
+    ours = old.service
+    service = replace(new.service, address=ours.address, port=ours.port, token_file=ours.token_file)
+    return replace(new, catalogue=old.catalogue, paths=old.paths, service=service)

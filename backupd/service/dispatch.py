@@ -1,0 +1,267 @@
+"""What is due is started once, or is missed and told: the decisions of the daemon, one `look` at a time.
+
+Knows: which slots were decided, and carries out what `lateness` says of the others. A slot's row is written before
+anything is started: whoever else goes by the same catalogue, and whatever the machine's clock does, a slot is started
+at most once, and ends as started or as missed. Refuses to know threads, signals and the clock itself.
+
+What waits is not written down. It stays due, and is looked at again, until it starts or is too late.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from backupd.agenda import Activity, Notice, NoticeKind, Pause, Slot, SlotState
+from backupd.config import ScheduleConfig
+from backupd.errors import CommandError, ExitStatus
+from backupd.lateness import SUPERSEDED, Missed, Start, Wait, due_slots, lateness
+from backupd.service.going import RUNS, Ended, Going
+from backupd.service.launch import Child
+from backupd.service.site import Site
+from backupd.service.timetables import timetables, zone_of
+from backupd.timetable import Timetable
+
+log = logging.getLogger(__name__)
+
+_LATE_SECONDS = 60.0  # from here on it is worth a word why
+_RECOVER_AGAIN = timedelta(minutes=10)
+_PAUSED = "the job was paused"
+_NOT_RUNNING = "the daemon was not running when it was due"
+_NOT_LOOKING = "the machine slept, its clock was changed or the catalogue could not be used when it was due"
+
+
+@dataclass(slots=True)
+class _Schedule:
+    """One activity of a job, and how far it was decided."""
+
+    job: str
+    activity: Activity
+    config: ScheduleConfig
+    zone: str
+    timetable: Timetable
+    decided: datetime  # every slot up to here
+    next_due: datetime | None = None
+    why: str = ""  # the newest slot that is due was not started yet
+
+    def decide_up_to(self, instant: datetime) -> None:
+        """What was due until then needs no decision any more."""
+        self.decided, self.why = instant, ""
+        self.next_due = self.timetable.after(instant)
+
+    def is_due(self, now: datetime) -> bool:
+        """A slot awaits its decision. Where the clock was put back, what has a row there is not done again."""
+        if self.decided > now:
+            self.decide_up_to(now)
+        return self.next_due is not None and self.next_due <= now
+
+
+@dataclass(slots=True)
+class Dispatch:
+    """Everything that is scheduled on this machine. One thread only."""
+
+    site: Site
+    going: Going
+    tell: Callable[[Notice], None]
+    new_run_id: Callable[[], str]
+    began: datetime
+    _schedules: list[_Schedule] = field(default_factory=list)
+    _paused: Mapping[str, Pause] = field(default_factory=dict)
+    _recovering: Child | None = None
+    _recovered: tuple[frozenset[str], datetime] | None = None  # what it was last started for, and when
+
+    def go_by(self, site: Site) -> None:
+        """From now on these schedules count; slots that were decided stay decided.
+
+        A schedule that no daemon has gone by before owes nothing from the time before now, and neither does one that
+        was changed; where the daemon was down, whatever was due meanwhile is due still.
+
+        Raises:
+            CatalogueError, ConfigurationError: nothing has changed then.
+        """
+        now, wanted = site.now(), timetables(site.configuration)
+        since = site.catalogue.go_by(wanted, since=now)
+        newest = site.catalogue.newest_slots(before=now)
+        found = []
+        for (job, activity), timetable in wanted.items():
+            config = getattr(site.configuration.jobs[job].schedules, activity.value)
+            known = (min(now, since[job, activity]), newest.get((job, activity)))
+            schedule = _Schedule(job, activity, config, zone_of(site.configuration, config), timetable, now)
+            schedule.decide_up_to(max(instant for instant in known if instant is not None))
+            found.append(schedule)
+        self.site = self.going.site = site
+        self._schedules = found
+
+    @property
+    def timetables(self) -> Sequence[Timetable]:
+        """By which the clock is to ring."""
+        return [schedule.timetable for schedule in self._schedules]
+
+    def adopt(self) -> None:
+        """What earlier daemons have started is watched until it ends.
+
+        Raises:
+            CatalogueError: the catalogue cannot be read.
+        """
+        for slot in self.going.adopt():
+            log.info("%s: started by an earlier daemon, watched from now on", _named(slot))
+
+    def look(self) -> None:
+        """What has ended is written down, what may start is started, what is too late is missed; the dead are cleaned up.
+
+        Raises:
+            CatalogueError: the catalogue cannot be used; the next look does what this one has not done.
+        """
+        for ended in self.going.ended():
+            self._tell_end(ended)
+        now = self.site.now()
+        if late := [schedule for schedule in self._schedules if schedule.is_due(now)]:
+            self._paused = self.site.catalogue.pauses()
+            for due_at, schedule in self._newest(late, now):
+                self._decide(schedule, due_at, now)
+        self._clean_up(now)
+
+    @property
+    def restless(self) -> bool:
+        """Something waits or goes on that rings no bell when it can go on or ends."""
+        return bool(self.going.slots()) or any(schedule.why for schedule in self._schedules)
+
+    @property
+    def status(self) -> str:
+        """What goes on, or else what comes next, in a sentence."""
+        if going := self.going.slots():
+            return f"running: {', '.join(f'{slot.activity} of {slot.job}' for slot in going)}"
+        coming = [(schedule.next_due, schedule) for schedule in self._schedules if schedule.next_due is not None]
+        if not coming:
+            return "nothing is scheduled"
+        due_at, schedule = min(coming, key=lambda pair: (pair[0], pair[1].job))
+        return f"next: {schedule.activity} of {schedule.job} at {_instant(due_at)}"
+
+    # --- what is due -------------------------------------------------------------------------------------------------
+
+    def _newest(self, late: Iterable[_Schedule], now: datetime) -> list[tuple[datetime, _Schedule]]:
+        """The newest slot of each, the oldest first; what each has before that is missed from now on."""
+        found: list[tuple[datetime, _Schedule]] = []
+        for schedule in late:
+            due = due_slots(schedule.timetable, since=schedule.decided, now=now)
+            if due.unlisted:
+                log.warning("%s of job %s: %d more before", schedule.activity, schedule.job, due.unlisted)
+            if due.older:
+                self._miss(schedule, due.older, f"{SUPERSEDED}: {self._why(schedule, due.older[-1])}", now)
+            if due.newest is not None:
+                found.append((due.newest, schedule))
+        return sorted(found, key=lambda pair: (pair[0], pair[1].job, pair[1].activity))
+
+    def _decide(self, schedule: _Schedule, due_at: datetime, now: datetime) -> None:
+        """It starts, waits or is missed."""
+        config = schedule.config
+        within, blackouts = config.start_within_seconds, config.blackout
+        match lateness(due_at, now, start_within_seconds=within, blackouts=blackouts, zone=schedule.zone):
+            case Missed(reason):
+                self._miss(schedule, [due_at], f"{reason}: {self._why(schedule, due_at)}", now)
+            case Wait(until):
+                self._wait(schedule, f"there was a blackout until {_instant(until)}")
+            case Start() if schedule.job in self._paused:
+                self._wait(schedule, _PAUSED)
+            case Start():
+                if obstacle := self.going.obstacle(schedule.job, schedule.activity):
+                    self._wait(schedule, obstacle)
+                else:
+                    self._start(schedule, due_at, now)
+
+    def _wait(self, schedule: _Schedule, why: str) -> None:
+        if schedule.why != why:
+            log.info("%s of job %s waits: %s", schedule.activity, schedule.job, why)
+        schedule.why = why
+
+    def _start(self, schedule: _Schedule, due_at: datetime, now: datetime) -> None:
+        run_id = self.new_run_id() if schedule.activity in RUNS else ""
+        late = (now - due_at).total_seconds() > _LATE_SECONDS
+        reason = self._why(schedule, due_at) if late else ""
+        slot = Slot(schedule.job, schedule.activity, due_at, SlotState.STARTED, now, run_id, reason)
+        taken = self.site.catalogue.take_slot(slot)
+        schedule.decide_up_to(due_at)
+        if not taken:
+            log.info("%s: another daemon has decided it", _named(slot))
+            return
+        log.info("%s: started%s%s", _named(slot), f" as run {run_id}" if run_id else "", f"; {reason}" if late else "")
+        try:
+            self.going.start(slot)
+        except CommandError as error:
+            self.site.catalogue.slot_ended(slot, exit_status=error.exit_status)
+            log.error("%s: could not be started: %s", _named(slot), error.message)
+            self._alarm(slot, f"could not be started: {error.message}")
+
+    def _miss(self, schedule: _Schedule, due: Sequence[datetime], reason: str, now: datetime) -> None:
+        """Written down once, told once; nobody is told that a job which a person has paused did nothing."""
+        slots = [Slot(schedule.job, schedule.activity, at, SlotState.MISSED, now, reason=reason) for at in due]
+        missed = self.site.catalogue.miss_slots(slots)
+        schedule.decide_up_to(due[-1])
+        if not missed:
+            return
+        more = f" (and {len(missed) - 1} before it)" if len(missed) > 1 else ""
+        log.warning("%s: missed%s: %s", _named(missed[-1]), more, reason)
+        if schedule.job not in self._paused:
+            self._notice(NoticeKind.MISSED, missed[-1], f"was missed{more}: {reason}")
+
+    def _why(self, schedule: _Schedule, due_at: datetime) -> str:
+        """Why the slot did not start when it was due."""
+        if schedule.job in self._paused:
+            return _PAUSED
+        return schedule.why or (_NOT_RUNNING if due_at < self.began else _NOT_LOOKING)
+
+    # --- what has ended ----------------------------------------------------------------------------------------------
+
+    def _tell_end(self, ended: Ended) -> None:
+        """A run and a drill tell people themselves what became of them; of all else, we do."""
+        slot, status = ended.slot, ended.exit_status
+        shown = "with a status that nobody saw" if status is None else f"with status {status} ({_meaning(status)})"
+        log.log(logging.INFO if status == ExitStatus.OK else logging.WARNING, "%s: ended %s", _named(slot), shown)
+        silent = slot.activity is Activity.BACKUP and ended.run is None
+        tells_itself = slot.activity in (Activity.BACKUP, Activity.DRILL) and status != ExitStatus.BUSY
+        if silent or (not tells_itself and status not in (None, ExitStatus.OK)):
+            self._alarm(slot, f"ended {shown}" + (" before it was recorded" if silent else ""))
+
+    def _alarm(self, slot: Slot, what: str) -> None:
+        self._notice(NoticeKind.FAILED, slot, what)
+
+    def _notice(self, kind: NoticeKind, slot: Slot, what: str) -> None:
+        detail = {"activity": slot.activity.value, "due_at": slot.due_at.isoformat()}
+        text = f"the {slot.activity} of job {slot.job} that was due at {_instant(slot.due_at)} {what}"
+        subject = slot.run_id or f"{slot.activity} {slot.due_at.isoformat()}"
+        self.tell(Notice(kind, slot.job, self.site.now(), subject, text, detail))
+
+    # --- what has died -----------------------------------------------------------------------------------------------
+
+    def _clean_up(self, now: datetime) -> None:
+        """`backupd recover` is at work where a run has died; not again at once where it could not help."""
+        if self._recovering is not None and self._recovering.ended():
+            log.info("recover: ended with status %s", self._recovering.exit_status)
+            self._recovering = None
+        if self._recovering is not None or not (dead := self.going.dead_runs()):
+            return
+        if self._recovered is not None:
+            before, at = self._recovered
+            if before.issuperset(dead) and timedelta() <= now - at < _RECOVER_AGAIN:
+                return
+        log.warning("run %s has died: backupd recover cleans up after it", ", ".join(dead))
+        self._recovered = frozenset(dead), now
+        try:
+            self._recovering = self.going.launcher.recover()
+        except CommandError as error:
+            log.error("backupd recover could not be started: %s", error.message)
+
+
+def _named(slot: Slot) -> str:
+    return f"{slot.activity} of job {slot.job}, due at {_instant(slot.due_at)}"
+
+
+def _instant(at: datetime) -> str:
+    return f"{at:%Y-%m-%d %H:%M} UTC"
+
+
+def _meaning(status: int) -> str:
+    try:
+        return ExitStatus(status).meaning
+    except ValueError:
+        return f"killed by signal {status - 128}" if status > 128 else "unknown"

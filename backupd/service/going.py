@@ -1,0 +1,164 @@
+"""What was started and has not ended: by this daemon, by one before it, and by people.
+
+Knows: which of it is alive, and what stands in the way of starting more. Refuses to know what is due.
+
+One run of a job and one in a volume group is what the runs' own claims see to. They are looked at here all the same: a
+run that is told that it is busy has used up its slot, and one that waits has not.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from backupd.agenda import Activity, Slot, SlotState
+from backupd.claims import Claims
+from backupd.command import start_time
+from backupd.config import Configuration
+from backupd.errors import ExitStatus, UsageError
+from backupd.model import RunDetails, RunKind, RunStatus
+from backupd.service.launch import Child, Launcher
+from backupd.service.site import Site
+
+RUNS = (Activity.BACKUP, Activity.PROBE)  # each has a row of its own among the runs
+_ALONE = (Activity.BACKUP, Activity.PROBE, Activity.PRUNE)  # of one job never two at a time
+_COMING_SECONDS = 60.0  # so long may it take until something that was started shows itself
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What became of something that was started in a slot."""
+
+    slot: Slot
+    exit_status: int | None  # None: nobody saw it
+    run: RunDetails | None  # its row; None where it made none, or is no run
+
+
+@dataclass(slots=True)
+class Going:
+    """Slots whose work goes on, each with its process."""
+
+    site: Site
+    launcher: Launcher
+    claims: Claims
+    _children: dict[Slot, Child] = field(default_factory=dict)
+
+    def adopt(self) -> tuple[Slot, ...]:
+        """What earlier daemons have started is watched from now on.
+
+        Raises:
+            CatalogueError: the catalogue cannot be read.
+        """
+        found = self.site.catalogue.slots(state=SlotState.STARTED, limit=None)
+        adopted = tuple(slot for slot in found if slot not in self._children)
+        self._children.update({slot: self.launcher.find(slot) for slot in adopted})
+        return adopted
+
+    def start(self, slot: Slot) -> None:
+        """It goes on from now on. The slot has been taken.
+
+        Raises:
+            CommandError: it could not be started.
+        """
+        self._children[slot] = self.launcher.start(slot)
+
+    def slots(self) -> tuple[Slot, ...]:
+        """What goes on, the oldest first."""
+        return tuple(sorted(self._children, key=lambda slot: (slot.decided_at, slot.job)))
+
+    def ended(self) -> Iterator[Ended]:
+        """What has ended since the last look; the catalogue says so before it is told here.
+
+        Raises:
+            CatalogueError: the catalogue cannot be read or written; then the next look tells it.
+        """
+        for slot, child in list(self._children.items()):
+            if not child.ended():
+                continue
+            run = self._run_of(slot)
+            if child.exit_status is None and self._may_still_come(slot, run):
+                continue
+            status = _status_of(run) if child.exit_status is None else child.exit_status
+            self.site.catalogue.slot_ended(slot, exit_status=status)
+            del self._children[slot]
+            yield Ended(slot, status, run)
+
+    def dead_runs(self) -> tuple[str, ...]:
+        """Runs that are said to be running, and whose process is gone."""
+        catalogue = self.site.catalogue
+        return tuple(run_id for run_id in catalogue.unfinished() if not alive(catalogue.process_of(run_id)))
+
+    def obstacle(self, job: str, activity: Activity) -> str | None:
+        """What stands in the way of starting this now, in words; None where nothing does.
+
+        Raises:
+            CatalogueError: the catalogue cannot be read.
+        """
+        if any((slot.job, slot.activity) == (job, activity) for slot in self._children):
+            return f"the {activity} before it was still going"
+        if activity not in _ALONE:
+            return None
+        for slot in self._children:
+            if slot.job == job and slot.activity in _ALONE:
+                return f"the {slot.activity} of job {job} was still going"
+        if holder := self.claims.holder_of_job(job):
+            return f"job {job} was held by {holder}"
+        return self._of_runs(job) if activity in RUNS else None
+
+    def _of_runs(self, job: str) -> str | None:
+        live = self._live()
+        if job in live.values():
+            return f"another run of job {job} was still going"
+        host = self.site.configuration.jobs[job].host
+        for run_id, other in live.items():
+            if _host(self.site.configuration, other) == host:  # the same server, so the same volume group
+                return f"run {run_id} of job {other} was still going on host {host}"
+        vg = self.site.catalogue.last_volume_group(job)
+        if vg is not None and (holder := self.claims.holder_of_volume_group(vg)):
+            return f"volume group {vg} was held by {holder}"
+        most = self.site.configuration.service.max_runs
+        if len(live) >= most:
+            return f"{len(live)} of at most {most} runs were going: {', '.join(live)}"
+        return None
+
+    def _live(self) -> dict[str, str]:
+        """Runs that go on, whoever began them, each with its job."""
+        catalogue = self.site.catalogue
+        ours = {slot.run_id: slot.job for slot in self._children if slot.activity in RUNS}
+        others = (run_id for run_id in catalogue.unfinished() if alive(catalogue.process_of(run_id)))
+        return ours | {run_id: catalogue.run(run_id).job for run_id in others if run_id not in ours}
+
+    def _run_of(self, slot: Slot) -> RunDetails | None:
+        if slot.activity not in RUNS:
+            return None
+        try:
+            return self.site.catalogue.run(slot.run_id)
+        except UsageError:
+            return None
+
+    def _may_still_come(self, slot: Slot, run: RunDetails | None) -> bool:
+        """It was begun a moment ago by a daemon that is gone, and may not be a process yet."""
+        begun = slot.decided_at
+        now: datetime = self.site.now()
+        return run is None and begun <= now < begun + timedelta(seconds=_COMING_SECONDS)
+
+
+def alive(process: tuple[int, int] | None) -> bool:
+    """Whether this process, by pid and start, is still there."""
+    return process is not None and start_time(process[0]) == process[1]
+
+
+def _host(configuration: Configuration, job: str) -> str | None:
+    known = configuration.jobs.get(job)
+    return None if known is None else known.host
+
+
+def _status_of(run: RunDetails | None) -> int | None:
+    """What a run's row tells of the status that nobody saw."""
+    if run is None:
+        return None
+    if run.status is RunStatus.RUNNING:
+        return int(ExitStatus.INTERNAL)  # it has died, as `recover` will find
+    if run.error is not None:
+        return run.error.exit_status
+    attention = run.status is RunStatus.ATTENTION and run.kind is RunKind.BACKUP
+    return int(ExitStatus.ATTENTION if attention else ExitStatus.OK)

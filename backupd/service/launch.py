@@ -1,0 +1,191 @@
+"""How what is due is started: a process of its own, exactly what a person would type, which the daemon does not own.
+
+Knows: the command line of each activity, and the two ways of starting it. Under systemd each is a transient unit,
+`backupd-run-….service`: a drop-in folder `backupd-run-.service.d` gives all of them their sandbox, credentials and
+environment (systemd.unit(5), truncated names), and stopping the daemon leaves them alone. Elsewhere each is a session
+of its own, whose output goes to a file. Refuses to know when anything is due, and what became of it.
+"""
+
+import logging
+import re
+import subprocess
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Protocol
+
+from backupd.agenda import Activity, Slot
+from backupd.command import detached, found, marked
+from backupd.service.systemd import OWN_VARIABLES
+
+log = logging.getLogger(__name__)
+
+SLOT_VARIABLE = "BACKUPD_SLOT"  # in the environment of whatever is started: a later daemon finds it by this
+
+
+class Child(Protocol):
+    """Something that was started."""
+
+    def ended(self) -> bool:
+        """Whether it is gone. Never waits."""
+
+    @property
+    def exit_status(self) -> int | None:
+        """What it ended with; None while it has not, and for ever where that cannot be known."""
+
+
+class Launcher(Protocol):
+    """A way of starting things that outlive the daemon."""
+
+    def start(self, slot: Slot) -> Child:
+        """What was due is begun.
+
+        Raises:
+            CommandError: it could not be started.
+        """
+
+    def recover(self) -> Child:
+        """`backupd recover` is begun: cleaning up after dead runs is not the daemon's own work.
+
+        Raises:
+            CommandError: it could not be started.
+        """
+
+    def find(self, slot: Slot) -> Child:
+        """What another daemon has started in this slot; it has ended where there is no such process."""
+
+
+def arguments(slot: Slot) -> tuple[str, ...]:
+    """What a person would type behind `backupd`."""
+    match slot.activity:
+        case Activity.BACKUP:
+            return "run", slot.job, "--run-id", slot.run_id
+        case Activity.PROBE:
+            return "probe", slot.job, "--run-id", slot.run_id
+        case Activity.DRILL | Activity.VERIFY:
+            return slot.activity.value, "--job", slot.job
+        case Activity.PRUNE:
+            return "prune", slot.job
+
+
+def name_of(slot: Slot) -> str:
+    """Of its unit and its file: a run's id, or what tells the slot from all others."""
+    return slot.run_id or f"{slot.activity}-{slot.job}-{slot.due_at:%Y%m%d-%H%M%S}"
+
+
+def mark_of(slot: Slot) -> str:
+    """What stands in `SLOT_VARIABLE`."""
+    return f"{slot.job}/{slot.activity}/{slot.due_at.isoformat()}"
+
+
+@dataclass(frozen=True, slots=True)
+class OurChild:
+    """A process that we have started and reap."""
+
+    process: subprocess.Popen[bytes]
+
+    def ended(self) -> bool:
+        """Reaped when it is."""
+        return self.process.poll() is not None
+
+    @property
+    def exit_status(self) -> int | None:
+        """As a shell tells it: 128 and the signal's number where one has killed it."""
+        status = self.process.returncode
+        return 128 - status if status is not None and status < 0 else status
+
+
+@dataclass(frozen=True, slots=True)
+class FoundChild:
+    """A process that another daemon has started: its end can be seen, its exit status cannot."""
+
+    mark: str
+    exit_status: int | None = None
+
+    def ended(self) -> bool:
+        """No process bears the mark."""
+        return not marked(SLOT_VARIABLE, self.mark)
+
+
+@dataclass(frozen=True, slots=True)
+class Detached:
+    """Each in a session of its own."""
+
+    program: Sequence[str]  # with its options: what comes before the command
+    logs: Path
+
+    def start(self, slot: Slot) -> Child:
+        """Its output goes to a file in `logs`; nowhere where that cannot be written."""
+        return self._start(arguments(slot), name_of(slot), {SLOT_VARIABLE: mark_of(slot)})
+
+    def recover(self) -> Child:
+        """The same."""
+        return self._start(("recover",), "recover", {})
+
+    def find(self, slot: Slot) -> Child:
+        """By its mark."""
+        return FoundChild(mark_of(slot))
+
+    def _start(self, command: Sequence[str], name: str, environment: Mapping[str, str]) -> Child:
+        with ExitStack() as closing:
+            output = _appending(self.logs, name)
+            if output is not None:
+                closing.enter_context(output)
+            argv = [*self.program, *command]
+            return OurChild(
+                detached(argv, output=output or subprocess.DEVNULL, environment=environment, without=OWN_VARIABLES)
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class TransientUnits:
+    """Each as a unit of systemd's, which outlives the daemon's; its output is in the journal.
+
+    `systemd-run --wait` ends with the unit's own status. It may be killed: the unit goes on. The environment of the
+    daemon is not handed on, for a unit's environment can be read by everybody (`systemctl show`): what a run needs of
+    it belongs into the drop-in.
+    """
+
+    program: Sequence[str]
+
+    def start(self, slot: Slot) -> Child:
+        """As unit `backupd-run-NAME.service`."""
+        return self._start(arguments(slot), name_of(slot), mark_of(slot))
+
+    def recover(self) -> Child:
+        """As unit `backupd-run-recover.service`."""
+        return self._start(("recover",), "recover", "recover")
+
+    def find(self, slot: Slot) -> Child:
+        """By its mark."""
+        return FoundChild(mark_of(slot))
+
+    def _start(self, command: Sequence[str], name: str, mark: str) -> Child:
+        argv = unit_argv(name, mark, [*self.program, *command])
+        return OurChild(detached(argv, output=None, environment={}, without=OWN_VARIABLES))  # what it cannot start
+
+
+def unit_argv(name: str, mark: str, command: Sequence[str]) -> list[str]:
+    """A transient unit that is forgotten when it has ended, however it did."""
+    unit = re.sub(r"[^0-9A-Za-z_.-]", "-", name)
+    return [
+        *("systemd-run", "--quiet", "--collect", "--wait", f"--unit=backupd-run-{unit}"),
+        *(f"--description=backupd {name}", f"--setenv={SLOT_VARIABLE}={mark}", "--", *command),
+    ]
+
+
+def launcher(program: Sequence[str], logs: Path, *, under_systemd: bool) -> Launcher:
+    """Units of their own under systemd, where it can be asked for them."""
+    if under_systemd and found("systemd-run"):
+        return TransientUnits(program)
+    return Detached(program, logs)
+
+
+def _appending(folder: Path, name: str) -> IO[bytes] | None:
+    try:
+        folder.mkdir(mode=0o750, exist_ok=True)
+        return (folder / f"{name}.out").open("ab")
+    except OSError as error:
+        log.warning("what %s prints is not kept: %s", name, error)
+        return None

@@ -1,0 +1,32 @@
+"""What nobody is told by a run's own end: that the proof of a job's backups has grown too old.
+
+Knows: whom it concerns, and that once a day is enough. Refuses to know what an alarm is: `standing` says so.
+"""
+
+from collections.abc import Callable
+
+from backupd.agenda import Notice, NoticeKind
+from backupd.live import LiveRuns
+from backupd.service.site import Site
+from backupd.service.standing import AlarmKind, standings
+
+EVERY_SECONDS = 600.0
+
+
+def remind(site: Site, live: LiveRuns, tell: Callable[[Notice], None]) -> None:
+    """Whoever should have drilled was told today.
+
+    Raises:
+        CatalogueError: the catalogue cannot be used.
+    """
+    if not any(job.drill_within_seconds for job in site.configuration.jobs.values()):
+        return
+    for standing in standings(site, live):
+        for alarm in standing.alarms:
+            proven = "never" if standing.proven_at is None else standing.proven_at.isoformat()
+            subject = f"{proven}, on {standing.now:%Y-%m-%d}"
+            if alarm.kind is AlarmKind.DRILL_OVERDUE and site.catalogue.first_told(
+                NoticeKind.DRILL_OVERDUE, standing.job, subject
+            ):
+                text = f"job {standing.job}: {alarm.text}"
+                tell(Notice(NoticeKind.DRILL_OVERDUE, standing.job, standing.now, subject, text))

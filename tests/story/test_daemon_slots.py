@@ -1,0 +1,308 @@
+"""What is due is started once, or is missed and told: whatever the clock, the daemon's life and other runs do."""
+
+import os
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from backupd.agenda import Activity, Blackout, NoticeKind, SlotState
+from backupd.catalogue.store import Catalogue
+from backupd.claims import Claims
+from backupd.config import ScheduleConfig
+from backupd.errors import ExitStatus
+from tests.story.daemon_world import HOURLY, MORNING, NIGHTLY, Machine, job, machine
+
+STARTED, ENDED, MISSED = SlotState.STARTED, SlotState.ENDED, SlotState.MISSED
+NIGHT = datetime(2026, 11, 22, 3, 0, tzinfo=UTC)
+DAY, HOUR = timedelta(days=1), timedelta(hours=1)
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[Machine]:
+    """A machine with a nightly job, and a daemon that has just begun for the first time."""
+    with machine(tmp_path) as made:
+        made.start(job("nightly", backup=NIGHTLY))
+        yield made
+
+
+# --- on time ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_backup_starts_when_it_is_due_and_its_end_is_written_down(daemon: Machine) -> None:
+    daemon.at(NIGHT - timedelta(seconds=1))
+    assert daemon.slots() == []
+    daemon.at(NIGHT)
+    assert daemon.slots() == [(NIGHT, STARTED)]
+    daemon.fail_run("r1")
+    daemon.process().end(6)
+    daemon.at(NIGHT + HOUR)
+    slot = daemon.newest()
+    assert (slot.state, slot.exit_status, slot.run_id, slot.reason) == (ENDED, 6, "r1", "")
+    assert daemon.told == []
+
+
+def test_looking_often_starts_nothing_twice(daemon: Machine) -> None:
+    for second in range(0, 7200, 60):
+        daemon.at(NIGHT + timedelta(seconds=second))
+    assert len(daemon.launcher.started) == 1
+
+
+def test_a_job_that_is_seen_for_the_first_time_owes_nothing(daemon: Machine) -> None:
+    daemon.start(job("nightly", backup=NIGHTLY), job("new", backup=HOURLY))
+    assert daemon.slots() == []
+
+
+def test_a_job_that_was_added_while_the_daemon_was_down_owes_nothing(daemon: Machine) -> None:
+    daemon.at(NIGHT)
+    daemon.now += 3 * DAY
+    daemon.start(job("new", backup=HOURLY))
+    assert daemon.slots("new") == []
+    assert daemon.told == []
+
+
+def test_a_changed_schedule_owes_nothing_from_before_its_change(daemon: Machine) -> None:
+    daemon.at(NIGHT)
+    daemon.process().end()
+    daemon.now = NIGHT + 9 * HOUR + timedelta(minutes=10)
+    daemon.start(job("nightly", backup=HOURLY))
+    assert daemon.slots() == [(NIGHT, ENDED)]
+    daemon.after(hours=1)
+    assert daemon.slots()[1:] == [(NIGHT + 10 * HOUR, STARTED)]
+
+
+# --- late and missed -------------------------------------------------------------------------------------------------
+
+
+def test_a_daemon_that_was_down_starts_what_is_late_and_says_why(daemon: Machine) -> None:
+    daemon.now = NIGHT + 2 * HOUR
+    daemon.start()
+    assert daemon.slots() == [(NIGHT, STARTED)]
+    assert daemon.newest().reason == "the daemon was not running when it was due"
+
+
+def test_what_is_too_late_is_missed_written_down_and_told_once(daemon: Machine) -> None:
+    daemon.now = NIGHT + 5 * HOUR
+    daemon.start()
+    daemon.start()
+    assert daemon.slots() == [(NIGHT, MISSED)]
+    assert "could not start within 4h: the daemon was not running" in daemon.newest().reason
+    (notice,) = daemon.told
+    assert (notice.kind, notice.job) == (NoticeKind.MISSED, "nightly")
+    assert "due at 2026-11-22 03:00 UTC was missed: it could not start within 4h" in notice.text
+
+
+def test_after_a_week_off_the_newest_slot_starts_and_the_older_ones_are_missed_with_one_word(daemon: Machine) -> None:
+    daemon.now = NIGHT + 6 * DAY + HOUR
+    daemon.start()
+    assert daemon.slots() == [*((NIGHT + n * DAY, MISSED) for n in range(6)), (NIGHT + 6 * DAY, STARTED)]
+    (notice,) = daemon.told
+    assert "2026-11-27 03:00 UTC was missed (and 5 before it)" in notice.text
+
+
+def test_a_second_daemon_on_the_catalogue_starts_nothing_again(daemon: Machine, tmp_path: Path) -> None:
+    with Catalogue.open(tmp_path / "catalogue.sqlite") as catalogue:
+        other = Machine(tmp_path, catalogue)
+        other.start(job("nightly", backup=NIGHTLY))
+        daemon.at(NIGHT)
+        other.at(NIGHT)
+        daemon.at(NIGHT + 9 * DAY)
+        other.at(NIGHT + 9 * DAY)
+        started = [slot.due_at for slot in (*daemon.launcher.started, *other.launcher.started)]
+        assert started == [NIGHT, NIGHT + 9 * DAY]
+        assert len(daemon.told) + len(other.told) == 1
+        assert len(daemon.slots()) == 10
+
+
+# --- the clock jumps -------------------------------------------------------------------------------------------------
+
+
+def test_a_clock_that_was_put_on_makes_what_it_passed_due(daemon: Machine) -> None:
+    daemon.at(NIGHT + HOUR)
+    assert daemon.slots() == [(NIGHT, STARTED)]
+    assert "its clock was changed" in daemon.newest().reason
+
+
+def test_a_clock_that_was_put_back_starts_nothing_again_and_goes_on(daemon: Machine) -> None:
+    daemon.at(NIGHT)
+    daemon.process().end()
+    daemon.at(NIGHT - HOUR)
+    daemon.at(NIGHT)
+    assert len(daemon.launcher.started) == 1
+    daemon.at(NIGHT + DAY)
+    assert [slot.due_at for slot in daemon.launcher.started] == [NIGHT, NIGHT + DAY]
+
+
+def test_a_clock_that_was_years_ahead_does_not_silence_the_years_until_then(daemon: Machine) -> None:
+    ahead = NIGHT + 80 * DAY
+    daemon.at(ahead)
+    daemon.process().end()
+    daemon.at(NIGHT - HOUR)
+    assert (NIGHT, MISSED) in daemon.slots()
+    daemon.start()
+    daemon.at(NIGHT)
+    assert [slot.due_at for slot in daemon.launcher.started] == [ahead, NIGHT]
+    assert daemon.slots()[0] == (NIGHT, STARTED)
+
+
+# --- what stands in the way ------------------------------------------------------------------------------------------
+
+
+def test_a_paused_job_waits_and_starts_when_it_is_resumed_in_time(daemon: Machine) -> None:
+    daemon.catalogue.pause("nightly", "the disks are being changed")
+    daemon.at(NIGHT)
+    daemon.at(NIGHT + HOUR)
+    assert daemon.slots() == []
+    daemon.catalogue.resume("nightly")
+    daemon.at(NIGHT + 2 * HOUR)
+    assert daemon.slots() == [(NIGHT, STARTED)]
+
+
+def test_what_a_pause_has_cost_is_written_down_and_alarms_nobody(daemon: Machine) -> None:
+    daemon.catalogue.pause("nightly", "the disks are being changed")
+    daemon.at(NIGHT)
+    daemon.start()
+    daemon.at(NIGHT + 3 * DAY)
+    daemon.at(NIGHT + 3 * DAY + 5 * HOUR)
+    assert daemon.slots() == [(NIGHT + n * DAY, MISSED) for n in range(4)]
+    assert daemon.newest().reason == "it could not start within 4h: the job was paused"
+    assert daemon.told == []
+
+
+def test_a_blackout_is_waited_for(daemon: Machine) -> None:
+    until_five = Blackout(frozenset(range(7)), NIGHT.time(), (NIGHT + 2 * HOUR).time())
+    daemon.start(job("nightly", backup=ScheduleConfig(cron="0 3 * * *", blackout=(until_five,))))
+    daemon.at(NIGHT + HOUR)
+    assert daemon.slots() == []
+    daemon.at(NIGHT + 2 * HOUR)
+    assert daemon.slots() == [(NIGHT, STARTED)]
+    assert daemon.newest().reason == "there was a blackout until 2026-11-22 05:00 UTC"
+
+
+def test_one_run_of_a_job_at_a_time_and_the_next_slot_takes_the_place_of_one_that_waits(daemon: Machine) -> None:
+    daemon.start(job("nightly", backup=HOURLY))
+    first = MORNING + HOUR
+    daemon.at(first)
+    daemon.at(first + HOUR)
+    assert daemon.slots() == [(first, STARTED)]
+    daemon.at(first + HOUR + timedelta(minutes=31))
+    assert daemon.slots() == [(first, STARTED), (first + HOUR, MISSED)]
+    assert "the backup before it was still going" in daemon.newest().reason
+    daemon.at(first + 2 * HOUR)
+    daemon.process().end()
+    daemon.after(minutes=5)
+    assert daemon.slots()[2:] == [(first + 2 * HOUR, STARTED)]
+
+
+def test_a_host_has_one_run_at_a_time_and_the_oldest_slot_goes_first(daemon: Machine) -> None:
+    daemon.start(job("nightly", backup=HOURLY), job("b", backup=NIGHTLY), job("a", backup=HOURLY))
+    daemon.at(NIGHT)
+    assert [slot.job for slot in daemon.launcher.started] == ["a"]
+    daemon.process("a").end()
+    daemon.after(minutes=1)
+    assert [slot.job for slot in daemon.launcher.started] == ["a", "b"]
+
+
+def test_so_many_runs_go_on_as_the_configuration_wants(daemon: Machine) -> None:
+    jobs = [job(f"of-{host}", host=host, backup=NIGHTLY) for host in ("db1", "db2", "db3")]
+    daemon.start(*jobs, max_runs=2)
+    daemon.at(NIGHT)
+    assert len(daemon.launcher.started) == 2
+    daemon.process("of-db1").end()
+    daemon.after(minutes=1)
+    assert len(daemon.launcher.started) == 3
+
+
+def test_a_run_that_a_person_has_started_is_waited_for(daemon: Machine) -> None:
+    def by_hand() -> None:
+        with Claims(daemon.configuration.paths.run).job("nightly", "by-hand"):
+            daemon.at(NIGHT)
+            assert daemon.slots() == []
+        daemon.after(minutes=1)
+        assert daemon.slots() == []
+
+    daemon.fail_run("by-hand", after=by_hand)
+    daemon.after(minutes=1)
+    assert daemon.slots() == [(NIGHT, STARTED)]
+    assert daemon.newest().reason == "another run of job nightly was still going"
+
+
+def test_drills_and_verifications_wait_for_no_backup_but_for_their_own_kind(daemon: Machine) -> None:
+    daemon.start(job("nightly", backup=HOURLY, drill=HOURLY, verify=HOURLY, prune=HOURLY, probe=HOURLY))
+    daemon.after(hours=1)
+    going = {slot.activity for slot in daemon.launcher.started}
+    assert going == {Activity.BACKUP, Activity.DRILL, Activity.VERIFY}
+
+
+# --- ends ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_restarted_daemon_sees_the_end_of_what_another_has_started(daemon: Machine) -> None:
+    daemon.at(NIGHT)
+    daemon.after(minutes=5)
+    daemon.start()
+    daemon.after(minutes=5)
+    assert daemon.slots() == [(NIGHT, STARTED)]
+    daemon.process().end(7)
+    daemon.after(minutes=5)
+    assert daemon.newest().state is ENDED
+    assert daemon.newest().exit_status is None
+
+
+def test_the_status_that_nobody_saw_is_that_of_the_run(daemon: Machine) -> None:
+    daemon.at(NIGHT)
+    daemon.start()
+    daemon.fail_run("r1")
+    daemon.process().end(None)
+    daemon.after(minutes=5)
+    assert daemon.newest().exit_status == ExitStatus.SERVER
+
+
+def test_a_slot_whose_process_never_came_to_be_ends_and_is_told(daemon: Machine) -> None:
+    daemon.at(NIGHT)
+    daemon.launcher.processes.clear()
+    daemon.start()
+    assert daemon.slots() == [(NIGHT, STARTED)]  # it may be on its way
+    daemon.after(minutes=2)
+    assert daemon.slots() == [(NIGHT, ENDED)]
+    assert [notice.kind for notice in daemon.told] == [NoticeKind.FAILED]
+
+
+def test_what_cannot_be_started_is_told_and_the_clock_goes_on(daemon: Machine) -> None:
+    daemon.launcher.broken = True
+    daemon.at(NIGHT)
+    assert daemon.slots() == [(NIGHT, ENDED)]
+    assert "could not be started: program not found" in daemon.told[0].text
+    daemon.launcher.broken = False
+    daemon.at(NIGHT + DAY)
+    assert daemon.slots()[1:] == [(NIGHT + DAY, STARTED)]
+
+
+@pytest.mark.parametrize(("activity", "status", "told"), [("verify", 9, 1), ("verify", 0, 0), ("drill", 9, 0)])
+def test_a_failure_is_told_where_the_program_itself_does_not(
+    daemon: Machine, activity: str, status: int, told: int
+) -> None:
+    daemon.start(job("nightly", **{activity: NIGHTLY}))
+    daemon.at(NIGHT)
+    daemon.process().end(status)
+    daemon.after(minutes=1)
+    assert len(daemon.told) == told
+    assert daemon.newest().exit_status == status
+
+
+def test_a_dead_run_is_cleaned_up_after_once_by_a_process_of_its_own(daemon: Machine) -> None:
+    pid = os.fork()
+    if pid == 0:
+        with Catalogue.open(daemon.folder / "catalogue.sqlite") as catalogue:
+            with catalogue.open_run("nightly", "db1", run_id="dead"):
+                os._exit(1)
+    os.waitpid(pid, 0)
+    daemon.start()
+    daemon.after(seconds=30)
+    assert len(daemon.launcher.recoveries) == 1
+    daemon.launcher.recoveries[0].end()
+    daemon.after(minutes=1)
+    assert len(daemon.launcher.recoveries) == 1
+    daemon.after(minutes=10)
+    assert len(daemon.launcher.recoveries) == 2

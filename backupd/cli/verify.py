@@ -1,18 +1,20 @@
 """`backupd verify`: what is stored is read back and compared; no key is needed."""
 
-from contextlib import ExitStack
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from backupd.cli.chosen import JsonOption, RunArgument, TargetOption, copies_of, run_of, sources_of, unpruned
+from backupd.cli.chosen import JsonOption, TargetOption, copies_of, run_of, sources_of, unpruned
 from backupd.cli.metrics import left_for_node_exporter
 from backupd.cli.output import print_document, say, tell
-from backupd.errors import BackupdError, TargetError, VerificationError
+from backupd.errors import BackupdError, Busy, TargetError, UsageError, VerificationError
 
 if TYPE_CHECKING:
     from backupd.catalogue.store import Catalogue
+    from backupd.config import Configuration
+    from backupd.model import Backup, RunDetails
     from backupd.targets import Source
     from backupd.verify import Verified
 
@@ -24,8 +26,16 @@ def register(app: typer.Typer) -> None:
 
 def verify(
     ctx: typer.Context,
-    run_id: RunArgument,
+    run_id: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="RUN", help="An id, its beginning, or `latest`: the newest good one.", show_default=False
+        ),
+    ] = None,
     *,
+    job: Annotated[
+        str | None, typer.Option(help="All backups of this job that are there, instead.", show_default=False)
+    ] = None,
     target: TargetOption = None,
     sample: Annotated[
         str | None, typer.Option(metavar="P%", help="Read only so much of it, chosen by chance.", show_default=False)
@@ -33,34 +43,87 @@ def verify(
     json: JsonOption = False,
 ) -> None:
     """Read a backup back, past the page cache, and compare every digest: each of its copies, whole or a sample."""
-    from backupd import notices, wiring
+    from backupd import wiring
     from backupd.interruption import cancellable
     from backupd.verify import share_of
 
     share = None if sample is None else share_of(sample)
     configuration = wiring.configuration(ctx.obj.config)
-    results: list[dict[str, Any]] = []
+    if job is not None:
+        wiring.job(configuration, job)
     errors: list[BackupdError] = []
-    with wiring.catalogue(configuration) as catalogue, cancellable(), ExitStack() as claimed:
-        claimed.enter_context(left_for_node_exporter(configuration, catalogue))
-        run = run_of(catalogue, run_id, target=target)
-        claimed.enter_context(unpruned(configuration, run))
-        for source in sources_of(configuration, run, copies_of(run, target=target, broken_too=True)):
+    documents: list[dict[str, Any]] = []
+    with (
+        wiring.catalogue(configuration) as catalogue,
+        cancellable(),
+        left_for_node_exporter(configuration, catalogue),
+    ):
+        for run in _chosen(catalogue, run_id, job, target):
             try:
-                found = _verify(source, catalogue, share)
+                manner = _Manner(target, share, quiet=json)
+                documents.append(_verify_run(configuration, catalogue, run, manner, errors))
+            except Busy as error:  # one of them is being removed
+                if job is None:
+                    raise
+                errors.append(error)
+    if json:
+        print_document(documents[0] if job is None else {"job": job, "runs": documents})
+    if errors:
+        raise next((error for error in errors if isinstance(error, VerificationError)), errors[0])
+
+
+@dataclass(frozen=True, slots=True)
+class _Manner:
+    """Which copies, how much of each, and whether people are told."""
+
+    target: str | None
+    share: float | None
+    quiet: bool
+
+
+def _chosen(catalogue: "Catalogue", run_id: str | None, job: str | None, target: str | None) -> "list[RunDetails]":
+    """The run that is named, or all of a job's that have a backup (there): good ones and broken ones, newest first.
+
+    Raises:
+        UsageError: both or neither are named, or there is no backup.
+    """
+    if (run_id is None) == (job is None):
+        raise UsageError("name a run or a job", hint="backupd verify RUN, or backupd verify --job JOB")
+    if run_id is not None:
+        return [run_of(catalogue, run_id, target=target)]
+    runs = catalogue.runs(job=job, limit=None)
+    if found := [run for run in runs if any(_is_meant(backup, target) for backup in run.backups)]:
+        return found
+    on = f" on target {target}" if target is not None else ""
+    raise UsageError(f"there is no backup of job {job}{on}", hint="see `backupd history`")
+
+
+def _is_meant(backup: "Backup", target: str | None) -> bool:
+    return backup.removed_at is None and target in (None, backup.target)
+
+
+def _verify_run(
+    configuration: "Configuration",
+    catalogue: "Catalogue",
+    run: "RunDetails",
+    manner: _Manner,
+    errors: list[BackupdError],
+) -> dict[str, Any]:
+    """What became of each copy, as a document; what is wrong with one is in `errors`, too."""
+    results: list[dict[str, Any]] = []
+    with unpruned(configuration, run):
+        for source in sources_of(configuration, run, copies_of(run, target=manner.target, broken_too=True)):
+            try:
+                found = _verify(source, catalogue, manner.share)
             except (TargetError, VerificationError) as error:
                 errors.append(error)
                 results.append(_failed(source, error))
                 tell(f"target {source.target.name}: {error.message}")
             else:
                 results.append(_good(source, found))
-                if not json:
+                if not manner.quiet:
                     say(_sentence(source, found))
-    if json:
-        print_document({"run_id": run.run_id, "copies": results})
-    if errors:
-        with notices.failure_told(wiring.notifier(configuration), run.job, run.run_id, what="verification"):
-            raise next((error for error in errors if isinstance(error, VerificationError)), errors[0])
+    return {"run_id": run.run_id, "copies": results}
 
 
 def _verify(source: "Source", catalogue: "Catalogue", share: float | None) -> "Verified":

@@ -141,7 +141,7 @@ class _Daemon:
         behind = self._behind(given.now)
         scheduled = False
         given.notify.ready()
-        log.info("backupd serve goes by the schedules of %d jobs", len(site.configuration.jobs))
+        log.info("backupd serve goes by the schedules of: %s", _jobs(site.configuration))
         while not self.asked.stop:
             if next(behind):
                 self.clock.go_by(dispatch.timetables)
@@ -194,7 +194,7 @@ class _Daemon:
         self.site, self.notifier = replace(self.site, configuration=taken), notifier
         if self._web is not None:
             self._web.show(self.site)
-        log.info("the configuration was read anew: %d jobs", len(new.jobs))
+        log.info("the configuration was read anew; schedules of: %s", _jobs(new))
         self.given.notify.ready()
         return True
 
@@ -229,3 +229,9 @@ def _keeping_what_is_open(old: Configuration, new: Configuration) -> Configurati
     ours = old.service
     service = replace(new.service, address=ours.address, port=ours.port, token_file=ours.token_file)
     return replace(new, catalogue=old.catalogue, paths=old.paths, service=service)
+
+
+def _jobs(configuration: Configuration) -> str:
+    """The first few of those that have one."""
+    names = [job.name for job in configuration.jobs.values() if job.schedules.items()]
+    return ", ".join([*names[:10], f"and {len(names) - 10} more"] if len(names) > 10 else names) or "no job"

@@ -107,7 +107,7 @@ class Dispatch:
             log.info("%s: started by an earlier daemon, watched from now on", _named(slot))
 
     def look(self) -> None:
-        """What has ended is written down, what may start is started, what is too late is missed; the dead are cleaned up.
+        """What has ended is written down, what may start starts, what is too late is missed; the dead are cleaned up.
 
         Raises:
             CatalogueError: the catalogue cannot be used; the next look does what this one has not done.

@@ -7,11 +7,13 @@ of its own, whose output goes to a file. Refuses to know when anything is due, a
 """
 
 import logging
+import os
 import re
 import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, Protocol
 
@@ -185,7 +187,7 @@ def launcher(program: Sequence[str], logs: Path, *, under_systemd: bool) -> Laun
 def _appending(folder: Path, name: str) -> IO[bytes] | None:
     try:
         folder.mkdir(mode=0o750, exist_ok=True)
-        return (folder / f"{name}.out").open("ab")
+        return open(folder / f"{name}.out", "ab", opener=partial(os.open, mode=0o640))
     except OSError as error:
         log.warning("what %s prints is not kept: %s", name, error)
         return None

@@ -461,6 +461,26 @@ def test_verify_of_a_target_that_is_not_there_is_status_8_and_calls_nothing_brok
     assert world.row().backup is not None
 
 
+def test_verify_of_a_job_reads_all_of_its_backups_and_a_broken_one_hides_no_other(
+    terminal: Terminal, world: World
+) -> None:
+    assert terminal.run("verify", "--job", "nightly").status == ExitStatus.USAGE  # there is none yet
+    for run_id in ("r1", "r2"):
+        terminal.run("run", "nightly", "--run-id", run_id)
+    stored = world.vault / "nightly" / "r2" / "data-1.tar.zst"
+    stored.write_bytes(stored.read_bytes()[:-1] + b"?")
+    ended = terminal.run("verify", "--job", "nightly", "--json")
+    assert ended.status == ExitStatus.VERIFICATION
+    found = {run["run_id"]: run["copies"][0]["status"] for run in ended.document["runs"]}
+    assert found == {"r1": "verified", "r2": "broken"}
+
+
+@pytest.mark.parametrize("wrong", [(), ("r1", "--job", "nightly"), ("--job", "no-such-job")])
+def test_verify_wants_a_run_or_a_job_that_there_is(terminal: Terminal, wrong: tuple[str, ...]) -> None:
+    terminal.run("run", "nightly", "--run-id", "r1")
+    assert terminal.run("verify", *wrong).status == ExitStatus.USAGE
+
+
 def test_a_sample_does_not_count_as_verified(terminal: Terminal, world: World) -> None:
     terminal.run("run", "nightly", "--run-id", "r1")
     before = world.row().backups[0].verified_at

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 from backupd.agenda import Activity, Blackout, NoticeKind, SlotState
 from backupd.catalogue.store import Catalogue
 from backupd.claims import Claims
-from backupd.config import ScheduleConfig
+from backupd.config import ScheduleConfig, SchedulesConfig
 from backupd.errors import ExitStatus
 from tests.story.daemon_world import HOURLY, MORNING, NIGHTLY, Machine, job, machine
 
@@ -283,7 +284,7 @@ def test_what_cannot_be_started_is_told_and_the_clock_goes_on(daemon: Machine) -
 def test_a_failure_is_told_where_the_program_itself_does_not(
     daemon: Machine, activity: str, status: int, told: int
 ) -> None:
-    daemon.start(job("nightly", **{activity: NIGHTLY}))
+    daemon.start(replace(job("nightly"), schedules=SchedulesConfig(**{activity: NIGHTLY})))
     daemon.at(NIGHT)
     daemon.process().end(status)
     daemon.after(minutes=1)
@@ -294,9 +295,9 @@ def test_a_failure_is_told_where_the_program_itself_does_not(
 def test_a_dead_run_is_cleaned_up_after_once_by_a_process_of_its_own(daemon: Machine) -> None:
     pid = os.fork()
     if pid == 0:
-        with Catalogue.open(daemon.folder / "catalogue.sqlite") as catalogue:
-            with catalogue.open_run("nightly", "db1", run_id="dead"):
-                os._exit(1)
+        catalogue = Catalogue.open(daemon.folder / "catalogue.sqlite")
+        with catalogue.open_run("nightly", "db1", run_id="dead"):
+            os._exit(1)
     os.waitpid(pid, 0)
     daemon.start()
     daemon.after(seconds=30)

@@ -1,0 +1,35 @@
+"""`backupd serve` with runs of a test's own: everything else is what the command does.
+
+python -m tests.fakes.daemon CONFIGURATION GATE
+"""
+
+import logging
+import os
+import secrets
+import sys
+from pathlib import Path
+
+from backupd import wiring
+from backupd.service.daemon import Surroundings, serve
+from backupd.service.launch import Detached
+from backupd.service.systemd import Notify
+
+
+def main(path: Path, gate: Path) -> None:
+    """Serve until told to stop."""
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(message)s")
+    configuration = wiring.configuration(path)
+    program = (sys.executable, "-m", "tests.fakes.stand_in", str(configuration.catalogue.path), str(gate))
+    given = Surroundings(
+        load=lambda: wiring.configuration(path),
+        launcher=Detached(program, configuration.paths.log),
+        notifier=wiring.notifier,
+        web=None,
+        new_run_id=lambda: secrets.token_hex(4),
+        notify=Notify(os.environ),
+    )
+    serve(configuration, given)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -1,0 +1,28 @@
+"""A program that is started as `backupd` is, and whose runs end when a test says so.
+
+    python -m tests.fakes.stand_in CATALOGUE GATE run JOB --run-id ID
+
+It makes its row as a run does, waits for a file named GATE, and fails then as a run without a server does.
+"""
+
+import sys
+import time
+from pathlib import Path
+
+from backupd.catalogue.store import Catalogue
+from backupd.errors import ServerError
+
+
+def main(catalogue: Path, gate: Path, job: str, run_id: str) -> None:
+    """Be a run."""
+    with Catalogue.open(catalogue) as opened, opened.open_run(job, "db1", run_id=run_id):
+        while not gate.exists():
+            time.sleep(0.02)
+        raise ServerError("the server has gone away")
+
+
+if __name__ == "__main__":
+    try:
+        main(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[4], sys.argv[6])
+    except ServerError as error:
+        sys.exit(error.exit_status)

@@ -75,6 +75,7 @@ def serve(configuration: Configuration, given: Surroundings) -> None:
         catalogue = owed.enter_context(opened)
         site = Site(configuration, catalogue, given.now)
         clock = Clock(bell.ring)
+        clock.start()
         owed.callback(clock.stop)
         daemon = _Daemon(given, site, bell, asked, clock)
         with told_by_a_thread(lambda: daemon.notifier) as tell, daemon.pages():
@@ -137,7 +138,6 @@ class _Daemon:
         site, given = self.site, self.given
         going = Going(site, given.launcher, Claims(site.configuration.paths.run))
         dispatch = Dispatch(site, going, tell, given.new_run_id, began=site.now())
-        self.clock.start()
         behind = self._behind(given.now)
         scheduled = False
         given.notify.ready()

@@ -170,6 +170,7 @@ def test_sigterm_ends_the_daemon_at_once_and_not_the_run_and_systemd_is_told(sit
     assert b"BACKUPD_SLOT=nightly/backup/" in environment
 
 
+@pytest.mark.exhaustive
 def test_a_run_that_dies_is_written_down_and_the_daemon_goes_on(site: Site) -> None:
     with serving(site) as daemon:
         slot = until(site.running)
@@ -179,6 +180,7 @@ def test_a_run_that_dies_is_written_down_and_the_daemon_goes_on(site: Site) -> N
     assert (site.slot() or slot).exit_status == 128 + signal.SIGKILL
 
 
+@pytest.mark.exhaustive
 def test_a_locked_catalogue_is_waited_for(site: Site) -> None:
     with site.catalogue._engine.begin(), serving(site) as daemon:
         assert daemon.stderr is not None

@@ -68,7 +68,6 @@ for commands in (
     manual,
     demo,
 ):
-for commands in (run, check, probe, history, verify, restore, drill, clone, prune, recover, serve, metrics, demo):
     commands.register(app)
 
 

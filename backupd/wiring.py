@@ -3,11 +3,9 @@
 import os
 from pathlib import Path
 
-from backupd.catalogue.store import Catalogue
 from backupd.claims import Claims
 from backupd.command import end_stray, ended_by_itself, found
 from backupd.config import (
-    DEFAULT_PATH,
     AppriseConfig,
     Configuration,
     DirectoryConfig,
@@ -21,8 +19,6 @@ from backupd.config import (
     SftpConfig,
     SnapshotConfig,
     WebhookConfig,
-    load,
-    locate,
 )
 from backupd.config.secrets import credentials
 from backupd.errors import SnapshotError, UsageError
@@ -41,6 +37,10 @@ from backupd.mysql.session import Connect, connector
 from backupd.mysql.unlocked import NoLock
 from backupd.notifications import Channel
 from backupd.notifications.fanout import Fanout, Subscriber
+from backupd.opening import catalogue as catalogue
+from backupd.opening import configuration as configuration
+from backupd.opening import configuration_or_defaults as configuration_or_defaults
+from backupd.opening import job as job
 from backupd.probe import WriteProbe
 from backupd.probe.counters import KernelCounters
 from backupd.probe.reading import DirectReader
@@ -57,46 +57,6 @@ from backupd.tools import HostFiles, HostTools, Instruments, Places, Room, Tools
 
 _LVM_SECONDS = 10.0
 _LVM_CHUNK_SIZE = 4 << 10  # bytes: what LVM takes where it is not told (lvcreate(8), 2.03.16)
-
-
-def configuration(explicit: Path | None) -> Configuration:
-    """The configuration that the command line, the environment or the default path names.
-
-    Raises:
-        ConfigurationError: listing every fault.
-    """
-    return load(locate(explicit, os.environ))
-
-
-def configuration_or_defaults(explicit: Path | None) -> Configuration:
-    """The same for commands that need no job: a host that has no configuration yet has the default places.
-
-    Raises:
-        ConfigurationError: listing every fault; also where a file is named that is not there.
-    """
-    path = locate(explicit, os.environ)
-    return Configuration() if path == DEFAULT_PATH and not path.exists() else load(path)
-
-
-def job(configuration: Configuration, name: str) -> JobConfig:
-    """The job of this name.
-
-    Raises:
-        UsageError: there is none; the hint lists those there are.
-    """
-    try:
-        return configuration.jobs[name]
-    except KeyError:
-        raise UsageError(f"no job {name!r}", hint=f"the configuration has: {', '.join(configuration.jobs)}") from None
-
-
-def catalogue(configuration: Configuration) -> Catalogue:
-    """The catalogue, made or upgraded if need be; a context manager.
-
-    Raises:
-        CatalogueError: it cannot be opened or written.
-    """
-    return Catalogue.open(configuration.catalogue.path)
 
 
 def target(configuration: Configuration, name: str) -> Target:

@@ -4,9 +4,11 @@ Knows: the order of runs, what a person may call a run, one query per table. Ref
 """
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import datetime
 
-from sqlalchemy import Connection, RowMapping, Select, Table, func, select
+from sqlalchemy import Connection, RowMapping, Select, Table, select
 
 from backupd.catalogue import tables
 from backupd.catalogue.columns import AnyFact, from_row
@@ -21,6 +23,7 @@ from backupd.model import (
     RunDetails,
     RunError,
     RunKind,
+    RunStatus,
     Sample,
     SnapshotFacts,
     Throughput,
@@ -30,15 +33,38 @@ from backupd.model import (
 _NEWEST_FIRST = tables.runs.c.started_at.desc(), tables.runs.c.run_id.desc()
 
 
+_LAST = "\U0010ffff"  # sorts after whatever an id goes on with
 _PLACES = {RunKind.BACKUP: ("run", "backupd history"), RunKind.PROBE: ("probe", "backupd history --probes")}
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which runs are wanted; of every job, since ever and whatever became of them where not told otherwise."""
+
+    job: str | None = None
+    since: datetime | None = None  # begun then or later
+    until: datetime | None = None  # begun before then
+    statuses: Collection[RunStatus] = ()
 
 
 def newest_first(job: str | None = None, *, kind: RunKind | None = RunKind.BACKUP) -> Select[str]:
     """Ids of runs of this kind (None: of all), of one job where it is named."""
-    query = select(tables.runs.c.run_id).order_by(*_NEWEST_FIRST)
+    return chosen(Filter(job), kind=kind)
+
+
+def chosen(wanted: Filter, *, kind: RunKind | None = RunKind.BACKUP) -> Select[str]:
+    """Ids of these runs of this kind (None: of all), newest first."""
+    runs = tables.runs.c
+    query = select(runs.run_id).order_by(*_NEWEST_FIRST)
     if kind is not None:
-        query = query.where(tables.runs.c.kind == kind)
-    return query if job is None else query.where(tables.runs.c.job == job)
+        query = query.where(runs.kind == kind)
+    if wanted.job is not None:
+        query = query.where(runs.job == wanted.job)
+    if wanted.since is not None:
+        query = query.where(runs.started_at >= wanted.since)
+    if wanted.until is not None:
+        query = query.where(runs.started_at < wanted.until)
+    return query.where(runs.status.in_(wanted.statuses)) if wanted.statuses else query
 
 
 def resolve(connection: Connection, wanted: str, *, latest: RunKind = RunKind.BACKUP) -> str:
@@ -67,9 +93,9 @@ def resolve(connection: Connection, wanted: str, *, latest: RunKind = RunKind.BA
 
 
 def _alike(connection: Connection, wanted: str, *, kind: RunKind | None) -> list[str]:
-    """The first ids that begin so."""
+    """The first ids that begin so: a range of the key, because a function of it would be a walk through all."""
     column = tables.runs.c.run_id
-    alike = newest_first(kind=kind).where(func.substr(column, 1, len(wanted)) == wanted).order_by(None)
+    alike = newest_first(kind=kind).where(column >= wanted, column < wanted + _LAST).order_by(None)
     return list(connection.execute(alike.order_by(column).limit(4)).scalars()) if wanted else []
 
 

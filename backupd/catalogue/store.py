@@ -3,7 +3,7 @@
 Knows: how runs are recorded, found and read back. Refuses to know what a run does, and how its record is shown.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from operator import itemgetter
@@ -17,8 +17,9 @@ from backupd.agenda import Activity, NoticeKind, Pause, Slot, SlotState
 from backupd.catalogue import agenda, audit, probes, standing, tables, upkeep
 from backupd.catalogue.audit import Event, Step, carry_out, told
 from backupd.catalogue.columns import from_row, to_row
+from backupd.catalogue.costs import RunCost, costs
 from backupd.catalogue.database import BUSY_TIMEOUT_SECONDS, engine_for, explained, reading
-from backupd.catalogue.details import details, newest_first, resolve
+from backupd.catalogue.details import Filter, chosen, details, newest_first, resolve
 from backupd.catalogue.endings import attention, ending, holding_row, release
 from backupd.catalogue.imported import import_run
 from backupd.catalogue.record import RunRecord, uninterrupted
@@ -221,11 +222,39 @@ class Catalogue:
             found = resolve(connection, run_id)
             return details(connection, select(tables.runs.c.run_id).where(tables.runs.c.run_id == found))[0]
 
-    def runs(self, *, job: str | None = None, limit: int | None = 50) -> list[RunDetails]:
+    def runs(
+        self,
+        *,
+        job: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        statuses: Collection[RunStatus] = (),
+        limit: int | None = 50,
+    ) -> list[RunDetails]:
         """Backups without their samples, newest first; of every job and since ever where not told otherwise."""
-        query = newest_first(job)
+        query = chosen(Filter(job, since, until, statuses)).limit(limit)
         with explained(self._path), self._reader.begin() as connection:
-            return details(connection, query.limit(limit), samples=False)
+            return details(connection, query, samples=False)
+
+    def costs(
+        self,
+        *,
+        job: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        statuses: Collection[RunStatus] = (),
+        limit: int | None = None,
+    ) -> list[RunCost]:
+        """What each of these backups cost, newest first; of every job and since ever where not told otherwise."""
+        query = chosen(Filter(job, since, until, statuses)).limit(limit)
+        with explained(self._path), self._reader.begin() as connection:
+            return costs(connection, query)
+
+    def newest_with_backup(self, *, target: str | None = None) -> RunDetails | None:
+        """The newest run of which a backup is there (on that target), without its samples; None where there is none."""
+        with explained(self._path), self._reader.begin() as connection:
+            found = details(connection, upkeep.with_backup(None, target).limit(1), samples=False)
+        return found[0] if found else None
 
     def probe(self, wanted: str) -> ProbeRecord:
         """A probe with all that it measured: by its id, a beginning that only it has, `latest`, or `latest:JOB`.
@@ -235,16 +264,24 @@ class Catalogue:
         """
         with explained(self._path), self._reader.begin() as connection:
             found = resolve(connection, wanted, latest=RunKind.PROBE)
-            chosen = newest_first(kind=RunKind.PROBE).where(tables.runs.c.run_id == found)
-            for record in probes.records(connection, chosen):
+            only = newest_first(kind=RunKind.PROBE).where(tables.runs.c.run_id == found)
+            for record in probes.records(connection, only):
                 return record
         raise UsageError(f"run {found} is a backup, not a probe", hint="backupd history --probes")
 
-    def probes(self, *, job: str | None = None, limit: int | None = 50) -> list[ProbeRecord]:
+    def probes(
+        self,
+        *,
+        job: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        statuses: Collection[RunStatus] = (),
+        limit: int | None = 50,
+    ) -> list[ProbeRecord]:
         """Probes without their curves, newest first; of every job and since ever where not told otherwise."""
-        query = newest_first(job, kind=RunKind.PROBE)
+        query = chosen(Filter(job, since, until, statuses), kind=RunKind.PROBE).limit(limit)
         with explained(self._path), self._reader.begin() as connection:
-            return probes.records(connection, query.limit(limit), curves=False)
+            return probes.records(connection, query, curves=False)
 
     def unfinished(self) -> list[str]:
         """Ids of runs of any kind that are said to be running: live ones, and dead ones. Newest first."""

@@ -56,6 +56,8 @@ runs = Table(
     Column("kind", Word(RunKind), nullable=False, server_default=RunKind.BACKUP.value),
     Index(None, "started_at"),
     Index(None, "job", "started_at"),
+    Index(None, "kind", "started_at"),  # probes are few among many backups
+    Index(None, "kind", "job", "started_at"),
     Index(None, "status", "started_at"),
     Index(None, "kind", "job", "status"),  # counted in it alone
 )

@@ -55,13 +55,16 @@ def unpinned(run_id: str) -> Callable[[Connection], None]:
     return step
 
 
-def with_backup(job: str | None) -> Select[str]:
-    """Runs of which a backup is there, of one job where it is named, newest first."""
+def with_backup(job: str | None, target: str | None = None) -> Select[str]:
+    """Runs of which a backup is there, of one job and on one target where they are named, newest first.
+
+    What is there is found first, by the index of what was not removed: that is little, even where runs are many.
+    """
     table = tables.backups
-    there = select(table.c.run_id).where(
-        table.c.run_id == tables.runs.c.run_id, table.c.removed_at.is_(None), table.c.broken == ""
-    )
-    return newest_first(job).where(there.exists())
+    there = select(table.c.run_id).where(table.c.removed_at.is_(None), table.c.broken == "")
+    if target is not None:
+        there = there.where(table.c.target == target)
+    return newest_first(job).where(tables.runs.c.run_id.in_(there))
 
 
 def _changed(

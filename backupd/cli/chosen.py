@@ -46,9 +46,9 @@ def run_of(catalogue: "Catalogue", wanted: str, *, target: str | None = None) ->
     """
     if wanted != "latest":
         return catalogue.run(wanted)
-    for run in catalogue.runs(limit=None):
-        if any(backup.is_there and target in (None, backup.target) for backup in run.backups):
-            return run
+    run = catalogue.newest_with_backup(target=target)
+    if run is not None:
+        return run
     on = f" on target {target}" if target is not None else ""
     raise UsageError(f"there is no backup yet{on}", hint="see `backupd history`")
 

@@ -1,12 +1,17 @@
 """`backupd history` and `backupd show`: what backups and probes found out and cost, and what became of them."""
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from backupd.cli.instants import SinceOption, UntilOption, span
 from backupd.cli.output import draws_dots_here, print_document, say
+from backupd.errors import UsageError
+from backupd.model import RunStatus
 
 if TYPE_CHECKING:
+    from backupd.catalogue.costs import RunCost
     from backupd.measurement import ProbeRecord
     from backupd.model import RunDetails
 
@@ -24,40 +29,59 @@ def history(
     job: Annotated[str | None, typer.Argument(help="Only runs of this job.")] = None,
     *,
     probes: Annotated[bool, typer.Option("--probes", help="Probes instead of backups.")] = False,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    status: Annotated[list[RunStatus] | None, typer.Option("--status", help="Only these; repeatable.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="How many, newest first.")] = 50,
+    csv: Annotated[bool, typer.Option("--csv", help="A line per backup on stdout, with what it cost.")] = False,
     json: JsonOption = False,
 ) -> None:
     """Runs, newest first, failed ones included; with --probes what was measured without a backup."""
-    from backupd import wiring
+    from backupd import opening
 
-    configuration = wiring.configuration_or_defaults(ctx.obj.config)
+    if csv and (json or probes):
+        other = "--json" if json else "--probes"
+        raise UsageError(f"--csv and {other} do not go together", hint="--csv is a table of backups; choose one")
+    configuration = opening.configuration_or_defaults(ctx.obj.config)
     if job is not None:
-        wiring.job(configuration, job)
-    with wiring.catalogue(configuration) as catalogue:
-        if probes:
-            _list_probes(catalogue.probes(job=job, limit=limit), json=json)
+        opening.job(configuration, job)
+    begin, end = span(since, until, now=datetime.now(UTC))
+    statuses = status or ()
+    with opening.catalogue(configuration) as catalogue:
+        if csv:
+            _print_costs(catalogue.costs(job=job, since=begin, until=end, statuses=statuses, limit=limit))
+        elif probes:
+            found = catalogue.probes(job=job, since=begin, until=end, statuses=statuses, limit=limit)
+            _list_probes(found, json=json, filtered=bool(begin or end or statuses))
         else:
-            _list_runs(catalogue.runs(job=job, limit=limit), json=json)
+            runs = catalogue.runs(job=job, since=begin, until=end, statuses=statuses, limit=limit)
+            _list_runs(runs, json=json, filtered=bool(begin or end or statuses))
 
 
-def _list_runs(runs: "list[RunDetails]", *, json: bool) -> None:
+def _print_costs(costs: "list[RunCost]") -> None:
+    from backupd.report.costs import csv_text
+
+    say(csv_text(costs).rstrip("\n"))
+
+
+def _list_runs(runs: "list[RunDetails]", *, json: bool, filtered: bool) -> None:
     from backupd.cli.documents import history_document
     from backupd.cli.tables import history_table
 
     if json:
         print_document(history_document(runs))
     else:
-        say(history_table(runs) if runs else "no run yet")
+        say(history_table(runs) if runs else "no such run" if filtered else "no run yet")
 
 
-def _list_probes(probes: "list[ProbeRecord]", *, json: bool) -> None:
+def _list_probes(probes: "list[ProbeRecord]", *, json: bool, filtered: bool) -> None:
     from backupd.cli.documents import probes_document
     from backupd.report.probe_text import probes_table
 
     if json:
         print_document(probes_document(probes))
     else:
-        say(probes_table(probes) if probes else "no probe yet")
+        say(probes_table(probes) if probes else "no such probe" if filtered else "no probe yet")
 
 
 def show(
@@ -67,10 +91,10 @@ def show(
     json: JsonOption = False,
 ) -> None:
     """Everything that the catalogue knows of one run, or of one probe."""
-    from backupd import wiring
+    from backupd import opening
     from backupd.model import RunKind
 
-    with wiring.catalogue(wiring.configuration_or_defaults(ctx.obj.config)) as catalogue:
+    with opening.catalogue(opening.configuration_or_defaults(ctx.obj.config)) as catalogue:
         run = catalogue.run(run_id)
         probe = catalogue.probe(run.run_id) if run.kind is RunKind.PROBE else None
     if probe is None:

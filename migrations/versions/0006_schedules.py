@@ -1,4 +1,4 @@
-"""Slots of schedules, pauses, and what was told already."""
+"""Slots of schedules, pauses, what was told already, and indexes for what pages, metrics and the history ask."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -26,6 +26,8 @@ def upgrade() -> None:
     )
     op.create_index("ix_slots_due_at", "slots", ["due_at"])
     op.create_index("ix_slots_state_job_activity", "slots", ["state", "job", "activity"])
+    op.create_index("ix_runs_kind_started_at", "runs", ["kind", "started_at"])
+    op.create_index("ix_runs_kind_job_started_at", "runs", ["kind", "job", "started_at"])
     op.create_index("ix_runs_status_started_at", "runs", ["status", "started_at"])
     op.create_index("ix_runs_kind_job_status", "runs", ["kind", "job", "status"])
     op.create_index(

@@ -164,8 +164,8 @@ def test_a_host_without_a_configuration_can_be_probed(
 ) -> None:
     """The default places are root's; a test's are its own."""
     monkeypatch.delenv("BACKUPD_CONFIG", raising=False)
-    monkeypatch.setattr(wiring, "DEFAULT_PATH", tmp_path / "nowhere.toml")
-    monkeypatch.setattr(wiring, "locate", lambda explicit, environment: tmp_path / "nowhere.toml")
+    monkeypatch.setattr(opening, "DEFAULT_PATH", tmp_path / "nowhere.toml")
+    monkeypatch.setattr(opening, "locate", lambda explicit, environment: tmp_path / "nowhere.toml")
     configuration = wiring.configuration_or_defaults(None)
     assert configuration.jobs == {}
     ended = terminal.type("probe", "nightly")

@@ -1,0 +1,97 @@
+"""What each of many backups cost its server, in a few figures a run: for months of them at once.
+
+Knows: which columns tell it, two queries however many runs. Refuses to know what is much and what is little, and how a
+penalty follows from the windows of a probe.
+"""
+
+from collections import defaultdict
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import Connection, Select, func, select
+
+from backupd.catalogue import tables
+from backupd.catalogue.columns import from_row
+from backupd.model import Phase, Reason, RunStatus, Sample
+
+_STAGES = ("baseline", "settle")  # of a sample: what was measured during the copy is no part of a penalty
+
+
+@dataclass(frozen=True, slots=True)
+class RunCost:
+    """One backup. What it did not come to, and what was not measured, is None."""
+
+    run_id: str
+    job: str
+    host: str
+    status: RunStatus
+    started_at: datetime
+    ended_at: datetime | None = None
+    error: str | None = None  # its code
+    lock_strategy: str | None = None
+    lock_wait_seconds: float | None = None
+    lock_hold_seconds: float | None = None
+    gate: Reason | None = None
+    settle_seconds: float | None = None
+    copy_seconds: float | None = None
+    bytes_read: int | None = None
+    bytes_stored: int | None = None  # of one copy
+    copies: int = 0  # that are still there
+    cow_size: int | None = None
+    cow_used_peak: int | None = None
+    windows: tuple[Sample, ...] = ()  # of the probe, before the copy; of each its stage and IOPS only
+
+
+def costs(connection: Connection, chosen: Select[str]) -> list[RunCost]:
+    """The chosen runs, newest first."""
+    windows = _windows(connection, chosen)
+    rows = connection.execute(_figures(chosen)).mappings()
+    return [from_row(RunCost, {**row, "windows": tuple(windows.get(row["run_id"], ()))}) for row in rows]
+
+
+def _figures(chosen: Select[str]) -> Select[tuple[object, ...]]:
+    runs, locks, snapshots = tables.runs, tables.locks, tables.snapshots
+    verdicts, errors, backups = tables.verdicts, tables.errors, tables.backups
+    settle, copy = tables.phases.alias("settle"), tables.phases.alias("copy")
+    ours = backups.c.run_id == runs.c.run_id
+    there = (backups.c.removed_at.is_(None), backups.c.broken == "")
+    joined = (
+        runs.outerjoin(errors, errors.c.run_id == runs.c.run_id)
+        .outerjoin(locks, locks.c.run_id == runs.c.run_id)
+        .outerjoin(verdicts, verdicts.c.run_id == runs.c.run_id)
+        .outerjoin(snapshots, snapshots.c.run_id == runs.c.run_id)
+        .outerjoin(settle, (settle.c.run_id == runs.c.run_id) & (settle.c.phase == Phase.SETTLE))
+        .outerjoin(copy, (copy.c.run_id == runs.c.run_id) & (copy.c.phase == Phase.COPY))
+    )
+    ids = chosen.subquery()
+    query = select(
+        *(runs.c[name] for name in ("run_id", "job", "host", "status", "started_at", "ended_at")),
+        errors.c.code.label("error"),
+        locks.c.strategy.label("lock_strategy"),
+        locks.c.wait_seconds.label("lock_wait_seconds"),
+        locks.c.hold_seconds.label("lock_hold_seconds"),
+        verdicts.c.reason.label("gate"),
+        settle.c.seconds.label("settle_seconds"),
+        copy.c.seconds.label("copy_seconds"),
+        select(func.max(backups.c.bytes_read)).where(ours).scalar_subquery().label("bytes_read"),
+        select(func.max(backups.c.bytes_stored)).where(ours).scalar_subquery().label("bytes_stored"),
+        select(func.count()).where(ours, *there).scalar_subquery().label("copies"),
+        snapshots.c.cow_size,
+        snapshots.c.cow_used_peak,
+    )
+    return (
+        query.select_from(joined)
+        .where(runs.c.run_id.in_(select(ids.c.run_id)))
+        .order_by(runs.c.started_at.desc(), runs.c.run_id.desc())
+    )
+
+
+def _windows(connection: Connection, chosen: Select[str]) -> dict[str, list[Sample]]:
+    table, ids = tables.samples.c, chosen.subquery()
+    query = select(table.run_id, table.at_seconds, table.stage, table.iops).where(
+        table.run_id.in_(select(ids.c.run_id)), table.stage.in_(_STAGES), table.iops.is_not(None)
+    )
+    found: dict[str, list[Sample]] = defaultdict(list)
+    for run_id, at_seconds, stage, iops in connection.execute(query.order_by(table.run_id, table.id)):
+        found[run_id].append(Sample(at_seconds, stage, iops=iops))
+    return found

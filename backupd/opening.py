@@ -1,0 +1,52 @@
+"""What every command opens first: the configuration, and the record of all runs.
+
+Apart from `wiring`, because what acts on a host takes a quarter of a second to load, and a look at the history does
+without. Refuses to know anything that acts.
+"""
+
+import os
+from pathlib import Path
+
+from backupd.catalogue.store import Catalogue
+from backupd.config import DEFAULT_PATH, Configuration, JobConfig, load, locate
+from backupd.errors import UsageError
+
+
+def configuration(explicit: Path | None) -> Configuration:
+    """The configuration that the command line, the environment or the default path names.
+
+    Raises:
+        ConfigurationError: listing every fault.
+    """
+    return load(locate(explicit, os.environ))
+
+
+def configuration_or_defaults(explicit: Path | None) -> Configuration:
+    """The same for commands that need no job: a host that has no configuration yet has the default places.
+
+    Raises:
+        ConfigurationError: listing every fault; also where a file is named that is not there.
+    """
+    path = locate(explicit, os.environ)
+    return Configuration() if path == DEFAULT_PATH and not path.exists() else load(path)
+
+
+def job(configuration: Configuration, name: str) -> JobConfig:
+    """The job of this name.
+
+    Raises:
+        UsageError: there is none; the hint lists those there are.
+    """
+    try:
+        return configuration.jobs[name]
+    except KeyError:
+        raise UsageError(f"no job {name!r}", hint=f"the configuration has: {', '.join(configuration.jobs)}") from None
+
+
+def catalogue(configuration: Configuration) -> Catalogue:
+    """The catalogue, made or upgraded if need be; a context manager.
+
+    Raises:
+        CatalogueError: it cannot be opened or written.
+    """
+    return Catalogue.open(configuration.catalogue.path)

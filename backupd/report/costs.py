@@ -1,0 +1,70 @@
+"""What backups cost as plain values: one backup as a document, many as CSV.
+
+Knows: the names of figures, their units in them. Refuses to judge: `impact` does.
+"""
+
+import csv
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from io import StringIO
+from typing import Any
+
+from backupd.catalogue.costs import RunCost
+from backupd.model import RunStatus
+from backupd.mysql import UNLOCKED
+from backupd.probe.settle import penalty_of
+
+_NONE = RunCost("", "", "", RunStatus.FAILED, datetime.min.replace(tzinfo=UTC))  # has every column
+
+
+def penalties(cost: RunCost) -> tuple[float | None, float | None]:
+    """How many times slower writes were at first, and when the copy was begun; None where nothing was measured."""
+    found = penalty_of(cost.windows)
+    return found.initial_ratio, found.settled_ratio
+
+
+def copy_rate(cost: RunCost) -> float | None:
+    """Bytes a second that were read off the snapshot; None where nothing was copied."""
+    return cost.bytes_read / cost.copy_seconds if cost.bytes_read and cost.copy_seconds else None
+
+
+def hold_seconds(cost: RunCost) -> float | None:
+    """For how long the server was locked; None where it was not."""
+    return None if cost.lock_strategy == UNLOCKED else cost.lock_hold_seconds
+
+
+def cost_document(cost: RunCost) -> dict[str, Any]:
+    """One backup: sizes in bytes, times in seconds, penalties as baseline ÷ window."""
+    first, settled = penalties(cost)
+    return {
+        "run_id": cost.run_id,
+        "job": cost.job,
+        "host": cost.host,
+        "status": cost.status.value,
+        "started_at": cost.started_at.isoformat(),
+        "ended_at": None if cost.ended_at is None else cost.ended_at.isoformat(),
+        "error": cost.error,
+        "lock_strategy": cost.lock_strategy,
+        "lock_wait_seconds": cost.lock_wait_seconds,
+        "lock_hold_seconds": cost.lock_hold_seconds,
+        "gate": None if cost.gate is None else cost.gate.value,
+        "settle_seconds": cost.settle_seconds,
+        "penalty_initial_ratio": first,
+        "penalty_settled_ratio": settled,
+        "copy_seconds": cost.copy_seconds,
+        "copy_bytes_per_second": copy_rate(cost),
+        "read_bytes": cost.bytes_read,
+        "stored_bytes": cost.bytes_stored,
+        "copies": cost.copies,
+        "cow_size_bytes": cost.cow_size,
+        "cow_used_peak_bytes": cost.cow_used_peak,
+    }
+
+
+def csv_text(costs: Sequence[RunCost]) -> str:
+    """A header, and a line for each backup; what is not known is empty."""
+    out = StringIO()
+    writer = csv.DictWriter(out, list(cost_document(_NONE)), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(cost_document(cost) for cost in costs)
+    return out.getvalue()

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Select, func, select
 
 from backupd.catalogue import tables
 from backupd.catalogue.columns import from_row
-from backupd.model import Phase, Reason, RunStatus, Sample
+from backupd.model import Phase, Reason, RunKind, RunStatus, Sample
 
 _STAGES = ("baseline", "settle")  # of a sample: what was measured during the copy is no part of a penalty
 
@@ -27,7 +27,9 @@ class RunCost:
     status: RunStatus
     started_at: datetime
     ended_at: datetime | None = None
+    kind: RunKind = RunKind.BACKUP
     error: str | None = None  # its code
+    message: str | None = None  # the error's sentence
     lock_strategy: str | None = None
     lock_wait_seconds: float | None = None
     lock_hold_seconds: float | None = None
@@ -65,8 +67,9 @@ def _figures(chosen: Select[str]) -> Select[tuple[object, ...]]:
     )
     ids = chosen.subquery()
     query = select(
-        *(runs.c[name] for name in ("run_id", "job", "host", "status", "started_at", "ended_at")),
+        *(runs.c[name] for name in ("run_id", "job", "host", "status", "started_at", "ended_at", "kind")),
         errors.c.code.label("error"),
+        errors.c.message,
         locks.c.strategy.label("lock_strategy"),
         locks.c.wait_seconds.label("lock_wait_seconds"),
         locks.c.hold_seconds.label("lock_hold_seconds"),

@@ -103,6 +103,37 @@ def run_counts(connection: Connection) -> dict[str, dict[RunStatus, int]]:
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What is on a target of a job: all that was not removed."""
+
+    target: str
+    job: str
+    backups: int
+    bytes_stored: int
+    broken: int  # of these backups
+    newest_at: datetime  # when the run of the newest began
+
+
+def stored(connection: Connection) -> list[Stored]:
+    """By target and job."""
+    backups, runs = tables.backups, tables.runs
+    query = (
+        select(
+            backups.c.target,
+            runs.c.job,
+            func.count().label("backups"),
+            func.sum(backups.c.bytes_stored).label("bytes_stored"),
+            func.count().filter(backups.c.broken != "").label("broken"),
+            func.max(runs.c.started_at, type_=runs.c.started_at.type).label("newest_at"),
+        )
+        .join_from(backups, runs, backups.c.run_id == runs.c.run_id)
+        .where(tables.THERE)
+        .group_by(backups.c.target, runs.c.job)
+    )
+    return [from_row(Stored, row) for row in connection.execute(query).mappings()]
+
+
 def _listed(jobs: Sequence[str]) -> Any:
     """The jobs as a table of one column: SQLite reads it from one parameter, however many they are."""
     return func.json_each(json.dumps(list(jobs))).table_valued(sql_column("value", Text), name="listed")

@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy import Engine, RowMapping, Select, insert, select
 
 from backupd.agenda import Activity, NoticeKind, Pause, Slot, SlotState
-from backupd.catalogue import agenda, audit, probes, standing, tables, upkeep
+from backupd.catalogue import agenda, audit, paging, probes, standing, tables, upkeep
 from backupd.catalogue.audit import Event, Step, carry_out, told
 from backupd.catalogue.columns import from_row, to_row
 from backupd.catalogue.costs import RunCost, costs
@@ -256,6 +256,22 @@ class Catalogue:
             found = details(connection, upkeep.with_backup(None, target).limit(1), samples=False)
         return found[0] if found else None
 
+    def costs_page(
+        self, wanted: Filter, *, kind: RunKind | None = None, before: str | None = None, limit: int = 50
+    ) -> list[RunCost]:
+        """What the newest of the wanted runs cost, or of those that began before the run `before`; newest first.
+
+        Raises:
+            UsageError: there is no run `before`.
+        """
+        with explained(self._path), self._reader.begin() as connection:
+            return costs(connection, paging.page(connection, wanted, kind=kind, before=before, limit=limit))
+
+    def costs_over_time(self, wanted: Filter, *, points: int = 300) -> list[RunCost]:
+        """What the wanted backups cost, newest first; where they are more than `points`, of some spread over time."""
+        with explained(self._path), self._reader.begin() as connection:
+            return costs(connection, paging.over_time(connection, wanted, points=points))
+
     def probe(self, wanted: str) -> ProbeRecord:
         """A probe with all that it measured: by its id, a beginning that only it has, `latest`, or `latest:JOB`.
 
@@ -330,6 +346,11 @@ class Catalogue:
         """How many backups were tried, by job and by what became of them."""
         with explained(self._path), self._reader.begin() as connection:
             return standing.run_counts(connection)
+
+    def stored(self) -> list[standing.Stored]:
+        """What is on the targets, by target and job; what was removed does not count."""
+        with explained(self._path), self._reader.begin() as connection:
+            return standing.stored(connection)
 
     def newest_unproven(self, job: str | None = None) -> list[RunDetails]:
         """Runs of which a backup is there, in the order to prove them in, without their samples.

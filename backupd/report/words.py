@@ -36,6 +36,19 @@ def duration(seconds: float | None) -> str:
     return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s"
 
 
+def age(seconds: float | None) -> str:
+    """Seconds that passed, in the one unit that says enough: `5 min`, `30 h`, `12 days`."""
+    if seconds is None or not isfinite(seconds):
+        return "-"
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 90 * 60:
+        return f"{seconds / 60:.0f} min"
+    if seconds < 48 * 3600:
+        return f"{seconds / 3600:.0f} h"
+    return f"{seconds / 86400:.0f} days"
+
+
 def ratio(value: float | None) -> str:
     """How many times slower."""
     return "-" if value is None or not isfinite(value) else f"{value:.2f}x"

@@ -13,7 +13,9 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
 
 from backupd import __version__
+from backupd.service.metrics import Metrics
 from backupd.service.site import Site
+from backupd.service.target_rooms import TargetRooms
 from backupd.service.web import api, looks, pages
 from backupd.service.web.guard import Guard, allowed_hosts
 from backupd.service.web.refusals import explain_failures, refuse
@@ -22,9 +24,15 @@ _THREADS = 8  # that read the catalogue at a time; each has a connection of its 
 
 
 class Application(FastAPI):
-    """An ASGI application. `state.site` is what it shows; another one may take its place while it serves."""
+    """An ASGI application that shows one site at a time."""
 
     guard: Guard
+
+    def show(self, site: Site) -> None:
+        """From now on this site is shown; whoever is being answered still gets the one before."""
+        self.state.site = site
+        self.state.metrics = Metrics(site)
+        self.state.rooms = TargetRooms(site.configuration)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The guard answers, or lets the routes answer."""
@@ -35,7 +43,7 @@ def application(site: Site, *, token: str | None = None) -> Application:
     """All pages, `/api`, `/metrics` and `/healthz` over this site.
 
     Without a token whoever reaches the port may read, but only by the names of this machine's own addresses and of
-    `service.address`. A new configuration is shown once `application.state.site` is a new site; its token is not.
+    `service.address`. After a reload, `show` gives it the new configuration; token and address stay.
     """
     made = Application(
         title="backupd",
@@ -47,7 +55,7 @@ def application(site: Site, *, token: str | None = None) -> Application:
         redirect_slashes=False,
     )
     made.guard = Guard(token, allowed_hosts(site.configuration.service.address), refuse)
-    made.state.site = site
+    made.show(site)
     explain_failures(made)
     made.add_api_route("/static/colours.css", _colours, include_in_schema=False)
     made.mount("/static", StaticFiles(directory=looks.STATIC), name="static")

@@ -12,7 +12,9 @@ from pydantic import BeforeValidator, WithJsonSchema
 from starlette.requests import Request
 
 from backupd.live import LiveRuns
+from backupd.service.metrics import Metrics
 from backupd.service.site import Site
+from backupd.service.target_rooms import TargetRooms
 from backupd.service.web.refusals import BadQuestion
 
 
@@ -25,8 +27,20 @@ def _live(site: Annotated[Site, Depends(_site)]) -> LiveRuns:
     return LiveRuns(site.configuration.paths.run)
 
 
+def _metrics(request: Request) -> Metrics:
+    metrics: Metrics = request.app.state.metrics
+    return metrics
+
+
+def _rooms(request: Request) -> TargetRooms:
+    rooms: TargetRooms = request.app.state.rooms
+    return rooms
+
+
 AskedSite = Annotated[Site, Depends(_site)]
 AskedLive = Annotated[LiveRuns, Depends(_live)]
+AskedMetrics = Annotated[Metrics, Depends(_metrics)]
+AskedRooms = Annotated[TargetRooms, Depends(_rooms)]
 
 
 # --- of programs -----------------------------------------------------------------------------------------------------
@@ -49,9 +63,7 @@ def _instant(text: object) -> datetime:
         return (datetime.min if at.year == 1 else datetime.max).replace(tzinfo=UTC)
 
 
-Instant = Annotated[
-    datetime, BeforeValidator(_instant), WithJsonSchema({"type": "string", "format": "date-time"})
-]
+Instant = Annotated[datetime, BeforeValidator(_instant), WithJsonSchema({"type": "string", "format": "date-time"})]
 
 
 # --- of forms --------------------------------------------------------------------------------------------------------

@@ -55,9 +55,7 @@ def page(request: Request, template: str, *, status: int = 200, **shown: Any) ->
 
 def colours() -> str:
     """A stylesheet: the reports' colours as `--paper` and so on, and the classes of all pictures."""
-    light, dark = (
-        " ".join(f"--{name}: {svg.colour(name, dark=dark)};" for name in _COLOURS) for dark in (False, True)
-    )
+    light, dark = (" ".join(f"--{name}: {svg.colour(name, dark=dark)};" for name in _COLOURS) for dark in (False, True))
     return (
         f":root {{ color-scheme: light dark; {light} }}\n"
         f"@media (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}\n{svg.style(within='svg')}\n"

@@ -3,13 +3,18 @@
 Knows: what belongs on which page. Refuses to know HTML, and what an alarm is.
 """
 
-from fastapi import APIRouter
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
-from backupd.service.standing import JobStanding, Running, remaining_seconds, standings
-from backupd.service.web.asked import AskedLive, AskedSite
+from backupd.service.metrics import CONTENT_TYPE
+from backupd.service.standing import remaining_seconds, standings
+from backupd.service.web.asked import AskedLive, AskedMetrics, AskedRooms, AskedSite
+from backupd.service.web.history import Asked, Outcome, history_page
 from backupd.service.web.looks import page
+from backupd.service.web.schedules import schedule_lines
 from backupd.service.web.targets import target_standings
 
 router = APIRouter(include_in_schema=False)
@@ -22,11 +27,19 @@ def healthz(site: AskedSite) -> Response:
     return PlainTextResponse("ok\n")
 
 
+@router.get("/metrics")
+def metrics(metrics: AskedMetrics) -> Response:
+    """What Prometheus is told."""
+    return Response(metrics.exposition(), headers={"Content-Type": CONTENT_TYPE})
+
+
 @router.get("/")
 def overview(request: Request, site: AskedSite, live: AskedLive) -> Response:
     """Each job: last good, next, what runs now; alarms first."""
     jobs = standings(site, live)
-    remaining = {one.run.run_id: remaining_seconds(one, job.last_good, now=job.now) for job in jobs for one in job.running}
+    remaining = {
+        one.run.run_id: remaining_seconds(one, job.last_good, now=job.now) for job in jobs for one in job.running
+    }
     return page(
         request,
         "overview.html",
@@ -39,11 +52,49 @@ def overview(request: Request, site: AskedSite, live: AskedLive) -> Response:
 @router.get("/schedule")
 def schedule(request: Request, site: AskedSite, live: AskedLive) -> Response:
     """What is due when, and what became of what was due last."""
-    jobs = standings(site, live)
-    return page(request, "schedule.html", now=site.now(), jobs=jobs, recent=site.catalogue.slots(limit=50))
+    lines, recent = schedule_lines(site, live), site.catalogue.slots(limit=50)
+    return page(request, "schedule.html", now=site.now(), lines=lines, recent=recent)
+
+
+@router.get("/history")
+def history(
+    request: Request,
+    site: AskedSite,
+    *,
+    job: str = "",
+    since: Annotated[str, Query(alias="from")] = "",
+    until: Annotated[str, Query(alias="to")] = "",
+    outcome: str = "",
+    before: str = "",
+) -> Response:
+    """What became of runs, and what they cost."""
+    asked = Asked(job.strip(), since.strip(), until.strip(), outcome)
+    shown = history_page(site, asked, before=before)
+    return page(
+        request,
+        "history.html",
+        asked=asked,
+        outcomes=list(Outcome),
+        jobs=sorted({*site.configuration.jobs, *filter(None, [asked.job])}),
+        runs=shown.runs,
+        older=asked.query(before=shown.older) if shown.older else "",
+        newest=asked.query() if before else None,
+    )
+
+
+@router.get("/api")
+def api(request: Request) -> Response:
+    """What programs may ask."""
+    return page(request, "api.html", questions=_questions(request.app.openapi()))
 
 
 @router.get("/targets")
-def targets(request: Request, site: AskedSite) -> Response:
+def targets(request: Request, site: AskedSite, rooms: AskedRooms) -> Response:
     """Where backups live, and what is there."""
-    return page(request, "targets.html", now=site.now(), targets=target_standings(site))
+    return page(request, "targets.html", now=site.now(), targets=target_standings(site, rooms))
+
+
+def _questions(document: dict[str, Any]) -> list[tuple[str, str, list[dict[str, Any]]]]:
+    """Each path with its summary and its parameters."""
+    asked = ((path, methods["get"]) for path, methods in document["paths"].items())
+    return [(path, get.get("description", ""), get.get("parameters", [])) for path, get in asked]

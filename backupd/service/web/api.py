@@ -1,0 +1,174 @@
+"""The same as JSON, for programs: `/api/…`, told by `/openapi.json`. Sizes are bytes, times seconds, instants UTC.
+
+Knows: the shapes. Refuses to know where the figures come from. What is told here only ever gets more.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query
+
+from backupd.agenda import Activity
+from backupd.catalogue.details import Filter
+from backupd.catalogue.standing import GOOD
+from backupd.live import Progress
+from backupd.model import RunDetails, RunKind, RunStatus
+from backupd.service.standing import Alarm, JobStanding, Running, remaining_seconds, standings
+from backupd.service.web.asked import AskedLive, AskedSite, Instant
+from backupd.service.web.history import RunFigures, run_named
+from backupd.service.web.refusals import Refusal
+from backupd.service.web.schedules import ScheduleLine, schedule_lines
+
+_REFUSALS = {
+    status: {"model": Refusal, "description": words}
+    for status, words in (
+        (401, "The token is missing or wrong."),
+        (422, "A parameter cannot be understood."),
+        (503, "The catalogue cannot be read."),
+    )
+}
+_NOT_FOUND = {404: {"model": Refusal, "description": "There is none of that name."}}
+_NAME = "^[^\\x00-\\x1f/\\\\]{1,100}$"
+Job = Annotated[str | None, Query(min_length=1, max_length=100, description="Only of this job.")]
+Since = Annotated[Instant | None, Query(description="Only what began then or later.")]
+Until = Annotated[Instant | None, Query(description="Only what began before then.")]
+
+router = APIRouter(prefix="/api", responses=_REFUSALS)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class RunningNow:
+    """A run that has not ended."""
+
+    run_id: str
+    kind: RunKind
+    started_at: datetime
+    alive: bool  # false: its process is gone
+    progress: Progress | None
+    remaining_seconds: float | None  # about
+
+
+@dataclass(frozen=True)
+class JobNow:
+    """How a job stands."""
+
+    job: str
+    last_good_run: str | None
+    last_good_at: datetime | None
+    last_run: str | None
+    last_run_status: RunStatus | None
+    overdue_at: datetime | None  # when the last good backup becomes too old
+    running: Sequence[RunningNow]
+    next_due: Mapping[Activity, datetime]
+    missed_total: Mapping[Activity, int]
+    proven_at: datetime | None
+    paused: bool
+    pause_note: str | None
+    alarms: Sequence[Alarm]
+
+
+@dataclass(frozen=True)
+class RunsPage:
+    """One page of runs, newest first."""
+
+    runs: Sequence[RunFigures]
+    before: str | None  # ask for the next page with it; null on the last one
+
+
+@dataclass(frozen=True)
+class Impact:
+    """What backups cost, oldest first: all, or so many spread over the time."""
+
+    runs: Sequence[RunFigures]
+
+
+@dataclass(frozen=True)
+class Jobs:
+    """Every configured job."""
+
+    now: datetime
+    jobs: Sequence[JobNow]
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """All that is due."""
+
+    now: datetime
+    lines: Sequence[ScheduleLine]
+
+
+@router.get("/jobs")
+def jobs(site: AskedSite, live: AskedLive) -> Jobs:
+    """How every configured job stands."""
+    return Jobs(site.now(), [_job_now(standing) for standing in standings(site, live)])
+
+
+@router.get("/schedule")
+def schedule(site: AskedSite, live: AskedLive) -> Schedule:
+    """What is due when."""
+    return Schedule(site.now(), schedule_lines(site, live))
+
+
+@router.get("/runs", responses=_NOT_FOUND)  # type: ignore[arg-type]
+def runs(
+    site: AskedSite,
+    *,
+    job: Job = None,
+    since: Since = None,
+    until: Until = None,
+    status: Annotated[list[RunStatus], Query(description="Only these; may be given more than once.")] = [],  # noqa: B006
+    before: Annotated[str | None, Query(pattern=_NAME, description="Go on after this run.")] = None,
+    limit: Annotated[int, Query(ge=1, le=200)] = 50,
+) -> RunsPage:
+    """Runs of every kind, newest first."""
+    wanted = Filter(job, since, until, tuple(status))
+    found = site.catalogue.costs_page(wanted, before=before, limit=limit + 1)
+    shown = [RunFigures.of(run) for run in found[:limit]]
+    return RunsPage(shown, shown[-1].run_id if len(found) > limit else None)
+
+
+@router.get("/impact")
+def impact(
+    site: AskedSite,
+    *,
+    job: Job = None,
+    since: Since = None,
+    until: Until = None,
+    points: Annotated[int, Query(ge=2, le=500)] = 300,
+) -> Impact:
+    """What good backups cost over time, for plots."""
+    found = site.catalogue.costs_over_time(Filter(job, since, until, GOOD), points=points)
+    return Impact([RunFigures.of(run) for run in reversed(found)])
+
+
+@router.get("/runs/{run_id}", responses=_NOT_FOUND)  # type: ignore[arg-type]
+def run(site: AskedSite, run_id: Annotated[str, Path(pattern=_NAME)]) -> RunDetails:
+    """All that the catalogue knows of one run."""
+    return run_named(site, run_id)
+
+
+def _job_now(standing: JobStanding) -> JobNow:
+    good, last = standing.last_good, standing.last_run
+    return JobNow(
+        job=standing.job,
+        last_good_run=None if good is None else good.run_id,
+        last_good_at=None if good is None else good.started_at,
+        last_run=None if last is None else last.run_id,
+        last_run_status=None if last is None else last.status,
+        overdue_at=standing.overdue_at,
+        running=[_running_now(one, standing) for one in standing.running],
+        next_due=standing.next_due,
+        missed_total=standing.missed_total,
+        proven_at=standing.proven_at,
+        paused=standing.pause is not None,
+        pause_note=None if standing.pause is None else standing.pause.note,
+        alarms=standing.alarms,
+    )
+
+
+def _running_now(one: Running, standing: JobStanding) -> RunningNow:
+    remaining = remaining_seconds(one, standing.last_good, now=standing.now)
+    return RunningNow(one.run.run_id, one.run.kind, one.run.started_at, one.alive, one.progress, remaining)

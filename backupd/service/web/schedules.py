@@ -1,0 +1,49 @@
+"""What is due when, line by line: for the schedule's page and for `/api/schedule`."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
+from backupd.agenda import Activity, Pause, Slot
+from backupd.live import LiveRuns
+from backupd.service.site import Site
+from backupd.service.standing import standings
+from backupd.service.timetables import zone_of
+
+
+@dataclass(frozen=True)
+class ScheduleLine:
+    """One activity of one job."""
+
+    job: str
+    activity: Activity
+    cron: str
+    zone: str
+    start_within_seconds: float
+    next_at: datetime | None  # null: the expression has no more; also told while the job is paused
+    pause: Pause | None
+    last: Slot | None  # the newest slot
+
+    @property
+    def next_there(self) -> datetime | None:
+        """By the zone's own clock."""
+        return None if self.next_at is None else self.next_at.astimezone(ZoneInfo(self.zone))
+
+
+def schedule_lines(site: Site, live: LiveRuns) -> Sequence[ScheduleLine]:
+    """By job, then in the order of activities."""
+    return [
+        ScheduleLine(
+            job=standing.job,
+            activity=activity,
+            cron=schedule.cron,
+            zone=zone_of(site.configuration, schedule),
+            start_within_seconds=schedule.start_within_seconds,
+            next_at=standing.next_due.get(activity),
+            pause=standing.pause,
+            last=standing.last_slots.get(activity),
+        )
+        for standing in standings(site, live)
+        for activity, schedule in standing.config.schedules.items()
+    ]

@@ -1,0 +1,66 @@
+"""What is on each target by the catalogue, and where it is by the configuration: no target is asked.
+
+Knows: how a person is told where a target is. Refuses to know its credentials.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from backupd.catalogue.standing import Stored
+from backupd.config import DirectoryConfig, SftpConfig, TargetConfig
+from backupd.service.site import Site
+from backupd.service.target_rooms import SeenTarget, TargetRooms
+
+_PATIENCE_SECONDS = 0.05  # that a page waits for a look at folders; a hung one is left out
+
+
+@dataclass(frozen=True, slots=True)
+class TargetStanding:
+    """One target."""
+
+    name: str
+    kind: str  # empty where it is no longer configured
+    location: str
+    jobs: tuple[Stored, ...] = ()  # what each job has there
+    room: SeenTarget | None = None  # None: not known, or not asked
+    expected: tuple[str, ...] = ()  # jobs that write there
+
+    @property
+    def backups(self) -> int:
+        """That were not removed."""
+        return sum(job.backups for job in self.jobs)
+
+    @property
+    def bytes_stored(self) -> int:
+        """By them."""
+        return sum(job.bytes_stored for job in self.jobs)
+
+    @property
+    def broken(self) -> int:
+        """Of them."""
+        return sum(job.broken for job in self.jobs)
+
+
+def target_standings(site: Site, rooms: TargetRooms) -> Sequence[TargetStanding]:
+    """The configured targets by name, then those that only old backups are on."""
+    stored = site.catalogue.stored()
+    configured = dict(sorted(site.configuration.targets.items()))
+    seen = rooms.seen(within_seconds=_PATIENCE_SECONDS)
+    gone = sorted({one.target for one in stored} - configured.keys())
+
+    def of(name: str, kind: str, location: str) -> TargetStanding:
+        jobs = tuple(sorted((one for one in stored if one.target == name), key=lambda one: one.job))
+        expected = tuple(job for job, config in sorted(site.configuration.jobs.items()) if name in config.targets)
+        return TargetStanding(name, kind, location, jobs, seen.get(name), expected)
+
+    known = [of(name, config.type.value, _location(config)) for name, config in configured.items()]
+    return [*known, *(of(name, "", "no longer in the configuration") for name in gone)]
+
+
+def _location(config: TargetConfig) -> str:
+    if isinstance(config, DirectoryConfig):
+        return str(config.path)
+    if isinstance(config, SftpConfig):
+        return f"{config.user}@{config.address}:{config.path}"
+    where = f" at {config.endpoint}" if config.endpoint else ""
+    return f"{config.bucket}/{config.prefix}{where}"

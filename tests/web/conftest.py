@@ -1,0 +1,134 @@
+"""The application behind a real socket, over a real catalogue that has a little of everything."""
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import uvicorn
+from pydantic import TypeAdapter
+from starlette.types import ASGIApp
+
+from backupd.agenda import Activity, Slot, SlotState
+from backupd.catalogue.store import Catalogue
+from backupd.config import Configuration
+from backupd.errors import TargetError
+from backupd.live import LiveRuns, Progress
+from backupd.model import Backup, Check, Drill, LockReceipt, Outcome, Phase, Reason, Sample, Verdict
+from backupd.service.site import Site
+from backupd.service.web.application import Application, application
+
+NIGHTLY = Backup("disk", "/backups/nightly/good", 5 << 30, 2 << 30, 12, "ab" * 32)
+HOSTILE = "<script>alert('x')</script>\x1b[31m\nand a second line"
+
+
+@contextmanager
+def served(application: ASGIApp) -> Iterator[str]:
+    """It answers at this address while the block lasts; a free port of this machine's own."""
+    server = uvicorn.Server(uvicorn.Config(application, port=0, log_config=None, timeout_graceful_shutdown=1))
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    deadline = time.monotonic() + 20
+    while not server.started and thread.is_alive() and time.monotonic() < deadline:
+        thread.join(0.005)
+    assert server.started
+    try:
+        port = server.servers[0].sockets[0].getsockname()[1]
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+def configured(folder: Path, **service: Any) -> Configuration:
+    """Three jobs: one that is well, one in trouble, one that never ran."""
+    read = TypeAdapter(Configuration).validate_python
+    return read(
+        {
+            "paths": {"run": str(folder / "run")},
+            "service": {"zone": "Europe/Berlin", **service},
+            "hosts": {"db1": {}},
+            "targets": {
+                "disk": {"type": "directory", "path": str(folder)},
+                "cloud": {
+                    "type": "s3",
+                    "bucket": "safe",
+                    "credentials_file": "/etc/backupd/s3.secret",
+                    "accept_unencrypted": True,
+                },
+            },
+            "jobs": {
+                "nightly": {
+                    "host": "db1",
+                    "targets": ["disk"],
+                    "schedules": {"backup": {"cron": "0 2 * * *"}, "drill": {"cron": "0 5 * * 0"}},
+                },
+                "shop": {"host": "db1", "targets": ["disk", "cloud"]},
+                "new": {"host": "db1", "targets": ["cloud"], "schedules": {"backup": {"cron": "30 1 * * *"}}},
+            },
+        }
+    )
+
+
+@contextmanager
+def told(catalogue: Catalogue, folder: Path) -> Iterator[None]:
+    """What the pages are to show: a good run, one that failed, and `going`, which runs while the block lasts."""
+    with catalogue.open_run("nightly", "db1", run_id="good") as run:
+        run.took(Phase.COPY, 100.0)
+        run.took(Phase.SETTLE, 61.5)
+        run.lock(LockReceipt("backup-stage", 1, 0.2, 0.031, "metadata-locks"))
+        run.verdict(Verdict(Outcome.START, Reason.SETTLED, "3 windows within 10 %", 61.5))
+        run.samples(
+            [
+                Sample(-2.0, "baseline", iops=400.0),
+                Sample(1.0, "settle", iops=100.0, ratio=4.0),
+                *(Sample(at, "settle", iops=320.0, ratio=1.25) for at in (2.0, 3.0, 4.0)),
+            ]
+        )
+        run.complete((NIGHTLY,))
+    catalogue.record_drill(Drill("good", True, (Check("starts", True, "yes", "yes"),), 60.0, datetime.now(UTC)))
+    with pytest.raises(TargetError), catalogue.open_run("shop", "db1", run_id="bad"):
+        raise TargetError(HOSTILE, hint="make room")
+    now = datetime.now(UTC)
+    missed = Slot("shop", Activity.BACKUP, now, SlotState.MISSED, now, reason="the machine was off")
+    catalogue.take_slot(missed)
+    catalogue.pause("new", "the <b>disks</b> are changed")
+    since = now.timestamp() - 50
+    with catalogue.open_run("nightly", "db1", run_id="going") as run:
+        LiveRuns(folder / "run").tell("going", Progress(Phase.COPY, since, since + 50, done=25 << 20, total=100 << 20))
+        yield
+        run.complete((NIGHTLY,))
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("site")
+
+
+@pytest.fixture(scope="session")
+def site(folder: Path) -> Iterator[Site]:
+    with Catalogue.open(folder / "catalogue.sqlite") as catalogue, told(catalogue, folder):
+        yield Site(configured(folder), catalogue, lambda: datetime.now(UTC) + timedelta(seconds=5))
+
+
+@pytest.fixture(scope="session")
+def app(site: Site) -> Application:
+    return application(site)
+
+
+@pytest.fixture(scope="session")
+def address(app: Application) -> Iterator[str]:
+    with served(app) as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def browser(address: str) -> Iterator[httpx.Client]:
+    """What asks as a browser does, and follows nothing by itself."""
+    with httpx.Client(base_url=address, timeout=20) as client:
+        yield client

@@ -1,0 +1,157 @@
+"""What the pages show of a catalogue, without a browser: text, links, and nothing that a host smuggled in."""
+
+import re
+from html.parser import HTMLParser
+
+import httpx
+import pytest
+
+PAGES = ("/", "/history", "/schedule", "/targets", "/api")
+
+
+class _Seen(HTMLParser):
+    """Text and links of a page, and whatever its policy forbids."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.text: list[str] = []
+        self.links: list[str] = []
+        self.ids: list[str] = []
+        self.labelled: list[str] = []
+        self.forbidden: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = dict(attrs)
+        self.links += [found.get("href") or ""] if tag == "a" else []
+        self.ids += [found["id"] or ""] if "id" in found else []
+        self.labelled += [found.get("for") or ""] if tag == "label" else []
+        inline = [name for name in found if name == "style" or name.startswith("on")]
+        if inline or tag == "style" or (tag == "script" and "src" not in found):
+            self.forbidden.append(f"{tag} {inline}")
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data)
+
+    @property
+    def words(self) -> str:
+        return re.sub(r"\s+", " ", " ".join(self.text))
+
+
+def seen(browser: httpx.Client, path: str, *, status: int = 200) -> _Seen:
+    answer = browser.get(path)
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
+    parser = _Seen()
+    parser.feed(answer.text)
+    return parser
+
+
+def test_the_overview_says_how_each_job_stands(browser: httpx.Client) -> None:
+    words = seen(browser, "/").words
+
+    assert "3 jobs, 2 with an alarm , 1 at work" in words
+    assert "2.0 GiB on disk" in words
+    assert "25.0 MiB of 100.0 MiB" in words
+    assert re.search(r"about 1\d\d s left|about [23] min left", words)
+    assert "there is no good backup yet" in words
+    assert "the machine was off" in words
+    assert "paused: the <b>disks</b> are changed" in words
+
+
+def test_what_came_from_a_host_is_shown_as_text(browser: httpx.Client) -> None:
+    for path in ("/", "/history", "/history?job=%3Cscript%3Ealert(1)%3C/script%3E"):
+        page = browser.get(path).text
+        assert "<script>alert" not in page
+        assert "\x1b" not in page
+    assert "&lt;script&gt;alert" in browser.get("/").text
+
+
+@pytest.mark.parametrize("path", [*PAGES, "/nothing", "/history?from=x"])
+def test_every_page_keeps_its_own_policy_and_its_skip_link(browser: httpx.Client, path: str) -> None:
+    parser = _Seen()
+    parser.feed(browser.get(path).text)
+
+    assert parser.forbidden == []
+    assert parser.links[0] == "#content"
+    assert "content" in parser.ids
+    assert len(parser.ids) == len(set(parser.ids))
+    assert set(parser.labelled) <= set(parser.ids)
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_every_link_on_a_page_leads_somewhere(browser: httpx.Client, path: str) -> None:
+    inside = {link for link in seen(browser, path).links if link.startswith("/") and not link.startswith("/runs/")}
+
+    assert {link: browser.get(link).status_code for link in inside} == dict.fromkeys(inside, 200)
+
+
+def test_the_history_shows_what_runs_cost(browser: httpx.Client) -> None:
+    words = seen(browser, "/history?job=nightly&outcome=good").words
+
+    for figure in ("31 ms", "4.00x", "1.25x", "1 min 02 s", "51.2 MiB/s", "2.0 GiB"):
+        assert figure in words, words
+    assert "going" not in words
+
+
+@pytest.mark.parametrize(
+    ("query", "shown"),
+    [
+        ("", {"good", "bad", "going"}),
+        ("job=shop", {"bad"}),
+        ("job=gone", set()),
+        ("outcome=failed", {"bad"}),
+        ("outcome=running", {"going"}),
+        ("outcome=other", set()),
+        ("from=2020-01-01&to=9999-12-31", {"good", "bad", "going"}),
+        ("to=2020-01-01", set()),
+        ("from=9999-12-31", set()),
+        ("job=&from=&to=&outcome=&before=", {"good", "bad", "going"}),  # a form without a choice
+        ("before=bad", {"good"}),
+    ],
+)
+def test_the_history_is_filtered(browser: httpx.Client, query: str, shown: set[str]) -> None:
+    links = seen(browser, f"/history?{query}").links
+
+    assert {link.removeprefix("/runs/") for link in links if link.startswith("/runs/")} == shown
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "said"),
+    [
+        ("from=x", 400, '"from" is no day'),
+        ("to=2026-02-30", 400, '"to" is no day'),
+        ("from=0000-01-01", 400, '"from" is no day'),
+        ("outcome=splendid", 400, '"outcome" is none that there is'),
+        ("before=nothing", 404, "o run nothing to go on after"),
+        ("job=%00", 200, "No run like that"),
+        ("job=%ff%fe", 200, "No run like that"),
+        ("job=a&job=b", 200, "No run like that"),
+    ],
+)
+def test_a_filter_that_makes_no_sense_gets_a_sentence(
+    browser: httpx.Client, query: str, status: int, said: str
+) -> None:
+    assert said in seen(browser, f"/history?{query}", status=status).words
+
+
+def test_the_schedule_tells_both_clocks_and_what_became_of_slots(browser: httpx.Client) -> None:
+    words = seen(browser, "/schedule").words
+
+    assert "0 2 * * * Europe/Berlin" in words
+    assert re.search(r"(Mon|Tue|Wed|Thu|Fri|Sat|Sun) 02:00", words)
+    assert "missed the machine was off" in words
+
+
+def test_targets_are_told_without_secrets(browser: httpx.Client) -> None:
+    page = seen(browser, "/targets")
+
+    assert "1 Stored 2.0 GiB Free" in page.words
+    assert "safe/" in page.words
+    assert "secret" not in page.words
+
+
+def test_the_catalogue_answers_for_the_daemons_health_and_metrics(browser: httpx.Client) -> None:
+    assert browser.get("/healthz").text == "ok\n"
+    metrics = browser.get("/metrics")
+    assert metrics.headers["content-type"].startswith("text/plain; version=")
+    assert "backupd_catalogue_up 1.0" in metrics.text

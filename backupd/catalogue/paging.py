@@ -11,7 +11,7 @@ import json
 from collections.abc import Sequence
 from datetime import datetime
 
-from sqlalchemy import Connection, Select, Text, func, or_, select
+from sqlalchemy import Connection, Select, TableValuedAlias, Text, func, or_, select
 from sqlalchemy import column as sql_column
 
 from backupd.catalogue import tables
@@ -62,5 +62,5 @@ def _began(connection: Connection, run_id: str) -> datetime:
     return began
 
 
-def _listed(values: Sequence[str]):  # type: ignore[no-untyped-def]
+def _listed(values: Sequence[str]) -> TableValuedAlias:
     return func.json_each(json.dumps(list(values))).table_valued(sql_column("value", Text), name="listed")

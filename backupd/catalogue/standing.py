@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Select, Text, and_, func, literal, select
+from sqlalchemy import Connection, Select, TableValuedAlias, Text, and_, func, literal, select
 from sqlalchemy import column as sql_column
 
 from backupd.agenda import Activity, Pause, Slot, SlotState
@@ -134,7 +134,7 @@ def stored(connection: Connection) -> list[Stored]:
     return [from_row(Stored, row) for row in connection.execute(query).mappings()]
 
 
-def _listed(jobs: Sequence[str]) -> Any:
+def _listed(jobs: Sequence[str]) -> TableValuedAlias:
     """The jobs as a table of one column: SQLite reads it from one parameter, however many they are."""
     return func.json_each(json.dumps(list(jobs))).table_valued(sql_column("value", Text), name="listed")
 

@@ -22,6 +22,7 @@ from backupd.live import LiveRuns, Progress
 from backupd.model import Backup, Check, Drill, LockReceipt, Outcome, Phase, Reason, Sample, Verdict
 from backupd.service.site import Site
 from backupd.service.web.application import Application, application
+from backupd.service.web.serving import settings
 
 NIGHTLY = Backup("disk", "/backups/nightly/good", 5 << 30, 2 << 30, 12, "ab" * 32)
 HOSTILE = "<script>alert('x')</script>\x1b[31m\nand a second line"
@@ -30,7 +31,7 @@ HOSTILE = "<script>alert('x')</script>\x1b[31m\nand a second line"
 @contextmanager
 def served(application: ASGIApp) -> Iterator[str]:
     """It answers at this address while the block lasts; a free port of this machine's own."""
-    server = uvicorn.Server(uvicorn.Config(application, port=0, log_config=None, timeout_graceful_shutdown=1))
+    server = uvicorn.Server(settings(application))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     deadline = time.monotonic() + 20

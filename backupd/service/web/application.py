@@ -44,7 +44,12 @@ def application(site: Site, *, token: str | None = None) -> Application:
 
     Without a token whoever reaches the port may read, but only by the names of this machine's own addresses and of
     `service.address`. After a reload, `show` gives it the new configuration; token and address stay.
+
+    Raises:
+        ValueError: the token is empty.
     """
+    if token == "":
+        raise ValueError("an empty token would let everybody in")
     made = Application(
         title="backupd",
         version=__version__,

@@ -4,6 +4,7 @@ Knows: which status each kind of failure has in HTTP. Refuses to know what was a
 """
 
 import logging
+from collections.abc import Awaitable, Callable
 from typing import Annotated
 
 from fastapi import FastAPI
@@ -66,7 +67,7 @@ def explain_failures(application: FastAPI) -> None:
     application.add_exception_handler(Exception, _of_bugs)
 
 
-def _explaining(status: int):  # type: ignore[no-untyped-def]
+def _explaining(status: int) -> Callable[[Request, Exception], Awaitable[Response]]:
     async def answer(request: Request, error: Exception) -> Response:
         message, hint = (error.message, error.hint) if isinstance(error, BackupdError) else (str(error), "")
         if status >= 500:
@@ -90,7 +91,8 @@ async def _of_parameters(request: Request, error: Exception) -> Response:
     return refuse(request.scope, 422, f"{name} cannot be understood: {said}", "/openapi.json says what may be asked")
 
 
-async def _of_bugs(request: Request, error: Exception) -> Response:
-    """The server logs the traceback itself: Starlette raises the error again once this answer is sent."""
-    log.error("%s: %s: %s", request.url.path, type(error).__name__, error)
-    return refuse(request.scope, 500, "this is a bug in backupd", "please report it with the daemon's log")
+async def _of_bugs(request: Request, _error: Exception) -> Response:
+    """The server logs it with its traceback, for Starlette raises it again once this is sent; then uvicorn hangs up."""
+    answer = refuse(request.scope, 500, "this is a bug in backupd", "please report it with the daemon's log")
+    answer.headers["Connection"] = "close"
+    return answer

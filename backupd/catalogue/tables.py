@@ -58,7 +58,7 @@ runs = Table(
     Index(None, "job", "started_at"),
     Index(None, "kind", "started_at"),  # probes are few among many backups
     Index(None, "kind", "job", "started_at"),
-    Index(None, "status", "started_at"),
+    Index(None, "status", "started_at", "run_id"),
     Index(None, "kind", "job", "status"),  # counted in it alone
 )
 

@@ -28,7 +28,7 @@ def upgrade() -> None:
     op.create_index("ix_slots_state_job_activity", "slots", ["state", "job", "activity"])
     op.create_index("ix_runs_kind_started_at", "runs", ["kind", "started_at"])
     op.create_index("ix_runs_kind_job_started_at", "runs", ["kind", "job", "started_at"])
-    op.create_index("ix_runs_status_started_at", "runs", ["status", "started_at"])
+    op.create_index("ix_runs_status_started_at_run_id", "runs", ["status", "started_at", "run_id"])
     op.create_index("ix_runs_kind_job_status", "runs", ["kind", "job", "status"])
     op.create_index(
         "ix_backups_there",

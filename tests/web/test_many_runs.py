@@ -1,0 +1,92 @@
+"""A page costs the same after years: a hundred thousand runs beside a thousand, asked in turns."""
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from statistics import median
+
+import httpx
+import pytest
+from pydantic import TypeAdapter
+
+from backupd.catalogue.store import Catalogue
+from backupd.config import Configuration
+from backupd.service.site import Site
+from backupd.service.web.application import application
+from tests.many_runs import JOBS, NEWEST, catalogue_of, run_id_of
+from tests.web.conftest import served
+
+FEW, MANY = 1_000, 100_000
+ROUNDS = 15
+MOST_SECONDS, MOST_RATIO = 0.3, 2.0
+
+PAGES = (
+    "/",
+    "/history",
+    "/history?job=shop",
+    "/history?outcome=good&from=2026-11-01&to=2026-11-19",
+    "/history?outcome=failed",
+    "/history?before={middle}",
+    "/schedule",
+    "/targets",
+    "/api/runs/{middle}",
+    "/api/jobs",
+    "/api/runs?job=shop&status=success",
+    "/api/impact?job=shop",
+    "/healthz",
+)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A server over a catalogue of so many runs."""
+
+    runs: int
+    client: httpx.Client
+
+    def seconds(self, path: str) -> float:
+        """From the question to the last byte of the answer."""
+        began = time.perf_counter()
+        answer = self.client.get(path.format(middle=run_id_of(self.runs // 2, self.runs)))
+        took = time.perf_counter() - began
+        assert answer.status_code == 200, answer.text
+        return took
+
+
+def configuration() -> Configuration:
+    schedules = {"backup": {"cron": "0 2 * * *", "zone": "UTC"}, "drill": {"cron": "0 5 * * 0", "zone": "UTC"}}
+    job = {"host": "db1", "targets": ["vault"], "schedules": schedules}
+    read = TypeAdapter(Configuration).validate_python
+    targets = {name: {"type": "directory", "path": "/nonexistent"} for name in ("vault", "offsite")}
+    return read({"hosts": {"db1": {}}, "targets": targets, "jobs": dict.fromkeys(JOBS[:3], job)})
+
+
+@pytest.fixture(scope="module")
+def few_and_many() -> Iterator[tuple[Asked, Asked]]:
+    with ExitStack() as stack:
+
+        def asked(runs: int) -> Asked:
+            path: Path = stack.enter_context(catalogue_of(runs))
+            catalogue = stack.enter_context(Catalogue.open(path))
+            site = Site(configuration(), catalogue, lambda: NEWEST + timedelta(hours=1))
+            url = stack.enter_context(served(application(site)))
+            return Asked(runs, stack.enter_context(httpx.Client(base_url=url, timeout=30)))
+
+        yield asked(FEW), asked(MANY)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("path", PAGES)
+def test_a_page_costs_the_same_after_years(few_and_many: tuple[Asked, Asked], path: str) -> None:
+    few, many = few_and_many
+    few.seconds(path), many.seconds(path)  # templates are read, and statements made
+    turns = [(few.seconds(path), many.seconds(path)) for _ in range(ROUNDS)]
+
+    of_few, of_many = (median(times) for times in zip(*turns, strict=True))
+    print(f"{path}: {of_few * 1000:.1f} ms of {FEW} runs, {of_many * 1000:.1f} ms of {MANY}")  # noqa: T201
+    assert of_many < MOST_SECONDS
+    assert of_many / of_few < MOST_RATIO

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from backupd import wiring
+from backupd import opening, wiring
 from backupd.cli.probe_progress import disk_lines
 from backupd.errors import ExitStatus
 from tests.cli.terminal import Terminal

@@ -1,0 +1,104 @@
+"""A daemon over a catalogue as it is after a while, and a Prometheus that scrapes it: once for all tests."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from backupd.catalogue.store import Catalogue
+from backupd.model import Backup
+from tests.many_runs import make_catalogue
+from tests.service.prometheus import Prometheus, eventually, prometheus
+
+ROOT = Path(__file__).parents[2]
+TOKEN = "a-token-of-32-characters-or-more"
+CONFIGURATION = """
+[catalogue]
+path = "{folder}/catalogue.sqlite"
+[paths]
+run = "{folder}/run"
+staging = "{folder}/staging"
+log = "{folder}/log"
+[service]
+zone = "UTC"
+port = 0
+token_file = "{folder}/token"
+[hosts.db1]
+socket = "/run/mysqld/mysqld.sock"
+user = "backup"
+[targets.vault]
+type = "directory"
+path = "{folder}"
+[targets.offsite]
+type = "directory"
+path = "{folder}/not-mounted"
+[jobs.nightly]
+host = "db1"
+targets = ["vault"]
+drill_within = "9d"
+schedules.backup.cron = "0 0 29 2 *"
+schedules.drill.cron = "0 0 29 2 *"
+[jobs.shop]
+host = "db1"
+targets = ["vault", "offsite"]
+[jobs.weekly]
+host = "db1"
+targets = ["vault"]
+"""  # nothing is due for years, so that nothing is started
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The configuration, the catalogue and the token of one machine."""
+    made = tmp_path_factory.mktemp("machine")
+    make_catalogue(made / "catalogue.sqlite", 400, jobs=2)
+    (made / "backupd.toml").write_text(CONFIGURATION.format(folder=made))
+    (made / "token").write_text(TOKEN)
+    (made / "token").chmod(0o600)
+    return made
+
+
+@pytest.fixture(scope="session")
+def daemon(folder: Path) -> Iterator[str]:
+    """Where `backupd serve` shows its pages: HOST:PORT."""
+    with serving(folder) as address:
+        yield address
+
+
+@contextmanager
+def serving(folder: Path) -> Iterator[str]:
+    """A daemon for the length of the block. A run of job `nightly` is going on meanwhile: it lives in this process."""
+    log = folder / "daemon.log"
+    command = [sys.executable, "-m", "backupd", "--config", str(folder / "backupd.toml"), "serve"]
+    with log.open("wb") as told:
+        process = subprocess.Popen(command, stdout=told, stderr=subprocess.STDOUT, cwd=ROOT)
+    try:
+        found = eventually(lambda: re.search(r"http://([0-9.]+:\d+)/", log.read_text()))
+        assert found is not None
+        with (
+            Catalogue.open(folder / "catalogue.sqlite") as catalogue,
+            catalogue.open_run("nightly", "db1", run_id="going-on") as run,
+        ):
+            yield found[1]
+            run.complete((Backup("vault", "/v", 1, 1, 1, "ab" * 32),))
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+@pytest.fixture(scope="session")
+def scraped(daemon: str, folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+    """A Prometheus that has scraped the daemon twice, as README says to."""
+    scraping = {
+        "job_name": "backupd",
+        "authorization": {"credentials_file": str(folder / "token")},
+        "static_configs": [{"targets": [daemon]}],
+    }
+    rules = ROOT / "configs" / "alerts.yml"
+    with prometheus(tmp_path_factory.mktemp("prometheus"), scraping=scraping, rules=rules) as found:
+        eventually(lambda: found.value("count_over_time(backupd_catalogue_up[1m])"), accept=lambda count: count >= 2)
+        yield found

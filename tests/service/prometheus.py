@@ -1,0 +1,107 @@
+"""A real Prometheus, Debian's, over one daemon: what a test may ask of it.
+
+Knows: its options and its API (2.42). Refuses to know what is scraped.
+"""
+
+import json
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+
+ADDRESS = "127.0.0.1"
+_PATIENCE_SECONDS = 20.0
+
+Answer = TypeVar("Answer")
+
+
+class Prometheus:
+    """One that runs; `url` is where it listens."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def query(self, expression: str) -> list[dict[str, Any]]:
+        """The series that it evaluates to now, each with `metric` and `value`.
+
+        Raises:
+            AssertionError: Prometheus cannot evaluate it; with what it says.
+        """
+        found = self.get("query", query=expression)
+        assert found["resultType"] == "vector", found
+        return list(found["result"])
+
+    def value(self, expression: str) -> float:
+        """Of an expression that evaluates to one series."""
+        (series,) = self.query(expression)
+        return float(series["value"][1])
+
+    def get(self, path: str, **parameters: str) -> Any:
+        """The data of an answer of the API."""
+        address = f"{self.url}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
+        try:
+            with urllib.request.urlopen(address, timeout=10) as answer:
+                told = json.load(answer)
+        except urllib.error.HTTPError as error:
+            raise AssertionError(f"{path} {parameters}: {error.read().decode()}") from error
+        assert told["status"] == "success", told
+        return told["data"]
+
+
+def eventually(ask: Callable[[], Answer], *, accept: Callable[[Answer], bool] = bool) -> Answer:
+    """The first answer that is accepted; a refused connection is an answer, too.
+
+    Raises:
+        AssertionError: there was none in time; with the last one.
+    """
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    last: object = None
+    while time.monotonic() < deadline:
+        try:
+            found = ask()
+        except (OSError, AssertionError) as error:
+            last = error
+        else:
+            if accept(found):
+                return found
+            last = found
+        time.sleep(0.1)
+    raise AssertionError(f"after {_PATIENCE_SECONDS:.0f} s: {last!r}")
+
+
+@contextmanager
+def prometheus(folder: Path, *, scraping: dict[str, Any], rules: Path) -> Iterator[Prometheus]:
+    """It scrapes once a second and evaluates the rules as often, for the length of the block."""
+    settings = {
+        "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
+        "rule_files": [str(rules)],
+        "scrape_configs": [scraping],
+    }
+    (folder / "prometheus.yml").write_text(yaml.safe_dump(settings))
+    with socket.socket() as place:
+        place.bind((ADDRESS, 0))
+        port = place.getsockname()[1]
+    command = [
+        "prometheus",
+        f"--config.file={folder}/prometheus.yml",
+        f"--storage.tsdb.path={folder}/series",
+        f"--web.listen-address={ADDRESS}:{port}",
+        "--log.level=warn",
+    ]
+    with (folder / "prometheus.log").open("wb") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+    try:
+        found = Prometheus(f"http://{ADDRESS}:{port}")
+        eventually(lambda: found.get("status/buildinfo"))
+        yield found
+    finally:
+        process.kill()
+        process.wait()

@@ -40,9 +40,14 @@ class Prometheus:
         return list(found["result"])
 
     def value(self, expression: str) -> float:
-        """Of an expression that evaluates to one series."""
-        (series,) = self.query(expression)
-        return float(series["value"][1])
+        """Of an expression that evaluates to one series.
+
+        Raises:
+            AssertionError: it evaluates to none, or to several.
+        """
+        found = self.query(expression)
+        assert len(found) == 1, (expression, found)
+        return float(found[0]["value"][1])
 
     def get(self, path: str, **parameters: str) -> Any:
         """The data of an answer of the API."""

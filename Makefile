@@ -7,14 +7,14 @@ SHELL := /bin/bash
 
 BIN := .venv/bin
 # Three at a time: on two processors a fourth only pays for its own start.
-QUICKLY := $(BIN)/pytest tests --ignore=tests/lab --ignore=tests/docker -n 3 --dist worksteal
+QUICKLY := $(BIN)/pytest tests --ignore=tests/lab --ignore=tests/docker --ignore=tests/service -n 3 --dist worksteal
 READY := .venv/.ready
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --annotation-style line \
 	--custom-compile-command 'make requirements' $(if $(UPGRADE),--upgrade)
 
-.PHONY: help demo demo-targets test check lint types imports tests exhaustive-tests docker-tests lab-tests test-matrix bench-lock \
-	bench-settle bench-copy setup-python setup-check setup-s3 setup-docker setup-lab requirements wheel clean
+.PHONY: help demo demo-targets test check lint types imports tests exhaustive-tests service-tests docker-tests lab-tests test-matrix bench-lock \
+	bench-settle bench-copy setup-python setup-check setup-s3 setup-service setup-docker setup-lab requirements wheel clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
@@ -25,7 +25,7 @@ demo: setup-python setup-lab ## a backup of a loaded server on a striped volume,
 demo-targets: setup-python setup-lab setup-s3 ## one job on a folder, an SFTP and an S3 server, encrypted (4 minutes)
 	$(BIN)/backupd lab run --rows 5000 --load 20 -- python -m backupd.lab.three_targets
 
-test: check exhaustive-tests docker-tests lab-tests ## every test, those in containers and in the lab too (45 minutes)
+test: check exhaustive-tests service-tests docker-tests lab-tests ## every test, those in containers and in the lab too (45 minutes)
 
 check: lint types imports tests ## what needs neither root nor the lab (1 minute)
 
@@ -44,6 +44,9 @@ tests: setup-python setup-check setup-s3
 
 exhaustive-tests: setup-python setup-check setup-s3 ## every failure at every call, ten thousand mutations (2 minutes)
 	$(QUICKLY) -m exhaustive
+
+service-tests: setup-python setup-service ## the daemon under a real Prometheus, and the alert rules (1 minute)
+	$(BIN)/pytest tests/service --durations=5
 
 # On the Docker engine that answers, else on one that is started for them.
 docker-tests: setup-python setup-docker ## backupd on real servers in containers, and the images (8 minutes)
@@ -76,6 +79,9 @@ setup-check: ## the Debian packages that `make check` needs
 
 setup-s3: setup-python ## the S3 server of the tests, built once (4 minutes)
 	@.ci/setup-s3
+
+setup-service: ## the Debian packages that the tests of the service need
+	@.ci/packages service
 
 setup-docker: ## the Debian packages that the tests in containers need, but for an engine
 	@.ci/packages docker

@@ -76,6 +76,7 @@ COMMANDS = [
         ["pin"],
         ["unpin"],
         ["recover"],
+        ["metrics"],
         ["demo"],
         ["manual"],
         ["completion"],

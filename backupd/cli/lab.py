@@ -13,8 +13,6 @@ import typer
 
 from backupd.errors import LabError
 from backupd.interruption import cancellable
-from backupd.lab import run as lab
-from backupd.lab.machine import DeadlinePassed
 from backupd.lab.options import (
     DEFAULT_DEADLINE_SECONDS,
     DEFAULT_ROWS,
@@ -58,6 +56,8 @@ def run_command(
     server: Server = ServerKind.MARIADB_10,
 ) -> None:
     """Start a machine, run COMMAND as root in it, end with its exit status (125: the lab failed, 124: its deadline)."""
+    from backupd.lab import run as lab
+
     options = LabOptions(disks, layout, filesystem, rows, Load.parse(load), kernel, out, deadline, thin, server)
     with cancellable(), _lab_statuses():
         raise typer.Exit(lab.run_lab(options, tuple(command), say=_say))
@@ -76,6 +76,8 @@ def shell_command(
     server: Server = ServerKind.MARIADB_10,
 ) -> None:
     """Start a machine and give a prompt in it."""
+    from backupd.lab import run as lab
+
     options = LabOptions(disks, layout, filesystem, rows, Load.parse(load), Kernel.UML, out, deadline, thin, server)
     with cancellable(), _lab_statuses():
         raise typer.Exit(lab.shell(options, say=_say))
@@ -84,6 +86,8 @@ def shell_command(
 @app.command("clean")
 def clean_command() -> None:
     """Remove prepared disks, fetched servers, and what labs that died have left."""
+    from backupd.lab import run as lab
+
     for name in lab.clean():
         typer.echo(f"removed {name}")
 
@@ -91,6 +95,8 @@ def clean_command() -> None:
 @contextmanager
 def _lab_statuses() -> Iterator[None]:
     """The lab's own failures have statuses that no backupd command inside it uses."""
+    from backupd.lab.machine import DeadlinePassed
+
     try:
         yield
     except LabError as error:

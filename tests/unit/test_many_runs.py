@@ -1,0 +1,172 @@
+"""Where runs are many: what is asked of the catalogue is found by an index, and takes no longer than among a few."""
+
+import re
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, event
+
+from backupd.catalogue.database import direct
+from backupd.catalogue.store import Catalogue
+from backupd.errors import UsageError
+from backupd.model import RunStatus
+from tests.many_runs import NEWEST, catalogue_of, run_id_of
+
+FEW, MANY = 1_000, 100_000
+ROOT = Path(__file__).parents[2]
+WALKED = re.compile(r"SCAN (\w+)")
+OF_EACH_RUN = {"runs", "samples", "phases", "locks", "backups", "throughput", "positions", "snapshots", "slots"}
+
+CONFIGURATION = """
+[catalogue]
+path = "{path}"
+[hosts.db1]
+socket = "{folder}/mysqld.sock"
+user = "backupd"
+[targets.vault]
+type = "directory"
+path = "{folder}"
+[jobs.nightly]
+host = "db1"
+targets = ["vault"]
+"""
+
+QUESTIONS: dict[str, Callable[[Catalogue], Any]] = {
+    "history": lambda catalogue: catalogue.runs(),
+    "history of a job": lambda catalogue: catalogue.runs(job="shop"),
+    "history of a time": lambda catalogue: catalogue.runs(since=NEWEST.replace(day=18), until=NEWEST.replace(day=19)),
+    "history of an outcome": lambda catalogue: catalogue.runs(job="shop", statuses=[RunStatus.FAILED], limit=5),
+    "history of probes": lambda catalogue: catalogue.probes(limit=5),
+    "history of a job's probes": lambda catalogue: catalogue.probes(job="shop", limit=1),
+    "history as figures": lambda catalogue: catalogue.costs(limit=50),
+    "latest": lambda catalogue: catalogue.run("latest"),
+    "latest of a job": lambda catalogue: catalogue.run("latest:archive"),
+    "latest probe": lambda catalogue: catalogue.probe("latest"),
+    "an id": lambda catalogue: catalogue.run(catalogue.runs(limit=1)[0].run_id),
+    "the beginning of an id": lambda catalogue: catalogue.run(catalogue.runs(limit=1)[0].run_id[:-3]),
+    "a backup that is there": lambda catalogue: catalogue.newest_with_backup(target="offsite"),
+    "what is unfinished": lambda catalogue: catalogue.unfinished(),
+    "the head of the chain": lambda catalogue: catalogue.audit_head(),
+    "the last size": lambda catalogue: catalogue.last_stored_bytes("shop"),
+}
+
+
+@pytest.fixture(scope="module")
+def few() -> Iterator[Path]:
+    with catalogue_of(FEW) as path:
+        yield path
+
+
+@pytest.fixture(scope="module")
+def many() -> Iterator[Path]:
+    with catalogue_of(MANY) as path:
+        yield path
+
+
+def plans(path: Path, question: Callable[[Catalogue], Any]) -> list[str]:
+    """How SQLite finds the answer: the plan of every statement that is sent."""
+    sent: list[tuple[str, Any]] = []
+
+    def note(connection: Any, cursor: Any, statement: str, parameters: Any, *_rest: Any) -> None:
+        sent.append((statement, parameters))
+
+    with Catalogue.open(path) as catalogue:
+        event.listen(Engine, "before_cursor_execute", note)
+        try:
+            question(catalogue)
+        finally:
+            event.remove(Engine, "before_cursor_execute", note)
+    with direct(path, busy_timeout_seconds=1) as connection:
+        asked = [(statement, parameters) for statement, parameters in sent if statement.lstrip().startswith("SELECT")]
+        assert asked
+        return [
+            row[3]
+            for statement, parameters in asked
+            for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}", parameters).fetchall()
+        ]
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_no_question_walks_through_all_runs(few: Path, name: str) -> None:
+    found = plans(few, QUESTIONS[name])
+    walked = {match[1] for step in found if (match := WALKED.match(step))}
+    assert walked & OF_EACH_RUN == set(), found
+
+
+def test_the_head_of_the_chain_is_read_from_its_end(few: Path) -> None:
+    """SQLite says SCAN where it goes along the key, and ends at the limit: there is nothing to sort."""
+    assert plans(few, QUESTIONS["the head of the chain"]) == ["SCAN audit"]
+
+
+def test_a_beginning_that_only_one_id_has_finds_it_and_others_are_told(few: Path) -> None:
+    with Catalogue.open(few) as catalogue:
+        last = run_id_of(FEW - 2, FEW)
+        assert catalogue.run(last[:-1]).run_id == last
+        with pytest.raises(UsageError, match=r"more than one run begins with 2026: (\S+, ){3}\S+$"):
+            catalogue.run("2026")
+        with pytest.raises(UsageError, match="no run 2026%"):
+            catalogue.run("2026%")
+
+
+def test_the_catalogue_that_is_measured_is_sound(few: Path) -> None:
+    with Catalogue.open(few) as catalogue:
+        assert catalogue.audit_verify() is None
+        assert len(catalogue.runs(limit=None)) + len(catalogue.probes(limit=None)) == FEW
+    with direct(few, busy_timeout_seconds=1) as connection:
+        assert connection.execute("PRAGMA foreign_key_check").fetchall() == []
+
+
+# --- how long it takes -----------------------------------------------------------------------------------------------
+
+
+def seconds(path: Path, question: Callable[[Catalogue], Any]) -> float:
+    """At best: what else goes on in the machine is not meant."""
+    with Catalogue.open(path) as catalogue:
+        took = []
+        for _ in range(15):
+            began = time.perf_counter()
+            question(catalogue)
+            took.append(time.perf_counter() - began)
+        return min(took)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(300)
+def test_a_question_takes_no_longer_among_a_hundred_times_as_many_runs(few: Path, many: Path) -> None:
+    ratios = {name: seconds(many, ask) / seconds(few, ask) for name, ask in QUESTIONS.items()}
+    assert {name: ratio for name, ratio in ratios.items() if ratio >= 2} == {}
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(300)
+def test_the_history_of_a_hundred_thousand_runs_is_printed_as_fast_as_that_of_a_few(
+    few: Path, many: Path, tmp_path: Path
+) -> None:
+    """The whole command, its start included. In processor time: what others do in the machine is not meant."""
+    took: dict[Path, list[float]] = {few: [], many: []}
+    for path in (few, many) * 5:
+        configuration = tmp_path / "backupd.toml"
+        configuration.write_text(CONFIGURATION.format(path=path, folder=tmp_path))
+        began = resource.getrusage(resource.RUSAGE_CHILDREN)
+        argv = [str(Path(sys.executable).with_name("backupd")), "--config", str(configuration), "history"]
+        printed = subprocess.run(argv, stdout=subprocess.PIPE, text=True, check=True, cwd=ROOT).stdout
+        ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+        assert len(printed.splitlines()) == 51
+        took[path].append(ended.ru_utime + ended.ru_stime - began.ru_utime - began.ru_stime)
+    assert min(took[many]) / min(took[few]) < 1.3
+
+
+def test_the_history_loads_nothing_that_acts_on_a_host() -> None:
+    """Which is what the half second goes for that it may take."""
+    listed = "import sys, backupd.cli.main, backupd.cli.history, backupd.opening; print(*sys.modules)"
+    argv = [sys.executable, "-c", listed]
+    loaded = set(subprocess.run(argv, stdout=subprocess.PIPE, text=True, check=True, cwd=ROOT).stdout.split())
+    assert {"sqlalchemy", "backupd.opening"} <= loaded
+    heavy = {"pymysql", "cryptography", "boto3", "asyncssh", "alembic", "fastapi", "jinja2", "apscheduler"}
+    assert loaded & (heavy | {"prometheus_client", "backupd.wiring", "backupd.lab.run"}) == set()

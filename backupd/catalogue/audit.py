@@ -11,12 +11,13 @@ from its beginning, so that two processes cannot append to the same head.
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import Connection, Executable, RowMapping, insert, select
+from sqlalchemy import Connection, Executable, RowMapping, Select, insert, select
 
 from backupd.catalogue import tables
 from backupd.catalogue.columns import Instant
@@ -44,6 +45,40 @@ class Event(StrEnum):
     RESUMED = "resumed"
     SCHEDULED = "scheduled"  # the daemon goes by this timetable from now on
     UNSCHEDULED = "unscheduled"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One row of the chain, as it was told."""
+
+    number: int
+    at: datetime
+    event: str  # an `Event`; of a row that somebody changed anything
+    subject: str
+    detail: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """The whole chain at one instant, as far as others can be compared with it."""
+
+    rows: int = 0
+    first_fault: int | None = None  # the number of the first row that is missing or was changed; see `first_fault`
+    head: str = ""
+    numbers: Mapping[str, int] = field(default_factory=dict)  # of the row with this digest
+    started: Mapping[str, int] = field(default_factory=dict)  # by run: the row that tells of its beginning
+    ended: Mapping[str, int] = field(default_factory=dict)  # and of its end
+    imported: Mapping[str, int] = field(default_factory=dict)  # and where it was entered from a manifest
+    stored: Mapping[tuple[str, str], str] = field(default_factory=dict)  # by run and target: the backup's digest
+
+
+@dataclass(frozen=True, slots=True)
+class Trail:
+    """The chain, and what else the catalogue says that the chain tells of."""
+
+    chain: Chain
+    runs: frozenset[str]  # that have a row
+    backups: Mapping[tuple[str, str], str]  # by run and target: the digest in its row, removed or not
 
 
 def carry_out(connection: Connection, steps: Sequence[Step]) -> None:
@@ -104,6 +139,50 @@ def first_fault(connection: Connection) -> int | None:
             return expected
         expected, previous = expected + 1, row["digest"]
     return None
+
+
+def entries(since: datetime | None, limit: int | None) -> Select[Any]:
+    """The newest rows, the newest first; told at this instant or later."""
+    query = select(tables.audit).order_by(tables.audit.c.number.desc()).limit(limit)
+    return query if since is None else query.where(tables.audit.c.at >= Instant.text(since))
+
+
+def entry(row: RowMapping) -> Entry:
+    """What a row tells. One that somebody changed may tell nonsense, but is no reason to end."""
+    try:
+        detail = json.loads(row["detail"])
+        at = datetime.fromisoformat(row["at"])
+    except (ValueError, TypeError):
+        return Entry(row["number"], datetime.min.replace(tzinfo=UTC), str(row["event"]), str(row["subject"]), {})
+    return Entry(row["number"], at, row["event"], row["subject"], detail if isinstance(detail, dict) else {})
+
+
+def chain(connection: Connection) -> Chain:
+    """All of it; what stands behind a fault is taken as it stands there."""
+    numbers: dict[str, int] = {}
+    by_event: dict[str, dict[str, int]] = {
+        event.value: {} for event in (Event.RUN_STARTED, Event.RUN_ENDED, Event.IMPORTED)
+    }
+    stored: dict[tuple[str, str], str] = {}
+    last = ""
+    for row in connection.execute(select(tables.audit).order_by(tables.audit.c.number)).mappings():
+        last = str(row["digest"])
+        numbers[last] = row["number"]
+        if row["event"] in by_event:
+            by_event[row["event"]].setdefault(row["subject"], row["number"])
+        if row["event"] == Event.RUN_ENDED:
+            backups = entry(row).detail.get("backups", {})
+            stored |= {(row["subject"], target): sha256 for target, sha256 in backups.items()}
+    return Chain(
+        rows=len(numbers),
+        first_fault=first_fault(connection),
+        head=last,
+        numbers=numbers,
+        started=by_event[Event.RUN_STARTED],
+        ended=by_event[Event.RUN_ENDED],
+        imported=by_event[Event.IMPORTED],
+        stored=stored,
+    )
 
 
 def digest(row: dict[str, Any] | RowMapping) -> str:

@@ -15,7 +15,7 @@ from sqlalchemy import Engine, RowMapping, Select, insert, select
 
 from backupd.agenda import Activity, NoticeKind, Pause, Slot, SlotState
 from backupd.catalogue import agenda, audit, paging, probes, standing, tables, upkeep
-from backupd.catalogue.audit import Event, Step, carry_out, told
+from backupd.catalogue.audit import Entry, Event, Step, Trail, carry_out, told
 from backupd.catalogue.columns import from_row, to_row
 from backupd.catalogue.costs import RunCost, costs
 from backupd.catalogue.database import BUSY_TIMEOUT_SECONDS, engine_for, explained, reading
@@ -375,6 +375,25 @@ class Catalogue:
         """
         with explained(self._path), self._reader.begin() as connection:
             return audit.first_fault(connection)
+
+    def audit_entries(self, *, since: datetime | None = None, limit: int | None = 50) -> list[Entry]:
+        """What the newest rows of the chain tell, the newest first."""
+        return [audit.entry(row) for row in self._read(audit.entries(since, limit))]
+
+    def audit_trail(self) -> Trail:
+        """The audit chain, and the rows that it must agree with, at one instant."""
+        backups = tables.backups.c
+        with explained(self._path), self._reader.begin() as connection:
+            return Trail(
+                chain=audit.chain(connection),
+                runs=frozenset(connection.execute(select(tables.runs.c.run_id)).scalars()),
+                backups={
+                    (run_id, target): sha256
+                    for run_id, target, sha256 in connection.execute(
+                        select(backups.run_id, backups.target, backups.sha256)
+                    )
+                },
+            )
 
     def last_copy_seconds(self, job: str) -> float | None:
         """How long the copy took in the job's newest good run; None where there is none."""

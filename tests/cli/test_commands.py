@@ -86,6 +86,7 @@ COMMANDS = [
     *(["catalogue"], ["catalogue", "rebuild"]),
     *(["notify"], ["notify", "test"]),
     *(["schedule"], ["schedule", "list"], ["schedule", "next"], ["schedule", "pause"], ["schedule", "resume"]),
+    *(["audit"], ["audit", "list"], ["audit", "verify"]),
     *(["lab"], ["lab", "run"], ["lab", "shell"], ["lab", "clean"]),
 ]
 

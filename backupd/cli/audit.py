@@ -1,0 +1,141 @@
+"""`backupd audit`: what was done with runs and backups, and whether that record can be believed."""
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from backupd.cli.instants import SinceOption, span
+from backupd.cli.output import print_document, say
+
+if TYPE_CHECKING:
+    from backupd.audit_trail import Examination, Look
+    from backupd.catalogue.audit import Entry
+
+JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
+
+app = typer.Typer(no_args_is_help=True, help="The audit trail: an append-only chain of what was done.")
+
+
+@app.callback()
+def commands() -> None:
+    """The audit trail: an append-only chain of what was done."""
+
+
+@app.command("list")
+def list_command(
+    ctx: typer.Context,
+    *,
+    since: SinceOption = None,
+    limit: Annotated[int, typer.Option(min=1, help="How many, the newest ones.")] = 50,
+    json: JsonOption = False,
+) -> None:
+    """What became of runs, backups and schedules, in the order in which it happened."""
+    from backupd import opening
+
+    begin, _ = span(since, None, now=datetime.now(UTC))
+    with opening.catalogue(opening.configuration_or_defaults(ctx.obj.config)) as catalogue:
+        found = catalogue.audit_entries(since=begin, limit=limit)[::-1]
+    if json:
+        print_document({"entries": [_entry(entry) for entry in found]})
+    else:
+        say(_table(found) if found else "nothing was told yet")
+
+
+@app.command()
+def verify(
+    ctx: typer.Context,
+    *,
+    target: Annotated[
+        list[str] | None, typer.Option("--target", help="Only manifests there; repeatable.", show_default=False)
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Follow the chain, and compare it with the catalogue's rows and with the manifests on the jobs' targets."""
+    from backupd import opening, wiring
+    from backupd.audit_trail import examine
+    from backupd.interruption import cancellable
+
+    configuration = wiring.configuration(ctx.obj.config)
+    used = dict.fromkeys(name for job in configuration.jobs.values() for name in job.targets)
+    targets = [wiring.target(configuration, name) for name in dict.fromkeys(target or used)]
+    with opening.catalogue(configuration) as catalogue:
+        trail = catalogue.audit_trail()
+    with cancellable():
+        found = examine(trail, targets, configuration.jobs)
+    if json:
+        print_document(_examination(found))
+    else:
+        for line in _lines(found):
+            say(line)
+    found.require_sound()
+
+
+def _table(entries: "list[Entry]") -> str:
+    from backupd.report.words import columns
+
+    rows = [
+        (
+            str(entry.number),
+            f"{entry.at:%Y-%m-%d %H:%M:%S}",
+            entry.event,
+            entry.subject,
+            ", ".join(f"{name}: {_plain(value)}" for name, value in entry.detail.items() if value not in ("", {}, [])),
+        )
+        for entry in entries
+    ]
+    return columns([("ROW", "AT (UTC)", "EVENT", "OF", "DETAIL"), *rows], right=(0,))
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {str(one)[:16]}" for key, one in value.items())
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _entry(entry: "Entry") -> dict[str, Any]:
+    return {
+        "row": entry.number,
+        "at": entry.at.isoformat(),
+        "event": entry.event,
+        "subject": entry.subject,
+        "detail": dict(entry.detail),
+    }
+
+
+def _lines(found: "Examination") -> list[str]:
+    from backupd.report.words import many
+
+    lines = [f"audit chain: {many(found.rows, 'row')}"]
+    for look in found.looks:
+        lines.append(f"target {look.target}: {many(look.manifests, 'manifest')} compared{_beside(look)}")
+        lines += [f"  could not be read: {error.message}" for error in look.errors]
+    flaws = [f"NOT RIGHT: {flaw.text}" for flaw in found.all_flaws]
+    return [*lines, *(flaws or ["nothing is missing, nothing was changed"])]
+
+
+def _beside(look: "Look") -> str:
+    beside = ((look.unbound, "from before the chain"), (look.foreign, "of runs that were imported"))
+    return "".join(f", {count} {words}" for count, words in beside if count)
+
+
+def _examination(found: "Examination") -> dict[str, Any]:
+    return {
+        "rows": found.rows,
+        "head": found.head,
+        "sound": not found.all_flaws,
+        "targets": [
+            {
+                "target": look.target,
+                "manifests": look.manifests,
+                "unbound": look.unbound,
+                "foreign": look.foreign,
+                "errors": [{"code": error.code, "message": error.message, "hint": error.hint} for error in look.errors],
+            }
+            for look in found.looks
+        ],
+        "flaws": [
+            {"row": flaw.row, "run_id": flaw.run_id or None, "target": flaw.target or None, "message": flaw.text}
+            for flaw in found.all_flaws
+        ],
+    }

@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import sqlite3
 import stat
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -14,7 +15,7 @@ from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
-from backupd.catalogue import schema, tables
+from backupd.catalogue import audit, schema, tables
 from backupd.catalogue.database import direct, engine_for
 from backupd.catalogue.schema import migrations_folder, prepare, upgrade
 from backupd.catalogue.store import Catalogue
@@ -182,66 +183,242 @@ def test_an_upgrade_that_fails_leaves_the_catalogue_as_it_was(
     assert rows(populated, "SELECT version_num FROM alembic_version") == [(tables.HEAD,)]
 
 
-# --- 0002 ------------------------------------------------------------------------------------------------------------
+# --- from every revision ----------------------------------------------------------------------------------------------
 
-FIRST_ROWS: dict[str, list[tuple[Any, ...]]] = {  # of every table of 0001, as the backupd of that time wrote them
-    "runs": [
-        (
-            "good",
-            "nightly",
-            "db1",
-            "success",
-            4711,
-            99,
-            "2026-11-20T01:00:00.000001+00:00",
-            "2026-11-20T02:00:00+00:00",
-        ),
-        ("bad", "nightly", "db1", "failed", None, None, "2026-11-21T01:00:00.000001+00:00", None),
-    ],
-    "attentions": [(1, "good", "look")],
-    "backups": [("good", "disk", "/backups/nightly/good", 1000, 400, 12, "ab" * 32)],
-    "drills": [
-        (1, "good", 1, '[{"name": "t", "ok": true, "expected": "3", "found": "3"}]', 2.0, "2026-11-20T03:00:00Z")
-    ],
-    "errors": [("bad", "target-error", "no room", "make some", 8)],
-    "holdings": [(1, "bad", "snapshot", "labvg/bk_bad", '{"run": "bad"}', "2026-11-21T01:00:01+00:00", None)],
-    "locks": [("good", "backup-stage", 2, 0.5, 0.031, "metadata-locks", 1 << 40)],
-    "phases": [("bad", "copy", 1.5), ("good", "copy", 10.0)],
-    "positions": [("good", "binlog.000007", 4242, "0-1-99", "[]")],
-    "samples": [(1, "good", 1.0, "settle", 5.0, 3.0, 12.5, 4096, 1 << 20, 55.5, 0.5)],
-    "snapshots": [("good", "bk_good", "labvg/data", "striped", 3, 65536, 4096, 1 << 30, 700)],
-    "verdicts": [("good", "start", "settled", "3 windows within 10 %", 61.5)],
+
+def chained(*told: tuple[str, str, str]) -> list[dict[str, Any]]:
+    """Rows of the audit chain as the store writes them."""
+    found: list[dict[str, Any]] = []
+    for number, (event, subject, detail) in enumerate(told, 1):
+        at = f"2026-11-20T0{number}:00:00.000001+00:00"
+        row = {"number": number, "at": at, "event": event, "subject": subject, "detail": detail}
+        row["previous"] = found[-1]["digest"] if found else ""
+        found.append({**row, "digest": audit.digest(row)})
+    return found
+
+
+PROBED = {
+    **{"run_id": "cost", "volume": "labvg/data", "volume_size": 1 << 40, "layout": "striped", "stripes": 3},
+    **{"stripe_size": 65536, "pvs": '["/dev/sdb"]', "filesystem": "xfs", "thin": 0, "kernel": "6.1", "lvm": "2.03.16"},
+    **{"sysbench": None, "seconds": 5.0, "repeat": 3, "block_size": 16384, "file_size": 1 << 28},
+    **{"rewrite_size": 1 << 22, "write_share": 0.75, "chunk_size": 65536, "cow_pvs": "[]", "cow_size": 1 << 30},
+    **{"threshold": 1.25, "notes": '["the server wrote"]'},
 }
+PROBE_ROW = {
+    **{"id": 1, "run_id": "cost", "mode": "direct", "threads": 2, "block_size": 16384, "chunk_size": 65536},
+    **{"cow_pvs": "[]", "snapshots": 1, "phase": "first", "iops": 120.5, "spread": 0.1, "penalty": 3.3, "repeats": 3},
+    **{"bytes_per_second": 1e6, "latency_p95_ms": 9.5, "reads_per_write": 0.9, "writes_per_write": 2.9},
+    **{"cow_chunks_per_second": 98.5, "shares": '{"/dev/sdb": 1.0}'},
+}
+PROBE_CURVE = {
+    **{"id": 1, "run_id": "cost", "mode": "rewrite", "threads": 1, "chunk_size": 65536, "cow_pvs": "[]"},
+    **{"snapshots": 1, "repeat": 1, "reason": "settled"},
+    "points": '[{"at_seconds": 5.0, "iops": 120.0, "ratio": 3.3}]',
+}
+ROWS: dict[str, list[dict[str, Any]]] = {  # of every table, as they are stored; an older revision lacks some columns
+    "runs": [
+        {
+            **{"run_id": "good", "job": "nightly", "host": "db1", "status": "success", "pid": 4711},
+            **{"process_start": 99, "started_at": "2026-11-20T01:00:00.000001+00:00"},
+            **{"ended_at": "2026-11-20T02:00:00+00:00", "kind": "backup"},
+        },
+        {
+            **{"run_id": "bad", "job": "nightly", "host": "db1", "status": "failed", "pid": None},
+            **{"process_start": None, "started_at": "2026-11-21T01:00:00.000001+00:00", "ended_at": None},
+            "kind": "backup",
+        },
+        {
+            **{"run_id": "cost", "job": "", "host": "", "status": "success", "pid": 7, "process_start": 8},
+            **{"started_at": "2026-11-22T01:00:00+00:00", "ended_at": "2026-11-22T01:05:00+00:00", "kind": "probe"},
+        },
+    ],
+    "attentions": [{"id": 1, "run_id": "good", "text": "look"}],
+    "backups": [
+        {
+            **{"run_id": "good", "target": "disk", "location": "/backups/nightly/good", "bytes_read": 1000},
+            **{"bytes_stored": 400, "files": 12, "sha256": "ab" * 32, "ordinal": 0},
+            **{"verified_at": "2026-11-20T02:00:00+00:00", "broken": "", "removed_at": None, "removed_because": ""},
+        }
+    ],
+    "drills": [
+        {
+            **{"id": 1, "run_id": "good", "ok": 1, "seconds": 2.0, "at": "2026-11-20T03:00:00Z"},
+            "checks": '[{"name": "t", "ok": true, "expected": "3", "found": "3"}]',
+            "position": '{"binlog_file": "b.7", "binlog_offset": 1, "gtid": null, "replicas": []}',
+        }
+    ],
+    "errors": [{"run_id": "bad", "code": "target-error", "message": "no room", "hint": "make some", "exit_status": 8}],
+    "holdings": [
+        {
+            **{"id": 1, "run_id": "bad", "kind": "snapshot", "name": "labvg/bk_bad", "detail": '{"run": "bad"}'},
+            **{"held_at": "2026-11-21T01:00:01+00:00", "released_at": None},
+        }
+    ],
+    "locks": [
+        {
+            **{"run_id": "good", "strategy": "backup-stage", "tries": 2, "wait_seconds": 0.5, "hold_seconds": 0.031},
+            **{"proof": "metadata-locks", "lsn": 1 << 40},
+        }
+    ],
+    "phases": [
+        {"run_id": "bad", "phase": "copy", "seconds": 1.5},
+        {"run_id": "good", "phase": "copy", "seconds": 10.0},
+    ],
+    "positions": [
+        {
+            **{"run_id": "good", "binlog_file": "binlog.000007", "binlog_offset": 4242, "gtid": "0-1-99"},
+            **{"replicas": "[]", "derived": 1},
+        }
+    ],
+    "samples": [
+        {
+            **{"id": 1, "run_id": "good", "at_seconds": 1.0, "stage": "settle", "iops": 5.0, "ratio": 3.0},
+            **{"latency_p95_ms": 12.5, "probe_bytes": 4096, "cow_used": 1 << 20, "cow_rate": 55.5},
+            **{"replica_lag_seconds": 0.5, "write_latency_ms": 1.25},
+        }
+    ],
+    "snapshots": [
+        {
+            **{"run_id": "good", "name": "bk_good", "volume": "labvg/data", "layout": "striped", "stripes": 3},
+            **{"stripe_size": 65536, "chunk_size": 4096, "cow_size": 1 << 30, "cow_used_peak": 700, "pool": "labvg/p"},
+        }
+    ],
+    "verdicts": [
+        {
+            **{"run_id": "good", "outcome": "start", "reason": "settled", "detail": "3 windows within 10 %"},
+            "waited_seconds": 61.5,
+        }
+    ],
+    "probes": [PROBED],
+    "probe_rows": [PROBE_ROW],
+    "probe_curves": [PROBE_CURVE],
+    "throughput": [{"run_id": "good", "stage": "read", "ordinal": 0, "bytes": 1000, "busy_seconds": 0.5}],
+    "pins": [{"run_id": "good", "note": "before the merger", "at": "2026-11-20T05:00:00+00:00"}],
+    "audit": chained(
+        ("run-started", "good", '{"host":"db1","job":"nightly","kind":"backup"}'),
+        ("run-ended", "good", '{"backups":{"disk":"%s"},"status":"success"}' % ("ab" * 32)),
+        ("pinned", "good", '{"note":"before the merger"}'),
+    ),
+    "slots": [
+        {
+            **{"job": "nightly", "activity": "backup", "due_at": "2026-11-20T01:00:00.000000+00:00"},
+            **{"state": "ended", "decided_at": "2026-11-20T01:00:00.100000+00:00", "run_id": "good", "reason": ""},
+            **{"ended_at": "2026-11-20T02:00:00.000000+00:00", "exit_status": 0},
+        }
+    ],
+    "pauses": [{"job": "nightly", "note": "the merger", "at": "2026-11-22T01:00:00.000000+00:00"}],
+    "notices": [{"kind": "failed", "job": "nightly", "subject": "bad", "at": "2026-11-21T01:00:02.000000+00:00"}],
+}
+WHERE_NOT_TOLD: dict[tuple[str, str], Any] = {  # what a column is that the row's revision did not have
+    ("runs", "kind"): "backup",
+    ("samples", "write_latency_ms"): None,
+    ("positions", "derived"): 0,
+    ("drills", "position"): None,
+    ("snapshots", "pool"): None,
+    ("backups", "ordinal"): 0,  # it was its run's only one
+    ("backups", "verified_at"): "2026-11-20T02:00:00+00:00",  # it was read back before its run ended
+    ("backups", "broken"): "",
+    ("backups", "removed_at"): None,
+    ("backups", "removed_because"): "",
+}
+
+
+def revisions() -> list[str]:
+    """All that the migrations know, the oldest first: one that is added is tested with the others."""
+    config = Config()
+    config.set_main_option("script_location", str(migrations_folder()))
+    return [script.revision for script in ScriptDirectory.from_config(config).walk_revisions()][::-1]
+
+
+def columns_of(path: Path) -> dict[str, list[str]]:
+    """Every table but Alembic's own, with its columns."""
+    names = [name for (name,) in rows(path, "SELECT name FROM sqlite_master WHERE type = 'table'")]
+    return {
+        table: [name for (name,) in rows(path, f"SELECT name FROM pragma_table_info('{table}')")]
+        for table in names
+        if table != "alembic_version"
+    }
+
+
+def stored_in(path: Path, table: str) -> list[dict[str, Any]]:
+    with direct(path, busy_timeout_seconds=1) as connection:
+        connection.row_factory = sqlite3.Row
+        return [dict(row) for row in connection.execute(f"SELECT * FROM {table} ORDER BY rowid")]
+
+
+def as_of(folder: Path, revision: str) -> Path:
+    """A catalogue of this revision with rows in every table that it had, by the migrations up to it and by SQL."""
+    path, until = folder / "catalogue.db", folder / f"as-of-{revision}"
+    later = [script.name for script in (migrations_folder() / "versions").glob("*.py") if script.name[:4] > revision]
+    shutil.copytree(migrations_folder(), until, ignore=shutil.ignore_patterns("__pycache__", *later))
+    upgrade(path, migrations=until)
+    known = columns_of(path)
+    with direct(path, busy_timeout_seconds=1) as connection:
+        for table, columns in known.items():
+            for row in ROWS[table]:
+                if table == "runs" and row["run_id"] == "cost" and "probes" not in known:
+                    continue
+                marks = ", ".join(f":{column}" for column in columns)
+                connection.execute(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})", row)
+    return path
 
 
 @pytest.fixture
 def oldest(tmp_path: Path) -> Path:
-    """A catalogue of 0001 with rows in every table."""
-    path, folder = tmp_path / "catalogue.db", tmp_path / "as-of-0001"
-    later = [script.name for script in (migrations_folder() / "versions").glob("*.py") if script.name[:4] > "0001"]
-    shutil.copytree(migrations_folder(), folder, ignore=shutil.ignore_patterns("__pycache__", *later))
-    upgrade(path, migrations=folder)
-    with direct(path, busy_timeout_seconds=1) as connection:
-        for table, of_table in FIRST_ROWS.items():
-            marks = ", ".join("?" * len(of_table[0]))
-            connection.executemany(f"INSERT INTO {table} VALUES ({marks})", of_table)
-    return path
+    return as_of(tmp_path, "0001")
 
 
-def first_columns(path: Path, table: str) -> list[tuple[Any, ...]]:
-    """The rows of a table as 0001 knew it: what was added stands behind."""
-    return [row[: len(FIRST_ROWS[table][0])] for row in rows(path, f"SELECT * FROM {table} ORDER BY rowid")]
+@pytest.mark.parametrize("revision", revisions())
+def test_every_value_of_every_table_of_every_revision_is_kept(tmp_path: Path, revision: str) -> None:
+    path = as_of(tmp_path, revision)
+    before = {table: stored_in(path, table) for table in columns_of(path)}
+    had = columns_of(path)
+    assert all(before.values()), "each table has rows"
+    Catalogue.open(path).close()
+    for table, of_table in before.items():
+        added = set(columns_of(path)[table]) - set(had[table])
+        expected = [{**row, **{column: WHERE_NOT_TOLD[table, column] for column in added}} for row in of_table]
+        assert stored_in(path, table) == expected, table
+    assert rows(path, "SELECT * FROM alembic_version") == [(tables.HEAD,)]
+    assert rows(path, "PRAGMA foreign_key_check") == []
+    assert rows(path, "PRAGMA integrity_check") == [("ok",)]
 
 
-def test_the_rows_of_every_table_of_0001_are_kept(oldest: Path) -> None:
-    known = {name for (name,) in rows(oldest, "SELECT name FROM sqlite_master WHERE type = 'table'")}
-    assert known - {"alembic_version"} == set(FIRST_ROWS)
-    Catalogue.open(oldest).close()
-    for path in (oldest, oldest.with_name(f"catalogue.db.before-{tables.HEAD}")):
-        assert {table: first_columns(path, table) for table in FIRST_ROWS} == FIRST_ROWS
-        assert rows(path, "PRAGMA foreign_key_check") == []
-    assert rows(oldest.with_name(f"catalogue.db.before-{tables.HEAD}"), "SELECT * FROM alembic_version") == [("0001",)]
-    assert rows(oldest, "SELECT * FROM alembic_version") == [(tables.HEAD,)]
+@pytest.mark.parametrize("revision", revisions()[:-1])
+def test_what_was_before_every_upgrade_is_kept_beside_it(tmp_path: Path, revision: str) -> None:
+    path = as_of(tmp_path, revision)
+    before = {table: stored_in(path, table) for table in columns_of(path)}
+    Catalogue.open(path).close()
+    copy = path.with_name(f"catalogue.db.before-{tables.HEAD}")
+    assert {table: stored_in(copy, table) for table in columns_of(copy)} == before
+    assert rows(copy, "SELECT * FROM alembic_version") == [(revision,)]
+    assert stat.S_IMODE(copy.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("revision", revisions())
+def test_a_catalogue_of_every_revision_has_our_schema_afterwards(tmp_path: Path, revision: str) -> None:
+    path = as_of(tmp_path, revision)
+    Catalogue.open(path).close()
+    prepare(tmp_path / "fresh.db")
+    assert definitions(path) == definitions(tmp_path / "fresh.db")
+
+
+@pytest.mark.parametrize("revision", [revision for revision in revisions() if revision >= "0005"])
+def test_no_upgrade_rewrites_the_audit_chain(tmp_path: Path, revision: str) -> None:
+    """To the byte and its type, in the same order on disk; and nobody can change it afterwards."""
+    path = as_of(tmp_path, revision)
+    whole = "SELECT rowid, " + ", ".join(f"typeof({c}), hex({c})" for c in columns_of(path)["audit"]) + " FROM audit"
+    before = rows(path, whole)
+    assert len(before) == 3
+    with Catalogue.open(path) as catalogue:
+        assert rows(path, whole) == before
+        assert catalogue.audit_verify() is None
+        catalogue.unpin("good")
+        assert catalogue.audit_verify() is None
+    assert rows(path, whole)[:3] == before
+    for statement in ("UPDATE audit SET detail = '{}'", "DELETE FROM audit", "REPLACE INTO audit SELECT * FROM audit"):
+        with pytest.raises(sqlite3.IntegrityError, match="only appended"):
+            rows(path, statement)
 
 
 def test_the_runs_of_0001_are_backups_and_their_samples_have_no_write_latency(oldest: Path) -> None:
@@ -264,12 +441,6 @@ def test_the_backup_of_a_run_of_0001_is_its_only_one_and_was_read_back_when_the_
         assert (catalogue.audit_head(), catalogue.audit_verify()) == ("", None)
         catalogue.pin("good", "the audit chain begins here")
         assert catalogue.audit_verify() is None
-
-
-def test_a_catalogue_of_0001_has_our_schema_afterwards(oldest: Path, tmp_path: Path) -> None:
-    Catalogue.open(oldest).close()
-    prepare(tmp_path / "fresh.db")
-    assert definitions(oldest) == definitions(tmp_path / "fresh.db")
 
 
 # --- where they are --------------------------------------------------------------------------------------------------

@@ -91,7 +91,7 @@ def _of_itself(trail: Trail) -> Iterator[Flaw]:
             " rows tell cannot be believed",
             row=chain.first_fault,
         )
-    for run_id, row in (chain.imported | chain.started).items():
+    for run_id, row in {**chain.imported, **chain.started}.items():
         if run_id not in trail.runs:
             yield Flaw(
                 f"row {row} of the audit chain tells of run {run_id}, and the catalogue has no such run",

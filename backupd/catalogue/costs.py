@@ -8,10 +8,12 @@ from collections import defaultdict
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import Connection, Select, func, select
+from sqlalchemy import ColumnElement, Connection, Select, func, select
 
+from backupd.agenda import SlotState
 from backupd.catalogue import tables
 from backupd.catalogue.columns import from_row
+from backupd.catalogue.details import Filter
 from backupd.model import Phase, Reason, RunKind, RunStatus, Sample
 
 _STAGES = ("baseline", "settle")  # of a sample: what was measured during the copy is no part of a penalty
@@ -42,6 +44,37 @@ class RunCost:
     cow_size: int | None = None
     cow_used_peak: int | None = None
     windows: tuple[Sample, ...] = ()  # of the probe, before the copy; of each its stage and IOPS only
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What happened beside the runs of a job."""
+
+    missed: int = 0  # slots of its schedules
+    drills: int = 0
+    drills_failed: int = 0
+
+
+def besides(connection: Connection, wanted: Filter) -> dict[str, Beside]:
+    """By job, where there is anything; a filter's statuses mean nothing here."""
+    slots, drills, runs = tables.slots.c, tables.drills.c, tables.runs.c
+    missed = select(slots.job, func.count()).where(slots.state == SlotState.MISSED).group_by(slots.job)
+    failed = func.count().filter(~drills.ok)
+    proven = select(runs.job, func.count(), failed).join_from(tables.drills, tables.runs).group_by(runs.job)
+    missed = missed.where(*_within(wanted, slots.job, slots.due_at))
+    proven = proven.where(*_within(wanted, runs.job, drills.at))
+    found: dict[str, Beside] = {job: Beside(missed=count) for job, count in connection.execute(missed)}
+    for job, count, bad in connection.execute(proven):
+        found[job] = Beside(found.get(job, Beside()).missed, count, bad)
+    return found
+
+
+def _within(wanted: Filter, job: ColumnElement[str], at: ColumnElement[datetime]) -> list[ColumnElement[bool]]:
+    return [
+        *([job == wanted.job] if wanted.job is not None else ()),
+        *([at >= wanted.since] if wanted.since is not None else ()),
+        *([at < wanted.until] if wanted.until is not None else ()),
+    ]
 
 
 def costs(connection: Connection, chosen: Select[str]) -> list[RunCost]:

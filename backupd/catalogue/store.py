@@ -17,7 +17,7 @@ from backupd.agenda import Activity, NoticeKind, Pause, Slot, SlotState
 from backupd.catalogue import agenda, audit, paging, probes, standing, tables, upkeep
 from backupd.catalogue.audit import Entry, Event, Step, Trail, carry_out, told
 from backupd.catalogue.columns import from_row, to_row
-from backupd.catalogue.costs import RunCost, costs
+from backupd.catalogue.costs import Beside, RunCost, besides, costs
 from backupd.catalogue.database import BUSY_TIMEOUT_SECONDS, engine_for, explained, reading
 from backupd.catalogue.details import Filter, chosen, details, newest_first, resolve
 from backupd.catalogue.endings import attention, ending, holding_row, release
@@ -249,6 +249,13 @@ class Catalogue:
         query = chosen(Filter(job, since, until, statuses)).limit(limit)
         with explained(self._path), self._reader.begin() as connection:
             return costs(connection, query)
+
+    def besides(
+        self, *, job: str | None = None, since: datetime | None = None, until: datetime | None = None
+    ) -> dict[str, Beside]:
+        """What happened beside the runs of each job; nothing of a job where there was nothing."""
+        with explained(self._path), self._reader.begin() as connection:
+            return besides(connection, Filter(job, since, until))
 
     def newest_with_backup(self, *, target: str | None = None) -> RunDetails | None:
         """The newest run of which a backup is there (on that target), without its samples; None where there is none."""

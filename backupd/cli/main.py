@@ -27,6 +27,7 @@ from backupd.cli import (
     probe,
     prune,
     recover,
+    report,
     restore,
     run,
     schedule,
@@ -68,6 +69,7 @@ for commands in (
     serve,
     metrics,
     manual,
+    report,
     demo,
 ):
     commands.register(app)

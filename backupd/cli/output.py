@@ -4,7 +4,10 @@ import json
 import os
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
+
+from backupd.errors import UsageError
 
 SCHEMA = 1
 
@@ -44,3 +47,16 @@ def say(text: str = "") -> None:
 def tell(text: str) -> None:
     """A line about the work, for people: never part of a result."""
     print(text, file=sys.stderr, flush=True)  # noqa: T201
+
+
+def write_report(path: Path, text: str, *, hint: str) -> None:
+    """The file has this text, and stderr says so; `hint` tells what is not lost where that fails.
+
+    Raises:
+        UsageError: it could not be written.
+    """
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{path} could not be written: {error.strerror}", hint=hint) from error
+    tell(f"wrote {path}")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from backupd.cli.output import draws_dots_here, print_document, say, tell
+from backupd.cli.output import draws_dots_here, print_document, say, write_report
 from backupd.errors import BackupdError, UsageError
 from backupd.measurement import Mode, ProbeRequest
 
@@ -137,24 +137,13 @@ def _show(record: "ProbeRecord", *, html: Path | None, csv: bool, json: bool) ->
     if html is not None:
         from backupd.report.html import html_page
 
-        _write(html, html_page(record))
+        write_report(html, html_page(record), hint="the probe itself is in `backupd history --probes`")
     if json:
         print_document(document(record))
     elif csv:
         say(csv_text(record.measurement).rstrip("\n"))
     else:
         say(probe_text(record, ascii_only=not draws_dots_here()))
-
-
-def _write(path: Path, text: str) -> None:
-    """The measurement is in the catalogue already, so that nothing is lost where this fails."""
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(
-            f"{path} could not be written: {error.strerror}", hint="the probe itself is in `backupd history --probes`"
-        ) from error
-    tell(f"wrote {path}")
 
 
 def _compare(configuration: "Configuration", ids: tuple[str, str], *, json: bool) -> None:

@@ -68,6 +68,7 @@ COMMANDS = [
         ["probe"],
         ["history"],
         ["show"],
+        ["report"],
         ["verify"],
         ["restore"],
         ["clone"],

@@ -1,0 +1,50 @@
+"""`backupd report`: what backups cost over months, with trends and what stood out."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from backupd.cli.instants import UntilOption, span
+from backupd.cli.output import print_document, say, write_report
+
+
+def register(app: typer.Typer) -> None:
+    """Add this command to the tree."""
+    app.command()(report)
+
+
+def report(
+    ctx: typer.Context,
+    job: Annotated[str | None, typer.Argument(help="Only this job.")] = None,
+    *,
+    since: Annotated[
+        str, typer.Option("--since", metavar="TIME", help="Runs begun then or later: 2026-09-01, or so long ago.")
+    ] = "90d",
+    until: UntilOption = None,
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Also as a page that can be mailed.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
+) -> None:
+    """Backup impact over months: locks, penalties, settling, copy rate, COW area; with trends and outliers."""
+    from backupd import opening
+    from backupd.report.impact import impacts
+    from backupd.report.impact_text import impact_text, impacts_document
+
+    now = datetime.now(UTC)
+    configuration = opening.configuration_or_defaults(ctx.obj.config)
+    if job is not None:
+        opening.job(configuration, job)
+    begin, end = span(since, until, now=now)
+    with opening.catalogue(configuration) as catalogue:
+        costs = catalogue.costs(job=job, since=begin, until=end)
+        beside = catalogue.besides(job=job, since=begin, until=end)
+    found = impacts(costs, beside, since=begin, now=end or now)
+    if html is not None:
+        from backupd.report.impact_html import impact_page
+
+        write_report(html, impact_page(found, now=now), hint="`backupd report` makes it again")
+    if json:
+        print_document(impacts_document(found))
+    else:
+        say("\n\n".join(map(impact_text, found)) if found else f"no run since {since}")

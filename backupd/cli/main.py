@@ -16,6 +16,7 @@ from backupd.cli import (
     catalogue,
     check,
     clone,
+    compare,
     config,
     demo,
     drill,
@@ -70,6 +71,7 @@ for commands in (
     metrics,
     manual,
     report,
+    compare,
     demo,
 ):
     commands.register(app)

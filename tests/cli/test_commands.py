@@ -68,6 +68,7 @@ COMMANDS = [
         ["probe"],
         ["history"],
         ["show"],
+        ["compare"],
         ["report"],
         ["verify"],
         ["restore"],

@@ -1,0 +1,39 @@
+"""`backupd compare`: two backups side by side."""
+
+from typing import Annotated
+
+import typer
+
+from backupd.cli.output import print_document, say
+from backupd.errors import UsageError
+
+
+def register(app: typer.Typer) -> None:
+    """Add this command to the tree."""
+    app.command()(compare)
+
+
+def compare(
+    ctx: typer.Context,
+    a: Annotated[str, typer.Argument(metavar="RUN", help="An id, its beginning, or `latest`.")],
+    b: Annotated[str, typer.Argument(metavar="RUN", help="The other one.")],
+    *,
+    json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
+) -> None:
+    """Two backups side by side: what each cost, in what they differ, and which differences are large."""
+    from backupd import opening
+    from backupd.model import RunKind
+    from backupd.report.run_comparison import compare_document, compare_text
+
+    with opening.catalogue(opening.configuration_or_defaults(ctx.obj.config)) as catalogue:
+        first, second = catalogue.run(a), catalogue.run(b)
+    probes = [run.run_id for run in (first, second) if run.kind is RunKind.PROBE]
+    if probes:
+        hint = f"backupd probe --compare {a} {b}" if len(probes) == 2 else "name two backups: see `backupd history`"
+        raise UsageError(f"run {probes[0]} is a probe, not a backup", hint=hint)
+    if first.run_id == second.run_id:
+        raise UsageError(f"{a} and {b} are the same run", hint="name two runs: see `backupd history`")
+    if json:
+        print_document(compare_document(first, second))
+    else:
+        say(compare_text(first, second))

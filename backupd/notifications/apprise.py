@@ -38,7 +38,8 @@ class Apprise:
             raise NotificationError(
                 f"{named}: the package apprise is not installed", hint="pip install 'backupd[apprise]'"
             ) from error
-        logging.getLogger("apprise").setLevel(logging.CRITICAL)
+        for talker in ("apprise", "urllib3"):  # the second shows the paths that it asks for (2.8.0, at DEBUG)
+            logging.getLogger(talker).setLevel(logging.CRITICAL)
         services = Services()
         text = private_text(f"{named}.urls_file", self._config.urls_file, content="the addresses")
         for number, line in enumerate(text.splitlines(), start=1):

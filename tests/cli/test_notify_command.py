@@ -1,0 +1,239 @@
+"""Who is told of what becomes of a run, a drill, a dead run; and that telling changes nothing else."""
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backupd.agenda import Activity, Slot, SlotState
+from backupd.errors import ExitStatus, SnapshotError
+from backupd.model import Backup, RunStatus
+from tests.cli.terminal import Terminal
+from tests.contract.peers import Manner, WebPeer, web_server
+from tests.story.world import World
+
+EVERYTHING = '["started", "succeeded", "failed", "attention", "recovered", "missed", "drill-overdue"]'
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    """A host on which a backup would go well."""
+    return World(tmp_path)
+
+
+@pytest.fixture
+def peer() -> Iterator[WebPeer]:
+    """Who is told."""
+    with web_server(WebPeer()) as peer:
+        yield peer
+
+
+@pytest.fixture
+def terminal(
+    world: World, peer: WebPeer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Terminal:
+    """`backupd` on that host, with somebody who wants to hear of everything."""
+    terminal = Terminal(world, monkeypatch, capsys)
+    add(terminal, f'[notifications.all]\ntype = "webhook"\nurl = "http://127.0.0.1:{peer.port}/"\non = {EVERYTHING}\n')
+    return terminal
+
+
+def add(terminal: Terminal, table: str) -> None:
+    with terminal.configuration.open("a") as file:
+        file.write(f"\n{table}")
+
+
+def told(peer: WebPeer) -> list[dict[str, Any]]:
+    return [json.loads(body) for _, _, body in peer.requests]
+
+
+def kinds(peer: WebPeer) -> list[str]:
+    return [document["kind"] for document in told(peer)]
+
+
+def fail(world: World) -> None:
+    def refuse() -> None:
+        raise SnapshotError("no room in the group", hint="make some")
+
+    world.at["host.mount"] = refuse
+
+
+def die(world: World, run_id: str) -> None:
+    """A run whose process ends in the middle of its copy."""
+    child = os.fork()
+    if child == 0:
+        world.at["target.writing"] = lambda: os._exit(1)
+        world.back_up(run_id)
+    os.waitpid(child, 0)
+
+
+def test_a_good_run_is_told_when_it_begins_and_when_it_ends(terminal: Terminal, peer: WebPeer) -> None:
+    assert terminal.run("run", "nightly", "--run-id", "r1").status == ExitStatus.OK
+    begun, ended = told(peer)
+    assert (begun["kind"], begun["subject"], begun["job"]) == ("started", "r1", "nightly")
+    assert (ended["kind"], ended["subject"]) == ("succeeded", "r1")
+    assert ended["text"].startswith("job nightly has a good backup, run r1: ")
+    assert " on vault, in " in ended["text"]
+
+
+def test_a_failed_run_is_told_with_why_and_how_things_stand(terminal: Terminal, peer: WebPeer, world: World) -> None:
+    fail(world)
+    assert terminal.run("run", "nightly", "--run-id", "r1").status == ExitStatus.SNAPSHOT
+    failed = told(peer)[-1]
+    assert (failed["kind"], failed["subject"]) == ("failed", "r1")
+    assert failed["text"] == (
+        "the backup of job nightly failed: no room in the group; nothing of the run is left on the host"
+    )
+    assert failed["detail"]["hint"] == "make some"
+    assert failed["detail"]["exit status"].startswith("7 (")
+
+
+def test_what_is_left_on_the_host_is_told(terminal: Terminal, peer: WebPeer, world: World) -> None:
+    fail(world)
+    world.host.fail("remove")
+    terminal.run("run", "nightly")
+    assert "something of the run is left on the host: `backupd recover` gives it back" in told(peer)[-1]["text"]
+
+
+def test_the_first_good_run_after_a_failed_one_has_recovered(terminal: Terminal, peer: WebPeer, world: World) -> None:
+    fail(world)
+    terminal.run("run", "nightly", "--run-id", "r1")
+    world.at.clear()
+    terminal.run("run", "nightly", "--run-id", "r2")
+    terminal.run("run", "nightly", "--run-id", "r3")
+    assert kinds(peer) == ["started", "failed", "started", "recovered", "started", "succeeded"]
+    assert told(peer)[3]["text"].endswith("; before it run r1 had none")
+
+
+def test_the_first_good_run_after_a_missed_one_has_recovered(terminal: Terminal, peer: WebPeer, world: World) -> None:
+    world.back_up("r1")
+    due = datetime.now(UTC)
+    with world.catalogue() as catalogue:
+        catalogue.take_slot(Slot("nightly", Activity.BACKUP, due, SlotState.MISSED, due, reason="the daemon was down"))
+    terminal.run("run", "nightly")
+    assert kinds(peer) == ["started", "recovered"]
+    assert told(peer)[1]["text"].endswith(f"; before it that of {due:%Y-%m-%d %H:%M} UTC was missed")
+
+
+def test_one_that_was_missed_before_the_last_good_run_is_old_news(
+    terminal: Terminal, peer: WebPeer, world: World
+) -> None:
+    due = datetime.now(UTC) - timedelta(hours=1)
+    with world.catalogue() as catalogue:
+        catalogue.take_slot(Slot("nightly", Activity.BACKUP, due, SlotState.MISSED, due))
+    world.back_up("r1")
+    terminal.run("run", "nightly")
+    assert kinds(peer) == ["started", "succeeded"]
+
+
+def test_a_run_that_was_cancelled_wakes_nobody_and_changes_nothing(
+    terminal: Terminal, peer: WebPeer, world: World
+) -> None:
+    world.at["host.mount"] = lambda: os.kill(os.getpid(), signal.SIGTERM)
+    assert terminal.run("run", "nightly").status == ExitStatus.CANCELLED
+    world.at.clear()
+    terminal.run("run", "nightly")
+    assert kinds(peer) == ["started", "started", "succeeded"]
+
+
+def test_a_busy_job_wakes_nobody(terminal: Terminal, peer: WebPeer, world: World) -> None:
+    with world.tools.claims.job("nightly", "other"):
+        assert terminal.run("run", "nightly").status == ExitStatus.BUSY
+    assert told(peer) == []
+
+
+def test_a_backup_that_wants_attention_says_why(terminal: Terminal, peer: WebPeer, world: World) -> None:
+    world.host.fail("remove")
+    assert terminal.run("run", "nightly").status == ExitStatus.ATTENTION
+    assert kinds(peer) == ["started", "attention"]
+    assert "but somebody should look at it: clean-up incomplete" in told(peer)[1]["text"]
+
+
+def test_a_configuration_that_cannot_be_used_for_a_run_is_told(terminal: Terminal, peer: WebPeer, world: World) -> None:
+    world.places.catalogue.parent.mkdir(exist_ok=True)
+    world.places.catalogue.write_text("no database")
+    assert terminal.run("run", "nightly").status == ExitStatus.USAGE
+    assert kinds(peer) == ["failed"]
+
+
+@pytest.mark.parametrize("command", [["recover"], ["run", "nightly"]])
+def test_a_dead_run_is_told_of_once(terminal: Terminal, peer: WebPeer, world: World, command: list[str]) -> None:
+    die(world, "r1")
+    terminal.run(*command)
+    terminal.run(*command)
+    terminal.run("recover")
+    of_the_dead = [document for document in told(peer) if document["subject"] == "r1"]
+    assert [document["kind"] for document in of_the_dead] == ["failed"]
+    assert "process ended without a word" in of_the_dead[0]["text"]
+    assert of_the_dead[0]["text"].startswith("run r1 of job nightly, begun ")
+
+
+def test_a_good_run_after_a_dead_one_has_recovered(terminal: Terminal, peer: WebPeer, world: World) -> None:
+    die(world, "r1")
+    terminal.run("run", "nightly")
+    assert kinds(peer) == ["started", "failed", "recovered"]
+
+
+def test_telling_that_fails_changes_neither_status_nor_result(terminal: Terminal, peer: WebPeer, world: World) -> None:
+    peer.manner = Manner.HANGING_UP
+    ended = terminal.run("run", "nightly", "--run-id", "r1", "--json")
+    assert ended.status == ExitStatus.OK
+    assert ended.document["status"] == "success"
+    assert ended.stderr.count("WARNING [r1] notification all was not delivered") == 2
+    assert world.row().status is RunStatus.SUCCESS
+    assert world.row().attention == ()
+
+
+def test_a_drill_that_fails_is_told(terminal: Terminal, peer: WebPeer, world: World) -> None:
+    with world.catalogue() as catalogue, catalogue.open_run("nightly", "db1", run_id="r1") as run:
+        run.complete((Backup("vault", "/vault", bytes_read=1, bytes_stored=1, files=1, sha256=""),))
+    assert terminal.run("drill", "r1").status != ExitStatus.OK
+    (failed,) = told(peer)
+    assert (failed["kind"], failed["subject"]) == ("failed", "drill r1")
+    assert failed["text"].startswith("the drill of job nightly failed: ")
+
+
+def test_a_verification_that_fails_is_told(terminal: Terminal, peer: WebPeer, world: World) -> None:
+    world.back_up("r1")
+    next(world.vault.rglob("*.zst")).write_bytes(b"something else")
+    assert terminal.run("verify", "r1").status == ExitStatus.VERIFICATION
+    assert [document["subject"] for document in told(peer)] == ["verification r1"]
+
+
+# --- backupd notify test ----------------------------------------------------------------------------------------------
+
+
+def test_a_test_tells_each_and_says_what_became_of_it(terminal: Terminal, peer: WebPeer) -> None:
+    add(
+        terminal,
+        f'[notifications.pings]\ntype = "ping"\nurl = "http://127.0.0.1:{peer.port}/ping"\njobs = ["nightly"]\n',
+    )
+    ended = terminal.run("notify", "test")
+    assert ended.status == ExitStatus.OK
+    assert [line.partition(" in ")[0] for line in ended.stdout.splitlines()] == ["all: delivered", "pings: delivered"]
+    assert sorted(path for path, _, _ in peer.requests) == ["/", "/ping"]
+    assert all(b"this is a test" in body for _, _, body in peer.requests)
+
+
+def test_a_test_names_who_was_not_reached(terminal: Terminal, peer: WebPeer) -> None:
+    peer.status = 404
+    ended = terminal.run("notify", "test", "all")
+    assert ended.status == ExitStatus.USAGE
+    assert f"http://127.0.0.1:{peer.port} answered 404 Not Found; hint: " in ended.stdout
+    assert "error: not delivered: all" in ended.stderr
+    ended = terminal.run("notify", "test", "--json")
+    assert ended.status == ExitStatus.USAGE
+    (channel,) = ended.document["notifications"]
+    assert (channel["name"], channel["delivered"]) == ("all", False)
+    assert channel["error"]["code"] == "notification-error"
+
+
+def test_a_test_of_nobody_says_who_there_is(terminal: Terminal) -> None:
+    ended = terminal.run("notify", "test", "somebody")
+    assert (ended.status, ended.stdout) == (ExitStatus.USAGE, "")
+    assert ended.stderr == "error: no notification 'somebody'\nhint: the configuration has: all\n"

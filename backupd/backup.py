@@ -6,8 +6,8 @@ reverse order, whatever happens; the lock is the inner `with` and ends first.
 
 import logging
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from datetime import time as datetime_time
@@ -18,11 +18,21 @@ from backupd.archive.governor import CopyGovernor
 from backupd.archive.packing import CopyManner
 from backupd.archive.sources import list_members
 from backupd.catalogue import RunJournal
+from backupd.catalogue.endings import as_told, status_of
 from backupd.catalogue.store import Catalogue
 from backupd.config import JobConfig, LockStrategy
 from backupd.copies import Copies
-from backupd.errors import CommandError, GaveUp, ServerError, SnapshotError, UnexpectedOutput, VerificationError
+from backupd.errors import (
+    CatalogueError,
+    CommandError,
+    GaveUp,
+    ServerError,
+    SnapshotError,
+    UnexpectedOutput,
+    VerificationError,
+)
 from backupd.holding import Claim, held
+from backupd.hooks import Hooks
 from backupd.interruption import shielded
 from backupd.model import (
     Backup,
@@ -33,6 +43,7 @@ from backupd.model import (
     Phase,
     Position,
     Reason,
+    RunStatus,
     Snapshot,
     SnapshotFacts,
     SnapshotPlan,
@@ -85,8 +96,8 @@ def run_backup(
     ):
         claimed.enter_context(tools.claims.job(job.name, run_id))
         telling.begun(recover.dead_runs(catalogue, tools).runs)
-        with run.phase(Phase.PREFLIGHT):
-            telling.phase(Phase.PREFLIGHT)
+        course = claimed.enter_context(_course(job, run, telling))
+        with course.phase(Phase.PREFLIGHT):
             examination = preflight.examine(job, tools, last_stored_bytes=catalogue.last_stored_bytes(job.name))
             if examination.ready is not None:  # before its findings: a live run's snapshot is one, and must be let be
                 claimed.enter_context(tools.claims.volume_group(examination.ready.volume.vg, run_id))
@@ -96,7 +107,7 @@ def run_backup(
             plan = plan_snapshot(ready.volume, ready.group, run_id, job.snapshot)
         copy_seconds = _copy_forecast(job, tools, catalogue, ready)
         copies = Copies(ready.targets, job.name, run_id, ledger=run)
-        attempt = _Attempt(job, tools, run, ready, plan, telling, copy_seconds, must_finish_by, copies)
+        attempt = _Attempt(job, tools, run, ready, plan, course, copy_seconds, must_finish_by, copies)
         with ExitStack() as unfinished:
             partial = {
                 target.name: unfinished.enter_context(_held_objects(attempt, target)) for target in ready.targets
@@ -104,8 +115,7 @@ def run_backup(
             unfinished.enter_context(copies)
             with ExitStack() as owed:
                 objects = _take(attempt, owed)
-                telling.phase(Phase.RELEASE)
-                with run.phase(Phase.RELEASE):
+                with course.phase(Phase.RELEASE):
                     owed.close()  # the snapshot costs the server until it is gone, so it goes before the verification
             backups = _verify_and_publish(attempt, objects)
             _note_missing_copies(attempt, backups)
@@ -113,6 +123,47 @@ def run_backup(
                 run.complete(backups)
                 for backup in backups:
                     partial[backup.target].keep()
+
+
+@dataclass(frozen=True, slots=True)
+class _Course:
+    """Where a run stands: the job's hooks, whoever is told, and the record hear of each phase, in that order."""
+
+    run: RunJournal
+    telling: Telling
+    hooks: Hooks
+
+    @contextmanager
+    def phase(self, phase: Phase, *, waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
+        """The block is this phase; `waiting` looks after the server while a hook runs."""
+        self.hooks.before(phase, waiting=waiting)
+        self.telling.phase(phase)
+        with self.run.phase(phase):
+            yield
+        self.hooks.after(phase, waiting=waiting)
+
+
+@contextmanager
+def _course(job: JobConfig, run: RunJournal, telling: Telling) -> Iterator[_Course]:
+    """The block is the run, between its first and its last hooks; the last ones hear what became of it, always."""
+    hooks = Hooks(job.hooks.values(), run)
+    try:
+        hooks.before_run()
+        yield _Course(run, telling, hooks)
+    except BaseException as error:
+        with shielded():  # the run is over: a signal that comes now must not take the error's place
+            _tell_last_hooks(hooks, run, error)
+            raise
+    hooks.after_run(run.so_far().status, None)
+
+
+def _tell_last_hooks(hooks: Hooks, run: RunJournal, error: BaseException) -> None:
+    told = as_told(error)
+    try:
+        good = run.so_far().status in (RunStatus.SUCCESS, RunStatus.ATTENTION)  # the error came after its backup
+        hooks.after_run(run.so_far().status if good else status_of(told), told)
+    except CatalogueError as second:
+        error.add_note(second.message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +175,7 @@ class _Attempt:
     run: RunJournal
     ready: Ready
     plan: SnapshotPlan
-    telling: Telling
+    course: _Course
     copy_seconds: float  # what the copy is expected to take
     must_finish_by: float | None  # an instant of the monotonic clock
     copies: Copies
@@ -176,21 +227,21 @@ def _copy_forecast(job: JobConfig, tools: Tools, catalogue: Catalogue, ready: Re
 
 def _take(attempt: _Attempt, owed: ExitStack) -> tuple[StoredObject, ...]:
     """From the baseline to the last byte read. What is made on the host is in `owed` when this returns or raises."""
-    run, tools = attempt.run, attempt.tools
-    attempt.telling.phase(Phase.BASELINE)
-    with run.phase(Phase.BASELINE):
+    run, tools, course = attempt.run, attempt.tools, attempt.course
+    with course.phase(Phase.BASELINE):
         baseline = _measure_baseline(attempt, owed)
-    attempt.telling.phase(Phase.LOCK_WAIT)
+    course.hooks.before(Phase.LOCK_WAIT)
+    course.telling.phase(Phase.LOCK_WAIT)
     point = _snapshot_under_lock(attempt, owed)
     with ExitStack() as watching:
         with shielded():  # a signal between its thread's start and the block would leave the thread behind
             observer = watching.enter_context(_observer(attempt, baseline, point.snapshot))
-        attempt.telling.phase(Phase.SETTLE)
+        in_limits = observer.require_within_limits
         try:
-            with run.phase(Phase.SETTLE):
+            course.hooks.after(Phase.LOCK_WAIT, waiting=in_limits)  # with somebody who watches the snapshot
+            with course.phase(Phase.SETTLE, waiting=in_limits):
                 verdict = _wait_until_cheap(attempt, observer)
-            attempt.telling.phase(Phase.COPY)
-            with run.phase(Phase.COPY):
+            with course.phase(Phase.COPY, waiting=in_limits):
                 objects = _copy(attempt, owed, point, observer)
                 run.cow_peak(tools.snapshots.require_intact(point.snapshot).used)  # after the last byte was read
         finally:
@@ -356,7 +407,7 @@ def _manner(attempt: _Attempt, observer: Observer, size: int) -> CopyManner:
             max_rate=copy.max_rate,
             must_finish_by=attempt.must_finish_by,
             total_bytes=size,
-            on_progress=lambda done: attempt.telling.copied(min(done, size), size),
+            on_progress=lambda done: attempt.course.telling.copied(min(done, size), size),
         ),
         level=copy.level,
         threads=copy.threads,
@@ -389,8 +440,7 @@ def _verify_and_publish(attempt: _Attempt, objects: tuple[StoredObject, ...]) ->
         TargetError, VerificationError: no target is left.
     """
     copies, job, run = attempt.copies, attempt.job.name, attempt.run
-    attempt.telling.phase(Phase.VERIFY)
-    with run.phase(Phase.VERIFY):
+    with attempt.course.phase(Phase.VERIFY):
         for target in copies.targets:
             with copies.dropping(target):
                 for stored in objects:

@@ -115,6 +115,7 @@ def spawned(
     stdout: TypeOfStream = subprocess.PIPE,
     stderr: TypeOfStream = subprocess.PIPE,
     environment: Mapping[str, str] | None = None,
+    only_this_environment: bool = False,
     ledger: ChildLedger | None = None,
     dies_with_us: bool = True,
     lowest_priority: bool = False,
@@ -123,7 +124,8 @@ def spawned(
 
     `dies_with_us` also has the kernel kill it when the thread that started it is gone (SIGKILL of backupd): never for
     LVM, which must not be killed in mid-suspend: such a child sees its stdin end and is waited for, so it must not
-    write more to a pipe than is read. `environment` is added to ours. `lowest_priority` is the idle I/O class and
+    write more to a pipe than is read. `environment` is added to ours, or all that
+    there is of it. `lowest_priority` is the idle I/O class and
     nice 19.
 
     Raises:
@@ -132,21 +134,19 @@ def spawned(
     ledger = ledger or NoLedger()
     full = [*_prefix(dies_with_us=dies_with_us, lowest_priority=lowest_priority), *argv]
     log.debug("spawn: %s", shlex.join(full))
-    process = _start(full, stdin, stdout, stderr, environment or {})
-    born = start_time(process.pid) or 0
+    process: subprocess.Popen[bytes] | None = None
+    born = 0
     try:
+        with shielded():  # a signal in its middle, be it of the child's own making, would leave a child behind
+            process = _start(full, stdin, stdout, stderr, environment or {}, only=only_this_environment)
+            born = start_time(process.pid) or 0
         ledger.started(process.pid, born, argv[0])  # within: where it cannot be written down it must not go on
         yield process
     finally:
         with shielded():
-            _close(process.stdin)
-            if dies_with_us:
-                _end_group(process)
-            else:
-                process.wait()
-            _close(process.stdout)
-            _close(process.stderr)
-            ledger.ended(process.pid, born)
+            if process is not None:
+                _part_with(process, dies_with_us=dies_with_us)
+                ledger.ended(process.pid, born)
 
 
 def detached(
@@ -223,8 +223,9 @@ def _start(
     stderr: TypeOfStream = subprocess.PIPE,
     environment: Mapping[str, str] = MappingProxyType({}),
     without: Sequence[str] = (),
+    only: bool = False,
 ) -> subprocess.Popen[bytes]:
-    given = {name: value for name, value in _environment().items() if name not in without}
+    given = {name: value for name, value in _environment().items() if not only and name not in without}
     try:
         return subprocess.Popen(  # its own session: the terminal's Ctrl-C is for us to pass on, in our order
             argv,
@@ -242,6 +243,17 @@ def _close(stream: IO[bytes] | None) -> None:
     if stream is not None:
         with contextlib.suppress(BrokenPipeError):
             stream.close()
+
+
+def _part_with(process: subprocess.Popen[bytes], *, dies_with_us: bool) -> None:
+    """It has ended, of itself or by us, and nothing of ours is open towards it."""
+    _close(process.stdin)
+    if dies_with_us:
+        _end_group(process)
+    else:
+        process.wait()
+    _close(process.stdout)
+    _close(process.stderr)
 
 
 def _end_group(process: subprocess.Popen[bytes]) -> None:

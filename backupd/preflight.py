@@ -74,6 +74,7 @@ def examine(job: JobConfig, tools: Tools, *, last_stored_bytes: int | None) -> E
     findings += reached.findings
     findings += _probe(job, tools)
     findings += _option_files(job)
+    findings += _hooks(job)
     if ready is not None:
         ready = replace(ready, targets=reached.usable, unusable=reached.unusable)
         findings += _places(tools, ready)
@@ -251,6 +252,17 @@ def _option_files(job: JobConfig) -> Iterator[Finding]:
         yield refused("option files", error)
     else:
         yield ok("option files", ", ".join(map(str, job.copy.option_files)))
+
+
+def _hooks(job: JobConfig) -> Iterator[Finding]:
+    for hook in job.hooks.values():
+        if not os.access(hook.command[0], os.X_OK) or Path(hook.command[0]).is_dir():
+            yield Finding(
+                "hook",
+                Level.REFUSED,
+                f"hook {hook.name}: {hook.command[0]} is not there, or cannot be run",
+                "chmod 755 it, or put the right path into `command`",
+            )
 
 
 def _places(tools: Tools, ready: Ready) -> Iterator[Finding]:

@@ -95,6 +95,16 @@ def _targets(value: tuple[str, ...]) -> tuple[str, ...]:
     return value
 
 
+def _command(value: tuple[str, ...]) -> tuple[str, ...]:
+    if not value:
+        raise BadValue("names no program", 'such as ["/usr/local/bin/before-backup", "--quietly"]')
+    if not value[0].startswith("/"):
+        raise BadValue(f"{quoted(value[0])} is not an absolute path", "no shell and no PATH is asked: begin it with /")
+    if any("\0" in part for part in value):
+        raise BadValue("an argument has a zero byte in it", "no program can be given one")
+    return value
+
+
 def _file_name(value: str) -> str:
     if value in {".", ".."} or "/" in value or "\0" in value:
         raise BadValue(f"{quoted(value)} is not the name of a file", "a name alone, without a folder")
@@ -301,6 +311,7 @@ Variable = Annotated[str, BeforeValidator(_variable)]
 Credential = Annotated[str, BeforeValidator(_credential)]
 Devices = tuple[Annotated[Text, AfterValidator(_device)], ...]
 TargetNames = Annotated[tuple[Text, ...], AfterValidator(_targets)]
+Command = Annotated[tuple[Annotated[str, Strict()], ...], AfterValidator(_command)]
 FileName = Annotated[Text, AfterValidator(_file_name)]
 Recipients = tuple[Annotated[Text, AfterValidator(_recipient)], ...]
 Paths = tuple[AbsolutePath, ...]

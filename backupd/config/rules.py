@@ -88,6 +88,9 @@ def _job(document: Tables, name: str, job: Tables) -> Iterator[Fault]:
     for index, target in enumerate(targets if isinstance(targets, list) else ()):
         if isinstance(target, str):
             yield from _known(document, "targets", f"{path}.targets[{index}]", name=target)
+    for hook, table in _named(job, "hooks"):
+        if "name" in table:
+            yield unknown_key(("jobs", name, "hooks", hook, "name"))
     yield from _encrypted(document, path, job)
     yield from _as_often(path, job)
 

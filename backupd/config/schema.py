@@ -20,6 +20,7 @@ from backupd.config.fields import (
     BlockSize,
     ChunkSize,
     ClockTime,
+    Command,
     Count,
     CowSize,
     Credential,
@@ -110,6 +111,27 @@ class MailSecurity(StrEnum):
     STARTTLS = "starttls"
     TLS = "tls"
     NONE = "none"
+
+
+class HookPoint(StrEnum):
+    """When a hook can run. Between the two of the lock nothing can."""
+
+    BEFORE_RUN = "before-run"
+    BEFORE_PREFLIGHT = "before-preflight"
+    AFTER_PREFLIGHT = "after-preflight"
+    BEFORE_BASELINE = "before-baseline"
+    AFTER_BASELINE = "after-baseline"
+    BEFORE_LOCK = "before-lock"
+    AFTER_LOCK = "after-lock"
+    BEFORE_SETTLE = "before-settle"
+    AFTER_SETTLE = "after-settle"
+    BEFORE_COPY = "before-copy"
+    AFTER_COPY = "after-copy"
+    BEFORE_RELEASE = "before-release"
+    AFTER_RELEASE = "after-release"
+    BEFORE_VERIFY = "before-verify"
+    AFTER_VERIFY = "after-verify"
+    AFTER_RUN = "after-run"
 
 
 class PartChecksum(StrEnum):
@@ -411,6 +433,16 @@ class SchedulesConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_TABLE)
+class HookConfig:
+    """`[jobs.NAME.hooks.NAME]`: a program that runs before or after something, and may end the run."""
+
+    name: _OwnName
+    when: Annotated[tuple[HookPoint, ...], Field(min_length=1)]
+    command: Command
+    timeout_seconds: Annotated[PositiveDuration, _key("timeout")] = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_TABLE)
 class JobConfig:
     """`[jobs.NAME]`: which host goes to which target, how often, and under which conditions."""
 
@@ -427,6 +459,7 @@ class JobConfig:
     encryption: EncryptionConfig = EncryptionConfig()
     retention: RetentionConfig = RetentionConfig()
     schedules: SchedulesConfig = SchedulesConfig()
+    hooks: Annotated[Mapping[Name, HookConfig], _NAMED, _FROZEN, _THAWED] = Field(default_factory=dict)
     drill_within_seconds: Annotated[PositiveDuration | None, _key("drill_within")] = (
         None  # a proof that is older: alarm
     )

@@ -7,14 +7,15 @@ SHELL := /bin/bash
 
 BIN := .venv/bin
 # Three at a time: on two processors a fourth only pays for its own start.
-QUICKLY := $(BIN)/pytest tests --ignore=tests/lab --ignore=tests/docker --ignore=tests/service -n 3 --dist worksteal
+QUICKLY := $(BIN)/pytest tests $(addprefix --ignore=tests/,lab docker service packaging) -n 3 --dist worksteal
 READY := .venv/.ready
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --annotation-style line \
 	--custom-compile-command 'make requirements' $(if $(UPGRADE),--upgrade)
 
-.PHONY: help demo demo-targets test check lint types imports tests exhaustive-tests service-tests docker-tests lab-tests test-matrix bench-lock \
-	bench-settle bench-copy setup-python setup-check setup-s3 setup-service setup-docker setup-lab requirements wheel clean
+.PHONY: help demo demo-targets test check lint types imports tests exhaustive-tests service-tests packaging-tests \
+	docker-tests lab-tests test-matrix bench-lock bench-settle bench-copy setup-python setup-check setup-s3 \
+	setup-service setup-docker setup-lab requirements wheel deb clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
@@ -25,7 +26,7 @@ demo: setup-python setup-lab ## a backup of a loaded server on a striped volume,
 demo-targets: setup-python setup-lab setup-s3 ## one job on a folder, an SFTP and an S3 server, encrypted (4 minutes)
 	$(BIN)/backupd lab run --rows 5000 --load 20 -- python -m backupd.lab.three_targets
 
-test: check exhaustive-tests service-tests docker-tests lab-tests ## every test, those in containers and in the lab too (45 minutes)
+test: check exhaustive-tests service-tests packaging-tests docker-tests lab-tests ## every test (45 minutes)
 
 check: lint types imports tests ## what needs neither root nor the lab (1 minute)
 
@@ -51,6 +52,9 @@ service-tests: setup-python setup-service ## the daemon under a real Prometheus,
 # On the Docker engine that answers, else on one that is started for them.
 docker-tests: setup-python setup-docker ## backupd on real servers in containers, and the images (8 minutes)
 	.ci/with-docker $(BIN)/pytest tests/docker --timeout=900 --durations=10
+
+packaging-tests: setup-python setup-docker ## the wheel, and the Debian package in a Debian of its own (4 minutes)
+	$(BIN)/pytest tests/packaging --timeout=900 --durations=5
 
 # No test here may be skipped because the lab does not start, and no test at all (pytest's exit 5) is a failure.
 lab-tests: setup-python setup-lab setup-s3
@@ -95,6 +99,9 @@ requirements: setup-python ## write the pins anew from pyproject.toml; UPGRADE=1
 
 wheel: setup-python ## dist/backupd-*.whl
 	$(BIN)/uv build --quiet --wheel --no-build-isolation --python $(BIN)/python --out-dir dist
+
+deb: wheel ## dist/backupd_*.deb, for the Debian that this machine has
+	.ci/make-deb
 
 clean: ## remove what these targets made here; `backupd lab clean` empties the lab's cache
 	rm -rf .venv dist .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

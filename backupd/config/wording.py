@@ -27,7 +27,7 @@ _WRONG_TYPES = {
     "finite_number": ("not a finite number", "leave the key out for its default"),
     "string_type": ("not a text in quotes", 'write it in quotes: "…"'),
     "string_too_short": ("an empty text", "write something, or leave the key out"),
-    "too_short": ("an empty list", "name at least one"),
+    "too_short": ("empty", "name at least one"),
     "tuple_type": ("not a list", 'write it in brackets: ["…"]'),
 }
 

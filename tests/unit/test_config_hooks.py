@@ -33,7 +33,7 @@ def written(folder: Path, keys: str) -> Path:
     ("good", "bad", "fault"),
     [
         ('"before-copy"', '"before-unlock"', '.when[0]: "before-unlock" is none of before-run, '),
-        ('["before-copy", "after-run"]', "[]", ".when: an empty list"),
+        ('["before-copy", "after-run"]', "[]", ".when: a list is empty"),
         ('"/usr/local/bin/hook", "", "-x"', "", ".command: names no program"),
         ("/usr/local/bin/hook", "hook", '.command: "hook" is not an absolute path'),
         ('"-x"', "7", ".command[2]: 7 is not a text in quotes"),

@@ -1,0 +1,112 @@
+"""The Debian package in a Debian of its own: what it needs comes with it, it works, and it goes without a trace.
+
+Needs root, for chroot, and Debian's archive, for the root that it is installed into.
+"""
+
+import platform
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from backupd import __version__
+
+ROOT = Path(__file__).resolve().parents[2]
+LONG = 900  # seconds
+
+
+def output(*argv: str | Path, timeout: int = 60) -> str:
+    done = subprocess.run(
+        [str(part) for part in argv], cwd=ROOT, capture_output=True, text=True, timeout=timeout, check=False
+    )
+    assert done.returncode == 0, f"{argv}: {done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+class Debian:
+    """A small Debian in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def run(self, *argv: str) -> str:
+        """A command in it, with processes of its own that end with it."""
+        root = self.folder
+        inside = f'mount -t proc proc "{root}/proc" && exec chroot "{root}" env -i PATH=/usr/sbin:/usr/bin "$@"'
+        isolated = ["unshare", "--mount", "--pid", "--fork", "--kill-child"]
+        return output(*isolated, "sh", "-c", inside, "sh", *argv, timeout=300)
+
+    def dpkg(self, *arguments: str) -> str:
+        return self.run("env", "DEBIAN_FRONTEND=noninteractive", "dpkg", *arguments)
+
+    def files(self, *below: str) -> set[str]:
+        """Whatever there is below these folders."""
+        return {str(path.relative_to(self.folder)) for place in below for path in (self.folder / place).rglob("*")}
+
+
+@pytest.fixture(scope="module")
+def package() -> Path:
+    """As `make deb` makes it."""
+    output("make", "wheel", timeout=LONG)
+    return ROOT / output(".ci/make-deb", timeout=LONG).splitlines()[-1]
+
+
+@pytest.fixture(scope="module")
+def debian(package: Path, tmp_path_factory: pytest.TempPathFactory) -> Debian:
+    """The Debian that this machine has, with this package and what it asks for, installed by apt."""
+    folder = tmp_path_factory.mktemp("debian")
+    folder.chmod(0o755)
+    install = 'chroot "$1" apt-get install --yes --no-install-recommends /tmp/backupd.deb'
+    hooks = [f"--customize-hook={step}" for step in (f"upload {package} /tmp/backupd.deb", install)]
+    release = platform.freedesktop_os_release()["VERSION_CODENAME"]
+    # An archive may be a frozen one, whose Release file has expired.
+    options = ["--mode=root", "--variant=minbase", '--aptopt=Acquire::Check-Valid-Until "false"']
+    output("mmdebstrap", "--quiet", *options, *hooks, release, folder, timeout=LONG)
+    return Debian(folder)
+
+
+def test_the_program_is_where_people_look_for_it_and_works(debian: Debian) -> None:
+    assert debian.run("backupd", "version") == f"backupd {__version__}\n"
+    assert "Usage: " in debian.run("backupd", "--help")
+    debian.run("backupd", "config", "init")
+    assert "/etc/backupd/backupd.toml" in debian.run("backupd", "config", "check")
+    assert "nightly" in debian.run("backupd", "config", "show")
+
+
+def test_a_catalogue_is_made_by_the_migrations_that_came_along(debian: Debian) -> None:
+    debian.run("backupd", "history")
+    assert (debian.folder / "var/lib/backupd/catalogue.sqlite").exists()
+
+
+def test_every_package_that_it_brings_can_be_loaded(debian: Debian) -> None:
+    """Compiled ones are for one version of Python, and find what they need of the system."""
+    names = "apscheduler asyncssh boto3 cryptography fastapi jinja2 prometheus_client pyrage rich sqlalchemy uvicorn"
+    imports = "; ".join(f"import {name}" for name in names.split())
+    debian.run("/opt/backupd/bin/python", "-c", imports)
+
+
+def test_nothing_in_it_remembers_the_machine_that_made_it(debian: Debian) -> None:
+    texts = [path for path in (debian.folder / "opt/backupd").glob("bin/*") if path.is_file() and not path.is_symlink()]
+    texts.append(debian.folder / "opt/backupd/pyvenv.cfg")
+    texts += (debian.folder / "opt/backupd").glob("lib/python*/site-packages/backupd-*.dist-info/*")
+    assert len(texts) > 5
+    assert [path for path in texts if str(ROOT) in path.read_text(errors="replace")] == []
+
+
+def test_using_it_adds_nothing_to_its_folder(debian: Debian) -> None:
+    listed = {line.lstrip("/") for line in debian.dpkg("--listfiles", "backupd").splitlines()}
+    debian.run("backupd", "config", "check")
+    assert debian.files("opt/backupd") - listed == set()
+
+
+def test_removal_leaves_the_catalogue_and_the_configuration(debian: Debian) -> None:
+    assert debian.files("var/lib/backupd", "etc/backupd")
+    before = debian.files("var/lib/backupd", "etc/backupd")
+    (debian.folder / "var/log/backupd").mkdir()
+    debian.dpkg("--remove", "backupd")
+    assert debian.files("var/lib/backupd", "etc/backupd") == before
+    assert debian.files("opt", "usr/share/doc/backupd") == set()
+    assert not (debian.folder / "usr/bin/backupd").is_symlink()
+    debian.dpkg("--purge", "backupd")
+    assert debian.files("var/lib/backupd", "etc/backupd") == before
+    assert not (debian.folder / "var/log/backupd").exists()

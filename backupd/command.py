@@ -125,8 +125,7 @@ def spawned(
     `dies_with_us` also has the kernel kill it when the thread that started it is gone (SIGKILL of backupd): never for
     LVM, which must not be killed in mid-suspend: such a child sees its stdin end and is waited for, so it must not
     write more to a pipe than is read. `environment` is added to ours, or all that
-    there is of it. `lowest_priority` is the idle I/O class and
-    nice 19.
+    there is of it. `lowest_priority` is the idle I/O class and nice 19.
 
     Raises:
         CommandError: the program was not found.

@@ -73,6 +73,21 @@ def test_the_program_is_where_people_look_for_it_and_works(debian: Debian) -> No
     assert "nightly" in debian.run("backupd", "config", "show")
 
 
+@pytest.mark.parametrize(
+    "path",
+    [
+        "man/man1/backupd.1.gz",
+        "bash-completion/completions/backupd",
+        "zsh/vendor-completions/_backupd",
+        "fish/vendor_completions.d/backupd.fish",
+        "doc/backupd/examples/backupd.toml",
+    ],
+)
+def test_what_goes_with_a_program_is_where_the_system_looks_for_it(debian: Debian, path: str) -> None:
+    listed = debian.dpkg("--listfiles", "backupd").splitlines()
+    assert f"/usr/share/{path}" in listed
+
+
 def test_a_catalogue_is_made_by_the_migrations_that_came_along(debian: Debian) -> None:
     debian.run("backupd", "history")
     assert (debian.folder / "var/lib/backupd/catalogue.sqlite").exists()

@@ -43,8 +43,18 @@ class LiveRuns:
         partial.replace(path)
 
     def forget(self, run_id: str) -> None:
-        """Nothing is told of it any more; nothing happens when nothing was."""
-        self._path(run_id).unlink(missing_ok=True)
+        """Nothing is told of it any more, and no half-written file is left; nothing happens when nothing was told.
+
+        Raises:
+            OSError: a file cannot be removed.
+        """
+        for path in self._folder.glob(f"{run_id}.*"):
+            if path.stem == run_id:  # an id may be the beginning of another
+                path.unlink(missing_ok=True)
+
+    def told(self) -> tuple[str, ...]:
+        """The ids of the runs of which something is here: live ones, and dead ones."""
+        return tuple(sorted({path.stem for path in self._folder.glob("*.*")}))
 
     def of(self, run_id: str) -> Progress | None:
         """What was told last; None where nothing was, or what is there cannot be understood."""

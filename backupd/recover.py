@@ -5,13 +5,14 @@ Refuses to touch what bears no tag of ours and what belongs to a run that is ali
 """
 
 import logging
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
 from backupd.catalogue.store import Catalogue
 from backupd.errors import Busy, CleanupIncomplete, ExitStatus, UsageError
 from backupd.holding import give_back
 from backupd.interruption import shielded
+from backupd.live import LiveRuns
 from backupd.model import Holding, HoldingKind, RunDetails, RunError, RunStatus
 from backupd.tools import HostTools
 
@@ -87,7 +88,16 @@ def dead_runs(catalogue: Catalogue, tools: HostTools) -> Recovery:
                 given_back.append(holding)
             else:
                 left.append((holding, failure.message))
+    _forget_progress(tools)
     return Recovery(tuple(runs), tuple(given_back), tuple(left))
+
+
+def _forget_progress(tools: HostTools) -> None:
+    """Nobody is told any more how a dead run gets on. It is no holding: the folder is in memory, and may be full."""
+    live = LiveRuns(tools.places.run)
+    for run_id in live.told():
+        with suppress(Busy, OSError), tools.claims.run(run_id):
+            live.forget(run_id)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from backupd.cli import (
     history,
     lab,
     manual,
+    log,
     metrics,
     notify,
     probe,
@@ -72,6 +73,7 @@ for commands in (
     manual,
     report,
     compare,
+    log,
     demo,
 ):
     commands.register(app)

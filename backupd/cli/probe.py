@@ -83,6 +83,7 @@ def probe(
     from backupd.cli.run import label_log_lines, new_run_id, require_run_id
     from backupd.interruption import cancellable
     from backupd.measure import measure
+    from backupd.runlog import RunLogs
 
     if json and csv:
         raise UsageError("--json and --csv cannot both go to stdout", hint="choose one")
@@ -117,7 +118,8 @@ def probe(
     run_id = require_run_id(run_id or new_run_id())
     label_log_lines(run_id)
     tools = wiring.host_tools(configuration)
-    with cancellable(), wiring.catalogue(configuration) as catalogue:
+    logs = RunLogs(configuration.paths.log)
+    with cancellable(), logs.kept(run_id), wiring.catalogue(configuration) as catalogue:
         try:
             with probe_progress(quiet=ctx.obj.quiet) as telling:
                 measure(request, subject, tools, wiring.instruments(), catalogue, run_id=run_id, telling=telling)

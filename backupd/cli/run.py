@@ -43,20 +43,24 @@ def run(
     from backupd import notices, wiring
     from backupd.backup import run_backup
     from backupd.cli.documents import run_document
-    from backupd.cli.progress import progress
     from backupd.cli.tables import run_summary
+    from backupd.cli.telling import telling_everybody
     from backupd.interruption import cancellable
+    from backupd.live import LiveRuns
     from backupd.model import RunStatus
     from backupd.prune import after_run
+    from backupd.runlog import RunLogs
 
     configuration = wiring.configuration(ctx.obj.config)
     chosen = wiring.job(configuration, job)
     run_id = require_run_id(run_id or new_run_id())
     label_log_lines(run_id)
+    paths = configuration.paths
     notifier = wiring.notifier(configuration)
     with notices.failure_told(notifier, chosen.name, run_id):
         opened = wiring.catalogue(configuration)
     with (
+        RunLogs(paths.log).kept(run_id),
         opened as catalogue,
         left_for_node_exporter(configuration, catalogue),
         notices.outcome_told(notifier, catalogue, chosen.name, run_id) as begun,
@@ -64,7 +68,7 @@ def run(
     ):
         try:
             tools = wiring.tools(configuration, chosen)
-            with progress() as telling:
+            with telling_everybody(LiveRuns(paths.run), run_id) as telling:
                 run_backup(chosen, tools, catalogue, run_id=run_id, telling=replace(telling, begun=begun))
         except BackupdError:
             if json:

@@ -69,6 +69,7 @@ class Terminal:
             [paths]
             run = "{world.places.run}"
             staging = "{world.places.staging}"
+            log = "{world.base}/log"
             [hosts.db1]
             socket = "{world.base}/mysqld.sock"
             user = "backupd"

@@ -70,6 +70,7 @@ COMMANDS = [
         ["show"],
         ["compare"],
         ["report"],
+        ["log"],
         ["verify"],
         ["restore"],
         ["clone"],

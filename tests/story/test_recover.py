@@ -19,7 +19,8 @@ from backupd.backup import Telling
 from backupd.claims import Claims
 from backupd.command import start_time
 from backupd.errors import Busy, CleanupIncomplete, ExitStatus
-from backupd.model import Backup, Holding, HoldingKind, RunStatus
+from backupd.live import LiveRuns, Progress
+from backupd.model import Backup, Holding, HoldingKind, Phase, RunStatus
 from backupd.recover import Recovery, dead_runs
 from backupd.snapshots import Snapshots
 from tests.fakes.lvm_host import FakeSnapshots
@@ -168,6 +169,16 @@ def test_a_live_run_is_left_alone(world: World) -> None:
         assert recover(world) == Recovery((), (), ())
         assert world.left() == before
     assert recover(world).runs == ("dead",)
+
+
+def test_how_a_dead_run_got_on_is_forgotten_and_a_live_one_s_is_not(world: World) -> None:
+    live = LiveRuns(world.places.run)
+    for run_id in ("r1", "r2", "ended and killed before it forgot"):
+        live.tell(run_id, Progress(Phase.COPY, 1.0, 2.0))
+    (world.places.run / "live" / "r1.4711").write_text("half of what it wanted to tell")
+    with Claims(world.places.run).run("r2"):
+        recover(world)
+        assert live.told() == ("r2",)
 
 
 def test_a_thing_that_resists_is_named_and_the_rest_is_given_back(world: World) -> None:

@@ -1,0 +1,76 @@
+"""`backupd log`: what a run said, while it goes on or afterwards."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from backupd.cli.run import require_run_id
+from backupd.errors import UsageError
+
+if TYPE_CHECKING:
+    from backupd.catalogue.store import Catalogue
+
+_LOOK_SECONDS = 0.5  # between two looks for new lines
+
+
+def register(app: typer.Typer) -> None:
+    """Add this command to the tree."""
+    app.command()(log)
+
+
+def log(
+    ctx: typer.Context,
+    run_id: Annotated[str, typer.Argument(metavar="RUN", help="An id, its beginning, or `latest`.")],
+    *,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the run ends.")] = False,
+) -> None:
+    """The log of RUN, on stdout; it is kept for 400 days."""
+    from backupd import wiring
+    from backupd.runlog import RunLogs
+
+    configuration = wiring.configuration_or_defaults(ctx.obj.config)
+    logs = RunLogs(configuration.paths.log)
+    with wiring.catalogue(configuration) as catalogue:
+        found = _found(logs.path, catalogue, run_id)
+        for text in _lines(logs.path(found), found, lambda: follow and _is_alive(catalogue, found)):
+            sys.stdout.write(text)
+            sys.stdout.flush()
+
+
+def _found(path: Callable[[str], Path], catalogue: "Catalogue", wanted: str) -> str:
+    """A run that has no row, because another kept it from beginning, may have a log all the same."""
+    if wanted != "latest" and not wanted.startswith("latest:") and path(require_run_id(wanted)).exists():
+        return wanted
+    return catalogue.run(wanted).run_id
+
+
+def _lines(path: Path, run_id: str, is_alive: Callable[[], bool]) -> Iterator[str]:
+    """Everything that is in the file, and what comes to it until the run has ended.
+
+    Raises:
+        UsageError: there is no such file, or it cannot be read.
+    """
+    try:
+        with path.open(encoding="utf-8", errors="replace") as file:
+            going_on = True
+            while going_on:
+                going_on = is_alive()  # before the look: what a run says last is in the file when it has ended
+                yield file.read()
+                if going_on:
+                    time.sleep(_LOOK_SECONDS)
+    except OSError as error:
+        raise UsageError(
+            f"the log of run {run_id} cannot be read: {path}: {error.strerror}",
+            hint="logs are kept for 400 days; `backupd show` has what the catalogue knows of the run",
+        ) from error
+
+
+def _is_alive(catalogue: "Catalogue", run_id: str) -> bool:
+    from backupd.command import start_time
+
+    process = catalogue.process_of(run_id)
+    return process is not None and start_time(process[0]) == process[1]

@@ -1,0 +1,98 @@
+"""Whom `backupd run` tells how it goes: the terminal, and, through a file in memory, whoever looks at the machine.
+
+Knows: how often a file is worth writing, and that it goes with its run. Refuses to know who reads it.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from backupd.backup import Telling
+from backupd.cli.progress import progress
+from backupd.live import LiveRuns, Progress
+from backupd.model import Phase
+
+log = logging.getLogger(__name__)
+
+_SECONDS = 1.0  # between two writes within a phase
+
+
+@contextmanager
+def telling_everybody(live: LiveRuns, run_id: str) -> Iterator[Telling]:
+    """A run's progress is told to the terminal and to `live` while the block lasts; after it, `live` has none."""
+    file = LiveFile(live, run_id)
+    try:
+        with progress() as terminal:
+            yield _both(terminal, Telling(file.phase, file.copied))
+    finally:
+        file.forget()
+
+
+def _both(first: Telling, second: Telling) -> Telling:
+    def phase(phase: Phase) -> None:
+        first.phase(phase)
+        second.phase(phase)
+
+    def copied(done: int, total: int) -> None:
+        first.copied(done, total)
+        second.copied(done, total)
+
+    return Telling(phase, copied)
+
+
+class LiveFile:
+    """Tells at each change of phase, and at most once a second in between. The first failure to write is the last.
+
+    It was told nothing before the run's first phase, at which the run has its lock: a run that another process of the
+    same id keeps from beginning takes nothing of that one's away.
+    """
+
+    def __init__(
+        self,
+        live: LiveRuns,
+        run_id: str,
+        *,
+        wall: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._live = live
+        self._run_id = run_id
+        self._wall = wall
+        self._clock = clock
+        self._phase: Phase | None = None
+        self._since = 0.0
+        self._next = 0.0  # by the monotonic clock
+        self._failed = False
+
+    def phase(self, phase: Phase) -> None:
+        """The run is in this phase now."""
+        self._phase, self._since = phase, self._wall()
+        self._tell(0, 0)
+
+    def copied(self, done: int, total: int) -> None:
+        """So many plain bytes, of at most so many."""
+        if self._clock() >= self._next:
+            self._tell(done, total)
+
+    def forget(self) -> None:
+        """Nobody is told of the run any more."""
+        if self._phase is not None:
+            try:
+                self._live.forget(self._run_id)
+            except OSError as error:
+                self._fail(error)
+
+    def _tell(self, done: int, total: int) -> None:
+        if self._failed or self._phase is None:
+            return
+        self._next = self._clock() + _SECONDS
+        try:
+            self._live.tell(self._run_id, Progress(self._phase, self._since, self._wall(), done, total))
+        except OSError as error:
+            self._fail(error)
+
+    def _fail(self, error: OSError) -> None:
+        if not self._failed:
+            self._failed = True
+            log.warning("how this run gets on is not told any more: %s", error)

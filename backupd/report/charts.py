@@ -40,12 +40,33 @@ def curve_svg(
 
     `alone`: with style and background, to be kept as a file; otherwise the page must have `svg.style()`.
     """
-    series = [Series(one.label, tuple(map(_finite, one.lines))) for one in penalty_series(curves)]
+    return course_svg(penalty_series(curves), threshold=threshold, title=title, alone=alone)
+
+
+def course_svg(
+    series: Sequence[Series],
+    *,
+    unit: str = "baseline ÷ this: above 1 is slower",
+    least: float = 1.0,
+    suffix: str = "x",
+    span: tuple[float, ...] = (),
+    threshold: float | None = None,
+    mark: tuple[float, str] | None = None,
+    title: str,
+    alone: bool = True,
+) -> str:
+    """Values over the seconds since the snapshot; `mark` is one of them.
+
+    `least` and the seconds of `span` are in sight whatever was measured.
+    """
+    series = [Series(one.label, tuple(map(_finite, one.lines))) for one in series]
     points = [point for one in series for line in one.lines for point in line]
-    across = scale([0.0, *(x for x, _ in points)], count=8, tight=True)
-    upright = scale([0.0, 1.0, *(y for _, y in points), *_known(threshold)], count=6)
-    legend, rows = _legend(series)
-    parts = [label(_LEFT, 24, title, cls="title fill-ink"), *_axes(across, upright)]
+    across = scale([0.0, *span, *(x for x, _ in points)], count=8, tight=True)
+    upright = scale([0.0, least, *(y for _, y in points), *_known(threshold)], count=6)
+    legend, rows = _legend([one for one in series if one.label])
+    parts = [label(_LEFT, 24, title, cls="title fill-ink"), *_axes(across, upright, unit, suffix)]
+    if mark is not None:
+        parts += _mark(across, *mark)
     for i, one in enumerate(series):
         parts += [drawn for line in one.lines for drawn in _curve(line, i, across, upright)]
     if threshold is not None and isfinite(threshold):
@@ -53,7 +74,7 @@ def curve_svg(
     if not points:
         parts.append(label(WIDTH / 2, _TOP + _PLOT / 2, "no curve was measured", text_anchor="middle"))
     height = _TOP + _PLOT + 56 + rows * _LEGEND_LINE
-    return Picture(WIDTH, height, title, _curve_words(series), [*parts, *legend]).text(alone=alone)
+    return Picture(WIDTH, height, title, _curve_words(series, suffix), [*parts, *legend]).text(alone=alone)
 
 
 def penalty_svg(rows: Sequence[ProbeRow], *, title: str = "How much slower", alone: bool = True) -> str:
@@ -105,13 +126,13 @@ def shares_svg(rows: Iterable[ProbeRow], *, title: str = "Which disks work", alo
 _SMALL = "small fill-ink"
 
 
-def _axes(across: Scale, upright: Scale) -> list[str]:
+def _axes(across: Scale, upright: Scale, unit: str, suffix: str) -> list[str]:
     bottom, right = _TOP + _PLOT, WIDTH - _RIGHT
-    parts = [label(_LEFT, 43, "baseline ÷ this: above 1 is slower", cls="small fill-soft")]
+    parts = [label(_LEFT, 43, unit, cls="small fill-soft")]
     for value, words in zip(upright.ticks, upright.labels(), strict=True):
         y = _y(upright, value)
         parts.append(element("line", x1=_LEFT, x2=right, y1=y, y2=y, cls="line-grid"))
-        parts.append(label(_LEFT - 8, y + 4, f"{words}x", cls="small fill-soft", text_anchor="end"))
+        parts.append(label(_LEFT - 8, y + 4, f"{words}{suffix}", cls="small fill-soft", text_anchor="end"))
     for value, words in zip(across.ticks, across.labels(), strict=True):
         x = _x(across, value)
         parts.append(element("line", x1=x, x2=x, y1=bottom, y2=bottom + 5, cls="line-soft"))
@@ -128,6 +149,15 @@ def _level(upright: Scale, threshold: float) -> list[str]:
     return [
         element("line", x1=_LEFT, x2=right, y1=y, y2=y, cls="line-level", stroke_dasharray="6 4"),
         label(_LEFT + 6, y - 5, words, cls="small fill-level halo"),
+    ]
+
+
+def _mark(across: Scale, at: float, words: str) -> list[str]:
+    x, late = _x(across, at), across.place(at) > 0.7
+    beside, anchor = (x - 6, "end") if late else (x + 6, "start")
+    return [
+        element("line", x1=x, x2=x, y1=_TOP, y2=_TOP + _PLOT, cls="line-soft", stroke_dasharray="3 3"),
+        label(beside, _TOP + 12, words, cls="small fill-soft halo", text_anchor=anchor),
     ]
 
 
@@ -164,11 +194,11 @@ def _keys(keys: Sequence[tuple[str, str]], left: float, top: float, width: float
     return parts, line + 1 if keys else 0
 
 
-def _curve_words(series: Sequence[Series]) -> str:
+def _curve_words(series: Sequence[Series], suffix: str) -> str:
     """First and last of each first line."""
-    lines = [(one.label, one.lines[0]) for one in series if one.lines and one.lines[0]]
+    lines = [(f"{one.label}: " if one.label else "", one.lines[0]) for one in series if one.lines and one.lines[0]]
     return "; ".join(
-        f"{name}: {ratio(line[0][1])} after {line[0][0]:.0f} s, {ratio(line[-1][1])} after {line[-1][0]:.0f} s"
+        f"{name}{line[0][1]:.2f}{suffix} after {line[0][0]:.0f} s, {line[-1][1]:.2f}{suffix} after {line[-1][0]:.0f} s"
         for name, line in lines
     )
 

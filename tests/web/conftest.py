@@ -51,7 +51,7 @@ def configured(folder: Path, **service: Any) -> Configuration:
     read = TypeAdapter(Configuration).validate_python
     return read(
         {
-            "paths": {"run": str(folder / "run")},
+            "paths": {"run": str(folder / "run"), "log": str(folder / "log")},
             "service": {"zone": "Europe/Berlin", **service},
             "hosts": {"db1": {}},
             "targets": {

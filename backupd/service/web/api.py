@@ -29,8 +29,8 @@ _REFUSALS = {
         (503, "The catalogue cannot be read."),
     )
 }
-_NOT_FOUND = {404: {"model": Refusal, "description": "There is none of that name."}}
-_NAME = "^[^\\x00-\\x1f/\\\\]{1,100}$"
+NOT_FOUND = {404: {"model": Refusal, "description": "There is none of that name."}}
+NAME = "^[^\\x00-\\x1f/\\\\]{1,100}$"
 Job = Annotated[str | None, Query(min_length=1, max_length=100, description="Only of this job.")]
 Since = Annotated[Instant | None, Query(description="Only what began then or later.")]
 Until = Annotated[Instant | None, Query(description="Only what began before then.")]
@@ -112,7 +112,7 @@ def schedule(site: AskedSite, live: AskedLive) -> Schedule:
     return Schedule(site.now(), schedule_lines(site, live))
 
 
-@router.get("/runs", responses=_NOT_FOUND)  # type: ignore[arg-type]
+@router.get("/runs", responses=NOT_FOUND)  # type: ignore[arg-type]
 def runs(
     site: AskedSite,
     *,
@@ -120,7 +120,7 @@ def runs(
     since: Since = None,
     until: Until = None,
     status: Annotated[list[RunStatus], Query(description="Only these; may be given more than once.")] = [],  # noqa: B006
-    before: Annotated[str | None, Query(pattern=_NAME, description="Go on after this run.")] = None,
+    before: Annotated[str | None, Query(pattern=NAME, description="Go on after this run.")] = None,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
 ) -> RunsPage:
     """Runs of every kind, newest first."""
@@ -144,8 +144,8 @@ def impact(
     return Impact([RunFigures.of(run) for run in reversed(found)])
 
 
-@router.get("/runs/{run_id}", responses=_NOT_FOUND)  # type: ignore[arg-type]
-def run(site: AskedSite, run_id: Annotated[str, Path(pattern=_NAME)]) -> RunDetails:
+@router.get("/runs/{run_id}", responses=NOT_FOUND)  # type: ignore[arg-type]
+def run(site: AskedSite, run_id: Annotated[str, Path(pattern=NAME)]) -> RunDetails:
     """All that the catalogue knows of one run."""
     return run_named(site, run_id)
 

@@ -16,7 +16,7 @@ from backupd import __version__
 from backupd.service.metrics import Metrics
 from backupd.service.site import Site
 from backupd.service.target_rooms import TargetRooms
-from backupd.service.web import api, looks, pages
+from backupd.service.web import api, looks, pages, run_page
 from backupd.service.web.guard import Guard, allowed_hosts
 from backupd.service.web.refusals import explain_failures, refuse
 
@@ -65,6 +65,7 @@ def application(site: Site, *, token: str | None = None) -> Application:
     made.add_api_route("/static/colours.css", _colours, include_in_schema=False)
     made.mount("/static", StaticFiles(directory=looks.STATIC), name="static")
     made.include_router(pages.router)
+    made.include_router(run_page.router)
     made.include_router(api.router)
     return made
 

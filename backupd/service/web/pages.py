@@ -10,10 +10,11 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from backupd.service.metrics import CONTENT_TYPE
-from backupd.service.standing import remaining_seconds, standings
+from backupd.service.standing import standings
 from backupd.service.web.asked import AskedLive, AskedMetrics, AskedRooms, AskedSite
 from backupd.service.web.history import Asked, Outcome, history_page
 from backupd.service.web.looks import page
+from backupd.service.web.run_view import getting_on
 from backupd.service.web.schedules import schedule_lines
 from backupd.service.web.targets import target_standings
 
@@ -37,15 +38,13 @@ def metrics(metrics: AskedMetrics) -> Response:
 def overview(request: Request, site: AskedSite, live: AskedLive) -> Response:
     """Each job: last good, next, what runs now; alarms first."""
     jobs = standings(site, live)
-    remaining = {
-        one.run.run_id: remaining_seconds(one, job.last_good, now=job.now) for job in jobs for one in job.running
-    }
+    live_runs = [(one, job.last_good) for job in jobs for one in job.running if one.alive]
     return page(
         request,
         "overview.html",
         now=site.now(),
         jobs=sorted(jobs, key=lambda job: (not job.alarms, job.job)),
-        remaining=remaining,
+        going_on={one.run.run_id: getting_on(one, good, now=site.now()) for one, good in live_runs},
     )
 
 

@@ -13,9 +13,9 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 	--no-emit-index-url --no-emit-find-links --annotation-style line \
 	--custom-compile-command 'make requirements' $(if $(UPGRADE),--upgrade)
 
-.PHONY: help demo demo-targets test check lint types imports tests exhaustive-tests service-tests packaging-tests \
-	docker-tests lab-tests test-matrix bench-lock bench-settle bench-copy setup-python setup-check setup-s3 \
-	setup-service setup-docker setup-lab requirements wheel deb clean
+.PHONY: help demo demo-targets test check lint types imports tests exhaustive-tests service-tests browser-tests \
+	packaging-tests docker-tests lab-tests test-matrix bench-lock bench-settle bench-copy setup-python setup-check \
+	setup-s3 setup-service setup-browser setup-docker setup-lab requirements wheel deb clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
@@ -26,7 +26,8 @@ demo: setup-python setup-lab ## a backup of a loaded server on a striped volume,
 demo-targets: setup-python setup-lab setup-s3 ## one job on a folder, an SFTP and an S3 server, encrypted (4 minutes)
 	$(BIN)/backupd lab run --rows 5000 --load 20 -- python -m backupd.lab.three_targets
 
-test: check exhaustive-tests service-tests packaging-tests docker-tests lab-tests ## every test (45 minutes)
+# The one that takes longest goes last, so that what is wrong is seen early.
+test: check exhaustive-tests service-tests browser-tests packaging-tests docker-tests lab-tests ## every test (45 minutes)
 
 check: lint types imports tests ## what needs neither root nor the lab (1 minute)
 
@@ -41,7 +42,10 @@ imports: setup-python
 	$(BIN)/lint-imports --no-logo
 
 tests: setup-python setup-check setup-s3
-	$(QUICKLY) -m "not exhaustive"
+	$(QUICKLY) -m "not exhaustive and not browser"
+
+browser-tests: setup-python setup-browser ## every page in a real browser, on a desktop and a phone, light and dark (2 minutes)
+	$(BIN)/pytest tests/web -m browser
 
 exhaustive-tests: setup-python setup-check setup-s3 ## every failure at every call, ten thousand mutations (2 minutes)
 	$(QUICKLY) -m exhaustive
@@ -89,6 +93,9 @@ setup-service: ## the Debian packages that the tests of the service need
 
 setup-docker: ## the Debian packages that the tests in containers need, but for an engine
 	@.ci/packages docker
+
+setup-browser: ## the Debian packages that look at the pages
+	@.ci/packages browser
 
 setup-lab: ## the Debian packages that the lab needs
 	@.ci/packages check lab

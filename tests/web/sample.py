@@ -77,6 +77,8 @@ def sample_site(folder: Path, *, nights: int = _NIGHTS) -> Iterator[Site]:
 
 
 def _configuration(folder: Path) -> Configuration:
+    for target in ("vault", "offsite"):
+        (folder / target).mkdir()
     path = folder / "backupd.toml"
     path.write_text(
         f"""

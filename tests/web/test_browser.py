@@ -11,11 +11,14 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, expect, sync_playwright
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from backupd.live import LiveRuns, Progress
 from backupd.model import Phase
 from backupd.service.site import Site
 from backupd.service.web.application import application
+from backupd.service.web.guard import HEADERS
 from tests.web.browsing import Look, Looked, chromium, look_at, opened
 from tests.web.conftest import served
 from tests.web.sample import ATTENTION, FAILED, GOOD, LIVE, NOW, end, sample_site
@@ -95,6 +98,34 @@ def name(request: pytest.FixtureRequest) -> str:
 def looked(chrome: Browser, pages: str, name: str, look: Look) -> Looked:
     """What is on it."""
     return _looked(chrome, pages, name, look)
+
+
+_BAD_PAGE = """<!DOCTYPE html><html><body><h1 id="a">A page</h1><h3 id="a">of faults</h3>
+<p class="faint">hardly seen</p><input name="nobody"><p aria-labelledby="nothing">wide</p>
+<img src="https://localhost:1/elsewhere.png" width="3000" height="5"><script>console.log("ran")</script>
+</body></html>"""
+
+
+async def _bad_page(scope: Scope, receive: Receive, send: Send) -> None:
+    if scope["type"] == "http" and scope["path"] == "/faint.css":
+        await Response(".faint { color: #aaaaaa; }", media_type="text/css")(scope, receive, send)
+    elif scope["type"] == "http":
+        page = _BAD_PAGE.replace("<body>", '<head><link rel="stylesheet" href="/faint.css"></head><body>')
+        await Response(page, media_type="text/html", headers=dict(HEADERS))(scope, receive, send)
+
+
+def test_what_is_looked_for_is_found_where_it_is(chrome: Browser) -> None:
+    with served(_bad_page) as address:
+        found = look_at(chrome, address, Look.DESKTOP)
+    assert any(text.startswith("script-src") for text in found.complaints)
+    assert any(text.startswith("img-src") for text in found.complaints)
+    assert found.facts["faint"] == ['2.32: p "hardly seen"']
+    assert found.facts["unlabelled"] == ['input ""', 'img ""']
+    assert (found.facts["dangling"], found.facts["twice"]) == (["nothing"], ["a"])
+    assert found.facts["overflow"] > 0
+    assert found.facts["headings"] == [1, 3]
+    assert found.facts["inline"] == 1
+    assert found.facts["elsewhere"] == ["https://localhost:1/elsewhere.png"]
 
 
 def test_a_page_is_there(looked: Looked, name: str) -> None:

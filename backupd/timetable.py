@@ -8,9 +8,10 @@ when the clock jumps; where it shows it twice, the first time. Expressions that 
 a step of it) go by the time that passes instead: they are due whenever the clock shows a time that they name. These are
 the rules of Debian's cron.
 
-The fields are read by cronsim, which follows Debian's cron in weekdays and in days of months. Its own walk is not used:
-begun within a repeated hour, 2.8 answers with an instant of the past (`30 2 * * *` in Berlin, from the second 02:15 of
-2026-10-25), and it rounds a jump's end to minutes (Africa/Monrovia, 1972).
+The fields are read by cronsim, which follows Debian's cron in weekdays and in days of months. Its own walk (2.8) is not
+used. Begun within a repeated hour it answers with an instant of the past: `30 2 * * *` in Europe/Berlin from the second
+02:15 of 2026-10-25. Where a clock changes by half an hour it skips slots: `20 */6 * * *` in Australia/Lord_Howe on
+2026-04-05 has no 06:20. It rounds a jump's end to minutes (Africa/Monrovia, 1972).
 """
 
 import contextlib
@@ -126,6 +127,7 @@ def require_cron(expression: str) -> str:
     return expression
 
 
+@lru_cache(maxsize=1024)  # a thousand jobs have a few schedules
 def longest_gap_seconds(expression: str) -> float:
     """The longest time between two slots that follow each other, by a clock that never changes.
 

@@ -88,7 +88,7 @@ COARSE = (
     Case("0-59/15 0-23 * * *", every_day, each(range(24), range(0, 60, 15))),
     Case("*/15 * * * *", every_day, each(range(24), range(0, 60, 15)), by_time_that_passes=True),
 )
-SHARES = 4  # for several processors
+SHARES = 8  # for several processors
 ZONES = sorted(available_timezones())
 
 

@@ -161,7 +161,8 @@ def test_the_worst_of_many_are_listed_and_the_others_counted() -> None:
 def test_what_has_doubled_in_the_last_thirty_days_has_grown() -> None:
     trend = locks(nights([0.03] * 60 + [0.06] * 30)).trend
     assert trend is not None
-    assert (trend.direction, trend.factor) == ("grown", pytest.approx(2.0))
+    assert trend.direction == "grown"
+    assert trend.factor == pytest.approx(2.0)
     assert "grown 2.0x since 2026-10-21: worse" in impact_text(impact(nights([0.03] * 60 + [0.06] * 30)))
 
 

@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -98,6 +99,10 @@ def told(catalogue: Catalogue, folder: Path) -> Iterator[None]:
     now = datetime.now(UTC)
     missed = Slot("shop", Activity.BACKUP, now, SlotState.MISSED, now, reason="the machine was off")
     catalogue.take_slot(missed)
+    drill = Slot("nightly", Activity.DRILL, now - timedelta(days=1), SlotState.STARTED, now)
+    catalogue.take_slot(drill)
+    catalogue.slot_ended(drill, exit_status=9)
+    catalogue.take_slot(replace(drill, due_at=now - timedelta(hours=1)))
     catalogue.pause("new", "the <b>disks</b> are changed")
     since = now.timestamp() - 50
     with catalogue.open_run("nightly", "db1", run_id="going") as run:

@@ -140,6 +140,7 @@ def test_the_schedule_tells_both_clocks_and_what_became_of_slots(browser: httpx.
     assert "0 2 * * * Europe/Berlin" in words
     assert re.search(r"(Mon|Tue|Wed|Thu|Fri|Sat|Sun) 02:00", words)
     assert "missed the machine was off" in words
+    assert "failed verification" in words
 
 
 def test_targets_are_told_without_secrets(browser: httpx.Client) -> None:

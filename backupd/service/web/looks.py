@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
 from backupd import __version__
+from backupd.errors import ExitStatus
 from backupd.report import svg, words
 
 _HERE = Path(__file__).parent
@@ -42,6 +43,7 @@ def environment() -> Environment:
         "age": words.age,
         "many": words.many,
         "since": _since,
+        "meaning": _meaning,
     }
     made.globals |= {"host": platform.node(), "version": __version__}
     return made
@@ -60,6 +62,11 @@ def colours() -> str:
         f":root {{ color-scheme: light dark; {light} }}\n"
         f"@media (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}\n{svg.style(within='svg')}\n"
     )
+
+
+def _meaning(exit_status: int) -> str:
+    """In words; its number where it has none."""
+    return next((one.meaning for one in ExitStatus if one == exit_status), f"exit status {exit_status}")
 
 
 def _printable(value: object) -> object:

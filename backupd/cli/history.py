@@ -1,6 +1,7 @@
 """`backupd history` and `backupd show`: what backups and probes found out and cost, and what became of them."""
 
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -94,28 +95,30 @@ def show(
     from backupd import opening
     from backupd.model import RunKind
 
-    with opening.catalogue(opening.configuration_or_defaults(ctx.obj.config)) as catalogue:
+    configuration = opening.configuration_or_defaults(ctx.obj.config)
+    with opening.catalogue(configuration) as catalogue:
         run = catalogue.run(run_id)
         probe = catalogue.probe(run.run_id) if run.kind is RunKind.PROBE else None
     if probe is None:
-        _show_run(run, json=json)
+        _show_run(run, log=configuration.paths.log / f"{run.run_id}.log", json=json)
     else:
         _show_probe(probe, json=json)
 
 
-def _show_run(run: "RunDetails", *, json: bool) -> None:
+def _show_run(run: "RunDetails", *, log: Path, json: bool) -> None:
     from backupd.cli.documents import run_document
-    from backupd.cli.tables import drill_table, phase_table, run_summary
+    from backupd.cli.tables import drill_table, run_summary
+    from backupd.report.phase_bars import phase_bars
     from backupd.report.run_plot import run_plots
     from backupd.report.stages import stage_table
 
     if json:
-        print_document(run_document(run))
+        print_document({**run_document(run), "log": str(log) if log.is_file() else None})
         return
     say(run_summary(run))
     if run.phases:
         say("\nphases")
-        say(phase_table(run))
+        say(phase_bars(run.phases, ascii_only=not draws_dots_here()))
     if run.throughput:
         say("\nstages of the copy")
         say(stage_table(run.throughput))
@@ -125,6 +128,8 @@ def _show_run(run: "RunDetails", *, json: bool) -> None:
     for drill in run.drills:
         say("\ndrill")
         say(drill_table(drill.checks))
+    if log.is_file():
+        say(f"\nlog: {log}")
 
 
 def _show_probe(probe: "ProbeRecord", *, json: bool) -> None:

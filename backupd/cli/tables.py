@@ -85,11 +85,6 @@ def _fate(fate: "Fate", *, dry_run: bool) -> str:
     return "remove" if dry_run else "removed" if fate.removed else "NOT REMOVED"
 
 
-def phase_table(run: RunDetails) -> str:
-    """The phases of a run with their durations."""
-    return columns([(phase.value, duration(run.phases[phase])) for phase in Phase if phase in run.phases])
-
-
 def drill_table(checks: Sequence[Check]) -> str:
     """The checks of a drill, a line each."""
     rows = [

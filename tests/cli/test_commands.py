@@ -134,6 +134,12 @@ def test_the_json_of_a_command_in_the_lab_is_not_the_lab_s_own(terminal: Termina
 # --- errors -----------------------------------------------------------------------------------------------------------
 
 
+NEED_A_CATALOGUE = [
+    *(["run", "nightly"], ["check", "nightly"], ["history"], ["recover"], ["show", "x"]),
+    *(["compare", "x", "y"], ["report"], ["audit", "list"], ["audit", "verify"]),
+]
+
+
 @pytest.mark.parametrize("command", ["run", "check", "history", "prune"])
 def test_an_unknown_job_is_told_with_those_there_are(terminal: Terminal, command: str) -> None:
     ended = terminal.run(command, "weekly")
@@ -141,7 +147,7 @@ def test_an_unknown_job_is_told_with_those_there_are(terminal: Terminal, command
     assert ended.stderr == "error: no job 'weekly'\nhint: the configuration has: nightly\n"
 
 
-@pytest.mark.parametrize("command", [["run", "nightly"], ["check", "nightly"], ["history"], ["recover"], ["show", "x"]])
+@pytest.mark.parametrize("command", NEED_A_CATALOGUE, ids=" ".join)
 def test_broken_toml_is_status_2_and_names_the_file(terminal: Terminal, command: list[str]) -> None:
     terminal.configuration.write_text("[jobs.nightly\n")
     ended = terminal.run(*command)
@@ -155,7 +161,7 @@ def test_a_configuration_that_is_not_there_is_status_2(terminal: Terminal, tmp_p
     assert "nowhere.toml" in ended.stderr
 
 
-@pytest.mark.parametrize("command", [["run", "nightly"], ["check", "nightly"], ["history"], ["recover"], ["show", "x"]])
+@pytest.mark.parametrize("command", NEED_A_CATALOGUE, ids=" ".join)
 def test_an_unwritable_catalogue_is_status_2_and_touches_nothing(
     terminal: Terminal, world: World, command: list[str]
 ) -> None:

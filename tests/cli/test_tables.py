@@ -148,15 +148,6 @@ def test_history_has_a_column_for_pins_where_there_is_one() -> None:
     assert dict(tables.run_facts(pinned))["pinned"] == "before the merger, since 2026-03-01 12:00 UTC"
 
 
-def test_phases_come_in_the_order_in_which_they_happen() -> None:
-    assert [line.split()[0] for line in tables.phase_table(GOOD).splitlines()] == [
-        "lock_hold",
-        "snapshot",
-        "settle",
-        "copy",
-    ]
-
-
 def test_a_failed_check_says_what_was_expected() -> None:
     table = tables.drill_table((Check("position", ok=False, expected="7:1", found="7:2"), *DRILL.checks))
     assert table == "FAILED  position  expected 7:1, found 7:2\nok      tables    0"

@@ -149,6 +149,7 @@ def test_asking_one_after_the_other_gives_what_is_told_in_one_go() -> None:
 
 
 @pytest.mark.exhaustive
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("share", range(SHARES))
 def test_ten_years_of_every_zone_have_no_slot_skipped_and_none_doubled(share: int) -> None:
     """Zones whose clocks run alike in these years are one: what is told depends on nothing else."""
@@ -164,6 +165,7 @@ def test_ten_years_of_every_zone_have_no_slot_skipped_and_none_doubled(share: in
 
 
 @pytest.mark.exhaustive
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("year", [1970, 1980, 1990, 2000, 2010, 2020, 2030, 2090])
 def test_no_change_of_any_clock_skips_a_slot_or_doubles_one(year: int) -> None:
     """Changes at one instant from one offset to one other are one."""

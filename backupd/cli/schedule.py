@@ -45,10 +45,10 @@ class _Entry:
 @app.command("list")
 def list_schedules(ctx: typer.Context, *, json: JsonOption = False) -> None:
     """Every schedule of every job: when it is due next, by its own clock and in UTC, and what became of it last."""
-    from backupd import wiring
+    from backupd import opening
 
-    configuration = wiring.configuration(ctx.obj.config)
-    with wiring.catalogue(configuration) as catalogue:
+    configuration = opening.configuration(ctx.obj.config)
+    with opening.catalogue(configuration) as catalogue:
         entries = _entries(configuration, catalogue)
     if json:
         print_document({"schedules": [_document(entry) for entry in entries]})
@@ -105,11 +105,11 @@ def pause(
     note: Annotated[str, typer.Option(help="Why: whoever wonders later is shown it.")] = "",
 ) -> None:
     """Let nothing of JOB be started by schedule until `schedule resume`. What runs goes on."""
-    from backupd import wiring
+    from backupd import opening
 
-    configuration = wiring.configuration(ctx.obj.config)
+    configuration = opening.configuration(ctx.obj.config)
     name = _scheduled(configuration, job).name
-    with wiring.catalogue(configuration) as catalogue:
+    with opening.catalogue(configuration) as catalogue:
         catalogue.pause(name, note)
     say(f"job {name} is paused" + (f": {note}" if note else ""))
 
@@ -117,31 +117,31 @@ def pause(
 @app.command()
 def resume(ctx: typer.Context, job: Annotated[str, typer.Argument(metavar="JOB")]) -> None:
     """Let JOB go by its schedules again."""
-    from backupd import wiring
+    from backupd import opening
 
-    configuration = wiring.configuration(ctx.obj.config)
-    with wiring.catalogue(configuration) as catalogue:
+    configuration = opening.configuration(ctx.obj.config)
+    with opening.catalogue(configuration) as catalogue:
         paused = job in catalogue.pauses()
         if not paused:  # one that was paused may have left the configuration since
-            wiring.job(configuration, job)
+            opening.job(configuration, job)
         catalogue.resume(job)
     say(f"job {job} goes by its schedules again" if paused else f"job {job} was not paused")
 
 
 def _scheduled(configuration: "Configuration", name: str) -> "JobConfig":
-    from backupd import wiring
+    from backupd import opening
 
-    job = wiring.job(configuration, name)
+    job = opening.job(configuration, name)
     if not job.schedules.items():
         raise UsageError(f"job {name} has no schedule", hint=_NO_TABLE_HINT.format(name, Activity.BACKUP))
     return job
 
 
 def _of_job(ctx: typer.Context, job: str, activity: Activity | None) -> "Timetable":
-    from backupd import wiring
+    from backupd import opening
     from backupd.service.timetables import timetables
 
-    configuration = wiring.configuration(ctx.obj.config)
+    configuration = opening.configuration(ctx.obj.config)
     scheduled, wanted = _scheduled(configuration, job), activity or Activity.BACKUP
     found = timetables(configuration).get((job, wanted))
     if found is None:
@@ -151,14 +151,14 @@ def _of_job(ctx: typer.Context, job: str, activity: Activity | None) -> "Timetab
 
 
 def _of_expression(ctx: typer.Context, expression: str, zone: str | None) -> "Timetable":
-    from backupd import wiring
+    from backupd import opening
     from backupd.service.timetables import zone_of
     from backupd.timetable import Timetable, require_cron, require_zone
 
     require_cron(expression)
     if zone is not None:
         return Timetable(expression, require_zone(zone))
-    return Timetable(expression, zone_of(wiring.configuration_or_defaults(ctx.obj.config)))
+    return Timetable(expression, zone_of(opening.configuration_or_defaults(ctx.obj.config)))
 
 
 def _instant(text: str, zone: str) -> datetime:

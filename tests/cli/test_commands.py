@@ -79,6 +79,7 @@ COMMANDS = [
         ["pin"],
         ["unpin"],
         ["recover"],
+        ["serve"],
         ["metrics"],
         ["demo"],
         ["manual"],

@@ -110,7 +110,7 @@ class WebThread:
         if self._server is not None:
             self._server.should_exit = True
         if self._thread is not None:
-            self._thread.join(_LAST_WORD_SECONDS + 0.5)
+            self._thread.join(_LAST_WORD_SECONDS)
         self._listener.close()
 
     def _serve(self) -> None:

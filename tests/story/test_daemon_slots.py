@@ -141,7 +141,6 @@ def test_a_clock_that_was_years_ahead_does_not_silence_the_years_until_then(daem
     daemon.process().end()
     daemon.at(NIGHT - HOUR)
     assert (NIGHT, MISSED) in daemon.slots()
-    daemon.start()
     daemon.at(NIGHT)
     assert [slot.due_at for slot in daemon.launcher.started] == [ahead, NIGHT]
     assert daemon.slots()[0] == (NIGHT, STARTED)

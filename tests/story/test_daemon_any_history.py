@@ -1,0 +1,65 @@
+"""Whatever the clock and people do: no slot starts twice, and none is left out."""
+
+import tempfile
+from collections import Counter
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from backupd.agenda import SlotState
+from tests.story.daemon_world import HOURLY, MORNING, Machine, job, machine
+
+_MEMORY = Path("/dev/shm") if Path("/dev/shm").is_dir() else None  # where syncs cost nothing
+_MINUTES = st.integers(-600, 3000)
+_STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("pass"), st.integers(1, 90)),
+        st.tuples(st.just("jump"), _MINUTES),
+        st.tuples(st.just("down"), _MINUTES),
+        st.tuples(st.sampled_from(("end", "pause", "resume")), st.just(0)),
+    ),
+    max_size=25,
+)
+
+
+def carry_out(host: Machine, step: str, minutes: int) -> None:
+    """One thing happens; whatever it is, the daemon looks afterwards."""
+    match step:
+        case "pass" | "jump":
+            host.after(minutes=minutes)
+        case "down":
+            host.now += timedelta(minutes=minutes)
+            host.start()
+        case "end":
+            for process in host.launcher.processes.values():
+                process.end()
+        case "pause":
+            host.catalogue.pause("nightly", "for a while")
+        case "resume":
+            host.catalogue.resume("nightly")
+    host.dispatch.look()
+
+
+@pytest.mark.exhaustive
+@settings(max_examples=50)
+@given(_STEPS)
+def test_every_slot_is_decided_once(steps: list[tuple[str, int]]) -> None:
+    with (
+        tempfile.TemporaryDirectory(dir=_MEMORY if _MEMORY.is_dir() else None) as folder,
+        machine(Path(folder)) as host,
+    ):
+        host.start(job("nightly", backup=HOURLY))
+        latest = MORNING
+        for step, minutes in steps:
+            carry_out(host, step, minutes)
+            latest = max(latest, host.now)
+        host.at(latest + timedelta(hours=2))
+        started = Counter(slot.due_at for slot in host.launcher.started)
+        assert not started or max(started.values()) == 1
+        decided = dict(host.slots())
+        assert {at for at, state in decided.items() if state is not SlotState.MISSED} == set(started)
+        hours = int((latest - MORNING) / timedelta(hours=1)) + 1  # the last one may wait still
+        assert {MORNING + timedelta(hours=n) for n in range(1, hours + 1)} <= decided.keys()

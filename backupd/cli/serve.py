@@ -8,10 +8,8 @@ import typer
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fastapi import FastAPI
-
     from backupd.config import Configuration
-    from backupd.service.listening import WebThread
+    from backupd.service.listening import Pages, WebThread
     from backupd.service.site import Site
 
 
@@ -38,7 +36,8 @@ def serve(
     from backupd.config import locate
     from backupd.service import daemon, launch, systemd
 
-    logging.getLogger("apscheduler").setLevel(logging.WARNING)  # it tells of every ring
+    for noisy in ("apscheduler", "uvicorn"):  # they tell of every ring, and of their own comings and goings
+        logging.getLogger(noisy).setLevel(logging.WARNING)
     path = locate(ctx.obj.config, os.environ).absolute()
     configuration = wiring.configuration(path)
     program = (sys.executable, "-m", "backupd", "--config", str(path))
@@ -67,7 +66,7 @@ def _pages(configuration: "Configuration") -> "Callable[[Site], WebThread]":
     token = None if service.token_file is None else password_in(service.token_file, named="service.token_file")
     require_guarded(service, token=token)
 
-    def make(site: "Site") -> "FastAPI":
+    def make(site: "Site") -> "Pages":
         from backupd.service.web.application import application
 
         return application(site, token=token)

@@ -187,7 +187,7 @@ def launcher(program: Sequence[str], logs: Path, *, under_systemd: bool) -> Laun
 def _appending(folder: Path, name: str) -> IO[bytes] | None:
     try:
         folder.mkdir(mode=0o750, exist_ok=True)
-        return open(folder / f"{name}.out", "ab", opener=partial(os.open, mode=0o640))
+        return open(folder / f"{name}.out.log", "ab", opener=partial(os.open, mode=0o640))
     except OSError as error:
         log.warning("what %s prints is not kept: %s", name, error)
         return None

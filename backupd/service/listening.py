@@ -10,7 +10,7 @@ import logging
 import socket
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from backupd.config import ServiceConfig
 from backupd.errors import ConfigurationError, Refused
@@ -18,11 +18,21 @@ from backupd.service.site import Site
 
 if TYPE_CHECKING:
     import uvicorn
-    from fastapi import FastAPI
+    from starlette.types import Receive, Scope, Send
 
 log = logging.getLogger(__name__)
 
-_LAST_WORD_SECONDS = 1.0  # of the requests that are being answered when we end
+_PATIENCE_SECONDS = 1.2  # a little more than uvicorn has for what it is answering when we end
+
+
+class Pages(Protocol):
+    """An ASGI application over a site."""
+
+    def show(self, site: Site) -> None:
+        """From now on over this one."""
+
+    async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
+        """Answer one request."""
 
 
 def require_guarded(service: ServiceConfig, *, token: str | None) -> None:
@@ -83,11 +93,11 @@ class WebThread:
     It is made in the thread as well: loading what it takes would keep the clock waiting for half a second.
     """
 
-    def __init__(self, listener: socket.socket, site: Site, make: Callable[[Site], "FastAPI"]) -> None:
+    def __init__(self, listener: socket.socket, site: Site, make: Callable[[Site], "Pages"]) -> None:
         self._listener = listener
         self._site = site
         self._make = make
-        self._application: FastAPI | None = None
+        self._application: Pages | None = None
         self._server: uvicorn.Server | None = None
         self._thread: threading.Thread | None = None
 
@@ -103,29 +113,24 @@ class WebThread:
         """From the next request on this is what is looked at."""
         self._site = site
         if self._application is not None:
-            self._application.state.site = site
+            self._application.show(site)
 
     def stop(self) -> None:
         """It answers no more; what it was at has had a second."""
         if self._server is not None:
             self._server.should_exit = True
         if self._thread is not None:
-            self._thread.join(_LAST_WORD_SECONDS)
+            self._thread.join(_PATIENCE_SECONDS)
         self._listener.close()
 
     def _serve(self) -> None:
         import uvicorn
 
-        self._application = self._make(self._site)
-        self._application.state.site = self._site  # another, where `show` came while it was made
-        settings = uvicorn.Config(
-            self._application,
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            timeout_graceful_shutdown=int(_LAST_WORD_SECONDS),
-        )
-        self._server = uvicorn.Server(settings)
+        from backupd.service.web.serving import settings
+
+        self._application = application = self._make(self._site)
+        application.show(self._site)  # another, where `show` came while it was made
+        self._server = uvicorn.Server(settings(application))
         self._server.run(sockets=[self._listener.dup()])  # it closes what it is given, whatever became of it
 
 

@@ -48,7 +48,7 @@ def carry_out(host: Machine, step: str, minutes: int) -> None:
 @given(_STEPS)
 def test_every_slot_is_decided_once(steps: list[tuple[str, int]]) -> None:
     with (
-        tempfile.TemporaryDirectory(dir=_MEMORY if _MEMORY.is_dir() else None) as folder,
+        tempfile.TemporaryDirectory(dir=_MEMORY) as folder,
         machine(Path(folder)) as host,
     ):
         host.start(job("nightly", backup=HOURLY))

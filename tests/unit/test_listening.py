@@ -32,10 +32,18 @@ def listener() -> socket.socket:
     return listen(ANY_PORT)
 
 
-def hosts_page(site: Site) -> FastAPI:
+class HostsPage(FastAPI):
     """An application that shows which hosts its site has, and one page that never comes."""
-    application = FastAPI()
-    application.state.site = site
+
+    def show(self, site: Site) -> None:
+        """As the real one does."""
+        self.state.site = site
+
+
+def hosts_page(site: Site) -> HostsPage:
+    """Over this site."""
+    application = HostsPage()
+    application.show(site)
 
     @application.get("/")
     def hosts() -> list[str]:
@@ -50,7 +58,7 @@ def hosts_page(site: Site) -> FastAPI:
 
 def asked(listener: socket.socket, path: str = "/", *, seconds: float = 10.0) -> str:
     """What it answers."""
-    connection = http.client.HTTPConnection(*listener.getsockname()[:2], timeout=seconds)
+    connection = http.client.HTTPConnection("127.0.0.1", listener.getsockname()[1], timeout=seconds)
     try:
         connection.request("GET", path)
         return connection.getresponse().read().decode()
@@ -75,7 +83,7 @@ def test_whoever_comes_before_the_application_is_there_is_answered_and_a_new_sit
 def test_pages_that_have_ended_by_themselves_come_back(site: Site, listener: socket.socket) -> None:
     tries: list[int] = []
 
-    def broken_at_first(site: Site) -> FastAPI:
+    def broken_at_first(site: Site) -> HostsPage:
         tries.append(1)
         if len(tries) == 1:
             raise RuntimeError("the templates are missing")
@@ -92,7 +100,7 @@ def test_a_page_that_never_comes_does_not_keep_the_daemon_from_ending(site: Site
     pages = WebThread(listener, site, hosts_page)
     pages.keep_up()
     assert asked(listener) == "[]"
-    visitor = http.client.HTTPConnection(*listener.getsockname()[:2])
+    visitor = http.client.HTTPConnection("127.0.0.1", listener.getsockname()[1])
     visitor.request("GET", "/never")
     began = time.monotonic()
     pages.stop()

@@ -141,7 +141,7 @@ def test_a_detached_child_has_a_session_and_a_file_of_its_own_and_is_found_by_it
     found = Detached((), tmp_path).find(slot(run_id="r1"))
     assert isinstance(child, OurChild)
     assert os.getsid(child.process.pid) == child.process.pid
-    file = tmp_path / "log" / "r1.out"
+    file = tmp_path / "log" / "r1.out.log"
     while not file.read_text():  # the kernel shows no environment until a program has really begun
         assert child.process.poll() is None
         time.sleep(0.01)

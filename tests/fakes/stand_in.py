@@ -16,7 +16,7 @@ from backupd.errors import ServerError
 def main(catalogue: Path, gate: Path, job: str, run_id: str) -> None:
     """Be a run."""
     with Catalogue.open(catalogue) as opened, opened.open_run(job, "db1", run_id=run_id):
-        while not gate.exists():
+        while not gate.exists() and gate.parent.exists():  # nor longer than its test
             time.sleep(0.02)
         raise ServerError("the server has gone away")
 

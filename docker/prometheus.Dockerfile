@@ -1,7 +1,7 @@
 # Prometheus as Debian has it, with nothing of ours in it: docker/monitoring.compose.yaml hands it its files.
 #
 # Knows: how it is installed. Refuses to know what it scrapes. Built by docker/build prometheus; no image registry is
-# needed. Where one answers, PROMETHEUS_IMAGE of the compose file may name another image of Prometheus instead.
+# needed.
 
 ARG BASE=debian:12
 FROM ${BASE}

@@ -77,7 +77,12 @@ def monitored(compose: list[str], surroundings: dict[str, str]) -> Iterator[Prom
         build(image)
     try:
         said([*compose, "up", "-d", *OURS], surroundings)
-        yield Prometheus(f"http://127.0.0.1:{surroundings['PROMETHEUS_PORT']}")
+        found = Prometheus(f"http://127.0.0.1:{surroundings['PROMETHEUS_PORT']}")
+        try:
+            eventually(lambda: found.get("status/buildinfo"))
+        except AssertionError:
+            pytest.fail(said([*compose, "logs", "--tail=40"], surroundings), pytrace=False)
+        yield found
     finally:
         said([*compose, "down", "--volumes"], surroundings)
         shutil.rmtree(surroundings["STATE_FOLDER"], ignore_errors=True)

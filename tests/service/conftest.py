@@ -39,6 +39,7 @@ path = "{folder}/not-mounted"
 [jobs.nightly]
 host = "db1"
 targets = ["vault"]
+every = "1461d"
 drill_within = "9d"
 schedules.backup.cron = "0 0 29 2 *"
 schedules.drill.cron = "0 0 29 2 *"

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import yaml
 
 ADDRESS = "127.0.0.1"
-_PATIENCE_SECONDS = 20.0
+_PATIENCE_SECONDS = 60.0
 
 Answer = TypeVar("Answer")
 

@@ -48,7 +48,8 @@ def over_time(connection: Connection, wanted: Filter, *, points: int) -> Select[
         return newest
     oldest = chosen(wanted).order_by(None).order_by(_RUNS.started_at).limit(1)
     first, last = _began(connection, connection.execute(oldest).scalar_one()), _began(connection, found[0])
-    instants = [first + (last - first) / (points - 1) * number for number in range(points)]
+    step = (last - first) / (points - 1)  # rounded to microseconds: the end is taken as it is
+    instants = [*(first + step * number for number in range(points - 1)), last]
     listed = _listed([Instant.text(instant) for instant in instants])
     later = chosen(wanted).where(_RUNS.started_at >= listed.c.value).order_by(None)
     seek = later.order_by(_RUNS.started_at, _RUNS.run_id).limit(1).correlate(listed).scalar_subquery()

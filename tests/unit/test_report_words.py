@@ -46,6 +46,25 @@ def test_times_are_read_at_a_glance(seconds: float | None, said: str) -> None:
     assert words.duration(seconds) == said
 
 
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        (None, "-"),
+        (math.inf, "-"),
+        (0.0, "0 s"),
+        (89.4, "89 s"),
+        (90.0, "2 min"),
+        (5399.0, "90 min"),
+        (5400.0, "2 h"),
+        (48 * 3600.0 - 1, "48 h"),
+        (48 * 3600.0, "2 days"),
+        (400 * 86400.0, "400 days"),
+    ],
+)
+def test_ages_have_one_unit(seconds: float | None, said: str) -> None:
+    assert words.age(seconds) == said
+
+
 def test_columns_line_up_and_end_without_blanks() -> None:
     assert words.columns([("a", "bbb", "c"), ("aaa", "b", "")]) == "a    bbb  c\naaa  b"
     assert words.columns([]) == ""

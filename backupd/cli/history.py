@@ -113,7 +113,7 @@ def _show_run(run: "RunDetails", *, log: Path, json: bool) -> None:
     from backupd.report.stages import stage_table
 
     if json:
-        print_document({**run_document(run), "log": str(log) if log.is_file() else None})
+        print_document(run_document(run))
         return
     say(run_summary(run))
     if run.phases:

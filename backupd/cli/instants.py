@@ -8,8 +8,6 @@ from typing import Annotated
 
 import typer
 
-from backupd.config.faults import BadValue
-from backupd.config.units import parse_duration
 from backupd.errors import UsageError
 
 SinceOption = Annotated[
@@ -44,7 +42,7 @@ def instant(option: str, text: str, *, now: datetime) -> datetime:
     word = text.strip()
     try:
         return _written(word) if "-" in word else now - _ago(word)
-    except (ValueError, OverflowError, BadValue) as error:
+    except (ValueError, OverflowError) as error:
         raise UsageError(f"{option}: {text!r} is no time", hint=_HINT) from error
 
 
@@ -54,6 +52,8 @@ def _written(word: str) -> datetime:
 
 
 def _ago(word: str) -> timedelta:
+    from backupd.config.units import parse_duration  # the configuration takes long to load: not for every `--help`
+
     if word.isdecimal():  # a year, or an instant without dashes: nobody means seconds
         raise ValueError(word)
     return timedelta(seconds=parse_duration(word))

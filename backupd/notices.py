@@ -50,7 +50,7 @@ def ended(catalogue: Catalogue, run: RunDetails) -> Notice:
 def failed(job: str, run_id: str, error: BaseException, *, what: str = "backup") -> Notice | None:
     """Why there is none, and how things stand now; None where that is no alarm. A drill's subject begins with `drill`.
 
-    `what` is a backup, a drill or a verification.
+    `what` is a backup or a drill; of anything else that a schedule starts, the daemon tells.
     """
     if (isinstance(error, BackupdError) and error.exit_status in _NO_ALARM) or not isinstance(error, Exception):
         return None

@@ -198,13 +198,6 @@ def test_a_drill_that_fails_is_told(terminal: Terminal, peer: WebPeer, world: Wo
     assert failed["text"].startswith("the drill of job nightly failed: ")
 
 
-def test_a_verification_that_fails_is_told(terminal: Terminal, peer: WebPeer, world: World) -> None:
-    world.back_up("r1")
-    next(world.vault.rglob("*.zst")).write_bytes(b"something else")
-    assert terminal.run("verify", "r1").status == ExitStatus.VERIFICATION
-    assert [document["subject"] for document in told(peer)] == ["verification r1"]
-
-
 # --- backupd notify test ----------------------------------------------------------------------------------------------
 
 

@@ -93,6 +93,23 @@ def test_a_catalogue_is_made_by_the_migrations_that_came_along(debian: Debian) -
     assert (debian.folder / "var/lib/backupd/catalogue.sqlite").exists()
 
 
+def test_the_daemon_starts_shows_its_page_and_ends_when_it_is_told_to(debian: Debian) -> None:
+    (debian.folder / "tmp/backupd.toml").write_text(
+        (debian.folder / "usr/share/doc/backupd/examples/backupd.toml").read_text().replace("#port = 9476", "port = 0")
+    )
+    program = """
+        backupd --config /tmp/backupd.toml serve 2>/tmp/said & daemon=$!
+        until url=$(sed -n 's/^pages and metrics: //p' /tmp/said) && [ -n "$url" ]; do
+            kill -0 $daemon || { cat /tmp/said; exit 1; }
+            sleep 0.1
+        done
+        python3 -c 'import sys, urllib.request; print(urllib.request.urlopen(sys.argv[1]).read().decode())' "$url"
+        kill $daemon
+        wait $daemon
+    """
+    assert "nightly" in debian.run("timeout", "60", "sh", "-c", program)
+
+
 def test_every_package_that_it_brings_can_be_loaded(debian: Debian) -> None:
     """Compiled ones are for one version of Python, and find what they need of the system."""
     names = "apscheduler asyncssh boto3 cryptography fastapi jinja2 prometheus_client pyrage rich sqlalchemy uvicorn"

@@ -82,6 +82,9 @@ def mail_server(peer: MailPeer, *, context: ssl.SSLContext | None = None) -> Ite
         daemon_threads = True
         block_on_close = False
 
+        def handle_error(self, request: object, client_address: object) -> None:
+            """A client that does not trust us, or waits no longer, is what a test wants."""
+
     with Server(("127.0.0.1", 0), Handler) as server:
         yield from _serving(server, peer, context)
 
@@ -106,6 +109,9 @@ def web_server(peer: WebPeer, *, context: ssl.SSLContext | None = None) -> Itera
     class Server(ThreadingHTTPServer):
         daemon_threads = True
         block_on_close = False
+
+        def handle_error(self, request: object, client_address: object) -> None:
+            """A client that does not trust us, or waits no longer, is what a test wants."""
 
     with Server(("127.0.0.1", 0), Handler) as server:
         yield from _serving(server, peer, context)

@@ -32,6 +32,7 @@ PAGES = (
     "/history?before={middle}",
     "/schedule",
     "/targets",
+    "/runs/{middle}",
     "/api/runs/{middle}",
     "/api/jobs",
     "/api/runs?job=shop&status=success",

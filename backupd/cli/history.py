@@ -94,13 +94,14 @@ def show(
     """Everything that the catalogue knows of one run, or of one probe."""
     from backupd import opening
     from backupd.model import RunKind
+    from backupd.runlog import RunLogs
 
     configuration = opening.configuration_or_defaults(ctx.obj.config)
     with opening.catalogue(configuration) as catalogue:
         run = catalogue.run(run_id)
         probe = catalogue.probe(run.run_id) if run.kind is RunKind.PROBE else None
     if probe is None:
-        _show_run(run, log=configuration.paths.log / f"{run.run_id}.log", json=json)
+        _show_run(run, log=RunLogs(configuration.paths.log).path(run.run_id), json=json)
     else:
         _show_probe(probe, json=json)
 

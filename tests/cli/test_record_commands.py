@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from backupd.catalogue.database import direct
+from backupd.config import load
 from backupd.errors import ExitStatus
 from tests.cli.terminal import Terminal
 from tests.story.world import World
@@ -139,11 +140,9 @@ def test_history_as_csv_has_a_header_and_what_each_run_cost(two_runs: Terminal) 
 # --- show -------------------------------------------------------------------------------------------------------------
 
 
-def test_show_draws_the_phases_and_names_the_log_where_there_is_one(two_runs: Terminal, tmp_path: Path) -> None:
-    logs = tmp_path / "logs"
-    logs.mkdir()
-    text = two_runs.configuration.read_text()
-    two_runs.configuration.write_text(text.replace("[paths]", f'[paths]\nlog = "{logs}"'))
+def test_show_draws_the_phases_and_names_the_log_where_there_is_one(two_runs: Terminal) -> None:
+    logs = load(two_runs.configuration).paths.log
+    logs.mkdir(parents=True, exist_ok=True)
     without = two_runs.run("show", "r1").stdout
     assert "the server was locked" in without
     assert "log: " not in without

@@ -24,7 +24,7 @@ def telling_everybody(live: LiveRuns, run_id: str) -> Iterator[Telling]:
     file = LiveFile(live, run_id)
     try:
         with progress() as terminal:
-            yield _both(terminal, Telling(file.phase, file.copied))
+            yield _both(terminal, Telling(phase=file.phase, copied=file.copied))
     finally:
         file.forget()
 
@@ -38,7 +38,7 @@ def _both(first: Telling, second: Telling) -> Telling:
         first.copied(done, total)
         second.copied(done, total)
 
-    return Telling(phase, copied)
+    return Telling(phase=phase, copied=copied)
 
 
 class LiveFile:

@@ -10,6 +10,7 @@
 
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
+  const two = (value) => String(value).padStart(2, "0");
   const SIZES = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
   function size(value) {
     let step = 0;
@@ -25,7 +26,9 @@
   function seconds(value) {
     if (value !== 0 && Math.abs(value) < 1) return `${plain(value * 1000)} ms`;
     if (Math.abs(value) < 120) return `${plain(value)} s`;
-    return Math.abs(value) < 7200 ? `${plain(value / 60)} min` : `${plain(value / 3600)} h`;
+    if (Math.abs(value) >= 7200) return `${plain(value / 3600)} h`;
+    const whole = Math.round(value);
+    return whole % 60 ? `${Math.floor(whole / 60)}:${two(whole % 60)} min` : `${whole / 60} min`;
   }
   const FORMATS = {
     bytes: size,
@@ -41,7 +44,6 @@
   const BYTES = SIZES.flatMap((_, power) => [1, 2, 5, 10, 20, 50, 100, 200, 500].map((step) => step * 1024 ** power));
   const STEPS = { seconds: TIMES, bytes: BYTES, rate: BYTES };
   const DAY = 86400;
-  const two = (value) => String(value).padStart(2, "0");
   const utc = (at) => uPlot.tzDate(new Date(at * 1000), "Etc/UTC");
   function dates(_plot, splits, _axis, _space, step) {
     return splits.map((at) => {

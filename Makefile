@@ -7,15 +7,16 @@ SHELL := /bin/bash
 
 BIN := .venv/bin
 # Three at a time: on two processors a fourth only pays for its own start.
-QUICKLY := $(BIN)/pytest tests $(addprefix --ignore=tests/,lab docker service packaging) -n 3 --dist worksteal
+SIDE_BY_SIDE := $(BIN)/pytest -n 3 --dist worksteal
+QUICK := $(addprefix tests/,unit contract story cli)
 READY := .venv/.ready
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --annotation-style line \
 	--custom-compile-command 'make requirements' $(if $(UPGRADE),--upgrade)
 
-.PHONY: help demo demo-targets test check lint types imports tests exhaustive-tests service-tests browser-tests \
-	packaging-tests docker-tests lab-tests test-matrix bench-lock bench-settle bench-copy setup-python setup-check \
-	setup-s3 setup-service setup-browser setup-docker setup-lab requirements wheel deb clean
+.PHONY: help demo demo-targets test check lint types imports tests exhaustive-tests service-tests packaging-tests \
+	docker-tests lab-tests test-matrix bench-lock bench-settle bench-copy setup-python setup-check \
+	setup-s3 setup-service setup-docker setup-lab requirements wheel deb clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
@@ -27,7 +28,7 @@ demo-targets: setup-python setup-lab setup-s3 ## one job on a folder, an SFTP an
 	$(BIN)/backupd lab run --rows 5000 --load 20 -- python -m backupd.lab.three_targets
 
 # The one that takes longest goes last, so that what is wrong is seen early.
-test: check exhaustive-tests service-tests browser-tests packaging-tests docker-tests lab-tests ## every test (45 minutes)
+test: check exhaustive-tests service-tests packaging-tests docker-tests lab-tests ## every test (45 minutes)
 
 check: lint types imports tests ## what needs neither root nor the lab (1 minute)
 
@@ -42,15 +43,14 @@ imports: setup-python
 	$(BIN)/lint-imports --no-logo
 
 tests: setup-python setup-check setup-s3
-	$(QUICKLY) -m "not exhaustive and not browser"
+	$(SIDE_BY_SIDE) $(QUICK) -m "not exhaustive"
 
-browser-tests: setup-python setup-browser ## every page in a real browser, on a desktop and a phone, light and dark (2 minutes)
-	$(BIN)/pytest tests/web -m browser
+# Failures at every call, ten thousand mutations, every zone's clock, a hundred thousand runs.
+exhaustive-tests: setup-python setup-check setup-s3 ## what walks through every case (4 minutes)
+	$(SIDE_BY_SIDE) $(QUICK) tests/web -m exhaustive
 
-exhaustive-tests: setup-python setup-check setup-s3 ## every failure at every call, ten thousand mutations (2 minutes)
-	$(QUICKLY) -m exhaustive
-
-service-tests: setup-python setup-service ## the daemon under a real Prometheus, and the alert rules (1 minute)
+service-tests: setup-python setup-service ## the pages in a real browser, the metrics under a real Prometheus (3 minutes)
+	$(SIDE_BY_SIDE) tests/web -m "not exhaustive"
 	$(BIN)/pytest tests/service --durations=5
 
 # On the Docker engine that answers, else on one that is started for them.
@@ -93,9 +93,6 @@ setup-service: ## the Debian packages that the tests of the service need
 
 setup-docker: ## the Debian packages that the tests in containers need, but for an engine
 	@.ci/packages docker
-
-setup-browser: ## the Debian packages that look at the pages
-	@.ci/packages browser
 
 setup-lab: ## the Debian packages that the lab needs
 	@.ci/packages check lab

@@ -23,8 +23,6 @@ from tests.web.browsing import Look, Looked, chromium, look_at, opened
 from tests.web.conftest import served
 from tests.web.sample import ATTENTION, FAILED, GOOD, LIVE, NOW, end, sample_site
 
-pytestmark = pytest.mark.browser
-
 PAGES = {
     "overview": "/",
     "history": "/history",

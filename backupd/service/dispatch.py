@@ -26,6 +26,10 @@ log = logging.getLogger(__name__)
 
 _LATE_SECONDS = 60.0  # from here on it is worth a word why
 _RECOVER_AGAIN = timedelta(minutes=10)
+_SILENT_WITH = {  # what tells of its failures itself, and with which statuses it does not: a drill that found no backup
+    Activity.BACKUP: (ExitStatus.BUSY,),
+    Activity.DRILL: (ExitStatus.BUSY, ExitStatus.USAGE),
+}
 _PAUSED = "the job was paused"
 _NOT_RUNNING = "the daemon was not running when it was due"
 _NOT_LOOKING = "the machine slept, its clock was changed or the catalogue could not be used when it was due"
@@ -218,7 +222,7 @@ class Dispatch:
         shown = "with a status that nobody saw" if status is None else f"with status {status} ({_meaning(status)})"
         log.log(logging.INFO if status == ExitStatus.OK else logging.WARNING, "%s: ended %s", _named(slot), shown)
         silent = slot.activity is Activity.BACKUP and ended.run is None
-        tells_itself = slot.activity in (Activity.BACKUP, Activity.DRILL) and status != ExitStatus.BUSY
+        tells_itself = slot.activity in _SILENT_WITH and status not in _SILENT_WITH[slot.activity]
         if silent or (not tells_itself and status not in (None, ExitStatus.OK)):
             self._alarm(slot, f"ended {shown}" + (" before it was recorded" if silent else ""))
 

@@ -279,7 +279,9 @@ def test_what_cannot_be_started_is_told_and_the_clock_goes_on(daemon: Machine) -
     assert daemon.slots()[1:] == [(NIGHT + DAY, STARTED)]
 
 
-@pytest.mark.parametrize(("activity", "status", "told"), [("verify", 9, 1), ("verify", 0, 0), ("drill", 9, 0)])
+@pytest.mark.parametrize(
+    ("activity", "status", "told"), [("verify", 9, 1), ("verify", 0, 0), ("drill", 9, 0), ("drill", 2, 1)]
+)
 def test_a_failure_is_told_where_the_program_itself_does_not(
     daemon: Machine, activity: str, status: int, told: int
 ) -> None:

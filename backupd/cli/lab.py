@@ -18,6 +18,7 @@ from backupd.lab.options import (
     DEFAULT_ROWS,
     DiskModel,
     Filesystem,
+    Init,
     Kernel,
     LabOptions,
     Layout,
@@ -37,6 +38,7 @@ Rows = Annotated[int, typer.Option("--rows", help="InnoDB rows.")]
 LoadOption = Annotated[str, typer.Option("--load", metavar="none|closed|RATE", help="RATE: transactions a second.")]
 Thin = Annotated[bool, typer.Option("--thin", help="Make the volume one of a thin pool.")]
 Server = Annotated[ServerKind, typer.Option("--server", help="Fetched once from its distribution.")]
+InitOption = Annotated[Init, typer.Option("--init", help="The machine's first process.")]
 Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Backups, catalogue and logs. [temporary]")]
 Deadline = Annotated[float, typer.Option("--deadline", metavar="SECONDS", help="Then the machine is ended.")]
 
@@ -54,11 +56,12 @@ def run_command(
     deadline: Deadline = DEFAULT_DEADLINE_SECONDS,
     thin: Thin = False,
     server: Server = ServerKind.MARIADB_10,
+    init: InitOption = Init.SCRIPT,
 ) -> None:
     """Start a machine, run COMMAND as root in it, end with its exit status (125: the lab failed, 124: its deadline)."""
     from backupd.lab import run as lab
 
-    options = LabOptions(disks, layout, filesystem, rows, Load.parse(load), kernel, out, deadline, thin, server)
+    options = LabOptions(disks, layout, filesystem, rows, Load.parse(load), kernel, out, deadline, thin, server, init)
     with cancellable(), _lab_statuses():
         raise typer.Exit(lab.run_lab(options, tuple(command), say=_say))
 
@@ -74,11 +77,14 @@ def shell_command(
     deadline: Deadline = DEFAULT_DEADLINE_SECONDS,
     thin: Thin = False,
     server: Server = ServerKind.MARIADB_10,
+    init: InitOption = Init.SCRIPT,
 ) -> None:
     """Start a machine and give a prompt in it."""
     from backupd.lab import run as lab
 
-    options = LabOptions(disks, layout, filesystem, rows, Load.parse(load), Kernel.UML, out, deadline, thin, server)
+    options = LabOptions(
+        disks, layout, filesystem, rows, Load.parse(load), Kernel.UML, out, deadline, thin, server, init
+    )
     with cancellable(), _lab_statuses():
         raise typer.Exit(lab.shell(options, say=_say))
 

@@ -6,7 +6,8 @@
 # through the control folder (mounted at /run/lab/control) and what stage 2 mounts on purpose.
 # Refuses to know: disks, servers, commands. They are stage 2's (backupd/lab/guest.py).
 #
-# The kernel starts this file as CONTROL/init; CONTROL/boot.env holds the words in capitals below.
+# The kernel starts this file as CONTROL/init; CONTROL/boot.env holds the words in capitals below. Where INIT is systemd,
+# it becomes the first process, with none of the outside's units, and stage 2 is a service of it (`init stage-2`).
 
 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 LC_ALL=C
@@ -24,6 +25,44 @@ fail() {
     echo "lab: stage 1 failed: $1"
     power_off
 }
+
+stage_2() {
+    PYTHONPATH=$IMPORT_FROM "$PYTHON" -m backupd.lab.guest /run/lab/control/plan.json
+    echo "lab: stage 2 ended with status $?"
+    power_off
+}
+
+become_systemd() {
+    units=/run/lab/units
+    mkdir -p "$units" /run/systemd/system /run/lab/no-generators
+    hostname > /etc/hostname # systemd sets it anew
+    mount -t cgroup2 cgroup2 /sys/fs/cgroup || fail "no cgroup2"
+    for target in sysinit basic shutdown umount multi-user timers sockets paths; do
+        printf '[Unit]\nDefaultDependencies=no\n' > "$units/$target.target"
+    done
+    for unit in dbus.socket dbus.service modprobe@.service; do # `systemd-run --wait` asks by way of the bus
+        ln -s "/lib/systemd/system/$unit" "$units"
+    done
+    cat > "$units/lab.service" <<- EOF
+	[Unit]
+	DefaultDependencies=no
+	Wants=dbus.socket
+	After=dbus.socket
+	[Service]
+	ExecStart=/bin/sh /run/lab/control/init stage-2
+	StandardOutput=file:/dev/tty0
+	TasksMax=infinity
+	EOF
+    # No other place is searched, and so nothing of the outside's is started.
+    export SYSTEMD_UNIT_PATH="$units:/run/systemd/system:/run/systemd/transient"
+    export SYSTEMD_GENERATOR_PATH=/run/lab/no-generators
+    exec /lib/systemd/systemd --system --unit=lab.service --log-target=console --show-status=no
+}
+
+if [ "$1" = stage-2 ]; then
+    . "$control/boot.env"
+    stage_2
+fi
 
 mount -t proc proc /proc || fail "no /proc"
 . "$control/boot.env" || fail "no boot.env in $control"
@@ -79,6 +118,5 @@ ip link set lo up
 hostname lab
 echo "127.0.0.1 localhost lab" > /etc/hosts # mariadb-install-db looks both names up, and a bare root knows neither
 
-PYTHONPATH=$IMPORT_FROM "$PYTHON" -m backupd.lab.guest /run/lab/control/plan.json
-echo "lab: stage 2 ended with status $?"
-power_off
+[ "$INIT" = systemd ] && become_systemd
+stage_2

@@ -18,7 +18,7 @@ from backupd.command import run, spawned
 from backupd.errors import CommandError, LabError
 from backupd.lab import images, room, workbench
 from backupd.lab.machine import DeadlinePassed
-from backupd.lab.options import LabOptions, ServerKind
+from backupd.lab.options import Init, LabOptions, ServerKind
 from backupd.lab.plan import Plan, Purpose, plan_for
 from backupd.lab.run import Say, out_folder
 from backupd.lab.site import Site, host_site
@@ -84,6 +84,8 @@ def _require_host(options: LabOptions) -> None:
             f"--kernel host runs this machine's own server, not {options.server}",
             hint="leave --server out, or use --kernel uml",
         )
+    if options.init is not Init.SCRIPT:
+        raise LabError(f"--kernel host has no first process of its own: not {options.init}", hint="use --kernel uml")
     room.require_packages(options)
     if os.geteuid() != 0:
         raise LabError("--kernel host needs root", hint="use sudo, or --kernel uml, which does not")

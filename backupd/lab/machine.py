@@ -103,13 +103,14 @@ def _idle_ticks() -> dict[int, int]:
     return {int(name.removeprefix("cpu")): int(idle) for name, _, _, _, idle, *_ in fields}
 
 
-def boot_environment(*, modules: Path, python: str, import_from: Path, keep: Sequence[Path]) -> str:
+def boot_environment(*, modules: Path, plan: Plan, import_from: Path, keep: Sequence[Path]) -> str:
     """`boot.env` for stage 1: words for a POSIX shell, quoted."""
     words = {
         "MODULES": str(modules),
-        "PYTHON": python,
+        "PYTHON": plan.python,
         "IMPORT_FROM": str(import_from),
         "KEEP": "\n".join(str(path) for path in keep),
+        "INIT": plan.init,
     }
     return "".join(f"{name}={shlex.quote(value)}\n" for name, value in words.items())
 
@@ -126,7 +127,7 @@ def furnish(control: Control, plan: Plan, modules: Path) -> None:
         )
     package = Path(str(resources.files("backupd")))
     keep = [package.parent, Path(sys.prefix), Path(sys.base_prefix)]
-    environment = boot_environment(modules=modules, python=plan.python, import_from=package.parent, keep=keep)
+    environment = boot_environment(modules=modules, plan=plan, import_from=package.parent, keep=keep)
     (control.folder / "boot.env").write_text(environment, encoding="utf-8")
     control.plan.write_text(plan.to_json(), encoding="utf-8")
     init = control.folder / "init"

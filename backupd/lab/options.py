@@ -42,6 +42,13 @@ class Kernel(StrEnum):
     HOST = "host"
 
 
+class Init(StrEnum):
+    """The first process of the machine."""
+
+    SCRIPT = "script"  # the lab's own
+    SYSTEMD = "systemd"  # this root's; under it runs what the lab needs, and no unit of this root
+
+
 class ServerKind(StrEnum):
     """Which server runs in the lab, and which a drill starts there."""
 
@@ -97,6 +104,7 @@ class LabOptions:
     deadline_seconds: float = DEFAULT_DEADLINE_SECONDS
     thin: bool = False  # the volume is one of a thin pool; the pool's data then lies as `layout` says
     server: ServerKind = ServerKind.MARIADB_10
+    init: Init = Init.SCRIPT
 
     def __post_init__(self) -> None:
         if self.rows < 1:

@@ -9,7 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from backupd.lab.options import DiskModel, Filesystem, LabOptions, Layout, Load, ServerKind
+from backupd.lab.options import DiskModel, Filesystem, Init, LabOptions, Layout, Load, ServerKind
 from backupd.lab.sizes import Sizes, sizes_for
 
 
@@ -36,6 +36,7 @@ class Plan:
     out: str
     thin: bool = False
     server: ServerKind = ServerKind.MARIADB_10
+    init: Init = Init.SCRIPT
     server_usr: str = ""  # a folder outside: another distribution's `/usr`, which the machine mounts
 
     @property
@@ -63,6 +64,7 @@ class Plan:
             out=raw["out"],
             thin=raw["thin"],
             server=ServerKind(raw["server"]),
+            init=Init(raw["init"]),
             server_usr=raw["server_usr"],
         )
 
@@ -81,6 +83,7 @@ def plan_for(purpose: Purpose, options: LabOptions, *, command: tuple[str, ...],
         out=str(out),
         thin=options.thin,
         server=options.server,
+        init=Init.SCRIPT if purpose is Purpose.PREPARE else options.init,
     )
 
 

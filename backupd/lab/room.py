@@ -12,7 +12,7 @@ from pathlib import Path
 
 from backupd.command import found
 from backupd.errors import LabError
-from backupd.lab.options import DiskModel, Filesystem, Kernel, LabOptions, ServerKind
+from backupd.lab.options import DiskModel, Filesystem, Init, Kernel, LabOptions, ServerKind
 from backupd.lab.sizes import MIB, Needs, in_words
 
 _MODULES = Path("/usr/lib/uml/modules")
@@ -35,6 +35,8 @@ _PACKAGES = {
     "mkfs.ext4": "e2fsprogs",
     "setpriv": "util-linux",
     "mmdebstrap": "mmdebstrap",
+    "systemctl": "systemd",
+    "dbus-daemon": "dbus",
 }
 
 
@@ -72,6 +74,8 @@ def missing_packages(options: LabOptions, is_found: Callable[[str], bool] = foun
         unneeded.add("mkfs.xfs")
     if options.kernel is Kernel.HOST:
         unneeded |= {"linux.uml", "ip"}
+    if options.init is not Init.SYSTEMD:
+        unneeded |= {"systemctl", "dbus-daemon"}
     own_server = options.server is ServerKind.MARIADB_10
     unneeded |= {"mmdebstrap"} if own_server else {"mariadbd", "mariadb-install-db"}
     return tuple(sorted({_PACKAGES[name] for name in _PACKAGES if name not in unneeded and not is_found(name)}))

@@ -19,8 +19,8 @@ from backupd.lab.disks import (
     volume_argv,
 )
 from backupd.lab.machine import Hardware, boot_environment, idlest_processor, kernel_argv
-from backupd.lab.options import Filesystem, Layout, ServerKind
-from backupd.lab.plan import Control
+from backupd.lab.options import Filesystem, LabOptions, Layout, ServerKind
+from backupd.lab.plan import Control, Purpose, plan_for
 from backupd.lab.servers import SOFTWARE
 from backupd.lab.site import guest_site, host_site
 from backupd.lab.sizes import sizes_for
@@ -53,10 +53,12 @@ def test_the_outside_is_mounted_read_only() -> None:
 
 
 def test_boot_environment_is_quoted_for_a_shell() -> None:
+    plan = plan_for(Purpose.RUN, LabOptions(), command=(), python="/a b/py'thon", out=Path("/out"))
     text = boot_environment(
-        modules=Path("/m"), python="/a b/py'thon", import_from=Path("/$HOME"), keep=[Path("/one"), Path("/two")]
+        modules=Path("/m"), plan=plan, import_from=Path("/$HOME"), keep=[Path("/one"), Path("/two")]
     )
-    assert shlex.split(text) == ["MODULES=/m", "PYTHON=/a b/py'thon", "IMPORT_FROM=/$HOME", "KEEP=/one\n/two"]
+    words = ["MODULES=/m", "PYTHON=/a b/py'thon", "IMPORT_FROM=/$HOME", "KEEP=/one\n/two", "INIT=script"]
+    assert shlex.split(text) == words
 
 
 def test_a_striped_volume_has_three_stripes_of_64_kib_on_the_first_three_disks() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from backupd.errors import LabError, UsageError
 from backupd.lab.host import run_on_host
-from backupd.lab.options import DiskModel, Filesystem, Kernel, LabOptions, Layout, Load, ServerKind
+from backupd.lab.options import DiskModel, Filesystem, Init, Kernel, LabOptions, Layout, Load, ServerKind
 from backupd.lab.plan import Plan, Purpose, plan_for
 from backupd.lab.room import Place, choose, missing_packages, require_cache_room
 from backupd.lab.sizes import EXTENT, GIB, MIB, STRIPES, Needs, in_words, needs_for, sizes_for
@@ -45,7 +45,7 @@ def test_options_out_of_bounds_are_usage_errors(wrong: dict[str, int]) -> None:
 
 def test_a_plan_survives_its_journey_into_the_machine() -> None:
     options = LabOptions(DiskModel.DELAY, Layout.LINEAR, Filesystem.EXT4, 7, Load.parse("60"), thin=True)
-    options = replace(options, server=ServerKind.MYSQL_9)
+    options = replace(options, server=ServerKind.MYSQL_9, init=Init.SYSTEMD)
     plan = plan_for(Purpose.RUN, options, command=("sh", "-c", "echo 'ä\n'"), python="/p y", out=Path("/o,ut"))
     assert Plan.from_json(plan.to_json()) == plan
 
@@ -53,6 +53,12 @@ def test_a_plan_survives_its_journey_into_the_machine() -> None:
 def test_disks_are_prepared_at_full_speed_whatever_they_are_to_be() -> None:
     plan = plan_for(Purpose.PREPARE, LabOptions(disks=DiskModel.HDD), command=(), python="p", out=Path("/o"))
     assert plan.disks is DiskModel.SSD
+
+
+def test_disks_are_prepared_without_systemd_whatever_the_machine_is_to_have() -> None:
+    options = LabOptions(init=Init.SYSTEMD)
+    purposes = {purpose: plan_for(purpose, options, command=(), python="p", out=Path("/o")).init for purpose in Purpose}
+    assert purposes == {Purpose.PREPARE: "script", Purpose.RUN: "systemd", Purpose.SHELL: "systemd"}
 
 
 @pytest.mark.parametrize("rows", [1, 1000, 400_000, 10_000_000])
@@ -131,9 +137,20 @@ def test_mmdebstrap_is_asked_for_where_the_server_is_another_distributions_and_t
         assert other == own - {"mariadb-server-core"} | {"mmdebstrap"}
 
 
+def test_systemd_is_asked_for_where_the_machine_is_to_have_it() -> None:
+    plain, with_systemd = (set(missing_packages(LabOptions(init=init), lambda _: False)) for init in Init)
+    assert with_systemd == plain | {"systemd", "dbus"}
+
+
 def test_room_in_the_cache_is_asked_for_by_name(tmp_path: Path) -> None:
     with pytest.raises(LabError, match=r"too little room for prepared disks in .*: 1048576\.0 GiB are needed"):
         require_cache_room(tmp_path, 1024 * 1024 * GIB, what="prepared disks")
+
+
+def test_the_hosts_own_kernel_has_its_first_process_already() -> None:
+    with pytest.raises(LabError, match="not systemd") as refused:
+        run_on_host(LabOptions(kernel=Kernel.HOST, init=Init.SYSTEMD), ("true",), say=print)
+    assert "--kernel uml" in refused.value.hint
 
 
 @pytest.mark.parametrize("kind", [ServerKind.MARIADB_11, ServerKind.MYSQL_9])

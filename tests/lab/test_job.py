@@ -39,6 +39,7 @@ class Group:
     thin: bool = False
     disks: str = "ssd"
     server: str = "mariadb-10.11"
+    init: str = "script"
 
     def __str__(self) -> str:
         return self.name
@@ -49,7 +50,7 @@ class Group:
             *("--rows", str(ROWS), "--disks", self.disks, "--load", self.load),
             *("--layout", self.layout, "--filesystem", self.filesystem),
             *(("--thin",) if self.thin else ()),
-            *("--server", self.server),
+            *("--server", self.server, "--init", self.init),
             *("--out", str(out), "--deadline", str(DEADLINE_SECONDS)),
         ]
         told = [f"LAB_LAYOUT={self.layout}", f"LAB_FILESYSTEM={self.filesystem}", f"LAB_THIN={int(self.thin)}"]
@@ -63,6 +64,7 @@ GROUPS = [  # the longest ones first, so that the last ones end together
     Group("probe", ("tests/lab/inside/inside_probe.py",)),
     Group("mishaps", ("tests/lab/inside/inside_mishaps.py",)),
     Group("clone", ("tests/lab/inside/inside_clone.py",)),
+    Group("units", ("tests/lab/inside/inside_systemd.py",), init="systemd"),
     Group("storage trouble", ("tests/lab/inside/inside_storage_trouble.py",)),
     Group("storage", ("tests/lab/inside/inside_storage.py",)),
     Group("clone mysql-9", ("tests/lab/inside/inside_clone.py",), server="mysql-9"),

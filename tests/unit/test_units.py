@@ -1,0 +1,63 @@
+"""The shipped units agree with the program that they start. What they do under systemd is tried in the lab."""
+
+import shlex
+from pathlib import Path
+
+import pytest
+import typer
+
+from backupd.cli.main import app
+from backupd.config import Configuration
+from backupd.service.launch import unit_argv
+
+UNITS = Path(__file__).parents[2] / "configs" / "systemd"
+FILES = sorted(path for path in UNITS.rglob("*") if path.is_file())
+FOLDERS = {
+    "RuntimeDirectory": Configuration().paths.run,
+    "StateDirectory": Configuration().catalogue.path.parent,
+    "LogsDirectory": Configuration().paths.log,
+}
+ROOTS = {"RuntimeDirectory": "/run", "StateDirectory": "/var/lib", "LogsDirectory": "/var/log"}
+
+
+def settings(file: Path) -> list[tuple[str, str]]:
+    """Names and values, in their order: a name may come twice, which is why `configparser` cannot read them."""
+    lines = (line for line in file.read_text().splitlines() if "=" in line and line[0] not in "#;[")
+    return [(name, value) for name, _, value in (line.partition("=") for line in lines)]
+
+
+def programs() -> list[tuple[str, list[str]]]:
+    """Every command line of ours in them."""
+    found = []
+    for file in FILES:
+        for name, value in settings(file):
+            words = shlex.split(value.replace("'", " ").replace("(", " ")) if name.startswith("Exec") else []
+            starts = [number for number, word in enumerate(words) if word.lstrip("-+").endswith("/backupd")]
+            found += [(f"{file.relative_to(UNITS)} {name}", words[number:]) for number in starts]
+    return found
+
+
+@pytest.mark.parametrize(("where", "words"), programs(), ids=str)
+def test_a_unit_starts_a_command_that_there_is(where: str, words: list[str]) -> None:
+    assert words[0].lstrip("-+") == "/usr/bin/backupd"
+    assert words[1] in typer.main.get_command(app).commands  # type: ignore[attr-defined]
+
+
+def test_the_timer_and_the_daemon_and_the_boot_are_all_provided_for() -> None:
+    commands = {words[1] for _, words in programs()}
+    assert commands == {"serve", "run", "recover"}
+
+
+def test_what_the_daemon_starts_has_the_sandbox_of_the_template() -> None:
+    (unit,) = (word.removeprefix("--unit=") for word in unit_argv("ID", "mark", ["backupd"]) if "--unit=" in word)
+    transient, template = (
+        UNITS / f"{name}.service.d" / "sandbox.conf" for name in (unit.removesuffix("ID"), "backupd-run@")
+    )
+    assert transient.read_text() == template.read_text()
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+@pytest.mark.parametrize("file", ["backupd.service", "backupd-run@.service.d/sandbox.conf"])
+def test_a_unit_makes_the_folders_that_the_configuration_has_by_default(file: str, name: str) -> None:
+    made = dict(settings(UNITS / file))[name]
+    assert Path(ROOTS[name]) / made == FOLDERS[name]

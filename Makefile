@@ -61,7 +61,7 @@ packaging-tests: setup-python setup-docker ## the wheel, and the Debian package 
 	$(BIN)/pytest tests/packaging --timeout=900 --durations=5
 
 # No test here may be skipped because the lab does not start, and no test at all (pytest's exit 5) is a failure.
-lab-tests: setup-python setup-lab setup-s3
+lab-tests: setup-python setup-lab setup-s3 setup-service
 	$(BIN)/pytest tests/lab --timeout=900 --durations=10
 
 test-matrix: setup-python setup-lab ## every server on every kind of volume: each two values together, FULL=1 all 24

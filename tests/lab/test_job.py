@@ -65,6 +65,7 @@ GROUPS = [  # the longest ones first, so that the last ones end together
     Group("mishaps", ("tests/lab/inside/inside_mishaps.py",)),
     Group("clone", ("tests/lab/inside/inside_clone.py",)),
     Group("units", ("tests/lab/inside/inside_systemd.py",), init="systemd"),
+    Group("service", ("tests/lab/inside/inside_service.py",), init="systemd"),
     Group("storage trouble", ("tests/lab/inside/inside_storage_trouble.py",)),
     Group("storage", ("tests/lab/inside/inside_storage.py",)),
     Group("clone mysql-9", ("tests/lab/inside/inside_clone.py",), server="mysql-9"),

@@ -74,6 +74,21 @@ def test_the_program_is_where_people_look_for_it_and_works(debian: Debian) -> No
 
 
 @pytest.mark.parametrize(
+    "unit",
+    [
+        "backupd.service",
+        "backupd-recover.service",
+        "backupd-run@.service",
+        "backupd-run@.service.d/sandbox.conf",
+        "backupd-run@.timer",
+        "backupd-run-.service.d/sandbox.conf",
+    ],
+)
+def test_the_units_are_where_systemd_looks_for_them(debian: Debian, unit: str) -> None:
+    assert f"/usr/lib/systemd/system/{unit}" in debian.dpkg("--listfiles", "backupd").splitlines()
+
+
+@pytest.mark.parametrize(
     "path",
     [
         "man/man1/backupd.1.gz",

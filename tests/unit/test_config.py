@@ -23,11 +23,7 @@ from backupd.config import (
 from backupd.config.reading import checked
 from backupd.config.wording import keys_of
 from backupd.errors import ConfigurationError, ExitStatus
-
-HOST = '[hosts.db1]\nsocket = "/run/mysqld/mysqld.sock"\nuser = "backupd"\n'
-TARGET = '[targets.vault]\ntype = "directory"\npath = "/srv/backups"\n'
-JOB = '[jobs.nightly]\nhost = "db1"\ntargets = ["vault"]\n'
-MINIMAL = HOST + TARGET + JOB
+from tests.unit.config_texts import HOST, JOB, MINIMAL, TARGET
 
 Write = Callable[[str], Path]
 

@@ -7,19 +7,9 @@ import pytest
 from backupd.config import HookPoint, load
 from backupd.config.effective import as_toml
 from backupd.errors import ConfigurationError
+from tests.unit.config_texts import MINIMAL
 
-REST = """
-[hosts.db1]
-socket = "/run/mysqld/mysqld.sock"
-user = "backupd"
-[targets.vault]
-type = "directory"
-path = "/srv/backups"
-[jobs.nightly]
-host = "db1"
-targets = ["vault"]
-[jobs.nightly.hooks.cache]
-"""
+REST = MINIMAL + "[jobs.nightly.hooks.cache]\n"
 GOOD = 'when = ["before-copy", "after-run"]\ncommand = ["/usr/local/bin/hook", "", "-x"]\ntimeout = "5s"\n'
 
 

@@ -8,25 +8,15 @@ from backupd.agenda import NoticeKind
 from backupd.config import MailConfig, PingConfig, load
 from backupd.config.effective import as_toml
 from backupd.errors import ConfigurationError
+from tests.unit.config_texts import MINIMAL
 
 CANARY = "c4n4ry"
-REST = """
-[hosts.db1]
-socket = "/run/mysqld/mysqld.sock"
-user = "backupd"
-[targets.vault]
-type = "directory"
-path = "/srv/backups"
-[jobs.nightly]
-host = "db1"
-targets = ["vault"]
-"""
 MAIL = 'type = "mail"\nsender = "backupd@example.com"\nrecipients = ["dba@example.com"]\n'
 
 
 def written(folder: Path, table: str) -> Path:
     path = folder / "backupd.toml"
-    path.write_text(f"[notifications.mail]\n{table}\n{REST}")
+    path.write_text(f"[notifications.mail]\n{table}\n{MINIMAL}")
     return path
 
 

@@ -9,22 +9,15 @@ from backupd.config import Configuration, load
 from backupd.config.effective import as_toml
 from backupd.errors import ConfigurationError
 from backupd.service.timetables import timetables, zone_of, zone_of_machine
+from tests.unit.config_texts import MINIMAL
 
-BASE = """
+BASE = f"""
 [service]
-{service}
-[hosts.db1]
-socket = "/run/mysqld/mysqld.sock"
-user = "backupd"
-[targets.vault]
-type = "directory"
-path = "/srv/backups"
-[jobs.nightly]
-host = "db1"
-targets = ["vault"]
-{job}
+{{service}}
+{MINIMAL}
+{{job}}
 [jobs.nightly.schedules.backup]
-{backup}
+{{backup}}
 """
 
 

@@ -25,6 +25,7 @@ from backupd.timetable import Timetable
 Found = TypeVar("Found")
 
 _SECONDS = 20.0  # patience with a busy machine
+_AT_ONCE_SECONDS = 5.0  # the same; it is less than one where nothing else is at work
 
 
 @dataclass(frozen=True)
@@ -164,7 +165,7 @@ def test_sigterm_ends_the_daemon_at_once_and_not_the_run_and_systemd_is_told(sit
             while told[-1] != "STOPPING=1":
                 told.append(manager.recv(4096).decode())
     assert status == 0
-    assert seconds < 2
+    assert seconds < _AT_ONCE_SECONDS
     assert "is not taken over, and the one of before goes on: " in said
     assert (site.slot() or slot).state is SlotState.STARTED
     assert slot.run_id in site.catalogue.unfinished()

@@ -23,6 +23,8 @@ from tests.web.browsing import Look, Looked, chromium, look_at, opened
 from tests.web.conftest import served
 from tests.web.sample import ATTENTION, FAILED, GOOD, LIVE, NOW, end, sample_site
 
+expect.set_options(timeout=20_000)  # milliseconds: a busy machine's
+
 PAGES = {
     "overview": "/",
     "history": "/history",
@@ -214,6 +216,10 @@ _PAINTED = """(canvas) => {
 }"""
 
 
+def _painted_with(colour: str) -> str:
+    return f"""() => ({_PAINTED})(document.querySelector(".plot canvas")).includes("{colour}")"""
+
+
 @pytest.mark.parametrize("address", [f"/runs/{GOOD}", "/history?job=sample-shop"])
 @pytest.mark.parametrize("look", [Look.DESKTOP, Look.DARK, Look.PHONE])
 def test_plots_are_drawn_in_the_colours_of_the_page(chrome: Browser, pages: str, address: str, look: Look) -> None:
@@ -227,13 +233,9 @@ def test_plots_are_drawn_in_the_colours_of_the_page(chrome: Browser, pages: str,
 
 def test_plots_follow_when_the_reader_changes_to_dark(chrome: Browser, pages: str) -> None:
     with opened(chrome, f"{pages}/runs/{GOOD}") as page:
-        canvas = page.locator(".plot canvas").first
-        light = canvas.evaluate(_PAINTED)
+        page.wait_for_function(_painted_with("31,95,208"))
         page.emulate_media(color_scheme="dark")
-        expect(page.locator(".plot canvas").first).to_be_visible()
-        dark = page.locator(".plot canvas").first.evaluate(_PAINTED)
-        assert "31,95,208" in light
-        assert "127,176,255" in dark
+        page.wait_for_function(_painted_with("127,176,255"))
 
 
 def test_a_plot_becomes_as_wide_as_its_place(chrome: Browser, pages: str) -> None:
@@ -267,4 +269,4 @@ def test_a_live_run_s_progress_goes_on_without_a_reload_and_its_end_is_seen(
         assert page.evaluate("() => window.same")
         end(site.catalogue, LIVE)
         expect(page.locator("main .status").first).to_have_text("failed")
-        assert page.locator("[data-live]").count() == 0
+        expect(page.locator("[data-live]")).to_have_count(0)

@@ -21,18 +21,20 @@ KINDS = ("mariadb-10.11", "mariadb-11", "mysql-9")
 START_SECONDS = 120.0
 REPLICATION_SECONDS = 60
 ADDRESS = "127.0.0.1"
+# A replica that found its source not ready yet tries again after a second, not after a minute.
 _FOLLOWING = {
     Flavour.MARIADB: (
         "STOP SLAVE",
         "CHANGE MASTER TO MASTER_HOST = '{address}', MASTER_PORT = {port}, MASTER_USER = 'replication',"
-        " MASTER_PASSWORD = '{password}', MASTER_USE_GTID = slave_pos",
+        " MASTER_CONNECT_RETRY = 1, MASTER_PASSWORD = '{password}', MASTER_USE_GTID = slave_pos",
         "START SLAVE",
     ),
     # The server's key: an account's first login over a connection without TLS sends its password encrypted with it.
     Flavour.MYSQL: (
         "STOP REPLICA",
         "CHANGE REPLICATION SOURCE TO SOURCE_HOST = '{address}', SOURCE_PORT = {port}, SOURCE_USER = 'replication',"
-        " SOURCE_PASSWORD = '{password}', SOURCE_AUTO_POSITION = 1, GET_SOURCE_PUBLIC_KEY = 1",
+        " SOURCE_CONNECT_RETRY = 1, SOURCE_PASSWORD = '{password}', SOURCE_AUTO_POSITION = 1,"
+        " GET_SOURCE_PUBLIC_KEY = 1",
         "START REPLICA",
     ),
 }

@@ -102,7 +102,7 @@ def units_that_see(mount_point: Path) -> set[str]:
     """Whose processes have something mounted there, in whatever namespace."""
     found = set()
     for process in Path("/proc").glob("[0-9]*"):
-        with suppress(FileNotFoundError, ProcessLookupError):
+        with suppress(OSError):  # it has ended meanwhile; as a zombie it has no mounts any more (EINVAL)
             if str(mount_point) in (process / "mountinfo").read_text():
                 found.add((process / "cgroup").read_text().rpartition("/")[2].strip())
     return found

@@ -375,14 +375,6 @@ class Catalogue:
         with explained(self._path), self._reader.begin() as connection:
             return audit.head(connection)
 
-    def audit_verify(self) -> int | None:
-        """The number of the first row of the audit chain that is missing or was changed; None where all are right.
-
-        Rows that were cut off the chain's end are told by an older head (`Manifest.audit_head`) only.
-        """
-        with explained(self._path), self._reader.begin() as connection:
-            return audit.first_fault(connection)
-
     def audit_entries(self, *, since: datetime | None = None, limit: int | None = 50) -> list[Entry]:
         """What the newest rows of the chain tell, the newest first."""
         return [audit.entry(row) for row in self._read(audit.entries(since, limit))]

@@ -77,11 +77,6 @@ class JobStanding:
         """Since a drill last proved a backup; None where none did."""
         return None if self.proven_at is None else (self.now - self.proven_at).total_seconds()
 
-    @property
-    def good_age_seconds(self) -> float | None:
-        """Since the last good backup was begun: what would be lost; None where there is none."""
-        return None if self.last_good is None else (self.now - self.last_good.started_at).total_seconds()
-
 
 def standings(site: Site, live: LiveRuns, *, samples: bool = False) -> tuple[JobStanding, ...]:
     """Every configured job, by name, at one instant of the catalogue. Runs have their samples only where told so.

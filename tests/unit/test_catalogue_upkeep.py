@@ -210,11 +210,11 @@ def test_the_chain_tells_all_that_became_of_a_backup_and_holds_together(catalogu
         ("verified", "r1"), ("found-broken", "r1"), ("pinned", "r1"), ("unpinned", "r1"), ("removed", "r1"),
         ("imported", "r3"),
     ]  # fmt: skip
-    assert catalogue.audit_verify() is None
+    assert catalogue.audit_trail().chain.first_fault is None
 
 
 def test_an_empty_chain_holds_together_and_has_no_head(catalogue: Catalogue) -> None:
-    assert (catalogue.audit_verify(), catalogue.audit_head()) == (None, "")
+    assert (catalogue.audit_trail().chain.first_fault, catalogue.audit_head()) == (None, "")
 
 
 def test_a_dead_run_that_another_process_ends_is_in_the_chain(catalogue: Catalogue, path: Path) -> None:
@@ -240,7 +240,7 @@ def test_the_chain_can_only_be_appended_to(catalogue: Catalogue, chained: Path, 
     with direct(chained, busy_timeout_seconds=1) as connection, pytest.raises(sqlite3.IntegrityError, match="appended"):
         connection.execute(statement)
     assert events(chained) == before
-    assert catalogue.audit_verify() is None
+    assert catalogue.audit_trail().chain.first_fault is None
 
 
 def forced(path: Path, statement: str) -> None:
@@ -260,17 +260,17 @@ def test_a_change_of_any_column_of_a_row_is_found(catalogue: Catalogue, chained:
     for number, column in itertools.product((2, 7, 11), columns):
         forced(chained, f"CREATE TABLE kept AS SELECT * FROM audit WHERE number = {number}")
         forced(chained, f"UPDATE audit SET {column} = {change.format(column)} WHERE number = {number}")
-        assert catalogue.audit_verify() == number
+        assert catalogue.audit_trail().chain.first_fault == number
         forced(chained, "INSERT OR REPLACE INTO audit SELECT * FROM kept")
         forced(chained, "DROP TABLE kept")
-    assert catalogue.audit_verify() is None
+    assert catalogue.audit_trail().chain.first_fault is None
 
 
 def test_a_row_that_was_taken_out_or_put_elsewhere_is_found(catalogue: Catalogue, chained: Path) -> None:
     forced(chained, "UPDATE audit SET number = 12 WHERE number = 5")
-    assert catalogue.audit_verify() == 5
+    assert catalogue.audit_trail().chain.first_fault == 5
     forced(chained, "DELETE FROM audit WHERE number = 1")
-    assert catalogue.audit_verify() == 1
+    assert catalogue.audit_trail().chain.first_fault == 1
 
 
 def test_what_was_cut_off_the_end_is_told_by_a_head_that_was_kept_elsewhere(
@@ -278,7 +278,7 @@ def test_what_was_cut_off_the_end_is_told_by_a_head_that_was_kept_elsewhere(
 ) -> None:
     head = catalogue.audit_head()
     forced(chained, "DELETE FROM audit WHERE number > 9")
-    assert catalogue.audit_verify() is None
+    assert catalogue.audit_trail().chain.first_fault is None
     assert catalogue.audit_head() != head
 
 
@@ -298,4 +298,4 @@ def test_two_processes_append_to_one_chain(catalogue: Catalogue, path: Path) -> 
     other.join()
     assert other.exitcode == 0
     assert len(events(path)) == 42
-    assert catalogue.audit_verify() is None
+    assert catalogue.audit_trail().chain.first_fault is None

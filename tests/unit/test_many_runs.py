@@ -116,7 +116,7 @@ def test_a_beginning_that_only_one_id_has_finds_it_and_others_are_told(few: Path
 
 def test_the_catalogue_that_is_measured_is_sound(few: Path) -> None:
     with Catalogue.open(few) as catalogue:
-        assert catalogue.audit_verify() is None
+        assert catalogue.audit_trail().chain.first_fault is None
         assert len(catalogue.runs(limit=None)) + len(catalogue.probes(limit=None)) == FEW
     with direct(few, busy_timeout_seconds=1) as connection:
         assert connection.execute("PRAGMA foreign_key_check").fetchall() == []

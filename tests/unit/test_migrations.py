@@ -412,9 +412,9 @@ def test_no_upgrade_rewrites_the_audit_chain(tmp_path: Path, revision: str) -> N
     assert len(before) == 3
     with Catalogue.open(path) as catalogue:
         assert rows(path, whole) == before
-        assert catalogue.audit_verify() is None
+        assert catalogue.audit_trail().chain.first_fault is None
         catalogue.unpin("good")
-        assert catalogue.audit_verify() is None
+        assert catalogue.audit_trail().chain.first_fault is None
     assert rows(path, whole)[:3] == before
     for statement in ("UPDATE audit SET detail = '{}'", "DELETE FROM audit", "REPLACE INTO audit SELECT * FROM audit"):
         with pytest.raises(sqlite3.IntegrityError, match="only appended"):
@@ -438,9 +438,9 @@ def test_the_backup_of_a_run_of_0001_is_its_only_one_and_was_read_back_when_the_
             Backup("disk", "/backups/nightly/good", 1000, 400, 12, "ab" * 32, verified_at=run.ended_at),
         )
         assert run.backup is not None
-        assert (catalogue.audit_head(), catalogue.audit_verify()) == ("", None)
+        assert (catalogue.audit_head(), catalogue.audit_trail().chain.first_fault) == ("", None)
         catalogue.pin("good", "the audit chain begins here")
-        assert catalogue.audit_verify() is None
+        assert catalogue.audit_trail().chain.first_fault is None
 
 
 # --- where they are --------------------------------------------------------------------------------------------------

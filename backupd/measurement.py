@@ -89,6 +89,22 @@ class DiskCounters:
 
 
 @dataclass(frozen=True, slots=True)
+class ProcessorTimes:
+    """How long the processors, all together, have been doing what: seconds.
+
+    Source: the kernel's Documentation/filesystems/proc.rst, `/proc/stat`.
+    """
+
+    total: float = 0.0
+    system: float = 0.0  # in the kernel, interrupts included
+    iowait: float = 0.0  # idle, while some request to a disk was under way
+
+    def since(self, before: "ProcessorTimes") -> "ProcessorTimes":
+        """What was counted between two looks."""
+        return ProcessorTimes(self.total - before.total, self.system - before.system, self.iowait - before.iowait)
+
+
+@dataclass(frozen=True, slots=True)
 class PhysicalCost:
     """Why it was slow: what the disks did for what the origin was asked to do, everybody's requests included."""
 
@@ -225,6 +241,7 @@ class ProbeRequest:
     cow_on: tuple[str, ...] = ()  # PVs; each is a placement of its own, beside the default one
     snapshots: tuple[int, ...] = ()
     reads: bool = False
+    fill: bool = True  # with `reads`: read once more after every chunk of the file has been copied on write
     while_copying: bool = False
     passive: bool = False
     threshold: float = 1.25  # the penalty that counts as settled

@@ -30,6 +30,7 @@ class RunKind(StrEnum):
 
     BACKUP = "backup"
     PROBE = "probe"
+    BENCH = "bench"
 
 
 class RunStatus(StrEnum):
@@ -531,6 +532,9 @@ class HoldingKind(StrEnum):
     APPLIER = "replica-applier"
     UPLOAD = "upload"
     FILESYSTEM = "file-system"  # that a restore fills
+    SCRATCH_VOLUME = "scratch-volume"
+    SCRATCH_GROUP = "scratch-group"  # a volume group on disks that a person named
+    SCRATCH_ARRAY = "scratch-array"  # an mdadm array on them
 
 
 @dataclass(frozen=True, slots=True)
@@ -538,7 +542,7 @@ class Holding:
     """Something on the host that must be given back, told so that a later process can find it."""
 
     kind: HoldingKind
-    name: str  # VG/LV, mount point, folder, backup id, or pid
+    name: str  # VG/LV, VG, mount point, folder, backup id, array, or pid
     detail: Mapping[str, str] = field(default_factory=dict)  # what proves it ours: tag, uuid, start time, target
 
 

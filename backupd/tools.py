@@ -1,16 +1,17 @@
 """What a story works with: one field per contract, so that a test can hand in a fake and `wiring` the real thing."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from backupd.benchmark import BenchHost, Medium
 from backupd.claims import Claims
 from backupd.holding import Releases
 from backupd.measurement import DiskCounters, FileLoad
 from backupd.model import DeviceNumber, MountPoint
 from backupd.mysql import Applier, Canary, Lock, Server
-from backupd.probe import Counters, FileProbe, SnapshotReader, WriteProbe
-from backupd.snapshots import Mounts, Snapshots
+from backupd.probe import BenchLoad, Counters, FileProbe, SnapshotReader, WriteProbe
+from backupd.snapshots import Mounts, ScratchDisks, ScratchVolumes, Snapshots
 from backupd.targets import Target
 
 _PROBE_PREFIX, _DRILL_PREFIX = ".backupd-", "drill-"
@@ -110,3 +111,16 @@ class Instruments:
     counters: Counters
     load_average: Callable[[], float]  # over the last minute
     versions: Callable[[bool], Versions]  # told whether sysbench is needed; raises CommandError where it is missing
+
+
+@dataclass(frozen=True, slots=True)
+class BenchTools:
+    """What `bench` works with, beside what acts on the host whatever is done."""
+
+    volumes: ScratchVolumes
+    disks: ScratchDisks
+    loads: Mapping[Medium, BenchLoad]
+    counters: Counters
+    load_average: Callable[[], float]  # over the last minute
+    host: Callable[[bool, bool], BenchHost]  # told whether fio and mdadm are needed; raises CommandError for a missing
+    probing: Instruments  # of the probe on each layout

@@ -1,12 +1,14 @@
 """Measuring what requests cost. The contracts; `settle` and `measure` decide and tell from what was measured.
 
 Implementations: `sysbench` loads a file of ours, `reading` reads one, `counters` asks the kernel what everybody did.
+`fileload` and `fio` are the loads of a bench.
 """
 
 from pathlib import Path
 from typing import Protocol
 
-from backupd.measurement import DiskCounters
+from backupd.benchmark import Cell
+from backupd.measurement import DiskCounters, ProcessorTimes
 from backupd.model import DeviceNumber, Window
 
 PROBE_FILE = "test_file.0"  # the probe's only file in its folder, as sysbench names it
@@ -76,6 +78,28 @@ class SnapshotReader(Protocol):
         """A window that runs now, in whatever thread, ends with CommandError; none begins any more."""
 
 
+class BenchLoad(Protocol):
+    """The loads of a bench on one medium: a file in a folder of ours, or a scratch volume's device itself."""
+
+    def prepare(self, where: Path, size: int) -> None:
+        """All that the loads work on is there, `size` bytes of it, every block written and on the disk.
+
+        Raises:
+            CommandError: the load's program failed or is missing.
+        """
+
+    def window(self, where: Path, cell: Cell, *, size: int, seconds: float) -> Window:
+        """Put this load on what was prepared there, past the page cache, for so long, and say how it went.
+
+        Raises:
+            CommandError: the load's program failed, or was interrupted.
+            UnexpectedOutput: it printed what we do not know.
+        """
+
+    def interrupt(self) -> None:
+        """A window that runs now, in whatever thread, ends at once with CommandError; none begins until `prepare`."""
+
+
 class Counters(Protocol):
     """What the kernel counts of block devices, whoever used them."""
 
@@ -84,6 +108,14 @@ class Counters(Protocol):
 
         Raises:
             CommandError: there is no such device, or its counters cannot be read.
+            UnexpectedOutput: the kernel says what we do not know.
+        """
+
+    def processors(self) -> ProcessorTimes:
+        """What the processors have done since the system was started, all together.
+
+        Raises:
+            CommandError: it cannot be read.
             UnexpectedOutput: the kernel says what we do not know.
         """
 

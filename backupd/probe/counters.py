@@ -1,21 +1,23 @@
-"""What the kernel has counted of a block device. Refuses to know which devices matter and what the figures mean.
+"""What the kernel has counted of a block device, and of the processors. Refuses to know what the figures mean.
 
-Source: the kernel's Documentation/block/stat.rst. A sector is 512 bytes there, whatever the disk's own are; the ticks
-are milliseconds, summed over requests, so that two requests at once count twice. An older kernel has 11 fields, 4.18
-added discards, 5.5 flushes.
+Source: the kernel's Documentation/block/stat.rst, and for processors Documentation/filesystems/proc.rst. A sector has
+512 bytes there, whatever the disk's own have; the ticks are milliseconds, summed over requests, so that two requests at
+once count twice. An older kernel has 11 fields, 4.18 added discards, 5.5 flushes.
 """
 
 import os
+import re
 import stat
 from dataclasses import dataclass
 from pathlib import Path
 
 from backupd.errors import CommandError, UnexpectedOutput
-from backupd.measurement import DiskCounters
+from backupd.measurement import DiskCounters, ProcessorTimes
 from backupd.model import DeviceNumber
 
 _SECTOR = 512  # bytes
 _FEWEST_FIELDS = 11
+_FEWEST_TICKS = 7  # a kernel before 2.6.11 has no stolen time
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +25,7 @@ class KernelCounters:
     """`Counters` from sysfs."""
 
     folder: Path = Path("/sys/dev/block")  # in it a link to each block device, named by its number
+    processor_file: Path = Path("/proc/stat")
 
     def disk(self, device: DeviceNumber) -> DiskCounters:
         """What the kernel has counted of this device since that was made: requests as the device saw them, merged.
@@ -41,6 +44,18 @@ class KernelCounters:
             raise CommandError(f"cannot read the counters of block device {device}: {error.strerror}") from error
         return parse_stat(text)
 
+    def processors(self) -> ProcessorTimes:
+        """What the processors have done since the system was started, all together.
+
+        Raises:
+            CommandError: it cannot be read.
+            UnexpectedOutput: the kernel says what we do not know.
+        """
+        try:
+            return parse_processors(self.processor_file.read_text())
+        except OSError as error:
+            raise CommandError(f"cannot read {self.processor_file}: {error.strerror}") from error
+
     def number_of(self, path: Path) -> DeviceNumber:
         """The kernel's number of the block device that this path, or what it links to, names.
 
@@ -54,6 +69,22 @@ class KernelCounters:
         if not stat.S_ISBLK(found.st_mode):
             raise CommandError(f"{path} is not a block device")
         return DeviceNumber(os.major(found.st_rdev), os.minor(found.st_rdev))
+
+
+def parse_processors(text: str) -> ProcessorTimes:
+    """The first line of `/proc/stat`: all processors together, in ticks of USER_HZ. A guest's time is in user time.
+
+    Raises:
+        UnexpectedOutput: this is not it; the message carries the text.
+    """
+    found = re.match(r"cpu +([\d ]+)\n", text)
+    ticks = [int(field) for field in found.group(1).split()] if found else []
+    if len(ticks) < _FEWEST_TICKS:
+        raise UnexpectedOutput(f"the kernel's times of the processors are not as backupd knows them: {text[:200]!r}")
+    user, nice, system, idle, iowait, interrupts, soft_interrupts, stolen = (*ticks, 0)[:8]
+    hertz = os.sysconf("SC_CLK_TCK")
+    total = user + nice + system + idle + iowait + interrupts + soft_interrupts + stolen
+    return ProcessorTimes(total / hertz, (system + interrupts + soft_interrupts) / hertz, iowait / hertz)
 
 
 def parse_stat(text: str) -> DiskCounters:

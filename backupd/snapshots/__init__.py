@@ -1,13 +1,17 @@
-"""Volume snapshots, as the stories need them. The contract; `lvm` and `mounting` implement it, `tests/fakes` too."""
+"""Volumes and their snapshots, as the stories need them. The contracts, and what marks a thing as ours.
+
+`lvm`, `mounting`, `blank`, `scratch` and `scratch_disks` implement them, and so does `tests/fakes`.
+"""
 
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
 
+from backupd.benchmark import ScratchLayout
 from backupd.command import ChildLedger
-from backupd.model import CowUsage, DeviceNumber, Snapshot, SnapshotPlan, Volume, VolumeGroup
+from backupd.model import CowUsage, DeviceNumber, Holding, Snapshot, SnapshotPlan, Volume, VolumeGroup
 
-TAG = "backupd"  # on every LV of ours
+TAG = "backupd"  # on every LV and volume group of ours
 RUN_TAG = "backupd.run="  # followed by the run id
 
 
@@ -127,3 +131,86 @@ class BlankVolumes(Protocol):
         Raises:
             SnapshotError: it could not be wiped.
         """
+
+
+class ScratchVolumes(Protocol):
+    """Volumes that hold nothing but a bench's own file, in the free extents of a group: nothing there is touched.
+
+    They bear the tags of a run as its snapshots do; `Snapshots.ours` names them, and `Snapshots.remove` removes them.
+    """
+
+    def require_unused(self, vg: str, name: str) -> None:
+        """Nothing in the group has this name.
+
+        Raises:
+            Refused: something has: it is not ours to replace.
+        """
+
+    def create(self, vg: str, name: str, layout: ScratchLayout, *, size: int, run_id: str) -> Path:
+        """An LV of this layout is there, with our tags, and nothing of what had been on its extents shows.
+
+        Returns its device. `size` is bytes: whole extents on each stripe.
+
+        Raises:
+            SnapshotError: LVM would not; there may be something for `Snapshots.remove`.
+        """
+
+    def format(self, device: Path, layout: ScratchLayout, filesystem: str) -> None:
+        """A file system is on it, aligned to the layout's stripes.
+
+        Raises:
+            SnapshotError: it could not be made.
+        """
+
+    def mount(self, device: Path, filesystem: str, at: Path) -> None:
+        """It is mounted at this folder, which is made if need be; `Mounts.unmount` ends that.
+
+        Raises:
+            SnapshotError: mount failed.
+        """
+
+
+class ScratchDisks(Protocol):
+    """Whole disks that a person named, and that must be empty: groups and arrays on them, and none afterwards."""
+
+    def require_empty(self, disk: Path) -> int:
+        """Prove that nobody uses the disk and that nothing is on it; its size in bytes.
+
+        Raises:
+            Refused: naming what is in the way: a signature, a mount, a holder, a partition, no block device.
+        """
+
+    def make_group(self, vg: str, disks: tuple[str, ...], run_id: str) -> None:
+        """A volume group of this name and our tags is on the disks.
+
+        Raises:
+            Refused: there is a group of this name already.
+            SnapshotError: LVM would not; there may be something for `remove_group`.
+        """
+
+    def remove_group(self, vg: str, disks: tuple[str, ...], run_id: str) -> None:
+        """The group is gone and the disks are no PVs of ours any more: they are empty as before.
+
+        Nothing happens when that was so; what is not ours on them is left alone.
+
+        Raises:
+            SnapshotError: the group bears no tag of that run, or LVM failed.
+        """
+
+    def make_array(self, name: str, layout: ScratchLayout, run_id: str) -> Path:
+        """A RAID-0 of the layout's disks and stripe size runs; its device.
+
+        Raises:
+            Refused: there is an array of this name already.
+            SnapshotError: mdadm is missing or would not; there may be something for `remove_array`.
+        """
+
+    def remove_array(self, name: str, disks: tuple[str, ...], run_id: str) -> None:
+        """The array is stopped and its disks are empty as before; nothing happens when that was so.
+
+        Raises:
+            SnapshotError: it is in use, or mdadm failed. What is not that run's is left alone.
+        """
+
+    def ours(self) -> tuple[tuple[Holding, str], ...]:
+        """Every group and array on this host that bears our marks, as the holding that it is, with its run's id."""

@@ -11,7 +11,7 @@ from math import gcd
 from pathlib import Path
 
 from backupd.errors import CommandError
-from backupd.measurement import DiskCounters, FileLoad, Mode
+from backupd.measurement import DiskCounters, FileLoad, Mode, ProcessorTimes
 from backupd.model import DeviceNumber, Window
 
 _FILE = "test_file.0"
@@ -205,6 +205,10 @@ class FakeCounters:
             if device == self.number_of(Path(path)):
                 return _part(self.disk_asked.done, share)
         raise CommandError(f"no device {device}")
+
+    def processors(self) -> ProcessorTimes:
+        """As much time as the disk has been asked to work for, a quarter of it waiting."""
+        return ProcessorTimes(float(self.disk_asked.calls), self.disk_asked.calls / 8, self.disk_asked.calls / 4)
 
     def number_of(self, path: Path) -> DeviceNumber:
         """A PV's place among the PVs."""

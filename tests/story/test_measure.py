@@ -17,7 +17,7 @@ from backupd.errors import (
     SnapshotVoid,
     UsageError,
 )
-from backupd.measurement import DiskCounters, FileLoad, Mode, Stage
+from backupd.measurement import DiskCounters, FileLoad, Mode, ProcessorTimes, Stage
 from backupd.model import DeviceNumber, Reason, RunStatus, ThinPool
 from backupd.probe import Counters
 from backupd.probing import Telling
@@ -331,6 +331,9 @@ class Writing:
     def disk(self, device: DeviceNumber) -> DiskCounters:
         self.write()
         return self.counters.disk(device)
+
+    def processors(self) -> ProcessorTimes:
+        return self.counters.processors()
 
     def number_of(self, path: Path) -> DeviceNumber:
         return self.counters.number_of(path)

@@ -1,13 +1,14 @@
 """What the kernel counts of block devices, as text and as a folder of sysfs."""
 
+import os
 from pathlib import Path
 
 import pytest
 
 from backupd.errors import CommandError, UnexpectedOutput
-from backupd.measurement import DiskCounters
+from backupd.measurement import DiskCounters, ProcessorTimes
 from backupd.model import DeviceNumber
-from backupd.probe.counters import KernelCounters, parse_stat
+from backupd.probe.counters import KernelCounters, parse_processors, parse_stat
 
 # a virtual disk's, Linux 6.18; and the first eleven fields as a kernel before 4.18 has them
 RECENT = (
@@ -62,3 +63,25 @@ def test_a_path_that_is_no_block_device_has_no_number(tmp_path: Path) -> None:
         KernelCounters().number_of(Path("/dev/null"))
     with pytest.raises(CommandError, match="No such file"):
         KernelCounters().number_of(tmp_path / "gone")
+
+
+@pytest.mark.parametrize(
+    ("line", "total"), [("cpu  500 20 300 9000 160 5 15 40 7 0", 10040), ("cpu 500 20 300 9000 160 5 15", 10000)]
+)
+def test_processors_times_are_told_in_seconds(line: str, total: int) -> None:
+    """A guest's time (7 ticks here) is counted as a user's already; an old kernel tells of no stolen time."""
+    hertz = os.sysconf("SC_CLK_TCK")
+    assert parse_processors(f"{line}\ncpu0 1 2 3\n") == ProcessorTimes(total / hertz, 320 / hertz, 160 / hertz)
+
+
+@pytest.mark.parametrize("text", ["", "cpu0 1 2 3 4 5 6 7\n", "cpu  1 2 3\n", "cpu  1 2 3 4 5 6 many\n"])
+def test_processors_times_that_are_not_as_we_know_them_are_shown(text: str) -> None:
+    with pytest.raises(UnexpectedOutput) as caught:
+        parse_processors(text)
+    assert repr(text) in caught.value.message
+
+
+def test_the_kernel_of_this_machine_tells_of_its_processors() -> None:
+    before, after = KernelCounters().processors(), KernelCounters().processors()
+    assert after.since(before).total >= 0
+    assert before.total > before.system > 0

@@ -39,6 +39,7 @@ LoadOption = Annotated[str, typer.Option("--load", metavar="none|closed|RATE", h
 Thin = Annotated[bool, typer.Option("--thin", help="Make the volume one of a thin pool.")]
 Server = Annotated[ServerKind, typer.Option("--server", help="Fetched once from its distribution.")]
 InitOption = Annotated[Init, typer.Option("--init", help="The machine's first process.")]
+SpareDisks = Annotated[int, typer.Option("--spare-disks", help="Empty ones beside the volume's.")]
 Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Backups, catalogue and logs. [temporary]")]
 Deadline = Annotated[float, typer.Option("--deadline", metavar="SECONDS", help="Then the machine is ended.")]
 
@@ -57,11 +58,14 @@ def run_command(
     thin: Thin = False,
     server: Server = ServerKind.MARIADB_10,
     init: InitOption = Init.SCRIPT,
+    spare_disks: SpareDisks = 0,
 ) -> None:
     """Start a machine, run COMMAND as root in it, end with its exit status (125: the lab failed, 124: its deadline)."""
     from backupd.lab import run as lab
 
-    options = LabOptions(disks, layout, filesystem, rows, Load.parse(load), kernel, out, deadline, thin, server, init)
+    options = LabOptions(
+        disks, layout, filesystem, rows, Load.parse(load), kernel, out, deadline, thin, server, init, spare_disks
+    )
     with cancellable(), _lab_statuses():
         raise typer.Exit(lab.run_lab(options, tuple(command), say=_say))
 
@@ -78,12 +82,13 @@ def shell_command(
     thin: Thin = False,
     server: Server = ServerKind.MARIADB_10,
     init: InitOption = Init.SCRIPT,
+    spare_disks: SpareDisks = 0,
 ) -> None:
     """Start a machine and give a prompt in it."""
     from backupd.lab import run as lab
 
     options = LabOptions(
-        disks, layout, filesystem, rows, Load.parse(load), Kernel.UML, out, deadline, thin, server, init
+        disks, layout, filesystem, rows, Load.parse(load), Kernel.UML, out, deadline, thin, server, init, spare_disks
     )
     with cancellable(), _lab_statuses():
         raise typer.Exit(lab.shell(options, say=_say))

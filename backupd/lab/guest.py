@@ -21,6 +21,7 @@ from backupd.lab.site import Site, guest_site
 
 RAW = tuple(Path(f"/dev/ubd{letter}") for letter in "bcde")
 SCRATCH = Path("/dev/ubdf")
+SPARE = (Path("/dev/ubdg"), Path("/dev/ubdh"))
 OUT = Path("/run/lab/out")
 TERMINAL = "/dev/tty0"  # con0 of the kernel's command line
 _QUICK_SECONDS = 60.0
@@ -61,11 +62,15 @@ def _work(control: Control, plan: Plan, site: Site) -> None:
     (OUT / "backups").mkdir(exist_ok=True)
     mount_outside(f"{plan.out}/backups", site.backups)
     server.point_clients_at(site, Path("/etc/mysql/my.cnf"))
+    raw = (*RAW, *SPARE[: plan.spare_disks])
     with (
         disks.mounted(SCRATCH, site.state),
-        workbench.working(site, plan, RAW, lambda name: _reached(control, name)),
+        workbench.working(site, plan, raw, lambda name: _reached(control, name)) as spare,
     ):
-        workbench.become_the_operator(site, python=plan.python, home=Path("/root"))
+        workbench.become_the_operator(site, python=plan.python, home=Path("/root"), spare_disks=spare)
+        if spare:
+            with control.stderr.open("a", encoding="utf-8") as said:
+                said.write(f"lab: {workbench.spare_sentence(spare)}\n")
         write_at_once(control.started, "")
         if plan.purpose is Purpose.SHELL:
             status = run_on_terminal(plan.command, TERMINAL)

@@ -36,7 +36,7 @@ def run_on_host(options: LabOptions, command: tuple[str, ...], *, say: Say) -> i
     """
     _require_host(options)
     deadline = time.monotonic() + options.deadline_seconds
-    needs = needs_for(options.rows, deadline_seconds=options.deadline_seconds)
+    needs = needs_for(options.rows, deadline_seconds=options.deadline_seconds, spare_disks=options.spare_disks)
     with out_folder(options.out) as out, _folder(needs, say) as folder, ExitStack() as owed:
         site = host_site(folder, out=out, pid=os.getpid())
         for part in (site.runtime, site.state, site.server_temporary, site.lvm_system, site.backups):
@@ -45,19 +45,22 @@ def run_on_host(options: LabOptions, command: tuple[str, ...], *, say: Say) -> i
         plan = plan_for(Purpose.RUN, options, command=command, python=sys.executable, out=out)
         try:
             raw = [owed.enter_context(_loop(path)) for path in images.make_blank(folder, plan.sizes)[:4]]
+            spare = [owed.enter_context(_loop(path)) for path in images.make_spares(folder, plan.spare_disks)]
             prepared = plan_for(Purpose.PREPARE, options, command=(), python=sys.executable, out=out)
             workbench.prepare(site, prepared, raw, lambda _: None)
-            return _work(site, plan, raw, deadline)
+            return _work(site, plan, [*raw, *spare], deadline, say)
         except CommandError as error:
             raise LabError(error.message, hint=error.hint) from error
 
 
-def _work(site: Site, plan: Plan, raw: Sequence[Path], deadline: float) -> int:
-    with workbench.working(site, plan, raw, lambda _: None):
+def _work(site: Site, plan: Plan, raw: Sequence[Path], deadline: float, say: Say) -> int:
+    with workbench.working(site, plan, raw, lambda _: None) as spare:
         before = dict(os.environ), Path.cwd()
         home = site.state / "home"
         home.mkdir(exist_ok=True)
-        workbench.become_the_operator(site, python=plan.python, home=home)
+        workbench.become_the_operator(site, python=plan.python, home=home, spare_disks=spare)
+        if spare:
+            say(workbench.spare_sentence(spare))
         try:
             return _command(plan, max(0.0, deadline - time.monotonic()))
         finally:

@@ -16,9 +16,10 @@ from pathlib import Path
 
 from backupd.command import run
 from backupd.lab.options import LabOptions
-from backupd.lab.sizes import Sizes
+from backupd.lab.sizes import SPARE_DISK, Sizes
 
 DISKS = ("b.img", "c.img", "d.img", "e.img", "f.img")  # four for LVM, one for what is not under LVM
+SPARES = ("g.img", "h.img")
 _FORMAT = 1
 _SOURCES = (
     *("disks.py", "guest-init.sh", "guest.py", "programs.py", "server.py", "servers.py", "sizes.py", "workbench.py"),
@@ -52,9 +53,16 @@ def make_blank(folder: Path, sizes: Sizes) -> list[Path]:
     paths = []
     for name in DISKS:
         path = folder / name
-        with path.open("wb") as file:
-            file.truncate(sizes.scratch if name == DISKS[-1] else sizes.disk)
+        _make_sparse(path, sizes.scratch if name == DISKS[-1] else sizes.disk)
         paths.append(path)
+    return paths
+
+
+def make_spares(folder: Path, count: int) -> list[Path]:
+    """As many empty sparse files, which come after the others. They are no part of what is kept."""
+    paths = [folder / name for name in SPARES[:count]]
+    for path in paths:
+        _make_sparse(path, SPARE_DISK)
     return paths
 
 
@@ -137,3 +145,8 @@ def _is_still_called(path: Path, inode: int) -> bool:
         return path.stat().st_ino == inode
     except FileNotFoundError:
         return False
+
+
+def _make_sparse(path: Path, size: int) -> None:
+    with path.open("wb") as file:
+        file.truncate(size)

@@ -77,7 +77,7 @@ def kernel_argv(hardware: Hardware) -> list[str]:
     programs of the machine are processes that wake each other by turns; on one processor that is three times faster
     than across two, and repeatable (`lvcreate -s` took 430 ms instead of 1,500).
     """
-    disks = [f"ubd{letter}t={path}" for letter, path in zip("bcdefg", hardware.disks, strict=False)]
+    disks = [f"ubd{letter}t={path}" for letter, path in zip("bcdefgh", hardware.disks, strict=False)]
     folder = hardware.control.folder
     pinned = [] if hardware.processor is None else ["taskset", "--cpu-list", str(hardware.processor)]
     return [

@@ -11,6 +11,7 @@ from backupd.errors import UsageError
 
 DEFAULT_ROWS = 400_000
 DEFAULT_DEADLINE_SECONDS = 900.0
+MOST_SPARE_DISKS = 2  # the machine takes seven disks, of which the lab has five
 
 
 class DiskModel(StrEnum):
@@ -91,7 +92,7 @@ class LabOptions:
     """One lab as asked for. `out` None means a temporary folder, gone when the lab ends.
 
     Raises:
-        UsageError: on construction, when rows or the deadline are out of bounds.
+        UsageError: on construction, when rows, the deadline or the spare disks are out of bounds.
     """
 
     disks: DiskModel = DiskModel.HDD
@@ -105,6 +106,7 @@ class LabOptions:
     thin: bool = False  # the volume is one of a thin pool; the pool's data then lies as `layout` says
     server: ServerKind = ServerKind.MARIADB_10
     init: Init = Init.SCRIPT
+    spare_disks: int = 0  # of the same model, empty, in no volume group, for the command to do with as it likes
 
     def __post_init__(self) -> None:
         if self.rows < 1:
@@ -112,4 +114,8 @@ class LabOptions:
         if not self.deadline_seconds > 0:
             raise UsageError(
                 f"a deadline of {self.deadline_seconds:g} s has already passed", hint="--deadline is above 0"
+            )
+        if not 0 <= self.spare_disks <= MOST_SPARE_DISKS:
+            raise UsageError(
+                f"{self.spare_disks} spare disks cannot be", hint=f"--spare-disks is 0 to {MOST_SPARE_DISKS}"
             )

@@ -37,6 +37,7 @@ class Plan:
     thin: bool = False
     server: ServerKind = ServerKind.MARIADB_10
     init: Init = Init.SCRIPT
+    spare_disks: int = 0
     server_usr: str = ""  # a folder outside: another distribution's `/usr`, which the machine mounts
 
     @property
@@ -65,12 +66,16 @@ class Plan:
             thin=raw["thin"],
             server=ServerKind(raw["server"]),
             init=Init(raw["init"]),
+            spare_disks=raw["spare_disks"],
             server_usr=raw["server_usr"],
         )
 
 
 def plan_for(purpose: Purpose, options: LabOptions, *, command: tuple[str, ...], python: str, out: Path) -> Plan:
-    """A plan; disks are always `ssd` while they are prepared, since what is on them does not depend on their speed."""
+    """A plan; disks are always `ssd` while they are prepared, since what is on them does not depend on their speed.
+
+    Spare disks hold nothing, so there is nothing about them to prepare.
+    """
     return Plan(
         purpose=purpose,
         disks=DiskModel.SSD if purpose is Purpose.PREPARE else options.disks,
@@ -84,6 +89,7 @@ def plan_for(purpose: Purpose, options: LabOptions, *, command: tuple[str, ...],
         thin=options.thin,
         server=options.server,
         init=Init.SCRIPT if purpose is Purpose.PREPARE else options.init,
+        spare_disks=0 if purpose is Purpose.PREPARE else options.spare_disks,
     )
 
 

@@ -104,6 +104,7 @@ def _attempts(options: LabOptions, plan: Plan, bench: Bench, key: str) -> int:
         with _temporary_folders(bench) as (folder, control):
             with images.kept(images.cache_folder(), key, lambda part: _prepare(options, part, bench)) as prepared:
                 disks = images.copy_disks(prepared, folder)
+            disks += images.make_spares(folder, plan.spare_disks)
             try:
                 return _attended(plan, control, disks, bench)
             except MachineHung as hung:
@@ -117,7 +118,7 @@ def _attempts(options: LabOptions, plan: Plan, bench: Bench, key: str) -> int:
 
 def _require_bench(options: LabOptions, say: Say) -> Bench:
     room.require_packages(options)
-    needs = needs_for(options.rows, deadline_seconds=options.deadline_seconds)
+    needs = needs_for(options.rows, deadline_seconds=options.deadline_seconds, spare_disks=options.spare_disks)
     choice = room.choose(needs, room.places(), room.memory_available())
     say(choice.sentence(needs))
     return Bench(choice, room.modules_folder(), time.monotonic() + options.deadline_seconds, say)

@@ -15,6 +15,7 @@ STRIPE_SIZE = 64 * KIB
 POOL_CHUNK_SIZE = 64 * KIB  # LVM's default
 POOL_METADATA_SIZE = 32 * MIB  # some 600,000 chunks of data, each shared with a snapshot or not
 MACHINE_MEMORY = 2 * GIB
+SPARE_DISK = 512 * MIB  # room for the smallest XFS (300 MiB) on one of them alone
 
 _BYTES_A_ROW = 600  # measured: sbtest1 with its index 270, its insert in the binlog 200; and some air
 _EMPTY_SERVER = 300 * MIB  # redo log, system tablespaces, XFS's own log
@@ -53,11 +54,12 @@ def sizes_for(rows: int) -> Sizes:
     return Sizes(volume=volume, disk=share + spare + EXTENT, scratch=4 * GIB + rows * KIB * 2)
 
 
-def needs_for(rows: int, *, deadline_seconds: float) -> Needs:
-    """Data, a snapshot's copies of it, a restored server, and the growth until the deadline."""
+def needs_for(rows: int, *, deadline_seconds: float, spare_disks: int = 0) -> Needs:
+    """Data, a snapshot's copies of it, a restored server, and the growth until the deadline; and the spare disks."""
     prepared = _EMPTY_SERVER + rows * _BYTES_A_ROW
     growth = int(min(deadline_seconds, _LONGEST_GROWTH_SECONDS)) * _GROWTH_A_SECOND
-    return Needs(memory=MACHINE_MEMORY, disks=3 * prepared + growth, cache=prepared)
+    spare = spare_disks * SPARE_DISK
+    return Needs(memory=MACHINE_MEMORY, disks=3 * prepared + growth + spare, cache=prepared)
 
 
 def in_words(size: int) -> str:

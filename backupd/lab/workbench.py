@@ -19,8 +19,9 @@ Milestone = Callable[[str], None]
 
 
 def without_udev() -> None:
-    """LVM and dmsetup, ours and the command's, make their own device nodes: no udev runs here."""
+    """LVM, dmsetup and mdadm, ours and the command's, make their own device nodes: no udev runs here."""
     os.environ["DM_DISABLE_UDEV"] = "1"
+    os.environ["MDADM_NO_UDEV"] = "1"
 
 
 def prepare(site: Site, plan: Plan, raw: Sequence[Path], reached: Milestone) -> None:
@@ -50,8 +51,11 @@ def _server_at_hand(site: Site, plan: Plan) -> Iterator[None]:
 
 
 @contextmanager
-def working(site: Site, plan: Plan, raw: Sequence[Path], reached: Milestone) -> Iterator[None]:
-    """On prepared devices: a server under load and a ready configuration, for the length of the block."""
+def working(site: Site, plan: Plan, raw: Sequence[Path], reached: Milestone) -> Iterator[tuple[Path, ...]]:
+    """On prepared devices: a server under load and a ready configuration, for the length of the block.
+
+    Of `raw` the last ones are the plan's spare disks; what they are called in the block is what it is given.
+    """
     with (
         load.generator(site, plan) as wait_for_load,
         disks.presented(plan.disks, raw, site) as physical,
@@ -66,10 +70,10 @@ def working(site: Site, plan: Plan, raw: Sequence[Path], reached: Milestone) -> 
                 reached("server")
                 wait_for_load()
                 reached("load")
-                yield
+                yield physical[len(physical) - plan.spare_disks :]
 
 
-def become_the_operator(site: Site, *, python: str, home: Path) -> None:
+def become_the_operator(site: Site, *, python: str, home: Path, spare_disks: Sequence[Path] = ()) -> None:
     """This process's environment and folder, and so its children's, are those in which `backupd` just works."""
     usual = os.environ.get("PATH", "/usr/bin:/bin")
     ours = (str(_folder_with_backupd(site, python)), str(Path(python).parent))
@@ -79,9 +83,15 @@ def become_the_operator(site: Site, *, python: str, home: Path) -> None:
         LC_ALL="C",
         BACKUPD_LAB="1",
         BACKUPD_CONFIG=str(site.configuration),
+        BACKUPD_LAB_SPARE_DISKS=" ".join(map(str, spare_disks)),
     )
     os.environ.pop("PYTHONPATH", None)
     os.chdir(home)
+
+
+def spare_sentence(spare_disks: Sequence[Path]) -> str:
+    """Where the spare disks are, for a person."""
+    return f"spare disks, empty: {' '.join(map(str, spare_disks))} (also in $BACKUPD_LAB_SPARE_DISKS)"
 
 
 def _folder_with_backupd(site: Site, python: str) -> Path:

@@ -261,6 +261,35 @@ def test_slow_disks_are_all_that_lvm_sees(model: str, device: str, own_places: P
     assert all(name.startswith(device) for name in names)
 
 
+SPARES = r"""
+echo "$BACKUPD_LAB_SPARE_DISKS"
+for disk in $BACKUPD_LAB_SPARE_DISKS; do wipefs --noheadings $disk; blockdev --getsize64 $disk; done
+pvs --noheadings -o pv_name
+vgcreate -qq spare $BACKUPD_LAB_SPARE_DISKS && vgs --noheadings -o vg_name,pv_count spare
+"""
+
+
+@pytest.mark.parametrize(
+    ("model", "spares"),
+    [
+        ("ssd", "/dev/ubdg /dev/ubdh"),
+        ("hdd", "/dev/nbd4 /dev/nbd5"),
+        ("delay", "/dev/mapper/lab-ubdg /dev/mapper/lab-ubdh"),
+    ],
+)
+def test_spare_disks_are_empty_in_no_group_and_can_be_used_for_one(model: str, spares: str, own_places: Path) -> None:
+    words = ("--rows", ROWS, "--deadline", "300", "--load", "none", "--disks", model, "--spare-disks", "2")
+    spare = lab(*words, "--", "sh", "-c", SPARES, out=own_places / f"spare-{model}")
+    assert spare.status == 0, spare.stderr
+    named, *sizes_and_pvs, group = spare.stdout.decode().splitlines()
+    assert named == spares
+    assert sizes_and_pvs[:2] == [str(512 << 20)] * 2
+    assert len(sizes_and_pvs) == 6, "two sizes, no signature, and the four disks of the lab's own group"
+    assert not set(spares.split()) & {line.strip() for line in sizes_and_pvs}
+    assert group.split() == ["spare", "2"]
+    assert f"lab: spare disks, empty: {spares} " in spare.stderr
+
+
 ASKED = """
 mariadb -N -e "SELECT VERSION(), @@datadir, @@socket, COUNT(*) FROM sbtest.sbtest1"
 mysqld --version; id -u; cat /etc/debian_version
@@ -439,12 +468,16 @@ def _until_closed(terminal: int) -> None:
         return
 
 
-HOST_LAB = ("backupd", "lab", "run", "--kernel", "host", "--disks", "ssd", "--rows", "100", "--load", "20")
+HOST_LAB = (
+    *("backupd", "lab", "run", "--kernel", "host", "--disks", "ssd", "--rows", "100", "--load", "20"),
+    *("--spare-disks", "1"),
+)
 
 INNER = rf"""
 export TMPDIR=/var/lib/backupd/inner; mkdir $TMPDIR
 vg='lvs --noheadings -o vg_name'
 {" ".join(HOST_LAB)} --deadline 100 --out /backups/inner -- sh -c "
+    test -b \$BACKUPD_LAB_SPARE_DISKS || exit 9
     lvs --noheadings -o vg_name; lvcreate -qq -s -L 50m -n snap \$($vg | tr -d ' ')/data
     mkdir mnt; mount -o ro,nouuid /dev/\$($vg | head -1 | tr -d ' ')/snap mnt; grep -c backupdlab /proc/mounts; exit 7"
 echo status $?

@@ -1,13 +1,14 @@
 """The cache of prepared disks: what makes two sets the same, and who may touch one when."""
 
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from backupd.lab import images
 from backupd.lab.options import Filesystem, LabOptions, Layout, ServerKind
-from backupd.lab.sizes import Sizes, sizes_for
+from backupd.lab.sizes import SPARE_DISK, Sizes, sizes_for
 
 SMALL = Sizes(volume=12 * 2**20, disk=8 * 2**20, scratch=4 * 2**20)
 
@@ -19,10 +20,12 @@ def _key(
     rows: int = 1000,
     thin: bool = False,
     kind: ServerKind = ServerKind.MARIADB_10,
+    spare_disks: int = 0,
     server: str = "10.11.19",
     sources: str = "abc",
 ) -> str:
     options = LabOptions(layout=layout, filesystem=filesystem, rows=rows, thin=thin, server=kind)
+    options = replace(options, spare_disks=spare_disks)
     return images.cache_key(options, server=server, sizes=sizes_for(rows), sources=sources)
 
 
@@ -44,6 +47,18 @@ def test_the_same_options_have_the_same_key() -> None:
 )
 def test_everything_that_matters_changes_the_key(other: str) -> None:
     assert other != _key()
+
+
+def test_spare_disks_do_not_change_the_key() -> None:
+    assert _key(spare_disks=2) == _key()
+
+
+def test_spare_disks_are_empty_and_take_no_room_yet(tmp_path: Path) -> None:
+    assert images.make_spares(tmp_path, 0) == []
+    spares = images.make_spares(tmp_path, 2)
+    assert not {path.name for path in spares} & set(images.DISKS)
+    assert [path.stat().st_size for path in spares] == [SPARE_DISK] * 2
+    assert [path.stat().st_blocks for path in spares] == [0, 0]
 
 
 def test_the_cache_follows_the_xdg_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -40,6 +40,12 @@ def test_the_kernel_gets_every_disk_under_its_letter_and_never_discards() -> Non
     assert [word for word in argv if word.startswith("ubd")] == [f"ubd{c}t=/d/{c}.img" for c in "bcdef"]
 
 
+def test_spare_disks_come_after_the_others() -> None:
+    spares = tuple(Path(f"/d/{letter}.img") for letter in "gh")
+    argv = kernel_argv(replace(HARDWARE, disks=(*HARDWARE.disks, *spares)))
+    assert [word for word in argv if word.startswith("ubd")] == [f"ubd{c}t=/d/{c}.img" for c in "bcdefgh"]
+
+
 def test_the_kernel_leaves_nothing_in_the_home_folder_and_keeps_its_memory_where_it_is_told() -> None:
     argv = kernel_argv(HARDWARE)
     assert "uml_dir=/t/control/uml" in argv

@@ -10,7 +10,7 @@ from backupd.lab.host import run_on_host
 from backupd.lab.options import DiskModel, Filesystem, Init, Kernel, LabOptions, Layout, Load, ServerKind
 from backupd.lab.plan import Plan, Purpose, plan_for
 from backupd.lab.room import Place, choose, missing_packages, require_cache_room
-from backupd.lab.sizes import EXTENT, GIB, MIB, STRIPES, Needs, in_words, needs_for, sizes_for
+from backupd.lab.sizes import EXTENT, GIB, MIB, SPARE_DISK, STRIPES, Needs, in_words, needs_for, sizes_for
 
 NEEDS = Needs(memory=2 * GIB, disks=3 * GIB, cache=1 * GIB)
 SHM = Place(Path("/memory"), free=12 * GIB, in_memory=True, executable=True)
@@ -22,6 +22,7 @@ def test_defaults_are_those_of_the_documentation() -> None:
     assert (options.disks, options.layout, options.filesystem) == ("hdd", "striped", "xfs")
     assert (options.rows, str(options.load), options.kernel) == (400_000, "closed", "uml")
     assert (options.out, options.deadline_seconds, options.thin) == (None, 900, False)
+    assert options.spare_disks == 0
     assert options.server == "mariadb-10.11"
 
 
@@ -37,7 +38,9 @@ def test_a_load_that_cannot_be_is_a_usage_error(text: str) -> None:
     assert "closed" in refused.value.hint
 
 
-@pytest.mark.parametrize("wrong", [{"rows": 0}, {"deadline_seconds": 0}, {"deadline_seconds": -1}])
+@pytest.mark.parametrize(
+    "wrong", [{"rows": 0}, {"deadline_seconds": 0}, {"deadline_seconds": -1}, {"spare_disks": -1}, {"spare_disks": 3}]
+)
 def test_options_out_of_bounds_are_usage_errors(wrong: dict[str, int]) -> None:
     with pytest.raises(UsageError):
         LabOptions(**wrong)  # type: ignore[arg-type]
@@ -45,7 +48,7 @@ def test_options_out_of_bounds_are_usage_errors(wrong: dict[str, int]) -> None:
 
 def test_a_plan_survives_its_journey_into_the_machine() -> None:
     options = LabOptions(DiskModel.DELAY, Layout.LINEAR, Filesystem.EXT4, 7, Load.parse("60"), thin=True)
-    options = replace(options, server=ServerKind.MYSQL_9, init=Init.SYSTEMD)
+    options = replace(options, server=ServerKind.MYSQL_9, init=Init.SYSTEMD, spare_disks=2)
     plan = plan_for(Purpose.RUN, options, command=("sh", "-c", "echo 'ä\n'"), python="/p y", out=Path("/o,ut"))
     assert Plan.from_json(plan.to_json()) == plan
 
@@ -59,6 +62,11 @@ def test_disks_are_prepared_without_systemd_whatever_the_machine_is_to_have() ->
     options = LabOptions(init=Init.SYSTEMD)
     purposes = {purpose: plan_for(purpose, options, command=(), python="p", out=Path("/o")).init for purpose in Purpose}
     assert purposes == {Purpose.PREPARE: "script", Purpose.RUN: "systemd", Purpose.SHELL: "systemd"}
+
+
+def test_spare_disks_are_no_part_of_what_is_prepared() -> None:
+    plan = plan_for(Purpose.PREPARE, LabOptions(spare_disks=2), command=(), python="p", out=Path("/o"))
+    assert plan.spare_disks == 0
 
 
 @pytest.mark.parametrize("rows", [1, 1000, 400_000, 10_000_000])
@@ -75,6 +83,12 @@ def test_more_rows_and_more_time_need_more_room() -> None:
     assert small.disks < large.disks
     assert small.cache < large.cache
     assert small.disks < needs_for(1000, deadline_seconds=900).disks
+
+
+def test_spare_disks_need_room_while_the_lab_runs_and_none_in_the_cache() -> None:
+    none, two = (needs_for(1000, deadline_seconds=60, spare_disks=count) for count in (0, 2))
+    assert two.disks == none.disks + 2 * SPARE_DISK
+    assert two.cache == none.cache
 
 
 def test_sizes_are_said_in_a_unit_that_fits() -> None:

@@ -43,8 +43,9 @@ from backupd.opening import configuration_or_defaults as configuration_or_defaul
 from backupd.opening import job as job
 from backupd.probe import WriteProbe
 from backupd.probe.counters import KernelCounters
+from backupd.probe.fileprobe import SysbenchProbe, remove_folder
 from backupd.probe.reading import DirectReader
-from backupd.probe.sysbench import SysbenchProbe, remove_folder, require_version
+from backupd.probe.sysbench import require_version
 from backupd.replicas import start_again
 from backupd.snapshots import BlankVolumes
 from backupd.snapshots.blank import LvmBlankVolumes

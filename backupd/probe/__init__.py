@@ -1,6 +1,6 @@
 """Measuring what requests cost. The contracts; `settle` and `measure` decide and tell from what was measured.
 
-Implementations: `sysbench` loads a file of ours, `reading` reads one, `counters` asks the kernel what everybody did.
+Implementations: `fileprobe` loads a file of ours, `reading` reads one, `counters` asks the kernel what everybody did.
 `fileload` and `fio` are the loads of a bench.
 """
 

@@ -15,8 +15,9 @@ from backupd.measurement import DiskCounters, FileLoad, Mode
 from backupd.model import DeviceNumber
 from backupd.probe import Counters, FileProbe, SnapshotReader
 from backupd.probe.counters import KernelCounters
+from backupd.probe.fileprobe import SysbenchProbe
 from backupd.probe.reading import DirectReader
-from backupd.probe.sysbench import SysbenchProbe, require_version
+from backupd.probe.sysbench import require_version
 from tests.fakes.probe import FakeDisk
 
 SIZE = 1 << 20

@@ -7,8 +7,9 @@ import pytest
 
 from backupd.errors import CommandError, UnexpectedOutput
 from backupd.measurement import FileLoad, Mode
+from backupd.probe.fileprobe import SysbenchProbe, sysbench_test
 from backupd.probe.sysbench import (
-    SysbenchProbe,
+    FileTest,
     failure,
     overwrite_argv,
     parse_fileio,
@@ -164,7 +165,7 @@ def test_a_failure_without_a_fatal_line_shows_everything() -> None:
 
 @pytest.mark.parametrize(("seconds", "option"), [(1.0, "--time=1"), (2.5, "--time=3"), (0.2, "--time=1")])
 def test_a_window_is_whole_seconds_and_never_endless(seconds: float, option: str) -> None:
-    assert option in window_argv(FileLoad(Mode.DIRECT), FOLDER, seconds)
+    assert option in window_argv(FOLDER, FileTest("rndwr", 8 << 20, 16 << 10), seconds)
 
 
 @pytest.mark.parametrize(
@@ -179,7 +180,7 @@ def test_a_window_is_whole_seconds_and_never_endless(seconds: float, option: str
     ],
 )
 def test_a_mode_is_a_test_and_a_way_past_the_page_cache(mode: Mode, test: str, direct: bool, fsyncs: set[str]) -> None:
-    argv = window_argv(FileLoad(mode, threads=10), FOLDER, 1.0)
+    argv = window_argv(FOLDER, sysbench_test(FileLoad(mode, threads=10)), 1.0)
     assert f"--file-test-mode={test}" in argv
     assert ("--file-extra-flags=direct" in argv) is direct
     assert {each for each in argv if "fsync" in each} == fsyncs
@@ -188,12 +189,12 @@ def test_a_mode_is_a_test_and_a_way_past_the_page_cache(mode: Mode, test: str, d
 
 @pytest.mark.parametrize("mode", [mode for mode in Mode if mode.writes])
 def test_a_fifth_of_writes_is_four_reads_to_one(mode: Mode) -> None:
-    argv = window_argv(FileLoad(mode, write_share=0.2), FOLDER, 1.0)
+    argv = window_argv(FOLDER, sysbench_test(FileLoad(mode, write_share=0.2)), 1.0)
     assert {"--file-test-mode=rndrw", "--file-rw-ratio=4"} <= set(argv)
 
 
 def test_the_file_is_prepared_by_large_writes_through_the_page_cache() -> None:
-    argv = prepare_argv(FileLoad(Mode.DIRECT, block_size=4096), FOLDER)
+    argv = prepare_argv(FOLDER, 8 << 20)
     assert f"--file-block-size={1 << 20}" in argv
     assert not [each for each in argv if "direct" in each]
 
@@ -202,7 +203,7 @@ def test_the_file_is_prepared_by_large_writes_through_the_page_cache() -> None:
     ("area", "block", "events"), [(8 << 20, 1 << 20, 8), (48 << 10, 16 << 10, 3), (3 << 19, 1 << 19, 3)]
 )
 def test_an_area_is_overwritten_in_the_largest_blocks_that_fit(area: int, block: int, events: int) -> None:
-    argv = set(overwrite_argv(FileLoad(Mode.FSYNC_100, threads=10, area=area), FOLDER))
+    argv = set(overwrite_argv(FOLDER, area))
     assert {f"--file-block-size={block}", f"--events={events}", f"--file-total-size={area}"} <= argv
     assert {"--file-test-mode=seqrewr", "--file-extra-flags=direct", "--threads=1", "--time=0"} <= argv
 

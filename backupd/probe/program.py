@@ -1,0 +1,73 @@
+"""A program that puts a load on a disk: run to its end, or ended at once by whoever must.
+
+Knows: that it is installed, deadlines, interruption from another thread. Refuses to know what it does and prints.
+"""
+
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from backupd import command
+from backupd.errors import CommandError
+
+LATE_SECONDS = 30.0  # past a window's end: a stalled disk delays the last request by that much and no more
+
+_PROMPT_SECONDS = 0.2  # how soon an interruption is noticed
+
+
+class LoadProgram:
+    """One program, whose package has its name. A child of it dies with the thread that started it."""
+
+    def __init__(self, name: str, failure: Callable[[int, str], CommandError]) -> None:
+        """`failure` makes an error of the status that it ended with and all that it printed."""
+        self._name, self._failure = name, failure
+        self._interrupted = threading.Event()
+
+    def run(self, argv: Sequence[str], deadline_seconds: float) -> str:
+        """Run it to its end; what it printed on its standard output.
+
+        Raises:
+            CommandError: it is missing, failed, was interrupted, or did not end within the deadline.
+        """
+        require_installed(self._name)
+        if self._interrupted.is_set():
+            raise self._interruption()
+        with command.spawned(argv) as child:
+            out, err = self._outcome(child, deadline_seconds)
+        if child.returncode != 0:
+            raise self._failure(child.returncode, f"{out}{err}")
+        return out
+
+    def interrupt(self) -> None:
+        """What runs now, in whatever thread, ends at once with CommandError; nothing begins until `allow`."""
+        self._interrupted.set()
+
+    def allow(self) -> None:
+        """It may be run again."""
+        self._interrupted.clear()
+
+    def _outcome(self, child: subprocess.Popen[bytes], deadline_seconds: float) -> tuple[str, str]:
+        ends = time.monotonic() + deadline_seconds
+        while True:
+            try:
+                out, err = child.communicate(timeout=_PROMPT_SECONDS)
+            except subprocess.TimeoutExpired:
+                if self._interrupted.is_set():
+                    raise self._interruption() from None
+                if time.monotonic() > ends:
+                    raise CommandError(
+                        f"{self._name} did not end within {deadline_seconds:g} s",
+                        hint="the disk may be stalled: look at the kernel's log",
+                    ) from None
+            else:
+                return out.decode("utf-8", "replace"), err.decode("utf-8", "replace")
+
+    def _interruption(self) -> CommandError:
+        return CommandError(f"{self._name} was interrupted")
+
+
+def require_installed(name: str) -> None:
+    """Raises CommandError where there is no program of this name; its package has the same one."""
+    if not command.found(name):
+        raise CommandError(f"{name} is not installed", hint=f"apt-get install {name}")

@@ -227,6 +227,7 @@ class PlannedLayout:
 
     layout: ScratchLayout
     cells: tuple[Cell, ...]
+    size: int = 0  # bytes: whole extents on each stripe; 0 is an array, which takes its disks whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +239,8 @@ class BenchPlan:
     volumes: tuple[PlannedLayout, ...]  # one after the other
     filesystem: str
     file_size: int
-    volume_size: int  # bytes of one, whole stripes and whole extents
+    volume_size: int  # bytes of the largest
     written: int  # bytes in all, at the most that disks of 150 MB/s each take
     seconds: float  # about how long it takes
     snapshots: bool
+    notes: tuple[str, ...] = ()  # what was asked for and is left out, and why

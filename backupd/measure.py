@@ -213,7 +213,7 @@ def _cow_rate(measured: Measured) -> float | None:
 
 
 def _reads(probing: Probing, number: int) -> None:
-    """What reading costs: the origin and the snapshot, before and after every chunk of the file has been copied."""
+    """What reading costs: the origin and the snapshot, before every chunk of the file has been copied, and after."""
     origin = probing.ground.mount.path
     probing.telling.step(f"round {number}: reads without a snapshot")
     for mode in (Mode.READ, Mode.SCAN):
@@ -222,6 +222,8 @@ def _reads(probing: Probing, number: int) -> None:
     for variant in probing.ground.variants:
         with probing.snapshots(variant):
             _read_both(probing, variant, Stage.FIRST, number)
+            if not probing.request.fill:
+                continue
             probing.telling.step(f"round {number}: rewriting the whole file, to fill {_variant_words(variant)}")
             probing.rewrite_everything()
             _read_both(probing, variant, Stage.FILLED, number)

@@ -67,12 +67,13 @@ def bill(request: ProbeRequest, tried: tuple[Variant, ...], *, cow_size: int) ->
     writing = loads * request.seconds + len(tried) * ((loads - decays) * request.seconds + decays * decay)
     if request.while_copying:
         writing += len(tried) * loads * request.seconds
-    reading = request.seconds * (2 + 8 * len(tried)) if request.reads else 0.0
+    fills = request.reads and request.fill
+    reading = request.seconds * (2 + (8 if fills else 4) * len(tried)) if request.reads else 0.0
     return Bill(
         file_bytes=request.file_size,
         writing_seconds=writing * request.repeat,
         cow_bytes=max(variant.snapshots for variant in tried) * cow_size,
         snapshots=request.repeat * (loads + request.reads) * sum(variant.snapshots for variant in tried),
         seconds=(writing + reading) * request.repeat,
-        rewrites=request.repeat * len(tried) if request.reads else 0,
+        rewrites=request.repeat * len(tried) if fills else 0,
     )

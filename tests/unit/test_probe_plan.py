@@ -1,5 +1,7 @@
 """What a probe will do, before it does it."""
 
+from dataclasses import replace
+
 import pytest
 
 from backupd.measurement import FileLoad, Mode, ProbeRequest, Variant
@@ -70,3 +72,11 @@ def test_filling_snapshots_to_read_them_is_on_the_bill() -> None:
     assert told.rewrites == 6
     assert told.written_bytes(0.0) == 7 * (256 << 20)
     assert told.seconds == told.writing_seconds + 3 * 5 * (2 + 8 * 2)
+
+
+def test_reads_without_a_filled_snapshot_cost_no_rewrite_and_half_the_windows() -> None:
+    request = ProbeRequest(modes=(Mode.DIRECT,), reads=True, seconds=1.0, repeat=2)
+    filled = bill(request, (Variant(4 * K),), cow_size=100)
+    unfilled = bill(replace(request, fill=False), (Variant(4 * K),), cow_size=100)
+    assert (filled.rewrites, unfilled.rewrites) == (2, 0)
+    assert (filled.seconds, unfilled.seconds) == (24, 16)  # a round: 2 windows of writes, 2 + 8 or 2 + 4 of reads

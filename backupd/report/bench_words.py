@@ -1,0 +1,63 @@
+"""How a bench's layouts and loads are called, and how two figures are held against each other.
+
+Knows: names, and which layout the others are compared with. Refuses to know tables, and to judge.
+"""
+
+from collections.abc import Sequence
+from math import isfinite
+
+from backupd.benchmark import KIB, MIB, Cell, CellResult, LayoutBench, LayoutKind, Medium, Operation, ScratchLayout
+from backupd.report.words import many
+
+LOADS = {  # what is done, as many times as there is time for
+    Operation.WRITE: "sequential writes",
+    Operation.REWRITE: "rewrites",
+    Operation.READ: "sequential reads",
+    Operation.RANDOM_WRITE: "random writes",
+    Operation.RANDOM_READ: "random reads",
+}
+
+
+def record_words(record: int) -> str:
+    """A request's size, exactly: `512 B`, `16 KiB`, `1 MiB`."""
+    for unit, name in ((MIB, "MiB"), (KIB, "KiB")):
+        if record and record % unit == 0:
+            return f"{record // unit} {name}"
+    return f"{record} B"
+
+
+def layout_words(layout: ScratchLayout, among: Sequence[ScratchLayout]) -> str:
+    """A layout in a sentence: `linear`, `3 stripes`, `RAID-0 of 2 disks`; with the stripes' size where it varies."""
+    sizes = {one.stripe_size for one in among if one.kind is not LayoutKind.LINEAR}
+    of_size = f" of {record_words(layout.stripe_size)}" if len(sizes) > 1 else ""
+    match layout.kind:
+        case LayoutKind.LINEAR:
+            return "linear"
+        case LayoutKind.STRIPED:
+            return f"{many(layout.width, 'stripe')}{of_size}"
+        case LayoutKind.RAID0:
+            return f"RAID-0 of {many(layout.width, 'disk')}" + (f", chunks{of_size}" if of_size else "")
+
+
+def load_words(cell: Cell) -> str:
+    """A load: `sequential writes of 1 MiB by 6 threads`; what went past the file system says so."""
+    raw = ", raw, fio" if cell.medium is Medium.RAW else ""
+    return f"{LOADS[cell.operation]} of {record_words(cell.record)} by {many(cell.threads, 'thread')}{raw}"
+
+
+def base(bench: LayoutBench) -> ScratchLayout | None:
+    """What the other layouts are compared with: the linear one, or the first where there is none."""
+    linear = (layout for layout in bench.layouts if layout.kind is LayoutKind.LINEAR)
+    return next(linear, next(iter(bench.layouts), None))
+
+
+def times(b: CellResult | None, a: CellResult | None) -> float | None:
+    """How many times as much `b` reached as `a`, in bytes a second; None where that is no number."""
+    return quotient(b.bytes_per_second, a.bytes_per_second) if a is not None and b is not None else None
+
+
+def quotient(b: float | None, a: float | None) -> float | None:
+    """b ÷ a; None where one of them was not measured, or is no number to divide by."""
+    if a is None or b is None or not isfinite(a) or not isfinite(b) or a <= 0 or b < 0:
+        return None
+    return b / a if isfinite(b / a) else None

@@ -191,6 +191,7 @@ class VolumeGroup:
     extent_size: int
     free_extents: int
     free_by_pv: Mapping[str, int] = field(default_factory=dict)  # PV path -> free extents
+    closed: tuple[str, ...] = ()  # PVs that take no extents: missing, or closed by `pvchange -xn`
 
     def free_on(self, pvs: tuple[str, ...]) -> int:
         """Free extents on these PVs; on all when none is named."""

@@ -75,10 +75,14 @@ class Snapshots(Protocol):
         """`(vg, name, run id)` of every LV that bears our tags, on the whole host; COW areas without a snapshot too."""
 
     def remove(self, vg: str, name: str, run_id: str) -> None:
-        """Remove a snapshot or COW area of ours; nothing happens when it is gone already.
+        """Remove a snapshot, COW area or scratch volume of ours; nothing happens when it is gone already.
+
+        A scratch volume takes with it the snapshots that it has, when all of them bear tags of ours: those of a probe
+        that died.
 
         Raises:
-            SnapshotError: it bears no tag of that run (then it is not touched), or LVM failed.
+            SnapshotError: it bears no tag of that run, or somebody else has a snapshot of it (then nothing is
+                touched), or LVM failed.
         """
 
 

@@ -63,7 +63,7 @@ class LvmSnapshots:
                 " LUKS and md fit below LVM, on its PVs",
             )
         vg_uuid, lv_uuid = report.dashed(uuid[4:36]), report.dashed(uuid[36:])
-        for volume in report.parse_volumes(_report(report.volumes_argv(vg_uuid=vg_uuid))):
+        for volume in report.parse_volumes(reported(report.volumes_argv(vg_uuid=vg_uuid))):
             if volume.uuid == lv_uuid:
                 return volume
         raise SnapshotError(
@@ -73,14 +73,14 @@ class LvmSnapshots:
 
     def volume(self, vg: str, name: str) -> Volume:
         """The LV of this name, as it is now; an inactive one counts as none."""
-        for volume in report.parse_volumes(_report(report.volumes_argv(vg=vg))):
+        for volume in report.parse_volumes(reported(report.volumes_argv(vg=vg))):
             if volume.name == name:
                 return volume
         raise SnapshotError(f"no active logical volume {vg}/{name}", hint="see `lvs`")
 
     def group(self, vg: str) -> VolumeGroup:
         """The volume group and the extents that can be allocated now."""
-        group = report.parse_group(_report(report.group_argv(vg)))
+        group = report.parse_group(reported(report.group_argv(vg)))
         if group is None:
             raise SnapshotError(f"no volume group {vg}", hint="see `vgs`")
         return group
@@ -117,11 +117,14 @@ class LvmSnapshots:
 
     def ours(self) -> tuple[tuple[str, str, str], ...]:
         """Every LV with both tags, active or not, snapshot or what an interrupted `lvcreate` left."""
-        tagged = report.parse_tagged(_report(report.volumes_argv()))
+        tagged = report.parse_tagged(reported(report.volumes_argv()))
         return tuple((lv.vg, lv.name, lv.run_id) for lv in tagged if lv.run_id is not None)
 
     def remove(self, vg: str, name: str, run_id: str) -> None:
-        """Remove a snapshot of ours. A busy one (udev looks at new devices) is looked at afresh and tried again."""
+        """Remove a snapshot, COW area or scratch volume of ours, whatever run's snapshots of that volume with it.
+
+        A busy one (udev looks at new devices) is looked at afresh and tried again.
+        """
         for tries_left in reversed(range(_BUSY_TRIES)):
             if not _is_ours(vg, name, run_id):
                 return
@@ -168,8 +171,23 @@ class _LvmCreator:
 
 
 def remove_argv(vg: str, name: str) -> list[str]:
-    """The command that removes an LV. It also writes the metadata backup that taking the snapshot left out."""
+    """The command that removes an LV, and first its classic snapshots, which are nothing without it.
+
+    It also writes the metadata backup that taking the snapshot left out.
+    """
     return ["lvremove", "-y", "--config", "activation/monitoring=0", f"{vg}/{name}"]
+
+
+def reported(argv: list[str]) -> str:
+    """What LVM prints when asked for one of the reports that `report` has the argv of.
+
+    Raises:
+        SnapshotError: it could not be asked.
+    """
+    try:
+        return command.run(argv, timeout_seconds=_REPORT_SECONDS).stdout
+    except CommandError as error:
+        raise SnapshotError(f"LVM gave no report: {error.message}", hint=error.hint or _hint(error.message)) from error
 
 
 def _method_for(origin: Volume) -> Method:
@@ -223,24 +241,24 @@ def _group_part(origin: Volume, sysfs: Path) -> str:
 
 
 def _is_ours(vg: str, name: str, run_id: str) -> bool:
-    """Whether the LV is there and bears the tags of this run.
+    """Whether the LV is there, and it and what would go with it are ours: it bears the tags of this run.
 
     Raises:
-        SnapshotError: it is there and does not.
+        SnapshotError: it is there and does not, or somebody has a snapshot of it that bears no tags of ours.
     """
-    for lv in report.parse_tagged(_report(report.volumes_argv(vg=vg))):
-        if lv.name == name:
-            if lv.run_id == run_id:
-                return True
-            raise SnapshotError(
-                f"{vg}/{name} bears no tag of run {run_id}: it is not removed",
-                hint=f"if it is yours to remove: lvs -o +tags {vg}/{name}; lvremove {vg}/{name}",
-            )
-    return False
-
-
-def _report(argv: list[str]) -> str:
-    try:
-        return command.run(argv, timeout_seconds=_REPORT_SECONDS).stdout
-    except CommandError as error:
-        raise SnapshotError(f"LVM gave no report: {error.message}", hint=error.hint or _hint(error.message)) from error
+    there = report.parse_tagged(reported(report.volumes_argv(vg=vg)))
+    wanted = next((lv for lv in there if lv.name == name), None)
+    if wanted is None:
+        return False
+    if wanted.run_id != run_id:
+        raise SnapshotError(
+            f"{vg}/{name} bears no tag of run {run_id}: it is not removed",
+            hint=f"if it is yours to remove: lvs -o +tags {vg}/{name}; lvremove {vg}/{name}",
+        )
+    foreign = [lv.name for lv in there if lv.origin == name and lv.run_id is None]
+    if foreign:
+        raise SnapshotError(
+            f"{vg}/{name} is not removed: somebody has a snapshot of it, {', '.join(foreign)}",
+            hint=f"if nobody needs it: lvremove {vg}/{foreign[0]}; then: backupd recover",
+        )
+    return True

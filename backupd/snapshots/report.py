@@ -31,11 +31,12 @@ _CACHES = ("cache", "writecache")  # one segment, whose device is the hidden vol
 
 @dataclass(frozen=True, slots=True)
 class TaggedVolume:
-    """An LV that may be ours: where it is and which tags it bears."""
+    """An LV that may be ours: where it is, which tags it bears, and what it is a classic snapshot of."""
 
     vg: str
     name: str
     tags: frozenset[str]
+    origin: str = ""  # empty for what is no such snapshot, and for a thin one, which outlives its origin
 
     @property
     def run_id(self) -> str | None:
@@ -77,7 +78,10 @@ def parse_tagged(report: str) -> tuple[TaggedVolume, ...]:
     return _understood(
         report,
         lambda: tuple(
-            dict.fromkeys(TaggedVolume(row["vg_name"], _bare(row), _tags(row)) for row in _rows(report, "seg"))
+            dict.fromkeys(
+                TaggedVolume(row["vg_name"], _bare(row), _tags(row), row["origin"] if _is_classic(row) else "")
+                for row in _rows(report, "seg")
+            )
         ),
     )
 
@@ -118,7 +122,8 @@ def _group(rows: list[dict[str, str]]) -> VolumeGroup | None:
         for row in rows
         if row["pv_allocatable"] == "1" and row["pv_missing"] == "0"
     }
-    return VolumeGroup(rows[0]["vg_name"], int(rows[0]["vg_extent_size"]), sum(free.values()), free)
+    closed = tuple(row["pv_name"] for row in rows if row["pv_name"] not in free)
+    return VolumeGroup(rows[0]["vg_name"], int(rows[0]["vg_extent_size"]), sum(free.values()), free, closed)
 
 
 def _volumes(rows: Iterable[dict[str, str]]) -> Iterator[Volume]:
@@ -235,7 +240,11 @@ def _conditions(own: list[dict[str, str]], children: dict[str, list[dict[str, st
 
 def _is_snapshot_of(origin: str, row: dict[str, str]) -> bool:
     """Classic ones only: a thin snapshot has an origin too, but costs it no copying of ours."""
-    return row["origin"] == origin and row["lv_attr"][0] in "sS"
+    return row["origin"] == origin and _is_classic(row)
+
+
+def _is_classic(row: dict[str, str]) -> bool:
+    return row["lv_attr"][0] in "sS"
 
 
 def _is_thin_of(origin: str, row: dict[str, str]) -> bool:

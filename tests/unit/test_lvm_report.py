@@ -122,6 +122,12 @@ def test_only_a_volume_with_both_tags_is_ours() -> None:
     assert tagged == {"backupd-r1": "r1", "data": None, "foreign": None}
 
 
+def test_what_goes_with_its_origin_is_told_with_it_and_a_thin_snapshot_does_not() -> None:
+    classic = {lv.name: lv.origin for lv in report.parse_tagged(recorded("volumes_snapshots"))}
+    assert classic == {"backupd-r1": "data", "data": "", "foreign": "data"}
+    assert {lv.origin for lv in report.parse_tagged(recorded("volumes_thin"))} == {""}
+
+
 @pytest.mark.parametrize("tags", [{"backupd"}, {"backupd.run=r1"}, {"backupd", "backupd.run=r1", "backupd.run=r2"}])
 def test_half_tagged_volume_is_not_ours(tags: set[str]) -> None:
     assert report.TaggedVolume("vg", "lv", frozenset(tags)).run_id is None
@@ -142,6 +148,7 @@ def test_extents_of_a_disk_that_takes_no_allocations_are_not_free() -> None:
     group = report.parse_group(recorded("group_unallocatable"))
     assert group is not None
     assert "/dev/ubdb" not in group.free_by_pv
+    assert group.closed == ("/dev/ubdb",)
     assert group.free_extents == 2 * 205 + 230
 
 

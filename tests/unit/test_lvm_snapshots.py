@@ -1,5 +1,6 @@
 """`LvmSnapshots` with programs that print what LVM printed: what it makes of it, and what it never does."""
 
+import json
 import os
 from pathlib import Path
 
@@ -104,6 +105,33 @@ def test_what_is_not_that_runs_is_never_given_to_lvremove(programs: Programs, na
     programs.lvremove()
     with pytest.raises(SnapshotError, match="not removed"):
         LvmSnapshots().remove("labvg", name, run_id)
+    assert programs.calls() == []
+
+
+def scratch_volume(programs: Programs, *snapshots: str) -> None:
+    """`labvg/data` is a scratch volume of run r1 that has these snapshots of those recorded."""
+    recorded = json.loads((DATA / "volumes_snapshots.json").read_text())
+    segments = {row["lv_name"]: row for row in recorded["report"][0]["seg"]}
+    segments["data"]["lv_tags"] = "backupd,backupd.run=r1"
+    segments["backupd-r1"]["lv_tags"] = "backupd,backupd.run=r1-1"
+    file = programs.folder / "lvs.json"
+    file.write_text(json.dumps({"report": [{"seg": [segments[name] for name in ("data", *snapshots)]}]}))
+    programs.script("lvs", f'cat "{file}"')
+
+
+def test_scratch_volume_is_removed_with_the_snapshot_that_a_dead_probe_left(programs: Programs) -> None:
+    scratch_volume(programs, "backupd-r1")
+    programs.lvremove()
+    LvmSnapshots().remove("labvg", "data", "r1")
+    assert [call.split()[-1] for call in programs.calls()] == ["labvg/data"]
+
+
+def test_scratch_volume_that_somebody_has_a_snapshot_of_is_never_given_to_lvremove(programs: Programs) -> None:
+    scratch_volume(programs, "backupd-r1", "foreign")
+    programs.lvremove()
+    with pytest.raises(SnapshotError, match="somebody has a snapshot of it, foreign") as caught:
+        LvmSnapshots().remove("labvg", "data", "r1")
+    assert "lvremove labvg/foreign" in caught.value.hint
     assert programs.calls() == []
 
 

@@ -7,7 +7,7 @@ Implementations: `fileprobe` loads a file of ours, `reading` reads one, `counter
 from pathlib import Path
 from typing import Protocol
 
-from backupd.benchmark import Cell
+from backupd.benchmark import Cell, Medium, Operation
 from backupd.measurement import DiskCounters, ProcessorTimes
 from backupd.model import DeviceNumber, Window
 
@@ -91,13 +91,31 @@ class BenchLoad(Protocol):
     def window(self, where: Path, cell: Cell, *, size: int, seconds: float) -> Window:
         """Put this load on what was prepared there, past the page cache, for so long, and say how it went.
 
+        A record that is rewritten is one of the window's IOPS, and lies in its bytes read and in its bytes written.
+
         Raises:
             CommandError: the load's program failed, or was interrupted.
             UnexpectedOutput: it printed what we do not know.
+            ValueError: see `require_possible`.
         """
 
     def interrupt(self) -> None:
         """A window that runs now, in whatever thread, ends at once with CommandError; none begins until `prepare`."""
+
+
+def require_possible(cell: Cell, medium: Medium, size: int) -> None:
+    """The loads on this medium can do what the cell says with `size` bytes. A plan asks for nothing else.
+
+    Raises:
+        ValueError: it is a load on the other medium, a rewrite of a raw device, or has records that the size is no
+            multiple of: a sequence would come back to another place each time.
+    """
+    if cell.medium is not medium:
+        raise ValueError(f"the load {cell} is not one on the medium {medium}")
+    if medium is Medium.RAW and cell.operation is Operation.REWRITE:
+        raise ValueError("a raw device is not rewritten: fio has no such test")
+    if size % cell.record:
+        raise ValueError(f"{size} bytes are not whole records of {cell.record}")
 
 
 class Counters(Protocol):

@@ -13,6 +13,7 @@ from backupd.benchmark import MIB, Cell, LayoutKind, Medium, Operation, ScratchL
 from backupd.errors import CommandError
 from backupd.measurement import DiskCounters, ProcessorTimes
 from backupd.model import DeviceNumber, Window
+from backupd.probe import require_possible
 
 DISKS = ("/dev/sdb", "/dev/sdc", "/dev/sdd")
 _SYSTEM = 0.1  # share of the processors' time that every load takes
@@ -119,10 +120,7 @@ class FakeLoads:
 
     def window(self, where: Path, cell: Cell, *, size: int, seconds: float) -> Window:
         """As fast as the disks are, without waiting."""
-        if size % cell.record:
-            raise ValueError(f"{size} bytes are not whole records of {cell.record}")
-        if cell.medium is not self.medium or (self.medium is Medium.RAW and cell.operation is Operation.REWRITE):
-            raise ValueError(f"no load for {cell}")
+        require_possible(cell, self.medium, size)
         self.disks.call()
         if self.interrupted:
             raise CommandError("the load was interrupted")

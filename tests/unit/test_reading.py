@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from backupd.errors import CommandError
-from backupd.probe.reading import DirectReader, random_offsets, scan_offsets
+from backupd.probe.direct import scan_offsets
+from backupd.probe.reading import DirectReader, random_offsets
 
 BLOCK = 16 << 10
 

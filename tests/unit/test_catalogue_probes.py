@@ -1,16 +1,13 @@
 """What the catalogue promises about probes: all that was measured is there, and backups are not mixed up with them."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import is_dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from math import nan
 from pathlib import Path
-from types import UnionType
-from typing import Any, get_args, get_origin, get_type_hints
 
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from backupd.catalogue import RunJournal
 from backupd.catalogue.database import direct
@@ -29,6 +26,7 @@ from backupd.measurement import (
     Stage,
 )
 from backupd.model import Backup, Holding, HoldingKind, Layout, Phase, Reason, RunError, RunKind, RunStatus
+from tests.any_values import values
 
 BACKUP = Backup("disk", "/backups/nightly/r1", 1000, 400, 12, "ab" * 32)
 VOLUME = ProbedVolume(
@@ -114,24 +112,6 @@ def test_words_come_back_as_the_words_of_the_vocabulary(catalogue: Catalogue) ->
     row, curve = measurement.rows[1], measurement.curves[0]
     words: list[object] = [row.mode, row.phase, curve.reason, measurement.volume.layout, measurement.volume.thin]
     assert [type(word) for word in words] == [Mode, Stage, Reason, Layout, bool]
-
-
-def values(hint: Any) -> st.SearchStrategy[Any]:
-    """Whatever a field of this type may hold, so that a field that is new is asked for without being named here."""
-    inner = get_args(hint)
-    if get_origin(hint) is UnionType:
-        return st.one_of(*map(values, inner))
-    if get_origin(hint) is tuple:
-        return st.lists(values(inner[0]), max_size=3).map(tuple)
-    if get_origin(hint) is Mapping:
-        return st.dictionaries(values(inner[0]), values(inner[1]), max_size=3)
-    if hint is int:
-        return st.integers(0, 2**63 - 1)
-    if hint is float:
-        return st.floats(0, allow_nan=False, allow_infinity=False)
-    if isinstance(hint, type) and is_dataclass(hint):
-        return st.builds(hint, **{name: values(of_field) for name, of_field in get_type_hints(hint).items()})
-    return st.from_type(hint)
 
 
 @settings(max_examples=30, deadline=None)

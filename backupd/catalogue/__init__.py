@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
+from backupd.benchmark import LayoutBench
 from backupd.command import ChildLedger
 from backupd.measurement import Measurement
 from backupd.model import (
@@ -85,3 +86,6 @@ class RunJournal(ChildLedger, Protocol):
 
     def measured(self, measurement: Measurement) -> None:
         """The probe is done: all that it measured, and the run is a success or wants attention, as with `complete`."""
+
+    def benched(self, bench: LayoutBench) -> None:
+        """The bench is done: all that it found, and the run is a success or wants attention, as with `complete`."""

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 
 from sqlalchemy import Dialect, RowMapping, Text, TypeDecorator
 
+from backupd.benchmark import LayoutKind, ScratchLayout
 from backupd.model import Position, ReplicaPosition
 
 
@@ -103,6 +104,22 @@ class Facts(TypeDecorator[tuple[Fact, ...]]):
     def process_result_value(self, value: str | None, dialect: Dialect) -> tuple[Fact, ...]:  # noqa: ARG002
         """The facts, in their order."""
         return tuple(self.kind(**entry) for entry in json.loads(value or "[]"))
+
+
+class Layouts(TypeDecorator[tuple[ScratchLayout, ...]]):
+    """The layouts of a bench in their order, as JSON."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: tuple[ScratchLayout, ...] | None, dialect: Dialect) -> str:  # noqa: ARG002
+        """A JSON list of objects."""
+        return json.dumps([asdict(layout) for layout in value or ()])
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> tuple[ScratchLayout, ...]:  # noqa: ARG002
+        """The layouts."""
+        told = json.loads(value or "[]")
+        return tuple(ScratchLayout(LayoutKind(one["kind"]), tuple(one["disks"]), one["stripe_size"]) for one in told)
 
 
 class Standing(TypeDecorator[Position]):

@@ -34,7 +34,11 @@ _NEWEST_FIRST = tables.runs.c.started_at.desc(), tables.runs.c.run_id.desc()
 
 
 _LAST = "\U0010ffff"  # sorts after whatever an id goes on with
-_PLACES = {RunKind.BACKUP: ("run", "backupd history"), RunKind.PROBE: ("probe", "backupd history --probes")}
+_PLACES = {
+    RunKind.BACKUP: ("run", "backupd history"),
+    RunKind.PROBE: ("probe", "backupd history --probes"),
+    RunKind.BENCH: ("bench", "backupd history --benches"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +72,11 @@ def chosen(wanted: Filter, *, kind: RunKind | None = RunKind.BACKUP) -> Select[s
 
 
 def resolve(connection: Connection, wanted: str, *, latest: RunKind = RunKind.BACKUP) -> str:
-    """The id of the one run that is meant; `latest` is of this kind. See `Catalogue.run` and `Catalogue.probe`.
+    """The id of the one run that is meant; `latest` is of this kind. See `Catalogue.run`, `.probe` and `.bench`.
 
-    An id or its beginning finds runs of every kind; but where probes are asked for, a beginning that several runs have
-    means the only probe among them.
+    An id finds its run, of whatever kind and whatever else begins with it. A beginning finds runs of every kind; but
+    where probes or benches are asked for, one that several runs have means the only one of that kind among them. A
+    bench is meant where all the others are its own probes.
 
     Raises:
         UsageError: there is none, or more than one.
@@ -83,20 +88,53 @@ def resolve(connection: Connection, wanted: str, *, latest: RunKind = RunKind.BA
         if newest is None:
             raise UsageError(f"no {noun} of job {job} yet" if job else f"no {noun} yet", hint=hint)
         return newest
-    probes = _alike(connection, wanted, kind=RunKind.PROBE) if latest is RunKind.PROBE else []
-    found = probes or _alike(connection, wanted, kind=None)
-    if wanted in found or len(found) == 1:
-        return wanted if wanted in found else found[0]
+    found = _alike(connection, wanted, kind=None)
+    if wanted in found:
+        return wanted
+    if latest is not RunKind.BACKUP:
+        found = _alike(connection, wanted, kind=latest) or found
+    if len(found) == 1 or (found and _is_of_one_bench(connection, wanted, first=found[0])):
+        return found[0]
     if found:
         raise UsageError(f"more than one {noun} begins with {wanted}: {', '.join(found)}", hint=hint)
     raise UsageError(f"no {noun} {wanted}", hint=hint)
 
 
+def of_kind(connection: Connection, wanted: str, kind: RunKind) -> Select[str]:
+    """The one run of this kind that is meant.
+
+    Raises:
+        UsageError: there is none, or more than one, or it is of another kind.
+    """
+    found = resolve(connection, wanted, latest=kind)
+    its = connection.execute(select(tables.runs.c.kind).where(tables.runs.c.run_id == found)).scalar_one()
+    if its is not kind:
+        raise UsageError(f"run {found} is a {its}, not a {kind}", hint=_PLACES[kind][1])
+    return newest_first(kind=kind).where(tables.runs.c.run_id == found)
+
+
 def _alike(connection: Connection, wanted: str, *, kind: RunKind | None) -> list[str]:
     """The first ids that begin so: a range of the key, because a function of it would be a walk through all."""
     column = tables.runs.c.run_id
-    alike = newest_first(kind=kind).where(column >= wanted, column < wanted + _LAST).order_by(None)
-    return list(connection.execute(alike.order_by(column).limit(4)).scalars()) if wanted else []
+    return list(connection.execute(_beginning(wanted, kind).order_by(column).limit(4)).scalars()) if wanted else []
+
+
+def _beginning(wanted: str, kind: RunKind | None) -> Select[str]:
+    column = tables.runs.c.run_id
+    return newest_first(kind=kind).where(column >= wanted, column < wanted + _LAST).order_by(None)
+
+
+def _is_of_one_bench(connection: Connection, wanted: str, *, first: str) -> bool:
+    """Whether of all ids that begin so the first is a bench's, and the others are those of its probes: ID-1, ID-2, ….
+
+    Of ids that begin with another, those that go on with a dash come first: where the last does, all do.
+    """
+    runs = tables.runs.c
+    alike = _beginning(wanted, None)
+    no_probes = alike.with_only_columns(runs.run_id, runs.kind).where(runs.kind != RunKind.PROBE)
+    if connection.execute(no_probes.order_by(runs.run_id).limit(2)).all() != [(first, RunKind.BENCH)]:
+        return False
+    return connection.execute(alike.order_by(runs.run_id.desc()).limit(1)).scalar_one().startswith(f"{first}-")
 
 
 def rows_of(connection: Connection, chosen: Select[str], table: Table) -> dict[str, list[RowMapping]]:

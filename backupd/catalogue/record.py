@@ -17,7 +17,8 @@ from typing import Any
 from sqlalchemy import Engine, Executable, Table, func, insert, select, update
 from sqlalchemy.dialects import sqlite
 
-from backupd.catalogue import audit, probes, tables
+from backupd.benchmark import LayoutBench
+from backupd.catalogue import audit, benches, probes, tables
 from backupd.catalogue.audit import Event, Step, carry_out, told
 from backupd.catalogue.columns import Fact, to_row
 from backupd.catalogue.database import explained, reading
@@ -154,6 +155,13 @@ class RunRecord:
         """
         self._succeed(*probes.writes(self.run_id, measurement))
 
+    def benched(self, bench: LayoutBench) -> None:
+        """All that a bench found is kept, durably, and the run's row says so: all in one transaction, or nothing.
+
+        Figures that are no numbers are refused as in `measured`.
+        """
+        self._succeed(*benches.writes(self.run_id, bench))
+
     # --- what is known by now ----------------------------------------------------------------------------------------
 
     def so_far(self) -> RunDetails:
@@ -195,7 +203,7 @@ class RunRecord:
         self.has_begun = True
 
     def end(self) -> None:
-        """The run is over, and `complete` or `measured` has said how; only the instant is new."""
+        """The run is over, and `complete`, `measured` or `benched` has said how; only the instant is new."""
         if not self.is_complete:
             raise RuntimeError(f"run {self.run_id} ended without a result and without an error")
         ours = update(tables.runs).where(tables.runs.c.run_id == self.run_id)

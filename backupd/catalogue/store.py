@@ -14,17 +14,17 @@ from typing import Any
 from sqlalchemy import Engine, RowMapping, Select, insert, select
 
 from backupd.agenda import Activity, NoticeKind, Pause, Slot, SlotState
-from backupd.catalogue import agenda, audit, paging, probes, standing, tables, upkeep
+from backupd.benchmark import BenchRecord
+from backupd.catalogue import agenda, audit, benches, paging, probes, standing, tables, upkeep
 from backupd.catalogue.audit import Entry, Event, Step, Trail, carry_out, told
 from backupd.catalogue.columns import from_row, to_row
 from backupd.catalogue.costs import Beside, RunCost, besides, costs
 from backupd.catalogue.database import BUSY_TIMEOUT_SECONDS, engine_for, explained, reading
-from backupd.catalogue.details import Filter, chosen, details, newest_first, resolve
+from backupd.catalogue.details import Filter, chosen, details, newest_first, of_kind, resolve
 from backupd.catalogue.endings import attention, ending, holding_row, release
 from backupd.catalogue.imported import import_run
 from backupd.catalogue.record import RunRecord, uninterrupted
 from backupd.catalogue.schema import prepare
-from backupd.errors import UsageError
 from backupd.interruption import shielded
 from backupd.measurement import ProbeRecord
 from backupd.model import Drill, Holding, Phase, RunDetails, RunError, RunKind, RunStatus
@@ -70,11 +70,11 @@ class Catalogue:
     def open_run(self, job: str, host: str, *, run_id: str, kind: RunKind = RunKind.BACKUP) -> Iterator[RunRecord]:
         """A run's record for the length of its run. The row is there before the block begins, with `running`.
 
-        A probe of a volume that was named, rather than a job, has "" as its job and its host.
+        A probe of a volume that was named, rather than a job, has "" as its job and its host; so has a bench.
 
-        When the block ends after `complete` or `measured`, the row is `success` or `attention`, and stays so whatever
-        is raised afterwards. Otherwise it keeps the error that ended the block, which goes on; where the row cannot be
-        written then, that is a note on the error. A block that ends without either is an internal error.
+        When the block ends after `complete`, `measured` or `benched`, the row is `success` or `attention`, and stays so
+        whatever is raised afterwards. Otherwise it keeps the error that ended the block, which goes on; where the row
+        cannot be written then, that is a note on the error. A block that ends without any of them is an internal error.
 
         Raises:
             UsageError: there is a run of that id already.
@@ -213,7 +213,7 @@ class Catalogue:
     def run(self, run_id: str) -> RunDetails:
         """Everything of one run: by its id, a beginning that only it has, `latest`, or `latest:JOB`.
 
-        `latest` is the newest backup whatever became of it; an id may be a probe's too.
+        `latest` is the newest backup whatever became of it; an id may be a probe's or a bench's too.
 
         Raises:
             UsageError: there is none, or more than one.
@@ -283,14 +283,10 @@ class Catalogue:
         """A probe with all that it measured: by its id, a beginning that only it has, `latest`, or `latest:JOB`.
 
         Raises:
-            UsageError: there is none, or more than one, or it is a backup.
+            UsageError: there is none, or more than one, or it is something else.
         """
         with explained(self._path), self._reader.begin() as connection:
-            found = resolve(connection, wanted, latest=RunKind.PROBE)
-            only = newest_first(kind=RunKind.PROBE).where(tables.runs.c.run_id == found)
-            for record in probes.records(connection, only):
-                return record
-        raise UsageError(f"run {found} is a backup, not a probe", hint="backupd history --probes")
+            return probes.records(connection, of_kind(connection, wanted, RunKind.PROBE))[0]
 
     def probes(
         self,
@@ -305,6 +301,29 @@ class Catalogue:
         query = chosen(Filter(job, since, until, statuses), kind=RunKind.PROBE).limit(limit)
         with explained(self._path), self._reader.begin() as connection:
             return probes.records(connection, query, curves=False)
+
+    def bench(self, wanted: str) -> BenchRecord:
+        """A bench with all that it found: by its id, a beginning that only it has (and its probes), or `latest`.
+
+        Raises:
+            UsageError: there is none, or more than one, or it is something else.
+        """
+        with explained(self._path), self._reader.begin() as connection:
+            return benches.records(connection, of_kind(connection, wanted, RunKind.BENCH))[0]
+
+    def benches(
+        self,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        statuses: Collection[RunStatus] = (),
+        limit: int | None = 50,
+        samples: bool = False,
+    ) -> list[BenchRecord]:
+        """Benches, newest first, since ever where not told otherwise; without what the disks did over time."""
+        query = chosen(Filter(None, since, until, statuses), kind=RunKind.BENCH).limit(limit)
+        with explained(self._path), self._reader.begin() as connection:
+            return benches.records(connection, query, samples=samples)
 
     def unfinished(self) -> list[str]:
         """Ids of runs of any kind that are said to be running: live ones, and dead ones. Newest first."""

@@ -21,11 +21,12 @@ from sqlalchemy import (
 )
 
 from backupd.agenda import Activity, NoticeKind, SlotState
-from backupd.catalogue.columns import Entries, Facts, Instant, Names, Prose, Standing, Word
+from backupd.benchmark import Medium, Operation
+from backupd.catalogue.columns import Entries, Facts, Instant, Layouts, Names, Prose, Standing, Word
 from backupd.measurement import CurvePoint, Mode, Stage
 from backupd.model import Check, HoldingKind, Layout, Outcome, Phase, Reason, ReplicaPosition, RunKind, RunStatus
 
-HEAD = "0006"  # the newest revision in `migrations/`
+HEAD = "0007"  # the newest revision in `migrations/`
 
 metadata = MetaData(
     naming_convention={  # a batch migration can only drop a constraint that has a name
@@ -341,6 +342,78 @@ probe_curves = Table(  # the points are read with SQLite's json_each
     Column("repeat", Integer, nullable=False),
     Column("reason", Word(Reason), nullable=False),
     Column("points", Facts(CurvePoint), nullable=False),
+)
+
+# --- what benches found ----------------------------------------------------------------------------------------------
+
+benches = Table(  # a `LayoutBench` without what it measured: its `BenchHost`, `BenchSettings`, layouts and notes
+    "benches",
+    metadata,
+    _of_run(one=True),
+    Column("kernel", Text, nullable=False),
+    Column("lvm", Text, nullable=False),
+    Column("sysbench", Text, nullable=False),
+    Column("fio", Text),
+    Column("mdadm", Text),
+    Column("memory", Integer, nullable=False),
+    Column("processors", Integer, nullable=False),
+    Column("vg", Text, nullable=False),
+    Column("disks", Names, nullable=False),
+    Column("filesystem", Text, nullable=False),
+    Column("file_size", Integer, nullable=False),
+    Column("volume_size", Integer, nullable=False),
+    Column("seconds", Float, nullable=False),
+    Column("repeat", Integer, nullable=False),
+    Column("tables", Names, nullable=False),
+    Column("layouts", Layouts, nullable=False),
+    Column("notes", Names, nullable=False),
+)
+
+bench_cells = Table(
+    "bench_cells",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    _of_run(one=False),
+    Column("layout", Text, nullable=False),
+    Column("operation", Word(Operation), nullable=False),
+    Column("record", Integer, nullable=False),
+    Column("threads", Integer, nullable=False),
+    Column("medium", Word(Medium), nullable=False),
+    Column("iops", Float, nullable=False),
+    Column("bytes_per_second", Float, nullable=False),
+    Column("spread", Float, nullable=False),
+    Column("repeats", Integer, nullable=False),
+    Column("latency_p95_ms", Float),
+    Column("shares", Entries, nullable=False),
+    Column("system", Float),
+    Column("iowait", Float),
+)
+
+bench_samples = Table(
+    "bench_samples",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    _of_run(one=False),
+    Column("at_seconds", Float, nullable=False),
+    Column("layout", Text, nullable=False),
+    Column("step", Text, nullable=False),
+    Column("read", Entries, nullable=False),
+    Column("written", Entries, nullable=False),
+    Column("system", Float, nullable=False),
+    Column("iowait", Float, nullable=False),
+)
+
+bench_snapshots = Table(
+    "bench_snapshots",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    _of_run(one=False),
+    Column("layout", Text, nullable=False),
+    Column("probe_run_id", Text, nullable=False),  # no reference: the bench's figures stand without the probe's
+    Column("chunk_size", Integer, nullable=False),
+    Column("origin_read", Float),
+    Column("snapshot_read", Float),
+    Column("penalty", Float),
 )
 
 # Alembic's own table, written by hand for a fresh catalogue. Apart, because Alembic doesn't count it as schema.

@@ -215,6 +215,26 @@ PROBE_CURVE = {
     **{"snapshots": 1, "repeat": 1, "reason": "settled"},
     "points": '[{"at_seconds": 5.0, "iops": 120.0, "ratio": 3.3}]',
 }
+BENCH = {
+    **{"run_id": "disks", "kernel": "6.1", "lvm": "2.03.16", "sysbench": "1.0.20", "fio": None, "mdadm": "4.2"},
+    **{"memory": 1 << 34, "processors": 8, "vg": "labvg", "disks": '["/dev/sdb"]', "filesystem": "xfs"},
+    **{"file_size": 1 << 28, "volume_size": 1 << 29, "seconds": 1.0, "repeat": 3, "tables": '["e2"]'},
+    **{"layouts": '[{"kind": "linear", "disks": ["/dev/sdb"], "stripe_size": 0}]', "notes": '["load 0.1"]'},
+}
+BENCH_CELL = {
+    **{"id": 1, "run_id": "disks", "layout": "linear", "operation": "random-write", "record": 16384, "threads": 2},
+    **{"medium": "file", "iops": 240.5, "bytes_per_second": 3.9e6, "spread": 0.04, "repeats": 3},
+    **{"latency_p95_ms": None, "shares": '{"/dev/sdb": 1.0}', "system": 0.1, "iowait": 0.5},
+}
+BENCH_SAMPLE = {
+    **{"id": 1, "run_id": "disks", "at_seconds": 1.0, "layout": "linear", "step": "write, round 1"},
+    **{"read": "{}", "written": '{"/dev/sdb": 4e7}', "system": 0.1, "iowait": 0.5},
+}
+BENCH_SNAPSHOT = {
+    **{"id": 1, "run_id": "disks", "layout": "linear", "probe_run_id": "disks-1", "chunk_size": 65536},
+    **{"origin_read": 5e7, "snapshot_read": 4.8e7, "penalty": 3.5},
+}
+KIND_SINCE = {"probe": "0002", "bench": "0007"}  # an older catalogue has no run of this kind
 ROWS: dict[str, list[dict[str, Any]]] = {  # of every table, as they are stored; an older revision lacks some columns
     "runs": [
         {
@@ -230,6 +250,10 @@ ROWS: dict[str, list[dict[str, Any]]] = {  # of every table, as they are stored;
         {
             **{"run_id": "cost", "job": "", "host": "", "status": "success", "pid": 7, "process_start": 8},
             **{"started_at": "2026-11-22T01:00:00+00:00", "ended_at": "2026-11-22T01:05:00+00:00", "kind": "probe"},
+        },
+        {
+            **{"run_id": "disks", "job": "", "host": "", "status": "success", "pid": 7, "process_start": 8},
+            **{"started_at": "2026-11-23T01:00:00+00:00", "ended_at": "2026-11-23T01:05:00+00:00", "kind": "bench"},
         },
     ],
     "attentions": [{"id": 1, "run_id": "good", "text": "look"}],
@@ -292,6 +316,10 @@ ROWS: dict[str, list[dict[str, Any]]] = {  # of every table, as they are stored;
     "probes": [PROBED],
     "probe_rows": [PROBE_ROW],
     "probe_curves": [PROBE_CURVE],
+    "benches": [BENCH],
+    "bench_cells": [BENCH_CELL],
+    "bench_samples": [BENCH_SAMPLE],
+    "bench_snapshots": [BENCH_SNAPSHOT],
     "throughput": [{"run_id": "good", "stage": "read", "ordinal": 0, "bytes": 1000, "busy_seconds": 0.5}],
     "pins": [{"run_id": "good", "note": "before the merger", "at": "2026-11-20T05:00:00+00:00"}],
     "audit": chained(
@@ -356,7 +384,7 @@ def as_of(folder: Path, revision: str) -> Path:
     with direct(path, busy_timeout_seconds=1) as connection:
         for table, columns in known.items():
             for row in ROWS[table]:
-                if table == "runs" and row["run_id"] == "cost" and "probes" not in known:
+                if table == "runs" and revision < KIND_SINCE.get(row["kind"], ""):
                     continue
                 marks = ", ".join(f":{column}" for column in columns)
                 connection.execute(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})", row)
@@ -427,7 +455,7 @@ def test_the_runs_of_0001_are_backups_and_their_samples_have_no_write_latency(ol
             ("bad", RunKind.BACKUP), ("good", RunKind.BACKUP)
         ]  # fmt: skip
         assert catalogue.run("good").samples == (Sample(1.0, "settle", 5.0, 3.0, 12.5, 4096, 1 << 20, 55.5, 0.5, None),)
-        assert catalogue.probes() == []
+        assert (catalogue.probes(), catalogue.benches()) == ([], [])
         assert [holding for _, holding in catalogue.holdings()] == [LV]
 
 

@@ -1,4 +1,6 @@
-"""A catalogue as it is after years: made in seconds, the same every time, with rows in every table but the pauses.
+"""A catalogue as it is after years: made in seconds, the same every time.
+
+It has rows in every table but the pauses and, of benches, the snapshots: its benches made none.
 
 Knows: what a host's runs look like, and how often which of them goes wrong. Refuses to know what is asked of it. Rows
 are written past the store, which would make a durable transaction of each.
@@ -24,7 +26,7 @@ from backupd.catalogue.schema import prepare
 from backupd.catalogue.tables import metadata
 from backupd.measurement import CurvePoint, Stage
 from backupd.model import Outcome, Phase, Reason, RunKind, RunStatus, SnapshotFacts
-from tests.fakes import measured
+from tests.fakes import benched, measured
 
 NEWEST = datetime(2026, 11, 20, 12, tzinfo=UTC)  # when the last run began
 APART = timedelta(minutes=20)  # from one run to the next, of whatever job
@@ -42,6 +44,7 @@ _STATUSES = {
 _GOOD = (RunStatus.SUCCESS, RunStatus.ATTENTION)
 _EXITS = {RunStatus.SUCCESS: 0, RunStatus.ATTENTION: 3, RunStatus.REFUSED: 5, RunStatus.BUSY: 4}
 _PROBES, _DRILLS, _MISSED, _PINS = 200, 40, 300, 5000  # one of so many runs is, has, or comes after one of these
+_BENCHES, _FIRST_BENCH = 400, 100  # one of so many, but none that is a probe
 _BATCH = 1000
 _TARGETS = ("vault", "offsite")
 _GIB = 1 << 30
@@ -87,6 +90,12 @@ def _began(number: int, runs: int) -> datetime:
     return NEWEST - (runs - 1 - number) * APART
 
 
+def _kind_of(number: int) -> RunKind:
+    if number % _PROBES == _PROBES - 1:
+        return RunKind.PROBE
+    return RunKind.BENCH if number % _BENCHES == _FIRST_BENCH else RunKind.BACKUP
+
+
 def _text(at: datetime | None) -> str | None:
     return None if at is None else Instant.text(at)
 
@@ -104,20 +113,21 @@ class _Site:
     told: int = 0
 
     def run(self, number: int) -> None:
-        """A backup, or now and then a probe, with all that it leaves."""
+        """A backup, or now and then a probe or a bench, with all that it leaves."""
         run_id, began = run_id_of(number, self.runs), _began(number, self.runs)
-        job = self.jobs[number % len(self.jobs)]
-        kind = RunKind.PROBE if number % _PROBES == _PROBES - 1 else RunKind.BACKUP
+        kind = _kind_of(number)
+        job, host = (self.jobs[number % len(self.jobs)], "db1") if kind is not RunKind.BENCH else ("", "")
         status = self.chance.choices(list(_STATUSES), list(_STATUSES.values()))[0]
-        if kind is RunKind.PROBE and status is RunStatus.ATTENTION:
+        if kind is not RunKind.BACKUP and status is RunStatus.ATTENTION:
             status = RunStatus.SUCCESS
         ended = began + timedelta(seconds=self._about(900) if status in _GOOD else 20)
         self._add(
-            "runs", run_id=run_id, job=job, host="db1", status=status.value, pid=4711, process_start=99,
+            "runs", run_id=run_id, job=job, host=host, status=status.value, pid=4711, process_start=99,
             started_at=_text(began), ended_at=_text(ended), kind=kind.value,
         )  # fmt: skip
-        self._tell(Event.RUN_STARTED, run_id, began, kind=kind.value, job=job, host="db1")
-        self._slot(job, kind, began, ended, run_id=run_id, status=status)
+        self._tell(Event.RUN_STARTED, run_id, began, kind=kind.value, job=job, host=host)
+        if kind is not RunKind.BENCH:  # no schedule starts one
+            self._slot(job, kind, began, ended, run_id=run_id, status=status)
         sums: Mapping[str, str] = {}
         if status not in _GOOD:
             self._failed(run_id, status)
@@ -125,6 +135,8 @@ class _Site:
                 self._samples(run_id)
         elif kind is RunKind.PROBE:
             self._probed(run_id)
+        elif kind is RunKind.BENCH:
+            self._benched(run_id)
         else:
             sums = self._backed_up(run_id, job, number, began, ended, attention=status is RunStatus.ATTENTION)
         self._tell(Event.RUN_ENDED, run_id, ended, status=status.value, backups=sums)
@@ -247,6 +259,18 @@ class _Site:
             "probe_curves", run_id=run_id, mode="direct", threads=1, chunk_size=64 << 10, cow_pvs="[]", snapshots=1,
             repeat=1, reason="settled", points=json.dumps(points),
         )  # fmt: skip
+
+    def _benched(self, run_id: str) -> None:
+        found = benched.a_bench()
+        lists = {name: json.dumps(getattr(found.settings, name)) for name in ("disks", "tables")}
+        layouts = {"layouts": json.dumps([to_row(layout) for layout in found.layouts]), "notes": "[]"}
+        self._add("benches", run_id=run_id, **{**to_row(found.host), **to_row(found.settings), **lists, **layouts})
+        for cell in found.cells:
+            words = {"operation": cell.operation.value, "medium": cell.medium.value}
+            self._add("bench_cells", run_id=run_id, **{**to_row(cell), **words, "shares": json.dumps(cell.shares)})
+        for sample in found.samples:
+            rates = {"read": json.dumps(sample.read), "written": json.dumps(sample.written)}
+            self._add("bench_samples", run_id=run_id, **{**to_row(sample), **rates})
 
     def _slot(self, job: str, kind: RunKind, due: datetime, ended: datetime, *, run_id: str, status: RunStatus) -> None:
         activity = Activity.PROBE if kind is RunKind.PROBE else Activity.BACKUP

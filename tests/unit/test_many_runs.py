@@ -21,7 +21,19 @@ from tests.many_runs import NEWEST, catalogue_of, run_id_of
 FEW, MANY = 1_000, 100_000
 ROOT = Path(__file__).parents[2]
 WALKED = re.compile(r"SCAN (\w+)")
-OF_EACH_RUN = {"runs", "samples", "phases", "locks", "backups", "throughput", "positions", "snapshots", "slots"}
+OF_EACH_RUN = {
+    "runs",
+    "samples",
+    "phases",
+    "locks",
+    "backups",
+    "throughput",
+    "positions",
+    "snapshots",
+    "slots",
+    "bench_cells",
+    "bench_samples",
+}
 
 CONFIGURATION = """
 [catalogue]
@@ -44,10 +56,13 @@ QUESTIONS: dict[str, Callable[[Catalogue], Any]] = {
     "history of an outcome": lambda catalogue: catalogue.runs(job="shop", statuses=[RunStatus.FAILED], limit=5),
     "history of probes": lambda catalogue: catalogue.probes(limit=5),
     "history of a job's probes": lambda catalogue: catalogue.probes(job="shop", limit=1),
+    "history of benches": lambda catalogue: catalogue.benches(limit=5),
     "history as figures": lambda catalogue: catalogue.costs(limit=50),
     "latest": lambda catalogue: catalogue.run("latest"),
     "latest of a job": lambda catalogue: catalogue.run("latest:archive"),
     "latest probe": lambda catalogue: catalogue.probe("latest"),
+    "latest bench": lambda catalogue: catalogue.bench("latest"),
+    "the beginning of a bench's id": lambda catalogue: catalogue.bench(catalogue.benches(limit=1)[0].run_id[:-3]),
     "an id": lambda catalogue: catalogue.run(catalogue.runs(limit=1)[0].run_id),
     "the beginning of an id": lambda catalogue: catalogue.run(catalogue.runs(limit=1)[0].run_id[:-3]),
     "a backup that is there": lambda catalogue: catalogue.newest_with_backup(target="offsite"),
@@ -117,7 +132,8 @@ def test_a_beginning_that_only_one_id_has_finds_it_and_others_are_told(few: Path
 def test_the_catalogue_that_is_measured_is_sound(few: Path) -> None:
     with Catalogue.open(few) as catalogue:
         assert catalogue.audit_trail().chain.first_fault is None
-        assert len(catalogue.runs(limit=None)) + len(catalogue.probes(limit=None)) == FEW
+        of_each_kind = catalogue.runs(limit=None), catalogue.probes(limit=None), catalogue.benches(limit=None)
+        assert [len(listed) for listed in of_each_kind] == [FEW - 8, 5, 3]
     with direct(few, busy_timeout_seconds=1) as connection:
         assert connection.execute("PRAGMA foreign_key_check").fetchall() == []
 

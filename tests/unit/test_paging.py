@@ -38,11 +38,11 @@ def test_pages_follow_one_another_without_a_gap(catalogue: Catalogue, wanted: Fi
     assert (whole == []) == (wanted.job == "gone")
 
 
-def test_a_page_has_probes_only_where_they_are_wanted(catalogue: Catalogue) -> None:
+def test_a_page_has_probes_and_benches_only_where_they_are_wanted(catalogue: Catalogue) -> None:
     everything = catalogue.costs_page(Filter(), limit=RUNS)
     backups = catalogue.costs_page(Filter(), kind=RunKind.BACKUP, limit=RUNS)
 
-    assert {cost.kind for cost in everything} == {RunKind.BACKUP, RunKind.PROBE}
+    assert {cost.kind for cost in everything} == set(RunKind)
     assert backups == [cost for cost in everything if cost.kind is RunKind.BACKUP]
 
 

@@ -1,12 +1,12 @@
 """`backupd probe`: what a snapshot costs on this host."""
 
 import os
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from backupd.cli import quantities
 from backupd.cli.output import draws_dots_here, print_document, say, write_report
 from backupd.errors import BackupdError, UsageError
 from backupd.measurement import Mode, ProbeRequest
@@ -16,10 +16,7 @@ if TYPE_CHECKING:
     from backupd.config import Configuration
     from backupd.measurement import ProbeRecord
 
-_SIZE = re.compile(r"(\d+)(?:([KMG])(?:iB)?|B)?", re.IGNORECASE)
-_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _CHUNKS = tuple(1 << power for power in range(12, 20))  # what the kernel's snapshot target and LVM take
-_LOAD_PER_PROCESSOR = 10.0
 _WRITE_LATENCY_MS = 5000.0
 
 
@@ -93,22 +90,22 @@ def probe(
         return
     request = ProbeRequest(
         modes=_modes(modes),
-        threads=_numbers("--threads", threads),
-        block_size=_size("--block-size", block_size),
-        file_size=_size("--file-size", file_size),
-        rewrite_size=_size("--rewrite-size", rewrite_size),
+        threads=quantities.numbers("--threads", threads),
+        block_size=quantities.size("--block-size", block_size),
+        file_size=quantities.size("--file-size", file_size),
+        rewrite_size=quantities.size("--rewrite-size", rewrite_size),
         seconds=float(seconds),
         repeat=repeat,
         write_share=write_share,
-        chunk_sizes=tuple(_chunk_size(word) for word in _words(chunk_sizes)),
+        chunk_sizes=tuple(_chunk_size(word) for word in quantities.words(chunk_sizes)),
         cow_on=tuple(cow_on or ()),
-        snapshots=_numbers("--snapshots", snapshots) if snapshots else (),
+        snapshots=quantities.numbers("--snapshots", snapshots) if snapshots else (),
         reads=reads,
         while_copying=while_copying,
         passive=passive,
         threshold=threshold,
         max_wait_seconds=max_wait,
-        max_load=max_load if max_load is not None else _LOAD_PER_PROCESSOR * (os.cpu_count() or 1),
+        max_load=quantities.highest_load(max_load),
         max_write_latency_ms=max_write_latency,
     )
     _require_sound(request)
@@ -201,35 +198,16 @@ def _require_sound(request: ProbeRequest) -> None:
         raise UsageError("--threshold is 1 or more, and --max-wait 0 or more", hint="see `backupd probe --help`")
 
 
-def _words(text: str) -> list[str]:
-    return [word.strip() for word in text.split(",") if word.strip()]
-
-
 def _modes(text: str) -> tuple[Mode, ...]:
     known = [mode.value for mode in Mode if mode.writes]
-    unknown = [word for word in _words(text) if word not in known]
-    if unknown or not _words(text):
+    unknown = [word for word in quantities.words(text) if word not in known]
+    if unknown or not quantities.words(text):
         raise UsageError(f"--modes: no mode {', '.join(unknown) or 'given'}", hint=f"there are: {', '.join(known)}")
-    return tuple(dict.fromkeys(Mode(word) for word in _words(text)))
-
-
-def _numbers(option: str, text: str) -> tuple[int, ...]:
-    words = _words(text)
-    if not words or not all(word.isascii() and word.isdecimal() and int(word) > 0 for word in words):
-        raise UsageError(f"{option}: {text!r} is no list of whole numbers above 0", hint=f"for example {option} 1,10")
-    return tuple(dict.fromkeys(int(word) for word in words))
+    return tuple(dict.fromkeys(Mode(word) for word in quantities.words(text)))
 
 
 def _chunk_size(word: str) -> int:
-    size = _size("--chunk-sizes", word)
+    size = quantities.size("--chunk-sizes", word)
     if size not in _CHUNKS:
         raise UsageError(f"--chunk-sizes: {word} is none that LVM takes", hint="a power of two from 4k to 512k")
     return size
-
-
-def _size(option: str, word: str) -> int:
-    """Bytes; `k`, `M` and `G` are 1024 each, as in LVM's own commands."""
-    found = _SIZE.fullmatch(word.strip())
-    if found is None or not int(found.group(1)):
-        raise UsageError(f"{option}: {word!r} is no size", hint="a number of bytes, or such as 4k, 64KiB, 256M, 1G")
-    return int(found.group(1)) * _UNITS[(found.group(2) or "").upper()]

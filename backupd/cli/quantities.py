@@ -1,0 +1,58 @@
+"""Sizes, whole numbers and lists of them, as a person types them: `64k`, `1,2,6`.
+
+Every function takes the option's name, so that an error can say where it was typed.
+"""
+
+import os
+import re
+
+from backupd.errors import UsageError
+
+_SIZE = re.compile(r"(\d+)(?:([KMG])(?:iB)?|B)?", re.IGNORECASE)
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+_LOAD_PER_PROCESSOR = 10.0
+
+
+def words(text: str) -> list[str]:
+    """What stands between commas; nothing for an empty text."""
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def size(option: str, word: str) -> int:
+    """Bytes; `k`, `M` and `G` are 1024 each, as in LVM's own commands.
+
+    Raises:
+        UsageError: it is no size, or none above 0.
+    """
+    found = _SIZE.fullmatch(word.strip())
+    if found is None or not int(found.group(1)):
+        raise UsageError(f"{option}: {word!r} is no size", hint="a number of bytes, or such as 4k, 64KiB, 256M, 1G")
+    return int(found.group(1)) * _UNITS[(found.group(2) or "").upper()]
+
+
+def sizes(option: str, text: str) -> tuple[int, ...]:
+    """Each size of a list once, in its order.
+
+    Raises:
+        UsageError: one of them is no size, or there is none.
+    """
+    if not words(text):
+        raise UsageError(f"{option}: {text!r} is no list of sizes", hint=f"for example {option} 64k,256k")
+    return tuple(dict.fromkeys(size(option, word) for word in words(text)))
+
+
+def numbers(option: str, text: str) -> tuple[int, ...]:
+    """Each number of a list once, in its order.
+
+    Raises:
+        UsageError: one of them is no whole number above 0, or there is none.
+    """
+    found = words(text)
+    if not found or not all(word.isascii() and word.isdecimal() and int(word) > 0 for word in found):
+        raise UsageError(f"{option}: {text!r} is no list of whole numbers above 0", hint=f"for example {option} 1,10")
+    return tuple(dict.fromkeys(int(word) for word in found))
+
+
+def highest_load(told: float | None) -> float:
+    """The load average above which nothing is begun: what a person said, or 10 for each processor."""
+    return told if told is not None else _LOAD_PER_PROCESSOR * (os.cpu_count() or 1)

@@ -8,17 +8,15 @@ from itertools import groupby
 from math import isfinite
 
 from backupd.measurement import Curve, ProbeRow, Stage
+from backupd.report import legend
 from backupd.report.combinations import Series, labels, of_row, penalty_series, short_pv
 from backupd.report.probe_table import share_rows
 from backupd.report.scale import Scale, scale
-from backupd.report.svg import COLOURS, Picture, element, label, polyline
+from backupd.report.svg import Picture, element, label, polyline
 from backupd.report.words import figure, ratio, share
 
 WIDTH = 760
 _LEFT, _RIGHT, _TOP, _PLOT = 56, 20, 52, 280  # of a curve's picture: margins, and the height between the axes
-_LEGEND_LINE = 22
-_LETTER = 7.2  # width of one, about
-_DASHES = ("", "7 4", "2 4")  # a second sign beside the colour, from the seventh series on
 _BARS, _FIGURES = 380, 190  # of a bar chart: width of the bars, and of the figures on their right
 _BAR = 16
 _STAGES = {  # how dark a bar is
@@ -63,7 +61,7 @@ def course_svg(
     points = [point for one in series for line in one.lines for point in line]
     across = scale([0.0, *span, *(x for x, _ in points)], count=8, tight=True)
     upright = scale([0.0, least, *(y for _, y in points), *_known(threshold)], count=6)
-    legend, rows = _legend([one for one in series if one.label])
+    explained, rows = _legend([one for one in series if one.label])
     parts = [label(_LEFT, 24, title, cls="title fill-ink"), *_axes(across, upright, unit, suffix)]
     if mark is not None:
         parts += _mark(across, *mark)
@@ -73,8 +71,8 @@ def course_svg(
         parts += _level(upright, threshold)
     if not points:
         parts.append(label(WIDTH / 2, _TOP + _PLOT / 2, "no curve was measured", text_anchor="middle"))
-    height = _TOP + _PLOT + 56 + rows * _LEGEND_LINE
-    return Picture(WIDTH, height, title, _curve_words(series, suffix), [*parts, *legend]).text(alone=alone)
+    height = _TOP + _PLOT + 56 + rows * legend.LINE
+    return Picture(WIDTH, height, title, _curve_words(series, suffix), [*parts, *explained]).text(alone=alone)
 
 
 def penalty_svg(rows: Sequence[ProbeRow], *, title: str = "How much slower", alone: bool = True) -> str:
@@ -112,13 +110,13 @@ def shares_svg(rows: Iterable[ProbeRow], *, title: str = "Which disks work", alo
         parts += [_name(name, left, top + 14), *_divided(shares, pvs, left, top)]
         top += 26
     width = left + _BARS + _FIGURES
-    signs = [element("rect", width=14, height=12, y=-10, cls=_fill(i)) for i in range(len(pvs))]
-    legend, lines = _keys(list(zip(map(short_pv, pvs), signs, strict=True)), left, top + 20, width)
+    signs = [legend.area_sign(legend.fill(i)) for i in range(len(pvs))]
+    explained, lines = legend.keys(list(zip(map(short_pv, pvs), signs, strict=True)), left, top + 20, width)
     words = "; ".join(
         f"{name}: " + ", ".join(f"{short_pv(pv)} {share(part)}" for pv, part in shares.items())
         for name, (_, shares) in zip(names, known, strict=True)
     )
-    return Picture(width, round(top + 16 + lines * _LEGEND_LINE), title, words, [*parts, *legend]).text(alone=alone)
+    return Picture(width, round(top + 16 + lines * legend.LINE), title, words, [*parts, *explained]).text(alone=alone)
 
 
 # --- curves ----------------------------------------------------------------------------------------------------------
@@ -165,8 +163,8 @@ def _curve(line: Sequence[tuple[float, float]], index: int, across: Scale, uprig
     if not line:
         return []
     places = [(_x(across, x), _y(upright, y)) for x, y in line]
-    dots = [element("circle", cx=x, cy=y, r=2.4, cls=_fill(index)) for x, y in places]
-    drawn = polyline(places, cls=_stroke(index), stroke_width=2, stroke_linejoin="round", **_dash(index))
+    dots = [element("circle", cx=x, cy=y, r=2.4, cls=legend.fill(index)) for x, y in places]
+    drawn = polyline(places, cls=legend.stroke(index), stroke_width=2, stroke_linejoin="round", **legend.dash(index))
     return [element("g", drawn + "".join(dots), opacity="0.7")]
 
 
@@ -174,24 +172,11 @@ def _legend(series: Sequence[Series]) -> tuple[list[str], int]:
     keys = [
         (
             f"{one.label} ({len(one.lines)} times)" if len(one.lines) > 1 else one.label,
-            element("line", x1=0, x2=22, y1=-4, y2=-4, cls=_stroke(i), stroke_width=3, **_dash(i)),
+            legend.line_sign(i),
         )
         for i, one in enumerate(series)
     ]
-    return _keys(keys, _LEFT, _TOP + _PLOT + 64, WIDTH)
-
-
-def _keys(keys: Sequence[tuple[str, str]], left: float, top: float, width: float) -> tuple[list[str], int]:
-    """A legend's entries, as many to a line as there is room, and the number of lines."""
-    parts, x, line = [], left, 0
-    for words, sign in keys:
-        wide = 30 + len(words) * _LETTER + 22
-        if x > left and x + wide > width:
-            x, line = left, line + 1
-        place = f"translate({x:.1f} {top + line * _LEGEND_LINE:.1f})"
-        parts.append(element("g", sign + label(30, 0, words, cls=_SMALL), transform=place))
-        x += wide
-    return parts, line + 1 if keys else 0
+    return legend.keys(keys, _LEFT, _TOP + _PLOT + 64, WIDTH)
 
 
 def _curve_words(series: Sequence[Series], suffix: str) -> str:
@@ -223,14 +208,14 @@ def _name(words: str, left: float, y: float) -> str:
 
 def _room_for(names: Iterable[str]) -> int:
     """Left of the bars."""
-    return round(32 + _LETTER * max(map(len, names), default=8))
+    return round(32 + legend.LETTER * max(map(len, names), default=8))
 
 
 def _divided(shares: dict[str, float], pvs: Sequence[str], left: float, top: float) -> list[str]:
     parts, x = [], left
     for pv, part in shares.items():
         wide = part * (_BARS + _FIGURES - 16)
-        parts.append(element("rect", x=x, y=top, width=max(wide - 1, 0.0), height=20, cls=_fill(pvs.index(pv))))
+        parts.append(element("rect", x=x, y=top, width=max(wide - 1, 0.0), height=20, cls=legend.fill(pvs.index(pv))))
         if wide > 36:
             parts.append(label(x + wide / 2, top + 14, share(part), cls="small fill-paper", text_anchor="middle"))
         x += wide
@@ -253,19 +238,6 @@ def _x(across: Scale, value: float) -> float:
 
 def _y(upright: Scale, value: float) -> float:
     return _TOP + (1 - upright.place(value)) * _PLOT
-
-
-def _fill(index: int) -> str:
-    return f"fill-{COLOURS[index % len(COLOURS)]}"
-
-
-def _stroke(index: int) -> str:
-    return f"line-{COLOURS[index % len(COLOURS)]}"
-
-
-def _dash(index: int) -> dict[str, str]:
-    dashes = _DASHES[index // len(COLOURS) % len(_DASHES)]
-    return {"stroke_dasharray": dashes} if dashes else {}
 
 
 def _known(value: float | None) -> tuple[float, ...]:

@@ -67,6 +67,11 @@ class ScratchLayout:
         return len(self.disks)
 
     @property
+    def is_volume(self) -> bool:
+        """It is an LV, of which there can be snapshots; an array is none."""
+        return self.kind is not LayoutKind.RAID0
+
+    @property
     def name(self) -> str:
         """What its figures are filed under: `linear`, `striped-3x64k`, `raid0-2x64k`. Part of the scratch volume's."""
         if self.kind is LayoutKind.LINEAR:

@@ -1,0 +1,69 @@
+"""What can be asked of a bench, whatever the host: the faults of a request. Pure.
+
+Knows: what direct I/O, sysbench and striping take. Refuses to know which disks there are (`matrix`).
+"""
+
+from backupd.benchmark import LARGE_RECORD, LEAST_SIZE, BenchRequest, Table
+from backupd.errors import UsageError
+from backupd.probe.published import cells_of, in_words, tables_of
+
+_SECTOR = 512  # bytes; no disk reads or writes less
+_LEAST_STRIPE = 4 << 10  # LVM's, a page; the most is an extent (lvcreate(8), `--stripesize`)
+
+
+def require_sound(request: BenchRequest) -> None:
+    """What is asked for can be, on some host.
+
+    Raises:
+        UsageError: naming the option.
+    """
+    _require_place(request)
+    _require_sizes(request)
+    if request.filesystem not in LEAST_SIZE:
+        raise UsageError(f"--filesystem: no {request.filesystem!r}", hint=f"there are: {', '.join(LEAST_SIZE)}")
+    if not 0 < request.seconds < float("inf") or request.repeat < 1:
+        raise UsageError("--seconds is above 0, and --repeat 1 or more", hint="see `backupd bench layouts --help`")
+    if any(threads < 1 for threads in request.threads):
+        raise UsageError("--threads are 1 or more", hint="for example --threads 1,2,6")
+    if any(width < 2 for width in request.widths):
+        raise UsageError("--widths are 2 or more: the linear volume is measured in any case", hint="e.g. --widths 2,3")
+    if request.raw and Table.E3 not in tables_of(request):
+        raise UsageError("--raw measures table e3 on the device, and that is not asked for", hint="add --table e3")
+
+
+def _require_place(request: BenchRequest) -> None:
+    if bool(request.vg) == bool(request.array_disks):
+        raise UsageError(
+            "name a volume group or disks",
+            hint="backupd bench layouts --vg VG, or backupd bench layouts --md DISK,DISK",
+        )
+    if request.array_disks and request.pvs:
+        raise UsageError("--pvs are those of a volume group, and --md names none", hint="leave out --pvs")
+    if len(request.array_disks) == 1:
+        raise UsageError(f"one disk only: {request.array_disks[0]}; striping needs two", hint="--md DISK,DISK")
+    for option, names in (("--pvs", request.pvs), ("--md", request.array_disks)):
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise UsageError(f"{option} names {', '.join(twice)} twice", hint="name each disk once")
+
+
+def _require_sizes(request: BenchRequest) -> None:
+    """Direct I/O asks for whole sectors, sysbench for a file of whole records, LVM and mdadm for powers of two."""
+    for record in request.records:
+        if record < _SECTOR or record % _SECTOR:
+            raise UsageError(f"--records: {record} bytes are none that a disk takes", hint="a multiple of 512 bytes")
+    asked = {cell.record for table in tables_of(request) for cell in cells_of(table, request, (1,))}
+    uneven = [record for record in sorted(asked, reverse=True) if request.file_size % record]
+    if request.file_size <= 0 or uneven:
+        record = uneven[0] if uneven else LARGE_RECORD
+        raise UsageError(
+            f"--size {in_words(request.file_size)} is no multiple of a record of {in_words(record)}",
+            hint=f"e.g. {in_words(16 * record)}",
+        )
+    for size in request.stripe_sizes:
+        if size < _LEAST_STRIPE or size & (size - 1):
+            raise UsageError(
+                f"--stripe-sizes: {in_words(size)} is none that LVM takes", hint="a power of two from 4k on"
+            )
+    if not request.stripe_sizes:
+        raise UsageError("--stripe-sizes names none", hint="for example --stripe-sizes 64k,256k")

@@ -1,0 +1,221 @@
+"""What a bench will do, decided before it does it: which scratch volumes, which loads on each, how long. Pure.
+
+Knows: what each published table needs, what fits on the disks, and what cannot be asked for. Refuses to know how
+anything is made or measured, and to touch it.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from math import ceil
+
+from backupd.benchmark import (
+    LEAST_SIZE,
+    MIB,
+    BenchPlan,
+    BenchRequest,
+    LayoutKind,
+    PlannedLayout,
+    ScratchLayout,
+    Table,
+)
+from backupd.errors import Refused, UsageError
+from backupd.model import VolumeGroup
+from backupd.probe.bench_bill import PROBE_FILE_SIZE, seconds_of, written_to
+from backupd.probe.bench_request import require_sound
+from backupd.probe.published import cells_of, in_words, tables_of
+
+_JOURNAL = 64 * MIB  # of an XFS up to 512 MiB; ext4's is smaller
+_SHARE_FOR_FILES = 0.85  # of the rest: inodes, what ext4 reserves, and what a probe wants to stay free
+_ROOM_OF_SNAPSHOT = PROBE_FILE_SIZE * 9 // 4  # its COW area: a probe wants twice what it fills, and metadata
+_SCRATCH_EXTENT = 4 * MIB  # of a group on named disks: LVM's default
+_SHARE_OF_LABELS = 1 / 500  # of a named disk, at the most: mdadm keeps up to a thousandth free before the data
+_LABELS = 4 * MIB  # and at the least
+
+
+@dataclass(frozen=True, slots=True)
+class Disks:
+    """Where a bench may be made, and how much room there is: facts of the host."""
+
+    vg: str  # empty: the disks are whole ones, which a person named
+    extent_size: int
+    free_by_disk: Mapping[str, int] = field(default_factory=dict)  # PV or disk -> free extents
+    sector_size: int = 512  # bytes, the largest of all: the least that can be read or written directly
+
+
+def group_disks(group: VolumeGroup, sector_size: int) -> Disks:
+    """The free extents of a volume group."""
+    return Disks(group.name, group.extent_size, dict(group.free_by_pv), sector_size)
+
+
+def whole_disks(sizes: Mapping[str, int], sector_size: int) -> Disks:
+    """Empty disks of these sizes in bytes, less what LVM or mdadm writes of its own on each."""
+    usable = {disk: size - max(_LABELS, round(size * _SHARE_OF_LABELS)) for disk, size in sizes.items()}
+    extents = {disk: max(0, size // _SCRATCH_EXTENT) for disk, size in usable.items()}
+    return Disks("", _SCRATCH_EXTENT, extents, sector_size)
+
+
+def plan_matrix(request: BenchRequest, disks: Disks) -> BenchPlan:
+    """Every scratch volume in the order of its turn, with every load that it gets.
+
+    Raises:
+        UsageError: something is asked for that no host has.
+        Refused: this one has not the disks or the room for it.
+    """
+    require_sound(request)
+    least = _least_volume(request)
+    chosen = _chosen(request, disks, least)
+    volumes = tuple(_volumes(request, chosen, disks, least))
+    if not volumes:
+        raise Refused(
+            f"nothing is left to measure: the disks read and write no less than {disks.sector_size} bytes directly",
+            hint="ask for larger --records",
+        )
+    for volume in volumes:
+        _require_room(volume, disks, least)
+    snapshots, notes = _snapshots(request, volumes, disks)
+    return BenchPlan(
+        vg=disks.vg,
+        disks=chosen,
+        volumes=volumes,
+        filesystem=request.filesystem,
+        file_size=request.file_size,
+        volume_size=max(volume.size for volume in volumes),
+        written=sum(written_to(request, one, probed=snapshots and one.layout.is_volume) for one in volumes),
+        seconds=sum(seconds_of(request, one, probed=snapshots and one.layout.is_volume) for one in volumes),
+        snapshots=snapshots,
+        notes=(*_left_out(request, disks), *notes),
+    )
+
+
+# --- which disks, which layouts --------------------------------------------------------------------------------------
+
+
+def _chosen(request: BenchRequest, disks: Disks, least: int) -> tuple[str, ...]:
+    """The disks in their order: those that were named, or else every PV that could hold a whole scratch volume."""
+    named = request.array_disks or request.pvs
+    unknown = [disk for disk in named if disk not in disks.free_by_disk]
+    if unknown:
+        raise Refused(
+            f"{', '.join(unknown)}: no usable PV of {disks.vg}",
+            hint=f"--pvs may name: {', '.join(disks.free_by_disk) or 'none, no PV takes allocations'}",
+        )
+    if len(named) == 1:
+        raise Refused(f"one PV only: {named[0]}; striping needs two", hint="name more in --pvs")
+    return named or _with_room(disks, least)
+
+
+def _with_room(disks: Disks, least: int) -> tuple[str, ...]:
+    need = ceil(least / disks.extent_size)
+    found = tuple(sorted(disk for disk, free in disks.free_by_disk.items() if free >= need))
+    if len(found) >= 2:
+        return found
+    there = ", ".join(f"{free} on {disk}" for disk, free in sorted(disks.free_by_disk.items())) or "none"
+    raise Refused(
+        f"{disks.vg} has room for a scratch volume on {found[0] if found else 'none of its PVs'}, and striping needs"
+        f" two: {need} free extents are needed on each, and there are: {there}",
+        hint=f"lower --size, name PVs of which each has its share by --pvs, or: vgextend {disks.vg} DEVICE",
+    )
+
+
+def _volumes(request: BenchRequest, chosen: tuple[str, ...], disks: Disks, least: int) -> Iterator[PlannedLayout]:
+    """Those of the layouts that have a part in some table."""
+    layouts = tuple(_layouts(request, chosen, disks))
+    threads = request.threads or (1, 2, 2 * max(layout.width for layout in layouts))
+    for layout in layouts:
+        loads = (
+            cell
+            for table in tables_of(request)
+            if table is not Table.E5 or _is_in_e5(layout, layouts)
+            for cell in cells_of(table, request, tuple(sorted(set(threads))))
+        )
+        cells = tuple(dict.fromkeys(cell for cell in loads if cell.record % disks.sector_size == 0))
+        if cells:
+            yield PlannedLayout(layout, cells, _volume_size(layout, least, disks.extent_size))
+
+
+def _layouts(request: BenchRequest, chosen: tuple[str, ...], disks: Disks) -> Iterator[ScratchLayout]:
+    """Linear on the first disk, then ever wider; or an LV over all of them, and an array of the same."""
+    too_large = [size for size in request.stripe_sizes if size > disks.extent_size]
+    if too_large:
+        raise UsageError(
+            f"--stripe-sizes: {in_words(too_large[0])} is more than an extent, and LVM takes no such",
+            hint=f"up to {in_words(disks.extent_size)}",
+        )
+    too_wide = [width for width in request.widths if width > len(chosen) or (not disks.vg and width < len(chosen))]
+    if too_wide:
+        raise UsageError(
+            f"--widths: no {too_wide[0]} stripes on {len(chosen)} disks: {', '.join(chosen)}",
+            hint=f"from 2 to {len(chosen)}" if disks.vg else "leave --widths out: an array has all of its disks",
+        )
+    if disks.vg:
+        yield ScratchLayout(LayoutKind.LINEAR, chosen[:1])
+    kinds = (LayoutKind.STRIPED,) if disks.vg else (LayoutKind.STRIPED, LayoutKind.RAID0)
+    widths = request.widths or range(2 if disks.vg else len(chosen), len(chosen) + 1)
+    for width in sorted(set(widths)):
+        for size in sorted(set(request.stripe_sizes)):
+            for kind in kinds:
+                yield ScratchLayout(kind, chosen[:width], size)
+
+
+def _is_in_e5(layout: ScratchLayout, layouts: tuple[ScratchLayout, ...]) -> bool:
+    """Two ways side by side: linear and the widest, or the two ways of striping."""
+    return layout.width in (1, max(other.width for other in layouts))
+
+
+# --- room ------------------------------------------------------------------------------------------------------------
+
+
+def _least_volume(request: BenchRequest) -> int:
+    """Bytes of a volume on whose file system the files have room, the probe's among them."""
+    files = request.file_size + (PROBE_FILE_SIZE if request.snapshots else 0)
+    return max(LEAST_SIZE[request.filesystem], ceil(files / _SHARE_FOR_FILES) + _JOURNAL)
+
+
+def _volume_size(layout: ScratchLayout, least: int, extent_size: int) -> int:
+    """Whole extents on each stripe. An array is as large as its disks are."""
+    if not layout.is_volume:
+        return 0
+    return ceil(least / (layout.width * extent_size)) * layout.width * extent_size
+
+
+def _require_room(volume: PlannedLayout, disks: Disks, least: int) -> None:
+    layout = volume.layout
+    need = ceil(max(volume.size, least) / layout.width / disks.extent_size)
+    for disk in layout.disks:
+        free = disks.free_by_disk[disk]
+        if free < need and disks.vg:
+            raise Refused(
+                f"not enough free extents on {disk}: the {layout.name} scratch volume needs {need}, have {free}",
+                hint=f"lower --size, name other PVs by --pvs, or: vgextend {disks.vg} DEVICE",
+            )
+        if free < need:
+            raise Refused(
+                f"{disk} is too small: {layout.name} needs {in_words(need * disks.extent_size)} of it,"
+                f" {in_words(free * disks.extent_size)} can be used",
+                hint="lower --size, or name larger disks",
+            )
+
+
+def _snapshots(request: BenchRequest, volumes: Collection[PlannedLayout], disks: Disks) -> tuple[bool, tuple[str, ...]]:
+    """Whether there can be snapshots; and what is to be said of it."""
+    if not request.snapshots:
+        return False, ()
+    need = ceil(_ROOM_OF_SNAPSHOT / disks.extent_size)
+    left = sum(disks.free_by_disk.values()) - max(volume.size for volume in volumes) // disks.extent_size
+    if left < need:
+        return False, (
+            f"snapshots are left out: beside the largest scratch volume there are {left} free extents for one, and"
+            f" {need} are needed",
+        )
+    if not all(volume.layout.is_volume for volume in volumes):
+        return True, ("no snapshots of RAID-0: it is no logical volume",)
+    return True, ()
+
+
+def _left_out(request: BenchRequest, disks: Disks) -> tuple[str, ...]:
+    """Records that these disks do not take."""
+    if Table.E5 not in tables_of(request):
+        return ()
+    small = [in_words(record) for record in sorted(set(request.records)) if record % disks.sector_size]
+    why = f"the disks read and write nothing but multiples of {disks.sector_size} bytes directly"
+    return (f"records of {', '.join(small)} are left out: {why}",) if small else ()

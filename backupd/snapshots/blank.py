@@ -20,10 +20,9 @@ from backupd.errors import CommandError, Refused, SnapshotError, UnexpectedOutpu
 from backupd.model import Volume
 from backupd.snapshots import TAG, devicemapper
 from backupd.snapshots.devicemapper import MappedDevice
-from backupd.snapshots.mounting import mounts
+from backupd.snapshots.mounting import mount_to_write, mounts
 
 _MAKE_SECONDS, _SECONDS = 600.0, 120.0
-_OPTIONS = "rw,nodev,nosuid,noexec"
 _TRIES, _PAUSE_SECONDS = 5, 0.2  # udev looks at a device that somebody has just made
 _OF_SNAPSHOTS = {
     "snapshot": "it is a snapshot",
@@ -68,14 +67,7 @@ class LvmBlankVolumes:
 
     def mount(self, volume: Volume, filesystem: str, at: Path) -> None:
         """It is mounted to be written, by us alone."""
-        at.mkdir(mode=0o700, parents=True, exist_ok=True)
-        argv = ["mount", "-t", filesystem, "-o", _OPTIONS, "--", str(volume.path), str(at)]
-        try:
-            command.run(argv, timeout_seconds=_SECONDS, must_finish=True)
-        except CommandError as error:
-            raise SnapshotError(
-                f"{volume.full_name} could not be mounted: {error.message}", hint="the kernel's log says why: dmesg"
-            ) from error
+        mount_to_write(volume.path, filesystem, at, called=volume.full_name)
 
     def wipe(self, path: Path, uuid: str) -> None:
         """No file system of this uuid is on it any more; one of another uuid, or anything else, is left alone."""

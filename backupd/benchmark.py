@@ -200,7 +200,7 @@ RECORDS = tuple(size * KIB for size in (1, 8, 32, 64, 128, 512, 1024, 4096, 8192
 SMALL_RECORD = 16 * KIB  # InnoDB's page
 LARGE_RECORD = 1 * MIB  # what a copy reads at once
 
-# Bytes of a scratch volume by its file system, the journal within: XFS's takes 64 MiB up to 512 MiB, ext4's 4 MiB here.
+# Bytes of a scratch volume by its file system, its journal within: XFS's takes 64 MiB of them, ext4's 4 MiB and more.
 # mkfs.xfs refuses less since xfsprogs 5.19 (`validate_supported` in xfs_mkfs.c); below 8 MiB ext4 has no journal.
 LEAST_SIZE = {"xfs": 300 * MIB, "ext4": 16 * MIB}
 

@@ -1,8 +1,9 @@
 """A host with volumes, in memory: the contracts `Snapshots` and `Mounts`, for stories that have no LVM.
 
-One `LvmHost` is the world: groups and their free extents, volumes, what is mounted, how full each COW area is. A test
-looks at it afterwards, fills or invalidates snapshots, and has any verb fail at its n-th call. An origin with a folder
-has content: `create` copies it away, `mount` copies that to the mount point, so what is read is what was there then.
+One `LvmHost` is the world: groups and their free extents, volumes, what is mounted, how full each COW area is, and the
+scratch volumes that `tests/fakes/scratch_volumes.py` makes beside the origin. A test looks at it afterwards, fills or
+invalidates snapshots, and has any verb fail at its n-th call. An origin with a folder has content: `create` copies it
+away, `mount` copies that to the mount point, so what is read is what was there then.
 """
 
 import os
@@ -23,6 +24,7 @@ EXTENT = 4 << 20
 _VERBS = (
     *("volume_at", "volume", "group", "prepared", "create", "usage", "require_intact", "ours", "remove"),
     *("mount", "unmount"),
+    *("require_unused", "create_scratch", "format", "mount_scratch"),
 )
 
 
@@ -77,6 +79,15 @@ class _Lv:
 
 
 @dataclass
+class Scratch:
+    """A scratch volume that exists."""
+
+    volume: Volume
+    extents: dict[str, int]  # PV -> how many it takes there
+    filesystem: str = ""  # that was made on it
+
+
+@dataclass
 class LvmHost:
     """What exists on the host now."""
 
@@ -85,7 +96,10 @@ class LvmHost:
     free_by_pv: dict[str, int] = field(
         default_factory=lambda: {"/dev/sdb": 200, "/dev/sdc": 200, "/dev/sdd": 200, "/dev/sde": 255}
     )
+    closed: set[str] = field(default_factory=set)  # PVs that take no extents
+    hidden: set[str] = field(default_factory=set)  # names of LVs that are inactive, or within another
     lvs: dict[str, _Lv] = field(default_factory=dict)  # by name, all in the volume's group
+    scratch: dict[str, Scratch] = field(default_factory=dict)  # the same
     mounted: dict[Path, str] = field(default_factory=dict)  # mount point -> snapshot's name
     calls: Counter[str] = field(default_factory=Counter)
     on_call: Callable[[str], None] = lambda verb: None  # a test's look at the rest of the world, or its signal
@@ -103,6 +117,10 @@ class LvmHost:
     def mounts(self) -> "FakeMounts":
         """The same for mounting."""
         return FakeMounts(self)
+
+    def scratch_at(self, device: Path) -> Scratch | None:
+        """The scratch volume that has this path."""
+        return next((one for one in self.scratch.values() if one.volume.path == device), None)
 
     def fail(self, verb: str, *, at_call: int = 1, error: Exception | None = None, after_effect: bool = False) -> None:
         """Have the n-th call of a verb fail, before it did anything or after all of it."""
@@ -132,32 +150,52 @@ class LvmHost:
         """The snapshot's COW area has failed."""
         self.lvs[name].usage = CowUsage(intact=False, state=state)
 
-    def add_foreign_snapshot(self, name: str, *, extents: int = 10) -> None:
-        """Somebody else's snapshot of the origin, with no tag of ours."""
-        plan = SnapshotPlan(self.volume, name, "", extents, extents * EXTENT, 4096)
+    def add_foreign_snapshot(self, name: str, *, extents: int = 10, origin: Volume | None = None) -> None:
+        """Somebody else's snapshot of the origin, or of a scratch volume, with no tag of ours."""
+        plan = SnapshotPlan(origin or self.volume, name, "", extents, extents * EXTENT, 4096)
         self.lvs[name] = self._made(plan, frozenset())
 
     def free_extents(self) -> int:
         """In the whole group."""
-        return sum(self.free_by_pv.values()) - sum(lv.extents for lv in self.lvs.values())
+        taken = sum(lv.extents for lv in self.lvs.values()) + sum(
+            sum(s.extents.values()) for s in self.scratch.values()
+        )
+        return sum(self.free_by_pv.values()) - taken
 
-    def _group(self) -> VolumeGroup:
+    def names(self) -> set[str]:
+        """Of every LV of the group."""
+        return {self.volume.name, *self.lvs, *self.scratch, *self.hidden}
+
+    def is_mounted(self, name: str) -> bool:
+        """Whether the LV of this name is mounted somewhere."""
+        return name in self.mounted.values()
+
+    def next_device(self) -> DeviceNumber:
+        """The number of the next device that the kernel makes."""
+        self._minor += 3
+        return DeviceNumber(254, self._minor)
+
+    def group(self) -> VolumeGroup:
+        """The group as it is now."""
         free, taken = dict(self.free_by_pv), sum(lv.extents for lv in self.lvs.values())
+        for pv in free:
+            free[pv] -= sum(one.extents.get(pv, 0) for one in self.scratch.values())
         for pv in free:
             part = min(free[pv], taken)
             free[pv] -= part
             taken -= part
-        return VolumeGroup(self.volume.vg, EXTENT, sum(free.values()), free)
+        usable = {pv: extents for pv, extents in free.items() if pv not in self.closed}
+        return VolumeGroup(self.volume.vg, EXTENT, sum(usable.values()), usable, tuple(sorted(self.closed)))
 
     def _made(self, plan: SnapshotPlan, tags: frozenset[str]) -> _Lv:
-        self._minor += 3
+        device = self.next_device()
         snapshot = Snapshot(
             origin=plan.origin,
             name=plan.name,
-            uuid=f"LVM-{self._minor:064d}",
+            uuid=f"LVM-{device.minor:064d}",
             run_id=plan.run_id,
             path=Path("/dev") / plan.origin.vg / plan.name,
-            device=DeviceNumber(254, self._minor),
+            device=device,
             size=plan.size,
             chunk_size=plan.chunk_size,
         )
@@ -175,14 +213,16 @@ class LvmHost:
 
     def _take(self, plan: SnapshotPlan) -> Snapshot:
         lv = self._made(plan, _tags(plan))
-        if self.folder is not None:
+        scratch = next((at for at, name in self.mounted.items() if name == plan.origin.name), None)
+        folder = self.folder if plan.origin.name == self.volume.name else scratch
+        if folder is not None:
             lv.content = Path(self._store.name) / plan.name
-            shutil.copytree(self.folder, lv.content, symlinks=True)
+            shutil.copytree(folder, lv.content, symlinks=True)
         self.lvs[plan.name] = lv
         return lv.snapshot
 
     @contextmanager
-    def _call(self, verb: str) -> Iterator[None]:
+    def call(self, verb: str) -> Iterator[None]:
         self.calls[verb] += 1
         self.on_call(verb)
         failure = self._failures.get(verb)
@@ -201,38 +241,40 @@ class FakeSnapshots:
     host: LvmHost
 
     def volume_at(self, device: DeviceNumber) -> Volume:
-        """The origin, if it is that."""
-        with self.host._call("volume_at"):
-            if device != self.host.volume.device:
-                raise SnapshotError(f"not on LVM: the file system lies on {device}, a plain partition")
-            return self._volume()
+        """The origin, or a scratch volume."""
+        with self.host.call("volume_at"):
+            for volume in self._volumes():
+                if device == volume.device:
+                    return volume
+            raise SnapshotError(f"not on LVM: the file system lies on {device}, a plain partition")
 
     def volume(self, vg: str, name: str) -> Volume:
-        """The origin, if it is that."""
-        with self.host._call("volume"):
-            if (vg, name) != (self.host.volume.vg, self.host.volume.name):
-                raise SnapshotError(f"no active logical volume {vg}/{name}")
-            return self._volume()
+        """The origin, or a scratch volume."""
+        with self.host.call("volume"):
+            for volume in self._volumes():
+                if (vg, name) == (volume.vg, volume.name):
+                    return volume
+            raise SnapshotError(f"no active logical volume {vg}/{name}")
 
     def group(self, vg: str) -> VolumeGroup:
         """The only group there is."""
-        with self.host._call("group"):
+        with self.host.call("group"):
             if vg != self.host.volume.vg:
                 raise SnapshotError(f"no volume group {vg}")
-            return self.host._group()
+            return self.host.group()
 
     @contextmanager
     def prepared(self, plan: SnapshotPlan, ledger: ChildLedger | None = None) -> Iterator[SnapshotCreator]:
         """Refuses what the real one refuses; then the COW area, if it has one, is there, tagged, until `remove`."""
         host = self.host
-        with host._call("prepared"):
-            if plan.name in host.lvs or plan.name == host.volume.name:
+        with host.call("prepared"):
+            if plan.name in host.names():
                 raise SnapshotError(f'Logical Volume "{plan.name}" already exists in volume group "{host.volume.vg}"')
             if not set(plan.pvs) <= set(host.free_by_pv):
                 raise SnapshotError(f'Physical Volume "{plan.pvs[0]}" not found in Volume Group "{host.volume.vg}"')
-            if plan.extents > host._group().free_on(plan.pvs):
+            if plan.extents > host.group().free_on(plan.pvs):
                 raise SnapshotError(f'Volume group "{host.volume.vg}" has insufficient free space')
-            if host.volume.pool is None:
+            if plan.origin.pool is None:
                 host.lvs[plan.name] = replace(host._made(plan, _tags(plan)), live=False)
         host.shells += 1
         try:
@@ -242,12 +284,12 @@ class FakeSnapshots:
 
     def usage(self, snapshot: Snapshot) -> CowUsage:
         """Of the very snapshot: one of the same name that was made later is another."""
-        with self.host._call("usage"):
+        with self.host.call("usage"):
             return self._usage(snapshot)
 
     def require_intact(self, snapshot: Snapshot) -> CowUsage:
         """Or `SnapshotVoid`."""
-        with self.host._call("require_intact"):
+        with self.host.call("require_intact"):
             usage = self._usage(snapshot)
             if not usage.intact:
                 raise SnapshotVoid(f"snapshot {snapshot.full_name} is not intact ({usage.state})")
@@ -255,31 +297,48 @@ class FakeSnapshots:
 
     def ours(self) -> tuple[tuple[str, str, str], ...]:
         """By tag."""
-        with self.host._call("ours"):
+        with self.host.call("ours"):
+            tags = {name: lv.tags for name, lv in self.host.lvs.items()}
+            tags |= {name: one.volume.tags for name, one in self.host.scratch.items()}
             return tuple(
-                (self.host.volume.vg, name, lv.snapshot.run_id) for name, lv in self.host.lvs.items() if TAG in lv.tags
+                (self.host.volume.vg, name, _run_id(found)) for name, found in sorted(tags.items()) if TAG in found
             )
 
     def remove(self, vg: str, name: str, run_id: str) -> None:
-        """By tag only; not while it is mounted."""
-        with self.host._call("remove"):
-            lv = self.host.lvs.get(name)
-            is_origin = name == self.host.volume.name
-            if vg != self.host.volume.vg or (lv is None and not is_origin):
+        """By tag only, with its snapshots when they are ours too; not while one of them is mounted."""
+        host = self.host
+        with host.call("remove"):
+            if vg != host.volume.vg or name not in host.names():
                 return
-            if lv is None or not {TAG, f"{RUN_TAG}{run_id}"} <= lv.tags:
+            lv, scratch = host.lvs.get(name), host.scratch.get(name)
+            tags = lv.tags if lv is not None else scratch.volume.tags if scratch is not None else frozenset()
+            if not {TAG, f"{RUN_TAG}{run_id}"} <= tags:
                 raise SnapshotError(f"{vg}/{name} bears no tag of run {run_id}: it is not removed")
-            if name in self.host.mounted.values():
-                raise SnapshotError(f"Logical volume {vg}/{name} contains a filesystem in use.")
-            del self.host.lvs[name]
-            if lv.content is not None:
-                shutil.rmtree(lv.content)
+            going = [*self._snapshots_of(name), name]
+            foreign = [other for other in going if other in host.lvs and TAG not in host.lvs[other].tags]
+            if foreign:
+                raise SnapshotError(f"{vg}/{name} is not removed: somebody has a snapshot of it, {', '.join(foreign)}")
+            for one in going:
+                if host.is_mounted(one):
+                    raise SnapshotError(f"Logical volume {vg}/{one} contains a filesystem in use.")
+                self._remove(one)
 
-    def _volume(self) -> Volume:
-        """As LVM reports it; of the snapshots only the classic ones."""
-        if self.host.volume.pool is not None:
-            return replace(self.host.volume, pool=self.host._pool())
-        return replace(self.host.volume, snapshots=tuple(name for name, lv in self.host.lvs.items() if lv.live))
+    def _remove(self, name: str) -> None:
+        self.host.scratch.pop(name, None)
+        lv = self.host.lvs.pop(name, None)
+        if lv is not None and lv.content is not None:
+            shutil.rmtree(lv.content)
+
+    def _volumes(self) -> Iterator[Volume]:
+        """As LVM reports them; of the snapshots only the classic ones."""
+        for volume in (self.host.volume, *(one.volume for one in self.host.scratch.values())):
+            if volume.pool is not None:
+                yield replace(volume, pool=self.host._pool())
+            else:
+                yield replace(volume, snapshots=self._snapshots_of(volume.name))
+
+    def _snapshots_of(self, name: str) -> tuple[str, ...]:
+        return tuple(other for other, lv in self.host.lvs.items() if lv.live and lv.snapshot.origin.name == name)
 
     def _usage(self, snapshot: Snapshot) -> CowUsage:
         lv = self.host.lvs.get(snapshot.name)
@@ -293,7 +352,7 @@ class _FakeCreator:
 
     def create(self) -> Snapshot:
         """It exists from here on."""
-        with self.host._call("create"):
+        with self.host.call("create"):
             return self.host._take(self.plan)
 
 
@@ -305,7 +364,7 @@ class FakeMounts:
 
     def mount(self, snapshot: Snapshot, at: Path) -> None:
         """What the origin held when the snapshot was taken is there to be read."""
-        with self.host._call("mount"):
+        with self.host.call("mount"):
             lv = self.host.lvs.get(snapshot.name)
             if lv is None or not lv.live or not lv.usage.intact:
                 raise SnapshotError(f"snapshot {snapshot.full_name} could not be mounted: no such device")
@@ -316,7 +375,7 @@ class FakeMounts:
 
     def unmount(self, at: Path) -> None:
         """Not while a file in it is open in this process."""
-        with self.host._call("unmount"):
+        with self.host.call("unmount"):
             if at in self.host.mounted:
                 if any(target == str(at) or target.startswith(f"{at}/") for target in _open_files()):
                     raise SnapshotError(f"{at} could not be unmounted: target is busy; in use by process {os.getpid()}")
@@ -331,6 +390,10 @@ class FakeMounts:
 
 def _tags(plan: SnapshotPlan) -> frozenset[str]:
     return frozenset({TAG, f"{RUN_TAG}{plan.run_id}"})
+
+
+def _run_id(tags: frozenset[str]) -> str:
+    return next(tag.removeprefix(RUN_TAG) for tag in tags if tag.startswith(RUN_TAG))
 
 
 def _open_files() -> Iterator[str]:

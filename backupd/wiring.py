@@ -269,7 +269,7 @@ def _login(host: HostConfig) -> Login:
 def _releases(configuration: Configuration, snapshots: LvmSnapshots, mounting: LinuxMounts) -> Releases:
     """How each kind of holding is given back; every function is idempotent, and recovery uses the same ones."""
 
-    def remove_snapshot(holding: Holding) -> None:
+    def remove_volume(holding: Holding) -> None:
         vg, _, name = holding.name.partition("/")
         snapshots.remove(vg, name, holding.detail["run"])
 
@@ -289,7 +289,8 @@ def _releases(configuration: Configuration, snapshots: LvmSnapshots, mounting: L
         return ReplicaApplier(connector(_login(configuration.hosts[host])))
 
     return {
-        HoldingKind.SNAPSHOT: remove_snapshot,
+        HoldingKind.SNAPSHOT: remove_volume,
+        HoldingKind.SCRATCH_VOLUME: remove_volume,
         HoldingKind.MOUNT: lambda holding: mounting.unmount(Path(holding.name)),
         HoldingKind.PROBE_FILES: lambda holding: remove_folder(Path(holding.name)),
         HoldingKind.PARTIAL: remove_objects,

@@ -29,8 +29,9 @@ _TRIES, _PAUSE_SECONDS = 5, 0.2  # where udev makes the path, it may take a mome
 _BLOCK = 4 * KIB  # of the file systems; LVM's least stripe too
 _GROUPS = 4  # of XFS's allocation
 
-# No dmeventd: there is nothing to watch. No archive of the group's metadata, of which LVM keeps a limited number: what
-# comes and goes would push out the states that a person may want back. The copy of the newest one is kept right.
+# No dmeventd: there is nothing to watch. No archive of the group's metadata, of which LVM keeps a limited number:
+# nothing that was there is changed, and the removal writes one, as LVM does before anything goes. The copy of the
+# newest state is kept right.
 _SETTINGS = "activation/monitoring=0 backup/archive=0"
 _PACKAGES = {"xfs": "xfsprogs", "ext4": "e2fsprogs"}
 

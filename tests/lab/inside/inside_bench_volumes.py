@@ -132,8 +132,8 @@ def test_archive_of_the_group_is_left_to_people_and_the_copy_of_its_newest_state
     before = {path.name for path in archive.iterdir()}
     with created(layouts()[1]):
         assert {path.name for path in archive.iterdir()} == before
-        assert NAME in copy.read_text()
-    assert NAME not in copy.read_text()
+        assert f"\t{NAME} {{\n" in copy.read_text()
+    assert f"\t{NAME} {{\n" not in copy.read_text()
 
 
 def test_what_a_killed_bench_left_is_removed_by_recover(host: Host) -> None:

@@ -9,10 +9,25 @@ from typing import Protocol
 
 from backupd.benchmark import ScratchLayout
 from backupd.command import ChildLedger
-from backupd.model import CowUsage, DeviceNumber, Holding, Snapshot, SnapshotPlan, Volume, VolumeGroup
+from backupd.model import CowUsage, DeviceNumber, Holding, HoldingKind, Snapshot, SnapshotPlan, Volume, VolumeGroup
 
 TAG = "backupd"  # on every LV and volume group of ours
 RUN_TAG = "backupd.run="  # followed by the run id
+
+
+def scratch_name(run_id: str) -> str:
+    """What a run calls its group, and its array, on disks that a person named: it has one of each at a time."""
+    return f"{TAG}-{run_id}"
+
+
+def holding_on_disks(kind: HoldingKind, disks: tuple[str, ...], run_id: str) -> Holding:
+    """A group or an array of a run on named disks, as the holding that it is; `disks_of` tells the disks again."""
+    return Holding(kind, scratch_name(run_id), {"disks": " ".join(disks), "run": run_id})
+
+
+def disks_of(holding: Holding) -> tuple[str, ...]:
+    """The disks on which a group or an array of ours was made. No path of theirs has a blank in it."""
+    return tuple(holding.detail["disks"].split())
 
 
 class SnapshotCreator(Protocol):
@@ -175,20 +190,32 @@ class ScratchVolumes(Protocol):
 
 
 class ScratchDisks(Protocol):
-    """Whole disks that a person named, and that must be empty: groups and arrays on them, and none afterwards."""
+    """Whole disks that a person named, and that must be empty: groups and arrays on them, and none afterwards.
+
+    Both bear the run's id on each disk, so that what a dead run left is found by that, whatever the disks are called by
+    then: `disks` of the removals are those that were named, and are looked at last, to prove that nothing is left.
+    """
+
+    def require_distinct(self, disks: tuple[str, ...]) -> None:
+        """No two of these paths lead to the same disk.
+
+        Raises:
+            Refused: naming two that do.
+        """
 
     def require_empty(self, disk: Path) -> int:
         """Prove that nobody uses the disk and that nothing is on it; its size in bytes.
 
         Raises:
             Refused: naming what is in the way: a signature, a mount, a holder, a partition, no block device.
+            SnapshotError: it cannot be looked at.
         """
 
     def make_group(self, vg: str, disks: tuple[str, ...], run_id: str) -> None:
         """A volume group of this name and our tags is on the disks.
 
         Raises:
-            Refused: there is a group of this name already.
+            Refused: there is a group of this name already, a disk is not empty, or the run's id is none for a disk.
             SnapshotError: LVM would not; there may be something for `remove_group`.
         """
 
@@ -198,14 +225,17 @@ class ScratchDisks(Protocol):
         Nothing happens when that was so; what is not ours on them is left alone.
 
         Raises:
-            SnapshotError: the group bears no tag of that run, or LVM failed.
+            SnapshotError: the group on these disks bears no tag of that run, holds a volume that bears none, or LVM
+                failed.
         """
 
     def make_array(self, name: str, layout: ScratchLayout, run_id: str) -> Path:
-        """A RAID-0 of the layout's disks and stripe size runs; its device.
+        """A RAID-0 of the layout's disks and stripe size runs, and nothing of what had been on them shows; its device.
+
+        `name` is `scratch_name(run_id)`: an array has no room for more.
 
         Raises:
-            Refused: there is an array of this name already.
+            Refused: there is an array of this name already, a disk is not empty, or the run's id is none for a disk.
             SnapshotError: mdadm is missing or would not; there may be something for `remove_array`.
         """
 
@@ -217,4 +247,7 @@ class ScratchDisks(Protocol):
         """
 
     def ours(self) -> tuple[tuple[Holding, str], ...]:
-        """Every group and array on this host that bears our marks, as the holding that it is, with its run's id."""
+        """Every group and array on this host that bears our marks, as the holding that it is, with its run's id.
+
+        Remains of one too: a disk that was marked for a group that was never made, an array that does not run.
+        """

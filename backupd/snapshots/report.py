@@ -1,8 +1,8 @@
 """What LVM's reports say, as the words of `model`.
 
 Knows: which fields to ask for, and their quirks in LVM 2.03.16 (Debian 12; it has no `json_std`). Refuses to know what
-is done with a volume. A builder and a parser, both pure, for each of two reports: one of LVs segment by segment, one of
-PVs.
+is done with a volume. A builder and a parser, both pure, for each of three reports: one of LVs segment by
+segment, one of PVs and the room on them, one of PVs and their labels.
 """
 
 import json
@@ -41,8 +41,23 @@ class TaggedVolume:
     @property
     def run_id(self) -> str | None:
         """The run whose tags it bears: both of ours, and one run only; None when it is not ours."""
-        runs = [tag.removeprefix(RUN_TAG) for tag in self.tags if tag.startswith(RUN_TAG)]
-        return runs[0] if TAG in self.tags and len(runs) == 1 else None
+        return run_of(self.tags)
+
+
+def run_of(tags: frozenset[str]) -> str | None:
+    """The run that these tags of an LV or a volume group name; None when they are not ours."""
+    runs = [tag.removeprefix(RUN_TAG) for tag in tags if tag.startswith(RUN_TAG)]
+    return runs[0] if TAG in tags and len(runs) == 1 else None
+
+
+@dataclass(frozen=True, slots=True)
+class PhysicalVolume:
+    """A disk that LVM has labelled."""
+
+    path: str  # as LVM calls it
+    uuid: str  # with dashes
+    vg: str  # empty: it is in none
+    vg_tags: frozenset[str]
 
 
 def volumes_argv(*, vg: str | None = None, vg_uuid: str | None = None) -> list[str]:
@@ -58,6 +73,11 @@ def volumes_argv(*, vg: str | None = None, vg_uuid: str | None = None) -> list[s
 def group_argv(vg: str) -> list[str]:
     """Ask for the PVs of a group and the extents on each."""
     return ["pvs", *_FORMAT, "-o", _GROUP_FIELDS, "-S", f"vg_name={vg}"]
+
+
+def labels_argv() -> list[str]:
+    """Ask for every PV of the host, those of no group too."""
+    return ["pvs", *_FORMAT, "-o", "pv_name,pv_uuid,vg_name,vg_tags"]
 
 
 def parse_volumes(report: str) -> tuple[Volume, ...]:
@@ -93,6 +113,21 @@ def parse_group(report: str) -> VolumeGroup | None:
         UnexpectedOutput: with the text.
     """
     return _understood(report, lambda: _group(list(_rows(report, "pv"))))
+
+
+def parse_labels(report: str) -> tuple[PhysicalVolume, ...]:
+    """Every PV of the report.
+
+    Raises:
+        UnexpectedOutput: with the text.
+    """
+    return _understood(
+        report,
+        lambda: tuple(
+            PhysicalVolume(row["pv_name"], row["pv_uuid"], row["vg_name"], _tag_set(row["vg_tags"]))
+            for row in _rows(report, "pv")
+        ),
+    )
 
 
 def dashed(uuid: str) -> str:
@@ -257,4 +292,8 @@ def _bare(row: dict[str, str]) -> str:
 
 
 def _tags(row: dict[str, str]) -> frozenset[str]:
-    return frozenset(filter(None, row["lv_tags"].split(",")))
+    return _tag_set(row["lv_tags"])
+
+
+def _tag_set(words: str) -> frozenset[str]:
+    return frozenset(filter(None, words.split(",")))

@@ -1,9 +1,9 @@
-"""Which LVM this is: a figure may depend on it."""
+"""Which LVM and which mdadm this is: a figure may depend on them."""
 
 import re
 
 from backupd import command
-from backupd.errors import UnexpectedOutput
+from backupd.errors import CommandError, UnexpectedOutput
 
 _SECONDS = 60.0
 
@@ -16,6 +16,31 @@ def lvm_version() -> str:
         UnexpectedOutput: it says something else; the message carries the text.
     """
     return parse_version(command.run(["lvm", "version"], timeout_seconds=_SECONDS).stdout)
+
+
+def mdadm_version() -> str:
+    """The version of mdadm as it says it: `4.2`.
+
+    Raises:
+        CommandError: mdadm is not installed or failed.
+        UnexpectedOutput: it says something else; the message carries the text.
+    """
+    if not command.found("mdadm"):
+        raise CommandError("program not found: mdadm", hint="apt-get install mdadm")
+    said = command.run(["mdadm", "--version"], timeout_seconds=_SECONDS)
+    return parse_mdadm_version(said.stdout + said.stderr)  # 4.2 says it on stderr
+
+
+def parse_mdadm_version(text: str) -> str:
+    """The version in what `mdadm --version` prints.
+
+    Raises:
+        UnexpectedOutput: there is none.
+    """
+    found = re.search(r"^mdadm - v(\S+)", text, re.MULTILINE)
+    if found is None:
+        raise UnexpectedOutput(f"`mdadm --version` printed what backupd does not know:\n{text}")
+    return found.group(1)
 
 
 def parse_version(text: str) -> str:

@@ -1,0 +1,99 @@
+"""How a whole disk tells which run of ours has it: in its PV's uuid, and in its md superblock. Pure, but for one read.
+
+Knows: what a run's id may be to fit there, LVM's alphabet, the head of an md superblock of version 1.2 (the kernel's
+`uapi/linux/raid/md_p.h`, struct mdp_superblock_1). Refuses to know: who makes groups and arrays.
+
+A group has tags; but its disks become PVs before it exists, and between the two a run may die. So each PV is given a
+uuid that says whose it is: `backupd`, the disk's place, and the run's id. An array has a name of 32 characters, which
+says it too, and a uuid that follows from the run's id, so that no other array is taken for ours because of its name.
+"""
+
+import re
+import string
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import UUID, uuid5
+
+from backupd.errors import Refused
+from backupd.snapshots import TAG, scratch_name
+
+_PLACES = string.digits + string.ascii_letters
+_MARK_LENGTH = 32  # of a uuid of LVM's without its dashes, and of an array's name
+_MARKABLE = re.compile(rf"[0-9A-Za-z][0-9A-Za-z-]{{0,{_MARK_LENGTH - len(TAG) - 2}}}")
+_DASH, _END = "!", "#"  # LVM's alphabet (lvm2, lib/uuid/uuid.c) has these two beside letters and digits, and no dash
+_ARRAYS = UUID("f2b0a8a4-6f0e-4d0c-9f5e-2f6b7f3c1d57")  # a namespace of our own (RFC 4122)
+
+_SUPERBLOCK_OFFSET = 4096  # of version 1.2; bytes
+_SUPERBLOCK = struct.Struct("<II8x16s32s")  # magic, major version, set_uuid, set_name
+_MAGIC, _MAJOR = 0xA92B4EFC, 1
+
+
+def require_markable(run_id: str, disks: tuple[str, ...]) -> None:
+    """The run's id can be written onto so many disks.
+
+    Raises:
+        Refused: it cannot.
+    """
+    if not _MARKABLE.fullmatch(run_id):
+        raise Refused(
+            f"run id {run_id!r} cannot be written onto a disk, and so a dead run's disks would not be found again",
+            hint=f"at most {_MARK_LENGTH - len(TAG) - 1} letters, digits and dashes; or let backupd make one",
+        )
+    if len(disks) > len(_PLACES):
+        raise Refused(f"{len(disks)} disks are too many", hint=f"name at most {len(_PLACES)}")
+
+
+def pv_uuid(run_id: str, place: int) -> str:
+    """The uuid of a run's PV, without dashes; `place` is the disk's among those that were named."""
+    return f"{TAG}{_PLACES[place]}{run_id.replace('-', _DASH)}".ljust(_MARK_LENGTH, _END)
+
+
+def run_of_pv(uuid: str) -> str | None:
+    """The run whose PV this uuid marks, with or without dashes; None for any other."""
+    bare = uuid.replace("-", "")
+    if not bare.startswith(TAG) or len(bare) != _MARK_LENGTH:
+        return None
+    run_id = bare[len(TAG) + 1 :].rstrip(_END).replace(_DASH, "-")
+    return run_id if _MARKABLE.fullmatch(run_id) else None
+
+
+def array_uuid(run_id: str) -> UUID:
+    """The uuid of a run's array."""
+    return uuid5(_ARRAYS, run_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Superblock:
+    """What a disk says of the array that it is part of."""
+
+    uuid: UUID
+    name: str
+
+    @property
+    def run_id(self) -> str | None:
+        """The run whose array it is: by its name and its uuid; None for anybody else's."""
+        run_id = self.name.removeprefix(scratch_name(""))
+        is_ours = self.name == scratch_name(run_id) and self.uuid == array_uuid(run_id)
+        return run_id if is_ours and _MARKABLE.fullmatch(run_id) else None
+
+
+def read_superblock(disk: Path) -> Superblock | None:
+    """The md superblock of a disk; None where there is none of version 1.2, the only one that we make.
+
+    Raises:
+        OSError: it cannot be read (no medium, not root).
+    """
+    with disk.open("rb", buffering=0) as file:
+        file.seek(_SUPERBLOCK_OFFSET)
+        return parse_superblock(file.read(_SUPERBLOCK_OFFSET))  # a whole block, whatever a sector is
+
+
+def parse_superblock(data: bytes) -> Superblock | None:
+    """The same for what was read at its place."""
+    if len(data) < _SUPERBLOCK.size:
+        return None
+    magic, major, uuid, name = _SUPERBLOCK.unpack_from(data)
+    if (magic, major) != (_MAGIC, _MAJOR):
+        return None
+    return Superblock(UUID(bytes=uuid), name.rstrip(b"\0").decode("utf-8", "replace"))

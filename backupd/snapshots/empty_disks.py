@@ -1,0 +1,260 @@
+"""Whole disks of this host: which there are, and the proof that nobody uses one and that nothing is on it.
+
+Knows: what the kernel tells of block devices (`/sys`, `/proc`), whose volume group a PV is in. Refuses to know what a
+disk is wanted for, and to change anything on it.
+
+What is on a disk is asked of wipefs; but some use a disk on which it finds nothing: a database with raw devices, a copy
+under way. So whoever has it open counts as well.
+"""
+
+import contextlib
+import os
+import stat
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from backupd import command
+from backupd.errors import CommandError, Refused, SnapshotError
+from backupd.model import DeviceNumber
+from backupd.snapshots import report
+from backupd.snapshots.blank import signatures
+from backupd.snapshots.devicemapper import SYSFS
+from backupd.snapshots.mounting import mounts
+from backupd.snapshots.report import PhysicalVolume
+
+LEAST_SIZE = 64 << 20  # bytes: LVM and mdadm keep some of a disk to themselves
+
+_SECTOR = 512
+_SECONDS = 60.0
+_TRIES, _PAUSE_SECONDS = 5, 0.2  # udev looks at a disk that somebody has just closed
+_NAME_ANOTHER = "name a disk that nobody uses"
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """A whole block device, as the kernel shows it under `/sys/block`."""
+
+    folder: Path
+
+    @property
+    def path(self) -> Path:
+        """Its node. Where a name has a slash (`cciss/c0d0`), the kernel writes an exclamation mark in `/sys`."""
+        return Path("/dev") / self.folder.name.replace("!", "/")
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return int((self.folder / "size").read_text()) * _SECTOR
+
+    @property
+    def read_only(self) -> bool:
+        """Whether the kernel refuses writes to it."""
+        return (self.folder / "ro").read_text().strip() != "0"
+
+    @property
+    def partitions(self) -> tuple[str, ...]:
+        """Those that the kernel sees on it."""
+        return tuple(sorted(found.parent.name for found in self.folder.glob("*/partition")))
+
+    @property
+    def holders(self) -> tuple[str, ...]:
+        """The devices that lie on it: LVs, arrays, crypt layers."""
+        return _names(self.folder / "holders")
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The devices that it lies on."""
+        return _names(self.folder / "slaves")
+
+    @property
+    def is_array(self) -> bool:
+        """Whether it is one of md's."""
+        return (self.folder / "md").is_dir()
+
+    @property
+    def is_volume(self) -> bool:
+        """Whether it is an LV."""
+        return _said(self.folder / "dm" / "uuid").startswith("LVM-")
+
+    @property
+    def is_suspended(self) -> bool:
+        """Whether who reads it would wait."""
+        return _said(self.folder / "dm" / "suspended") == "1"
+
+
+def whole_disks(sysfs: Path = SYSFS) -> Iterator[Disk]:
+    """Every disk of this host that has a size, those that are none apart: LVs."""
+    for folder in sorted((sysfs / "block").iterdir()):
+        disk = Disk(folder)
+        with contextlib.suppress(FileNotFoundError):  # it has just gone
+            if not disk.is_volume and disk.size:
+                yield disk
+
+
+def require_distinct(disks: tuple[str, ...]) -> None:
+    """No two of these paths lead to the same device; one that leads nowhere is not looked at here.
+
+    Raises:
+        Refused: naming two that do.
+    """
+    seen: dict[DeviceNumber, str] = {}
+    for path in disks:
+        number = device_number(path)
+        if number is None:
+            continue
+        if number in seen:
+            other = "twice" if seen[number] == path else f"as {seen[number]} and as {path}"
+            raise Refused(f"{Path(path).resolve()} is named {other}", hint="name each disk once")
+        seen[number] = path
+
+
+def require_empty(path: Path, *, least_size: int = LEAST_SIZE, sysfs: Path = SYSFS) -> int:
+    """Prove that nobody uses this disk and that nothing is on it; its size in bytes.
+
+    Raises:
+        Refused: naming what is in the way.
+        SnapshotError: it cannot be looked at.
+        UnexpectedOutput: a report is not understood.
+    """
+    number = _device_number(path)
+    disk = _whole_disk(path, number, sysfs)
+    if disk.read_only:
+        raise Refused(f"{path} is read-only", hint="name a disk that takes writes: see `lsblk -o name,ro`")
+    size = disk.size
+    if size < least_size:
+        raise Refused(f"{path} is too small: {size} bytes", hint=f"name a disk of {least_size} bytes or more")
+    why = _use(number, disk)
+    if why:
+        raise Refused(f"{path} is not empty: {why}", hint=_NAME_ANOTHER)
+    found = signatures(path)
+    if found:
+        raise Refused(
+            f"{path} is not empty: it holds {', '.join(found)}",
+            hint=f"nothing is ever overwritten: look at it, and if nobody needs it: wipefs --all {path}",
+        )
+    why = _opened(path, number)
+    if why:
+        raise Refused(f"{path} is in use: {why}", hint=_NAME_ANOTHER)
+    return size
+
+
+def physical_volumes() -> tuple[PhysicalVolume, ...]:
+    """Every PV of this host that LVM may see, in a group or not.
+
+    Raises:
+        SnapshotError: LVM gave no report.
+        UnexpectedOutput: with the text.
+    """
+    try:
+        return report.parse_labels(command.run(report.labels_argv(), timeout_seconds=_SECONDS).stdout)
+    except CommandError as error:
+        raise SnapshotError(f"LVM gave no report: {error.message}", hint=error.hint) from error
+
+
+def device_number(path: str) -> DeviceNumber | None:
+    """The block device that this path leads to; None where it leads to none."""
+    try:
+        found = os.stat(path)  # noqa: PTH116 (follows links, as whoever opens it does)
+    except OSError:
+        return None
+    return _number(found) if stat.S_ISBLK(found.st_mode) else None
+
+
+def _device_number(path: Path) -> DeviceNumber:
+    if any(character.isspace() for character in str(path)):
+        raise Refused(f"{str(path)!r} has a blank in it", hint="name the disk by a path without one: see `lsblk -p`")
+    try:
+        found = path.stat()
+    except FileNotFoundError as error:
+        raise Refused(f"there is no {path}", hint="see `lsblk -p`") from error
+    except OSError as error:
+        raise SnapshotError(f"{path} cannot be looked at: {error.strerror}", hint="run as root") from error
+    if not stat.S_ISBLK(found.st_mode):
+        raise Refused(f"{path} is no block device", hint="name a whole disk: see `lsblk -p`")
+    return _number(found)
+
+
+def _number(found: os.stat_result) -> DeviceNumber:
+    return DeviceNumber(os.major(found.st_rdev), os.minor(found.st_rdev))
+
+
+def _whole_disk(path: Path, number: DeviceNumber, sysfs: Path) -> Disk:
+    link = sysfs / "dev" / "block" / str(number)
+    if not link.exists():
+        raise Refused(f"{path} leads to device {number}, which this host does not have", hint="see `lsblk -p`")
+    disk = Disk(link.resolve())
+    if (disk.folder / "partition").exists():
+        raise Refused(f"{path} is a partition", hint=f"name a whole disk, as {disk.folder.parent.name} is")
+    if disk.is_volume:
+        raise Refused(f"{path} is a logical volume", hint="name a whole disk: see `lsblk -p`")
+    return disk
+
+
+def _use(number: DeviceNumber, disk: Disk) -> str:
+    """What is made of it, in words; empty where nothing is."""
+    for mounted in mounts():
+        if mounted.device == number:
+            return f"it is mounted at {mounted.path}"
+    if any(device_number(swap) == number for swap in _swaps()):
+        return "it is used as swap"
+    for pv in physical_volumes():
+        if device_number(pv.path) == number and pv.vg:
+            return f"it is a PV of volume group {pv.vg}"
+    if disk.partitions:
+        return f"it has partitions: {', '.join(disk.partitions)}"
+    return f"another device lies on it: {', '.join(disk.holders)}" if disk.holders else ""
+
+
+def _opened(path: Path, number: DeviceNumber) -> str:
+    """Who has it open, or as it is after a second."""
+    for tries_left in reversed(range(_TRIES)):
+        why = _open_now(path, number)
+        if not why or not tries_left:
+            break
+        time.sleep(_PAUSE_SECONDS)
+    return why
+
+
+def _open_now(path: Path, number: DeviceNumber) -> str:
+    """O_EXCL without O_CREAT: the kernel refuses it where somebody else has claimed the device (open(2))."""
+    who = ", ".join(f"{pid} ({name})" for pid, name in _openers(number))
+    if who:
+        return f"process {who} has it open"
+    try:
+        os.close(os.open(path, os.O_RDONLY | os.O_EXCL | os.O_CLOEXEC))
+    except OSError as error:
+        return f"it cannot be opened for us alone: {error.strerror}"
+    return ""
+
+
+def _openers(number: DeviceNumber) -> Iterator[tuple[int, str]]:
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended
+            if any(_leads_to(entry, number) for entry in (process / "fd").iterdir()):
+                yield int(process.name), (process / "comm").read_text().strip()
+
+
+def _leads_to(entry: Path, number: DeviceNumber) -> bool:
+    """Whether an open file is that device; no file elsewhere is asked, for it may be on a network share that hangs."""
+    try:
+        return os.readlink(entry).startswith("/dev/") and device_number(str(entry)) == number  # noqa: PTH115
+    except OSError:  # it was closed just now
+        return False
+
+
+def _swaps() -> list[str]:
+    """Its first line is a heading, and the name the first column, a blank in it in octal (proc(5))."""
+    return [line.split()[0] for line in Path("/proc/swaps").read_text().splitlines()[1:]]
+
+
+def _names(folder: Path) -> tuple[str, ...]:
+    return tuple(sorted(entry.name for entry in folder.iterdir())) if folder.is_dir() else ()
+
+
+def _said(file: Path) -> str:
+    try:
+        return file.read_text().strip()
+    except FileNotFoundError:
+        return ""

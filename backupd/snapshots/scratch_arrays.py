@@ -1,0 +1,166 @@
+"""A RAID-0 of disks that a person named: made with mdadm under our name, and gone without a trace.
+
+Knows: mdadm's commands, how an array is found by what its disks say. Refuses to know: whether the disks were empty,
+and what the array is for.
+
+An array is never looked for by its name or node: after a crash udev may have assembled it under another, and where no
+udev runs, both stay behind when it is stopped (mdadm 4.2), and whoever opens the node makes an empty array anew. What
+the disks say is true in either case; names and nodes that lead to no array any more are cleared away at the end.
+"""
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from backupd import command
+from backupd.benchmark import KIB, ScratchLayout
+from backupd.errors import CommandError, SnapshotError
+from backupd.snapshots.devicemapper import SYSFS
+from backupd.snapshots.disk_marks import Superblock, array_uuid, read_superblock
+from backupd.snapshots.empty_disks import Disk, device_number, whole_disks
+
+log = logging.getLogger(__name__)
+
+NAMES = Path("/dev/md")
+_SECONDS = 120.0
+_BUSY_TRIES, _PAUSE_SECONDS = 3, 0.5  # udev looks at an array that somebody has just closed
+_LOOK_SECONDS = 0.05
+_INSTALL = "apt-get install mdadm"
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A disk that says it is part of an array, which may run or not."""
+
+    disk: Disk
+    superblock: Superblock
+
+
+def members(sysfs: Path = SYSFS, read: Callable[[Path], Superblock | None] = read_superblock) -> Iterator[Member]:
+    """Every disk of this host that says so.
+
+    One on which something else than md lies is none itself: a layer passes on what is below it.
+    """
+    for disk in whole_disks(sysfs):
+        below = [holder for holder in disk.holders if not Disk(sysfs / "block" / holder).is_array]
+        if below or disk.is_suspended:
+            continue
+        with contextlib.suppress(OSError):  # no medium, or gone: it says nothing
+            found = read(disk.path)
+            if found is not None:
+                yield Member(disk, found)
+
+
+def members_of(run_id: str, sysfs: Path = SYSFS) -> tuple[Member, ...]:
+    """The disks of that run's array."""
+    return tuple(member for member in members(sysfs) if member.superblock.run_id == run_id)
+
+
+def require_mdadm() -> None:
+    """Arrays can be made here.
+
+    Raises:
+        SnapshotError: they cannot.
+    """
+    if not command.found("mdadm"):
+        raise SnapshotError("mdadm is not installed, and no array can be made or taken apart", hint=_INSTALL)
+
+
+def make(name: str, layout: ScratchLayout, run_id: str, sysfs: Path = SYSFS) -> Path:
+    """An array of these empty disks runs, and nothing of what had been on them shows; its device.
+
+    Raises:
+        SnapshotError: mdadm would not; what it did before is for `remove`.
+    """
+    hint = "see `dmesg` and /proc/mdstat; the kernel's module is raid0"
+    _run(create_argv(name, layout, run_id), what=f"no array of {', '.join(layout.disks)} could be made", hint=hint)
+    arrays = {holder for member in members_of(run_id, sysfs) for holder in member.disk.holders}
+    if len(arrays) != 1:
+        raise SnapshotError(f"mdadm made array {name}, but no one device lies on its disks", hint="see /proc/mdstat")
+    device = Disk(sysfs / "block" / arrays.pop()).path
+    _run(["wipefs", "--quiet", "--all", "--", str(device)], what=f"{device} could not be wiped", hint="see `dmesg`")
+    return device
+
+
+def remove(name: str, run_id: str, sysfs: Path = SYSFS) -> None:
+    """The array is stopped and no disk says any more that it was part of it. A busy one is looked at afresh, twice.
+
+    Raises:
+        SnapshotError: it is in use, mdadm is missing, or it failed.
+    """
+    nodes = [_named(name)]
+    for tries_left in reversed(range(_BUSY_TRIES)):
+        left = members_of(run_id, sysfs)
+        holders = sorted({holder for member in left for holder in member.disk.holders})
+        arrays = [Disk(sysfs / "block" / holder).path for holder in holders]
+        nodes += arrays
+        try:
+            _take_apart(left, arrays)
+            break
+        except CommandError as error:
+            if not tries_left:
+                raise SnapshotError(
+                    f"array {name} could not be taken apart: {error.message}",
+                    hint="see what uses it: lsof, `lsblk`; then `backupd recover`",
+                ) from error
+            log.info("array %s is in use, trying again", name)
+            time.sleep(_PAUSE_SECONDS)
+    for node in dict.fromkeys(nodes):
+        _clear(node, sysfs)
+    if (NAMES / name).is_symlink() and not (NAMES / name).exists():
+        (NAMES / name).unlink(missing_ok=True)
+
+
+def create_argv(name: str, layout: ScratchLayout, run_id: str) -> list[str]:
+    """The command that makes an array. `--run`: it asks nothing; the disks have been proven to be empty.
+
+    Without a home host its name is ours to the last character; with one it would be `HOST:NAME`.
+    """
+    digits = array_uuid(run_id).hex
+    uuid = ":".join(digits[start : start + 8] for start in range(0, 32, 8))
+    return [
+        *("mdadm", "--create", str(NAMES / name), f"--name={name}", "--homehost=<none>", f"--uuid={uuid}"),
+        *("--metadata=1.2", "--level=0", f"--chunk={layout.stripe_size // KIB}", f"--raid-devices={layout.width}"),
+        *("--run", *layout.disks),
+    ]
+
+
+def _take_apart(left: Sequence[Member], arrays: Sequence[Path]) -> None:
+    if left:
+        require_mdadm()
+    for array in arrays:
+        command.run(["mdadm", "--stop", str(array)], timeout_seconds=_SECONDS, must_finish=True)
+    for member in left:
+        argv = ["mdadm", "--zero-superblock", str(member.disk.path)]
+        command.run(argv, timeout_seconds=_SECONDS, must_finish=True)
+
+
+def _named(name: str) -> Path:
+    """The node that the array's name leads to, or led to."""
+    return (NAMES / name).resolve()
+
+
+def _clear(node: Path, sysfs: Path) -> None:
+    """A node that leads to no array any more is gone; so is an array without disks, as a killed mdadm leaves one."""
+    number = device_number(str(node))
+    if number is None:
+        return
+    array = Disk((sysfs / "dev" / "block" / str(number)).resolve())
+    if array.is_array and not array.parts and command.found("mdadm"):
+        argv = ["mdadm", "--stop", str(node)]
+        command.run(argv, timeout_seconds=_SECONDS, accept=(0, 1), must_finish=True)
+    deadline = time.monotonic() + _PAUSE_SECONDS  # the kernel takes a stopped one away in its own time
+    while array.folder.exists() and not array.parts and time.monotonic() < deadline:
+        time.sleep(_LOOK_SECONDS)
+    if not array.folder.exists():
+        node.unlink(missing_ok=True)
+
+
+def _run(argv: list[str], *, what: str, hint: str) -> None:
+    try:
+        command.run(argv, timeout_seconds=_SECONDS, must_finish=True)
+    except CommandError as error:
+        raise SnapshotError(f"{what}: {error.message}", hint=error.hint or hint) from error

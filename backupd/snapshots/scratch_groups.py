@@ -1,0 +1,91 @@
+"""A volume group on disks that a person named: made with our tags, and gone without a trace.
+
+Knows: LVM's commands for PVs and groups. Refuses to know: whether the disks were empty, and what volumes are for.
+
+The group is no part of LVM's archive in /etc/lvm: it lives for minutes, and LVM keeps ten files of each group for good.
+No command is given `--yes` or `--force` before it is proven that everything which it will remove is ours.
+"""
+
+from collections.abc import Sequence
+
+from backupd import command
+from backupd.errors import CommandError, SnapshotError
+from backupd.snapshots import RUN_TAG, TAG, report
+from backupd.snapshots.disk_marks import pv_uuid, run_of_pv
+from backupd.snapshots.report import PhysicalVolume
+
+_SECONDS = 120.0
+_NO_ARCHIVE = ("--config", "backup { backup=0 archive=0 }")  # vgremove 2.03.16 knows no --autobackup
+
+
+def run_of(pv: PhysicalVolume) -> str | None:
+    """The run whose PV it is: in a group by the group's tags, in none by its own uuid; None for anybody else's."""
+    return report.run_of(pv.vg_tags) if pv.vg else run_of_pv(pv.uuid)
+
+
+def make(vg: str, disks: Sequence[str], run_id: str) -> None:
+    """The disks, which are empty, are PVs with our mark, and then a group with our tags.
+
+    Raises:
+        SnapshotError: LVM would not; what it did before is for `remove`.
+    """
+    for place, disk in enumerate(disks):
+        _lvm(pv_argv(disk, run_id, place), what=f"{disk} could not be made a PV", hint="see `lsblk` and `dmesg`")
+    hint = "disks of one group need sectors of the same size: lsblk -o name,log-sec,phy-sec"
+    _lvm(group_argv(vg, disks, run_id), what=f"no volume group {vg} could be made", hint=hint)
+
+
+def remove(vg: str, pvs: Sequence[PhysicalVolume], run_id: str) -> None:
+    """The group is gone, if it is that run's; `pvs` is LVM's report of now.
+
+    Raises:
+        SnapshotError: it holds a volume that is not that run's, or LVM failed.
+    """
+    if not any(pv.vg == vg and run_of(pv) == run_id for pv in pvs):
+        return
+    strangers = [lv.name for lv in _volumes(vg) if lv.run_id != run_id]
+    if strangers:
+        raise SnapshotError(
+            f"volume group {vg} is not removed: {', '.join(strangers)} in it bears no tag of run {run_id}",
+            hint=f"if nobody needs it: lvremove {vg}/{strangers[0]}, then `backupd recover`",
+        )
+    hint = f"see what uses its volumes: lsof, `dmsetup ls --tree`; then: vgremove {vg}"
+    _lvm(["vgremove", "--yes", *_NO_ARCHIVE, "--", vg], what=f"volume group {vg} could not be removed", hint=hint)
+
+
+def unlabel(pvs: Sequence[PhysicalVolume], run_id: str) -> None:
+    """No disk that is in no group bears a label of that run any more; `pvs` is LVM's report of now.
+
+    Raises:
+        SnapshotError: LVM failed.
+    """
+    for pv in pvs:
+        if not pv.vg and run_of(pv) == run_id:
+            hint = f"it holds nothing but our label: pvremove {pv.path}"
+            argv = ["pvremove", *_NO_ARCHIVE, "--", pv.path]
+            _lvm(argv, what=f"{pv.path} could not be made empty again", hint=hint)
+
+
+def pv_argv(disk: str, run_id: str, place: int) -> list[str]:
+    """The command that labels a disk. Without `--yes` it refuses one that holds something."""
+    uuid = report.dashed(pv_uuid(run_id, place))
+    return ["pvcreate", *_NO_ARCHIVE, "--uuid", uuid, "--norestorefile", "--", disk]
+
+
+def group_argv(vg: str, disks: Sequence[str], run_id: str) -> list[str]:
+    """The command that makes the group, tagged from its first instant."""
+    return ["vgcreate", *_NO_ARCHIVE, "--addtag", TAG, "--addtag", f"{RUN_TAG}{run_id}", "--", vg, *disks]
+
+
+def _volumes(vg: str) -> tuple[report.TaggedVolume, ...]:
+    try:
+        return report.parse_tagged(command.run(report.volumes_argv(vg=vg), timeout_seconds=_SECONDS).stdout)
+    except CommandError as error:
+        raise SnapshotError(f"LVM gave no report: {error.message}", hint=error.hint) from error
+
+
+def _lvm(argv: list[str], *, what: str, hint: str) -> None:
+    try:
+        command.run(argv, timeout_seconds=_SECONDS, must_finish=True)
+    except CommandError as error:
+        raise SnapshotError(f"{what}: {error.message}", hint=error.hint or hint) from error

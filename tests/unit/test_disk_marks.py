@@ -1,0 +1,132 @@
+"""What a disk says of the run that has it, and what LVM and mdadm are told so that it says so."""
+
+import re
+from uuid import UUID
+
+import pytest
+
+from backupd.benchmark import KIB, LayoutKind, ScratchLayout
+from backupd.errors import Refused, UnexpectedOutput
+from backupd.snapshots import scratch_name
+from backupd.snapshots.disk_marks import (
+    Superblock,
+    array_uuid,
+    parse_superblock,
+    pv_uuid,
+    require_markable,
+    run_of_pv,
+)
+from backupd.snapshots.report import PhysicalVolume, dashed, parse_labels
+from backupd.snapshots.scratch_arrays import create_argv
+from backupd.snapshots.scratch_groups import group_argv, pv_argv, run_of
+from backupd.snapshots.version import parse_mdadm_version
+
+RUN = "20261122-005204-ab12"
+DISKS = ("/dev/ubdg", "/dev/ubdh")
+LONGEST = "x" * 24
+
+# The first 160 bytes of the superblock that mdadm 4.2 wrote in the lab, with the uuid and the name that it was told.
+WRITTEN = bytes.fromhex(
+    "fc4e2ba9010000000000000000000000123456781234567812345678123456786261636b7570642d32303236313132322d"
+    "3030353230342d6162313200000000bb3d026b000000000000000001000000000000000000000080000000020000000000"
+    "0000000000000000000000000000000000000000000000000000000000000000000800000000000000f80f000000000008"
+    "00000000000000000000000000"
+)
+# What LVM 2.03.16 reported there: a group without tags, ours, and a disk that was marked for a group never made.
+REPORT = """
+  {"report": [{"pv": [
+    {"pv_name":"/dev/ubdb", "pv_uuid":"lsR2eq-0RYc-QmIn-I18H-YxnS-CO6j-fChiqE", "vg_name":"labvg", "vg_tags":""},
+    {"pv_name":"/dev/ubdg", "pv_uuid":"backup-d020-2611-22!0-0520-4!ab-12####", "vg_name":"x",
+     "vg_tags":"backupd,backupd.run=another"},
+    {"pv_name":"/dev/ubdh", "pv_uuid":"backup-d120-2611-22!0-0520-4!ab-12####", "vg_name":"", "vg_tags":""}
+  ]}]}
+"""
+
+
+@pytest.mark.parametrize("run_id", [RUN, LONGEST, "r", "7", "lab-1f", "a-"])
+def test_a_pv_names_its_run(run_id: str) -> None:
+    for place in (0, 1, 61):
+        uuid = dashed(pv_uuid(run_id, place))
+        assert re.fullmatch(r"[0-9A-Za-z!#]{6}(-[0-9A-Za-z!#]{4}){5}-[0-9A-Za-z!#]{6}", uuid)
+        assert run_of_pv(uuid) == run_id
+
+
+def test_no_two_disks_of_a_run_have_the_same_uuid() -> None:
+    assert len({pv_uuid(RUN, place) for place in range(62)}) == 62
+
+
+@pytest.mark.parametrize(
+    "uuid",
+    ["", "backupd", "lsR2eq-0RYc-QmIn-I18H-YxnS-CO6j-fChiqE", "backup-d0##-####-####-####-####-######", "BACKUP" * 6],
+)
+def test_no_other_pv_is_taken_for_ours(uuid: str) -> None:
+    assert run_of_pv(uuid) is None
+
+
+@pytest.mark.parametrize("run_id", ["", LONGEST + "x", "a_b", "a.b", "-a", "a b", "ä"])
+def test_a_run_whose_id_does_not_fit_onto_a_disk_is_refused(run_id: str) -> None:
+    with pytest.raises(Refused, match="cannot be written onto a disk") as refused:
+        require_markable(run_id, DISKS)
+    assert "at most 24 letters" in refused.value.hint
+
+
+def test_more_disks_than_a_mark_can_count_are_refused() -> None:
+    with pytest.raises(Refused, match="63 disks are too many"):
+        require_markable(RUN, DISKS[:1] * 63)
+
+
+def test_what_mdadm_wrote_is_read() -> None:
+    found = parse_superblock(WRITTEN)
+    assert found == Superblock(UUID("12345678-1234-5678-1234-567812345678"), f"backupd-{RUN}")
+    assert found.run_id is None, "the uuid is not the one that follows from the run's id"
+
+
+def test_an_array_names_its_run_by_name_and_uuid() -> None:
+    assert Superblock(array_uuid(RUN), scratch_name(RUN)).run_id == RUN
+    assert Superblock(array_uuid(LONGEST), scratch_name(LONGEST)).run_id == LONGEST
+    assert len(scratch_name(LONGEST)) == 32, "an array's name has no more room"
+    assert Superblock(array_uuid(RUN), f"host:{scratch_name(RUN)}").run_id is None
+    assert Superblock(array_uuid(RUN), RUN).run_id is None
+    assert Superblock(array_uuid("another"), scratch_name(RUN)).run_id is None
+
+
+@pytest.mark.parametrize("data", [b"", b"\0" * 4096, WRITTEN[:63], b"\0" + WRITTEN, WRITTEN[:4] + b"\2" + WRITTEN[5:]])
+def test_a_disk_without_such_a_superblock_says_nothing(data: bytes) -> None:
+    assert parse_superblock(data) is None
+
+
+def test_a_pv_in_a_group_is_whose_the_group_is_and_one_in_none_whose_it_says() -> None:
+    stranger, another, ours = parse_labels(REPORT)
+    assert (stranger.vg, run_of(stranger)) == ("labvg", None)
+    assert (another.vg_tags, run_of(another)) == (frozenset({"backupd", "backupd.run=another"}), "another")
+    assert (ours.path, run_of(ours)) == ("/dev/ubdh", RUN)
+    taken = PhysicalVolume(ours.path, ours.uuid, "theirs", frozenset())
+    assert run_of(taken) is None, "somebody has made a group of it since"
+
+
+@pytest.mark.parametrize("report", ["", "{}", '{"report": [{"pv": [{"pv_name": "/dev/a"}]}]}'])
+def test_a_report_that_is_not_understood_is_shown(report: str) -> None:
+    with pytest.raises(UnexpectedOutput, match="not understood"):
+        parse_labels(report)
+
+
+def test_lvm_is_told_whose_disk_it_is_before_there_is_a_group_and_asked_to_overwrite_nothing() -> None:
+    label, group = pv_argv(DISKS[1], RUN, 1), group_argv("vg", DISKS, RUN)
+    assert label[label.index("--uuid") + 1] == "backup-d120-2611-22!0-0520-4!ab-12####"
+    assert group[-5:] == [f"backupd.run={RUN}", "--", "vg", *DISKS]
+    assert not {"--yes", "-y", "--force", "-f"} & {*label, *group}
+
+
+def test_mdadm_is_told_name_and_uuid_that_tell_whose_the_array_is() -> None:
+    layout = ScratchLayout(LayoutKind.RAID0, DISKS, stripe_size=64 * KIB)
+    argv = create_argv(scratch_name(RUN), layout, RUN)
+    assert f"--name={scratch_name(RUN)}" in argv
+    uuid = next(word.removeprefix("--uuid=") for word in argv if word.startswith("--uuid="))
+    assert UUID(uuid.replace(":", "")) == array_uuid(RUN)
+    assert {"--chunk=64", "--raid-devices=2", "--level=0", "--metadata=1.2"} <= set(argv)
+
+
+def test_mdadms_version_is_read_and_what_is_none_is_shown() -> None:
+    assert parse_mdadm_version("mdadm - v4.2 - 2021-12-30 - Debian 4.2-5\n") == "4.2"
+    with pytest.raises(UnexpectedOutput, match="no mdadm"):
+        parse_mdadm_version("no mdadm\n")

@@ -47,10 +47,11 @@ from backupd.probe.fileprobe import SysbenchProbe, remove_folder
 from backupd.probe.reading import DirectReader
 from backupd.probe.sysbench import require_version
 from backupd.replicas import start_again
-from backupd.snapshots import BlankVolumes
+from backupd.snapshots import BlankVolumes, ScratchDisks, disks_of
 from backupd.snapshots.blank import LvmBlankVolumes
 from backupd.snapshots.lvm import LvmSnapshots
 from backupd.snapshots.mounting import FILESYSTEMS, LinuxMounts, mount_of, mounts
+from backupd.snapshots.scratch_disks import LinuxScratchDisks
 from backupd.snapshots.version import lvm_version
 from backupd.targets import Target
 from backupd.targets.directory import DirectoryTarget
@@ -119,6 +120,11 @@ def _channel(chosen: NotificationConfig) -> Channel:
 def blank_volumes() -> BlankVolumes:
     """Logical volumes of this host that a restore can fill."""
     return LvmBlankVolumes()
+
+
+def scratch_disks() -> ScratchDisks:
+    """Whole disks of this host on which a bench can make a group or an array."""
+    return LinuxScratchDisks()
 
 
 def host_tools(configuration: Configuration) -> HostTools:
@@ -300,6 +306,12 @@ def _releases(configuration: Configuration, snapshots: LvmSnapshots, mounting: L
         HoldingKind.APPLIER: lambda holding: start_again(holding, applier_of),
         HoldingKind.FILESYSTEM: lambda holding: blank_volumes().wipe(
             Path("/dev", holding.name), holding.detail["uuid"]
+        ),
+        HoldingKind.SCRATCH_GROUP: lambda holding: scratch_disks().remove_group(
+            holding.name, disks_of(holding), holding.detail["run"]
+        ),
+        HoldingKind.SCRATCH_ARRAY: lambda holding: scratch_disks().remove_array(
+            holding.name, disks_of(holding), holding.detail["run"]
         ),
     }
 

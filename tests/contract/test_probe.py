@@ -1,7 +1,6 @@
 """What every probe, reader and counter promises: the fakes of the stories, and the real ones on a disk."""
 
 import os
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,6 +17,7 @@ from backupd.probe.counters import KernelCounters
 from backupd.probe.fileprobe import SysbenchProbe
 from backupd.probe.reading import DirectReader
 from backupd.probe.sysbench import require_version
+from tests.contract.direct_io import folder_for_direct_io
 from tests.fakes.probe import FakeDisk
 
 SIZE = 1 << 20
@@ -30,14 +30,8 @@ ProbeOf = Callable[[FileLoad], FileProbe]
 
 @pytest.fixture
 def root(tmp_path: Path) -> Iterator[Path]:
-    """A folder that takes direct I/O; an older kernel's tmpfs takes none, then it is one on the checkout's disk."""
-    if _takes_direct_io(tmp_path):
-        yield tmp_path
-        return
-    cache = Path(__file__).parents[2] / ".cache"
-    cache.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=cache) as folder:
-        yield Path(folder)
+    with folder_for_direct_io(tmp_path) as folder:
+        yield folder
 
 
 @pytest.fixture
@@ -324,14 +318,3 @@ def test_the_fake_disk_tells_a_snapshots_file_from_the_origins(disk: FakeDisk, f
     disk.reader.scan(origins, 1.0)
     disk.reader.random(origins, 1.0, block_size=BLOCK, threads=1)
     assert asked == [Mode.SCAN_SNAPSHOT, Mode.READ_SNAPSHOT, Mode.SCAN, Mode.READ]
-
-
-def _takes_direct_io(folder: Path) -> bool:
-    path = folder / "direct"
-    try:
-        os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_DIRECT))
-    except OSError:
-        return False
-    finally:
-        path.unlink(missing_ok=True)
-    return True

@@ -121,11 +121,16 @@ class Going:
         return None
 
     def _live(self) -> dict[str, str]:
-        """Runs that go on, whoever began them, each with its job."""
+        """Runs that go on, whoever began them, each with its job. The probe that a bench is at counts as the bench."""
         catalogue = self.site.catalogue
         ours = {slot.run_id: slot.job for slot in self._children if slot.activity in RUNS}
-        others = (run_id for run_id in catalogue.unfinished() if alive(catalogue.process_of(run_id)))
-        return ours | {run_id: catalogue.run(run_id).job for run_id in others if run_id not in ours}
+        others = [catalogue.run(run_id) for run_id in catalogue.unfinished() if alive(catalogue.process_of(run_id))]
+        benches = {run.pid for run in others if run.kind is RunKind.BENCH}
+        return ours | {
+            run.run_id: run.job
+            for run in others
+            if run.run_id not in ours and not (run.kind is RunKind.PROBE and run.pid in benches)
+        }
 
     def _run_of(self, slot: Slot) -> RunDetails | None:
         if slot.activity not in RUNS:

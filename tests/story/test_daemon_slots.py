@@ -13,6 +13,9 @@ from backupd.catalogue.store import Catalogue
 from backupd.claims import Claims
 from backupd.config import ScheduleConfig, SchedulesConfig
 from backupd.errors import ExitStatus
+from backupd.model import Layout, RunKind, SnapshotFacts
+from tests.fakes.benched import a_bench
+from tests.fakes.measured import measurement
 from tests.story.daemon_world import HOURLY, MORNING, NIGHTLY, Machine, job, machine
 
 STARTED, ENDED, MISSED = SlotState.STARTED, SlotState.ENDED, SlotState.MISSED
@@ -226,6 +229,34 @@ def test_a_run_that_a_person_has_started_is_waited_for(daemon: Machine) -> None:
     daemon.after(minutes=1)
     assert daemon.slots() == [(NIGHT, STARTED)]
     assert daemon.newest().reason == "another run of job nightly was still going"
+
+
+def test_a_bench_and_the_probe_that_it_is_at_are_one_of_the_runs_that_may_go_on(daemon: Machine) -> None:
+    daemon.start(job("of-db1", backup=NIGHTLY), job("of-db2", host="db2", backup=NIGHTLY), max_runs=2)
+    with (
+        daemon.catalogue.open_run("", "", run_id="b1", kind=RunKind.BENCH) as bench,
+        daemon.catalogue.open_run("", "", run_id="b1-1", kind=RunKind.PROBE) as probe,
+    ):
+        daemon.at(NIGHT)
+        assert [slot.job for slot in daemon.launcher.started] == ["of-db1"]
+        probe.measured(measurement())
+        bench.benched(a_bench())
+    daemon.after(minutes=1)
+    assert [slot.job for slot in daemon.launcher.started] == ["of-db1", "of-db2"]
+
+
+def test_a_job_waits_for_the_bench_in_its_volume_group(daemon: Machine) -> None:
+    with daemon.catalogue.open_run("nightly", "db1", run_id="r0") as before:
+        before.snapshot(SnapshotFacts("bk_r0", "labvg/data", Layout.LINEAR, 1, None, 4096, 1 << 30))
+        before.complete(())
+    with daemon.catalogue.open_run("", "", run_id="b1", kind=RunKind.BENCH) as bench:
+        with Claims(daemon.configuration.paths.run).volume_group("labvg", "b1"):
+            daemon.at(NIGHT)
+            assert daemon.slots() == []
+            bench.benched(a_bench())
+        daemon.after(minutes=2)
+    assert daemon.slots() == [(NIGHT, STARTED)]
+    assert daemon.newest().reason.startswith("volume group labvg was held by run b1 ")
 
 
 def test_drills_and_verifications_wait_for_no_backup_but_for_their_own_kind(daemon: Machine) -> None:

@@ -93,6 +93,15 @@ def standings(site: Site, live: LiveRuns, *, samples: bool = False) -> tuple[Job
     return tuple(_standing(config, found[job], due[job], live, now=now) for job, config in jobs.items())
 
 
+def running_besides(site: Site, live: LiveRuns) -> tuple[Running, ...]:
+    """What has not ended and is no job's, newest first: benches, and probes of volumes that were named.
+
+    Raises:
+        CatalogueError: the catalogue cannot be read.
+    """
+    return tuple(_running(unfinished, live) for unfinished in site.catalogue.records([""])[""].unfinished)
+
+
 def _standing(
     config: JobConfig, record: JobRecord, tables: Mapping[Activity, Timetable], live: LiveRuns, *, now: datetime
 ) -> JobStanding:

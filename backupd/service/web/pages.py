@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from backupd.service.metrics import CONTENT_TYPE
-from backupd.service.standing import standings
+from backupd.service.standing import running_besides, standings
 from backupd.service.web.asked import AskedLive, AskedMetrics, AskedRooms, AskedSite
 from backupd.service.web.history import Asked, Outcome, history_page
 from backupd.service.web.looks import page
@@ -44,6 +44,7 @@ def overview(request: Request, site: AskedSite, live: AskedLive) -> Response:
         "overview.html",
         now=site.now(),
         jobs=sorted(jobs, key=lambda job: (not job.alarms, job.job)),
+        besides=running_besides(site, live),
         going_on={one.run.run_id: getting_on(one, good, now=site.now()) for one, good in live_runs},
     )
 

@@ -107,13 +107,16 @@ def _good(catalogue: Catalogue, run_id: str) -> Notice | None:
 
 
 def tell_of_the_dead(notifier: Notifier, catalogue: Catalogue, run_ids: Iterable[str]) -> None:
-    """Of these runs that were recovered, each whose process died is told of, once whoever looks; others are not."""
+    """Of these runs that were recovered, each whose process died is told of, once whoever looks; others are not.
+
+    Nor is what is no job's: a person began that bench, or that probe of a volume, and no backup hangs on it.
+    """
     for run_id in run_ids:
         try:
             run = catalogue.run(run_id)
         except BackupdError:  # known by its tag only: whose it was went with its catalogue
             continue
-        if run.error is None or run.error.code != DIED or run.run_id != run_id:
+        if run.error is None or run.error.code != DIED or run.run_id != run_id or not run.job:
             continue
         if catalogue.first_told(NoticeKind.FAILED, run.job, run_id):
             notifier.tell(_death(run, run.error))

@@ -12,7 +12,7 @@ import pytest
 
 from backupd.agenda import Activity, Slot, SlotState
 from backupd.errors import ExitStatus, SnapshotError
-from backupd.model import Backup, RunStatus
+from backupd.model import Backup, RunKind, RunStatus
 from tests.cli.terminal import Terminal
 from tests.contract.peers import Manner, WebPeer, web_server
 from tests.story.world import World
@@ -171,6 +171,17 @@ def test_a_dead_run_is_told_of_once(terminal: Terminal, peer: WebPeer, world: Wo
     assert [document["kind"] for document in of_the_dead] == ["failed"]
     assert "process ended without a word" in of_the_dead[0]["text"]
     assert of_the_dead[0]["text"].startswith("run r1 of job nightly, begun ")
+
+
+@pytest.mark.parametrize("kind", [RunKind.BENCH, RunKind.PROBE])
+def test_nobody_is_woken_for_what_is_no_job_s(terminal: Terminal, peer: WebPeer, world: World, kind: RunKind) -> None:
+    child = os.fork()
+    if child == 0:
+        with world.catalogue() as catalogue, catalogue.open_run("", "", run_id="b1", kind=kind):
+            os._exit(0)
+    os.waitpid(child, 0)
+    assert terminal.run("recover").stdout.startswith("run b1: dead, cleaned up after\n")
+    assert told(peer) == []
 
 
 def test_a_good_run_after_a_dead_one_has_recovered(terminal: Terminal, peer: WebPeer, world: World) -> None:

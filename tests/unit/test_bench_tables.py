@@ -19,7 +19,9 @@ from backupd.benchmark import (
     Operation,
     Table,
 )
-from backupd.report.bench_tables import TitledGrid, hours_per_tebibyte, mib, said_once, tables
+from backupd.report.bench_disks import hours_per_tebibyte
+from backupd.report.bench_grid import TitledGrid, mib, said_once
+from backupd.report.bench_tables import tables
 from backupd.report.bench_words import base, layout_words, load_words, quotient, record_words
 from backupd.report.words import columns
 from tests.fakes.benched import a_bench, result, striped

@@ -39,6 +39,13 @@ def layout_words(layout: ScratchLayout, among: Sequence[ScratchLayout]) -> str:
             return f"RAID-0 of {many(layout.width, 'disk')}" + (f", chunks{of_size}" if of_size else "")
 
 
+def count_words(counts: Sequence[int], noun: str) -> str:
+    """Several numbers of things: `1 thread`, `1 and 2 threads`, `1, 2 and 6 threads`."""
+    if len(counts) == 1:
+        return many(counts[0], noun)
+    return f"{', '.join(map(str, counts[:-1]))} and {counts[-1]} {noun}s"
+
+
 def load_words(cell: Cell) -> str:
     """A load: `sequential writes of 1 MiB by 6 threads`; what went past the file system says so."""
     raw = ", raw, fio" if cell.medium is Medium.RAW else ""
@@ -49,6 +56,16 @@ def base(bench: LayoutBench) -> ScratchLayout | None:
     """What the other layouts are compared with: the linear one, or the first where there is none."""
     linear = (layout for layout in bench.layouts if layout.kind is LayoutKind.LINEAR)
     return next(linear, next(iter(bench.layouts), None))
+
+
+def families(bench: LayoutBench) -> list[list[ScratchLayout]]:
+    """What is compared with the base: layouts that differ in their number of disks alone, ascending, together."""
+    first = base(bench)
+    grouped: dict[tuple[LayoutKind, int], list[ScratchLayout]] = {}
+    for layout in sorted(bench.layouts, key=lambda layout: layout.width):
+        if layout != first:
+            grouped.setdefault((layout.kind, layout.stripe_size), []).append(layout)
+    return list(grouped.values())
 
 
 def times(b: CellResult | None, a: CellResult | None) -> float | None:

@@ -38,8 +38,8 @@ def cell(name: str, words: str, *, figures: bool) -> str:
 
 
 def figure(picture: str, words: str) -> str:
-    """A picture with its caption."""
-    return tag("figure", picture + tag("figcaption", text(words), cls="soft"))
+    """A picture with its caption; on a narrow screen it is moved sideways rather than made too small to read."""
+    return tag("figure", tag("div", picture, cls="scroll") + tag("figcaption", text(words), cls="soft"))
 
 
 def facts_list(facts: Iterable[tuple[str, str]]) -> str:
@@ -60,15 +60,16 @@ body {{ margin: 0; background: var(--paper); color: var(--ink);
 main {{ max-width: 900px; margin: 0 auto; padding: 24px 20px 48px; }}
 h1 {{ font-size: 26px; line-height: 1.2; margin: 0; overflow-wrap: anywhere; }}
 h2 {{ font-size: 18px; margin: 36px 0 8px; }}
+h3 {{ font-size: 15px; margin: 28px 0 4px; }}
 p {{ margin: 4px 0; }}
 .soft {{ color: var(--soft); font-size: 13px; }}
-.cards {{ display: grid; grid-template-columns: repeat(auto-fill, minmax(230px, 1fr)); gap: 12px;
+.cards {{ display: grid; grid-template-columns: repeat(auto-fill, minmax(200px, 1fr)); gap: 12px;
   margin-top: 20px; }}
 .card {{ border: 1px solid var(--grid); border-radius: 8px; padding: 10px 16px; }}
 .large {{ font-size: 26px; font-weight: 650; color: var(--s0); font-variant-numeric: tabular-nums; }}
 .large span {{ font-size: 14px; font-weight: 400; color: var(--soft); }}
 figure {{ margin: 28px 0 0; }}
-figure svg {{ max-width: 100%; height: auto; display: block; }}
+figure svg {{ min-width: 620px; max-width: 100%; height: auto; display: block; }}
 .scroll {{ overflow-x: auto; }}
 table {{ border-collapse: collapse; font-size: 13px; white-space: nowrap; margin: 8px 0; }}
 th {{ text-align: left; color: var(--soft); font-weight: 600; border-bottom: 2px solid var(--grid); }}
@@ -79,6 +80,6 @@ tr.baseline td {{ color: var(--soft); }}
 dl {{ display: grid; grid-template-columns: max-content 1fr; gap: 4px 20px; margin: 0; }}
 dt {{ color: var(--soft); }}
 dd {{ margin: 0; overflow-wrap: anywhere; }}
-@media print {{ figure, .card, section {{ break-inside: avoid; }} }}
+@media print {{ figure svg {{ min-width: 0; }} figure, .card, section {{ break-inside: avoid; }} }}
 {style(within="svg")}
 """

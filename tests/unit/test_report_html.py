@@ -4,7 +4,6 @@ import math
 import re
 import xml.etree.ElementTree as ET
 from dataclasses import replace
-from html.parser import HTMLParser
 
 import pytest
 
@@ -14,6 +13,7 @@ from backupd.report.charts import curve_svg, penalty_svg, shares_svg
 from backupd.report.html import html_page
 from backupd.report.svg import NAMESPACE
 from tests.fakes.measured import COPYING, SETTINGS, VOLUME, WINDOWS, curve, measurement, record, rows
+from tests.unit.page_reader import Reader
 
 SVG = f"{{{NAMESPACE}}}"
 HOSTILE = "<script>alert('x')</script>&\"\x1b[31m\x00"
@@ -28,34 +28,6 @@ EVIL = Measurement(
     tuple(replace(one, cow_pvs=(HOSTILE, str(i))) for i, one in enumerate(EVIL.curves)),
     (HOSTILE,),
 )
-_VOID = {"meta", "rect", "line", "polyline", "circle"}
-
-
-class Reader(HTMLParser):
-    """Follows the nesting of a page, and keeps what it is made of."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.tags: list[str] = []
-        self.attributes: list[tuple[str, str | None]] = []
-        self.words = ""
-        self.feed(page)
-        self.close()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.open.append(tag)
-        self.handle_startendtag(tag, attrs)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.attributes += attrs
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.words += data
 
 
 def pictures(found: Measurement, *, alone: bool = True) -> list[str]:

@@ -149,7 +149,7 @@ def _layouts(found: Sequence[Band], across: Scale, bottom: float) -> list[str]:
 
 def _axis(upright: Scale, top: float, name: str, words: Sequence[str]) -> list[str]:
     right = _WIDTH - _RIGHT
-    parts = [label(_LEFT, top - 6, name, cls="small fill-ink halo")]
+    parts = [label(_LEFT, top - 6, name, cls="small fill-ink")]
     for value, text in zip(upright.ticks, words, strict=True):
         y = _y(upright, value, top)
         parts.append(element("line", x1=_LEFT, x2=right, y1=y, y2=y, cls="line-grid"))

@@ -1,0 +1,191 @@
+"""One bench as one HTML file that can be mailed; in the frame and the looks of a probe's page.
+
+Knows: the page. Refuses to know where it is kept, and to judge: the verdict is `bench_verdict`'s. Everything that came
+from a host is escaped.
+"""
+
+from collections.abc import Sequence
+
+from backupd.benchmark import (
+    LARGE_RECORD,
+    SMALL_RECORD,
+    BenchRecord,
+    Cell,
+    LayoutBench,
+    LayoutKind,
+    Operation,
+    ScratchLayout,
+    Table,
+)
+from backupd.report.bench_charts import chart_svg
+from backupd.report.bench_course import course_svg
+from backupd.report.bench_tables import TitledGrid, said_once, tables, writer_counts
+from backupd.report.bench_words import base, load_words, record_words, times
+from backupd.report.combinations import short_pv
+from backupd.report.page import cell, facts_list, figure, page, tag, text
+from backupd.report.words import duration, instant, many, ratio, size
+
+_CAPTIONS = {
+    Table.E3: "Against one stripe; the dashed line is what as many disks could do.",
+    Table.E4: "Small writes, by more and more threads at once.",
+    Table.E5: "From records of 1 KiB to 16 MiB; places are evenly spaced, not their sizes.",
+}
+
+
+def bench_page(record: BenchRecord, *, wanted: Sequence[Table] = ()) -> str:
+    """The whole page: the answer, what it rests on, the time it took, every table. `wanted`: only these tables."""
+    found = record.bench
+    title = f"Which layout pays on {_where(found)}" if found else "A bench of layouts"
+    body = [
+        tag("header", tag("h1", text(title)) + tag("p", text(_when(record)), cls="soft")),
+        *_failure(record),
+        *(_sections(found, wanted) if found else ()),
+    ]
+    return page(title, body)
+
+
+def _sections(found: LayoutBench, wanted: Sequence[Table]) -> list[str]:
+    """Everything that was measured, the answer first."""
+    course = course_svg(found.samples, title="What each disk and the processors did", alone=False)
+    caption = "A ground for each layout in turn. Time without a column is time in which nothing was measured."
+    return [
+        _cards(found),
+        *([figure(course, caption)] if course else ()),
+        *_tables(found, wanted),
+        _notes(found.notes),
+        _circumstances(found),
+    ]
+
+
+def _cards(found: LayoutBench) -> str:
+    """The widest layout against the first, in large figures: a card for each kind of load."""
+    first, widest = base(found), max(found.layouts, key=lambda layout: layout.width, default=None)
+    if first is None or widest is None or widest == first:
+        return ""
+    known = [
+        (load, factor)
+        for load in _telling_loads(found)
+        if (factor := times(found.find(widest.name, load), found.find(first.name, load))) is not None
+    ]
+    cards = [
+        tag(
+            "div",
+            tag("p", text(load_words(load)), cls="soft")
+            + tag("p", text(ratio(factor)), cls="large")
+            + tag("p", text(f"{widest.name} against {first.name}"), cls="soft"),
+            cls="card",
+        )
+        for load, factor in known
+    ]
+    return tag("section", "\n".join(cards), cls="cards") if cards else ""
+
+
+def _telling_loads(found: LayoutBench) -> list[Cell]:
+    """One writer and one reader of large records; small random writes by one, and by the most."""
+    counts = writer_counts(found)
+    return [
+        Cell(Operation.WRITE, LARGE_RECORD),
+        Cell(Operation.READ, LARGE_RECORD),
+        *(Cell(Operation.RANDOM_WRITE, SMALL_RECORD, count) for count in dict.fromkeys((*counts[:1], *counts[-1:]))),
+    ]
+
+
+# --- tables ----------------------------------------------------------------------------------------------------------
+
+
+def _tables(found: LayoutBench, wanted: Sequence[Table]) -> list[str]:
+    """Each with its picture before it; what is the same in all of them is said once."""
+    common, drawn = said_once(tables(found, wanted))
+    parts = [
+        tag("h2", "Every figure"),
+        *([tag("p", text(f"All tables: {', '.join(common)}."), cls="soft")] if common else ()),
+    ]
+    pictured: set[str] = set()
+    for one in drawn:
+        if one.key not in pictured:
+            parts += _picture(found, one.key)
+            pictured.add(one.key)
+        parts.append(_table(one))
+    return [tag("section", "\n".join(parts))] if drawn else []
+
+
+def _picture(found: LayoutBench, key: str) -> list[str]:
+    if key not in {table.value for table in _CAPTIONS}:
+        return []
+    table = Table(key)
+    drawn = chart_svg(found, table, alone=False)
+    return [figure(drawn, _CAPTIONS[table])] if drawn else []
+
+
+def _table(drawn: TitledGrid) -> str:
+    grid = drawn.grid
+    name = f"{drawn.key.upper()}: {drawn.title}" if drawn.key in set(Table) else drawn.title
+    parts = [tag("h3", text(f"{name[0].upper()}{name[1:]}"))]
+    if grid.shared:
+        parts.append(tag("p", text(f"{', '.join(grid.shared)}."), cls="soft"))
+    if grid.rows:
+        head = "".join(cell("th", words, figures=i in grid.right) for i, words in enumerate(grid.head))
+        rows = [
+            tag("tr", "".join(cell("td", words, figures=i in grid.right) for i, words in enumerate(row)))
+            for row in grid.rows
+        ]
+        table = tag("table", tag("thead", tag("tr", head)) + tag("tbody", "\n".join(rows)))
+        parts.append(tag("div", table, cls="scroll"))
+    parts += [tag("p", text(words), cls="soft") for words in drawn.words]
+    return "\n".join(parts)
+
+
+# --- circumstances ---------------------------------------------------------------------------------------------------
+
+
+def _circumstances(found: LayoutBench) -> str:
+    """Everything that the figures depend on."""
+    host, settings = found.host, found.settings
+    facts = [
+        ("Disks", ", ".join(map(short_pv, settings.disks))),
+        ("Scratch volumes", f"{_places(found)}, up to {size(settings.volume_size)} each, {settings.filesystem}"),
+        ("Layouts", "; ".join(f"{layout.name} {_lying(layout)}" for layout in found.layouts)),
+        (
+            "File",
+            f"{size(settings.file_size)}, past the page cache (O_DIRECT); the host has {size(host.memory)} of RAM",
+        ),
+        ("Windows", f"{duration(settings.seconds)} each, {many(settings.repeat, 'repeat')}"),
+        ("Processors", str(host.processors)),
+        ("Kernel", host.kernel),
+        ("LVM", host.lvm),
+        ("sysbench", host.sysbench),
+        ("fio", host.fio or "not used"),
+        ("mdadm", host.mdadm or "not used"),
+    ]
+    return tag("section", tag("h2", "Measured on, and how") + facts_list(facts))
+
+
+def _places(found: LayoutBench) -> str:
+    return f"in free extents of {found.settings.vg}" if found.settings.vg else "on disks of their own"
+
+
+def _lying(layout: ScratchLayout) -> str:
+    disks = ", ".join(map(short_pv, layout.disks))
+    return f"on {disks}" if layout.kind is LayoutKind.LINEAR else f"over {disks} by {record_words(layout.stripe_size)}"
+
+
+def _notes(notes: Sequence[str]) -> str:
+    if not notes:
+        return ""
+    return tag("section", tag("h2", "To judge the figures") + tag("ul", "".join(tag("li", text(n)) for n in notes)))
+
+
+def _failure(record: BenchRecord) -> list[str]:
+    if record.error is None:
+        return []
+    hint = tag("p", text(record.error.hint), cls="soft") if record.error.hint else ""
+    return [tag("section", tag("h2", "It did not come to its end") + tag("p", text(record.error.message)) + hint)]
+
+
+def _where(found: LayoutBench) -> str:
+    return found.settings.vg or ", ".join(map(short_pv, found.settings.disks))
+
+
+def _when(record: BenchRecord) -> str:
+    took = duration((record.ended_at - record.started_at).total_seconds()) if record.ended_at else "-"
+    return f"Bench {record.run_id}: {record.status}, {instant(record.started_at)}, took {took}"

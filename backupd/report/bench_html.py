@@ -18,8 +18,11 @@ from backupd.benchmark import (
     Table,
 )
 from backupd.report.bench_charts import chart_svg
+from backupd.report.bench_contrast import Judgement, Topic
 from backupd.report.bench_course import course_svg
-from backupd.report.bench_tables import TitledGrid, said_once, tables, writer_counts
+from backupd.report.bench_grid import TitledGrid, said_once
+from backupd.report.bench_tables import tables, writer_counts
+from backupd.report.bench_verdict import verdict
 from backupd.report.bench_words import base, load_words, record_words, times
 from backupd.report.combinations import short_pv
 from backupd.report.page import cell, facts_list, figure, page, tag, text
@@ -50,6 +53,7 @@ def _sections(found: LayoutBench, wanted: Sequence[Table]) -> list[str]:
     caption = "A ground for each layout in turn. Time without a column is time in which nothing was measured."
     return [
         _cards(found),
+        _verdict(found),
         *([figure(course, caption)] if course else ()),
         *_tables(found, wanted),
         _notes(found.notes),
@@ -88,6 +92,26 @@ def _telling_loads(found: LayoutBench) -> list[Cell]:
         Cell(Operation.READ, LARGE_RECORD),
         *(Cell(Operation.RANDOM_WRITE, SMALL_RECORD, count) for count in dict.fromkeys((*counts[:1], *counts[-1:]))),
     ]
+
+
+def _verdict(found: LayoutBench) -> str:
+    """The conclusion, then each judgement by its question, with the figures that it rests on."""
+    said = verdict(found)
+    topics = dict.fromkeys(one.topic for one in said)
+    parts = [
+        part
+        for topic in topics
+        for part in (
+            *(() if topic is Topic.CONCLUSION else (tag("h3", text(f"{topic[0].upper()}{topic[1:]}")),)),
+            tag("ul", "\n".join(_judgement(one) for one in said if one.topic is topic)),
+        )
+    ]
+    return tag("section", "\n".join([tag("h2", "Verdict"), *parts])) if parts else ""
+
+
+def _judgement(one: Judgement) -> str:
+    evidence = tag("p", text("; ".join(one.evidence)), cls="soft") if one.evidence else ""
+    return tag("li", text(f"{one.text[0].upper()}{one.text[1:]}") + evidence)
 
 
 # --- tables ----------------------------------------------------------------------------------------------------------

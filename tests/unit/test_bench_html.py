@@ -7,6 +7,7 @@ import pytest
 from backupd.benchmark import BenchRecord, LayoutBench, Table
 from backupd.model import RunError, RunStatus
 from backupd.report.bench_html import bench_page
+from backupd.report.bench_verdict import verdict
 from backupd.report.svg import NAMESPACE
 from tests.fakes.benched import PVS, a_bench, a_bench_record
 from tests.unit.page_reader import Reader
@@ -67,6 +68,15 @@ def test_what_the_widest_layout_gains_stands_first_in_large_figures() -> None:
         ("random writes of 16 KiB by 6 threads", "3.00x"),
     ):
         assert f"{load}{factor}striped-3x64k against linear" in cards.replace("\n", "")
+
+
+def test_the_verdict_is_there_with_what_it_rests_on() -> None:
+    words = Reader(bench_page(a_bench_record())).words
+    judged = words[words.index("Verdict") : words.index("Every figure")]
+    for one in verdict(a_bench()):
+        assert one.text[1:] in judged
+        assert "; ".join(one.evidence) in judged
+    assert judged.index("hoose 3 stripes") < judged.index("One thread") < judged.index("Backups")
 
 
 def test_stripes_and_an_array_of_the_same_width_have_no_large_figures() -> None:

@@ -1,15 +1,15 @@
 """Who may act now: lock files that a process holds for its life, so that the kernel forgets them when it dies.
 
-Knows: one run per job, one per volume group, one process per run id, one daemon; many readers of a backup, or one that
-removes it.
+Knows: one run per job, one per volume group, one bench per disk, one process per run id, one daemon; many readers of a
+backup, or one that removes it.
 A lock file's text says who holds it; the lock itself is flock(2), which is never inherited by children here because
 Python's descriptors close on exec.
 """
 
 import fcntl
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from backupd.errors import Busy, ConfigurationError
@@ -49,6 +49,19 @@ class Claims:
             Busy: there is one; the message names it.
         """
         with self._held(f"vg-{vg}", f"run {run_id}"):
+            yield
+
+    @contextmanager
+    def disks(self, disks: Iterable[str], run_id: str) -> Iterator[None]:
+        """No other bench of ours on any of these whole disks while the block lasts.
+
+        Raises:
+            Busy: there is one; the message names it.
+        """
+        with ExitStack() as claimed:
+            for disk in sorted(disks):
+                name = disk.strip("/").replace("/", "-")
+                claimed.enter_context(self._held(f"disk-{name}", f"run {run_id}"))
             yield
 
     @contextmanager

@@ -23,6 +23,17 @@ def test_other_jobs_and_other_volume_groups_are_free(tmp_path: Path) -> None:
             pass
 
 
+def test_a_disk_is_one_benchs_and_whoever_is_refused_one_disk_has_claimed_none(tmp_path: Path) -> None:
+    one, other = Claims(tmp_path), Claims(tmp_path)
+    with one.disks(("/dev/sdc", "/dev/sdb"), "r1"):
+        with pytest.raises(Busy, match="disk dev-sdb is held by run r1"), other.disks(("/dev/sda", "/dev/sdb"), "r2"):
+            pass
+        with other.disks(("/dev/sda", "/dev/disk/by-id/sdb"), "r2"):
+            pass
+    with other.disks(("/dev/sdb", "/dev/sdc"), "r2"):
+        pass
+
+
 def test_a_backup_has_many_readers_or_one_that_removes_it(tmp_path: Path) -> None:
     one, other = Claims(tmp_path), Claims(tmp_path)
     with one.reading("r1"), other.reading("r1"):

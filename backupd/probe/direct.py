@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
@@ -71,19 +71,22 @@ class DirectThreads:
         """
         self._require_uninterrupted()
         stop = threading.Event()
-        began = time.monotonic()
+        with ExitStack() as mapped:
+            buffers = [mapped.enter_context(_buffer(block_size)) for _ in places]
+            began = time.monotonic()
 
-        def work(positions: Iterator[int]) -> tuple[list[float], int]:
-            return self._work(descriptor, positions, block_size, request, ends=began + seconds, stop=stop)
+            def work(positions: Iterator[int], buffer: mmap.mmap) -> tuple[list[float], int]:
+                return self._work(descriptor, positions, buffer, request, ends=began + seconds, stop=stop)
 
-        executor = ThreadPoolExecutor(len(places), thread_name_prefix="direct")
-        try:
-            done = [future.result() for future in [executor.submit(work, each) for each in places]]
-        finally:
-            stop.set()
-            with shielded():
-                executor.shutdown(wait=True)
-        elapsed = time.monotonic() - began
+            executor = ThreadPoolExecutor(len(places), thread_name_prefix="direct")
+            try:
+                begun = [executor.submit(work, *each) for each in zip(places, buffers, strict=True)]
+                done = [future.result() for future in begun]
+            finally:
+                stop.set()
+                with shielded():
+                    executor.shutdown(wait=True)
+            elapsed = time.monotonic() - began
         self._require_uninterrupted()
         return Requests(elapsed, sorted(one for times, _ in done for one in times), sum(moved for _, moved in done))
 
@@ -102,23 +105,22 @@ class DirectThreads:
         self,
         descriptor: int,
         positions: Iterator[int],
-        block_size: int,
+        buffer: mmap.mmap,
         request: Request,
         *,
         ends: float,
         stop: threading.Event,
     ) -> tuple[list[float], int]:
-        """How long each request took, in seconds, and the bytes of all. An anonymous map is aligned to a page."""
+        """How long each request took, in seconds, and the bytes of all."""
         times: list[float] = []
         moved = 0
-        with mmap.mmap(-1, block_size) as buffer:
-            for position in positions:
-                began = time.monotonic()
-                moved += request(descriptor, buffer, position)
-                ended = time.monotonic()
-                times.append(ended - began)
-                if ended >= ends or stop.is_set() or self._interrupted.is_set():
-                    break
+        for position in positions:
+            began = time.monotonic()
+            moved += request(descriptor, buffer, position)
+            ended = time.monotonic()
+            times.append(ended - began)
+            if ended >= ends or stop.is_set() or self._interrupted.is_set():
+                break
         return times, moved
 
     def _require_uninterrupted(self) -> None:
@@ -143,6 +145,11 @@ def opened(file: Path, access: int) -> Iterator[tuple[int, int]]:
         raise CommandError(
             f"cannot {verb} {file} directly: {error.strerror}", hint=_HINTS.get(error.errno or 0, "")
         ) from error
+
+
+def _buffer(size: int) -> mmap.mmap:
+    """An anonymous map is aligned to a page. Its pages are there before the clock runs: large records have many."""
+    return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE)
 
 
 def scan_offsets(size: int, block_size: int) -> Iterator[int]:

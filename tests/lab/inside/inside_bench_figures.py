@@ -1,0 +1,146 @@
+"""Whether the loads of a bench say what the disks do: beside fio, by hand, on the same scratch volume, by turns.
+
+On disks that queue, under a server that nobody asks anything. What fio has for threads that take the next record in
+turn is one job with as many requests under way; jobs that each have a stretch of the file are another load, which meets
+other disks.
+"""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+import pytest
+
+from backupd.benchmark import KIB, MIB, Cell, Medium, Operation
+from backupd.errors import CommandError
+from backupd.probe import PROBE_FILE
+from backupd.probe.counters import KernelCounters
+from backupd.probe.disk_watch import DiskWatch, usage
+from backupd.probe.fileload import FileLoads
+from backupd.probe.fio import FioLoads
+from tests.lab.inside.host import SITE, tool
+
+ROUNDS = 3
+SECONDS = 2.0
+FILE_SIZE = 128 * MIB
+VOLUME_SIZE = "384m"  # mkfs.xfs makes none of less than 300 MB
+NAME = "byhand"
+CELLS = (
+    Cell(Operation.WRITE, MIB, 4),
+    Cell(Operation.READ, MIB, 4),
+    Cell(Operation.RANDOM_WRITE, 16 * KIB, 4),
+    Cell(Operation.RANDOM_READ, 16 * KIB, 4),
+    Cell(Operation.WRITE, 16 * KIB, 4),
+)
+TESTS = {
+    Operation.WRITE: "write",
+    Operation.READ: "read",
+    Operation.RANDOM_WRITE: "randwrite",
+    Operation.RANDOM_READ: "randread",
+}
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """A volume that is formatted and mounted."""
+
+    device: Path
+    folder: Path
+    pvs: tuple[str, ...]  # of the whole group
+
+
+@contextmanager
+def scratch(width: int, folder: Path) -> Iterator[Scratch]:
+    """A scratch volume by LVM's own commands, striped over the group's first PVs; 1 is linear."""
+    group = SITE.volume_group
+    pvs = tool("pvs", "--noheadings", "--options", "pv_name", "--sort", "pv_name").split()
+    stripes = ("--stripes", str(width), "--stripesize", "64k") if width > 1 else ()
+    tool("lvcreate", "--yes", "--name", NAME, "--size", VOLUME_SIZE, *stripes, group, *pvs[:width])
+    device = Path(f"/dev/{group}/{NAME}")
+    try:
+        tool("mkfs.xfs", "-q", "-f", str(device))
+        folder.mkdir()
+        tool("mount", str(device), str(folder))
+        try:
+            yield Scratch(device, folder, tuple(pvs))
+        finally:
+            tool("umount", str(folder))
+    finally:
+        tool("lvremove", "--yes", f"{group}/{NAME}")
+
+
+def fio_by_hand(target: Path, cell: Cell) -> float:
+    """Records a second by fio on this file or device."""
+    in_turn = ("--ioengine=libaio", f"--iodepth={cell.threads}")
+    anywhere = ("--ioengine=psync", f"--numjobs={cell.threads}", "--norandommap", "--randrepeat=0")
+    report = tool(
+        *("fio", "--name=x", f"--filename={target}", f"--size={FILE_SIZE}", "--direct=1", "--thread"),
+        *(f"--rw={TESTS[cell.operation]}", f"--bs={cell.record}", "--time_based", f"--runtime={SECONDS:g}s"),
+        *(anywhere if cell.operation.is_random else in_turn),
+        *("--group_reporting", "--output-format=json"),
+    )
+    job = json.loads(report)["jobs"][0]
+    return float(job["read" if TESTS[cell.operation].endswith("read") else "write"]["iops"])
+
+
+@pytest.fixture(scope="module")
+def beside_fio(tmp_path_factory: pytest.TempPathFactory) -> dict[Cell, float]:
+    """Of each load on three stripes: our figure ÷ fio's, the median of the rounds, each of which has one of both."""
+    loads, ratios = FileLoads(), {}
+    with scratch(3, tmp_path_factory.mktemp("striped") / "at") as volume:
+        loads.prepare(volume.folder, FILE_SIZE)
+        for cell in CELLS:
+            rounds = []
+            for _ in range(ROUNDS):
+                ours = loads.window(volume.folder, cell, size=FILE_SIZE, seconds=SECONDS).iops
+                rounds.append(ours / fio_by_hand(volume.folder / PROBE_FILE, cell))
+            ratios[cell] = median(rounds)
+    return ratios
+
+
+@pytest.mark.parametrize("cell", CELLS, ids=lambda cell: f"{cell.operation}-{cell.record // KIB}k")
+def test_a_load_on_a_file_is_as_fast_as_fio_says(beside_fio: dict[Cell, float], cell: Cell) -> None:
+    assert beside_fio[cell] == pytest.approx(1.0, abs=0.15)
+
+
+def test_the_disks_move_what_the_load_says_and_each_its_share(tmp_path: Path) -> None:
+    counters, loads = KernelCounters(), FileLoads()
+    with scratch(3, tmp_path / "at") as volume:
+        loads.prepare(volume.folder, FILE_SIZE)
+        disks = {pv: counters.number_of(Path(pv)) for pv in volume.pvs}
+        with DiskWatch(counters, disks, interrupt=loads.interrupt) as watch:
+            watch.label("striped-3x64k", "rewriting")
+            for operation in (Operation.WRITE, Operation.REWRITE, Operation.READ):
+                before = watch.look()
+                window = loads.window(volume.folder, Cell(operation, MIB, 4), size=FILE_SIZE, seconds=1.0)
+                shares = usage(before, watch.look(), window).shares
+                assert sum(shares.values()) == pytest.approx(1.0, abs=0.02), operation
+                assert [shares[pv] for pv in volume.pvs] == pytest.approx([1 / 3, 1 / 3, 1 / 3, 0.0], abs=0.03)
+    assert sum(max(sample.written[pv] for pv in volume.pvs) > MIB for sample in watch.samples) >= 2
+    assert all(sample.written[volume.pvs[3]] == 0 for sample in watch.samples)
+
+
+def test_a_device_is_loaded_itself_but_not_while_it_is_mounted(tmp_path: Path) -> None:
+    loads, counters = FioLoads(), KernelCounters()
+    with scratch(3, tmp_path / "at") as volume:
+        with pytest.raises(CommandError, match="fio wrote 0 of") as caught:
+            loads.prepare(volume.device, FILE_SIZE)
+        assert "lsblk" in caught.value.hint
+        disks = {pv: counters.number_of(Path(pv)) for pv in volume.pvs}
+        watch = DiskWatch(counters, disks, interrupt=loads.interrupt)
+        tool("umount", str(volume.folder))
+        try:
+            with pytest.raises(CommandError, match=f"fio wrote {384 * MIB} of {400 * MIB} bytes"):
+                loads.prepare(volume.device, 400 * MIB)
+            loads.prepare(volume.device, FILE_SIZE)
+            for operation, record in ((Operation.WRITE, MIB), (Operation.RANDOM_READ, 16 * KIB)):
+                before = watch.look()
+                cell = Cell(operation, record, 4, Medium.RAW)
+                window = loads.window(volume.device, cell, size=FILE_SIZE, seconds=1.0)
+                assert sum(usage(before, watch.look(), window).shares.values()) == pytest.approx(1.0, abs=0.02)
+        finally:
+            tool("mkfs.xfs", "-q", "-f", str(volume.device))
+            tool("mount", str(volume.device), str(volume.folder))

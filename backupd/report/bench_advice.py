@@ -60,7 +60,7 @@ def _of_stripes(bench: LayoutBench, first: ScratchLayout, layout: ScratchLayout)
 def _at_once(since: int, small: Sequence[tuple[int, Contrast]]) -> str:
     if since == small[0][0]:
         return f"the server writes: small random writes gain with {many(since, 'writer')} and more"
-    return f"{since} or more writers are at it at once: small random writes gain from there on"
+    return f"{since} or more write at once: small random writes gain from there on"
 
 
 def _below(since: int, small: Sequence[tuple[int, Contrast]]) -> str:

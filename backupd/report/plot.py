@@ -9,7 +9,7 @@ from math import ceil, floor, isfinite
 from textwrap import wrap
 
 from backupd.report.combinations import Series
-from backupd.report.scale import Scale, scale
+from backupd.report.scale import Scale, named_scale, scale
 from backupd.report.words import in_ascii
 
 Point = tuple[float, float]  # seconds, value
@@ -32,6 +32,7 @@ class Frame:
     margin: int = 0  # characters left of the axis, at least: plots below each other then share their columns
     reach: tuple[float, ...] = ()  # values that the upright axis must hold
     span: tuple[float, ...] = ()  # and the other
+    names: tuple[tuple[float, str], ...] = ()  # values of the other that go by a name; none: round numbers
     threshold: float | None = None
     mark_at: float | None = None  # seconds
     mark: str = ""  # what happened there
@@ -126,7 +127,9 @@ class _Drawing:
         level = () if frame.threshold is None else (frame.threshold,)
         self._upright = scale([*(y for _, y in points), *frame.reach, *level], count=max(2, frame.height // 2))
         marked = () if frame.mark_at is None else (frame.mark_at,)
-        self._across = scale([*(x for x, _ in points), *frame.span, *marked], count=frame.width // 14, tight=True)
+        across = [*(x for x, _ in points), *frame.span, *marked]
+        named = named_scale(frame.names, across) if frame.names else None
+        self._across = named or scale(across, count=frame.width // 14, tight=True)
         self._gutter = max(frame.margin, *map(len, self._upright.labels()))
         self._canvas = _Canvas(max(frame.width - self._gutter - 2, _LEAST_COLUMNS), max(frame.height, 2))
 

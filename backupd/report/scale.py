@@ -1,6 +1,6 @@
 """From values to places on an axis, with ticks at round numbers. For terminal and SVG alike; any finite float works."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import ceil, floor, isfinite, log10
 
@@ -19,13 +19,16 @@ class Scale:
     low: float
     high: float
     ticks: tuple[float, ...]
+    names: tuple[str, ...] = ()  # of the ticks, where their values would say nothing
 
     def place(self, value: float) -> float:
         """Where a value is, 0.0 at the low end to 1.0 at the high end; what lies outside is at the end."""
         return min(max((_clamped(value) - self.low) / (self.high - self.low), 0.0), 1.0)
 
     def labels(self) -> tuple[str, ...]:
-        """What is written beside the ticks: as many digits as it takes to tell one from the next."""
+        """What is written beside the ticks: their names, or as many digits as it takes to tell one from the next."""
+        if self.names:
+            return self.names
         step = self.ticks[1] - self.ticks[0] if len(self.ticks) > 1 else self.high - self.low
         if max(abs(self.low), abs(self.high)) >= _WRITTEN_OUT or step < 1 / _WRITTEN_OUT:
             return tuple(map(tick, self.ticks))
@@ -46,6 +49,13 @@ def scale(values: Iterable[float], *, count: int = 5, tight: bool = False) -> Sc
     lowest, highest = first(low / step - slack), last(high / step + slack)
     ticks = tuple(step * i for i in range(lowest, highest + 1))
     return Scale(low, high, ticks) if tight else Scale(ticks[0], ticks[-1], ticks)
+
+
+def named_scale(names: Sequence[tuple[float, str]], values: Iterable[float] = ()) -> Scale:
+    """An axis with ticks at these values, ascending, that go by these names; it holds the other finite values too."""
+    known = [_clamped(value) for value in (*(value for value, _ in names), *values) if isfinite(value)]
+    low, high = _apart(min(known, default=0.0), max(known, default=1.0))
+    return Scale(low, high, tuple(_clamped(value) for value, _ in names), tuple(name for _, name in names))
 
 
 def _clamped(value: float) -> float:

@@ -21,7 +21,7 @@ class Finding(StrEnum):
 
     GAIN = "gain"
     LOSS = "loss"
-    SAME = "same"  # no difference that the repeats bear out
+    SAME = "same"  # no difference that the repeats bear out, or a small one
     MIXED = "mixed"  # gains here, losses there
     UNCLEAR = "unclear"  # too noisy
     FACT = "fact"  # nothing was compared, or nothing that has a spread
@@ -55,6 +55,7 @@ class Contrast:
     times: float  # how many times as much
     spread: float  # the larger of the two
     once: bool  # one of them was measured once: its spread is not known
+    within: bool  # some repeat of the one may have been as good as some of the other
     finding: Finding
 
     def words(self) -> str:
@@ -71,16 +72,17 @@ def contrast(b: CellResult | None, a: CellResult | None) -> Contrast | None:
     factor = times(b, a)
     if factor is None or a is None or b is None:
         return None
-    spread = max(a.spread, b.spread)
+    above, below = factor * (1 - b.spread) > 1 + a.spread, factor * (1 + b.spread) < 1 - a.spread
     if not (a.spread <= NOISY and b.spread <= NOISY):  # also what is no number
         finding = Finding.UNCLEAR
-    elif factor > LEAST and factor * (1 - b.spread) > 1 + a.spread:
+    elif factor > LEAST and above:
         finding = Finding.GAIN
-    elif factor * LEAST < 1 and factor * (1 + b.spread) < 1 - a.spread:
+    elif factor * LEAST < 1 and below:
         finding = Finding.LOSS
     else:
         finding = Finding.SAME
-    return Contrast(factor, spread, min(a.repeats, b.repeats) == 1, finding)
+    once = min(a.repeats, b.repeats) == 1
+    return Contrast(factor, max(a.spread, b.spread), once, not above and not below, finding)
 
 
 def runs(found: Iterable[tuple[int, Contrast]]) -> list[tuple[Finding, list[tuple[int, Contrast]]]]:
@@ -97,6 +99,13 @@ def overall(findings: Iterable[Finding]) -> Finding:
     if not telling:
         return Finding.UNCLEAR
     return telling.pop() if len(telling) == 1 else Finding.MIXED
+
+
+def equal(contrasts: Iterable[Contrast]) -> str:
+    """How near those are that count as the same."""
+    if all(one.within and not one.once for one in contrasts):
+        return "equal within the spread"
+    return f"less than {LEAST}x apart"
 
 
 def span(contrasts: Iterable[Contrast]) -> str:

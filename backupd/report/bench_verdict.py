@@ -28,6 +28,7 @@ from backupd.report.bench_contrast import (
     Judgement,
     Topic,
     contrast,
+    equal,
     overall,
     runs,
     span,
@@ -201,7 +202,7 @@ def _records(bench: LayoutBench, a: ScratchLayout, b: ScratchLayout) -> list[Jud
     everything = [one for _, found in by_load for _, one in found]
     if everything and overall(one.finding for one in everything) is Finding.SAME:
         sizes = span_words(sorted({record for _, found in by_load for record, _ in found}))
-        text = f"{name_b} and {name_a} are equal within the spread, at records of {sizes} by {many(threads, 'thread')}"
+        text = f"{name_b} and {name_a} are {equal(everything)}, at records of {sizes} by {many(threads, 'thread')}"
         return [Judgement(Topic.RECORDS, Finding.SAME, text, (f"{span(everything)}, {worst(everything)}",))]
     return [
         Judgement(
@@ -221,7 +222,7 @@ def _records_words(found: Sequence[tuple[int, Contrast]]) -> str:
         words = {
             Finding.GAIN: f"{span(ratios)} ahead",
             Finding.LOSS: f"behind ({span(ratios)})",
-            Finding.SAME: "equal within the spread",
+            Finding.SAME: equal(ratios),
         }.get(finding, f"cannot tell ({worst(ratios)})")
         parts.append(f"{words} at {span_words([record for record, _ in group])}")
     return ", ".join(parts)

@@ -252,6 +252,16 @@ def test_where_an_array_is_ahead_is_said_by_record_size() -> None:
     assert conclusion(bench).finding is Finding.MIXED
 
 
+def test_a_small_difference_beyond_the_spread_is_not_called_equal() -> None:
+    bench = changed(a_bench(arrays=True), lambda _: True, spread=0.01)
+    bench = changed(bench, of(RAID0), times=1.1)
+    assert texts(bench, Topic.RECORDS) == [
+        "RAID-0 of 2 disks and 2 stripes are less than 1.15x apart, at records of 1 KiB-16 MiB by 6 threads"
+    ]
+    (one,) = [one for one in verdict(bench) if one.topic is Topic.RECORDS]
+    assert one.evidence == ("1.1x, spread 1%",)
+
+
 def test_record_sizes_of_a_bench_without_e5_are_not_judged() -> None:
     bench = a_bench()
     assert texts(replace(bench, settings=replace(bench.settings, tables=("e2",))), Topic.RECORDS) == []

@@ -1,0 +1,224 @@
+"""Two benches beside each other: what differs between them, and their figures in pairs.
+
+Knows: which figure of one belongs to which of the other, and what their repeats allow to say (`bench_contrast`).
+Refuses to explain: that is what the circumstances are named for, before the figures.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from itertools import islice
+from textwrap import wrap
+from typing import Any
+
+from backupd.benchmark import BenchHost, BenchRecord, BenchSettings, CellResult, LayoutBench, Medium, SnapshotFigures
+from backupd.report.bench_contrast import Contrast, Finding, contrast, equal
+from backupd.report.bench_document import cell_document
+from backupd.report.bench_grid import iops, mib, rate
+from backupd.report.bench_words import quotient, record_words
+from backupd.report.combinations import short_pv
+from backupd.report.comparison import Difference
+from backupd.report.probe_table import WIDTH, Document, clean
+from backupd.report.words import columns, duration, instant, ratio, size
+
+_SAID = {Finding.GAIN: "B is ahead", Finding.LOSS: "B is behind", Finding.UNCLEAR: "too noisy to tell"}
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Figures of the same load on the same layout; None on the side that has none."""
+
+    a: CellResult | None
+    b: CellResult | None
+
+    @property
+    def contrast(self) -> Contrast | None:
+        """How b stands beside a."""
+        return contrast(self.b, self.a)
+
+
+def compare_document(a: BenchRecord, b: BenchRecord) -> Document:
+    """What `bench compare A B --json` prints; `a` and `b` of a cell are as in the bench's own document."""
+    plain: Document = clean(
+        {
+            "a": _side(a),
+            "b": _side(b),
+            "differs": [{"name": one.name, "a": one.a, "b": one.b} for one in differences(a, b)],
+            "only_a": only(a, b),
+            "only_b": only(b, a),
+            "cells": [_pair_document(pair) for pair in pairs(a, b)],
+            "snapshots": [
+                {
+                    "layout": one.layout,
+                    "a": {"snapshot_read": one.snapshot_read, "penalty": one.penalty},
+                    "b": {"snapshot_read": other.snapshot_read, "penalty": other.penalty},
+                    "read_ratio": quotient(other.snapshot_read, one.snapshot_read),
+                }
+                for one, other in snapshot_pairs(a, b)
+            ],
+        }
+    )
+    return plain
+
+
+def compare_table(a: BenchRecord, b: BenchRecord) -> str:
+    """Both benches' names, what differs between them, layouts that only one has, and their figures in pairs."""
+    parts = [columns([_heading("a", a), _heading("b", b)])]
+    if found := differences(a, b):
+        differing = [(f"  {_name(one.name)}", _words(one.name, one.a), _words(one.name, one.b)) for one in found]
+        parts.append("a and b differ in\n" + columns([("", "A", "B"), *differing]))
+    elif a.bench and b.bench:
+        parts.append("a and b: hosts and settings are the same")
+    matched = list(pairs(a, b))
+    parts.append("\n".join(part for line in _alone(a, b, matched) for part in _wrapped(line)))
+    both = [(pair.a, pair.b) for pair in matched if pair.a and pair.b]
+    parts.append(_pair_table(both) if both else "no load was measured by both on the same layout")
+    parts.append(_snapshot_table(snapshot_pairs(a, b)))
+    return "\n\n".join(part for part in parts if part)
+
+
+def differences(a: BenchRecord, b: BenchRecord) -> list[Difference]:
+    """In which of their hosts' and settings' fields they differ; none where one of them measured nothing."""
+    if a.bench is None or b.bench is None:
+        return []
+    return [*_differing(a.bench.host, b.bench.host), *_differing(a.bench.settings, b.bench.settings)]
+
+
+def only(a: BenchRecord, b: BenchRecord) -> list[str]:
+    """The names of the layouts that a has and b has not."""
+    names = {layout.name for layout in _layouts(b)}
+    return [layout.name for layout in _layouts(a) if layout.name not in names]
+
+
+def pairs(a: BenchRecord, b: BenchRecord) -> Iterator[Pair]:
+    """Every figure of both, once: pairs in the order of a's, then what only b has."""
+    waiting = {(one.layout, one.cell): one for one in _cells(b)}
+    for one in _cells(a):
+        yield Pair(one, waiting.pop((one.layout, one.cell), None))
+    yield from (Pair(None, one) for one in waiting.values())
+
+
+def snapshot_pairs(a: BenchRecord, b: BenchRecord) -> list[tuple[SnapshotFigures, SnapshotFigures]]:
+    """What each measured of the snapshots of the layouts that both have."""
+    if a.bench is None or b.bench is None:
+        return []
+    other = {one.layout: one for one in b.bench.snapshots}
+    return [(one, other[one.layout]) for one in a.bench.snapshots if one.layout in other]
+
+
+def _differing(a: BenchHost | BenchSettings, b: BenchHost | BenchSettings) -> list[Difference]:
+    both = ((field.name, getattr(a, field.name), getattr(b, field.name)) for field in fields(a))
+    return [Difference(name, of_a, of_b) for name, of_a, of_b in both if of_a != of_b]
+
+
+def _layouts(record: BenchRecord) -> Sequence[Any]:
+    return record.bench.layouts if record.bench else ()
+
+
+def _cells(record: BenchRecord) -> Sequence[CellResult]:
+    return record.bench.cells if record.bench else ()
+
+
+def _pair_document(pair: Pair) -> Document:
+    compared = pair.contrast
+    return {
+        "a": None if pair.a is None else cell_document(pair.a),
+        "b": None if pair.b is None else cell_document(pair.b),
+        "ratio": compared and compared.times,
+        "finding": compared and compared.finding.value,
+    }
+
+
+# --- in words --------------------------------------------------------------------------------------------------------
+
+_NAMES = {
+    **{"lvm": "LVM", "memory": "RAM", "filesystem": "file system", "seconds": "window", "repeat": "repeats"},
+    **{"vg": "volume group"},
+}
+
+
+def _alone(a: BenchRecord, b: BenchRecord, matched: Sequence[Pair]) -> list[str]:
+    """What one has and the other has not."""
+    said = [
+        f"only {letter} has {', '.join(names)}" for letter, names in (("a", only(a, b)), ("b", only(b, a))) if names
+    ]
+    of_a, of_b = sum(pair.b is None for pair in matched), sum(pair.a is None for pair in matched)
+    return said + ([f"figures that the other has not: {of_a} of a, {of_b} of b (see --json)"] if of_a or of_b else [])
+
+
+def _pair_table(both: Sequence[tuple[CellResult, CellResult]]) -> str:
+    """Layout by layout, all in the same columns; random requests are counted, sequential ones measured in MiB/s."""
+    head = ("LOAD", "RECORD", "THREADS", "A", "B", "", "B/A", "")
+    order = list(dict.fromkeys(a.layout for a, _ in both))
+    ordered = sorted(both, key=lambda pair: order.index(pair[0].layout))
+    first, *lines = columns([head, *(_pair_row(a, b) for a, b in ordered)], right={1, 2, 3, 4, 6}).splitlines()
+    drawn = iter(lines)
+    return "\n\n".join(
+        "\n".join([f"{name}:", first, *islice(drawn, sum(a.layout == name for a, _ in both))]) for name in order
+    )
+
+
+def _pair_row(a: CellResult, b: CellResult) -> tuple[str, ...]:
+    compared = contrast(b, a)
+    raw = " (raw, fio)" if a.medium is Medium.RAW else ""
+    said, unit = (iops, "IOPS") if a.operation.is_random else (rate, "MiB/s")
+    return (
+        *(f"{a.operation.value}{raw}", record_words(a.record), str(a.threads), said(a), said(b), unit),
+        *(ratio(compared.times if compared else None), _finding(compared)),
+    )
+
+
+def _finding(compared: Contrast | None) -> str:
+    if compared is None:
+        return "-"
+    return _SAID.get(compared.finding, equal([compared])) + (" (measured once)" if compared.once else "")
+
+
+def _snapshot_table(found: Sequence[tuple[SnapshotFigures, SnapshotFigures]]) -> str:
+    if not found:
+        return ""
+    head = ("LAYOUT", "READ A", "READ B", "B/A", "PENALTY A", "PENALTY B")
+    rows = [
+        (
+            *(a.layout, mib(a.snapshot_read), mib(b.snapshot_read), ratio(quotient(b.snapshot_read, a.snapshot_read))),
+            *(ratio(a.penalty), ratio(b.penalty)),
+        )
+        for a, b in found
+    ]
+    title = "a snapshot's sequential reads in MiB/s, and the penalty of first writes; each measured once"
+    return "\n".join([*_wrapped(title), columns([head, *rows], right=range(1, 6))])
+
+
+def _wrapped(line: str) -> list[str]:
+    return wrap(line, WIDTH, subsequent_indent="  ", break_on_hyphens=False)
+
+
+def _heading(letter: str, record: BenchRecord) -> tuple[str, ...]:
+    where = _where(record.bench) if record.bench else "nothing measured"
+    return f"{letter}:", record.run_id, where, instant(record.started_at), record.status.value
+
+
+def _where(bench: LayoutBench) -> str:
+    return bench.settings.vg or ", ".join(map(short_pv, bench.settings.disks))
+
+
+def _side(record: BenchRecord) -> Document:
+    return {"run_id": record.run_id, "status": record.status.value, "started_at": record.started_at.isoformat()}
+
+
+def _name(field: str) -> str:
+    return _NAMES.get(field, field.replace("_", " "))
+
+
+def _words(name: str, value: Any) -> str:
+    """A field's value as a person reads it."""
+    match value:
+        case None | "":
+            return "-"
+        case tuple():
+            return ", ".join(map(short_pv, value)) or "-"
+        case int() if name == "memory" or name.endswith("_size"):
+            return size(value)
+        case float():
+            return duration(value)
+        case _:
+            return str(value)

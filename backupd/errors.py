@@ -46,7 +46,7 @@ _MEANINGS = {
     ExitStatus.VERIFICATION: "verification",
     ExitStatus.CLEANUP: "clean-up incomplete",
     ExitStatus.CANCELLED: "cancelled",
-    ExitStatus.PROBE: "probe: sysbench or the disk under it failed",
+    ExitStatus.PROBE: "probe or bench: its load or the disk under it failed",
 }
 
 
@@ -120,7 +120,7 @@ class GaveUp(SnapshotError):
 
 
 class ProbeError(BackupdError):
-    """A probe could not measure: sysbench or the disk under it failed, or printed what we do not know."""
+    """A probe or a bench could not measure: its load or the disk under it failed, or printed what we do not know."""
 
     exit_status = ExitStatus.PROBE
 

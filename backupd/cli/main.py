@@ -13,6 +13,7 @@ import typer
 from backupd import __version__
 from backupd.cli import (
     audit,
+    bench,
     catalogue,
     check,
     clone,
@@ -56,6 +57,7 @@ app.add_typer(catalogue.app, name="catalogue")
 app.add_typer(schedule.app, name="schedule")
 app.add_typer(notify.app, name="notify")
 app.add_typer(audit.app, name="audit")
+app.add_typer(bench.app, name="bench")
 app.add_typer(lab.app, name="lab")
 for commands in (
     run,

@@ -91,6 +91,7 @@ COMMANDS = [
     *(["notify"], ["notify", "test"]),
     *(["schedule"], ["schedule", "list"], ["schedule", "next"], ["schedule", "pause"], ["schedule", "resume"]),
     *(["audit"], ["audit", "list"], ["audit", "verify"]),
+    *(["bench"], ["bench", "layouts"], ["bench", "show"], ["bench", "compare"]),
     *(["lab"], ["lab", "run"], ["lab", "shell"], ["lab", "clean"]),
 ]
 

@@ -1,0 +1,228 @@
+"""`backupd bench`: does striping pay on this host?"""
+
+import contextlib
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from backupd.benchmark import RECORDS, BenchRequest, Table
+from backupd.cli import quantities
+from backupd.cli.output import draws_dots_here, print_document, say, tell, write_report
+from backupd.errors import BackupdError, UsageError
+
+if TYPE_CHECKING:
+    from backupd.benchmark import BenchPlan, BenchRecord, LayoutBench
+    from backupd.catalogue.store import Catalogue
+    from backupd.tools import HostTools
+
+app = typer.Typer(help="Compare volume layouts on this host's own disks.", no_args_is_help=True)
+
+HtmlOption = Annotated[Path | None, typer.Option(metavar="FILE", help="Also as a page that can be mailed.")]
+CsvOption = Annotated[bool, typer.Option("--csv", help="A line for each load as CSV on stdout.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
+RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="An id, its beginning, or `latest`.")]
+
+_HTML_HINT = "the bench itself is kept: `backupd bench show RUN --html FILE`"
+
+
+@app.command()
+def layouts(
+    ctx: typer.Context,
+    *,
+    vg: Annotated[str, typer.Option(metavar="VG", help="A volume group: its free extents are used.")] = "",
+    pvs: Annotated[
+        list[str] | None, typer.Option(metavar="PV,…", help="Those of it; all with room unless told.")
+    ] = None,
+    md: Annotated[
+        list[str] | None, typer.Option(metavar="DISK,…", help="Instead: empty disks, for an LV and an mdadm array.")
+    ] = None,
+    widths: Annotated[str, typer.Option(metavar="N,…", help="Of striped layouts; from 2 to all PVs unless told.")] = "",
+    stripe_sizes: Annotated[str, typer.Option(metavar="SIZE,…", help="Of striped layouts.")] = "64k",
+    filesystem: Annotated[str, typer.Option(help="xfs or ext4.")] = "xfs",
+    file_size: Annotated[str, typer.Option("--size", metavar="SIZE", help="Of the file that is worked on.")] = "256M",
+    seconds: Annotated[int, typer.Option(min=1, help="Length of a window.")] = 1,
+    repeat: Annotated[int, typer.Option(min=1, help="Windows of each load; medians and spread are shown.")] = 3,
+    tables: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--table", metavar="TABLE", help="e2, e3, e4 or e5; repeatable. Unless told the first three, of --md e5."
+        ),
+    ] = None,
+    records: Annotated[
+        str, typer.Option(metavar="SIZE,…", help="Sizes of e5's records; ten from 1k to 16M unless told.")
+    ] = "",
+    threads: Annotated[
+        str, typer.Option(metavar="N,…", help="e4's writers; 1, 2 and twice the widest unless told.")
+    ] = "",
+    raw: Annotated[bool, typer.Option("--raw", help="Also e3 on the volume's device, by fio.")] = False,
+    no_snapshots: Annotated[
+        bool, typer.Option("--no-snapshots", help="Leave out what snapshots of each layout cost.")
+    ] = False,
+    max_load: Annotated[
+        float | None, typer.Option(help="Load average above which nothing is begun; 10 per processor unless told.")
+    ] = None,
+    run_id: Annotated[str | None, typer.Option(help="The bench's id; by default made from the time.")] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    html: HtmlOption = None,
+    csv: CsvOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Which layout pays on these disks: linear and striped volumes, measured in turn in a group's free extents.
+
+    Says beforehand what it will make and write, and asks. No volume that is there is touched, and nothing is left of it
+    but its record: `backupd history --benches`. With `--md`, a striped volume and an mdadm array of the same disks.
+    """
+    from backupd import wiring
+    from backupd.bench import plan_bench, run_bench
+    from backupd.cli.bench_plan import plan_lines, require_consent
+    from backupd.cli.bench_progress import bench_progress
+    from backupd.cli.run import label_log_lines, new_run_id, require_run_id
+    from backupd.interruption import cancellable
+    from backupd.probe.published import tables_of
+    from backupd.runlog import RunLogs
+    from backupd.snapshots import scratch_name
+
+    _require_one_output(csv=csv, json=json)
+    request = BenchRequest(
+        vg=vg,
+        pvs=_listed(pvs),
+        array_disks=_listed(md),
+        widths=_if_told(quantities.numbers, "--widths", widths),
+        stripe_sizes=quantities.sizes("--stripe-sizes", stripe_sizes),
+        filesystem=filesystem,
+        file_size=quantities.size("--size", file_size),
+        seconds=float(seconds),
+        repeat=repeat,
+        tables=_tables(tables),
+        records=_if_told(quantities.sizes, "--records", records) or RECORDS,
+        threads=_if_told(quantities.numbers, "--threads", threads),
+        raw=raw,
+        snapshots=not no_snapshots,
+        max_load=quantities.highest_load(max_load),
+    )
+    configuration = wiring.configuration_or_defaults(ctx.obj.config)
+    run_id = require_run_id(run_id or new_run_id())
+    label_log_lines(run_id)
+    tools, bench_tools = wiring.host_tools(configuration), wiring.bench_tools()
+    agreed = plan_bench(request, tools, bench_tools)
+    free, name = _free(agreed, tools), scratch_name(run_id)
+    for line in plan_lines(agreed, tables=tables_of(request), repeat=repeat, free=free, name=name):
+        tell(line)  # even where it is to be quiet: what is agreed to must have been seen
+    require_consent(yes=yes)
+    logs = RunLogs(configuration.paths.log)
+    with cancellable(), logs.kept(run_id), wiring.catalogue(configuration) as catalogue:
+        try:
+            with bench_progress(agreed, quiet=ctx.obj.quiet) as telling:
+                run_bench(request, agreed, tools, bench_tools, catalogue, run_id=run_id, telling=telling)
+        except BackupdError:
+            if json:
+                _print_what_was_recorded(catalogue, run_id)
+            raise
+        record = catalogue.bench(run_id)
+    _show(record, tables=(), html=html, csv=csv, json=json)
+
+
+@app.command()
+def show(
+    ctx: typer.Context,
+    run: RunArgument,
+    *,
+    tables: Annotated[
+        list[str] | None, typer.Option("--table", metavar="TABLE", help="Only e2, e3, e4 or e5; repeatable.")
+    ] = None,
+    html: HtmlOption = None,
+    csv: CsvOption = False,
+    json: JsonOption = False,
+) -> None:
+    """An earlier bench: its verdict, its tables and plots; or only the tables that are named."""
+    from backupd import opening
+
+    _require_one_output(csv=csv, json=json)
+    wanted = _tables(tables)
+    with opening.catalogue(opening.configuration_or_defaults(ctx.obj.config)) as catalogue:
+        record = catalogue.bench(run)
+    _show(record, tables=wanted, html=html, csv=csv, json=json)
+
+
+@app.command()
+def compare(ctx: typer.Context, a: RunArgument, b: RunArgument, *, json: JsonOption = False) -> None:
+    """Two benches side by side, load by load: in what they differ, and what is beyond their spread."""
+    from backupd import opening
+    from backupd.report.bench_comparison import compare_document, compare_table
+
+    with opening.catalogue(opening.configuration_or_defaults(ctx.obj.config)) as catalogue:
+        first, second = catalogue.bench(a), catalogue.bench(b)
+    for record in (first, second):
+        _require_measured(record)
+    if json:
+        print_document(compare_document(first, second))
+    else:
+        say(compare_table(first, second))
+
+
+def _show(record: "BenchRecord", *, tables: Sequence[Table], html: Path | None, csv: bool, json: bool) -> None:
+    from backupd.report.bench_document import csv_text, document
+    from backupd.report.bench_text import bench_text
+
+    if html is not None:
+        from backupd.report.bench_html import bench_page
+
+        write_report(html, bench_page(record, wanted=tables), hint=_HTML_HINT)
+    if json:
+        print_document(document(record))
+    elif csv:
+        say(csv_text(_require_measured(record)).rstrip("\n"))
+    else:
+        say(bench_text(record, tables=tables, ascii_only=not draws_dots_here()))
+
+
+def _print_what_was_recorded(catalogue: "Catalogue", run_id: str) -> None:
+    """The failed bench's document; nothing where it ended before it had a row of its own."""
+    from backupd.report.bench_document import document
+
+    with contextlib.suppress(BackupdError):  # the error that ended the bench is the one to tell
+        if catalogue.run(run_id).pid == os.getpid():
+            print_document(document(catalogue.bench(run_id)))
+
+
+def _require_measured(record: "BenchRecord") -> "LayoutBench":
+    if record.bench is None:
+        raise UsageError(
+            f"bench {record.run_id} did not come to its end (status {record.status})",
+            hint="see `backupd history --benches`",
+        )
+    return record.bench
+
+
+def _require_one_output(*, csv: bool, json: bool) -> None:
+    if json and csv:
+        raise UsageError("--json and --csv cannot both go to stdout", hint="choose one")
+
+
+def _free(plan: "BenchPlan", tools: "HostTools") -> int | None:
+    """Bytes that the volume group has free on the PVs of the plan; None where there is none."""
+    if not plan.vg:
+        return None
+    group = tools.snapshots.group(plan.vg)
+    return group.free_on(plan.disks) * group.extent_size
+
+
+def _listed(options: Sequence[str] | None) -> tuple[str, ...]:
+    """What stands between the commas of all of them."""
+    return tuple(word for option in options or () for word in quantities.words(option))
+
+
+def _if_told(read: Callable[[str, str], tuple[int, ...]], option: str, text: str) -> tuple[int, ...]:
+    return read(option, text) if text else ()
+
+
+def _tables(options: Sequence[str] | None) -> tuple[Table, ...]:
+    known = [table.value for table in Table]
+    named = [word.lower() for word in _listed(options)]
+    unknown = [word for word in named if word not in known]
+    if unknown or (options and not named):
+        raise UsageError(f"--table: no table {', '.join(unknown) or 'given'}", hint=f"there are: {', '.join(known)}")
+    return tuple(dict.fromkeys(map(Table, named)))

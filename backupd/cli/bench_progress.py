@@ -1,0 +1,101 @@
+"""How a bench goes, on stderr: each step, and on a terminal what each disk and the processors do."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from backupd.benching import BenchTelling
+from backupd.benchmark import MIB, BenchPlan, DiskSample
+from backupd.cli.output import tell
+from backupd.report.combinations import short_pv
+from backupd.report.words import duration, share
+
+_BAR = 24  # characters
+_LEAST_RATE = 1.0 * MIB  # bytes a second that a full bar stands for at the least
+
+
+@contextmanager
+def bench_progress(plan: BenchPlan, *, quiet: bool) -> Iterator[BenchTelling]:
+    """Tell a bench's progress while the block lasts."""
+    if quiet:
+        yield BenchTelling()
+    elif sys.stderr.isatty():
+        with _display(plan) as telling:
+            yield telling
+    else:
+        yield BenchTelling(step=tell)
+
+
+class Course:
+    """How far a bench has come, and how fast a disk was at the most: what a display needs beside the last news."""
+
+    def __init__(self, plan: BenchPlan, clock: Callable[[], float] = time.monotonic) -> None:
+        self._names = [volume.layout.name for volume in plan.volumes]
+        self._seconds = plan.seconds
+        self._clock = clock
+        self._began = clock()
+        self._fastest = _LEAST_RATE
+        self._step = ""
+        self._disks: list[str] = []
+
+    def step(self, words: str) -> None:
+        """This is what is done from now on. A step on a layout begins with its name."""
+        self._step = words
+
+    def disks(self, sample: DiskSample) -> None:
+        """This is what the disks and the processors did in the last second."""
+        rates = [sample.read.get(disk, 0.0) + sample.written.get(disk, 0.0) for disk in {*sample.read, *sample.written}]
+        self._fastest = max([self._fastest, *rates])
+        self._disks = disk_lines(sample, fastest=self._fastest)
+
+    def lines(self) -> list[str]:
+        """What the display shows now."""
+        return [*([self._step] if self._step else []), *self._disks, self._progress()]
+
+    def _progress(self) -> str:
+        at = next((at for at, name in enumerate(self._names, start=1) if self._step.startswith(f"{name}:")), None)
+        left = self._seconds - (self._clock() - self._began)
+        time_left = f"about {duration(left)} left" if left >= 1 else "taking longer than was thought"
+        return f"scratch volume {at} of {len(self._names)}, {time_left}" if at is not None else time_left
+
+
+def disk_lines(sample: DiskSample, *, fastest: float) -> list[str]:
+    """A line for each disk, whose bar is full at the `fastest` rate (bytes a second), and one for the processors."""
+    disks = list(dict.fromkeys((*sample.read, *sample.written)))
+    names = [short_pv(disk) for disk in disks]
+    system = f"system {share(sample.system)}"
+    widest = max(map(len, (*names, system)))
+    lines = []
+    for disk, name in zip(disks, names, strict=True):
+        read, written = sample.read.get(disk, 0.0), sample.written.get(disk, 0.0)
+        bar = _bar((read + written) / fastest if fastest else 0.0)
+        lines.append(f"  {name:{widest}}  {bar}  {written / MIB:7.1f} MiB/s written  {read / MIB:7.1f} MiB/s read")
+    return [*lines, f"  {system:{widest}}  {_bar(sample.iowait)}  {share(sample.iowait):>7} I/O wait"]
+
+
+def _bar(part: float) -> str:
+    return f"{'#' * round(min(max(part, 0.0), 1.0) * _BAR):{_BAR}}"
+
+
+@contextmanager
+def _display(plan: BenchPlan) -> Iterator[BenchTelling]:
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
+
+    course = Course(plan)
+    with Live(console=Console(stderr=True), refresh_per_second=2, transient=True) as live:
+
+        def step(words: str) -> None:
+            course.step(words)
+            show(course.lines())
+
+        def disks(sample: DiskSample) -> None:
+            course.disks(sample)
+            show(course.lines())
+
+        def show(lines: Sequence[str]) -> None:
+            live.update(Text("\n".join(lines)))
+
+        yield BenchTelling(step=step, disks=disks)

@@ -139,26 +139,37 @@ class _DeadRun:
 
 
 def _suspects(catalogue: Catalogue, tools: HostTools) -> list[str]:
-    """Runs that hold something, are said to be running, or whose tag or probe folder is here: dead and live ones."""
+    """Runs that hold something, are said to be running, or whose marks or probe folder are here: dead and live ones.
+
+    A bench's probes are runs of their own, RUN-1 and so on, with snapshots of RUN's scratch volumes: they come before
+    it in this order, which is also that of time.
+    """
     holding = [run_id for run_id, _ in catalogue.holdings()]
     tagged = [run_id for _, _, run_id in tools.snapshots.ours()]
+    marked = [run_id for _, run_id in tools.scratch_disks.ours()]
     probing = [run_id for root in tools.files.roots() for run_id in tools.places.probed_by(root)]
-    return list(dict.fromkeys([*catalogue.unfinished(), *holding, *tagged, *probing]))
+    return sorted({*catalogue.unfinished(), *holding, *tagged, *marked, *probing}, reverse=True)
 
 
 def _holdings(catalogue: Catalogue, tools: HostTools, run_id: str) -> list[Holding]:
-    """By the catalogue, newest first; then by tag and name, for a host whose catalogue was lost."""
+    """By the catalogue, newest first; then by mark and name, for a host whose catalogue was lost."""
     known = [holding for _, holding in catalogue.holdings(run_id)]
-    names = {(holding.kind, holding.name) for holding in known}
+    names = {(_as_marked(holding.kind), holding.name) for holding in known}
     mount = Holding(HoldingKind.MOUNT, str(tools.places.mount_point(run_id)), {"run": run_id})
-    by_tag = [mount] + [
+    by_mark = [mount] + [
         Holding(HoldingKind.SNAPSHOT, f"{vg}/{name}", {"run": run_id})
         for vg, name, tagged in tools.snapshots.ours()
         if tagged == run_id
     ]
-    by_tag += [
+    by_mark += [
         Holding(HoldingKind.PROBE_FILES, str(tools.places.probe_folder(root, run_id)))
         for root in tools.files.roots()
         if run_id in tools.places.probed_by(root)
     ]
-    return known + [holding for holding in by_tag if (holding.kind, holding.name) not in names]
+    by_mark += [holding for holding, marked in tools.scratch_disks.ours() if marked == run_id]
+    return known + [holding for holding in by_mark if (holding.kind, holding.name) not in names]
+
+
+def _as_marked(kind: HoldingKind) -> HoldingKind:
+    """What a volume of ours is taken for where only its tags tell of it; it is given back in the same way."""
+    return HoldingKind.SNAPSHOT if kind is HoldingKind.SCRATCH_VOLUME else kind

@@ -79,6 +79,7 @@ class HostTools:
     places: Places
     claims: Claims
     releases: Releases
+    scratch_disks: ScratchDisks
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +119,9 @@ class BenchTools:
     """What `bench` works with, beside what acts on the host whatever is done."""
 
     volumes: ScratchVolumes
-    disks: ScratchDisks
     loads: Mapping[Medium, BenchLoad]
     counters: Counters
+    sector_size: Callable[[Path], int]  # of a disk, bytes: the least that can be read or written past the page cache
     load_average: Callable[[], float]  # over the last minute
     host: Callable[[bool, bool], BenchHost]  # told whether fio and mdadm are needed; raises CommandError for a missing
     probing: Instruments  # of the probe on each layout

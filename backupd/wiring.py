@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+from backupd.benchmark import BenchHost, Medium
 from backupd.claims import Claims
 from backupd.command import end_stray, ended_by_itself, found
 from backupd.config import (
@@ -43,21 +44,26 @@ from backupd.opening import configuration_or_defaults as configuration_or_defaul
 from backupd.opening import job as job
 from backupd.probe import WriteProbe
 from backupd.probe.counters import KernelCounters
+from backupd.probe.fileload import FileLoads
 from backupd.probe.fileprobe import SysbenchProbe, remove_folder
+from backupd.probe.fio import FioLoads, fio_version
 from backupd.probe.reading import DirectReader
+from backupd.probe.sectors import sector_size
 from backupd.probe.sysbench import require_version
 from backupd.replicas import start_again
 from backupd.snapshots import BlankVolumes, ScratchDisks, disks_of
 from backupd.snapshots.blank import LvmBlankVolumes
 from backupd.snapshots.lvm import LvmSnapshots
 from backupd.snapshots.mounting import FILESYSTEMS, LinuxMounts, mount_of, mounts
+from backupd.snapshots.scratch import LvmScratchVolumes
 from backupd.snapshots.scratch_disks import LinuxScratchDisks
-from backupd.snapshots.version import lvm_version
+from backupd.snapshots.version import lvm_version, mdadm_version
 from backupd.targets import Target
 from backupd.targets.directory import DirectoryTarget
-from backupd.tools import HostFiles, HostTools, Instruments, Places, Room, Tools, Versions
+from backupd.tools import BenchTools, HostFiles, HostTools, Instruments, Places, Room, Tools, Versions
 
 _LVM_SECONDS = 10.0
+_LEAST_SECTOR = 512  # bytes
 _LVM_CHUNK_SIZE = 4 << 10  # bytes: what LVM takes where it is not told (lvcreate(8), 2.03.16)
 
 
@@ -146,6 +152,7 @@ def host_tools(configuration: Configuration) -> HostTools:
         ),
         claims=Claims(configuration.paths.run),
         releases=_releases(configuration, snapshots, mounting),
+        scratch_disks=scratch_disks(),
     )
 
 
@@ -177,6 +184,7 @@ def tools(configuration: Configuration, job: JobConfig) -> Tools:
         places=host.places,
         claims=host.claims,
         releases=host.releases,
+        scratch_disks=host.scratch_disks,
         server=MysqlServer(connect),
         lock=_lock(connect, limits, job.lock.strategy),
         applier=_applier(job, connect),
@@ -235,6 +243,36 @@ def instruments() -> Instruments:
         versions=lambda with_sysbench: Versions(
             kernel=os.uname().release, lvm=lvm_version(), sysbench=require_version() if with_sysbench else None
         ),
+    )
+
+
+def bench_tools() -> BenchTools:
+    """What a bench works with."""
+    return BenchTools(
+        volumes=LvmScratchVolumes(),
+        loads={Medium.FILE: FileLoads(), Medium.RAW: FioLoads()},
+        counters=KernelCounters(),
+        sector_size=lambda disk: sector_size(disk) or _LEAST_SECTOR,
+        load_average=lambda: os.getloadavg()[0],
+        host=_bench_host,
+        probing=instruments(),
+    )
+
+
+def _bench_host(with_fio: bool, with_mdadm: bool) -> BenchHost:
+    """On what is measured.
+
+    Raises:
+        CommandError: a program that is needed is missing.
+    """
+    return BenchHost(
+        kernel=os.uname().release,
+        lvm=lvm_version(),
+        sysbench=require_version(),
+        fio=fio_version() if with_fio else None,
+        mdadm=mdadm_version() if with_mdadm else None,
+        memory=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
+        processors=os.cpu_count() or 1,
     )
 
 

@@ -22,11 +22,13 @@ from backupd.holding import Releases
 from backupd.measurement import DiskCounters
 from backupd.model import DataPath, DeviceNumber, Holding, HoldingKind, Manifest, MountPoint, RunDetails, Window
 from backupd.replicas import start_again
+from backupd.snapshots import disks_of
 from backupd.targets import Target
 from backupd.targets.directory import DirectoryTarget
 from backupd.tools import HostFiles, Places, Room, Tools
 from tests.fakes.lvm_host import LvmHost
 from tests.fakes.probe import FakeProbe
+from tests.fakes.scratch_disks import FakeScratchDisks
 from tests.fakes.server import FACTS, FakeApplier, FakeCanary, FakeDatabase, FakeHeldLock, FakeLock, FakeServer
 from tests.fakes.target import MemoryTarget
 
@@ -132,6 +134,7 @@ class World:
     with_probe: bool = True
     with_canary: bool = True
     with_applier: bool = False  # the job has `lock.stop_applier`
+    scratch_disks: FakeScratchDisks = field(default_factory=FakeScratchDisks)
     write_milliseconds: float = 5.0  # what a write to the volume takes
     also_released: Releases = field(default_factory=dict)  # kinds of holdings that only some tests know
 
@@ -195,6 +198,7 @@ class World:
             places=self.places,
             claims=Claims(self.places.run),
             releases=self.releases,
+            scratch_disks=self.scratch_disks,
             server=FakeServer(self.database),
             lock=self.lock,
             applier=self.applier if self.with_applier else None,
@@ -207,7 +211,7 @@ class World:
     def releases(self) -> Releases:
         """As `wiring` makes them."""
 
-        def remove_snapshot(holding: Holding) -> None:
+        def remove_volume(holding: Holding) -> None:
             vg, _, name = holding.name.partition("/")
             self.host.snapshots.remove(vg, name, holding.detail["run"])
 
@@ -219,7 +223,14 @@ class World:
             end_stray(int(holding.name), int(holding.detail["start_time"]))
 
         return {
-            HoldingKind.SNAPSHOT: remove_snapshot,
+            HoldingKind.SNAPSHOT: remove_volume,
+            HoldingKind.SCRATCH_VOLUME: remove_volume,
+            HoldingKind.SCRATCH_GROUP: lambda holding: self.scratch_disks.remove_group(
+                holding.name, disks_of(holding), holding.detail["run"]
+            ),
+            HoldingKind.SCRATCH_ARRAY: lambda holding: self.scratch_disks.remove_array(
+                holding.name, disks_of(holding), holding.detail["run"]
+            ),
             HoldingKind.MOUNT: lambda holding: self.host.mounts.unmount(Path(holding.name)),
             HoldingKind.STAGING: lambda holding: remove_tree(Path(holding.name)),
             HoldingKind.PROBE_FILES: lambda holding: self.probe.remove(Path(holding.name)),
@@ -292,6 +303,7 @@ class World:
         return [
             *rows,
             *(f"volume {vg}/{name}" for vg, name, _ in self.host.snapshots.ours()),
+            *(f"{holding.kind} {holding.name}" for holding, _ in self.scratch_disks.ours()),
             *(f"mount {at}" for at in self.host.mounted),
             *(f"shell {number}" for number in range(self.host.shells)),
             *(f"folder {path}" for path in (*self.mount_root.glob("**/.backupd-*"), *mounts.glob("*"))),
@@ -300,7 +312,7 @@ class World:
             *(
                 f"thread {thread.name}"
                 for thread in threading.enumerate()
-                if thread.name.startswith(("observer", "backupd"))
+                if thread.name.startswith(("observer", "backupd", "guard", "disk-watch"))
             ),
             *(["the server's lock"] if self.database.locked else []),
         ]

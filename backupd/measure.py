@@ -49,8 +49,11 @@ def measure(
     *,
     run_id: str,
     telling: Telling | None = None,
+    holds_group: bool = False,
 ) -> Measurement:
     """Probe a volume; the catalogue has the result. Whether this returns or raises, nothing of ours is left.
+
+    A run of ours that has claimed the volume's group, and given back what dead runs left, says so by `holds_group`.
 
     Raises:
         Busy, Refused, SnapshotError, GaveUp, ProbeError, Cancelled: as they say; the run's row keeps the error, and
@@ -62,10 +65,12 @@ def measure(
         catalogue.open_run(subject.job, subject.host, run_id=run_id, kind=RunKind.PROBE) as run,
         ExitStack() as claimed,
     ):
-        recover.dead_runs(catalogue, tools)
+        if not holds_group:
+            recover.dead_runs(catalogue, tools)
         mount, volume = ground.find(subject, tools)
-        claimed.enter_context(tools.claims.volume_group(volume.vg, run_id))  # a live run's snapshot is not refused,
-        found = ground.require(request, subject, tools, instruments, mount)  # but waited for
+        if not holds_group:  # a live run's snapshot is not refused, but waited for
+            claimed.enter_context(tools.claims.volume_group(volume.vg, run_id))
+        found = ground.require(request, subject, tools, instruments, mount)
         telling.bill(plan.bill(request, found.variants, cow_size=found.cow_size), found)
         probing = Probing(request, found, tools, instruments, run, telling)
         if request.passive:

@@ -1,0 +1,216 @@
+"""One bench: does striping pay on this host? Scratch volumes of several layouts, measured one after the other.
+
+Read `run_bench`, then `_measure`, aloud. Everything that is made on the host has its scope and is given back in reverse
+order, whatever happens. No volume that is there is touched, and no server is needed.
+"""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from backupd import recover
+from backupd.benching import Benching, BenchTelling
+from backupd.benchmark import (
+    BenchHost,
+    BenchPlan,
+    BenchRequest,
+    BenchSettings,
+    LayoutBench,
+    Medium,
+    PlannedLayout,
+)
+from backupd.catalogue.store import Catalogue
+from backupd.errors import CommandError, ProbeError, Refused, SnapshotError, UnexpectedOutput
+from backupd.model import RunKind
+from backupd.probe.bench_request import require_sound
+from backupd.probe.matrix import Disks, group_disks, plan_matrix, whole_disks
+from backupd.probe.published import in_words, tables_of
+from backupd.tools import BenchTools, HostTools
+
+_FAULTS = (SnapshotError, CommandError, UnexpectedOutput)
+_MOST_MOVED = 1.02  # what the disks move may be so many times what a load asked for: a file system's own writes
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What a bench knows once nothing forbids it."""
+
+    plan: BenchPlan
+    host: BenchHost
+    load_average: float
+
+
+def plan_bench(request: BenchRequest, tools: HostTools, bench_tools: BenchTools) -> BenchPlan:
+    """What a bench of this request would do, here and now. Nothing is changed.
+
+    Raises:
+        UsageError: something is asked for that no host has.
+        Refused: the first thing that forbids it here.
+    """
+    return _look(request, tools, bench_tools).plan
+
+
+def run_bench(
+    request: BenchRequest,
+    agreed: BenchPlan,
+    tools: HostTools,
+    bench_tools: BenchTools,
+    catalogue: Catalogue,
+    *,
+    run_id: str,
+    telling: BenchTelling | None = None,
+) -> LayoutBench:
+    """Measure what was agreed to; the catalogue has the result. However it ends, nothing of ours is left on the host.
+
+    Raises:
+        Busy: another run has the volume group or a disk.
+        Refused: the host is not any more as it was when the plan was agreed to; nothing was touched.
+        SnapshotError, ProbeError, Cancelled: as they say; the run's row keeps the error, and no figure of a bench that
+            did not come to its end is kept. Probes that did are runs of their own.
+    """
+    with (
+        tools.claims.run(run_id),
+        catalogue.open_run("", "", run_id=run_id, kind=RunKind.BENCH) as run,
+        _claimed(request, tools, run_id),
+    ):
+        recover.dead_runs(catalogue, tools)
+        found = _look(request, tools, bench_tools)
+        _require_as_agreed(found.plan, agreed)
+        benching = Benching(request, found.plan, tools, bench_tools, catalogue, run, telling or BenchTelling())
+        benching.require_names()
+        with _explained(), benching.watched():
+            for planned in found.plan.volumes:
+                with benching.scratch(planned) as device:
+                    _measure(benching, planned, device)
+        bench = _result(found, benching)
+        run.benched(bench)
+    return bench
+
+
+def _measure(benching: Benching, planned: PlannedLayout, device: Path) -> None:
+    """Every load on one layout, on its device while it has no file system; then what the layout means for backups."""
+    layout = planned.layout
+    _rounds(benching, planned, device, Medium.RAW)
+    with benching.mounted(layout, device) as root:
+        _rounds(benching, planned, root, Medium.FILE)
+        if benching.plan.snapshots and layout.is_volume:
+            benching.probe(layout, root)
+
+
+def _rounds(benching: Benching, planned: PlannedLayout, where: Path, medium: Medium) -> None:
+    """Each round has every load once, so that what comes and goes on the host falls on all of them."""
+    cells = [cell for cell in planned.cells if cell.medium is medium]
+    if cells:
+        benching.prepare(planned.layout, where, medium)
+    for number in range(1, benching.request.repeat + 1):
+        for cell in cells:
+            benching.window(planned.layout, where, cell, number=number)
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """What the loads' programs and the kernel's counters raise is the bench's failure."""
+    try:
+        yield
+    except (CommandError, UnexpectedOutput) as error:
+        hint = error.hint or "see the kernel's log, and `backupd -v bench layouts …` for the commands"
+        raise ProbeError(error.message, hint=hint) from error
+
+
+# --- before anything is touched --------------------------------------------------------------------------------------
+
+
+def _claimed(request: BenchRequest, tools: HostTools, run_id: str) -> AbstractContextManager[None]:
+    """No other run of ours in the group, or on the disks."""
+    if request.array_disks:
+        return tools.claims.disks(request.array_disks, run_id)
+    return tools.claims.volume_group(request.vg, run_id)
+
+
+def _look(request: BenchRequest, tools: HostTools, bench_tools: BenchTools) -> _Found:
+    """Everything that a bench of this request needs is here.
+
+    Raises:
+        UsageError: something is asked for that no host has.
+        Refused: the first thing that forbids it.
+    """
+    require_sound(request)
+    try:
+        load_average = _require_calm(request, bench_tools)
+        plan = plan_matrix(request, _disks(request, tools, bench_tools))
+        host = bench_tools.host(request.raw, bool(request.array_disks))
+    except _FAULTS as error:
+        raise Refused(error.message, hint=error.hint) from error
+    return _Found(plan, host, load_average)
+
+
+def _require_calm(request: BenchRequest, bench_tools: BenchTools) -> float:
+    load = bench_tools.load_average()
+    if request.max_load is not None and load > request.max_load:
+        raise Refused(
+            f"the load average is {load:.1f}, the limit is {request.max_load:g}: a bench would add to it",
+            hint="choose a quieter hour, or raise --max-load",
+        )
+    return load
+
+
+def _disks(request: BenchRequest, tools: HostTools, bench_tools: BenchTools) -> Disks:
+    """The room on each PV; or the size of each named disk, which is proven to be empty."""
+    if request.array_disks:
+        tools.scratch_disks.require_distinct(request.array_disks)
+        sizes = {disk: tools.scratch_disks.require_empty(Path(disk)) for disk in request.array_disks}
+        return whole_disks(sizes, max(bench_tools.sector_size(Path(disk)) for disk in sizes))
+    group = tools.snapshots.group(request.vg)
+    return group_disks(group, max((bench_tools.sector_size(Path(pv)) for pv in group.free_by_pv), default=512))
+
+
+def _require_as_agreed(plan: BenchPlan, agreed: BenchPlan) -> None:
+    if plan != agreed:
+        raise Refused(
+            "the host is not any more as it was when the plan was agreed to: another plan would be made now",
+            hint="somebody has used or freed disks meanwhile: start again, and look at the new plan",
+        )
+
+
+# --- what was found --------------------------------------------------------------------------------------------------
+
+
+def _result(found: _Found, benching: Benching) -> LayoutBench:
+    """Everything that was found, with everything that it depends on."""
+    plan, request = found.plan, benching.request
+    return LayoutBench(
+        host=found.host,
+        settings=BenchSettings(
+            vg=plan.vg,
+            disks=plan.disks,
+            filesystem=plan.filesystem,
+            file_size=plan.file_size,
+            volume_size=plan.volume_size,
+            seconds=request.seconds,
+            repeat=request.repeat,
+            tables=tuple(table.value for table in tables_of(request)),
+        ),
+        layouts=tuple(planned.layout for planned in plan.volumes),
+        cells=benching.cells(),
+        samples=tuple(benching.watch.samples),
+        snapshots=tuple(benching.snapshots),
+        notes=tuple(_notes(found, benching)),
+    )
+
+
+def _notes(found: _Found, benching: Benching) -> Iterator[str]:
+    """What a reader must know to judge the figures."""
+    yield f"load average when it began: {found.load_average:.1f}"
+    memory = found.host.memory >> 20 << 20
+    yield (
+        f"{in_words(found.plan.file_size)} of data, {in_words(memory)} of RAM: caches are bypassed (O_DIRECT),"
+        " except those of the disks themselves"
+    )
+    yield from found.plan.notes
+    most = max((sum(cell.shares.values()), cell.layout) for cell in benching.cells())
+    if most[0] > _MOST_MOVED:
+        yield (
+            f"the disks moved up to {most[0]:.2f} times what a load asked for ({most[1]}): somebody else used them"
+            " meanwhile, and the figures are lower for it"
+        )

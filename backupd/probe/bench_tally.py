@@ -1,0 +1,37 @@
+"""From the windows of a load to the figures of its cell. Pure."""
+
+from collections.abc import Iterable, Sequence
+from statistics import fmean, median
+
+from backupd.benchmark import Cell, CellResult
+from backupd.model import Window
+from backupd.probe.disk_watch import Usage
+
+
+def cell_result(layout: str, cell: Cell, measured: Sequence[tuple[Window, Usage]]) -> CellResult:
+    """Medians over the repeats. A record that is read and written back counts once."""
+    rates = [max(window.bytes_read, window.bytes_written) / window.seconds for window, _ in measured]
+    middle = median(rates)
+    usages = [usage for _, usage in measured]
+    disks = dict.fromkeys(disk for usage in usages for disk in usage.shares)
+    return CellResult(
+        layout=layout,
+        operation=cell.operation,
+        record=cell.record,
+        threads=cell.threads,
+        medium=cell.medium,
+        iops=median(window.iops for window, _ in measured),
+        bytes_per_second=middle,
+        spread=(max(rates) - min(rates)) / middle if middle else 0.0,
+        repeats=len(measured),
+        latency_p95_ms=median(window.latency_p95_ms for window, _ in measured),
+        shares={disk: fmean(usage.shares.get(disk, 0.0) for usage in usages) for disk in disks},
+        system=_mean(usage.system for usage in usages),
+        iowait=_mean(usage.iowait for usage in usages),
+    )
+
+
+def _mean(shares: Iterable[float | None]) -> float | None:
+    """Of those that are known."""
+    known = [share for share in shares if share is not None]
+    return fmean(known) if known else None

@@ -6,6 +6,9 @@ import typer
 
 from backupd.cli.output import print_document, say
 from backupd.errors import UsageError
+from backupd.model import RunKind
+
+_COMPARES = {RunKind.PROBE: "backupd probe --compare", RunKind.BENCH: "backupd bench compare"}
 
 
 def register(app: typer.Typer) -> None:
@@ -22,15 +25,15 @@ def compare(
 ) -> None:
     """Two backups side by side: what each cost, in what they differ, and which differences are large."""
     from backupd import opening
-    from backupd.model import RunKind
     from backupd.report.run_comparison import compare_document, compare_text
 
     with opening.catalogue(opening.configuration_or_defaults(ctx.obj.config)) as catalogue:
         first, second = catalogue.run(a), catalogue.run(b)
-    probes = [run.run_id for run in (first, second) if run.kind is RunKind.PROBE]
-    if probes:
-        hint = f"backupd probe --compare {a} {b}" if len(probes) == 2 else "name two backups: see `backupd history`"
-        raise UsageError(f"run {probes[0]} is a probe, not a backup", hint=hint)
+    for run in (first, second):
+        if run.kind is not RunKind.BACKUP:
+            alike = first.kind is second.kind
+            hint = f"{_COMPARES[run.kind]} {a} {b}" if alike else "name two backups: see `backupd history`"
+            raise UsageError(f"run {run.run_id} is a {run.kind}, not a backup", hint=hint)
     if first.run_id == second.run_id:
         raise UsageError(f"{a} and {b} are the same run", hint="name two runs: see `backupd history`")
     if json:

@@ -11,6 +11,7 @@ from backupd.probe.settle import penalty_of
 from backupd.report import probe_table
 
 if TYPE_CHECKING:  # they load the driver or the catalogue's, which `run --json` does without
+    from backupd.benchmark import BenchRecord
     from backupd.clone import Clone
     from backupd.mysql.seeding import Wanted
     from backupd.prune import Pruning
@@ -60,6 +61,16 @@ def probes_document(probes: Sequence[ProbeRecord]) -> Document:
     for document in documents:
         del document["curves"]
     return {"probes": documents}
+
+
+def benches_document(benches: "Sequence[BenchRecord]") -> Document:
+    """Many benches, newest first: each as `show --json` prints it, without what the disks did over time."""
+    from backupd.report import bench_document
+
+    documents = [bench_document.document(bench) for bench in benches]
+    for document in documents:
+        del document["samples"]
+    return {"benches": documents}
 
 
 def drill_document(drill: Drill) -> Document:

@@ -1,4 +1,4 @@
-"""`backupd history` and `backupd show`: what backups and probes found out and cost, and what became of them."""
+"""`backupd history` and `backupd show`: what backups, probes and benches found and cost, and what became of them."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,6 +12,7 @@ from backupd.errors import UsageError
 from backupd.model import RunStatus
 
 if TYPE_CHECKING:
+    from backupd.benchmark import BenchRecord
     from backupd.catalogue.costs import RunCost
     from backupd.measurement import ProbeRecord
     from backupd.model import RunDetails
@@ -30,6 +31,7 @@ def history(
     job: Annotated[str | None, typer.Argument(help="Only runs of this job.")] = None,
     *,
     probes: Annotated[bool, typer.Option("--probes", help="Probes instead of backups.")] = False,
+    benches: Annotated[bool, typer.Option("--benches", help="Benches of layouts instead of backups.")] = False,
     since: SinceOption = None,
     until: UntilOption = None,
     status: Annotated[list[RunStatus] | None, typer.Option("--status", help="Only these; repeatable.")] = None,
@@ -37,12 +39,10 @@ def history(
     csv: Annotated[bool, typer.Option("--csv", help="A line per backup on stdout, with what it cost.")] = False,
     json: JsonOption = False,
 ) -> None:
-    """Runs, newest first, failed ones included; with --probes what was measured without a backup."""
+    """Runs, newest first, failed ones included; --probes, --benches: what was measured without a backup."""
     from backupd import opening
 
-    if csv and (json or probes):
-        other = "--json" if json else "--probes"
-        raise UsageError(f"--csv and {other} do not go together", hint="--csv is a table of backups; choose one")
+    _require_one_list(job, probes=probes, benches=benches, csv=csv, json=json)
     configuration = opening.configuration_or_defaults(ctx.obj.config)
     if job is not None:
         opening.job(configuration, job)
@@ -51,12 +51,30 @@ def history(
     with opening.catalogue(configuration) as catalogue:
         if csv:
             _print_costs(catalogue.costs(job=job, since=begin, until=end, statuses=statuses, limit=limit))
+        elif benches:
+            benched = catalogue.benches(since=begin, until=end, statuses=statuses, limit=limit)
+            _list_benches(benched, json=json, filtered=bool(begin or end or statuses))
         elif probes:
             found = catalogue.probes(job=job, since=begin, until=end, statuses=statuses, limit=limit)
             _list_probes(found, json=json, filtered=bool(begin or end or statuses))
         else:
             runs = catalogue.runs(job=job, since=begin, until=end, statuses=statuses, limit=limit)
             _list_runs(runs, json=json, filtered=bool(begin or end or statuses))
+
+
+def _require_one_list(job: str | None, *, probes: bool, benches: bool, csv: bool, json: bool) -> None:
+    """The options ask for one list that there is.
+
+    Raises:
+        UsageError: they do not.
+    """
+    others = {"--json": json, "--probes": probes, "--benches": benches}
+    if csv and (other := next((name for name, asked in others.items() if asked), None)):
+        raise UsageError(f"--csv and {other} do not go together", hint="--csv is a table of backups; choose one")
+    if probes and benches:
+        raise UsageError("--probes and --benches do not go together", hint="each is a list of its own; choose one")
+    if benches and job is not None:
+        raise UsageError(f"no bench is of job {job}", hint="a bench is of disks, not of a job: leave JOB out")
 
 
 def _print_costs(costs: "list[RunCost]") -> None:
@@ -85,13 +103,23 @@ def _list_probes(probes: "list[ProbeRecord]", *, json: bool, filtered: bool) -> 
         say(probes_table(probes) if probes else "no such probe" if filtered else "no probe yet")
 
 
+def _list_benches(benches: "list[BenchRecord]", *, json: bool, filtered: bool) -> None:
+    from backupd.cli.documents import benches_document
+    from backupd.report.bench_text import benches_table
+
+    if json:
+        print_document(benches_document(benches))
+    else:
+        say(benches_table(benches) if benches else "no such bench" if filtered else "no bench yet")
+
+
 def show(
     ctx: typer.Context,
     run_id: Annotated[str, typer.Argument(metavar="RUN", help="An id, its beginning, or `latest`.")],
     *,
     json: JsonOption = False,
 ) -> None:
-    """Everything that the catalogue knows of one run, or of one probe."""
+    """Everything that the catalogue knows of one run, be it a backup, a probe or a bench."""
     from backupd import opening
     from backupd.model import RunKind
     from backupd.runlog import RunLogs
@@ -99,11 +127,13 @@ def show(
     configuration = opening.configuration_or_defaults(ctx.obj.config)
     with opening.catalogue(configuration) as catalogue:
         run = catalogue.run(run_id)
-        probe = catalogue.probe(run.run_id) if run.kind is RunKind.PROBE else None
-    if probe is None:
-        _show_run(run, log=RunLogs(configuration.paths.log).path(run.run_id), json=json)
-    else:
-        _show_probe(probe, json=json)
+        match run.kind:
+            case RunKind.BACKUP:
+                _show_run(run, log=RunLogs(configuration.paths.log).path(run.run_id), json=json)
+            case RunKind.PROBE:
+                _show_probe(catalogue.probe(run.run_id), json=json)
+            case RunKind.BENCH:
+                _show_bench(catalogue.bench(run.run_id), json=json)
 
 
 def _show_run(run: "RunDetails", *, log: Path, json: bool) -> None:
@@ -141,3 +171,13 @@ def _show_probe(probe: "ProbeRecord", *, json: bool) -> None:
         print_document(document(probe))
     else:
         say(probe_text(probe, ascii_only=not draws_dots_here()))
+
+
+def _show_bench(bench: "BenchRecord", *, json: bool) -> None:
+    from backupd.report.bench_document import document
+    from backupd.report.bench_text import bench_text
+
+    if json:
+        print_document(document(bench))
+    else:
+        say(bench_text(bench, ascii_only=not draws_dots_here()))

@@ -3,14 +3,17 @@
 Knows: fio 3's options and its JSON. Refuses to know how the device is made, and what its figures say.
 
 Looked up in fio 3.33 itself: its jobs are processes in sessions of their own, but for `--thread`; it ends well although
-it did nothing where the device is mounted or too small, so that what it did has to be looked at; `allow_file_create=0`
+it did nothing where the device is too small, so that what it did has to be looked at; it refuses to write to a mounted
+device only where that was mounted by the same name, which a volume with two names need not be; `allow_file_create=0`
 keeps it from making a file in /dev where the device is gone. What is under way when the time is over is waited for and
 counted. No two jobs of it share one sequence of positions: several threads that take the next record in turn are one
 job that keeps as many requests under way (`iodepth`); random ones are as many jobs, each of which waits for its own, as
 sysbench's threads do.
 """
 
+import errno
 import json
+import os
 import re
 from collections.abc import Mapping
 from math import gcd
@@ -43,7 +46,7 @@ _HINTS = {
 
 
 class FioLoads:
-    """`BenchLoad` on a block device of ours. What is on it is lost; a mounted one is refused by fio itself."""
+    """`BenchLoad` on a block device of ours. What is on it is lost; one that is in use is refused."""
 
     def __init__(self) -> None:
         self._program = LoadProgram("fio", failure)
@@ -52,14 +55,15 @@ class FioLoads:
         """The device's first `size` bytes have been written: a block that never was is read without its disk.
 
         Raises:
-            CommandError: fio failed or is missing; the device is missing, mounted, or smaller.
+            CommandError: fio failed or is missing; the device is missing, in use, or smaller.
             UnexpectedOutput: it printed what we do not know.
         """
         self._program.allow()
+        require_unused(where)
         written = parse_job(self._program.run(prepare_argv(where, size), LATE_SECONDS + size / _SLOWEST)).bytes_written
         if written != size:
             raise CommandError(
-                f"fio wrote {written} of {size} bytes to {where}", hint=f"see whether it is mounted: lsblk {where}"
+                f"fio wrote {written} of {size} bytes to {where}", hint=f"see how large it is: lsblk {where}"
             )
 
     def window(self, where: Path, cell: Cell, *, size: int, seconds: float) -> Window:
@@ -67,21 +71,41 @@ class FioLoads:
 
         Raises:
             CommandError: fio failed, is missing, was interrupted, made no request, or did not end in time: 30 s after
-                its own, and what its last requests take at 1 MiB a second; records are no whole sectors of the disk.
+                its own, and what its last requests take at 1 MiB a second; the device is missing or in use; records
+                are no whole sectors of the disk.
             UnexpectedOutput: it printed what we do not know.
             ValueError: see `require_possible`.
         """
         require_possible(cell, Medium.RAW, size)
+        require_unused(where)
         late = LATE_SECONDS + cell.threads * cell.record / _SLOWEST
         with explained(where, cell.record):
             window = parse_job(self._program.run(window_argv(where, cell, size, seconds), seconds + late))
         if window.iops == 0:
-            raise CommandError(f"fio made no request to {where}", hint=f"see whether it is mounted: lsblk {where}")
+            raise CommandError(f"fio made no request to {where}", hint=f"see how large it is: lsblk {where}")
         return window
 
     def interrupt(self) -> None:
         """A window that runs now, in whatever thread, ends at once with CommandError; none begins until `prepare`."""
         self._program.interrupt()
+
+
+def require_unused(device: Path) -> None:
+    """Nothing is mounted from the device, and nothing lies on it: the kernel lets us have it for ourselves.
+
+    Source: open(2), O_EXCL without O_CREAT on a block device.
+
+    Raises:
+        CommandError: it is in use, or cannot be opened.
+    """
+    try:
+        os.close(os.open(device, os.O_RDONLY | os.O_EXCL | os.O_CLOEXEC))
+    except OSError as error:
+        if error.errno == errno.EBUSY:
+            raise CommandError(
+                f"{device} is in use", hint=f"see what lies on it or is mounted: lsblk {device}"
+            ) from error
+        raise CommandError(f"cannot open {device}: {error.strerror}") from error
 
 
 def prepare_argv(device: Path, size: int) -> list[str]:

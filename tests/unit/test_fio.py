@@ -90,22 +90,39 @@ def says(text: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
 
 
+@pytest.fixture
+def device(tmp_path: Path) -> Path:
+    """A file is never in use, as far as the kernel is concerned."""
+    path = tmp_path / "device"
+    path.touch()
+    return path
+
+
 def test_a_device_that_is_too_small_is_told_although_fio_ends_well(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    device: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     says(recorded("prepare-smaller-device.json"), tmp_path, monkeypatch)
-    with pytest.raises(CommandError, match=f"fio wrote {8 * MIB} of {16 * MIB} bytes to {DEVICE}"):
-        FioLoads().prepare(DEVICE, 16 * MIB)
+    with pytest.raises(CommandError, match=f"fio wrote {8 * MIB} of {16 * MIB} bytes to {device}") as caught:
+        FioLoads().prepare(device, 16 * MIB)
+    assert f"lsblk {device}" in caught.value.hint
 
 
-def test_a_mounted_device_is_told_although_fio_ends_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_load_that_made_no_request_is_told_although_fio_ends_well(
+    device: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     says(recorded("write-mounted.json"), tmp_path, monkeypatch)
-    with pytest.raises(CommandError, match="fio wrote 0 of") as caught:
-        FioLoads().prepare(DEVICE, MIB)
-    assert f"lsblk {DEVICE}" in caught.value.hint
     with pytest.raises(CommandError, match="fio made no request") as caught:
-        FioLoads().window(DEVICE, Cell(Operation.WRITE, MIB, 1, Medium.RAW), size=MIB, seconds=1.0)
-    assert f"lsblk {DEVICE}" in caught.value.hint
+        FioLoads().window(device, Cell(Operation.WRITE, MIB, 1, Medium.RAW), size=MIB, seconds=1.0)
+    assert f"lsblk {device}" in caught.value.hint
+
+
+def test_a_device_that_is_gone_is_told_before_fio_is_asked(tmp_path: Path) -> None:
+    for attempt in (
+        lambda: FioLoads().prepare(tmp_path / "gone", MIB),
+        lambda: FioLoads().window(tmp_path / "gone", Cell(Operation.READ, MIB, 1, Medium.RAW), size=MIB, seconds=1.0),
+    ):
+        with pytest.raises(CommandError, match=r"cannot open .*gone: No such file"):
+            attempt()
 
 
 def test_a_failure_is_told_in_fios_words_with_a_hint() -> None:

@@ -35,6 +35,7 @@ CELLS = (
     Cell(Operation.RANDOM_READ, 16 * KIB, 4),
     Cell(Operation.WRITE, 16 * KIB, 4),
 )
+RAW = Cell(Operation.WRITE, MIB, 4, Medium.RAW)
 TESTS = {
     Operation.WRITE: "write",
     Operation.READ: "read",
@@ -126,9 +127,14 @@ def test_the_disks_move_what_the_load_says_and_each_its_share(tmp_path: Path) ->
 def test_a_device_is_loaded_itself_but_not_while_it_is_mounted(tmp_path: Path) -> None:
     loads, counters = FioLoads(), KernelCounters()
     with scratch(3, tmp_path / "at") as volume:
-        with pytest.raises(CommandError, match="fio wrote 0 of") as caught:
-            loads.prepare(volume.device, FILE_SIZE)
-        assert "lsblk" in caught.value.hint
+        for attempt in (
+            lambda: loads.prepare(volume.device, FILE_SIZE),
+            lambda: loads.window(volume.device, RAW, size=FILE_SIZE, seconds=1.0),
+        ):
+            with pytest.raises(CommandError, match="is in use") as caught:
+                attempt()
+            assert "lsblk" in caught.value.hint
+        assert list(volume.folder.iterdir()) == []
         disks = {pv: counters.number_of(Path(pv)) for pv in volume.pvs}
         watch = DiskWatch(counters, disks, interrupt=loads.interrupt)
         tool("umount", str(volume.folder))
@@ -136,9 +142,8 @@ def test_a_device_is_loaded_itself_but_not_while_it_is_mounted(tmp_path: Path) -
             with pytest.raises(CommandError, match=f"fio wrote {384 * MIB} of {400 * MIB} bytes"):
                 loads.prepare(volume.device, 400 * MIB)
             loads.prepare(volume.device, FILE_SIZE)
-            for operation, record in ((Operation.WRITE, MIB), (Operation.RANDOM_READ, 16 * KIB)):
+            for cell in (RAW, Cell(Operation.RANDOM_READ, 16 * KIB, 4, Medium.RAW)):
                 before = watch.look()
-                cell = Cell(operation, record, 4, Medium.RAW)
                 window = loads.window(volume.device, cell, size=FILE_SIZE, seconds=1.0)
                 assert sum(usage(before, watch.look(), window).shares.values()) == pytest.approx(1.0, abs=0.02)
         finally:

@@ -176,11 +176,11 @@ def test_yes_goes_on(terminal: Terminal, benching: BenchWorld, monkeypatch: pyte
 def test_ctrl_c_at_the_question_is_cancelled(
     terminal: Terminal, benching: BenchWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Interrupted(io.StringIO):
+    class Interrupted:
         def isatty(self) -> bool:
             return True
 
-        def readline(self, size: int | None = -1, /) -> str:
+        def readline(self) -> str:
             raise KeyboardInterrupt
 
     monkeypatch.setattr("sys.stdin", Interrupted())

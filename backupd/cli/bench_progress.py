@@ -11,7 +11,7 @@ from backupd.cli.output import tell
 from backupd.report.combinations import short_pv
 from backupd.report.words import duration, share
 
-_BAR = 24  # characters
+_BAR = 20  # characters: with them a line fits in 80 columns
 _LEAST_RATE = 1.0 * MIB  # bytes a second that a full bar stands for at the least
 
 

@@ -83,9 +83,9 @@ def test_of_named_disks_it_is_said_that_they_are_taken_whole() -> None:
 
 def test_a_full_bar_is_the_fastest_rate_that_any_disk_had() -> None:
     assert disk_lines(SAMPLE, fastest=40.0 * MIB) == [
-        "  nbd0        ########################     40.0 MiB/s written      0.0 MiB/s read",
-        "  nbd1        ############                 10.0 MiB/s written     10.0 MiB/s read",
-        "  system 12%  ############                  50% I/O wait",
+        "  nbd0        ####################     40.0 MiB/s written      0.0 MiB/s read",
+        "  nbd1        ##########               10.0 MiB/s written     10.0 MiB/s read",
+        "  system 12%  ##########                50% I/O wait",
     ]
 
 

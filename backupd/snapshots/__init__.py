@@ -15,6 +15,12 @@ TAG = "backupd"  # on every LV and volume group of ours
 RUN_TAG = "backupd.run="  # followed by the run id
 
 
+def run_of_tags(tags: frozenset[str]) -> str | None:
+    """The run whose tags these are: both of ours, and one run only; None when what bears them is not ours."""
+    runs = [tag.removeprefix(RUN_TAG) for tag in tags if tag.startswith(RUN_TAG)]
+    return runs[0] if TAG in tags and len(runs) == 1 else None
+
+
 def scratch_name(run_id: str) -> str:
     """What a run calls its group, and its array, on disks that a person named: it has one of each at a time."""
     return f"{TAG}-{run_id}"

@@ -96,7 +96,7 @@ def _plan_in_pool(volume: Volume, pool: ThinPool, run_id: str, settings: CowSett
             f" and a snapshot is taken up to {MAX_POOL_METADATA_FILL:.0%}",
             hint=f"extend it: lvextend --poolmetadatasize +SIZE {name}",
         )
-    need = math.ceil(min(_asked_bytes(settings.size, volume.size), volume.size))
+    need = room_in_pool(volume, settings)
     if need > pool.free:
         raise SnapshotError(
             f"not enough room in thin pool {name}: need {need} bytes, have {pool.free}",
@@ -110,6 +110,11 @@ def _plan_in_pool(volume: Volume, pool: ThinPool, run_id: str, settings: CowSett
         size=pool.size,
         chunk_size=pool.chunk_size,
     )
+
+
+def room_in_pool(volume: Volume, settings: CowSettings) -> int:
+    """Bytes of its pool that must be free for a snapshot of a thin volume."""
+    return math.ceil(min(_asked_bytes(settings.size, volume.size), volume.size))
 
 
 def complete_cow_bytes(origin_size: int, chunk_size: int) -> int:

@@ -13,13 +13,13 @@ from typing import TypeVar
 
 from backupd.errors import UnexpectedOutput
 from backupd.model import DeviceNumber, Segment, ThinPool, Volume, VolumeGroup
-from backupd.snapshots import RUN_TAG, TAG
+from backupd.snapshots import run_of_tags
 
 _T = TypeVar("_T")
 
 # `--binary` prints 0, 1 or -1 ("unknown": not active) where words that differ between versions would stand.
-_FORMAT = ("--reportformat", "json", "--units", "b", "--nosuffix", "--binary")
-_VOLUME_FIELDS = (
+FORMAT = ("--reportformat", "json", "--units", "b", "--nosuffix", "--binary")
+VOLUME_FIELDS = (
     "vg_name,vg_uuid,lv_name,lv_uuid,lv_attr,lv_size,lv_tags,lv_kernel_major,lv_kernel_minor,lv_suspended,lv_merging,"
     "lv_health_status,sync_percent,origin,segtype,seg_size,stripes,stripe_size,devices,"
     "pool_lv,chunk_size,lv_metadata_size,data_percent,metadata_percent,lv_when_full"
@@ -27,6 +27,7 @@ _VOLUME_FIELDS = (
 _GROUP_FIELDS = "pv_name,vg_name,vg_extent_size,pv_pe_count,pv_pe_alloc_count,pv_allocatable,pv_missing"
 _MIRRORED = ("raid1", "mirror")  # their `stripes` counts legs
 _CACHES = ("cache", "writecache")  # one segment, whose device is the hidden volume that is cached
+_POOLS = ("thin-pool", "cache-pool")  # the same with the hidden volume that holds the pool's data
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +41,8 @@ class TaggedVolume:
 
     @property
     def run_id(self) -> str | None:
-        """The run whose tags it bears: both of ours, and one run only; None when it is not ours."""
-        return run_of(self.tags)
-
-
-def run_of(tags: frozenset[str]) -> str | None:
-    """The run that these tags of an LV or a volume group name; None when they are not ours."""
-    runs = [tag.removeprefix(RUN_TAG) for tag in tags if tag.startswith(RUN_TAG)]
-    return runs[0] if TAG in tags and len(runs) == 1 else None
+        """The run whose tags it bears; None when it is not ours."""
+        return run_of_tags(self.tags)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,17 +62,17 @@ def volumes_argv(*, vg: str | None = None, vg_uuid: str | None = None) -> list[s
     """
     chosen = f"vg_name={vg}" if vg is not None else f"vg_uuid={vg_uuid}" if vg_uuid is not None else None
     select = ["-S", chosen] if chosen is not None else []
-    return ["lvs", "-a", "--segments", *_FORMAT, "-o", _VOLUME_FIELDS, *select]
+    return ["lvs", "-a", "--segments", *FORMAT, "-o", VOLUME_FIELDS, *select]
 
 
 def group_argv(vg: str) -> list[str]:
     """Ask for the PVs of a group and the extents on each."""
-    return ["pvs", *_FORMAT, "-o", _GROUP_FIELDS, "-S", f"vg_name={vg}"]
+    return ["pvs", *FORMAT, "-o", _GROUP_FIELDS, "-S", f"vg_name={vg}"]
 
 
 def labels_argv() -> list[str]:
     """Ask for every PV of the host, those of no group too."""
-    return ["pvs", *_FORMAT, "-o", "pv_name,pv_uuid,vg_name,vg_tags"]
+    return ["pvs", *FORMAT, "-o", "pv_name,pv_uuid,vg_name,vg_tags"]
 
 
 def parse_volumes(report: str) -> tuple[Volume, ...]:
@@ -86,7 +81,7 @@ def parse_volumes(report: str) -> tuple[Volume, ...]:
     Raises:
         UnexpectedOutput: with the text.
     """
-    return _understood(report, lambda: tuple(_volumes(_rows(report, "seg"))))
+    return understood(report, lambda: tuple(volumes_of(_rows(report, "seg"))))
 
 
 def parse_tagged(report: str) -> tuple[TaggedVolume, ...]:
@@ -95,11 +90,11 @@ def parse_tagged(report: str) -> tuple[TaggedVolume, ...]:
     Raises:
         UnexpectedOutput: with the text.
     """
-    return _understood(
+    return understood(
         report,
         lambda: tuple(
             dict.fromkeys(
-                TaggedVolume(row["vg_name"], _bare(row), _tags(row), row["origin"] if _is_classic(row) else "")
+                TaggedVolume(row["vg_name"], bare(row), _tags(row), row["origin"] if _is_classic(row) else "")
                 for row in _rows(report, "seg")
             )
         ),
@@ -112,7 +107,7 @@ def parse_group(report: str) -> VolumeGroup | None:
     Raises:
         UnexpectedOutput: with the text.
     """
-    return _understood(report, lambda: _group(list(_rows(report, "pv"))))
+    return understood(report, lambda: group_of(rows) if (rows := list(_rows(report, "pv"))) else None)
 
 
 def parse_labels(report: str) -> tuple[PhysicalVolume, ...]:
@@ -121,7 +116,7 @@ def parse_labels(report: str) -> tuple[PhysicalVolume, ...]:
     Raises:
         UnexpectedOutput: with the text.
     """
-    return _understood(
+    return understood(
         report,
         lambda: tuple(
             PhysicalVolume(row["pv_name"], row["pv_uuid"], row["vg_name"], _tag_set(row["vg_tags"]))
@@ -136,10 +131,15 @@ def dashed(uuid: str) -> str:
     return "-".join(uuid[start:end] for start, end in zip((0, *ends), ends, strict=False))
 
 
-def _understood(report: str, parse: Callable[[], _T]) -> _T:
+def understood(report: str, parse: Callable[[], _T]) -> _T:
+    """What `parse` makes of a report.
+
+    Raises:
+        UnexpectedOutput: it fails; with the text.
+    """
     try:
         return parse()
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, LookupError, TypeError) as error:
         raise UnexpectedOutput(f"LVM's report is not understood ({error!r}): {report.strip() or '(empty)'}") from error
 
 
@@ -148,10 +148,11 @@ def _rows(report: str, kind: str) -> Iterator[dict[str, str]]:
         yield from part[kind]
 
 
-def _group(rows: list[dict[str, str]]) -> VolumeGroup | None:
-    """Only extents that can be allocated count: none on a PV that is missing or closed by `pvchange -xn`."""
-    if not rows:
-        return None
+def group_of(rows: list[dict[str, str]]) -> VolumeGroup:
+    """The group whose PVs these are.
+
+    Only extents that can be allocated count: none on a PV that is missing or closed by `pvchange -xn`.
+    """
     free = {
         row["pv_name"]: int(row["pv_pe_count"]) - int(row["pv_pe_alloc_count"])
         for row in rows
@@ -161,13 +162,14 @@ def _group(rows: list[dict[str, str]]) -> VolumeGroup | None:
     return VolumeGroup(rows[0]["vg_name"], int(rows[0]["vg_extent_size"]), sum(free.values()), free, closed)
 
 
-def _volumes(rows: Iterable[dict[str, str]]) -> Iterator[Volume]:
+def volumes_of(rows: Iterable[dict[str, str]], *, inactive_too: bool = False) -> Iterator[Volume]:
+    """The volumes of these rows that are not hidden. The device of one that is not active is LVM's own `-1:-1`."""
     segments: dict[tuple[str, str], list[dict[str, str]]] = {}
     for row in rows:
-        segments.setdefault((row["vg_name"], _bare(row)), []).append(row)
+        segments.setdefault((row["vg_name"], bare(row)), []).append(row)
     for (vg, name), own in segments.items():
         first = own[0]
-        if first["lv_name"] == name and first["lv_kernel_major"] != "-1":
+        if first["lv_name"] == name and (inactive_too or first["lv_kernel_major"] != "-1"):
             children = {other: parts for (its_vg, other), parts in segments.items() if its_vg == vg}
             pool = children[first["pool_lv"]][0] if first["segtype"] == "thin" else None
             yield Volume(
@@ -191,14 +193,14 @@ def _pool(row: dict[str, str], children: dict[str, list[dict[str, str]]]) -> Thi
     """A pool whose fill LVM can't tell (it failed, or is not active) counts as full."""
     size, metadata_size = int(row["seg_size"]), int(row["lv_metadata_size"])
     return ThinPool(
-        name=_bare(row),
+        name=bare(row),
         uuid=row["lv_uuid"],
         chunk_size=int(row["chunk_size"]),
         size=size,
         metadata_size=metadata_size,
         segments=tuple(_segments(_beneath(row, children), children)),
         metadata_devices=tuple(
-            dict.fromkeys(device for part in children[f"{_bare(row)}_tmeta"] for device in _physical(part, children))
+            dict.fromkeys(device for part in children[f"{bare(row)}_tmeta"] for device in _physical(part, children))
         ),
         used=round(size * float(row["data_percent"] or 100) / 100),
         metadata_used=round(metadata_size * float(row["metadata_percent"] or 100) / 100),
@@ -214,13 +216,13 @@ def _beneath(row: dict[str, str], children: dict[str, list[dict[str, str]]]) -> 
 def _pool_conditions(pool: dict[str, str], children: dict[str, list[dict[str, str]]]) -> Iterator[str]:
     """What is wrong with a pool is wrong with each of its volumes."""
     words = (*_conditions([pool], children), *_conditions(_beneath(pool, children), children))
-    yield from (f"pool {_bare(pool)}: {word}" for word in words)
+    yield from (f"pool {bare(pool)}: {word}" for word in words)
 
 
 def _segments(rows: list[dict[str, str]], children: dict[str, list[dict[str, str]]]) -> Iterator[Segment]:
-    """How a volume lies on disks; a cached one as what is cached does."""
+    """How a volume lies on disks; a cached one as what is cached does, a pool as its data does."""
     for row in rows:
-        if row["segtype"] in _CACHES:
+        if row["segtype"] in (*_CACHES, *_POOLS):
             yield from _segments(_beneath(row, children), children)
         else:
             yield _segment(row, children)
@@ -234,7 +236,7 @@ def _cache(row: dict[str, str], children: dict[str, list[dict[str, str]]]) -> Se
 
 
 def _segment(row: dict[str, str], children: dict[str, list[dict[str, str]]]) -> Segment:
-    width = 1 if row["segtype"] in _MIRRORED else max(1, int(row["stripes"]))  # a thin volume says 0
+    width = stripes_of(row)
     return Segment(
         kind=row["segtype"],
         size=int(row["seg_size"]),
@@ -242,6 +244,11 @@ def _segment(row: dict[str, str], children: dict[str, list[dict[str, str]]]) -> 
         stripe_size=int(row["stripe_size"]) if width > 1 else 0,
         devices=tuple(dict.fromkeys(_physical(row, children))),
     )
+
+
+def stripes_of(row: dict[str, str]) -> int:
+    """How many stripes a segment's data is spread over; legs of a mirror are none, and a thin volume's row says 0."""
+    return 1 if row["segtype"] in _MIRRORED else max(1, int(row["stripes"]))
 
 
 def _physical(row: dict[str, str], children: dict[str, list[dict[str, str]]]) -> Iterator[str]:
@@ -286,7 +293,7 @@ def _is_thin_of(origin: str, row: dict[str, str]) -> bool:
     return row["origin"] == origin and row["segtype"] == "thin"
 
 
-def _bare(row: dict[str, str]) -> str:
+def bare(row: dict[str, str]) -> str:
     """LVM writes the names of hidden LVs in square brackets."""
     return row["lv_name"].strip("[]")
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from backupd import command
 from backupd.errors import CommandError, SnapshotError
-from backupd.snapshots import RUN_TAG, TAG, report
+from backupd.snapshots import RUN_TAG, TAG, report, run_of_tags
 from backupd.snapshots.disk_marks import pv_uuid, run_of_pv
 from backupd.snapshots.report import PhysicalVolume
 
@@ -20,7 +20,7 @@ _NO_ARCHIVE = ("--config", "backup { backup=0 archive=0 }")  # vgremove 2.03.16 
 
 def run_of(pv: PhysicalVolume) -> str | None:
     """The run whose PV it is: in a group by the group's tags, in none by its own uuid; None for anybody else's."""
-    return report.run_of(pv.vg_tags) if pv.vg else run_of_pv(pv.uuid)
+    return run_of_tags(pv.vg_tags) if pv.vg else run_of_pv(pv.uuid)
 
 
 def make(vg: str, disks: Sequence[str], run_id: str) -> None:

@@ -423,10 +423,15 @@ class Catalogue:
 
     def last_volume_group(self, job: str) -> str | None:
         """In which volume group the job's newest snapshot was; None where there was none yet."""
+        volume = self.last_volume(job)
+        return volume.partition("/")[0] if volume is not None else None
+
+    def last_volume(self, job: str) -> str | None:
+        """Of which volume (`VG/LV`) the job's newest snapshot was; None where there was none yet."""
         table = tables.snapshots
         query = newest_first(job).join(table, table.c.run_id == tables.runs.c.run_id)
         for row in self._read(query.with_only_columns(table.c.volume).limit(1)):
-            return str(row["volume"]).partition("/")[0]
+            return str(row["volume"])
         return None
 
     def last_stored_bytes(self, job: str) -> int | None:

@@ -28,7 +28,7 @@ from backupd.extents import (
 )
 from backupd.findings import HOST_FAULTS
 from backupd.model import DeviceNumber, MountPoint
-from backupd.snapshots import run_of
+from backupd.snapshots import run_of_tags
 from backupd.snapshots.plan import free_bytes, plan_snapshot, room_in_pool
 
 _FAULTS = (*HOST_FAULTS, ConfigurationError, OSError)  # of one host: the others can be told all the same
@@ -146,7 +146,7 @@ def _volume(
         hosts=tuple(HostHere(one.host, known_from) for one, known_from in here),
         jobs=tuple(_job(job, placed, group, known_from) for one, known_from in here for job in one.jobs),
         snapshots=tuple(_snapshots(placed, group)),
-        run_id=run_of(placed.volume.tags),
+        run_id=run_of_tags(placed.volume.tags),
         room=_room(placed, group) if placed.kind.can_have_snapshots else None,
     )
 
@@ -162,7 +162,7 @@ def _snapshots(placed: PlacedVolume, group: PlacedGroup) -> Iterator[SnapshotHer
     volume = placed.volume
     tags = {other.volume.name: other.volume.tags for other in group.volumes}
     for names, thin in ((volume.snapshots, False), (volume.thin_snapshots, True)):
-        yield from (SnapshotHere(name, thin, run_of(tags.get(name, frozenset()))) for name in sorted(names))
+        yield from (SnapshotHere(name, thin, run_of_tags(tags.get(name, frozenset()))) for name in sorted(names))
 
 
 def _room(placed: PlacedVolume, group: PlacedGroup) -> Room:

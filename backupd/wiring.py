@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 from backupd.benchmark import BenchHost, Medium
+from backupd.catalogue.store import Catalogue
 from backupd.claims import Claims
 from backupd.command import end_stray, ended_by_itself, found
 from backupd.config import (
@@ -53,14 +54,17 @@ from backupd.probe.sysbench import require_version
 from backupd.replicas import start_again
 from backupd.snapshots import BlankVolumes, ScratchDisks, disks_of
 from backupd.snapshots.blank import LvmBlankVolumes
+from backupd.snapshots.fullreport import landscape
 from backupd.snapshots.lvm import LvmSnapshots
 from backupd.snapshots.mounting import FILESYSTEMS, LinuxMounts, mount_of, mounts
 from backupd.snapshots.scratch import LvmScratchVolumes
 from backupd.snapshots.scratch_disks import LinuxScratchDisks
+from backupd.snapshots.uses import uses
 from backupd.snapshots.version import lvm_version, mdadm_version
 from backupd.targets import Target
 from backupd.targets.directory import DirectoryTarget
 from backupd.tools import BenchTools, HostFiles, HostTools, Instruments, Places, Room, Tools, Versions
+from backupd.volume_survey import Sources
 
 _LVM_SECONDS = 10.0
 _LEAST_SECTOR = 512  # bytes
@@ -231,6 +235,16 @@ def _mounted_volume(name: str) -> MountPoint:
         if mounted.device == device:
             return MountPoint(mounted.path, device, mounted.filesystem)
     raise SnapshotError(f"{name} is not mounted", hint="the probe's file lies on its file system: mount it")
+
+
+def survey_sources(configuration: Configuration, catalogue: Catalogue | None) -> Sources:
+    """Whom a survey of the host's volumes asks; without a catalogue no job had a run."""
+    return Sources(
+        landscape=landscape,
+        uses=uses,
+        datadir=lambda host: _data_mount(configuration.hosts[host]),
+        last_volume=catalogue.last_volume if catalogue is not None else lambda _: None,
+    )
 
 
 def instruments() -> Instruments:

@@ -36,6 +36,7 @@ from backupd.cli import (
     schedule,
     serve,
     verify,
+    volumes,
 )
 from backupd.cli.invocation import Invocation
 from backupd.cli.output import document_was_printed, print_document, say, tell
@@ -76,6 +77,7 @@ for commands in (
     report,
     compare,
     log,
+    volumes,
     demo,
 ):
     commands.register(app)

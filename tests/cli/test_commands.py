@@ -81,6 +81,7 @@ COMMANDS = [
         ["recover"],
         ["serve"],
         ["metrics"],
+        ["volumes"],
         ["demo"],
         ["manual"],
         ["completion"],

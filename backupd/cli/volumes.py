@@ -1,0 +1,62 @@
+"""`backupd volumes`: what lies on every volume of this host, and which jobs use it."""
+
+import os
+import shutil
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from backupd.cli.chosen import JsonOption
+from backupd.cli.output import draws_dots_here, print_document, say
+from backupd.errors import UsageError
+
+if TYPE_CHECKING:
+    from backupd.config import Configuration
+    from backupd.extents import Survey
+
+_WIDTH = 80
+
+
+def register(app: typer.Typer) -> None:
+    """Add this command to the tree."""
+    app.command()(volumes)
+
+
+def volumes(
+    ctx: typer.Context,
+    wanted: Annotated[
+        str | None, typer.Argument(metavar="[VG|VG/LV]", help="Only this volume group, or this volume.")
+    ] = None,
+    *,
+    json: JsonOption = False,
+) -> None:
+    """Every LVM volume of this host: how it lies on disks, what runs on it, which jobs use it, room for snapshots."""
+    from backupd import wiring
+    from backupd.report.volume_document import survey_document
+    from backupd.report.volume_table import survey_text
+    from backupd.volume_survey import only
+
+    if os.geteuid() != 0:
+        raise UsageError("only root may look at volumes: LVM tells nobody else", hint="sudo backupd volumes")
+    configuration = wiring.configuration_or_defaults(ctx.obj.config)
+    whole = _survey(configuration)
+    chosen = whole if wanted is None else only(whole, wanted)
+    if json:
+        print_document(survey_document(chosen))
+    else:
+        width = min(shutil.get_terminal_size((_WIDTH, 24)).columns, _WIDTH)
+        say(survey_text(chosen, width=width, ascii_only=not draws_dots_here()))
+
+
+def _survey(configuration: "Configuration") -> "Survey":
+    """With the catalogue for what servers do not tell; a host without one is not given one."""
+    from contextlib import ExitStack
+
+    from backupd import wiring
+    from backupd.volume_survey import survey
+
+    with ExitStack() as opened:
+        there = configuration.catalogue.path.exists()
+        catalogue = opened.enter_context(wiring.catalogue(configuration)) if there else None
+        sources = wiring.survey_sources(configuration, catalogue)
+        return survey(tuple(configuration.hosts), tuple(configuration.jobs.values()), sources)

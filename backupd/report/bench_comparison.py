@@ -11,7 +11,7 @@ from textwrap import wrap
 from typing import Any
 
 from backupd.benchmark import BenchHost, BenchRecord, BenchSettings, CellResult, LayoutBench, Medium, SnapshotFigures
-from backupd.report.bench_contrast import Contrast, Finding, contrast, equal
+from backupd.report.bench_contrast import Contrast, Finding, contrast
 from backupd.report.bench_document import cell_document
 from backupd.report.bench_grid import iops, mib, rate
 from backupd.report.bench_words import quotient, record_words
@@ -138,9 +138,8 @@ _NAMES = {
 
 def _alone(a: BenchRecord, b: BenchRecord, matched: Sequence[Pair]) -> list[str]:
     """What one has and the other has not."""
-    said = [
-        f"only {letter} has {', '.join(names)}" for letter, names in (("a", only(a, b)), ("b", only(b, a))) if names
-    ]
+    names = {"a": only(a, b), "b": only(b, a)}
+    said = [f"only {letter} has {', '.join(of_it)}" for letter, of_it in names.items() if of_it]
     of_a, of_b = sum(pair.b is None for pair in matched), sum(pair.a is None for pair in matched)
     return said + ([f"figures that the other has not: {of_a} of a, {of_b} of b (see --json)"] if of_a or of_b else [])
 
@@ -170,7 +169,8 @@ def _pair_row(a: CellResult, b: CellResult) -> tuple[str, ...]:
 def _finding(compared: Contrast | None) -> str:
     if compared is None:
         return "-"
-    return _SAID.get(compared.finding, equal([compared])) + (" (measured once)" if compared.once else "")
+    near = "within the spread" if compared.within and not compared.once else "hardly apart"
+    return _SAID.get(compared.finding, near) + (", once" if compared.once else "")
 
 
 def _snapshot_table(found: Sequence[tuple[SnapshotFigures, SnapshotFigures]]) -> str:

@@ -110,8 +110,9 @@ def remove(name: str, run_id: str, sysfs: Path = SYSFS) -> None:
             time.sleep(_PAUSE_SECONDS)
     for node in dict.fromkeys(nodes):
         _clear(node, sysfs)
-    if (NAMES / name).is_symlink() and not (NAMES / name).exists():
-        (NAMES / name).unlink(missing_ok=True)
+    for link in NAMES.glob(f"{name}*"):  # an array that udev assembled is `NAME_0`
+        if link.is_symlink() and not link.exists():
+            link.unlink(missing_ok=True)
 
 
 def create_argv(name: str, layout: ScratchLayout, run_id: str) -> list[str]:

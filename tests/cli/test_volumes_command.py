@@ -9,6 +9,7 @@ import pytest
 from backupd import wiring
 from backupd.catalogue.store import Catalogue
 from backupd.config import Configuration
+from backupd.config.schema import CatalogueConfig
 from backupd.errors import ExitStatus, ServerError, SnapshotError
 from backupd.volume_survey import Sources
 from tests.cli.terminal import Ended, Terminal
@@ -239,6 +240,8 @@ def test_it_works_without_a_configuration_and_makes_no_catalogue(
     nowhere = tmp_path / "nowhere" / "backupd.toml"
     monkeypatch.setattr("backupd.opening.DEFAULT_PATH", nowhere)
     monkeypatch.setattr("backupd.opening.locate", lambda explicit, environment: nowhere)
+    default = Configuration(catalogue=CatalogueConfig(path=nowhere.with_name("catalogue.sqlite")))
+    monkeypatch.setattr("backupd.opening.Configuration", lambda: default)  # this machine's own may be there
     ended = surveyed.terminal.type("volumes")
     assert (ended.status, surveyed.catalogue) == (ExitStatus.OK, None)
     assert "labvg/own" in ended.stdout

@@ -24,6 +24,10 @@ MACHINES_AT_A_TIME = 2
 
 pytestmark = pytest.mark.timeout(900)
 
+CONTRACTS = tuple(
+    f"tests/contract/test_{name}.py" for name in ("snapshots", "targets", "scratch_volumes", "scratch_disks")
+)
+
 Results = Mapping["Group", "Future[subprocess.CompletedProcess[str]]"]
 
 
@@ -40,6 +44,7 @@ class Group:
     disks: str = "ssd"
     server: str = "mariadb-10.11"
     init: str = "script"
+    spare_disks: int = 0
 
     def __str__(self) -> str:
         return self.name
@@ -50,7 +55,7 @@ class Group:
             *("--rows", str(ROWS), "--disks", self.disks, "--load", self.load),
             *("--layout", self.layout, "--filesystem", self.filesystem),
             *(("--thin",) if self.thin else ()),
-            *("--server", self.server, "--init", self.init),
+            *("--server", self.server, "--init", self.init, "--spare-disks", str(self.spare_disks)),
             *("--out", str(out), "--deadline", str(DEADLINE_SECONDS)),
         ]
         told = [f"LAB_LAYOUT={self.layout}", f"LAB_FILESYSTEM={self.filesystem}", f"LAB_THIN={int(self.thin)}"]
@@ -60,8 +65,10 @@ class Group:
 
 
 GROUPS = [  # the longest ones first, so that the last ones end together
+    Group("bench", ("tests/lab/inside/inside_bench.py",), load="none", disks="hdd", spare_disks=2),
     Group("probe figures", ("tests/lab/inside/inside_probe_figures.py",), load="none", disks="hdd"),
     Group("probe", ("tests/lab/inside/inside_probe.py",)),
+    Group("bench mishaps", ("tests/lab/inside/inside_bench_mishaps.py",), load="none", spare_disks=2),
     Group("mishaps", ("tests/lab/inside/inside_mishaps.py",)),
     Group("clone", ("tests/lab/inside/inside_clone.py",)),
     Group("units", ("tests/lab/inside/inside_systemd.py",), init="systemd"),
@@ -86,12 +93,20 @@ GROUPS = [  # the longest ones first, so that the last ones end together
     Group("thin", ("tests/lab/inside/inside_good_run.py",), thin=True),
     Group("volume", ("tests/lab/inside/inside_volume.py",)),
     Group("layouts", ("tests/lab/inside/inside_layouts.py",)),
+    Group("volumes", ("tests/lab/inside/inside_volumes.py",)),
+    Group("bench figures", ("tests/lab/inside/inside_bench_figures.py",), load="none", disks="hdd"),
+    Group(
+        "bench disks",
+        ("tests/lab/inside/inside_bench_disks.py", "tests/lab/inside/inside_bench_volumes.py"),
+        load="none",
+        spare_disks=2,
+    ),
     Group("elsewhere", ("tests/lab/inside/inside_elsewhere.py",)),
     Group("thin limits", ("tests/lab/inside/inside_thin.py",), thin=True),
     # The second one drops the tables that cannot do without a lock, so it goes last on its machine.
     Group("refusals", ("tests/lab/inside/inside_refusals.py", "tests/lab/inside/inside_unlocked.py")),
     Group("proof under load", ("tests/lab/inside/inside_consistency.py",)),
-    Group("contracts", ("tests/contract/test_snapshots.py", "tests/contract/test_targets.py"), load="none"),
+    Group("contracts", CONTRACTS, load="none", spare_disks=2),
 ]
 
 

@@ -1,0 +1,159 @@
+"""What `backupd bench` finds on disks that queue, as a person would read it: whole benches, in time, and every table.
+
+The server on the group's own volume is idle, so that nobody else uses the disks.
+"""
+
+import csv
+import io
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.lab.inside.host import SITE, Host, tool
+
+VG = SITE.volume_group
+SPARE = os.environ["BACKUPD_LAB_SPARE_DISKS"].split()
+DEFAULT_SECONDS = 300  # that a bench without options may take
+STRIPES = (2.3, 3.1)  # what three stripes are of one, where all three are at work
+ONE = (0.9, 1.1)  # and where one is
+
+Figures = dict[tuple[str, str, int, int], float]  # layout, operation, record, threads -> bytes a second
+
+
+def pvs() -> list[str]:
+    return tool("pvs", "--noheadings", "--options", "pv_name", "--sort", "pv_name").split()
+
+
+def figures(document: dict[str, Any]) -> Figures:
+    return {
+        (cell["layout"], cell["operation"], cell["record"], cell["threads"]): cell["bytes_per_second"]
+        for cell in document["cells"]
+        if cell["medium"] == "file"
+    }
+
+
+def times(found: Figures, operation: str, record: int, threads: int) -> float:
+    """What three stripes reach of what one disk does."""
+    return found["striped-3x64k", operation, record, threads] / found["linear", operation, record, threads]
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
+    """One for all tests here; at the end nothing of ours may be left on it."""
+    host = Host(tmp_path_factory.mktemp("host"))
+    yield host
+    host.nothing_left()
+
+
+@pytest.fixture(scope="module")
+def by_default(machine: Host) -> tuple[dict[str, Any], float]:
+    """A bench as somebody asks for it who knows no option, and the seconds that it took."""
+    began = time.monotonic()
+    document = machine.backupd("bench", "layouts", "--vg", VG, "--yes", "--json").document
+    return document, time.monotonic() - began
+
+
+def test_a_bench_without_options_ends_within_five_minutes(by_default: tuple[dict[str, Any], float]) -> None:
+    document, seconds = by_default
+    assert seconds < DEFAULT_SECONDS
+    assert document["status"] == "success"
+    names = [layout["name"] for layout in document["layouts"]]
+    assert names == ["linear", "striped-2x64k", "striped-3x64k", "striped-4x64k"]
+    assert {(cell["layout"], cell["repeats"]) for cell in document["cells"]} == {(name, 3) for name in names}
+
+
+def test_three_stripes_are_written_and_read_as_three_disks_are(by_default: tuple[dict[str, Any], float]) -> None:
+    found = figures(by_default[0])
+    for operation in ("write", "read", "rewrite"):
+        assert STRIPES[0] <= times(found, operation, 1 << 20, 1) <= STRIPES[1], operation
+    for operation in ("random-write", "random-read"):
+        assert ONE[0] <= times(found, operation, 16 << 10, 1) <= ONE[1], operation
+
+
+def test_each_disk_moves_its_share_and_no_more(by_default: tuple[dict[str, Any], float]) -> None:
+    document = by_default[0]
+    width = {layout["name"]: len(layout["disks"]) for layout in document["layouts"]}
+    for cell in document["cells"]:
+        shares = cell["shares"]
+        assert sum(shares.values()) == pytest.approx(1.0, abs=0.02), cell
+        if cell["record"] == 1 << 20:
+            idle = [pv for pv in pvs() if shares.get(pv, 0.0) < 0.01]
+            assert len(pvs()) - len(idle) == width[cell["layout"]], cell
+
+
+def test_what_a_layout_means_for_backups_is_measured(by_default: tuple[dict[str, Any], float], machine: Host) -> None:
+    snapshots = by_default[0]["snapshots"]
+    assert [one["layout"] for one in snapshots] == [layout["name"] for layout in by_default[0]["layouts"]]
+    assert all(one["penalty"] > 1.5 for one in snapshots)
+    linear, widest = snapshots[0], snapshots[-1]
+    assert widest["snapshot_read"] > 1.8 * linear["snapshot_read"]
+    kept = machine.backupd("show", widest["probe_run_id"], "--json").document
+    [first] = [row for row in kept["rows"] if (row["mode"], row["phase"]) == ("direct", "first")]
+    assert first["penalty"] == pytest.approx(widest["penalty"])
+
+
+def test_disks_and_processors_are_told_over_time(by_default: tuple[dict[str, Any], float]) -> None:
+    """On a linear volume one disk works at a time, on a striped one all of its disks do."""
+    document = by_default[0]
+    samples = document["samples"]
+    assert len(samples) > 60
+    for layout in document["layouts"]:
+        during = [one for one in samples if one["layout"] == layout["name"] and "write of 1 MiB" in one["step"]]
+        busy = {pv for one in during for pv, rate in one["written"].items() if rate > 1 << 20}
+        assert busy == set(layout["disks"])
+    assert all(0 <= one["iowait"] <= 1 and 0 <= one["system"] <= 1 for one in samples)
+
+
+def test_the_bench_is_in_the_catalogue_and_shown_again(
+    by_default: tuple[dict[str, Any], float], machine: Host, tmp_path: Path
+) -> None:
+    run = by_default[0]["run_id"]
+    assert run in machine.backupd("history", "--benches").stdout
+    assert run not in machine.backupd("history").stdout
+    shown = machine.backupd("bench", "show", run, "--html", str(tmp_path / "bench.html")).stdout
+    assert "verdict" in shown
+    assert all(f"{table}:" in shown for table in ("E2", "E3", "E4"))
+    assert "<svg" in (tmp_path / "bench.html").read_text()
+    rows = list(csv.DictReader(io.StringIO(machine.backupd("bench", "show", run, "--csv").stdout)))
+    assert len(rows) == len(by_default[0]["cells"])
+    assert machine.backupd("bench", "compare", run, run, "--json").document
+
+
+def test_striping_pays_from_as_many_writers_on_as_there_are_stripes(machine: Host) -> None:
+    three = ",".join(pvs()[:3])
+    document = machine.backupd(
+        *("bench", "layouts", "--vg", VG, "--pvs", three, "--widths", "3", "--table", "e4", "--raw", "--table", "e3"),
+        *("--seconds", "2", "--no-snapshots", "--yes", "--json"),
+    ).document
+    found = figures(document)
+    assert STRIPES[0] <= times(found, "random-write", 16 << 10, 6) <= STRIPES[1]
+    assert ONE[0] <= times(found, "random-write", 16 << 10, 1) <= ONE[1]
+    raw = {
+        (cell["layout"], cell["operation"]): cell["bytes_per_second"]
+        for cell in document["cells"]
+        if cell["medium"] == "raw"
+    }
+    for operation in ("write", "read"):
+        assert STRIPES[0] <= raw["striped-3x64k", operation] / raw["linear", operation] <= STRIPES[1]
+
+
+def test_record_sizes_of_a_striped_volume_and_an_array_of_the_same_disks(machine: Host) -> None:
+    ended = machine.backupd(
+        *("bench", "layouts", "--md", ",".join(SPARE), "--size", "128M", "--repeat", "1"),
+        *("--records", "1k,8k,64k,1M,16M", "--threads", "3", "--yes", "--json"),
+    )
+    found = figures(ended.document)
+    assert {layout for layout, *_ in found} == {"striped-2x64k", "raid0-2x64k"}
+    for layout in ("striped-2x64k", "raid0-2x64k"):
+        for operation in ("write", "read", "random-write", "random-read"):
+            rates = [found[layout, operation, record << 10, 3] for record in (1, 8, 64, 1024, 16384)]
+            assert rates[0] < rates[2] < rates[3]  # throughput grows with the record
+            assert rates[0] / (1 << 10) > 2 * rates[3] / (1 << 20)  # and requests a second fall
+    shown = machine.backupd("bench", "show", ended.document["run_id"], "--table", "e5").stdout
+    assert "RAID-0" in shown or "raid0" in shown
+    assert all(tool("wipefs", "--noheadings", disk) == "" for disk in SPARE)
+    assert "active" not in Path("/proc/mdstat").read_text()

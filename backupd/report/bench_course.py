@@ -14,12 +14,12 @@ from backupd.report import legend
 from backupd.report.combinations import short_pv
 from backupd.report.scale import Scale, scale
 from backupd.report.svg import Picture, element, label
-from backupd.report.words import duration, figure, share
+from backupd.report.words import duration, figure
 
 _WIDTH, _LEFT, _RIGHT, _TOP = 760, 56, 16, 100
 _HEAD = 58  # of the bands, above the first lane
 _LANE, _BETWEEN = 64, 30  # height of one, and the room for its name above
-_STEPS = 480  # across the picture: more samples than these share a step
+_STEPS = 680  # across the picture, about one for each of its points: more samples than these share a step
 _FARTHEST_BACK = 2.0  # seconds: what a sample stands for at the most
 _GAP = 1.5  # times the usual step: farther apart, nothing is known of the time between
 _SMALL = "small fill-soft"
@@ -51,10 +51,9 @@ class Band:
     steps: tuple[Step, ...]
 
     @property
-    def iowait(self) -> float:
-        """What the processors waited on the average."""
-        samples = [sample for step in self.steps for sample in step.samples]
-        return sum(_known(sample.iowait) for sample in samples) / len(samples)
+    def seconds(self) -> float:
+        """From its first sample to its last."""
+        return self.steps[-1].ended - self.steps[0].began
 
 
 def course_svg(samples: Sequence[DiskSample], *, title: str = "Each disk over time", alone: bool = True) -> str:
@@ -134,14 +133,14 @@ def _processors(sample: DiskSample) -> tuple[float, float]:
 
 
 def _layouts(found: Sequence[Band], across: Scale, bottom: float) -> list[str]:
-    """A ground for every second layout; above it its name and its I/O wait, or its number where there is no room."""
+    """A ground for every second layout; above it its name and how long it took, where there is room."""
     parts = []
     for number, band in enumerate(found):
         left, right = _x(across, band.steps[0].began), _x(across, band.steps[-1].ended)
         if number % 2 == 0:
             ground = {"x": left, "y": _TOP - _HEAD, "width": max(right - left, 0.0), "height": bottom - _TOP + _HEAD}
             parts.append(element("rect", **ground, cls="fill-grid", fill_opacity="0.5"))
-        for y, words, cls in ((16, band.layout, "small fill-ink"), (31, f"I/O wait {share(band.iowait)}", _SMALL)):
+        for y, words, cls in ((16, band.layout, "small fill-ink"), (31, duration(band.seconds), _SMALL)):
             if len(words) * legend.LETTER * 0.9 <= right - left:
                 parts.append(label((left + right) / 2, _TOP - _HEAD + y, words, cls=cls, text_anchor="middle"))
     return parts
@@ -220,8 +219,7 @@ def _words(found: Sequence[Band], disks: Sequence[str]) -> str:
             f"{short_pv(disk)} {figure(sum(sum(_rates(disk)(sample)) for sample in samples) / len(samples), 1)} MiB/s"
             for disk in disks
         ]
-        took = duration(band.steps[-1].ended - band.steps[0].began)
-        said.append(f"{band.layout}, {took}: {', '.join(rates)}, I/O wait {share(band.iowait)}")
+        said.append(f"{band.layout}, {duration(band.seconds)}: {', '.join(rates)}")
     return "; ".join(said)
 
 

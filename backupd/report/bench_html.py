@@ -50,7 +50,7 @@ def bench_page(record: BenchRecord, *, wanted: Sequence[Table] = ()) -> str:
 def _sections(found: LayoutBench, wanted: Sequence[Table]) -> list[str]:
     """Everything that was measured, the answer first."""
     course = course_svg(found.samples, title="What each disk and the processors did", alone=False)
-    caption = "A ground for each layout in turn. Time without a column is time in which nothing was measured."
+    caption = "Each layout in turn; the time in which its volume was made, filled and removed is in it."
     return [
         _cards(found),
         _verdict(found),

@@ -25,7 +25,7 @@ _DASH, _END = "!", "#"  # LVM's alphabet (lvm2, lib/uuid/uuid.c) has these two b
 _ARRAYS = UUID("f2b0a8a4-6f0e-4d0c-9f5e-2f6b7f3c1d57")  # a namespace of our own (RFC 4122)
 
 _SUPERBLOCK_OFFSET = 4096  # of version 1.2; bytes
-_SUPERBLOCK = struct.Struct("<II8x16s32s")  # magic, major version, set_uuid, set_name
+_SUPERBLOCK = struct.Struct("<II8x16s32s104x16s")  # magic, major version, set_uuid, set_name, device_uuid
 _MAGIC, _MAJOR = 0xA92B4EFC, 1
 
 
@@ -69,6 +69,7 @@ class Superblock:
 
     uuid: UUID
     name: str
+    member: UUID  # which of the array's disks it is; the same by whatever path it is read
 
     @property
     def run_id(self) -> str | None:
@@ -93,7 +94,7 @@ def parse_superblock(data: bytes) -> Superblock | None:
     """The same for what was read at its place."""
     if len(data) < _SUPERBLOCK.size:
         return None
-    magic, major, uuid, name = _SUPERBLOCK.unpack_from(data)
+    magic, major, uuid, name, member = _SUPERBLOCK.unpack_from(data)
     if (magic, major) != (_MAGIC, _MAJOR):
         return None
-    return Superblock(UUID(bytes=uuid), name.rstrip(b"\0").decode("utf-8", "replace"))
+    return Superblock(UUID(bytes=uuid), name.rstrip(b"\0").decode("utf-8", "replace"), UUID(bytes=member))

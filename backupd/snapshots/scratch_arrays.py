@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from uuid import UUID
 
 from backupd import command
 from backupd.benchmark import KIB, ScratchLayout
@@ -54,9 +55,23 @@ def members(sysfs: Path = SYSFS, read: Callable[[Path], Superblock | None] = rea
                 yield Member(disk, found)
 
 
-def members_of(run_id: str, sysfs: Path = SYSFS) -> tuple[Member, ...]:
-    """The disks of that run's array."""
-    return tuple(member for member in members(sysfs) if member.superblock.run_id == run_id)
+def ours(
+    disks: Sequence[str] = (), *, sysfs: Path = SYSFS, read: Callable[[Path], Superblock | None] = read_superblock
+) -> tuple[Member, ...]:
+    """The members of our arrays, each once.
+
+    More than one path may lead to a disk (two ways to one LUN; the lab's `hdd`, a network block device over a disk of
+    the same machine), and the kernel does not tell. Then it is the one that the array was made of, or one of `disks`.
+    """
+    named = {device_number(disk) for disk in disks}
+
+    def rank(member: Member) -> tuple[bool, bool]:
+        return not member.disk.holders, device_number(str(member.disk.path)) not in named
+
+    best: dict[UUID, Member] = {}
+    for member in sorted((one for one in members(sysfs, read) if one.superblock.run_id is not None), key=rank):
+        best.setdefault(member.superblock.member, member)
+    return tuple(sorted(best.values(), key=lambda member: member.disk.path))
 
 
 def require_mdadm() -> None:
@@ -77,7 +92,8 @@ def make(name: str, layout: ScratchLayout, run_id: str, sysfs: Path = SYSFS) -> 
     """
     hint = "see `dmesg` and /proc/mdstat; the kernel's module is raid0"
     _run(create_argv(name, layout, run_id), what=f"no array of {', '.join(layout.disks)} could be made", hint=hint)
-    arrays = {holder for member in members_of(run_id, sysfs) for holder in member.disk.holders}
+    own = [member for member in ours(layout.disks, sysfs=sysfs) if member.superblock.run_id == run_id]
+    arrays = {holder for member in own for holder in member.disk.holders}
     if len(arrays) != 1:
         raise SnapshotError(f"mdadm made array {name}, but no one device lies on its disks", hint="see /proc/mdstat")
     device = Disk(sysfs / "block" / arrays.pop()).path
@@ -85,7 +101,7 @@ def make(name: str, layout: ScratchLayout, run_id: str, sysfs: Path = SYSFS) -> 
     return device
 
 
-def remove(name: str, run_id: str, sysfs: Path = SYSFS) -> None:
+def remove(name: str, disks: Sequence[str], run_id: str, sysfs: Path = SYSFS) -> None:
     """The array is stopped and no disk says any more that it was part of it. A busy one is looked at afresh, twice.
 
     Raises:
@@ -93,7 +109,7 @@ def remove(name: str, run_id: str, sysfs: Path = SYSFS) -> None:
     """
     nodes = [_named(name)]
     for tries_left in reversed(range(_BUSY_TRIES)):
-        left = members_of(run_id, sysfs)
+        left = [member for member in ours(disks, sysfs=sysfs) if member.superblock.run_id == run_id]
         holders = sorted({holder for member in left for holder in member.disk.holders})
         arrays = [Disk(sysfs / "block" / holder).path for holder in holders]
         nodes += arrays

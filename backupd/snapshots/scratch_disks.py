@@ -73,7 +73,7 @@ class LinuxScratchDisks:
 
     def remove_array(self, name: str, disks: tuple[str, ...], run_id: str) -> None:
         """The array is stopped and its disks are empty as before."""
-        scratch_arrays.remove(name, run_id)
+        scratch_arrays.remove(name, disks, run_id)
         for disk in _there(disks):
             if filesystem_uuid(disk) == str(array_uuid(run_id)):
                 raise SnapshotError(
@@ -86,7 +86,7 @@ class LinuxScratchDisks:
         groups = [(run_id, pv.vg, pv.path) for pv in physical_volumes() if (run_id := scratch_groups.run_of(pv))]
         arrays = [
             (run_id, member.superblock.name, str(member.disk.path))
-            for member in scratch_arrays.members()
+            for member in scratch_arrays.ours()
             if (run_id := member.superblock.run_id)
         ]
         return (*_holdings(HoldingKind.SCRATCH_GROUP, groups), *_holdings(HoldingKind.SCRATCH_ARRAY, arrays))

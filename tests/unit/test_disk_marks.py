@@ -1,6 +1,7 @@
 """What a disk says of the run that has it, and what LVM and mdadm are told so that it says so."""
 
 import re
+from pathlib import Path
 from uuid import UUID
 
 import pytest
@@ -17,20 +18,23 @@ from backupd.snapshots.disk_marks import (
     run_of_pv,
 )
 from backupd.snapshots.report import PhysicalVolume, dashed, parse_labels
-from backupd.snapshots.scratch_arrays import create_argv
+from backupd.snapshots.scratch_arrays import create_argv, ours
 from backupd.snapshots.scratch_groups import group_argv, pv_argv, run_of
 from backupd.snapshots.version import parse_mdadm_version
 
 RUN = "20261122-005204-ab12"
 DISKS = ("/dev/ubdg", "/dev/ubdh")
 LONGEST = "x" * 24
+DEVICE = UUID("88092bbd-128f-0c70-eb33-e10d1db22378")
 
-# The first 160 bytes of the superblock that mdadm 4.2 wrote in the lab, with the uuid and the name that it was told.
+# The head of the superblock that mdadm 4.2 wrote in the lab, with the uuid and the name that it was told.
 WRITTEN = bytes.fromhex(
     "fc4e2ba9010000000000000000000000123456781234567812345678123456786261636b7570642d32303236313132322d"
     "3030353230342d6162313200000000bb3d026b000000000000000001000000000000000000000080000000020000000000"
     "0000000000000000000000000000000000000000000000000000000000000000000800000000000000f80f000000000008"
     "00000000000000000000000000"
+    "0000000000000000"
+    "88092bbd128f0c70eb33e10d1db22378"
 )
 # What LVM 2.03.16 reported there: a group without tags, ours, and a disk that was marked for a group never made.
 REPORT = """
@@ -77,20 +81,20 @@ def test_more_disks_than_a_mark_can_count_are_refused() -> None:
 
 def test_what_mdadm_wrote_is_read() -> None:
     found = parse_superblock(WRITTEN)
-    assert found == Superblock(UUID("12345678-1234-5678-1234-567812345678"), f"backupd-{RUN}")
+    assert found == Superblock(UUID("12345678-1234-5678-1234-567812345678"), f"backupd-{RUN}", DEVICE)
     assert found.run_id is None, "the uuid is not the one that follows from the run's id"
 
 
 def test_an_array_names_its_run_by_name_and_uuid() -> None:
-    assert Superblock(array_uuid(RUN), scratch_name(RUN)).run_id == RUN
-    assert Superblock(array_uuid(LONGEST), scratch_name(LONGEST)).run_id == LONGEST
+    assert Superblock(array_uuid(RUN), scratch_name(RUN), DEVICE).run_id == RUN
+    assert Superblock(array_uuid(LONGEST), scratch_name(LONGEST), DEVICE).run_id == LONGEST
     assert len(scratch_name(LONGEST)) == 32, "an array's name has no more room"
-    assert Superblock(array_uuid(RUN), f"host:{scratch_name(RUN)}").run_id is None
-    assert Superblock(array_uuid(RUN), RUN).run_id is None
-    assert Superblock(array_uuid("another"), scratch_name(RUN)).run_id is None
+    assert Superblock(array_uuid(RUN), f"host:{scratch_name(RUN)}", DEVICE).run_id is None
+    assert Superblock(array_uuid(RUN), RUN, DEVICE).run_id is None
+    assert Superblock(array_uuid("another"), scratch_name(RUN), DEVICE).run_id is None
 
 
-@pytest.mark.parametrize("data", [b"", b"\0" * 4096, WRITTEN[:63], b"\0" + WRITTEN, WRITTEN[:4] + b"\2" + WRITTEN[5:]])
+@pytest.mark.parametrize("data", [b"", b"\0" * 4096, WRITTEN[:183], b"\0" + WRITTEN, WRITTEN[:4] + b"\2" + WRITTEN[5:]])
 def test_a_disk_without_such_a_superblock_says_nothing(data: bytes) -> None:
     assert parse_superblock(data) is None
 
@@ -130,3 +134,48 @@ def test_mdadms_version_is_read_and_what_is_none_is_shown() -> None:
     assert parse_mdadm_version("mdadm - v4.2 - 2021-12-30 - Debian 4.2-5\n") == "4.2"
     with pytest.raises(UnexpectedOutput, match="no mdadm"):
         parse_mdadm_version("no mdadm\n")
+
+
+@pytest.fixture
+def sysfs(tmp_path: Path) -> Path:
+    """Two paths to each of two disks, sd* and nbd*; an array that may lie on either; a volume; an empty drive."""
+    for name, size in (("sda", 99), ("sdb", 99), ("nbd0", 99), ("nbd1", 99), ("md127", 198), ("dm-0", 99), ("sr0", 0)):
+        (tmp_path / "block" / name).mkdir(parents=True)
+        (tmp_path / "block" / name / "size").write_text(f"{size}\n")
+    (tmp_path / "block" / "dm-0" / "dm").mkdir()
+    (tmp_path / "block" / "dm-0" / "dm" / "uuid").write_text("LVM-x\n")
+    (tmp_path / "block" / "md127" / "md").mkdir()
+    return tmp_path
+
+
+def reader(path: Path) -> Superblock | None:
+    """Of the first disk by both paths, of the second one by both, and of nothing else."""
+    members = {"sda": 1, "nbd0": 1, "sdb": 2, "nbd1": 2, "dm-0": 1}
+    number = members.get(path.name)
+    return Superblock(array_uuid(RUN), scratch_name(RUN), UUID(int=number)) if number else None
+
+
+def test_a_disk_of_two_paths_is_one_member_and_the_path_is_the_one_that_the_array_lies_on(sysfs: Path) -> None:
+    assert len(ours(sysfs=sysfs, read=reader)) == 2
+    for name in ("nbd0", "nbd1"):
+        (sysfs / "block" / name / "holders" / "md127").mkdir(parents=True)
+    assert [member.disk.path for member in ours(sysfs=sysfs, read=reader)] == [Path("/dev/nbd0"), Path("/dev/nbd1")]
+    for name in ("nbd0", "nbd1"):
+        (sysfs / "block" / name / "holders" / "md127").rmdir()
+    for name in ("sda", "sdb"):
+        (sysfs / "block" / name / "holders" / "md127").mkdir(parents=True)
+    assert [member.disk.path for member in ours(sysfs=sysfs, read=reader)] == [Path("/dev/sda"), Path("/dev/sdb")]
+
+
+def test_a_disk_under_another_layer_is_no_member_and_one_that_would_make_us_wait_is_not_read(sysfs: Path) -> None:
+    (sysfs / "block" / "sda" / "holders" / "dm-1").mkdir(parents=True)
+    (sysfs / "block" / "sdb" / "dm").mkdir()
+    (sysfs / "block" / "sdb" / "dm" / "suspended").write_text("1\n")
+    read: list[str] = []
+
+    def noting(path: Path) -> Superblock | None:
+        read.append(path.name)
+        raise OSError(123, "No medium found")
+
+    assert ours(sysfs=sysfs, read=noting) == ()
+    assert read == ["md127", "nbd0", "nbd1"]

@@ -27,7 +27,6 @@ ROUNDS = 3
 SECONDS = 2.0
 FILE_SIZE = 128 * MIB
 VOLUME_SIZE = "384m"  # mkfs.xfs makes none of less than 300 MB
-NAME = "byhand"
 CELLS = (
     Cell(Operation.WRITE, MIB, 4),
     Cell(Operation.READ, MIB, 4),
@@ -59,8 +58,9 @@ def scratch(width: int, folder: Path) -> Iterator[Scratch]:
     group = SITE.volume_group
     pvs = tool("pvs", "--noheadings", "--options", "pv_name", "--sort", "pv_name").split()
     stripes = ("--stripes", str(width), "--stripesize", "64k") if width > 1 else ()
-    tool("lvcreate", "--yes", "--name", NAME, "--size", VOLUME_SIZE, *stripes, group, *pvs[:width])
-    device = Path(f"/dev/{group}/{NAME}")
+    name = f"byhand{width}"
+    tool("lvcreate", "--yes", "--name", name, "--size", VOLUME_SIZE, *stripes, group, *pvs[:width])
+    device = Path(f"/dev/{group}/{name}")
     try:
         tool("mkfs.xfs", "-q", "-f", str(device))
         folder.mkdir()
@@ -70,7 +70,7 @@ def scratch(width: int, folder: Path) -> Iterator[Scratch]:
         finally:
             tool("umount", str(folder))
     finally:
-        tool("lvremove", "--yes", f"{group}/{NAME}")
+        tool("lvremove", "--yes", f"{group}/{name}")
 
 
 def fio_by_hand(target: Path, cell: Cell) -> float:

@@ -9,11 +9,15 @@ from backupd.probe.disk_watch import Usage
 
 
 def cell_result(layout: str, cell: Cell, measured: Sequence[tuple[Window, Usage]]) -> CellResult:
-    """Medians over the repeats. A record that is read and written back counts once."""
+    """Medians over the repeats. A record that is read and written back counts once.
+
+    The shares are those of the window in the middle: they add up as the disks' requests did, and a window in which the
+    file system wrote its own journal (XFS does every 30 s, in whole stripes) is hardly that one.
+    """
     rates = [max(window.bytes_read, window.bytes_written) / window.seconds for window, _ in measured]
     middle = median(rates)
     usages = [usage for _, usage in measured]
-    disks = dict.fromkeys(disk for usage in usages for disk in usage.shares)
+    in_the_middle = sorted(range(len(rates)), key=rates.__getitem__)[(len(rates) - 1) // 2]
     return CellResult(
         layout=layout,
         operation=cell.operation,
@@ -25,7 +29,7 @@ def cell_result(layout: str, cell: Cell, measured: Sequence[tuple[Window, Usage]
         spread=(max(rates) - min(rates)) / middle if middle else 0.0,
         repeats=len(measured),
         latency_p95_ms=median(window.latency_p95_ms for window, _ in measured),
-        shares={disk: fmean(usage.shares.get(disk, 0.0) for usage in usages) for disk in disks},
+        shares=usages[in_the_middle].shares,
         system=_mean(usage.system for usage in usages),
         iowait=_mean(usage.iowait for usage in usages),
     )

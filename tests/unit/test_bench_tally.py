@@ -28,9 +28,10 @@ def test_a_figure_is_the_median_of_its_repeats_and_says_how_far_they_were_apart(
     assert found.spread == pytest.approx(0.3)
 
 
-def test_shares_are_means_so_that_they_still_add_up() -> None:
-    found = cell_result("striped-2x64k", WRITE, [measured(1, share=0.5), measured(1, share=0.6), measured(1, share=1)])
-    assert found.shares == {"/dev/a": pytest.approx(0.7), "/dev/b": pytest.approx(0.3)}
+def test_shares_are_those_of_the_window_in_the_middle() -> None:
+    windows = [measured(90, share=0.5), measured(80, share=0.9), measured(100, share=1.0)]
+    assert cell_result("striped-2x64k", WRITE, windows).shares == {"/dev/a": 0.5, "/dev/b": 0.5}
+    assert cell_result("striped-2x64k", WRITE, windows[:2]).shares["/dev/a"] == 0.9
 
 
 def test_a_record_that_is_read_and_written_back_counts_once() -> None:

@@ -95,7 +95,7 @@ def run_backup(
         ExitStack() as claimed,
     ):
         claimed.enter_context(tools.claims.job(job.name, run_id))
-        telling.begun(recover.dead_runs(catalogue, tools).runs)
+        telling.begun(recover.dead_runs(catalogue, tools, every_disk=False).runs)
         course = claimed.enter_context(_course(job, run, telling))
         with course.phase(Phase.PREFLIGHT):
             examination = preflight.examine(job, tools, last_stored_bytes=catalogue.last_stored_bytes(job.name))

@@ -47,22 +47,25 @@ class Recovery:
             )
 
 
-def dead_runs(catalogue: Catalogue, tools: HostTools) -> Recovery:
+def dead_runs(catalogue: Catalogue, tools: HostTools, *, every_disk: bool = True) -> Recovery:
     """Everything that dead runs left is given back, as far as it lets itself be; their rows say so.
+
+    Without `every_disk` no disk is read for marks of groups and arrays, and the catalogue's rows tell of them alone: a
+    disk that hangs, and is none of the job's, must not keep a backup waiting.
 
     Runs that are alive are left alone. Nothing is raised for a thing that resists: it is in `left`, logged as ERROR.
     """
     runs: list[str] = []
     given_back: list[Holding] = []
     left: list[tuple[Holding, str]] = []
-    for run_id in _suspects(catalogue, tools):
+    for run_id in _suspects(catalogue, tools, every_disk=every_disk):
         with ExitStack() as claimed:
             try:
                 claimed.enter_context(tools.claims.run(run_id))
             except Busy:
                 continue
             journal = _DeadRun(catalogue, run_id)
-            for holding in _holdings(catalogue, tools, run_id):
+            for holding in _holdings(catalogue, tools, run_id, every_disk=every_disk):
                 if holding.kind is HoldingKind.PARTIAL and journal.has_backup_on(holding.detail["target"]):
                     journal.released(holding)  # it died between its row's success and this row's end
                     continue
@@ -138,7 +141,7 @@ class _DeadRun:
         return row if row.run_id == self.run_id else None  # an id may be the beginning of another
 
 
-def _suspects(catalogue: Catalogue, tools: HostTools) -> list[str]:
+def _suspects(catalogue: Catalogue, tools: HostTools, *, every_disk: bool) -> list[str]:
     """Runs that hold something, are said to be running, or whose marks or probe folder are here: dead and live ones.
 
     A bench's probes are runs of their own, RUN-1 and so on, with snapshots of RUN's scratch volumes: they come before
@@ -146,12 +149,12 @@ def _suspects(catalogue: Catalogue, tools: HostTools) -> list[str]:
     """
     holding = [run_id for run_id, _ in catalogue.holdings()]
     tagged = [run_id for _, _, run_id in tools.snapshots.ours()]
-    marked = [run_id for _, run_id in tools.scratch_disks.ours()]
+    marked = [run_id for _, run_id in tools.scratch_disks.ours()] if every_disk else []
     probing = [run_id for root in tools.files.roots() for run_id in tools.places.probed_by(root)]
     return sorted({*catalogue.unfinished(), *holding, *tagged, *marked, *probing}, reverse=True)
 
 
-def _holdings(catalogue: Catalogue, tools: HostTools, run_id: str) -> list[Holding]:
+def _holdings(catalogue: Catalogue, tools: HostTools, run_id: str, *, every_disk: bool) -> list[Holding]:
     """By the catalogue, newest first; then by mark and name, for a host whose catalogue was lost."""
     known = [holding for _, holding in catalogue.holdings(run_id)]
     names = {(_as_marked(holding.kind), holding.name) for holding in known}
@@ -166,7 +169,8 @@ def _holdings(catalogue: Catalogue, tools: HostTools, run_id: str) -> list[Holdi
         for root in tools.files.roots()
         if run_id in tools.places.probed_by(root)
     ]
-    by_mark += [holding for holding, marked in tools.scratch_disks.ours() if marked == run_id]
+    if every_disk:
+        by_mark += [holding for holding, marked in tools.scratch_disks.ours() if marked == run_id]
     return known + [holding for holding in by_mark if (holding.kind, holding.name) not in names]
 
 

@@ -145,6 +145,21 @@ def test_the_catalogue_alone_is_enough(world: World) -> None:
     assert (world.left(), world.stored()) == ([], [])
 
 
+def test_a_backup_reads_no_disk_for_marks_of_a_bench(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that hangs, and is none of the job's, would keep it waiting. `recover` reads them all."""
+    asked = []
+
+    def look() -> tuple[tuple[Holding, str], ...]:
+        asked.append("look")
+        return ()
+
+    monkeypatch.setattr(world.scratch_disks, "ours", look)
+    world.back_up()
+    assert asked == []
+    recover(world)
+    assert asked == ["look"]
+
+
 def test_what_bears_no_tag_of_ours_is_never_touched(world: World) -> None:
     die_at(world, "target.writing")
     world.host.add_foreign_snapshot("somebody-elses")

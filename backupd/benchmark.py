@@ -215,7 +215,7 @@ class BenchRequest:
     widths: tuple[int, ...] = ()  # of striped layouts; empty: from 2 to as many as there are PVs
     stripe_sizes: tuple[int, ...] = (64 * KIB,)  # LVM's default
     filesystem: str = "xfs"
-    file_size: int = 256 * MIB
+    file_size: int = 128 * MIB
     seconds: float = 1.0  # of a window
     repeat: int = 3
     tables: tuple[Table, ...] = ()  # empty: E2, E3 and E4, and for `array_disks` E5

@@ -221,13 +221,13 @@ def _reads(probing: Probing, number: int) -> None:
     """What reading costs: the origin and the snapshot, before every chunk of the file has been copied, and after."""
     origin = probing.ground.mount.path
     probing.telling.step(f"round {number}: reads without a snapshot")
-    for mode in (Mode.READ, Mode.SCAN):
+    for mode in plan.read_modes(probing.request):
         load = plan.read_load(probing.request, mode)
         probing.tally.add(load, None, Stage.BASELINE, probing.reading(load, origin))
     for variant in probing.ground.variants:
         with probing.snapshots(variant):
             _read_both(probing, variant, Stage.FIRST, number)
-            if not probing.request.fill:
+            if probing.request.scans_only:
                 continue
             probing.telling.step(f"round {number}: rewriting the whole file, to fill {_variant_words(variant)}")
             probing.rewrite_everything()
@@ -236,11 +236,11 @@ def _reads(probing: Probing, number: int) -> None:
 
 def _read_both(probing: Probing, variant: Variant, stage: Stage, number: int) -> None:
     probing.telling.step(f"round {number}: reads with {_variant_words(variant)}, {stage}")
-    for mode in (Mode.READ, Mode.SCAN):
+    for mode in plan.read_modes(probing.request):
         load = plan.read_load(probing.request, mode)
         probing.tally.add(load, variant, stage, probing.reading(load, probing.ground.mount.path))
     with probing.mounted() as root:
-        for mode in (Mode.READ_SNAPSHOT, Mode.SCAN_SNAPSHOT):
+        for mode in plan.read_modes(probing.request, of_snapshot=True):
             load = plan.read_load(probing.request, mode)
             probing.tally.add(load, variant, stage, probing.reading(load, root))
 

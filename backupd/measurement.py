@@ -241,7 +241,7 @@ class ProbeRequest:
     cow_on: tuple[str, ...] = ()  # PVs; each is a placement of its own, beside the default one
     snapshots: tuple[int, ...] = ()
     reads: bool = False
-    fill: bool = True  # with `reads`: read once more after every chunk of the file has been copied on write
+    scans_only: bool = False  # with `reads`: from start to end alone, and not again when the snapshot has filled
     while_copying: bool = False
     passive: bool = False
     threshold: float = 1.25  # the penalty that counts as settled

@@ -42,7 +42,7 @@ def layouts(
     widths: Annotated[str, typer.Option(metavar="N,…", help="Of striped layouts; from 2 to all PVs unless told.")] = "",
     stripe_sizes: Annotated[str, typer.Option(metavar="SIZE,…", help="Of striped layouts.")] = "64k",
     filesystem: Annotated[str, typer.Option(help="xfs or ext4.")] = "xfs",
-    file_size: Annotated[str, typer.Option("--size", metavar="SIZE", help="Of the file that is worked on.")] = "256M",
+    file_size: Annotated[str, typer.Option("--size", metavar="SIZE", help="Of the file that is worked on.")] = "128M",
     seconds: Annotated[int, typer.Option(min=1, help="Length of a window.")] = 1,
     repeat: Annotated[int, typer.Option(min=1, help="Windows of each load; medians and spread are shown.")] = 3,
     tables: Annotated[

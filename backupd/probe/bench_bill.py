@@ -20,7 +20,7 @@ _PROBE_MORE = 8.0  # seconds that a probe takes beside its windows: its snapshot
 def probe_request(request: BenchRequest) -> ProbeRequest:
     """What is asked of the probe on each layout: what first writes cost, and how fast its snapshot is read."""
     return ProbeRequest(
-        modes=(Mode.DIRECT,), file_size=PROBE_FILE_SIZE, seconds=request.seconds, repeat=1, reads=True, fill=False
+        modes=(Mode.DIRECT,), file_size=PROBE_FILE_SIZE, seconds=request.seconds, repeat=1, reads=True, scans_only=True
     )
 
 

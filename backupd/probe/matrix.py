@@ -125,7 +125,7 @@ def _volumes(request: BenchRequest, chosen: tuple[str, ...], disks: Disks, least
         loads = (
             cell
             for table in tables_of(request)
-            if table is not Table.E5 or _is_in_e5(layout, layouts)
+            if table in (Table.E2, Table.E3) or _is_narrowest_or_widest(layout, layouts)
             for cell in cells_of(table, request, tuple(sorted(set(threads))))
         )
         cells = tuple(dict.fromkeys(cell for cell in loads if cell.record % disks.sector_size == 0))
@@ -157,8 +157,8 @@ def _layouts(request: BenchRequest, chosen: tuple[str, ...], disks: Disks) -> It
                 yield ScratchLayout(kind, chosen[:width], size)
 
 
-def _is_in_e5(layout: ScratchLayout, layouts: tuple[ScratchLayout, ...]) -> bool:
-    """Two ways side by side: linear and the widest, or the two ways of striping."""
+def _is_narrowest_or_widest(layout: ScratchLayout, layouts: tuple[ScratchLayout, ...]) -> bool:
+    """E4 and E5 are about two ways side by side: linear and the widest, or the two ways of striping."""
     return layout.width in (1, max(other.width for other in layouts))
 
 

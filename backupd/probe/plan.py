@@ -44,6 +44,12 @@ def read_load(request: ProbeRequest, mode: Mode) -> FileLoad:
     return FileLoad(mode=mode, threads=1, block_size=block, area=request.file_size)
 
 
+def read_modes(request: ProbeRequest, *, of_snapshot: bool = False) -> tuple[Mode, ...]:
+    """In which ways the origin is read, or the snapshot."""
+    at_random, scan = (Mode.READ_SNAPSHOT, Mode.SCAN_SNAPSHOT) if of_snapshot else (Mode.READ, Mode.SCAN)
+    return (scan,) if request.scans_only else (at_random, scan)
+
+
 def variants(request: ProbeRequest, *, chunk_size: int, cow_pvs: tuple[str, ...]) -> tuple[Variant, ...]:
     """Every snapshot that is to be tried: chunk sizes on each placement, then more than one on the first of these.
 
@@ -67,8 +73,9 @@ def bill(request: ProbeRequest, tried: tuple[Variant, ...], *, cow_size: int) ->
     writing = loads * request.seconds + len(tried) * ((loads - decays) * request.seconds + decays * decay)
     if request.while_copying:
         writing += len(tried) * loads * request.seconds
-    fills = request.reads and request.fill
-    reading = request.seconds * (2 + (8 if fills else 4) * len(tried)) if request.reads else 0.0
+    fills = request.reads and not request.scans_only
+    ways, times = len(read_modes(request)), 2 if fills else 1
+    reading = request.seconds * ways * (1 + 2 * times * len(tried)) if request.reads else 0.0
     return Bill(
         file_bytes=request.file_size,
         writing_seconds=writing * request.repeat,

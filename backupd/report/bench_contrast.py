@@ -67,13 +67,18 @@ def contrast(b: CellResult | None, a: CellResult | None) -> Contrast | None:
     """How `b` stands beside `a`; None where one of them was not measured, or has no throughput to divide by.
 
     A gain is one of more than `LEAST` times in which every repeat of b, whichever they were, was above every one of a:
-    b's lowest lies at most its spread below its median, a's highest at most its spread above.
+    b's lowest lies at most its spread below its median, a's highest at most its spread above. Where repeats lie further
+    apart than `NOISY`, even the one must be `LEAST` times the other.
     """
     factor = times(b, a)
     if factor is None or a is None or b is None:
         return None
     above, below = factor * (1 - b.spread) > 1 + a.spread, factor * (1 + b.spread) < 1 - a.spread
-    if not (a.spread <= NOISY and b.spread <= NOISY):  # also what is no number
+    if factor * (1 - b.spread) > LEAST * (1 + a.spread):
+        finding = Finding.GAIN
+    elif factor * (1 + b.spread) * LEAST < 1 - a.spread:
+        finding = Finding.LOSS
+    elif not (a.spread <= NOISY and b.spread <= NOISY):  # also what is no number
         finding = Finding.UNCLEAR
     elif factor > LEAST and above:
         finding = Finding.GAIN

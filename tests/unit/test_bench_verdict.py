@@ -80,8 +80,10 @@ def conclusion(bench: LayoutBench) -> Judgement:
         (0.90, 0.0, 0.0, Finding.SAME),
         (0.80, 0.20, 0.10, Finding.SAME),
         (0.0, 0.0, 0.0, Finding.LOSS),
-        (3.0, 0.26, 0.0, Finding.UNCLEAR),
-        (3.0, 0.0, 0.26, Finding.UNCLEAR),
+        (1.4, 0.26, 0.0, Finding.UNCLEAR),
+        (1.4, 0.0, 0.26, Finding.UNCLEAR),
+        (3.0, 0.26, 0.27, Finding.GAIN),  # the slowest of one is still 1.7 times the fastest of the other
+        (0.3, 0.27, 0.26, Finding.LOSS),
         (1.5, 0.25, 0.0, Finding.GAIN),
         (3.0, float("nan"), 0.0, Finding.UNCLEAR),
         (3.0, 0.0, float("nan"), Finding.UNCLEAR),
@@ -155,12 +157,12 @@ def test_a_loss_is_called_one() -> None:
 
 
 def test_what_is_too_noisy_is_not_judged() -> None:
-    bench = changed(a_bench(), of(striped(3), LARGE_WRITE), spread=0.4)
+    bench = changed(a_bench(), of(striped(3), LARGE_WRITE), spread=0.7)
     found = next(one for one in verdict(bench) if one.topic is Topic.ONE_THREAD)
     assert found.finding is Finding.UNCLEAR
     assert found.text == (
         "3 stripes: cannot tell for sequential writes of 1 MiB by 1 thread: repeats lie too far apart"
-        " (3.00x, spread 40%)"
+        " (3.00x, spread 70%)"
     )
 
 
@@ -219,11 +221,11 @@ def test_neighbours_without_gain_share_a_sentence() -> None:
 
 def test_noise_and_losses_among_writers_are_said() -> None:
     bench = changed(a_bench(), of(striped(3), by(1)), times=0.5)
-    bench = changed(bench, of(striped(3), by(6)), spread=0.5)
+    bench = changed(bench, of(striped(3), by(6)), spread=0.7)
     said = texts(bench, Topic.WRITERS)
     assert said[0] == "3 stripes: loss for random writes of 16 KiB with 1 thread (0.5x, spread 4%)"
     assert said[2] == (
-        "3 stripes: cannot tell for random writes of 16 KiB with 6 threads: repeats lie too far apart (spread 50%)"
+        "3 stripes: cannot tell for random writes of 16 KiB with 6 threads: repeats lie too far apart (spread 70%)"
     )
 
 

@@ -84,24 +84,28 @@ def _scaled(bench: LayoutBench, first: ScratchLayout, cell: Cell, way: _Way, wid
 
 
 def _writers(bench: LayoutBench, alone: bool) -> str:
-    counts = writer_counts(bench)
-    if len(counts) < 2 or not bench.layouts:
+    counts, ways = writer_counts(bench), (Operation.WRITE, Operation.RANDOM_WRITE)
+    loads = {way: [Cell(way, SMALL_RECORD, count) for count in counts] for way in ways}
+    layouts = [
+        layout
+        for layout in bench.layouts
+        if any(bench.find(layout.name, cell) for cells in loads.values() for cell in cells)
+    ]
+    if len(counts) < 2 or not layouts:
         return ""
     panels = [
         Panel(
             f"{LOADS[way]} of {record_words(SMALL_RECORD)}",
-            tuple(
-                _line(bench, layout, [Cell(way, SMALL_RECORD, count) for count in counts]) for layout in bench.layouts
-            ),
+            tuple(_line(bench, layout, cells) for layout in layouts),
         )
-        for way in (Operation.WRITE, Operation.RANDOM_WRITE)
+        for way, cells in loads.items()
     ]
     axes = Axes(
         unit="MiB/s in all",
         suffix="",
         places=tuple(map(str, counts)),
         below="threads",
-        names=tuple(layout.name for layout in bench.layouts),
+        names=tuple(layout.name for layout in layouts),
     )
     return panels_svg("How many writers it takes", axes, panels, alone=alone)
 

@@ -148,14 +148,13 @@ def has_an_array(run_id: str) -> bool:
     return arrays() != [] and lays_a_volume(run_id)
 
 
-@pytest.mark.parametrize("told", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "sigterm"])
 @pytest.mark.parametrize(
-    ("words", "moment"),
-    [(BENCH, lays_a_volume), (BENCH, probes), (ARRAYS, has_an_array)],
+    ("words", "moment", "told"),
+    [(BENCH, lays_a_volume, signal.SIGINT), (BENCH, probes, signal.SIGTERM), (ARRAYS, has_an_array, signal.SIGINT)],
     ids=["volume", "probe", "array"],
 )
 def test_a_bench_that_is_stopped_removes_everything(
-    host: Host, told: signal.Signals, words: tuple[str, ...], moment: Callable[[str], bool]
+    host: Host, words: tuple[str, ...], moment: Callable[[str], bool], told: signal.Signals
 ) -> None:
     with host.started(*words) as run:
         run.until(moment)

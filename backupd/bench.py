@@ -5,7 +5,7 @@ order, whatever happens. No volume that is there is touched, and no server is ne
 """
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +21,9 @@ from backupd.benchmark import (
     PlannedLayout,
 )
 from backupd.catalogue.store import Catalogue
-from backupd.errors import CommandError, ProbeError, Refused, SnapshotError, UnexpectedOutput
+from backupd.errors import CommandError, Refused, SnapshotError, UnexpectedOutput
+from backupd.ground import require_calm
+from backupd.measure import explained
 from backupd.model import RunKind
 from backupd.probe.bench_request import require_sound
 from backupd.probe.matrix import Disks, group_disks, plan_matrix, whole_disks
@@ -79,7 +81,7 @@ def run_bench(
         _require_as_agreed(found.plan, agreed)
         benching = Benching(request, found.plan, tools, bench_tools, catalogue, run, telling or BenchTelling())
         benching.require_names()
-        with _explained(), benching.watched():
+        with explained("bench layouts"), benching.watched():
             for planned in found.plan.volumes:
                 with benching.scratch(planned) as device:
                     _measure(benching, planned, device)
@@ -108,16 +110,6 @@ def _rounds(benching: Benching, planned: PlannedLayout, where: Path, medium: Med
             benching.window(planned.layout, where, cell, number=number)
 
 
-@contextmanager
-def _explained() -> Iterator[None]:
-    """What the loads' programs and the kernel's counters raise is the bench's failure."""
-    try:
-        yield
-    except (CommandError, UnexpectedOutput) as error:
-        hint = error.hint or "see the kernel's log, and `backupd -v bench layouts …` for the commands"
-        raise ProbeError(error.message, hint=hint) from error
-
-
 # --- before anything is touched --------------------------------------------------------------------------------------
 
 
@@ -137,22 +129,12 @@ def _look(request: BenchRequest, tools: HostTools, bench_tools: BenchTools) -> _
     """
     require_sound(request)
     try:
-        load_average = _require_calm(request, bench_tools)
+        load_average = require_calm(bench_tools.load_average(), request.max_load, what="a bench")
         plan = plan_matrix(request, _disks(request, tools, bench_tools))
         host = bench_tools.host(request.raw, bool(request.array_disks))
     except _FAULTS as error:
         raise Refused(error.message, hint=error.hint) from error
     return _Found(plan, host, load_average)
-
-
-def _require_calm(request: BenchRequest, bench_tools: BenchTools) -> float:
-    load = bench_tools.load_average()
-    if request.max_load is not None and load > request.max_load:
-        raise Refused(
-            f"the load average is {load:.1f}, the limit is {request.max_load:g}: a bench would add to it",
-            hint="choose a quieter hour, or raise --max-load",
-        )
-    return load
 
 
 def _disks(request: BenchRequest, tools: HostTools, bench_tools: BenchTools) -> Disks:

@@ -83,7 +83,7 @@ def require(
     try:
         volume = tools.snapshots.volume_at(mount.device)
         group = tools.snapshots.group(volume.vg)
-        load_average = _require_calm(request, instruments)
+        load_average = require_calm(instruments.load_average(), request.max_load, what="a probe")
         _require_undisturbed(volume)
         _require_room(request, tools, mount)
         versions = instruments.versions(not request.passive)
@@ -104,11 +104,15 @@ def plan_of(ground: Ground, group: VolumeGroup, run_id: str, variant: Variant) -
     return plan_snapshot(ground.volume, group, run_id, settings)
 
 
-def _require_calm(request: ProbeRequest, instruments: Instruments) -> float:
-    load = instruments.load_average()
-    if request.max_load is not None and load > request.max_load:
+def require_calm(load: float, limit: float | None, *, what: str) -> float:
+    """The load average, which forbids nothing.
+
+    Raises:
+        Refused: it is beyond the limit; None is no limit.
+    """
+    if limit is not None and load > limit:
         raise Refused(
-            f"the load average is {load:.1f}, the limit is {request.max_load:g}: a probe would add to it",
+            f"the load average is {load:.1f}, the limit is {limit:g}: {what} would add to it",
             hint="choose a quieter hour, or raise --max-load",
         )
     return load

@@ -74,11 +74,11 @@ def measure(
         telling.bill(plan.bill(request, found.variants, cow_size=found.cow_size), found)
         probing = Probing(request, found, tools, instruments, run, telling)
         if request.passive:
-            with _explained(), probing.guarded():
+            with explained("probe"), probing.guarded():
                 _watch(probing)
         else:
             telling.step("writing the probe's file")
-            with _explained(), probing.file(), probing.guarded():
+            with explained("probe"), probing.file(), probing.guarded():
                 for number in range(1, request.repeat + 1):
                     _round(probing, number)
         measurement = _result(probing)
@@ -87,12 +87,12 @@ def measure(
 
 
 @contextmanager
-def _explained() -> Iterator[None]:
-    """What sysbench, the kernel's counters and reads of ours raise is the probe's failure."""
+def explained(command: str) -> Iterator[None]:
+    """What a load's program, the kernel's counters and reads of ours raise is the failure of this command."""
     try:
         yield
     except (CommandError, UnexpectedOutput) as error:
-        hint = error.hint or "see the kernel's log, and `backupd -v probe …` for the commands"
+        hint = error.hint or f"see the kernel's log, and `backupd -v {command} …` for the commands"
         raise ProbeError(error.message, hint=hint) from error
 
 

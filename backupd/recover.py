@@ -18,6 +18,8 @@ from backupd.tools import HostTools
 
 log = logging.getLogger(__name__)
 
+Marked = tuple[tuple[Holding, str], ...]  # groups and arrays that bear our marks, each with its run's id
+
 _DIED = RunError(
     code="died",  # `notices` knows it by this
     message="the run's process ended without a word (killed, or the host went down)",
@@ -58,14 +60,15 @@ def dead_runs(catalogue: Catalogue, tools: HostTools, *, every_disk: bool = True
     runs: list[str] = []
     given_back: list[Holding] = []
     left: list[tuple[Holding, str]] = []
-    for run_id in _suspects(catalogue, tools, every_disk=every_disk):
+    on_disks = tools.scratch_disks.ours() if every_disk else ()
+    for run_id in _suspects(catalogue, tools, on_disks):
         with ExitStack() as claimed:
             try:
                 claimed.enter_context(tools.claims.run(run_id))
             except Busy:
                 continue
             journal = _DeadRun(catalogue, run_id)
-            for holding in _holdings(catalogue, tools, run_id, every_disk=every_disk):
+            for holding in _holdings(catalogue, tools, run_id, on_disks):
                 if holding.kind is HoldingKind.PARTIAL and journal.has_backup_on(holding.detail["target"]):
                     journal.released(holding)  # it died between its row's success and this row's end
                     continue
@@ -141,7 +144,7 @@ class _DeadRun:
         return row if row.run_id == self.run_id else None  # an id may be the beginning of another
 
 
-def _suspects(catalogue: Catalogue, tools: HostTools, *, every_disk: bool) -> list[str]:
+def _suspects(catalogue: Catalogue, tools: HostTools, on_disks: Marked) -> list[str]:
     """Runs that hold something, are said to be running, or whose marks or probe folder are here: dead and live ones.
 
     A bench's probes are runs of their own, RUN-1 and so on, with snapshots of RUN's scratch volumes: they come before
@@ -149,12 +152,12 @@ def _suspects(catalogue: Catalogue, tools: HostTools, *, every_disk: bool) -> li
     """
     holding = [run_id for run_id, _ in catalogue.holdings()]
     tagged = [run_id for _, _, run_id in tools.snapshots.ours()]
-    marked = [run_id for _, run_id in tools.scratch_disks.ours()] if every_disk else []
+    marked = [run_id for _, run_id in on_disks]
     probing = [run_id for root in tools.files.roots() for run_id in tools.places.probed_by(root)]
     return sorted({*catalogue.unfinished(), *holding, *tagged, *marked, *probing}, reverse=True)
 
 
-def _holdings(catalogue: Catalogue, tools: HostTools, run_id: str, *, every_disk: bool) -> list[Holding]:
+def _holdings(catalogue: Catalogue, tools: HostTools, run_id: str, on_disks: Marked) -> list[Holding]:
     """By the catalogue, newest first; then by mark and name, for a host whose catalogue was lost."""
     known = [holding for _, holding in catalogue.holdings(run_id)]
     names = {(_as_marked(holding.kind), holding.name) for holding in known}
@@ -169,8 +172,7 @@ def _holdings(catalogue: Catalogue, tools: HostTools, run_id: str, *, every_disk
         for root in tools.files.roots()
         if run_id in tools.places.probed_by(root)
     ]
-    if every_disk:
-        by_mark += [holding for holding, marked in tools.scratch_disks.ours() if marked == run_id]
+    by_mark += [holding for holding, marked in on_disks if marked == run_id]
     return known + [holding for holding in by_mark if (holding.kind, holding.name) not in names]
 
 

@@ -22,6 +22,19 @@ _RATE = "1200M"  # bits a second: 150 MB/s of one disk
 _WRITE_DELAY_MILLISECONDS = 5
 _QUICK_SECONDS = 60.0
 _SLOW_SECONDS = 300.0
+_WITHOUT_UDEV = """devices {
+    obtain_device_list_from_udev = 0
+    external_device_info_source = "none"
+}
+global {
+    event_activation = 0
+}
+activation {
+    udev_sync = 0
+    udev_rules = 0
+    verify_udev_operations = 0
+}
+"""
 
 
 @contextmanager
@@ -56,26 +69,17 @@ def delay_table(device: Path, size: int) -> str:
     return f"0 {size // 512} delay {device} 0 0 {device} 0 {_WRITE_DELAY_MILLISECONDS}"
 
 
-def lvm_configuration(devices: Sequence[Path]) -> str:
-    """An lvmlocal.conf with which LVM sees these devices and no others, and asks no udev, for there is none."""
+def lvm_configuration(devices: Sequence[Path], *, with_udev: bool) -> str:
+    """An lvmlocal.conf with which LVM sees these devices and no others; without udev, it asks none."""
     accepted = ", ".join(f'"a|^{device}$|"' for device in devices)
-    return f"""devices {{
+    seen = f"""devices {{
     use_devicesfile = 0
     filter = [ {accepted}, "r|.*|" ]
     global_filter = [ {accepted}, "r|.*|" ]
     hints = "none"
-    obtain_device_list_from_udev = 0
-    external_device_info_source = "none"
-}}
-global {{
-    event_activation = 0
-}}
-activation {{
-    udev_sync = 0
-    udev_rules = 0
-    verify_udev_operations = 0
 }}
 """
+    return seen if with_udev else seen + _WITHOUT_UDEV
 
 
 def volume_argv(site: Site, layout: Layout, disks: Sequence[Path], sizes: Sizes, *, name: str = VOLUME) -> list[str]:
@@ -119,10 +123,10 @@ def format_argv(filesystem: Filesystem, device: Path) -> list[str]:
     return ["mkfs.ext4", "-q", "-E", "nodiscard", str(device)]
 
 
-def restrict_lvm(site: Site, disks: Sequence[Path]) -> None:
+def restrict_lvm(site: Site, disks: Sequence[Path], *, with_udev: bool) -> None:
     """From now on LVM, by this site's configuration, touches only these disks."""
     site.lvm_system.mkdir(parents=True, exist_ok=True)
-    (site.lvm_system / "lvmlocal.conf").write_text(lvm_configuration(disks), encoding="utf-8")
+    (site.lvm_system / "lvmlocal.conf").write_text(lvm_configuration(disks, with_udev=with_udev), encoding="utf-8")
 
 
 def make_volume(site: Site, plan: Plan, disks: Sequence[Path]) -> None:

@@ -7,7 +7,8 @@
 # Refuses to know: disks, servers, commands. They are stage 2's (backupd/lab/guest.py).
 #
 # The kernel starts this file as CONTROL/init; CONTROL/boot.env holds the words in capitals below. Where INIT is systemd,
-# it becomes the first process, with none of the outside's units, and stage 2 is a service of it (`init stage-2`).
+# it becomes the first process, with none of the outside's units but udev's and the bus's, and stage 2 is a service of
+# it (`init stage-2`).
 
 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 LC_ALL=C
@@ -40,14 +41,15 @@ become_systemd() {
     for target in sysinit basic shutdown umount multi-user timers sockets paths; do
         printf '[Unit]\nDefaultDependencies=no\n' > "$units/$target.target"
     done
-    for unit in dbus.socket dbus.service modprobe@.service; do # `systemd-run --wait` asks by way of the bus
+    udev="systemd-udevd.service systemd-udevd-control.socket systemd-udevd-kernel.socket"
+    for unit in dbus.socket dbus.service modprobe@.service $udev; do # `systemd-run --wait` asks by way of the bus
         ln -s "/lib/systemd/system/$unit" "$units"
     done
     cat > "$units/lab.service" <<- EOF
 	[Unit]
 	DefaultDependencies=no
-	Wants=dbus.socket
-	After=dbus.socket
+	Wants=dbus.socket $udev
+	After=dbus.socket $udev
 	[Service]
 	ExecStart=/bin/sh /run/lab/control/init stage-2
 	StandardOutput=file:/dev/tty0

@@ -34,8 +34,11 @@ def main(words: list[str]) -> int:
         plan = Plan.from_json(control.plan.read_text(encoding="utf-8"))
         site = guest_site()
         site.runtime.mkdir(parents=True, exist_ok=True)
-        workbench.without_udev()
         run(["modprobe", "-a", "dm-mod", "dm-snapshot", "loop"], timeout_seconds=_QUICK_SECONDS)
+        if plan.has_udev:  # it has not seen what was there before it; of terminals there are a hundred
+            run(["udevadm", "trigger", "--settle", "--subsystem-match=block"], timeout_seconds=_QUICK_SECONDS)
+        else:
+            workbench.without_udev()
         if plan.server_usr:
             mount_outside(plan.server_usr, site.server_usr)
         _reached(control, "stage 2")

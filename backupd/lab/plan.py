@@ -45,6 +45,11 @@ class Plan:
         """The disks' sizes follow from the rows."""
         return sizes_for(self.rows)
 
+    @property
+    def has_udev(self) -> bool:
+        """As on a host of today, udev makes the device nodes and looks at every new device; it comes with systemd."""
+        return self.init is Init.SYSTEMD
+
     def to_json(self) -> str:
         """The document; `from_json` is its inverse."""
         return json.dumps({**asdict(self), "load": str(self.load)}, indent=2)

@@ -36,6 +36,7 @@ _PACKAGES = {
     "setpriv": "util-linux",
     "mmdebstrap": "mmdebstrap",
     "systemctl": "systemd",
+    "udevadm": "udev",
     "dbus-daemon": "dbus",
 }
 
@@ -75,7 +76,7 @@ def missing_packages(options: LabOptions, is_found: Callable[[str], bool] = foun
     if options.kernel is Kernel.HOST:
         unneeded |= {"linux.uml", "ip"}
     if options.init is not Init.SYSTEMD:
-        unneeded |= {"systemctl", "dbus-daemon"}
+        unneeded |= {"systemctl", "udevadm", "dbus-daemon"}
     own_server = options.server is ServerKind.MARIADB_10
     unneeded |= {"mmdebstrap"} if own_server else {"mariadbd", "mariadb-install-db"}
     return tuple(sorted({_PACKAGES[name] for name in _PACKAGES if name not in unneeded and not is_found(name)}))

@@ -27,7 +27,7 @@ def without_udev() -> None:
 def prepare(site: Site, plan: Plan, raw: Sequence[Path], reached: Milestone) -> None:
     """Volume, file system, server data and rows are on the raw devices; nothing of them is in use any more."""
     with disks.presented(plan.disks, raw, site) as physical:
-        disks.restrict_lvm(site, physical)
+        disks.restrict_lvm(site, physical, with_udev=plan.has_udev)
         disks.make_volume(site, plan, physical)
         reached("volume")
         with _server_at_hand(site, plan):
@@ -60,7 +60,7 @@ def working(site: Site, plan: Plan, raw: Sequence[Path], reached: Milestone) -> 
         load.generator(site, plan) as wait_for_load,
         disks.presented(plan.disks, raw, site) as physical,
     ):
-        disks.restrict_lvm(site, physical)
+        disks.restrict_lvm(site, physical, with_udev=plan.has_udev)
         reached("disks")
         with _server_at_hand(site, plan):
             reached("volume")

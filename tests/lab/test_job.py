@@ -9,7 +9,8 @@ import os
 import queue
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +29,7 @@ CONTRACTS = tuple(
     f"tests/contract/test_{name}.py" for name in ("snapshots", "targets", "scratch_volumes", "scratch_disks")
 )
 
-Results = Mapping["Group", "Future[subprocess.CompletedProcess[str]]"]
+Results = Mapping["Group", "Future[Done]"]
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class Group:
     thin: bool = False
     disks: str = "ssd"
     server: str = "mariadb-10.11"
-    init: str = "script"
+    init: str = "systemd"  # and with it udev, as on most hosts; "script" has none, as a container
     spare_disks: int = 0
 
     def __str__(self) -> str:
@@ -64,6 +65,14 @@ class Group:
         return [str(BACKUPD), "lab", "run", *machine, "--", "env", f"--chdir={CHECKOUT}", *told, *tests]
 
 
+@dataclass(frozen=True)
+class Done:
+    """What a machine's command ended with, and how long it all took."""
+
+    process: subprocess.CompletedProcess[str]
+    seconds: float
+
+
 GROUPS = [  # the longest ones first, so that the last ones end together
     Group("bench", ("tests/lab/inside/inside_bench.py",), load="none", disks="hdd", spare_disks=2),
     Group("probe figures", ("tests/lab/inside/inside_probe_figures.py",), load="none", disks="hdd"),
@@ -71,8 +80,8 @@ GROUPS = [  # the longest ones first, so that the last ones end together
     Group("bench mishaps", ("tests/lab/inside/inside_bench_mishaps.py",), load="none", spare_disks=2),
     Group("mishaps", ("tests/lab/inside/inside_mishaps.py",)),
     Group("clone", ("tests/lab/inside/inside_clone.py",)),
-    Group("units", ("tests/lab/inside/inside_systemd.py",), init="systemd"),
-    Group("service", ("tests/lab/inside/inside_service.py",), init="systemd"),
+    Group("units", ("tests/lab/inside/inside_systemd.py",)),
+    Group("service", ("tests/lab/inside/inside_service.py",)),
     Group("storage trouble", ("tests/lab/inside/inside_storage_trouble.py",)),
     Group("storage", ("tests/lab/inside/inside_storage.py",)),
     # Two of these servers share one processor here: the clone hardly catches up with 20 transactions a second.
@@ -89,7 +98,7 @@ GROUPS = [  # the longest ones first, so that the last ones end together
     ),
     Group("engines mysql-9", ("tests/lab/inside/inside_engines.py",), server="mysql-9"),
     Group("engines", ("tests/lab/inside/inside_engines.py",)),
-    Group("striped xfs", ("tests/lab/inside/inside_good_run.py",)),
+    Group("striped xfs", ("tests/lab/inside/inside_good_run.py",), init="script"),
     Group("thin", ("tests/lab/inside/inside_good_run.py",), thin=True),
     Group("volume", ("tests/lab/inside/inside_volume.py",)),
     Group("layouts", ("tests/lab/inside/inside_layouts.py",)),
@@ -106,7 +115,7 @@ GROUPS = [  # the longest ones first, so that the last ones end together
     # The second one drops the tables that cannot do without a lock, so it goes last on its machine.
     Group("refusals", ("tests/lab/inside/inside_refusals.py", "tests/lab/inside/inside_unlocked.py")),
     Group("proof under load", ("tests/lab/inside/inside_consistency.py",)),
-    Group("contracts", CONTRACTS, load="none", spare_disks=2),
+    Group("contracts", CONTRACTS, load="none", spare_disks=2, init="script"),
 ]
 
 
@@ -118,11 +127,13 @@ def results(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     for cpu in cpus:
         free.put(cpu)
 
-    def run(group: Group, out: Path) -> subprocess.CompletedProcess[str]:
+    def run(group: Group, out: Path) -> Done:
         cpu = free.get()
         try:
             argv = ["taskset", "--cpu-list", str(cpu), *group.argv(out)]
-            return subprocess.run(argv, capture_output=True, text=True, check=False)
+            began = time.monotonic()
+            process = subprocess.run(argv, capture_output=True, text=True, check=False)
+            return Done(process, time.monotonic() - began)
         finally:
             free.put(cpu)
 
@@ -133,6 +144,8 @@ def results(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 @pytest.mark.parametrize("group", GROUPS, ids=str)
-def test_job_in_the_lab(group: Group, results: Results) -> None:
-    done = results[group].result()
+def test_job_in_the_lab(group: Group, results: Results, record_property: Callable[[str, object], None]) -> None:
+    result = results[group].result()
+    record_property("machine_seconds", result.seconds)
+    done = result.process
     assert done.returncode == 0, f"status {done.returncode}\n{done.stdout}\n{done.stderr}"

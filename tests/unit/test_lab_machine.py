@@ -92,11 +92,13 @@ def test_a_thin_volume_lies_in_a_pool_as_it_would_without_one_and_the_metadata_o
     assert volume[volume.index("--virtualsize") + 1] == f"{sizes.volume}b"
 
 
-def test_lvm_sees_the_labs_disks_and_nothing_else() -> None:
-    text = lvm_configuration([Path("/dev/nbd0"), Path("/dev/nbd1")])
+@pytest.mark.parametrize("with_udev", [False, True])
+def test_lvm_sees_the_labs_disks_and_nothing_else(with_udev: bool) -> None:
+    text = lvm_configuration([Path("/dev/nbd0"), Path("/dev/nbd1")], with_udev=with_udev)
     filters = re.findall(r"filter = \[ (.*) \]", text)
     assert filters == ['"a|^/dev/nbd0$|", "a|^/dev/nbd1$|", "r|.*|"'] * 2
     assert "use_devicesfile = 0" in text
+    assert ("udev_sync = 0" in text) is not with_udev
 
 
 def test_an_hdd_serves_one_request_at_a_time_reads_included() -> None:

@@ -153,7 +153,7 @@ def test_mmdebstrap_is_asked_for_where_the_server_is_another_distributions_and_t
 
 def test_systemd_is_asked_for_where_the_machine_is_to_have_it() -> None:
     plain, with_systemd = (set(missing_packages(LabOptions(init=init), lambda _: False)) for init in Init)
-    assert with_systemd == plain | {"systemd", "dbus"}
+    assert with_systemd == plain | {"systemd", "udev", "dbus"}
 
 
 def test_room_in_the_cache_is_asked_for_by_name(tmp_path: Path) -> None:

@@ -44,6 +44,7 @@ _LABS_OWN = (
     f"--defaults-file={SITE.server_configuration}",
     "sysbench oltp_write_only",
     "sshd: ",
+    "(udev-worker)",
 )  # they may be started anew
 
 

@@ -138,15 +138,31 @@ def test_a_pv_is_refused_with_the_name_of_its_group_whether_active_or_not() -> N
 
 
 def test_a_disk_with_partitions_is_refused_and_so_is_a_partition() -> None:
-    with Path(FIRST).open("r+b") as disk:
-        disk.seek(446)
-        disk.write(PARTITION_TABLE)
-    with after("partx", "--delete", FIRST), after("wipefs", "--quiet", "--all", "--force", FIRST):
-        subprocess.run(["partx", "--add", FIRST], check=False, capture_output=True)
-        partition = next(Path("/sys/block", Path(FIRST).name).glob("*/partition")).parent.name
+    with partitioned() as partition:
         refused(FIRST, f"it has partitions: {partition}")
         hint = refused(f"/dev/{partition}", "is a partition")
         assert Path(FIRST).name in hint
+
+
+@contextmanager
+def partitioned() -> Iterator[str]:
+    """The disk has one partition, of this name; where udev runs, the kernel reads a table anew by itself."""
+
+    def names() -> list[str]:
+        return [found.parent.name for found in Path("/sys/block", Path(FIRST).name).glob("*/partition")]
+
+    with Path(FIRST).open("r+b") as disk:
+        disk.seek(446)
+        disk.write(PARTITION_TABLE)
+    try:
+        subprocess.run(["partx", "--add", FIRST], check=False, capture_output=True)
+        until(lambda: Path("/dev", *names()).is_block_device())
+        (name,) = names()
+        yield name
+    finally:
+        tool("wipefs", "--quiet", "--all", "--force", FIRST)
+        subprocess.run(["partx", "--delete", FIRST], check=False, capture_output=True)
+        until(lambda: not names())
 
 
 def test_a_volume_is_no_disk() -> None:

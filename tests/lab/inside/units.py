@@ -21,15 +21,15 @@ _LOG = Path("/run/lab/out/units.log")  # seen outside, in DIR
 def install() -> None:
     """The units are known to systemd and find their program; without a journal, what they print goes to DIR.
 
-    What is added for this machine alone: there is no udev in it, and the program is a checkout's, which may lie in a
-    folder that the daemon's sandbox covers.
+    What is added for this machine alone: the program is a checkout's, which may lie in a folder that the daemon's
+    sandbox covers.
     """
     assert Path("/proc/1/comm").read_text() == "systemd\n"
     PROGRAM.unlink(missing_ok=True)
     PROGRAM.symlink_to(tool("which", "backupd").strip())
     shutil.copytree(SHIPPED, UNITS, dirs_exist_ok=True)
     printing = (f"Standard{stream}=append:{_LOG}" for stream in ("Output", "Error"))
-    here = ["[Service]", "Environment=DM_DISABLE_UDEV=1", *printing]
+    here = ["[Service]", *printing]
     for name in ("backupd-recover.service", "backupd-run-.service", "backupd-run@.service"):
         drop_in(name, "lab", here)
     ours = {str(Path(__file__).parents[3]), sys.prefix, sys.base_prefix}

@@ -1,8 +1,10 @@
 """Whether the loads of a bench say what the disks do: beside fio, by hand, on the same scratch volume, by turns.
 
 On disks that queue, under a server that nobody asks anything. What fio has for threads that take the next record in
-turn is one job with as many requests under way; jobs that each have a stretch of the file are another load, which meets
-other disks.
+turn is one job with as many requests under way, which the kernel (libaio) or threads (offload) carry out; jobs that
+each have a stretch of the file are another load, which meets other disks. Where records are smaller than a stripe, the
+two ways differ from each other by an eighth (seen here with 16 KiB on stripes of 64 KiB: 587 and 519 a second), since
+it is chance which neighbours the kernel makes one request of; ours lies between them.
 """
 
 import json
@@ -77,23 +79,28 @@ def scratch(width: int, folder: Path) -> Iterator[Scratch]:
         tool("lvremove", "--yes", f"{group}/{name}")
 
 
-def fio_by_hand(target: Path, cell: Cell) -> float:
+def ways_of_fio(cell: Cell) -> tuple[tuple[str, ...], ...]:
+    """What fio has for this load."""
+    if cell.operation.is_random:
+        return (("--ioengine=psync", f"--numjobs={cell.threads}", "--norandommap", "--randrepeat=0"),)
+    in_turn = f"--iodepth={cell.threads}"
+    return ("--ioengine=libaio", in_turn), ("--ioengine=psync", in_turn, "--io_submit_mode=offload")
+
+
+def fio_by_hand(target: Path, cell: Cell, way: tuple[str, ...]) -> float:
     """Records a second by fio on this file or device."""
-    in_turn = ("--ioengine=libaio", f"--iodepth={cell.threads}")
-    anywhere = ("--ioengine=psync", f"--numjobs={cell.threads}", "--norandommap", "--randrepeat=0")
     report = tool(
         *("fio", "--name=x", f"--filename={target}", f"--size={FILE_SIZE}", "--direct=1", "--thread"),
         *(f"--rw={TESTS[cell.operation]}", f"--bs={cell.record}", "--time_based", f"--runtime={SECONDS:g}s"),
-        *(anywhere if cell.operation.is_random else in_turn),
-        *("--group_reporting", "--output-format=json"),
+        *(*way, "--group_reporting", "--output-format=json"),
     )
-    job = json.loads(report)["jobs"][0]
+    job = json.loads(report[report.index("{") :])["jobs"][0]  # a note may come first
     return float(job["read" if TESTS[cell.operation].endswith("read") else "write"]["iops"])
 
 
 @pytest.fixture(scope="module")
-def beside_fio(tmp_path_factory: pytest.TempPathFactory) -> dict[Cell, float]:
-    """Of each load on three stripes: our figure ÷ fio's, the median of the rounds, each of which has one of both."""
+def beside_fio(tmp_path_factory: pytest.TempPathFactory) -> dict[Cell, list[float]]:
+    """Of each load on three stripes: our figure ÷ fio's by each of its ways, medians of rounds that have one of all."""
     loads, ratios = FileLoads(), {}
     with scratch(3, tmp_path_factory.mktemp("striped") / "at") as volume:
         loads.prepare(volume.folder, FILE_SIZE)
@@ -101,14 +108,17 @@ def beside_fio(tmp_path_factory: pytest.TempPathFactory) -> dict[Cell, float]:
             rounds = []
             for _ in range(ROUNDS):
                 ours = loads.window(volume.folder, cell, size=FILE_SIZE, seconds=SECONDS).iops
-                rounds.append(ours / fio_by_hand(volume.folder / PROBE_FILE, cell))
-            ratios[cell] = median(rounds)
+                file = volume.folder / PROBE_FILE
+                rounds.append([ours / fio_by_hand(file, cell, way) for way in ways_of_fio(cell)])
+            ratios[cell] = [median(of_one_way) for of_one_way in zip(*rounds, strict=True)]
     return ratios
 
 
 @pytest.mark.parametrize("cell", CELLS, ids=lambda cell: f"{cell.operation}-{cell.record // KIB}k")
-def test_a_load_on_a_file_is_as_fast_as_fio_says(beside_fio: dict[Cell, float], cell: Cell) -> None:
-    assert beside_fio[cell] == pytest.approx(1.0, abs=0.15)
+def test_a_load_on_a_file_is_as_fast_as_fio_says(beside_fio: dict[Cell, list[float]], cell: Cell) -> None:
+    """Within 15 %; where fio says two things, from the lower one less 15 % to the higher one and 15 %."""
+    assert max(beside_fio[cell]) >= 0.85
+    assert min(beside_fio[cell]) <= 1.15
 
 
 def test_the_disks_move_what_the_load_says_and_each_its_share(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ class Group:
     thin: bool = False
     disks: str = "ssd"
     server: str = "mariadb-10.11"
-    init: str = "systemd"  # and with it udev, as on most hosts; "script" has none, as a container
+    init: str = "script"  # or systemd, and with it udev, as on most hosts: what a machine does takes it longer then
     spare_disks: int = 0
 
     def __str__(self) -> str:
@@ -77,17 +77,17 @@ GROUPS = [  # the longest ones first, so that the last ones end together
     Group("bench", ("tests/lab/inside/inside_bench.py",), load="none", disks="hdd", spare_disks=2),
     Group("probe figures", ("tests/lab/inside/inside_probe_figures.py",), load="none", disks="hdd"),
     Group("probe", ("tests/lab/inside/inside_probe.py",)),
-    Group("bench mishaps", ("tests/lab/inside/inside_bench_mishaps.py",), load="none", spare_disks=2),
+    Group("bench mishaps", ("tests/lab/inside/inside_bench_mishaps.py",), load="none", spare_disks=2, init="systemd"),
     Group("mishaps", ("tests/lab/inside/inside_mishaps.py",)),
     Group("clone", ("tests/lab/inside/inside_clone.py",)),
-    Group("units", ("tests/lab/inside/inside_systemd.py",)),
-    Group("service", ("tests/lab/inside/inside_service.py",)),
+    Group("units", ("tests/lab/inside/inside_systemd.py",), init="systemd"),
+    Group("service", ("tests/lab/inside/inside_service.py",), init="systemd"),
     Group("storage trouble", ("tests/lab/inside/inside_storage_trouble.py",)),
     Group("storage", ("tests/lab/inside/inside_storage.py",)),
     # Two of these servers share one processor here: the clone hardly catches up with 20 transactions a second.
     Group("clone mysql-9", ("tests/lab/inside/inside_clone.py",), server="mysql-9", load="5"),
     Group("clone mariadb-11", ("tests/lab/inside/inside_clone.py",), server="mariadb-11"),
-    Group("interruptions", ("tests/lab/inside/inside_interruptions.py",)),
+    Group("interruptions", ("tests/lab/inside/inside_interruptions.py",), init="systemd"),
     Group("mysql-9", ("tests/lab/inside/inside_good_run.py",), server="mysql-9"),
     Group(
         "mariadb-11 linear ext4",
@@ -98,10 +98,10 @@ GROUPS = [  # the longest ones first, so that the last ones end together
     ),
     Group("engines mysql-9", ("tests/lab/inside/inside_engines.py",), server="mysql-9"),
     Group("engines", ("tests/lab/inside/inside_engines.py",)),
-    Group("striped xfs", ("tests/lab/inside/inside_good_run.py",), init="script"),
-    Group("thin", ("tests/lab/inside/inside_good_run.py",), thin=True),
+    Group("striped xfs", ("tests/lab/inside/inside_good_run.py",), init="systemd"),
+    Group("thin", ("tests/lab/inside/inside_good_run.py",), thin=True, init="systemd"),
     Group("volume", ("tests/lab/inside/inside_volume.py",)),
-    Group("layouts", ("tests/lab/inside/inside_layouts.py",)),
+    Group("layouts", ("tests/lab/inside/inside_layouts.py",), init="systemd"),
     Group("volumes", ("tests/lab/inside/inside_volumes.py",)),
     Group("bench figures", ("tests/lab/inside/inside_bench_figures.py",), load="none", disks="hdd"),
     Group(
@@ -109,13 +109,14 @@ GROUPS = [  # the longest ones first, so that the last ones end together
         ("tests/lab/inside/inside_bench_disks.py", "tests/lab/inside/inside_bench_volumes.py"),
         load="none",
         spare_disks=2,
+        init="systemd",
     ),
     Group("elsewhere", ("tests/lab/inside/inside_elsewhere.py",)),
     Group("thin limits", ("tests/lab/inside/inside_thin.py",), thin=True),
     # The second one drops the tables that cannot do without a lock, so it goes last on its machine.
     Group("refusals", ("tests/lab/inside/inside_refusals.py", "tests/lab/inside/inside_unlocked.py")),
     Group("proof under load", ("tests/lab/inside/inside_consistency.py",)),
-    Group("contracts", CONTRACTS, load="none", spare_disks=2, init="script"),
+    Group("contracts", CONTRACTS, load="none", spare_disks=2),
 ]
 
 

@@ -6,7 +6,9 @@ program means. Adapters build an argv and parse what comes back; nothing else in
 
 import contextlib
 import logging
+import math
 import os
+import select
 import shlex
 import shutil
 import signal
@@ -71,7 +73,7 @@ def run(
     """Run a program to its end and return what it printed, as text.
 
     `must_finish` is for commands that change the world half-way when killed (LVM in a suspend): a cancellation waits
-    for them, and at the deadline they are left to end by themselves rather than killed.
+    for them, and at the deadline they are left to end by themselves rather than killed; so they are when we die.
 
     Raises:
         CommandError: not found, ended with a status outside `accept`, or passed its deadline.
@@ -83,23 +85,26 @@ def run(
 
 
 def _run(argv: Sequence[str], timeout: float, accept: Sequence[int], stdin: str | None, *, kill: bool) -> Completed:
+    """What it prints goes to memory rather than to pipes: it would die of SIGPIPE when we end before it (LVM does)."""
     log.debug("run: %s", shlex.join(argv))
     began = time.monotonic()
-    process = _start(argv, subprocess.PIPE if stdin is not None else subprocess.DEVNULL, subprocess.PIPE)
-    try:
-        out, err = process.communicate(stdin.encode() if stdin is not None else None, timeout=timeout)
-    except subprocess.TimeoutExpired as late:
-        if kill:
+    with _memory(stdin or "") as given, _memory() as output, _memory() as complaints:
+        process = _start(argv, given, output, complaints)
+        try:
+            ended = _has_ended(process, within_seconds=timeout)
+        except BaseException:
             _end_group(process)
-        raise CommandError(
-            f"{argv[0]} did not end within {timeout:g} s: {shlex.join(argv)}",
-            hint="" if kill else f"it was left running as process {process.pid}, because killing it could do harm",
-        ) from late
-    except BaseException:
-        _end_group(process)
-        raise
+            raise
+        if not ended:
+            if kill:
+                _end_group(process)
+            raise CommandError(
+                f"{argv[0]} did not end within {timeout:g} s: {shlex.join(argv)}",
+                hint="" if kill else f"it was left running as process {process.pid}, because killing it could do harm",
+            )
+        status, out, err = process.wait(), _written(output), _written(complaints)
     seconds = time.monotonic() - began
-    completed = Completed(tuple(argv), process.returncode, _text(out), _text(err), seconds)
+    completed = Completed(tuple(argv), status, out, err, seconds)
     log.debug("run: status %d after %.3f s", completed.status, seconds)
     if completed.status not in accept:
         said = completed.stderr.strip() or completed.stdout.strip() or "(it printed nothing)"
@@ -282,5 +287,25 @@ def _environment() -> Mapping[str, str]:
     }
 
 
-def _text(data: bytes) -> str:
-    return data.decode("utf-8", "replace")
+@contextmanager
+def _memory(text: str = "") -> Iterator[int]:
+    """A file without a name, to be read from its beginning; it is there for as long as anybody has it open."""
+    with os.fdopen(os.memfd_create("stream"), "w+b", buffering=0) as file:
+        file.write(text.encode())
+        file.seek(0)
+        yield file.fileno()
+
+
+def _written(descriptor: int) -> str:
+    return os.pread(descriptor, os.fstat(descriptor).st_size, 0).decode("utf-8", "replace")
+
+
+def _has_ended(process: subprocess.Popen[bytes], *, within_seconds: float) -> bool:
+    """Known at once; `Popen.wait` with a timeout looks every 50 ms, and `make bench-lock` has a server wait for it."""
+    descriptor = os.pidfd_open(process.pid)
+    try:
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
+        return bool(poll.poll(math.ceil(within_seconds * 1000)))
+    finally:
+        os.close(descriptor)

@@ -65,6 +65,23 @@ def test_a_command_that_must_finish_is_not_killed_at_its_deadline(tmp_path: Path
         time.sleep(0.01)
 
 
+def test_a_command_that_must_finish_does_not_die_of_what_it_prints_when_we_were_killed(tmp_path: Path) -> None:
+    """LVM does: nobody reads a dead backupd's pipe, and its volumes would stay suspended."""
+    begun, witness = tmp_path / "begun", tmp_path / "witness"
+    line = f"touch {begun}; sleep 0.5; echo out; echo err >&2; touch {witness}"
+    script = f"from backupd import command; command.run(['sh', '-c', {line!r}], timeout_seconds=60, must_finish=True)"
+    with subprocess.Popen([sys.executable, "-c", script]) as parent:
+        deadline = time.monotonic() + 20
+        while not begun.exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        parent.kill()
+    deadline = time.monotonic() + 5
+    while not witness.exists():
+        assert time.monotonic() < deadline, "it died of SIGPIPE"
+        time.sleep(0.01)
+
+
 def test_a_child_ends_with_its_block() -> None:
     with command.spawned(["sleep", "60"]) as child:
         assert command.start_time(child.pid) is not None

@@ -121,8 +121,11 @@ def run_backup(
             _note_missing_copies(attempt, backups)
             with shielded():  # a complete run whose objects are still held is a good one to `recover` as well
                 run.complete(backups)
-                for backup in backups:
-                    partial[backup.target].keep()
+                kept = [partial[backup.target] for backup in backups]
+                for claim in kept:
+                    claim.kept = True  # before any row is struck: a catalogue that fails from here on costs no copy
+                for claim in kept:
+                    claim.keep()
 
 
 @dataclass(frozen=True, slots=True)

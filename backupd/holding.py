@@ -41,7 +41,7 @@ class Claim:
         self.kept = False
 
     def keep(self) -> None:
-        """It need not be given back any more."""
+        """It need not be given back any more. A row that cannot be struck is raised, and `kept` stays as it was."""
         self._journal.released(self.holding)
         self.kept = True
 

@@ -1,13 +1,18 @@
 """A job with several targets: one read, a copy on each; what fails on one is told, and costs the others nothing."""
 
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
 
 from backupd import preflight
-from backupd.backup import Telling
-from backupd.errors import ExitStatus, Refused, TargetError
-from backupd.model import HoldingKind, Level, RunStatus
+from backupd.backup import Telling, run_backup
+from backupd.catalogue import store
+from backupd.catalogue.store import Catalogue, RunRecord
+from backupd.errors import CatalogueError, ExitStatus, Refused, TargetError
+from backupd.model import Backup, HoldingKind, Level, RunStatus
 from backupd.recover import dead_runs
 from tests.fakes.target import MemoryTarget
 from tests.story.test_every_failure import assert_failed_and_clean
@@ -159,6 +164,34 @@ def test_a_copy_that_cannot_be_removed_is_named_and_left_to_recover(world: World
     assert HoldingKind.PARTIAL in {holding.kind for holding in recovery.given_back}
     assert (on(other), world.left()) == (set(), [])
     assert world.target.manifest("nightly", "r1").run_id == "r1"  # the good copy is no remains
+
+
+def test_a_catalogue_that_fails_once_a_run_is_complete_costs_no_copy_of_it(
+    world: World, other: MemoryTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The row says that the backups are there: only that they are still held cannot be struck."""
+    with closing(sqlite3.connect(world.places.catalogue, check_same_thread=False)) as another:
+
+        class FullAfterwards(RunRecord):
+            def complete(self, backups: Sequence[Backup]) -> None:
+                super().complete(backups)
+                another.execute("BEGIN IMMEDIATE")
+
+        monkeypatch.setattr(store, "RunRecord", FullAfterwards)
+        with (
+            Catalogue.open(world.places.catalogue, busy_timeout_seconds=0.01) as catalogue,
+            pytest.raises(CatalogueError) as caught,
+        ):
+            run_backup(world.job(), world.tools, catalogue, run_id="r1")
+    assert "is locked" in caught.value.message
+    monkeypatch.undo()
+    row = world.row()
+    assert (row.status, [backup.target for backup in row.backups]) == (RunStatus.SUCCESS, ["vault", "offsite"])
+    assert world.target.manifest("nightly", "r1") == other.manifest("nightly", "r1")
+    with world.catalogue() as catalogue:
+        dead_runs(catalogue, world.tools).require_complete()
+    assert world.left() == []
+    assert world.target.manifest("nightly", "r1") == other.manifest("nightly", "r1")
 
 
 def test_the_manifest_tells_the_run(world: World) -> None:

@@ -53,13 +53,16 @@ def held(journal: HoldingJournal, holding: Holding, releases: Releases) -> Itera
     A release that fails raises nothing: a good backup stays good, and the first error keeps the stage. The failure is
     logged as ERROR, becomes a note on the block's error or else an attention, and the row stays for `recover`.
     """
-    journal.hold(holding)
     claim = Claim(journal, holding)
+    written = False
     try:
+        with shielded():  # a signal that waited for the row is raised here, where the row is struck again
+            journal.hold(holding)
+            written = True
         yield claim
     except BaseException as first:
         with shielded():
-            failure = None if claim.kept else give_back(journal, holding, releases)
+            failure = give_back(journal, holding, releases) if written and not claim.kept else None
         if failure is not None:
             first.add_note(f"clean-up incomplete: {failure.message}")
         raise

@@ -7,10 +7,12 @@ import time
 import pytest
 
 from backupd.backup import Telling
+from backupd.catalogue import store
+from backupd.catalogue.store import RunRecord
 from backupd.config import SettleConfig
 from backupd.errors import Cancelled, ExitStatus
-from backupd.interruption import cancellable
-from backupd.model import Phase, RunStatus
+from backupd.interruption import cancellable, shielded
+from backupd.model import Holding, HoldingKind, Phase, RunStatus
 from tests.story.world import World
 
 
@@ -72,6 +74,27 @@ def test_a_stop_signal_during_any_step_ends_the_run(world: World, event: str) ->
     with pytest.raises(Cancelled), cancellable():
         world.back_up()
     assert happened
+    assert_cancelled_and_clean(world)
+
+
+@pytest.mark.parametrize(
+    "kind", [HoldingKind.PARTIAL, HoldingKind.PROBE_FILES, HoldingKind.SNAPSHOT, HoldingKind.MOUNT]
+)
+def test_a_stop_signal_while_a_holding_is_written_down_leaves_no_row_of_it(
+    world: World, monkeypatch: pytest.MonkeyPatch, kind: HoldingKind
+) -> None:
+    """It waits for the write: then the row is there, and nothing of what it is for."""
+
+    class Stopped(RunRecord):
+        def hold(self, holding: Holding) -> None:
+            with shielded():  # as the write itself is
+                if holding.kind is kind:
+                    stop()
+                super().hold(holding)
+
+    monkeypatch.setattr(store, "RunRecord", Stopped)
+    with pytest.raises(Cancelled), cancellable():
+        world.back_up()
     assert_cancelled_and_clean(world)
 
 

@@ -20,7 +20,9 @@ from backupd.mysql.session import Row, Session, StatementError
 
 _STATEMENT_LENGTH = 100
 
-# Only sessions that run something: sleepers, daemons and replication threads have other commands.
+# Only sessions that run something: sleepers, daemons and replication threads have other commands. But for MySQL's
+# applier, which is a `Query` of the system's own user that has run since it was started, whatever it waits for.
+_SYSTEM_USER = "system user"
 _RUNNING = """
     SELECT ID AS id, USER AS user, TIME_MS AS milliseconds, TIME AS seconds, INFO AS statement
     FROM information_schema.PROCESSLIST
@@ -66,7 +68,8 @@ def _running_on_mysql(session: Session) -> list[Row]:
 
 def blocking(rows: Sequence[Row], flavour: Flavour, *, older_than_seconds: float) -> tuple[Blocker, ...]:
     """The rows of the process list that matter, longest first."""
-    found = (_blocker(row) for row in rows if flavour is Flavour.MYSQL or not is_read(row["statement"] or ""))
+    clients = (row for row in rows if row["user"] != _SYSTEM_USER)
+    found = (_blocker(row) for row in clients if flavour is Flavour.MYSQL or not is_read(row["statement"] or ""))
     return tuple(sorted((one for one in found if one.seconds > older_than_seconds), key=lambda one: -one.seconds))
 
 

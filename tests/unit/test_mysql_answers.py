@@ -70,6 +70,12 @@ def test_mysql_waits_for_reads_too_and_counts_in_seconds() -> None:
     assert found.seconds == 9.0
 
 
+def test_an_applier_of_mysqls_that_waits_for_events_is_in_nobodys_way() -> None:
+    """As MySQL 8.0 lists it in information_schema.PROCESSLIST (github.com/mydumper/mydumper/issues/236)."""
+    applier = {"id": "16", "user": "system user", "milliseconds": None, "seconds": "2719764", "statement": None}
+    assert blocking([applier], Flavour.MYSQL, older_than_seconds=5) == ()
+
+
 READER = PositionReader("SHOW MASTER STATUS", "SELECT @@global.gtid_executed AS gtid", "SHOW REPLICA STATUS", None)
 BINLOG: list[Row] = [{"File": "bin.000003", "Position": "4711", "Binlog_Do_DB": ""}]
 

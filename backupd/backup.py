@@ -51,7 +51,7 @@ from backupd.model import (
     Verdict,
     Volume,
 )
-from backupd.mysql import Canary
+from backupd.mysql import Canary, HeldLock
 from backupd.preflight import Ready
 from backupd.probe.baseline import Baseline, PassiveMeter, measure_baseline, watch_baseline
 from backupd.probe.observer import Observer
@@ -290,19 +290,29 @@ def _snapshot_under_lock(attempt: _Attempt, owed: ExitStack) -> _Point:
     ):
         _sync(attempt)
         with run.quiet():
-            with tools.lock.held() as lock:
+            with _lock_held(attempt) as lock:
                 began = time.monotonic()
                 snapshot = creator.create()
                 took = time.monotonic() - began
-            receipt = lock.receipt
-            run.lock(receipt)
-            run.took(Phase.LOCK_WAIT, receipt.wait_seconds)
-            run.took(Phase.LOCK_HOLD, receipt.hold_seconds)
             run.took(Phase.SNAPSHOT, took)
             run.position(lock.position)
             run.snapshot(_facts(snapshot))
     _write_canary_after(attempt)
     return _Point(snapshot, lock.position, locked=attempt.job.lock.strategy is not LockStrategy.NONE)
+
+
+@contextmanager
+def _lock_held(attempt: _Attempt) -> Iterator[HeldLock]:
+    """The server stands still for the block. What that cost is recorded however it ends: a failed run costs as much."""
+    lock: HeldLock | None = None
+    try:
+        with attempt.tools.lock.held() as lock:
+            yield lock
+    finally:
+        if lock is not None:
+            attempt.run.lock(lock.receipt)
+            attempt.run.took(Phase.LOCK_WAIT, lock.receipt.wait_seconds)
+            attempt.run.took(Phase.LOCK_HOLD, lock.receipt.hold_seconds)
 
 
 def _sync(attempt: _Attempt) -> None:

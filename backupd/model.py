@@ -372,7 +372,7 @@ class LockReceipt:
     tries: int
     wait_seconds: float  # first lock statement sent, to last one granted, over all tries
     hold_seconds: float  # last lock statement granted, to unlock returned
-    proof: str  # "metadata-locks", or "session and position"
+    proof: str  # "metadata-locks", or "session and position"; "none" where nothing proves it, or nothing was locked
     lsn: int | None = None  # InnoDB's log sequence number while locked
 
 

@@ -10,6 +10,7 @@ from typing import Protocol
 from backupd.model import Blocker, DataPath, LockReceipt, Membership, Position, Replication, ServerFacts
 
 UNLOCKED = "none"  # the strategy that locks nothing: what a snapshot shows is what a power cut would have left
+UNPROVEN = "none"  # the proof of a lock that was lost, or whose block failed, and of none at all
 
 # Roles of data paths that mean something to the preflight.
 ABSOLUTE_LINK = "absolute symlink"  # a copy of the link leads to the live files
@@ -26,7 +27,7 @@ class HeldLock(Protocol):
 
     @property
     def receipt(self) -> LockReceipt:
-        """What the lock cost. Complete only after the lock has been given back."""
+        """What the lock cost. Complete only after the lock has been given back, and then whatever the block raised."""
 
 
 class Lock(Protocol):

@@ -17,6 +17,7 @@ from pymysql.constants import ER
 from backupd.errors import LockNotGranted
 from backupd.interruption import shielded
 from backupd.model import LockReceipt, Position
+from backupd.mysql import UNPROVEN
 from backupd.mysql.locksession import Grant, LockLimits, LockSession, Strategy
 from backupd.mysql.session import Connect, Session, StatementError
 
@@ -71,9 +72,15 @@ class HeldServerLock:
         """What the lock cost. Complete only after the lock has been given back; until then its hold is 0."""
         return self._receipt
 
-    def returned(self) -> None:
-        """The unlock has returned: now is the end of the hold."""
-        self._receipt = replace(self._receipt, hold_seconds=time.monotonic() - self._grant.at)
+    def returned(self, at: float, *, proven: bool) -> None:
+        """The end of the hold, by the monotonic clock, and whether it was shown that it had lasted until then."""
+        proof = self._receipt.proof if proven else UNPROVEN
+        self._receipt = replace(self._receipt, hold_seconds=at - self._grant.at, proof=proof)
+
+    @property
+    def words(self) -> str:
+        """What it cost, for the log."""
+        return f"held for {self._receipt.hold_seconds:.3f} s; proof: {self._receipt.proof}"
 
 
 class ServerLock:
@@ -114,12 +121,13 @@ class ServerLock:
                 except BaseException as error:
                     with shielded():
                         session.give_up(error)
-                        held.returned()
+                        held.returned(session.ended_at, proven=False)
+                        journal.append(held.words)
                     raise
                 with shielded():
                     lost = session.give_back()
-                    held.returned()
-                journal.append(f"held for {held.receipt.hold_seconds:.3f} s; proof: {lost or held.receipt.proof}")
+                    held.returned(session.ended_at, proven=lost is None)
+                    journal.append(held.words)
             if lost is not None:
                 raise lost
         finally:

@@ -134,6 +134,11 @@ class LockSession:
         """How the lock will be proven."""
         return "metadata-locks" if self._terms.metadata_locks else "session and position"
 
+    @property
+    def ended_at(self) -> float:
+        """When what was held was given back: now, unless the watchdog ended it before. Monotonic clock."""
+        return self._watchdog.ended_at or time.monotonic()
+
     def ask(self) -> Grant | NotGranted:
         """Ask for the lock. Unless it is granted, nothing is held.
 

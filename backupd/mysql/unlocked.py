@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from backupd.model import LockReceipt, Position
-from backupd.mysql import UNLOCKED
+from backupd.mysql import UNLOCKED, UNPROVEN
 from backupd.mysql.positions import lsn_statement
 from backupd.mysql.session import Connect
 
@@ -21,7 +21,7 @@ class HeldNothing:
 
     def __init__(self, lsn: int | None) -> None:
         self.position = Position()
-        self.receipt = LockReceipt(UNLOCKED, tries=0, wait_seconds=0.0, hold_seconds=0.0, proof="none", lsn=lsn)
+        self.receipt = LockReceipt(UNLOCKED, tries=0, wait_seconds=0.0, hold_seconds=0.0, proof=UNPROVEN, lsn=lsn)
 
 
 class NoLock:

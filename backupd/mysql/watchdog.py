@@ -29,6 +29,7 @@ class Watchdog:
         self._deadline: float | None = None
         self._over = False
         self._fired = False
+        self._ended_at: float | None = None
         self._thread = threading.Thread(target=self._watch, name="lock-watchdog", daemon=True)
 
     @property
@@ -36,6 +37,12 @@ class Watchdog:
         """The guarded session was ended because its deadline passed."""
         with self._change:
             return self._fired
+
+    @property
+    def ended_at(self) -> float | None:
+        """When it had ended the guarded session because its deadline passed, by the monotonic clock; None before."""
+        with self._change:
+            return self._ended_at
 
     def allow(self, seconds: float) -> None:
         """From now on the guarded session has this long."""
@@ -73,6 +80,8 @@ class Watchdog:
     def _watch(self) -> None:
         while self._deadline_passed():
             self._end()
+            with self._change:
+                self._ended_at = time.monotonic()
 
     def _deadline_passed(self) -> bool:
         """Wait for it. False: the block is over."""

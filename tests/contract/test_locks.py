@@ -85,6 +85,19 @@ def test_past_its_budget_the_watchdog_ends_it_though_the_block_goes_on(
         hold(lock, outlast)
 
 
+def test_what_the_watchdog_ended_was_held_no_longer_though_the_block_went_on(
+    mysql_server: MariadbServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    lock = ServerLock(mysql_server.connect(), replace(LIMITS, hold_seconds=0.2))
+    began = time.monotonic()
+    with caplog.at_level(logging.INFO), pytest.raises(LockLost), lock.held() as held:
+        wait_until(lambda: not lock_sessions(mysql_server))
+        ended = time.monotonic() - began
+        wait_until(lambda: time.monotonic() - began > 5 * ended)
+    assert (0.2 <= held.receipt.hold_seconds < 2 * ended, held.receipt.proof) == (True, "none")
+    assert f"held for {held.receipt.hold_seconds:.3f} s; proof: none" in caplog.text
+
+
 def test_the_watchdog_ends_it_even_when_its_own_session_is_gone(
     mysql_server: MariadbServer, observer: Session, strategy: str
 ) -> None:

@@ -128,6 +128,13 @@ def test_its_position_is_where_the_server_stood(world: World) -> None:
         assert third.position != first.position
 
 
+def test_its_receipt_tells_what_it_cost_when_the_block_failed_too(world: World) -> None:
+    with pytest.raises(ZeroDivisionError), world.lock.held() as held:
+        raise ZeroDivisionError
+    assert (held.receipt.strategy, held.receipt.tries, held.receipt.proof) == (world.lock.strategy, 1, "none")
+    assert 0 <= held.receipt.hold_seconds < LIMITS.hold_seconds
+
+
 def test_its_receipt_tells_what_it_cost(world: World) -> None:
     with world.lock.held() as held:
         pass

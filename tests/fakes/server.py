@@ -21,7 +21,7 @@ from backupd.model import (
     Replication,
     ServerFacts,
 )
-from backupd.mysql import UNLOCKED
+from backupd.mysql import UNLOCKED, UNPROVEN
 
 FACTS = ServerFacts(
     flavour=Flavour.MARIADB,
@@ -199,19 +199,22 @@ class FakeLock:
     def held(self) -> Iterator[FakeHeldLock]:
         self.database.called()
         if self.strategy == UNLOCKED:
-            yield FakeHeldLock(Position(), LockReceipt(UNLOCKED, 0, 0.0, 0.0, "none", 4711))
+            yield FakeHeldLock(Position(), LockReceipt(UNLOCKED, 0, 0.0, 0.0, UNPROVEN, 4711))
             return
         if self.database.refuses_lock or self.database.running:
             raise LockNotGranted(f"{self.strategy} was not granted in {self._tries} tries", hint="wait")
         self.database.locked, self.database.loses_lock = True, self.database.loses_lock
         began, before = self._clock(), self.database.position()
         held = FakeHeldLock(before, LockReceipt(self.strategy, 1, 0.001, 0.0, "session and position", 4711))
+        proven = False
         try:
             yield held
+            proven = not (self.database.loses_lock or self.database.position() != before)
         finally:
             self.database.locked = False
-            held.receipt = replace(held.receipt, hold_seconds=self._clock() - began)
-        if self.database.loses_lock or self.database.position() != before:
+            proof = held.receipt.proof if proven else UNPROVEN
+            held.receipt = replace(held.receipt, hold_seconds=self._clock() - began, proof=proof)
+        if not proven:
             raise LockLost("the lock was lost while it was needed: the session that held it has ended")
 
 

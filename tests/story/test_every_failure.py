@@ -179,7 +179,7 @@ def test_a_server_that_dies_at_any_call_ends_the_run_or_takes_nothing_from_the_b
         row = world.row(f"r{n}")
         if world.database.calls < n:
             break
-        if row.lock is None:  # before the unlock
+        if row.position is None:  # before the unlock
             assert error is not None
             assert_failed_and_clean(world, row, error, locked.get(n, ExitStatus.SERVER))
         else:

@@ -78,6 +78,23 @@ def test_a_position_that_moved_under_the_lock_costs_the_snapshot(world: World) -
     assert_failed_and_clean(world, ExitStatus.SERVER)
 
 
+@pytest.mark.parametrize("event", ["host.create", "lock.granted"])
+def test_what_the_lock_cost_is_recorded_of_a_run_that_failed_under_it(world: World, event: str) -> None:
+    def fail() -> None:
+        raise SnapshotError("no snapshot: LVM said no")
+
+    world.at[event] = fail
+    with pytest.raises(SnapshotError):
+        world.back_up()
+    assert_failed_and_clean(world, ExitStatus.SNAPSHOT)
+    row = world.row()
+    assert (row.lock is not None) == (event == "host.create")  # before it there was nothing to hold
+    if row.lock is not None:
+        assert (row.lock.strategy, row.lock.tries, row.lock.proof) == ("ftwrl", 1, "none")
+        assert {Phase.LOCK_WAIT, Phase.LOCK_HOLD} <= set(row.phases)
+    assert row.position is None
+
+
 def test_a_server_that_refuses_the_canary_s_row_is_never_locked(world: World) -> None:
     locked: list[str] = []
     world.at["lock.asked"] = lambda: locked.append("asked")

@@ -140,16 +140,8 @@ class Claims:
         hint: str = "wait for it, or look at `backupd history` and end it with `backupd cancel RUN`",
     ) -> Iterator[None]:
         path = self._folder / f"{name}.lock"
-        descriptor = self._open(path)
+        descriptor = self._locked(path, fcntl.LOCK_SH if shared else fcntl.LOCK_EX, hint)
         try:
-            try:
-                fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                holder = os.pread(descriptor, 200, 0).decode("utf-8", "replace").strip() or "another process"
-                raise Busy(
-                    f"{name.replace('-', ' ', 1)} is held by {holder}",
-                    hint=hint,
-                ) from error
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, f"{owner} (process {os.getpid()})\n".encode(), 0)
             try:
@@ -160,6 +152,24 @@ class Claims:
         finally:
             os.close(descriptor)
 
+    def _locked(self, path: Path, how: int, hint: str) -> int:
+        """A lock on the file that others find there: the one that was opened is gone where its holder has just ended.
+
+        Raises:
+            Busy: somebody else has it.
+        """
+        while True:
+            descriptor = self._open(path)
+            try:
+                fcntl.flock(descriptor, how | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                holder = os.pread(descriptor, 200, 0).decode("utf-8", "replace").strip() or "another process"
+                os.close(descriptor)
+                raise Busy(f"{path.stem.replace('-', ' ', 1)} is held by {holder}", hint=hint) from error
+            if _is_there(path, descriptor):
+                return descriptor
+            os.close(descriptor)
+
     def _open(self, path: Path) -> int:
         try:
             self._folder.mkdir(mode=0o755, parents=True, exist_ok=True)
@@ -168,3 +178,11 @@ class Claims:
             raise ConfigurationError(
                 f"lock file {path} cannot be opened: {error.strerror}", hint="run as root, or set paths.run"
             ) from error
+
+
+def _is_there(path: Path, descriptor: int) -> bool:
+    """Whether the path leads to this open file."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False

@@ -2,6 +2,8 @@
 
 import subprocess
 import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
 import pytest
@@ -53,6 +55,25 @@ def test_a_claim_ends_with_its_block_and_a_run_leaves_no_file(tmp_path: Path) ->
     assert not (tmp_path / "lock" / "run-r1.lock").exists()
     with claims.run("r1"):
         pass
+
+
+@pytest.mark.parametrize("claim", [Claims.run, Claims.removing])
+def test_a_claim_that_was_opened_while_its_holder_ended_is_one_that_others_see(
+    tmp_path: Path, claim: Callable[[Claims, str], AbstractContextManager[None]]
+) -> None:
+    """The holder's file is gone by then, and a lock of a file that nobody finds would keep nobody out."""
+    holder = ExitStack()
+    holder.enter_context(claim(Claims(tmp_path), "r1"))
+
+    class Late(Claims):
+        def _open(self, path: Path) -> int:
+            descriptor = super()._open(path)
+            holder.close()
+            return descriptor
+
+    with claim(Late(tmp_path), "r1"), pytest.raises(Busy), claim(Claims(tmp_path), "r1"):
+        pass
+    assert list((tmp_path / "lock").iterdir()) == []
 
 
 def test_a_killed_holder_holds_nothing(tmp_path: Path) -> None:

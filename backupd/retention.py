@@ -90,7 +90,7 @@ def _reasons(
             reasons[backup.backup_id].append("broken, but there is no newer good one")
     for backup in good[:1]:
         reasons[backup.backup_id].append("last good one")
-    for backup in [backup for backup in newest_first if backup.proven and not backup.broken][:1]:
+    for backup in [backup for backup in good if backup.proven][:1]:
         reasons[backup.backup_id].append("last proven one")
     for number, backup in enumerate(good[: policy.keep_last], 1):
         reasons[backup.backup_id].append(f"last {number} of {policy.keep_last}")

@@ -138,6 +138,13 @@ def test_backups_of_a_clock_that_was_ahead_push_out_no_other() -> None:
     assert not any(name.startswith("ahead") for name in expired(decisions))
 
 
+def test_a_proof_of_a_clock_that_was_ahead_pushes_out_no_other() -> None:
+    proven = [backup("2031-01-01", "ahead", proven=True), backup("2026-01-01", "proven", proven=True)]
+    decisions = decide([*proven, *every(24, 3)], policy(1), NOW, zone=UTC)
+    assert kept(decisions)["proven"] == "last proven one"
+    assert kept(decisions)["ahead"] == "its time has not come yet: a clock is or was wrong"
+
+
 def test_a_clock_that_is_behind_expires_nothing() -> None:
     assert expired(decide(every(24, 9), policy(1), datetime(2001, 1, 1, tzinfo=UTC))) == {}
 

@@ -81,7 +81,6 @@ class _Work:
     claims: Claims
     now: datetime
     dry_run: bool
-    runs: Mapping[str, RunDetails]
     fates: list[Fate] = field(default_factory=list)
     vanished: list[tuple[str, str]] = field(default_factory=list)
     failures: list[tuple[str, TargetError]] = field(default_factory=list)
@@ -108,13 +107,13 @@ def prune(
     with ExitStack() as claimed:
         if not dry_run:
             claimed.enter_context(claims.pruning(job.name))
-        runs = {run.run_id: run for run in catalogue.runs(job=job.name, limit=None)}
-        work = _Work(job, catalogue, claims, now or datetime.now(UTC), dry_run, runs)
+        work = _Work(job, catalogue, claims, now or datetime.now(UTC), dry_run)
         for target in targets:
             with _failing_alone(work, target):
-                plan = _plan(work, target)
+                stored = target.backups(job.name)
+                plan = _plan(work, target, stored)
                 if not dry_run:
-                    plan = [_carry_out(work, target, fate) for fate in plan]
+                    plan = [_carry_out(work, target, stored, fate) for fate in plan]
                 work.fates += plan
     return Pruning(job.name, tuple(work.fates), tuple(work.vanished), tuple(work.failures))
 
@@ -155,20 +154,44 @@ def _failing_alone(work: _Work, target: Target) -> Iterator[None]:
         work.failures.append((target.name, error))
 
 
-def _plan(work: _Work, target: Target) -> list[Fate]:
+def _plan(work: _Work, target: Target, stored: Sequence[StoredBackup]) -> list[Fate]:
     """What is to become of everything of the job that lies on the target, newest first."""
-    stored = {one.backup_id: one for one in target.backups(work.job.name)}
-    known = {run_id: backup for run_id, run in work.runs.items() if (backup := _on(run, target)) is not None}
-    finished = {name: one for name, one in stored.items() if one.finished}
-    _note_vanished(work, target, known, finished)
-    candidates = [_candidate(one, work.runs[name], known[name]) for name, one in finished.items() if name in known]
-    decisions = {one.backup_id: one for one in decide(candidates, work.job.retention, work.now)}
-    for name, one in stored.items():
-        if name not in decisions:
-            decisions[name] = _unknown(one, target) if one.finished else _unfinished(work, one, ours=name not in known)
-    order = sorted(stored.values(), key=lambda one: (one.at, one.backup_id), reverse=True)
-    sizes = {name: backup.bytes_stored for name, backup in known.items()}
+    known = _known(work, target, stored)
+    _note_vanished(work, target, known.backups, {one.backup_id for one in stored if one.finished})
+    decisions = _decided(work, target, stored, known)
+    order = sorted(stored, key=lambda one: (one.at, one.backup_id), reverse=True)
+    sizes = {name: backup.bytes_stored for name, backup in known.backups.items()}
     return [Fate(target.name, decisions[one.backup_id], one.at, sizes.get(one.backup_id)) for one in order]
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What the catalogue says of what lies on a target."""
+
+    runs: Mapping[str, RunDetails]
+    backups: Mapping[str, Backup]  # there, by all that the catalogue knows
+
+
+def _known(work: _Work, target: Target, stored: Sequence[StoredBackup]) -> _Known:
+    """As of now."""
+    unfinished = [one.backup_id for one in stored if not one.finished]
+    runs = work.catalogue.on_target(work.job.name, target.name, unfinished)
+    backups = {run_id: backup for run_id, run in runs.items() if (backup := _on(run, target)) is not None}
+    return _Known(runs, backups)
+
+
+def _decided(work: _Work, target: Target, stored: Sequence[StoredBackup], known: _Known) -> dict[str, Decision]:
+    """What is to become of each, by its id."""
+    candidates = [
+        _candidate(one, known.runs[one.backup_id], known.backups[one.backup_id])
+        for one in stored
+        if one.finished and one.backup_id in known.backups
+    ]
+    decisions = {one.backup_id: one for one in decide(candidates, work.job.retention, work.now)}
+    for one in stored:
+        if one.backup_id not in decisions:
+            decisions[one.backup_id] = _unknown(one, target) if one.finished else _unfinished(work, one, known)
+    return decisions
 
 
 def _on(run: RunDetails, target: Target) -> Backup | None:
@@ -211,40 +234,46 @@ def _unknown(stored: StoredBackup, target: Target) -> Decision:
     return Decision(stored.backup_id, keep=True, reason=f"the catalogue does not have it: {hint}")
 
 
-def _unfinished(work: _Work, stored: StoredBackup, *, ours: bool) -> Decision:
+def _unfinished(work: _Work, stored: StoredBackup, known: _Known) -> Decision:
     """Remains of a run of ours that has ended go at once; others when no run can be at work on them any more.
 
-    What the catalogue takes for a whole backup is not `ours`: somebody has taken its manifest away, and may say why.
+    What the catalogue takes for a whole backup is not ours to sweep: somebody has taken its manifest away, and may say
+    why.
     """
-    if _is_alive(work, stored.backup_id):
+    run = known.runs.get(stored.backup_id)
+    if run is not None and _is_alive(work, run):
         return Decision(stored.backup_id, keep=True, reason="unfinished: its run is alive")
-    if (ours and stored.backup_id in work.runs) or work.now - stored.at > _STALE:
+    ours = run is not None and stored.backup_id not in known.backups
+    if ours or work.now - stored.at > _STALE:
         return Decision(stored.backup_id, keep=False, reason="left over: unfinished, and no run is at work on it")
     return Decision(stored.backup_id, keep=True, reason="unfinished, and too young to be taken for a left-over")
 
 
-def _is_alive(work: _Work, run_id: str) -> bool:
+def _is_alive(work: _Work, run: RunDetails) -> bool:
     """A run that is said to be running is asked for its lock."""
-    run = work.runs.get(run_id)
-    if run is None or run.status is not RunStatus.RUNNING:
+    if run.status is not RunStatus.RUNNING:
         return False
     try:
-        with work.claims.run(run_id):
+        with work.claims.run(run.run_id):
             return False
     except Busy:
         return True
 
 
-def _carry_out(work: _Work, target: Target, fate: Fate) -> Fate:
+def _carry_out(work: _Work, target: Target, stored: Sequence[StoredBackup], fate: Fate) -> Fate:
     """Objects first, row second: a row that says `removed` is never wrong. A target that refuses is told of.
 
-    What somebody on this host restores, verifies or drills now is left to the next pruning.
+    What somebody on this host restores, verifies or drills now is left to the next pruning. Removing takes its time:
+    what was pinned, proven or found broken since the plan was made is decided about again before each removal.
     """
     backup_id, reason = fate.decision.backup_id, fate.decision.reason
     if fate.decision.keep:
         return fate
     try:
         with work.claims.removing(backup_id):
+            decision = _decided(work, target, stored, _known(work, target, stored))[backup_id]
+            if decision.keep:
+                return replace(fate, decision=decision)
             target.remove(work.job.name, backup_id)
     except Busy as error:
         return replace(fate, decision=Decision(backup_id, keep=True, reason=f"{error.message}; else {reason}"))

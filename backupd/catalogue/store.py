@@ -389,6 +389,15 @@ class Catalogue:
         unproven = [run for run in found if run.proven_at is None]
         return unproven + [run for _, run in sorted(proven, key=itemgetter(0))]
 
+    def on_target(self, job: str, target: str, names: Collection[str] = ()) -> dict[str, RunDetails]:
+        """The job's runs that have a backup there, broken or not, and those of them that are named; by id.
+
+        Their samples are left out, and so is every run whose backup is gone.
+        """
+        with explained(self._path), self._reader.begin() as connection:
+            found = details(connection, upkeep.stored_or_named(job, target, names), samples=False)
+        return {run.run_id: run for run in found}
+
     def audit_head(self) -> str:
         """The digest of the newest row of the audit chain; empty where there is none."""
         with explained(self._path), self._reader.begin() as connection:

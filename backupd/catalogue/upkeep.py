@@ -4,7 +4,7 @@ Knows: which rows a later finding changes. Refuses to know transactions, and who
 the catalogue does not have changes nothing and tells nothing.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import UTC, datetime
 from typing import Any
 
@@ -65,6 +65,13 @@ def with_backup(job: str | None, target: str | None = None) -> Select[str]:
     if target is not None:
         there = there.where(table.c.target == target)
     return newest_first(job).where(tables.runs.c.run_id.in_(there))
+
+
+def stored_or_named(job: str, target: str, names: Collection[str]) -> Select[str]:
+    """Runs of the job that have a backup on the target, a broken one too, and those of these ids; newest first."""
+    table = tables.backups
+    there = select(table.c.run_id).where(table.c.removed_at.is_(None), table.c.target == target)
+    return newest_first(job).where(tables.runs.c.run_id.in_(there) | tables.runs.c.run_id.in_(names))
 
 
 def _changed(

@@ -55,7 +55,7 @@ def drill(
         told = partial(notices.failure_told, wiring.notifier(configuration), run.job, run.run_id, what="drill")
         with told(), cancellable(), unpruned(configuration, run):
             result = drill_backup(sources, wiring.host_tools(configuration), identities=identities, telling=tell)
-        catalogue.record_drill(result)
+            catalogue.record_drill(result)  # before anybody may prune what is proven now
     if json:
         print_document(drill_document(result))
     else:

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from backupd.cli.chosen import unpruned
 from backupd.cli.metrics import left_for_node_exporter
 from backupd.cli.output import print_document, say, tell
 from backupd.errors import BackupdError, UsageError
@@ -83,7 +84,8 @@ def pin(
     """Keep the backups of RUN whatever retention says, until `unpin`."""
     from backupd import wiring
 
-    with wiring.catalogue(wiring.configuration_or_defaults(ctx.obj.config)) as catalogue:
+    configuration = wiring.configuration_or_defaults(ctx.obj.config)
+    with wiring.catalogue(configuration) as catalogue, unpruned(configuration, catalogue.run(run_id)):
         run = catalogue.run(run_id)
         if run.backup is None:
             raise UsageError(

@@ -10,6 +10,7 @@ import pytest
 
 from backupd import rebuild, wiring
 from backupd.catalogue.store import Catalogue
+from backupd.claims import Claims
 from backupd.errors import ExitStatus
 from backupd.model import RunDetails, RunStatus
 from backupd.targets.directory import DirectoryTarget
@@ -103,6 +104,13 @@ def test_a_pinned_backup_stays_until_it_is_unpinned(terminal: Terminal, world: W
     assert terminal.run("unpin", "r1").stdout == "run r1 was not pinned\n"
     terminal.run("prune")
     assert lying(world) == {"r2", "r3"}
+
+
+def test_what_is_being_removed_cannot_be_pinned_any_more(terminal: Terminal, world: World) -> None:
+    with Claims(world.places.run).removing("r1"):
+        ended = terminal.run("pin", "r1", "--note", "before the merger")
+    assert (ended.status, ended.stdout) == (ExitStatus.BUSY, "")
+    assert "error: backup r1 is held by `backupd prune` of backup r1" in ended.stderr
 
 
 @pytest.mark.parametrize(

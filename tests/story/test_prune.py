@@ -262,6 +262,40 @@ def test_what_is_being_read_is_left_to_the_next_pruning(site: Site) -> None:
     assert site.on(site.here) == site.on(site.there) == {"r3", "r4"}
 
 
+def meanwhile(target: MemoryTarget, happens: Callable[[], None]) -> None:
+    """While the first backup is removed from the target."""
+    remove = target.remove
+
+    def removed(job: str, backup_id: str) -> None:
+        target.remove = remove  # type: ignore[method-assign]
+        happens()
+        remove(job, backup_id)
+
+    target.remove = removed  # type: ignore[method-assign]
+
+
+def test_what_is_pinned_while_others_are_removed_stays(site: Site) -> None:
+    site.nights(4)
+    meanwhile(site.here, lambda: site.catalogue.pin("r1", "before the merger"))
+    done = site.prune()
+    assert site.on(site.here) == site.on(site.there) == {"r1", "r3", "r4"}
+    (reason, _) = (fate.decision.reason for fate in done.fates if fate.decision.backup_id == "r1")
+    assert reason == "pinned: before the merger"
+
+
+def test_the_last_good_one_is_the_one_that_is_so_when_the_removal_begins(site: Site) -> None:
+    site.nights(4)
+
+    def found_out() -> None:
+        for run_id in ("r3", "r4"):
+            site.catalogue.found_broken(run_id, "here", "frame 7 differs")
+
+    meanwhile(site.here, found_out)
+    site.prune()
+    assert site.on(site.here) == {"r1", "r3", "r4"}
+    assert site.on(site.there) == {"r3", "r4"}
+
+
 def test_a_target_that_cannot_be_read_does_not_keep_the_others_from_being_pruned(site: Site) -> None:
     site.nights(4)
     unreadable(site.here)

@@ -123,6 +123,19 @@ def test_the_newest_unproven_backup_comes_first_and_then_the_one_whose_proof_is_
     assert catalogue.newest_unproven("monthly") == []
 
 
+def test_what_a_target_has_of_a_job_is_told_without_the_runs_of_which_nothing_is_left(catalogue: Catalogue) -> None:
+    for run_id in ("r1", "r2", "r3"):
+        finished(catalogue, run_id, backups=(HERE, THERE))
+    finished(catalogue, "other", job="weekly")
+    for run_id in ("failed", "named"):
+        with pytest.raises(TargetError), catalogue.open_run("nightly", "db1", run_id=run_id):
+            raise TargetError("no room")
+    catalogue.found_broken("r2", "disk", "flipped")
+    catalogue.removed("r3", "disk", because="expired")
+    found = catalogue.on_target("nightly", "disk", ("named", "other", "unknown"))
+    assert found == {run_id: catalogue.run(run_id) for run_id in ("named", "r2", "r1")}
+
+
 # --- what a manifest keeps of a run ----------------------------------------------------------------------------------
 
 

@@ -18,6 +18,7 @@ from backupd.errors import Busy, TargetError
 from backupd.model import Backup, Decision, RunDetails, RunStatus, StoredBackup
 from backupd.retention import Candidate, decide
 from backupd.targets import Target
+from backupd.targets.names import is_objects
 
 log = logging.getLogger(__name__)
 
@@ -190,7 +191,7 @@ def _decided(work: _Work, target: Target, stored: Sequence[StoredBackup], known:
     decisions = {one.backup_id: one for one in decide(candidates, work.job.retention, work.now)}
     for one in stored:
         if one.backup_id not in decisions:
-            decisions[one.backup_id] = _unknown(one, target) if one.finished else _unfinished(work, one, known)
+            decisions[one.backup_id] = _unknown(one, target) if one.finished else _unfinished(work, target, one, known)
     return decisions
 
 
@@ -234,19 +235,24 @@ def _unknown(stored: StoredBackup, target: Target) -> Decision:
     return Decision(stored.backup_id, keep=True, reason=f"the catalogue does not have it: {hint}")
 
 
-def _unfinished(work: _Work, stored: StoredBackup, known: _Known) -> Decision:
+def _unfinished(work: _Work, target: Target, stored: StoredBackup, known: _Known) -> Decision:
     """Remains of a run of ours that has ended go at once; others when no run can be at work on them any more.
 
-    What the catalogue takes for a whole backup is not ours to sweep: somebody has taken its manifest away, and may say
-    why.
+    Of a run that has had a whole backup there somebody has taken the manifest away, and may say why. Where something
+    lies that no run writes, a person put it there, and it is none of our business.
     """
     run = known.runs.get(stored.backup_id)
     if run is not None and _is_alive(work, run):
         return Decision(stored.backup_id, keep=True, reason="unfinished: its run is alive")
-    ours = run is not None and stored.backup_id not in known.backups
-    if ours or work.now - stored.at > _STALE:
-        return Decision(stored.backup_id, keep=False, reason="left over: unfinished, and no run is at work on it")
-    return Decision(stored.backup_id, keep=True, reason="unfinished, and too young to be taken for a left-over")
+    left_over = Decision(stored.backup_id, keep=False, reason="left over: unfinished, and no run is at work on it")
+    if run is not None and all(backup.target != target.name for backup in run.backups):
+        return left_over
+    if work.now - stored.at <= _STALE:
+        return Decision(stored.backup_id, keep=True, reason="unfinished, and too young to be taken for a left-over")
+    foreign = [name for name in target.objects(stored.job, stored.backup_id) if not is_objects(name)]
+    if foreign:
+        return Decision(stored.backup_id, keep=True, reason=f"not ours: it holds {min(foreign)}")
+    return left_over
 
 
 def _is_alive(work: _Work, run: RunDetails) -> bool:
@@ -271,7 +277,8 @@ def _carry_out(work: _Work, target: Target, stored: Sequence[StoredBackup], fate
         return fate
     try:
         with work.claims.removing(backup_id):
-            decision = _decided(work, target, stored, _known(work, target, stored))[backup_id]
+            asked = [one for one in stored if one.finished or one.backup_id == backup_id]
+            decision = _decided(work, target, asked, _known(work, target, asked))[backup_id]
             if decision.keep:
                 return replace(fate, decision=decision)
             target.remove(work.job.name, backup_id)

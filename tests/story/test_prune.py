@@ -226,8 +226,34 @@ def test_a_backup_whose_manifest_was_taken_away_is_not_swept_at_once(site: Site)
     site.nights(3)
     del site.here.stored["nightly", "r3", "manifest.json"]
     site.prune()
+    site.prune()  # by now its row says that it is gone
     assert "r3" in site.on(site.here)
     assert site.removed(site.here) == {"r3": "not on the target any more"}
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "data-1.tar", "manifest.json.bak", "2025"])
+def test_what_a_person_has_put_beside_the_backups_is_nobodys_left_over(site: Site, name: str) -> None:
+    site.nights(1)
+    site.store(site.here, "by-hand", NOW - timedelta(days=90), finished=False)
+    with site.here.writing("nightly", "by-hand", name) as writer:
+        writer.write(b"mine")
+    site.here.at = dict.fromkeys(site.here.at, NOW - timedelta(days=90))
+    done = site.prune()
+    assert "by-hand" in site.on(site.here)
+    (fate,) = (fate for fate in done.fates if fate.decision.backup_id == "by-hand")
+    assert fate.decision.reason == f"not ours: it holds {name}"
+
+
+def test_remains_are_told_by_the_names_that_objects_have(site: Site) -> None:
+    """Those of every release, encrypted or not; and none at all, which a run leaves that was ended at once."""
+    site.nights(1)
+    names = ("data.tar.zst", "data-12.tar.zst", "binlog.tar.zst.age", "options.tar.zst", "index.json.zst.age")
+    for number, name in enumerate(names):
+        site.here.now = NOW - timedelta(days=3)
+        with site.here.writing("nightly", f"left-{number}", name) as writer:
+            writer.write(b"12345")
+    site.prune()
+    assert site.on(site.here) == {"r1"}
 
 
 # --- who may prune, and what goes wrong ------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from backupd.interruption import shielded
 from backupd.model import Manifest, StoredObject
 from backupd.mysql.tablefiles import Table, TableFiles
 from backupd.targets import Source
-from backupd.unfinished import Unfinished, resumable
+from backupd.unfinished import Unfinished, occupied_bytes, resumable
 from backupd.verify import manifest_of, reading_of
 
 if TYPE_CHECKING:
@@ -71,8 +71,12 @@ def restore(
     digest = hashlib.sha256(manifests.to_text(manifest).encode()).hexdigest()
     what = Unfinished(manifest.job, manifest.run_id, digest, tuple(sorted(map(str, tables))))
     parts = parts_with(tables, readable, manifest, key) if tables else parts_of(manifest)
+    needed, there = sum(part.size for part in parts), occupied_bytes(to)
+    if there:
+        _require_free(to, needed - there)  # before the block: a refusal undoes nothing
     with resumable(to, what) as folder:
-        _require_free(to, _missing(parts, folder.begun))
+        if not there:
+            _require_free(to, needed)
         work = _Work(readable, manifest, to, key, parts, copied=copied, begun=folder.begun, save=folder.save)
         work.do()
     return manifest

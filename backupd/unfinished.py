@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -134,6 +134,19 @@ def resumable(to: Path, what: Unfinished) -> Iterator[Filling]:
             with shielded():
                 _empty(to, remove=folder._what.made)
             raise
+
+
+def occupied_bytes(to: Path) -> int:
+    """What an unfinished restore takes of the folder's disk: of a file that was cut short what is there of it, too.
+
+    None where the folder is not marked. What cannot be looked at is not counted.
+    """
+    blocks = 0
+    with suppress(OSError):
+        if (to / INCOMPLETE).exists():
+            for folder, _, files in os.walk(to):
+                blocks += sum((Path(folder) / name).lstat().st_blocks for name in files)
+    return blocks * 512
 
 
 def _say_how_to_go_on(interrupted: BackupdError, to: Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import time
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ from backupd.restore import restore
 from backupd.targets import Source
 from backupd.targets.directory import DirectoryTarget
 from backupd.unfinished import INCOMPLETE
-from tests.story.stored import FRAME_BYTES, JOB, RUN, content, files_in, put, put_in, unpacked
+from tests.story.stored import FRAME_BYTES, JOB, RUN, content, files_in, put, put_in, tar, unpacked
 
 MIB = 1 << 20
 FIRST = [
@@ -116,6 +117,12 @@ def whole(to: Path) -> bool:
     )
 
 
+def has_free(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    """The disk has so many bytes left."""
+    usage = shutil.disk_usage("/")._replace(free=size)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage)
+
+
 def flip(vault: Path, name: str, at: int) -> None:
     path = vault / JOB / RUN / name
     damaged = bytearray(path.read_bytes())
@@ -195,6 +202,33 @@ def test_a_folder_that_holds_another_restore_is_refused_and_kept(vault: Path, to
         restore([source(other)], to=to)
     assert refused.value.hint
     assert files_in(to) == before
+
+
+def test_what_is_unpacked_already_needs_no_more_room(vault: Path, to: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A large file that was cut short is written anew in the place of what is there of it."""
+    with pytest.raises(TargetError):
+        restore([source(Failing(vault, gives=stored_bytes(vault, "data-1.tar.zst") * 7 // 8))], to=to)
+    there = sum(path.stat().st_blocks * 512 for path in to.rglob("*") if path.is_file() and path.name != INCOMPLETE)
+    needed = sum(len(tar(stream)[0]) for stream in STREAMS.values())
+    assert there > MIB
+    has_free(monkeypatch, needed - there)
+    restore([source(Failing(vault))], to=to)
+    assert whole(to)
+
+
+def test_a_restore_that_has_no_room_to_go_on_keeps_what_is_there(
+    vault: Path, to: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(TargetError):
+        restore([source(Failing(vault, gives=stored_bytes(vault, "data-1.tar.zst") * 7 // 8))], to=to)
+    before = files_in(to)
+    has_free(monkeypatch, 1000)
+    with pytest.raises(UsageError, match="has 1000 bytes free, and the backup needs"):
+        restore([source(Failing(vault))], to=to)
+    assert files_in(to) == before
+    monkeypatch.undo()
+    restore([source(Failing(vault))], to=to)
+    assert whole(to)
 
 
 def test_two_restores_into_one_folder_at_once_are_refused(vault: Path, to: Path) -> None:

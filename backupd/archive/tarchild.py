@@ -3,6 +3,7 @@ feed or drain them, and no pipe can fill up.
 """
 
 import os
+import re
 import subprocess
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -13,6 +14,10 @@ from typing import Self
 from backupd.command import ChildLedger, spawned
 
 _COMPLAINT_BYTES = 600
+_LINES_BYTES = 16 << 10  # more than the longest name and what is said of it
+_NOT_WRITTEN = re.compile(
+    rb": (Wrote only \d+ of \d+ bytes|Cannot write: .+|.+: (No space left on device|Disk quota .+))$"
+)
 _TICK_SECONDS = 0.1
 
 
@@ -31,6 +36,7 @@ class TarChild:
     def __enter__(self) -> Self:
         with ExitStack() as owed:
             self._complaints = _memory_file(owed, b"")
+            self._looked_at = 0  # bytes of them
             writes = self._given is not None
             self._process = owed.enter_context(
                 spawned(
@@ -66,6 +72,17 @@ class TarChild:
         """The archive is complete."""
         assert self._process.stdin is not None
         self._process.stdin.close()
+
+    def not_written(self) -> str | None:
+        """What it has said, since this was last asked, of a file that it could not write: a full disk, most often.
+
+        It goes on with the next file all the same, and reads an archive of any size to its end.
+        """
+        said = os.pread(self._complaints, _LINES_BYTES, self._looked_at)
+        whole = said[: said.rfind(b"\n") + 1]
+        self._looked_at += len(whole)
+        found = next((line for line in whole.splitlines() if _NOT_WRITTEN.search(line)), None)
+        return None if found is None else found.decode("utf-8", "replace").removeprefix("tar: ")
 
     def ended(self, *, idle: Callable[[], None] = lambda: None) -> str | None:
         """Wait for its end; None when all went well, otherwise what it said. `idle` is called while waiting."""

@@ -14,6 +14,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from fcntl import F_SETPIPE_SZ, fcntl
 from pathlib import Path
+from shutil import disk_usage
 from typing import TYPE_CHECKING
 
 from backupd.archive import Governor
@@ -137,19 +138,16 @@ class Unpacking:
             with suppress(BrokenPipeError):  # tar ended early and says below why
                 feed = _Feed(tar.stdin, self._count)
                 for folder in self._begun.folders:
-                    self._drain(feed.take(folder.headers))
+                    self._drain(feed.take(folder.headers), tar)
                 self._fed = 0
                 with self._read_ahead(selection, reading) as blocks:
                     for block in blocks:
-                        self._drain(_through([*stations, feed], block))
-                self._drain(_ended([*stations, feed]))
+                        self._drain(_through([*stations, feed], block), tar)
+                self._drain(_ended([*stations, feed]), tar)
             tar.close_stdin()
             complaint = tar.ended(idle=lambda: self._manner.governor.pace(0))
         if complaint is not None:
-            raise UsageError(
-                f"{self._stored.name} could not be unpacked into {self._into}: {complaint}",
-                hint="choose an empty folder with enough room that may be written",
-            )
+            raise self._cannot_take(complaint)
         self._require_whole(selection, plain)
         self._done = True
 
@@ -180,10 +178,19 @@ class Unpacking:
 
         return ReadAhead(make, name=self._stored.name, idle=lambda: governor.pace(0))
 
-    def _drain(self, pieces: Iterator[bytes]) -> None:
-        """Nothing comes of it but what is done on the way."""
+    def _drain(self, pieces: Iterator[bytes], tar: TarChild) -> None:
+        """Nothing comes of it but what is done on the way; a disk that is full ends it there."""
         for _ in pieces:
             self._manner.governor.pace(0)
+            if (complaint := tar.not_written()) is not None:
+                raise self._cannot_take(complaint)
+
+    def _cannot_take(self, complaint: str) -> UsageError:
+        hint = "choose an empty folder with enough room that may be written"
+        with suppress(OSError):
+            if disk_usage(self._into).free < BLOCK_BYTES:  # of a short write tar does not say why
+                return UsageError(f"no room left in {self._into} for {self._stored.name}", hint=hint)
+        return UsageError(f"{self._stored.name} could not be unpacked into {self._into}: {complaint}", hint=hint)
 
     def _count(self, size: int) -> None:
         self._fed += size

@@ -139,8 +139,8 @@ class DirectoryTarget:
                     f"the backup {backup_id} on target {self._name} is unfinished: it has no manifest",
                     hint="it cannot be restored; choose another one from `backupd history`",
                 )
-            text = (folder / MANIFEST).read_bytes()
-        return manifests.from_text(text)
+        with self.reading(job, backup_id, MANIFEST) as chunks:
+            return manifests.from_text(b"".join(chunks))
 
     def objects(self, job: str, backup_id: str) -> Mapping[str, int]:
         """What lies there under a final name, and its bytes; see the contract."""

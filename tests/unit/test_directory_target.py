@@ -13,6 +13,7 @@ import pytest
 
 from backupd.errors import TargetError
 from backupd.targets.directory import DirectoryTarget
+from tests.contract.test_targets import MANIFEST
 
 JOB, RUN, NAME = "nightly", "run-1", "data.tar.zst"
 
@@ -175,6 +176,21 @@ def test_a_range_is_read_past_the_cache_at_whole_pages_wherever_it_begins(
     assert flags[0] & os.O_DIRECT
     assert {at % 4096 for at in offsets} == {0}
     assert len(offsets) == 5  # the long one takes two reads of 1 MiB: no more is read than was asked for
+
+
+def test_a_manifest_is_read_past_the_cache_as_all_else_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = DirectoryTarget("store", tmp_path)
+    target.publish(MANIFEST)
+    flags: dict[str, int] = {}
+    real_open = os.open
+
+    def opening(path: Any, how: int, *rest: Any) -> int:
+        flags.setdefault(Path(path).name, how)
+        return real_open(path, how, *rest)
+
+    monkeypatch.setattr(os, "open", opening)
+    assert target.manifest(MANIFEST.job, MANIFEST.run_id) == MANIFEST
+    assert flags["manifest.json"] & os.O_DIRECT
 
 
 # --- a file system that may not be mounted ---------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
 from functools import cache
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from backupd.errors import VerificationError
@@ -37,7 +37,8 @@ def from_text(text: str | bytes) -> Manifest:
     """What was written.
 
     Raises:
-        VerificationError: it is not JSON, has an unknown schema, a missing, unknown or mistyped key, or was changed.
+        VerificationError: it is not JSON, has an unknown schema, a missing, unknown or mistyped key, or was changed; or
+            it says that datadir or binlog lie outside of what is restored, where a live server's may be.
     """
     try:
         body = json.loads(text, object_pairs_hook=_without_duplicates, parse_constant=_refuse_constant)
@@ -53,7 +54,15 @@ def from_text(text: str | bytes) -> Manifest:
     del body["schema"]
     manifest = _typed(Manifest, body, "manifest")
     assert isinstance(manifest, Manifest)
+    _require_inside("datadir", manifest.datadir)
+    _require_inside("binlog", manifest.binlog or "")
     return manifest
+
+
+def _require_inside(key: str, path: str) -> None:
+    named = PurePosixPath(path)
+    if named.is_absolute() or ".." in named.parts:
+        raise VerificationError(f"the manifest's {key} leads out of the backup: {path!r}", hint=_HINT)
 
 
 def _digest(body: Mapping[str, Any]) -> str:

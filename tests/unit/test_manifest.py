@@ -35,6 +35,7 @@ from backupd.model import (
 NUMBERS = st.integers(0, 1 << 60)
 TEXTS = st.text(max_size=12)
 PATHS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=12).map(Path)
+INSIDE = st.lists(st.text("ab.#- ", min_size=1, max_size=4).filter(lambda part: part != ".."), max_size=3).map("/".join)
 OBJECTS = st.builds(
     StoredObject,
     name=TEXTS,
@@ -98,8 +99,8 @@ MANIFESTS = st.builds(
     lsn=st.none() | NUMBERS,
     layout=st.sampled_from(Layout),
     volume=TEXTS,
-    datadir=TEXTS,
-    binlog=st.none() | TEXTS,
+    datadir=INSIDE,
+    binlog=st.none() | INSIDE,
     canary=st.none() | TEXTS,
     recipients=st.lists(TEXTS, max_size=2).map(tuple),
     run=st.none() | RUNS,
@@ -238,6 +239,14 @@ def test_missing_key_is_named(key: str) -> None:
 def test_unknown_key_is_named() -> None:
     with pytest.raises(VerificationError, match=r"unknown key manifest\.encryption"):
         manifests.from_text(sealed({**BODY, "encryption": "age"}))
+
+
+@pytest.mark.parametrize("key", ["datadir", "binlog"])
+@pytest.mark.parametrize("path", ["/var/lib/mysql", "../mysql", "mysql/../../live", ".."])
+def test_a_path_that_leads_out_of_the_restored_folder_is_refused(key: str, path: str) -> None:
+    """There a drill would start its server, and a clone remove binlogs: those of this host."""
+    with pytest.raises(VerificationError, match=f"the manifest's {key} leads out of the backup: '{path}'"):
+        manifests.from_text(sealed({**BODY, key: path}))
 
 
 def test_instant_without_a_zone_is_refused() -> None:

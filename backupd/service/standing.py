@@ -72,21 +72,16 @@ class JobStanding:
     pause: Pause | None = None
     alarms: tuple[Alarm, ...] = ()  # the gravest first
 
-    @property
-    def drill_age_seconds(self) -> float | None:
-        """Since a drill last proved a backup; None where none did."""
-        return None if self.proven_at is None else (self.now - self.proven_at).total_seconds()
 
-
-def standings(site: Site, live: LiveRuns, *, samples: bool = False) -> tuple[JobStanding, ...]:
-    """Every configured job, by name, at one instant of the catalogue. Runs have their samples only where told so.
+def standings(site: Site, live: LiveRuns) -> tuple[JobStanding, ...]:
+    """Every configured job, by name, at one instant of the catalogue. Runs are without their samples.
 
     Raises:
         CatalogueError: the catalogue cannot be read.
     """
     now = site.now()
     jobs = dict(sorted(site.configuration.jobs.items()))
-    found = site.catalogue.records(list(jobs), samples=samples)
+    found = site.catalogue.records(list(jobs))
     due: dict[str, dict[Activity, Timetable]] = {job: {} for job in jobs}
     for (job, activity), timetable in timetables(site.configuration).items():
         due[job][activity] = timetable

@@ -130,7 +130,7 @@ def _death(run: RunDetails, error: RunError) -> Notice:
 
 def _wrong_before(catalogue: Catalogue, run: RunDetails) -> str:
     """In words; empty where the last backup of before was good, or there was none, and none was missed since."""
-    earlier = [other for other in catalogue.runs(job=run.job, limit=_LOOK_BACK) if other.started_at < run.started_at]
+    earlier = catalogue.runs(job=run.job, until=run.started_at, limit=_LOOK_BACK)
     last = next((other for other in earlier if other.status not in _NO_ANSWER), None)
     if last is not None and last.status in {RunStatus.FAILED, RunStatus.REFUSED}:
         return f"run {last.run_id} had none"
@@ -139,6 +139,7 @@ def _wrong_before(catalogue: Catalogue, run: RunDetails) -> str:
         activity=Activity.BACKUP,
         state=SlotState.MISSED,
         since=last.started_at if last is not None else None,
+        until=run.started_at,
         limit=1,
     )
     return f"that of {instant(missed[0].due_at)} was missed" if missed else ""

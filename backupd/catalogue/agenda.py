@@ -52,14 +52,21 @@ def slot_ended(job: str, activity: Activity, due_at: datetime, exit_status: int 
     return update(table).where(ours, table.c.state == SlotState.STARTED).values(values)
 
 
-def slots(job: str | None, activity: Activity | None, state: SlotState | None, since: datetime | None) -> Select[Any]:
+def slots(job: str | None, activity: Activity | None, state: SlotState | None) -> Select[Any]:
     """Slots by what is told of them, the newest first."""
     table = tables.slots
     query = select(table).order_by(table.c.due_at.desc(), table.c.job, table.c.activity)
     for column, wanted in ((table.c.job, job), (table.c.activity, activity), (table.c.state, state)):
         if wanted is not None:
             query = query.where(column == wanted)
-    return query if since is None else query.where(table.c.due_at >= since)
+    return query
+
+
+def due_within(query: Select[Any], since: datetime | None, until: datetime | None) -> Select[Any]:
+    """Of these slots those that were due at these instants or between them."""
+    due_at = tables.slots.c.due_at
+    query = query if since is None else query.where(due_at >= since)
+    return query if until is None else query.where(due_at <= until)
 
 
 def paused(job: str, note: str) -> Callable[[Connection], None]:

@@ -2,6 +2,9 @@
 
 Knows: which rows tell it. Refuses to know what is an alarm, and what is due when. Every question is answered
 from an index, or by walking back to what is newest of each job.
+
+What is newest is that up to an instant, which is now: a machine whose clock was years ahead for an hour leaves rows of
+then, and the newest of all would be those, for years.
 """
 
 import json
@@ -41,7 +44,7 @@ class BrokenBackup:
 
 @dataclass(frozen=True, slots=True)
 class JobRecord:
-    """What the catalogue knew of one job at one instant."""
+    """What the catalogue knew of one job at one instant, of what was begun or due up to then."""
 
     job: str
     first_at: datetime | None = None  # when its first backup was started
@@ -56,9 +59,9 @@ class JobRecord:
     pause: Pause | None = None
 
 
-def records(connection: Connection, jobs: Sequence[str], *, samples: bool) -> dict[str, JobRecord]:
-    """Each of these jobs, in their order; runs have their samples only where told so."""
-    ends = {row["job"]: row for row in connection.execute(_ends(jobs)).mappings()}
+def records(connection: Connection, jobs: Sequence[str], *, at: datetime, samples: bool) -> dict[str, JobRecord]:
+    """Each of these jobs as it stands at this instant, in their order; runs have their samples only where told so."""
+    ends = {row["job"]: row for row in connection.execute(_ends(jobs, at)).mappings()}
     wanted = {row[name] for row in ends.values() for name in ("last_run", "last_good") if row[name] is not None}
     unfinished = _unfinished(connection)
     ids = [*wanted, *(row["run_id"] for row in unfinished)]
@@ -69,9 +72,9 @@ def records(connection: Connection, jobs: Sequence[str], *, samples: bool) -> di
         process = (row["pid"], row["process_start"]) if known else None
         going[row["job"]].append(Unfinished(runs[row["run_id"]], process))
     proofs, broken, slots, missed = (
-        _proofs(connection, jobs),
+        _proofs(connection, jobs, at),
         _broken(connection),
-        _last_slots(connection, jobs),
+        _last_slots(connection, jobs, at),
         _missed(connection),
     )
     pauses = {row["job"]: from_row(Pause, row) for row in connection.execute(select(tables.pauses)).mappings()}
@@ -139,10 +142,10 @@ def _listed(jobs: Sequence[str]) -> TableValuedAlias:
     return func.json_each(json.dumps(list(jobs))).table_valued(sql_column("value", Text), name="listed")
 
 
-def _ends(jobs: Sequence[str]) -> Select[Any]:
+def _ends(jobs: Sequence[str], at: datetime) -> Select[Any]:
     """For each job its first and last backups, and how many were missed since the last good one."""
     runs, slots, listed = tables.runs, tables.slots, _listed(jobs)
-    ours = and_(runs.c.job == listed.c.value, runs.c.kind == RunKind.BACKUP)
+    ours = and_(runs.c.job == listed.c.value, runs.c.kind == RunKind.BACKUP, runs.c.started_at <= at)
     newest = (runs.c.started_at.desc(), runs.c.run_id.desc())
     good = ours & runs.c.status.in_(GOOD)
     since = select(runs.c.started_at).where(good).order_by(*newest).limit(1).correlate(listed).scalar_subquery()
@@ -150,6 +153,7 @@ def _ends(jobs: Sequence[str]) -> Select[Any]:
         slots.c.job == listed.c.value,
         slots.c.activity == Activity.BACKUP,
         slots.c.due_at > func.coalesce(since, ""),
+        slots.c.due_at <= at,
         slots.c.state == SlotState.MISSED,
     )
 
@@ -179,14 +183,14 @@ def _unfinished(connection: Connection) -> Sequence[Mapping[str, Any]]:
     return [dict(row) for row in connection.execute(query).mappings()]
 
 
-def _proofs(connection: Connection, jobs: Sequence[str]) -> dict[str, datetime]:
+def _proofs(connection: Connection, jobs: Sequence[str], at: datetime) -> dict[str, datetime]:
     """Drills are recorded as they happen: walked from the newest back, until every job has its proof."""
     drills, runs = tables.drills, tables.runs
     query = select(runs.c.job, drills.c.at).join_from(drills, runs, drills.c.run_id == runs.c.run_id)
     found: dict[str, datetime] = {}
-    with connection.execute(query.where(drills.c.ok).order_by(drills.c.id.desc())) as rows:
-        for job, at in rows:
-            found.setdefault(job, at)
+    with connection.execute(query.where(drills.c.ok, drills.c.at <= at).order_by(drills.c.id.desc())) as rows:
+        for job, proven_at in rows:
+            found.setdefault(job, proven_at)
             if found.keys() >= set(jobs):
                 break
     return found
@@ -202,13 +206,13 @@ def _broken(connection: Connection) -> Mapping[str, list[BrokenBackup]]:
     return found
 
 
-def _last_slots(connection: Connection, jobs: Sequence[str]) -> Mapping[str, dict[Activity, Slot]]:
+def _last_slots(connection: Connection, jobs: Sequence[str], at: datetime) -> Mapping[str, dict[Activity, Slot]]:
     slots, listed = tables.slots, _listed(jobs)
     found: dict[str, dict[Activity, Slot]] = {job: {} for job in jobs}
     for activity in Activity:
         ours = tables.slots.alias("ours")
         newest = select(func.max(ours.c.due_at)).where(
-            ours.c.job == listed.c.value, ours.c.activity == literal(activity.value, Text)
+            ours.c.job == listed.c.value, ours.c.activity == literal(activity.value, Text), ours.c.due_at <= at
         )
         query = select(slots).join_from(
             listed, slots, and_(slots.c.job == listed.c.value, slots.c.activity == activity)

@@ -353,20 +353,24 @@ class Catalogue:
         activity: Activity | None = None,
         state: SlotState | None = None,
         since: datetime | None = None,
+        until: datetime | None = None,
         limit: int | None = 50,
     ) -> list[Slot]:
-        """What was due, the newest first."""
-        query = agenda.slots(job, activity, state, since).limit(limit)
+        """What was due, the newest first; `until` leaves out what a clock that was ahead has left in the future."""
+        query = agenda.due_within(agenda.slots(job, activity, state), since, until).limit(limit)
         return [from_row(Slot, row) for row in self._read(query)]
 
     def pauses(self) -> dict[str, Pause]:
         """The jobs of which nothing is started by schedule."""
         return {row["job"]: from_row(Pause, row) for row in self._read(select(tables.pauses))}
 
-    def records(self, jobs: Sequence[str], *, samples: bool = False) -> dict[str, standing.JobRecord]:
-        """How these jobs stand, in their order, at one instant; runs have their samples only where told so."""
+    def records(self, jobs: Sequence[str], *, at: datetime, samples: bool = False) -> dict[str, standing.JobRecord]:
+        """How these jobs stand at this instant, in their order; runs have their samples only where told so.
+
+        What began, was due or was proven later, by a clock that was ahead, counts when its time has come.
+        """
         with explained(self._path), self._reader.begin() as connection:
-            return standing.records(connection, jobs, samples=samples)
+            return standing.records(connection, jobs, at=at, samples=samples)
 
     def run_counts(self) -> dict[str, dict[RunStatus, int]]:
         """How many backups were tried, by job and by what became of them."""

@@ -182,7 +182,7 @@ def _entries(configuration: "Configuration", catalogue: "Catalogue") -> list[_En
             schedule,
             times[job.name, activity],
             times[job.name, activity].after(now),
-            next(iter(catalogue.slots(job=job.name, activity=activity, limit=1)), None),
+            next(iter(catalogue.slots(job=job.name, activity=activity, until=now, limit=1)), None),
             pauses.get(job.name),
         )
         for job in configuration.jobs.values()

@@ -81,7 +81,7 @@ def standings(site: Site, live: LiveRuns) -> tuple[JobStanding, ...]:
     """
     now = site.now()
     jobs = dict(sorted(site.configuration.jobs.items()))
-    found = site.catalogue.records(list(jobs))
+    found = site.catalogue.records(list(jobs), at=now)
     due: dict[str, dict[Activity, Timetable]] = {job: {} for job in jobs}
     for (job, activity), timetable in timetables(site.configuration).items():
         due[job][activity] = timetable
@@ -94,7 +94,8 @@ def running_besides(site: Site, live: LiveRuns) -> tuple[Running, ...]:
     Raises:
         CatalogueError: the catalogue cannot be read.
     """
-    return tuple(_running(unfinished, live) for unfinished in site.catalogue.records([""])[""].unfinished)
+    besides = site.catalogue.records([""], at=site.now())[""]
+    return tuple(_running(unfinished, live) for unfinished in besides.unfinished)
 
 
 def _standing(

@@ -131,6 +131,17 @@ def test_one_that_was_missed_before_the_last_good_run_is_old_news(
     assert kinds(peer) == ["started", "succeeded"]
 
 
+def test_what_was_missed_in_years_to_come_by_a_clock_that_was_ahead_is_no_news(
+    terminal: Terminal, peer: WebPeer, world: World
+) -> None:
+    due = datetime.now(UTC) + timedelta(days=3650)
+    world.back_up("r1")
+    with world.catalogue() as catalogue:
+        catalogue.take_slot(Slot("nightly", Activity.BACKUP, due, SlotState.MISSED, due))
+    terminal.run("run", "nightly")
+    assert kinds(peer) == ["started", "succeeded"]
+
+
 def test_a_run_that_was_cancelled_wakes_nobody_and_changes_nothing(
     terminal: Terminal, peer: WebPeer, world: World
 ) -> None:

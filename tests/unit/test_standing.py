@@ -143,7 +143,7 @@ def test_what_is_missed_is_an_alarm_until_it_was_done_again(catalogue: Catalogue
     assert found.missed_total == {Activity.BACKUP: 2, Activity.DRILL: 1}
 
     good(catalogue, "r2")
-    again = Slot("nightly", Activity.DRILL, now + timedelta(seconds=1), SlotState.STARTED, now)
+    again = Slot("nightly", Activity.DRILL, datetime.now(UTC), SlotState.STARTED, now)
     catalogue.take_slot(again)
     assert kinds(standing(catalogue, live, configured())) == []
 
@@ -223,6 +223,29 @@ def test_a_job_that_is_paused_says_so_without_an_alarm(catalogue: Catalogue, liv
     assert found.pause is not None
     assert (found.pause.note, found.alarms) == ("the disks are changed", ())
     assert found.next_due[Activity.BACKUP].hour == 2
+
+
+def test_what_a_clock_that_was_ahead_has_left_counts_when_its_time_has_come(
+    catalogue: Catalogue, live: LiveRuns, path_in_memory: Path
+) -> None:
+    """Neither does a good backup of years to come hide that there is none since, nor a slot of then cry until then."""
+    overdue, proven = configured(), configured(drill_within="7d", every="100d")
+    good(catalogue, "r1")
+    good(catalogue, "r2")
+    now = datetime.now(UTC)
+    ahead = now + 3650 * DAY
+    with closing(sqlite3.connect(path_in_memory / "catalogue.sqlite")) as file, file:
+        file.execute("UPDATE runs SET started_at = ?, ended_at = ? WHERE run_id = 'r2'", [ahead.isoformat()] * 2)
+    for activity in (Activity.BACKUP, Activity.DRILL):
+        catalogue.take_slot(missed(activity, ahead - DAY))
+    catalogue.record_drill(Drill("r2", True, (), 60.0, ahead))
+
+    found = standing(catalogue, live, overdue)
+    assert (found.last_good and found.last_good.run_id, found.last_run and found.last_run.run_id) == ("r1", "r1")
+    assert found.alarms == ()
+    assert kinds(standing(catalogue, live, overdue, 2 * DAY)) == [AlarmKind.OVERDUE]
+    assert kinds(standing(catalogue, live, proven, 8 * DAY)) == [AlarmKind.DRILL_OVERDUE]
+    assert standing(catalogue, live, proven, 3651 * DAY).proven_at == ahead
 
 
 # --- how long it may still take --------------------------------------------------------------------------------------

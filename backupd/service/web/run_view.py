@@ -190,7 +190,7 @@ def last_good(site: Site, run: RunDetails) -> RunDetails | None:
     Raises:
         CatalogueError: the catalogue cannot be read.
     """
-    return site.catalogue.records([run.job], samples=False)[run.job].last_good
+    return site.catalogue.records([run.job], at=site.now())[run.job].last_good
 
 
 def getting_on(running: Running, good: RunDetails | None, *, now: datetime) -> Getting:

@@ -33,5 +33,5 @@ class Ping:
         parts = urlsplit(web.address_in(config.url, config.url_file, named=f"notifications.{config.name}"))
         address = parts._replace(path=parts.path.rstrip("/") + _BELOW.get(notice.kind, "")).geturl()
         headers = {"Content-Type": "text/plain; charset=utf-8"}
-        text = body(notice).encode(errors="replace")[:_MOST_BYTES]
+        text = body(notice).encode()[:_MOST_BYTES]
         web.post(address, text, headers=headers, ca=config.ca, deadline_seconds=self._deadline_seconds)

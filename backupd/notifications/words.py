@@ -30,10 +30,10 @@ def title(notice: Notice) -> str:
 
 
 def body(notice: Notice) -> str:
-    """The sentence, then what else is known, a line each."""
+    """The sentence, then what else is known, a line each; text that every encoding of Unicode can carry."""
     known = {"at": f"{notice.at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC", "machine": socket.gethostname()}
     lines = (f"{key}: {value}" for key, value in {**known, **notice.detail}.items())
-    return "\n".join([notice.text, "", *lines, ""])
+    return _spelt_out("\n".join([notice.text, "", *lines, ""]))
 
 
 def document(notice: Notice) -> dict[str, Any]:
@@ -45,6 +45,11 @@ def document(notice: Notice) -> dict[str, Any]:
         "machine": socket.gethostname(),
         "at": notice.at.astimezone(UTC).isoformat(),
         "subject": notice.subject,
-        "text": notice.text,
-        "detail": dict(notice.detail),
+        "text": _spelt_out(notice.text),
+        "detail": {key: _spelt_out(value) for key, value in notice.detail.items()},
     }
+
+
+def _spelt_out(text: str) -> str:
+    """What is no Unicode, the bytes of a file name in an error, as the catalogue has it: no encoding would take it."""
+    return text.encode("utf-8", "backslashreplace").decode()

@@ -107,6 +107,17 @@ def test_a_mail_says_who_what_and_why() -> None:
     assert peer.recipients == ["dba@example.com", "boss@example.com"]
 
 
+def test_a_file_name_that_is_no_text_is_spelt_out_rather_than_the_mail_lost() -> None:
+    with mail_server(MailPeer()) as peer, web_server(WebPeer()) as listener:
+        read = notice(text="caf\udce9.ibd cannot be read")
+        Mail(mail_config(peer.port)).deliver(read)
+        Webhook(webhook_config(url=f"http://127.0.0.1:{listener.port}/")).deliver(read)
+    (mail,) = peer.mails
+    assert str(mail.get_payload()).startswith("caf\\udce9.ibd cannot be read")
+    ((_, _, document),) = listener.requests
+    assert json.loads(document)["text"] == "caf\\udce9.ibd cannot be read"
+
+
 def test_no_header_can_be_slipped_into_a_mail() -> None:
     slipped = "full\r\nBcc: mallory@example.com\r\n\r\n.\r\nMAIL FROM:<mallory@example.com>"
     with mail_server(MailPeer()) as peer:

@@ -2,6 +2,7 @@
 
 import base64
 import http.client
+import platform
 import re
 import time
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
+from backupd import __version__
 from backupd.service.site import Site
 from backupd.service.web.application import application
 from tests.web.conftest import served
@@ -114,6 +116,17 @@ def test_without_the_token_nothing_is_told(locked: httpx.Client, path: str) -> N
 
     assert (answer.status_code, answer.headers["www-authenticate"]) == (401, 'Basic realm="backupd", charset="UTF-8"')
     assert "nightly" not in answer.text
+
+
+def test_nobody_learns_the_machines_name_or_our_version_by_being_refused(
+    browser: httpx.Client, locked: httpx.Client
+) -> None:
+    """A page from elsewhere could read it too: of its own name it may (DNS rebinding)."""
+    told = [f" on {platform.node()}<", f"on {platform.node()}</title>", __version__]
+    for answer in (locked.get("/"), browser.get("/", headers={"Host": "evil.example"})):
+        assert [words for words in told if words in answer.text] == []
+    known = browser.get("/").text
+    assert [words for words in told if words not in known] == []
 
 
 def basic(credentials: bytes) -> bytes:

@@ -47,6 +47,7 @@ _STATUSES: dict[type[BackupdError], int] = {
     CatalogueError: 503,
     ConfigurationError: 503,
 }
+_TO_STRANGERS = (401, 421)  # who may be anybody: neither the machine's name nor our version is theirs to know
 _MEANINGS = {400: "That cannot be asked", 401: "Not without the token", 404: "Not found", 405: "Not here"}
 
 
@@ -55,7 +56,8 @@ def refuse(scope: Scope, status: int, message: str, hint: str) -> Response:
     if str(scope["path"]).startswith(JSON_PREFIXES):
         return JSONResponse({"message": message, "hint": hint}, status_code=status)
     title = _MEANINGS.get(status, "Not now" if status >= 500 else "That cannot be asked")
-    return page(Request(scope), "refusal.html", status=status, title=title, message=message, hint=hint)
+    hidden = {"host": "", "version": ""} if status in _TO_STRANGERS else {}
+    return page(Request(scope), "refusal.html", status=status, title=title, message=message, hint=hint, **hidden)
 
 
 def explain_failures(application: FastAPI) -> None:

@@ -76,7 +76,7 @@ def run(
     for them, and at the deadline they are left to end by themselves rather than killed; so they are when we die.
 
     Raises:
-        CommandError: not found, ended with a status outside `accept`, or passed its deadline.
+        CommandError: not found, not to be started, ended with a status outside `accept`, or passed its deadline.
     """
     if must_finish:
         with shielded():
@@ -133,7 +133,7 @@ def spawned(
     there is of it. `lowest_priority` is the idle I/O class and nice 19.
 
     Raises:
-        CommandError: the program was not found.
+        CommandError: the program was not found, or could not be started.
     """
     ledger = ledger or NoLedger()
     full = [*_prefix(dies_with_us=dies_with_us, lowest_priority=lowest_priority), *argv]
@@ -162,7 +162,7 @@ def detached(
     would break with our end.
 
     Raises:
-        CommandError: the program was not found.
+        CommandError: the program was not found, or could not be started.
     """
     log.debug("start: %s", shlex.join(argv))
     return _start(argv, subprocess.DEVNULL, output, output, environment, without=without)
@@ -241,6 +241,9 @@ def _start(
         )
     except FileNotFoundError as error:
         raise CommandError(f"program not found: {argv[0]}", hint=f"install the package that has {argv[0]}") from error
+    except OSError as error:  # it may not be executed, or the machine has no room for one more process
+        reason = (error.strerror or str(error)).lower()
+        raise CommandError(f"{argv[0]} cannot be started: {reason}", hint="look at its mode, and at free -m") from error
 
 
 def _close(stream: IO[bytes] | None) -> None:

@@ -172,6 +172,12 @@ def test_a_program_that_is_not_there_is_told(tmp_path: Path) -> None:
         Detached(("/nowhere/backupd",), tmp_path).start(slot())
 
 
+def test_a_program_that_cannot_be_started_is_told(tmp_path: Path) -> None:
+    (tmp_path / "backupd").touch(0o644)
+    with pytest.raises(CommandError, match="backupd cannot be started: permission denied"):
+        Detached((str(tmp_path / "backupd"),), tmp_path).start(slot())
+
+
 def test_a_mark_that_nobody_bears_has_ended() -> None:
     assert FoundChild("no/such/slot").ended()
 

@@ -264,15 +264,17 @@ def _part_with(process: subprocess.Popen[bytes], *, dies_with_us: bool) -> None:
 
 
 def _end_group(process: subprocess.Popen[bytes]) -> None:
+    """A child that has not ended by itself ends, and whatever is left of its group; both have a while to tidy up."""
     if process.poll() is None:
+        over = time.monotonic() + _GRACE_SECONDS
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGTERM)
-        try:
-            process.wait(_GRACE_SECONDS)
-        except subprocess.TimeoutExpired:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+            while time.monotonic() < over:
+                process.poll()
+                os.killpg(process.pid, 0)  # until nobody is left: the child may go before what it has started
+                time.sleep(0.01)
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 def _prefix(*, dies_with_us: bool, lowest_priority: bool) -> list[str]:

@@ -88,6 +88,19 @@ def test_a_child_ends_with_its_block() -> None:
     assert gone(child.pid)
 
 
+def test_what_a_child_has_started_ends_with_it_although_it_ignores_sigterm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("backupd.command._GRACE_SECONDS", 0.2)
+    pid_file, deaf = tmp_path / "pid", tmp_path / "deaf"
+    script = f"(trap '' TERM; touch {deaf}; exec sleep 60) & echo $! >{pid_file}; wait"
+    with command.spawned(["sh", "-c", script]) as child:
+        while not (deaf.exists() and pid_file.exists()):
+            assert child.poll() is None
+            time.sleep(0.01)
+    assert gone(int(pid_file.read_text()))
+
+
 def test_a_child_that_must_not_be_killed_is_waited_for(tmp_path: Path) -> None:
     witness = tmp_path / "witness"
     with command.spawned(["sh", "-c", f"cat; touch {witness}"], stdin=subprocess.PIPE, dies_with_us=False):

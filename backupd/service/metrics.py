@@ -37,10 +37,10 @@ _SCRAPE_SECONDS = 0.05  # that an answer waits for looks at targets; a folder on
 class Metrics(Collector):
     """All that is told of one site. Threads may ask at once."""
 
-    def __init__(self, site: Site, *, patience_seconds: float = _SCRAPE_SECONDS) -> None:
+    def __init__(self, site: Site, *, rooms: TargetRooms, patience_seconds: float = _SCRAPE_SECONDS) -> None:
         self._site = site
         self._live = LiveRuns(site.configuration.paths.run)
-        self._rooms = TargetRooms(site.configuration)
+        self._rooms = rooms
         self._patience = patience_seconds
         self._penalties: Mapping[str, Penalty] = {}  # by run: of one that has ended it does not change
 

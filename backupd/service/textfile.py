@@ -11,6 +11,7 @@ from backupd.config import Configuration
 from backupd.errors import UsageError
 from backupd.service.metrics import Metrics
 from backupd.service.site import Site
+from backupd.service.target_rooms import TargetRooms
 
 _SUFFIX = ".prom"
 _PATIENCE_SECONDS = 2.0  # that targets have to answer a process that asks but once
@@ -18,7 +19,8 @@ _PATIENCE_SECONDS = 2.0  # that targets have to answer a process that asks but o
 
 def exposition_once(configuration: Configuration, catalogue: Catalogue) -> bytes:
     """What a daemon would tell Prometheus now."""
-    return Metrics(Site(configuration, catalogue), patience_seconds=_PATIENCE_SECONDS).exposition()
+    site, rooms = Site(configuration, catalogue), TargetRooms(configuration)
+    return Metrics(site, rooms=rooms, patience_seconds=_PATIENCE_SECONDS).exposition()
 
 
 def write_textfile(path: Path, text: bytes) -> None:

@@ -99,9 +99,13 @@ def failed(catalogue: Catalogue, error: Exception, run_id: str = "r2") -> None:
         raise error
 
 
+def metrics_of(site: Site) -> Metrics:
+    return Metrics(site, rooms=TargetRooms(site.configuration))
+
+
 def exposition(catalogue: Catalogue, folder: Path, later: timedelta = timedelta(), **tables: Any) -> bytes:
     now = datetime.now(UTC) + later
-    return Metrics(Site(configured(folder, **tables), catalogue, lambda: now)).exposition()
+    return metrics_of(Site(configured(folder, **tables), catalogue, lambda: now)).exposition()
 
 
 # --- what is told ----------------------------------------------------------------------------------------------------
@@ -111,7 +115,7 @@ def test_a_catalogue_that_cannot_be_read_is_told_and_hides_nothing_else(catalogu
     path = tmp_path / "torn.sqlite"
     with Catalogue.open(path) as torn:
         good(torn)
-        metrics = Metrics(Site(configured(tmp_path), torn))
+        metrics = metrics_of(Site(configured(tmp_path), torn))
         assert value(metrics.exposition(), "catalogue_up") == 1
         path.write_bytes(b"\xff" * path.stat().st_size)
         path.with_name("torn.sqlite-wal").write_bytes(b"")
@@ -162,7 +166,7 @@ def test_what_was_not_measured_is_not_told(catalogue: Catalogue, tmp_path: Path)
 
 def test_a_newer_backup_takes_the_older_ones_place(catalogue: Catalogue, tmp_path: Path) -> None:
     good(catalogue)
-    metrics = Metrics(Site(configured(tmp_path), catalogue))
+    metrics = metrics_of(Site(configured(tmp_path), catalogue))
     assert value(metrics.exposition(), "write_penalty_ratio", **NIGHTLY, when="first") == 3
     with catalogue.open_run("nightly", "db1", run_id="r2") as run:
         run.samples([Sample(-1.0, "baseline", iops=800.0), Sample(0.0, "settle", iops=200.0)])
@@ -233,7 +237,7 @@ def test_no_label_tells_one_run_from_another(catalogue: Catalogue, tmp_path: Pat
 def test_a_hundred_thousand_runs_cost_less_than_a_tenth_of_a_second(tmp_path: Path) -> None:
     jobs = {name: {"host": "db1", "targets": ("vault",)} for name in ("nightly", "shop", "archive")}
     with catalogue_of(100_000) as path, Catalogue.open(path) as years:
-        metrics = Metrics(Site(configured(tmp_path, jobs=jobs), years, lambda: NEWEST))
+        metrics = metrics_of(Site(configured(tmp_path, jobs=jobs), years, lambda: NEWEST))
         took = []
         for _ in range(5):
             began = time.perf_counter()

@@ -2,9 +2,15 @@
 
 import re
 from html.parser import HTMLParser
+from pathlib import Path
 
 import httpx
 import pytest
+
+from backupd.config import DirectoryConfig
+from backupd.service.site import Site
+from backupd.service.web.application import application
+from tests.web.conftest import served
 
 PAGES = ("/", "/history", "/schedule", "/targets", "/api")
 
@@ -141,6 +147,24 @@ def test_the_schedule_tells_both_clocks_and_what_became_of_slots(browser: httpx.
     assert re.search(r"(Mon|Tue|Wed|Thu|Fri|Sat|Sun) 02:00", words)
     assert "missed the machine was off" in words
     assert "failed verification" in words
+
+
+def test_a_folder_is_looked_at_once_for_the_metrics_and_for_the_page(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[Path] = []
+
+    def room(path: Path) -> tuple[int, int, bool]:
+        looked.append(path)
+        return 4096, 8192, False
+
+    monkeypatch.setattr("backupd.service.target_rooms.room", room)
+    with served(application(site)) as url, httpx.Client(base_url=url, timeout=20) as client:
+        for path in ("/metrics", "/targets", "/metrics"):
+            assert client.get(path).status_code == 200
+    assert looked == [
+        target.path for target in site.configuration.targets.values() if isinstance(target, DirectoryConfig)
+    ]
 
 
 def test_targets_are_told_without_secrets(browser: httpx.Client) -> None:

@@ -30,9 +30,8 @@ class Application(FastAPI):
 
     def show(self, site: Site) -> None:
         """From now on this site is shown; whoever is being answered still gets the one before."""
-        self.state.site = site
-        self.state.metrics = Metrics(site)
-        self.state.rooms = TargetRooms(site.configuration)
+        rooms = TargetRooms(site.configuration)
+        self.state.site, self.state.rooms, self.state.metrics = site, rooms, Metrics(site, rooms=rooms)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The guard answers, or lets the routes answer."""

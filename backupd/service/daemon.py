@@ -16,7 +16,7 @@ from backupd.agenda import Notice
 from backupd.catalogue.store import Catalogue
 from backupd.claims import Claims
 from backupd.config import Configuration
-from backupd.errors import BackupdError, CatalogueError, CatalogueUnavailable
+from backupd.errors import BackupdError, CatalogueError, CatalogueUnavailable, ConfigurationError
 from backupd.live import LiveRuns
 from backupd.notifications import Notifier
 from backupd.service import reminders
@@ -29,7 +29,7 @@ from backupd.service.listening import WebThread
 from backupd.service.site import Site
 from backupd.service.systemd import Notify
 from backupd.service.telling import told_by_a_thread
-from backupd.service.timetables import timetables
+from backupd.service.timetables import marks_of_machine, timetables
 
 log = logging.getLogger(__name__)
 
@@ -116,6 +116,7 @@ class _Daemon:
     _web: WebThread | None = None
     _trouble: str = ""
     _reminded_at: float | None = None
+    _machine: tuple[str, ...] = field(default_factory=marks_of_machine)
 
     def __post_init__(self) -> None:
         self.notifier = self.given.notifier(self.site.configuration)
@@ -145,6 +146,8 @@ class _Daemon:
         while not self.asked.stop:
             if next(behind):
                 self.clock.go_by(dispatch.timetables)
+            if self._moved():
+                scheduled = False
             if self.asked.reload:
                 self.asked.reload = False
                 scheduled = not self._reload() and scheduled
@@ -173,8 +176,24 @@ class _Daemon:
     def _remind(self, tell: Callable[[Notice], None]) -> None:
         passed = time.monotonic()
         if self._reminded_at is None or passed - self._reminded_at > reminders.EVERY_SECONDS:
-            reminders.remind(self.site, LiveRuns(self.site.configuration.paths.run), tell)
+            try:
+                reminders.remind(self.site, LiveRuns(self.site.configuration.paths.run), tell)
+            except ConfigurationError as error:  # the machine's zone cannot be told any more
+                log.warning("nobody is reminded of a drill: %s; hint: %s", error.message, error.hint)
             self._reminded_at = passed
+
+    def _moved(self) -> bool:
+        """The machine has another zone or name since the last look, and the schedules can go by it."""
+        before, self._machine = self._machine, marks_of_machine()
+        if self._machine == before:
+            return False
+        try:
+            timetables(self.site.configuration)
+        except ConfigurationError as error:
+            log.error("the schedules go on as before: %s; hint: %s", error.message, error.hint)
+            return False
+        log.warning("the machine has another time zone or name: schedules that go by it change now")
+        return True
 
     def _reload(self) -> bool:
         """True when there is a new configuration; a broken one leaves the old one in force, and says so."""

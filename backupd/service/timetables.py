@@ -65,10 +65,16 @@ def zone_of_machine(environment: Mapping[str, str], *, localtime: Path = _LOCALT
         raise _unknown(name) from error
 
 
+def marks_of_machine() -> tuple[str, ...]:
+    """What of this machine timetables follow from, while we run: its name, and what tells its zone. Never raises."""
+    return socket.gethostname(), _linked(_LOCALTIME), _noted(_DEBIANS_NOTE)
+
+
 def _linked(localtime: Path) -> str:
-    if not localtime.is_symlink():
+    try:
+        _, _, name = localtime.readlink().as_posix().rpartition(_ZONES)
+    except OSError:  # it is a file, or not there
         return ""
-    _, _, name = localtime.readlink().as_posix().rpartition(_ZONES)
     return name.removeprefix("posix/").removeprefix("right/")
 
 

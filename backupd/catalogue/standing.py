@@ -9,7 +9,7 @@ then, and the newest of all would be those, for years.
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -72,7 +72,7 @@ def records(connection: Connection, jobs: Sequence[str], *, at: datetime, sample
         process = (row["pid"], row["process_start"]) if known else None
         going[row["job"]].append(Unfinished(runs[row["run_id"]], process))
     proofs, broken, slots, missed = (
-        _proofs(connection, jobs, at),
+        _proofs(connection, {job for job in jobs if ends[job]["first_at"] is not None}, at),
         _broken(connection),
         _last_slots(connection, jobs, at),
         _missed(connection),
@@ -183,15 +183,17 @@ def _unfinished(connection: Connection) -> Sequence[Mapping[str, Any]]:
     return [dict(row) for row in connection.execute(query).mappings()]
 
 
-def _proofs(connection: Connection, jobs: Sequence[str], at: datetime) -> dict[str, datetime]:
+def _proofs(connection: Connection, jobs: Set[str], at: datetime) -> dict[str, datetime]:
     """Drills are recorded as they happen: walked from the newest back, until every job has its proof."""
     drills, runs = tables.drills, tables.runs
     query = select(runs.c.job, drills.c.at).join_from(drills, runs, drills.c.run_id == runs.c.run_id)
     found: dict[str, datetime] = {}
+    if not jobs:
+        return found
     with connection.execute(query.where(drills.c.ok, drills.c.at <= at).order_by(drills.c.id.desc())) as rows:
         for job, proven_at in rows:
             found.setdefault(job, proven_at)
-            if found.keys() >= set(jobs):
+            if found.keys() >= jobs:
                 break
     return found
 

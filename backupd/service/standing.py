@@ -138,7 +138,7 @@ def alarms(
     overdue_at: datetime | None,
     now: datetime,
 ) -> tuple[Alarm, ...]:
-    """What somebody should look at, the gravest first. Being paused is none: somebody wanted it.
+    """What somebody should look at, the gravest first. Being paused is none, nor what is missed of it: it was wanted.
 
     A run that a person cancelled, or that found another at work, is no failure: the job is overdue soon enough.
     """
@@ -147,7 +147,7 @@ def alarms(
         *_died(running),
         *_broken(record),
         *_overdue(record, overdue_at, now),
-        *_missed(record),
+        *(_missed(record) if record.pause is None else ()),
         *_drill_overdue(config, record, now),
         *_attention(record),
     )

@@ -225,6 +225,20 @@ def test_a_job_that_is_paused_says_so_without_an_alarm(catalogue: Catalogue, liv
     assert found.next_due[Activity.BACKUP].hour == 2
 
 
+def test_what_is_missed_is_no_alarm_while_the_job_is_paused_but_too_old_a_backup_is(
+    catalogue: Catalogue, live: LiveRuns
+) -> None:
+    good(catalogue, "r1")
+    catalogue.pause("nightly", "the disks are changed")
+    for activity in (Activity.BACKUP, Activity.DRILL):
+        catalogue.take_slot(missed(activity, datetime.now(UTC)))
+    assert kinds(standing(catalogue, live, configured())) == []
+    assert kinds(standing(catalogue, live, configured(), 2 * DAY)) == [AlarmKind.OVERDUE]
+
+    catalogue.resume("nightly")
+    assert kinds(standing(catalogue, live, configured())) == [AlarmKind.MISSED, AlarmKind.MISSED]
+
+
 def test_what_a_clock_that_was_ahead_has_left_counts_when_its_time_has_come(
     catalogue: Catalogue, live: LiveRuns, path_in_memory: Path
 ) -> None:

@@ -17,7 +17,7 @@ from backupd.notifications import Channel
 
 log = logging.getLogger(__name__)
 
-LONGEST_SECONDS = 30.0  # that a run is kept waiting by all of them together
+LONGEST_SECONDS = 30.0  # that a run is kept waiting by all of them together, each time that it tells something
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,19 +13,18 @@ from backupd.errors import Busy, CleanupIncomplete, ExitStatus, UsageError
 from backupd.holding import give_back
 from backupd.interruption import shielded
 from backupd.live import LiveRuns
-from backupd.model import Holding, HoldingKind, RunDetails, RunError, RunStatus
+from backupd.model import Holding, HoldingKind, RunDetails, RunError, RunKind, RunStatus
 from backupd.tools import HostTools
 
 log = logging.getLogger(__name__)
 
 Marked = tuple[tuple[Holding, str], ...]  # groups and arrays that bear our marks, each with its run's id
 
-_DIED = RunError(
-    code="died",  # `notices` knows it by this
-    message="the run's process ended without a word (killed, or the host went down)",
-    hint="what it held was given back; start the job again when it suits",
-    exit_status=ExitStatus.INTERNAL,
-)
+_AGAIN = {
+    RunKind.BACKUP: "start the job again when it suits",
+    RunKind.PROBE: "no figure of it is kept: probe again when it suits",
+    RunKind.BENCH: "no figure of it is kept: `backupd bench layouts` again when it suits",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +66,7 @@ def dead_runs(catalogue: Catalogue, tools: HostTools, *, every_disk: bool = True
                 claimed.enter_context(tools.claims.run(run_id))
             except Busy:
                 continue
-            journal = _DeadRun(catalogue, run_id)
+            journal, resisted = _DeadRun(catalogue, run_id), len(left)
             for holding in _holdings(catalogue, tools, run_id, on_disks):
                 if holding.kind is HoldingKind.PARTIAL and journal.has_backup_on(holding.detail["target"]):
                     journal.released(holding)  # it died between its row's success and this row's end
@@ -78,7 +77,7 @@ def dead_runs(catalogue: Catalogue, tools: HostTools, *, every_disk: bool = True
                     given_back.append(holding)
                 else:
                     left.append((holding, failure.message))
-            journal.end()
+            journal.end(whole=len(left) == resisted)
             runs.append(run_id)
             log.info("recovered run %s", run_id)
     for folder in tools.places.drill_folders():
@@ -129,11 +128,11 @@ class _DeadRun:
         row = self._row()
         return row is not None and any(backup.target == target for backup in row.backups)
 
-    def end(self) -> None:
-        """A run that was still `running` is `failed` now."""
+    def end(self, *, whole: bool) -> None:
+        """A run that was still `running` is `failed` now; `whole`: nothing that it held is left."""
         row = self._row()
         if row is not None and row.status is RunStatus.RUNNING:
-            self.catalogue.end_dead_run(self.run_id, _DIED)
+            self.catalogue.end_dead_run(self.run_id, _died(row.kind, whole=whole))
 
     def _row(self) -> RunDetails | None:
         """None where it is known by its tag only."""
@@ -142,6 +141,16 @@ class _DeadRun:
         except UsageError:
             return None
         return row if row.run_id == self.run_id else None  # an id may be the beginning of another
+
+
+def _died(kind: RunKind, *, whole: bool) -> RunError:
+    held = "what it held was given back" if whole else "something that it held is left: `backupd recover`"
+    return RunError(
+        code="died",  # `notices` knows it by this
+        message="the run's process ended without a word (killed, or the host went down)",
+        hint=f"{held}; {_AGAIN[kind]}",
+        exit_status=ExitStatus.INTERNAL,
+    )
 
 
 def _suspects(catalogue: Catalogue, tools: HostTools, on_disks: Marked) -> list[str]:

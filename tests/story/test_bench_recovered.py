@@ -127,6 +127,18 @@ def test_a_probe_s_snapshot_goes_before_the_scratch_volume_that_it_is_of(bench: 
     assert names.index("labvg/backupd-b1-1") < names.index("labvg/backupd-b1-linear")
 
 
+def test_a_dead_bench_and_its_probe_are_no_job_to_be_started_again(bench: BenchWorld) -> None:
+    die_at(bench, "a probe's window", SHORT)
+    bench.recover()
+    with bench.world.catalogue() as catalogue:
+        errors = [catalogue.bench("b1").error, catalogue.probe("b1-1").error]
+    hints = [error.hint for error in errors if error is not None]
+    assert hints == [
+        "what it held was given back; no figure of it is kept: `backupd bench layouts` again when it suits",
+        "what it held was given back; no figure of it is kept: probe again when it suits",
+    ]
+
+
 def test_the_next_bench_cleans_up_after_a_dead_one(bench: BenchWorld) -> None:
     die_at(bench, "a probe's window", SHORT)
     bench.take(SHORT, run_id="b2")

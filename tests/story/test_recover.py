@@ -103,6 +103,9 @@ def test_a_run_that_was_killed_at_any_moment_is_cleaned_up_after(world: World, e
 def test_recovery_is_idempotent(world: World) -> None:
     die_at(world, "target.writing")
     first = recover(world)
+    error = world.row().error
+    assert error is not None
+    assert error.hint == "what it held was given back; start the job again when it suits"
     assert {holding.kind for holding in first.given_back} >= {HoldingKind.SNAPSHOT, HoldingKind.MOUNT}
     before = world.row()
     assert recover(world) == Recovery((), (), ())
@@ -202,6 +205,9 @@ def test_a_thing_that_resists_is_named_and_the_rest_is_given_back(world: World) 
     recovery = recover(world)
     with pytest.raises(CleanupIncomplete, match=r"mount .*/mnt/r1 is left"):
         recovery.require_complete()
+    error = world.row().error
+    assert error is not None
+    assert error.hint == "something that it held is left: `backupd recover`; start the job again when it suits"
     assert HoldingKind.PROBE_FILES in {holding.kind for holding in recovery.given_back}
     assert {holding.kind for holding, _ in recovery.left} == {HoldingKind.MOUNT, HoldingKind.SNAPSHOT}
     recover(world).require_complete()

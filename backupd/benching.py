@@ -23,7 +23,7 @@ from backupd.benchmark import (
 )
 from backupd.catalogue import RunJournal
 from backupd.catalogue.store import Catalogue
-from backupd.config import SnapshotConfig
+from backupd.config import SnapshotConfig, SnapshotSize
 from backupd.errors import CommandError
 from backupd.ground import Subject
 from backupd.holding import held
@@ -31,7 +31,7 @@ from backupd.interruption import shielded
 from backupd.measure import measure
 from backupd.measurement import Measurement, Mode, Stage
 from backupd.model import Holding, HoldingKind, Window
-from backupd.probe.bench_bill import probe_request
+from backupd.probe.bench_bill import SNAPSHOT_SIZE, probe_request
 from backupd.probe.bench_tally import cell_result
 from backupd.probe.disk_watch import DiskWatch, Usage, usage
 from backupd.probe.published import in_words
@@ -181,7 +181,7 @@ class Benching:
         run_id = f"{self.run.run_id}-{len(self.snapshots) + 1}"
         measurement = measure(
             probe_request(self.request),
-            Subject(lambda: self.tools.files.mount_of(root), SnapshotConfig()),
+            Subject(lambda: self.tools.files.mount_of(root), SnapshotConfig(size=SnapshotSize(bytes=SNAPSHOT_SIZE))),
             self.tools,
             self.bench_tools.probing,
             self.catalogue,

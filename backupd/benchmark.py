@@ -233,6 +233,7 @@ class PlannedLayout:
     layout: ScratchLayout
     cells: tuple[Cell, ...]
     size: int = 0  # bytes: whole extents on each stripe; 0 is an array, which takes its disks whole
+    seconds: float = 0.0  # about how long it takes, on disks as fast as a bench takes them to be
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +246,9 @@ class BenchPlan:
     filesystem: str
     file_size: int
     volume_size: int  # bytes of the largest
-    written: int  # bytes in all, at the most that disks of 150 MB/s each take
+    taken: int  # bytes of the group at once, at the most: the largest, and what a snapshot of it takes beside it
+    disk_rate: int  # bytes a second that each disk is taken to write; the next two stand on it
+    written: int  # bytes in all, at the most
     seconds: float  # about how long it takes
     snapshots: bool
     notes: tuple[str, ...] = ()  # what was asked for and is left out, and why

@@ -31,14 +31,19 @@ def plan_lines(plan: BenchPlan, *, tables: Iterable[Table], repeat: int, free: i
         yield f"One after the other, called {name}-LAYOUT; each is removed before the next:"
     yield columns(_row(volume) for volume in plan.volumes)
     if free is not None:
-        yield f"takes at most {size(plan.volume_size)} of the free {size(free)} at once"
+        beside = ", snapshot included" if plan.snapshots else ""
+        yield f"takes at most {size(plan.taken)} of the free {size(free)} at once{beside}"
     yield (
         f"measures {many(loads, 'load')} ({named}) on a file of {size(plan.file_size)} in {plan.filesystem},"
         f" each {many(repeat, 'time')}"
     )
     if plan.snapshots:
         yield "takes snapshots of each scratch volume, to see what they cost and how fast they are read"
-    yield f"writes at most {size(plan.written)}, and takes about {duration(plan.seconds)}"
+    yield (
+        f"writes at most {size(plan.written)}, and takes about {duration(plan.seconds)}, if each disk writes"
+        f" {plan.disk_rate / 1e6:.0f} MB/s;"
+    )
+    yield "slower disks take longer, and more is written to faster ones"
     yield from (f"note: {words}" for words in plan.notes)
     yield "Ctrl-C gives everything back"
 

@@ -28,13 +28,18 @@ def bench_progress(plan: BenchPlan, *, quiet: bool) -> Iterator[BenchTelling]:
 
 
 class Course:
-    """How far a bench has come, and how fast a disk was at the most: what a display needs beside the last news."""
+    """How far a bench has come, and how fast a disk was at the most: what a display needs beside the last news.
+
+    The plan's time is for disks of some speed. What is left of it is told by what these ones took so far.
+    """
 
     def __init__(self, plan: BenchPlan, clock: Callable[[], float] = time.monotonic) -> None:
         self._names = [volume.layout.name for volume in plan.volumes]
-        self._seconds = plan.seconds
+        self._planned = [volume.seconds for volume in plan.volumes]
         self._clock = clock
         self._began = clock()
+        self._at = 0  # the volume that it is at
+        self._at_since = self._began
         self._fastest = _LEAST_RATE
         self._step = ""
         self._disks: list[str] = []
@@ -42,6 +47,9 @@ class Course:
     def step(self, words: str) -> None:
         """This is what is done from now on. A step on a layout begins with its name."""
         self._step = words
+        at = next((at for at, name in enumerate(self._names) if words.startswith(f"{name}:")), self._at)
+        if at != self._at:
+            self._at, self._at_since = at, self._clock()
 
     def disks(self, sample: DiskSample) -> None:
         """This is what the disks and the processors did in the last second."""
@@ -54,10 +62,21 @@ class Course:
         return [*([self._step] if self._step else []), *self._disks, self._progress()]
 
     def _progress(self) -> str:
-        at = next((at for at, name in enumerate(self._names, start=1) if self._step.startswith(f"{name}:")), None)
-        left = self._seconds - (self._clock() - self._began)
+        left = self._seconds_left()
         time_left = f"about {duration(left)} left" if left >= 1 else "taking longer than was thought"
-        return f"scratch volume {at} of {len(self._names)}, {time_left}" if at is not None else time_left
+        return f"scratch volume {self._at + 1} of {len(self._names)}, {time_left}" if self._step else time_left
+
+    def _seconds_left(self) -> float:
+        """As many times the planned ones as the volumes before this took, and this one if it is later still."""
+        passed = self._clock() - self._at_since
+        before, this, after = (
+            sum(self._planned[: self._at]),
+            self._planned[self._at],
+            sum(self._planned[self._at + 1 :]),
+        )
+        slower = (self._at_since - self._began) / before if before else 1.0
+        later = max(slower, passed / this if this else 0.0)
+        return max(0.0, slower * this - passed) + later * after
 
 
 def disk_lines(sample: DiskSample, *, fastest: float) -> list[str]:

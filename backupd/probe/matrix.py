@@ -5,7 +5,7 @@ anything is made or measured, and to touch it.
 """
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import ceil
 
 from backupd.benchmark import (
@@ -20,13 +20,12 @@ from backupd.benchmark import (
 )
 from backupd.errors import Refused, UsageError
 from backupd.model import VolumeGroup
-from backupd.probe.bench_bill import PROBE_FILE_SIZE, seconds_of, written_to
+from backupd.probe.bench_bill import DISK_RATE, PROBE_FILE_SIZE, SNAPSHOT_SIZE, seconds_of, written_to
 from backupd.probe.bench_request import require_sound
 from backupd.probe.published import cells_of, in_words, tables_of
 
 _JOURNAL = 64 * MIB  # of an XFS up to 512 MiB; ext4's is smaller
 _SHARE_FOR_FILES = 0.85  # of the rest: inodes, what ext4 reserves, and what a probe wants to stay free
-_ROOM_OF_SNAPSHOT = PROBE_FILE_SIZE * 9 // 4  # its COW area: a probe wants twice what it fills, and metadata
 _SCRATCH_EXTENT = 4 * MIB  # of a group on named disks: LVM's default
 _SHARE_OF_LABELS = 1 / 500  # of a named disk, at the most: mdadm keeps up to a thousandth free before the data
 _LABELS = 4 * MIB  # and at the least
@@ -73,15 +72,21 @@ def plan_matrix(request: BenchRequest, disks: Disks) -> BenchPlan:
     for volume in volumes:
         _require_room(volume, disks, least)
     snapshots, notes = _snapshots(request, volumes, disks)
+    timed = tuple(
+        replace(one, seconds=seconds_of(request, one, probed=snapshots and one.layout.is_volume)) for one in volumes
+    )
+    largest = max(volume.size for volume in volumes)
     return BenchPlan(
         vg=disks.vg,
         disks=chosen,
-        volumes=volumes,
+        volumes=timed,
         filesystem=request.filesystem,
         file_size=request.file_size,
-        volume_size=max(volume.size for volume in volumes),
+        volume_size=largest,
+        taken=largest + (_extents_of_snapshot(disks) * disks.extent_size if snapshots else 0),
+        disk_rate=DISK_RATE,
         written=sum(written_to(request, one, probed=snapshots and one.layout.is_volume) for one in volumes),
-        seconds=sum(seconds_of(request, one, probed=snapshots and one.layout.is_volume) for one in volumes),
+        seconds=sum(volume.seconds for volume in timed),
         snapshots=snapshots,
         notes=(*_left_out(request, disks), *notes),
     )
@@ -200,7 +205,7 @@ def _snapshots(request: BenchRequest, volumes: Collection[PlannedLayout], disks:
     """Whether there can be snapshots; and what is to be said of it."""
     if not request.snapshots:
         return False, ()
-    need = ceil(_ROOM_OF_SNAPSHOT / disks.extent_size)
+    need = _extents_of_snapshot(disks)
     left = sum(disks.free_by_disk.values()) - max(volume.size for volume in volumes) // disks.extent_size
     if left < need:
         return False, (
@@ -210,6 +215,10 @@ def _snapshots(request: BenchRequest, volumes: Collection[PlannedLayout], disks:
     if not all(volume.layout.is_volume for volume in volumes):
         return True, ("no snapshots of RAID-0: it is no logical volume",)
     return True, ()
+
+
+def _extents_of_snapshot(disks: Disks) -> int:
+    return ceil(SNAPSHOT_SIZE / disks.extent_size)
 
 
 def _left_out(request: BenchRequest, disks: Disks) -> tuple[str, ...]:

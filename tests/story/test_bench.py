@@ -51,6 +51,17 @@ def test_every_load_that_was_planned_is_measured_on_its_layout_as_often_as_asked
     assert {cell.repeats for cell in found.cells} == {2}
 
 
+@pytest.mark.parametrize("file_size", [16 * MIB, 512 * MIB])
+def test_no_more_of_the_group_is_taken_than_was_told(bench: BenchWorld, file_size: int) -> None:
+    request = replace(SHORT, file_size=file_size)
+    room = bench.tools.snapshots.group("labvg")
+    free = []
+    bench.during = lambda: free.append(bench.tools.snapshots.group("labvg").free_extents)
+    bench.take(request)
+    taken = (room.free_extents - min(free)) * room.extent_size
+    assert bench.plan(request).volume_size < taken <= bench.plan(request).taken
+
+
 def test_each_round_has_every_load_once(bench: BenchWorld) -> None:
     bench.take()
     on_linear = [cell for layout, cell in bench.loads.cells if layout == "linear"]

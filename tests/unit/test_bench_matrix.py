@@ -181,6 +181,7 @@ def test_the_bill_of_a_usual_bench() -> None:
     plan = plan_matrix(IN_GROUP, GROUP)
     files = 256 * MIB / 150e6 * (1 + 1 / 2 + 1 / 3)
     assert plan.seconds == pytest.approx(3 * (6 + 8 + 5) + 3 * 24 * 1.3 + files)
+    assert plan.seconds == pytest.approx(sum(volume.seconds for volume in plan.volumes))
     windows = 3 * 150_000_000 * (8 * 1 + 2 * 2 + 8 * 3)  # eight of the ten write, two of the four
     probes = 3 * PROBE_FILE_SIZE + 2 * 150_000_000 * (1 + 2 + 3)
     assert plan.written == 3 * 256 * MIB + windows + probes

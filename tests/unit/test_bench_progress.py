@@ -25,10 +25,15 @@ CELLS = (Cell(Operation.WRITE, LARGE_RECORD), Cell(Operation.READ, LARGE_RECORD)
 PLAN = BenchPlan(
     vg="labvg",
     disks=PVS,
-    volumes=tuple(PlannedLayout(striped(width), CELLS, 384 * MIB) for width in (1, 2, 3)),
+    volumes=tuple(
+        PlannedLayout(striped(width), CELLS, 384 * MIB, seconds)
+        for width, seconds in ((1, 100.0), (2, 50.0), (3, 100.0))
+    ),
     filesystem="xfs",
     file_size=256 * MIB,
     volume_size=384 * MIB,
+    taken=456 * MIB,
+    disk_rate=150_000_000,
     written=3 * GIB,
     seconds=250.0,
     snapshots=True,
@@ -59,10 +64,11 @@ def test_the_plan_names_each_volume_with_its_size_and_its_disks() -> None:
         "  linear         384.0 MiB  2 loads  on nbd0",
         "  striped-2x64k  384.0 MiB  2 loads  on nbd0, nbd1",
         "  striped-3x64k  384.0 MiB  2 loads  on nbd0, nbd1, nbd2",
-        "takes at most 384.0 MiB of the free 4.0 GiB at once",
+        "takes at most 456.0 MiB of the free 4.0 GiB at once, snapshot included",
         "measures 6 loads (tables e2, e3) on a file of 256.0 MiB in xfs, each 3 times",
         "takes snapshots of each scratch volume, to see what they cost and how fast they are read",
-        "writes at most 3.0 GiB, and takes about 4 min 10 s",
+        "writes at most 3.0 GiB, and takes about 4 min 10 s, if each disk writes 150 MB/s;",
+        "slower disks take longer, and more is written to faster ones",
         "note: records of 512 bytes are left out",
         "Ctrl-C gives everything back",
     ]
@@ -108,20 +114,40 @@ def test_the_display_says_which_volume_it_is_at_and_how_long_it_will_take() -> N
     clock = Clock()
     course = Course(PLAN, clock)
     assert course.lines() == ["about 4 min 10 s left"]
-    clock.now += 60.0
+    course.step("linear: making the volume")
+    clock.now += 100.0
+    course.step("striped-2x64k: making the volume")
+    clock.now += 20.0
     course.step("striped-2x64k: write of 1 MiB, 1 thread, round 2 of 3")
     course.disks(SAMPLE)
     lines = course.lines()
     assert lines[0] == "striped-2x64k: write of 1 MiB, 1 thread, round 2 of 3"
     assert lines[1:-1] == disk_lines(SAMPLE, fastest=40.0 * MIB)
-    assert lines[-1] == "scratch volume 2 of 3, about 3 min 10 s left"
+    assert lines[-1] == "scratch volume 2 of 3, about 2 min 10 s left"
+
+
+def test_the_time_left_is_told_by_what_the_volumes_so_far_took() -> None:
+    clock = Clock()
+    course = Course(PLAN, clock)
+    course.step("linear: making the volume")
+    clock.now += 120.0  # a fifth more than these disks were thought to take, and not yet done
+    assert course.lines()[-1] == "scratch volume 1 of 3, about 3 min 00 s left"
+    clock.now += 30.0
+    course.step("striped-2x64k: making the volume")
+    assert course.lines()[-1] == "scratch volume 2 of 3, about 3 min 45 s left"
+    clock.now += 75.0
+    course.step("striped-3x64k: making the volume")
+    assert course.lines()[-1] == "scratch volume 3 of 3, about 2 min 30 s left"
+    clock.now += 151.0
+    assert course.lines()[-1] == "scratch volume 3 of 3, taking longer than was thought"
 
 
 def test_time_left_is_never_less_than_nothing() -> None:
     clock = Clock()
     course = Course(PLAN, clock)
+    course.step("striped-3x64k: making the volume")
     clock.now += 1000.0
-    assert course.lines() == ["taking longer than was thought"]
+    assert course.lines()[-1] == "scratch volume 3 of 3, taking longer than was thought"
 
 
 def test_a_bar_stays_as_long_for_the_same_rate() -> None:

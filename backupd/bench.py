@@ -19,6 +19,7 @@ from backupd.benchmark import (
     LayoutBench,
     Medium,
     PlannedLayout,
+    size_words,
 )
 from backupd.catalogue.store import Catalogue
 from backupd.errors import CommandError, Refused, SnapshotError, UnexpectedOutput
@@ -27,7 +28,7 @@ from backupd.measure import explained
 from backupd.model import RunKind
 from backupd.probe.bench_request import require_sound
 from backupd.probe.matrix import Disks, group_disks, plan_matrix, whole_disks
-from backupd.probe.published import in_words, tables_of
+from backupd.probe.published import tables_of
 from backupd.tools import BenchTools, HostTools
 
 _FAULTS = (SnapshotError, CommandError, UnexpectedOutput)
@@ -186,7 +187,7 @@ def _notes(found: _Found, benching: Benching) -> Iterator[str]:
     yield f"load average when it began: {found.load_average:.1f}"
     memory = found.host.memory >> 20 << 20
     yield (
-        f"{in_words(found.plan.file_size)} of data, {in_words(memory)} of RAM: caches are bypassed (O_DIRECT),"
+        f"{size_words(found.plan.file_size)} of data, {size_words(memory)} of RAM: caches are bypassed (O_DIRECT),"
         " except those of the disks themselves"
     )
     yield from found.plan.notes

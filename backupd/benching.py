@@ -20,6 +20,7 @@ from backupd.benchmark import (
     PlannedLayout,
     ScratchLayout,
     SnapshotFigures,
+    size_words,
 )
 from backupd.catalogue import RunJournal
 from backupd.catalogue.store import Catalogue
@@ -34,7 +35,6 @@ from backupd.model import Holding, HoldingKind, Window
 from backupd.probe.bench_bill import SNAPSHOT_SIZE, probe_request
 from backupd.probe.bench_tally import cell_result
 from backupd.probe.disk_watch import DiskWatch, Usage, usage
-from backupd.probe.published import in_words
 from backupd.probing import Telling
 from backupd.snapshots import holding_on_disks, scratch_name
 from backupd.tools import BenchTools, HostTools
@@ -214,7 +214,7 @@ class Benching:
 def cell_words(cell: Cell) -> str:
     """A load as it is told while it runs: `random-write of 16 KiB, 6 threads`."""
     threads = f"{cell.threads} thread{'s' if cell.threads > 1 else ''}"
-    return f"{cell.operation} of {in_words(cell.record)}, {threads}{', raw' if cell.medium is Medium.RAW else ''}"
+    return f"{cell.operation} of {size_words(cell.record)}, {threads}{', raw' if cell.medium is Medium.RAW else ''}"
 
 
 def _figures(layout: ScratchLayout, run_id: str, measurement: Measurement) -> SnapshotFigures:

@@ -14,6 +14,14 @@ from backupd.model import RunError, RunStatus
 KIB, MIB = 1 << 10, 1 << 20
 
 
+def size_words(size: int) -> str:
+    """A request's size, or a file's, exactly: `512 B`, `16 KiB`, `1 MiB`."""
+    for unit, name in ((MIB, "MiB"), (KIB, "KiB")):
+        if size and size % unit == 0:
+            return f"{size // unit} {name}"
+    return f"{size} B"
+
+
 class Operation(StrEnum):
     """What is done to the bench's file, past the page cache."""
 

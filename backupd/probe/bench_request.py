@@ -3,9 +3,9 @@
 Knows: what direct I/O, sysbench and striping take. Refuses to know which disks there are (`matrix`).
 """
 
-from backupd.benchmark import LARGE_RECORD, LEAST_SIZE, BenchRequest, Table
+from backupd.benchmark import LARGE_RECORD, LEAST_SIZE, BenchRequest, Table, size_words
 from backupd.errors import UsageError
-from backupd.probe.published import cells_of, in_words, tables_of
+from backupd.probe.published import cells_of, tables_of
 
 _SECTOR = 512  # bytes; no disk reads or writes less
 _LEAST_STRIPE = 4 << 10  # LVM's, a page; the most is an extent (lvcreate(8), `--stripesize`)
@@ -57,13 +57,13 @@ def _require_sizes(request: BenchRequest) -> None:
     if request.file_size <= 0 or uneven:
         record = uneven[0] if uneven else LARGE_RECORD
         raise UsageError(
-            f"--size {in_words(request.file_size)} is no multiple of a record of {in_words(record)}",
-            hint=f"e.g. {in_words(16 * record)}",
+            f"--size {size_words(request.file_size)} is no multiple of a record of {size_words(record)}",
+            hint=f"e.g. {size_words(16 * record)}",
         )
     for size in request.stripe_sizes:
         if size < _LEAST_STRIPE or size & (size - 1):
             raise UsageError(
-                f"--stripe-sizes: {in_words(size)} is none that LVM takes", hint="a power of two from 4k on"
+                f"--stripe-sizes: {size_words(size)} is none that LVM takes", hint="a power of two from 4k on"
             )
     if not request.stripe_sizes:
         raise UsageError("--stripe-sizes names none", hint="for example --stripe-sizes 64k,256k")

@@ -17,12 +17,13 @@ from backupd.benchmark import (
     PlannedLayout,
     ScratchLayout,
     Table,
+    size_words,
 )
 from backupd.errors import Refused, UsageError
 from backupd.model import VolumeGroup
 from backupd.probe.bench_bill import DISK_RATE, PROBE_FILE_SIZE, SNAPSHOT_SIZE, seconds_of, written_to
 from backupd.probe.bench_request import require_sound
-from backupd.probe.published import cells_of, in_words, tables_of
+from backupd.probe.published import cells_of, tables_of
 
 _JOURNAL = 64 * MIB  # of an XFS up to 512 MiB; ext4's is smaller
 _SHARE_FOR_FILES = 0.85  # of the rest: inodes, what ext4 reserves, and what a probe wants to stay free
@@ -143,8 +144,8 @@ def _layouts(request: BenchRequest, chosen: tuple[str, ...], disks: Disks) -> It
     too_large = [size for size in request.stripe_sizes if size > disks.extent_size]
     if too_large:
         raise UsageError(
-            f"--stripe-sizes: {in_words(too_large[0])} is more than an extent, and LVM takes no such",
-            hint=f"up to {in_words(disks.extent_size)}",
+            f"--stripe-sizes: {size_words(too_large[0])} is more than an extent, and LVM takes no such",
+            hint=f"up to {size_words(disks.extent_size)}",
         )
     too_wide = [width for width in request.widths if width > len(chosen) or (not disks.vg and width < len(chosen))]
     if too_wide:
@@ -195,8 +196,8 @@ def _require_room(volume: PlannedLayout, disks: Disks, least: int) -> None:
             )
         if free < need:
             raise Refused(
-                f"{disk} is too small: {layout.name} needs {in_words(need * disks.extent_size)} of it,"
-                f" {in_words(free * disks.extent_size)} can be used",
+                f"{disk} is too small: {layout.name} needs {size_words(need * disks.extent_size)} of it,"
+                f" {size_words(free * disks.extent_size)} can be used",
                 hint="lower --size, or name larger disks",
             )
 
@@ -225,6 +226,6 @@ def _left_out(request: BenchRequest, disks: Disks) -> tuple[str, ...]:
     """Records that these disks do not take."""
     if Table.E5 not in tables_of(request):
         return ()
-    small = [in_words(record) for record in sorted(set(request.records)) if record % disks.sector_size]
+    small = [size_words(record) for record in sorted(set(request.records)) if record % disks.sector_size]
     why = f"the disks read and write nothing but multiples of {disks.sector_size} bytes directly"
     return (f"records of {', '.join(small)} are left out: {why}",) if small else ()

@@ -3,7 +3,7 @@
 Knows: E2 to E5 as loads. Refuses to know on which layouts, and what is made of the figures.
 """
 
-from backupd.benchmark import KIB, LARGE_RECORD, MIB, SMALL_RECORD, BenchRequest, Cell, Medium, Operation, Table
+from backupd.benchmark import LARGE_RECORD, SMALL_RECORD, BenchRequest, Cell, Medium, Operation, Table
 
 _TRANSFERS = (Operation.WRITE, Operation.READ)
 _EVERY_WAY = (Operation.WRITE, Operation.READ, Operation.RANDOM_READ, Operation.RANDOM_WRITE)
@@ -30,11 +30,3 @@ def cells_of(table: Table, request: BenchRequest, threads: tuple[int, ...]) -> t
         case Table.E5:
             records = sorted(set(request.records))
             return tuple(Cell(way, record, threads[-1]) for record in records for way in _EVERY_WAY)
-
-
-def in_words(size: int) -> str:
-    """Bytes as the tables say them: `16 KiB`, `1 MiB`, `512 bytes`."""
-    for unit, name in ((MIB, "MiB"), (KIB, "KiB")):
-        if size % unit == 0:
-            return f"{size // unit} {name}"
-    return f"{size} bytes"

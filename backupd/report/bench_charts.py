@@ -18,9 +18,10 @@ from backupd.benchmark import (
     Operation,
     ScratchLayout,
     Table,
+    size_words,
 )
 from backupd.report.bench_tables import record_pairs, record_sizes, record_threads, writer_counts
-from backupd.report.bench_words import LOADS, base, load_words, record_words, times
+from backupd.report.bench_words import LOADS, base, load_words, times
 from backupd.report.panels import Axes, Line, Panel, panels_svg
 from backupd.report.words import many
 
@@ -63,7 +64,7 @@ def _ways(bench: LayoutBench) -> list[tuple[str, _Way]]:
     media = [medium for medium in Medium if any(_is_of(one, loads) and one.medium is medium for one in bench.cells)]
     wider = dict.fromkeys((layout.kind, layout.stripe_size) for layout in bench.layouts if layout.width > 1)
     return [
-        (f"{kind}, {record_words(size)} stripes{', raw, by fio' if medium is Medium.RAW else ''}", (kind, size, medium))
+        (f"{kind}, {size_words(size)} stripes{', raw, by fio' if medium is Medium.RAW else ''}", (kind, size, medium))
         for kind, size in wider
         for medium in media
     ]
@@ -95,7 +96,7 @@ def _writers(bench: LayoutBench, alone: bool) -> str:
         return ""
     panels = [
         Panel(
-            f"{LOADS[way]} of {record_words(SMALL_RECORD)}",
+            f"{LOADS[way]} of {size_words(SMALL_RECORD)}",
             tuple(_line(bench, layout, cells) for layout in layouts),
         )
         for way, cells in loads.items()
@@ -124,7 +125,7 @@ def _records(bench: LayoutBench, alone: bool) -> str:
     axes = Axes(
         unit=f"MiB/s in all, by {many(threads, 'thread')}",
         suffix="",
-        places=tuple(record_words(size).replace("iB", "").replace(" ", "") for size in sizes),
+        places=tuple(size_words(size).replace("iB", "").replace(" ", "") for size in sizes),
         below="size of a record",
         names=tuple(layout.name for layout in layouts),
     )

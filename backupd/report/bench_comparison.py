@@ -10,11 +10,20 @@ from itertools import islice
 from textwrap import wrap
 from typing import Any
 
-from backupd.benchmark import BenchHost, BenchRecord, BenchSettings, CellResult, LayoutBench, Medium, SnapshotFigures
+from backupd.benchmark import (
+    BenchHost,
+    BenchRecord,
+    BenchSettings,
+    CellResult,
+    LayoutBench,
+    Medium,
+    SnapshotFigures,
+    size_words,
+)
 from backupd.report.bench_contrast import Contrast, Finding, contrast
 from backupd.report.bench_document import cell_document
 from backupd.report.bench_grid import iops, mib, rate
-from backupd.report.bench_words import quotient, record_words
+from backupd.report.bench_words import quotient
 from backupd.report.combinations import short_pv
 from backupd.report.comparison import Difference
 from backupd.report.probe_table import WIDTH, Document, clean
@@ -161,7 +170,7 @@ def _pair_row(a: CellResult, b: CellResult) -> tuple[str, ...]:
     raw = " (raw, fio)" if a.medium is Medium.RAW else ""
     said, unit = (iops, "IOPS") if a.operation.is_random else (rate, "MiB/s")
     return (
-        *(f"{a.operation.value}{raw}", record_words(a.record), str(a.threads), said(a), said(b), unit),
+        *(f"{a.operation.value}{raw}", size_words(a.record), str(a.threads), said(a), said(b), unit),
         *(ratio(compared.times if compared else None), _finding(compared)),
     )
 

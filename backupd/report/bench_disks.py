@@ -5,9 +5,9 @@ Knows: which loads show it, and its rows. Refuses to judge.
 
 from dataclasses import replace
 
-from backupd.benchmark import LARGE_RECORD, SMALL_RECORD, Cell, LayoutBench, Medium, Operation
+from backupd.benchmark import LARGE_RECORD, SMALL_RECORD, Cell, LayoutBench, Medium, Operation, size_words
 from backupd.report.bench_grid import TitledGrid, mib, sharing, titled
-from backupd.report.bench_words import load_words, quotient, record_words
+from backupd.report.bench_words import load_words, quotient
 from backupd.report.combinations import short_pv
 from backupd.report.words import figure, ratio, share
 
@@ -66,7 +66,7 @@ def snapshot_grids(bench: LayoutBench) -> list[TitledGrid]:
     ]
     head = ("LAYOUT", "ORIGIN", "SNAPSHOT", "H/TIB", "PENALTY", "PROBE")
     title = "what a layout means for backups: sequential reads in MiB/s, and the penalty of first writes"
-    chunks = ", ".join(record_words(one) for one in dict.fromkeys(one.chunk_size for one in bench.snapshots))
+    chunks = ", ".join(size_words(one) for one in dict.fromkeys(one.chunk_size for one in bench.snapshots))
     drawn = titled(bench, "snapshots", title, head, rows, [], left=1)
     grid = replace(drawn.grid, right=frozenset(range(1, len(head) - 1)))
     return [

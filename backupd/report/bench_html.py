@@ -16,6 +16,7 @@ from backupd.benchmark import (
     Operation,
     ScratchLayout,
     Table,
+    size_words,
 )
 from backupd.report.bench_charts import chart_svg
 from backupd.report.bench_contrast import Judgement, Topic
@@ -23,7 +24,7 @@ from backupd.report.bench_course import course_svg
 from backupd.report.bench_grid import TitledGrid, said_once
 from backupd.report.bench_tables import tables, writer_counts
 from backupd.report.bench_verdict import verdict
-from backupd.report.bench_words import base, load_words, record_words, times
+from backupd.report.bench_words import base, load_words, times
 from backupd.report.combinations import short_pv
 from backupd.report.page import cell, facts_list, figure, page, tag, text
 from backupd.report.words import duration, instant, many, ratio, size
@@ -190,7 +191,7 @@ def _places(found: LayoutBench) -> str:
 
 def _lying(layout: ScratchLayout) -> str:
     disks = ", ".join(map(short_pv, layout.disks))
-    return f"on {disks}" if layout.kind is LayoutKind.LINEAR else f"over {disks} by {record_words(layout.stripe_size)}"
+    return f"on {disks}" if layout.kind is LayoutKind.LINEAR else f"over {disks} by {size_words(layout.stripe_size)}"
 
 
 def _notes(notes: Sequence[str]) -> str:

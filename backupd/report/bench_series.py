@@ -9,9 +9,20 @@ from itertools import groupby
 from math import isfinite, log2
 from statistics import fmean
 
-from backupd.benchmark import LARGE_RECORD, MIB, Cell, DiskSample, LayoutBench, LayoutKind, Medium, Operation, Table
+from backupd.benchmark import (
+    LARGE_RECORD,
+    MIB,
+    Cell,
+    DiskSample,
+    LayoutBench,
+    LayoutKind,
+    Medium,
+    Operation,
+    Table,
+    size_words,
+)
 from backupd.report.bench_tables import record_pairs, record_sizes, record_threads
-from backupd.report.bench_words import LOADS, base, families, layout_words, record_words
+from backupd.report.bench_words import LOADS, base, families, layout_words
 from backupd.report.combinations import Series, short_pv
 
 Points = tuple[tuple[float, float], ...]
@@ -38,7 +49,7 @@ def scaling_series(bench: LayoutBench) -> list[Series]:
     drawn = []
     kinds = families(bench)
     for family in kinds:
-        said = f", {family[-1].name.partition('-')[0]} {record_words(family[-1].stripe_size)}" if len(kinds) > 1 else ""
+        said = f", {family[-1].name.partition('-')[0]} {size_words(family[-1].stripe_size)}" if len(kinds) > 1 else ""
         for medium in Medium:
             raw = ", raw, fio" if medium is Medium.RAW else ""
             for operation in (Operation.READ, Operation.WRITE):
@@ -72,7 +83,7 @@ def record_series(bench: LayoutBench, operations: Sequence[Operation]) -> list[S
 
 def record_names(bench: LayoutBench) -> Names:
     """The ticks below them: the sizes."""
-    return tuple((log2(record), record_words(record)) for record in record_sizes(bench) if record)
+    return tuple((log2(record), size_words(record)) for record in record_sizes(bench) if record)
 
 
 # --- over time -------------------------------------------------------------------------------------------------------

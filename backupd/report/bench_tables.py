@@ -18,10 +18,11 @@ from backupd.benchmark import (
     Operation,
     ScratchLayout,
     Table,
+    size_words,
 )
 from backupd.report.bench_disks import disk_grids, snapshot_grids
 from backupd.report.bench_grid import TitledGrid, explained, iops, mib, rate, sharing, spread, titled
-from backupd.report.bench_words import base, quotient, record_words, times
+from backupd.report.bench_words import base, quotient, times
 from backupd.report.words import many, ratio
 
 
@@ -170,7 +171,7 @@ def _records(
     threads = record_threads(bench)
     rows, known = [], []
     for record in record_sizes(bench):
-        row = [record_words(record)]
+        row = [size_words(record)]
         for _, operation in loads:
             cell = Cell(operation, record, threads)
             found = [bench.find(a.name, cell), *([bench.find(b.name, cell)] if b else [])]

@@ -19,6 +19,7 @@ from backupd.benchmark import (
     ScratchLayout,
     SnapshotFigures,
     Table,
+    size_words,
 )
 from backupd.report.bench_advice import advice
 from backupd.report.bench_contrast import (
@@ -42,16 +43,7 @@ from backupd.report.bench_tables import (
     record_threads,
     writer_counts,
 )
-from backupd.report.bench_words import (
-    LOADS,
-    base,
-    count_words,
-    families,
-    layout_words,
-    load_words,
-    quotient,
-    record_words,
-)
+from backupd.report.bench_words import LOADS, base, count_words, families, layout_words, load_words, quotient
 from backupd.report.words import figure, many, ratio, share
 
 ONE_THREAD = (  # the loads of E2
@@ -166,7 +158,7 @@ def _writers(bench: LayoutBench, first: ScratchLayout, layout: ScratchLayout, op
 def _writers_words(
     finding: Finding, group: Sequence[tuple[int, Contrast]], operation: Operation, measured: Sequence[int]
 ) -> str:
-    load = f"{LOADS[operation]} of {record_words(SMALL_RECORD)}"
+    load = f"{LOADS[operation]} of {size_words(SMALL_RECORD)}"
     counts = [threads for threads, _ in group]
     found = [one for _, one in group]
     by = f"with {count_words(counts, 'thread')}"
@@ -209,7 +201,7 @@ def _records(bench: LayoutBench, a: ScratchLayout, b: ScratchLayout) -> list[Jud
             Topic.RECORDS,
             overall(one.finding for _, one in found),
             f"{name_b} beside {name_a}, {LOADS[operation]} by {many(threads, 'thread')}: {_records_words(found)}",
-            tuple(f"{record_words(record)}: {one.words()}" for record, one in found),
+            tuple(f"{size_words(record)}: {one.words()}" for record, one in found),
         )
         for operation, found in by_load
     ]
@@ -230,7 +222,7 @@ def _records_words(found: Sequence[tuple[int, Contrast]]) -> str:
 
 def span_words(records: Sequence[int]) -> str:
     """From the smallest to the largest: `64 KiB`, `1-8 KiB`, `32 KiB-16 MiB`."""
-    low, high = record_words(records[0]), record_words(records[-1])
+    low, high = size_words(records[0]), size_words(records[-1])
     if low == high:
         return low
     number, _, unit = low.partition(" ")

@@ -6,7 +6,7 @@ Knows: names, and which layout the others are compared with. Refuses to know tab
 from collections.abc import Sequence
 from math import isfinite
 
-from backupd.benchmark import KIB, MIB, Cell, CellResult, LayoutBench, LayoutKind, Medium, Operation, ScratchLayout
+from backupd.benchmark import Cell, CellResult, LayoutBench, LayoutKind, Medium, Operation, ScratchLayout, size_words
 from backupd.report.words import many
 
 LOADS = {  # what is done, as many times as there is time for
@@ -18,18 +18,10 @@ LOADS = {  # what is done, as many times as there is time for
 }
 
 
-def record_words(record: int) -> str:
-    """A request's size, exactly: `512 B`, `16 KiB`, `1 MiB`."""
-    for unit, name in ((MIB, "MiB"), (KIB, "KiB")):
-        if record and record % unit == 0:
-            return f"{record // unit} {name}"
-    return f"{record} B"
-
-
 def layout_words(layout: ScratchLayout, among: Sequence[ScratchLayout]) -> str:
     """A layout in a sentence: `linear`, `3 stripes`, `RAID-0 of 2 disks`; with the stripes' size where it varies."""
     sizes = {one.stripe_size for one in among if one.kind is not LayoutKind.LINEAR}
-    of_size = f" of {record_words(layout.stripe_size)}" if len(sizes) > 1 else ""
+    of_size = f" of {size_words(layout.stripe_size)}" if len(sizes) > 1 else ""
     match layout.kind:
         case LayoutKind.LINEAR:
             return "linear"
@@ -49,7 +41,7 @@ def count_words(counts: Sequence[int], noun: str) -> str:
 def load_words(cell: Cell) -> str:
     """A load: `sequential writes of 1 MiB by 6 threads`; what went past the file system says so."""
     raw = ", raw, fio" if cell.medium is Medium.RAW else ""
-    return f"{LOADS[cell.operation]} of {record_words(cell.record)} by {many(cell.threads, 'thread')}{raw}"
+    return f"{LOADS[cell.operation]} of {size_words(cell.record)} by {many(cell.threads, 'thread')}{raw}"
 
 
 def base(bench: LayoutBench) -> ScratchLayout | None:

@@ -39,20 +39,6 @@ class Frame:
     ascii_only: bool = False
 
 
-def decay_plot(
-    points: Sequence[Point],
-    *,
-    unit: str,
-    width: int = 72,
-    height: int = 12,
-    threshold: float | None = None,
-    ascii_only: bool = False,
-) -> str:
-    """One line over the seconds since the snapshot; see `plot`."""
-    frame = Frame(unit, width=width, height=height, threshold=threshold, ascii_only=ascii_only)
-    return plot([Series("", (tuple(points),))], frame)
-
-
 def plot(series: Sequence[Series], frame: Frame) -> str:
     """All series in one plot, each with a marker of its own where there are several; `nothing to draw` without points.
 

@@ -18,11 +18,12 @@ from backupd.benchmark import (
     Medium,
     Operation,
     Table,
+    size_words,
 )
 from backupd.report.bench_disks import hours_per_tebibyte
 from backupd.report.bench_grid import TitledGrid, mib, said_once
 from backupd.report.bench_tables import tables
-from backupd.report.bench_words import base, layout_words, load_words, quotient, record_words
+from backupd.report.bench_words import base, layout_words, load_words, quotient
 from backupd.report.words import columns
 from tests.fakes.benched import a_bench, result, striped
 
@@ -244,7 +245,7 @@ def test_a_bench_of_nothing_has_tables_that_say_so() -> None:
     ("record", "words"), [(512, "512 B"), (SMALL_RECORD, "16 KiB"), (MIB, "1 MiB"), (1536, "1536 B")]
 )
 def test_a_record_is_named_exactly(record: int, words: str) -> None:
-    assert record_words(record) == words
+    assert size_words(record) == words
 
 
 def test_a_load_and_a_layout_have_names() -> None:

@@ -2,18 +2,23 @@
 
 import math
 import re
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backupd.report.combinations import Series
-from backupd.report.plot import Frame, decay_plot, draws_dots, plot
+from backupd.report.plot import Frame, draws_dots, plot
 from backupd.report.scale import scale
 
 DECAY = [(5.0 * i, 1 + 5 * math.exp(-i / 4)) for i in range(1, 20)]
 BRAILLE = re.compile("[\u2801-\u28ff]")
 ANY_FLOAT = st.floats(allow_nan=True, allow_infinity=True)
+
+
+def one_line(points: Sequence[tuple[float, float]], frame: Frame) -> str:
+    return plot([Series("", (tuple(points),))], frame)
 
 
 def drawn_rows(text: str) -> list[str]:
@@ -32,9 +37,8 @@ def drawn_rows(text: str) -> list[str]:
 def test_any_points_can_be_drawn_in_any_room(
     points: list[tuple[float, float]], width: int, height: int, threshold: float | None, ascii_only: bool
 ) -> None:
-    text = decay_plot(
-        points, unit="penalty (÷)", width=width, height=height, threshold=threshold, ascii_only=ascii_only
-    )
+    frame = Frame("penalty (÷)", width=width, height=height, threshold=threshold, ascii_only=ascii_only)
+    text = one_line(points, frame)
     assert all(len(line) <= width for line in text.splitlines())
     assert "nan" not in text
     assert "inf" not in text
@@ -57,7 +61,7 @@ def test_ticks_are_round_and_can_be_told_apart() -> None:
 
 
 def test_a_decay_starts_at_the_top_left_and_ends_at_the_bottom_right() -> None:
-    rows = drawn_rows(decay_plot(DECAY, unit="penalty"))
+    rows = drawn_rows(one_line(DECAY, Frame("penalty")))
     inked = [(column, row) for row, text in enumerate(rows) for column, _ in enumerate(text) if BRAILLE.match(_)]
     first, last = min(inked), max(inked)
     assert first[1] < 6 < last[1]
@@ -66,17 +70,17 @@ def test_a_decay_starts_at_the_top_left_and_ends_at_the_bottom_right() -> None:
 
 
 def test_nothing_to_draw_is_said() -> None:
-    assert decay_plot([], unit="penalty") == "penalty: nothing to draw"
-    assert decay_plot([(0.0, math.nan)], unit="penalty") == "penalty: nothing to draw"
+    assert one_line([], Frame("penalty")) == "penalty: nothing to draw"
+    assert one_line([(0.0, math.nan)], Frame("penalty")) == "penalty: nothing to draw"
 
 
 def test_one_window_is_seen() -> None:
-    assert "●" in decay_plot([(5.0, 2.0)], unit="penalty")
-    assert sum(row.count("*") for row in drawn_rows(decay_plot([(5.0, 2.0)], unit="", ascii_only=True))) == 1
+    assert "●" in one_line([(5.0, 2.0)], Frame("penalty"))
+    assert sum(row.count("*") for row in drawn_rows(one_line([(5.0, 2.0)], Frame("", ascii_only=True)))) == 1
 
 
 def test_a_constant_is_a_level_line() -> None:
-    inked = [row for row in drawn_rows(decay_plot([(0.0, 2.0), (9.0, 2.0)], unit="penalty")) if BRAILLE.search(row)]
+    inked = [row for row in drawn_rows(one_line([(0.0, 2.0), (9.0, 2.0)], Frame("penalty"))) if BRAILLE.search(row)]
     assert len(inked) == 1
     assert len(BRAILLE.findall(inked[0])) == len(inked[0])
 

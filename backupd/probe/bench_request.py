@@ -3,6 +3,8 @@
 Knows: what direct I/O, sysbench and striping take. Refuses to know which disks there are (`matrix`).
 """
 
+from math import lcm
+
 from backupd.benchmark import LARGE_RECORD, LEAST_SIZE, BenchRequest, Table, size_words
 from backupd.errors import UsageError
 from backupd.probe.published import cells_of, tables_of
@@ -58,7 +60,7 @@ def _require_sizes(request: BenchRequest) -> None:
         record = uneven[0] if uneven else LARGE_RECORD
         raise UsageError(
             f"--size {size_words(request.file_size)} is no multiple of a record of {size_words(record)}",
-            hint=f"e.g. {size_words(16 * record)}",
+            hint=f"e.g. --size {size_words(16 * lcm(*asked)).replace(' ', '')}",
         )
     for size in request.stripe_sizes:
         if size < _LEAST_STRIPE or size & (size - 1):

@@ -5,9 +5,11 @@ from dataclasses import replace
 import pytest
 
 from backupd.benchmark import KIB, LEAST_SIZE, MIB, BenchRequest, Cell, LayoutKind, Medium, Operation, Table
+from backupd.cli import quantities
 from backupd.errors import BackupdError, Refused, UsageError
 from backupd.model import VolumeGroup
 from backupd.probe.bench_bill import PROBE_FILE_SIZE
+from backupd.probe.bench_request import require_sound
 from backupd.probe.matrix import Disks, group_disks, plan_matrix, whole_disks
 from backupd.snapshots.plan import complete_cow_bytes
 
@@ -231,6 +233,15 @@ def test_what_cannot_be_asked_for_is_a_fault_of_usage(request_: BenchRequest, wo
     with pytest.raises(UsageError, match=words) as fault:
         plan_matrix(request_, GROUP)
     assert fault.value.hint
+
+
+@pytest.mark.parametrize("records", [(KIB, 16 * MIB), (48 * KIB, MIB)])
+def test_the_size_that_is_proposed_can_be_asked_for(records: tuple[int, ...]) -> None:
+    request = replace(IN_GROUP, tables=(Table.E2, Table.E5), records=records, file_size=MIB)
+    with pytest.raises(UsageError, match="no multiple of a record") as fault:
+        require_sound(request)
+    option, word = fault.value.hint.split()[-2:]
+    require_sound(replace(request, file_size=quantities.size(option, word)))
 
 
 def test_an_array_has_all_of_its_disks() -> None:

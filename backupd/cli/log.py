@@ -1,5 +1,6 @@
 """`backupd log`: what a run said, while it goes on or afterwards."""
 
+import contextlib
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -8,8 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from backupd.cli.output import tell
 from backupd.cli.run import require_run_id
 from backupd.errors import UsageError
+from backupd.model import RunKind
 
 if TYPE_CHECKING:
     from backupd.catalogue.store import Catalogue
@@ -28,7 +31,7 @@ def log(
     *,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the run ends.")] = False,
 ) -> None:
-    """The log of RUN, on stdout; it is kept for 400 days."""
+    """The log of RUN, on stdout; it is kept for 400 days. A bench's log has its probes' too."""
     from backupd import wiring
     from backupd.runlog import RunLogs
 
@@ -42,10 +45,26 @@ def log(
 
 
 def _found(path: Callable[[str], Path], catalogue: "Catalogue", wanted: str) -> str:
-    """A run that has no row, because another kept it from beginning, may have a log all the same."""
+    """The run whose log it is. One that has no row, because another kept it from beginning, may have a log as well."""
     if wanted != "latest" and not wanted.startswith("latest:") and path(require_run_id(wanted)).exists():
         return wanted
-    return catalogue.run(wanted).run_id
+    run_id = catalogue.run(wanted).run_id
+    bench = None if path(run_id).exists() else _bench_of(catalogue, run_id)
+    if bench is None:
+        return run_id
+    tell(f"{run_id} is a probe of bench {bench}: this is the bench's log")
+    return bench
+
+
+def _bench_of(catalogue: "Catalogue", run_id: str) -> str | None:
+    """The bench that the run is a probe of, in whose process it went, and which keeps a log for both; None without."""
+    bench, _, number = run_id.rpartition("-")
+    if not number.isdecimal() or catalogue.run(run_id).kind is not RunKind.PROBE:
+        return None
+    with contextlib.suppress(UsageError):  # no run's id begins like this
+        found = catalogue.run(bench)
+        return found.run_id if found.run_id == bench and found.kind is RunKind.BENCH else None
+    return None
 
 
 def _lines(path: Path, run_id: str, is_alive: Callable[[], bool]) -> Iterator[str]:

@@ -44,6 +44,25 @@ def benched(terminal: Terminal, world: World) -> Terminal:
     return terminal
 
 
+@pytest.mark.parametrize("wanted", ["b1", "b1-1", "b1-"])
+def test_a_bench_s_log_is_its_probes_too(benched: Terminal, world: World, wanted: str) -> None:
+    (world.base / "log").mkdir(exist_ok=True)
+    (world.base / "log" / "b1.log").write_text("what the bench said\n")
+    ended = benched.run("log", wanted)
+    assert (ended.status, ended.stdout) == (ExitStatus.OK, "what the bench said\n")
+    assert ("b1-1 is a probe of bench b1" in ended.stderr) == (wanted != "b1")
+
+
+def test_a_probe_of_no_bench_has_no_other_s_log(benched: Terminal, world: World) -> None:
+    with world.catalogue() as catalogue:
+        for run_id in ("r1-1", "nothing-1"):
+            with catalogue.open_run("", "", run_id=run_id, kind=RunKind.PROBE) as probe:
+                probe.measured(measurement())
+            ended = benched.run("log", run_id)
+            assert ended.status == ExitStatus.USAGE
+            assert f"the log of run {run_id} cannot be read" in ended.stderr
+
+
 @contextlib.contextmanager
 def bench_at_work(world: World, then: Callable[[], None]) -> Iterator[int]:
     """A process is at a bench, `b3`, while it does that; it ends as a bench does, or at once where it is told to."""

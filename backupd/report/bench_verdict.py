@@ -15,6 +15,7 @@ from backupd.benchmark import (
     CellResult,
     LayoutBench,
     LayoutKind,
+    Medium,
     Operation,
     ScratchLayout,
     SnapshotFigures,
@@ -52,6 +53,10 @@ ONE_THREAD = (  # the loads of E2
     Cell(Operation.REWRITE, LARGE_RECORD),
     Cell(Operation.RANDOM_READ, SMALL_RECORD),
 )
+RAW = (  # those of E3 without a file system
+    Cell(Operation.WRITE, LARGE_RECORD, medium=Medium.RAW),
+    Cell(Operation.READ, LARGE_RECORD, medium=Medium.RAW),
+)
 
 
 def verdict(bench: LayoutBench) -> tuple[Judgement, ...]:
@@ -60,7 +65,12 @@ def verdict(bench: LayoutBench) -> tuple[Judgement, ...]:
     if first is None:
         return ()
     found = [
-        *(one for family in families(bench) for cell in ONE_THREAD for one in _one_thread(bench, first, family, cell)),
+        *(
+            one
+            for family in families(bench)
+            for cell in (*ONE_THREAD, *RAW)
+            for one in _one_thread(bench, first, family, cell)
+        ),
         *(
             one
             for family in families(bench)

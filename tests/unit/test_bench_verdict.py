@@ -142,6 +142,20 @@ def test_one_thread_s_loads_are_judged_with_the_figures_of_every_width() -> None
     assert found[3].evidence[0] == "linear 228 IOPS (spread 4%)"
 
 
+def test_loads_past_the_file_system_are_judged_too_where_they_were_measured() -> None:
+    raw = [one for one in verdict(a_bench(raw=True)) if "raw, fio" in one.text]
+    assert [(one.topic, one.finding, one.text) for one in raw] == [
+        (Topic.ONE_THREAD, Finding.GAIN, "3 stripes: 3.0x sequential writes of 1 MiB by 1 thread, raw, fio"),
+        (Topic.ONE_THREAD, Finding.GAIN, "3 stripes: 3.0x sequential reads of 1 MiB by 1 thread, raw, fio"),
+    ]
+    assert raw[0].evidence == (
+        "linear 38.0 MiB/s (spread 4%)",
+        "2 stripes 76.0 MiB/s (spread 4%)",
+        "3 stripes 114 MiB/s (spread 4%)",
+    )
+    assert not any("raw" in one.text for one in verdict(a_bench()))
+
+
 def test_fewer_stripes_that_do_as_well_are_named() -> None:
     bench = changed(a_bench(), of(striped(3), LARGE_WRITE), times=2 / 3)
     assert texts(bench, Topic.ONE_THREAD)[0] == (
@@ -426,7 +440,7 @@ NUMBERS = st.floats(-1e300, 1e300) | st.sampled_from((math.nan, math.inf, -math.
 @settings(max_examples=80, deadline=None)
 @given(st.data())
 def test_any_figures_can_be_judged(data: st.DataObject) -> None:
-    bench = data.draw(st.sampled_from([a_bench(), a_bench(arrays=True)]))
+    bench = data.draw(st.sampled_from([a_bench(), a_bench(raw=True), a_bench(arrays=True)]))
     chosen = data.draw(st.lists(st.sampled_from(bench.cells), max_size=12, unique_by=id))
     cells = tuple(
         replace(

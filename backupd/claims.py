@@ -59,7 +59,7 @@ class Claims:
             Busy: there is one; the message names it.
         """
         with ExitStack() as claimed:
-            for disk in sorted(disks):
+            for disk in sorted({str(Path(disk).resolve()) for disk in disks}):  # by whatever paths they were named
                 name = disk.strip("/").replace("/", "-")
                 claimed.enter_context(self._held(f"disk-{name}", f"run {run_id}"))
             yield

@@ -25,6 +25,15 @@ def test_other_jobs_and_other_volume_groups_are_free(tmp_path: Path) -> None:
             pass
 
 
+def test_a_disk_is_claimed_by_whatever_path_it_was_named(tmp_path: Path) -> None:
+    one, other = Claims(tmp_path / "run"), Claims(tmp_path / "run")
+    disk, alias = tmp_path / "sdb", tmp_path / "by-id"
+    disk.touch()
+    alias.symlink_to(disk)
+    with one.disks((str(disk),), "r1"), pytest.raises(Busy, match="held by run r1"), other.disks((str(alias),), "r2"):
+        pytest.fail("two have it")
+
+
 def test_a_disk_is_one_benchs_and_whoever_is_refused_one_disk_has_claimed_none(tmp_path: Path) -> None:
     one, other = Claims(tmp_path), Claims(tmp_path)
     with one.disks(("/dev/sdc", "/dev/sdb"), "r1"):

@@ -13,6 +13,7 @@ import pytest
 
 from backupd.benchmark import BenchRequest
 from backupd.claims import Claims
+from backupd.errors import Refused
 from backupd.model import HoldingKind, RunStatus
 from tests.story.bench_world import ON_DISKS, SHORT, BenchWorld
 from tests.story.test_recover import wait_until_dead
@@ -111,6 +112,18 @@ def test_marks_alone_are_enough(on_disks: BenchWorld, event: str) -> None:
     assert kinds >= {HoldingKind.SNAPSHOT, HoldingKind.MOUNT, HoldingKind.SCRATCH_GROUP}
     assert on_disks.world.left() == []
     assert on_disks.disks.contents("/dev/sdx") == ()
+
+
+@pytest.mark.parametrize("event", ["a load's window", "disks.remove_array"])
+def test_disks_that_a_dead_bench_left_are_refused_with_the_way_to_have_them_back(
+    on_disks: BenchWorld, event: str
+) -> None:
+    die_at(on_disks, event, ON_DISKS)
+    with pytest.raises(Refused, match="/dev/sdx is not empty") as refused:
+        on_disks.plan(ON_DISKS)
+    assert refused.value.hint == "run b1 of backupd has it: wait for it, or, where it died: backupd recover"
+    on_disks.recover()
+    assert on_disks.plan(ON_DISKS).disks == ("/dev/sdx", "/dev/sdy")
 
 
 def test_a_volume_that_the_catalogue_and_its_tag_tell_of_is_given_back_once(bench: BenchWorld) -> None:

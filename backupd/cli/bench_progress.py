@@ -11,7 +11,8 @@ from backupd.cli.output import tell
 from backupd.report.combinations import short_pv
 from backupd.report.words import duration, share
 
-_BAR = 20  # characters: with them a line fits in 80 columns
+_WIDTH, _BAR = 80, 20  # characters: of a usual terminal, and of a bar that fits there
+_FIGURES = 47  # characters of a disk's line beside its name and its bar
 _LEAST_RATE = 1.0 * MIB  # bytes a second that a full bar stands for at the least
 
 
@@ -33,10 +34,10 @@ class Course:
     The plan's time is for disks of some speed. What is left of it is told by what these ones took so far.
     """
 
-    def __init__(self, plan: BenchPlan, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, plan: BenchPlan, clock: Callable[[], float] = time.monotonic, *, width: int = _WIDTH) -> None:
         self._names = [volume.layout.name for volume in plan.volumes]
         self._planned = [volume.seconds for volume in plan.volumes]
-        self._clock = clock
+        self._clock, self._width = clock, width
         self._began = clock()
         self._at = 0  # the volume that it is at
         self._at_since = self._began
@@ -55,7 +56,7 @@ class Course:
         """This is what the disks and the processors did in the last second."""
         rates = [sample.read.get(disk, 0.0) + sample.written.get(disk, 0.0) for disk in {*sample.read, *sample.written}]
         self._fastest = max([self._fastest, *rates])
-        self._disks = disk_lines(sample, fastest=self._fastest)
+        self._disks = disk_lines(sample, fastest=self._fastest, width=self._width)
 
     def lines(self) -> list[str]:
         """What the display shows now."""
@@ -79,22 +80,26 @@ class Course:
         return max(0.0, slower * this - passed) + later * after
 
 
-def disk_lines(sample: DiskSample, *, fastest: float) -> list[str]:
-    """A line for each disk, whose bar is full at the `fastest` rate (bytes a second), and one for the processors."""
+def disk_lines(sample: DiskSample, *, fastest: float, width: int = _WIDTH) -> list[str]:
+    """A line for each disk, whose bar is full at the `fastest` rate (bytes a second), and one for the processors.
+
+    Where a terminal is narrower the bars are: `width` is in characters.
+    """
     disks = list(dict.fromkeys((*sample.read, *sample.written)))
     names = [short_pv(disk) for disk in disks]
     system = f"system {share(sample.system)}"
     widest = max(map(len, (*names, system)))
+    cells = min(max(width - widest - _FIGURES, 0), _BAR)
     lines = []
     for disk, name in zip(disks, names, strict=True):
         read, written = sample.read.get(disk, 0.0), sample.written.get(disk, 0.0)
-        bar = _bar((read + written) / fastest if fastest else 0.0)
+        bar = _bar((read + written) / fastest if fastest else 0.0, cells)
         lines.append(f"  {name:{widest}}  {bar}  {written / MIB:7.1f} MiB/s written  {read / MIB:7.1f} MiB/s read")
-    return [*lines, f"  {system:{widest}}  {_bar(sample.iowait)}  {share(sample.iowait):>7} I/O wait"]
+    return [*lines, f"  {system:{widest}}  {_bar(sample.iowait, cells)}  {share(sample.iowait):>7} I/O wait"]
 
 
-def _bar(part: float) -> str:
-    return f"{'#' * round(min(max(part, 0.0), 1.0) * _BAR):{_BAR}}"
+def _bar(part: float, cells: int) -> str:
+    return ("#" * round(min(max(part, 0.0), 1.0) * cells)).ljust(cells)
 
 
 @contextmanager
@@ -103,8 +108,9 @@ def _display(plan: BenchPlan) -> Iterator[BenchTelling]:
     from rich.live import Live
     from rich.text import Text
 
-    course = Course(plan)
-    with Live(console=Console(stderr=True), refresh_per_second=2, transient=True) as live:
+    console = Console(stderr=True)
+    course = Course(plan, width=console.width)
+    with Live(console=console, refresh_per_second=2, transient=True) as live:
 
         def step(words: str) -> None:
             course.step(words)

@@ -95,6 +95,16 @@ def test_a_full_bar_is_the_fastest_rate_that_any_disk_had() -> None:
     ]
 
 
+@pytest.mark.parametrize("width", [60, 72, 80, 200])
+def test_a_disk_has_one_line_on_a_narrow_terminal_too(width: int) -> None:
+    course = Course(PLAN, width=width)
+    course.disks(SAMPLE)
+    lines = course.lines()
+    assert len(lines) == 4
+    assert max(map(len, lines)) <= min(width, 80)
+    assert "#" in lines[0]
+
+
 def test_disks_that_lie_idle_have_no_bar() -> None:
     idle = replace(SAMPLE, read=dict.fromkeys(PVS, 0.0), written={}, iowait=0.0)
     assert all("#" not in line for line in disk_lines(idle, fastest=40.0 * MIB))

@@ -32,7 +32,7 @@ from backupd.report.words import duration, instant, many, ratio, size
 _CAPTIONS = {
     Table.E3: "Against one stripe; the dashed line is what as many disks could do.",
     Table.E4: "Small writes, by more and more threads at once.",
-    Table.E5: "From records of 1 KiB to 16 MiB; places are evenly spaced, not their sizes.",
+    Table.E5: "Places are evenly spaced, not the records' sizes.",
 }
 
 

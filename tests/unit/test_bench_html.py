@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from backupd.benchmark import BenchRecord, LayoutBench, Table
+from backupd.benchmark import KIB, MIB, BenchRecord, LayoutBench, Table
 from backupd.model import RunError, RunStatus
 from backupd.report.bench_html import bench_page
 from backupd.report.bench_verdict import verdict
@@ -115,3 +115,11 @@ def test_a_bench_of_one_layout_without_figures_has_a_page() -> None:
     assert reader.open == []
     assert "not measured" in reader.words
     assert "svg" not in reader.tags
+
+
+def test_a_page_names_no_record_size_that_was_not_measured() -> None:
+    bench = a_bench(arrays=True)
+    few = replace(bench, cells=tuple(one for one in bench.cells if one.record in (8 * KIB, MIB)))
+    words = Reader(bench_page(a_bench_record(few))).words
+    assert "8 KiB" in words
+    assert "16 MiB" not in words

@@ -83,13 +83,24 @@ for commands in (
     commands.register(app)
 
 
+def _print_version(asked: bool) -> None:
+    if asked:
+        say(f"backupd {__version__}")
+        raise typer.Exit
+
+
 @app.callback()
 def options(
     ctx: typer.Context,
     *,
     config: Annotated[Path | None, typer.Option(help="Configuration file.", show_default=False)] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Warnings and errors only on stderr.")] = False,
-    verbose: Annotated[int, typer.Option("--verbose", "-v", count=True, help="Commands too; twice: tracebacks.")] = 0,
+    verbose: Annotated[
+        int, typer.Option("--verbose", "-v", count=True, help="Commands too; twice: tracebacks.", show_default=False)
+    ] = 0,
+    version: Annotated[  # noqa: ARG001  # its callback acts
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and end.")
+    ] = False,
 ) -> None:
     """Options of every command."""
     _set_up_logging(quiet=quiet, verbose=verbose)
@@ -98,7 +109,7 @@ def options(
 
 @app.command()
 def version(*, json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False) -> None:
-    """The version of backupd."""
+    """The version of backupd, as `backupd --version` tells it too."""
     if json:
         print_document({"version": __version__})
     else:

@@ -110,6 +110,13 @@ def test_the_list_of_commands_is_whole(terminal: Terminal) -> None:
     assert set(listed) == {command[0] for command in COMMANDS}
 
 
+def test_the_version_is_told_by_the_option_and_by_the_command(terminal: Terminal, tmp_path: Path) -> None:
+    nowhere = tmp_path / "nowhere.toml"  # nobody needs a configuration for it
+    for arguments in (["--version"], ["version"]):
+        ended = terminal.run(*arguments, configuration=nowhere)
+        assert (ended.status, ended.stdout, ended.stderr) == (ExitStatus.OK, f"backupd {__version__}\n", "")
+
+
 @pytest.mark.parametrize(
     "arguments", [["run"], ["backup"], ["run", "nightly", "--colour"], ["history", "--limit", "0"]]
 )

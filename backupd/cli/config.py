@@ -13,6 +13,7 @@ import typer
 
 import backupd
 from backupd.cli.invocation import Invocation
+from backupd.cli.output import say, write
 from backupd.errors import UsageError
 
 app = typer.Typer(help="Write, check and show the configuration.", no_args_is_help=True)
@@ -29,7 +30,7 @@ def init(
     """Write a commented configuration with every key and its default. Never overwrites a file."""
     file = path if path is not None else _file(ctx)
     _write_new(file, _example().read_bytes())
-    typer.echo(f"{file}: written; change it, then: backupd config check")
+    say(f"{file}: written; change it, then: backupd config check")
 
 
 @app.command()
@@ -47,7 +48,7 @@ def check(ctx: typer.Context) -> None:
             (configuration.targets, "target"),
         )
     )
-    typer.echo(f"{file}: ok, {', '.join(counts)}")
+    say(f"{file}: ok, {', '.join(counts)}")
 
 
 @app.command()
@@ -64,9 +65,9 @@ def show(
     file = _file(ctx)
     configuration = load(file)
     if as_json:
-        typer.echo(json.dumps(as_values(configuration, file), indent=2))
+        say(json.dumps(as_values(configuration, file), indent=2))
     else:
-        typer.echo(as_toml(configuration), nl=False)
+        write(as_toml(configuration))
 
 
 def _file(ctx: typer.Context) -> Path:

@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from backupd.cli.output import say
 from backupd.errors import LabError
 from backupd.interruption import cancellable
 from backupd.lab.options import (
@@ -100,7 +101,7 @@ def clean_command() -> None:
     from backupd.lab import run as lab
 
     for name in lab.clean():
-        typer.echo(f"removed {name}")
+        say(f"removed {name}")
 
 
 @contextmanager

@@ -1,7 +1,6 @@
 """`backupd log`: what a run said, while it goes on or afterwards."""
 
 import contextlib
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from backupd.cli.output import tell
+from backupd.cli.output import tell, write
 from backupd.cli.run import require_run_id
 from backupd.errors import UsageError
 from backupd.model import RunKind
@@ -40,8 +39,8 @@ def log(
     with wiring.catalogue(configuration) as catalogue:
         found = _found(logs.path, catalogue, run_id)
         for text in _lines(logs.path(found), found, lambda: follow and _is_alive(catalogue, found)):
-            sys.stdout.write(text)
-            sys.stdout.flush()
+            if not write(text):  # nobody reads any more: there is nothing to follow it for
+                return
 
 
 def _found(path: Callable[[str], Path], catalogue: "Catalogue", wanted: str) -> str:

@@ -39,7 +39,7 @@ from backupd.cli import (
     volumes,
 )
 from backupd.cli.invocation import Invocation
-from backupd.cli.output import document_was_printed, print_document, say, tell
+from backupd.cli.output import document_was_printed, open_standard_streams, print_document, say, tell
 from backupd.errors import BackupdError, ExitStatus
 
 _TRACEBACKS = 1  # a level below DEBUG: `-vv`
@@ -118,6 +118,7 @@ def version(*, json: Annotated[bool, typer.Option("--json", help="One JSON docum
 
 def main() -> None:
     """Run the command line; every failure ends here with its sentence, its hint and its exit status."""
+    open_standard_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # a terminal without UTF-8 gets a `?` rather than a traceback
             stream.reconfigure(errors="replace")

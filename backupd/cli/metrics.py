@@ -1,7 +1,6 @@
 """`backupd metrics`, and the text file that is left for node_exporter after other commands."""
 
 import logging
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from backupd.cli.output import write
 from backupd.errors import BackupdError, UsageError
 
 if TYPE_CHECKING:
@@ -39,8 +39,7 @@ def metrics(
     with wiring.catalogue(configuration) as catalogue:
         text = exposition_once(configuration, catalogue)
     if textfile is None:
-        sys.stdout.write(text.decode())
-        sys.stdout.flush()
+        write(text.decode())
         return
     try:
         write_textfile(textfile, text)

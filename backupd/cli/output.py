@@ -1,11 +1,16 @@
-"""What goes where: results to stdout, everything else to stderr; one JSON document at the most."""
+"""What goes where: results to stdout, everything else to stderr; one JSON document at the most.
 
+Knows: what becomes of a command whose words nobody takes. A reader that has seen enough, or a stderr on a full disk,
+ends no backup and changes no exit status; a result that cannot be stored is an error.
+"""
+
+import contextlib
 import json
 import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from backupd.errors import UsageError
 
@@ -23,8 +28,7 @@ def print_document(document: Mapping[str, Any]) -> None:
     if _Printed.document:
         raise AssertionError("a command prints one document")
     _Printed.document = True
-    print(json.dumps({"schema": SCHEMA, **document}, indent=2, allow_nan=False))  # noqa: T201
-    sys.stdout.flush()
+    say(json.dumps({"schema": SCHEMA, **document}, indent=2, allow_nan=False))
 
 
 def document_was_printed() -> bool:
@@ -40,13 +44,54 @@ def draws_dots_here() -> bool:
 
 
 def say(text: str = "") -> None:
-    """A line of a result, for people."""
-    print(text, flush=True)  # noqa: T201
+    """A line of a result. Raises as `write` does."""
+    write(f"{text}\n")
+
+
+def write(text: str) -> bool:
+    """A piece of a result, as it is; False where its reader has gone (`| head -1`), who hears nothing of the rest.
+
+    Raises:
+        UsageError: stdout takes no more, because its disk is full or failed.
+    """
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _lead_nowhere(sys.stdout)
+        return False
+    except OSError as error:
+        _lead_nowhere(sys.stdout)
+        raise UsageError(
+            f"stdout could not be written: {(error.strerror or str(error)).lower()}",
+            hint="what was done is done; `backupd history` and `backupd show RUN` tell what the catalogue has of it",
+        ) from error
+    return True
 
 
 def tell(text: str) -> None:
-    """A line about the work, for people: never part of a result."""
-    print(text, file=sys.stderr, flush=True)  # noqa: T201
+    """A line about the work, for people: never part of a result, and the work goes on where it cannot be written."""
+    with contextlib.suppress(OSError):
+        print(text, file=sys.stderr, flush=True)  # noqa: T201
+
+
+def open_standard_streams() -> None:
+    """stdin, stdout and stderr are there, as /dev/null where we were started without them (`>&-`).
+
+    Else the next file that is opened, say the catalogue, gets the number of one, and what others print goes into it.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):  # in this order: the lowest number is taken
+        if getattr(sys, name) is None:
+            stream = Path(os.devnull).open(mode)  # noqa: SIM115  # until the process ends
+            os.set_inheritable(stream.fileno(), True)
+            setattr(sys, name, stream)
+
+
+def _lead_nowhere(stream: TextIO) -> None:
+    """What still waits in the stream must not fail once more, when Python writes it out at the end."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
 
 
 def write_report(path: Path, text: str, *, hint: str) -> None:

@@ -23,7 +23,7 @@ BUSY_TIMEOUT_SECONDS = 5.0
 Write = tuple[Executable, Sequence[Mapping[str, Any]]]  # a statement, and its rows where it is one for many
 
 _OWNER = "run backupd as root or as the user that the catalogue belongs to"
-_DAMAGED = "move the file away and let backupd begin a new one; backups on their targets need no catalogue"
+_DAMAGED = "move the file away; `backupd catalogue rebuild --target T` enters the backups of each target into a new one"
 _FAULTS = {  # sqlite.org/rescode.html, primary codes
     sqlite3.SQLITE_CANTOPEN: ("cannot be opened", _OWNER),
     sqlite3.SQLITE_PERM: ("cannot be opened", _OWNER),

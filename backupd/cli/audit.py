@@ -111,7 +111,9 @@ def _lines(found: "Examination") -> list[str]:
         lines.append(f"target {look.target}: {many(look.manifests, 'manifest')} compared{_beside(look)}")
         lines += [f"  could not be read: {error.message}" for error in look.errors]
     flaws = [f"NOT RIGHT: {flaw.text}" for flaw in found.all_flaws]
-    return [*lines, *(flaws or ["nothing is missing, nothing was changed"])]
+    well = "nothing is missing, nothing was changed"
+    unread = any(look.errors for look in found.looks)
+    return [*lines, *(flaws or [f"of what could be read: {well}" if unread else well])]
 
 
 def _beside(look: "Look") -> str:

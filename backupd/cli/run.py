@@ -107,6 +107,8 @@ def cancel(ctx: typer.Context, run_id: Annotated[str, typer.Argument(metavar="RU
         details = catalogue.run(run_id)
         process = catalogue.process_of(details.run_id)
     if details.status is not RunStatus.RUNNING or process is None or start_time(process[0]) != process[1]:
+        if details.status is not RunStatus.RUNNING:
+            raise UsageError(f"run {details.run_id} has ended (status {details.status})", hint="see `backupd show RUN`")
         raise UsageError(
             f"run {details.run_id} is not alive (status {details.status})", hint="`backupd recover` cleans up dead runs"
         )

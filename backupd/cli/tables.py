@@ -108,7 +108,7 @@ def _history_row(run: RunDetails) -> tuple[str, ...]:
         duration(run.phases.get(Phase.COPY)),
         _stored(run),
         _verified(run),
-        _proven(run.drills),
+        _proven(run),
     )
 
 
@@ -132,9 +132,11 @@ def _pinned(run: RunDetails) -> str:
     return "-" if run.pin is None else run.pin.note or "yes"
 
 
-def _proven(drills: Sequence[Drill]) -> str:
+def _proven(run: RunDetails) -> str:
     """The last word counts: what could be restored once may have been damaged since."""
-    return "not yet" if not drills else "yes" if drills[-1].ok else "FAILED"
+    if not run.drills:
+        return "not yet" if run.backup is not None else "-"
+    return "yes" if run.drills[-1].ok else "FAILED"
 
 
 def _lock(receipt: LockReceipt, snapshot_seconds: float | None) -> str:

@@ -107,7 +107,7 @@ IMPOSSIBLE = [
     (["compare", "b1", "b1-1"], "error: run b1 is a bench, not a backup\nhint: name two backups"),
     (["compare", "b1-1", "b1-1"], "error: run b1-1 is a probe, not a backup\nhint: backupd probe --compare b1-1 b1-1"),
     (["show", "b"], "error: more than one run begins with b: b1, b1-1, b2"),
-    (["cancel", "b1"], "error: run b1 is not alive (status success)"),
+    (["cancel", "b1"], "error: run b1 has ended (status success)"),
     (["pin", "b1", "--note", "x"], "error: run b1 has no backup that could be kept"),
     (["verify", "b1"], "error: run b1 has no backup"),
     (["drill", "b1"], "error: run b1 has no backup"),

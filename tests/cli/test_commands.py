@@ -375,6 +375,7 @@ def test_history_lists_failed_runs_as_well_newest_first(terminal: Terminal, worl
     refuse_lock(world)
     terminal.run("run", "nightly", "--run-id", "r2")
     lines = terminal.run("history").stdout.splitlines()
+    assert [line.split()[-1] for line in lines] == ["PROVEN", "-", "yet"]  # what has no backup waits for no proof
     assert [line.split()[:3] for line in lines[1:]] == [["r2", "nightly", "failed"], ["r1", "nightly", "success"]]
     assert [run["run_id"] for run in terminal.run("history", "--json").document["runs"]] == ["r2", "r1"]
     assert len(terminal.run("history", "--limit", "1", "--json").document["runs"]) == 1
@@ -543,7 +544,7 @@ def test_a_run_that_has_ended_cannot_be_cancelled(terminal: Terminal) -> None:
     terminal.run("run", "nightly", "--run-id", "r1")
     ended = terminal.run("cancel", "r1")
     assert ended.status == ExitStatus.USAGE
-    assert "is not alive (status success)" in ended.stderr
+    assert "has ended (status success)" in ended.stderr
 
 
 def test_cancel_ends_a_live_run_and_waits_for_its_end(terminal: Terminal, world: World) -> None:

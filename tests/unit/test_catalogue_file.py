@@ -147,6 +147,7 @@ def test_a_damaged_catalogue_says_so(path: Path) -> None:
     with pytest.raises(CatalogueError, match="is damaged") as raised, Catalogue.open(path) as catalogue:
         catalogue.runs()
     assert "move the file away" in raised.value.hint
+    assert "backupd catalogue rebuild" in raised.value.hint  # what is to be typed then
 
 
 def test_a_newer_schema_is_refused_and_left_alone(path: Path) -> None:

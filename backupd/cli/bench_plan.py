@@ -57,7 +57,7 @@ def require_consent(*, yes: bool) -> None:
     """
     if yes:
         return
-    if sys.stdin is None or not sys.stdin.isatty():  # None: it was closed by whoever started us
+    if not sys.stdin.isatty():
         raise UsageError("nobody is there to be asked whether it may be done", hint="--yes does it without asking")
     print("Go on? [y/N] ", end="", file=sys.stderr, flush=True)  # noqa: T201
     if sys.stdin.readline().strip().lower() not in _YES:

@@ -152,16 +152,6 @@ def test_without_a_terminal_the_plan_is_shown_and_nothing_is_done(terminal: Term
     assert_untouched(benching)
 
 
-def test_with_stdin_closed_nobody_is_asked(
-    terminal: Terminal, benching: BenchWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("sys.stdin", None)
-    ended = terminal.run(*LAYOUTS)
-    assert ended.status == ExitStatus.USAGE
-    assert "nobody is there to be asked" in ended.stderr
-    assert_untouched(benching)
-
-
 @pytest.mark.parametrize("answer", [b"n\n", b"\n", b"\x04", b"yesterday\n"], ids=["no", "return", "ctrl-d", "other"])
 def test_every_answer_but_yes_is_no_and_leaves_no_trace(
     terminal: Terminal, benching: BenchWorld, monkeypatch: pytest.MonkeyPatch, answer: bytes

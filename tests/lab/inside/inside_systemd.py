@@ -140,6 +140,14 @@ def test_a_killed_run_is_cleaned_up_after_by_its_unit(host: Host) -> None:
     systemctl("reset-failed", RUN)
 
 
+def test_what_must_not_be_killed_outlives_the_run_that_was(host: Host) -> None:
+    """LVM ends by itself when backupd is gone."""
+    witness = RUN_FOLDER / "ended-by-itself"
+    transient("backupd-run-outlived", "sh", "-c", f"(sleep 1; touch {witness}) & exit 0")
+    until(witness.exists)
+    witness.unlink()
+
+
 def test_what_was_left_at_a_power_cut_is_given_back_at_boot(host: Host) -> None:
     with host.running(SLOW_COPY) as run:
         run.until(copying)

@@ -206,6 +206,7 @@ def _candidate(stored: StoredBackup, run: RunDetails, backup: Backup) -> Candida
         stored.at,
         broken=backup.broken,
         proven=run.proven_at is not None,
+        doubted=bool(run.drills) and not run.drills[-1].ok,
         pin=None if run.pin is None else run.pin.note,
     )
 

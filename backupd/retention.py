@@ -5,9 +5,9 @@ lie and how they are removed.
 
 A policy keeps the last so many, and of the last so many days, weeks (ISO 8601), months and years that have a backup
 the last one each, by the calendar of a time zone. Whatever it says, the last good backup stays, and the last that a
-drill has proven, and every pinned one. A broken backup counts for nothing of this; it stays only until there is a newer
-good one. One whose time has not come yet stays as well, and counts for nothing either: where a clock was wrong, it
-must not push out others.
+drill has proven (where a later drill of that one failed, also the last whose proof stands), and every pinned one. A
+broken backup counts for nothing of this; it stays only until there is a newer good one. One whose time has not come yet
+stays as well, and counts for nothing either: where a clock was wrong, it must not push out others.
 """
 
 from collections.abc import Sequence
@@ -51,7 +51,8 @@ class Candidate:
     backup_id: str
     at: datetime  # by the storage's clock where it has one
     broken: str = ""  # what was found wrong with it; empty: nothing
-    proven: bool = False
+    proven: bool = False  # by a drill
+    doubted: bool = False  # by the last drill, which failed
     pin: str | None = None  # its note
 
 
@@ -90,14 +91,21 @@ def _reasons(
             reasons[backup.backup_id].append("broken, but there is no newer good one")
     for backup in good[:1]:
         reasons[backup.backup_id].append("last good one")
-    for backup in [backup for backup in good if backup.proven][:1]:
-        reasons[backup.backup_id].append("last proven one")
+    for backup in _proven(good):
+        doubt = ", though a later drill of it failed" if backup.doubted else ""
+        reasons[backup.backup_id].append(f"last proven one{doubt}")
     for number, backup in enumerate(good[: policy.keep_last], 1):
         reasons[backup.backup_id].append(f"last {number} of {policy.keep_last}")
     for name, count, words in _periods(policy):
         for period, backup in _last_of_each(good, words, zone)[:count]:
             reasons[backup.backup_id].append(f"{name} {period}")
     return reasons
+
+
+def _proven(good: Sequence[Candidate]) -> Sequence[Candidate]:
+    """The last that a drill has proven and, where another drill has failed on it since, the last whose proof stands."""
+    proven = [backup for backup in good if backup.proven]
+    return tuple(dict.fromkeys((*proven[:1], *[backup for backup in proven if not backup.doubted][:1])))
 
 
 def _periods(policy: Policy) -> tuple[tuple[str, int, str], ...]:

@@ -138,6 +138,15 @@ def test_a_pin_a_proof_and_what_is_broken_count_for_the_run_wherever_it_lies(sit
     assert site.on(site.there) == {"r1", "r2", "r5", "r6"}
 
 
+def test_a_backup_whose_last_drill_failed_is_not_the_only_proven_one_that_stays(site: Site) -> None:
+    site.nights(6)
+    for run_id, ok, days in (("r1", True, 5), ("r2", True, 4), ("r2", False, 1)):
+        check = Check("t", ok, "1", "1" if ok else "2")
+        site.catalogue.record_drill(Drill(run_id, ok, (check,), seconds=1.0, at=NOW - timedelta(days=days)))
+    site.prune()
+    assert site.on(site.here) == {"r1", "r2", "r5", "r6"}
+
+
 def test_age_is_what_the_storage_says(site: Site) -> None:
     """By the host's clock `r3` is the newest everywhere."""
     site.nights(3)

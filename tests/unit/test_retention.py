@@ -17,10 +17,16 @@ BERLIN = ZoneInfo("Europe/Berlin")
 
 
 def backup(
-    at: datetime | str, backup_id: str = "", *, broken: str = "", proven: bool = False, pin: str | None = None
+    at: datetime | str,
+    backup_id: str = "",
+    *,
+    broken: str = "",
+    proven: bool = False,
+    doubted: bool = False,
+    pin: str | None = None,
 ) -> Candidate:
     when = datetime.fromisoformat(at).replace(tzinfo=UTC) if isinstance(at, str) else at
-    return Candidate(backup_id or f"{when:%Y%m%d-%H%M}", when, broken=broken, proven=proven, pin=pin)
+    return Candidate(backup_id or f"{when:%Y%m%d-%H%M}", when, broken=broken, proven=proven, doubted=doubted, pin=pin)
 
 
 def policy(keep_last: int = 1, **kinds: int) -> RetentionConfig:
@@ -111,6 +117,21 @@ def test_a_pinned_backup_and_the_last_proven_one_stay_whatever_their_age() -> No
     assert "proven before" in expired(decisions)
 
 
+def test_a_proof_that_a_later_drill_contradicts_pushes_out_none_that_stands() -> None:
+    """And stays itself: what has failed may have been the host that drilled."""
+    old = [
+        backup("2022-01-01", "doubted", proven=True, doubted=True),
+        backup("2021-06-01", "doubted before", proven=True, doubted=True),
+        backup("2021-01-01", "stands", proven=True),
+        backup("2020-01-01", "stands too", proven=True),
+    ]
+    decisions = decide([*every(24, 3), *old], policy(1), NOW)
+    assert {name: reason for name, reason in kept(decisions).items() if name in {one.backup_id for one in old}} == {
+        "doubted": "last proven one, though a later drill of it failed",
+        "stands": "last proven one",
+    }
+
+
 def test_a_broken_backup_stays_until_there_is_a_newer_good_one_and_counts_for_nothing() -> None:
     good, newer, older = (
         backup("2026-11-20", "good"),
@@ -169,6 +190,7 @@ HISTORIES = some.lists(
         at=INSTANTS | NEAR,
         broken=some.sampled_from(["", "", "", "flipped"]),
         proven=some.booleans(),
+        doubted=some.booleans(),
         pin=some.sampled_from([None, None, None, "note"]),
     ),
     max_size=30,

@@ -132,6 +132,25 @@ def test_every_package_that_it_brings_can_be_loaded(debian: Debian) -> None:
     debian.run("/opt/backupd/bin/python", "-c", imports)
 
 
+@pytest.mark.parametrize(
+    ("called", "asked"),
+    [
+        (["configure", ""], ["daemon-reload"]),
+        (["configure", "0.0.9"], ["daemon-reload", "try-restart backupd.service"]),
+    ],
+)
+def test_an_upgrade_starts_a_daemon_that_runs_anew_and_an_installation_starts_none(
+    called: list[str], asked: list[str], tmp_path: Path
+) -> None:
+    said, systemctl = tmp_path / "said", tmp_path / "systemctl"
+    systemctl.write_text(f'#!/bin/sh\necho "$*" >>{said}\n[ "$1" = daemon-reload ]\n')  # and the start may fail
+    systemctl.chmod(0o755)
+    booted = "mount -t tmpfs none /run && mkdir -p /run/systemd/system"
+    inside = f'{booted} && PATH="{tmp_path}:$PATH" exec sh .ci/deb/postinst "$@"'
+    output("unshare", "--mount", "sh", "-c", inside, "sh", *called)
+    assert said.read_text().splitlines() == asked
+
+
 def test_nothing_in_it_remembers_the_machine_that_made_it(debian: Debian) -> None:
     texts = [path for path in (debian.folder / "opt/backupd").glob("bin/*") if path.is_file() and not path.is_symlink()]
     texts.append(debian.folder / "opt/backupd/pyvenv.cfg")

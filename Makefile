@@ -4,6 +4,8 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
+# Where a container sets it, every worker and every command of the tests would compile all of backupd anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 BIN := .venv/bin
 # Three at a time: on two processors a fourth only pays for its own start.

@@ -116,7 +116,9 @@ def of_kind(connection: Connection, wanted: str, kind: RunKind) -> Select[str]:
 def _alike(connection: Connection, wanted: str, *, kind: RunKind | None) -> list[str]:
     """The first ids that begin so: a range of the key, because a function of it would be a walk through all."""
     column = tables.runs.c.run_id
-    return list(connection.execute(_beginning(wanted, kind).order_by(column).limit(4)).scalars()) if wanted else []
+    if not wanted or not wanted.isascii():  # no id is; and what a terminal sent that is no text, SQLite cannot take
+        return []
+    return list(connection.execute(_beginning(wanted, kind).order_by(column).limit(4)).scalars())
 
 
 def _beginning(wanted: str, kind: RunKind | None) -> Select[str]:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from backupd.cli import quantities
 from backupd.cli.instants import SinceOption, span
 from backupd.cli.output import print_document, say
 
@@ -27,7 +28,7 @@ def list_command(
     ctx: typer.Context,
     *,
     since: SinceOption = None,
-    limit: Annotated[int, typer.Option(min=1, help="How many, the newest ones.")] = 50,
+    limit: Annotated[int, typer.Option(min=1, max=quantities.MOST_ROWS, help="How many, the newest ones.")] = 50,
     json: JsonOption = False,
 ) -> None:
     """What became of runs, backups and schedules, in the order in which it happened."""

@@ -15,7 +15,7 @@ def register(app: typer.Typer) -> None:
 
 def check(
     ctx: typer.Context,
-    job: str,
+    job: Annotated[str, typer.Argument(metavar="JOB")],
     *,
     json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
 ) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from backupd.cli import quantities
 from backupd.cli.instants import SinceOption, UntilOption, span
 from backupd.cli.output import draws_dots_here, print_document, say
 from backupd.errors import UsageError
@@ -28,14 +29,14 @@ def register(app: typer.Typer) -> None:
 
 def history(
     ctx: typer.Context,
-    job: Annotated[str | None, typer.Argument(help="Only runs of this job.")] = None,
+    job: Annotated[str | None, typer.Argument(metavar="JOB", help="Only runs of this job.")] = None,
     *,
     probes: Annotated[bool, typer.Option("--probes", help="Probes instead of backups.")] = False,
     benches: Annotated[bool, typer.Option("--benches", help="Benches of layouts instead of backups.")] = False,
     since: SinceOption = None,
     until: UntilOption = None,
     status: Annotated[list[RunStatus] | None, typer.Option("--status", help="Only these; repeatable.")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="How many, newest first.")] = 50,
+    limit: Annotated[int, typer.Option(min=1, max=quantities.MOST_ROWS, help="How many, newest first.")] = 50,
     csv: Annotated[bool, typer.Option("--csv", help="A line per backup on stdout, with what it cost.")] = False,
     json: JsonOption = False,
 ) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer.exceptions import TyperException
 
 from backupd import __version__
 from backupd.cli import (
@@ -40,7 +41,7 @@ from backupd.cli import (
 )
 from backupd.cli.invocation import Invocation
 from backupd.cli.output import document_was_printed, open_standard_streams, print_document, say, tell
-from backupd.errors import BackupdError, ExitStatus
+from backupd.errors import BackupdError, ExitStatus, UsageError
 
 _TRACEBACKS = 1  # a level below DEBUG: `-vv`
 STATUSES = "\n\n".join(f"{status.value} {status.meaning}" for status in ExitStatus)
@@ -128,6 +129,8 @@ def main() -> None:
         _explain(error)
         sys.exit(error.exit_status)
     except SystemExit as ended:
+        if isinstance(refused := ended.__context__, TyperException):  # told already, in typer's words
+            _print_error(UsageError(refused.format_message(), hint="see --help"))
         if not isinstance(getattr(ended.__context__, "__cause__", None), KeyboardInterrupt):
             raise
         tell("error: interrupted")  # typer makes 130 of it, which a command in the lab may end with as well
@@ -142,6 +145,11 @@ def _explain(error: BackupdError) -> None:
         tell(f"note: {note}")
     if error.hint:
         tell(f"hint: {error.hint}")
+    _print_error(error)
+
+
+def _print_error(error: BackupdError) -> None:
+    """As the command's one document, where one was asked for and none was printed."""
     ours = takewhile(lambda argument: argument != "--", sys.argv)  # what follows is another command's (`lab run`)
     if "--json" in ours and not document_was_printed():
         print_document({"error": {"code": error.code, "message": error.message, "hint": error.hint}})

@@ -136,8 +136,8 @@ def _files() -> list[tuple[str, str]]:
     return [
         (str(DEFAULT_PATH), "The configuration; `backupd config init` writes a commented one."),
         (str(places.catalogue.path), "The catalogue, where the configuration names no other."),
-        (str(places.paths.log), "The logs of runs that were started by schedule, likewise."),
-        (str(places.paths.run), "Mount points and sockets of live runs, likewise."),
+        (str(places.paths.log), "What each run said, one file for each, likewise."),
+        (str(places.paths.run), "Lock files, mount points and what live runs tell of themselves, likewise."),
     ]
 
 

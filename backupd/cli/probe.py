@@ -28,7 +28,8 @@ def register(app: typer.Typer) -> None:
 def probe(
     ctx: typer.Context,
     job: Annotated[
-        str | None, typer.Argument(help="A job of the configuration: its volume, chunk size and PVs.")
+        str | None,
+        typer.Argument(metavar="JOB", help="A job of the configuration: its volume, chunk size and PVs."),
     ] = None,
     *,
     volume: Annotated[str | None, typer.Option(metavar="VG/LV", help="A mounted volume, with LVM's defaults.")] = None,

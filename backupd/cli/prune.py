@@ -25,7 +25,7 @@ def register(app: typer.Typer) -> None:
 
 def prune(
     ctx: typer.Context,
-    job: Annotated[str | None, typer.Argument(help="Only this job; by default all of them.")] = None,
+    job: Annotated[str | None, typer.Argument(metavar="JOB", help="Only this job; by default all of them.")] = None,
     *,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would be removed and why; touch nothing.")

@@ -12,6 +12,8 @@ _SIZE = re.compile(r"(\d+)(?:([KMG])(?:iB)?|B)?", re.IGNORECASE)
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _LOAD_PER_PROCESSOR = 10.0
 
+MOST_ROWS = 1_000_000_000  # that a list may be asked for: SQLite counts to 2^63
+
 
 def words(text: str) -> list[str]:
     """What stands between commas; nothing for an empty text."""

@@ -17,7 +17,7 @@ def register(app: typer.Typer) -> None:
 
 def report(
     ctx: typer.Context,
-    job: Annotated[str | None, typer.Argument(help="Only this job.")] = None,
+    job: Annotated[str | None, typer.Argument(metavar="JOB", help="Only this job.")] = None,
     *,
     since: Annotated[
         str, typer.Option("--since", metavar="TIME", help="Runs begun then or later: 2026-09-01, or so long ago.")

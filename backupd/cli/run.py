@@ -34,7 +34,7 @@ def register(app: typer.Typer) -> None:
 
 def run(
     ctx: typer.Context,
-    job: str,
+    job: Annotated[str, typer.Argument(metavar="JOB")],
     *,
     run_id: Annotated[str | None, typer.Option(help="The run's id; by default made from the time.")] = None,
     json: JsonOption = False,

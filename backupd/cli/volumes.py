@@ -25,7 +25,7 @@ def register(app: typer.Typer) -> None:
 def volumes(
     ctx: typer.Context,
     wanted: Annotated[
-        str | None, typer.Argument(metavar="[VG|VG/LV]", help="Only this volume group, or this volume.")
+        str | None, typer.Argument(metavar="VG|VG/LV", help="Only this volume group, or this volume.")
     ] = None,
     *,
     json: JsonOption = False,

@@ -126,6 +126,30 @@ def test_a_command_line_that_cannot_be_is_status_2_and_no_result(terminal: Termi
     assert "Usage: " in ended.stderr
 
 
+@pytest.mark.parametrize("arguments", [["history", "--limit", "0"], ["check"], ["show", "r1", "--colour"]])
+def test_a_command_line_that_cannot_be_is_a_document_where_one_is_asked_for(
+    terminal: Terminal, arguments: list[str]
+) -> None:
+    ended = terminal.run(*arguments, "--json")
+    assert ended.status == ExitStatus.USAGE
+    assert (set(ended.document), ended.document["error"]["code"]) == ({"schema", "error"}, "usage-error")
+    assert ended.document["error"]["message"] in ended.stderr
+
+
+@pytest.mark.parametrize("arguments", [["history", "--limit"], ["audit", "list", "--limit"]])
+def test_a_number_that_is_larger_than_anything_is_refused(terminal: Terminal, arguments: list[str]) -> None:
+    for digits in (19, 400):
+        ended = terminal.run(*arguments, "9" * digits)
+        assert (ended.status, ended.stdout) == (ExitStatus.USAGE, "")
+
+
+@pytest.mark.parametrize("command", ["show", "cancel", "verify", "unpin", "drill", "log"])
+def test_a_run_whose_name_is_no_text_is_unknown(terminal: Terminal, command: str) -> None:
+    ended = terminal.run(command, os.fsdecode(b"\xff\xfe"))
+    assert (ended.status, ended.stdout) == (ExitStatus.USAGE, "")
+    assert ended.stderr.startswith("error: ")
+
+
 def test_ctrl_c_is_cancelled_without_a_traceback(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(explicit: object) -> None:
         raise KeyboardInterrupt

@@ -68,6 +68,23 @@ def test_the_page_has_every_command_and_nothing_that_is_hidden(rendered: str) ->
     assert "--inside" not in rendered
 
 
+@pytest.mark.parametrize(
+    ("command", "usage"),
+    [
+        (("run",), "run [OPTIONS] {JOB}"),
+        (("check",), "check [OPTIONS] {JOB}"),
+        (("history",), "history [OPTIONS] [JOB]"),
+        (("volumes",), "volumes [OPTIONS] [VG|VG/LV]"),
+    ],
+)
+def test_what_stands_for_an_argument_is_written_as_in_the_manual(
+    terminal: Terminal, rendered: str, command: tuple[str, ...], usage: str
+) -> None:
+    assert f"Usage: backupd {usage}\n" in terminal.type(*command, "--help").stdout
+    manual = usage.replace("[OPTIONS] ", "").translate(str.maketrans("", "", "{}"))
+    assert f"backupd {manual}\n" in rendered
+
+
 def test_the_page_has_each_option_with_its_value_and_default(rendered: str) -> None:
     text = " ".join(rendered.split())
     assert "--limit LIMIT How many, newest first. By default 50." in text

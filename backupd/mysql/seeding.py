@@ -24,7 +24,6 @@ from backupd.mysql.facts import flavour_of, version_number
 from backupd.mysql.session import Session
 from backupd.mysql.startup import RELAY_LOG
 
-LARGEST_SERVER_ID = 0xFFFF_FFFF
 PLACEHOLDER = "SOURCE"  # stands for a host that nobody has named
 
 _REPLICATION_SOURCE, _RESET_BINARY_LOGS = (8, 0, 23), (8, 2, 0)  # the first MySQL that has the words

@@ -44,10 +44,6 @@ class Target(Protocol):
     def folder(self) -> Path | None:
         """Where on this host it writes; None for a target elsewhere."""
 
-    @property
-    def remote(self) -> bool:
-        """Whether other people's machines hold what is written there: it is not sent unencrypted without being told."""
-
     def location(self, job: str, backup_id: str) -> str:
         """Where a person finds the backup."""
 

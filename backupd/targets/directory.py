@@ -46,11 +46,6 @@ class DirectoryTarget:
         """The folder itself."""
         return self._path
 
-    @property
-    def remote(self) -> bool:
-        """It is this host's own; who serves an NFS folder is the administrator's business."""
-        return False
-
     def location(self, job: str, backup_id: str) -> str:
         """The backup's folder."""
         return str(self._folder(job, backup_id))

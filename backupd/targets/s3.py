@@ -41,7 +41,6 @@ class S3Target:
     """Backups in a bucket that exists already. Requests go out when something is asked for, not before."""
 
     folder = None
-    remote = True
 
     def __init__(self, config: S3Config, *, patience: Patience | None = None) -> None:
         self._config = config

@@ -67,11 +67,6 @@ class SftpTarget:
     def folder(self) -> None:
         """None of this host's."""
 
-    @property
-    def remote(self) -> bool:
-        """It is another machine's."""
-        return True
-
     def location(self, job: str, backup_id: str) -> str:
         """As `sftp` takes it: sftp://USER@HOST:PORT/PATH."""
         config = self._config

@@ -368,7 +368,7 @@ def test_the_configuration_that_the_lab_prints_is_a_target_that_works(
     rest = '[hosts.db]\nsocket = "/s"\nuser = "u"\n[jobs.j]\nhost = "db"\ntargets = ["vault"]\n'
     written.write_text(f"{sftp_server.configuration('vault', store)}accept_unencrypted = true\n{rest}")
     target = wiring.target(wiring.configuration(written), "vault")
-    assert (target.name, target.remote, target.folder) == ("vault", True, None)
+    assert (target.name, target.folder) == ("vault", None)
     assert target.require_usable()
     put(target, b"x")
     assert {path.stat().st_mode & 0o777 for path in store.rglob("*")} == {0o700, 0o600}

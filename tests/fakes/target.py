@@ -25,7 +25,6 @@ class MemoryTarget:
     drop_bytes: int = 0  # of the end of each object, as a disk that loses writes does
     flip_bit: int | None = None  # of each object as it is read
     calls: int = 0
-    remote: bool = False
     now: datetime = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
     stored: dict[tuple[str, str, str], bytes] = field(default_factory=dict)
     at: dict[tuple[str, str, str], datetime] = field(default_factory=dict)

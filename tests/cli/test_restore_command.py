@@ -62,6 +62,35 @@ def test_prepared_for_a_replica_the_statements_lie_beside_the_datadir(terminal: 
     assert written.rstrip() in ended.stdout
 
 
+def test_a_lost_host_is_restored_on_another_that_knows_the_target_and_nothing_else(
+    terminal: Terminal, world: World, tmp_path: Path
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    configuration = elsewhere / "backupd.toml"
+    configuration.write_text(
+        f"""
+        [catalogue]
+        path = "{elsewhere}/catalogue.sqlite"
+        [paths]
+        run = "{elsewhere}/run"
+        [hosts.spare]
+        socket = "{elsewhere}/there-is-no-server.sock"
+        user = "backupd"
+        [targets.vault]
+        type = "directory"
+        path = "{world.vault}"
+        [jobs.any]
+        host = "spare"
+        targets = ["vault"]
+        """
+    )
+    for typed in (["catalogue", "rebuild", "--target", "vault"], ["restore", "latest", "--to", str(elsewhere / "new")]):
+        ended = terminal.run(*typed, configuration=configuration)
+        assert ended.status == 0, ended.stderr
+    assert (elsewhere / "new" / "ibdata1").stat().st_size == 100_000
+
+
 def test_a_volume_is_filled_and_its_mount_line_printed(
     terminal: Terminal, blanks: FakeBlankVolumes, world: World
 ) -> None:

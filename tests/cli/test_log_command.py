@@ -1,6 +1,7 @@
 """`backupd log`, and what a run leaves for it."""
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -50,6 +51,20 @@ def living_run(world: World, run_id: str) -> Iterator[None]:
 def test_what_is_no_run_is_status_2_and_no_file_of_others(terminal: Terminal, run_id: str) -> None:
     ended = terminal.run("log", "--", run_id)
     assert (ended.status, ended.stdout) == (ExitStatus.USAGE, "")
+
+
+def test_nobody_is_followed_for_a_reader_that_has_gone(
+    terminal: Terminal, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logs = world.base / "log"
+    logs.mkdir()
+    (logs / "r1.log").write_text("a line\n")
+    reading, writing = os.pipe()
+    os.close(reading)
+    with living_run(world, "r1"), os.fdopen(writing, "w") as stdout, monkeypatch.context() as here:
+        here.setattr(sys, "stdout", stdout)
+        ended = terminal.run("log", "r1", "--follow")  # while the run goes on
+    assert (ended.status, ended.stderr) == (ExitStatus.OK, "")
 
 
 def test_a_run_without_a_log_is_told_where_it_should_be(terminal: Terminal, world: World) -> None:

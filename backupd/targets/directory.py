@@ -108,12 +108,8 @@ class DirectoryTarget:
         They are read with O_DIRECT, which asks the storage whatever is cached. Where the file system has none (tmpfs,
         some FUSE), cached pages are dropped first, which is as much as can be asked there.
         """
-        path = self._folder(job, backup_id) / part(name)
-        with self._present(f"read {name} from"):
-            file, direct = _open_past_cache(path)
-        with ExitStack() as owed:
-            owed.callback(os.close, file)
-            yield self._chunks(file, name, direct=direct, offset=offset, size=size)
+        with self._past_cache(self._folder(job, backup_id) / part(name), offset=offset, size=size) as chunks:
+            yield chunks
 
     def publish(self, manifest: Manifest) -> None:
         """Write the manifest; see the contract."""
@@ -134,7 +130,7 @@ class DirectoryTarget:
                     f"the backup {backup_id} on target {self._name} is unfinished: it has no manifest",
                     hint="it cannot be restored; choose another one from `backupd history`",
                 )
-        with self.reading(job, backup_id, MANIFEST) as chunks:
+        with self._past_cache(folder / MANIFEST) as chunks:
             return manifests.from_text(b"".join(chunks))
 
     def objects(self, job: str, backup_id: str) -> Mapping[str, int]:
@@ -177,6 +173,14 @@ class DirectoryTarget:
             if not new.is_dir():
                 new.mkdir(mode=0o700, exist_ok=True)
                 _sync_folder(new.parent)
+
+    @contextmanager
+    def _past_cache(self, path: Path, *, offset: int = 0, size: int | None = None) -> Iterator[Iterator[bytes]]:
+        with self._present(f"read {path.name} from"):
+            file, direct = _open_past_cache(path)
+        with ExitStack() as owed:
+            owed.callback(os.close, file)
+            yield self._chunks(file, path.name, direct=direct, offset=offset, size=size)
 
     def _chunks(self, file: int, name: str, *, direct: bool, offset: int, size: int | None) -> Iterator[bytes]:
         """The bytes that were asked for. O_DIRECT wants memory and offsets aligned, hence whole pages and blocks."""

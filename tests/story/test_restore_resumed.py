@@ -64,7 +64,7 @@ class Killing(Failing):
     to = Path()
 
     def fail(self) -> None:
-        while recorded(self.to) <= 4 * MIB:
+        while recorded(self.to) <= 6 * MIB:  # of 15: what is left is less than two thirds
             time.sleep(0.01)
         os.kill(os.getpid(), signal.SIGKILL)
 

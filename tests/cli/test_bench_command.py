@@ -23,6 +23,11 @@ LAYOUTS = ("bench", "layouts", "--vg", "labvg", "--pvs", PVS, "--size", "16M")
 QUICK = (*LAYOUTS, "--widths", "3", "--table", "e3", "--repeat", "2", "--yes")
 
 
+@pytest.fixture(autouse=True)
+def _a_probe_of_a_bench_has_a_small_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("backupd.probe.bench_bill.PROBE_FILE_SIZE", 1 << 20)  # it is written, and copied by snapshots
+
+
 @pytest.fixture
 def benching(tmp_path: Path) -> BenchWorld:
     return BenchWorld(World(tmp_path))
@@ -207,7 +212,8 @@ def test_a_person_sees_steps_verdict_and_tables(terminal: Terminal, benching: Be
     assert benching.world.left() == []
 
 
-def test_the_document_has_every_figure(terminal: Terminal) -> None:
+def test_the_document_has_every_figure(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("backupd.probe.disk_watch._SHORTEST_SECONDS", 1e-9)
     ended = terminal.run(*QUICK, "--json")
     assert ended.status == ExitStatus.OK
     json.loads(ended.stdout, parse_constant=pytest.fail)

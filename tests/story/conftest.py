@@ -12,6 +12,11 @@ def _a_look_comes_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("backupd.backup.LOOK_SECONDS", 0.1)
 
 
+@pytest.fixture(autouse=True)
+def _a_probe_of_a_bench_has_a_small_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("backupd.probe.bench_bill.PROBE_FILE_SIZE", 1 << 20)  # it is written, and copied by snapshots
+
+
 @pytest.fixture
 def tmp_path(path_in_memory: Path) -> Path:
     """What a sync is worth is tested where things are stored; a story has hundreds of them."""

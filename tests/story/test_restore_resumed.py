@@ -8,11 +8,14 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
 
 from backupd.archive.encryption import Identities, read_identities
+from backupd.archive.frames import Reading
+from backupd.archive.unpack import Unpacking
 from backupd.errors import Busy, Cancelled, TargetError, UsageError, VerificationError
 from backupd.interruption import cancellable
 from backupd.restore import restore
@@ -22,6 +25,7 @@ from backupd.unfinished import INCOMPLETE
 from tests.story.stored import FRAME_BYTES, JOB, RUN, content, files_in, put, put_in, tar, unpacked
 
 MIB = 1 << 20
+_PATIENCE_SECONDS = 30.0
 FIRST = [
     ("./", b""),
     ("ibdata1", content("ibdata1", 3 * MIB)),
@@ -56,6 +60,25 @@ class Failing(DirectoryTarget):
             if self.gives is not None and name.startswith(self.first) and self.read[name] > self.gives:
                 self.fail()
             yield chunk
+
+
+class Late(Failing):
+    """It waits for another stream to have been unpacked, however busy the machine, and fails then."""
+
+    def __init__(self, path: Path, *, gives: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__(path, gives=gives)
+        self._unpacked = Event()
+        run = Unpacking.run
+
+        def told(unpacking: Unpacking, reading: Reading) -> None:
+            run(unpacking, reading)
+            self._unpacked.set()
+
+        monkeypatch.setattr(Unpacking, "run", told)
+
+    def fail(self) -> None:
+        assert self._unpacked.wait(_PATIENCE_SECONDS)
+        super().fail()
 
 
 class Killing(Failing):
@@ -138,12 +161,14 @@ def stored_bytes(vault: Path, name: str) -> int:
 
 
 @pytest.mark.parametrize("exists", [True, False])
-def test_after_a_target_was_lost_the_same_restore_goes_on_and_fetches_less(vault: Path, to: Path, exists: bool) -> None:
+def test_after_a_target_was_lost_the_same_restore_goes_on_and_fetches_less(
+    vault: Path, to: Path, exists: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if exists:
         to.mkdir()
     size = stored_bytes(vault, "data-1.tar.zst")
     with pytest.raises(TargetError, match="the line is dead") as lost:
-        restore([source(Failing(vault, gives=size * 7 // 8))], to=to)
+        restore([source(Late(vault, gives=size * 7 // 8, monkeypatch=monkeypatch))], to=to)
     assert f"{to} keeps what is restored so far: the same command goes on" in lost.value.__notes__[0]
     assert (to / INCOMPLETE).exists()
     again = Failing(vault)

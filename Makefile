@@ -87,7 +87,7 @@ $(READY): requirements-dev.txt pyproject.toml .ci/setup-python
 setup-check: ## the Debian packages that `make check` needs
 	@.ci/packages check
 
-setup-s3: setup-python ## the S3 server of the tests, built once (4 minutes)
+setup-s3: setup-python ## the S3 server of the tests, built once (2 minutes)
 	@.ci/setup-s3
 
 setup-service: ## the Debian packages that the tests of the service need

@@ -56,6 +56,11 @@ class Examination:
         """Of the catalogue first, then target by target."""
         return (*self.flaws, *(flaw for look in self.looks for flaw in look.flaws))
 
+    @property
+    def is_whole(self) -> bool:
+        """Every target that was to be looked at could be."""
+        return not any(look.errors for look in self.looks)
+
     def require_sound(self) -> None:
         """Raise where something does not hold, or could not be looked at.
 

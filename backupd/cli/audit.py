@@ -113,8 +113,7 @@ def _lines(found: "Examination") -> list[str]:
         lines += [f"  could not be read: {error.message}" for error in look.errors]
     flaws = [f"NOT RIGHT: {flaw.text}" for flaw in found.all_flaws]
     well = "nothing is missing, nothing was changed"
-    unread = any(look.errors for look in found.looks)
-    return [*lines, *(flaws or [f"of what could be read: {well}" if unread else well])]
+    return [*lines, *(flaws or [well if found.is_whole else f"of what could be read: {well}"])]
 
 
 def _beside(look: "Look") -> str:
@@ -126,7 +125,7 @@ def _examination(found: "Examination") -> dict[str, Any]:
     return {
         "rows": found.rows,
         "head": found.head,
-        "sound": not found.all_flaws,
+        "sound": found.is_whole and not found.all_flaws,
         "targets": [
             {
                 "target": look.target,

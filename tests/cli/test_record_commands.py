@@ -218,6 +218,8 @@ def test_audit_verify_is_status_8_where_a_target_is_away(two_runs: Terminal, wor
     assert ended.status == ExitStatus.TARGET
     assert "target vault: 0 manifests compared\n  could not be read: " in ended.stdout
     assert ended.stdout.endswith("\nof what could be read: nothing is missing, nothing was changed\n")
+    document = json.loads(two_runs.run("audit", "verify", "--json").stdout)
+    assert (document["sound"], document["flaws"]) == (False, [])
 
 
 def test_audit_verify_of_a_row_that_was_changed_names_it(two_runs: Terminal, world: World) -> None:

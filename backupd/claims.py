@@ -142,14 +142,11 @@ class Claims:
         path = self._folder / f"{name}.lock"
         descriptor = self._locked(path, fcntl.LOCK_SH if shared else fcntl.LOCK_EX, hint)
         try:
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, f"{owner} (process {os.getpid()})\n".encode(), 0)
-            try:
-                yield
-            finally:
-                if remove:
-                    path.unlink(missing_ok=True)
+            _sign(path, descriptor, owner)
+            yield
         finally:
+            if remove:
+                path.unlink(missing_ok=True)
             os.close(descriptor)
 
     def _locked(self, path: Path, how: int, hint: str) -> int:
@@ -178,6 +175,17 @@ class Claims:
             raise ConfigurationError(
                 f"lock file {path} cannot be opened: {error.strerror}", hint="run as root, or set paths.run"
             ) from error
+
+
+def _sign(path: Path, descriptor: int, owner: str) -> None:
+    """Who holds it is written in the file, for whoever finds it held."""
+    try:
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{owner} (process {os.getpid()})\n".encode(), 0)
+    except OSError as error:
+        raise ConfigurationError(
+            f"lock file {path} cannot be written: {error.strerror}", hint="make room there, or set paths.run"
+        ) from error
 
 
 def _is_there(path: Path, descriptor: int) -> bool:

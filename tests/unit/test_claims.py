@@ -1,5 +1,6 @@
 """Who may act now: locks that the kernel forgets when their holder dies."""
 
+import resource
 import subprocess
 import sys
 from collections.abc import Callable
@@ -83,6 +84,24 @@ def test_a_claim_that_was_opened_while_its_holder_ended_is_one_that_others_see(
     with claim(Late(tmp_path), "r1"), pytest.raises(Busy), claim(Claims(tmp_path), "r1"):
         pass
     assert list((tmp_path / "lock").iterdir()) == []
+
+
+def test_a_lock_file_that_has_no_room_is_a_sentence_and_holds_nothing(tmp_path: Path) -> None:
+    """The limit on a file's size stands for a full disk: the same call fails."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+    try:
+        with (
+            pytest.raises(ConfigurationError, match="cannot be written") as refused,
+            Claims(tmp_path).run("r1"),
+        ):
+            pass
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert "paths.run" in refused.value.hint
+    assert list((tmp_path / "lock").iterdir()) == []
+    with Claims(tmp_path).run("r1"):
+        pass
 
 
 def test_a_killed_holder_holds_nothing(tmp_path: Path) -> None:

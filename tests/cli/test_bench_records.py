@@ -4,7 +4,6 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -16,18 +15,6 @@ from tests.cli.terminal import Terminal
 from tests.fakes.benched import a_bench
 from tests.fakes.measured import measurement
 from tests.story.world import World
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    """A host on which a backup would go well."""
-    return World(tmp_path)
-
-
-@pytest.fixture
-def terminal(world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Terminal:
-    """`backupd` on that host."""
-    return Terminal(world, monkeypatch, capsys)
 
 
 @pytest.fixture

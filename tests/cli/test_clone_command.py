@@ -41,18 +41,6 @@ class Replica:
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
-    """A host on which a backup would go well."""
-    return World(tmp_path)
-
-
-@pytest.fixture
-def terminal(world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Terminal:
-    """`backupd` on a host with MariaDB."""
-    return Terminal(world, monkeypatch, capsys)
-
-
-@pytest.fixture
 def replica(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> Replica:
     """The run `r1` has a backup, and this is what starts on copies of it."""
     terminal.run("run", "nightly", "--run-id", "r1")

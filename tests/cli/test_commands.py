@@ -23,18 +23,6 @@ from tests.story.world import World
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    """A host on which a backup would go well."""
-    return World(tmp_path)
-
-
-@pytest.fixture
-def terminal(world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Terminal:
-    """`backupd` on that host."""
-    return Terminal(world, monkeypatch, capsys)
-
-
 def in_another_process(act: Callable[[], object]) -> None:
     """So that the rows of what it does are not this process's."""
     child = os.fork()

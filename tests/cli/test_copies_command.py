@@ -16,11 +16,6 @@ def world(tmp_path: Path) -> World:
     return World(tmp_path, others=[MemoryTarget(name="offsite")])
 
 
-@pytest.fixture
-def terminal(world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Terminal:
-    return Terminal(world, monkeypatch, capsys)
-
-
 def test_show_lists_every_copy_and_the_stages_with_their_bottleneck(terminal: Terminal, world: World) -> None:
     assert terminal.run("run", "nightly", "--run-id", "r1").status == ExitStatus.OK
     shown = terminal.run("show", "r1").stdout

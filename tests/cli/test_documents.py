@@ -46,12 +46,6 @@ PROMISED = {  # of `run --json`, from its description
 }
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    """A host on which a backup would go well."""
-    return World(tmp_path)
-
-
 def test_run_has_every_key_that_is_promised(
     world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 
@@ -34,16 +33,6 @@ def drills(monkeypatch: pytest.MonkeyPatch) -> Drills:
     made = Drills()
     monkeypatch.setattr("backupd.drill.drill", made)
     return made
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
-
-
-@pytest.fixture
-def terminal(world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Terminal:
-    return Terminal(world, monkeypatch, capsys)
 
 
 @pytest.fixture

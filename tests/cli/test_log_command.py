@@ -4,7 +4,6 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
@@ -14,18 +13,6 @@ from backupd.live import LiveRuns
 from backupd.model import Phase
 from tests.cli.terminal import Terminal
 from tests.story.world import World
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    """A host on which a backup would go well."""
-    return World(tmp_path)
-
-
-@pytest.fixture
-def terminal(world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Terminal:
-    """`backupd` on that host."""
-    return Terminal(world, monkeypatch, capsys)
 
 
 @contextmanager

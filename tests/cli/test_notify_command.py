@@ -5,7 +5,6 @@ import os
 import signal
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,12 +17,6 @@ from tests.contract.peers import Manner, WebPeer, web_server
 from tests.story.world import World
 
 EVERYTHING = '["started", "succeeded", "failed", "attention", "recovered", "missed", "drill-overdue"]'
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    """A host on which a backup would go well."""
-    return World(tmp_path)
 
 
 @pytest.fixture

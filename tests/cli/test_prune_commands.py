@@ -4,7 +4,6 @@ import os
 import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 
@@ -19,11 +18,6 @@ from tests.contract.test_targets import MANIFEST
 from tests.story.world import World
 
 NOW = datetime.now(UTC)
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
 
 
 @pytest.fixture

@@ -30,18 +30,6 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> World:
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
-    """A host on which a backup would go well."""
-    return World(tmp_path)
-
-
-@pytest.fixture
-def terminal(world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Terminal:
-    """`backupd` on that host."""
-    return Terminal(world, monkeypatch, capsys)
-
-
-@pytest.fixture
 def two_runs(terminal: Terminal, world: World, ran: World) -> Terminal:
     """The same with what those two runs have left: a copy, to do with as one likes."""
     world.places.catalogue.parent.mkdir(parents=True, exist_ok=True)

@@ -16,12 +16,6 @@ DEVICE = Path("/dev/labvg/data")
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
-    """A host on which a backup would go well."""
-    return World(tmp_path)
-
-
-@pytest.fixture
 def terminal(world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Terminal:
     """`backupd` on a host whose run `r1` has a backup."""
     world.back_up()

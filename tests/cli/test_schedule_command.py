@@ -29,11 +29,6 @@ BERLIN = ("--cron", "30 2 * * *", "--tz", "Europe/Berlin")
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
-
-
-@pytest.fixture
 def terminal(world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Terminal:
     """`backupd` on a host whose only job has two schedules."""
     monkeypatch.setattr("socket.gethostname", lambda: "db1.example")

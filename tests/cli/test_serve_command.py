@@ -19,12 +19,6 @@ from tests.story.world import World
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
-    """A host whose catalogue exists."""
-    return World(tmp_path)
-
-
-@pytest.fixture
 def terminal(world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Terminal:
     """The schedules name UTC, whatever the machine of the tests goes by."""
     made = Terminal(world, monkeypatch, capsys)

@@ -16,18 +16,6 @@ from tests.cli.terminal import Terminal
 from tests.story.world import World
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    """A host on which a backup would go well."""
-    return World(tmp_path)
-
-
-@pytest.fixture
-def terminal(world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Terminal:
-    """`backupd` on that host."""
-    return Terminal(world, monkeypatch, capsys)
-
-
 @contextmanager
 def full_disk() -> Iterator[io.TextIOWrapper]:
     """Takes nothing: no space left on device."""

@@ -39,11 +39,6 @@ class Surveyed:
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
-
-
-@pytest.fixture
 def surveyed(world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Surveyed:
     return Surveyed(Terminal(world, monkeypatch, capsys), monkeypatch)
 

@@ -30,7 +30,7 @@ demo-targets: setup-python setup-lab setup-s3 ## one job on a folder, an SFTP an
 	$(BIN)/backupd lab run --rows 5000 --load 20 -- python -m backupd.lab.three_targets
 
 # The one that takes longest goes last, so that what is wrong is seen early.
-test: check exhaustive-tests service-tests packaging-tests docker-tests lab-tests ## every test (50 minutes)
+test: check exhaustive-tests service-tests packaging-tests docker-tests lab-tests ## every test (an hour)
 
 check: lint types imports tests ## what needs neither root nor the lab (1 minute)
 

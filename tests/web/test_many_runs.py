@@ -6,7 +6,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from statistics import median
 
 import httpx
 import pytest
@@ -87,7 +86,8 @@ def test_a_page_costs_the_same_after_years(few_and_many: tuple[Asked, Asked], pa
     few.seconds(path), many.seconds(path)  # templates are read, and statements made
     turns = [(few.seconds(path), many.seconds(path)) for _ in range(ROUNDS)]
 
-    of_few, of_many = (median(times) for times in zip(*turns, strict=True))
+    # The fastest of each: what else the machine does only adds, and to a page of 3 ms as much as there was to compare.
+    of_few, of_many = (min(times) for times in zip(*turns, strict=True))
     print(f"{path}: {of_few * 1000:.1f} ms of {FEW} runs, {of_many * 1000:.1f} ms of {MANY}")  # noqa: T201
     assert of_many < MOST_SECONDS
     assert of_many / of_few < MOST_RATIO

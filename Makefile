@@ -32,7 +32,7 @@ demo-targets: setup-python setup-lab setup-s3 ## one job on a folder, an SFTP an
 # The one that takes longest goes last, so that what is wrong is seen early.
 test: check exhaustive-tests service-tests packaging-tests docker-tests lab-tests ## every test (an hour)
 
-check: lint types imports tests ## what needs neither root nor the lab (1 minute)
+check: lint types imports tests ## what needs neither root nor the lab (90 seconds)
 
 lint: setup-python
 	$(BIN)/ruff check .

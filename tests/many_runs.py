@@ -31,7 +31,9 @@ from tests.fakes import benched, measured
 NEWEST = datetime(2026, 11, 20, 12, tzinfo=UTC)  # when the last run began
 APART = timedelta(minutes=20)  # from one run to the next, of whatever job
 JOBS = ("nightly", "shop", "archive", "weekly", "replica")
-KEPT = timedelta(days=45)  # backups that are older were removed
+KEPT = timedelta(
+    days=10
+)  # what is older was removed: a thousand runs reach further back, so all catalogues keep as much
 
 _STATUSES = {
     RunStatus.SUCCESS: 930,
@@ -220,7 +222,7 @@ class _Site:
                 "backups", run_id=run_id, target=target, location=f"/{target}/{run_id}", bytes_read=size,
                 bytes_stored=int(self._about(size * 0.3)), files=1200, sha256=sums[target],
                 ordinal=ordinal, verified_at=_text(ended), broken="", removed_at=gone,
-                removed_because="" if gone is None else "older than keep_within 45d",
+                removed_because="" if gone is None else "older than keep_within 10d",
             )  # fmt: skip
         return sums
 

@@ -21,6 +21,7 @@ from tests.web.conftest import served
 FEW, MANY = 1_000, 100_000
 ROUNDS = 15
 MOST_SECONDS, MOST_RATIO = 0.3, 2.0
+ALIKE = 400  # one of so many runs is a backup with a drill, as every other of them, and no bench
 
 PAGES = (
     "/",
@@ -50,7 +51,7 @@ class Asked:
     def seconds(self, path: str) -> float:
         """From the question to the last byte of the answer."""
         began = time.perf_counter()
-        answer = self.client.get(path.format(middle=run_id_of(self.runs // 2, self.runs)))
+        answer = self.client.get(path.format(middle=run_id_of(self.runs // 2 // ALIKE * ALIKE, self.runs)))
         took = time.perf_counter() - began
         assert answer.status_code == 200, answer.text
         return took

@@ -6,7 +6,7 @@ Knows: the shapes. Refuses to know where the figures come from. What is told her
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query
 
@@ -17,25 +17,30 @@ from backupd.live import Progress
 from backupd.model import RunDetails, RunKind, RunStatus
 from backupd.service.standing import Alarm, JobStanding, Running, remaining_seconds, standings
 from backupd.service.web.asked import AskedLive, AskedSite, Instant
+from backupd.service.web.guard import LONGEST_QUERY
 from backupd.service.web.history import RunFigures, run_named
 from backupd.service.web.refusals import Refusal
 from backupd.service.web.schedules import ScheduleLine, schedule_lines
 
-_REFUSALS = {
+Answers = dict[int | str, dict[str, Any]]  # what FastAPI is told of a status, by the status
+
+REFUSALS: Answers = {  # of whatever is asked
     status: {"model": Refusal, "description": words}
     for status, words in (
         (401, "The token is missing or wrong."),
+        (414, f"The address is too long: its query has more than {LONGEST_QUERY} bytes."),
+        (421, "This machine does not serve under the name in the Host header."),
         (422, "A parameter cannot be understood."),
         (503, "The catalogue cannot be read."),
     )
 }
-NOT_FOUND = {404: {"model": Refusal, "description": "There is none of that name."}}
+NOT_FOUND: Answers = {404: {"model": Refusal, "description": "There is none of that name."}}
 NAME = "^[^\\x00-\\x1f/\\\\]{1,100}$"
 Job = Annotated[str | None, Query(min_length=1, max_length=100, description="Only of this job.")]
 Since = Annotated[Instant | None, Query(description="Only what began then or later.")]
 Until = Annotated[Instant | None, Query(description="Only what began before then.")]
 
-router = APIRouter(prefix="/api", responses=_REFUSALS)  # type: ignore[arg-type]
+router = APIRouter(prefix="/api", responses=REFUSALS)
 
 
 @dataclass(frozen=True)
@@ -112,7 +117,7 @@ def schedule(site: AskedSite, live: AskedLive) -> Schedule:
     return Schedule(site.now(), schedule_lines(site, live))
 
 
-@router.get("/runs", responses=NOT_FOUND)  # type: ignore[arg-type]
+@router.get("/runs", responses=NOT_FOUND)
 def runs(
     site: AskedSite,
     *,
@@ -144,7 +149,7 @@ def impact(
     return Impact([RunFigures.of(run) for run in reversed(found)])
 
 
-@router.get("/runs/{run_id}", responses=NOT_FOUND)  # type: ignore[arg-type]
+@router.get("/runs/{run_id}", responses=NOT_FOUND)
 def run(site: AskedSite, run_id: Annotated[str, Path(pattern=NAME)]) -> RunDetails:
     """All that the catalogue knows of one run."""
     return run_named(site, run_id)

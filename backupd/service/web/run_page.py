@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from backupd.model import Phase, RunStatus
-from backupd.service.web.api import NAME, NOT_FOUND
+from backupd.service.web.api import NAME, NOT_FOUND, REFUSALS
 from backupd.service.web.asked import AskedSite
 from backupd.service.web.history import run_named
 from backupd.service.web.looks import page
@@ -39,7 +39,7 @@ def run_page(request: Request, site: AskedSite, run_id: str) -> Response:
     return page(request, "run.html", now=site.now(), view=run_view(site, run_named(site, run_id)))
 
 
-@router.get("/api/runs/{run_id}/live", responses=NOT_FOUND)  # type: ignore[arg-type]
+@router.get("/api/runs/{run_id}/live", responses=REFUSALS | NOT_FOUND)
 def live(site: AskedSite, run_id: Annotated[str, Path(pattern=NAME)]) -> LiveRun:
     """How a run gets on: its phase, and the share of its copy that is done."""
     run = run_named(site, run_id)

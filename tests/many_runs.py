@@ -31,9 +31,7 @@ from tests.fakes import benched, measured
 NEWEST = datetime(2026, 11, 20, 12, tzinfo=UTC)  # when the last run began
 APART = timedelta(minutes=20)  # from one run to the next, of whatever job
 JOBS = ("nightly", "shop", "archive", "weekly", "replica")
-KEPT = timedelta(
-    days=10
-)  # what is older was removed: a thousand runs reach further back, so all catalogues keep as much
+KEPT = timedelta(days=10)  # what is older was removed; a thousand runs reach further back: all catalogues keep as much
 
 _STATUSES = {
     RunStatus.SUCCESS: 930,

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from backupd.errors import ServerError, UsageError, VerificationError
+from backupd.filesystem import write_words
 from backupd.model import Manifest, Position
 from backupd.mysql.derivation import derive
 from backupd.mysql.proof import position_checks, recovered
@@ -27,6 +28,8 @@ from backupd.unfinished import filling
 
 if TYPE_CHECKING:
     from backupd.archive.encryption import Identities
+
+_MORE_ROOM = "choose a folder with more room"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +58,8 @@ def clone(
     copy's server alone, which keeps it where it always does.
 
     Raises:
-        UsageError: the folder is not empty, or has no room; the backup is encrypted, and no identity opens it.
+        UsageError: the folder is not empty, has no room, or cannot be written; the backup is encrypted, and no
+            identity opens it.
         TargetError: no target cannot be read.
         VerificationError: what is stored is not what was written, or recovered to another position than was recorded.
         ServerError: no matching server is here, or it did not start, or refused what it was told.
@@ -73,8 +77,8 @@ def clone(
         if manifest.binlog is not None:
             remove_binlogs(to / manifest.binlog)
         written = Clone(relocation.datadir, to / OPTION_FILE, to / STATEMENTS_FILE, seeded)
-        written.option_file.write_text(option_file(manifest, relocation, wanted))
-        written.statements_file.write_text(statements_file(manifest, seeded, wanted))
+        write_words(written.option_file, option_file(manifest, relocation, wanted), hint=_MORE_ROOM)
+        write_words(written.statements_file, statements_file(manifest, seeded, wanted), hint=_MORE_ROOM)
         _hand_over(to, like=relocation.datadir, itself=made)
     return written
 

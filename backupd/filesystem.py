@@ -1,11 +1,11 @@
-"""What the kernel says of file systems that a story needs to know: room, and that the page cache is on disk."""
+"""File systems as a story meets them: room, that the page cache is on disk, a tree removed, a person's file written."""
 
 import ctypes
 import os
 import shutil
 from pathlib import Path
 
-from backupd.errors import CleanupIncomplete
+from backupd.errors import CleanupIncomplete, UsageError
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -25,6 +25,18 @@ def sync_filesystem(path: Path) -> None:
             raise OSError(number, os.strerror(number), str(path))
     finally:
         os.close(descriptor)
+
+
+def write_words(path: Path, text: str, *, hint: str) -> None:
+    """The file, which a person asked for, has this text; `hint` tells what is not lost where that fails.
+
+    Raises:
+        UsageError: it could not be written.
+    """
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{path} could not be written: {error.strerror}", hint=hint) from error
 
 
 def remove_tree(folder: Path) -> None:

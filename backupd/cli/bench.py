@@ -43,7 +43,7 @@ def layouts(
     stripe_sizes: Annotated[str, typer.Option(metavar="SIZE,…", help="Of striped layouts.")] = "64k",
     filesystem: Annotated[str, typer.Option(help="xfs or ext4.")] = "xfs",
     file_size: Annotated[str, typer.Option("--size", metavar="SIZE", help="Of the file that is worked on.")] = "128M",
-    seconds: Annotated[int, typer.Option(min=1, help="Length of a window.")] = 1,
+    seconds: Annotated[int, typer.Option(min=1, max=quantities.MOST_SECONDS, help="Length of a window.")] = 1,
     repeat: Annotated[int, typer.Option(min=1, help="Windows of each load; medians and spread are shown.")] = 3,
     tables: Annotated[
         list[str] | None,

@@ -100,8 +100,7 @@ def write_report(path: Path, text: str, *, hint: str) -> None:
     Raises:
         UsageError: it could not be written.
     """
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"{path} could not be written: {error.strerror}", hint=hint) from error
+    from backupd.filesystem import write_words
+
+    write_words(path, text, hint=hint)
     tell(f"wrote {path}")

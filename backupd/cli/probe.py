@@ -38,7 +38,7 @@ def probe(
     block_size: Annotated[str, typer.Option(metavar="SIZE", help="Of a request.")] = "16k",
     file_size: Annotated[str, typer.Option(metavar="SIZE", help="Of the probe's file.")] = "256M",
     rewrite_size: Annotated[str, typer.Option(metavar="SIZE", help="What `rewrite` writes again and again.")] = "4M",
-    seconds: Annotated[int, typer.Option(min=1, help="Length of a window.")] = 5,
+    seconds: Annotated[int, typer.Option(min=1, max=quantities.MOST_SECONDS, help="Length of a window.")] = 5,
     repeat: Annotated[int, typer.Option(min=1, help="Rounds; medians and spread are shown.")] = 3,
     write_share: Annotated[float, typer.Option(help="Of the requests, above 0 to 1; the others are reads.")] = 1.0,
     chunk_sizes: Annotated[str, typer.Option(metavar="SIZE,…", help="Chunk sizes to compare: 4k to 512k.")] = "",

@@ -13,6 +13,7 @@ _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _LOAD_PER_PROCESSOR = 10.0
 
 MOST_ROWS = 1_000_000_000  # that a list may be asked for: SQLite counts to 2^63
+MOST_SECONDS = 86_400  # of one window: a day
 
 
 def words(text: str) -> list[str]:

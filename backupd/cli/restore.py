@@ -91,13 +91,15 @@ class _Wanted:
 
     def steps(self, manifest: "Manifest", folder: Path, seen_as: Path) -> str:
         """What the copy in a folder needs next, which people see under another name; written beside it if wanted."""
+        from backupd.filesystem import write_words
         from backupd.mysql.next_steps import next_steps
         from backupd.mysql.replica_files import STATEMENTS_FILE
 
         found = self.run.position if self.run.derived else None
         text = next_steps(manifest, seen_as / manifest.datadir, found=found)
         if self.prepare_replica:
-            (folder / STATEMENTS_FILE).write_text(text)
+            hint = "the restored copy is whole; without --prepare-replica the same words go to stdout only"
+            write_words(folder / STATEMENTS_FILE, text, hint=hint)
         return text
 
 

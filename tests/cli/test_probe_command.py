@@ -146,6 +146,17 @@ def test_what_cannot_be_asked_for_is_told_and_touches_nothing(
     assert probing.world.host.calls["prepared"] == 0
 
 
+@pytest.mark.parametrize("command", [("probe", "--volume", "labvg/data"), ("bench", "layouts", "--vg", "labvg")])
+@pytest.mark.parametrize("seconds", ["0", "86401", "9" * 400])
+def test_no_window_is_longer_than_a_day(
+    terminal: Terminal, probing: ProbeWorld, command: tuple[str, ...], seconds: str
+) -> None:
+    ended = terminal.run(*command, "--seconds", seconds)
+    assert ended.status == ExitStatus.USAGE
+    assert "Invalid value for '--seconds'" in ended.stderr
+    assert probing.disk.calls == 0
+
+
 def test_a_probe_that_failed_says_so_in_its_document_and_in_the_list(terminal: Terminal, probing: ProbeWorld) -> None:
     probing.disk.fail_at_call = 3
     ended = terminal.run(*QUICK, "--json")

@@ -1,11 +1,14 @@
 """`backupd restore` as a person meets it: into a folder, into a volume, and what it tells to do next."""
 
+import errno
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from backupd import wiring
-from backupd.errors import Refused
+from backupd.errors import ExitStatus, Refused
 from backupd.model import HoldingKind
 from backupd.mysql.replica_files import STATEMENTS_FILE
 from tests.cli.terminal import Terminal
@@ -54,6 +57,24 @@ def test_prepared_for_a_replica_the_statements_lie_beside_the_datadir(terminal: 
     written = (tmp_path / "back" / STATEMENTS_FILE).read_text()
     assert "\nSTART SLAVE;\n" in written
     assert written.rstrip() in ended.stdout
+
+
+def test_statements_that_find_no_room_cost_no_restored_file(
+    terminal: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = Path.write_text
+
+    def full(path: Path, *arguments: Any, **options: Any) -> int:
+        if path.name == STATEMENTS_FILE:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return written(path, *arguments, **options)
+
+    monkeypatch.setattr(Path, "write_text", full)
+    ended = terminal.run("restore", "r1", "--to", str(tmp_path / "back"), "--prepare-replica")
+    assert ended.status == ExitStatus.USAGE
+    assert f"error: {tmp_path}/back/{STATEMENTS_FILE} could not be written: No space left on device" in ended.stderr
+    assert "hint: the restored copy is whole" in ended.stderr
+    assert (tmp_path / "back" / "ibdata1").stat().st_size == 100_000
 
 
 def test_a_lost_host_is_restored_on_another_that_knows_the_target_and_nothing_else(

@@ -69,8 +69,9 @@ lab-tests: setup-python setup-lab setup-s3 setup-service
 test-matrix: setup-python setup-lab ## every server on every kind of volume: each two values together, FULL=1 all 24
 	$(BIN)/python -m backupd.lab.matrix $(if $(FULL),--full) $(if $(AGAIN),--again)
 
-bench-lock: setup-python setup-lab ## how long the lock is held, beside a plain lvcreate's
+bench-lock: setup-python setup-lab ## how long the lock is held, beside a plain lvcreate's, without udev and with it
 	$(BIN)/backupd lab run --rows 50000 -- python -m backupd.lab.bench_lock
+	$(BIN)/backupd lab run --rows 50000 --init systemd -- python -m backupd.lab.bench_lock
 
 bench-settle: setup-python setup-lab ## what waiting for the penalty to settle costs and saves (25 minutes)
 	$(BIN)/python -m backupd.lab.bench_settle

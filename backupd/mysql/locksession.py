@@ -212,21 +212,25 @@ class LockSession:
         return blockers(self._session, self._terms.flavour, older_than_seconds=seconds)
 
     def _request(self, asked: float) -> Grant:
-        """One packet: the lock, the engines' logs, the position. The clock is read when the lock's answer arrives.
+        """One packet: the lock, the position, the engines' logs. The clock is read when the lock's answer arrives.
+
+        The logs come after what is read of InnoDB's memory (MySQL's log status has the LSN up to there, and purging goes
+        on under the lock): what was read is on disk then. A counter of what is on disk comes after them.
 
         Raises:
             LockLost: it was granted, and what follows took longer than a lock may last. No further try is quicker.
         """
         lsn = (self._terms.reader.lsn,) if self._terms.reader.lsn else ()
         request = self._strategy.request
-        answers = self._session.stream((*request, FLUSH_ENGINE_LOGS, *self._terms.reader.statements, *lsn))
+        answers = self._session.stream((*request, *self._terms.reader.statements, FLUSH_ENGINE_LOGS, *lsn))
         for _ in request:
             next(answers)
         granted = time.monotonic()
         self._watchdog.allow(self._limits.hold_seconds)
         try:
-            _, *told = list(answers)
-            number = int(told.pop()[0]["Value"] or 0) if lsn else self._terms.reader.lsn_beside(told)
+            told = [next(answers) for _ in self._terms.reader.statements]
+            _flushed, *counted = answers
+            number = int(counted[0][0]["Value"] or 0) if lsn else self._terms.reader.lsn_beside(told)
             if self._terms.redo_lags:
                 number = redo.written(self._session)
         except StatementError as error:

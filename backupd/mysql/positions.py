@@ -6,7 +6,8 @@ asked: that the answer is worth something is the lock's business.
 MySQL's `performance_schema.log_status` tells binlog, GTIDs and LSN at once. Tried on MySQL 9.7.4, under FLUSH TABLES
 WITH READ LOCK: 0.07 ms, the three statements that it stands for 0.25 ms; it needs BACKUP_ADMIN and SELECT on the
 performance schema, neither is enough alone. Of a replication channel it has the *relay log's* position only, not the
-source's, so channels are asked for as everywhere.
+source's, so channels are asked for as everywhere. Its LSN is that of InnoDB's memory: who wants it on disk flushes the
+engine logs afterwards.
 """
 
 import json
@@ -118,7 +119,7 @@ def lsn_statement(session: Session) -> str | None:
 
     What is on disk, not what is in memory: the engine logs were flushed just before, so every commit is in it, and
     what background threads have added since is nobody's data. A status counter, because SHOW ENGINE INNODB STATUS
-    walks the lock system of a busy server.
+    walks the lock system of a busy server. MySQL's may tell a little less than is on disk (9.7.4 sets it now and then).
     """
     for counter in _LSN_COUNTERS:
         if session.status(counter) is not None:

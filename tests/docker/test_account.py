@@ -5,7 +5,7 @@
 
 import re
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 
 import pytest
@@ -17,7 +17,7 @@ from backupd.mysql.canary import MysqlCanary, moments
 from backupd.mysql.grants import CANARY_SCHEMA, grant_script
 from backupd.mysql.locks import LockLimits, ServerLock
 from backupd.mysql.server import MysqlServer
-from backupd.mysql.session import Connect, Session, StatementError
+from backupd.mysql.session import Connect, Row, Session, StatementError
 from backupd.mysql.unlocked import NoLock
 from tests.contract.mariadb import wait_until
 from tests.docker.containers import KINDS, Pair, ServerContainer
@@ -36,6 +36,11 @@ ROLES = {
     Flavour.MARIADB: {"datadir", "redo", "undo", "aria log", "binlog"},
     Flavour.MYSQL: {"datadir", "redo", "undo", "doublewrite", "binlog"},
 }
+PURGED = (
+    "CREATE TABLE t.purged (id INT AUTO_INCREMENT PRIMARY KEY, a CHAR(36), KEY (a)) ENGINE = InnoDB",
+    "INSERT INTO t.purged (a) VALUES (UUID())",
+    *["INSERT INTO t.purged (a) SELECT UUID() FROM t.purged"] * 11,
+)
 
 
 def flavour_of(kind: str) -> Flavour:
@@ -97,6 +102,36 @@ def test_the_documented_grants_are_enough_for_every_lock(account: Connect, serve
         assert server.holders(USER) == []
     assert nothing.receipt.lsn is not None
     assert ServerLock(account, LIMITS).strategy == BEST[server.flavour]
+
+
+def test_the_lsn_of_a_receipt_is_on_disk_whatever_innodb_writes_by_itself(
+    account: Connect, server: ServerContainer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Purging goes on under any lock, and no commit waits for its redo: an image of the disk need not have that.
+
+    The server takes its time between the statements of a packet, as a busy one does.
+    """
+    at_once = Session.stream
+
+    def slowly(session: Session, statements: Sequence[str]) -> Iterator[list[Row]]:
+        spaced = [one for statement in statements for one in (statement, "SELECT SLEEP(0.2)")]
+        yield from list(at_once(session, spaced))[::2]
+
+    monkeypatch.setattr(Session, "stream", slowly)
+    for strategy in STRATEGIES[server.flavour]:
+        with server.session() as root, server.session() as reader:
+            for statement in PURGED:
+                root.execute(statement)
+            reader.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT")
+            root.execute("DELETE FROM t.purged")
+            reader.execute("COMMIT")  # now nobody sees the rows, and their removal begins
+            for _ in range(2):
+                with ServerLock(account, LIMITS, strategy=strategy).held() as held:
+                    (told,) = root.query("SHOW ENGINE INNODB STATUS")
+                (flushed,) = re.findall(r"^Log flushed up to\s+(\d+)", told["Status"] or "", re.MULTILINE)
+                assert held.receipt.lsn is not None
+                assert int(flushed) >= held.receipt.lsn
+            root.execute("DROP TABLE t.purged")
 
 
 def test_the_documented_grants_are_enough_for_the_canary(account: Connect, server: ServerContainer) -> None:

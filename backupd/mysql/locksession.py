@@ -214,8 +214,8 @@ class LockSession:
     def _request(self, asked: float) -> Grant:
         """One packet: the lock, the position, the engines' logs. The clock is read when the lock's answer arrives.
 
-        The logs come after what is read of InnoDB's memory (MySQL's log status has the LSN up to there, and purging goes
-        on under the lock): what was read is on disk then. A counter of what is on disk comes after them.
+        The logs come after what is read of InnoDB's memory: MySQL's log status has the LSN of that, and purging goes on
+        under the lock. So what was read is on disk then. A counter of what is on disk comes after them.
 
         Raises:
             LockLost: it was granted, and what follows took longer than a lock may last. No further try is quicker.

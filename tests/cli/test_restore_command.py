@@ -1,9 +1,6 @@
 """`backupd restore` as a person meets it: into a folder, into a volume, and what it tells to do next."""
 
-import errno
-import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,6 +10,7 @@ from backupd.model import HoldingKind
 from backupd.mysql.replica_files import STATEMENTS_FILE
 from tests.cli.terminal import Terminal
 from tests.fakes.blank_volumes import FakeBlankVolumes
+from tests.full_disk import no_room_for
 from tests.story.world import World
 
 DEVICE = Path("/dev/labvg/data")
@@ -62,14 +60,7 @@ def test_prepared_for_a_replica_the_statements_lie_beside_the_datadir(terminal: 
 def test_statements_that_find_no_room_cost_no_restored_file(
     terminal: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    written = Path.write_text
-
-    def full(path: Path, *arguments: Any, **options: Any) -> int:
-        if path.name == STATEMENTS_FILE:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return written(path, *arguments, **options)
-
-    monkeypatch.setattr(Path, "write_text", full)
+    no_room_for(STATEMENTS_FILE, monkeypatch)
     ended = terminal.run("restore", "r1", "--to", str(tmp_path / "back"), "--prepare-replica")
     assert ended.status == ExitStatus.USAGE
     assert f"error: {tmp_path}/back/{STATEMENTS_FILE} could not be written: No space left on device" in ended.stderr

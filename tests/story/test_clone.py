@@ -1,12 +1,9 @@
 """A clone that fails leaves nothing half-visible; what a server on it says is asked in the lab."""
 
-import errno
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,6 +16,7 @@ from backupd.mysql.proof import Recovered
 from backupd.mysql.replica_files import STATEMENTS_FILE
 from backupd.mysql.seeding import Following, Seeded, Source, Wanted, Words
 from backupd.unfinished import INCOMPLETE
+from tests.full_disk import no_room_for
 from tests.story.world import World
 
 WANTED = Wanted(77, Following.GTID, Source("db1", "repl", password="s3cret"))
@@ -113,14 +111,7 @@ def test_a_server_that_does_not_end_cleanly_leaves_no_clone(
 def test_a_clone_whose_own_files_find_no_room_is_none(
     recovering: Recovering, manifest: Manifest, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    written = Path.write_text
-
-    def full(path: Path, *arguments: Any, **options: Any) -> int:
-        if path.name == STATEMENTS_FILE:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return written(path, *arguments, **options)
-
-    monkeypatch.setattr(Path, "write_text", full)
+    no_room_for(STATEMENTS_FILE, monkeypatch)
     with pytest.raises(UsageError, match=f"{STATEMENTS_FILE} could not be written: No space left"):
         clone(manifest, copies(world), WANTED, to=tmp_path / "clone")
     assert not (tmp_path / "clone").exists()

@@ -251,9 +251,9 @@ def require_told(ended: Ended, *, status: int, says: str) -> dict[str, Any]:
     return document
 
 
-def tool(*argv: str, stdin: str | None = None) -> str:
-    """What a program prints; it must succeed."""
-    done = subprocess.run(argv, capture_output=True, text=True, check=False, input=stdin)
+def tool(*argv: str, stdin: str | None = None, timeout_seconds: float | None = None) -> str:
+    """What a program prints; it must succeed. One that takes longer is killed, and subprocess.TimeoutExpired raised."""
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, input=stdin, timeout=timeout_seconds)
     assert done.returncode == 0, f"{argv}: {done.stderr}"
     return done.stdout
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from backupd.errors import ServerError, UsageError, VerificationError
-from backupd.filesystem import write_words
+from backupd.filesystem import MORE_ROOM, write_words
 from backupd.model import Manifest, Position
 from backupd.mysql.derivation import derive
 from backupd.mysql.proof import position_checks, recovered
@@ -28,8 +28,6 @@ from backupd.unfinished import filling
 
 if TYPE_CHECKING:
     from backupd.archive.encryption import Identities
-
-_MORE_ROOM = "choose a folder with more room"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +75,8 @@ def clone(
         if manifest.binlog is not None:
             remove_binlogs(to / manifest.binlog)
         written = Clone(relocation.datadir, to / OPTION_FILE, to / STATEMENTS_FILE, seeded)
-        write_words(written.option_file, option_file(manifest, relocation, wanted), hint=_MORE_ROOM)
-        write_words(written.statements_file, statements_file(manifest, seeded, wanted), hint=_MORE_ROOM)
+        write_words(written.option_file, option_file(manifest, relocation, wanted), hint=MORE_ROOM)
+        write_words(written.statements_file, statements_file(manifest, seeded, wanted), hint=MORE_ROOM)
         _hand_over(to, like=relocation.datadir, itself=made)
     return written
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from backupd.errors import ServerError, UsageError
-from backupd.filesystem import write_words
+from backupd.filesystem import MORE_ROOM, write_words
 from backupd.model import Manifest
 from backupd.mysql.relocation import Relocation
 from backupd.mysql.scratch import RunningServer, ScratchServer
@@ -22,7 +22,6 @@ FOLDER = "tables"  # below the restored folder
 
 _IMPORTED = (".ibd", ".cfg", ".cfp")  # what InnoDB's import wants
 _TRANSPORTABLE = "InnoDB"
-_MORE_ROOM = "choose a folder with more room"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +86,7 @@ def _exported(
     session.execute("UNLOCK TABLES")
     statements = files[0].with_name(f"{file_name(table.name)}.sql")
     text = _statements(table, row.get("Create Table") or "", files, imported=imported)
-    write_words(statements, text, hint=_MORE_ROOM)
+    write_words(statements, text, hint=MORE_ROOM)
     return Exported(table, files, statements)
 
 
@@ -103,7 +102,7 @@ def _copied(folder: Path, manifest: Manifest, table: Table) -> tuple[Path, ...]:
     try:
         return tuple(Path(shutil.copy2(path, to)) for path in belonging)
     except OSError as error:
-        raise UsageError(f"{to} cannot be written: {error.strerror}", hint=_MORE_ROOM) from error
+        raise UsageError(f"{to} cannot be written: {error.strerror}", hint=MORE_ROOM) from error
 
 
 def _statements(table: Table, definition: str, files: Sequence[Path], *, imported: bool) -> str:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from backupd.errors import CleanupIncomplete, UsageError
 
+MORE_ROOM = "choose a folder with more room"  # a hint
+
 _libc = ctypes.CDLL(None, use_errno=True)
 
 

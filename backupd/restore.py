@@ -22,6 +22,7 @@ from backupd.archive.index import INDEX_OBJECT
 from backupd.archive.sidebyside import side_by_side
 from backupd.archive.unpack import Key, Manner, Unpacking, content_of
 from backupd.errors import BackupdError, Cancelled, TargetError, UsageError, VerificationError
+from backupd.filesystem import MORE_ROOM
 from backupd.interruption import shielded
 from backupd.model import Manifest, StoredObject
 from backupd.mysql.tablefiles import Table, TableFiles
@@ -231,9 +232,7 @@ def require_room(to: Path, manifest: Manifest) -> None:
 def _require_free(to: Path, needed: int) -> None:
     free = shutil.disk_usage(next(place for place in (to, *to.parents) if place.exists())).free
     if free < needed:
-        raise UsageError(
-            f"{to} has {free} bytes free, and the backup needs {needed}", hint="choose a folder with more room"
-        )
+        raise UsageError(f"{to} has {free} bytes free, and the backup needs {needed}", hint=MORE_ROOM)
 
 
 def _missing(parts: Sequence[Part], begun: Mapping[str, Standing]) -> int:

@@ -1,4 +1,4 @@
-"""A disk that has no room for one file, however it is reached."""
+"""A disk that has no room for one of the texts that are written to it."""
 
 import errno
 import os

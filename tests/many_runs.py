@@ -220,7 +220,7 @@ class _Site:
                 "backups", run_id=run_id, target=target, location=f"/{target}/{run_id}", bytes_read=size,
                 bytes_stored=int(self._about(size * 0.3)), files=1200, sha256=sums[target],
                 ordinal=ordinal, verified_at=_text(ended), broken="", removed_at=gone,
-                removed_because="" if gone is None else "older than keep_within 10d",
+                removed_because="" if gone is None else f"older than keep_within {KEPT.days}d",
             )  # fmt: skip
         return sums
 

@@ -17,8 +17,9 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 	--custom-compile-command 'make requirements' $(if $(UPGRADE),--upgrade)
 
 .PHONY: help demo demo-targets test check lint types imports tests exhaustive-tests service-tests packaging-tests \
-	docker-tests lab-tests test-matrix bench-lock bench-settle bench-copy setup-python setup-check \
-	setup-s3 setup-service setup-docker setup-lab requirements wheel deb clean
+	docker-tests lab-tests test-all figure-tests test-matrix campaign bench-lock bench-settle bench-peers \
+	bench-copy bench-disks bench-size bench-tables \
+	setup-python setup-check setup-s3 setup-service setup-docker setup-lab setup-peers requirements wheel deb clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
@@ -30,7 +31,7 @@ demo-targets: setup-python setup-lab setup-s3 ## one job on a folder, an SFTP an
 	$(BIN)/backupd lab run --rows 5000 --load 20 -- python -m backupd.lab.three_targets
 
 # The one that takes longest goes last, so that what is wrong is seen early.
-test: check exhaustive-tests service-tests packaging-tests docker-tests lab-tests ## every test (an hour)
+test: check exhaustive-tests service-tests packaging-tests docker-tests lab-tests ## every promise (an hour)
 
 check: lint types imports tests ## what needs neither root nor the lab (90 seconds)
 
@@ -47,8 +48,8 @@ imports: setup-python
 tests: setup-python setup-check setup-s3
 	$(SIDE_BY_SIDE) $(QUICK) -m "not exhaustive"
 
-# Failures at every call, ten thousand mutations, every zone's clock, a hundred thousand runs.
-exhaustive-tests: setup-python setup-check setup-s3 ## what walks through every case (4 minutes)
+# Failures at every call, ten thousand mutations, every zone's clock, a hundred thousand runs, a thousand histories.
+exhaustive-tests: setup-python setup-check setup-s3 ## what walks through every case, and a thousand histories of several machines (6 minutes)
 	$(SIDE_BY_SIDE) $(QUICK) tests/web -m exhaustive
 
 service-tests: setup-python setup-service ## the pages in a real browser, the metrics under a real Prometheus (3 minutes)
@@ -64,10 +65,19 @@ packaging-tests: setup-python setup-docker ## the wheel, and the Debian package 
 
 # No test here may be skipped because the lab does not start, and no test at all (pytest's exit 5) is a failure.
 lab-tests: setup-python setup-lab setup-s3 setup-service
-	$(BIN)/pytest tests/lab --timeout=900 --durations=10
+	$(BIN)/pytest tests/lab --timeout=900 --durations=10 -m "not figures"
+
+# When what measures has changed, and before a release.
+test-all: test figure-tests test-matrix ## every test, the figures beside fio's and the matrix as well (an hour and a half)
+
+figure-tests: setup-python setup-lab
+	$(BIN)/pytest tests/lab --timeout=900 --durations=10 -m figures
 
 test-matrix: setup-python setup-lab ## every server on every kind of volume: each two values together, FULL=1 all 24
 	$(BIN)/python -m backupd.lab.matrix $(if $(FULL),--full) $(if $(AGAIN),--again)
+
+campaign: setup-python ## histories of many machines on shared targets: SEED=0 COUNT=20000 (two hours)
+	$(BIN)/python -m tests.story.machines_campaign $(or $(SEED),0) $(or $(COUNT),20000)
 
 bench-lock: setup-python setup-lab ## how long the lock is held, beside a plain lvcreate's, without udev and with it
 	$(BIN)/backupd lab run --rows 50000 -- python -m backupd.lab.bench_lock
@@ -76,8 +86,22 @@ bench-lock: setup-python setup-lab ## how long the lock is held, beside a plain 
 bench-settle: setup-python setup-lab ## what waiting for the penalty to settle costs and saves (25 minutes)
 	$(BIN)/python -m backupd.lab.bench_settle
 
+bench-peers: setup-python setup-lab setup-peers ## what a backup costs beside its rivals: ROUNDS=5 (five hours), ARGS="--disks hdd …"
+	$(BIN)/python -m backupd.lab.bench_peers --rounds $(or $(ROUNDS),5) $(ARGS)
+
 bench-copy: setup-python setup-check setup-s3 ## how fast a copy and a restore are beside tar and zstd (3 minutes)
 	$(BIN)/python -m backupd.lab.bench_copy
+
+bench-disks: setup-python setup-lab ## what a request costs on each of the lab's kinds of disks (2 minutes)
+	for disks in hdd ssd delay; do \
+		$(BIN)/backupd lab run --rows 1000 --load none --disks $$disks --spare-disks 1 -- python -m backupd.lab.bench_disks; \
+	done
+
+bench-size: setup-python setup-check setup-s3 ## how much memory and time 5 TiB and a million files take (20 minutes)
+	$(BIN)/python -m backupd.lab.bench_size
+
+bench-tables: setup-python setup-check ## how soon a server with 200,000 tables answers, as root: FOLDER=/tmp (6 minutes in memory)
+	$(BIN)/python -m backupd.lab.bench_tables $(if $(FOLDER),--folder $(FOLDER))
 
 setup-python: $(READY) ## .venv with the pinned packages and the project
 
@@ -99,6 +123,9 @@ setup-docker: ## the Debian packages that the tests in containers need, but for 
 
 setup-lab: ## the Debian packages that the lab needs
 	@.ci/packages check lab
+
+setup-peers: ## the Debian packages of those that backupd is measured beside
+	@.ci/packages peers
 
 requirements: setup-python ## write the pins anew from pyproject.toml; UPGRADE=1 takes the newest versions
 	$(COMPILE) pyproject.toml --output-file requirements.txt

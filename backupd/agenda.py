@@ -28,6 +28,18 @@ class Blackout:
     end: time
 
 
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """When what has begun must be done: at a time of this machine's clock, or so long after it began.
+
+    Either `clock` or `within_seconds` is set.
+    """
+
+    clock: time | None = None
+    day: int | None = None  # of the week on which the clock shows it, Monday is 0; None: the next time that it does
+    within_seconds: float = 0.0
+
+
 class SlotState(StrEnum):
     """What became of a slot."""
 

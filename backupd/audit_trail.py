@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from backupd.catalogue.audit import Trail
-from backupd.errors import BackupdError, TargetError, VerificationError
+from backupd.errors import BackupdError, TargetError, Unreadable, VerificationError
 from backupd.model import Manifest, StoredBackup
 from backupd.targets import Target
 
@@ -36,7 +36,6 @@ class Look:
 
     target: str
     manifests: int = 0  # that are bound to this chain
-    unbound: int = 0  # written before there was a chain
     foreign: int = 0  # of runs that another catalogue knew when they were made
     flaws: tuple[Flaw, ...] = ()
     errors: tuple[BackupdError, ...] = ()  # what could not be read
@@ -120,27 +119,25 @@ def _look(target: Target, trail: Trail, jobs: Collection[str]) -> Look:
         there = [one for one in target.backups() if one.job in jobs or one.backup_id in trail.chain.started]
     except TargetError as error:
         return Look(target.name, errors=(error,))
-    manifests = unbound = foreign = 0
+    manifests = foreign = 0
     flaws: list[Flaw] = []
     errors: list[BackupdError] = []
     for one in sorted((one for one in there if one.finished), key=lambda one: (one.at, one.backup_id)):
         try:
             manifest = _manifest(target, one)
+        except (TargetError, Unreadable) as error:
+            errors.append(error)
         except VerificationError as error:
             flaws.append(Flaw(f"run {one.backup_id} on target {target.name}: {error.message}", None, one.backup_id))
-        except TargetError as error:
-            errors.append(error)
         else:
             if manifest is None:
                 continue
-            if not manifest.audit_head:
-                unbound += 1
-            elif one.backup_id in trail.chain.imported and one.backup_id not in trail.chain.started:
+            if one.backup_id in trail.chain.imported and one.backup_id not in trail.chain.started:
                 foreign += 1
             else:
                 manifests += 1
                 flaws += _disagreements(trail, manifest, target.name)
-    return Look(target.name, manifests, unbound, foreign, tuple(flaws), tuple(errors))
+    return Look(target.name, manifests, foreign, tuple(flaws), tuple(errors))
 
 
 def _manifest(target: Target, one: StoredBackup) -> Manifest | None:
@@ -156,8 +153,10 @@ def _manifest(target: Target, one: StoredBackup) -> Manifest | None:
         if any(still.backup_id == one.backup_id and still.finished for still in target.backups(one.job)):
             raise
         return None
-    if (manifest.job, manifest.run_id) != (one.job, one.backup_id):
-        raise VerificationError(f"its manifest is that of run {manifest.run_id} of job {manifest.job}")
+    if (manifest.machine, manifest.job, manifest.run_id) != (target.machine, one.job, one.backup_id):
+        raise VerificationError(
+            f"its manifest is that of run {manifest.run_id} of job {manifest.job} of machine {manifest.machine}"
+        )
     return manifest
 
 

@@ -1,4 +1,4 @@
-"""One backup: lock, snapshot, unlock, wait until it is cheap, copy, verify, publish.
+"""One backup: lock, snapshot, unlock, wait until it is cheap, copy, send what was spooled, verify, publish.
 
 Read `run_backup`, then `_take`, aloud. Everything that is made on the host is entered into `owed` and given back in
 reverse order, whatever happens; the lock is the inner `with` and ends first.
@@ -6,40 +6,51 @@ reverse order, whatever happens; the lock is the inner `with` and ends first.
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
-from datetime import datetime, timedelta
-from datetime import time as datetime_time
+from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 
-from backupd import contents, preflight, recover, replicas
+from backupd import contents, image, preflight, preflush, recover, replicas, spooling
+from backupd import manifest as manifests
+from backupd.agenda import Deadline
 from backupd.archive.governor import CopyGovernor
 from backupd.archive.packing import CopyManner
+from backupd.archive.restraint import Outlook, Restraint
 from backupd.archive.sources import list_members
+from backupd.archive.spool import Spool
+from backupd.billing import Billing
 from backupd.catalogue import RunJournal
 from backupd.catalogue.endings import as_told, status_of
 from backupd.catalogue.store import Catalogue
 from backupd.config import JobConfig, LockStrategy
 from backupd.copies import Copies
+from backupd.deadline import seconds_until
 from backupd.errors import (
     CatalogueError,
     CommandError,
     GaveUp,
+    Refused,
     ServerError,
     SnapshotError,
+    SnapshotVoid,
+    TargetError,
     UnexpectedOutput,
-    VerificationError,
 )
 from backupd.holding import Claim, held
 from backupd.hooks import Hooks
-from backupd.interruption import shielded
+from backupd.interruption import require_going_on, shielded
+from backupd.listing import unknown_beside
+from backupd.live_binlogs import LiveBinlogs, live_binlogs
 from backupd.model import (
+    AUTO,
     Backup,
     Holding,
     HoldingKind,
     Manifest,
     Outcome,
+    PaceChange,
     Phase,
     Position,
     Reason,
@@ -52,21 +63,24 @@ from backupd.model import (
     Volume,
 )
 from backupd.mysql import Canary, HeldLock
+from backupd.owning import Ownership, Renewal, ownership_of
+from backupd.pacing import Budgets, Pace
 from backupd.preflight import Ready
+from backupd.probe import WriteProbe
 from backupd.probe.baseline import Baseline, PassiveMeter, measure_baseline, watch_baseline
 from backupd.probe.observer import Observer
-from backupd.probe.settle import COW_AREA, Area, SettleLimits
-from backupd.rebuild import copy_on
+from backupd.probe.settle import COW_AREA, Area, SettleLimits, waiting_may_pay
+from backupd.publishing import Published, publish_copies
+from backupd.snapshots.extending import extension, further_bytes
 from backupd.snapshots.plan import plan_snapshot
-from backupd.storing import Contents, store
+from backupd.storing import Contents, Stored, Storing
 from backupd.targets import Target
 from backupd.tools import Tools
-from backupd.verify import verify_object
 
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 1.0  # between two looks at the COW area
-_CAUTIOUS_COPY_RATE = 20 << 20  # bytes a second: half of what three slow disks gave in the lab
+_CAUTIOUS_COPY_RATE = 20 << 20  # bytes a second, to guess by: half of what three slow disks gave in the lab
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,44 +102,65 @@ def run_backup(
             there is no backup then, and the run's row keeps the error.
     """
     telling = telling or Telling()
-    must_finish_by = _next_time(job.copy.must_finish_by)  # of this run: however long it waits, the hour stays the same
+    ownership = ownership_of(catalogue, tools)
+    ownership.require_here()  # before the row: the catalogue of another machine stays as it is
+    must_finish_by = _must_finish_by(
+        job.copy.must_finish_by
+    )  # of this run: however long it waits, the instant stays the same
     with (
         tools.claims.run(run_id),  # before the row: a row without a living lock is a dead run's
         catalogue.open_run(job.name, job.host, run_id=run_id) as run,
         ExitStack() as claimed,
     ):
         claimed.enter_context(tools.claims.job(job.name, run_id))
-        telling.begun(recover.dead_runs(catalogue, tools, every_disk=False).runs)
+        billing = Billing(
+            run,
+            tools.work_counters,
+            read_disk=tools.files.disk_counters,
+            undisturbed_seconds=tools.undisturbed_seconds,
+        )
+        with shielded():  # a signal between its thread's start and the block would leave the thread behind
+            claimed.enter_context(billing.companion)
+        telling.begun(recover.dead_runs(catalogue, tools, every_disk=False, spool=job.copy.spool).runs)
         course = claimed.enter_context(_course(job, run, telling))
         with course.phase(Phase.PREFLIGHT):
-            examination = preflight.examine(job, tools, last_stored_bytes=catalogue.last_stored_bytes(job.name))
+            last = catalogue.last_stored_bytes(job.name)
+            past, tunings = catalogue.snapshot_lives(job.name), catalogue.tunings()
+            examination = preflight.examine(
+                job, tools, last_stored_bytes=last, past=past, tunings=tunings, require_ours=ownership.require_ours
+            )
             if examination.ready is not None:  # before its findings: a live run's snapshot is one, and must be let be
                 claimed.enter_context(tools.claims.volume_group(examination.ready.volume.vg, run_id))
             ready = examination.require()
             for warning in examination.warnings:
                 log.warning("%s: %s; hint: %s", warning.name, warning.detail, warning.hint)
-            plan = plan_snapshot(ready.volume, ready.group, run_id, job.snapshot)
+            plan = plan_snapshot(
+                ready.volume, ready.group, run_id, job.snapshot, past, tuning=tunings.get(ready.volume.uuid)
+            )
+            ready = _taken(ready, ownership)  # last: a run that is refused has written nothing there
         copy_seconds = _copy_forecast(job, tools, catalogue, ready)
         copies = Copies(ready.targets, job.name, run_id, ledger=run)
-        attempt = _Attempt(job, tools, run, ready, plan, course, copy_seconds, must_finish_by, copies)
+        renewal = ownership.renewal(ready.targets, lost=copies.drop)
+        attempt = _Attempt(
+            job, tools, run, ready, plan, course, copy_seconds, must_finish_by, copies, ownership, renewal, billing
+        )
         with ExitStack() as unfinished:
             partial = {
                 target.name: unfinished.enter_context(_held_objects(attempt, target)) for target in ready.targets
             }
             unfinished.enter_context(copies)
-            with ExitStack() as owed:
-                objects = _take(attempt, owed)
-                with course.phase(Phase.RELEASE):
-                    owed.close()  # the snapshot costs the server until it is gone, so it goes before the verification
-            backups = _verify_and_publish(attempt, objects)
+            with shielded():  # a signal between its thread's start and the block would leave the thread behind
+                unfinished.enter_context(renewal.companion)
+            with _spool(attempt) as spool:
+                with billing.settled(ready.volume), ExitStack() as owed:
+                    copied = _take(attempt, owed, spool)
+                    with course.phase(Phase.RELEASE):
+                        owed.close()  # the snapshot costs the server until it is gone, so it goes before what can wait
+                objects = _send(attempt, copied)
+            backups = _verify_and_publish(attempt, objects, partial)
             _note_missing_copies(attempt, backups)
-            with shielded():  # a complete run whose objects are still held is a good one to `recover` as well
-                run.complete(backups)
-                kept = [partial[backup.target] for backup in backups]
-                for claim in kept:
-                    claim.kept = True  # before any row is struck: a catalogue that fails from here on costs no copy
-                for claim in kept:
-                    claim.keep()
+            billing.told_after()
+            run.complete(backups)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +174,7 @@ class _Course:
     @contextmanager
     def phase(self, phase: Phase, *, waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
         """The block is this phase; `waiting` looks after the server while a hook runs."""
+        require_going_on()
         self.hooks.before(phase, waiting=waiting)
         self.telling.phase(phase)
         with self.run.phase(phase):
@@ -163,8 +199,11 @@ def _course(job: JobConfig, run: RunJournal, telling: Telling) -> Iterator[_Cour
 def _tell_last_hooks(hooks: Hooks, run: RunJournal, error: BaseException) -> None:
     told = as_told(error)
     try:
-        good = run.so_far().status in (RunStatus.SUCCESS, RunStatus.ATTENTION)  # the error came after its backup
-        hooks.after_run(run.so_far().status if good else status_of(told), told)
+        row = run.so_far()
+        if row.status is RunStatus.RUNNING:
+            hooks.after_run(RunStatus.ATTENTION if row.backups else status_of(told), told)
+        else:  # the error came after the run was complete
+            hooks.after_run(row.status, told)
     except CatalogueError as second:
         error.add_note(second.message)
 
@@ -179,9 +218,12 @@ class _Attempt:
     ready: Ready
     plan: SnapshotPlan
     course: _Course
-    copy_seconds: float  # what the copy is expected to take
+    copy_seconds: float | None  # what the copy is expected to take; None: there is nothing to go by
     must_finish_by: float | None  # an instant of the monotonic clock
     copies: Copies
+    ownership: Ownership
+    renewal: Renewal  # of this machine's owner records on the targets
+    billing: Billing
 
     @property
     def canary(self) -> Canary | None:
@@ -195,9 +237,48 @@ class _Attempt:
         return PassiveMeter(lambda: self.tools.files.write_counters(device))
 
     @property
+    def guess_seconds(self) -> float:
+        """What the copy takes, by nothing but what the volume holds."""
+        return self.tools.files.used_bytes(self.ready.mount.path) / _CAUTIOUS_COPY_RATE
+
+    @property
+    def settle_limits(self) -> SettleLimits:
+        """What the gate goes by."""
+        settle, limits = self.job.settle, self.job.limits
+        return SettleLimits(
+            threshold=settle.threshold,
+            windows=settle.windows,
+            max_wait_seconds=settle.max_wait_seconds,
+            patience=settle.patience,
+            plateau_windows=settle.plateau_windows,
+            plateau_looks=settle.plateau_looks,
+            quiet_share=settle.quiet_share,
+            max_penalty=limits.max_penalty,
+            max_replica_lag_seconds=limits.max_replica_lag_seconds,
+            max_cow_fill=limits.max_cow_fill,
+            enabled=settle.enabled,
+        )
+
+    @property
+    def probe(self) -> WriteProbe | None:
+        """None where the job wants none; and, unless it insists, where what a probe says would change nothing."""
+        if self.job.settle.probe != AUTO or self.job.limits.max_penalty is not None:
+            return self.tools.probe
+        copy_seconds = self.copy_seconds if self.copy_seconds is not None else self.guess_seconds
+        return self.tools.probe if waiting_may_pay(self.settle_limits, copy_seconds) else None
+
+    @property
     def probe_folder(self) -> Path:
         """On the volume itself: its chunks are to be copied on write as the server's are."""
         return self.tools.places.probe_folder(self.ready.mount.path, self.run.run_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """What was read from the snapshot: on the targets, or some of it in the spool."""
+
+    stored: Stored
+    storing: Storing | None = None  # what sends the rest
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +288,28 @@ class _Point:
     snapshot: Snapshot
     position: Position
     locked: bool  # False: `position` is empty, and what there is to know of it is in the image
+    tablespaces: image.Tablespaces  # that the server had just before
+    binlogs: LiveBinlogs | None  # where the snapshot has none of them
+
+
+def _taken(ready: Ready, ownership: Ownership) -> Ready:
+    """This machine's folders on the targets are its own to write to; a target where one is not is unusable.
+
+    Raises:
+        Refused: no target is left; this is what the last one said.
+    """
+    usable: list[Target] = []
+    unusable = dict(ready.unusable)
+    for target in ready.targets:
+        try:
+            ownership.take(target)
+        except TargetError as error:
+            if target is ready.targets[-1] and not usable:
+                raise Refused(f"target {target.name}: {error.message}", hint=error.hint) from error
+            unusable[target.name] = error.message
+        else:
+            usable.append(target)
+    return replace(ready, targets=tuple(usable), unusable=unusable)
 
 
 def _held_objects(attempt: _Attempt, target: Target) -> AbstractContextManager[Claim]:
@@ -215,64 +318,81 @@ def _held_objects(attempt: _Attempt, target: Target) -> AbstractContextManager[C
 
     def remove(holding: Holding) -> None:
         attempt.copies.require_ended(target.name)
+        attempt.ownership.require_ours(target)  # else it may be another machine's by now, whole and published
         releases[HoldingKind.PARTIAL](holding)
 
-    detail = {"target": target.name, "job": job, "backup": run_id}
+    detail = {"target": target.name, "machine": target.machine, "job": job, "backup": run_id}
     holding = Holding(HoldingKind.PARTIAL, f"{target.name}/{job}/{run_id}", detail)
     return held(attempt.run, holding, {**releases, HoldingKind.PARTIAL: remove})
 
 
-def _copy_forecast(job: JobConfig, tools: Tools, catalogue: Catalogue, ready: Ready) -> float:
-    """Seconds: what the job's last copy took; for its first one a cautious guess from what the volume holds."""
-    last = catalogue.last_copy_seconds(job.name)
-    return last if last is not None else tools.files.used_bytes(ready.mount.path) / _CAUTIOUS_COPY_RATE
+def _spool(attempt: _Attempt) -> AbstractContextManager[Spool | None]:
+    """Where what is read can wait until the snapshot is gone; None: the job has none."""
+    machine = attempt.ownership.require_here().name
+    return spooling.spool_of(attempt.job.copy, attempt.tools, attempt.run, machine=machine, run_id=attempt.run.run_id)
 
 
-def _take(attempt: _Attempt, owed: ExitStack) -> tuple[StoredObject, ...]:
+def _copy_forecast(job: JobConfig, tools: Tools, catalogue: Catalogue, ready: Ready) -> float | None:
+    """Seconds, by the job's last copy and what the volume holds now. Never a guess: a forecast can cost a backup."""
+    last = catalogue.last_copy(job.name)
+    return None if last is None else last.expected_seconds(tools.files.used_bytes(ready.mount.path))
+
+
+def _take(attempt: _Attempt, owed: ExitStack, spool: Spool | None) -> Copied:
     """From the baseline to the last byte read. What is made on the host is in `owed` when this returns or raises."""
     run, tools, course = attempt.run, attempt.tools, attempt.course
     with course.phase(Phase.BASELINE):
-        baseline = _measure_baseline(attempt, owed)
-    course.hooks.before(Phase.LOCK_WAIT)
-    course.telling.phase(Phase.LOCK_WAIT)
-    point = _snapshot_under_lock(attempt, owed)
+        attempt.billing.wait_undisturbed()
+        probe = attempt.probe  # once: what the volume holds, by which it is decided, goes on changing
+        baseline = _measure_baseline(attempt, owed, probe)
+    with preflush.dirty_pages_flushed(
+        tools.flusher, attempt.job.host, run, tools.releases, begun=lambda: course.telling.phase(Phase.PREFLUSH)
+    ):
+        course.hooks.before(Phase.LOCK_WAIT)
+        course.telling.phase(Phase.LOCK_WAIT)
+        point = _snapshot_under_lock(attempt, owed)
+    _write_canary_after(attempt)
     with ExitStack() as watching:
         with shielded():  # a signal between its thread's start and the block would leave the thread behind
-            observer = watching.enter_context(_observer(attempt, baseline, point.snapshot))
+            observer = watching.enter_context(_observer(attempt, baseline, point.snapshot, probe))
         in_limits = observer.require_within_limits
         try:
             course.hooks.after(Phase.LOCK_WAIT, waiting=in_limits)  # with somebody who watches the snapshot
             with course.phase(Phase.SETTLE, waiting=in_limits):
                 verdict = _wait_until_cheap(attempt, observer)
             with course.phase(Phase.COPY, waiting=in_limits):
-                objects = _copy(attempt, owed, point, observer)
+                copied = _copy(attempt, owed, point, observer, spool)
                 run.cow_peak(tools.snapshots.require_intact(point.snapshot).used)  # after the last byte was read
         finally:
             run.samples(observer.samples)
+            attempt.billing.sampled(observer.samples)
+            if observer.cow_added:
+                run.cow_extended(observer.cow_added)
             if observer.cow_peak is not None:
                 run.cow_peak(observer.cow_peak)
     _note_what_needs_attention(run, verdict, observer)
-    return objects
+    return copied
 
 
-def _measure_baseline(attempt: _Attempt, owed: ExitStack) -> Baseline:
+def _measure_baseline(attempt: _Attempt, owed: ExitStack, probe: WriteProbe | None) -> Baseline:
     """What writes cost before the snapshot. The probe file must exist before it, to be copied on write as data is."""
     job, tools, run = attempt.job.settle, attempt.tools, attempt.run
     meter = attempt.meter
     baseline = None
-    if tools.probe is not None and job.enabled:
+    if probe is not None and job.enabled:
         folder = attempt.probe_folder
         owed.enter_context(held(run, Holding(HoldingKind.PROBE_FILES, str(folder)), tools.releases))
         try:
-            tools.probe.prepare(folder)
+            probe.prepare(folder)
             baseline = measure_baseline(
-                tools.probe, folder, windows=job.baseline_windows, seconds=job.window_seconds, meter=meter
+                probe, folder, windows=job.baseline_windows, seconds=job.window_seconds, meter=meter
             )
         except (CommandError, UnexpectedOutput) as error:
             log.warning("no probe: %s", error.message)
             run.attention(f"no probe, the gate had only the passive meter to go by: {error.message}")
     baseline = baseline or watch_baseline(meter, looks=job.baseline_windows, seconds=job.window_seconds)
     run.samples(baseline.samples)
+    attempt.billing.sampled(baseline.samples)
     return baseline
 
 
@@ -281,24 +401,42 @@ def _snapshot_under_lock(attempt: _Attempt, owed: ExitStack) -> _Point:
     run, tools, plan = attempt.run, attempt.tools, attempt.plan
     if attempt.canary is not None:
         attempt.canary.before(run.run_id)
+    tablespaces = image.Tablespaces(_tablespaces(attempt))
+    elsewhere = contents.live_folder(attempt.ready)
+    binlogs = owed.enter_context(live_binlogs(*elsewhere)) if elsewhere is not None else None
     holding = Holding(HoldingKind.SNAPSHOT, f"{plan.origin.vg}/{plan.name}", {"run": run.run_id})
     owed.enter_context(held(run, holding, tools.releases))
     applier = tools.applier if attempt.ready.facts.is_replica else None
     with (
+        attempt.renewal.silent(),  # before the applier stands still: a target that does not answer is waited for
         tools.snapshots.prepared(plan, run) as creator,
         replicas.applier_stopped(applier, attempt.job.host, run, tools.releases),
     ):
         _sync(attempt)
-        with run.quiet():
-            with _lock_held(attempt) as lock:
-                began = time.monotonic()
-                snapshot = creator.create()
-                took = time.monotonic() - began
-            run.took(Phase.SNAPSHOT, took)
-            run.position(lock.position)
-            run.snapshot(_facts(snapshot))
-    _write_canary_after(attempt)
-    return _Point(snapshot, lock.position, locked=attempt.job.lock.strategy is not LockStrategy.NONE)
+        with attempt.billing.silent():
+            with run.quiet():
+                with _lock_held(attempt) as lock:
+                    began = time.monotonic()
+                    snapshot = creator.create()
+                    took = time.monotonic() - began
+                run.took(Phase.SNAPSHOT, took)
+                run.position(lock.position)
+                run.snapshot(_facts(snapshot, plan))
+            if binlogs is not None and lock.position.binlog_file is not None:
+                _hold_binlogs(attempt, binlogs, lock.position.binlog_file)
+    locked = attempt.job.lock.strategy is not LockStrategy.NONE
+    return _Point(snapshot, lock.position, locked=locked, tablespaces=tablespaces, binlogs=binlogs)
+
+
+def _hold_binlogs(attempt: _Attempt, binlogs: LiveBinlogs, named: str) -> None:
+    """At once after the lock, before anybody purges them: the copy comes to them last."""
+    binlogs.hold(named, with_earlier=attempt.job.copy.include_binlogs)
+    if binlogs.left_out:
+        attempt.run.attention(binlogs.left_out)
+
+
+def _tablespaces(attempt: _Attempt) -> Mapping[str, int]:
+    return attempt.tools.server.tablespaces(attempt.ready.facts)
 
 
 @contextmanager
@@ -337,34 +475,32 @@ def _write_canary_after(attempt: _Attempt) -> None:
         attempt.run.attention(f"the canary row after the unlock could not be written: {error.message}")
 
 
-def _observer(attempt: _Attempt, baseline: Baseline, snapshot: Snapshot) -> Observer:
+def _observer(attempt: _Attempt, baseline: Baseline, snapshot: Snapshot, probe: WriteProbe | None) -> Observer:
     job, tools = attempt.job, attempt.tools
     return Observer(
-        probe=tools.probe,
+        probe=probe,
         folder=attempt.probe_folder,
         baseline=baseline,
         read_usage=lambda: tools.snapshots.usage(snapshot),
         read_lag=tools.server.replica_lag_seconds,
+        extend=_extension(attempt, snapshot),
+        growth=further_bytes(attempt.plan, attempt.ready.group),
         window_seconds=job.settle.window_seconds,
         duty=job.settle.duty,
         tick_seconds=LOOK_SECONDS,
-        limits=SettleLimits(
-            threshold=job.settle.threshold,
-            windows=job.settle.windows,
-            max_wait_seconds=job.settle.max_wait_seconds,
-            patience=job.settle.patience,
-            plateau_windows=job.settle.plateau_windows,
-            plateau_looks=job.settle.plateau_looks,
-            quiet_share=job.settle.quiet_share,
-            max_penalty=job.limits.max_penalty,
-            max_replica_lag_seconds=job.limits.max_replica_lag_seconds,
-            max_cow_fill=job.limits.max_cow_fill,
-            enabled=job.settle.enabled,
-        ),
+        limits=attempt.settle_limits,
         area=_area(attempt.ready.volume),
         meter=attempt.meter,
         copy_seconds=attempt.copy_seconds,
+        guess_seconds=attempt.guess_seconds,
     )
+
+
+def _extension(attempt: _Attempt, snapshot: Snapshot) -> Callable[[int, int], int] | None:
+    """None for a pool, which is everybody's, and where the job keeps the group's room for something else."""
+    if snapshot.origin.pool is not None or not attempt.job.snapshot.extend:
+        return None
+    return extension(attempt.tools.snapshots, snapshot, attempt.plan)
 
 
 def _area(volume: Volume) -> Area:
@@ -383,14 +519,13 @@ def _wait_until_cheap(attempt: _Attempt, observer: Observer) -> Verdict:
     if verdict.outcome is Outcome.GIVE_UP:
         raise GaveUp(
             f"the backup was given up ({verdict.reason}): {verdict.detail}",
-            hint=f"see `backupd show RUN`; {_area(attempt.ready.volume).remedy}, raise the job's limits, or choose a"
-            " quieter hour",
+            hint=f"see `backupd show RUN`; {observer.way_out}",
         )
     return verdict
 
 
-def _copy(attempt: _Attempt, owed: ExitStack, point: _Point, observer: Observer) -> tuple[StoredObject, ...]:
-    """Stream the mounted snapshot to the targets; the observer ends it when a limit is passed.
+def _copy(attempt: _Attempt, owed: ExitStack, point: _Point, observer: Observer, spool: Spool | None) -> Copied:
+    """Read the mounted snapshot, into the spool or on to the targets; the observer ends it when a limit is passed.
 
     Where the server stood without a lock only the mounted image can tell, and only the file.
     """
@@ -399,43 +534,127 @@ def _copy(attempt: _Attempt, owed: ExitStack, point: _Point, observer: Observer)
     at = tools.places.mount_point(run.run_id)
     owed.enter_context(held(run, Holding(HoldingKind.MOUNT, str(at), {"run": run.run_id}), tools.releases))
     tools.mounts.mount(point.snapshot, at)
-    root = at / ready.root.relative_to(ready.mount.path)
+    image.require_same_files(ready, at, tools.files.identity)
+    root = at / ready.mount.inside(ready.root)
     standing = contents.Standing(point.position)
     if not point.locked:
         standing = contents.standing_in_image(ready, root)
         run.position(standing.position)
     exclusions = contents.exclusions(ready, standing, include_binlogs=job.copy.include_binlogs)
-    kept = Contents(root, list_members(root, exclusions), contents.binlog_cut(ready, standing, root))
-    stored = store(kept, attempt.copies.open_object, job.copy, _manner(attempt, observer, kept.listing.size))
-    run.throughput((*stored.throughput, *attempt.copies.throughput))
+    listing = list_members(root, exclusions)
+    image.require_tablespaces(ready, root, listing, point.tablespaces, again=lambda: _tablespaces(attempt))
+    standing = contents.earlier_stored(ready, standing, listing)
+    kept = Contents(root, listing, contents.binlog_cut(ready, standing, root, live=point.binlogs))
+    size = kept.listing.size
+    changes: list[PaceChange] = []
+    restraint = _restraint(attempt, observer, changes.append)
+    governor = _governor(
+        attempt,
+        size,
+        sent_later=min(size, spool.room) if spool is not None else 0,
+        observer=observer,
+        restraint=restraint,
+    )
+    used = tools.files.used_bytes(ready.mount.path)
+    storing = Storing(kept, attempt.copies.open_object, job.copy, spool)
+    try:
+        with _void_where_it_is(attempt, point.snapshot):
+            stored = storing.store(_manner(attempt, governor))
+    finally:  # the next gate learns from a copy that failed too
+        run.paced(changes)
+        run.copied(min(governor.paced, size), of_bytes=size, used_bytes=used)
+    if restraint is not None and restraint.trouble is not None:
+        run.attention(restraint.trouble)
+    for trouble in spool.trouble if spool is not None else ():
+        run.attention(f"{trouble}; what did not fit was streamed while the snapshot existed")
+    return Copied(stored, storing)
+
+
+def _send(attempt: _Attempt, copied: Copied) -> tuple[StoredObject, ...]:
+    """All objects, with those that waited in the spool: the server pays nothing any more."""
+    stored = copied.stored
+    if copied.storing is not None and stored.spooled:
+        with attempt.course.phase(Phase.SEND):
+            manner = _manner(attempt, _governor(attempt, stored.spooled_bytes))
+            stored = copied.storing.send(stored, manner)
+    attempt.run.throughput((*stored.throughput, *attempt.copies.throughput))
     return stored.objects
 
 
-def _manner(attempt: _Attempt, observer: Observer, size: int) -> CopyManner:
-    """As fast as the job lets it, for `size` plain bytes, and only for as long as the server does not suffer."""
-    copy = attempt.job.copy
-    return CopyManner(
-        governor=CopyGovernor(
-            check=observer.require_within_limits,
-            max_rate=copy.max_rate,
-            must_finish_by=attempt.must_finish_by,
-            total_bytes=size,
-            on_progress=lambda done: attempt.course.telling.copied(min(done, size), size),
-        ),
-        level=copy.level,
-        threads=copy.threads,
-        ledger=attempt.run,
-        recipients=attempt.job.encryption.recipients,
+@contextmanager
+def _void_where_it_is(attempt: _Attempt, snapshot: Snapshot) -> Iterator[None]:
+    """A file that cannot be read is no fault of its own where the snapshot is not intact any more.
+
+    Raises:
+        SnapshotVoid: it is not.
+    """
+    try:
+        yield
+    except SnapshotVoid:
+        raise
+    except SnapshotError as error:
+        try:
+            attempt.tools.snapshots.require_intact(snapshot)
+        except SnapshotVoid as void:
+            raise void from error
+        raise
+
+
+def _restraint(attempt: _Attempt, observer: Observer, told: Callable[[PaceChange], None]) -> Restraint | None:
+    """What holds the copy's reads back for the job's budgets; None where it has none.
+
+    In the lab one that yielded took 20 s where full speed took 12, and the snapshot is paid for as long as it lives.
+    """
+    limits, files, device = attempt.job.limits, attempt.tools.files, attempt.ready.mount.device
+    budgets = Budgets(limits.max_latency, limits.max_replica_lag_seconds, limits.max_penalty_seconds)
+    if budgets == Budgets():
+        return None
+    return Restraint(
+        Pace.at_first(observer.usual_seconds, budgets, slowdown=observer.slowdown),
+        counters=lambda: files.write_counters(device),
+        in_flight=lambda: files.in_flight(device),
+        outlook=lambda: Outlook(observer.lag_seconds, observer.cow_seconds, observer.measuring),
+        told=told,
+        since_snapshot=lambda: observer.seconds,
     )
 
 
-def _next_time(clock: datetime_time | None) -> float | None:
-    """The next instant, by the monotonic clock, at which the host's own clock shows this time."""
-    if clock is None:
-        return None
-    now = datetime.now().astimezone()
-    days = (datetime.combine(now.date() + timedelta(days=day), clock).astimezone() for day in (0, 1))
-    return time.monotonic() + next((at - now).total_seconds() for at in days if at > now)
+def _governor(
+    attempt: _Attempt,
+    size: int,
+    *,
+    sent_later: int = 0,
+    observer: Observer | None = None,
+    restraint: Restraint | None = None,
+) -> CopyGovernor:
+    """For `size` plain bytes, as fast as the job lets them; with an observer only while the server does not suffer.
+
+    The deadline is that of the last byte sent: `sent_later` of them have to pass once more by then, from the spool.
+    """
+    return CopyGovernor(
+        check=observer.require_within_limits if observer is not None else lambda: None,
+        max_rate=attempt.job.copy.max_rate,
+        must_finish_by=attempt.must_finish_by,
+        total_bytes=size + sent_later,
+        restraint=restraint,
+        on_progress=lambda done: attempt.course.telling.copied(min(done, size), size),
+    )
+
+
+def _manner(attempt: _Attempt, governor: CopyGovernor) -> CopyManner:
+    copy = attempt.job.copy
+    return CopyManner(
+        governor=governor,
+        level=copy.level,
+        threads=copy.threads,
+        recipients=attempt.job.encryption.recipients,
+        give_up=attempt.copies.give_up,
+    )
+
+
+def _must_finish_by(deadline: Deadline | None) -> float | None:
+    """The instant by the monotonic clock at which a run that begins now must have copied."""
+    return None if deadline is None else time.monotonic() + seconds_until(deadline, datetime.now().astimezone())
 
 
 def _note_what_needs_attention(run: RunJournal, verdict: Verdict, observer: Observer) -> None:
@@ -446,25 +665,43 @@ def _note_what_needs_attention(run: RunJournal, verdict: Verdict, observer: Obse
         run.attention(trouble)
 
 
-def _verify_and_publish(attempt: _Attempt, objects: tuple[StoredObject, ...]) -> tuple[Backup, ...]:
-    """Success is what was read back; the manifest is last. A target that fails here drops out like any other.
+def _verify_and_publish(
+    attempt: _Attempt, objects: tuple[StoredObject, ...], partial: Mapping[str, Claim]
+) -> tuple[Backup, ...]:
+    """Each target's copy is a backup as soon as it was read back, and stays one whatever becomes of the others.
+
+    A target that fails here drops out like any other.
 
     Raises:
         TargetError, VerificationError: no target is left.
     """
-    copies, job, run = attempt.copies, attempt.job.name, attempt.run
+    copies, run = attempt.copies, attempt.run
+    order = [target.name for target in copies.targets]
+    backups: dict[str, Backup] = {}
+
+    def published(one: Published) -> None:
+        name, claim = one.target.name, partial[one.target.name]
+        with shielded():
+            run.published(one.backup, claim.holding, ordinal=order.index(name))
+            claim.kept = True
+        backups[name] = one.backup
+        run.throughput([one.read_back])
+        if one.unknown:
+            run.attention(unknown_beside(one.unknown, name))
+
+    manifest = _manifest(attempt, objects)
+    run.finished_manifest(manifests.to_text(manifest))
     with attempt.course.phase(Phase.VERIFY):
-        for target in copies.targets:
-            with copies.dropping(target):
-                for stored in objects:
-                    verify_object(target, job, run.run_id, stored)
+        publish_copies(
+            manifest,
+            copies.targets,
+            max_rate=attempt.job.copy.max_rate,
+            failing=copies.dropping,
+            published=published,
+            require_ours=attempt.ownership.require_ours,
+        )
         copies.require_some()
-    manifest = _manifest(attempt, objects)  # its instant is that of the verification: all else has been read back
-    for target in copies.targets:
-        with copies.dropping(target):
-            _publish(target, manifest)
-    copies.require_some()
-    return tuple(copy_on(target, manifest) for target in copies.targets)
+    return tuple(backups[name] for name in order if name in backups)
 
 
 def _manifest(attempt: _Attempt, objects: tuple[StoredObject, ...]) -> Manifest:
@@ -481,15 +718,6 @@ def _manifest(attempt: _Attempt, objects: tuple[StoredObject, ...]) -> Manifest:
     )
 
 
-def _publish(target: Target, manifest: Manifest) -> None:
-    target.publish(manifest)
-    if target.manifest(manifest.job, manifest.run_id) != manifest:
-        raise VerificationError(
-            f"the manifest on target {target.name} is not what was written",
-            hint="look at the target's disk: it loses or changes what is written to it",
-        )
-
-
 def _note_missing_copies(attempt: _Attempt, backups: tuple[Backup, ...]) -> None:
     """A run that reached some of its targets only is good, and somebody should know which one lacks it."""
     reached = ", ".join(backup.target for backup in backups)
@@ -498,7 +726,7 @@ def _note_missing_copies(attempt: _Attempt, backups: tuple[Backup, ...]) -> None
         attempt.run.attention(f"target {name} has no copy of this run: {why}; the backup is on {reached}")
 
 
-def _facts(snapshot: Snapshot) -> SnapshotFacts:
+def _facts(snapshot: Snapshot, plan: SnapshotPlan) -> SnapshotFacts:
     origin = snapshot.origin
     return SnapshotFacts(
         name=snapshot.name,
@@ -509,4 +737,6 @@ def _facts(snapshot: Snapshot) -> SnapshotFacts:
         chunk_size=snapshot.chunk_size,
         cow_size=snapshot.size,
         pool=f"{origin.vg}/{origin.pool.name}" if origin.pool is not None else None,
+        chunk_reason=plan.chunk_reason,
+        size_reason=plan.size_reason,
     )

@@ -37,6 +37,7 @@ from backupd.probe.bench_tally import cell_result
 from backupd.probe.disk_watch import DiskWatch, Usage, usage
 from backupd.probing import Telling
 from backupd.snapshots import holding_on_disks, scratch_name
+from backupd.snapshots.chunks import USUAL
 from backupd.tools import BenchTools, HostTools
 
 
@@ -181,7 +182,10 @@ class Benching:
         run_id = f"{self.run.run_id}-{len(self.snapshots) + 1}"
         measurement = measure(
             probe_request(self.request),
-            Subject(lambda: self.tools.files.mount_of(root), SnapshotConfig(size=SnapshotSize(bytes=SNAPSHOT_SIZE))),
+            Subject(
+                lambda: self.tools.files.mount_of(root),
+                SnapshotConfig(size=SnapshotSize(bytes=SNAPSHOT_SIZE), chunk_size=USUAL),
+            ),
             self.tools,
             self.bench_tools.probing,
             self.catalogue,

@@ -8,11 +8,14 @@ Python's descriptors close on exec.
 
 import fcntl
 import os
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from backupd.errors import Busy, ConfigurationError
+
+_OWNING_SECONDS = 60.0  # a store that answers late; its own time-outs end that
 
 
 class Claims:
@@ -95,6 +98,27 @@ class Claims:
             yield
 
     @contextmanager
+    def owning(self, target: str) -> Iterator[None]:
+        """No other process of this machine goes on with its owner chain on this target while the block lasts.
+
+        That takes moments, so whoever has it is waited for.
+
+        Raises:
+            Busy: somebody has it for longer; the message names it.
+        """
+        deadline = time.monotonic() + _OWNING_SECONDS
+        with ExitStack() as claimed:
+            while True:
+                try:
+                    claimed.enter_context(self._held(f"owner-{target}", f"the owner record on target {target}"))
+                    break
+                except Busy:
+                    if time.monotonic() > deadline:
+                        raise
+                    time.sleep(0.02)
+            yield
+
+    @contextmanager
     def daemon(self) -> Iterator[None]:
         """No other `backupd serve` goes by these schedules while the block lasts.
 
@@ -111,6 +135,10 @@ class Claims:
     def holder_of_volume_group(self, vg: str) -> str | None:
         """Who holds the volume group now, in words; None where nobody does. Nothing is claimed by asking."""
         return self._holder(f"vg-{vg}")
+
+    def holder_of_run(self, run_id: str) -> str | None:
+        """Who acts for this run now, in words; None where nobody does. Nothing is claimed by asking."""
+        return self._holder(f"run-{run_id}")
 
     def _holder(self, name: str) -> str | None:
         """By /proc/locks (proc(5)), for trying the lock would refuse whoever comes at that moment.

@@ -3,16 +3,39 @@
 Knows: where datadir, binlog and relay logs stand in the archive. Refuses to know how files become an object.
 """
 
-from dataclasses import dataclass
+import os
+import re
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 
+from backupd.archive.listing import Listing
 from backupd.archive.sources import BinlogCut, Exclusions
 from backupd.errors import ServerError, SnapshotError
-from backupd.model import Flavour, Manifest, Position, RunDetails, StoredObject
+from backupd.live_binlogs import LiveBinlogs
+from backupd.model import (
+    Flavour,
+    LockReceipt,
+    Losses,
+    Manifest,
+    Position,
+    RunDetails,
+    SnapshotFacts,
+    StoredObject,
+    Verdict,
+)
 from backupd.mysql.binlogs import committed_end, listed, needed_by_recovery
 from backupd.mysql.facts import binlog_header
 from backupd.preflight import Ready
+from backupd.run_section import (
+    BillSection,
+    LockSection,
+    LossesSection,
+    RunSection,
+    SnapshotSection,
+    StageSection,
+    VerdictSection,
+)
 
 _BINLOG_FOLDER = PurePosixPath(".backupd-binlog")  # for a binlog that lives outside the archived folder
 
@@ -56,12 +79,42 @@ def exclusions(ready: Ready, standing: Standing, *, include_binlogs: bool) -> Ex
     )
 
 
-def binlog_cut(ready: Ready, standing: Standing, mounted: Path) -> BinlogCut | None:
+def earlier_stored(ready: Ready, standing: Standing, listing: Listing) -> Standing:
+    """The standing with every binlog before the named one that is in the listing: the index is to tell of each.
+
+    Raises:
+        SnapshotError: one is missing without which the backup cannot be recovered.
+    """
+    basename, named = ready.facts.binlog_basename, standing.position.binlog_file
+    if basename is None or named is None or _below(ready, basename) is None:
+        return standing
+    folder = os.fsencode(f"{_binlog_folder(ready)}/".removeprefix("./"))
+    wanted = re.compile(re.escape(folder + os.fsencode(basename.name)) + rb"\.(\d{6,})")
+    found = (wanted.fullmatch(entry.name) for entry in listing.entries)
+    numbers = sorted((int(match[1]), os.fsdecode(match[0].removeprefix(folder))) for match in found if match)
+    earlier = tuple(name for number, name in numbers if number < _number(named))
+    if missing := [name for name in standing.earlier if name not in earlier]:
+        raise SnapshotError(
+            f"the snapshot has no binlog {missing[0]}, which {basename.parent / named} says its recovery needs",
+            hint="look at the server's binlog index; another lock.strategy than none does without earlier binlogs",
+        )
+    return replace(standing, earlier=earlier)
+
+
+def live_folder(ready: Ready) -> tuple[Path, Path] | None:
+    """The index and the folder of a binlog that the snapshot does not have; None where it has it, or there is none."""
+    basename, index = ready.facts.binlog_basename, _index(ready)
+    if basename is None or index is None or _below(ready, basename) is not None:
+        return None
+    return index, basename.parent
+
+
+def binlog_cut(ready: Ready, standing: Standing, mounted: Path, *, live: LiveBinlogs | None = None) -> BinlogCut | None:
     """The binlog that the position names, to be stored up to the recorded offset; None where there is no position.
 
-    It is read from the snapshot where the volume has it, else from its own, live folder: the server only appends to it,
-    so its first bytes are the same. Where no offset is known, all that the snapshot has of it; of MariaDB's, all whole
-    transactions.
+    It is read from the snapshot where the volume has it, else from the live file that is held open (`live`): the server
+    only appends to it, so its first bytes are the same. Where no offset is known, all that the snapshot has of it; of
+    MariaDB's, all whole transactions.
 
     Raises:
         SnapshotError: the snapshot does not have it.
@@ -70,11 +123,11 @@ def binlog_cut(ready: Ready, standing: Standing, mounted: Path) -> BinlogCut | N
     arcname = _binlog_name(ready, position)
     if basename is None or position.binlog_file is None or arcname is None:
         return None
-    live = basename.parent / position.binlog_file
-    file = live if _below(ready, basename) is None else mounted / arcname
+    file = mounted / arcname if live is None else live.file(position.binlog_file)
     recorded = position.binlog_offset
     end = _whole(ready, file) if recorded is None else recorded + binlog_header(ready.facts)
-    return BinlogCut(file=file, offset=end, arcname=arcname, earlier=standing.earlier)
+    cut = BinlogCut(file=file, offset=end, arcname=arcname, earlier=standing.earlier)
+    return cut if live is None else replace(cut, whole=live.earlier, folder_like=mounted / _datadir(ready))
 
 
 def manifest(
@@ -94,6 +147,7 @@ def manifest(
         run_id=run.run_id,
         job=run.job,
         host=run.host,
+        machine=run.machine,
         created_at=datetime.now(UTC),
         objects=objects,
         server=ready.facts,
@@ -108,7 +162,51 @@ def manifest(
         filesystem=ready.mount.filesystem,
         recipients=recipients,
         audit_head=audit_head,
-        run=run,
+        run=run_section(run),
+    )
+
+
+def run_section(run: RunDetails) -> RunSection:
+    """What its manifest tells of the run."""
+    return RunSection(
+        started_at=run.started_at,
+        phases={phase.value: seconds for phase, seconds in run.phases.items()},
+        verdict=None if run.verdict is None else _verdict(run.verdict),
+        lock=None if run.lock is None else _lock(run.lock),
+        snapshot=None if run.snapshot is None else _snapshot(run.snapshot),
+        attention=run.attention,
+        throughput=tuple(StageSection(each.stage, each.bytes, each.busy_seconds) for each in run.throughput),
+        bill=None if run.bill is None else BillSection(**asdict(run.bill)),
+        losses=None if run.losses is None else _losses(run.losses),
+    )
+
+
+def _verdict(verdict: Verdict) -> VerdictSection:
+    return VerdictSection(verdict.outcome.value, verdict.reason.value, verdict.detail, verdict.waited_seconds)
+
+
+def _lock(lock: LockReceipt) -> LockSection:
+    return LockSection(**asdict(lock))
+
+
+def _losses(losses: Losses) -> LossesSection:
+    return LossesSection(**{**asdict(losses), "counted": losses.counted.value})
+
+
+def _snapshot(snapshot: SnapshotFacts) -> SnapshotSection:
+    return SnapshotSection(
+        name=snapshot.name,
+        volume=snapshot.volume,
+        layout=snapshot.layout.value,
+        stripes=snapshot.stripes,
+        stripe_size=snapshot.stripe_size,
+        chunk_size=snapshot.chunk_size,
+        cow_size=snapshot.cow_size,
+        cow_used_peak=snapshot.cow_used_peak,
+        pool=snapshot.pool,
+        chunk_reason=snapshot.chunk_reason,
+        cow_extended=snapshot.cow_extended,
+        size_reason=snapshot.size_reason,
     )
 
 
@@ -125,6 +223,10 @@ def _binlog_name(ready: Ready, position: Position) -> PurePosixPath | None:
 def _binlog_folder(ready: Ready) -> PurePosixPath:
     below = _below(ready, ready.facts.binlog_basename)
     return below.parent if below is not None else _BINLOG_FOLDER
+
+
+def _number(binlog: str) -> int:
+    return int(binlog.rpartition(".")[2])
 
 
 def _whole(ready: Ready, binlog: Path) -> int:

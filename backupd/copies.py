@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Self
 
 from backupd.archive import Sink
-from backupd.archive.conveyor import give_way
+from backupd.archive.conveyor import give_way_copying
 from backupd.errors import BackupdError, TargetError, VerificationError
 from backupd.interruption import shielded
 from backupd.model import Throughput
@@ -49,6 +49,7 @@ class Copies:
         self._lost: dict[str, BackupdError] = {}
         self._fatal: list[BaseException] = []
         self._writers: list[_Writer] = []
+        self._occupied: set[str] = set()  # targets that somebody is inside a `dropping` block with
 
     def __enter__(self) -> Self:
         return self
@@ -95,10 +96,11 @@ class Copies:
         """
         self.require_some()
         job, run_id, ledger = self._job, self._run_id, self._ledger
-        writers = [
-            _Writer(target, target.writing(job, run_id, name, at_most=at_most, ledger=ledger), failed=self._failed)
-            for target in self.targets
-        ]
+        writers = []
+        for target in self.targets:
+            unwanted = threading.Event()
+            opened = target.writing(job, run_id, name, at_most=at_most, ledger=ledger, unwanted=unwanted)
+            writers.append(_Writer(target, opened, unwanted, failed=self._failed))
         try:
             self._writers += writers
             for writer in writers:
@@ -115,11 +117,14 @@ class Copies:
 
     @contextmanager
     def dropping(self, target: Target) -> Iterator[None]:
-        """What fails in the block fails on this target: it drops out, and nothing is raised."""
+        """What fails in the block fails on this target: it drops out, and nothing is raised. Any thread may enter."""
+        self._occupied.add(target.name)
         try:
             yield
         except (TargetError, VerificationError) as error:
-            self._drop(target, error)
+            self.drop(target, error)
+        finally:
+            self._occupied.discard(target.name)
 
     def require_some(self) -> None:
         """There is a target that has everything so far.
@@ -138,28 +143,38 @@ class Copies:
                     first.add_note(note)
             raise first
 
+    def give_up(self) -> None:
+        """Nobody wants any of it any more: whatever waits for a target, one in an outage too, ends soon.
+
+        For who has to end others before the blocks that they write in.
+        """
+        for writer in self._writers:
+            writer.abandon()
+
     def require_ended(self, target: str) -> None:
-        """Nothing is being written to this target any more, so that what is there can be removed.
+        """Nothing is being done to this target any more, so that what is there can be removed.
 
         Raises:
-            TargetError: a writer is still inside a call to it.
+            TargetError: a thread is still inside a call to it.
         """
-        if any(writer.thread.is_alive() for writer in self._writers if writer.target.name == target):
+        writing = any(writer.thread.is_alive() for writer in self._writers if writer.target.name == target)
+        if writing or target in self._occupied:
             raise TargetError(
-                f"target {target} does not answer: an object is still being written to it",
+                f"target {target} does not answer: a call to it has not returned",
                 hint="`backupd recover` removes what is there once this process has ended",
             )
 
     def _failed(self, writer: "_Writer", error: BaseException) -> None:
         """A target's own error ends that target, any other the run."""
         if isinstance(error, TargetError):
-            self._drop(writer.target, error)
+            self.drop(writer.target, error)
         else:
             self._fatal.append(error)
             for each in self._writers:
                 each.abandon()
 
-    def _drop(self, target: Target, error: BackupdError) -> None:
+    def drop(self, target: Target, error: BackupdError) -> None:
+        """The target is out of this run: nothing more is written to it. Any thread may say so."""
         with self._lock:
             first = self._lost.setdefault(target.name, error) is error
         if first:
@@ -203,6 +218,7 @@ class _Writer:
         self,
         target: Target,
         opened: AbstractContextManager[ObjectWriter],
+        unwanted: threading.Event,
         *,
         failed: Callable[["_Writer", BaseException], None],
     ) -> None:
@@ -212,7 +228,7 @@ class _Writer:
         self.thread = threading.Thread(target=self._work, name=f"backupd write {target.name}", daemon=True)
         self._opened = opened
         self._failed = failed
-        self._abandoned = threading.Event()
+        self._abandoned = unwanted
         self._queue: Queue[bytes | None] = Queue(_BLOCKS_PER_QUEUE)
 
     def put(self, block: bytes | None, idle: Callable[[], None] = lambda: None) -> bool:
@@ -245,7 +261,7 @@ class _Writer:
 
     def _work(self) -> None:
         try:
-            give_way()
+            give_way_copying()
             began = time.monotonic()
             with self._opened as writer:
                 self.busy_seconds += time.monotonic() - began
@@ -259,6 +275,9 @@ class _Writer:
         except _Abandoned:
             pass
         except BaseException as error:  # noqa: BLE001 - nothing is swallowed: the main thread raises it
+            if isinstance(error, TargetError) and self._abandoned.is_set():
+                log.debug("target %s: ended: %s", self.target.name, error.message)  # somebody else has the error
+                return
             self._abandoned.set()
             self._failed(self, error)
 

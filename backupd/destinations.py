@@ -4,7 +4,7 @@ Knows: that a run goes on while one target is left, so that an unusable one of s
 anything but what a target's own `require_usable` does.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from backupd.errors import TargetError
@@ -21,10 +21,17 @@ class Destinations:
     unusable: Mapping[str, str]  # by name: why
 
 
-def examine(targets: Sequence[Target], *, last_stored_bytes: int | None, used_bytes: int | None) -> Destinations:
-    """Ask each target whether it can be written and has room."""
+def examine(
+    targets: Sequence[Target],
+    require_ours: Callable[[Target], bool],
+    *,
+    last_stored_bytes: int | None,
+    used_bytes: int | None,
+) -> Destinations:
+    """Ask each target whether it can be written, has room, and has nobody else's writing in this machine's folder."""
     found = [
-        (target, _finding(target, last_stored_bytes=last_stored_bytes, used_bytes=used_bytes)) for target in targets
+        (target, _finding(target, require_ours, last_stored_bytes=last_stored_bytes, used_bytes=used_bytes))
+        for target in targets
     ]
     usable = tuple(target for target, finding in found if finding.level is not Level.REFUSED)
     unusable = {target.name: finding.detail for target, finding in found if finding.level is Level.REFUSED}
@@ -39,12 +46,26 @@ def _told(finding: Finding, *, others: bool) -> Finding:
     return Finding(finding.name, Level.WARNING, told, finding.hint)
 
 
-def _finding(target: Target, *, last_stored_bytes: int | None, used_bytes: int | None) -> Finding:
+def _finding(
+    target: Target, require_ours: Callable[[Target], bool], *, last_stored_bytes: int | None, used_bytes: int | None
+) -> Finding:
     name = f"target {target.name}"
     try:
         free = target.require_usable()
+        was_emptied = require_ours(target)
     except TargetError as error:
         return Finding(name, Level.REFUSED, error.message, error.hint)
+    room = _room(name, target, free, last_stored_bytes=last_stored_bytes, used_bytes=used_bytes)
+    if was_emptied and room.level is not Level.REFUSED:
+        hint = "is its file system mounted, its path or bucket still the same? a new disk needs nothing more"
+        return Finding(name, Level.WARNING, "writable, but what this machine had written there is gone", hint)
+    return room
+
+
+def _room(
+    name: str, target: Target, free: int | None, *, last_stored_bytes: int | None, used_bytes: int | None
+) -> Finding:
+    """Whether `free` bytes are enough, by the last backup or by what the volume holds."""
     if free is None:
         return Finding(name, Level.OK, "writable; how much room it has is not known")
     hint = f"free some room on target {target.name}, or choose another"

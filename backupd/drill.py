@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from backupd.errors import BackupdError, Cancelled, VerificationError
+from backupd.errors import BackupdError, Cancelled, NotAsRecorded, NotHeld, Undecided, VerificationError
 from backupd.filesystem import remove_tree
 from backupd.interruption import shielded
 from backupd.model import Check, Drill, Manifest, Position
@@ -23,7 +23,7 @@ from backupd.unfinished import filling
 if TYPE_CHECKING:
     from backupd.archive.encryption import Identities
 
-_Answer = tuple[tuple[Check, ...], Position | None]  # a position where one had to be found
+_Answer = tuple[tuple[Check, ...], Position | None, str]  # a position where one had to be found; why it is undecided
 
 log = logging.getLogger(__name__)
 
@@ -54,13 +54,14 @@ def drill(
         key_of(manifest, identities)
         require_room(folder, manifest)
         try:
-            checks, position = _checks(_Copy(readable, manifest, identities), folder, telling)
+            checks, position, undecided = _checks(_Copy(readable, manifest, identities), folder, telling)
         finally:
             with shielded():
                 remove_tree(folder)
     seconds = time.monotonic() - began
-    ok = all(check.ok for check in checks)
-    return Drill(run_id, ok=ok, checks=checks, seconds=seconds, at=datetime.now(UTC), position=position)
+    ok = not undecided and all(check.ok for check in checks)
+    at = datetime.now(UTC)
+    return Drill(run_id, ok=ok, checks=checks, seconds=seconds, at=at, position=position, undecided=undecided)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,27 +74,37 @@ class _Copy:
 
 
 def _checks(copy: _Copy, folder: Path, telling: Callable[[str], None]) -> _Answer:
-    """Each step that fails is a failed check: a drill that cannot be finished has an answer too."""
+    """Each step that fails is a failed check, but for a limit of the drill's own: that is no answer."""
     telling("restoring")
     manifest = copy.manifest
     try:
         with filling(folder, {"run": manifest.run_id, "job": manifest.job}):
             unpack_objects(copy.sources, manifest, to=folder, identities=copy.identities)
+    except NotHeld as error:
+        log.warning("drill: %s", error.message)
+        return (), None, f"the staging folder cannot hold the backup as it was recorded: {error.message}"
+    except NotAsRecorded as error:
+        return (Check("restore", ok=False, expected="every file as recorded", found=error.message),), None, ""
     except VerificationError as error:
-        return (Check("restore", ok=False, expected="every digest as recorded", found=error.message),), None
+        return (Check("restore", ok=False, expected="every digest as recorded", found=error.message),), None, ""
     restored = Check("restore", ok=True, expected="every digest as recorded", found="every digest as recorded")
     telling("starting a server on the restored files")
     try:
         checks, position = _ask_the_server(manifest, folder, telling)
     except Cancelled:
         raise
+    except Undecided as error:
+        log.warning("drill: %s", error.message)
+        return (restored,), None, error.message
     except BackupdError as error:
         log.warning("drill: %s", error.message)
-        return (restored, Check("server", ok=False, expected="starts and answers", found=error.message)), None
-    return (restored, *checks), position
+        return (restored, Check("server", ok=False, expected="starts and answers", found=error.message)), None, ""
+    return (restored, *checks), position, ""
 
 
-def _ask_the_server(manifest: Manifest, folder: Path, telling: Callable[[str], None]) -> _Answer:
+def _ask_the_server(
+    manifest: Manifest, folder: Path, telling: Callable[[str], None]
+) -> tuple[tuple[Check, ...], Position | None]:
     with ScratchServer(folder, manifest).running() as server:
         telling("comparing what it says with what was recorded")
         if manifest.locked:

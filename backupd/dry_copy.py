@@ -15,7 +15,6 @@ from typing import Self
 from backupd.archive.packing import CopyManner
 from backupd.archive.sources import Exclusions, list_members
 from backupd.archive.stream import store_tree
-from backupd.command import ChildLedger
 from backupd.companion import Companion
 from backupd.errors import SnapshotError
 
@@ -33,11 +32,8 @@ class DryCopy:
     `mounted` mounts the snapshot for one pass and yields where. What a pass raises is raised by `require_running`.
     """
 
-    def __init__(
-        self, mounted: Callable[[], AbstractContextManager[Path]], *, ledger: ChildLedger | None = None
-    ) -> None:
+    def __init__(self, mounted: Callable[[], AbstractContextManager[Path]]) -> None:
         self._mounted = mounted
-        self._ledger = ledger
         self._stop = threading.Event()
         self._reading = threading.Event()
         self._companion = Companion("dry-copy", self._copy_again_and_again, stop=self._stop.set)
@@ -77,7 +73,7 @@ class DryCopy:
         """As the copy's sink: away with it."""
 
     def _copy_again_and_again(self) -> None:
-        manner = CopyManner(governor=self, ledger=self._ledger)
+        manner = CopyManner(governor=self)
         try:
             while not self._stop.is_set():
                 with self._mounted() as root:

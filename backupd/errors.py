@@ -26,6 +26,8 @@ class ExitStatus(IntEnum):
     CLEANUP = 10
     CANCELLED = 11
     PROBE = 12
+    CATALOGUE = 13
+    UNDECIDED = 14
 
     @property
     def meaning(self) -> str:
@@ -42,11 +44,13 @@ _MEANINGS = {
     ExitStatus.REFUSED: "refused by preflight, nothing touched",
     ExitStatus.SERVER: "server or lock",
     ExitStatus.SNAPSHOT: "snapshot failed or void, or given up to spare the server",
-    ExitStatus.TARGET: "target",
+    ExitStatus.TARGET: "target, or the spool",
     ExitStatus.VERIFICATION: "verification",
     ExitStatus.CLEANUP: "clean-up incomplete",
     ExitStatus.CANCELLED: "cancelled",
     ExitStatus.PROBE: "probe or bench: its load or the disk under it failed",
+    ExitStatus.CATALOGUE: "catalogue: it cannot be opened, read or written",
+    ExitStatus.UNDECIDED: "undecided: the drill ran into a limit of its own",
 }
 
 
@@ -105,6 +109,12 @@ class LockLost(ServerError):
     """There is no proof that the lock held while the snapshot was taken; the snapshot must be dropped."""
 
 
+class Undecided(ServerError):
+    """A drill's server ran into a limit of its own (time, memory, room): nothing was found out about the backup."""
+
+    exit_status = ExitStatus.UNDECIDED
+
+
 class SnapshotError(BackupdError):
     """The snapshot could not be taken, seen or mounted."""
 
@@ -119,6 +129,10 @@ class GaveUp(SnapshotError):
     """A limit of the job was passed and the backup was given up to spare the server."""
 
 
+class AbortedImpact(GaveUp):
+    """The copy could not be done in its time without taking more from the server than the job allows."""
+
+
 class ProbeError(BackupdError):
     """A probe or a bench could not measure: its load or the disk under it failed, or printed what we do not know."""
 
@@ -131,10 +145,38 @@ class TargetError(BackupdError):
     exit_status = ExitStatus.TARGET
 
 
+class NoRoom(TargetError):
+    """The target is full, as far as its storage says so."""
+
+
+class NotOurs(TargetError):
+    """Another machine writes into this machine's folder on the target, or nobody can tell whose folder it is."""
+
+    exit_status = ExitStatus.REFUSED
+
+
+class SpoolError(BackupdError):
+    """The spool, where what was read from the snapshot waits to be sent, could not be written or read back."""
+
+    exit_status = ExitStatus.TARGET
+
+
 class VerificationError(BackupdError):
     """What was read back is not what was stored, or a restored server is not what was recorded."""
 
     exit_status = ExitStatus.VERIFICATION
+
+
+class NotAsRecorded(VerificationError):
+    """What a restore has left on the disk differs from what was recorded, or could not be compared with it."""
+
+
+class NotHeld(NotAsRecorded):
+    """All that differs are modes, owners, times and attributes: the backup is sound, and the disk did not take them."""
+
+
+class Unreadable(VerificationError):
+    """What was read back is as it was written, and this backupd cannot understand it: nothing was found damaged."""
 
 
 class CleanupIncomplete(BackupdError):
@@ -166,7 +208,7 @@ class UnexpectedOutput(BackupdError):
 class CatalogueError(BackupdError):
     """The catalogue could not be opened, read or written."""
 
-    exit_status = ExitStatus.USAGE
+    exit_status = ExitStatus.CATALOGUE
 
 
 class CatalogueUnavailable(CatalogueError):

@@ -4,14 +4,17 @@ Knows: what must be true before a byte is written. Refuses to change anything. A
 has touched nothing; a probe needs less than a backup (no server, no target), and more room on the volume itself.
 """
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from backupd.errors import CommandError, Refused, ServerError, SnapshotError, UnexpectedOutput, UsageError
-from backupd.measurement import ProbeRequest, Variant
-from backupd.model import MountPoint, SnapshotPlan, Volume, VolumeGroup
-from backupd.probe.plan import variants
-from backupd.snapshots.plan import CowSettings, complete_cow_bytes, free_bytes, plan_snapshot
+from backupd.measurement import ProbeRequest, Tuning, Variant
+from backupd.model import AUTO, MountPoint, SnapshotPlan, Volume, VolumeGroup
+from backupd.probe.plan import tuned_variants, variants
+from backupd.snapshots.chunks import chunks_for
+from backupd.snapshots.placing import Placed, placed, without_probe
+from backupd.snapshots.plan import CowSettings, complete_cow_bytes, free_bytes, plan_snapshot, usual_bytes
 from backupd.tools import HostTools, Instruments, Versions
 
 _FAULTS = (ServerError, SnapshotError, CommandError, UnexpectedOutput)
@@ -39,6 +42,8 @@ class Ground:
     variants: tuple[Variant, ...]
     cow_size: int  # bytes, of each snapshot's COW area
     load_average: float
+    note: str = ""  # how the chunk size was chosen, where backupd chose it
+    passed_over: tuple[str, ...] = ()  # which places of the COW area are not tried, and why
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +77,15 @@ def find(subject: Subject, tools: HostTools) -> tuple[MountPoint, Volume]:
 
 
 def require(
-    request: ProbeRequest, subject: Subject, tools: HostTools, instruments: Instruments, mount: MountPoint
+    request: ProbeRequest,
+    subject: Subject,
+    tools: HostTools,
+    instruments: Instruments,
+    mount: MountPoint,
+    *,
+    tunings: Mapping[str, Tuning],
 ) -> Ground:
-    """Everything that a probe of this request needs.
+    """Everything that a probe of this request needs. Earlier `tunings`, by volume, are followed as a run follows them.
 
     Raises:
         Refused: the first thing that forbids it.
@@ -87,11 +98,16 @@ def require(
         _require_undisturbed(volume)
         _require_room(request, tools, mount)
         versions = instruments.versions(not request.passive)
-        tried = _variants(request, subject, volume)
+        if request.tune:  # which does not build upon the last tuning
+            area = without_probe(subject.snapshot, volume, group)
+        else:
+            area = placed(subject.snapshot, volume, group, tunings.get(volume.uuid))
+        tried, passed_over = _variants(request, subject, volume, group, area)
         cow_size = _cow_size(request, subject, volume, group, tried)
     except _FAULTS as error:
         raise Refused(error.message, hint=error.hint) from error
-    return Ground(mount, volume, group, versions, tried, cow_size, load_average)
+    note = str(area.chunks) if subject.snapshot.chunk_size == AUTO and not request.chunk_sizes else ""
+    return Ground(mount, volume, group, versions, tried, cow_size, load_average, note, passed_over)
 
 
 def plan_of(ground: Ground, group: VolumeGroup, run_id: str, variant: Variant) -> SnapshotPlan:
@@ -145,16 +161,47 @@ def _require_room(request: ProbeRequest, tools: HostTools, mount: MountPoint) ->
         )
 
 
-def _variants(request: ProbeRequest, subject: Subject, volume: Volume) -> tuple[Variant, ...]:
-    """A thin volume's snapshots lie in its pool, in the pool's own chunks."""
+def _variants(
+    request: ProbeRequest, subject: Subject, volume: Volume, group: VolumeGroup, area: Placed
+) -> tuple[tuple[Variant, ...], tuple[str, ...]]:
+    """What is tried, and what is not, in words. A thin volume's snapshots lie in its pool, in the pool's own chunks."""
+    if volume.pool is None and request.tune:
+        return _tuned(request, subject, volume, group, area)
     if volume.pool is None:
-        return variants(request, chunk_size=subject.snapshot.chunk_size, cow_pvs=subject.snapshot.pvs)
-    if request.chunk_sizes or request.cow_on:
+        return variants(request, chunk_size=area.chunks.size, cow_pvs=area.pvs), ()
+    if request.chunk_sizes or request.cow_on or request.tune:
         raise UsageError(
             f"{volume.full_name} is thin: its snapshots have the chunks and the place of its pool {volume.pool.name}",
-            hint="leave out --chunk-sizes and --cow-on",
+            hint="leave out --chunk-sizes, --cow-on and --tune",
         )
-    return variants(request, chunk_size=volume.pool.chunk_size, cow_pvs=())
+    return variants(request, chunk_size=area.chunks.size, cow_pvs=()), ()
+
+
+def _tuned(
+    request: ProbeRequest, subject: Subject, volume: Volume, group: VolumeGroup, area: Placed
+) -> tuple[tuple[Variant, ...], tuple[str, ...]]:
+    """The volume's own PVs together and each other one, or those named, where a backup's COW area would fit."""
+    own = tuple(pv for pv in volume.devices if pv in group.free_by_pv)
+    others = [(pv,) for pv in group.free_by_pv if pv not in volume.devices]
+    asked = [(pv,) for pv in request.cow_on] or ([own] if own and others else []) + others
+    usual = chunks_for(AUTO, volume, group, area.pvs).size
+    default = Variant(area.chunks.size, area.pvs)
+    every = tuned_variants(request, default=default, usual=usual, places=asked)
+    need = max(usual_bytes(subject.snapshot.size, volume.size), *(_least(request, variant) for variant in every))
+    failed = [place for place in asked if any(group.has_failed(pv) for pv in place)]
+    every = tuple(variant for variant in every if variant.cow_pvs == area.pvs or variant.cow_pvs not in failed)
+    passed_over = [f"{', '.join(place)}: the kernel has given up the disk, it was not tried" for place in failed]
+    passed_over += [f"{pv} is missing or takes no extents: no COW area was tried there" for pv in group.closed]
+    for place in asked:
+        free = group.free_on(place) * group.extent_size
+        known = all(pv in group.free_by_pv for pv in place)  # an unknown one is refused
+        if known and place != area.pvs and place not in failed and free < need:
+            every = tuple(variant for variant in every if variant.cow_pvs != place)
+            passed_over.append(
+                f"{', '.join(place)}: too full to try, {free >> 20} MiB are free and a COW area takes"
+                f" {math.ceil(need / (1 << 20))} MiB"
+            )
+    return every, tuple(passed_over)
 
 
 def _cow_size(
@@ -168,10 +215,10 @@ def _cow_size(
         Refused: there is no room for so many at once.
         SnapshotError: a PV is none of the group's.
     """
-    usual = subject.snapshot.size.bytes or round(volume.size * (subject.snapshot.size.percent_of_origin or 0) / 100)
+    usual = round(usual_bytes(subject.snapshot.size, volume.size))
     for variant in tried:  # names a PV that is none of the group's
         plan_snapshot(volume, group, "probe", _Settings(_Bytes(0), variant.chunk_size, variant.cow_pvs))
-    least = 0 if request.passive else max(_needed(request, variant) for variant in tried)
+    least = max(_least(request, variant) for variant in tried)
     room = min(_room_for_one(volume, group, variant) for variant in tried)
     if least > room:
         raise Refused(
@@ -189,5 +236,5 @@ def _room_for_one(volume: Volume, group: VolumeGroup, variant: Variant) -> int:
     return free // variant.snapshots // group.extent_size * group.extent_size
 
 
-def _needed(request: ProbeRequest, variant: Variant) -> int:
-    return 2 * complete_cow_bytes(request.file_size, variant.chunk_size)
+def _least(request: ProbeRequest, variant: Variant) -> int:
+    return 0 if request.passive else 2 * complete_cow_bytes(request.file_size, variant.chunk_size)

@@ -32,8 +32,27 @@ def _on_signal(number: int, _frame: FrameType | None) -> None:
 def _raise_once() -> None:
     if _State.received is not None and not _State.raised:
         _State.raised = True
-        name = signal.Signals(_State.received).name
-        raise Cancelled(f"cancelled by {name}", hint="nothing is kept of this run; start it again when it suits")
+        raise _cancelled(_State.received)
+
+
+def _cancelled(number: int) -> Cancelled:
+    return Cancelled(
+        f"cancelled by {signal.Signals(number).name}",
+        hint="only what it had published by then is kept; start it again when it suits",
+    )
+
+
+def require_going_on() -> None:
+    """Nobody has asked for the end. For places that a cancelled run never reaches.
+
+    Python only prints what is raised in a destructor or in a weak reference's callback (seen at the end of a thread,
+    Python 3.11): a signal that comes just then would be lost.
+
+    Raises:
+        Cancelled: somebody has, and it was lost.
+    """
+    if _State.received is not None and _State.raised:
+        raise _cancelled(_State.received)
 
 
 @contextmanager
@@ -49,6 +68,7 @@ def cancellable() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+        _State.received, _State.raised = None, False
 
 
 @contextmanager

@@ -1,10 +1,21 @@
 """A manifest as readable JSON, and back.
 
-Knows: the document's shape (`"schema": 1`, the fields of `model.Manifest`) and how to tell that it was changed after
-it was written. Refuses to know where it lies.
+Knows: the document's shape (`schema`, the fields of `model.Manifest`), how it may grow, and how to tell that it was
+changed after it was written. Refuses to know where it lies.
 
 `digest` is the SHA-256 of the rest, serialised with sorted keys and no blanks: the order of keys and the blanks of the
-file mean nothing, every value does.
+file mean nothing, every value does, those that this backupd does not know too.
+
+How it may grow, for as long as backups live:
+
+- `schema` is `{"major": M, "minor": N}` and `digest` what it is now, in every document there will ever be.
+- A minor only adds: keys anywhere, and words (phases, outcomes, layouts) where a field is a text. A reader ignores keys
+  that it does not know and keeps such words as they are. A key that a minor adds gets a default for documents without.
+- Within a major nothing is removed, renamed, re-meant or of another type, and no restore needs what a minor added.
+- Anything else is a new major, as a new word for what a restore depends on is (`server.flavour`). A reader refuses a
+  newer major as that, which is no damage.
+
+What is there must be whole: a key that is missing or of another type is a fault, in `run` too.
 """
 
 import dataclasses
@@ -12,46 +23,45 @@ import hashlib
 import json
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from enum import StrEnum
 from functools import cache
+from io import StringIO
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from backupd.errors import VerificationError
+from backupd.errors import Unreadable, VerificationError
 from backupd.model import Manifest
 
-SCHEMA = 1
+MAJOR, MINOR = 1, 0
 
-_HINT = "it was damaged or changed on the target, or written by a newer backupd; restore another backup"
+_HINT = "it was damaged or changed on the target; restore another backup"
+_UNKNOWN_HINT = "somebody wrote it by other means than backupd's: restore another backup"
 
 
 def to_text(manifest: Manifest) -> str:
     """The document that is stored, ending with a line feed."""
-    body = {"schema": SCHEMA, **_plain(manifest)}
-    return json.dumps({**body, "digest": _digest(body)}, indent=2) + "\n"
+    body = {"schema": {"major": MAJOR, "minor": MINOR}, **_plain(manifest)}
+    text = StringIO()  # of a large backup's frames there are half a million lines: never a list of them
+    text.writelines(json.JSONEncoder(indent=2, default=_plain).iterencode({**body, "digest": _digest(body)}))
+    text.write("\n")
+    return text.getvalue()
 
 
 def from_text(text: str | bytes) -> Manifest:
-    """What was written.
+    """What was written, as far as this backupd knows it.
 
     Raises:
-        VerificationError: it is not JSON, has an unknown schema, a missing, unknown or mistyped key, or was changed; or
-            it says that datadir or binlog lie outside of what is restored, where a live server's may be.
+        VerificationError: it is not JSON, or was changed after it was written.
+        Unreadable: it is as it was written, and a newer backupd wrote it, or it has a missing or mistyped key; or it
+            says that datadir or binlog lie outside of what is restored, where a live server's may be.
     """
-    try:
-        body = json.loads(text, object_pairs_hook=_without_duplicates, parse_constant=_refuse_constant)
-    except (ValueError, RecursionError) as error:  # ValueError: JSONDecodeError, UnicodeDecodeError, our own
-        raise VerificationError(f"the manifest cannot be understood: {error}", hint=_HINT) from error
-    if not isinstance(body, dict):
-        raise VerificationError("the manifest cannot be understood: it is no JSON object", hint=_HINT)
-    schema, digest = body.get("schema"), body.pop("digest", None)
-    if schema != SCHEMA or isinstance(schema, bool):
-        raise VerificationError(f"the manifest has the unknown schema {schema!r}; this backupd knows 1", hint=_HINT)
+    body = _document(text)
+    digest = body.pop("digest", None)
     if digest != _digest(body):
         raise VerificationError("the manifest was changed after it was written: its digest differs", hint=_HINT)
-    del body["schema"]
+    _require_major(body.pop("schema", None))
     manifest = _typed(Manifest, body, "manifest")
     assert isinstance(manifest, Manifest)
     _require_inside("datadir", manifest.datadir)
@@ -59,27 +69,74 @@ def from_text(text: str | bytes) -> Manifest:
     return manifest
 
 
+def _document(text: str | bytes) -> dict[str, Any]:
+    try:
+        body = json.loads(text, object_pairs_hook=_without_duplicates, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:  # ValueError: JSONDecodeError, UnicodeDecodeError, our own
+        raise VerificationError(f"the manifest cannot be understood: {error}", hint=_HINT) from error
+    if not isinstance(body, dict):
+        raise VerificationError("the manifest cannot be understood: it is no JSON object", hint=_HINT)
+    return body
+
+
+def _require_major(schema: object) -> None:
+    """A newer minor only adds what can be ignored."""
+    match schema:
+        case {"major": int(major), "minor": int(minor)} if type(major) is type(minor) is int and major > MAJOR:
+            raise Unreadable(
+                f"the manifest was written by a newer backupd: its schema is {major}.{minor}, this one knows {MAJOR}",
+                hint="use that newer backupd to restore or verify this backup; nothing is wrong with it",
+            )
+        case {"major": int(major), "minor": int(minor)} if type(major) is type(minor) is int and major == MAJOR:
+            return
+        case _:
+            raise Unreadable(f"the manifest has no proper schema: {schema!r:.80}", hint=_UNKNOWN_HINT)
+
+
 def _require_inside(key: str, path: str) -> None:
     named = PurePosixPath(path)
     if named.is_absolute() or ".." in named.parts:
-        raise VerificationError(f"the manifest's {key} leads out of the backup: {path!r}", hint=_HINT)
+        raise Unreadable(f"the manifest's {key} leads out of the backup: {path!r}", hint=_UNKNOWN_HINT)
 
 
 def _digest(body: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(body, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+    """Of the body in one line, of which never more than one object's part is made at a time."""
+    found = hashlib.sha256(b"{")
+    for number, key in enumerate(sorted(body)):
+        found.update(f"{',' * (number > 0)}{_canonical(key)}:".encode())
+        for piece in _pieces(body[key]):
+            found.update(piece.encode())
+    found.update(b"}")
+    return found.hexdigest()
+
+
+def _pieces(value: Any) -> Iterator[str]:
+    if not isinstance(value, list | tuple):
+        yield _canonical(value)
+        return
+    yield "["
+    for number, item in enumerate(value):
+        yield "," * (number > 0) + _canonical(item)
+    yield "]"
+
+
+def _canonical(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), default=_plain)
 
 
 def _plain(value: Any) -> Any:
-    """A frozen value as JSON has it."""
+    """What JSON has no kind for, one level deep: the encoder asks for each as it comes to it."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
-    if isinstance(value, Mapping):
-        return {str(key): _plain(value[key]) for key in sorted(value)}
-    if isinstance(value, tuple):
-        return [_plain(item) for item in value]
+        return {field.name: _sorted(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, datetime):
         return value.isoformat()
-    return str(value) if isinstance(value, Path | StrEnum) else value
+    if isinstance(value, Path):
+        return str(value)
+    raise TypeError(f"a manifest cannot have a {type(value).__name__}")
+
+
+def _sorted(value: Any) -> Any:
+    return {str(key): value[key] for key in sorted(value)} if isinstance(value, Mapping) else value
 
 
 def _typed(wanted: Any, value: Any, where: str) -> Any:
@@ -100,31 +157,28 @@ def _typed(wanted: Any, value: Any, where: str) -> Any:
         return float(value)
     if isinstance(value, str) and isinstance(wanted, type):
         return _typed_text(wanted, value, where)
-    raise VerificationError(f"the manifest has no proper {where}: {value!r:.80}", hint=_HINT)
+    raise Unreadable(f"the manifest has no proper {where}: {value!r:.80}", hint=_UNKNOWN_HINT)
 
 
 def _typed_tuple(arguments: tuple[Any, ...], value: list[Any], where: str) -> tuple[Any, ...]:
     kinds = [arguments[0]] * len(value) if arguments[1:] == (...,) else list(arguments)
     if len(kinds) != len(value):
-        raise VerificationError(f"the manifest's {where} has {len(value)} parts instead of {len(kinds)}", hint=_HINT)
+        raise Unreadable(f"the manifest's {where} has {len(value)} parts instead of {len(kinds)}", hint=_UNKNOWN_HINT)
     return tuple(_typed(kind, item, f"{where}[{i}]") for i, (kind, item) in enumerate(zip(kinds, value, strict=True)))
 
 
 def _typed_dataclass(wanted: Any, value: dict[str, Any], where: str) -> Any:
-    """Fields with a default may be missing, so that an older manifest can be read; unknown ones may not be there."""
-    hints, needed = _fields_of(wanted)
-    for fault, names in (("lacks", needed - set(value)), ("has the unknown key", set(value) - set(hints))):
-        if names:
-            raise VerificationError(f"the manifest {fault} {where}.{min(names)}", hint=_HINT)
-    return wanted(**{name: _typed(hints[name], item, f"{where}.{name}") for name, item in value.items()})
+    """Every field must be there; what a later minor added is ignored."""
+    hints = _hints_of(wanted)
+    missing = hints.keys() - value.keys()
+    if missing:
+        raise Unreadable(f"the manifest lacks {where}.{min(missing)}", hint=_UNKNOWN_HINT)
+    return wanted(**{name: _typed(hint, value[name], f"{where}.{name}") for name, hint in hints.items()})
 
 
 @cache  # a large backup has thousands of frames
-def _fields_of(wanted: Any) -> tuple[Mapping[str, Any], frozenset[str]]:
-    """The annotations of a dataclass, and the names of the fields that have no default."""
-    fields = dataclasses.fields(wanted)
-    needed = (f for f in fields if f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING)
-    return typing.get_type_hints(wanted), frozenset(field.name for field in needed)
+def _hints_of(wanted: Any) -> Mapping[str, Any]:
+    return typing.get_type_hints(wanted)
 
 
 def _typed_text(wanted: type, value: str, where: str) -> Any:
@@ -137,7 +191,7 @@ def _typed_text(wanted: type, value: str, where: str) -> Any:
             return wanted(value)
     except ValueError:
         pass
-    raise VerificationError(f"the manifest has no proper {where}: {value!r:.80}", hint=_HINT)
+    raise Unreadable(f"the manifest has no proper {where}: {value!r:.80}", hint=_UNKNOWN_HINT)
 
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

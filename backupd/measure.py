@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import TypeVar
 
-from backupd import ground, recover
+from backupd import ground, recover, tune
 from backupd.catalogue.store import Catalogue
 from backupd.errors import CommandError, ProbeError, UnexpectedOutput
 from backupd.ground import Subject
@@ -31,7 +31,7 @@ from backupd.model import Outcome, Reason, RunKind, Sample, Verdict
 from backupd.probe import plan
 from backupd.probe.settle import SETTLE, SettleLimits, decide
 from backupd.probe.tally import Measured
-from backupd.probing import Probing, Telling
+from backupd.probing import Probing, Telling, variant_words
 from backupd.tools import HostTools, Instruments
 
 Found = TypeVar("Found", ProbeRow, Curve)
@@ -70,10 +70,13 @@ def measure(
         mount, volume = ground.find(subject, tools)
         if not holds_group:  # a live run's snapshot is not refused, but waited for
             claimed.enter_context(tools.claims.volume_group(volume.vg, run_id))
-        found = ground.require(request, subject, tools, instruments, mount)
+        found = ground.require(request, subject, tools, instruments, mount, tunings=catalogue.tunings())
         telling.bill(plan.bill(request, found.variants, cow_size=found.cow_size), found)
         probing = Probing(request, found, tools, instruments, run, telling)
-        if request.passive:
+        if request.tune:
+            with explained("probe"):
+                tune.rounds(probing)
+        elif request.passive:
             with explained("probe"), probing.guarded():
                 _watch(probing)
         else:
@@ -110,7 +113,7 @@ def _round(probing: Probing, number: int) -> None:
 
 def _with_snapshots(probing: Probing, load: FileLoad, variant: Variant, *, number: int, began: float) -> None:
     """The penalty at first; for a rewrite its decay; while a copy reads the snapshot, where that was asked for."""
-    probing.telling.step(f"round {number}: {_load_words(load)} with {_variant_words(variant)}")
+    probing.telling.step(f"round {number}: {_load_words(load)} with {variant_words(variant)}")
     first = probing.window(load)
     probing.tally.add(load, variant, Stage.FIRST, first)
     if load.mode is Mode.REWRITE:
@@ -140,7 +143,7 @@ def _watch(probing: Probing) -> None:
     for _ in range(probing.request.repeat):
         probing.tally.add(load, None, Stage.BASELINE, probing.idle_window())
     with probing.snapshots(variant) as began:
-        probing.telling.step(f"watching writes with {_variant_words(variant)}")
+        probing.telling.step(f"watching writes with {variant_words(variant)}")
         measured = [probing.idle_window()]
         probing.tally.add(load, variant, Stage.FIRST, measured[0])
         verdict = _judge(probing, load, measured, began)
@@ -219,30 +222,30 @@ def _cow_rate(measured: Measured) -> float | None:
 
 def _reads(probing: Probing, number: int) -> None:
     """What reading costs: the origin and the snapshot, before every chunk of the file has been copied, and after."""
-    origin = probing.ground.mount.path
     probing.telling.step(f"round {number}: reads without a snapshot")
     for mode in plan.read_modes(probing.request):
         load = plan.read_load(probing.request, mode)
-        probing.tally.add(load, None, Stage.BASELINE, probing.reading(load, origin))
+        probing.tally.add(load, None, Stage.BASELINE, probing.reading(load, probing.folder))
     for variant in probing.ground.variants:
         with probing.snapshots(variant):
             _read_both(probing, variant, Stage.FIRST, number)
             if probing.request.scans_only:
                 continue
-            probing.telling.step(f"round {number}: rewriting the whole file, to fill {_variant_words(variant)}")
+            probing.telling.step(f"round {number}: rewriting the whole file, to fill {variant_words(variant)}")
             probing.rewrite_everything()
             _read_both(probing, variant, Stage.FILLED, number)
 
 
 def _read_both(probing: Probing, variant: Variant, stage: Stage, number: int) -> None:
-    probing.telling.step(f"round {number}: reads with {_variant_words(variant)}, {stage}")
+    probing.telling.step(f"round {number}: reads with {variant_words(variant)}, {stage}")
     for mode in plan.read_modes(probing.request):
         load = plan.read_load(probing.request, mode)
-        probing.tally.add(load, variant, stage, probing.reading(load, probing.ground.mount.path))
+        probing.tally.add(load, variant, stage, probing.reading(load, probing.folder))
     with probing.mounted() as root:
+        folder = root / probing.ground.mount.inside(probing.folder)
         for mode in plan.read_modes(probing.request, of_snapshot=True):
             load = plan.read_load(probing.request, mode)
-            probing.tally.add(load, variant, stage, probing.reading(load, root))
+            probing.tally.add(load, variant, stage, probing.reading(load, folder))
 
 
 def _result(probing: Probing) -> Measurement:
@@ -278,6 +281,7 @@ def _result(probing: Probing) -> Measurement:
         rows=tuple(_placed(probing, row) for row in probing.tally.rows()),
         curves=tuple(_placed(probing, curve) for curve in probing.curves),
         notes=tuple(dict.fromkeys(_notes(probing))),
+        tuning=probing.tuning,
     )
 
 
@@ -296,10 +300,13 @@ def _where(probing: Probing, variant: Variant) -> tuple[str, ...]:
 def _notes(probing: Probing) -> list[str]:
     """What a reader must know to judge the figures."""
     notes = [f"load average when it began: {probing.ground.load_average:.1f}"]
+    if probing.ground.note:
+        notes.append(probing.ground.note)
+    notes += [*probing.ground.passed_over, *probing.failed]
     if probing.request.write_share < 1 and {Mode.SYNC, Mode.FSYNC_100} & set(probing.request.modes):
         notes.append("the reads in sync and fsync-100 come from memory: these modes bypass no cache")
     for curve in probing.curves:
-        what = f"{curve.mode} on {_variant_words(Variant(curve.chunk_size, curve.cow_pvs, curve.snapshots))}"
+        what = f"{curve.mode} on {variant_words(Variant(curve.chunk_size, curve.cow_pvs, curve.snapshots))}"
         if curve.reason is Reason.MAX_WAIT:
             smaller = " or lower --rewrite-size" if curve.mode is Mode.REWRITE else ""
             notes.append(f"{what} had not settled when it was left: raise --max-wait{smaller}")
@@ -310,9 +317,3 @@ def _notes(probing: Probing) -> list[str]:
 
 def _load_words(load: FileLoad) -> str:
     return f"{load.mode}, {load.threads} thread{'s' if load.threads > 1 else ''}"
-
-
-def _variant_words(variant: Variant) -> str:
-    where = f" on {', '.join(variant.cow_pvs)}" if variant.cow_pvs else ""
-    count = f"{variant.snapshots} snapshots" if variant.snapshots > 1 else "a snapshot"
-    return f"{count} of {variant.chunk_size >> 10} KiB chunks{where}"

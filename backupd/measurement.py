@@ -70,6 +70,7 @@ class DiskCounters:
     write_bytes: int = 0
     read_seconds: float = 0.0  # that requests spent waiting and being served, summed
     write_seconds: float = 0.0
+    busy_seconds: float = 0.0  # that at least one request was under way
 
     def since(self, before: "DiskCounters") -> "DiskCounters":
         """What was counted between two looks."""
@@ -80,12 +81,33 @@ class DiskCounters:
             self.write_bytes - before.write_bytes,
             self.read_seconds - before.read_seconds,
             self.write_seconds - before.write_seconds,
+            self.busy_seconds - before.busy_seconds,
+        )
+
+    def plus(self, other: "DiskCounters") -> "DiskCounters":
+        """What was counted of both."""
+        return DiskCounters(
+            self.reads + other.reads,
+            self.read_bytes + other.read_bytes,
+            self.writes + other.writes,
+            self.write_bytes + other.write_bytes,
+            self.read_seconds + other.read_seconds,
+            self.write_seconds + other.write_seconds,
+            self.busy_seconds + other.busy_seconds,
         )
 
     @property
     def write_latency_ms(self) -> float | None:
         """The mean that a write took; None where there was none."""
         return 1000 * self.write_seconds / self.writes if self.writes else None
+
+
+@dataclass(frozen=True, slots=True)
+class InFlight:
+    """Requests that a block device has taken and not answered yet."""
+
+    reads: int = 0
+    writes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +215,36 @@ class ProbeSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class VolumeLayout:
+    """How a volume lay, and beside what, when its COW areas were compared. On another layout that tells nothing."""
+
+    volume_uuid: str  # LVM's, as the others
+    group_uuid: str
+    devices: tuple[str, ...]  # the PVs that the volume lies on
+    stripes: int
+    stripe_size: int | None
+    pvs: Mapping[str, str]  # every PV of the group -> its uuid
+
+
+@dataclass(frozen=True, slots=True)
+class TunedCell:
+    """One chunk size in one place, and how fast writes were there: one figure for each round that told one."""
+
+    chunk_size: int
+    cow_pvs: tuple[str, ...]  # empty: wherever LVM puts it
+    speeds: tuple[float, ...]  # writes a second of one writer, in the order of the rounds; 0: that round told nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """Chunk sizes and places of the COW area, compared on one volume. What follows from it: `tuning`."""
+
+    made_at: datetime
+    layout: VolumeLayout
+    cells: tuple[TunedCell, ...]  # the first is what the job would have had without any probe
+
+
+@dataclass(frozen=True, slots=True)
 class Measurement:
     """The whole result of one probe."""
 
@@ -201,6 +253,7 @@ class Measurement:
     rows: tuple[ProbeRow, ...]
     curves: tuple[Curve, ...] = ()
     notes: tuple[str, ...] = ()  # what a reader must know to judge the figures
+    tuning: Tuning | None = None  # where COW areas were compared to choose one
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,6 +297,7 @@ class ProbeRequest:
     scans_only: bool = False  # with `reads`: from start to end alone, and not again when the snapshot has filled
     while_copying: bool = False
     passive: bool = False
+    tune: bool = False  # chunk sizes and places of the COW area are compared, to recommend one
     threshold: float = 1.25  # the penalty that counts as settled
     max_wait_seconds: float | None = None  # for one decay; None: eight windows
     max_load: float | None = None  # the load average above which nothing is begun

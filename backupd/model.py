@@ -4,11 +4,15 @@ Sizes are int bytes, durations float seconds from the monotonic clock, instants 
 always baseline divided by what was measured: above 1 is slower.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from typing import Final, Literal
+
+from backupd.run_section import RunSection
 
 
 class Phase(StrEnum):
@@ -16,13 +20,15 @@ class Phase(StrEnum):
 
     PREFLIGHT = "preflight"
     BASELINE = "baseline"
+    PREFLUSH = "preflush"
     LOCK_WAIT = "lock_wait"
     LOCK_HOLD = "lock_hold"
     SNAPSHOT = "snapshot"
     SETTLE = "settle"
     COPY = "copy"
-    VERIFY = "verify"
     RELEASE = "release"
+    SEND = "send"  # what waited in the spool
+    VERIFY = "verify"
 
 
 class RunKind(StrEnum):
@@ -144,6 +150,7 @@ class Volume:
     pool: ThinPool | None = None  # None: it is no thin volume, and its snapshots are classic ones
     thin_snapshots: tuple[str, ...] = ()  # of a thin volume: they cost no copying of ours, but room in the pool
     cache: Segment | None = None  # what LVM has before its disks (kind `cache`, `writecache`), and on which PVs
+    group_uuid: str = ""  # its group's, with dashes
 
     @property
     def full_name(self) -> str:
@@ -183,6 +190,21 @@ class Volume:
         return tuple(dict.fromkeys((*data, *beside, *before)))
 
 
+RUN_ID: Final = re.compile(r"[0-9A-Za-z][0-9A-Za-z_.-]{0,60}")  # it goes into an LVM name, a tag and a path
+AUTO: Final = "auto"
+Auto = Literal["auto"]  # what a person leaves to backupd
+
+
+@dataclass(frozen=True, slots=True)
+class DiskQueue:
+    """What the kernel says of a disk's request queue."""
+
+    rotational: bool
+    largest_request: int  # bytes; larger ones are cut up
+    virtual: bool = False  # what it says of itself, its host made up
+    failed: bool = False  # the kernel has given it up
+
+
 @dataclass(frozen=True, slots=True)
 class VolumeGroup:
     """The room that a volume group has, in all and per PV."""
@@ -192,10 +214,25 @@ class VolumeGroup:
     free_extents: int
     free_by_pv: Mapping[str, int] = field(default_factory=dict)  # PV path -> free extents
     closed: tuple[str, ...] = ()  # PVs that take no extents: missing, or closed by `pvchange -xn`
+    queues: Mapping[str, DiskQueue] = field(default_factory=dict)  # PV path -> its disk's, where that is known
+    all_extents: int = 0  # free or not, on the PVs that take extents
+    pv_uuids: Mapping[str, str] = field(default_factory=dict)  # of every PV, closed ones too; as LVM calls it -> uuid
 
     def free_on(self, pvs: tuple[str, ...]) -> int:
         """Free extents on these PVs; on all when none is named."""
         return sum(self.free_by_pv.get(pv, 0) for pv in pvs) if pvs else self.free_extents
+
+    def has_failed(self, pv: str) -> bool:
+        """Whether the kernel has given up the disk of this PV."""
+        queue = self.queues.get(pv)
+        return queue is not None and queue.failed
+
+    def spare_on(self, pvs: tuple[str, ...]) -> int:
+        """The same without the group's last tenth: what may be taken unasked. A thin pool of it may have to grow."""
+        return max(0, min(self.free_on(pvs), self.free_extents - self.all_extents // 10))
+
+
+_WHOLE = PurePosixPath("/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +242,19 @@ class MountPoint:
     path: Path
     device: DeviceNumber
     filesystem: str  # xfs, ext4, …
+    root: PurePosixPath = _WHOLE  # the folder of the file system that is seen at `path`: a bind mount's
+
+    def inside(self, path: Path) -> PurePosixPath:
+        """Where a (resolved) path below the mount point lies in the file system itself, wherever that is mounted."""
+        return self.root.relative_to("/") / path.relative_to(self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class FileIdentity:
+    """By what a file system knows a file or folder, whatever its name: the same on the live volume and a snapshot."""
+
+    inode: int
+    generation: int | None  # another one when the inode's number was used again; None where it is not told
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +268,9 @@ class SnapshotPlan:
     size: int  # of the COW area, or of the data of the pool
     chunk_size: int
     pvs: tuple[str, ...] = ()  # where the COW area goes; anywhere when empty
+    chunk_reason: str = ""  # why the chunks are of this size
+    size_reason: str = ""  # why the COW area is as large as it is; empty where the job says it
+    left_aside: str = ""  # why what a probe recommends is not followed
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,6 +417,24 @@ class Blocker:
     statement: str  # cut to 100 characters
 
 
+class PreflushEnd(StrEnum):
+    """Why a run waited no longer for the dirty pages to be written."""
+
+    FEW = "few"  # next to none are left
+    STEADY = "steady"  # they hardly fell any more
+    LIMIT = "limit"  # it had waited for as long as the job lets it
+
+
+@dataclass(frozen=True, slots=True)
+class Preflush:
+    """What it brought to have the server write its dirty pages before the lock."""
+
+    pages_before: int
+    pages_after: int
+    seconds: float
+    ended: PreflushEnd
+
+
 @dataclass(frozen=True, slots=True)
 class LockReceipt:
     """What the lock cost, and how it was proven."""
@@ -374,6 +445,11 @@ class LockReceipt:
     hold_seconds: float  # last lock statement granted, to unlock returned
     proof: str  # "metadata-locks", or "session and position"; "none" where nothing proves it, or nothing was locked
     lsn: int | None = None  # InnoDB's log sequence number while locked
+    position_seconds: float = 0.0  # of the hold: where the server stands was read
+    flush_seconds: float = 0.0  # of the hold: the engines wrote their logs, and up to where was read
+    proof_seconds: float = 0.0  # of the hold: what proves it was read, and who waited was counted
+    unlock_seconds: float = 0.0  # of the hold: from the unlock's being sent for to its answer
+    stalled: int | None = None  # statements of others, reads aside, under way at the unlock; None: nobody counted
 
 
 # --- penalty and verdict ---------------------------------------------------------------------------------------------
@@ -407,6 +483,16 @@ class Sample:
     write_latency_ms: float | None = (
         None  # of everybody's writes to the origin since the last sample, the kernel's mean
     )
+
+
+@dataclass(frozen=True, slots=True)
+class PaceChange:
+    """A change of the speed at which the snapshot is read, and why."""
+
+    at_seconds: float  # since the snapshot was taken
+    share: float  # of full speed, 0 to 1
+    bytes_per_second: int | None  # about; None before anything was read
+    reason: str
 
 
 class Outcome(StrEnum):
@@ -465,7 +551,7 @@ class StoredObject:
     plain_sha256: str
     stored_sha256: str
     files: int
-    frames: tuple[Frame, ...] = ()
+    frames: tuple[Frame, ...]
 
     @property
     def encrypted(self) -> bool:
@@ -493,10 +579,12 @@ class Backup:
     bytes_stored: int
     files: int
     sha256: str  # of the first object as stored: what `sha256sum` says of the file
-    verified_at: datetime | None = None  # when all of it was last read back and found equal
+    verified_at: datetime | None = None  # since then all of it was read back and found equal
     broken: str = ""  # what was found wrong with it; empty: nothing
     removed_at: datetime | None = None
     removed_because: str = ""
+    read_frames: int = 0  # by the rounds of verification that have begun anew since: where the next one begins
+    reading_since: datetime | None = None  # when the first of these rounds began
 
     @property
     def is_there(self) -> bool:
@@ -505,10 +593,41 @@ class Backup:
 
 
 @dataclass(frozen=True, slots=True)
+class LastCopy:
+    """How far a copy came, complete or not, and in which time."""
+
+    bytes_read: int
+    of_bytes: int  # that all of it had
+    used_bytes: int  # of the volume's file system then
+    seconds: float
+
+    def expected_seconds(self, used_bytes: int) -> float | None:
+        """What a whole copy takes now that so much is used; None where it was over before it had begun."""
+        if not self.bytes_read or not self.used_bytes:
+            return None
+        return self.seconds * (self.of_bytes / self.bytes_read) * (used_bytes / self.used_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotLife:
+    """What a run's snapshot filled of its COW area, for as long as it was used."""
+
+    chunk_size: int
+    filled: int  # bytes
+    seconds: float
+
+
+READ_BACK = "read-back:"  # begins the stage in which a target's copy is read back
+
+
+SPOOL_STAGE = "spool"  # of a copy: writing what waits until the snapshot is gone
+
+
+@dataclass(frozen=True, slots=True)
 class Throughput:
     """What one stage of a copy worked: bytes that it took, and the seconds in which it was neither idle nor waiting."""
 
-    stage: str  # read, digest, compress, encrypt, digest-stored, write:TARGET
+    stage: str  # read, digest-spool, spool, read-spool, digest, compress, encrypt, digest-stored, write:TARGET, …
     bytes: int
     busy_seconds: float
 
@@ -516,6 +635,57 @@ class Throughput:
     def rate(self) -> float | None:
         """Bytes a second that it could do by itself; None where that is unknown."""
         return self.bytes / self.busy_seconds if self.busy_seconds else None
+
+    @property
+    def of_copy(self) -> bool:
+        """It worked while the snapshot was there; each target is read back afterwards."""
+        return not self.stage.startswith(READ_BACK)
+
+
+# --- what it cost ----------------------------------------------------------------------------------------------------
+
+
+class Counted(StrEnum):
+    """What stands for a transaction among a server's counters."""
+
+    LOGGED = "logged"  # what went through the binlog's cache
+    COMMITS = "commits"  # COMMIT statements: the binlog is off
+    STATEMENTS = "statements"  # writing statements, where clients hardly ever send a COMMIT
+
+
+@dataclass(frozen=True, slots=True)
+class Losses:
+    """Transactions that a server did while a backup was taken, and would have done, by its own counters."""
+
+    counted: Counted
+    seconds: float  # of the time from the lock to the snapshot's release, what the counters cover
+    rate_before: float  # a second
+    rate_after: float | None  # None: it was not looked at for long enough
+    done: int
+    noise: float  # transactions: a difference up to this may be chance
+
+    @property
+    def expected(self) -> float:
+        """What it would have done."""
+        return self.rate_before * self.seconds
+
+    @property
+    def lost(self) -> float:
+        """What it did not do; 0 where that cannot be distinguished from chance."""
+        difference = self.expected - self.done
+        return difference if difference > self.noise else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Bill:
+    """What the snapshot of one run cost, from the lock to its release. What could not be measured is None."""
+
+    seconds: float
+    penalty_seconds: float | None = None  # of writing: see `bill.penalty_seconds`
+    copied_on_write: int | None = None  # bytes
+    disks: int = 0  # that the origin lies on
+    disk_seconds: float | None = None  # that these were busy, summed, whoever used them
+    disk_read_seconds: float | None = None  # that reads of them waited and were served, summed, whoever read
 
 
 # --- the record ------------------------------------------------------------------------------------------------------
@@ -531,7 +701,9 @@ class HoldingKind(StrEnum):
     PARTIAL = "partial-objects"
     CHILD = "child-process"
     APPLIER = "replica-applier"
+    FLUSH_SETTINGS = "flush-settings"  # of a server that was told to write its dirty pages
     UPLOAD = "upload"
+    SPOOL = "spool"  # the folder of one run in it
     FILESYSTEM = "file-system"  # that a restore fills
     SCRATCH_VOLUME = "scratch-volume"
     SCRATCH_GROUP = "scratch-group"  # a volume group on disks that a person named
@@ -570,6 +742,9 @@ class SnapshotFacts:
     cow_size: int
     cow_used_peak: int | None = None
     pool: str | None = None  # VG/POOL of a thin origin: sizes are the pool's then; None: a COW area of its own
+    chunk_reason: str = ""  # why the chunks are of this size
+    cow_extended: int = 0  # bytes of `cow_size` that were added while the snapshot was used
+    size_reason: str = ""  # why the COW area was as large as it was at first; empty where the job said it
 
 
 @dataclass(frozen=True, slots=True)
@@ -592,6 +767,12 @@ class Drill:
     seconds: float
     at: datetime
     position: Position | None = None  # where the recovered server stood, of a backup that was taken without a lock
+    undecided: str = ""  # the limit of its own that it ran into; then nothing was found out. Empty: it has an answer
+
+    @property
+    def failed(self) -> bool:
+        """It has an answer, and that is no proof."""
+        return not self.ok and not self.undecided
 
 
 @dataclass(frozen=True, slots=True)
@@ -609,6 +790,7 @@ class RunDetails:
     run_id: str
     job: str
     host: str
+    machine: str  # that took it: the name of its identity, and of its folder on every target
     status: RunStatus
     started_at: datetime
     ended_at: datetime | None = None
@@ -626,7 +808,11 @@ class RunDetails:
     kind: RunKind = RunKind.BACKUP
     derived: bool = False  # the position was found by a drill: nothing was locked
     throughput: tuple[Throughput, ...] = ()  # of the copy
+    pace: tuple[PaceChange, ...] = ()  # how fast the snapshot was read; without those of no consequence
     pin: Pin | None = None
+    bill: Bill | None = None  # of a run that asked for its lock, whatever became of it
+    losses: Losses | None = None
+    preflush: Preflush | None = None  # of a run whose job has `lock.preflush`
 
     @property
     def backup(self) -> Backup | None:
@@ -637,6 +823,11 @@ class RunDetails:
     def proven_at(self) -> datetime | None:
         """When a drill last proved it."""
         return max((drill.at for drill in self.drills if drill.ok), default=None)
+
+    @property
+    def doubted(self) -> bool:
+        """The last drill that had an answer failed."""
+        return next((drill.failed for drill in reversed(self.drills) if not drill.undecided), False)
 
 
 # --- what is written beside the objects ------------------------------------------------------------------------------
@@ -649,14 +840,16 @@ class Manifest:
     run_id: str
     job: str
     host: str
+    machine: str
     created_at: datetime
     objects: tuple[StoredObject, ...]
     server: ServerFacts
     position: Position
     lsn: int | None
-    layout: Layout
+    layout: str  # of the origin: a `Layout`, or a later backupd's word
     volume: str  # VG/LV of the origin
     datadir: str  # relative to the restored folder: where the server's datadir is in it
+    run: RunSection  # what the catalogue knew of the run then
     binlog: str | None = (
         None  # relative to the restored folder: the binlog that the position names; None where it is off
     )
@@ -665,7 +858,6 @@ class Manifest:
     filesystem: str = ""  # of the snapshotted volume: xfs, ext4
     recipients: tuple[str, ...] = ()  # age's public keys that it was encrypted for; empty: it is readable by all
     audit_head: str = ""  # of the catalogue's audit chain when the manifest was written
-    run: RunDetails | None = None  # what the catalogue knew of the run then, without samples
 
 
 # --- retention -------------------------------------------------------------------------------------------------------

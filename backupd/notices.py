@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from backupd.agenda import Activity, Notice, NoticeKind, SlotState
 from backupd.catalogue.endings import as_told
 from backupd.catalogue.store import Catalogue
-from backupd.errors import BackupdError, ExitStatus
+from backupd.errors import BackupdError, ExitStatus, Undecided
 from backupd.model import RunDetails, RunError, RunStatus
 from backupd.notifications import Notifier
 from backupd.report.words import duration, instant, size
@@ -56,7 +56,8 @@ def failed(job: str, run_id: str, error: BaseException, *, what: str = "backup")
         return None
     told = as_told(error)
     subject = run_id if what == "backup" else f"{what} {run_id}"
-    text = f"the {what} of job {job} failed: {_one_line(told.message)}; {_standing(told, what)}"
+    became = "was undecided" if isinstance(error, Undecided) else "failed"
+    text = f"the {what} of job {job} {became}: {_one_line(told.message)}; {_standing(told, what)}"
     return Notice(NoticeKind.FAILED, job, datetime.now(UTC), subject, text, _detail_of_error(run_id, told))
 
 
@@ -130,7 +131,7 @@ def _death(run: RunDetails, error: RunError) -> Notice:
 
 def _wrong_before(catalogue: Catalogue, run: RunDetails) -> str:
     """In words; empty where the last backup of before was good, or there was none, and none was missed since."""
-    earlier = catalogue.runs(job=run.job, until=run.started_at, limit=_LOOK_BACK)
+    earlier = catalogue.runs(job=run.job, until=run.started_at, ours=True, limit=_LOOK_BACK)
     last = next((other for other in earlier if other.status not in _NO_ANSWER), None)
     if last is not None and last.status in {RunStatus.FAILED, RunStatus.REFUSED}:
         return f"run {last.run_id} had none"

@@ -7,6 +7,7 @@ without. Refuses to know anything that acts.
 import os
 from pathlib import Path
 
+from backupd import machine
 from backupd.catalogue.store import Catalogue
 from backupd.config import DEFAULT_PATH, Configuration, JobConfig, load, locate
 from backupd.errors import UsageError
@@ -49,4 +50,20 @@ def catalogue(configuration: Configuration) -> Catalogue:
     Raises:
         CatalogueError: it cannot be opened or written.
     """
-    return Catalogue.open(configuration.catalogue.path)
+    return Catalogue.open(configuration.catalogue.path, machine=machine.this_machine)
+
+
+def own_catalogue(configuration: Configuration) -> Catalogue:
+    """The same for whoever changes something.
+
+    Raises:
+        Refused: it is another machine's: it was copied here, or this machine was cloned with it.
+        CatalogueError: it cannot be opened or written.
+    """
+    opened = catalogue(configuration)
+    try:
+        opened.identity().require_of(machine.this_machine())
+    except BaseException:
+        opened.close()
+        raise
+    return opened

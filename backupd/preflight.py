@@ -5,18 +5,33 @@ A finding is `refused` where a backup would be impossible or no backup, `warning
 """
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from backupd import destinations, replicas, unlocked, volumes
+from backupd import destinations, preflush, replicas, spooling, unlocked, volumes
 from backupd.archive.options import option_files
 from backupd.config import JobConfig, LockStrategy
-from backupd.errors import ConfigurationError, Refused
+from backupd.errors import ConfigurationError, Refused, SnapshotError
 from backupd.findings import HOST_FAULTS, ok, refused
-from backupd.model import DataPath, Finding, Flavour, Level, MountPoint, ServerFacts, Volume, VolumeGroup
+from backupd.identity import Identity, Machine
+from backupd.measurement import Tuning
+from backupd.model import (
+    DataPath,
+    FileIdentity,
+    Finding,
+    Flavour,
+    Level,
+    MountPoint,
+    ServerFacts,
+    SnapshotLife,
+    Volume,
+    VolumeGroup,
+)
 from backupd.targets import Target
 from backupd.tools import Tools
+
+_NO_TUNINGS: Mapping[str, Tuning] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +43,8 @@ class Ready:
     mount: MountPoint
     volume: Volume
     group: VolumeGroup
-    root: Path  # the folder that is archived: it holds everything that must share the volume
+    root: Path  # the folder that is archived, live: it holds everything that must share the volume
+    landmarks: Mapping[Path, FileIdentity] = field(default_factory=dict)  # by which its image is known
     targets: tuple[Target, ...] = ()  # those that can be written
     unusable: Mapping[str, str] = field(default_factory=dict)  # the job's other targets: why not
 
@@ -65,12 +81,25 @@ class Examination:
         return self.ready
 
 
-def examine(job: JobConfig, tools: Tools, *, last_stored_bytes: int | None) -> Examination:
-    """Look at everything that a run of this job stands on."""
+def examine(
+    job: JobConfig,
+    tools: Tools,
+    *,
+    last_stored_bytes: int | None,
+    past: Sequence[SnapshotLife] = (),
+    tunings: Mapping[str, Tuning] = _NO_TUNINGS,
+    require_ours: Callable[[Target], bool] = lambda _target: False,
+) -> Examination:
+    """Look at everything that a run of this job stands on.
+
+    `past` is what snapshots of the job's earlier runs have filled, `tunings` what probes have found best, by volume.
+    `require_ours` raises a TargetError for a target where another machine has written into this machine's folder, and
+    tells whether what this one had written there is gone.
+    """
     findings: list[Finding] = []
-    ready = _examine_host(job, tools, findings)
+    ready = _examine_host(job, tools, findings, past, tunings)
     used = tools.files.used_bytes(ready.mount.path) if ready is not None else None
-    reached = destinations.examine(tools.targets, last_stored_bytes=last_stored_bytes, used_bytes=used)
+    reached = destinations.examine(tools.targets, require_ours, last_stored_bytes=last_stored_bytes, used_bytes=used)
     findings += reached.findings
     findings += _probe(job, tools)
     findings += _option_files(job)
@@ -78,10 +107,32 @@ def examine(job: JobConfig, tools: Tools, *, last_stored_bytes: int | None) -> E
     if ready is not None:
         ready = replace(ready, targets=reached.usable, unusable=reached.unusable)
         findings += _places(tools, ready)
+        findings += spooling.examine(
+            job.copy, tools, tools.targets, mount=ready.mount, volume=ready.volume, paths=ready.paths
+        )
     return Examination(tuple(findings), ready)
 
 
-def _examine_host(job: JobConfig, tools: Tools, findings: list[Finding]) -> Ready | None:
+def of_identity(identity: Identity, machine: Machine) -> Finding:
+    """Whether the catalogue is this machine's."""
+    try:
+        identity.require_of(machine)
+    except Refused as error:
+        return refused("identity", error)
+    if not identity.bound_to:
+        told = f"{identity.name}, bound to nothing: a clone of this machine cannot be told from it by its ids"
+        hint = "give it an /etc/machine-id (systemd-machine-id-setup), then `backupd identity adopt`"
+        return Finding("identity", Level.WARNING, told, hint)
+    return ok("identity", f"{identity.name}, this machine by its {', '.join(sorted(identity.bound_to))}")
+
+
+def _examine_host(
+    job: JobConfig,
+    tools: Tools,
+    findings: list[Finding],
+    past: Sequence[SnapshotLife],
+    tunings: Mapping[str, Tuning],
+) -> Ready | None:
     """Server, then the volume under it; each step needs what the one before found."""
     try:
         facts = tools.server.facts()
@@ -100,19 +151,27 @@ def _examine_host(job: JobConfig, tools: Tools, findings: list[Finding]) -> Read
         findings.append(refused("volume", error))
         return None
     findings += volumes.of_volume(volume)
-    findings += volumes.of_room(job, volume, group)
+    findings += volumes.of_room(job, volume, group, past, tuning=tunings.get(volume.uuid))
     if paths is None:
         return None
     if job.lock.strategy is LockStrategy.NONE:  # then crash recovery needs the binlog of the same instant
         paths = tuple(replace(path, must_share=path.must_share or path.role == "binlog") for path in paths)
     shared = [path for path in paths if path.must_share]
+    below = dict.fromkeys(at for path in shared for at in tools.files.mounts_below(path.path))
+    shared += [DataPath("mount", at, must_share=True) for at in below]
     findings += volumes.of_links(paths)
     findings += volumes.of_keys(paths, mount, tools.files.mount_of)
     findings += volumes.of_one_volume(shared, mount, tools.files.mount_of)
+    findings += volumes.of_one_mount(shared, mount, tools.files.mount_of)
     root = Path(os.path.commonpath([facts.datadir.resolve(), *(_folder(path.path) for path in shared)]))
     if not root.is_relative_to(mount.path):  # a path elsewhere was refused above; the datadir decides
         root = facts.datadir.resolve()
-    return Ready(facts, paths, mount, volume, group, root)
+    try:
+        landmarks = volumes.landmarks(paths, tools.files.identity)
+    except SnapshotError as error:
+        findings.append(refused("datadir", error))
+        return None
+    return Ready(facts, paths, mount, volume, group, root, landmarks)
 
 
 def _data_paths(tools: Tools, facts: ServerFacts, findings: list[Finding]) -> tuple[DataPath, ...] | None:
@@ -139,6 +198,7 @@ def _server(job: JobConfig, tools: Tools, facts: ServerFacts) -> Iterator[Findin
     else:
         yield from _redo_log(job, facts)
         yield _blockers(job, tools)
+    yield from preflush.examine(tools.flusher)
     yield from replicas.examine(job, tools.server, facts, binlog_shares=_binlog_shares(tools, facts))
     if job.canary and (facts.read_only or facts.is_replica):
         yield ok("canary", "off here: the server is a replica or read-only")
@@ -147,7 +207,7 @@ def _server(job: JobConfig, tools: Tools, facts: ServerFacts) -> Iterator[Findin
 def _grants(job: JobConfig, tools: Tools) -> Finding:
     try:
         strategy = tools.lock.strategy
-        missing = tools.server.missing_grants(strategy, stop_applier=job.lock.stop_applier)
+        missing = tools.server.missing_grants(strategy, stop_applier=job.lock.stop_applier, preflush=job.lock.preflush)
     except HOST_FAULTS as error:
         return refused("grants", error)
     if not missing:

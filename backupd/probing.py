@@ -18,7 +18,7 @@ from backupd.errors import CommandError, SnapshotVoid
 from backupd.ground import Ground
 from backupd.holding import held
 from backupd.interruption import shielded
-from backupd.measurement import Curve, FileLoad, Mode, ProbeRequest, Variant
+from backupd.measurement import Curve, FileLoad, Mode, ProbeRequest, Tuning, Variant
 from backupd.model import CowUsage, Holding, HoldingKind, Snapshot, SnapshotPlan, Window
 from backupd.probe import PROBE_FILE, FileProbe
 from backupd.probe.guard import Guard
@@ -49,6 +49,8 @@ class Probing:
     tally: Tally = field(default_factory=Tally)
     curves: list[Curve] = field(default_factory=list)
     placed: dict[Variant, tuple[str, ...]] = field(default_factory=dict)  # where LVM put the COW areas
+    tuning: Tuning | None = None
+    failed: list[str] = field(default_factory=list)  # places of the COW area that a tuning gave up, and why
     _live: tuple[Snapshot, ...] = ()
     _current: FileProbe | None = None
     _guard: Guard | None = None
@@ -110,7 +112,7 @@ class Probing:
         """Within the block a copy reads the (first) snapshot."""
         with ExitStack() as copying:
             with shielded():  # as for the guard
-                copy = copying.enter_context(DryCopy(self.mounted, ledger=self.run))
+                copy = copying.enter_context(DryCopy(self.mounted))
             yield copy
 
     def window(self, load: FileLoad) -> Measured:
@@ -123,10 +125,9 @@ class Probing:
         probe = self.instruments.file_probe(load)
         return self._measured(lambda: probe.window(self.folder, self.request.seconds), probe)
 
-    def reading(self, load: FileLoad, root: Path) -> Measured:
-        """One window of reads of the probe's file below this mount point: the origin's, or a snapshot's."""
-        reader, seconds = self.instruments.reader, self.request.seconds
-        file = root / self.folder.relative_to(self.ground.mount.path) / PROBE_FILE
+    def reading(self, load: FileLoad, folder: Path) -> Measured:
+        """One window of reads of the probe's file in this folder: the origin's, or the same one of a snapshot."""
+        reader, seconds, file = self.instruments.reader, self.request.seconds, folder / PROBE_FILE
         if load.mode in (Mode.SCAN, Mode.SCAN_SNAPSHOT):
             return self._measured(lambda: reader.scan(file, seconds, block_size=load.block_size))
         return self._measured(lambda: reader.random(file, seconds, block_size=load.block_size, threads=load.threads))
@@ -230,3 +231,10 @@ class Probing:
         if self._current is not None:
             self._current.interrupt()
         self.instruments.reader.interrupt()
+
+
+def variant_words(variant: Variant) -> str:
+    """A snapshot of this kind, for a step or a note."""
+    where = f" on {', '.join(variant.cow_pvs)}" if variant.cow_pvs else ""
+    count = f"{variant.snapshots} snapshots" if variant.snapshots > 1 else "a snapshot"
+    return f"{count} of {variant.chunk_size >> 10} KiB chunks{where}"

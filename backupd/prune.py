@@ -1,8 +1,8 @@
 """Carrying out retention: what lies on a job's targets is compared with the catalogue, decided about, and removed.
 
 Read `prune`, then `_plan`, aloud. Knows: what lies where, what the catalogue says of it, what is a left-over. Refuses
-to decide: `retention` does. Nothing is removed that the catalogue does not know, but for unfinished remains that have
-lain there for days; nothing at all while a run of the job lives.
+to decide: `retention` does. Nothing is removed that the catalogue does not know, but for unfinished remains in this
+machine's own folder; nothing at all while a run of the job lives, or where another machine has written.
 """
 
 import logging
@@ -12,17 +12,19 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from backupd.catalogue.store import Catalogue
-from backupd.claims import Claims
 from backupd.config import JobConfig
-from backupd.errors import Busy, TargetError
-from backupd.model import Backup, Decision, RunDetails, RunStatus, StoredBackup
-from backupd.retention import Candidate, decide
-from backupd.targets import Target
-from backupd.targets.names import is_objects
+from backupd.errors import Busy, TargetError, Unreadable, VerificationError
+from backupd.listing import require_listed
+from backupd.model import Backup, Decision, RunDetails, StoredBackup
+from backupd.owning import Ownership
+from backupd.retention import Candidate, by_each_clock, decide, good_ones
+from backupd.targets import Source, Target
+from backupd.targets.names import is_ours
+from backupd.verify import manifest_of
 
 log = logging.getLogger(__name__)
 
-_STALE = timedelta(days=2)  # unfinished, and of a run that is not ours to ask: longer than any copy takes
+_CLOCKS_DIFFER = timedelta(minutes=5)  # between this host and the storage, without one of them being wrong
 _GONE = "not on the target any more"
 
 
@@ -79,9 +81,11 @@ class _Work:
 
     job: JobConfig
     catalogue: Catalogue
-    claims: Claims
+    ownership: Ownership
     now: datetime
     dry_run: bool
+    uncertain: dict[tuple[str, str], str] = field(default_factory=dict)  # by target and run: why
+    full: set[str] = field(default_factory=set)  # targets that had no room for an owner record
     fates: list[Fate] = field(default_factory=list)
     vanished: list[tuple[str, str]] = field(default_factory=list)
     failures: list[tuple[str, TargetError]] = field(default_factory=list)
@@ -92,7 +96,7 @@ def prune(
     targets: Sequence[Target],
     catalogue: Catalogue,
     *,
-    claims: Claims,
+    ownership: Ownership,
     dry_run: bool = False,
     now: datetime | None = None,
 ) -> Pruning:
@@ -102,25 +106,32 @@ def prune(
     in `failures`.
 
     Raises:
+        Refused: the catalogue is another machine's.
         Busy: a run of the job is alive; not with `dry_run`.
         CatalogueError: it cannot be read or written.
     """
     with ExitStack() as claimed:
         if not dry_run:
-            claimed.enter_context(claims.pruning(job.name))
-        work = _Work(job, catalogue, claims, now or datetime.now(UTC), dry_run)
+            claimed.enter_context(ownership.claims.pruning(job.name))
+        work = _Work(job, catalogue, ownership, now or datetime.now(UTC), dry_run)
         for target in targets:
             with _failing_alone(work, target):
+                if dry_run:
+                    ownership.require_ours(target)
+                elif not ownership.take_as_room_allows(target):
+                    work.full.add(target.name)
                 stored = target.backups(job.name)
                 plan = _plan(work, target, stored)
                 if not dry_run:
                     plan = [_carry_out(work, target, stored, fate) for fate in plan]
                 work.fates += plan
+                if target.name in work.full:
+                    ownership.take(target)
     return Pruning(job.name, tuple(work.fates), tuple(work.vanished), tuple(work.failures))
 
 
 def after_run(
-    job: JobConfig, run_id: str, targets: Sequence[Target], catalogue: Catalogue, *, claims: Claims
+    job: JobConfig, run_id: str, targets: Sequence[Target], catalogue: Catalogue, *, ownership: Ownership
 ) -> Pruning | None:
     """Prune after a good run of the job; its row and its backups stay what they are whatever becomes of this.
 
@@ -132,7 +143,7 @@ def after_run(
         CatalogueError: it cannot be read or written.
     """
     try:
-        pruning = prune(job, targets, catalogue, claims=claims)
+        pruning = prune(job, targets, catalogue, ownership=ownership)
     except Busy as error:
         log.info("not pruned: %s", error.message)
         return None
@@ -160,6 +171,10 @@ def _plan(work: _Work, target: Target, stored: Sequence[StoredBackup]) -> list[F
     known = _known(work, target, stored)
     _note_vanished(work, target, known.backups, {one.backup_id for one in stored if one.finished})
     decisions = _decided(work, target, stored, known)
+    if any(not decision.keep for decision in decisions.values()):
+        _look_at_the_last_good_ones(work, target, stored, known)
+        _look_at_the_broken(work, target, stored, known)
+        decisions = _decided(work, target, stored, known)
     order = sorted(stored, key=lambda one: (one.at, one.backup_id), reverse=True)
     sizes = {name: backup.bytes_stored for name, backup in known.backups.items()}
     return [Fate(target.name, decisions[one.backup_id], one.at, sizes.get(one.backup_id)) for one in order]
@@ -183,11 +198,7 @@ def _known(work: _Work, target: Target, stored: Sequence[StoredBackup]) -> _Know
 
 def _decided(work: _Work, target: Target, stored: Sequence[StoredBackup], known: _Known) -> dict[str, Decision]:
     """What is to become of each, by its id."""
-    candidates = [
-        _candidate(one, known.runs[one.backup_id], known.backups[one.backup_id])
-        for one in stored
-        if one.finished and one.backup_id in known.backups
-    ]
+    candidates = _candidates(work, target, stored, known)
     decisions = {one.backup_id: one for one in decide(candidates, work.job.retention, work.now)}
     for one in stored:
         if one.backup_id not in decisions:
@@ -195,20 +206,108 @@ def _decided(work: _Work, target: Target, stored: Sequence[StoredBackup], known:
     return decisions
 
 
+def _candidates(work: _Work, target: Target, stored: Sequence[StoredBackup], known: _Known) -> list[Candidate]:
+    return [_candidate(work, target, one, known) for one in stored if one.finished and one.backup_id in known.backups]
+
+
+def _look_at_the_last_good_ones(work: _Work, target: Target, stored: Sequence[StoredBackup], known: _Known) -> None:
+    """Nothing goes on the word of a row alone: of the newest good backup the target lists all that its manifest names.
+
+    One of which it does not is uncertain: it stays and counts for nothing this time, and the next one is looked at.
+    Where clocks do not agree which is the newest, that is done by each of them.
+
+    Raises:
+        TargetError: it cannot be read.
+    """
+    whole: set[str] = set()
+    for candidates in by_each_clock(_candidates(work, target, stored, known)):
+        for one in good_ones(candidates, work.now):
+            if one.backup_id in whole or _is_seen_whole(work, target, one.backup_id):
+                whole.add(one.backup_id)
+                break
+
+
+def _is_seen_whole(work: _Work, target: Target, backup_id: str) -> bool:
+    """Whether it is, as far as the target tells without reading; one that is not is uncertain from now on.
+
+    Raises:
+        TargetError: it cannot be read.
+    """
+    if (target.name, backup_id) in work.uncertain:
+        return False
+    try:
+        require_listed(target, manifest_of(Source(target, work.job.name, backup_id)))
+    except Unreadable as error:
+        why = f"{error.message}: a newer backupd may have written it"
+    except VerificationError as error:  # one look breaks no backup: only reading it does
+        why = f"{error.message}: `backupd verify` tells whether it is lost"
+    else:
+        return True
+    _uncertain(work, target, backup_id, why)
+    return False
+
+
+def _look_at_the_broken(work: _Work, target: Target, stored: Sequence[StoredBackup], known: _Known) -> None:
+    """What goes for nothing but that it was found broken is seen to be so once more, or it is uncertain.
+
+    Raises:
+        TargetError: it cannot be read.
+    """
+    candidates = _candidates(work, target, stored, known)
+    for one in (one for one in candidates if one.broken):
+        whole = [replace(other, broken="") if other is one else other for other in candidates]
+        if _stays(one, candidates, work) or not _stays(one, whole, work):
+            continue
+        try:
+            require_listed(target, manifest_of(Source(target, work.job.name, one.backup_id)))
+        except Unreadable as error:
+            why = error.message
+        except VerificationError:
+            continue
+        else:
+            why = "it looks whole now"
+        _uncertain(work, target, one.backup_id, f"found broken ({one.broken}), but {why}: `backupd verify` reads it")
+
+
+def _stays(one: Candidate, candidates: Sequence[Candidate], work: _Work) -> bool:
+    decisions = decide(candidates, work.job.retention, work.now)
+    return any(decision.keep for decision in decisions if decision.backup_id == one.backup_id)
+
+
+def _uncertain(work: _Work, target: Target, backup_id: str, why: str) -> None:
+    """It stays, whatever else speaks against it, and counts for nothing."""
+    log.error("backup %s on target %s: %s", backup_id, target.name, why)
+    work.uncertain[target.name, backup_id] = why
+
+
 def _on(run: RunDetails, target: Target) -> Backup | None:
     """The run's backup there, unless it is known to be removed."""
     return next((one for one in run.backups if one.target == target.name and one.removed_at is None), None)
 
 
-def _candidate(stored: StoredBackup, run: RunDetails, backup: Backup) -> Candidate:
+def _candidate(work: _Work, target: Target, stored: StoredBackup, known: _Known) -> Candidate:
+    run, backup = known.runs[stored.backup_id], known.backups[stored.backup_id]
+    others = [one for one in run.backups if one.target in work.job.targets and one.removed_at is None]
+    others = [one for one in others if one.target != target.name]
     return Candidate(
         stored.backup_id,
         stored.at,
+        None if _agree(stored, run) else run.started_at,
         broken=backup.broken,
+        only_whole=bool(others) and all(one.broken for one in others),
+        uncertain=work.uncertain.get((target.name, stored.backup_id), ""),
         proven=run.proven_at is not None,
-        doubted=bool(run.drills) and not run.drills[-1].ok,
+        doubted=run.doubted,
         pin=None if run.pin is None else run.pin.note,
     )
+
+
+def _agree(stored: StoredBackup, run: RunDetails) -> bool:
+    """The storage got the backup while its run was at work, as far as its host's clock and the storage's tell.
+
+    Then there is one time: of a run over midnight two would keep two backups for one day.
+    """
+    return run.ended_at is not None and run.started_at <= stored.at <= run.ended_at + _CLOCKS_DIFFER
 
 
 def _note_vanished(work: _Work, target: Target, known: Collection[str], finished: Collection[str]) -> None:
@@ -237,31 +336,31 @@ def _unknown(stored: StoredBackup, target: Target) -> Decision:
 
 
 def _unfinished(work: _Work, target: Target, stored: StoredBackup, known: _Known) -> Decision:
-    """Remains of a run of ours that has ended go at once; others when no run can be at work on them any more.
+    """Remains go once no run can be at work on them: its lock is asked, and no clock.
 
     Of a run that has had a whole backup there somebody has taken the manifest away, and may say why. Where something
     lies that no run writes, a person put it there, and it is none of our business.
     """
     run = known.runs.get(stored.backup_id)
-    if run is not None and _is_alive(work, run):
+    if _is_alive(work, stored.backup_id):
         return Decision(stored.backup_id, keep=True, reason="unfinished: its run is alive")
-    left_over = Decision(stored.backup_id, keep=False, reason="left over: unfinished, and no run is at work on it")
-    if run is not None and all(backup.target != target.name for backup in run.backups):
-        return left_over
-    if work.now - stored.at <= _STALE:
-        return Decision(stored.backup_id, keep=True, reason="unfinished, and too young to be taken for a left-over")
-    foreign = [name for name in target.objects(stored.job, stored.backup_id) if not is_objects(name)]
+    if run is not None and any(backup.target == target.name for backup in run.backups):
+        return Decision(stored.backup_id, keep=True, reason="it was whole once: somebody has taken its manifest away")
+    if run is not None and work.catalogue.pending_manifest(run.run_id) is not None:
+        return Decision(stored.backup_id, keep=True, reason="unfinished: `backupd recover` may finish it")
+    foreign = [name for name in target.objects(stored.job, stored.backup_id) if not is_ours(name)]
     if foreign:
         return Decision(stored.backup_id, keep=True, reason=f"not ours: it holds {min(foreign)}")
-    return left_over
+    if work.ownership.may_live_elsewhere(stored.backup_id, target):
+        reason = "unfinished, and kept for now: its run began before this boot, and may be alive where this was cloned"
+        return Decision(stored.backup_id, keep=True, reason=reason)
+    return Decision(stored.backup_id, keep=False, reason="left over: unfinished, and no run is at work on it")
 
 
-def _is_alive(work: _Work, run: RunDetails) -> bool:
-    """A run that is said to be running is asked for its lock."""
-    if run.status is not RunStatus.RUNNING:
-        return False
+def _is_alive(work: _Work, run_id: str) -> bool:
+    """The run is asked for its lock."""
     try:
-        with work.claims.run(run.run_id):
+        with work.ownership.claims.run(run_id):
             return False
     except Busy:
         return True
@@ -271,17 +370,19 @@ def _carry_out(work: _Work, target: Target, stored: Sequence[StoredBackup], fate
     """Objects first, row second: a row that says `removed` is never wrong. A target that refuses is told of.
 
     What somebody on this host restores, verifies or drills now is left to the next pruning. Removing takes its time:
-    what was pinned, proven or found broken since the plan was made is decided about again before each removal.
+    before each removal it is decided again, by what was pinned, proven or found broken since the plan was made, and
+    nothing goes any more where another machine has written meanwhile.
     """
     backup_id, reason = fate.decision.backup_id, fate.decision.reason
     if fate.decision.keep:
         return fate
     try:
-        with work.claims.removing(backup_id):
+        with work.ownership.claims.removing(backup_id):
             asked = [one for one in stored if one.finished or one.backup_id == backup_id]
             decision = _decided(work, target, asked, _known(work, target, asked))[backup_id]
             if decision.keep:
                 return replace(fate, decision=decision)
+            _require_ours(work, target)
             target.remove(work.job.name, backup_id)
     except Busy as error:
         return replace(fate, decision=Decision(backup_id, keep=True, reason=f"{error.message}; else {reason}"))
@@ -292,3 +393,16 @@ def _carry_out(work: _Work, target: Target, stored: Sequence[StoredBackup], fate
     work.catalogue.removed(backup_id, target.name, because=reason)
     log.info("removed backup %s from target %s: %s", backup_id, target.name, reason)
     return replace(fate, removed=True)
+
+
+def _require_ours(work: _Work, target: Target) -> None:
+    """Nobody else has written there; a record that found no room is written as soon as there is some.
+
+    Raises:
+        NotOurs: somebody has.
+        TargetError: nobody can tell.
+    """
+    if target.name not in work.full:
+        work.ownership.require_ours(target)
+    elif work.ownership.take_as_room_allows(target):
+        work.full.remove(target.name)

@@ -1,18 +1,42 @@
 """The catalogue from what lies on a target: for a host whose catalogue was lost, and for one that takes over.
 
 Knows: how a manifest becomes a run with one backup. Refuses to read an object: `verify` does. What a manifest cannot
-know is what came after it: drills, pins, the seconds of its own writing; and it is not told a run's samples.
+know is what came after it: pins, the seconds of its own writing; and it is not told a run's samples.
 """
 
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import TypeVar
 
 from backupd.catalogue.store import Catalogue
 from backupd.errors import BackupdError, TargetError, VerificationError
-from backupd.model import Backup, Manifest, RunDetails, RunStatus, StoredBackup
+from backupd.model import (
+    Backup,
+    Bill,
+    Counted,
+    Layout,
+    LockReceipt,
+    Losses,
+    Manifest,
+    Outcome,
+    Phase,
+    Reason,
+    RunDetails,
+    RunStatus,
+    SnapshotFacts,
+    StoredBackup,
+    Throughput,
+    Verdict,
+)
+from backupd.proofs import proofs_of
+from backupd.run_section import LossesSection, SnapshotSection, VerdictSection
 from backupd.targets import Target
 
 log = logging.getLogger(__name__)
+
+_Word = TypeVar("_Word", bound=StrEnum)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +78,7 @@ def rebuild(target: Target, catalogue: Catalogue, *, job: str | None = None) -> 
     failures: list[tuple[str, BackupdError]] = []
     for one in (one for one in stored if one.finished):
         try:
-            run = _run(target, one, _manifest(target, one))
+            run = _run(target, one, manifest_on(target, one))
         except (TargetError, VerificationError) as error:
             log.warning("backup %s of job %s: %s", one.backup_id, one.job, error.message)
             failures.append((one.backup_id, error))
@@ -64,8 +88,12 @@ def rebuild(target: Target, catalogue: Catalogue, *, job: str | None = None) -> 
     return Rebuilding(tuple(imported), tuple(known), unfinished, tuple(failures))
 
 
-def copy_on(target: Target, manifest: Manifest) -> Backup:
-    """What the catalogue keeps of this backup on this target. A manifest is made when all else was read back."""
+def copy_on(target: Target, manifest: Manifest, *, verified_at: datetime | None = None) -> Backup:
+    """What the catalogue keeps of this backup on this target.
+
+    A manifest is published only once all else was read back, a little after it was made: that instant is told where
+    nobody knows a later one.
+    """
     return Backup(
         target=target.name,
         location=target.location(manifest.job, manifest.run_id),
@@ -73,11 +101,11 @@ def copy_on(target: Target, manifest: Manifest) -> Backup:
         bytes_stored=sum(stored.stored_bytes for stored in manifest.objects),
         files=sum(stored.files for stored in manifest.objects),
         sha256=manifest.objects[0].stored_sha256,
-        verified_at=manifest.created_at,
+        verified_at=verified_at or manifest.created_at,
     )
 
 
-def _manifest(target: Target, stored: StoredBackup) -> Manifest:
+def manifest_on(target: Target, stored: StoredBackup) -> Manifest:
     """The backup's own manifest.
 
     Raises:
@@ -85,9 +113,9 @@ def _manifest(target: Target, stored: StoredBackup) -> Manifest:
         VerificationError: it cannot be understood, or is another backup's.
     """
     manifest = target.manifest(stored.job, stored.backup_id)
-    if (manifest.job, manifest.run_id) != (stored.job, stored.backup_id):
+    if (manifest.machine, manifest.job, manifest.run_id) != (target.machine, stored.job, stored.backup_id):
         raise VerificationError(
-            f"its manifest is that of run {manifest.run_id} of job {manifest.job}",
+            f"its manifest is that of run {manifest.run_id} of job {manifest.job} of machine {manifest.machine}",
             hint="somebody has copied or renamed it; give each backup back its own name",
         )
     if not manifest.objects:
@@ -96,14 +124,54 @@ def _manifest(target: Target, stored: StoredBackup) -> Manifest:
 
 
 def _run(target: Target, stored: StoredBackup, manifest: Manifest) -> RunDetails:
-    """What the catalogue had of it, as far as its manifest was told."""
-    told = manifest.run or RunDetails(  # of a backup that was taken before manifests were told more
+    """What the catalogue had of it, as far as its manifest was told and in words that this backupd has."""
+    section = manifest.run
+    drills = proofs_of(target, stored.job, stored.backup_id)
+    found = next((drill.position for drill in reversed(drills) if drill.ok and drill.position is not None), None)
+    phases = ((_known(Phase, word), seconds) for word, seconds in section.phases.items())
+    return RunDetails(
         run_id=manifest.run_id,
         job=manifest.job,
         host=manifest.host,
-        status=RunStatus.SUCCESS,
-        started_at=manifest.created_at,
-        position=manifest.position,
+        machine=manifest.machine,
+        status=RunStatus.ATTENTION if section.attention else RunStatus.SUCCESS,
+        started_at=section.started_at,
+        ended_at=manifest.created_at,  # the storage's time may be that of a copy
+        phases={phase: seconds for phase, seconds in phases if phase is not None},
+        verdict=None if section.verdict is None else _verdict(section.verdict),
+        position=manifest.position if manifest.locked else found,
+        derived=not manifest.locked and found is not None,
+        lock=None if section.lock is None else LockReceipt(**asdict(section.lock)),
+        snapshot=None if section.snapshot is None else _snapshot(section.snapshot),
+        bill=None if section.bill is None else Bill(**asdict(section.bill)),
+        losses=None if section.losses is None else _losses(section.losses),
+        backups=(copy_on(target, manifest),),
+        drills=drills,
+        attention=section.attention,
+        throughput=tuple(Throughput(stage.stage, stage.bytes, stage.busy_seconds) for stage in section.throughput),
     )
-    status = RunStatus.ATTENTION if told.attention else RunStatus.SUCCESS
-    return replace(told, status=status, ended_at=told.ended_at or stored.at, backups=(copy_on(target, manifest),))
+
+
+def _verdict(told: VerdictSection) -> Verdict | None:
+    outcome, reason = _known(Outcome, told.outcome), _known(Reason, told.reason)
+    if outcome is None or reason is None:
+        return None
+    return Verdict(outcome, reason, told.detail, told.waited_seconds)
+
+
+def _losses(told: LossesSection) -> Losses | None:
+    counted = _known(Counted, told.counted)
+    return None if counted is None else Losses(**{**asdict(told), "counted": counted})
+
+
+def _snapshot(told: SnapshotSection) -> SnapshotFacts | None:
+    layout = _known(Layout, told.layout)
+    return None if layout is None else SnapshotFacts(**{**asdict(told), "layout": layout})
+
+
+def _known(words: type[_Word], word: str) -> _Word | None:
+    """None of what only a newer backupd says: the run is listed without it."""
+    try:
+        return words(word)
+    except ValueError:
+        return None

@@ -1,24 +1,53 @@
 """Give back what dead runs left: the same releases that a run's own end uses.
 
 Knows: which runs are dead (their lock can be taken), and that either the catalogue or a tag on the host is enough.
-Refuses to touch what bears no tag of ours and what belongs to a run that is alive.
+Refuses to touch what bears no tag of this machine's and what belongs to a run that is alive. A machine that has lost
+its catalogue, and with it its name, finds what it had made by tag again once it has adopted that name.
 """
 
 import logging
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
 
+from backupd import manifest as manifests
+from backupd import spooling
 from backupd.catalogue.store import Catalogue
-from backupd.errors import Busy, CleanupIncomplete, ExitStatus, UsageError
+from backupd.errors import (
+    BackupdError,
+    Busy,
+    Cancelled,
+    CatalogueError,
+    CleanupIncomplete,
+    ExitStatus,
+    TargetError,
+    Unreadable,
+    UsageError,
+    VerificationError,
+)
+from backupd.finishing import MaxRate, finish
 from backupd.holding import give_back
 from backupd.interruption import shielded
+from backupd.listing import require_listed
 from backupd.live import LiveRuns
-from backupd.model import Holding, HoldingKind, RunDetails, RunError, RunKind, RunStatus
+from backupd.model import Holding, HoldingKind, RunDetails, RunError, RunKind, RunStatus, StoredBackup
+from backupd.owning import Ownership, ownership_of
+from backupd.rebuild import copy_on, manifest_on
+from backupd.targets import Target
 from backupd.tools import HostTools
 
 log = logging.getLogger(__name__)
 
-Marked = tuple[tuple[Holding, str], ...]  # groups and arrays that bear our marks, each with its run's id
+Marked = tuple[tuple[Holding, str], ...]  # groups, arrays and spools that bear our marks, each with its run's id
+
+_ON_TARGETS = (HoldingKind.PARTIAL, HoldingKind.UPLOAD)
+_NOT_YET = "its run began before this boot: a machine whose clone this is might be at work on it for two minutes more"
+
+_RESISTS = "remove what keeps it busy, then `backupd recover` again"
+_UNREADABLE = (
+    "the catalogue is damaged, not the target: put a copy of the catalogue in its place, then `backupd recover`"
+)
 
 _AGAIN = {
     RunKind.BACKUP: "start the job again when it suits",
@@ -34,6 +63,10 @@ class Recovery:
     runs: tuple[str, ...]
     given_back: tuple[Holding, ...]
     left: tuple[tuple[Holding, str], ...]
+    kept: tuple[tuple[Holding, str], ...] = ()  # for now, and why: the next recovery looks again
+    finished: tuple[Holding, ...] = ()  # copies that are backups now
+    pending: tuple[Holding, ...] = ()  # copies that may be whole, and were not to be finished now
+    hints: tuple[str, ...] = ()  # what to do about what is left
 
     def require_complete(self) -> None:
         """Raise when anything of ours is left.
@@ -44,57 +77,254 @@ class Recovery:
         if self.left:
             raise CleanupIncomplete(
                 "; ".join(f"{holding.kind} {holding.name} is left: {why}" for holding, why in self.left),
-                hint="remove what keeps it busy, then `backupd recover` again",
+                hint="; ".join(self.hints),
             )
 
 
-def dead_runs(catalogue: Catalogue, tools: HostTools, *, every_disk: bool = True) -> Recovery:
+def dead_runs(
+    catalogue: Catalogue,
+    tools: HostTools,
+    *,
+    every_disk: bool = True,
+    spool: Path | None = None,
+    finishing: MaxRate | None = None,
+) -> Recovery:
     """Everything that dead runs left is given back, as far as it lets itself be; their rows say so.
 
-    Without `every_disk` no disk is read for marks of groups and arrays, and the catalogue's rows tell of them alone: a
-    disk that hangs, and is none of the job's, must not keep a backup waiting.
+    Without `every_disk` no disk is read for marks of groups, arrays and spools but this `spool`, and the catalogue's
+    rows tell of them alone: a disk that hangs, and is none of the job's, must not keep a backup waiting.
+
+    Copies whose bytes may be whole are read back last, at the rate that `finishing` tells, for as long as that takes,
+    and become backups. Without it they stay as they are: a run that begins cannot wait for that.
 
     Runs that are alive are left alone. Nothing is raised for a thing that resists: it is in `left`, logged as ERROR.
+
+    Raises:
+        Refused: the catalogue is another machine's: what it says is held is that one's, and may be in use there.
     """
-    runs: list[str] = []
-    given_back: list[Holding] = []
-    left: list[tuple[Holding, str]] = []
-    on_disks = tools.scratch_disks.ours() if every_disk else ()
+    ownership = ownership_of(catalogue, tools)
+    machine = ownership.require_here().name
+    found = _Found()
+    roots = tools.places.spools if every_disk else (spool,) if spool is not None else ()
+    on_disks = (*_spools(tools, machine, roots), *(tools.scratch_disks.ours() if every_disk else ()))
     for run_id in _suspects(catalogue, tools, on_disks):
-        with ExitStack() as claimed:
-            try:
-                claimed.enter_context(tools.claims.run(run_id))
-            except Busy:
-                continue
-            journal, resisted = _DeadRun(catalogue, run_id), len(left)
-            for holding in _holdings(catalogue, tools, run_id, on_disks):
-                if holding.kind is HoldingKind.PARTIAL and journal.has_backup_on(holding.detail["target"]):
-                    journal.released(holding)  # it died between its row's success and this row's end
-                    continue
-                with shielded():
-                    failure = give_back(journal, holding, tools.releases)
-                if failure is None:
-                    given_back.append(holding)
-                else:
-                    left.append((holding, failure.message))
-            journal.end(whole=len(left) == resisted)
-            runs.append(run_id)
-            log.info("recovered run %s", run_id)
+        with suppress(Busy), tools.claims.run(run_id):
+            _recover_run(ownership, tools, run_id, on_disks, found)
     for folder in tools.places.drill_folders():
-        with ExitStack() as claimed:
-            try:
-                claimed.enter_context(tools.claims.run(folder.name))
-            except Busy:
-                continue
+        with suppress(Busy), tools.claims.run(folder.name):
             holding = Holding(HoldingKind.STAGING, str(folder))
-            with shielded():
-                failure = give_back(_DeadRun(catalogue, folder.name), holding, tools.releases)
-            if failure is None:
-                given_back.append(holding)
-            else:
-                left.append((holding, failure.message))
+            _give_back(_DeadRun(catalogue, folder.name), tools, holding, found)
     _forget_progress(tools)
-    return Recovery(tuple(runs), tuple(given_back), tuple(left))
+    if finishing is None:
+        for holding in found.pending:
+            log.warning("copy %s of a dead run may be whole: `backupd recover` reads it back", holding.name)
+        return found.recovery(pending=found.pending)
+    for run_id, copies in found.copies.items():
+        with suppress(Busy), tools.claims.run(run_id):
+            _finish(ownership, tools, run_id, copies, finishing, found)
+    return found.recovery()
+
+
+@dataclass(slots=True)
+class _Found:
+    """What has become of dead runs so far."""
+
+    runs: list[str] = field(default_factory=list)
+    given_back: list[Holding] = field(default_factory=list)
+    left: list[tuple[Holding, BackupdError]] = field(default_factory=list)
+    kept: list[tuple[Holding, str]] = field(default_factory=list)
+    finished: list[Holding] = field(default_factory=list)
+    copies: dict[str, list[Holding]] = field(default_factory=dict)  # by run: those that may be whole
+
+    @property
+    def pending(self) -> tuple[Holding, ...]:
+        """The copies of all runs."""
+        return tuple(holding for held in self.copies.values() for holding in held)
+
+    def recovery(self, *, pending: Sequence[Holding] = ()) -> Recovery:
+        """The same for whoever asked."""
+        return Recovery(
+            tuple(self.runs),
+            tuple(self.given_back),
+            tuple((holding, error.message) for holding, error in self.left),
+            tuple(self.kept),
+            finished=tuple(self.finished),
+            pending=tuple(pending),
+            hints=tuple(dict.fromkeys(error.hint or _RESISTS for _, error in self.left)),
+        )
+
+
+def _recover_run(ownership: Ownership, tools: HostTools, run_id: str, on_disks: Marked, found: _Found) -> None:
+    """What this dead run left is given back, but for its copies that may be whole; its row says so."""
+    catalogue = ownership.catalogue
+    journal, resisted = _DeadRun(catalogue, run_id), len(found.left) + len(found.kept)
+    for holding in _holdings(catalogue, tools, run_id, on_disks):
+        try:
+            if holding.kind in _ON_TARGETS and _is_no_remains(ownership, tools, journal, holding, found):
+                continue
+        except Cancelled:
+            raise
+        except BackupdError as error:
+            found.left.append((holding, error))
+            continue
+        if holding.kind is HoldingKind.PARTIAL and catalogue.pending_manifest(run_id) is not None:
+            found.copies.setdefault(run_id, []).append(holding)
+        else:
+            _give_back(journal, tools, holding, found)
+    whole = len(found.left) + len(found.kept) == resisted
+    journal.end(whole=whole, pending=found.copies.get(run_id, ()))
+    found.runs.append(run_id)
+    log.info("recovered run %s", run_id)
+
+
+def _is_no_remains(
+    ownership: Ownership, tools: HostTools, journal: "_DeadRun", holding: Holding, found: _Found
+) -> bool:
+    """Whether this upload or copy stays where it is: it is a backup, or might be at work elsewhere.
+
+    Raises:
+        NotOurs: somebody else has written to its folder.
+        TargetError: nobody can tell.
+    """
+    if holding.kind is HoldingKind.PARTIAL and journal.has_backup_on(holding.detail["target"]):
+        journal.released(holding)  # it died between its row's success and this row's end
+        return True
+    target = tools.target_of(holding)
+    if _may_be_at_work(ownership, journal.run_id, target):
+        found.kept.append((holding, _NOT_YET))
+        return True
+    if holding.kind is not HoldingKind.PARTIAL:
+        return False
+    published = _published(journal.catalogue, journal.run_id, target, holding)
+    if published is not None and _entered(journal.catalogue, journal.run_id, target, holding, published):
+        found.finished.append(holding)
+    return published is not None
+
+
+def _may_be_at_work(ownership: Ownership, run_id: str, target: Target) -> bool:
+    """Whether a run whose lock is free here may be alive elsewhere; the folder is this machine's where this returns.
+
+    Raises:
+        NotOurs: it is not: whoever has written there last may be the one who is at work.
+        TargetError: nobody can tell.
+    """
+    ownership.take_as_room_allows(target)
+    return ownership.may_live_elsewhere(run_id, target)
+
+
+def _published(catalogue: Catalogue, run_id: str, target: Target, holding: Holding) -> StoredBackup | None:
+    """The copy as a backup that was published although this catalogue knows nothing of that; None where it is none.
+
+    No process of ours publishes what has no manifest in the catalogue yet. The machine was set back since, or is the
+    clone of the one that went on with the run.
+
+    Raises:
+        TargetError: nobody knows.
+    """
+    if catalogue.pending_manifest(run_id) is not None:
+        return None
+    found = target.backups(holding.detail["job"])
+    return next((one for one in found if one.finished and one.backup_id == holding.detail["backup"]), None)
+
+
+def _entered(catalogue: Catalogue, run_id: str, target: Target, holding: Holding, published: StoredBackup) -> bool:
+    """The catalogue knows of this backup, unless it is not whole: then it stays as well, and is nobody's copy.
+
+    Raises:
+        TargetError: nobody knows.
+    """
+    try:
+        manifest = manifest_on(target, published)
+        require_listed(target, manifest)
+    except VerificationError as error:
+        log.warning(
+            "copy %s was published by another machine, or before this one was set back: %s", holding.name, error
+        )
+        catalogue.released(run_id, holding)
+        return False
+    text = f"its process died; what lies on {target.name} is whole, and `backupd recover` has entered it"
+    catalogue.finish_dead_run(run_id, copy_on(target, manifest), holding, text)
+    return True
+
+
+def _finish(
+    ownership: Ownership,
+    tools: HostTools,
+    run_id: str,
+    asked: Sequence[Holding],
+    finishing: MaxRate,
+    found: _Found,
+) -> None:
+    """What is whole of these copies of a dead run is a backup, what is not is given back; the rest waits.
+
+    The run's other copies are not asked: they may be at work elsewhere.
+    """
+    catalogue = ownership.catalogue
+    text = catalogue.pending_manifest(run_id)
+    copies = [holding for holding in _copies(catalogue, run_id) if holding in asked]
+    if text is None or not copies:  # another `recover` was quicker
+        return
+    try:
+        manifest = manifests.from_text(text.encode())
+    except VerificationError as error:
+        hint = error.hint if isinstance(error, Unreadable) else _UNREADABLE
+        unread = CatalogueError(f"what the catalogue keeps of run {run_id} cannot be read: {error.message}", hint=hint)
+        log.error("%s", unread.message)
+        found.left += [(holding, unread) for holding in copies]
+        return
+    done = finish(
+        catalogue,
+        manifest,
+        copies[::-1],
+        target_of=tools.target_of,
+        max_rate=finishing,
+        require_ours=ownership.require_ours,
+    )
+    found.finished += done.finished
+    found.left += done.left
+    for holding in done.broken:
+        try:
+            _require_there(ownership, tools.target_of(holding), holding)
+        except Cancelled:
+            raise
+        except BackupdError as error:
+            found.left.append((holding, error))
+            continue
+        _give_back(_DeadRun(catalogue, run_id), tools, holding, found)
+    if not _copies(catalogue, run_id):
+        catalogue.strike_manifest(run_id)
+        kind = catalogue.run(run_id).kind
+        catalogue.advise(run_id, _died(kind, whole=not catalogue.holdings(run_id), pending=()).hint)
+
+
+def _require_there(ownership: Ownership, target: Target, holding: Holding) -> None:
+    """The copy can be removed: nobody else has written to its folder since, and nothing is mounted in its place.
+
+    Raises:
+        NotOurs: somebody has.
+        TargetError: nobody can tell.
+    """
+    ownership.require_ours(target)
+    if ownership.was_emptied(target) and not target.objects(holding.detail["job"], holding.detail["backup"]):
+        raise TargetError(
+            f"nothing of it is on target {target.name}, which was found empty since it was written",
+            hint="mount its file system; if that is gone for good: `backupd identity adopt`",
+        )
+
+
+def _give_back(journal: "_DeadRun", tools: HostTools, holding: Holding, found: _Found) -> None:
+    """It is given back now, or left with the reason."""
+    with shielded():
+        failure = give_back(journal, holding, tools.releases)
+    if failure is None:
+        found.given_back.append(holding)
+    else:
+        found.left.append((holding, failure))
+
+
+def _copies(catalogue: Catalogue, run_id: str) -> list[Holding]:
+    """What a run has written to targets, and was not recorded as a backup yet."""
+    return [holding for _, holding in catalogue.holdings(run_id) if holding.kind is HoldingKind.PARTIAL]
 
 
 def _forget_progress(tools: HostTools) -> None:
@@ -128,11 +358,23 @@ class _DeadRun:
         row = self._row()
         return row is not None and any(backup.target == target for backup in row.backups)
 
-    def end(self, *, whole: bool) -> None:
-        """A run that was still `running` is `failed` now; `whole`: nothing that it held is left."""
+    def end(self, *, whole: bool, pending: Sequence[Holding]) -> None:
+        """A run that was still `running` is `failed` now, or wants attention where it has published a backup.
+
+        `whole`: nothing that it held is left but `pending`, its copies that may be whole.
+        """
         row = self._row()
-        if row is not None and row.status is RunStatus.RUNNING:
-            self.catalogue.end_dead_run(self.run_id, _died(row.kind, whole=whole))
+        if row is None or row.status is not RunStatus.RUNNING:
+            return
+        if row.backups:
+            reached = ", ".join(backup.target for backup in row.backups)
+            self.catalogue.keep_dead_run(
+                self.run_id,
+                f"its process died before it had ended; the backup is on {reached}",
+                to_finish=bool(pending),
+            )
+        else:
+            self.catalogue.end_dead_run(self.run_id, _died(row.kind, whole=whole, pending=pending))
 
     def _row(self) -> RunDetails | None:
         """None where it is known by its tag only."""
@@ -143,8 +385,11 @@ class _DeadRun:
         return row if row.run_id == self.run_id else None  # an id may be the beginning of another
 
 
-def _died(kind: RunKind, *, whole: bool) -> RunError:
+def _died(kind: RunKind, *, whole: bool, pending: Sequence[Holding]) -> RunError:
     held = "what it held was given back" if whole else "something that it held is left: `backupd recover`"
+    if pending:
+        where = ", ".join(holding.detail["target"] for holding in pending)
+        held += f"; its copy on {where} may be whole: `backupd recover` reads it back and makes it a backup"
     return RunError(
         code="died",  # `notices` knows it by this
         message="the run's process ended without a word (killed, or the host went down)",
@@ -183,6 +428,17 @@ def _holdings(catalogue: Catalogue, tools: HostTools, run_id: str, on_disks: Mar
     ]
     by_mark += [holding for holding, marked in on_disks if marked == run_id]
     return known + [holding for holding in by_mark if (holding.kind, holding.name) not in names]
+
+
+def _spools(tools: HostTools, machine: str, roots: Iterable[Path]) -> Marked:
+    """What runs of this machine have read and not sent yet, of live ones and dead ones, where a disk tells of it."""
+    found: list[tuple[Holding, str]] = []
+    for root in roots:
+        try:
+            found += spooling.left_by(tools, machine, root)
+        except OSError as error:
+            log.warning("%s could not be searched for what dead runs have spooled: %s", root, error.strerror)
+    return tuple(found)
 
 
 def _as_marked(kind: HoldingKind) -> HoldingKind:

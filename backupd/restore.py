@@ -8,20 +8,22 @@ import hashlib
 import logging
 import shutil
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice, tee
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from backupd import manifest as manifests
-from backupd.archive import index
 from backupd.archive.course import Standing
 from backupd.archive.frames import DAMAGED, Range
 from backupd.archive.governor import Unhindered
-from backupd.archive.index import INDEX_OBJECT
+from backupd.archive.index import INDEX_OBJECT, Index, Member
+from backupd.archive.ondisk import differences
 from backupd.archive.sidebyside import side_by_side
-from backupd.archive.unpack import Key, Manner, Unpacking, content_of
-from backupd.errors import BackupdError, Cancelled, TargetError, UsageError, VerificationError
+from backupd.archive.stream import BINLOG_OBJECT
+from backupd.archive.unpack import Key, Manner, Unpacking, frames_in
+from backupd.errors import BackupdError, Cancelled, NotAsRecorded, NotHeld, TargetError, UsageError, VerificationError
 from backupd.filesystem import MORE_ROOM
 from backupd.interruption import shielded
 from backupd.model import Manifest, StoredObject
@@ -39,6 +41,9 @@ SAVE_BYTES = 512 << 20  # of the tar streams, between two records of how far it 
 
 _BESIDE = frozenset({INDEX_OBJECT, "options.tar.zst"})  # objects that are no part of the restored folder
 
+_TOLD = 5  # differences, by name
+_OTHERWISE = "something has changed it, or this file system cannot hold it: restore into another folder"
+
 Copied = Callable[[int, int], None]  # bytes of the tar streams: so far, in all
 
 
@@ -52,10 +57,12 @@ def restore(
 ) -> Manifest:
     """Unpack a backup into an empty folder or mount point, which is made if it is not there.
 
-    `sources` are copies of one run, the first of them preferred. When this returns, the folder is whole and durable.
+    `sources` are copies of one run, the first of them preferred. When this returns, the folder is whole and durable,
+    and what stands in it is what was recorded (`archive.ondisk` says what is compared).
     When it is interrupted (`Cancelled`, a target that cannot be reached, the end of the process) the folder keeps what
-    is durable, marked by `.backupd-incomplete`, and the same call goes on from there. After any other error it is as
-    empty as before.
+    is durable, marked by `.backupd-incomplete`, and the same call goes on from there. So does a folder in which
+    something is not as recorded: the same call compares once more. After any other error it is as empty as before, but
+    what an earlier call has left, or what is whole, is kept.
 
     With `tables`, only what a server with these tables needs is fetched. They are as the snapshot had them: a server
     has to recover them before they are of use.
@@ -66,12 +73,13 @@ def restore(
         Busy: another process restores into the folder.
         TargetError: there is no such backup, or no target that can be read.
         VerificationError: what is stored is not what was written, on any of the targets.
+        NotAsRecorded: what stands in the folder is not what was recorded, or cannot be compared.
     """
     manifest, readable = agreed(sources)
     key = key_of(manifest, identities)
     digest = hashlib.sha256(manifests.to_text(manifest).encode()).hexdigest()
     what = Unfinished(manifest.job, manifest.run_id, digest, tuple(sorted(map(str, tables))))
-    parts = parts_with(tables, readable, manifest, key) if tables else parts_of(manifest)
+    parts = parts_with(tables, _index(readable, manifest, key), manifest) if tables else parts_of(manifest)
     needed, there = sum(part.size for part in parts), occupied_bytes(to)
     if there:
         _require_free(to, needed - there)  # before the block: a refusal undoes nothing
@@ -80,6 +88,8 @@ def restore(
             _require_free(to, needed)
         work = _Work(readable, manifest, to, key, parts, copied=copied, begun=folder.begun, save=folder.save)
         work.do()
+        folder.unpacked(work.standings)
+        _require_as_recorded(to, readable, manifest, key, tables)
     return manifest
 
 
@@ -91,14 +101,17 @@ def unpack_objects(
     identities: "Identities | None" = None,
     copied: Copied = lambda _done, _total: None,
 ) -> None:
-    """Every object of the backup is unpacked; `copied` is told the bytes so far, and those of all.
+    """Every object of the backup is unpacked, and stands there as recorded; `copied` is told the bytes so far, and all.
 
     Raises:
         UsageError: the folder cannot take it; the backup is encrypted, and no identity opens it.
         TargetError: no target can be read.
         VerificationError: what is stored is not what was written, on any of the targets.
+        NotAsRecorded: what stands in the folder is not what was recorded, or cannot be compared.
     """
-    _Work(sources, manifest, to, key_of(manifest, identities), parts_of(manifest), copied=copied).do()
+    key = key_of(manifest, identities)
+    _Work(sources, manifest, to, key, parts_of(manifest), copied=copied).do()
+    _require_as_recorded(to, sources, manifest, key)
 
 
 def agreed(sources: Sequence[Source]) -> tuple[Manifest, Sequence[Source]]:
@@ -158,39 +171,71 @@ def parts_of(manifest: Manifest) -> tuple[Part, ...]:
     return tuple(Part(stored) for stored in manifest.objects if stored.name.removesuffix(".age") not in _BESIDE)
 
 
-def parts_with(
-    tables: Collection[Table], sources: Sequence[Source], manifest: Manifest, key: Key | None
-) -> tuple[Part, ...]:
+def parts_with(tables: Collection[Table], listed: Index, manifest: Manifest) -> tuple[Part, ...]:
     """What a server with these tables consists of, by the index of the backup's members.
 
     Raises:
-        UsageError: there is no such table; the backup has no index.
-        VerificationError, TargetError: the index cannot be read.
+        UsageError: there is no such table.
+        VerificationError: the index does not fit the objects.
     """
-    listed = index.from_bytes(_index(sources, manifest, key))
+    ranges: dict[str, list[Range]] = {}
+    for name, member, chosen in _selected(listed, manifest, tables):
+        wanted = ranges.setdefault(name, [])
+        if chosen:
+            _join(wanted, member, name)
+    parts = []
+    for part in parts_of(manifest):
+        found = ranges.get(part.stored.name.removesuffix(".age"))
+        if found and found[-1][1] > part.stored.plain_bytes:
+            raise _misfit(part.stored.name)
+        if found is None:  # nothing of it is known: all of it may be needed
+            parts.append(part)
+        elif found:
+            parts.append(Part(part.stored, tuple(found)))
+    return tuple(parts)
+
+
+def _selected(listed: Index, manifest: Manifest, tables: Collection[Table]) -> Iterator[tuple[str, Member, bool]]:
+    """Each member with its object's name, and whether a server with these tables needs it.
+
+    Raises:
+        UsageError: there is no such table.
+    """
     files = TableFiles(
-        (member.name for members in listed.values() for member in members),
+        (member.name for _, member in listed.members()),
         datadir=manifest.datadir,
         lower_case=manifest.server.settings.get("lower_case_table_names", "0") != "0",
     )
     files.require(tables)
-    parts = []
-    for part in parts_of(manifest):
-        members = listed.get(part.stored.name.removesuffix(".age"))
-        if members is None:  # not of the datadir: the binlog
-            parts.append(part)
-            continue
-        chosen = files.selected((member.name for member in members), tables)
-        wanted = tuple(_joined(member for member, is_wanted in zip(members, chosen, strict=True) if is_wanted))
-        if wanted and wanted[-1][1] > part.stored.plain_bytes:
-            raise VerificationError(f"the index does not fit {part.stored.name}", hint=DAMAGED)
-        if wanted:
-            parts.append(Part(part.stored, wanted))
-    return tuple(parts)
+    members, named = tee(listed.members())
+    chosen = files.selected((member.name for _, member in named), tables)
+    return (
+        (name, member, wanted or name == BINLOG_OBJECT) for (name, member), wanted in zip(members, chosen, strict=True)
+    )
 
 
-def _index(sources: Sequence[Source], manifest: Manifest, key: Key | None) -> bytes:
-    """From the first copy that has it."""
+def _join(ranges: list[Range], member: Member, name: str) -> None:
+    """The member's range is among them, as one with the last where it follows that."""
+    begin, end = member.offset, member.offset + member.size
+    last = ranges[-1][1] if ranges else 0
+    if begin < last:
+        raise _misfit(name)
+    if ranges and begin == last:
+        begin = ranges.pop()[0]
+    ranges.append((begin, end))
+
+
+def _misfit(name: str) -> VerificationError:
+    return VerificationError(f"the index does not fit {name}", hint=DAMAGED)
+
+
+def _index(sources: Sequence[Source], manifest: Manifest, key: Key | None) -> Index:
+    """From the first copy that has it.
+
+    Raises:
+        UsageError: the backup has no index.
+        VerificationError, TargetError: it cannot be read.
+    """
     stored = next((each for each in manifest.objects if each.name.removesuffix(".age") == INDEX_OBJECT), None)
     if stored is None:
         raise UsageError(
@@ -200,24 +245,39 @@ def _index(sources: Sequence[Source], manifest: Manifest, key: Key | None) -> by
     errors: list[BackupdError] = []
     for i, source in enumerate(sources):
         try:
-            return content_of(stored, reading_of(source, stored), key=key, governor=Unhindered())
+            return Index(frames_in(stored, reading_of(source, stored), key=key, governor=Unhindered()))
         except (TargetError, VerificationError) as error:
             errors.append(error)
             _tell(source, error, another=i + 1 < len(sources))
     raise _gravest(errors)
 
 
-def _joined(members: Iterable[index.Member]) -> Iterator[Range]:
-    """The ranges of these members, those that follow one another as one."""
-    begin = end = 0
-    for member in sorted(members, key=lambda member: member.offset):
-        if member.offset != end or end == 0:
-            if end > begin:
-                yield begin, end
-            begin = member.offset
-        end = member.offset + member.size
-    if end > begin:
-        yield begin, end
+def _require_as_recorded(
+    to: Path, sources: Sequence[Source], manifest: Manifest, key: Key | None, tables: Collection[Table] = ()
+) -> None:
+    """What was unpacked stands there as the index has it; folders have their times.
+
+    Raises:
+        NotAsRecorded: something is different, or there is no index that could be read.
+        NotHeld: every file is there and holds what was recorded; what is kept beside that is different.
+        TargetError: it cannot be read now.
+    """
+    log.info("comparing what stands in %s with what was recorded", to)
+    try:
+        listed = _index(sources, manifest, key)
+        if tables:
+            members = (member for _, member, wanted in _selected(listed, manifest, tables) if wanted)
+        else:
+            members = (member for _, member in listed.members())
+        found = differences(to, members)
+        first = tuple(islice(found, _TOLD))
+        rest = [difference.only_beside for difference in found]
+    except (VerificationError, UsageError) as error:
+        raise NotAsRecorded(f"what was restored to {to} cannot be compared: {error.message}") from error
+    if first:
+        told = "; ".join((*map(str, first), *((f"and {len(rest)} more",) if rest else ())))
+        kind = NotHeld if all((*(difference.only_beside for difference in first), *rest)) else NotAsRecorded
+        raise kind(f"what was restored to {to} is not as it was recorded: {told}", hint=_OTHERWISE)
 
 
 def require_room(to: Path, manifest: Manifest) -> None:
@@ -286,17 +346,19 @@ class _Work:
         self.copied(done, self._total)
         if self.save is not None and done - self._saved_at >= SAVE_BYTES:
             self._saved_at = done
-            self.save(self._standings())
+            self.save(self.standings)
 
     def _save_at_the_end(self, interrupted: BackupdError) -> None:
         if self.save is None:
             return
         try:
-            self.save(self._standings())
+            self.save(self.standings)
         except UsageError as error:
             interrupted.add_note(error.message)
 
-    def _standings(self) -> Mapping[str, Standing]:
+    @property
+    def standings(self) -> Mapping[str, Standing]:
+        """How far each object is."""
         return {**self.begun, **{name: unpacking.standing for name, unpacking in tuple(self._now.items())}}
 
     def _task(self, part: Part) -> Callable[[Callable[[], None]], None]:
@@ -319,10 +381,7 @@ class _Work:
                 errors.append(error)
                 if name in self._now:
                     begun = self._now[name].standing
-                another = bool(part.stored.frames) and i + 1 < len(self.sources)
-                _tell(source, error, another=another)
-                if not another:  # without frames what is unpacked already may be wrong
-                    break
+                _tell(source, error, another=i + 1 < len(self.sources))
         raise _gravest(errors)
 
     def _require_same(self, number: int) -> None:

@@ -6,12 +6,16 @@ lie and how they are removed.
 A policy keeps the last so many, and of the last so many days, weeks (ISO 8601), months and years that have a backup
 the last one each, by the calendar of a time zone. Whatever it says, the last good backup stays, and the last that a
 drill has proven (where a later drill of that one failed, also the last whose proof stands), and every pinned one. A
-broken backup counts for nothing of this; it stays only until there is a newer good one. One whose time has not come yet
-stays as well, and counts for nothing either: where a clock was wrong, it must not push out others.
+broken backup counts for nothing of this; it stays only until there is a newer good one. Where a run's other copies are
+broken, its only whole one stays. A backup whose time has not come yet stays as well, and counts for nothing either:
+where a clock was wrong, it must not push out others; nor must one of which nobody can tell whether it is whole.
+
+Two clocks tell how old a backup is: the storage's, and that of the host that made it. Either may have been wrong, and
+a storage that was copied has the time of copying. What is given up is given up by both.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, tzinfo
 from typing import Protocol
 
@@ -49,11 +53,25 @@ class Candidate:
     """One finished backup on one target."""
 
     backup_id: str
-    at: datetime  # by the storage's clock where it has one
+    at: datetime  # by the storage's clock
+    at_by_host: datetime | None = None  # where the clock of the host that made it tells another time
     broken: str = ""  # what was found wrong with it; empty: nothing
+    only_whole: bool = False  # its run has copies on other targets, and all of them are broken
+    uncertain: str = ""  # why nobody can tell now whether it is whole; empty: what is known of it counts
     proven: bool = False  # by a drill
     doubted: bool = False  # by the last drill, which failed
     pin: str | None = None  # its note
+
+
+def good_ones(backups: Sequence[Candidate], now: datetime) -> list[Candidate]:
+    """Those that count for something, newest first: whole by all that is known of them, and of a time that has come."""
+    good = (one for one in backups if not (one.broken or one.uncertain) and one.at <= now + _CLOCKS_DIFFER)
+    return sorted(good, key=_age, reverse=True)
+
+
+def by_each_clock(backups: Sequence[Candidate]) -> tuple[Sequence[Candidate], Sequence[Candidate]]:
+    """The backups as old as the storage says, and as old as their hosts said."""
+    return backups, [replace(one, at=one.at_by_host or one.at) for one in backups]
 
 
 def decide(
@@ -64,16 +82,22 @@ def decide(
     Without a zone, days are those of the host's own calendar. Decided again on what is kept, all of that is kept, and a
     policy that asks for more keeps all that one keeps that asks for less.
     """
-    newest_first = sorted(backups, key=lambda backup: (backup.at, backup.backup_id), reverse=True)
-    reasons = _reasons(newest_first, policy, now, zone)
-    return tuple(
-        Decision(
-            backup.backup_id,
-            keep=bool(reasons[backup.backup_id]),
-            reason=", ".join(reasons[backup.backup_id]) or _expired(backup, policy),
-        )
-        for backup in newest_first
+    by_storage, by_host = (
+        _reasons(sorted(clock, key=_age, reverse=True), policy, now, zone) for clock in by_each_clock(backups)
     )
+    return tuple(
+        _decision(backup, by_storage[backup.backup_id], by_host[backup.backup_id], policy)
+        for backup in sorted(backups, key=_age, reverse=True)
+    )
+
+
+def _decision(backup: Candidate, by_storage: Sequence[str], by_host: Sequence[str], policy: Policy) -> Decision:
+    """It stays where either clock has a reason."""
+    if by_storage:
+        return Decision(backup.backup_id, keep=True, reason=", ".join(by_storage))
+    if by_host:
+        return Decision(backup.backup_id, keep=True, reason=f"{', '.join(by_host)} (by the time of its run)")
+    return Decision(backup.backup_id, keep=False, reason=_expired(backup, policy))
 
 
 def _reasons(
@@ -81,12 +105,16 @@ def _reasons(
 ) -> dict[str, list[str]]:
     """Why each is kept; nothing for one that is not."""
     reasons: dict[str, list[str]] = {backup.backup_id: [] for backup in newest_first}
-    good = [backup for backup in newest_first if not backup.broken and backup.at <= now + _CLOCKS_DIFFER]
+    good = good_ones(newest_first, now)
     for backup in newest_first:
         if backup.pin is not None:
             reasons[backup.backup_id].append(f"pinned: {backup.pin}" if backup.pin else "pinned")
         if backup.at > now + _CLOCKS_DIFFER:
             reasons[backup.backup_id].append("its time has not come yet: a clock is or was wrong")
+        if backup.uncertain:
+            reasons[backup.backup_id].append(backup.uncertain)
+        if backup.only_whole and not backup.broken:
+            reasons[backup.backup_id].append("only whole copy: every other one of this run is broken")
         if backup.broken and not (good and good[0].at >= backup.at):
             reasons[backup.backup_id].append("broken, but there is no newer good one")
     for backup in good[:1]:
@@ -100,6 +128,10 @@ def _reasons(
         for period, backup in _last_of_each(good, words, zone)[:count]:
             reasons[backup.backup_id].append(f"{name} {period}")
     return reasons
+
+
+def _age(backup: Candidate) -> tuple[datetime, str]:
+    return backup.at, backup.backup_id
 
 
 def _proven(good: Sequence[Candidate]) -> Sequence[Candidate]:

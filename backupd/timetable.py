@@ -137,12 +137,21 @@ def longest_gap_seconds(expression: str) -> float:
     pattern = pattern_of(expression)
     moments = [datetime.combine(_ANY_TIME, moment) for moment in pattern.times]
     gaps = [later - earlier for earlier, later in pairwise(moments)]
-    over_night = moments[0] - moments[-1]
-    for earlier, following in pairwise(pattern.days(_ANY_TIME.date())):
-        gaps.append(following - earlier + over_night)
+    between_days = _longest_between_days(" ".join(expression.split()[2:]))
+    if between_days is not None:
+        gaps.append(between_days + moments[0] - moments[-1])
+    return max(gaps, default=timedelta.max).total_seconds()
+
+
+@lru_cache(maxsize=1024)  # and most of these are due every day
+def _longest_between_days(fields: str) -> timedelta | None:
+    """From one day that day of the month, month and weekday name to the next one; None where there are not two."""
+    longest: timedelta | None = None
+    for earlier, following in pairwise(pattern_of(f"0 0 {fields}").days(_ANY_TIME.date())):
+        longest = max(longest or following - earlier, following - earlier)
         if following - _ANY_TIME.date() > _ALL_MONTHS:
             break
-    return max(gaps, default=timedelta.max).total_seconds()
+    return longest
 
 
 def require_zone(name: str) -> str:

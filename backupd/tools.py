@@ -1,5 +1,6 @@
 """What a story works with: one field per contract, so that a test can hand in a fake and `wiring` the real thing."""
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,9 +8,10 @@ from pathlib import Path
 from backupd.benchmark import BenchHost, Medium
 from backupd.claims import Claims
 from backupd.holding import Releases
-from backupd.measurement import DiskCounters, FileLoad
-from backupd.model import DeviceNumber, MountPoint
-from backupd.mysql import Applier, Canary, Lock, Server
+from backupd.identity import Machine
+from backupd.measurement import DiskCounters, FileLoad, InFlight
+from backupd.model import RUN_ID, DeviceNumber, FileIdentity, Holding, MountPoint
+from backupd.mysql import Applier, Canary, Flusher, Lock, Server, WorkCounters
 from backupd.probe import BenchLoad, Counters, FileProbe, SnapshotReader, WriteProbe
 from backupd.snapshots import Mounts, ScratchDisks, ScratchVolumes, Snapshots
 from backupd.targets import Target
@@ -31,10 +33,14 @@ class HostFiles:
     """The host's file systems, as the kernel tells them."""
 
     mount_of: Callable[[Path], MountPoint]  # which mounted file system a path lies on
+    mounts_below: Callable[[Path], tuple[Path, ...]]  # where something is mounted within a folder
+    identity: Callable[[Path], FileIdentity]  # raises OSError
     sync: Callable[[Path], None]
     used_bytes: Callable[[Path], int]
     room: Callable[[Path], Room]
     write_counters: Callable[[DeviceNumber], DiskCounters]  # what the kernel has counted of a block device
+    disk_counters: Callable[[Path], DiskCounters]  # the same, of the one that a path names
+    in_flight: Callable[[DeviceNumber], InFlight]  # what a block device has taken and not answered yet
     roots: Callable[[], tuple[Path, ...]] = tuple  # mount points of the file systems that a probe folder can be on
 
 
@@ -45,6 +51,7 @@ class Places:
     run: Path  # lock files and mount points
     staging: Path  # drills
     catalogue: Path
+    spools: tuple[Path, ...] = ()  # of all jobs
 
     @staticmethod
     def probe_folder(root: Path, run_id: str) -> Path:
@@ -55,6 +62,28 @@ class Places:
     def probed_by(root: Path) -> tuple[str, ...]:
         """The runs whose probe folder is at this root."""
         return tuple(folder.name.removeprefix(_PROBE_PREFIX) for folder in root.glob(f"{_PROBE_PREFIX}*"))
+
+    @staticmethod
+    def spool_folder(root: Path, machine: str, run_id: str) -> Path:
+        """Where a run's objects wait; it bears the machine's name, as all does that recovery removes without a row."""
+        return root / f"backupd-{machine}-{run_id}"
+
+    @staticmethod
+    def spooled(root: Path, machine: str) -> tuple[tuple[str, Path], ...]:
+        """Runs of this machine whose spool folder is in this root, each with its folder; all else there is not ours.
+
+        Raises:
+            OSError: nobody can tell; no root at all holds nothing.
+        """
+        start = f"backupd-{machine}-"
+        try:
+            entries = os.scandir(root)
+        except FileNotFoundError:
+            return ()
+        with entries:
+            names = [entry.name for entry in entries if entry.name.startswith(start) and _is_own_folder(entry)]
+        runs = sorted(name.removeprefix(start) for name in names)
+        return tuple((run_id, root / f"{start}{run_id}") for run_id in runs if RUN_ID.fullmatch(run_id))
 
     def drill_folder(self, run_id: str) -> Path:
         """Where a backup is restored for its drill."""
@@ -69,6 +98,10 @@ class Places:
         return self.run / "mnt" / run_id
 
 
+def _is_own_folder(entry: "os.DirEntry[str]") -> bool:
+    return entry.is_dir(follow_symlinks=False) and entry.stat(follow_symlinks=False).st_uid == os.geteuid()
+
+
 @dataclass(frozen=True, slots=True)
 class HostTools:
     """What acts on the host whatever the job: enough to give back what a dead run left."""
@@ -80,6 +113,9 @@ class HostTools:
     claims: Claims
     releases: Releases
     scratch_disks: ScratchDisks
+    target_of: Callable[[Holding], Target]  # on which objects or an upload lie; raises UsageError where it is not known
+    machine: Machine  # the one that this is, whatever the catalogue says
+    renewal_seconds: float  # between two owner records of a live run
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +125,10 @@ class Tools(HostTools):
     server: Server
     lock: Lock
     applier: Applier | None  # None: the job lets it run
+    flusher: Flusher | None  # None: the job leaves the dirty pages to the server
     canary: Canary | None
+    work_counters: WorkCounters
+    undisturbed_seconds: float  # for how long a run watches the server before it disturbs it
     probe: WriteProbe | None  # None: the job's gate watches the COW area only
     targets: tuple[Target, ...]  # in the job's order
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from backupd.archive.course import Folder, Standing
-from backupd.errors import BackupdError, Busy, Cancelled, TargetError, UsageError
+from backupd.errors import Busy, Cancelled, NotAsRecorded, TargetError, UsageError
 from backupd.filesystem import sync_filesystem
 from backupd.interruption import shielded
 
@@ -55,11 +55,22 @@ class Filling:
         self._to = to
         self._what = what
         self.begun = what.objects
+        self.stays = what.worth_keeping  # whatever error comes: an earlier restore has left it, or it is whole
 
     @property
     def kept(self) -> bool:
         """Something that is worth going on with is durable, and written down."""
         return self._what.worth_keeping
+
+    def unpacked(self, objects: Mapping[str, Standing]) -> None:
+        """Everything is there and durable, and written down.
+
+        Raises:
+            UsageError: the folder's disk failed, or is full.
+        """
+        self.stays = True
+        if objects != self._what.objects:  # or nothing has come since: a disk that is full by now is no matter
+            self.save(objects)
 
     def save(self, objects: Mapping[str, Standing]) -> None:
         """What is unpacked so far is durable, and written down.
@@ -105,8 +116,9 @@ def filling(to: Path, what: Mapping[str, str]) -> Iterator[bool]:
 def resumable(to: Path, what: Unfinished) -> Iterator[Filling]:
     """The same, but what an interruption leaves is kept as far as it was saved, and gone on with by the same restore.
 
-    An interruption is a target that cannot be reached, a signal, or the end of this process. After any other error the
-    folder is as empty as before.
+    An interruption is a target that cannot be reached, a signal, or the end of this process. A folder whose content is
+    not as recorded is kept as well, and marked. After any other error the folder is as empty as before, but what an
+    earlier restore has left, or what is whole, stays.
 
     Raises:
         UsageError: the folder holds something else, or cannot be written.
@@ -123,16 +135,16 @@ def resumable(to: Path, what: Unfinished) -> Iterator[Filling]:
                 _mark(to, _to_text(folder._what))
             yield folder
             _finish(to)
-        except (Cancelled, TargetError) as interrupted:
+        except NotAsRecorded as error:
+            how = "put that right, and the same command compares again; to use it as it is, remove"
+            error.hint = f"{to} keeps it: {how} {to / INCOMPLETE}"
+            raise
+        except BaseException as error:
             with shielded():
-                if folder.kept:
-                    _say_how_to_go_on(interrupted, to)
+                if folder.stays or (folder.kept and isinstance(error, Cancelled | TargetError)):
+                    _say_how_to_go_on(error, to)
                 else:
                     _empty(to, remove=folder._what.made)
-            raise
-        except BaseException:
-            with shielded():
-                _empty(to, remove=folder._what.made)
             raise
 
 
@@ -149,7 +161,7 @@ def occupied_bytes(to: Path) -> int:
     return blocks * 512
 
 
-def _say_how_to_go_on(interrupted: BackupdError, to: Path) -> None:
+def _say_how_to_go_on(interrupted: BaseException, to: Path) -> None:
     how = f"{to} keeps what is restored so far: the same command goes on from there; to give it up, rm -r {to}"
     if isinstance(interrupted, Cancelled):
         interrupted.hint = how

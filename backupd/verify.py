@@ -1,10 +1,12 @@
 """Reading a backup back from where it lies: all of it, or a sample. No key is needed: the stored bytes are compared.
 
 A full verification covers every byte: the manifest has a digest of itself and those of every object and frame, and an
-object too many, too few, too long or too short is a fault as well.
+object that is missing, too long or too short is a fault as well. What somebody has put beside the objects is none: it
+is told, and damages nothing.
 """
 
 import hashlib
+import logging
 import math
 import random
 import re
@@ -18,11 +20,23 @@ from backupd.archive import Governor
 from backupd.archive.frames import DAMAGED, Frames, Pieces, Reading, compare, frames_of
 from backupd.archive.governor import Unhindered
 from backupd.archive.sidebyside import side_by_side
-from backupd.errors import UsageError, VerificationError
+from backupd.errors import Unreadable, UsageError, VerificationError
+from backupd.listing import require_listed
 from backupd.model import Manifest, StoredObject
+from backupd.rotation import next_part
 from backupd.targets import Source, Target
 
+log = logging.getLogger(__name__)
+
 _SHARE = re.compile(r"(?P<percent>[0-9]{1,3}(\.[0-9]{1,4})?) ?%")
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One of the rounds that together read all of a copy."""
+
+    begin: int  # the frame, counted over all objects
+    rounds: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +48,8 @@ class Verified:
     bytes_read: int
     bytes_stored: int  # of all objects
     seconds: float
+    next_frame: int = 0  # where the next round begins; 0: this one has come to the end
+    unknown: tuple[str, ...] = ()  # what lies beside the objects and the manifest does not name
 
     @property
     def whole(self) -> bool:
@@ -73,23 +89,28 @@ def verify_backup(
     source: Source,
     *,
     share: float | None = None,
+    part: Round | None = None,
     read: Callable[[int, int], None] = lambda _done, _total: None,
     chance: random.Random | None = None,
 ) -> Verified:
     """What lies on the target is what the run stored. With a `share`, that much of each object's frames is read.
 
-    The first and the last frame of an object are always among them. `read` is told the bytes so far, and those of all
-    that are to be read.
+    The first and the last frame of an object are always among them. With a `part`, its frames are read instead. `read`
+    is told the bytes so far, and those of all that are to be read.
 
     Raises:
-        VerificationError: something is not what was stored, is missing or too many.
+        VerificationError: something is not what was stored, or is missing.
+        Unreadable: the manifest is as it was written, and cannot be understood: nothing is known of the rest.
         TargetError: the target cannot be read: nothing is known of the backup then.
     """
     began = time.monotonic()
     manifest = manifest_of(source)
-    _require_objects(source, manifest)
+    unknown = _unknown_beside(source, manifest)
     everything = [frames_of(stored) for stored in manifest.objects]
     picked = [_picked(frames, share, chance or random.SystemRandom()) for frames in everything]
+    next_frame = 0
+    if part is not None:
+        picked, next_frame = _of_part(everything, part)
     total = sum(
         frames.all[number].stored_bytes
         for frames, numbers in zip(everything, picked, strict=True)
@@ -107,21 +128,33 @@ def verify_backup(
         bytes_read=total,
         bytes_stored=sum(stored.stored_bytes for stored in manifest.objects),
         seconds=time.monotonic() - began,
+        next_frame=next_frame,
+        unknown=unknown,
     )
 
 
 def manifest_of(source: Source) -> Manifest:
-    """The manifest that lies there, of the run that was asked for.
+    """The manifest that lies there, of the run that was asked for. One that came damaged is asked for a second time.
 
     Raises:
-        VerificationError: it is another run's, or cannot be understood.
+        VerificationError: it is another run's, was damaged, or cannot be understood.
         TargetError: there is none, or it cannot be read.
     """
+    try:
+        return _manifest_seen(source)
+    except Unreadable:
+        raise
+    except VerificationError as error:
+        log.warning("the manifest of run %s is asked for again: %s", source.run_id, error.message)
+        return _manifest_seen(source)
+
+
+def _manifest_seen(source: Source) -> Manifest:
     manifest = source.target.manifest(source.job, source.run_id)
-    if (manifest.job, manifest.run_id) != (source.job, source.run_id):
+    if (manifest.machine, manifest.job, manifest.run_id) != (source.target.machine, source.job, source.run_id):
         raise VerificationError(
             f"the manifest of run {source.run_id} on target {source.target.name} is that of run {manifest.run_id} of"
-            f" job {manifest.job}",
+            f" job {manifest.job} of machine {manifest.machine}",
             hint=DAMAGED,
         )
     return manifest
@@ -172,10 +205,12 @@ def _task(
         if len(numbers) == len(frames.all):
             verify_object(source.target, source.job, source.run_id, frames.stored, governor=pace)
             return
-        for number in numbers:
-            begin, end = frames.stored_at[number : number + 2]
+        for run in _runs(numbers):
+            begin, end = frames.stored_at[run.start], frames.stored_at[run.stop]
             with reading_of(source, frames.stored)(begin, end - begin) as chunks:
-                compare(frames, number, Pieces(chunks, pace.pace))
+                pieces = Pieces(chunks, pace.pace)
+                for number in run:
+                    compare(frames, number, pieces)
 
     return work
 
@@ -199,22 +234,36 @@ def _picked(frames: Frames, share: float | None, chance: random.Random) -> Seque
     return sorted(always | set(chance.sample(others, min(more, len(others)))))
 
 
-def _require_objects(source: Source, manifest: Manifest) -> None:
+def _of_part(everything: Sequence[Frames], part: Round) -> tuple[list[Sequence[int]], int]:
+    """Of each object the frames that this round reads, and where the next round begins."""
+    sizes = [frame.stored_bytes for frames in everything for frame in frames.all]
+    wanted = next_part(sizes, part.begin, part.rounds)
+    picked: list[Sequence[int]] = []
+    first = 0
+    for frames in everything:
+        count = len(frames.all)
+        picked.append(range(max(0, wanted.start - first), max(0, min(count, wanted.stop - first))))
+        first += count
+    return picked, wanted.stop % len(sizes)
+
+
+def _runs(numbers: Sequence[int]) -> list[range]:
+    """Those that follow one another together: each is one request."""
+    found: list[range] = []
+    for number in numbers:
+        if found and found[-1].stop == number:
+            found[-1] = range(found[-1].start, number + 1)
+        else:
+            found.append(range(number, number + 1))
+    return found
+
+
+def _unknown_beside(source: Source, manifest: Manifest) -> tuple[str, ...]:
+    """What lies there and the manifest does not name, once all that it names is listed as it was stored."""
     names = [stored.name for stored in manifest.objects]
     if len(set(names)) != len(names) or not names:
-        raise VerificationError(f"the manifest of run {manifest.run_id} does not name each object once", hint=DAMAGED)
-    there = source.target.objects(source.job, source.run_id)
-    for stored in manifest.objects:
-        if stored.name not in there:
-            raise _differs(stored, f"it is not on target {source.target.name}")
-        if there[stored.name] != stored.stored_bytes:
-            raise _differs(stored, f"expected {stored.stored_bytes} bytes as stored, found {there[stored.name]}")
-    unknown = sorted(there.keys() - set(names))
-    if unknown:
-        raise VerificationError(
-            f"{unknown[0]} lies in run {manifest.run_id} on target {source.target.name}, and no manifest knows of it",
-            hint="somebody put it there: see what it is before you rely on this copy",
-        )
+        raise Unreadable(f"the manifest of run {manifest.run_id} does not name each object once", hint=DAMAGED)
+    return require_listed(source.target, manifest)
 
 
 def _differs(stored: StoredObject, how: str) -> VerificationError:

@@ -4,8 +4,9 @@ Knows: how LVM's facts, the kernel's, the servers' and the catalogue's are joine
 fail because a server does not answer: where its data lies is then told by the last run of its job, or is unknown.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 
 from backupd.config import JobConfig
 from backupd.errors import ConfigurationError, SnapshotError, UsageError
@@ -27,7 +28,8 @@ from backupd.extents import (
     VolumeKind,
 )
 from backupd.findings import HOST_FAULTS
-from backupd.model import DeviceNumber, MountPoint
+from backupd.measurement import Tuning
+from backupd.model import DeviceNumber, MountPoint, SnapshotLife
 from backupd.snapshots import run_of_tags
 from backupd.snapshots.plan import free_bytes, plan_snapshot, room_in_pool
 
@@ -42,6 +44,9 @@ class Sources:
     uses: Callable[[], Callable[[DeviceNumber], tuple[Use, ...]]]
     datadir: Callable[[str], MountPoint]  # of a configured host: asks its server, and raises where it does not answer
     last_volume: Callable[[str], str | None]  # `VG/LV` of the job's newest snapshot
+    machine: str  # whose snapshots are ours; empty: nobody's
+    past: Callable[[str], tuple[SnapshotLife, ...]] = lambda _job: ()  # what the job's snapshots have filled
+    tunings: Mapping[str, Tuning] = field(default_factory=dict)  # what probes have found best, by the volume's uuid
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +71,7 @@ def survey(hosts: Sequence[str], jobs: Sequence[JobConfig], sources: Sources) ->
     uses = sources.uses()
     known = [_whereabouts(host, [job for job in jobs if job.host == host], land, sources) for host in hosts]
     return Survey(
-        groups=tuple(_group(group, known, uses) for group in land.groups),
+        groups=tuple(_group(group, known, uses, sources) for group in land.groups),
         unused=land.unused,
         elsewhere=tuple(_elsewhere(one) for one in known if one.volume is None),
     )
@@ -127,9 +132,12 @@ def _elsewhere(one: _Whereabouts) -> HostElsewhere:
 
 
 def _group(
-    group: PlacedGroup, known: Sequence[_Whereabouts], uses: Callable[[DeviceNumber], tuple[Use, ...]]
+    group: PlacedGroup,
+    known: Sequence[_Whereabouts],
+    uses: Callable[[DeviceNumber], tuple[Use, ...]],
+    sources: Sources,
 ) -> SurveyedGroup:
-    return SurveyedGroup(group, tuple(_volume(placed, group, known, uses) for placed in group.volumes))
+    return SurveyedGroup(group, tuple(_volume(placed, group, known, uses, sources) for placed in group.volumes))
 
 
 def _volume(
@@ -137,16 +145,18 @@ def _volume(
     group: PlacedGroup,
     known: Sequence[_Whereabouts],
     uses: Callable[[DeviceNumber], tuple[Use, ...]],
+    sources: Sources,
 ) -> SurveyedVolume:
+    whose = partial(run_of_tags, machine=sources.machine)
     name = placed.volume.full_name
     here = [(one, one.known_from) for one in known if one.volume == name and one.known_from is not None]
     return SurveyedVolume(
         placed=placed,
         uses=_uses(placed, uses(placed.volume.device)),
         hosts=tuple(HostHere(one.host, known_from) for one, known_from in here),
-        jobs=tuple(_job(job, placed, group, known_from) for one, known_from in here for job in one.jobs),
-        snapshots=tuple(_snapshots(placed, group)),
-        run_id=run_of_tags(placed.volume.tags),
+        jobs=tuple(_job(job, placed, group, known_from, sources) for one, known_from in here for job in one.jobs),
+        snapshots=tuple(_snapshots(placed, group, whose)),
+        run_id=whose(placed.volume.tags),
         room=_room(placed, group) if placed.kind.can_have_snapshots else None,
     )
 
@@ -158,11 +168,13 @@ def _uses(placed: PlacedVolume, found: tuple[Use, ...]) -> tuple[Use, ...]:
     return found
 
 
-def _snapshots(placed: PlacedVolume, group: PlacedGroup) -> Iterator[SnapshotHere]:
+def _snapshots(
+    placed: PlacedVolume, group: PlacedGroup, whose: Callable[[frozenset[str]], str | None]
+) -> Iterator[SnapshotHere]:
     volume = placed.volume
     tags = {other.volume.name: other.volume.tags for other in group.volumes}
     for names, thin in ((volume.snapshots, False), (volume.thin_snapshots, True)):
-        yield from (SnapshotHere(name, thin, run_of_tags(tags.get(name, frozenset()))) for name in sorted(names))
+        yield from (SnapshotHere(name, thin, whose(tags.get(name, frozenset()))) for name in sorted(names))
 
 
 def _room(placed: PlacedVolume, group: PlacedGroup) -> Room:
@@ -173,9 +185,10 @@ def _room(placed: PlacedVolume, group: PlacedGroup) -> Room:
     return Room(free_bytes(volume, room), by_pv)
 
 
-def _job(job: JobConfig, placed: PlacedVolume, group: PlacedGroup, known_from: KnownFrom) -> JobHere:
+def _job(job: JobConfig, placed: PlacedVolume, group: PlacedGroup, known_from: KnownFrom, sources: Sources) -> JobHere:
+    volume, past = placed.volume, sources.past(job.name)
     try:
-        plan = plan_snapshot(placed.volume, group.room, "survey", job.snapshot)
+        plan = plan_snapshot(volume, group.room, "survey", job.snapshot, past, tuning=sources.tunings.get(volume.uuid))
     except SnapshotError as error:
         return JobHere(job.name, known_from, None, error.message, error.hint)
     thin = placed.volume.pool is not None

@@ -5,16 +5,31 @@ server or LVM: it is given what they said. Adds nothing to the host.
 """
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from backupd.config import JobConfig
 from backupd.errors import SnapshotError
 from backupd.findings import HOST_FAULTS, ok, refused
-from backupd.model import DataPath, Finding, Level, MountPoint, ThinPool, Volume, VolumeGroup
-from backupd.mysql import ABSOLUTE_LINK, DATA_DIRECTORY, KEYS
+from backupd.measurement import Tuning
+from backupd.model import (
+    DataPath,
+    FileIdentity,
+    Finding,
+    Level,
+    MountPoint,
+    SnapshotLife,
+    ThinPool,
+    Volume,
+    VolumeGroup,
+)
+from backupd.mysql import ABSOLUTE_LINK, DATA_DIRECTORY, KEYS, LASTING
+from backupd.snapshots.chunks import Chunks
 from backupd.snapshots.mounting import FILESYSTEMS
 from backupd.snapshots.plan import plan_snapshot
+from backupd.tuning import RISK, is_at_home
+
+_WAY_OUT = "`backupd recover` removes this machine's own; another's, or what nobody needs: lvremove VG/LV"
 
 
 def of_filesystem(mount: MountPoint) -> Iterator[Finding]:
@@ -64,7 +79,7 @@ def _other_snapshots(volume: Volume) -> Finding:
             "other snapshots",
             Level.REFUSED,
             f"{volume.full_name} already has: {', '.join(volume.snapshots)}",
-            "each further snapshot multiplies the write penalty; remove it, or `backupd recover` if it is ours",
+            f"each further snapshot multiplies the write penalty; {_WAY_OUT}",
         )
     if volume.thin_snapshots and volume.pool is not None:
         return Finding(
@@ -72,20 +87,35 @@ def _other_snapshots(volume: Volume) -> Finding:
             Level.WARNING,
             f"{volume.full_name} already has: {', '.join(volume.thin_snapshots)}; being thin they slow no write, but"
             f" what they share with it is kept in pool {volume.pool.name} when it changes",
-            "remove those that nobody needs: lvremove VG/LV, or `backupd recover` if it is ours",
+            _WAY_OUT,
         )
     return ok("other snapshots", "none")
 
 
-def of_room(job: JobConfig, volume: Volume, group: VolumeGroup) -> Iterator[Finding]:
-    """Whether a snapshot fits into the group, or into the pool of a thin volume."""
+def of_room(
+    job: JobConfig,
+    volume: Volume,
+    group: VolumeGroup,
+    past: Sequence[SnapshotLife] = (),
+    *,
+    tuning: Tuning | None = None,
+) -> Iterator[Finding]:
+    """Whether a snapshot fits into the group, or into the pool of a thin volume, and on which disks it would rely."""
     try:
-        plan = plan_snapshot(volume, group, "preflight", job.snapshot)
+        plan = plan_snapshot(volume, group, "preflight", job.snapshot, past, tuning=tuning)
     except SnapshotError as error:
         yield refused("snapshot room", error)
         return
+    told = str(Chunks(plan.chunk_size, plan.chunk_reason))
+    if plan.left_aside:
+        yield Finding("snapshot", Level.WARNING, told, f"measure again: backupd probe {job.name} --tune")
+    else:
+        yield ok("snapshot", told)
+    if not is_at_home(plan.pvs, volume.devices):
+        yield ok("COW area", f"on {', '.join(plan.pvs)}: {RISK}")
     if volume.pool is None:
-        yield ok("snapshot room", f"{plan.extents} extents for the COW area, {group.free_on(plan.pvs)} free")
+        why = f"; {plan.size_reason}" if plan.size_reason else ""
+        yield ok("snapshot room", f"{plan.extents} extents for the COW area, {group.free_on(plan.pvs)} free{why}")
     else:
         yield _room_in_pool(job, volume.vg, volume.pool)
 
@@ -129,6 +159,37 @@ def of_one_volume(
         )
     else:
         yield ok("one volume", f"{len(shared)} files and folders, all on {mount.path}")
+
+
+def of_one_mount(
+    shared: list[DataPath], mount: MountPoint, mount_of: Callable[[Path], MountPoint]
+) -> Iterator[Finding]:
+    """What is seen through another mount of the same file system lies elsewhere in it, and so in the snapshot."""
+    detours = []
+    for path in shared:
+        with contextlib.suppress(OSError, *HOST_FAULTS):  # told by `of_one_volume`
+            where = mount_of(path.path)
+            if where.device == mount.device and where.path != mount.path:
+                detours.append(f"{path.role} {path.path} is seen through {where.path}")
+    if detours:
+        yield Finding(
+            "one mount",
+            Level.REFUSED,
+            f"not within the mount at {mount.path}, though on its file system: {'; '.join(detours)}",
+            f"have the server name it by its place below {mount.path}, without a bind mount of its own",
+        )
+
+
+def landmarks(paths: tuple[DataPath, ...], identity: Callable[[Path], FileIdentity]) -> Mapping[Path, FileIdentity]:
+    """What a snapshot is to be known by: the datadir, and what no server replaces while it runs.
+
+    Raises:
+        SnapshotError: one of them cannot be looked at.
+    """
+    try:
+        return {path.path: identity(path.path) for path in paths if path.role in LASTING and path.path.exists()}
+    except OSError as error:
+        raise SnapshotError(f"cannot look at {error.filename}: {error.strerror}") from error
 
 
 def of_links(paths: tuple[DataPath, ...]) -> Iterator[Finding]:

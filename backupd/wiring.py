@@ -1,8 +1,9 @@
 """From the configuration to tools: the only module that knows which implementation serves which contract."""
 
 import os
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
+from backupd import spooling
 from backupd.benchmark import BenchHost, Medium
 from backupd.catalogue.store import Catalogue
 from backupd.claims import Claims
@@ -24,13 +25,17 @@ from backupd.config import (
 )
 from backupd.config.secrets import credentials
 from backupd.errors import SnapshotError, UsageError
-from backupd.filesystem import remove_tree, room, sync_filesystem, used_bytes
+from backupd.filesystem import identity, remove_tree, room, sync_filesystem, used_bytes
+from backupd.finishing import MaxRate
 from backupd.ground import Subject
 from backupd.holding import Releases
+from backupd.machine import this_machine
 from backupd.measurement import FileLoad, Mode
 from backupd.model import Holding, HoldingKind, MountPoint
-from backupd.mysql import Applier, Lock
+from backupd.mysql import Applier, Flusher, Lock
 from backupd.mysql.canary import MysqlCanary
+from backupd.mysql.counting import ServerCounters
+from backupd.mysql.flushing import PageFlusher
 from backupd.mysql.locks import LockLimits, ServerLock
 from backupd.mysql.login import Login
 from backupd.mysql.replication import ReplicaApplier
@@ -43,6 +48,9 @@ from backupd.opening import catalogue as catalogue
 from backupd.opening import configuration as configuration
 from backupd.opening import configuration_or_defaults as configuration_or_defaults
 from backupd.opening import job as job
+from backupd.opening import own_catalogue as own_catalogue
+from backupd.owning import RENEWAL_SECONDS
+from backupd.preflush import put_back
 from backupd.probe import WriteProbe
 from backupd.probe.counters import KernelCounters
 from backupd.probe.fileload import FileLoads
@@ -52,11 +60,11 @@ from backupd.probe.reading import DirectReader
 from backupd.probe.sectors import sector_size
 from backupd.probe.sysbench import require_version
 from backupd.replicas import start_again
-from backupd.snapshots import BlankVolumes, ScratchDisks, disks_of
+from backupd.snapshots import BlankVolumes, Mounts, ScratchDisks, Snapshots, disks_of
 from backupd.snapshots.blank import LvmBlankVolumes
 from backupd.snapshots.fullreport import landscape
-from backupd.snapshots.lvm import LvmSnapshots
-from backupd.snapshots.mounting import FILESYSTEMS, LinuxMounts, mount_of, mounts
+from backupd.snapshots.lvm import LvmSnapshots, active_volume
+from backupd.snapshots.mounting import FILESYSTEMS, LinuxMounts, mount_of, mounts, mounts_below
 from backupd.snapshots.scratch import LvmScratchVolumes
 from backupd.snapshots.scratch_disks import LinuxScratchDisks
 from backupd.snapshots.uses import uses
@@ -67,12 +75,13 @@ from backupd.tools import BenchTools, HostFiles, HostTools, Instruments, Places,
 from backupd.volume_survey import Sources
 
 _LVM_SECONDS = 10.0
+_UNDISTURBED_SECONDS = 5.0
 _LEAST_SECTOR = 512  # bytes
 _LVM_CHUNK_SIZE = 4 << 10  # bytes: what LVM takes where it is not told (lvcreate(8), 2.03.16)
 
 
-def target(configuration: Configuration, name: str) -> Target:
-    """The target of this name.
+def target(configuration: Configuration, name: str, machine: str) -> Target:
+    """The target of this name, as this machine's.
 
     Raises:
         UsageError: the configuration has none of this name (any more).
@@ -85,15 +94,15 @@ def target(configuration: Configuration, name: str) -> Target:
         ) from None
     match chosen:
         case DirectoryConfig():
-            return DirectoryTarget(chosen.name, chosen.path, sentinel=chosen.sentinel)
+            return DirectoryTarget(chosen.name, chosen.path, machine=machine, sentinel=chosen.sentinel)
         case SftpConfig():
             from backupd.targets.sftp import SftpTarget  # asyncssh takes a third of a second to load
 
-            return SftpTarget(chosen)
+            return SftpTarget(chosen, machine=machine)
         case S3Config():
             from backupd.targets.s3 import S3Target  # here: the AWS packages take half a second to load
 
-            return S3Target(chosen)
+            return S3Target(chosen, machine=machine)
 
 
 def notifier(configuration: Configuration) -> Fanout:
@@ -132,32 +141,44 @@ def blank_volumes() -> BlankVolumes:
     return LvmBlankVolumes()
 
 
-def scratch_disks() -> ScratchDisks:
-    """Whole disks of this host on which a bench can make a group or an array."""
-    return LinuxScratchDisks()
-
-
-def host_tools(configuration: Configuration) -> HostTools:
-    """What acts on the host whatever the job."""
-    snapshots, mounting = LvmSnapshots(), LinuxMounts()
+def host_tools(configuration: Configuration, machine: str) -> HostTools:
+    """What acts on the host whatever the job, and marks what it makes there as this machine's."""
+    kernel = KernelCounters()
+    snapshots, scratch_disks, mounting = LvmSnapshots(machine), LinuxScratchDisks(machine), LinuxMounts()
     return HostTools(
         snapshots=snapshots,
         mounts=mounting,
         files=HostFiles(
             mount_of=mount_of,
+            mounts_below=mounts_below,
+            identity=identity,
             sync=sync_filesystem,
             used_bytes=used_bytes,
             room=lambda path: Room(*room(path)),
-            write_counters=KernelCounters().disk,
+            write_counters=kernel.disk,
+            disk_counters=lambda path: kernel.disk(kernel.number_of(path)),
+            in_flight=kernel.in_flight,
             roots=lambda: _roots(configuration.paths.run),
         ),
         places=Places(
-            run=configuration.paths.run, staging=configuration.paths.staging, catalogue=configuration.catalogue.path
+            run=configuration.paths.run,
+            staging=configuration.paths.staging,
+            catalogue=configuration.catalogue.path,
+            spools=tuple({job.copy.spool for job in configuration.jobs.values() if job.copy.spool is not None}),
         ),
         claims=Claims(configuration.paths.run),
-        releases=_releases(configuration, snapshots, mounting),
-        scratch_disks=scratch_disks(),
+        releases=_releases(configuration, snapshots, scratch_disks, mounting),
+        scratch_disks=scratch_disks,
+        target_of=lambda holding: _target_of(configuration, holding),
+        machine=this_machine(),
+        renewal_seconds=RENEWAL_SECONDS,
     )
+
+
+def finishing(configuration: Configuration) -> MaxRate:
+    """How fast what dead runs had copied whole may be read back."""
+    jobs = configuration.jobs
+    return lambda job: jobs[job].copy.max_rate if job in jobs else None
 
 
 def _roots(ours: Path) -> tuple[Path, ...]:
@@ -166,13 +187,13 @@ def _roots(ours: Path) -> tuple[Path, ...]:
     return tuple(path for path in found_mounts if not path.is_relative_to(ours))
 
 
-def tools(configuration: Configuration, job: JobConfig) -> Tools:
-    """Everything that acts, for one job.
+def tools(configuration: Configuration, job: JobConfig, machine: str) -> Tools:
+    """Everything that acts, for one job of this machine.
 
     Raises:
         ConfigurationError: the host's password cannot be had.
     """
-    host = host_tools(configuration)
+    host = host_tools(configuration, machine)
     connect = connector(_login(configuration.hosts[job.host]))
     limits = LockLimits(
         wait_seconds=job.lock.wait_timeout_seconds,
@@ -189,12 +210,18 @@ def tools(configuration: Configuration, job: JobConfig) -> Tools:
         claims=host.claims,
         releases=host.releases,
         scratch_disks=host.scratch_disks,
+        target_of=host.target_of,
+        machine=host.machine,
+        renewal_seconds=host.renewal_seconds,
         server=MysqlServer(connect),
         lock=_lock(connect, limits, job.lock.strategy),
         applier=_applier(job, connect),
+        flusher=_flusher(job, connect),
         canary=MysqlCanary(connect) if job.canary else None,
+        work_counters=ServerCounters(connect),
+        undisturbed_seconds=_UNDISTURBED_SECONDS,
         probe=_probe(job),
-        targets=tuple(target(configuration, name) for name in job.targets),
+        targets=tuple(target(configuration, name, machine) for name in job.targets),
     )
 
 
@@ -230,20 +257,23 @@ def _mounted_volume(name: str) -> MountPoint:
         SnapshotError: there is no such volume, or it is not mounted.
     """
     vg, _, lv = name.partition("/")
-    device = LvmSnapshots().volume(vg, lv).device
+    device = active_volume(vg, lv).device
     for mounted in mounts():
         if mounted.device == device:
-            return MountPoint(mounted.path, device, mounted.filesystem)
+            return MountPoint(mounted.path, device, mounted.filesystem, PurePosixPath(mounted.root))
     raise SnapshotError(f"{name} is not mounted", hint="the probe's file lies on its file system: mount it")
 
 
 def survey_sources(configuration: Configuration, catalogue: Catalogue | None) -> Sources:
-    """Whom a survey of the host's volumes asks; without a catalogue no job had a run."""
+    """Whom a survey of the host's volumes asks; without a catalogue no job had a run, and nothing there is ours."""
     return Sources(
         landscape=landscape,
         uses=uses,
         datadir=lambda host: _data_mount(configuration.hosts[host]),
         last_volume=catalogue.last_volume if catalogue is not None else lambda _: None,
+        machine=catalogue.identity().name if catalogue is not None else "",
+        past=catalogue.snapshot_lives if catalogue is not None else lambda _: (),
+        tunings=catalogue.tunings() if catalogue is not None else {},
     )
 
 
@@ -260,10 +290,10 @@ def instruments() -> Instruments:
     )
 
 
-def bench_tools() -> BenchTools:
-    """What a bench works with."""
+def bench_tools(machine: str) -> BenchTools:
+    """What a bench works with, on this machine."""
     return BenchTools(
-        volumes=LvmScratchVolumes(),
+        volumes=LvmScratchVolumes(machine),
         loads={Medium.FILE: FileLoads(), Medium.RAW: FioLoads()},
         counters=KernelCounters(),
         sector_size=lambda disk: sector_size(disk) or _LEAST_SECTOR,
@@ -304,6 +334,10 @@ def _applier(job: JobConfig, connect: Connect) -> Applier | None:
     return ReplicaApplier(connect, temporary_tables_wait_seconds=job.lock.temporary_tables_wait_seconds)
 
 
+def _flusher(job: JobConfig, connect: Connect) -> Flusher | None:
+    return PageFlusher(connect, wait_seconds=job.lock.preflush_wait_seconds) if job.lock.preflush else None
+
+
 def _probe(job: JobConfig) -> WriteProbe | None:
     if not (job.settle.enabled and job.settle.probe and found("sysbench")):
         return None
@@ -324,7 +358,24 @@ def _login(host: HostConfig) -> Login:
     )
 
 
-def _releases(configuration: Configuration, snapshots: LvmSnapshots, mounting: LinuxMounts) -> Releases:
+def _target_of(configuration: Configuration, holding: Holding) -> Target:
+    """That has this copy or upload, as the machine's that made it.
+
+    Raises:
+        UsageError: the configuration has no target of this name any more.
+    """
+    name = holding.detail["target"]
+    if name not in configuration.targets:
+        raise UsageError(
+            f"the configuration has no target {name!r} any more",
+            hint=f"put target {name} back until `backupd recover` has done its work there",
+        )
+    return target(configuration, name, holding.detail["machine"])
+
+
+def _releases(
+    configuration: Configuration, snapshots: Snapshots, scratch_disks: ScratchDisks, mounting: Mounts
+) -> Releases:
     """How each kind of holding is given back; every function is idempotent, and recovery uses the same ones."""
 
     def remove_volume(holding: Holding) -> None:
@@ -332,11 +383,10 @@ def _releases(configuration: Configuration, snapshots: LvmSnapshots, mounting: L
         snapshots.remove(vg, name, holding.detail["run"])
 
     def remove_objects(holding: Holding) -> None:
-        backup_id = holding.detail.get("backup", holding.name)  # the name itself, in the rows of older releases
-        target(configuration, holding.detail["target"]).remove(holding.detail["job"], backup_id)
+        _target_of(configuration, holding).remove(holding.detail["job"], holding.detail["backup"])
 
     def abandon_upload(holding: Holding) -> None:
-        target(configuration, holding.detail["target"]).abandon(holding)
+        _target_of(configuration, holding).abandon(holding)
 
     def applier_of(host: str) -> Applier:
         if host not in configuration.hosts:
@@ -346,6 +396,14 @@ def _releases(configuration: Configuration, snapshots: LvmSnapshots, mounting: L
             )
         return ReplicaApplier(connector(_login(configuration.hosts[host])))
 
+    def flusher_of(host: str) -> Flusher:
+        if host not in configuration.hosts:
+            raise UsageError(
+                f"no host {host!r}, whose server was told to write its dirty pages",
+                hint="put the host back into the configuration, then `backupd recover`",
+            )
+        return PageFlusher(connector(_login(configuration.hosts[host])))
+
     return {
         HoldingKind.SNAPSHOT: remove_volume,
         HoldingKind.SCRATCH_VOLUME: remove_volume,
@@ -354,15 +412,17 @@ def _releases(configuration: Configuration, snapshots: LvmSnapshots, mounting: L
         HoldingKind.PARTIAL: remove_objects,
         HoldingKind.UPLOAD: abandon_upload,
         HoldingKind.STAGING: lambda holding: remove_tree(Path(holding.name)),
+        HoldingKind.SPOOL: spooling.remove,
         HoldingKind.CHILD: _end_child,
         HoldingKind.APPLIER: lambda holding: start_again(holding, applier_of),
+        HoldingKind.FLUSH_SETTINGS: lambda holding: put_back(holding, flusher_of),
         HoldingKind.FILESYSTEM: lambda holding: blank_volumes().wipe(
             Path("/dev", holding.name), holding.detail["uuid"]
         ),
-        HoldingKind.SCRATCH_GROUP: lambda holding: scratch_disks().remove_group(
+        HoldingKind.SCRATCH_GROUP: lambda holding: scratch_disks.remove_group(
             holding.name, disks_of(holding), holding.detail["run"]
         ),
-        HoldingKind.SCRATCH_ARRAY: lambda holding: scratch_disks().remove_array(
+        HoldingKind.SCRATCH_ARRAY: lambda holding: scratch_disks.remove_array(
             holding.name, disks_of(holding), holding.detail["run"]
         ),
     }

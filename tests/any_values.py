@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import is_dataclass
+from datetime import UTC, datetime
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
@@ -21,6 +22,8 @@ def values(hint: Any) -> st.SearchStrategy[Any]:
         return st.integers(0, 2**63 - 1)
     if hint is float:
         return st.floats(0, allow_nan=False, allow_infinity=False)
+    if hint is datetime:
+        return st.datetimes(timezones=st.just(UTC))
     if isinstance(hint, type) and is_dataclass(hint):
         return st.builds(hint, **{name: values(of_field) for name, of_field in get_type_hints(hint).items()})
     return st.from_type(hint)

@@ -4,13 +4,13 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
-from sqlalchemy import Engine, create_engine
 
-from backupd.catalogue import database
+from backupd.catalogue import schema
+from tests.fakes.target import MACHINE
+from tests.statements import compiled_once
 
 settings.register_profile("backupd", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("backupd")
@@ -19,31 +19,19 @@ _SHARED_MEMORY = Path("/dev/shm")
 _ROOM_ENOUGH = 1 << 30  # bytes; a container often has 64 MiB
 
 
-class _Statements(dict[tuple[Any, ...], Any]):
-    """Compiled statements, by all of SQLAlchemy's key but its first part: the dialect, of which every engine makes one.
-
-    Ours differ in nothing but the file that they open.
-    """
-
-    def get(self, key: tuple[Any, ...], default: Any = None) -> Any:
-        return super().get(key[1:], default)
-
-    def __setitem__(self, key: tuple[Any, ...], compiled: Any) -> None:
-        super().__setitem__(key[1:], compiled)
+@pytest.fixture(scope="session", autouse=True)
+def _statements_are_compiled_once() -> Iterator[None]:
+    """Nearly every test opens a catalogue of its own."""
+    with compiled_once():
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _statements_are_compiled_once() -> Iterator[None]:
-    """Nearly every test opens a catalogue of its own, and a statement's first time costs three times its others."""
-    compiled = _Statements()
-
-    def create(*arguments: Any, **options: Any) -> Engine:
-        engine = create_engine(*arguments, **options)
-        engine.update_execution_options(compiled_cache=compiled)
-        return engine
-
+def _a_new_catalogue_s_identity_is_known_beforehand() -> Iterator[None]:
+    """So that a test can make a machine's target, and plant things in its folder, before there is a catalogue."""
+    digits = MACHINE.rpartition("-")[2]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(database, "create_engine", create)
+        patch.setattr(schema, "new_name", lambda host: f"{host}-{digits}")
         yield
 
 

@@ -56,8 +56,9 @@ def make_catalogue(path: Path, runs: int, *, samples_per_run: int = 10, jobs: in
     100,000 runs with a million samples take about 20 seconds and 440 MB.
     """
     prepare(path)
-    site = _Site(runs, samples_per_run, JOBS[:jobs])
     with direct(path, busy_timeout_seconds=1) as connection:
+        (machine,) = connection.execute("SELECT name FROM identities").fetchone()
+        site = _Site(runs, samples_per_run, JOBS[:jobs], machine)
         connection.execute("PRAGMA synchronous=OFF")
         connection.execute("BEGIN IMMEDIATE")
         for number in range(runs):
@@ -107,6 +108,7 @@ class _Site:
     runs: int
     samples: int
     jobs: Sequence[str]
+    machine: str
     rows: dict[str, dict[tuple[str, ...], list[tuple[Any, ...]]]] = field(default_factory=lambda: defaultdict(dict))
     chance: random.Random = field(default_factory=lambda: random.Random(6))
     head: str = ""
@@ -122,8 +124,8 @@ class _Site:
             status = RunStatus.SUCCESS
         ended = began + timedelta(seconds=self._about(900) if status in _GOOD else 20)
         self._add(
-            "runs", run_id=run_id, job=job, host=host, status=status.value, pid=4711, process_start=99,
-            started_at=_text(began), ended_at=_text(ended), kind=kind.value,
+            "runs", run_id=run_id, job=job, host=host, machine=self.machine, status=status.value,
+            pid=4711, process_start=99, started_at=_text(began), ended_at=_text(ended), kind=kind.value,
         )  # fmt: skip
         self._tell(Event.RUN_STARTED, run_id, began, kind=kind.value, job=job, host=host)
         if kind is not RunKind.BENCH:  # no schedule starts one
@@ -160,6 +162,15 @@ class _Site:
         self._add(
             "locks", run_id=run_id, strategy="backup-stage", tries=1, wait_seconds=self._about(0.2),
             hold_seconds=self._about(0.03) * (6 if number % 997 == 0 else 1), proof="metadata-locks", lsn=number << 20,
+            position_seconds=0.001, flush_seconds=0.003, proof_seconds=0.001, unlock_seconds=0.001, stalled=4,
+        )  # fmt: skip
+        self._add(
+            "bills", run_id=run_id, seconds=300.0, penalty_seconds=self._about(20), copied_on_write=peak, disks=3,
+            disk_seconds=self._about(90), disk_read_seconds=self._about(30),
+        )  # fmt: skip
+        self._add(
+            "losses", run_id=run_id, counted="logged", seconds=300.0, rate_before=400.0, rate_after=395.0,
+            done=int(self._about(100_000)), noise=900.0,
         )  # fmt: skip
         facts = SnapshotFacts(
             f"bk_{run_id}", "vg0/mysql", measured.VOLUME.layout, 3, 64 << 10, 64 << 10, 8 * _GIB, peak
@@ -258,6 +269,12 @@ class _Site:
         self._add(
             "probe_curves", run_id=run_id, mode="direct", threads=1, chunk_size=64 << 10, cow_pvs="[]", snapshots=1,
             repeat=1, reason="settled", points=json.dumps(points),
+        )  # fmt: skip
+        cells = [{"chunk_size": size << 10, "cow_pvs": [], "speeds": [400 / penalty] * 3} for size in (16, 64, 512)]
+        self._add(
+            "tunings", run_id=run_id, made_at=_text(NEWEST), volume_uuid="data", group_uuid="vg0", stripes=3,
+            stripe_size=64 << 10, devices=json.dumps(measured.PVS), pvs=json.dumps({pv: pv for pv in measured.PVS}),
+            cells=json.dumps(cells),
         )  # fmt: skip
 
     def _benched(self, run_id: str) -> None:

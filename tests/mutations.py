@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 from pyrage import x25519
@@ -185,8 +186,11 @@ def require_noticed(stored: Stored, seeds: range) -> None:
     for seed in seeds:
         objects = mutated(seed, stored.objects)
         try:
-            verify_backup(stored.source(objects))
+            found = verify_backup(stored.source(objects))
         except (VerificationError, TargetError):
+            continue
+        if found.unknown:
+            assert objects.items() >= stored.objects.items(), f"mutation {seed} was not noticed"
             continue
         assert is_harmless(stored, objects), f"mutation {seed} was not noticed"
         assert manifests.from_text(objects[MANIFEST]) == manifests.from_text(stored.manifest)
@@ -204,6 +208,18 @@ def lie(random: Random, node: object) -> None:
             node[key] = random.choice(lies)
             return
         node = below
+
+
+def add_of_tomorrow(node: Any, wanted: Callable[[], bool], value: Callable[[], Any], name: str = "") -> None:
+    """Where it is wanted an object of the document gets a key that this backupd does not know."""
+    if isinstance(node, dict):
+        for key, below in list(node.items()):
+            add_of_tomorrow(below, wanted, value, key)
+        if name not in ("settings", "phases") and wanted():  # there a key is a word
+            node["of tomorrow"] = value()
+    elif isinstance(node, list):
+        for below in node:
+            add_of_tomorrow(below, wanted, value)
 
 
 def sealed(body: dict[str, object]) -> bytes:

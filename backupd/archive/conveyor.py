@@ -20,18 +20,20 @@ from queue import Empty, Full, Queue
 from types import TracebackType
 from typing import Protocol, Self
 
+from backupd.archive.readahead import ended
 from backupd.interruption import shielded
 
 log = logging.getLogger(__name__)
 
 BLOCK_BYTES = 1 << 20
-_BLOCKS_PER_QUEUE = 4
+BLOCKS_PER_QUEUE = 4
 _TICK_SECONDS = 0.1
 _JOIN_SECONDS = 5.0  # a thread inside a write to storage that hangs cannot be ended by anybody
 
 _IOPRIO_SET = {"x86_64": 251, "aarch64": 30}  # asm/unistd_64.h, asm-generic/unistd.h; glibc has no wrapper
 _IOPRIO_WHO_PROCESS = 1  # linux/ioprio.h; with a thread's id it is that thread
 _IOPRIO_IDLE = 3 << 13  # IOPRIO_CLASS_IDLE << IOPRIO_CLASS_SHIFT
+_IOPRIO_LAST = (2 << 13) + 7  # IOPRIO_CLASS_BE, its lowest level
 
 
 class Station(Protocol):
@@ -74,8 +76,10 @@ class _Stopped(Exception):
 class Conveyor:
     """Threads for the length of a `with`; when it ends none of them is left.
 
-    `gently` gives the threads, and what they start, nice 19 and the idle I/O class. `on_news` is called by a thread
-    when there is room for another block, and when a station has failed: for whoever feeds several conveyors.
+    `gently` gives the threads, and what they start, the priority of a copy. `on_news` is called by a thread
+    when there is room for another block, and when a station has failed: for whoever feeds several conveyors. `on_end`
+    is called by the last station's thread when it ends, whatever has ended it: what it has open is closed there, where
+    a disk that hangs keeps nobody else waiting.
     """
 
     def __init__(
@@ -85,14 +89,16 @@ class Conveyor:
         idle: Callable[[], None] = lambda: None,
         gently: bool = True,
         on_news: Callable[[], None] = lambda: None,
+        on_end: Callable[[], None] = lambda: None,
     ) -> None:
         self._idle = idle
+        self._on_end = on_end
         self._on_news = on_news
         self._gently = gently
         self._stop = threading.Event()
         self._settled = threading.Event()  # the last station is done, or one has failed
         self._errors: list[BaseException] = []
-        self._queues: list[Queue[bytes | None]] = [Queue(_BLOCKS_PER_QUEUE) for _ in stations]
+        self._queues: list[Queue[bytes | None]] = [Queue(BLOCKS_PER_QUEUE) for _ in stations]
         onward: list[Queue[bytes | None] | None] = [*self._queues[1:], None]
         self._threads = [
             threading.Thread(
@@ -116,10 +122,10 @@ class Conveyor:
         self.close()
 
     @property
-    def has_room(self) -> bool:
-        """The next `put` does not wait. Raises what a station raised."""
+    def room(self) -> int:
+        """How many times `put` does not wait. Raises what a station raised."""
         self._raise_failure()
-        return not self._queues[0].full()
+        return BLOCKS_PER_QUEUE - self._queues[0].qsize()
 
     def put(self, block: bytes) -> None:
         """Hand a block to the first station; waits while the stations are behind. Raises what a station raised."""
@@ -141,10 +147,7 @@ class Conveyor:
         with shielded():
             deadline = time.monotonic() + _JOIN_SECONDS
             for thread in self._threads:
-                if thread.ident is not None:
-                    thread.join(max(0.0, deadline - time.monotonic()))
-                if thread.is_alive():
-                    log.error("%s is still inside a call that does not return; it ends with this process", thread.name)
+                ended(thread, within_seconds=max(0.0, deadline - time.monotonic()))
 
     def _put(self, block: bytes | None) -> None:
         while True:
@@ -163,7 +166,7 @@ class Conveyor:
     def _work(self, station: Station, inbox: Queue[bytes | None], outbox: Queue[bytes | None] | None) -> None:
         try:
             if self._gently:
-                give_way()
+                give_way_copying()
             while (block := self._next(inbox)) is not None:
                 if inbox is self._queues[0]:
                     self._on_news()
@@ -180,6 +183,9 @@ class Conveyor:
             self._stop.set()
             self._settled.set()
             self._on_news()
+        finally:
+            if outbox is None:
+                self._on_end()
 
     def _next(self, inbox: Queue[bytes | None]) -> bytes | None:
         while not self._stop.is_set():
@@ -208,13 +214,27 @@ class Conveyor:
 
 
 def give_way() -> None:
-    """Nice 19 and the idle I/O class for the calling thread and those that it starts (setpriority(2), ioprio_set(2)).
+    """Nice 19 and the idle I/O class for the calling thread and those that it starts: nothing waits for them."""
+    _give_way(19, _IOPRIO_IDLE)
 
-    Linux keeps both per thread. Where the I/O class cannot be set (a seccomp filter, another machine type), niceness
-    alone has to do.
+
+def give_way_copying() -> None:
+    """Nice 5 and the best-effort I/O class, its lowest level, for the same: the server pays until the copy is done.
+
+    At nice 19 a copy beside a busy processor takes ten times as long, and the snapshot lives ten times as long. A read
+    that waits in the disk's queue, as the idle class lets it, keeps every first write of the server to its chunk
+    waiting: kcopyd polls until the read has ended (`__check_for_conflicting_io` in drivers/md/dm-snap.c).
+    """
+    _give_way(5, _IOPRIO_LAST)
+
+
+def _give_way(nice: int, io_priority: int) -> None:
+    """Linux keeps both per thread (setpriority(2), ioprio_set(2)).
+
+    Where the I/O class cannot be set (a seccomp filter, another machine type), niceness alone has to do.
     """
     thread = threading.get_native_id()
-    os.setpriority(os.PRIO_PROCESS, thread, 19)
+    os.setpriority(os.PRIO_PROCESS, thread, nice)
     number = _IOPRIO_SET.get(platform.machine())
-    if number is not None and ctypes.CDLL(None).syscall(number, _IOPRIO_WHO_PROCESS, thread, _IOPRIO_IDLE) != 0:
-        log.debug("the idle I/O class was refused; copying with nice 19 only")
+    if number is not None and ctypes.CDLL(None).syscall(number, _IOPRIO_WHO_PROCESS, thread, io_priority) != 0:
+        log.debug("the I/O class was refused; nice %d has to do", nice)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from backupd.archive.frames import Range
+from backupd.archive.index import Member
 from backupd.archive.members import Members
 
 BEHIND_BYTES = 4 << 20  # a pipe holds 1 MiB at most, tar reads 256 KiB at a time
@@ -43,7 +44,8 @@ class Course(Members):
     """
 
     def __init__(self, archive: str, *, begun: Standing, ranges: Sequence[Range], fed: Callable[[], int]) -> None:
-        super().__init__(archive)
+        self._met: list[Member] = []
+        super().__init__(archive, told=self._met.append)
         self.files = begun.files
         self._links.update(begun.links)
         self._links_in_order = list(begun.links)
@@ -65,9 +67,9 @@ class Course(Members):
         if any(held):
             self._headers += held
         super()._collected(held)
-        if not self.found:
+        if not self._met:
             return
-        member = self.found.pop()
+        member = self._met.pop()
         path = PurePosixPath(member.name)
         around = tuple(folder for folder in self._folders if PurePosixPath(folder.name) in path.parents)
         mark = Standing(self._place(member.offset), files, folders=around)

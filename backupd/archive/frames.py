@@ -4,7 +4,7 @@ Knows: that an object's frames tile it, that one which is not encrypted can be r
 from its beginning only (age through pyrage has no random access). Refuses to know what is in them.
 
 A frame is handed on only once all of it has been compared: nothing that a damaged copy holds reaches zstd, tar or a
-folder. Objects of before there were frames are one frame as long as themselves, which is handed on as it comes.
+folder.
 """
 
 import hashlib
@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import accumulate
 
-from backupd.errors import VerificationError
+from backupd.errors import Unreadable, VerificationError
 from backupd.model import Frame, StoredObject
 
 LARGEST_FRAME = 160 << 20  # as stored: it is held in memory; what does not compress grows a little, never to this
@@ -34,11 +34,6 @@ class Frames:
     all: tuple[Frame, ...]
     plain_at: tuple[int, ...]  # where each begins in the tar stream; the stream's end comes last
     stored_at: tuple[int, ...]
-
-    @property
-    def held(self) -> bool:
-        """Whether they are small enough to be compared before they are handed on."""
-        return bool(self.stored.frames)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,21 +59,21 @@ def frames_of(stored: StoredObject) -> Frames:
     """The object's frames, proven to tile it.
 
     Raises:
-        VerificationError: they do not, or one is larger than any that backupd writes.
+        Unreadable: they do not, there is none, or one is larger than any that backupd writes.
     """
-    frames = stored.frames or (Frame(stored.plain_bytes, stored.stored_bytes, stored.stored_sha256),)
+    frames = stored.frames
     plain = (0, *accumulate(frame.plain_bytes for frame in frames))
     bytes_stored = (0, *accumulate(frame.stored_bytes for frame in frames))
-    least = min(min(frame.plain_bytes, frame.stored_bytes) for frame in frames)
-    most = max((frame.stored_bytes for frame in stored.frames), default=0)
+    least = min((min(frame.plain_bytes, frame.stored_bytes) for frame in frames), default=-1)
+    most = max((frame.stored_bytes for frame in frames), default=0)
     if (plain[-1], bytes_stored[-1]) != (stored.plain_bytes, stored.stored_bytes) or least < 0 or most > LARGEST_FRAME:
-        raise VerificationError(f"the frames of {stored.name} do not add up to it", hint=DAMAGED)
+        raise Unreadable(f"the frames of {stored.name} do not add up to it", hint=DAMAGED)
     return Frames(stored, frames, plain, bytes_stored)
 
 
 def select(frames: Frames, wanted: Sequence[Range]) -> Selection:
     """The frames that hold these ranges of the tar stream, which are ordered and do not overlap; none of them empty."""
-    if frames.stored.encrypted or not frames.held or tuple(wanted) == ((0, frames.plain_at[-1]),):
+    if frames.stored.encrypted or tuple(wanted) == ((0, frames.plain_at[-1]),):
         return Selection(frames, (range(len(frames.all)),), tuple(wanted))
     fetched_at: dict[int, int] = {}  # where each chosen frame begins, as if nothing lay between them
     cuts: list[Range] = []
@@ -110,7 +105,7 @@ def proven(selection: Selection, reading: Reading, *, pace: Callable[[int], None
         with reading(begin, size) as chunks:
             pieces = Pieces(chunks, pace)
             for number in run:
-                yield from (_held if frames.held else _passed)(frames, number, pieces)
+                yield _held(frames, number, pieces)
             if to_the_end and pieces.more():
                 raise VerificationError(
                     f"{frames.stored.name} as stored is longer than recorded: expected {frames.stored.stored_bytes}"
@@ -175,22 +170,14 @@ class Pieces:
         return True
 
 
-def _held(frames: Frames, number: int, chunks: Pieces) -> Iterator[Block]:
+def _held(frames: Frames, number: int, chunks: Pieces) -> Block:
     digest, block, at = hashlib.sha256(), bytearray(frames.all[number].stored_bytes), 0
     for part in chunks.of(frames, number):
         digest.update(part)
         block[at : at + len(part)] = part
         at += len(part)
     _require_frame(frames, number, digest.hexdigest())
-    yield block
-
-
-def _passed(frames: Frames, number: int, chunks: Pieces) -> Iterator[Block]:
-    digest = hashlib.sha256()
-    for part in chunks.of(frames, number):
-        digest.update(part)
-        yield bytes(part)
-    _require_frame(frames, number, digest.hexdigest())
+    return block
 
 
 def _named(frames: Frames, number: int) -> str:

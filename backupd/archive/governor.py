@@ -8,6 +8,7 @@ import logging
 import time
 from collections.abc import Callable
 
+from backupd.archive.restraint import Restraint
 from backupd.errors import GaveUp
 
 log = logging.getLogger(__name__)
@@ -30,6 +31,7 @@ class CopyGovernor:
     `max_rate` is plain bytes a second, `must_finish_by` an instant of `clock`, `total_bytes` an estimate of what is to
     be copied: without it the rate cannot be raised to keep the deadline. `check` raises when the copy must not go on
     (a penalty, replica lag or COW fill beyond the job's limits). `on_progress` is told the plain bytes so far.
+    `restraint` holds reads back for the server's sake, within what `max_rate` and the deadline leave.
     """
 
     def __init__(
@@ -39,6 +41,7 @@ class CopyGovernor:
         max_rate: int | None = None,
         must_finish_by: float | None = None,
         total_bytes: int | None = None,
+        restraint: Restraint | None = None,
         on_progress: Callable[[int], None] = lambda _done: None,
         clock: Callable[[], float] = time.monotonic,
         wait: Callable[[float], None] = time.sleep,
@@ -47,6 +50,7 @@ class CopyGovernor:
         self._max_rate = max_rate
         self._must_finish_by = must_finish_by
         self._total_bytes = total_bytes
+        self._restraint = restraint
         self._on_progress = on_progress
         self._clock = clock
         self._wait = wait
@@ -55,13 +59,21 @@ class CopyGovernor:
         self._check_at = self._free_at
         self._raised = False
 
+    @property
+    def paced(self) -> int:
+        """Plain bytes that were let through so far."""
+        return self._paced
+
     def pace(self, size: int) -> None:
         """Return when `size` more plain bytes may be copied; with 0, only look whether the copy may go on.
 
         Raises:
             GaveUp: the deadline has passed.
+            AbortedImpact: the copy cannot go on within the job's budgets.
         """
         self._look()
+        if size > 0 and self._restraint is not None:
+            self._restraint.hold(size, self._look)
         while size > 0:
             batch = min(size, _BATCH_BYTES)
             size -= batch
@@ -88,6 +100,11 @@ class CopyGovernor:
         if now >= self._check_at:
             self._check()
             self._check_at = self._clock() + CHECK_SECONDS
+        if self._restraint is not None:
+            self._restraint.look(
+                bytes_left=None if self._total_bytes is None else max(0, self._total_bytes - self._paced),
+                deadline_seconds=None if self._must_finish_by is None else self._must_finish_by - now,
+            )
 
     def _rate(self) -> float | None:
         """Bytes a second that are allowed now; None is unlimited."""

@@ -1,17 +1,62 @@
-"""Where each member lies in the tar streams of a backup: what lets a single table's files be fetched alone.
+"""What a backup's tar streams hold and where: what lets a single table's files be fetched alone, and what was unpacked
+be compared with what was stored.
 
-Knows: the JSON of the index object. Refuses to know how members get into a stream and out of it.
+Knows: the lines of the index object, and that a million of them fit nowhere but compressed. Refuses to know how members
+get into a stream and out of it, and whether their names are harmless.
+
+The first line is `{"index":{"major":1,"minor":0}}`. Then, for each object, `{"object":NAME}` and a line for each of its
+members, in order. Within a major version a reader passes over lines, keys and kinds that it does not know.
 """
 
+import base64
+import binascii
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, TypeVar
 
-from backupd.errors import VerificationError
+from backupd.errors import Unreadable, VerificationError
 
-INDEX_OBJECT = "index.json.zst"
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
-_SCHEMA = 1
+INDEX_OBJECT = "index.jsonl.zst"
+
+_MAJOR, _MINOR = 1, 0
+_PIECE_BYTES = 1 << 20
+_LINE_BYTES = 16 << 20  # names and attributes of one member are 1 MiB at most (`members`), written as JSON
+_Value = TypeVar("_Value")
+_encoded = json.JSONEncoder(separators=(",", ":")).encode
+
+
+class Kind(StrEnum):
+    """What a member is."""
+
+    FILE = "file"
+    FOLDER = "folder"
+    SYMLINK = "symlink"
+    HARD_LINK = "hardlink"
+
+
+_KINDS = {kind.value: kind for kind in Kind}
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What tar has stored of a member beside its bytes."""
+
+    kind: Kind | None  # None: one that only a later backupd knows
+    size: int = 0  # of a file, holes too
+    mode: int = 0
+    uid: int = 0
+    gid: int = 0
+    mtime_ns: int = 0
+    target: str = ""  # of a link; a hard one's is a member's name
+    xattrs: Mapping[str, bytes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,50 +66,164 @@ class Member:
     name: str  # as tar restores it
     offset: int  # of its first header block in the plain stream
     size: int  # bytes up to the next member: headers and padding are counted
+    recorded: Recorded
 
 
-def to_bytes(objects: Mapping[str, Sequence[Member]]) -> bytes:
-    """The index as it is stored. Objects are named without `.age`: an index tells of plain streams."""
-    listed = {
-        name: [[member.name, member.offset, member.size] for member in members] for name, members in objects.items()
+class MemberLines:
+    """The members of one object, kept as lines of the index, compressed."""
+
+    def __init__(self) -> None:
+        self._zstd = zstd.ZstdCompressor(level=1)
+        self._kept = bytearray()
+
+    def add(self, member: Member) -> None:
+        """Keep one more."""
+        self._kept += self._zstd.compress(_line(_document(member)))
+
+    def finish(self) -> None:
+        """There are no more."""
+        self._kept += self._zstd.flush()
+        del self._zstd
+
+    def __iter__(self) -> Iterator[bytes]:
+        """The lines in pieces of some size, once finished."""
+        return _expanded(self._kept)
+
+
+def written(objects: Mapping[str, Iterable[bytes]]) -> Iterator[bytes]:
+    """The index as it is stored, in pieces. Objects are named without `.age`: an index tells of plain streams."""
+    yield _line({"index": {"major": _MAJOR, "minor": _MINOR}})
+    for name, lines in objects.items():
+        yield _line({"object": name})
+        yield from lines
+
+
+class Index:
+    """The index of a backup that was read back, compressed. It can be gone through again and again."""
+
+    def __init__(self, packed: bytes) -> None:
+        """`packed` is the index object as zstd frames.
+
+        Raises:
+            VerificationError: it is no index, or one of a later backupd's.
+        """
+        self._packed = packed
+        _require_known(next(self._lines(), None))
+
+    def members(self) -> Iterator[tuple[str, Member]]:
+        """Each with its object's name.
+
+        Raises:
+            VerificationError: a line tells of a member that cannot be.
+        """
+        lines = self._lines()
+        next(lines)
+        name = ""
+        for line in lines:
+            if "object" in line:
+                name = _typed(str, line, "object")
+            elif "name" in line:
+                yield name, _member(line)
+
+    def _lines(self) -> Iterator[dict[str, Any]]:
+        rest = b""
+        try:
+            for piece in _expanded(self._packed):
+                *lines, rest = (rest + piece).split(b"\n")
+                if len(rest) > _LINE_BYTES:
+                    raise _refusal("a line of it has no end")
+                for line in lines:
+                    yield _object(line)
+        except zstd.ZstdError as error:
+            raise _refusal(str(error)) from error
+        if rest:
+            raise _refusal("its last line has no end")
+
+
+def _expanded(packed: bytes | bytearray) -> Iterator[bytes]:
+    """Of frames that follow one another."""
+    data, frame = packed, zstd.ZstdDecompressor()
+    while data or not frame.needs_input:
+        piece = frame.decompress(data, _PIECE_BYTES)
+        data = b""
+        if piece:
+            yield piece
+        if frame.eof:
+            data, frame = frame.unused_data, zstd.ZstdDecompressor()
+
+
+def _document(member: Member) -> dict[str, object]:
+    recorded = member.recorded
+    document: dict[str, object] = {
+        **{"name": member.name, "offset": member.offset, "bytes": member.size},
+        **{"kind": recorded.kind, "mode": f"{recorded.mode:04o}", "uid": recorded.uid, "gid": recorded.gid},
+        "mtime_ns": recorded.mtime_ns,
     }
-    return json.dumps({"schema": _SCHEMA, "objects": listed}, separators=(",", ":")).encode()
+    if recorded.kind is Kind.FILE:
+        document["size"] = recorded.size
+    if recorded.target:
+        document["target"] = recorded.target
+    if recorded.xattrs:
+        document["xattrs"] = {name: base64.b64encode(value).decode() for name, value in recorded.xattrs.items()}
+    return document
 
 
-def from_bytes(content: bytes) -> Mapping[str, tuple[Member, ...]]:
-    """What `to_bytes` was given.
-
-    Raises:
-        VerificationError: it is no index, or one of a later backupd's.
-    """
+def _member(line: dict[str, Any]) -> Member:
+    name, offset, size = _typed(str, line, "name"), _typed(int, line, "offset"), _typed(int, line, "bytes")
+    if not name or offset < 0 or size <= 0:
+        raise _refusal(f"{name!r} cannot lie at {offset} with {size} bytes")
+    kind = _typed(str, line, "kind")
+    xattrs = _typed(dict, line, "xattrs") if "xattrs" in line else {}
     try:
-        found = json.loads(content)
+        recorded = Recorded(
+            kind=_KINDS.get(kind),
+            size=_typed(int, line, "size") if "size" in line else 0,
+            mode=int(_typed(str, line, "mode"), 8),
+            uid=_typed(int, line, "uid"),
+            gid=_typed(int, line, "gid"),
+            mtime_ns=_typed(int, line, "mtime_ns"),
+            target=_typed(str, line, "target") if "target" in line else "",
+            xattrs={key: base64.b64decode(_typed(str, xattrs, key), validate=True) for key in xattrs},
+        )
+    except (ValueError, binascii.Error) as error:
+        raise _refusal(f"of {name!r} it says what cannot be: {error}") from error
+    return Member(name, offset, size, recorded)
+
+
+def _typed(wanted: type[_Value], line: dict[str, Any], key: str) -> _Value:
+    value = line.get(key)
+    if type(value) is not wanted:
+        raise _refusal(f"a line of it has no proper {key}: {value!r:.80}")
+    return value
+
+
+def _require_known(first: dict[str, Any] | None) -> None:
+    version = (first or {}).get("index")
+    if not isinstance(version, dict):
+        raise _refusal("it does not begin as one")
+    if version.get("major") != _MAJOR:
+        raise Unreadable(
+            f"the index of the members has the format {version.get('major')!r}, and only {_MAJOR} is known here",
+            hint="a newer backupd wrote it: restore with that one",
+        )
+
+
+def _object(line: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise _refusal(str(error)) from error
-    if not isinstance(found, dict) or set(found) != {"schema", "objects"} or not isinstance(found["objects"], dict):
-        raise _refusal("it does not have the parts of one")
-    if found["schema"] != _SCHEMA:
-        raise _refusal(f"its schema is {found['schema']!r}, and only {_SCHEMA} is known here")
-    return {name: _members(name, listed) for name, listed in found["objects"].items()}
+    if not isinstance(found, dict):
+        raise _refusal("a line of it is no JSON object")
+    return found
 
 
-def _members(name: str, listed: object) -> tuple[Member, ...]:
-    if not isinstance(listed, list):
-        raise _refusal(f"the members of {name} are no list")
-    members = []
-    for item in listed:
-        match item:
-            case [str(member), int(offset), int(size)] if (
-                offset >= 0 and size > 0 and type(offset) is type(size) is int
-            ):
-                members.append(Member(member, offset, size))
-            case _:
-                raise _refusal(f"a member of {name} is not told by name, offset and size")
-    return tuple(members)
+def _line(document: Mapping[str, object]) -> bytes:
+    return _encoded(document).encode() + b"\n"
 
 
 def _refusal(why: str) -> VerificationError:
     return VerificationError(
         f"the index of the members cannot be understood: {why}",
-        hint="restore the whole backup, which needs no index; or use the backupd that wrote it",
+        hint="restore the whole backup, which needs it for comparing only; or use the backupd that wrote it",
     )

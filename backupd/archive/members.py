@@ -2,25 +2,35 @@
 
 Knows: the part of POSIX tar (pax) that GNU tar `--format=posix` and tarfile write: folders, files (sparse ones too),
 hard and symbolic links. Everything else is refused, and so is every name or link that leads out of the folder that
-the stream is unpacked into. Refuses to know what is in the files.
+the stream is unpacked into. tar looks at that no more: a header that it could read otherwise is refused too. Refuses to
+know what is in the files.
 """
 
 import re
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import PurePosixPath
 
-from backupd.archive.index import Member
+from backupd.archive.index import Kind, Member, Recorded
 from backupd.errors import VerificationError
 
 _BLOCK = tarfile.BLOCKSIZE
+_MAGIC = slice(257, 265)  # pax(1), "ustar Interchange Format": of other formats tar and tarfile read other names
 _EXTENDED_MOST = 1 << 20  # names, link targets, xattrs of one member
 _KEYWORDS = re.compile(
     r"path|linkpath|size|[amc]time|[ug]id|[ug]name|hdrcharset|GNU\.sparse\.(major|minor|name|realsize)|SCHILY\..*",
     re.DOTALL,
 )  # not GNU.dumpdir, which has tar delete files; nor the older sparse formats
+_XATTR = "SCHILY.xattr."
+_TIME = re.compile(r"(-?)([0-9]{1,18})(?:\.([0-9]+))?", re.ASCII)
 _FILES = (tarfile.REGTYPE, tarfile.AREGTYPE)
 _LINKS = (tarfile.LNKTYPE, tarfile.SYMTYPE)
+_KINDS = {
+    **dict.fromkeys(_FILES, Kind.FILE),
+    tarfile.DIRTYPE: Kind.FOLDER,
+    tarfile.SYMTYPE: Kind.SYMLINK,
+    tarfile.LNKTYPE: Kind.HARD_LINK,
+}
 
 
 def leads_outside(name: str, link: str | None = None) -> bool:
@@ -42,12 +52,12 @@ def leads_outside(name: str, link: str | None = None) -> bool:
 class Members:
     """Lets a tar stream pass block by block once the headers in the block were found harmless.
 
-    `files` is how many of its members are no folders, `found` where each of them lies.
+    `files` is how many of its members are no folders. Each is `told` once its headers were judged.
     """
 
-    def __init__(self, archive: str) -> None:
+    def __init__(self, archive: str, *, told: Callable[[Member], None] = lambda _member: None) -> None:
         self.files = 0
-        self.found: list[Member] = []
+        self._told = told
         self._at = 0  # bytes of the stream that were looked at
         self._began = 0  # where the member begins whose headers are being collected
         self._archive = archive
@@ -104,6 +114,8 @@ class Members:
             self._header(held)
 
     def _header(self, held: bytes) -> None:
+        if held[_MAGIC] != tarfile.POSIX_MAGIC:
+            raise self._refusal("a header is of another format")
         try:
             info = tarfile.TarInfo.frombuf(held, "utf-8", "surrogateescape")
         except tarfile.HeaderError as error:
@@ -114,18 +126,45 @@ class Members:
             self._in_extended, self._wanted = info.size, _whole_blocks(info.size)
             return
         pax, self._pax = self._pax, {}
-        try:
-            size = int(pax.get("size", info.size))
-        except ValueError as error:
-            raise self._refusal("a size is no number") from error
+        size = self._number(pax, "size", info.size)
         name = pax.get("GNU.sparse.name") or pax.get("path") or info.name
         self._judge(info, name, pax.get("linkpath", ""))
         if size < 0 or (size and info.type not in _FILES):
             raise self._refusal(f"{info.name!r} cannot have {size} bytes")
         self._skip = _whole_blocks(size)
         ends = self._at + self._skip
-        self.found.append(Member(name, self._began, ends - self._began))
+        self._told(Member(name, self._began, ends - self._began, self._recorded(info, pax, size)))
         self._began = ends
+
+    def _recorded(self, info: tarfile.TarInfo, pax: Mapping[str, str], size: int) -> Recorded:
+        return Recorded(
+            kind=_KINDS[info.type],
+            size=self._number(pax, "GNU.sparse.realsize", size),
+            mode=info.mode & 0o7777,
+            uid=self._number(pax, "uid", info.uid),
+            gid=self._number(pax, "gid", info.gid),
+            mtime_ns=self._nanoseconds(pax.get("mtime", str(info.mtime))),
+            target=(pax.get("linkpath") or info.linkname) if info.type in _LINKS else "",
+            xattrs={
+                _unescaped(keyword.removeprefix(_XATTR)): value.encode("utf-8", "surrogateescape")
+                for keyword, value in pax.items()
+                if keyword.startswith(_XATTR)
+            },
+        )
+
+    def _number(self, pax: Mapping[str, str], keyword: str, otherwise: int) -> int:
+        try:
+            return int(pax.get(keyword, otherwise))
+        except ValueError as error:
+            raise self._refusal(f"{keyword} is no number") from error
+
+    def _nanoseconds(self, text: str) -> int:
+        time = _TIME.fullmatch(text)
+        if time is None:
+            raise self._refusal("a time is no number")
+        sign, seconds, fraction = time.groups()
+        found = int(seconds) * 10**9 + int((fraction or "").ljust(9, "0")[:9])
+        return -found if sign else found
 
     def _judge(self, info: tarfile.TarInfo, name: str, linkpath: str) -> None:
         path = PurePosixPath(name)
@@ -153,6 +192,8 @@ class Members:
                 raise self._refusal("an extended header is damaged")
             if not _KEYWORDS.fullmatch(keyword):
                 raise self._refusal(f"an extended header has the unknown keyword {keyword!r}")
+            if "\0" in value and not keyword.startswith(_XATTR):
+                raise self._refusal(f"an extended header has a {keyword} with a NUL, where tar would end it")
             found[keyword] = value[:-1]
             data = data[size:]
         return found
@@ -162,6 +203,11 @@ class Members:
             f"{self._archive} is not an archive that backupd wrote: {why}",
             hint="it was damaged or changed on the target; restore another backup",
         )
+
+
+def _unescaped(keyword: str) -> str:
+    """A name with `=` in it would end early as a keyword (GNU tar, xheader.c)."""
+    return keyword.replace("%3D", "=").replace("%25", "%")
 
 
 def _whole_blocks(size: int) -> int:

@@ -16,11 +16,11 @@ from typing import Self
 from backupd.archive import Governor, Sink
 from backupd.archive.conveyor import Chain, Conveyor, Station
 from backupd.archive.governor import Unhindered
-from backupd.archive.index import Member
+from backupd.archive.index import MemberLines
 from backupd.archive.members import Members
 from backupd.archive.stations import FRAME_BYTES, Compressor, Digest
 from backupd.archive.stopwatch import Stopwatch, Timed
-from backupd.command import ChildLedger
+from backupd.errors import SnapshotError
 from backupd.model import Frame, StoredObject
 
 _MOST_STREAMS = 4  # by themselves; a copy that takes every core of a large host is for its owner to ask for
@@ -28,15 +28,15 @@ _MOST_STREAMS = 4  # by themselves; a copy that takes every core of a large host
 
 @dataclass(frozen=True, slots=True)
 class CopyManner:
-    """How a copy is made: what paces it, how hard it compresses, who can read it, who is told of its children."""
+    """How a copy is made: what paces it, how hard it compresses, who can read it."""
 
     governor: Governor = field(default_factory=Unhindered)
     level: int = 1  # of zstd
     threads: int = 1  # of zstd, for each stream; 0: one per core
-    ledger: ChildLedger | None = None
-    gently: bool = True  # at the lowest priority
+    gently: bool = True  # at a copy's priority, below the server's
     frame_bytes: int = FRAME_BYTES  # plain ones, in each frame
     recipients: tuple[str, ...] = ()  # age's public keys; empty: everybody can read it
+    give_up: Callable[[], None] = lambda: None  # called when it fails: ends whoever waits within a sink
 
     def object_name(self, plain: str) -> str:
         """What the object is called in this manner: one that is encrypted says so."""
@@ -72,7 +72,8 @@ class Packing:
         self.name = name
         self._manner = manner
         self._plain = Digest()
-        self._members = Members(name) if is_tar else None
+        self.lines = MemberLines()  # of its members, for the index
+        self._members = Members(name, told=self.lines.add) if is_tar else None
         threads = manner.threads or cores()
         self._compressor = Compressor(level=manner.level, threads=threads, frame_bytes=manner.frame_bytes)
         self._sealing = _sealing(manner.recipients)
@@ -87,21 +88,23 @@ class Packing:
         return self
 
     def __exit__(self, *raised: object) -> None:
+        if raised[0] is not None:
+            self._manner.give_up()
         self._conveyor.close()
 
     @property
-    def has_room(self) -> bool:
-        """The next block is taken without waiting. Raises what a stage raised."""
-        return self._conveyor.has_room
+    def room(self) -> int:
+        """How many blocks are taken without waiting. Raises what a stage raised."""
+        return self._conveyor.room
 
     def write(self, block: bytes) -> None:
-        """Append, once the governor lets it."""
-        self._manner.governor.pace(len(block))
+        """Append what the governor has let pass."""
         self._conveyor.put(block)
 
     def finish(self) -> StoredObject:
         """What was stored, all of which the sink has now. Raises what a stage raised."""
         self._conveyor.finish()
+        self.lines.finish()
         return StoredObject(
             name=self.name,
             plain_bytes=self._plain.size,
@@ -111,11 +114,6 @@ class Packing:
             files=self._members.files if self._members is not None else 0,
             frames=tuple(self._storing.frames),
         )
-
-    @property
-    def members(self) -> tuple[Member, ...]:
-        """Where each member lies in the plain stream."""
-        return tuple(self._members.found) if self._members is not None else ()
 
     @property
     def watches(self) -> Sequence[Stopwatch]:
@@ -193,6 +191,16 @@ class Storing:
         self.frames.append(Frame(self._plain, self._size, self._sha256.hexdigest()))
         self._sha256, self._size, self._plain = sha256(), 0, 0
         self._cut_due = False
+
+
+def require_files(stored: StoredObject, files: int) -> None:
+    """It has as many files as were to be stored.
+
+    Raises:
+        SnapshotError: it has not.
+    """
+    if stored.files != files:
+        raise SnapshotError(f"the archive has {stored.files} files where {files} were to be stored")
 
 
 def _sealing(recipients: tuple[str, ...]) -> Station | None:

@@ -24,6 +24,15 @@ class Left(Exception):
     """Nobody wants the rest: raised in the thread that makes the items."""
 
 
+def ended(thread: threading.Thread, *, within_seconds: float) -> None:
+    """A thread that was told to end has done so, or the log tells that it could not."""
+    if thread.ident is not None:
+        with shielded():
+            thread.join(within_seconds)
+    if thread.is_alive():
+        log.error("%s is still inside a call that does not return; it ends with this process", thread.name)
+
+
 class ReadAhead:
     """The items of `make` for the length of a `with`.
 
@@ -50,10 +59,7 @@ class ReadAhead:
     ) -> None:
         self._left.set()
         self._may_go_on.release()
-        with shielded():
-            self._thread.join(_JOIN_SECONDS)
-        if self._thread.is_alive():
-            log.error("%s is still inside a call that does not return; it ends with this process", self._thread.name)
+        ended(self._thread, within_seconds=_JOIN_SECONDS)
 
     def __iter__(self) -> Iterator[Block]:
         """Each item, in order; what the thread raised is raised here."""

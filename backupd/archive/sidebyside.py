@@ -3,15 +3,12 @@
 Knows: that the first failure ends the others, and that no thread is left when it is told. Refuses to know the work.
 """
 
-import logging
 import threading
 from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 
-from backupd.archive.readahead import Left
+from backupd.archive.readahead import Left, ended
 from backupd.interruption import shielded
-
-log = logging.getLogger(__name__)
 
 MOST_AT_ONCE = 4  # a few streams fill any disk or network; each takes the memory of two frames
 
@@ -21,7 +18,7 @@ _TICK_SECONDS = 0.1
 _JOIN_SECONDS = 15.0  # longer than a thread waits for one of its own
 
 
-def side_by_side(tasks: Sequence[Task], *, idle: Callable[[], None]) -> None:
+def side_by_side(tasks: Sequence[Task], *, idle: Callable[[], None], at_once: int = MOST_AT_ONCE) -> None:
     """Every task is done. Raises what the first one that failed has raised; the others have ended then as well.
 
     `idle` is called in the calling thread several times a second.
@@ -48,7 +45,7 @@ def side_by_side(tasks: Sequence[Task], *, idle: Callable[[], None]) -> None:
 
     threads = [
         threading.Thread(target=work, name=f"backupd works {number}", daemon=True)
-        for number in range(1, min(len(tasks), MOST_AT_ONCE) + 1)
+        for number in range(1, min(len(tasks), at_once) + 1)
     ]
     try:
         for thread in threads:
@@ -61,7 +58,7 @@ def side_by_side(tasks: Sequence[Task], *, idle: Callable[[], None]) -> None:
         left.set()
         with shielded():
             for thread in threads:
-                _ended(thread)
+                ended(thread, within_seconds=_JOIN_SECONDS)
     if errors:
         raise errors[0]
 
@@ -75,10 +72,3 @@ def _goes_on(thread: threading.Thread) -> bool:
     with shielded():
         thread.join(_TICK_SECONDS)
         return thread.is_alive()
-
-
-def _ended(thread: threading.Thread) -> None:
-    if thread.ident is not None:
-        thread.join(_JOIN_SECONDS)
-    if thread.is_alive():
-        log.error("%s is still inside a call that does not return; it ends with this process", thread.name)

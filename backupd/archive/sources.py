@@ -1,23 +1,30 @@
 """Which files of a mounted snapshot belong in its archive.
 
-Knows: what a restored server does not need (earlier binlogs, relay logs, temporary tablespaces, pid files, sockets,
-our own probe files). Refuses to know how files become an archive. No pattern here begins with `#`: `#innodb_redo` and
-`#ib_*.dblwr` are the server's crash recovery, and `#sql…` may be a table in the middle of an ALTER.
+Knows: what a restored server does not need (earlier binlogs, relay logs, temporary tablespaces, unused redo files, pid
+files, sockets, our own probe files). Refuses to know how files become an archive. Of what begins with `#` only what a
+server itself throws away before it recovers is left out: the rest of `#innodb_redo` and `#ib_*.dblwr` are its crash
+recovery, and `#sql…` may be a table in the middle of an ALTER.
+
+The unused redo files are those of MySQL from 8.0.30 on, `#ib_redoN_tmp`: its manual (InnoDB, "Redo Log") calls them
+spare, waiting to be used. At each start, before it recovers, `log_sys_init` (storage/innobase/log/log0log.cc) deletes
+them all, whatever is in them; and `log_list_existing_files` (log0files_io.cc), by which recovery finds its log, takes
+no name that ends in `_tmp`. MariaDB has no such files.
 """
 
-import heapq
 import os
 import re
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 
+from backupd.archive.listing import Entry, Listing, Packed
 from backupd.archive.members import leads_outside
 from backupd.errors import SnapshotError
 
-_OURS = ".backupd-"  # probe folders and the marker of an unfinished restore
+_OURS = ".backupd-"  # probe folders, the marker of an unfinished restore, a restored binlog that no server uses
+_UNUSED_REDO = re.compile(r"#ib_redo[0-9]+_tmp")  # of MySQL: see above
 _HEADER_BYTES = 1536  # of a member in a pax archive: its header, and usually an extended one
 
 
@@ -34,11 +41,11 @@ class Exclusions:
 
     def left_out(self, path: PurePosixPath) -> bool:
         """Whether this file or folder, relative to the mount's root, is left out of the archive."""
-        if path.parts[0].startswith(_OURS) or path == PurePosixPath("lost+found"):
+        if path.parts[0].startswith(_OURS) and not self._has_the_binlog(path):
             return True
-        if path.parent == self.datadir and (path.name == "ibtmp1" or path.name.endswith((".pid", ".sock.lock"))):
+        if path == PurePosixPath("lost+found"):
             return True
-        if path.parent == self.datadir / "#innodb_temp":
+        if self._made_anew(path):
             return True
         if self._binlogs is not None and path.parent == self._binlog_folder and self._binlogs.fullmatch(path.name):
             kept = self.include_binlogs or path.name in self.kept_binlogs
@@ -49,6 +56,18 @@ class Exclusions:
             and path.parent == self.relay_log.parent
             and self._relay_logs.fullmatch(path.name)
         )
+
+    def _made_anew(self, path: PurePosixPath) -> bool:
+        """A server makes it when it starts, and would throw away what it found."""
+        if path.parent.name == "#innodb_redo":  # wherever the log is; a database of that name has `@0023` for the `#`
+            return _UNUSED_REDO.fullmatch(path.name) is not None
+        if path.parent == self.datadir:
+            return path.name == "ibtmp1" or path.name.endswith((".pid", ".sock.lock"))
+        return path.parent == self.datadir / "#innodb_temp"
+
+    def _has_the_binlog(self, path: PurePosixPath) -> bool:
+        """A server that was restored with its binlog in a folder of ours (`contents`) may live there since."""
+        return self._binlog_folder is not None and self._binlog_folder.parts[:1] == path.parts[:1]
 
     def _told_elsewhere(self, name: str) -> bool:
         """The index and the named binlog, with MariaDB's GTID index of it, come with the binlog's own object."""
@@ -72,35 +91,12 @@ class Exclusions:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """Something that an archive will hold."""
+class WholeBinlog:
+    """An earlier binlog, to which nothing is written any more."""
 
-    name: bytes  # relative to the root
-    size: int  # an estimate of its share of the tar stream: holes, and a file's second name, are not counted
-    folder: bool
-    linked: tuple[int, int] | None = None  # device and inode of a file that has several names
-
-
-@dataclass(frozen=True, slots=True)
-class Listing:
-    """What an archive will hold, in its order: a folder before what is in it."""
-
-    entries: tuple[Entry, ...]
-
-    @property
-    def names(self) -> bytes:
-        """Each ended by a NUL, as `tar --null --files-from` takes them."""
-        return b"".join(entry.name + b"\0" for entry in self.entries)
-
-    @property
-    def files(self) -> int:
-        """All that is not a folder."""
-        return sum(not entry.folder for entry in self.entries)
-
-    @property
-    def size(self) -> int:
-        """An estimate of the tar stream's length."""
-        return sum(entry.size for entry in self.entries)
+    file: Path
+    name: str  # of the file in the server's folder
+    size: int  # bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +107,18 @@ class BinlogCut:
     offset: int
     arcname: PurePosixPath  # its name in the restored folder; the index lies beside it
     earlier: Sequence[str] = ()  # file names of the earlier binlogs that the data object has
+    whole: Sequence[WholeBinlog] = ()  # earlier ones that are stored with it
+    folder_like: Path | None = None  # whose owner and mode its folder gets; None where another object has that folder
+
+    @property
+    def size(self) -> int:
+        """Bytes of all that is stored with it, and of itself."""
+        return self.offset + sum(binlog.size for binlog in self.whole)
+
+    @property
+    def files(self) -> int:
+        """How many are stored: itself, the index, and those that are stored with it."""
+        return 2 + len(self.whole)
 
 
 def list_members(root: Path, exclusions: Exclusions) -> Listing:
@@ -122,49 +130,9 @@ def list_members(root: Path, exclusions: Exclusions) -> Listing:
     """
     seen: set[tuple[int, int]] = set()
     try:
-        return Listing(tuple(_entry(name, info, seen) for name, info in _walk(root, PurePosixPath(), exclusions)))
+        return Listing(Packed(_entry(name, info, seen) for name, info in _walk(root, PurePosixPath(), exclusions)))
     except OSError as error:
         raise SnapshotError(f"the snapshot could not be read: {error}") from error
-
-
-def divide(listing: Listing, streams: int) -> tuple[Listing, ...]:
-    """At most that many listings of about the same size, each file in one of them, in the order that it had.
-
-    The names of one file stay together. Each listing has the folders that its files lie in, so that any of them can be
-    unpacked by itself; the first has the empty folders too. None is without a file, except when there is no file.
-    """
-    together: dict[tuple[int, int] | bytes, list[int]] = {}
-    for number, entry in enumerate(listing.entries):
-        if not entry.folder:
-            together.setdefault(entry.linked or entry.name, []).append(number)
-    sizes = {key: sum(listing.entries[number].size for number in numbers) for key, numbers in together.items()}
-    shares = [(0, 0, share) for share in range(max(1, min(streams, len(together))))]
-    share_of: dict[int, int] = {}
-    for key in sorted(together, key=lambda key: sizes[key], reverse=True):
-        size, files, share = heapq.heappop(shares)  # the smallest so far takes the largest that is left
-        heapq.heappush(shares, (size + sizes[key], files + 1, share))
-        share_of.update(dict.fromkeys(together[key], share))
-    return tuple(_share(listing, share_of, share) for share in range(len(shares)))
-
-
-def _share(listing: Listing, share_of: Mapping[int, int], share: int) -> Listing:
-    chosen = {number for number, of in share_of.items() if of == share}
-    needed = {folder for number in chosen for folder in _folders(listing.entries[number].name)}
-    return Listing(
-        tuple(
-            entry
-            for number, entry in enumerate(listing.entries)
-            if number in chosen or (entry.folder and (share == 0 or entry.name in needed))
-        )
-    )
-
-
-def _folders(name: bytes) -> Iterator[bytes]:
-    """Those that it lies in, the root too."""
-    yield b"."
-    while b"/" in name:
-        name = name.rpartition(b"/")[0]
-        yield name
 
 
 def _entry(path: PurePosixPath, info: os.stat_result, seen: set[tuple[int, int]]) -> Entry:
@@ -183,12 +151,12 @@ def _walk(root: Path, folder: PurePosixPath, exclusions: Exclusions) -> Iterator
     here = (root / folder).lstat()
     yield folder, here
     with os.scandir(root / folder) as entries:
-        found = sorted(entries, key=lambda entry: entry.name)
-    for entry in found:
-        path = folder / entry.name
+        names = sorted(entry.name for entry in entries)  # alone: of a million files in one folder all else is too much
+    for name in names:
+        path = folder / name
         if exclusions.left_out(path):
             continue
-        info = entry.stat(follow_symlinks=False)
+        info = (root / path).lstat()
         if stat.S_ISDIR(info.st_mode) and info.st_dev == here.st_dev:
             yield from _walk(root, path, exclusions)
         elif stat.S_ISREG(info.st_mode) or stat.S_ISDIR(info.st_mode):

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from types import TracebackType
 from typing import Self
 
@@ -59,8 +60,15 @@ class Timed:
 
 def totals(watches: Iterable[Stopwatch]) -> tuple[Throughput, ...]:
     """One for each stage, in the order in which they were first met: all streams' bytes and seconds together."""
+    return together(Throughput(watch.stage, watch.bytes, watch.seconds) for watch in watches)
+
+
+def together(*stages: Iterable[Throughput]) -> tuple[Throughput, ...]:
+    """The same of what was summed up before."""
     found: dict[str, Throughput] = {}
-    for watch in watches:
-        so_far = found.get(watch.stage, Throughput(watch.stage, 0, 0.0))
-        found[watch.stage] = Throughput(watch.stage, so_far.bytes + watch.bytes, so_far.busy_seconds + watch.seconds)
+    for stage in chain.from_iterable(stages):
+        so_far = found.get(stage.stage, Throughput(stage.stage, 0, 0.0))
+        found[stage.stage] = Throughput(
+            stage.stage, so_far.bytes + stage.bytes, so_far.busy_seconds + stage.busy_seconds
+        )
     return tuple(found.values())

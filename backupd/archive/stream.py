@@ -1,83 +1,142 @@
-"""A mounted snapshot to objects: GNU tar for each stream, one thread that reads them all; the binlog and small things.
+"""A mounted snapshot to objects, a tar stream for each, with one thread that reads for all; binlog and small things.
 
-Knows: that all streams are read at once under one governor, and that a failure of any of them fails the whole. Refuses
-to know which files belong in the archive (`sources`), how fast it may go (a `Governor`), what becomes of the bytes
-(`packing`) and where they go (whatever `open_object` opens).
+Knows: that all streams are read by turns under one governor, who is asked before anything is read, and that a failure
+of any of them fails the whole. Refuses to know which files belong in the archive (`sources`), what a tar stream looks
+like (`tarring`), how fast it may go (a `Governor`), what becomes of the bytes (`packing`) and where they go (whatever
+`open_object` opens).
 """
 
-import fcntl
-import os
-import select
-import stat
-import tarfile
+import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
-from io import BytesIO
-from pathlib import Path, PurePosixPath
-from typing import BinaryIO, Self
+from itertools import count, zip_longest
+from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 from backupd.archive import Governor, Sink
-from backupd.archive.conveyor import BLOCK_BYTES
 from backupd.archive.governor import CHECK_SECONDS
-from backupd.archive.index import Member
-from backupd.archive.packing import CopyManner, Packing, automatic_streams
-from backupd.archive.sources import BinlogCut, Listing, divide
+from backupd.archive.index import MemberLines
+from backupd.archive.listing import Listing, divide
+from backupd.archive.packing import CopyManner, Packing, automatic_streams, require_files
+from backupd.archive.reading import Batch, Content, Part, Reader, batches
+from backupd.archive.sources import BinlogCut
+from backupd.archive.spool import Spool, Spooled, Spooling
 from backupd.archive.stopwatch import Stopwatch, totals
-from backupd.archive.tarchild import TarChild
-from backupd.errors import SnapshotError
+from backupd.archive.tarring import binlog_stream, tar_stream
+from backupd.errors import SpoolError
 from backupd.model import StoredObject, Throughput
 
 BINLOG_OBJECT = "binlog.tar.zst"
+
+_HEADERS_BYTES, _PADDING_BYTES = 4 << 10, 1 << 20  # of a member beside the usual ones; of an archive
 
 OpenObject = Callable[[str], AbstractContextManager[Sink]]
 
 
 def data_object(number: int) -> str:
-    """What the stream of that number, counted from 1, is called."""
+    """What the object of that number, counted from 1 over all streams, is called."""
     return f"data-{number}.tar.zst"
 
 
 @dataclass(frozen=True, slots=True)
 class StoredStreams:
-    """What became of a tree."""
+    """What became of a tree, or of a binlog."""
 
     objects: tuple[StoredObject, ...]
-    members: Mapping[str, tuple[Member, ...]]  # by the object's name without `.age`, as the index wants it
-    throughput: tuple[Throughput, ...]  # read, digest, compress, encrypt, digest-stored, write: all streams together
+    members: Mapping[str, MemberLines]  # by the object's name without `.age`, as the index wants it
+    throughput: tuple[
+        Throughput, ...
+    ] = ()  # read, digest, compress, encrypt, digest-stored, write: all streams together
+    spooled: tuple[Spooled, ...] = ()  # what is to be sent yet
 
 
 def store_streams(
-    root: Path, listing: Listing, open_object: OpenObject, *, streams: int, manner: CopyManner
+    root: Path,
+    listing: Listing,
+    open_object: OpenObject,
+    *,
+    streams: int,
+    manner: CopyManner,
+    object_size: int = sys.maxsize,
+    spool: Spool | None = None,
 ) -> StoredStreams:
     """Write the files of `listing`, which `sources.list_members` made of `root`, as objects `data-N.tar.zst`.
 
-    At most `streams` of them, 0 for as many as suit the host. `open_object` is called by this thread once for each,
-    and all are open at once; what it opens is written by a thread of the stream's. Holes stay holes. Nothing is left
-    running, whether this returns or raises.
+    At most `streams` are written at once, 0 for as many as suit the host; each goes on with another object where
+    `object_size` would be passed, or one has very many names (`listing.divide`). `open_object` is called by
+    this thread once for each object, and ends in it; what it opens is written by a thread of the stream's. Holes stay
+    holes. Nothing is left running, whether this returns or raises.
+
+    An object that the spool has room for goes there, and to no sink yet. Where the spool fails in its middle it is read
+    anew and goes to its sink.
 
     Raises:
         SnapshotError: a file could not be read, vanished or changed: on a snapshot each of them is a fault.
         TargetError: a sink failed.
         Anything that the governor raises.
     """
+    parts = divide(listing, streams or automatic_streams(), object_size=object_size)
     with ExitStack() as owed:
-        bell = owed.enter_context(_Bell())
-        flows = []
-        for number, part in enumerate(divide(listing, streams or automatic_streams()), 1):
-            name = manner.object_name(data_object(number))
-            sink = owed.enter_context(open_object(name))
-            tar = owed.enter_context(_tar(root, part, manner))
-            packing = owed.enter_context(Packing(name, sink, manner, on_room=bell.ring))
-            flows.append(_Flow(tar, packing, part.files, manner.governor))
-        _read_all(flows, bell, manner.governor)
-        objects = tuple(flow.finish() for flow in flows)
+        reader = owed.enter_context(_reader(manner))
+        room = threading.Event()
+
+        @contextmanager
+        def flowing(number: int, part: Listing) -> Iterator[_Flow]:
+            name = data_object(number)
+            with _receiving(name, open_object, spool, part, manner=manner, on_room=room.set) as receiving:
+                parts = tar_stream(root, part)
+                yield _Flow(number, parts, reader, receiving, governor=manner.governor, files=part.files)
+
+        begun = [owed.enter_context(_Stream(numbered, flowing, spool)) for numbered in _numbered(parts)]
+        _read_all(begun, room, manner.governor)
+        for stream in begun:
+            stream.finish()
+    done = sorted((each for stream in begun for each in stream.done), key=lambda each: each.number)
     return StoredStreams(
-        objects=objects,
-        members={data_object(number): flow.packing.members for number, flow in enumerate(flows, 1)},
-        throughput=totals(watch for flow in flows for watch in (flow.reading, *flow.packing.watches)),
+        objects=tuple(each.stored for each in done if isinstance(each.stored, StoredObject)),
+        members={data_object(each.number): each.members for each in done if each.members is not None},
+        throughput=totals(watch for each in done for watch in each.watches),
+        spooled=tuple(each.stored for each in done if isinstance(each.stored, Spooled)),
     )
+
+
+@contextmanager
+def _receiving(
+    plain_name: str,
+    open_object: OpenObject,
+    spool: Spool | None,
+    part: Listing,
+    *,
+    manner: CopyManner,
+    on_room: Callable[[], None],
+) -> Iterator[Packing | Spooling]:
+    """Whoever takes an object's plain bytes: the spool where it has room for them, else the object itself."""
+    spooling = None
+    if spool is not None:
+        at_most = at_most_spooled(part.size, len(part.entries))
+        spooling = spool.spooling(plain_name, at_most=at_most, files=part.files, manner=manner, on_room=on_room)
+    if spooling is not None:
+        with spooling:
+            yield spooling
+    else:
+        name = manner.object_name(plain_name)
+        with open_object(name) as sink, Packing(name, sink, manner, on_room=on_room) as packing:
+            yield packing
+
+
+def _numbered(parts: Sequence[Sequence[Listing]]) -> list[list[tuple[int, Listing]]]:
+    """Each stream's objects with their numbers: first of all streams the first ones, then the second ones."""
+    numbers = count(1)
+    numbered: list[list[tuple[int, Listing]]] = [[] for _ in parts]
+    for objects in zip_longest(*parts):
+        for stream, part in zip(numbered, objects, strict=True):
+            if part is not None:
+                stream.append((next(numbers), part))
+    return numbered
 
 
 def store_tree(root: Path, listing: Listing, writer: Sink, *, manner: CopyManner) -> StoredObject:
@@ -85,8 +144,8 @@ def store_tree(root: Path, listing: Listing, writer: Sink, *, manner: CopyManner
     return store_streams(root, listing, lambda _name: nullcontext(writer), streams=1, manner=manner).objects[0]
 
 
-def store_content(name: str, content: bytes, *, open_object: OpenObject, manner: CopyManner) -> StoredObject:
-    """Write something small, a tar if `name` says so, as one object.
+def store_content(name: str, content: Iterable[bytes], *, open_object: OpenObject, manner: CopyManner) -> StoredObject:
+    """Write what comes in pieces, a tar if `name` says so, as one object.
 
     Raises:
         TargetError: the sink failed.
@@ -94,166 +153,212 @@ def store_content(name: str, content: bytes, *, open_object: OpenObject, manner:
     """
     name = manner.object_name(name)
     with open_object(name) as sink, Packing(name, sink, manner, is_tar=".tar." in name) as packing:
-        for start in range(0, len(content), BLOCK_BYTES):
-            packing.write(content[start : start + BLOCK_BYTES])
+        for piece in content:
+            manner.governor.pace(len(piece))
+            packing.write(piece)
         return packing.finish()
 
 
-def store_binlog(cut: BinlogCut, *, open_object: OpenObject, manner: CopyManner) -> StoredObject:
-    """Write a binlog's first `offset` bytes, and an index that ends with it, as one object.
+def store_binlog(
+    cut: BinlogCut, *, open_object: OpenObject, manner: CopyManner, spool: Spool | None = None
+) -> StoredStreams:
+    """Write a binlog's first `offset` bytes, whole ones before it, and an index that ends with it, as one object.
+
+    Their folder is in it where no other object has it. It waits in the spool where that has room for it.
 
     Raises:
         SnapshotError: the file cannot be read or is shorter than the position says.
         TargetError: the sink failed.
         Anything that the governor raises.
     """
-    name = manner.object_name(BINLOG_OBJECT)
+    with _reader(manner) as reader:
+        if spool is not None and (spooled := _spooled_binlog(cut, reader, spool, manner)) is not None:
+            return StoredStreams((), {}, totals(spooled.watches), (spooled,))
+        name = manner.object_name(BINLOG_OBJECT)
+        with open_object(name) as sink, Packing(name, sink, manner) as packing:
+            _read_binlog(cut, reader, packing, manner)
+            return StoredStreams((packing.finish(),), {BINLOG_OBJECT: packing.lines})
+
+
+def _spooled_binlog(cut: BinlogCut, reader: Reader, spool: Spool, manner: CopyManner) -> Spooled | None:
+    """None where the spool has no room for it, or failed."""
+    at_most = at_most_spooled(cut.size, cut.files + 1)  # and their folder
+    spooling = spool.spooling(BINLOG_OBJECT, at_most=at_most, files=cut.files, manner=manner)
+    if spooling is None:
+        return None
     try:
-        with cut.file.open("rb") as file, open_object(name) as sink, Packing(name, sink, manner) as packing:
-            _write_binlog(cut, file, packing)
-            return packing.finish()
-    except OSError as error:
-        raise SnapshotError(f"the binlog could not be read: {error}") from error
+        with spooling:
+            _read_binlog(cut, reader, spooling, manner)
+            return spooling.finish()
+    except SpoolError as error:
+        spool.close(error)
+        return None
 
 
-class _Bell:
-    """Wakes the thread that reads, from any other, for the length of a `with`; silent afterwards."""
+def _read_binlog(cut: BinlogCut, reader: Reader, packing: Packing | Spooling, manner: CopyManner) -> None:
+    flow = _Flow(1, binlog_stream(cut), reader, packing, governor=manner.governor, files=cut.files)
+    while flow.read():
+        pass
 
-    def __init__(self) -> None:
-        self.file = -1
-        self._lock = threading.Lock()
 
-    def __enter__(self) -> Self:
-        self.file = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        return self
+def at_most_spooled(size: int, members: int) -> int:
+    """Plain bytes that an archive of this estimate does not exceed: attributes and long names take headers more."""
+    return size + members * _HEADERS_BYTES + _PADDING_BYTES
 
-    def __exit__(self, *raised: object) -> None:
-        with self._lock:  # a thread that nobody could end may ring yet, and the number may be another file's by then
-            os.close(self.file)
-            self.file = -1
 
-    def ring(self) -> None:
-        """The reader looks around once more."""
-        with self._lock:
-            if self.file >= 0:
-                os.eventfd_write(self.file, 1)
+def _reader(manner: CopyManner) -> Reader:
+    return Reader(gently=manner.gently, idle=lambda: manner.governor.pace(0))
 
-    def heard(self) -> None:
-        """It does."""
-        os.eventfd_read(self.file)
+
+@dataclass(frozen=True, slots=True)
+class _Done:
+    """What became of a flow."""
+
+    number: int
+    stored: StoredObject | Spooled
+    members: MemberLines | None  # of what is stored
+    watches: tuple[Stopwatch, ...]
 
 
 class _Flow:
-    """One stream on its way from tar to its sink."""
+    """One object on its way from files to its sink, or to the spool."""
 
-    def __init__(self, tar: TarChild, packing: Packing, files: int, governor: Governor) -> None:
+    def __init__(
+        self,
+        number: int,
+        parts: Iterator[Part],
+        reader: Reader,
+        packing: Packing | Spooling,
+        *,
+        governor: Governor,
+        files: int,
+    ) -> None:
+        self._number = number
+        self._coming = batches(parts)
+        self._batch = Batch((), 0)  # what comes first is not known before a disk was asked
+        self._reader = reader
         self.packing = packing
-        self.pipe = tar.stdout
-        self.reading = Stopwatch("read")
-        self._tar = tar
-        self._files = files
         self._governor = governor
-        fcntl.fcntl(self.pipe, fcntl.F_SETPIPE_SZ, BLOCK_BYTES)
+        self._files = files
+        self.reading = Stopwatch("read")
+
+    @property
+    def has_room(self) -> bool:
+        """All that is read next is taken without waiting. Raises what a stage raised."""
+        return self.packing.room >= self._batch.blocks
 
     def read(self) -> bool:
-        """Pass a block on; False when there is none any more, and tar has ended well.
+        """Pass the next batch on, once the governor lets it be read; False when there is none any more.
 
         Raises:
-            SnapshotError: it has not.
+            SnapshotError: a file could not be read.
         """
-        with self.reading:
-            block = os.read(self.pipe, BLOCK_BYTES)
-        self.reading.bytes += len(block)
-        if block:
+        batch = self._batch
+        self._governor.pace(batch.size)
+
+        def read_and_look_ahead(content: Content) -> tuple[list[bytes], Batch | None]:
+            return content.blocks(batch), next(self._coming, None)
+
+        with self.reading.over(batch.size):
+            blocks, following = self._reader.do(read_and_look_ahead)
+        for block in blocks:
             self.packing.write(block)
-            return True
-        complaint = self._tar.ended(idle=lambda: self._governor.pace(0))
-        if complaint is not None:
-            raise SnapshotError(
-                f"the snapshot could not be read whole: {complaint}",
-                hint="see whether the snapshot is intact (lvs) and whether the kernel's log has I/O errors",
-            )
-        return False
+        if following is not None:
+            self._batch = following
+        return following is not None
 
-    def finish(self) -> StoredObject:
-        """What the stream has become, with as many files as were asked for."""
+    def finish(self) -> _Done:
+        """It is stored, with as many files as were asked for."""
+        if isinstance(self.packing, Spooling):
+            spooled = self.packing.finish()
+            return _Done(self._number, spooled, None, (self.reading, *spooled.watches))
         stored = self.packing.finish()
-        if stored.files != self._files:
-            raise SnapshotError(f"the archive has {stored.files} files where {self._files} were to be stored")
-        return stored
+        require_files(stored, self._files)
+        return _Done(self._number, stored, self.packing.lines, (self.reading, *self.packing.watches))
 
 
-def _read_all(flows: Sequence[_Flow], bell: _Bell, governor: Governor) -> None:
-    """Read whichever pipe has something for a stream that has room for it; the governor is asked when none has."""
-    left = {flow.pipe: flow for flow in flows}
+class _Stream:
+    """One stream for the length of a `with`: its objects, one after the other."""
+
+    def __init__(
+        self,
+        parts: Iterable[tuple[int, Listing]],
+        flowing: Callable[[int, Listing], AbstractContextManager[_Flow]],
+        spool: Spool | None,
+    ) -> None:
+        self.done: list[_Done] = []
+        self._coming = deque(parts)
+        self._flowing = flowing
+        self._spool = spool
+        self._scope = ExitStack()  # of the flow that is being read
+
+    def __enter__(self) -> Self:
+        self._begin()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._scope.__exit__(kind, error, trace)
+
+    def _begin(self) -> None:
+        self.flow = self._scope.enter_context(self._flowing(*self._coming[0]))
+
+    def _begin_anew(self, failed: SpoolError) -> None:
+        """What was to wait in the spool is read once more, and streamed."""
+        assert self._spool is not None
+        self._scope.__exit__(type(failed), failed, failed.__traceback__)
+        self._spool.close(failed)
+        self._begin()
+
+    @property
+    def has_room(self) -> bool:
+        """All that is read next is taken without waiting. Raises what a stage raised."""
+        try:
+            return self.flow.has_room
+        except SpoolError as error:
+            self._begin_anew(error)
+            return self.flow.has_room
+
+    def read(self) -> bool:
+        """Pass a batch on; False where all objects have been read.
+
+        One that ended is finished before the next one begins: a target has at most one open for each stream. The other
+        streams wait for that, and their queues with them; the last one of each is finished when all are read, but for
+        what waits in the spool.
+        """
+        try:
+            if self.flow.read():
+                return True
+            if len(self._coming) == 1 and not isinstance(self.flow.packing, Spooling):
+                return False
+            self.finish()
+        except SpoolError as error:
+            self._begin_anew(error)
+            return True
+        self._scope.close()
+        if not self._coming:
+            return False
+        self._begin()
+        return True
+
+    def finish(self) -> None:
+        """The object that was read has all gone to its sink; nothing happens where there is none any more."""
+        if self._coming:
+            self.done.append(self.flow.finish())
+            self._coming.popleft()
+
+
+def _read_all(streams: Sequence[_Stream], room: threading.Event, governor: Governor) -> None:
+    """Read by turns for whichever stream has room; the governor is asked when none has."""
+    left = deque(streams)
     while left:
-        hungry = [flow for flow in left.values() if flow.packing.has_room]
-        poller = select.poll()
-        for file in (bell.file, *(flow.pipe for flow in hungry)):
-            poller.register(file, select.POLLIN)
-        with ExitStack() as waiting:  # for their tars
-            for flow in hungry:
-                waiting.enter_context(flow.reading)
-            ready = poller.poll(CHECK_SECONDS * 1000)
-        if not ready:
+        room.clear()
+        ready = next((stream for stream in left if stream.has_room), None)
+        if ready is None:
+            room.wait(CHECK_SECONDS)
             governor.pace(0)
-        for file, _ in ready:
-            if file == bell.file:
-                bell.heard()
-            elif not left[file].read():
-                del left[file]
-
-
-def _tar(root: Path, part: Listing, manner: CopyManner) -> TarChild:
-    return TarChild(_create_argv(root), given=part.names, ledger=manner.ledger, gently=manner.gently)
-
-
-def _create_argv(root: Path) -> list[str]:
-    return [
-        "tar",
-        "--create",
-        "--file=-",
-        f"--directory={root}",
-        "--no-recursion",
-        "--null",  # names as they are, whatever they begin with
-        "--files-from=-",
-        "--format=posix",
-        "--pax-option=delete=atime,delete=ctime",  # nobody restores them, and they cost a header for every member
-        "--sparse",
-        "--numeric-owner",
-        "--xattrs",
-        "--acls",
-        "--blocking-factor=20",  # what `tar -x` reads at a time: it leaves more padding unread, and zstd a broken pipe
-    ]
-
-
-def _write_binlog(cut: BinlogCut, file: BinaryIO, packing: Packing) -> None:
-    facts = os.fstat(file.fileno())
-    if facts.st_size < cut.offset:
-        raise SnapshotError(
-            f"the binlog {cut.file.name} has {facts.st_size} bytes, but the recorded position is at {cut.offset}",
-            hint="the snapshot or the binlog's file system lost writes; the backup would end before its position",
-        )
-    index = "".join(f"./{name}\n" for name in (*cut.earlier, cut.arcname.name)).encode()
-    _write_member(packing, _member(cut.arcname, cut.offset, facts), file)
-    _write_member(packing, _member(cut.arcname.with_suffix(".index"), len(index), facts), BytesIO(index))
-    packing.write(bytes(2 * tarfile.BLOCKSIZE))
-
-
-def _member(name: PurePosixPath, size: int, like: os.stat_result) -> tarfile.TarInfo:
-    member = tarfile.TarInfo(str(name))
-    member.size, member.mode = size, stat.S_IMODE(like.st_mode)
-    member.uid, member.gid, member.mtime = like.st_uid, like.st_gid, int(like.st_mtime)
-    return member
-
-
-def _write_member(packing: Packing, member: tarfile.TarInfo, content: BinaryIO) -> None:
-    packing.write(member.tobuf(tarfile.PAX_FORMAT))
-    left = member.size
-    while left:
-        block = content.read(min(left, BLOCK_BYTES))
-        if not block:
-            raise SnapshotError(f"the binlog {member.name} became shorter while it was read")
-        packing.write(block)
-        left -= len(block)
-    packing.write(bytes(-member.size % tarfile.BLOCKSIZE))
+            continue
+        left.remove(ready)
+        if ready.read():
+            left.append(ready)

@@ -1,5 +1,5 @@
-"""GNU tar as a child, with what it is given and what it complains of kept in memory files: no thread is needed to
-feed or drain them, and no pipe can fill up.
+"""GNU tar as a child that unpacks. What it complains of is kept in a memory file: no thread is needed to drain it, and
+no pipe can fill up.
 """
 
 import os
@@ -7,7 +7,6 @@ import re
 import subprocess
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -22,27 +21,30 @@ _TICK_SECONDS = 0.1
 
 
 class TarChild:
-    """A tar for the length of a `with`. `given` is its standard input; without it, `stdin` is a pipe to it."""
+    """A tar for the length of a `with`; `stdin` is a pipe to it."""
 
     def __init__(
-        self, argv: Sequence[str], *, given: bytes | None = None, ledger: ChildLedger | None, gently: bool = True
+        self,
+        argv: Sequence[str],
+        *,
+        ledger: ChildLedger | None,
+        gently: bool = True,
     ) -> None:
         self._argv = argv
-        self._given = given
         self._ledger = ledger
         self._gently = gently
         self._owed = ExitStack()
 
     def __enter__(self) -> Self:
         with ExitStack() as owed:
-            self._complaints = _memory_file(owed, b"")
+            self._complaints = os.memfd_create("backupd")
+            owed.callback(os.close, self._complaints)
             self._looked_at = 0  # bytes of them
-            writes = self._given is not None
             self._process = owed.enter_context(
                 spawned(
                     self._argv,
-                    stdin=_memory_file(owed, self._given) if self._given is not None else subprocess.PIPE,
-                    stdout=subprocess.PIPE if writes else subprocess.DEVNULL,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.DEVNULL,
                     stderr=self._complaints,
                     ledger=self._ledger,
                     lowest_priority=self._gently,
@@ -55,12 +57,6 @@ class TarChild:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._owed.__exit__(kind, error, trace)
-
-    @property
-    def stdout(self) -> int:
-        """The pipe that the archive comes out of."""
-        assert self._process.stdout is not None
-        return self._process.stdout.fileno()
 
     @property
     def stdin(self) -> int:
@@ -97,11 +93,3 @@ class TarChild:
         said = os.pread(self._complaints, _COMPLAINT_BYTES, 0).decode("utf-8", "replace").strip()
         first = said.partition("\n")[0].removeprefix("tar: ")
         return first or (f"tar was ended by signal {-status}" if status < 0 else f"tar ended with status {status}")
-
-
-def _memory_file(owed: ExitStack, content: bytes) -> int:
-    file = os.memfd_create("backupd")
-    owed.callback(os.close, file)
-    with Path(f"/proc/self/fd/{file}").open("wb") as writer:
-        writer.write(content)
-    return file

@@ -22,6 +22,7 @@ from backupd.archive.conveyor import BLOCK_BYTES, Station
 from backupd.archive.course import Course, Cutter, Standing
 from backupd.archive.frames import Block, Frames, Range, Reading, Selection, frames_of, proven, select
 from backupd.archive.governor import Unhindered
+from backupd.archive.ondisk import OF_THE_HOST
 from backupd.archive.readahead import ReadAhead
 from backupd.archive.stations import Decompressor, Digest, require_plain
 from backupd.archive.tarchild import TarChild
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from backupd.archive.encryption import Identities
 
 _TICK_MILLISECONDS = 100
+_ANYBODY_S = ("user.*", "system.posix_acl_*")  # attributes that take no privilege
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,7 @@ class Manner:
     """How unpacking is done: what paces or ends it, whether it gives way to others, who is told of its children."""
 
     governor: Governor
-    gently: bool = False  # the lowest priority, as a copy has
+    gently: bool = False  # the lowest priority
     ledger: ChildLedger | None = None
 
 
@@ -110,13 +112,10 @@ class Unpacking:
 
     @property
     def standing(self) -> Standing:
-        """What is certainly unpacked by now, though perhaps not on the disk. Any thread may ask.
-
-        An object without frames is compared at its end only: of it nothing counts before.
-        """
+        """What is certainly unpacked by now, though perhaps not on the disk. Any thread may ask."""
         if self._done:
             return Standing(self._stored.plain_bytes, done=True)
-        return self._course.standing if self._stored.frames else self._begun
+        return self._course.standing
 
     def run(self, reading: Reading) -> None:
         """The wanted members are there, and every byte that was fetched for them has been compared.
@@ -130,9 +129,8 @@ class Unpacking:
         """
         if self._done:
             return
-        frames = frames_of(self._stored)
-        selection = select(frames, self._wanted)
-        plain = _Length(selection) if frames.held else Digest(at_most=selection.plain_bytes, what=self._what)
+        selection = select(frames_of(self._stored), self._wanted)
+        plain = _Length(selection)
         with self._tar() as tar, ExitStack() as opened:
             stations = self._stations(selection, plain, opened)
             with suppress(BrokenPipeError):  # tar ended early and says below why
@@ -154,11 +152,7 @@ class Unpacking:
     def _tar(self) -> TarChild:
         return TarChild(_extract_argv(self._into), ledger=self._manner.ledger, gently=self._manner.gently)
 
-    @property
-    def _what(self) -> str:
-        return f"{self._stored.name} unpacked"
-
-    def _stations(self, selection: Selection, plain: "Digest | _Length", opened: ExitStack) -> list[Station]:
+    def _stations(self, selection: Selection, plain: "_Length", opened: ExitStack) -> list[Station]:
         to_the_end = bool(self._wanted) and self._wanted[-1][1] == self._stored.plain_bytes
         cutter = Cutter(selection.cuts, ends_itself=to_the_end)
         stations: list[Station] = [Decompressor(self._stored.name), plain, cutter, self._course]
@@ -195,10 +189,8 @@ class Unpacking:
     def _count(self, size: int) -> None:
         self._fed += size
 
-    def _require_whole(self, selection: Selection, plain: "Digest | _Length") -> None:
-        if isinstance(plain, Digest):
-            require_plain(plain, self._stored)
-        elif plain.size != selection.plain_bytes:
+    def _require_whole(self, selection: Selection, plain: "_Length") -> None:
+        if plain.size != selection.plain_bytes:
             raise plain.wrong()
         if self._all_wanted and self._course.files != self._stored.files:
             raise VerificationError(
@@ -206,8 +198,8 @@ class Unpacking:
             )
 
 
-def content_of(stored: StoredObject, reading: Reading, *, key: Key | None, governor: Governor) -> bytes:
-    """The plain bytes of a small object, in memory.
+def frames_in(stored: StoredObject, reading: Reading, *, key: Key | None, governor: Governor) -> bytes:
+    """A small object's zstd frames, in memory; what they expand to was compared, and is not kept.
 
     Raises:
         VerificationError: it is not what was stored.
@@ -216,19 +208,19 @@ def content_of(stored: StoredObject, reading: Reading, *, key: Key | None, gover
     """
     frames: Frames = frames_of(stored)
     plain = Digest(at_most=stored.plain_bytes, what=f"{stored.name} unpacked")
-    stations: list[Station] = [Decompressor(stored.name), plain]
-    content = bytearray()
+    kept = _Kept()
+    stations: list[Station] = [kept, Decompressor(stored.name), plain]
     with ExitStack() as opened:
         if stored.encrypted:
             stations.insert(0, opened.enter_context(decryptor(stored, key)))
         whole = select(frames, ((0, stored.plain_bytes),))
         for block in proven(whole, reading, pace=governor.pace):
-            for piece in _through(stations, block):
-                content += piece
-        for piece in _ended(stations):
-            content += piece
+            for _ in _through(stations, block):
+                pass
+        for _ in _ended(stations):
+            pass
     require_plain(plain, stored)
-    return bytes(content)
+    return bytes(kept.content)
 
 
 @contextmanager
@@ -244,6 +236,22 @@ def decryptor(stored: StoredObject, key: Key | None) -> Iterator[Station]:
 
     with Decryptor(key.identities, stored.name, recipients=key.recipients) as station:
         yield station
+
+
+class _Kept:
+    """Keeps a copy of what passes."""
+
+    def __init__(self) -> None:
+        self.content = bytearray()
+
+    def take(self, block: bytes) -> Iterator[bytes]:
+        """The block itself."""
+        self.content += block
+        yield block
+
+    def end(self) -> Iterator[bytes]:
+        """Nothing more."""
+        yield from ()
 
 
 class _Length:
@@ -335,15 +343,18 @@ def _from(offset: int, ranges: Sequence[Range]) -> Iterator[Range]:
 
 
 def _extract_argv(into: Path) -> list[str]:
+    as_root = os.geteuid() == 0
     return [
         "tar",
         "--extract",
         "--file=-",
         f"--directory={into}",
+        "--absolute-names",  # or a link with `..` is an empty file until tar ends; where names lead, `Members` judges
         "--numeric-owner",
         "--same-permissions",
-        "--same-owner" if os.geteuid() == 0 else "--no-same-owner",
+        "--same-owner" if as_root else "--no-same-owner",
         "--xattrs",
-        "--acls",
+        *(f"--xattrs-include={names}" for names in (("*",) if as_root else _ANYBODY_S)),  # else `user.*` alone
+        *(f"--xattrs-exclude={name}" for name in OF_THE_HOST),
         f"--blocking-factor={BLOCK_BYTES // 4 // 512}",
     ]

@@ -12,10 +12,14 @@ from backupd.command import ChildLedger
 from backupd.measurement import Measurement
 from backupd.model import (
     Backup,
+    Bill,
     Holding,
     LockReceipt,
+    Losses,
+    PaceChange,
     Phase,
     Position,
+    Preflush,
     RunDetails,
     Sample,
     SnapshotFacts,
@@ -60,26 +64,53 @@ class RunJournal(ChildLedger, Protocol):
     def position(self, position: Position) -> None:
         """Where the server stood while it was locked."""
 
+    def preflush(self, preflush: Preflush) -> None:
+        """What it brought to have the dirty pages written before the lock."""
+
     def lock(self, receipt: LockReceipt) -> None:
         """What the lock cost."""
 
     def snapshot(self, facts: SnapshotFacts) -> None:
         """The snapshot that was taken."""
 
+    def cow_extended(self, added: int) -> None:
+        """Bytes that the COW area was given while the snapshot was used. Comes after `snapshot`, once."""
+
     def cow_peak(self, used: int) -> None:
         """Bytes of the COW area that were seen in use; the most stays. Comes after `snapshot`."""
+
+    def bill(self, bill: Bill) -> None:
+        """What the snapshot cost from the lock to its release: also of a run that failed."""
+
+    def losses(self, losses: Losses) -> None:
+        """What the server did meanwhile, and would have done; the last word stays."""
 
     def attention(self, text: str) -> None:
         """A person should look at this although the backup is good."""
 
+    def copied(self, bytes_read: int, *, of_bytes: int, used_bytes: int) -> None:
+        """How far the copy came, and what the volume's file system held: also of a copy that failed."""
+
     def throughput(self, stages: Sequence[Throughput]) -> None:
         """What each stage of the copy worked, in their order."""
+
+    def paced(self, changes: Sequence[PaceChange]) -> None:
+        """How fast the snapshot was read: each change of it, in one transaction."""
 
     def so_far(self) -> RunDetails:
         """All that the run has told by now, without its samples: what a manifest keeps of it."""
 
     def audit_head(self) -> str:
         """The digest of the newest row of the audit chain."""
+
+    def finished_manifest(self, text: str) -> None:
+        """All copies are written: from now on `recover` can finish what this process does not; until the run ends."""
+
+    def published(self, backup: Backup, holding: Holding, *, ordinal: int) -> None:
+        """This backup is there, whatever becomes of the run; what it was held by is struck. Both or neither.
+
+        `ordinal` is its target's place in the job's order.
+        """
 
     def complete(self, backups: Sequence[Backup]) -> None:
         """The backups are verified: the run is a success, or wants attention where any was asked for."""

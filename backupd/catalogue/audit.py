@@ -45,6 +45,8 @@ class Event(StrEnum):
     RESUMED = "resumed"
     SCHEDULED = "scheduled"  # the daemon goes by this timetable from now on
     UNSCHEDULED = "unscheduled"
+    IDENTITY_NEW = "identity-new"  # of these two the subject is a machine's name
+    IDENTITY_ADOPTED = "identity-adopted"
 
 
 @dataclass(frozen=True, slots=True)

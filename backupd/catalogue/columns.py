@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 from sqlalchemy import Dialect, RowMapping, Text, TypeDecorator
 
 from backupd.benchmark import LayoutKind, ScratchLayout
+from backupd.measurement import TunedCell
 from backupd.model import Position, ReplicaPosition
 
 
@@ -120,6 +121,22 @@ class Layouts(TypeDecorator[tuple[ScratchLayout, ...]]):
         """The layouts."""
         told = json.loads(value or "[]")
         return tuple(ScratchLayout(LayoutKind(one["kind"]), tuple(one["disks"]), one["stripe_size"]) for one in told)
+
+
+class Cells(TypeDecorator[tuple[TunedCell, ...]]):
+    """The cells of a tuning in their order, as JSON."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: tuple[TunedCell, ...] | None, dialect: Dialect) -> str:  # noqa: ARG002
+        """A JSON list of objects."""
+        return json.dumps([asdict(cell) for cell in value or ()])
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> tuple[TunedCell, ...]:  # noqa: ARG002
+        """The cells."""
+        told = json.loads(value or "[]")
+        return tuple(TunedCell(one["chunk_size"], tuple(one["cow_pvs"]), tuple(one["speeds"])) for one in told)
 
 
 class Standing(TypeDecorator[Position]):

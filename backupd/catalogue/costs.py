@@ -8,7 +8,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, Connection, Select, func, select
+from sqlalchemy import ColumnElement, Connection, Select, case, func, select
 
 from backupd.agenda import SlotState
 from backupd.catalogue import tables
@@ -26,6 +26,7 @@ class RunCost:
     run_id: str
     job: str
     host: str
+    machine: str
     status: RunStatus
     started_at: datetime
     ended_at: datetime | None = None
@@ -43,6 +44,10 @@ class RunCost:
     copies: int = 0  # that are still there
     cow_size: int | None = None
     cow_used_peak: int | None = None
+    stalled: int | None = None  # statements that waited behind the lock
+    penalty_seconds: float | None = None
+    transactions_expected: float | None = None  # by the server's own counters; so is what was lost
+    transactions_lost: float | None = None  # 0.0 where it cannot be told from the noise
     windows: tuple[Sample, ...] = ()  # of the probe, before the copy; of each its stage and IOPS only
 
 
@@ -59,10 +64,10 @@ def besides(connection: Connection, wanted: Filter) -> dict[str, Beside]:
     """By job, where there is anything; a filter's statuses mean nothing here."""
     slots, drills, runs = tables.slots.c, tables.drills.c, tables.runs.c
     missed = select(slots.job, func.count()).where(slots.state == SlotState.MISSED).group_by(slots.job)
-    failed = func.count().filter(~drills.ok)
+    failed = func.count().filter(~drills.ok, drills.undecided == "")
     proven = select(runs.job, func.count(), failed).join_from(tables.drills, tables.runs).group_by(runs.job)
     missed = missed.where(*_within(wanted, slots.job, slots.due_at))
-    proven = proven.where(*_within(wanted, runs.job, drills.at))
+    proven = proven.where(tables.OURS, *_within(wanted, runs.job, drills.at))
     found: dict[str, Beside] = {job: Beside(missed=count) for job, count in connection.execute(missed)}
     for job, count, bad in connection.execute(proven):
         found[job] = Beside(found.get(job, Beside()).missed, count, bad)
@@ -87,6 +92,9 @@ def costs(connection: Connection, chosen: Select[str]) -> list[RunCost]:
 def _figures(chosen: Select[str]) -> Select[tuple[object, ...]]:
     runs, locks, snapshots = tables.runs, tables.locks, tables.snapshots
     verdicts, errors, backups = tables.verdicts, tables.errors, tables.backups
+    bills, losses = tables.bills, tables.losses
+    expected = losses.c.rate_before * losses.c.seconds
+    lost = expected - losses.c.done
     settle, copy = tables.phases.alias("settle"), tables.phases.alias("copy")
     ours = backups.c.run_id == runs.c.run_id
     there = (backups.c.removed_at.is_(None), backups.c.broken == "")
@@ -95,12 +103,14 @@ def _figures(chosen: Select[str]) -> Select[tuple[object, ...]]:
         .outerjoin(locks, locks.c.run_id == runs.c.run_id)
         .outerjoin(verdicts, verdicts.c.run_id == runs.c.run_id)
         .outerjoin(snapshots, snapshots.c.run_id == runs.c.run_id)
+        .outerjoin(bills, bills.c.run_id == runs.c.run_id)
+        .outerjoin(losses, losses.c.run_id == runs.c.run_id)
         .outerjoin(settle, (settle.c.run_id == runs.c.run_id) & (settle.c.phase == Phase.SETTLE))
         .outerjoin(copy, (copy.c.run_id == runs.c.run_id) & (copy.c.phase == Phase.COPY))
     )
     ids = chosen.subquery()
     query = select(
-        *(runs.c[name] for name in ("run_id", "job", "host", "status", "started_at", "ended_at", "kind")),
+        *(runs.c[name] for name in ("run_id", "job", "host", "machine", "status", "started_at", "ended_at", "kind")),
         errors.c.code.label("error"),
         errors.c.message,
         locks.c.strategy.label("lock_strategy"),
@@ -114,6 +124,10 @@ def _figures(chosen: Select[str]) -> Select[tuple[object, ...]]:
         select(func.count()).where(ours, *there).scalar_subquery().label("copies"),
         snapshots.c.cow_size,
         snapshots.c.cow_used_peak,
+        locks.c.stalled,
+        bills.c.penalty_seconds,
+        expected.label("transactions_expected"),
+        case((lost > losses.c.noise, lost), (losses.c.done.is_not(None), 0.0)).label("transactions_lost"),
     )
     return (
         query.select_from(joined)

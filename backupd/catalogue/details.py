@@ -8,18 +8,22 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import Connection, RowMapping, Select, Table, select
+from sqlalchemy import Connection, RowMapping, Select, Table, func, select
 
 from backupd.catalogue import tables
 from backupd.catalogue.columns import AnyFact, from_row
 from backupd.errors import UsageError
 from backupd.model import (
     Backup,
+    Bill,
     Drill,
     LockReceipt,
+    Losses,
+    PaceChange,
     Phase,
     Pin,
     Position,
+    Preflush,
     RunDetails,
     RunError,
     RunKind,
@@ -34,6 +38,7 @@ _NEWEST_FIRST = tables.runs.c.started_at.desc(), tables.runs.c.run_id.desc()
 
 
 _LAST = "\U0010ffff"  # sorts after whatever an id goes on with
+_NAMED_JOBS = 4
 _PLACES = {
     RunKind.BACKUP: ("run", "backupd history"),
     RunKind.PROBE: ("probe", "backupd history --probes"),
@@ -49,11 +54,17 @@ class Filter:
     since: datetime | None = None  # begun then or later
     until: datetime | None = None  # begun before then
     statuses: Collection[RunStatus] = ()
+    ours: bool = False  # of this machine only
 
 
 def newest_first(job: str | None = None, *, kind: RunKind | None = RunKind.BACKUP) -> Select[str]:
     """Ids of runs of this kind (None: of all), of one job where it is named."""
     return chosen(Filter(job), kind=kind)
+
+
+def our_newest(job: str | None = None, *, kind: RunKind = RunKind.BACKUP) -> Select[str]:
+    """The same of this machine's own runs: what says how a job stands."""
+    return chosen(Filter(job, ours=True), kind=kind)
 
 
 def chosen(wanted: Filter, *, kind: RunKind | None = RunKind.BACKUP) -> Select[str]:
@@ -64,6 +75,8 @@ def chosen(wanted: Filter, *, kind: RunKind | None = RunKind.BACKUP) -> Select[s
         query = query.where(runs.kind == kind)
     if wanted.job is not None:
         query = query.where(runs.job == wanted.job)
+    if wanted.ours:
+        query = query.where(tables.OURS)
     if wanted.since is not None:
         query = query.where(runs.started_at >= wanted.since)
     if wanted.until is not None:
@@ -74,9 +87,9 @@ def chosen(wanted: Filter, *, kind: RunKind | None = RunKind.BACKUP) -> Select[s
 def resolve(connection: Connection, wanted: str, *, latest: RunKind = RunKind.BACKUP) -> str:
     """The id of the one run that is meant; `latest` is of this kind. See `Catalogue.run`, `.probe` and `.bench`.
 
-    An id finds its run, of whatever kind and whatever else begins with it. A beginning finds runs of every kind; but
-    where probes or benches are asked for, one that several runs have means the only one of that kind among them. A
-    bench is meant where all the others are its own probes.
+    `latest` is one of this machine's. An id finds its run, of whatever kind and machine, and whatever else begins with
+    it. A beginning finds runs of every kind; but where probes or benches are asked for, one that several runs have
+    means the only one of that kind among them. A bench is meant where all the others are its own probes.
 
     Raises:
         UsageError: there is none, or more than one.
@@ -84,7 +97,9 @@ def resolve(connection: Connection, wanted: str, *, latest: RunKind = RunKind.BA
     noun, hint = _PLACES[latest]
     word, _, job = wanted.partition(":")
     if word == "latest":
-        newest = connection.execute(newest_first(job or None, kind=latest).limit(1)).scalar()
+        if not job and latest is RunKind.BACKUP:
+            require_one_job(connection)
+        newest = connection.execute(our_newest(job or None, kind=latest).limit(1)).scalar()
         if newest is None:
             raise UsageError(f"no {noun} of job {job} yet" if job else f"no {noun} yet", hint=hint)
         return newest
@@ -98,6 +113,27 @@ def resolve(connection: Connection, wanted: str, *, latest: RunKind = RunKind.BA
     if found:
         raise UsageError(f"more than one {noun} begins with {wanted}: {', '.join(found)}", hint=hint)
     raise UsageError(f"no {noun} {wanted}", hint=hint)
+
+
+def require_one_job(connection: Connection) -> None:
+    """`latest` says which run is meant: no other job's good one can stand in for one that failed.
+
+    Raises:
+        UsageError: there are backups of several jobs; names some.
+    """
+    runs = tables.runs.c
+    jobs: list[str] = []
+    while len(jobs) < _NAMED_JOBS:  # from one to the next in the index: among many runs there are few jobs
+        ours = select(func.min(runs.job)).where(runs.kind == RunKind.BACKUP, tables.OURS)
+        job = connection.execute(ours.where(runs.job > (jobs[-1] if jobs else ""))).scalar()
+        if job is None:
+            break
+        jobs.append(job)
+    if len(jobs) > 1:
+        raise UsageError(
+            "there are backups of several jobs: `latest` of which one?",
+            hint=f"say {' or '.join(f'latest:{job}' for job in jobs)}",
+        )
 
 
 def of_kind(connection: Connection, wanted: str, kind: RunKind) -> Select[str]:
@@ -176,14 +212,18 @@ def details(connection: Connection, chosen: Select[str], *, samples: bool = True
     verdicts, positions = one(Verdict, tables.verdicts), one(Position, tables.positions)
     derived = {run_id: bool(of_run[0]["derived"]) for run_id, of_run in rows(tables.positions).items()}
     locks, snapshots = one(LockReceipt, tables.locks), one(SnapshotFacts, tables.snapshots)
+    bills, losses = one(Bill, tables.bills), one(Losses, tables.losses)
+    preflushes = one(Preflush, tables.preflushes)
     errors, pins = one(RunError, tables.errors), one(Pin, tables.pins)
     backups, throughput = ordered(Backup, tables.backups), ordered(Throughput, tables.throughput)
+    paced = many(PaceChange, tables.pace_changes)
     drills, sampled = many(Drill, tables.drills), many(Sample, tables.samples) if samples else {}
     return [
         RunDetails(
             run_id=run_id,
             job=run["job"],
             host=run["host"],
+            machine=run["machine"],
             status=run["status"],
             started_at=run["started_at"],
             ended_at=run["ended_at"],
@@ -201,7 +241,11 @@ def details(connection: Connection, chosen: Select[str], *, samples: bool = True
             kind=run["kind"],
             derived=derived.get(run_id, False),
             throughput=throughput.get(run_id, ()),
+            pace=paced.get(run_id, ()),
             pin=pins.get(run_id),
+            bill=bills.get(run_id),
+            losses=losses.get(run_id),
+            preflush=preflushes.get(run_id),
         )
         for run in run_rows(connection, chosen)
         for run_id in [run["run_id"]]

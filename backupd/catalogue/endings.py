@@ -6,7 +6,7 @@ transactions.
 
 from datetime import UTC, datetime
 
-from sqlalchemy import Executable, insert, update
+from sqlalchemy import Executable, delete, insert, update
 
 from backupd.catalogue import tables
 from backupd.catalogue.columns import to_row
@@ -41,6 +41,11 @@ def ending(run_id: str, status: RunStatus) -> Executable:
     """The statement that ends a run now, with this status."""
     table = tables.runs
     return update(table).where(table.c.run_id == run_id).values(status=status, ended_at=datetime.now(UTC))
+
+
+def strike_manifest(run_id: str) -> Executable:
+    """The statement that forgets a run's finished manifest: nothing of its copies is to be finished any more."""
+    return delete(tables.pending_manifests).where(tables.pending_manifests.c.run_id == run_id)
 
 
 def attention(run_id: str, text: str) -> list[Executable]:

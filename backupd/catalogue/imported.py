@@ -46,8 +46,8 @@ def import_run(connection: Connection, run: RunDetails) -> bool:
 
 
 def _rows(run: RunDetails) -> list[tuple[Table, Sequence[_Row]]]:
-    """Of every table that a run writes; samples and the process that it ran in are in no manifest."""
-    columns = ("run_id", "kind", "job", "host", "status", "started_at", "ended_at")
+    """Of every table that a run writes; samples, pre-flush and the process that it ran in are in no manifest."""
+    columns = ("run_id", "kind", "job", "host", "machine", "status", "started_at", "ended_at")
     position = [] if run.position is None else [{**to_row(run.position), "derived": run.derived}]
     phases = [{"phase": phase, "seconds": seconds} for phase, seconds in run.phases.items()]
     return [
@@ -57,6 +57,8 @@ def _rows(run: RunDetails) -> list[tuple[Table, Sequence[_Row]]]:
         (tables.positions, position),
         (tables.locks, _one(run.lock)),
         (tables.snapshots, _one(run.snapshot)),
+        (tables.bills, _one(run.bill)),
+        (tables.losses, _one(run.losses)),
         (tables.backups, _ordered(run.backups)),
         (tables.throughput, _ordered(run.throughput)),
         (tables.attentions, [{"text": text} for text in run.attention]),

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, Select, insert
+from sqlalchemy import Connection, RowMapping, Select, func, insert, select
 
 from backupd.catalogue import tables
 from backupd.catalogue.columns import from_row, to_row
@@ -22,6 +22,8 @@ from backupd.measurement import (
     ProbeRecord,
     ProbeRow,
     ProbeSettings,
+    Tuning,
+    VolumeLayout,
 )
 from backupd.model import RunError
 
@@ -33,7 +35,11 @@ def writes(run_id: str, measurement: Measurement) -> list[Write]:
     probe = {**to_row(measurement.volume), **to_row(measurement.settings), "notes": measurement.notes}
     rows = [_apart(row) for row in measurement.rows]
     curves = [to_row(curve) for curve in measurement.curves]
-    of_tables = ((tables.probes, [probe]), (tables.probe_rows, rows), (tables.probe_curves, curves))
+    tunings = [] if measurement.tuning is None else [_tuning_row(measurement.tuning)]
+    of_tables = (
+        *((tables.probes, [probe]), (tables.probe_rows, rows), (tables.probe_curves, curves)),
+        (tables.tunings, tunings),
+    )
     return [(insert(table), [{**row, "run_id": run_id} for row in rows]) for table, rows in of_tables if rows]
 
 
@@ -42,6 +48,7 @@ def records(connection: Connection, chosen: Select[str], *, curves: bool = True)
     probes, errors = (rows_of(connection, chosen, table) for table in (tables.probes, tables.errors))
     measured = rows_of(connection, chosen, tables.probe_rows)
     curved = rows_of(connection, chosen, tables.probe_curves) if curves else {}
+    tuned = rows_of(connection, chosen, tables.tunings)
     return [
         ProbeRecord(
             run_id=run_id,
@@ -51,7 +58,7 @@ def records(connection: Connection, chosen: Select[str], *, curves: bool = True)
             ended_at=run["ended_at"],
             error=from_row(RunError, errors[run_id][0]) if run_id in errors else None,
             measurement=(
-                _measurement(probes[run_id][0], measured.get(run_id, ()), curved.get(run_id, ()))
+                _measurement(probes[run_id][0], measured.get(run_id, ()), curved.get(run_id, ()), tuned.get(run_id, ()))
                 if run_id in probes
                 else None
             ),
@@ -61,13 +68,37 @@ def records(connection: Connection, chosen: Select[str], *, curves: bool = True)
     ]
 
 
-def _measurement(probe: RowMapping, rows: Sequence[RowMapping], curves: Sequence[RowMapping]) -> Measurement:
+def tunings(connection: Connection) -> dict[str, Tuning]:
+    """The newest of this machine's of each volume, by the volume's uuid."""
+    newest = func.max(tables.tunings.c.made_at)  # SQLite takes the other columns from the row that has it
+    query = (
+        select(tables.tunings, newest)
+        .join(tables.runs, tables.runs.c.run_id == tables.tunings.c.run_id)
+        .where(tables.OURS)
+        .group_by(tables.tunings.c.volume_uuid)
+    )
+    return {row["volume_uuid"]: _tuning(row) for row in connection.execute(query).mappings()}
+
+
+def _tuning(row: RowMapping) -> Tuning:
+    """One row."""
+    return Tuning(row["made_at"], from_row(VolumeLayout, row), row["cells"])
+
+
+def _tuning_row(tuning: Tuning) -> dict[str, Any]:
+    return {**to_row(tuning.layout), "made_at": tuning.made_at, "cells": tuning.cells}
+
+
+def _measurement(
+    probe: RowMapping, rows: Sequence[RowMapping], curves: Sequence[RowMapping], tuned: Sequence[RowMapping]
+) -> Measurement:
     return Measurement(
         volume=from_row(ProbedVolume, probe),
         settings=from_row(ProbeSettings, probe),
         rows=tuple(_together(row) for row in rows),
         curves=tuple(from_row(Curve, row) for row in curves),
         notes=probe["notes"],
+        tuning=_tuning(tuned[0]) if tuned else None,
     )
 
 

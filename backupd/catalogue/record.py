@@ -23,18 +23,22 @@ from backupd.catalogue.audit import Event, Step, carry_out, told
 from backupd.catalogue.columns import Fact, to_row
 from backupd.catalogue.database import explained, reading
 from backupd.catalogue.details import details
-from backupd.catalogue.endings import as_told, attention, ending, holding_row, release, status_of
+from backupd.catalogue.endings import as_told, attention, ending, holding_row, release, status_of, strike_manifest
 from backupd.command import start_time
 from backupd.errors import CatalogueError, UsageError
 from backupd.interruption import shielded
 from backupd.measurement import Measurement
 from backupd.model import (
     Backup,
+    Bill,
     Holding,
     HoldingKind,
     LockReceipt,
+    Losses,
+    PaceChange,
     Phase,
     Position,
+    Preflush,
     RunDetails,
     RunKind,
     RunStatus,
@@ -50,10 +54,12 @@ log = logging.getLogger(__name__)
 class RunRecord:
     """The `RunJournal` of one run over one catalogue file."""
 
-    def __init__(self, engine: Engine, path: Path, *, run_id: str, kind: RunKind) -> None:
+    def __init__(self, engine: Engine, path: Path, *, run_id: str, kind: RunKind, boot_id: str) -> None:
         self.run_id = run_id
+        self._boot_id = boot_id
         self.kind = kind
         self.has_begun = False
+        self.has_backup = False
         self.is_complete = False
         self._engine = engine
         self._path = path
@@ -122,6 +128,10 @@ class RunRecord:
         """Where the server stood while it was locked."""
         self._keep(tables.positions, to_row(position))
 
+    def preflush(self, preflush: Preflush) -> None:
+        """What it brought to have the dirty pages written before the lock."""
+        self._keep(tables.preflushes, to_row(preflush))
+
     def lock(self, receipt: LockReceipt) -> None:
         """What the lock cost."""
         self._keep(tables.locks, to_row(receipt))
@@ -130,19 +140,55 @@ class RunRecord:
         """The snapshot that was taken."""
         self._keep(tables.snapshots, to_row(facts))
 
+    def cow_extended(self, added: int) -> None:
+        """Bytes that the COW area was given while the snapshot was used. Comes after `snapshot`, once."""
+        table = tables.snapshots
+        larger = {"cow_size": table.c.cow_size + added, "cow_extended": added}
+        self._write(update(table).where(table.c.run_id == self.run_id).values(larger))
+
     def cow_peak(self, used: int) -> None:
         """Bytes of the COW area that were seen in use; the most stays. Comes after `snapshot`."""
         table = tables.snapshots
         most = func.max(func.coalesce(table.c.cow_used_peak, 0), used)
         self._write(update(table).where(table.c.run_id == self.run_id).values(cow_used_peak=most))
 
+    def bill(self, bill: Bill) -> None:
+        """What the snapshot cost from the lock to its release: also of a run that failed."""
+        self._keep(tables.bills, to_row(bill))
+
+    def losses(self, losses: Losses) -> None:
+        """What the server did meanwhile, and would have done; the last word stays."""
+        self._keep(tables.losses, to_row(losses))
+
     def attention(self, text: str) -> None:
         """A person should look at this although the backup is good; also after `complete`."""
         self._write(*attention(self.run_id, text))
 
+    def copied(self, bytes_read: int, *, of_bytes: int, used_bytes: int) -> None:
+        """How far the copy came, and what the volume's file system held: also of a copy that failed."""
+        self._keep(tables.copies, {"bytes_read": bytes_read, "of_bytes": of_bytes, "used_bytes": used_bytes})
+
     def throughput(self, stages: Sequence[Throughput]) -> None:
-        """What each stage of the copy worked, in their order."""
-        self._write(*self._rows(tables.throughput, stages))
+        """What each of these stages worked, in their order, after those that were told before."""
+        table = tables.throughput
+        told = select(func.count()).select_from(table).where(table.c.run_id == self.run_id).scalar_subquery()
+        self._write(*(self._row(table, {**to_row(stage), "ordinal": told}) for stage in stages))
+
+    def paced(self, changes: Sequence[PaceChange]) -> None:
+        """How fast the snapshot was read: each change of it, in one transaction."""
+        if changes:
+            rows = [{**to_row(change), "run_id": self.run_id} for change in changes]
+            self._write((insert(tables.pace_changes), rows))
+
+    def finished_manifest(self, text: str) -> None:
+        """All copies are written: from now on `recover` can finish what this process does not; until the run ends."""
+        self._keep(tables.pending_manifests, {"text": text})
+
+    def published(self, backup: Backup, holding: Holding, *, ordinal: int) -> None:
+        """This backup is there, whatever becomes of the run; what it was held by is struck. Both or neither."""
+        row = self._row(tables.backups, {**to_row(backup), "ordinal": ordinal})
+        self._write(row, release(self.run_id, holding))
+        self.has_backup = True
 
     def complete(self, backups: Sequence[Backup]) -> None:
         """The backups are verified: the run's row says so, durably, as `success` or, where asked for, `attention`."""
@@ -177,7 +223,7 @@ class RunRecord:
 
     # --- how a run begins and ends: for `Catalogue.open_run` ---------------------------------------------------------
 
-    def begin(self, job: str, host: str) -> None:
+    def begin(self, job: str, host: str, machine: str) -> None:
         """The run's row exists, with this process as the one that it lives in.
 
         Raises:
@@ -188,9 +234,11 @@ class RunRecord:
             "kind": self.kind,
             "job": job,
             "host": host,
+            "machine": machine,
             "status": RunStatus.RUNNING,
             "pid": os.getpid(),
             "process_start": start_time(os.getpid()),
+            "boot_id": self._boot_id,
             "started_at": datetime.now(UTC),
         }
         with explained(self._path), self._engine.begin() as connection:
@@ -210,7 +258,7 @@ class RunRecord:
         self._write(ours.values(ended_at=datetime.now(UTC)))
 
     def fail(self, error: BaseException) -> None:
-        """The row says how the run failed. What was complete stays so: that run wants attention.
+        """The row says how the run failed. What was complete or published stays so: that run wants attention.
 
         Where the row cannot be written either, that is a note on the error. A run that never began has no row.
         """
@@ -220,9 +268,13 @@ class RunRecord:
         try:
             if self.is_complete:
                 self._write(*attention(self.run_id, f"after the {self.kind} was complete: {cause.message}"))
+            elif self.has_backup:
+                cut_short = f"the run was cut short when it had published a backup: {cause.message}"
+                self._succeed(*attention(self.run_id, cut_short))
             else:
                 kept = self._row(tables.errors, to_row(cause))
-                self._write(kept, ending(self.run_id, status_of(cause)), audit.run_ended(self.run_id))
+                ended = ending(self.run_id, status_of(cause))
+                self._write(kept, ended, strike_manifest(self.run_id), audit.run_ended(self.run_id))
         except CatalogueError as second:
             error.add_note(f"and the run's row could not be ended: {second.message}")
 
@@ -237,6 +289,7 @@ class RunRecord:
                 *result,
                 ending(self.run_id, RunStatus.SUCCESS),
                 heed.values(status=RunStatus.ATTENTION),
+                strike_manifest(self.run_id),
                 audit.run_ended(self.run_id),
             )
             self.is_complete = True

@@ -5,8 +5,11 @@ the tables mean. Alembic takes long to load, so it is loaded only when a file's 
 all tables at once and the revision by hand, and a test proves that to be what the migrations make.
 """
 
+import errno
 import logging
 import os
+from collections.abc import Callable
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 
@@ -15,16 +18,25 @@ from sqlalchemy.dialects import sqlite
 from sqlalchemy.schema import CreateIndex, CreateTable, DDLElement
 
 from backupd.catalogue import tables
-from backupd.catalogue.database import BUSY_TIMEOUT_SECONDS, direct, engine_for, explained, reading, use_wal
+from backupd.catalogue.columns import to_row
+from backupd.catalogue.database import BUSY_TIMEOUT_SECONDS, MAKE_ROOM, direct, engine_for, explained, reading, use_wal
 from backupd.errors import CatalogueError
+from backupd.identity import Identity, Machine, new_name
+from backupd.machine import this_machine
 
 log = logging.getLogger(__name__)
 
 
-def prepare(path: Path, *, busy_timeout_seconds: float = BUSY_TIMEOUT_SECONDS) -> None:
+def prepare(
+    path: Path,
+    *,
+    busy_timeout_seconds: float = BUSY_TIMEOUT_SECONDS,
+    machine: Callable[[], Machine] = this_machine,
+) -> None:
     """The file exists, in WAL mode, and has the schema that this backupd knows.
 
-    A missing file is made, readable by its owner only, and its folder too when that folder's parent exists. Before an
+    A missing file is made, readable by its owner only, and its folder too when that folder's parent exists; with it an
+    identity, bound to this machine. Before an
     upgrade a copy is kept beside it as `NAME.before-REVISION`. An upgrade that fails leaves the file as it was.
 
     Raises:
@@ -38,7 +50,7 @@ def prepare(path: Path, *, busy_timeout_seconds: float = BUSY_TIMEOUT_SECONDS) -
                 found = _revision(connection, path)
             use_wal(path, busy_timeout_seconds=busy_timeout_seconds)
             if found is None:
-                found = _create(engine, path)
+                found = _create(engine, path, machine)
     finally:
         engine.dispose()
     if found != tables.HEAD:
@@ -109,9 +121,11 @@ def _require_file(path: Path) -> None:
             hint=f"mkdir -p {folder}",
         ) from error
     except OSError as error:
+        no_room = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        hint = "run backupd as root, or name another file as the catalogue in the configuration"
         raise CatalogueError(
             f"the catalogue {path} cannot be made: {error.strerror}",
-            hint="run backupd as root, or name another file as the catalogue in the configuration",
+            hint=MAKE_ROOM if no_room else hint,
         ) from error
 
 
@@ -131,14 +145,17 @@ def _revision(connection: Connection, path: Path) -> str | None:
     return str(found)
 
 
-def _create(engine: Engine, path: Path) -> str:
-    """All tables are in the file, by us or by a process that was faster; their revision."""
+def _create(engine: Engine, path: Path, machine: Callable[[], Machine]) -> str:
+    """All tables are in the file, and an identity, by us or by a process that was faster; the tables' revision."""
     with engine.begin() as connection:
         found = _revision(connection, path)
         if found is None:
             for statement in _statements():
                 connection.exec_driver_sql(statement)
             connection.execute(insert(tables.version).values(version_num=tables.HEAD))
+            here = machine()
+            identity = Identity(new_name(here.host), here.marks, datetime.now(UTC))
+            connection.execute(insert(tables.identities).values(to_row(identity)))
     return found or tables.HEAD
 
 

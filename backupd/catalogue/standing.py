@@ -1,7 +1,7 @@
 """How jobs stand by what is recorded of them: one transaction and a fixed number of queries, however many runs.
 
 Knows: which rows tell it. Refuses to know what is an alarm, and what is due when. Every question is answered
-from an index, or by walking back to what is newest of each job.
+from an index, or by walking back to what is newest of each job. Only this machine's runs tell how a job stands.
 
 What is newest is that up to an instant, which is now: a machine whose clock was years ahead for an hour leaves rows of
 then, and the newest of all would be those, for years.
@@ -97,9 +97,10 @@ def records(connection: Connection, jobs: Sequence[str], *, at: datetime, sample
 
 
 def run_counts(connection: Connection) -> dict[str, dict[RunStatus, int]]:
-    """How many backups were tried, by job and by what became of them."""
+    """How many backups this machine tried, by job and by what became of them."""
     runs = tables.runs
-    query = select(runs.c.job, runs.c.status, func.count().label("count")).where(runs.c.kind == RunKind.BACKUP)
+    query = select(runs.c.job, runs.c.status, func.count().label("count"))
+    query = query.where(runs.c.kind == RunKind.BACKUP, tables.OURS)
     found: dict[str, dict[RunStatus, int]] = defaultdict(dict)
     for row in connection.execute(query.group_by(runs.c.job, runs.c.status)).mappings():
         found[row["job"]][row["status"]] = row["count"]
@@ -108,7 +109,7 @@ def run_counts(connection: Connection) -> dict[str, dict[RunStatus, int]]:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What is on a target of a job: all that was not removed."""
+    """What is on a target of a job of this machine's: all that was not removed."""
 
     target: str
     job: str
@@ -131,7 +132,7 @@ def stored(connection: Connection) -> list[Stored]:
             func.max(runs.c.started_at, type_=runs.c.started_at.type).label("newest_at"),
         )
         .join_from(backups, runs, backups.c.run_id == runs.c.run_id)
-        .where(tables.THERE)
+        .where(tables.THERE, tables.OURS)
         .group_by(backups.c.target, runs.c.job)
     )
     return [from_row(Stored, row) for row in connection.execute(query).mappings()]
@@ -145,7 +146,7 @@ def _listed(jobs: Sequence[str]) -> TableValuedAlias:
 def _ends(jobs: Sequence[str], at: datetime) -> Select[Any]:
     """For each job its first and last backups, and how many were missed since the last good one."""
     runs, slots, listed = tables.runs, tables.slots, _listed(jobs)
-    ours = and_(runs.c.job == listed.c.value, runs.c.kind == RunKind.BACKUP, runs.c.started_at <= at)
+    ours = and_(runs.c.job == listed.c.value, runs.c.kind == RunKind.BACKUP, tables.OURS, runs.c.started_at <= at)
     newest = (runs.c.started_at.desc(), runs.c.run_id.desc())
     good = ours & runs.c.status.in_(GOOD)
     since = select(runs.c.started_at).where(good).order_by(*newest).limit(1).correlate(listed).scalar_subquery()
@@ -190,7 +191,9 @@ def _proofs(connection: Connection, jobs: Set[str], at: datetime) -> dict[str, d
     found: dict[str, datetime] = {}
     if not jobs:
         return found
-    with connection.execute(query.where(drills.c.ok, drills.c.at <= at).order_by(drills.c.id.desc())) as rows:
+    with connection.execute(
+        query.where(drills.c.ok, drills.c.at <= at, tables.OURS).order_by(drills.c.id.desc())
+    ) as rows:
         for job, proven_at in rows:
             found.setdefault(job, proven_at)
             if found.keys() >= jobs:
@@ -200,10 +203,13 @@ def _proofs(connection: Connection, jobs: Set[str], at: datetime) -> dict[str, d
 
 def _broken(connection: Connection) -> Mapping[str, list[BrokenBackup]]:
     backups, runs = tables.backups, tables.runs
-    query = select(backups, runs.c.job).join_from(backups, runs, backups.c.run_id == runs.c.run_id)
-    query = query.where(tables.THERE, backups.c.broken != "").order_by(runs.c.started_at.desc())
+    query = select(backups, runs.c.job, runs.c.started_at)
+    query = query.join_from(backups, runs, backups.c.run_id == runs.c.run_id)
+    query = query.where(tables.THERE, tables.OURS, backups.c.broken != "")
     found: dict[str, list[BrokenBackup]] = defaultdict(list)
-    for row in connection.execute(query).mappings():
+    # Put in order here: asked for the order of the runs, SQLite walks them all.
+    rows = sorted(connection.execute(query).mappings(), key=lambda row: (row["started_at"], row["run_id"]))
+    for row in reversed(rows):
         found[row["job"]].append(BrokenBackup(row["run_id"], from_row(Backup, row)))
     return found
 

@@ -3,7 +3,7 @@
 Knows: how runs are recorded, found and read back. Refuses to know what a run does, and how its record is shown.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from operator import itemgetter
@@ -11,23 +11,50 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from sqlalchemy import Engine, RowMapping, Select, insert, select
+from sqlalchemy import Engine, RowMapping, Select, delete, func, insert, select, update
 
 from backupd.agenda import Activity, NoticeKind, Pause, Slot, SlotState
 from backupd.benchmark import BenchRecord
-from backupd.catalogue import agenda, audit, benches, paging, probes, standing, tables, upkeep
+from backupd.catalogue import agenda, audit, benches, identities, owners, paging, probes, standing, tables, upkeep
 from backupd.catalogue.audit import Entry, Event, Step, Trail, carry_out, told
 from backupd.catalogue.columns import from_row, to_row
 from backupd.catalogue.costs import Beside, RunCost, besides, costs
 from backupd.catalogue.database import BUSY_TIMEOUT_SECONDS, engine_for, explained, reading
-from backupd.catalogue.details import Filter, chosen, details, newest_first, of_kind, resolve
-from backupd.catalogue.endings import attention, ending, holding_row, release
+from backupd.catalogue.details import (
+    Filter,
+    chosen,
+    details,
+    newest_first,
+    of_kind,
+    our_newest,
+    require_one_job,
+    resolve,
+)
+from backupd.catalogue.endings import attention, ending, holding_row, release, strike_manifest
 from backupd.catalogue.imported import import_run
 from backupd.catalogue.record import RunRecord, uninterrupted
 from backupd.catalogue.schema import prepare
+from backupd.identity import Identity, Machine
 from backupd.interruption import shielded
-from backupd.measurement import ProbeRecord
-from backupd.model import Drill, Holding, Phase, RunDetails, RunError, RunKind, RunStatus
+from backupd.machine import this_machine
+from backupd.measurement import ProbeRecord, Tuning
+from backupd.model import (
+    Backup,
+    Drill,
+    Holding,
+    LastCopy,
+    Outcome,
+    Phase,
+    Reason,
+    RunDetails,
+    RunError,
+    RunKind,
+    RunStatus,
+    SnapshotLife,
+)
+
+_LIVES = 10  # of a job's past runs that say what the next one fills
+_TELLING_SECONDS = 10.0  # after which a copy that failed has shown its rate
 
 __all__ = ["Catalogue", "RunRecord"]
 
@@ -35,22 +62,30 @@ __all__ = ["Catalogue", "RunRecord"]
 class Catalogue:
     """One open catalogue file. Close it, or use it as a context manager; threads may share it."""
 
-    def __init__(self, engine: Engine, path: Path) -> None:
+    def __init__(self, engine: Engine, path: Path, machine: Callable[[], Machine] = this_machine) -> None:
         self._engine = engine
         self._reader = reading(engine)
         self._path = path
+        self._machine = machine
 
     @classmethod
-    def open(cls, path: Path, *, busy_timeout_seconds: float = BUSY_TIMEOUT_SECONDS) -> "Catalogue":
+    def open(
+        cls,
+        path: Path,
+        *,
+        busy_timeout_seconds: float = BUSY_TIMEOUT_SECONDS,
+        machine: Callable[[], Machine] = this_machine,
+    ) -> "Catalogue":
         """The catalogue in this file, which is made or upgraded if need be; see `schema.prepare`.
 
-        `busy_timeout_seconds` is how long a write waits for another process's write.
+        `busy_timeout_seconds` is how long a write waits for another process's write; a new catalogue gets an identity
+        that is bound to `machine`.
 
         Raises:
             CatalogueError: the file cannot be made or used, is not ours, is damaged, or has a newer schema.
         """
-        prepare(path, busy_timeout_seconds=busy_timeout_seconds)
-        return cls(engine_for(path, busy_timeout_seconds=busy_timeout_seconds), path)
+        prepare(path, busy_timeout_seconds=busy_timeout_seconds, machine=machine)
+        return cls(engine_for(path, busy_timeout_seconds=busy_timeout_seconds), path, machine)
 
     def close(self) -> None:
         """The file is closed; whoever closes it last leaves no `-wal` file beside it."""
@@ -80,10 +115,10 @@ class Catalogue:
             UsageError: there is a run of that id already.
             CatalogueError: the row could not be written.
         """
-        record = RunRecord(self._engine, self._path, run_id=run_id, kind=kind)
+        record = RunRecord(self._engine, self._path, run_id=run_id, kind=kind, boot_id=self._machine().boot_id)
         try:
             with shielded():
-                record.begin(job, host)
+                record.begin(job, host, self.identity().name)
             yield record
             with shielded():
                 record.end()
@@ -111,6 +146,42 @@ class Catalogue:
                 kept = insert(tables.errors).prefix_with("OR REPLACE").values(row)
                 carry_out(connection, [kept, ending(run_id, RunStatus.FAILED), audit.run_ended(run_id)])
 
+    def keep_dead_run(self, run_id: str, text: str, *, to_finish: bool) -> None:
+        """A run that has died with a backup published wants attention, and this text says why.
+
+        `to_finish`: others of its copies may be whole, and its manifest stays for them.
+        """
+        steps: list[Step] = [ending(run_id, RunStatus.ATTENTION), *attention(run_id, text)]
+        self._write(*steps, *([] if to_finish else [strike_manifest(run_id)]), audit.run_ended(run_id))
+
+    def pending_manifest(self, run_id: str) -> str | None:
+        """The finished manifest of a run that has copies yet to be read back; None where there is nothing to finish."""
+        table = tables.pending_manifests
+        for row in self._read(select(table.c.text).where(table.c.run_id == run_id)):
+            return str(row["text"])
+        return None
+
+    def strike_manifest(self, run_id: str) -> None:
+        """Nothing of the run's copies is to be finished any more."""
+        self._write(strike_manifest(run_id))
+
+    def finish_dead_run(self, run_id: str, backup: Backup, holding: Holding, text: str) -> None:
+        """A dead run's copy is a backup after all: the run wants attention, and has failed no longer."""
+        backups, errors = tables.backups, tables.errors
+        known = select(func.count()).select_from(backups).where(backups.c.run_id == run_id).scalar_subquery()
+        self._write(
+            insert(backups).prefix_with("OR REPLACE").values({**to_row(backup), "run_id": run_id, "ordinal": known}),
+            release(run_id, holding),
+            delete(errors).where(errors.c.run_id == run_id),
+            ending(run_id, RunStatus.ATTENTION),
+            *attention(run_id, text),
+            audit.run_ended(run_id),
+        )
+
+    def advise(self, run_id: str, hint: str) -> None:
+        """What a person is to do about the run's error, as it is known by now; nothing happens where it has none."""
+        self._write(update(tables.errors).where(tables.errors.c.run_id == run_id).values(hint=hint))
+
     def attention(self, run_id: str, text: str) -> None:
         """A person should look at this although the backup is good: what became known after the run had ended."""
         self._write(*attention(run_id, text))
@@ -119,7 +190,7 @@ class Catalogue:
         """Keep a drill's result with its run. A position that a good drill found is the run's from now on."""
         steps: list[Step] = [
             insert(tables.drills).values(to_row(drill)),
-            told(Event.DRILLED, drill.run_id, ok=drill.ok),
+            told(Event.DRILLED, drill.run_id, ok=drill.ok, undecided=drill.undecided),
         ]
         if drill.ok and drill.position is not None:
             row = {**to_row(drill.position), "run_id": drill.run_id, "derived": True}
@@ -127,11 +198,15 @@ class Catalogue:
         self._write(*steps)
 
     def verified(self, run_id: str, target: str, at: datetime) -> None:
-        """All of the backup there was read back and found equal; what was wrong with it before is so no more.
+        """All of the backup there was read back since then and found equal; what was wrong before is so no more.
 
-        Here and in the next two verbs, nothing happens where the catalogue has no such backup, or a removed one.
+        Here and in the next three verbs, nothing happens where the catalogue has no such backup, or a removed one.
         """
         self._write(upkeep.verified(run_id, target, at))
+
+    def read_on(self, run_id: str, target: str, *, frames: int, since: datetime) -> None:
+        """The first frames of the backup there were read back and found equal, by rounds that began then."""
+        self._write(upkeep.read_on(run_id, target, frames, since))
 
     def found_broken(self, run_id: str, target: str, reason: str) -> None:
         """The backup there cannot be restored."""
@@ -208,15 +283,67 @@ class Catalogue:
         with uninterrupted(), explained(self._path), self._engine.begin() as connection:
             carry_out(connection, steps)
 
+    def take_identity(self, identity: Identity, event: Event) -> None:
+        """This is the catalogue's identity from now on."""
+        self._write(identities.took(identity, event))
+
+    def owner_pending(self, machine: str, end: owners.ChainEnd) -> None:
+        """This owner record may be written into the machine's folder there: now somebody may try."""
+        self._write(owners.pending(machine, end))
+
+    def owner_written(self, machine: str, end: owners.ChainEnd) -> None:
+        """The chain ends with this record, and no longer with the one before."""
+        self._write(owners.written(machine, end))
+
+    def owner_adopted(self, machine: str, end: owners.ChainEnd) -> None:
+        """The chain ends with this record; of any other one under the target's name nothing is known any more."""
+        self._write(owners.adopted(machine, end))
+
     # --- reading -----------------------------------------------------------------------------------------------------
+
+    def end_of_chain(self, machine: str, record: str) -> owners.ChainEnd | None:
+        """The owner chain that ends with this record; None where this machine has not written it."""
+        with explained(self._path), self._reader.begin() as connection:
+            return owners.end_of_chain(connection, machine, record)
+
+    def unconfirmed_owner(self, machine: str, target: str, *, follows: str, number: int) -> owners.ChainEnd | None:
+        """The owner record that a process which did not live to tell may have written there after that one."""
+        with explained(self._path), self._reader.begin() as connection:
+            return owners.unconfirmed(connection, machine, target, follows=follows, number=number)
+
+    def newest_chain(self, machine: str, target: str) -> owners.ChainEnd | None:
+        """The owner chain that was last gone on with under the target's name; None where none was."""
+        with explained(self._path), self._reader.begin() as connection:
+            return owners.newest_on(connection, machine, target)
+
+    def has_several_chains(self, machine: str, target: str) -> bool:
+        """Whether the machine has begun another owner chain under the target's name than the newest one."""
+        with explained(self._path), self._reader.begin() as connection:
+            return owners.are_several_on(connection, machine, target)
+
+    def boot_of(self, run_id: str) -> str:
+        """The id of the boot in which the run began; empty where that is not known."""
+        for row in self._read(select(tables.runs.c.boot_id).where(tables.runs.c.run_id == run_id)):
+            return str(row["boot_id"] or "")
+        return ""
+
+    def identity(self) -> Identity:
+        """The machine that this catalogue belongs to.
+
+        Raises:
+            CatalogueError: somebody has removed it from the file.
+        """
+        with explained(self._path), self._reader.begin() as connection:
+            return identities.current(connection)
 
     def run(self, run_id: str) -> RunDetails:
         """Everything of one run: by its id, a beginning that only it has, `latest`, or `latest:JOB`.
 
-        `latest` is the newest backup whatever became of it; an id may be a probe's or a bench's too.
+        `latest` is this machine's newest backup whatever became of it, of the only job; an id may be another machine's,
+        a probe's or a bench's too.
 
         Raises:
-            UsageError: there is none, or more than one.
+            UsageError: there is none, or more than one; `latest` where there are backups of several jobs.
         """
         with explained(self._path), self._reader.begin() as connection:
             found = resolve(connection, run_id)
@@ -229,10 +356,11 @@ class Catalogue:
         since: datetime | None = None,
         until: datetime | None = None,
         statuses: Collection[RunStatus] = (),
+        ours: bool = False,
         limit: int | None = 50,
     ) -> list[RunDetails]:
-        """Backups without their samples, newest first; of every job and since ever where not told otherwise."""
-        query = chosen(Filter(job, since, until, statuses)).limit(limit)
+        """Backups without their samples, newest first; of every job, machine and time where not told otherwise."""
+        query = chosen(Filter(job, since, until, statuses, ours)).limit(limit)
         with explained(self._path), self._reader.begin() as connection:
             return details(connection, query, samples=False)
 
@@ -243,24 +371,31 @@ class Catalogue:
         since: datetime | None = None,
         until: datetime | None = None,
         statuses: Collection[RunStatus] = (),
+        ours: bool = False,
         limit: int | None = None,
     ) -> list[RunCost]:
-        """What each of these backups cost, newest first; of every job and since ever where not told otherwise."""
-        query = chosen(Filter(job, since, until, statuses)).limit(limit)
+        """What each of these backups cost, newest first; of every job, machine and time where not told otherwise."""
+        query = chosen(Filter(job, since, until, statuses, ours)).limit(limit)
         with explained(self._path), self._reader.begin() as connection:
             return costs(connection, query)
 
     def besides(
         self, *, job: str | None = None, since: datetime | None = None, until: datetime | None = None
     ) -> dict[str, Beside]:
-        """What happened beside the runs of each job; nothing of a job where there was nothing."""
+        """What happened beside this machine's runs of each job; nothing of a job where there was nothing."""
         with explained(self._path), self._reader.begin() as connection:
             return besides(connection, Filter(job, since, until))
 
-    def newest_with_backup(self, *, target: str | None = None) -> RunDetails | None:
-        """The newest run of which a backup is there (on that target), without its samples; None where there is none."""
+    def newest_with_backup(self, job: str | None = None, *, target: str | None = None) -> RunDetails | None:
+        """This machine's newest run of which a backup is there (on that target), without its samples; None if none is.
+
+        Raises:
+            UsageError: no job is named, and there are backups of several.
+        """
         with explained(self._path), self._reader.begin() as connection:
-            found = details(connection, upkeep.with_backup(None, target).limit(1), samples=False)
+            if job is None:
+                require_one_job(connection)
+            found = details(connection, upkeep.with_backup(job, target).limit(1), samples=False)
         return found[0] if found else None
 
     def costs_page(
@@ -373,17 +508,17 @@ class Catalogue:
             return standing.records(connection, jobs, at=at, samples=samples)
 
     def run_counts(self) -> dict[str, dict[RunStatus, int]]:
-        """How many backups were tried, by job and by what became of them."""
+        """How many backups this machine tried, by job and by what became of them."""
         with explained(self._path), self._reader.begin() as connection:
             return standing.run_counts(connection)
 
     def stored(self) -> list[standing.Stored]:
-        """What is on the targets, by target and job; what was removed does not count."""
+        """What is on the targets of this machine, by target and job; what was removed does not count."""
         with explained(self._path), self._reader.begin() as connection:
             return standing.stored(connection)
 
     def newest_unproven(self, job: str | None = None) -> list[RunDetails]:
-        """Runs of which a backup is there, in the order to prove them in, without their samples.
+        """This machine's runs of which a backup is there, in the order to prove them in, without their samples.
 
         Those that no drill has proven, newest first; then the others, the oldest proof first.
         """
@@ -394,12 +529,13 @@ class Catalogue:
         return unproven + [run for _, run in sorted(proven, key=itemgetter(0))]
 
     def on_target(self, job: str, target: str, names: Collection[str] = ()) -> dict[str, RunDetails]:
-        """The job's runs that have a backup there, broken or not, and those of them that are named; by id.
+        """This machine's runs of the job that have a backup there, broken or not, and those that are named; by id.
 
         Their samples are left out, and so is every run whose backup is gone.
         """
         with explained(self._path), self._reader.begin() as connection:
-            found = details(connection, upkeep.stored_or_named(job, target, names), samples=False)
+            machine = identities.current(connection).name
+            found = details(connection, upkeep.stored_or_named(machine, job, target, names), samples=False)
         return {run.run_id: run for run in found}
 
     def audit_head(self) -> str:
@@ -426,13 +562,55 @@ class Catalogue:
                 },
             )
 
-    def last_copy_seconds(self, job: str) -> float | None:
-        """How long the copy took in the job's newest good run; None where there is none."""
-        table = tables.phases
-        good = newest_first(job).where(tables.runs.c.status.in_(standing.GOOD)).limit(1).scalar_subquery()
-        for row in self._read(select(table.c.seconds).where(table.c.run_id == good, table.c.phase == Phase.COPY)):
-            return float(row["seconds"])
+    def last_copy(self, job: str) -> LastCopy | None:
+        """How far the job's newest copy came and in which time, whatever became of its run; None where there is none.
+
+        A failed one counts if it went on for long enough to tell its rate. None too where a run was given up since for
+        fear that the COW area would not last: a forecast may cost one backup and never two in a row, for else a copy
+        that was once slow would keep every later one from being tried.
+        """
+        copy, verdict = tables.copies.c, tables.verdicts.c
+        forgone = (verdict.outcome == Outcome.GIVE_UP) & (verdict.reason == Reason.COW_SHORT)
+        telling = tables.runs.c.status.in_(standing.GOOD) | (tables.phases.c.seconds >= _TELLING_SECONDS)
+        query = (
+            our_newest(job)
+            .outerjoin(tables.copies, copy.run_id == tables.runs.c.run_id)
+            .outerjoin(tables.verdicts, verdict.run_id == tables.runs.c.run_id)
+            .outerjoin(
+                tables.phases,
+                (tables.phases.c.run_id == tables.runs.c.run_id) & (tables.phases.c.phase == Phase.COPY),
+            )
+            .where(forgone | (copy.run_id.is_not(None) & tables.phases.c.seconds.is_not(None) & telling))
+            .with_only_columns(copy.bytes_read, copy.of_bytes, copy.used_bytes, tables.phases.c.seconds)
+            .limit(1)
+        )
+        for row in self._read(query):
+            return None if row["bytes_read"] is None else LastCopy(**row)
         return None
+
+    def snapshot_lives(self, job: str) -> tuple[SnapshotLife, ...]:
+        """What the snapshots of the job's newest runs have filled, on the volume that it was last taken of.
+
+        A failed run counts if its snapshot was used for long enough to tell: it may have failed for what it filled.
+        """
+        table, phases = tables.snapshots.c, tables.phases.c
+        query = (
+            our_newest(job)
+            .join(tables.snapshots, table.run_id == tables.runs.c.run_id)
+            .join(tables.phases, phases.run_id == tables.runs.c.run_id)
+            .where(table.volume == self.last_volume(job), table.pool.is_(None))
+            .where(phases.phase.in_((Phase.SETTLE, Phase.COPY)), table.cow_used_peak.is_not(None))
+            .group_by(tables.runs.c.run_id)
+            .having(tables.runs.c.status.in_(standing.GOOD) | (func.sum(phases.seconds) >= _TELLING_SECONDS))
+            .with_only_columns(table.chunk_size, table.cow_used_peak, func.sum(phases.seconds).label("seconds"))
+            .limit(_LIVES)
+        )
+        return tuple(SnapshotLife(row["chunk_size"], row["cow_used_peak"], row["seconds"]) for row in self._read(query))
+
+    def tunings(self) -> dict[str, Tuning]:
+        """What this machine's probes found best for the COW area: the newest of each volume, by the volume's uuid."""
+        with explained(self._path), self._reader.begin() as connection:
+            return probes.tunings(connection)
 
     def last_volume_group(self, job: str) -> str | None:
         """In which volume group the job's newest snapshot was; None where there was none yet."""
@@ -442,7 +620,7 @@ class Catalogue:
     def last_volume(self, job: str) -> str | None:
         """Of which volume (`VG/LV`) the job's newest snapshot was; None where there was none yet."""
         table = tables.snapshots
-        query = newest_first(job).join(table, table.c.run_id == tables.runs.c.run_id)
+        query = our_newest(job).join(table, table.c.run_id == tables.runs.c.run_id)
         for row in self._read(query.with_only_columns(table.c.volume).limit(1)):
             return str(row["volume"])
         return None
@@ -450,7 +628,7 @@ class Catalogue:
     def last_stored_bytes(self, job: str) -> int | None:
         """The size of the job's newest good backup on its target, in bytes; None where there is none."""
         table = tables.backups
-        good = newest_first(job).where(tables.runs.c.status.in_(standing.GOOD)).limit(1).scalar_subquery()
+        good = our_newest(job).where(tables.runs.c.status.in_(standing.GOOD)).limit(1).scalar_subquery()
         sizes = [row["bytes_stored"] for row in self._read(select(table.c.bytes_stored).where(table.c.run_id == good))]
         return max(sizes, default=None)
 

@@ -17,16 +17,29 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    select,
     text,
 )
 
 from backupd.agenda import Activity, NoticeKind, SlotState
 from backupd.benchmark import Medium, Operation
-from backupd.catalogue.columns import Entries, Facts, Instant, Layouts, Names, Prose, Standing, Word
+from backupd.catalogue.columns import Cells, Entries, Facts, Instant, Layouts, Names, Prose, Standing, Word
 from backupd.measurement import CurvePoint, Mode, Stage
-from backupd.model import Check, HoldingKind, Layout, Outcome, Phase, Reason, ReplicaPosition, RunKind, RunStatus
+from backupd.model import (
+    Check,
+    Counted,
+    HoldingKind,
+    Layout,
+    Outcome,
+    Phase,
+    PreflushEnd,
+    Reason,
+    ReplicaPosition,
+    RunKind,
+    RunStatus,
+)
 
-HEAD = "0007"  # the newest revision in `migrations/`
+HEAD = "0002"  # the newest revision in `migrations/`
 
 metadata = MetaData(
     naming_convention={  # a batch migration can only drop a constraint that has a name
@@ -43,15 +56,40 @@ def _of_run(*, one: bool) -> Column[str]:
     return Column("run_id", Text, reference, primary_key=one, nullable=False, index=None if one else True)
 
 
+identities = Table(  # an `Identity`; the newest row counts, and those before it are names that were given up
+    "identities",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("bound_to", Entries, nullable=False),
+    Column("made_at", Instant, nullable=False),
+)
+
+owners = Table(  # a `ChainEnd` for each owner chain; the newest of a target is the one that is gone on with there
+    "owners",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("machine", Text, nullable=False),
+    Column("record", Text, nullable=False),
+    Column("number", Integer, nullable=False),
+    Column("follows", Text, nullable=False),
+    Column("target", Text, nullable=False),
+    Column("boot_id", Text, nullable=False),
+    Column("since_seconds", Float, nullable=False),
+    Column("pending", Boolean, nullable=False),  # it may have been written, by a process that did not live to tell
+)
+
 runs = Table(
     "runs",
     metadata,
     Column("run_id", Text, primary_key=True),
     Column("job", Text, nullable=False),
     Column("host", Text, nullable=False),
+    Column("machine", Text, nullable=False),
     Column("status", Word(RunStatus), nullable=False),
     Column("pid", Integer),
     Column("process_start", Integer),  # clock ticks since boot: tells the process from a later one with its pid
+    Column("boot_id", Text),  # of the kernel that it ran under
     Column("started_at", Instant, nullable=False),
     Column("ended_at", Instant),
     Column("kind", Word(RunKind), nullable=False, server_default=RunKind.BACKUP.value),
@@ -60,8 +98,12 @@ runs = Table(
     Index(None, "kind", "started_at"),  # probes are few among many backups
     Index(None, "kind", "job", "started_at"),
     Index(None, "status", "started_at", "run_id"),
-    Index(None, "kind", "job", "status"),  # counted in it alone
+    Index(None, "kind", "machine", "job", "started_at"),
+    Index(None, "kind", "machine", "job", "status"),  # counted in it alone
 )
+# What a job has come to is told by the runs of this machine: those of another one, which `catalogue rebuild --from` has
+# brought in, are kept beside them.
+OURS = runs.c.machine == select(identities.c.name).order_by(identities.c.id.desc()).limit(1).scalar_subquery()
 
 errors = Table(
     "errors",
@@ -102,6 +144,16 @@ positions = Table(
     Column("derived", Boolean, nullable=False, server_default="0"),  # by a drill: nothing was locked
 )
 
+preflushes = Table(
+    "preflushes",
+    metadata,
+    _of_run(one=True),
+    Column("pages_before", Integer, nullable=False),
+    Column("pages_after", Integer, nullable=False),
+    Column("seconds", Float, nullable=False),
+    Column("ended", Word(PreflushEnd), nullable=False),
+)
+
 locks = Table(
     "locks",
     metadata,
@@ -112,6 +164,11 @@ locks = Table(
     Column("hold_seconds", Float, nullable=False),
     Column("proof", Text, nullable=False),
     Column("lsn", Integer),
+    Column("position_seconds", Float, nullable=False),
+    Column("flush_seconds", Float, nullable=False),
+    Column("proof_seconds", Float, nullable=False),
+    Column("unlock_seconds", Float, nullable=False),
+    Column("stalled", Integer),
 )
 
 snapshots = Table(
@@ -127,6 +184,33 @@ snapshots = Table(
     Column("cow_size", Integer, nullable=False),
     Column("cow_used_peak", Integer),
     Column("pool", Text),
+    Column("chunk_reason", Text, nullable=False),
+    Column("cow_extended", Integer, nullable=False),
+    Column("size_reason", Text, nullable=False),
+)
+
+bills = Table(
+    "bills",
+    metadata,
+    _of_run(one=True),
+    Column("seconds", Float, nullable=False),
+    Column("penalty_seconds", Float),
+    Column("copied_on_write", Integer),
+    Column("disks", Integer, nullable=False),
+    Column("disk_seconds", Float),
+    Column("disk_read_seconds", Float),
+)
+
+losses = Table(
+    "losses",
+    metadata,
+    _of_run(one=True),
+    Column("counted", Word(Counted), nullable=False),
+    Column("seconds", Float, nullable=False),
+    Column("rate_before", Float, nullable=False),
+    Column("rate_after", Float),
+    Column("done", Integer, nullable=False),
+    Column("noise", Float, nullable=False),
 )
 
 samples = Table(
@@ -161,11 +245,29 @@ backups = Table(
     Column("broken", Prose, nullable=False, server_default=text("''")),
     Column("removed_at", Instant),
     Column("removed_because", Prose, nullable=False, server_default=text("''")),
+    Column("read_frames", Integer, nullable=False, server_default=text("0")),
+    Column("reading_since", Instant),
 )
 # The few that are not removed, among the many that were: all that is asked of them is in the index itself.
 THERE = backups.c.removed_at.is_(None)
 Index(
     "ix_backups_there", backups.c.target, backups.c.run_id, backups.c.bytes_stored, backups.c.broken, sqlite_where=THERE
+)
+
+pending_manifests = Table(  # of runs whose copies are being read back: with it `recover` finishes what has died then
+    "pending_manifests",
+    metadata,
+    _of_run(one=True),
+    Column("text", Text, nullable=False),
+)
+
+copies = Table(  # of every run that began to copy, whatever became of it
+    "copies",
+    metadata,
+    _of_run(one=True),
+    Column("bytes_read", Integer, nullable=False),
+    Column("of_bytes", Integer, nullable=False),
+    Column("used_bytes", Integer, nullable=False),
 )
 
 throughput = Table(
@@ -176,6 +278,17 @@ throughput = Table(
     Column("ordinal", Integer, nullable=False),  # in the order of the work
     Column("bytes", Integer, nullable=False),
     Column("busy_seconds", Float, nullable=False),
+)
+
+pace_changes = Table(
+    "pace_changes",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    _of_run(one=False),
+    Column("at_seconds", Float, nullable=False),
+    Column("share", Float, nullable=False),
+    Column("bytes_per_second", Integer),
+    Column("reason", Prose, nullable=False),
 )
 
 pins = Table(
@@ -226,6 +339,7 @@ holdings = Table(
     Column("detail", Entries, nullable=False),
     Column("held_at", Instant, nullable=False),
     Column("released_at", Instant),
+    Index(None, "released_at"),  # the daemon asks at each look what was not given back
 )
 
 drills = Table(
@@ -238,6 +352,7 @@ drills = Table(
     Column("seconds", Float, nullable=False),
     Column("at", Instant, nullable=False),
     Column("position", Standing),
+    Column("undecided", Prose, nullable=False, server_default=text("''")),
 )
 
 # --- what is done by schedule ----------------------------------------------------------------------------------------
@@ -342,6 +457,20 @@ probe_curves = Table(  # the points are read with SQLite's json_each
     Column("repeat", Integer, nullable=False),
     Column("reason", Word(Reason), nullable=False),
     Column("points", Facts(CurvePoint), nullable=False),
+)
+
+tunings = Table(  # a `Tuning` with its `VolumeLayout`
+    "tunings",
+    metadata,
+    _of_run(one=True),
+    Column("made_at", Instant, nullable=False),
+    Column("volume_uuid", Text, nullable=False),
+    Column("group_uuid", Text, nullable=False),
+    Column("devices", Names, nullable=False),
+    Column("stripes", Integer, nullable=False),
+    Column("stripe_size", Integer),
+    Column("pvs", Entries, nullable=False),
+    Column("cells", Cells, nullable=False),
 )
 
 # --- what benches found ----------------------------------------------------------------------------------------------

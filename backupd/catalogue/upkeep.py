@@ -13,19 +13,27 @@ from sqlalchemy import Connection, Select, delete, insert, select, update
 from backupd.catalogue import tables
 from backupd.catalogue.audit import Event, told
 from backupd.catalogue.columns import to_row
-from backupd.catalogue.details import newest_first
+from backupd.catalogue.details import newest_first, our_newest
 from backupd.model import Pin
+
+_FROM_THE_BEGINNING = {"read_frames": 0, "reading_since": None}
 
 
 def verified(run_id: str, target: str, at: datetime) -> Callable[[Connection], None]:
     """It was read back and found equal; what had been found wrong with it before is so no more."""
-    return _changed(run_id, target, {"verified_at": at, "broken": ""}, told(Event.VERIFIED, run_id, target=target))
+    values = {"verified_at": at, "broken": "", **_FROM_THE_BEGINNING}
+    return _changed(run_id, target, values, told(Event.VERIFIED, run_id, target=target))
+
+
+def read_on(run_id: str, target: str, frames: int, since: datetime) -> Callable[[Connection], None]:
+    """Its first so many frames were read back and found equal, by rounds of which the first began then."""
+    return _changed(run_id, target, {"read_frames": frames, "reading_since": since}, lambda _connection: None)
 
 
 def found_broken(run_id: str, target: str, reason: str) -> Callable[[Connection], None]:
     """It cannot be restored."""
     event = told(Event.FOUND_BROKEN, run_id, target=target, reason=reason)
-    return _changed(run_id, target, {"broken": reason}, event)
+    return _changed(run_id, target, {"broken": reason, **_FROM_THE_BEGINNING}, event)
 
 
 def removed(run_id: str, target: str, because: str) -> Callable[[Connection], None]:
@@ -56,7 +64,7 @@ def unpinned(run_id: str) -> Callable[[Connection], None]:
 
 
 def with_backup(job: str | None, target: str | None = None) -> Select[str]:
-    """Runs of which a backup is there, of one job and on one target where they are named, newest first.
+    """This machine's runs of which a backup is there, of one job and on one target where they are named, newest first.
 
     What is there is found first, by the index of what was not removed: that is little, even where runs are many.
     """
@@ -64,14 +72,15 @@ def with_backup(job: str | None, target: str | None = None) -> Select[str]:
     there = select(table.c.run_id).where(table.c.removed_at.is_(None), table.c.broken == "")
     if target is not None:
         there = there.where(table.c.target == target)
-    return newest_first(job).where(tables.runs.c.run_id.in_(there))
+    return our_newest(job).where(tables.runs.c.run_id.in_(there))
 
 
-def stored_or_named(job: str, target: str, names: Collection[str]) -> Select[str]:
-    """Runs of the job that have a backup on the target, a broken one too, and those of these ids; newest first."""
+def stored_or_named(machine: str, job: str, target: str, names: Collection[str]) -> Select[str]:
+    """A machine's runs of the job that have a backup on the target, broken or not, and those named; newest first."""
     table = tables.backups
     there = select(table.c.run_id).where(table.c.removed_at.is_(None), table.c.target == target)
-    return newest_first(job).where(tables.runs.c.run_id.in_(there) | tables.runs.c.run_id.in_(names))
+    meant = tables.runs.c.run_id.in_(there) | tables.runs.c.run_id.in_(names)
+    return newest_first(job).where(tables.runs.c.machine == machine, meant)
 
 
 def _changed(

@@ -59,9 +59,9 @@ def verify(
 
     configuration = wiring.configuration(ctx.obj.config)
     used = dict.fromkeys(name for job in configuration.jobs.values() for name in job.targets)
-    targets = [wiring.target(configuration, name) for name in dict.fromkeys(target or used)]
     with opening.catalogue(configuration) as catalogue:
-        trail = catalogue.audit_trail()
+        trail, machine = catalogue.audit_trail(), catalogue.identity().name
+    targets = [wiring.target(configuration, name, machine) for name in dict.fromkeys(target or used)]
     with cancellable():
         found = examine(trail, targets, configuration.jobs)
     if json:
@@ -117,8 +117,7 @@ def _lines(found: "Examination") -> list[str]:
 
 
 def _beside(look: "Look") -> str:
-    beside = ((look.unbound, "from before the chain"), (look.foreign, "of runs that were imported"))
-    return "".join(f", {count} {words}" for count, words in beside if count)
+    return f", {look.foreign} of runs that were imported" if look.foreign else ""
 
 
 def _examination(found: "Examination") -> dict[str, Any]:
@@ -130,7 +129,6 @@ def _examination(found: "Examination") -> dict[str, Any]:
             {
                 "target": look.target,
                 "manifests": look.manifests,
-                "unbound": look.unbound,
                 "foreign": look.foreign,
                 "errors": [{"code": error.code, "message": error.message, "hint": error.hint} for error in look.errors],
             }

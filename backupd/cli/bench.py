@@ -106,22 +106,23 @@ def layouts(
     configuration = wiring.configuration_or_defaults(ctx.obj.config)
     run_id = require_run_id(run_id or new_run_id())
     label_log_lines(run_id)
-    tools, bench_tools = wiring.host_tools(configuration), wiring.bench_tools()
-    agreed = plan_bench(request, tools, bench_tools)
-    free, name = _free(agreed, tools), scratch_name(run_id)
-    for line in plan_lines(agreed, tables=tables_of(request), repeat=repeat, free=free, name=name):
-        tell(line)  # even where it is to be quiet: what is agreed to must have been seen
-    require_consent(yes=yes)
-    logs = RunLogs(configuration.paths.log)
-    with cancellable(), logs.kept(run_id), wiring.catalogue(configuration) as catalogue:
-        try:
-            with bench_progress(agreed, quiet=ctx.obj.quiet) as telling:
-                run_bench(request, agreed, tools, bench_tools, catalogue, run_id=run_id, telling=telling)
-        except BackupdError:
-            if json:
-                _print_what_was_recorded(catalogue, run_id)
-            raise
-        record = catalogue.bench(run_id)
+    with wiring.own_catalogue(configuration) as catalogue:
+        machine = catalogue.identity().name
+        tools, bench_tools = wiring.host_tools(configuration, machine), wiring.bench_tools(machine)
+        agreed = plan_bench(request, tools, bench_tools)
+        free, name = _free(agreed, tools), scratch_name(run_id)
+        for line in plan_lines(agreed, tables=tables_of(request), repeat=repeat, free=free, name=name):
+            tell(line)  # even where it is to be quiet: what is agreed to must have been seen
+        require_consent(yes=yes)
+        with cancellable(), RunLogs(configuration.paths.log).kept(run_id):
+            try:
+                with bench_progress(agreed, quiet=ctx.obj.quiet) as telling:
+                    run_bench(request, agreed, tools, bench_tools, catalogue, run_id=run_id, telling=telling)
+            except BackupdError:
+                if json:
+                    _print_what_was_recorded(catalogue, run_id)
+                raise
+            record = catalogue.bench(run_id)
     _show(record, tables=(), html=html, csv=csv, json=json)
 
 

@@ -19,6 +19,10 @@ def rebuild(
     ctx: typer.Context,
     *,
     target: Annotated[str, typer.Option(help="The target whose backups are read.")],
+    machine: Annotated[
+        str | None,
+        typer.Option("--from", metavar="MACHINE", help="Another machine's backups, to restore from; kept for ever."),
+    ] = None,
     job: Annotated[str | None, typer.Option(help="Only backups of this job.")] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
 ) -> None:
@@ -28,8 +32,8 @@ def rebuild(
     from backupd.rebuild import rebuild as read_manifests
 
     configuration = wiring.configuration(ctx.obj.config)
-    place = wiring.target(configuration, target)
-    with wiring.catalogue(configuration) as catalogue:
+    with wiring.own_catalogue(configuration) as catalogue:
+        place = wiring.target(configuration, target, machine or catalogue.identity().name)
         rebuilding = read_manifests(place, catalogue, job=job)
     if json:
         print_document(rebuild_document(place.name, rebuilding))

@@ -23,12 +23,21 @@ def check(
     from backupd import preflight, wiring
     from backupd.cli.documents import check_document
     from backupd.model import Level
+    from backupd.owning import ownership_of
 
     configuration = wiring.configuration(ctx.obj.config)
     chosen = wiring.job(configuration, job)
     with wiring.catalogue(configuration) as catalogue:
-        last = catalogue.last_stored_bytes(job)
-    findings = preflight.examine(chosen, wiring.tools(configuration, chosen), last_stored_bytes=last).findings
+        identity, last, past = catalogue.identity(), catalogue.last_stored_bytes(job), catalogue.snapshot_lives(job)
+        tunings = catalogue.tunings()
+        tools = wiring.tools(configuration, chosen, identity.name)
+        whose = preflight.of_identity(identity, tools.machine)
+        ours = whose.level is not Level.REFUSED
+        require_ours = ownership_of(catalogue, tools).require_ours if ours else lambda _target: False
+        found = preflight.examine(
+            chosen, tools, last_stored_bytes=last, past=past, tunings=tunings, require_ours=require_ours
+        )
+    findings = (whose, *found.findings)
     if json:
         print_document(check_document(job, findings))
     else:

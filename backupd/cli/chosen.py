@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from backupd.targets import Source
 
 RunArgument = Annotated[
-    str, typer.Argument(metavar="RUN", help="An id, its beginning, or `latest`: the newest good one.")
+    str, typer.Argument(metavar="RUN", help="An id, its beginning, or `latest[:JOB]`: the newest good one.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 TargetOption = Annotated[str | None, typer.Option("--target", help="The copy on this target only.", show_default=False)]
@@ -39,18 +39,21 @@ def identities_in(file: "Path | None") -> "Identities | None":
 
 
 def run_of(catalogue: "Catalogue", wanted: str, *, target: str | None = None) -> "RunDetails":
-    """The run that is meant. `latest` looks past runs that left no backup (on that target).
+    """The run that is meant. `latest` and `latest:JOB` look past runs that left no backup (on that target).
 
     Raises:
-        UsageError: there is none.
+        UsageError: there is none; `latest` where there are backups of several jobs.
     """
-    if wanted != "latest":
+    word, _, job = wanted.partition(":")
+    if word != "latest":
         return catalogue.run(wanted)
-    run = catalogue.newest_with_backup(target=target)
+    run = catalogue.newest_with_backup(job or None, target=target)
     if run is not None:
         return run
-    on = f" on target {target}" if target is not None else ""
-    raise UsageError(f"there is no backup yet{on}", hint="see `backupd history`")
+    of, on = f" of job {job}" if job else "", f" on target {target}" if target is not None else ""
+    raise UsageError(
+        f"there is no backup{of} yet{on}", hint="see `backupd history`; name one of another machine by its id"
+    )
 
 
 def copies_of(run: "RunDetails", *, target: str | None, broken_too: bool = False) -> "Sequence[Backup]":
@@ -94,7 +97,7 @@ def sources_of(configuration: "Configuration", run: "RunDetails", copies: "Seque
         if backup not in known and known:
             tell(f"warning: target {backup.target}, which has a copy too, is not in the configuration")
     chosen = known or copies[:1]
-    return [Source(wiring.target(configuration, backup.target), run.job, run.run_id) for backup in chosen]
+    return [Source(wiring.target(configuration, backup.target, run.machine), run.job, run.run_id) for backup in chosen]
 
 
 @contextmanager
@@ -104,7 +107,7 @@ def unpruned(configuration: "Configuration", run: "RunDetails") -> "Iterator[Non
     Raises:
         Busy: they are being removed.
     """
-    from backupd import wiring
+    from backupd.claims import Claims
 
-    with wiring.host_tools(configuration).claims.reading(run.run_id):
+    with Claims(configuration.paths.run).reading(run.run_id):
         yield

@@ -39,6 +39,7 @@ def demo(*, inside: Annotated[bool, typer.Option(hidden=True)] = False) -> None:
 def _inside() -> None:
     """What a DBA would type, one after the other; then what the server lost meanwhile."""
     time.sleep(_UNDISTURBED_SECONDS)  # the server's own rate, to compare with
+    _type("identity", "show")
     _type("check", _JOB)
     began = time.time()
     _type("run", _JOB)
@@ -65,6 +66,7 @@ def _price(began: float, ended: float) -> str:
     from backupd.cli.tables import run_facts
     from backupd.lab import load
     from backupd.lab.site import guest_site
+    from backupd.report.bill_words import bill_words
     from backupd.report.words import columns
 
     with wiring.catalogue(wiring.configuration(None)) as catalogue:
@@ -74,7 +76,7 @@ def _price(began: float, ended: float) -> str:
     beats = load.parse_heartbeats(site.heartbeat_log.read_text())
     before = load.rate_between(samples, began - _UNDISTURBED_SECONDS, began)
     during = load.rate_between(samples, began, ended)
-    facts: list[Sequence[str]] = [(f"{name}:", text) for name, text in run_facts(run)]
+    facts: list[Sequence[str]] = [(f"{name}:", text) for name, text in run_facts(run) + bill_words(run)]
     if before and during is not None:
         lost = load.transactions_lost(samples, began, ended, undisturbed=before) or 0.0
         facts.append(

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from backupd.measurement import ProbeRecord
-from backupd.model import Backup, Drill, Finding, Manifest, Phase, RunDetails, Sample
+from backupd.model import Backup, Drill, Finding, Losses, Manifest, Phase, RunDetails, Sample
 from backupd.probe.settle import penalty_of
 from backupd.report import probe_table
 
@@ -27,18 +27,23 @@ def run_document(run: RunDetails) -> Document:
         "run_id": run.run_id,
         "job": run.job,
         "host": run.host,
+        "machine": run.machine,
         "status": run.status,
         "started_at": _instant(run.started_at),
         "ended_at": _instant(run.ended_at),
         "verdict": None if run.verdict is None else asdict(run.verdict),
         "phases": {phase: run.phases.get(phase) for phase in Phase},
+        "preflush": None if run.preflush is None else asdict(run.preflush),
         "lock": None if run.lock is None else asdict(run.lock),
         "position": None if run.position is None else {**asdict(run.position), "derived": run.derived},
         "snapshot": None if run.snapshot is None else asdict(run.snapshot),
+        "bill": None if run.bill is None else asdict(run.bill),
+        "losses": None if run.losses is None else _losses(run.losses),
         "penalty": {**asdict(penalty), "samples": [_sample(sample) for sample in run.samples]},
         "backup": None if run.backup is None else _backup(run.backup),
         "backups": [_backup(backup) for backup in run.backups],
         "throughput": [{**asdict(stage), "bytes_per_second": stage.rate} for stage in run.throughput],
+        "pace": [asdict(change) for change in run.pace],
         "attention": list(run.attention),
         "drills": [drill_document(drill) for drill in run.drills],
         "pin": None if run.pin is None else {"note": run.pin.note, "at": _instant(run.pin.at)},
@@ -77,7 +82,8 @@ def drill_document(drill: Drill) -> Document:
     """One drill: what `drill --json` prints."""
     return {
         "run_id": drill.run_id,
-        "status": "proven" if drill.ok else "failed",
+        "status": "undecided" if drill.undecided else "proven" if drill.ok else "failed",
+        "undecided": drill.undecided,
         "checks": [asdict(check) for check in drill.checks],
         "seconds": drill.seconds,
         "at": _instant(drill.at),
@@ -152,8 +158,13 @@ def rebuild_document(target: str, rebuilding: "Rebuilding") -> Document:
 
 
 def _backup(backup: Backup) -> Document:
-    instants = {"verified_at": _instant(backup.verified_at), "removed_at": _instant(backup.removed_at)}
+    instants = {name: _instant(getattr(backup, name)) for name in ("verified_at", "removed_at", "reading_since")}
     return {**asdict(backup), **instants}
+
+
+def _losses(losses: Losses) -> Document:
+    """Where less than the noise is lost, `lost` is 0."""
+    return {**asdict(losses), "expected": losses.expected, "lost": losses.lost}
 
 
 def _sample(sample: Sample) -> Document:

@@ -9,7 +9,7 @@ from backupd.cli.chosen import JsonOption, TargetOption, copies_of, identities_i
 from backupd.cli.invocation import IdentityOption
 from backupd.cli.metrics import left_for_node_exporter
 from backupd.cli.output import print_document, say, tell
-from backupd.errors import UsageError, VerificationError
+from backupd.errors import Undecided, UsageError, VerificationError
 
 if TYPE_CHECKING:
     from backupd.catalogue.store import Catalogue
@@ -27,8 +27,8 @@ def drill(
         str | None,
         typer.Argument(
             metavar="RUN",
-            help="An id, its beginning, or `latest`. Else the newest that no drill has proven, or that with the oldest"
-            " proof.",
+            help="An id, its beginning, or `latest[:JOB]`. Else the newest that no drill has proven, or that with the"
+            " oldest proof.",
             show_default=False,
         ),
     ] = None,
@@ -44,23 +44,36 @@ def drill(
     from backupd.cli.tables import drill_table
     from backupd.drill import drill as drill_backup
     from backupd.interruption import cancellable
+    from backupd.owning import ownership_of
+    from backupd.proofs import leave_proof
     from backupd.report.words import duration
 
     configuration, identities = wiring.configuration(ctx.obj.config), identities_in(identity)
     if job is not None:
         wiring.job(configuration, job)
-    with wiring.catalogue(configuration) as catalogue, left_for_node_exporter(configuration, catalogue):
+    with wiring.own_catalogue(configuration) as catalogue, left_for_node_exporter(configuration, catalogue):
         run = _chosen(catalogue, run_id, job, target)
         sources = sources_of(configuration, run, copies_of(run, target=target))
         told = partial(notices.failure_told, wiring.notifier(configuration), run.job, run.run_id, what="drill")
         with told(), cancellable(), unpruned(configuration, run):
-            result = drill_backup(sources, wiring.host_tools(configuration), identities=identities, telling=tell)
+            tools = wiring.host_tools(configuration, catalogue.identity().name)
+            result = drill_backup(sources, tools, identities=identities, telling=tell)
             catalogue.record_drill(result)  # before anybody may prune what is proven now
+            for failure in leave_proof(sources, result, ownership_of(catalogue, tools), host=run.host):
+                tell(f"warning: {failure}")
+                catalogue.attention(run.run_id, failure)
     if json:
         print_document(drill_document(result))
     else:
         say(drill_table(result.checks))
-        say(f"{'proven' if result.ok else 'NOT proven'} in {duration(result.seconds)}")
+        outcome = f"undecided: {result.undecided};" if result.undecided else "proven" if result.ok else "NOT proven"
+        say(f"{outcome} in {duration(result.seconds)}")
+    if result.undecided:
+        with told():
+            raise Undecided(
+                f"the drill of run {result.run_id} was not finished: {result.undecided}",
+                hint="the backup is neither proven nor doubted: drill again with more time, memory or room",
+            )
     if not result.ok:
         failed = ", ".join(check.name for check in result.checks if not check.ok)
         with told():

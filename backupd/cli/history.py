@@ -60,7 +60,8 @@ def history(
             _list_probes(found, json=json, filtered=bool(begin or end or statuses))
         else:
             runs = catalogue.runs(job=job, since=begin, until=end, statuses=statuses, limit=limit)
-            _list_runs(runs, json=json, filtered=bool(begin or end or statuses))
+            own = catalogue.identity().name
+            _list_runs(runs, own=own, json=json, filtered=bool(begin or end or statuses))
 
 
 def _require_one_list(job: str | None, *, probes: bool, benches: bool, csv: bool, json: bool) -> None:
@@ -84,14 +85,14 @@ def _print_costs(costs: "list[RunCost]") -> None:
     say(csv_text(costs).rstrip("\n"))
 
 
-def _list_runs(runs: "list[RunDetails]", *, json: bool, filtered: bool) -> None:
+def _list_runs(runs: "list[RunDetails]", *, own: str, json: bool, filtered: bool) -> None:
     from backupd.cli.documents import history_document
     from backupd.cli.tables import history_table
 
     if json:
         print_document(history_document(runs))
     else:
-        say(history_table(runs) if runs else "no such run" if filtered else "no run yet")
+        say(history_table(runs, own=own) if runs else "no such run" if filtered else "no run yet")
 
 
 def _list_probes(probes: "list[ProbeRecord]", *, json: bool, filtered: bool) -> None:
@@ -116,7 +117,7 @@ def _list_benches(benches: "list[BenchRecord]", *, json: bool, filtered: bool) -
 
 def show(
     ctx: typer.Context,
-    run_id: Annotated[str, typer.Argument(metavar="RUN", help="An id, its beginning, or `latest`.")],
+    run_id: Annotated[str, typer.Argument(metavar="RUN", help="An id, its beginning, or `latest[:JOB]`.")],
     *,
     json: JsonOption = False,
 ) -> None:
@@ -139,7 +140,8 @@ def show(
 
 def _show_run(run: "RunDetails", *, log: Path, json: bool) -> None:
     from backupd.cli.documents import run_document
-    from backupd.cli.tables import drill_table, run_summary
+    from backupd.cli.tables import bill_table, drill_table, run_summary
+    from backupd.report.pace import pace_table
     from backupd.report.phase_bars import phase_bars
     from backupd.report.run_plot import run_plots
     from backupd.report.stages import stage_table
@@ -148,12 +150,18 @@ def _show_run(run: "RunDetails", *, log: Path, json: bool) -> None:
         print_document(run_document(run))
         return
     say(run_summary(run))
+    bill = bill_table(run)
+    if bill:
+        say(f"\nwhat it cost the server\n{bill}")
     if run.phases:
         say("\nphases")
         say(phase_bars(run.phases, ascii_only=not draws_dots_here()))
     if run.throughput:
         say("\nstages of the copy")
         say(stage_table(run.throughput))
+    if run.pace:
+        say("\nspeed of the copy")
+        say(pace_table(run.pace))
     drawn = run_plots(run, ascii_only=not draws_dots_here())
     if drawn:
         say(f"\n{drawn}")

@@ -26,7 +26,7 @@ def register(app: typer.Typer) -> None:
 
 def log(
     ctx: typer.Context,
-    run_id: Annotated[str, typer.Argument(metavar="RUN", help="An id, its beginning, or `latest`.")],
+    run_id: Annotated[str, typer.Argument(metavar="RUN", help="An id, its beginning, or `latest[:JOB]`.")],
     *,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the run ends.")] = False,
 ) -> None:

@@ -23,6 +23,7 @@ from backupd.cli import (
     demo,
     drill,
     history,
+    identity,
     lab,
     log,
     manual,
@@ -56,6 +57,7 @@ app = typer.Typer(
 )
 app.add_typer(config.app, name="config")
 app.add_typer(catalogue.app, name="catalogue")
+app.add_typer(identity.app, name="identity")
 app.add_typer(schedule.app, name="schedule")
 app.add_typer(notify.app, name="notify")
 app.add_typer(audit.app, name="audit")
@@ -162,3 +164,4 @@ def _set_up_logging(*, quiet: bool, verbose: int) -> None:
     )
     for noisy in ("alembic", "asyncssh", "boto3", "botocore", "sqlalchemy", "urllib3"):  # botocore shows session tokens
         logging.getLogger(noisy).setLevel(logging.WARNING)
+    logging.getLogger("asyncio").setLevel(logging.ERROR)  # it warns of each block that a lost connection has not taken

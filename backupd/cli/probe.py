@@ -7,17 +7,20 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from backupd.cli import quantities
-from backupd.cli.output import draws_dots_here, print_document, say, write_report
+from backupd.cli.output import draws_dots_here, print_document, say, tell, write_report
 from backupd.errors import BackupdError, UsageError
 from backupd.measurement import Mode, ProbeRequest
+from backupd.tuning import LEAST_ROUNDS
 
 if TYPE_CHECKING:
     from backupd.catalogue.store import Catalogue
-    from backupd.config import Configuration
+    from backupd.config import Configuration, JobConfig
     from backupd.measurement import ProbeRecord
 
 _CHUNKS = tuple(1 << power for power in range(12, 20))  # what the kernel's snapshot target and LVM take
 _WRITE_LATENCY_MS = 5000.0
+_REWRITTEN, _REWRITTEN_TO_TUNE = "4M", "32M"  # the second has chunks of 512 KiB enough for every write of a window
+_KEYS = ("chunk_size", "pvs")  # that --write enters
 
 
 def register(app: typer.Typer) -> None:
@@ -33,11 +36,17 @@ def probe(
     ] = None,
     *,
     volume: Annotated[str | None, typer.Option(metavar="VG/LV", help="A mounted volume, with LVM's defaults.")] = None,
-    modes: Annotated[str, typer.Option(help="Of direct, sync, fsync-100, rewrite.")] = "direct,rewrite",
+    modes: Annotated[
+        str | None,
+        typer.Option(help="Of direct, sync, fsync-100, rewrite; direct,rewrite unless told, with --tune rewrite."),
+    ] = None,
     threads: Annotated[str, typer.Option(metavar="N,…", help="Writers at once.")] = "1",
     block_size: Annotated[str, typer.Option(metavar="SIZE", help="Of a request.")] = "16k",
     file_size: Annotated[str, typer.Option(metavar="SIZE", help="Of the probe's file.")] = "256M",
-    rewrite_size: Annotated[str, typer.Option(metavar="SIZE", help="What `rewrite` writes again and again.")] = "4M",
+    rewrite_size: Annotated[
+        str | None,
+        typer.Option(metavar="SIZE", help="What `rewrite` writes again and again; 4M unless told, with --tune 32M."),
+    ] = None,
     seconds: Annotated[int, typer.Option(min=1, max=quantities.MOST_SECONDS, help="Length of a window.")] = 5,
     repeat: Annotated[int, typer.Option(min=1, help="Rounds; medians and spread are shown.")] = 3,
     write_share: Annotated[float, typer.Option(help="Of the requests, above 0 to 1; the others are reads.")] = 1.0,
@@ -52,6 +61,12 @@ def probe(
     ] = False,
     passive: Annotated[
         bool, typer.Option("--passive", help="No load: watch everybody's writes before and after a snapshot.")
+    ] = False,
+    tune: Annotated[
+        bool, typer.Option("--tune", help="Compare chunk sizes on this volume's PVs and each other one; recommend.")
+    ] = False,
+    write: Annotated[
+        bool, typer.Option("--write", help="Enter what --tune recommends into the job's configuration.")
     ] = False,
     threshold: Annotated[float, typer.Option(min=1.0, help="The penalty that counts as settled.")] = 1.25,
     max_wait: Annotated[
@@ -79,6 +94,8 @@ def probe(
     from backupd import wiring
     from backupd.cli.probe_progress import probe_progress
     from backupd.cli.run import label_log_lines, new_run_id, require_run_id
+    from backupd.config import locate
+    from backupd.config.entering import require_enterable
     from backupd.interruption import cancellable
     from backupd.measure import measure
     from backupd.runlog import RunLogs
@@ -86,15 +103,16 @@ def probe(
     if json and csv:
         raise UsageError("--json and --csv cannot both go to stdout", hint="choose one")
     configuration = wiring.configuration_or_defaults(ctx.obj.config)
+    _require_tunable(job, tune=tune, write=write, comparing=compare is not None)
     if compare is not None:
         _compare(configuration, compare, json=json)
         return
     request = ProbeRequest(
-        modes=_modes(modes),
+        modes=_modes(modes if modes is not None else "rewrite" if tune else "direct,rewrite"),
         threads=quantities.numbers("--threads", threads),
         block_size=quantities.size("--block-size", block_size),
         file_size=quantities.size("--file-size", file_size),
-        rewrite_size=quantities.size("--rewrite-size", rewrite_size),
+        rewrite_size=quantities.size("--rewrite-size", rewrite_size or (_REWRITTEN_TO_TUNE if tune else _REWRITTEN)),
         seconds=float(seconds),
         repeat=repeat,
         write_share=write_share,
@@ -104,6 +122,7 @@ def probe(
         reads=reads,
         while_copying=while_copying,
         passive=passive,
+        tune=tune,
         threshold=threshold,
         max_wait_seconds=max_wait,
         max_load=quantities.highest_load(max_load),
@@ -113,11 +132,14 @@ def probe(
     if volume is not None and not all(volume.partition("/")):
         raise UsageError(f"--volume {volume} names no volume", hint="--volume VG/LV: see `lvs`")
     subject = wiring.subject(configuration, job_name=job, volume=volume)
+    path = locate(ctx.obj.config, os.environ)
+    if write:
+        require_enterable(path, subject.job, _KEYS)  # before minutes are spent on measuring
     run_id = require_run_id(run_id or new_run_id())
     label_log_lines(run_id)
-    tools = wiring.host_tools(configuration)
     logs = RunLogs(configuration.paths.log)
-    with cancellable(), logs.kept(run_id), wiring.catalogue(configuration) as catalogue:
+    with cancellable(), logs.kept(run_id), wiring.own_catalogue(configuration) as catalogue:
+        tools = wiring.host_tools(configuration, catalogue.identity().name)
         try:
             with probe_progress(quiet=ctx.obj.quiet) as telling:
                 measure(request, subject, tools, wiring.instruments(), catalogue, run_id=run_id, telling=telling)
@@ -127,6 +149,32 @@ def probe(
             raise
         record = catalogue.probe(run_id)
     _show(record, html=html, csv=csv, json=json)
+    if write:
+        _write(record, path, configuration.jobs[subject.job])
+
+
+def _write(record: "ProbeRecord", path: Path, job: "JobConfig") -> None:
+    """The configuration says what the probe recommends, where that is not what the job has already."""
+    from backupd.config.effective import value_text
+    from backupd.config.entering import enter
+    from backupd.config.units import format_size
+    from backupd.tuning import RISK, is_at_home, recommended
+
+    assert record.measurement is not None
+    assert record.measurement.tuning is not None
+    tuning = record.measurement.tuning
+    best = recommended(tuning)
+    if best.stays:
+        tell(f"{path} stays as it is: nothing was better than what the job {job.name} has")
+        return
+    values: dict[str, str | tuple[str, ...]] = {"chunk_size": format_size(best.cell.chunk_size)}
+    if best.cell.cow_pvs and best.cell.cow_pvs != job.snapshot.pvs:
+        values["pvs"] = best.cell.cow_pvs
+    enter(path, job.name, values)
+    told = "; ".join(f"{key} = {value_text(value)}" for key, value in values.items())
+    tell(f"wrote into {path}, [jobs.{job.name}.snapshot]: {told}")
+    if not is_at_home(best.cell.cow_pvs, tuning.layout.devices):
+        tell(f"the COW area is now on {', '.join(best.cell.cow_pvs)}: {RISK}")
 
 
 def _show(record: "ProbeRecord", *, html: Path | None, csv: bool, json: bool) -> None:
@@ -190,6 +238,8 @@ def _require_sound(request: ProbeRequest) -> None:
             raise UsageError(
                 f"{option} {size} is no multiple of the block size", hint=f"e.g. {request.block_size * 512}"
             )
+    if request.tune:
+        _require_one_load(request)
     if request.rewrite_size > request.file_size:
         raise UsageError(
             f"--rewrite-size {request.rewrite_size} is more than the file's {request.file_size}",
@@ -197,6 +247,35 @@ def _require_sound(request: ProbeRequest) -> None:
         )
     if request.threshold < 1 or (request.max_wait_seconds is not None and request.max_wait_seconds < 0):
         raise UsageError("--threshold is 1 or more, and --max-wait 0 or more", hint="see `backupd probe --help`")
+
+
+def _require_tunable(job: str | None, *, tune: bool, write: bool, comparing: bool) -> None:
+    """Raises UsageError for options that exclude one another."""
+    if write and not tune:
+        raise UsageError("--write enters what --tune recommends, and --tune is not there", hint="add --tune")
+    if write and job is None:
+        raise UsageError("--write changes a job's configuration, and no job is named", hint="backupd probe JOB --tune")
+    if tune and comparing:
+        raise UsageError("--compare measures nothing, and --tune does", hint="leave one of them out")
+
+
+def _require_one_load(request: ProbeRequest) -> None:
+    """A tuning compares one load on one snapshot at a time.
+
+    Raises:
+        UsageError: naming the option.
+    """
+    loads = len(request.modes) * len(request.threads)
+    if request.snapshots or request.reads or request.while_copying or (loads > 1 and not request.passive):
+        raise UsageError(
+            "--tune compares one load on one snapshot at a time",
+            hint="leave out --snapshots, --reads, --while-copying, and all but one of --modes and --threads",
+        )
+    if request.repeat < LEAST_ROUNDS:
+        raise UsageError(
+            f"--tune tells gain from noise by its rounds, and --repeat {request.repeat} are too few",
+            hint=f"--repeat {LEAST_ROUNDS} or more",
+        )
 
 
 def _modes(text: str) -> tuple[Mode, ...]:

@@ -13,10 +13,12 @@ from backupd.report.words import size
 _WORDS = {
     Phase.PREFLIGHT: "looking at server, volume and target",
     Phase.BASELINE: "measuring what writes cost without a snapshot",
+    Phase.PREFLUSH: "waiting for the server to write its dirty pages",
     Phase.LOCK_WAIT: "taking the snapshot under the lock",
     Phase.SETTLE: "waiting until the penalty has settled",
     Phase.COPY: "copying",
     Phase.RELEASE: "giving the snapshot back",
+    Phase.SEND: "sending what was spooled",
     Phase.VERIFY: "reading back what was stored",
 }
 
@@ -41,9 +43,11 @@ class _Lines:
         self._tenths = 0
 
     def phase(self, phase: Phase) -> None:
-        """The rate is that of the copy, so its clock starts with it."""
-        if phase is Phase.COPY:
+        """The rate is that of the copy, so its clock starts with it; what was spooled then has one of its own."""
+        if phase in (Phase.COPY, Phase.SEND):
             self._began = time.monotonic()
+            self._tenths = 0
+            self._what = "sent" if phase is Phase.SEND else self._what
 
     def copied(self, done: int, total: int) -> None:
         """Called with plain bytes; `total` is an upper bound."""

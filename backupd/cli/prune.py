@@ -7,13 +7,13 @@ import typer
 from backupd.cli.chosen import unpruned
 from backupd.cli.metrics import left_for_node_exporter
 from backupd.cli.output import print_document, say, tell
-from backupd.errors import BackupdError, UsageError
+from backupd.errors import BackupdError, Cancelled, UsageError
 
 if TYPE_CHECKING:
     from backupd.prune import Pruning
 
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
-RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="An id, its beginning, or `latest`.")]
+RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="An id, its beginning, or `latest[:JOB]`.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -37,11 +37,11 @@ def prune(
     from backupd.cli.documents import prune_document
     from backupd.cli.tables import prune_table
     from backupd.interruption import cancellable
+    from backupd.owning import ownership_of
     from backupd.prune import prune as prune_job
 
     configuration = wiring.configuration(ctx.obj.config)
     chosen = list(configuration.jobs.values()) if job is None else [wiring.job(configuration, job)]
-    claims = wiring.host_tools(configuration).claims
     prunings: list[Pruning] = []
     errors: list[BackupdError] = []
     with (
@@ -49,11 +49,15 @@ def prune(
         wiring.catalogue(configuration) as catalogue,
         left_for_node_exporter(configuration, catalogue),
     ):
+        machine = catalogue.identity().name
+        ownership = ownership_of(catalogue, wiring.host_tools(configuration, machine))
         for one in chosen:
             try:
-                targets = [wiring.target(configuration, name) for name in one.targets]
-                prunings.append(prune_job(one, targets, catalogue, claims=claims, dry_run=dry_run))
+                targets = [wiring.target(configuration, name, machine) for name in one.targets]
+                prunings.append(prune_job(one, targets, catalogue, ownership=ownership, dry_run=dry_run))
                 prunings[-1].require_complete()
+            except Cancelled:
+                raise
             except BackupdError as error:
                 errors.append(error)
     if json:
@@ -85,7 +89,7 @@ def pin(
     from backupd import wiring
 
     configuration = wiring.configuration_or_defaults(ctx.obj.config)
-    with wiring.catalogue(configuration) as catalogue, unpruned(configuration, catalogue.run(run_id)):
+    with wiring.own_catalogue(configuration) as catalogue, unpruned(configuration, catalogue.run(run_id)):
         run = catalogue.run(run_id)
         if run.backup is None:
             raise UsageError(
@@ -99,7 +103,7 @@ def unpin(ctx: typer.Context, run_id: RunArgument) -> None:
     """Let retention decide about RUN again."""
     from backupd import wiring
 
-    with wiring.catalogue(wiring.configuration_or_defaults(ctx.obj.config)) as catalogue:
+    with wiring.own_catalogue(wiring.configuration_or_defaults(ctx.obj.config)) as catalogue:
         run = catalogue.run(run_id)
         catalogue.unpin(run.run_id)
     say(f"run {run.run_id} was not pinned" if run.pin is None else f"run {run.run_id} is no longer pinned")

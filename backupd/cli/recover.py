@@ -1,4 +1,4 @@
-"""`backupd recover`: give back what dead runs left."""
+"""`backupd recover`: give back what dead runs left, and finish what they had copied whole."""
 
 import typer
 
@@ -12,19 +12,32 @@ def register(app: typer.Typer) -> None:
 
 
 def recover(ctx: typer.Context) -> None:
-    """Remove what dead runs left: snapshots, mounts, probe files, partial objects. Live runs are left alone."""
+    """Remove what dead runs left: snapshots, mounts, probe files, partial objects. Live runs are left alone.
+
+    A copy whose bytes were complete is read back and becomes the backup that it would have been.
+    """
     from backupd import wiring
+    from backupd.interruption import cancellable
     from backupd.notices import tell_of_the_dead
     from backupd.recover import dead_runs
 
     configuration = wiring.configuration_or_defaults(ctx.obj.config)
-    with wiring.catalogue(configuration) as catalogue, left_for_node_exporter(configuration, catalogue):
-        recovery = dead_runs(catalogue, wiring.host_tools(configuration))
+    with (
+        cancellable(),
+        wiring.catalogue(configuration) as catalogue,
+        left_for_node_exporter(configuration, catalogue),
+    ):
+        tools = wiring.host_tools(configuration, catalogue.identity().name)
+        recovery = dead_runs(catalogue, tools, finishing=wiring.finishing(configuration))
         tell_of_the_dead(wiring.notifier(configuration), catalogue, recovery.runs)
     for run_id in recovery.runs:
         say(f"run {run_id}: dead, cleaned up after")
+    for holding in recovery.finished:
+        say(f"finished {holding.name}: it is a backup now")
     for holding in recovery.given_back:
         say(f"gave back {holding.kind} {holding.name}")
+    for holding, why in recovery.kept:
+        say(f"kept for now: {holding.kind} {holding.name}: {why}")
     if not recovery.runs:
         say("nothing to recover")
     recovery.require_complete()

@@ -37,7 +37,7 @@ def report(
         opening.job(configuration, job)
     begin, end = span(since, until, now=now)
     with opening.catalogue(configuration) as catalogue:
-        costs = catalogue.costs(job=job, since=begin, until=end)
+        costs = catalogue.costs(job=job, since=begin, until=end, ours=True)
         beside = catalogue.besides(job=job, since=begin, until=end)
     found = impacts(costs, beside, since=begin, now=end or now)
     if html is not None:

@@ -76,7 +76,8 @@ def restore(
             if to is not None:
                 _to_folder(wanted, to, chosen)
             elif into_volume is not None:
-                _into_volume(wanted, into_volume, wiring.host_tools(configuration), catalogue)
+                tools = wiring.host_tools(configuration, catalogue.identity().name)
+                _into_volume(wanted, into_volume, tools, catalogue)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 import contextlib
 import logging
 import os
-import re
 import secrets
 import signal
 import time
@@ -16,11 +15,11 @@ import typer
 from backupd.cli.metrics import left_for_node_exporter
 from backupd.cli.output import print_document, say, tell
 from backupd.errors import BackupdError, CleanupIncomplete, ExitStatus, UsageError
+from backupd.model import RUN_ID
 
 if TYPE_CHECKING:
     from backupd.catalogue.store import Catalogue
 
-_RUN_ID = re.compile(r"[0-9A-Za-z][0-9A-Za-z_.-]{0,60}")
 _CANCEL_SECONDS = 30.0  # a run gives everything back within 10 s; a slow LVM may take longer
 
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
@@ -41,6 +40,7 @@ def run(
 ) -> None:
     """Take one backup of JOB: lock, snapshot, settle, copy, verify, record."""
     from backupd import notices, wiring
+    from backupd.archive import heap
     from backupd.backup import run_backup
     from backupd.cli.documents import run_document
     from backupd.cli.tables import run_summary
@@ -48,9 +48,11 @@ def run(
     from backupd.interruption import cancellable
     from backupd.live import LiveRuns
     from backupd.model import RunStatus
+    from backupd.owning import ownership_of
     from backupd.prune import after_run
     from backupd.runlog import RunLogs
 
+    heap.confine()
     configuration = wiring.configuration(ctx.obj.config)
     chosen = wiring.job(configuration, job)
     run_id = require_run_id(run_id or new_run_id())
@@ -67,14 +69,20 @@ def run(
         cancellable(),
     ):
         try:
-            tools = wiring.tools(configuration, chosen)
+            tools = wiring.tools(configuration, chosen, catalogue.identity().name)
             with telling_everybody(LiveRuns(paths.run), run_id) as telling:
                 run_backup(chosen, tools, catalogue, run_id=run_id, telling=replace(telling, begun=begun))
         except BackupdError:
             if json:
                 _print_what_was_recorded(catalogue, run_id)
             raise
-        after_run(chosen, run_id, tools.targets, catalogue, claims=tools.claims)
+        after_run(
+            chosen,
+            run_id,
+            tools.targets,
+            catalogue,
+            ownership=ownership_of(catalogue, tools),
+        )
         details = catalogue.run(run_id)
     if json:
         print_document(run_document(details))
@@ -103,7 +111,7 @@ def cancel(ctx: typer.Context, run_id: Annotated[str, typer.Argument(metavar="RU
     from backupd.model import RunStatus
 
     configuration = wiring.configuration(ctx.obj.config)
-    with wiring.catalogue(configuration) as catalogue:
+    with wiring.own_catalogue(configuration) as catalogue:
         details = catalogue.run(run_id)
         process = catalogue.process_of(details.run_id)
     if details.status is not RunStatus.RUNNING or process is None or start_time(process[0]) != process[1]:
@@ -136,7 +144,7 @@ def require_run_id(run_id: str) -> str:
     Raises:
         UsageError: it cannot.
     """
-    if not _RUN_ID.fullmatch(run_id) or run_id == "latest":  # the word for the newest run
+    if not RUN_ID.fullmatch(run_id) or run_id == "latest":  # the word for the newest run
         raise UsageError(
             f"{run_id!r} cannot be a run id",
             hint="letters, digits, `-`, `_` and `.`, at most 61: it goes into an LVM name, a tag and a path",

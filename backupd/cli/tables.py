@@ -3,9 +3,20 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from backupd.model import Backup, Check, Drill, LockReceipt, Phase, Position, RunDetails, SnapshotFacts
+from backupd.model import (
+    SPOOL_STAGE,
+    Backup,
+    Check,
+    Drill,
+    LockReceipt,
+    Phase,
+    Position,
+    RunDetails,
+    SnapshotFacts,
+)
 from backupd.mysql import UNLOCKED
 from backupd.probe.settle import penalty_of
+from backupd.report.bill_words import bill_words, count
 from backupd.report.words import columns, duration, instant, ratio, size
 
 if TYPE_CHECKING:  # it loads the catalogue's driver
@@ -17,18 +28,26 @@ def run_summary(run: RunDetails) -> str:
     return columns([(f"{name}:", text) for name, text in run_facts(run)])
 
 
+def bill_table(run: RunDetails) -> str:
+    """What it cost the server, a line for each kind; empty where that is not known."""
+    return columns([(f"{name}:", text) for name, text in bill_words(run)])
+
+
 def run_facts(run: RunDetails) -> list[tuple[str, str]]:
     """Name and words of everything worth knowing of one run, in the order in which it happened."""
     phases, penalty = run.phases, penalty_of(run.samples)
-    facts = [("run", run.run_id), ("job", f"{run.job} on host {run.host}"), ("status", run.status.value)]
-    facts.append(("started", f"{run.started_at:%Y-%m-%d %H:%M:%S} UTC"))
+    facts = [("run", run.run_id), ("job", f"{run.job} on host {run.host}"), ("machine", run.machine)]
+    facts += [("status", run.status.value), ("started", f"{run.started_at:%Y-%m-%d %H:%M:%S} UTC")]
     if run.lock is not None:
         facts.append(("lock", _lock(run.lock, phases.get(Phase.SNAPSHOT))))
     if run.position is not None and run.position.binlog_file is not None:
         facts.append(("position", _position(run.position, derived=run.derived)))
     if run.snapshot is not None:
-        facts.append(("volume", _volume(run)))
+        facts.append(("volume", _volume(run.snapshot)))
+        facts.append(("chunks", _chunks(run.snapshot)))
         facts.append(_area(run.snapshot))
+        if run.snapshot.size_reason:
+            facts.append(("its size", run.snapshot.size_reason))
     if penalty.baseline_iops is not None:
         facts.append(
             (
@@ -40,6 +59,7 @@ def run_facts(run: RunDetails) -> list[tuple[str, str]]:
     if run.verdict is not None:
         waited = f" after {duration(run.verdict.waited_seconds)}"
         facts.append(("gate", f"{run.verdict.outcome} ({run.verdict.reason}){waited} {run.verdict.detail}".rstrip()))
+    facts += _spool(run)
     if run.backups:
         facts += _backups(run)
     if run.error is not None:
@@ -53,11 +73,25 @@ def run_facts(run: RunDetails) -> list[tuple[str, str]]:
     return facts
 
 
-def history_table(runs: Sequence[RunDetails]) -> str:
-    """Runs, newest first, a line each."""
-    head = ("RUN", "JOB", "STATUS", "STARTED (UTC)", "LOCK", "WAITED", "COPIED IN", "STORED", "VERIFIED", "PROVEN")
+def history_table(runs: Sequence[RunDetails], *, own: str) -> str:
+    """Runs, newest first, a line each; where some are not of the machine `own`, each has its machine's name."""
+    head = (
+        "RUN",
+        "JOB",
+        "STATUS",
+        "STARTED (UTC)",
+        "LOCK",
+        "LOST",
+        "WAITED",
+        "COPIED IN",
+        "STORED",
+        "VERIFIED",
+        "PROVEN",
+    )
     pinned = any(run.pin is not None for run in runs)
-    rows = [head + ("PINNED",) * pinned, *(_history_row(run) + (_pinned(run),) * pinned for run in runs)]
+    others = any(run.machine != own for run in runs)
+    rows = [(*head, *("PINNED",) * pinned, *("MACHINE",) * others)]
+    rows += [(*_history_row(run), *(_pinned(run),) * pinned, *(run.machine,) * others) for run in runs]
     return columns(rows)
 
 
@@ -104,6 +138,7 @@ def _history_row(run: RunDetails) -> tuple[str, ...]:
         run.status.value,
         f"{run.started_at:%Y-%m-%d %H:%M}",
         duration(run.phases.get(Phase.LOCK_HOLD)),
+        count(None if run.losses is None else run.losses.lost),
         duration(run.phases.get(Phase.SETTLE)),
         duration(run.phases.get(Phase.COPY)),
         _stored(run),
@@ -136,7 +171,9 @@ def _proven(run: RunDetails) -> str:
     """The last word counts: what could be restored once may have been damaged since."""
     if not run.drills:
         return "not yet" if run.backup is not None else "-"
-    return "yes" if run.drills[-1].ok else "FAILED"
+    if run.doubted:
+        return "FAILED"
+    return "yes" if run.proven_at is not None else "undecided"
 
 
 def _lock(receipt: LockReceipt, snapshot_seconds: float | None) -> str:
@@ -154,18 +191,30 @@ def _position(position: Position, *, derived: bool) -> str:
     return f"{position.binlog_file}:{position.binlog_offset}{gtid}{' (found by the drill)' if derived else ''}"
 
 
-def _volume(run: RunDetails) -> str:
-    assert run.snapshot is not None
-    stripes = (
-        f", {run.snapshot.stripes} stripes of {size(run.snapshot.stripe_size)}" if run.snapshot.stripes > 1 else ""
-    )
-    return f"{run.snapshot.volume}, {run.snapshot.layout}{stripes}, chunks of {size(run.snapshot.chunk_size)}"
+def _volume(snapshot: SnapshotFacts) -> str:
+    stripes = f", {snapshot.stripes} stripes of {size(snapshot.stripe_size)}" if snapshot.stripes > 1 else ""
+    return f"{snapshot.volume}, {snapshot.layout}{stripes}"
+
+
+def _chunks(snapshot: SnapshotFacts) -> str:
+    reason = f": {snapshot.chunk_reason}" if snapshot.chunk_reason else ""
+    return f"{size(snapshot.chunk_size)}{reason}"
 
 
 def _area(snapshot: SnapshotFacts) -> tuple[str, str]:
     """What filled while the snapshot existed: a pool is everybody's, so what was used in it was not ours alone."""
-    filled = f"{size(snapshot.cow_size)}, at most {size(snapshot.cow_used_peak)} used"
+    added = f" ({size(snapshot.cow_extended)} of them added while it filled)" if snapshot.cow_extended else ""
+    filled = f"{size(snapshot.cow_size)}{added}, at most {size(snapshot.cow_used_peak)} used"
     return ("COW area", filled) if snapshot.pool is None else ("thin pool", f"{snapshot.pool}, {filled}")
+
+
+def _spool(run: RunDetails) -> list[tuple[str, str]]:
+    """What was read before the snapshot was given back, and sent only then; nothing where nothing was."""
+    spooled = sum(stage.bytes for stage in run.throughput if stage.stage == SPOOL_STAGE)
+    if not spooled:
+        return []
+    read, sent = duration(run.phases.get(Phase.COPY)), duration(run.phases.get(Phase.SEND))
+    return [("spool", f"{size(spooled)} in {read}; sent in {sent} after the snapshot was given back")]
 
 
 def _backups(run: RunDetails) -> list[tuple[str, str]]:
@@ -191,5 +240,5 @@ def _state(backup: Backup) -> str:
 
 def _proof(drill: Drill) -> str:
     said = f"{sum(check.ok for check in drill.checks)} of {len(drill.checks)} checks"
-    outcome = "restored and started" if drill.ok else "FAILED"
+    outcome = f"undecided ({drill.undecided})" if drill.undecided else "restored and started" if drill.ok else "FAILED"
     return f"{outcome}: {said} in {duration(drill.seconds)}, {drill.at:%Y-%m-%d %H:%M} UTC"

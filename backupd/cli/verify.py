@@ -9,7 +9,7 @@ import typer
 from backupd.cli.chosen import JsonOption, TargetOption, copies_of, run_of, sources_of, unpruned
 from backupd.cli.metrics import left_for_node_exporter
 from backupd.cli.output import print_document, say, tell
-from backupd.errors import BackupdError, Busy, TargetError, UsageError, VerificationError
+from backupd.errors import BackupdError, Busy, TargetError, Unreadable, UsageError, VerificationError
 
 if TYPE_CHECKING:
     from backupd.catalogue.store import Catalogue
@@ -29,7 +29,7 @@ def verify(
     run_id: Annotated[
         str | None,
         typer.Argument(
-            metavar="RUN", help="An id, its beginning, or `latest`: the newest good one.", show_default=False
+            metavar="RUN", help="An id, its beginning, or `latest[:JOB]`: the newest good one.", show_default=False
         ),
     ] = None,
     *,
@@ -40,6 +40,15 @@ def verify(
     sample: Annotated[
         str | None, typer.Option(metavar="P%", help="Read only so much of it, chosen by chance.", show_default=False)
     ] = None,
+    rounds: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="Read the next Nth of each copy. With --job, else as configured.",
+            show_default=False,
+        ),
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Read a backup back, past the page cache, and compare every digest: each of its copies, whole or a sample."""
@@ -49,18 +58,23 @@ def verify(
 
     share = None if sample is None else share_of(sample)
     configuration = wiring.configuration(ctx.obj.config)
+    if sample is not None and rounds is not None:
+        raise UsageError(
+            "a sample and rounds are asked for", hint="choose one: --sample 5% by chance, --rounds 20 in turn"
+        )
     if job is not None:
-        wiring.job(configuration, job)
+        configured = wiring.job(configuration, job).verify.rounds
+        rounds = rounds or (configured if sample is None else None)
     errors: list[BackupdError] = []
     documents: list[dict[str, Any]] = []
     with (
-        wiring.catalogue(configuration) as catalogue,
+        wiring.own_catalogue(configuration) as catalogue,
         cancellable(),
         left_for_node_exporter(configuration, catalogue),
     ):
         for run in _chosen(catalogue, run_id, job, target):
             try:
-                manner = _Manner(target, share, quiet=json)
+                manner = _Manner(target, share, rounds or 1, quiet=json)
                 documents.append(_verify_run(configuration, catalogue, run, manner, errors))
             except Busy as error:  # one of them is being removed
                 if job is None:
@@ -78,11 +92,12 @@ class _Manner:
 
     target: str | None
     share: float | None
+    rounds: int  # in which all is read
     quiet: bool
 
 
 def _chosen(catalogue: "Catalogue", run_id: str | None, job: str | None, target: str | None) -> "list[RunDetails]":
-    """The run that is named, or all of a job's that have a backup (there): good ones and broken ones, newest first.
+    """The run that is named, or all of a job's here that have a backup (there): good and broken ones, newest first.
 
     Raises:
         UsageError: both or neither are named, or there is no backup.
@@ -91,7 +106,7 @@ def _chosen(catalogue: "Catalogue", run_id: str | None, job: str | None, target:
         raise UsageError("name a run or a job", hint="backupd verify RUN, or backupd verify --job JOB")
     if run_id is not None:
         return [run_of(catalogue, run_id, target=target)]
-    runs = catalogue.runs(job=job, limit=None)
+    runs = catalogue.runs(job=job, ours=True, limit=None)
     if found := [run for run in runs if any(_is_meant(backup, target) for backup in run.backups)]:
         return found
     on = f" on target {target}" if target is not None else ""
@@ -112,9 +127,12 @@ def _verify_run(
     """What became of each copy, as a document; what is wrong with one is in `errors`, too."""
     results: list[dict[str, Any]] = []
     with unpruned(configuration, run):
-        for source in sources_of(configuration, run, copies_of(run, target=manner.target, broken_too=True)):
+        copies = copies_of(run, target=manner.target, broken_too=True)
+        by_target = {backup.target: backup for backup in copies}
+        for source in sources_of(configuration, run, copies):
             try:
-                found = _verify(source, catalogue, manner.share)
+                found = _verify(source, catalogue, manner, by_target[source.target.name])
+                _tell_of_unknown(catalogue, run, source, found)
             except (TargetError, VerificationError) as error:
                 errors.append(error)
                 results.append(_failed(source, error))
@@ -126,20 +144,40 @@ def _verify_run(
     return {"run_id": run.run_id, "copies": results}
 
 
-def _verify(source: "Source", catalogue: "Catalogue", share: float | None) -> "Verified":
-    """The answer is in the catalogue, too; a sample that was good proves nothing of the rest."""
-    from backupd.cli.progress import share_done
-    from backupd.verify import verify_backup
+def _verify(source: "Source", catalogue: "Catalogue", manner: _Manner, backup: "Backup") -> "Verified":
+    """The answer is in the catalogue, too; a sample that was good proves nothing of the rest.
 
+    Where all is read in rounds, it is known to be whole since the first of them, once the last has come to the end.
+    """
+    from backupd.cli.progress import share_done
+    from backupd.verify import Round, verify_backup
+
+    part = Round(backup.read_frames, manner.rounds) if manner.rounds > 1 else None
+    since = (backup.reading_since if part is not None and backup.read_frames else None) or datetime.now(UTC)
     try:
         with share_done(f"reading {source.run_id} on {source.target.name}") as read:
-            found = verify_backup(source, share=share, read=read)
+            found = verify_backup(source, share=manner.share, part=part, read=read)
+    except Unreadable:  # no byte was found damaged
+        raise
     except VerificationError as error:
         catalogue.found_broken(source.run_id, source.target.name, error.message)
         raise
-    if found.whole:
-        catalogue.verified(source.run_id, source.target.name, datetime.now(UTC))
+    if part is not None and found.next_frame:
+        catalogue.read_on(source.run_id, source.target.name, frames=found.next_frame, since=since)
+    elif found.whole or part is not None:
+        catalogue.verified(source.run_id, source.target.name, since)
     return found
+
+
+def _tell_of_unknown(catalogue: "Catalogue", run: "RunDetails", source: "Source", found: "Verified") -> None:
+    """What lies beside the objects is kept with the run, once, and told each time."""
+    from backupd.listing import unknown_beside
+
+    if found.unknown:
+        text = unknown_beside(found.unknown, source.target.name)
+        tell(f"warning: {text}")
+        if text not in run.attention:
+            catalogue.attention(run.run_id, text)
 
 
 def _sentence(source: "Source", found: "Verified") -> str:
@@ -161,6 +199,8 @@ def _good(source: "Source", found: "Verified") -> dict[str, Any]:
         "bytes_read": found.bytes_read,
         "bytes_stored": found.bytes_stored,
         "seconds": round(found.seconds, 3),
+        "next_frame": found.next_frame,
+        "unknown": list(found.unknown),
         "error": None,
     }
 
@@ -169,6 +209,6 @@ def _failed(source: "Source", error: BackupdError) -> dict[str, Any]:
     status = "broken" if isinstance(error, VerificationError) else "unreachable"
     return {
         "target": source.target.name,
-        "status": status,
+        "status": "unreadable" if isinstance(error, Unreadable) else status,
         "error": {"code": error.code, "message": error.message, "hint": error.hint},
     }

@@ -51,15 +51,16 @@ def _blocks(table: Mapping[str, Any], path: str, notes: Mapping[str, str]) -> It
     values = {key: value for key, value in table.items() if not isinstance(value, dict)}
     if values:
         note = [f"# {notes[path]}"] if path in notes else []
-        yield [f"[{path}]", *(f"{key} = {_value(value)}" for key, value in values.items()), *note]
+        yield [f"[{path}]", *(f"{key} = {value_text(value)}" for key, value in values.items()), *note]
     for key, value in table.items():
         if isinstance(value, dict):
             yield from _blocks(value, f"{path}.{key}" if path else key, notes)
 
 
-def _value(value: Any) -> str:
+def value_text(value: Any) -> str:
+    """As it stands in TOML."""
     if isinstance(value, str):  # JSON's escapes are TOML's, but TOML wants DEL escaped too
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    if isinstance(value, list):
-        return f"[{', '.join(_value(item) for item in value)}]"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(value_text(item) for item in value)}]"
     return str(value).lower() if isinstance(value, bool) else repr(value)

@@ -6,6 +6,7 @@ and whatever takes two keys to see (`rules`).
 Written back (pydantic's "json" mode) a value has the form that a person types: "64KiB", "10s", "20%".
 """
 
+import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,20 +14,34 @@ from datetime import time
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, PlainSerializer, PlainValidator, Strict, StringConstraints
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    GetCoreSchemaHandler,
+    PlainSerializer,
+    PlainValidator,
+    Strict,
+    StringConstraints,
+)
+from pydantic_core import core_schema
 
-from backupd.agenda import Blackout
+from backupd.agenda import Blackout, Deadline
 from backupd.config.faults import BadValue, quoted
 from backupd.config.units import format_duration, format_size, parse_duration, parse_size
 from backupd.errors import UsageError
+from backupd.model import AUTO, Auto
 
+_NAME_BYTES = 255  # NAME_MAX (linux/limits.h)
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,40}", re.ASCII)
-_CLOCK = re.compile(r"([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9])?", re.ASCII)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _CREDENTIAL = re.compile(r"(?!\.)[A-Za-z0-9_.@:-]{1,255}", re.ASCII)
 _RECIPIENT = re.compile(r"age1[02-9ac-hj-np-z]{58}", re.ASCII)  # Bech32 of 32 bytes (age's specification)
 _PERCENT = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*%", re.ASCII)
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_DEADLINE = re.compile(
+    r"(?:(?P<day>DAY) )?(?P<clock>(?:[01][0-9]|2[0-3]):[0-5][0-9](?::[0-5][0-9])?)".replace("DAY", "|".join(_DAYS)),
+    re.ASCII,
+)
 _BLACKOUT = re.compile(
     r"(?:(?P<first>DAY)(?:-(?P<last>DAY))? )?(?P<begin>HOUR)-(?P<end>HOUR)".replace("DAY", "|".join(_DAYS)).replace(
         "HOUR", "(?:[01][0-9]|2[0-3]):[0-5][0-9]"
@@ -35,6 +50,10 @@ _BLACKOUT = re.compile(
 )
 _MAIL = re.compile(r"[^\s@<>,;:\"()\[\]\\]+@[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?", re.ASCII)
 _WEB = re.compile(r"https?://[A-Za-z0-9.-]+(?::([0-9]{1,5}))?(?:/[!-~]*)?", re.ASCII)
+_DEADLINE_HINT = (
+    'write a time of this machine\'s clock, "06:00", with its day where it may be days ahead, "Sun 06:00", '
+    'or how long a run may take: "30h"'
+)
 _SNAPSHOT_SIZE_HINT = 'write a share of the origin such as "20%", or a size such as "5GiB"'
 
 
@@ -59,6 +78,8 @@ def _absolute(value: object) -> Path:
     text = value if isinstance(value, str | Path) else None
     if text is None or not Path(text).is_absolute() or "\0" in str(text):
         raise BadValue(f"{quoted(value)} is not an absolute path", "begin it with /")
+    if any(len(os.fsencode(name)) > _NAME_BYTES for name in Path(text).parts):
+        raise BadValue(f"{quoted(value)} has a name of more than {_NAME_BYTES} bytes", "no file system takes it")
     return Path(text)
 
 
@@ -213,7 +234,39 @@ def _size_from(smallest: int) -> Callable[[int], int]:
     return check
 
 
-def _snapshot_size(value: object) -> SnapshotSize:
+def _chunk_size(value: object) -> int | Auto:
+    """What lvcreate takes of a classic snapshot; a thin pool's chunks may be larger."""
+    if value == AUTO:
+        return AUTO
+    return _power_of_two(4 << 10, 512 << 10)(parse_size(value))
+
+
+def _chunk_size_text(size: int | Auto) -> str:
+    return format_size(size) if isinstance(size, int) else size
+
+
+def _flag_or_auto(value: object) -> bool | Auto:
+    if value == AUTO:
+        return AUTO
+    if isinstance(value, bool):
+        return value
+    raise BadValue(f'{quoted(value)} is none of true, false or "auto"', "leave it out for auto")
+
+
+class _OrAuto:
+    """Beside a type: the word `auto` in place of a list of PVs, with that list's own faults for all else."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        return core_schema.no_info_wrap_validator_function(
+            lambda value, devices: AUTO if value == AUTO else devices(value),
+            handler.generate_schema(Devices),
+            serialization=core_schema.plain_serializer_function_ser_schema(lambda value: value),
+        )
+
+
+def _snapshot_size(value: object) -> SnapshotSize | Auto:
+    if value == AUTO:
+        return AUTO
     if isinstance(value, SnapshotSize):
         return value
     match = _PERCENT.fullmatch(value.strip()) if isinstance(value, str) else None
@@ -231,20 +284,32 @@ def _snapshot_size(value: object) -> SnapshotSize:
     return SnapshotSize(percent_of_origin=percent)
 
 
-def _snapshot_size_text(size: SnapshotSize) -> str:
+def _snapshot_size_text(size: SnapshotSize | Auto) -> str:
+    if isinstance(size, str):
+        return size
     return format_size(size.bytes) if size.bytes is not None else f"{size.percent_of_origin or 0:.15g}%"
 
 
-def _clock(value: object) -> time:
+def _deadline(value: object) -> Deadline:
+    if isinstance(value, Deadline):
+        return value
     if isinstance(value, time) and value.tzinfo is None:
-        return value.replace(microsecond=0)
-    if not isinstance(value, str) or not _CLOCK.fullmatch(value):
-        raise BadValue("not a time of day", 'write hours and minutes of this machine\'s clock, such as "06:00"')
-    return time.fromisoformat(value)
+        return Deadline(clock=value.replace(microsecond=0))
+    if isinstance(value, str) and (match := _DEADLINE.fullmatch(value)) is not None:
+        return Deadline(
+            clock=time.fromisoformat(match["clock"]), day=_DAYS.index(match["day"]) if match["day"] else None
+        )
+    try:
+        return Deadline(within_seconds=_positive_seconds(parse_duration(value if isinstance(value, str) else "")))
+    except BadValue as bad:  # a number alone too: nobody could tell hours from seconds
+        raise BadValue(f"{quoted(value)} is neither a time of day nor how long a run may take", _DEADLINE_HINT) from bad
 
 
-def _clock_text(value: time) -> str:
-    return value.isoformat() if value.second else value.isoformat("minutes")
+def _deadline_text(deadline: Deadline) -> str:
+    if deadline.clock is None:
+        return format_duration(deadline.within_seconds)
+    clock = deadline.clock.isoformat() if deadline.clock.second else deadline.clock.isoformat("minutes")
+    return clock if deadline.day is None else f"{_DAYS[deadline.day]} {clock}"
 
 
 def _cron(value: str) -> str:
@@ -303,6 +368,7 @@ def _as_text(to_text: Callable[[Any], str]) -> PlainSerializer:
 Name = Annotated[str, AfterValidator(_name)]
 Text = Annotated[str, Strict(), StringConstraints(min_length=1)]
 Flag = Annotated[bool, Strict()]
+FlagOrAuto = Annotated[bool | Auto, PlainValidator(_flag_or_auto)]
 Count = Annotated[int, Strict()]
 Number = Annotated[float, Strict()]
 AbsolutePath = Annotated[Path, BeforeValidator(_absolute)]
@@ -310,6 +376,7 @@ SecretFile = Annotated[Path, BeforeValidator(_secret_file)]
 Variable = Annotated[str, BeforeValidator(_variable)]
 Credential = Annotated[str, BeforeValidator(_credential)]
 Devices = tuple[Annotated[Text, AfterValidator(_device)], ...]
+CowDevices = Annotated[Devices | Auto, _OrAuto()]
 TargetNames = Annotated[tuple[Text, ...], AfterValidator(_targets)]
 Command = Annotated[tuple[Annotated[str, Strict()], ...], AfterValidator(_command)]
 FileName = Annotated[Text, AfterValidator(_file_name)]
@@ -324,13 +391,15 @@ Duration = Annotated[float, BeforeValidator(parse_duration), _as_text(format_dur
 PositiveDuration = Annotated[Duration, AfterValidator(_positive_seconds)]
 WholeSeconds = Annotated[Duration, AfterValidator(_whole_seconds)]
 Size = Annotated[int, BeforeValidator(parse_size), _as_text(format_size)]
-ChunkSize = Annotated[Size, AfterValidator(_power_of_two(4 << 10, 512 << 10))]  # what lvcreate takes (lvmthin: more)
+ChunkSize = Annotated[int | Auto, PlainValidator(_chunk_size), _as_text(_chunk_size_text)]
 BlockSize = Annotated[Size, AfterValidator(_power_of_two(512, 1 << 20))]
 ProbeFileSize = Annotated[Size, AfterValidator(_size_from(1 << 20))]
 PartSize = Annotated[Size, AfterValidator(_size_from(5 << 20))]  # what S3 takes at least of every part but the last
+ObjectSize = Annotated[Size, AfterValidator(_size_from(1 << 30))]  # smaller ones are many, and gain nothing
+SpoolSize = Annotated[Size, AfterValidator(_size_from(64 << 20))]  # less would take next to nothing
 Rate = Annotated[Size, AfterValidator(_size_from(1 << 10))]
-CowSize = Annotated[SnapshotSize, PlainValidator(_snapshot_size), _as_text(_snapshot_size_text)]
-ClockTime = Annotated[time, BeforeValidator(_clock), _as_text(_clock_text)]
+CowSize = Annotated[SnapshotSize | Auto, PlainValidator(_snapshot_size), _as_text(_snapshot_size_text)]
+FinishBy = Annotated[Deadline, PlainValidator(_deadline), _as_text(_deadline_text)]
 Cron = Annotated[Text, AfterValidator(_cron)]
 Zone = Annotated[Text, AfterValidator(_zone)]
 Blackouts = Annotated[

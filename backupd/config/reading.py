@@ -36,7 +36,16 @@ def load(path: Path) -> Configuration:
         ConfigurationError: no such file, not readable, not TOML (with line and column), or any number of faults, each
             with its path and hint.
     """
-    return checked(_parsed(_text(path), path), path)
+    return understood(_text(path), path)
+
+
+def understood(text: str, path: Path) -> Configuration:
+    """The configuration that this text is, of this file.
+
+    Raises:
+        ConfigurationError: as `load`, but for the reading.
+    """
+    return checked(_parsed(text, path), path)
 
 
 def checked(document: Mapping[str, Any], path: Path) -> Configuration:

@@ -21,6 +21,7 @@ _EVERY = format_duration(keys_of(JobConfig)["every"].default)
 # What is stored there lies on a machine that somebody else may read. Who serves an NFS folder is the administrator's
 # business.
 REMOTE_KINDS = ("sftp", "s3")
+_NO_JOB = "owner"  # on every target, beside the jobs' folders
 
 
 def broken(document: Tables) -> Iterator[Fault]:
@@ -38,6 +39,8 @@ def broken(document: Tables) -> Iterator[Fault]:
     if not document.get("jobs"):
         yield Fault("jobs", "there is no job", "a job is a table [jobs.NAME] with a host and its targets")
     for name, job in _named(document, "jobs"):
+        if name == _NO_JOB:
+            yield Fault(f"jobs.{name}", "cannot be a job's name", "on every target that folder has owner records")
         yield from _job(document, name, job)
 
 
@@ -95,6 +98,9 @@ def _job(document: Tables, name: str, job: Tables) -> Iterator[Fault]:
             yield unknown_key(("jobs", name, "hooks", hook, "name"))
     yield from _encrypted(document, path, job)
     yield from _as_often(path, job)
+    copy = job.get("copy")
+    if isinstance(copy, dict) and "spool_size" in copy and "spool" not in copy:
+        yield Fault(f"{path}.copy.spool_size", "there is no spool", "spool names its folder, on other disks")
 
 
 def _as_often(path: str, job: Tables) -> Iterator[Fault]:

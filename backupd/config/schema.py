@@ -19,21 +19,23 @@ from backupd.config.fields import (
     Blackouts,
     BlockSize,
     ChunkSize,
-    ClockTime,
     Command,
     Count,
+    CowDevices,
     CowSize,
     Credential,
     Cron,
-    Devices,
     Duration,
     FileName,
+    FinishBy,
     Flag,
+    FlagOrAuto,
     KeyPrefix,
     MailAddress,
     MailAddresses,
     Name,
     Number,
+    ObjectSize,
     PartSize,
     Paths,
     PositiveDuration,
@@ -41,7 +43,7 @@ from backupd.config.fields import (
     Rate,
     Recipients,
     SecretFile,
-    SnapshotSize,
+    SpoolSize,
     TargetNames,
     Text,
     Url,
@@ -50,6 +52,7 @@ from backupd.config.fields import (
     WholeSeconds,
     Zone,
 )
+from backupd.model import AUTO
 
 _TABLE = ConfigDict(
     extra="forbid",
@@ -129,6 +132,8 @@ class HookPoint(StrEnum):
     AFTER_COPY = "after-copy"
     BEFORE_RELEASE = "before-release"
     AFTER_RELEASE = "after-release"
+    BEFORE_SEND = "before-send"
+    AFTER_SEND = "after-send"
     BEFORE_VERIFY = "before-verify"
     AFTER_VERIFY = "after-verify"
     AFTER_RUN = "after-run"
@@ -217,6 +222,7 @@ class SftpConfig:
     known_hosts: AbsolutePath = Path("/etc/ssh/ssh_known_hosts")
     sentinel: FileName | None = None
     timeout_seconds: Annotated[PositiveDuration, _key("timeout")] = 60.0
+    outage_seconds: Annotated[PositiveDuration, _key("outage")] = 900.0
     accept_unencrypted: Flag = False
 
 
@@ -239,6 +245,7 @@ class S3Config:
     lock_mode: LockMode | None = None  # None: without Object Lock
     lock_seconds: Annotated[PositiveDuration, _key("lock_for")] = 7 * 86400.0
     timeout_seconds: Annotated[PositiveDuration, _key("timeout")] = 60.0
+    outage_seconds: Annotated[PositiveDuration, _key("outage")] = 900.0
     accept_unencrypted: Flag = False
 
 
@@ -333,15 +340,18 @@ class LockConfig:
     blocker_age_seconds: Annotated[PositiveDuration, _key("blocker_age")] = 10.0
     stop_applier: Flag = False  # of a replica, from before the lock until the snapshot exists
     temporary_tables_wait_seconds: Annotated[Duration, _key("temporary_tables_wait")] = 300.0  # of a replica's applier
+    preflush: Flag = False  # the server writes its dirty pages before the lock
+    preflush_wait_seconds: Annotated[PositiveDuration, _key("preflush_wait")] = 60.0  # at most, until few are left
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_TABLE)
 class SnapshotConfig:
     """`[jobs.NAME.snapshot]`: the snapshot's COW area."""
 
-    size: CowSize = SnapshotSize(percent_of_origin=20.0)
-    chunk_size: ChunkSize = 64 << 10
-    pvs: Devices = ()  # anywhere in the volume group when empty
+    size: CowSize = AUTO
+    chunk_size: ChunkSize = AUTO
+    pvs: CowDevices = ()  # anywhere in the volume group when empty; auto: where a probe found it best
+    extend: Flag = True  # while it fills, where there is room
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_TABLE)
@@ -349,7 +359,7 @@ class SettleConfig:
     """`[jobs.NAME.settle]`: how the write penalty is measured, and when it is worth paying."""
 
     enabled: Flag = True
-    probe: Flag = True
+    probe: FlagOrAuto = AUTO  # "auto": where waiting for what it says can pay
     window_seconds: Annotated[WholeSeconds, _key("window")] = 1.0
     duty: Annotated[Number, Field(gt=0, le=0.5)] = 0.1  # share of the time that probe windows take
     baseline_windows: Annotated[Count, Field(ge=1)] = 3
@@ -372,6 +382,8 @@ class LimitsConfig:
     max_penalty: Annotated[Number, Field(gt=1)] | None = None  # baseline ÷ window
     max_replica_lag_seconds: Annotated[PositiveDuration | None, _key("max_replica_lag")] = None
     max_cow_fill: Annotated[Number, Field(gt=0, le=1)] = 0.9
+    max_latency: Annotated[Number, Field(gt=1)] | None = None  # of a write: times what it takes with the snapshot alone
+    max_penalty_seconds: PositiveDuration | None = None  # of the server's writing that the copy may take away
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_TABLE)
@@ -379,10 +391,13 @@ class CopyConfig:
     """`[jobs.NAME.copy]`: how the snapshot is streamed to the target."""
 
     streams: Annotated[Count, Field(ge=0, le=16)] = 1  # 0: one per core
+    object_size: ObjectSize = 128 << 30  # plain bytes; a larger file makes its object larger
     level: Annotated[Count, Field(ge=1, le=19)] = 1  # zstd's
     threads: Annotated[Count, Field(ge=0)] = 1  # 0: one per core
-    max_rate: Rate | None = None  # bytes a second read from the snapshot
-    must_finish_by: ClockTime | None = None  # local wall clock
+    max_rate: Rate | None = None  # bytes a second read from the snapshot, or from the spool
+    must_finish_by: FinishBy | None = None
+    spool: AbsolutePath | None = None  # a folder on other disks; None: the snapshot lives until all is sent
+    spool_size: SpoolSize | None = None  # None: what the file system has room for
     include_binlogs: Flag = False
     option_files: Paths = ()  # stored without the secrets in them
 
@@ -443,6 +458,13 @@ class HookConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_TABLE)
+class VerifyConfig:
+    """`[jobs.NAME.verify]`: in how many rounds `backupd verify --job` reads each copy once."""
+
+    rounds: Annotated[Count, Field(ge=1, le=1000)] = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_TABLE)
 class JobConfig:
     """`[jobs.NAME]`: which host goes to which target, how often, and under which conditions."""
 
@@ -458,6 +480,7 @@ class JobConfig:
     copy: CopyConfig = CopyConfig()
     encryption: EncryptionConfig = EncryptionConfig()
     retention: RetentionConfig = RetentionConfig()
+    verify: VerifyConfig = VerifyConfig()
     schedules: SchedulesConfig = SchedulesConfig()
     hooks: Annotated[Mapping[Name, HookConfig], _NAMED, _FROZEN, _THAWED] = Field(default_factory=dict)
     drill_within_seconds: Annotated[PositiveDuration | None, _key("drill_within")] = (

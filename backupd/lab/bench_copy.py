@@ -1,10 +1,10 @@
 """How fast a copy is beside plain tools, and how much memory it takes: `make bench-copy`, on this host, a few minutes.
 
-The same files, in the page cache, by turns in each round: `tar -cf - . | zstd -1 -T0 > FILE`, and `store_streams` to a
-folder beside it, with both digests, the frames and the members' index, in two streams, in as many as it takes by
-itself, and encrypted. Each side's time ends when its file is durable: a target syncs what it stores, so the plain
-tools' FILE is synced too. What that does to their time is told in a line of its own. Neither side gives way to others,
-since what gives way on purpose cannot be compared with what does not.
+The same files, read from the disk as a new snapshot's are, by turns in each round: `tar -cf - . | zstd -1 -T0 > FILE`,
+and `store_streams` to a folder beside it, with both digests, the frames and the members' index, in two streams, in as
+many as it takes by itself, and encrypted. Each side's time ends when its file is durable: a target syncs what it
+stores, so the plain tools' FILE is synced too. What that does to their time is told in a line of its own. Neither side
+gives way to others, since what gives way on purpose cannot be compared with what does not.
 
 Then back: `zstd -d < FILE | tar -x` and `unpack_objects`, both from a file that is not in the page cache, and neither
 synced. A target elsewhere, its real server on this host, is compared with the folder. What counts is the ratio of the
@@ -20,13 +20,11 @@ limit is missed.
 import argparse
 import json
 import os
-import re
 import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
@@ -34,17 +32,19 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 from statistics import median
-from typing import Self
 
 from backupd.archive import Sink
-from backupd.archive.index import INDEX_OBJECT, to_bytes
+from backupd.archive.index import INDEX_OBJECT, written
 from backupd.archive.packing import CopyManner, automatic_streams
 from backupd.archive.sources import BinlogCut, Exclusions, list_members
 from backupd.archive.stream import store_binlog, store_content, store_streams
 from backupd.errors import LabError
 from backupd.lab import loopback, tablespaces
+from backupd.lab.loopback import MACHINE
+from backupd.lab.memory import Memory
 from backupd.model import Flavour, Layout, Manifest, Position, ServerFacts, StoredObject
 from backupd.restore import unpack_objects
+from backupd.run_section import RunSection
 from backupd.targets import Source, Target
 from backupd.targets.directory import DirectoryTarget
 
@@ -104,8 +104,6 @@ def main(argv: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="backupd-bench-", dir=asked.folder) as made, ExitStack() as owed:
         ground = Ground(Path(made))
         tablespaces.make(ground.root, asked.size << 20)
-        for path in ground.root.rglob("*.ibd"):
-            path.read_bytes()
         contenders = _contenders(ground, owed)
         for number in range(asked.rounds):
             sys.stderr.write(f"round {number + 1} of {asked.rounds}\n")
@@ -123,7 +121,7 @@ class Ground:
         self.root = folder / "root"
         self.file = folder / "plain.tar.zst"
         self.out = folder / "out"
-        self.vault = DirectoryTarget("folder", _made(folder / "vault"))
+        self.vault = DirectoryTarget("folder", _made(folder / "vault"), machine=MACHINE)
         self.stored: tuple[StoredObject, ...] = ()  # of the last copy into the vault that is not encrypted
 
     def plain_tools(self, *, sync: bool = True) -> Took:
@@ -131,6 +129,7 @@ class Ground:
         command = f"tar -cf - . | zstd -1 -T0 -q > {shlex.quote(str(self.file))}"
         if sync:
             command += f"; sync {shlex.quote(str(self.file))}"
+        self._forget_files()
         return _measured(lambda: _run(command, self.root))
 
     def plain_restore(self) -> Took:
@@ -142,12 +141,17 @@ class Ground:
     def copy(self, target: Target, streams: int, *, recipients: tuple[str, ...] = ()) -> Took:
         """As a backup does, but for the snapshot and the reading back."""
         target.remove(_JOB, _RUN)
+        self._forget_files()
         return _measured(lambda: self._copy(target, streams, recipients))
 
     def restore(self) -> Took:
         """The way back of the last copy in the vault, its streams at once."""
         _emptied(self.out)
         return _measured(self._restore)
+
+    def _forget_files(self) -> None:
+        for path in self.root.rglob("*.ibd"):
+            _forget(path)
 
     def _copy(self, target: Target, streams: int, recipients: tuple[str, ...]) -> None:
         manner = CopyManner(gently=False, recipients=recipients)
@@ -158,15 +162,15 @@ class Ground:
         stored = store_streams(
             self.root, list_members(self.root, _EVERYTHING), open_object, streams=streams, manner=manner
         )
-        store_content(INDEX_OBJECT, to_bytes(stored.members), open_object=open_object, manner=manner)
+        index = store_content(INDEX_OBJECT, written(stored.members), open_object=open_object, manner=manner)
         if target is self.vault and not recipients:
-            self.stored = stored.objects
+            self.stored = (*stored.objects, index)
 
     def _restore(self) -> None:
-        unpack_objects([Source(self.vault, _JOB, _RUN)], _manifest(self.stored), to=self.out)
+        unpack_objects([Source(self.vault, _JOB, _RUN)], manifest_of(self.stored), to=self.out)
 
 
-def _manifest(objects: tuple[StoredObject, ...]) -> Manifest:
+def manifest_of(objects: tuple[StoredObject, ...]) -> Manifest:
     """Of a backup of no server's."""
     server = ServerFacts(
         flavour=Flavour.MARIADB,
@@ -185,6 +189,7 @@ def _manifest(objects: tuple[StoredObject, ...]) -> Manifest:
         run_id=_RUN,
         job=_JOB,
         host="",
+        machine=MACHINE,
         created_at=datetime.now(UTC),
         objects=objects,
         server=server,
@@ -193,6 +198,7 @@ def _manifest(objects: tuple[StoredObject, ...]) -> Manifest:
         layout=Layout.LINEAR,
         volume="",
         datadir=".",
+        run=RunSection(started_at=datetime.now(UTC)),
     )
 
 
@@ -225,9 +231,7 @@ def _elsewhere(name: str, target: Target, ground: Ground, *, beside: str) -> Con
 def _print_table(contenders: Sequence[Contender], size_mib: int) -> bool:
     """Whether a limit was missed."""
     by_name = {contender.name: contender for contender in contenders}
-    _say(
-        f"{size_mib} MiB in the page cache, {len(contenders[0].took)} rounds, {len(os.sched_getaffinity(0))} processors"
-    )
+    _say(f"{size_mib} MiB from the disk, {len(contenders[0].took)} rounds, {len(os.sched_getaffinity(0))} processors")
     _say(f"{'':28}  seconds: median (from - to)   MiB/s   processors' s   ratio   limit")
     missed = False
     for contender in contenders:
@@ -267,55 +271,16 @@ def _tell_memory(folder: Path) -> int:
     (folder / "binlog.000001").touch()
     os.truncate(folder / "binlog.000001", _ZEROS_BYTES)
     cut = BinlogCut(folder / "binlog.000001", _ZEROS_BYTES, PurePosixPath("binlog.000001"))
-    found = {}
-    with _Children() as children:
-        ground.copy(ground.vault, 2, recipients=(_recipient(),))
-        found["2 streams and 1 TiB of holes, encrypted"] = _own_peak_mib() + children.peak_mib
+    with Memory() as memory:
+        with memory.of("2 streams and 1 TiB of holes, encrypted") as copied:
+            ground.copy(ground.vault, 2, recipients=(_recipient(),))
         ground.vault.remove(_JOB, _RUN)
-        store_binlog(
-            cut, open_object=lambda name: ground.vault.writing(_JOB, _RUN, name), manner=CopyManner(gently=False)
-        )
-        found[f"and then {_ZEROS_BYTES >> 30} GiB of zeros"] = _own_peak_mib() + children.peak_mib
-    _say(json.dumps(found))
+        with memory.of(f"and then {_ZEROS_BYTES >> 30} GiB of zeros") as cut_off:
+            store_binlog(
+                cut, open_object=lambda name: ground.vault.writing(_JOB, _RUN, name), manner=CopyManner(gently=False)
+            )
+    _say(json.dumps({step.name: step.mib for step in (copied(), cut_off())}))
     return 0
-
-
-def _own_peak_mib() -> float:
-    """Not from getrusage: its count goes on over an execve, and a process begins with what its parent had."""
-    found = re.search(r"VmHWM:\s+(\d+) kB", _text(Path("/proc/self/status")))
-    assert found is not None
-    return int(found[1]) / 1024
-
-
-class _Children:
-    """What the children of this process take together at the most, looked at for the length of a `with`."""
-
-    def __init__(self) -> None:
-        self.peak_mib = 0.0
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="children")
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        self._ended.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        while not self._ended.wait(0.02):
-            named = Path("/proc/self/task").glob("*/children")
-            children = [pid for path in named for pid in _text(path).split()]
-            resident = (re.search(r"VmRSS:\s+(\d+) kB", _text(Path(f"/proc/{pid}/status"))) for pid in children)
-            self.peak_mib = max(self.peak_mib, sum(int(found[1]) for found in resident if found) / 1024)
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text()
-    except OSError:  # it has ended meanwhile
-        return ""
 
 
 def _print_memory(found: dict[str, float]) -> bool:

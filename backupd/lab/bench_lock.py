@@ -24,7 +24,8 @@ def main() -> int:
     """Measure, print both series and the ratio of their medians; 0 when it is at most a half."""
     configuration = wiring.configuration(None)
     job = wiring.job(configuration, "nightly")
-    tools = wiring.tools(configuration, job)
+    with wiring.catalogue(configuration) as catalogue:
+        tools = wiring.tools(configuration, job, catalogue.identity().name)
     facts = tools.server.facts()
     mount = tools.files.mount_of(facts.datadir)
     volume = tools.snapshots.volume_at(mount.device)

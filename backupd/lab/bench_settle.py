@@ -30,7 +30,7 @@ from backupd.lab.load import Heartbeat, LoadSample
 ROWS = 60_000
 ROUNDS = 3
 SETTLE = {  # what the job's table `settle` says
-    "on": "",
+    "on": "probe = true",
     "passive": "probe = false",
     "off": "enabled = false",
     "on, patient": 'patience = 100\nmax_wait = "90s"',

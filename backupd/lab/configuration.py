@@ -5,8 +5,10 @@ Knows: the job `nightly`, its target, where the lab's server answers. Refuses to
 
 from backupd.lab.site import Site
 
+SNAPSHOT = 'size = "20%"'
 
-def text(site: Site) -> str:
+
+def text(site: Site, *, snapshot: str = SNAPSHOT) -> str:
     """A complete backupd.toml: host `lab`, target `store` (DIR/backups outside), job `nightly`."""
     return f"""[catalogue]
 path = "{site.catalogue}"
@@ -26,7 +28,7 @@ targets = ["store"]
 canary = true
 
 [jobs.nightly.snapshot]
-size = "20%"
+{snapshot}
 """
 
 

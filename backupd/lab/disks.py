@@ -18,7 +18,12 @@ from backupd.lab.site import POOL, VOLUME, Site
 from backupd.lab.sizes import POOL_CHUNK_SIZE, POOL_METADATA_SIZE, STRIPE_SIZE, STRIPES, Sizes
 
 _DELAY = "4ms"  # a seek; nbdkit serves one request at a time, reads included
-_RATE = "1200M"  # bits a second: 150 MB/s of one disk
+_RATE = "1200M"  # bits a second: 150 MiB/s of one disk
+# nbdkit's bucket is as large as one piece: what fills it while a disk is idle or seeks pays for no more than that.
+# Smaller pieces would be more exact, but the machine's kernel wakes a sleeper up to a millisecond late.
+_PIECE = "256K"
+_BURST_SECONDS = 0.00175  # one piece at that rate; a smaller bucket never holds enough for one
+_REQUEST_KIB = 1280  # the largest that the kernel makes for a SATA disk (its BLK_DEF_MAX_SECTORS)
 _WRITE_DELAY_MILLISECONDS = 5
 _QUICK_SECONDS = 60.0
 _SLOW_SECONDS = 300.0
@@ -57,10 +62,12 @@ def presented(model: DiskModel, raw: Sequence[Path], site: Site) -> Iterator[tup
 
 
 def nbdkit_argv(device: Path, socket: Path) -> list[str]:
-    """One disk arm: requests are served one at a time, each after a delay, at a limited bandwidth."""
+    """One disk arm: requests are served one at a time, each after a delay, and then for as long as its bytes take."""
     return [
-        *("nbdkit", "--foreground", "--threads", "1", "--filter=delay", "--filter=rate", "--unix", str(socket)),
-        *("file", str(device), f"delay-read={_DELAY}", f"delay-write={_DELAY}", f"rate={_RATE}"),
+        *("nbdkit", "--foreground", "--threads", "1", "--unix", str(socket)),
+        *("--filter=delay", "--filter=blocksize", "--filter=rate", "file", str(device)),  # the first sees it first
+        *(f"delay-read={_DELAY}", f"delay-write={_DELAY}"),
+        *(f"maxdata={_PIECE}", f"rate={_RATE}", f"burstiness={_BURST_SECONDS}"),
     ]
 
 
@@ -187,9 +194,20 @@ def _slow_disk(device: Path, site: Site) -> Iterator[Path]:
         slow = _free_nbd_device()
         run(["nbd-client", "-unix", str(socket), str(slow), "-b", "512"], timeout_seconds=_QUICK_SECONDS)
         try:
+            _look_like_a_disk(slow)
             yield slow
         finally:
             run(["nbd-client", "-d", str(slow)], timeout_seconds=_QUICK_SECONDS)
+
+
+def _look_like_a_disk(slow: Path) -> None:
+    """The kernel takes it for one that turns, and makes requests as large as for one; it would cut them at 128 KiB.
+
+    Before LVM sees it: a device of device mapper takes the limits that those under it have when its table is loaded.
+    """
+    queue = Path("/sys/block", slow.name, "queue")
+    (queue / "max_sectors_kb").write_text(str(_REQUEST_KIB), encoding="ascii")
+    (queue / "rotational").write_text("1", encoding="ascii")
 
 
 def _free_nbd_device() -> Path:

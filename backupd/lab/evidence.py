@@ -28,7 +28,9 @@ def restored(run_id: str, folder: Path, *, job: str = "nightly") -> Iterator[tup
         BackupdError: the backup cannot be restored, or no server starts on it, or it does not end well.
     """
     configuration = wiring.configuration(None)
-    target = wiring.target(configuration, wiring.job(configuration, job).targets[0])
+    with wiring.catalogue(configuration) as catalogue:
+        machine = catalogue.run(run_id).machine
+    target = wiring.target(configuration, wiring.job(configuration, job).targets[0], machine)
     try:
         manifest = restore([Source(target, job, run_id)], to=folder)
         with ScratchServer(folder, manifest).running() as server:

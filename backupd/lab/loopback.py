@@ -11,6 +11,8 @@ from backupd.config.schema import S3Config, SftpConfig, TargetKind
 from backupd.lab import s3server, sshd
 from backupd.targets import Target
 
+MACHINE = "lab-00000000"
+
 
 @contextmanager
 def sftp(folder: Path) -> Iterator[Target]:
@@ -33,7 +35,8 @@ def sftp(folder: Path) -> Iterator[Target]:
                 path=folder / "stored",
                 key_file=server.key_file,
                 known_hosts=server.known_hosts,
-            )
+            ),
+            machine=MACHINE,
         )
         try:
             yield target
@@ -60,7 +63,8 @@ def s3(folder: Path) -> Iterator[Target]:
                 endpoint=service.endpoint,
                 bucket=s3server.BUCKET,
                 credentials_file=folder / "credentials",
-            )
+            ),
+            machine=MACHINE,
         )
 
 

@@ -26,6 +26,7 @@ _COMMAND_SECONDS = 300.0
 # The gate as it is, but in seconds.
 _QUICK_GATE = """
 [jobs.nightly.settle]
+probe = true
 duty = 0.5
 baseline_windows = 2
 """

@@ -126,11 +126,11 @@ def fill(site: Site, kind: ServerKind, rows: int) -> None:
         _LOG_TABLE.format(schema=SCHEMA, table=table, engine=engine, rows=_TEN_THOUSAND_ROWS)
         for table, engine in software.log_tables.items()
     )
-    execute(site, _SCHEMA.format(schema=SCHEMA) + "".join(log_tables) + _backup_account(software))
+    execute(site, _SCHEMA.format(schema=SCHEMA) + "".join(log_tables) + backup_account(software))
     run([*sysbench_argv(site, rows), "prepare"], timeout_seconds=_START_SECONDS + rows / 1000)
 
 
-def _backup_account(software: Software) -> str:
+def backup_account(software: Software) -> str:
     """What the documentation asks of an administrator, and nothing more, so that a missing grant shows here first."""
     from backupd.mysql.grants import grant_script  # here: it loads the database driver, a second in the machine
 

@@ -1,13 +1,14 @@
 """The database server, as the stories need it. The contract.
 
-`server`, `locks`, `unlocked`, `replication` and `canary` implement it.
+`server`, `counting`, `locks`, `unlocked`, `replication`, `flushing` and `canary` implement it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-from backupd.model import Blocker, DataPath, LockReceipt, Membership, Position, Replication, ServerFacts
+from backupd.bill import Count
+from backupd.model import Blocker, DataPath, LockReceipt, Membership, Position, Preflush, Replication, ServerFacts
 
 UNLOCKED = "none"  # the strategy that locks nothing: what a snapshot shows is what a power cut would have left
 UNPROVEN = "none"  # the proof of a lock that was lost, or whose block failed, and of none at all
@@ -16,6 +17,7 @@ UNPROVEN = "none"  # the proof of a lock that was lost, or whose block failed, a
 ABSOLUTE_LINK = "absolute symlink"  # a copy of the link leads to the live files
 DATA_DIRECTORY = "DATA DIRECTORY"  # MariaDB's redo log names it by its absolute path: recovery opens the live file
 KEYS = "encryption keys"
+LASTING = frozenset({"datadir", "system tablespace", "redo", "undo"})  # what no server replaces while it runs
 
 
 class HeldLock(Protocol):
@@ -61,6 +63,12 @@ class Server(Protocol):
     def data_paths(self, facts: ServerFacts) -> tuple[DataPath, ...]:
         """Every file and folder that a backup must think of, symlinks in the datadir included."""
 
+    def tablespaces(self, facts: ServerFacts) -> Mapping[str, int]:
+        """The file of every InnoDB table and general tablespace as it is now, with its space id.
+
+        A file is named relative to the datadir, or absolutely. There may be hundreds of thousands.
+        """
+
     def unsafe_tables(self, facts: ServerFacts) -> tuple[str, ...]:
         """Tables that no crash recovery makes whole, as `schema/table (ENGINE)`; the server's own schemas included.
 
@@ -68,7 +76,7 @@ class Server(Protocol):
             ServerError: its datadir cannot be read.
         """
 
-    def missing_grants(self, strategy: str, *, stop_applier: bool = False) -> tuple[str, ...]:
+    def missing_grants(self, strategy: str, *, stop_applier: bool = False, preflush: bool = False) -> tuple[str, ...]:
         """The privileges that this lock strategy needs and the user lacks, as GRANT spells them."""
 
     def blockers(self, older_than_seconds: float) -> tuple[Blocker, ...]:
@@ -86,6 +94,20 @@ class Server(Protocol):
         Raises:
             ServerError: it is in one, and the account may not ask how it stands.
         """
+
+
+class WorkCounters(Protocol):
+    """What the server counts of its own work, for whoever looks again and again."""
+
+    def look(self) -> Count:
+        """What it has counted by now.
+
+        Raises:
+            ServerError: it does not answer soon, or cannot be reached.
+        """
+
+    def close(self) -> None:
+        """Nothing is held open any more; another look may follow."""
 
 
 class Applier(Protocol):
@@ -106,6 +128,31 @@ class Applier(Protocol):
 
         Raises:
             ServerError: at least one could not be started; the others run.
+        """
+
+
+class Flusher(Protocol):
+    """What makes the server write its dirty pages."""
+
+    def settings(self) -> Mapping[str, str]:
+        """What `put_back` needs to know, asked for before `flush`.
+
+        Raises:
+            ServerError: it cannot be asked, or has no such settings.
+        """
+
+    def flush(self) -> Preflush:
+        """The server writes whatever is dirty, now and until `put_back`; and most of what was is written.
+
+        Raises:
+            ServerError: the server refused or failed; its settings may be changed then.
+        """
+
+    def put_back(self, saved: Mapping[str, str]) -> None:
+        """Its settings are what they were, but where somebody else has changed them since. Again is no error.
+
+        Raises:
+            ServerError: it failed, or another server answers.
         """
 
 

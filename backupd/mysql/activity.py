@@ -43,6 +43,8 @@ _PERFORMANCE_SCHEMA = """
 
 _COMMENTS = re.compile(r"\s*(/\*.*?\*/|--[^\n]*\n|#[^\n]*\n|\()\s*", re.DOTALL)
 _READS = re.compile(r"(SELECT|SHOW|DESC|DESCRIBE|EXPLAIN|CHECKSUM|DO|SET|USE|KILL|HELP)\b", re.IGNORECASE)
+_WITH = re.compile(r"WITH\b", re.IGNORECASE)
+_CHANGES = re.compile(r"\b(UPDATE|DELETE)\b", re.IGNORECASE)  # of a WITH: its own verb, or SELECT … FOR UPDATE
 
 
 def blockers(session: Session, flavour: Flavour, *, older_than_seconds: float) -> tuple[Blocker, ...]:
@@ -74,9 +76,11 @@ def blocking(rows: Sequence[Row], flavour: Flavour, *, older_than_seconds: float
 
 
 def is_read(statement: str) -> bool:
-    """Whether a statement only reads. What it cannot tell (WITH, CALL, nothing at all) counts as a write."""
+    """Whether a statement only reads. What it cannot tell (CALL, nothing at all) counts as a write."""
     while found := _COMMENTS.match(statement):
         statement = statement[found.end() :]
+    if _WITH.match(statement):
+        return _CHANGES.search(statement) is None
     return _READS.match(statement) is not None
 
 

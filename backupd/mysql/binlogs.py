@@ -52,13 +52,22 @@ def listed(index: Path) -> tuple[str, ...]:
     Raises:
         ServerError: it cannot be read or lists none.
     """
+    return tuple(path.name for path in listed_paths(index))
+
+
+def listed_paths(index: Path) -> tuple[Path, ...]:
+    """The binlog files in an index as it has them, newest last: with a log_bin of before, several may have one name.
+
+    Raises:
+        ServerError: it cannot be read or lists none.
+    """
     try:
-        names = tuple(Path(line).name for line in index.read_text(errors="surrogateescape").splitlines() if line)
+        paths = tuple(Path(line) for line in index.read_text(errors="surrogateescape").splitlines() if line)
     except OSError as error:
         raise ServerError(f"cannot read the binlog's index: {error}") from error
-    if not names:
+    if not paths:
         raise ServerError(f"the binlog's index {index} lists no binlog", hint="look at it: is log_bin_index right?")
-    return names
+    return paths
 
 
 def needed_by_recovery(folder: Path, names: tuple[str, ...]) -> tuple[str, ...]:
@@ -79,7 +88,8 @@ def needed_by_recovery(folder: Path, names: tuple[str, ...]) -> tuple[str, ...]:
             oldest = Path(event.body[4 : 4 + length].decode(errors="surrogateescape")).name
             if oldest == newest:
                 break
-    return names[names.index(oldest) :] if oldest in names else names[-1:]
+    since = next((at for at in reversed(range(len(names))) if names[at] == oldest), -1)  # the last one of that name
+    return names[since:]
 
 
 def committed_end(file: Path) -> int:

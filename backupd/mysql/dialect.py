@@ -34,7 +34,6 @@ _BOTH = (
     "--skip-networking",
     "--server-id=4294967000",
     "--performance-schema=OFF",
-    "--innodb-buffer-pool-size=128M",
     "--innodb-buffer-pool-load-at-startup=OFF",
     "--innodb-buffer-pool-dump-at-shutdown=OFF",
     "--innodb-flush-log-at-trx-commit=2",
@@ -63,7 +62,6 @@ DIALECTS: Mapping[Flavour, Dialect] = {
             "--loose-wsrep-on=OFF",
             "--loose-wsrep-provider=none",
             "--loose-feedback=OFF",
-            "--loose-innodb-buffer-pool-size-max=128M",  # else newer servers reserve address space for all RAM
             "--aria-pagecache-buffer-size=16M",
             "--aria-recover-options=OFF",
             "--log-warnings=2",

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from backupd.model import Flavour
 from backupd.mysql import UNLOCKED
+from backupd.mysql.flushing import MAX_DIRTY
 from backupd.mysql.positions import replica_statement
 from backupd.mysql.replication import NO_SUCH_CHANNEL
 from backupd.mysql.session import Session, StatementError
@@ -76,8 +77,17 @@ _STOPPING = {
     ),
 }
 
+# Only for `lock.preflush`: a setting is set to what it is. MariaDB has no smaller privilege for it (10.11.19).
+_TO_FLUSH = f"SET GLOBAL {MAX_DIRTY} = @@global.{MAX_DIRTY}"
+_FLUSHING = {
+    Flavour.MARIADB: Privilege("SUPER", "have dirty pages written before the lock", _TO_FLUSH),
+    Flavour.MYSQL: Privilege("SYSTEM_VARIABLES_ADMIN", "have dirty pages written before the lock", _TO_FLUSH),
+}
 
-def missing(session: Session, flavour: Flavour, *, strategy: str, stop_applier: bool = False) -> tuple[str, ...]:
+
+def missing(
+    session: Session, flavour: Flavour, *, strategy: str, stop_applier: bool = False, preflush: bool = False
+) -> tuple[str, ...]:
     """The privileges that this session's account lacks for a lock strategy, as GRANT spells them.
 
     Each is a name to be granted on everything, unless it says on what.
@@ -85,7 +95,7 @@ def missing(session: Session, flavour: Flavour, *, strategy: str, stop_applier: 
     Raises:
         ServerError: the server failed otherwise than by refusing.
     """
-    everything = _needed(flavour, stop_applier=stop_applier)
+    everything = _needed(flavour, stop_applier=stop_applier, preflush=preflush)
     needed = (one for one in everything if not (one.to_lock and strategy == UNLOCKED))
     return tuple(privilege.words for privilege in needed if not _has(session, privilege))
 
@@ -97,10 +107,11 @@ def grant_script(
     flavour: Flavour = Flavour.MARIADB,
     canary: bool = True,
     stop_applier: bool = False,
+    preflush: bool = False,
 ) -> str:
     """The statements that an administrator runs once, after CREATE USER; enough for every lock strategy."""
     account = f"'{user}'@'{host}'"
-    needed = _needed(flavour, stop_applier=stop_applier)
+    needed = _needed(flavour, stop_applier=stop_applier, preflush=preflush)
     levels = dict.fromkeys(privilege.level for privilege in needed)
     lines = [f"GRANT {_names(needed, level)} ON {level} TO {account};" for level in levels]
     if canary:
@@ -112,8 +123,10 @@ def _names(needed: Sequence[Privilege], level: str) -> str:
     return ", ".join(privilege.name for privilege in needed if privilege.level == level)
 
 
-def _needed(flavour: Flavour, *, stop_applier: bool) -> tuple[Privilege, ...]:
-    return (*_NEEDED[flavour], *((_STOPPING[flavour],) if stop_applier else ()))
+def _needed(flavour: Flavour, *, stop_applier: bool, preflush: bool) -> tuple[Privilege, ...]:
+    stopping = (_STOPPING[flavour],) if stop_applier else ()
+    flushing = (_FLUSHING[flavour],) if preflush else ()
+    return (*_NEEDED[flavour], *stopping, *flushing)
 
 
 def _has(session: Session, privilege: Privilege) -> bool:

@@ -18,7 +18,7 @@ from backupd.errors import LockNotGranted
 from backupd.interruption import shielded
 from backupd.model import LockReceipt, Position
 from backupd.mysql import UNPROVEN
-from backupd.mysql.locksession import Grant, LockLimits, LockSession, Strategy
+from backupd.mysql.locksession import Grant, LockLimits, LockSession, Parting, Strategy
 from backupd.mysql.session import Connect, Session, StatementError
 
 __all__ = ["AUTO", "STRATEGIES", "HeldServerLock", "LockLimits", "ServerLock", "best_strategy"]
@@ -72,10 +72,16 @@ class HeldServerLock:
         """What the lock cost. Complete only after the lock has been given back; until then its hold is 0."""
         return self._receipt
 
-    def returned(self, at: float, *, proven: bool) -> None:
+    def returned(self, at: float, parting: Parting, *, proven: bool) -> None:
         """The end of the hold, by the monotonic clock, and whether it was shown that it had lasted until then."""
-        proof = self._receipt.proof if proven else UNPROVEN
-        self._receipt = replace(self._receipt, hold_seconds=at - self._grant.at, proof=proof)
+        self._receipt = replace(
+            self._receipt,
+            hold_seconds=at - self._grant.at,
+            proof=self._receipt.proof if proven else UNPROVEN,
+            proof_seconds=parting.proof_seconds,
+            unlock_seconds=parting.unlock_seconds,
+            stalled=parting.stalled,
+        )
 
     @property
     def words(self) -> str:
@@ -121,12 +127,12 @@ class ServerLock:
                 except BaseException as error:
                     with shielded():
                         session.give_up(error)
-                        held.returned(session.ended_at, proven=False)
+                        held.returned(session.ended_at, session.parting, proven=False)
                         journal.append(held.words)
                     raise
                 with shielded():
                     lost = session.give_back()
-                    held.returned(session.ended_at, proven=lost is None)
+                    held.returned(session.ended_at, session.parting, proven=lost is None)
                     journal.append(held.words)
             if lost is not None:
                 raise lost
@@ -157,7 +163,16 @@ class ServerLock:
                 if isinstance(answer, Grant):
                     owed.push(mine.pop_all())
                     journal.append(f"{strategy.name} granted at try {number} after waiting {waited:.3f} s")
-                    receipt = LockReceipt(strategy.name, number, waited, 0.0, session.proof, answer.lsn)
+                    receipt = LockReceipt(
+                        strategy.name,
+                        number,
+                        waited,
+                        0.0,
+                        session.proof,
+                        answer.lsn,
+                        position_seconds=answer.position_seconds,
+                        flush_seconds=answer.flush_seconds,
+                    )
                     return session, HeldServerLock(answer, receipt)
             refusal = answer.reason
             journal.append(f"{strategy.name} not granted at try {number}: {refusal}")

@@ -20,6 +20,11 @@ Three things end a lock that lasts too long: the block's end, the watchdog, and 
 of the budget in whole seconds, should this whole process be stopped.
 
 No statement proves a lock by trying to write: if the lock were gone, the write would succeed and reach the replicas.
+
+What took how long is told by when each answer arrives: the server sends the answer of every statement of a packet as
+soon as it has it. Who waits behind the lock is counted by the last statement before the unlock: after it, writers are
+gone before anybody looks. It takes 1 ms of the hold, 8 ms with a thousand sessions (MariaDB 10.11.19, 2 busy
+processors). Threads_running would count MySQL's event scheduler too.
 """
 
 import time
@@ -33,7 +38,7 @@ from pymysql.constants import ER
 from backupd.errors import LockLost
 from backupd.model import Blocker, Flavour, Position
 from backupd.mysql import redo
-from backupd.mysql.activity import blockers
+from backupd.mysql.activity import blockers, is_read
 from backupd.mysql.facts import flavour_of
 from backupd.mysql.positions import PositionReader, position_reader
 from backupd.mysql.session import Connect, Row, Session, StatementError, whole_seconds
@@ -47,6 +52,10 @@ _GAP_LOOK_SECONDS = 0.05
 _PREPARING_SECONDS = 30.0  # what the statements before the lock may take
 _WATCHDOG_SECONDS = 5.0  # how long a KILL may take to be answered, before the socket is broken instead
 _SESSION = "SELECT CONNECTION_ID() AS id"
+_UNDER_WAY = """
+    SELECT LEFT(INFO, 4096) AS statement FROM information_schema.PROCESSLIST
+    WHERE COMMAND IN ('Query', 'Execute') AND ID <> CONNECTION_ID()
+"""
 _NOT_GRANTED = frozenset({ER.LOCK_WAIT_TIMEOUT, ER.LOCK_DEADLOCK})
 
 # MariaDB shows one BACKUP lock (of the type it had before the last upgrade), MySQL a GLOBAL and a COMMIT one.
@@ -89,6 +98,17 @@ class Grant:
     waited_seconds: float
     position: Position
     lsn: int | None
+    position_seconds: float  # of the hold
+    flush_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Parting:
+    """How the lock was given back: what that took of the hold, and how many statements had waited for it."""
+
+    proof_seconds: float = 0.0
+    unlock_seconds: float = 0.0
+    stalled: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +131,8 @@ class LockSession:
         self._limits = limits
         self._terms = terms
         self._grant: Grant | None = None
+        self._unlocked_at: float | None = None
+        self.parting = Parting()
 
     @classmethod
     @contextmanager
@@ -136,8 +158,8 @@ class LockSession:
 
     @property
     def ended_at(self) -> float:
-        """When what was held was given back: now, unless the watchdog ended it before. Monotonic clock."""
-        return self._watchdog.ended_at or time.monotonic()
+        """When what was held was given back: now, unless it was unlocked or ended before. Monotonic clock."""
+        return self._watchdog.ended_at or self._unlocked_at or time.monotonic()
 
     def ask(self) -> Grant | NotGranted:
         """Ask for the lock. Unless it is granted, nothing is held.
@@ -171,9 +193,14 @@ class LockSession:
         Returned and not raised, so that the caller reads its clock first.
         """
         proof = (_METADATA_LOCKS,) if self._terms.metadata_locks else ()
-        statements = (*self._terms.reader.statements, *proof, _SESSION, self._strategy.release)
+        count = (_UNDER_WAY,) if self._terms.statements else ()
+        asked = (*self._terms.reader.statements, *proof, _SESSION, *count)
+        began = time.monotonic()
+        answers = self._session.stream((*asked, self._strategy.release))
         try:
-            *told, session, _ = list(self._session.stream(statements))
+            told = [next(answers) for _ in asked]
+            proven = time.monotonic()
+            next(answers)
         except StatementError as error:
             lost = _lost(self._why_ended())
             lost.__cause__ = error
@@ -182,7 +209,11 @@ class LockSession:
         except BaseException:
             self._let_go()
             raise
+        self._unlocked_at = time.monotonic()
         self._watchdog.relax()
+        stalled = _writing(told.pop()) if count else None
+        self.parting = Parting(proven - began, self._unlocked_at - proven, stalled)
+        session = told.pop()
         locks = told.pop() if proof else None
         changed = self._changed(session, self._terms.reader.position(told), locks)
         return _lost(changed) if changed else None
@@ -191,7 +222,10 @@ class LockSession:
         """Nothing is held any more. That the lock was lost meanwhile becomes a note on the error."""
         if self._watchdog.fired:
             error.add_note(f"the lock had been lost before: {self._why_ended()}")
+        began = time.monotonic()
         self._let_go()
+        self._unlocked_at = time.monotonic()
+        self.parting = Parting(unlock_seconds=self._unlocked_at - began)
 
     def _in_the_way(self) -> tuple[Blocker, ...]:
         """What the request would wait behind; where a wait has consequences, after having looked for a gap.
@@ -229,6 +263,7 @@ class LockSession:
         self._watchdog.allow(self._limits.hold_seconds)
         try:
             told = [next(answers) for _ in self._terms.reader.statements]
+            told_at = time.monotonic()
             _flushed, *counted = answers
             number = int(counted[0][0]["Value"] or 0) if lsn else self._terms.reader.lsn_beside(told)
             if self._terms.redo_lags:
@@ -238,7 +273,14 @@ class LockSession:
                 lags = " while InnoDB wrote its log" if self._terms.redo_lags else ""
                 raise _lost(f"{self._why_ended()}{lags}") from error
             raise
-        return Grant(granted, granted - asked, self._terms.reader.position(told), number)
+        return Grant(
+            granted,
+            granted - asked,
+            self._terms.reader.position(told),
+            number,
+            position_seconds=told_at - granted,
+            flush_seconds=time.monotonic() - told_at,
+        )
 
     def _let_go(self) -> None:
         try:
@@ -269,7 +311,8 @@ class _Terms:
 
     flavour: Flavour
     reader: PositionReader
-    metadata_locks: bool
+    metadata_locks: bool  # we may read who holds them
+    statements: bool  # we may read what others run
     redo_lags: bool  # its redo log does not yet have what was committed, even after the engines' logs were flushed
 
     @property
@@ -284,17 +327,30 @@ def _prepared(session: Session, limits: LockLimits) -> _Terms:
         f" wait_timeout = {whole_seconds(limits.hold_seconds)}"
     )
     flavour = flavour_of(session)
-    return _Terms(flavour, position_reader(session), _tells_metadata_locks(session), redo.lags(session, flavour))
+    return _Terms(
+        flavour,
+        position_reader(session),
+        # MariaDB's performance schema is off unless asked for.
+        _answered(session, _METADATA_INSTRUMENT) == [{"ENABLED": "YES"}]
+        and _answered(session, _METADATA_LOCKS) is not None,
+        _answered(session, _UNDER_WAY) is not None,
+        redo.lags(session, flavour),
+    )
 
 
-def _tells_metadata_locks(session: Session) -> bool:
-    """MariaDB's performance schema is off unless asked for, and our user may not be allowed to read it."""
+def _answered(session: Session, statement: str) -> list[Row] | None:
+    """None where our user may not ask that, or this server does not know it: under the lock it would cost the lock."""
     try:
-        return session.value(_METADATA_INSTRUMENT) == "YES" and session.value(_METADATA_LOCKS) is not None
+        return session.query(statement)
     except StatementError as error:
         if not error.number:
             raise
-        return False
+        return None
+
+
+def _writing(running: list[Row]) -> int:
+    """How many of these statements do not only read."""
+    return sum(not is_read(row["statement"] or "") for row in running)
 
 
 def _standing(position: Position) -> tuple[object, ...]:

@@ -18,7 +18,7 @@ atomic image of the locked server, its binlog cut at the recorded offset:
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -113,18 +113,19 @@ def position_checks(recorded: Position, found: Recovered, *, lsn: int | None) ->
     return (*_binlog_checks(recorded, found), *_lsn_checks(lsn, found.lsn), _prepared_check(found.prepared))
 
 
-def check_tables(session: Session) -> list[TableResult]:
+def check_tables(session: Session) -> Iterator[TableResult]:
     """CHECK TABLE … MEDIUM for every table of every schema: it reads all rows and all indexes.
+
+    There may be hundreds of thousands: 200,031 are named in 3 to 4 s, and empty ones checked at 5,500 a second
+    (MariaDB 10.11.19), so nothing is kept of them but their names.
 
     Raises:
         ServerError: the session is over.
     """
-    names = [f"{_quoted(row['schema'])}.{_quoted(row['name'])}" for row in session.query(_TABLES)]
-    results: list[TableResult] = []
+    names = [f"{_quoted(schema)}.{_quoted(name)}" for schema, name in session.rows(_TABLES)]
     for start in range(0, len(names), _TABLES_AT_ONCE):
         rows = session.query(f"CHECK TABLE {', '.join(names[start : start + _TABLES_AT_ONCE])} MEDIUM")
-        results += table_results(rows)
-    return results
+        yield from table_results(rows)
 
 
 def table_results(rows: Sequence[Row]) -> Iterator[TableResult]:
@@ -136,14 +137,18 @@ def table_results(rows: Sequence[Row]) -> Iterator[TableResult]:
         yield TableResult(table, ok, "; ".join(f"{kind}: {text}" for kind, text in lines))
 
 
-def tables_check(results: Sequence[TableResult]) -> Check:
+def tables_check(results: Iterable[TableResult]) -> Check:
     """All of them, in one check that names the first damaged ones."""
-    damaged = [result for result in results if not result.ok]
-    said = [f"{result.table}: {result.text}" for result in damaged[:_SHOWN]]
-    if len(damaged) > _SHOWN:
-        said.append(f"and {len(damaged) - _SHOWN} more")
-    expected = f"{len(results)} tables OK"
-    return Check("tables", ok=bool(results) and not damaged, expected=expected, found="; ".join(said) or expected)
+    count, damaged, said = 0, 0, []
+    for result in results:
+        count += 1
+        if not result.ok:
+            damaged += 1
+            said += [f"{result.table}: {result.text}"] if damaged <= _SHOWN else []
+    if damaged > _SHOWN:
+        said.append(f"and {damaged - _SHOWN} more")
+    expected = f"{count} tables OK"
+    return Check("tables", ok=bool(count) and not damaged, expected=expected, found="; ".join(said) or expected)
 
 
 def _binlog_checks(recorded: Position, found: Recovered) -> Iterator[Check]:

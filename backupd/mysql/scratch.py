@@ -12,7 +12,9 @@ may not read all tables; the socket lies in a folder that only its owner can ent
 import contextlib
 import logging
 import os
+import re
 import shutil
+import signal
 import tempfile
 import time
 from collections.abc import Iterator
@@ -23,10 +25,11 @@ from subprocess import Popen, TimeoutExpired
 
 from backupd import command
 from backupd.command import ChildLedger
-from backupd.errors import ServerError
+from backupd.errors import ServerError, Undecided
 from backupd.model import Check, Manifest
 from backupd.mysql.binlogs import listed
 from backupd.mysql.keyring import keyring_options
+from backupd.mysql.recovery import recovery_seconds, redo_bytes
 from backupd.mysql.relocation import Relocation, require_self_contained
 from backupd.mysql.session import Login, Session
 from backupd.mysql.startup import (
@@ -40,9 +43,14 @@ from backupd.mysql.startup import (
 
 log = logging.getLogger(__name__)
 
-START_SECONDS = 1800.0  # crash recovery reads back everything since the last checkpoint
 STOP_SECONDS = 600.0
 CHECK_SECONDS = 86400.0  # CHECK TABLE of a large table is one statement
+
+_DYING_SECONDS = 1.0
+_OWN_LIMIT = re.compile(
+    r".*(cannot allocate memory|out of memory|no space left on device|disk is full|error number 28\b).*", re.IGNORECASE
+)
+_MORE = "the backup is neither proven nor doubted: drill it again when this host has more time, memory or room for it"
 
 _SOCKET_LENGTH = 107  # unix(7): sun_path has 108 bytes with its terminator
 _POLL_SECONDS = 0.1
@@ -62,12 +70,20 @@ class RunningServer:
         return _text(self._error_log)
 
     def shut_down(self) -> Check:
-        """End it cleanly; the answer is whether it went so. Its session is over."""
+        """End it cleanly; the answer is whether it went so. Its session is over.
+
+        Raises:
+            Undecided: it still works.
+        """
         expected = "status 0"
         try:
             self.session.execute("SHUTDOWN")
             status = self._process.wait(STOP_SECONDS)
-        except (ServerError, TimeoutExpired) as error:
+        except TimeoutExpired as error:
+            raise Undecided(
+                f"the server on the restored files did not shut down within {STOP_SECONDS:g} s", hint=_MORE
+            ) from error
+        except ServerError as error:
             return Check("clean shutdown", ok=False, expected=expected, found=str(error))
         finally:
             self.session.close()
@@ -82,19 +98,20 @@ class ScratchServer:
         folder: Path,
         manifest: Manifest,
         *,
-        start_seconds: float = START_SECONDS,
+        start_seconds: float | None = None,
         ledger: ChildLedger | None = None,
         seeding: bool = False,
         partial: bool = False,
     ) -> None:
         """With `seeding` it keeps what it is told about replication in the copy.
 
+        Without `start_seconds` it may take as long as `recovery_seconds` says of the backup's redo.
         Of a `partial` copy most tables are missing on purpose: recovery passes over what the log says of them.
         """
         self._facts = manifest.server
         self._relocation = Relocation(folder, manifest.datadir, manifest.server.datadir)
         self._binlog = folder / manifest.binlog if manifest.binlog else None
-        self._start_seconds = start_seconds
+        self._start_seconds = recovery_seconds(redo_bytes(manifest.server)) if start_seconds is None else start_seconds
         self._ledger = ledger
         self._seeding = seeding
         self._partial = partial
@@ -105,6 +122,7 @@ class ScratchServer:
 
         Raises:
             ServerError: no matching program is here, the copy leads out of itself, or the server did not start.
+            Undecided: it ran into a limit of its own: time, memory, room.
         """
         program = matching_program(self._facts)
         require_self_contained(self._relocation)
@@ -120,6 +138,7 @@ class ScratchServer:
             owner.give(places.folder)
             with (
                 self._started([*owner.prefix, *argv, *passing_over, *keyring, *owner.option], places) as process,
+                _within_limits(process, places.error_log),
                 self._answering(process, places) as session,
             ):
                 server = RunningServer(process, session, places.error_log)
@@ -149,9 +168,9 @@ class ScratchServer:
                         hint="the backup is suspect; the log above says what the server could not read",
                     ) from error
                 if time.monotonic() > deadline:
-                    raise ServerError(
+                    raise Undecided(
                         f"the server on the restored files did not answer within {self._start_seconds:g} s",
-                        hint="crash recovery may need longer on this machine",
+                        hint=_MORE,
                     ) from error
             time.sleep(_POLL_SECONDS)
 
@@ -180,6 +199,27 @@ class Owner:
     def option(self) -> tuple[str, ...]:
         """The server runs as root only when told to."""
         return ("--user=root",) if self.uid == 0 else ()
+
+
+@contextmanager
+def _within_limits(process: "Popen[bytes]", error_log: Path) -> Iterator[None]:
+    """An error of a server that had no memory or no room left, or that the kernel killed for memory, decides nothing.
+
+    Raises:
+        Undecided: in place of such an error.
+    """
+    try:
+        yield
+    except Undecided:
+        raise
+    except ServerError as error:
+        with contextlib.suppress(TimeoutExpired):
+            process.wait(_DYING_SECONDS)  # its connection is lost a moment before the process is gone
+        if process.returncode == -signal.SIGKILL:
+            raise Undecided("the server on the restored files was killed (is memory short?)", hint=_MORE) from error
+        if said := _OWN_LIMIT.search(_text(error_log)):
+            raise Undecided(f"the server on the restored files ran short: {said[0].strip()}", hint=_MORE) from error
+        raise
 
 
 def _index(binlog: Path) -> str:

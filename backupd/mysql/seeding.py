@@ -221,8 +221,7 @@ def _has_gtids(manifest: Manifest) -> bool:
     """MariaDB always does. MySQL has a set that it does not use where `gtid_mode` was turned off again."""
     if manifest.server.flavour is Flavour.MARIADB:
         return True
-    mode = manifest.server.settings.get("gtid_mode")
-    return mode.startswith("ON") if mode else bool(manifest.position.gtid)
+    return manifest.server.settings.get("gtid_mode", "").startswith("ON")
 
 
 def _purged(gtid: str) -> Sequence[str]:

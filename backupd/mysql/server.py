@@ -3,6 +3,8 @@
 Knows: which module answers which question. Refuses to lock or to write.
 """
 
+from collections.abc import Mapping
+
 from backupd.model import Blocker, DataPath, Membership, Replication, ServerFacts
 from backupd.mysql import activity, engines, grants, layout, replication
 from backupd.mysql.facts import flavour_of, server_facts
@@ -34,6 +36,15 @@ class MysqlServer:
         with self._connect() as session:
             return layout.data_paths(session, facts)
 
+    def tablespaces(self, facts: ServerFacts) -> Mapping[str, int]:
+        """The file of every InnoDB table and general tablespace as it is now, with its space id.
+
+        Raises:
+            ServerError: the server cannot be asked.
+        """
+        with self._connect() as session:
+            return layout.tablespaces(session, facts)
+
     def unsafe_tables(self, facts: ServerFacts) -> tuple[str, ...]:
         """Tables that no crash recovery makes whole, as `schema/table (ENGINE)`; the server's own schemas included.
 
@@ -42,14 +53,15 @@ class MysqlServer:
         """
         return engines.unsafe_tables(facts.datadir)
 
-    def missing_grants(self, strategy: str, *, stop_applier: bool = False) -> tuple[str, ...]:
+    def missing_grants(self, strategy: str, *, stop_applier: bool = False, preflush: bool = False) -> tuple[str, ...]:
         """The privileges that this lock strategy needs and the user lacks, as GRANT spells them.
 
         Raises:
             ServerError: the server failed otherwise than by refusing.
         """
         with self._connect() as session:
-            return grants.missing(session, flavour_of(session), strategy=strategy, stop_applier=stop_applier)
+            flavour = flavour_of(session)
+            return grants.missing(session, flavour, strategy=strategy, stop_applier=stop_applier, preflush=preflush)
 
     def blockers(self, older_than_seconds: float) -> tuple[Blocker, ...]:
         """Statements of others that a lock would wait behind, longest first.

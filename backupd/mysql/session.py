@@ -14,7 +14,9 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 import pymysql
+from pymysql.cursors import SSCursor
 
+from backupd.errors import ServerError
 from backupd.mysql.login import Login, connection_options
 from backupd.mysql.refusals import StatementError, explained
 
@@ -66,6 +68,11 @@ class Session:
             return cls(pymysql.connect(**connection_options(login, answer_seconds)), login)
         except pymysql.MySQLError as error:
             raise explained(error, login, "connecting") from error
+        except (OSError, ValueError) as error:  # before the driver begins: a certificate, a name
+            raise ServerError(
+                f"no connection to the server at {login.where} can be made: {error}",
+                hint="check its address and tls_ca" if login.tls_ca is not None else "check its address",
+            ) from error
 
     @property
     def connection_id(self) -> int:
@@ -90,6 +97,17 @@ class Session:
             cursor = self._connection.cursor()
             cursor.execute(statement, values or None)
             return _rows(cursor)
+
+    def rows(self, statement: str) -> Iterator[tuple[str | None, ...]]:
+        """The rows of a statement one at a time, for an answer that may be too large to hold.
+
+        Raises:
+            StatementError: while iterating: it was refused, or the session is over.
+        """
+        with self._explaining(statement), self._connection.cursor(SSCursor) as cursor:
+            cursor.execute(statement)
+            for row in cursor:
+                yield tuple(map(_text, row))
 
     def one(self, statement: str, *values: object) -> Row | None:
         """The first row, None when there is none.

@@ -15,6 +15,7 @@ from backupd.errors import CommandError, ServerError
 from backupd.model import Flavour, ServerFacts
 from backupd.mysql.dialect import DIALECTS
 from backupd.mysql.facts import external_tablespaces, key_files, version_number
+from backupd.mysql.recovery import buffer_pool_bytes, memory_available, redo_bytes
 from backupd.mysql.relocation import NOT_HERE, Relocation
 
 RELAY_LOG = "replica-relay-bin"  # of a seeded replica: its info files name it, so it may not depend on the host's name
@@ -84,9 +85,12 @@ def server_argv(
         ServerError: it used paths that are not in the backup.
     """
     dialect = DIALECTS[facts.flavour]
+    pool = buffer_pool_bytes(redo_bytes(facts), available=memory_available())
     elsewhere = (f"--{option}={places.folder / name}" for option, name in dialect.in_own_folder.items())
     return [
         *(program, "--no-defaults", *dialect.always),
+        f"--innodb-buffer-pool-size={pool}",
+        f"--loose-innodb-buffer-pool-size-max={pool}",  # else newer MariaDB reserves address space for all RAM
         *(f"--socket={places.socket}", f"--pid-file={places.folder}/pid", f"--tmpdir={places.folder}"),
         *([f"--relay-log={RELAY_LOG}"] if seeding else elsewhere),
         f"--log-error={places.error_log}",

@@ -9,7 +9,7 @@ that is not repeated here: such a table is asked for by the name of its file.
 
 import difflib
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
@@ -89,15 +89,14 @@ class TableFiles:
     def __init__(self, names: Iterable[str], *, datadir: str, lower_case: bool) -> None:
         self._datadir = PurePosixPath(datadir)
         self._lower_case = lower_case
-        self._tables: dict[tuple[str, str], list[str]] = {}  # by file names, in order
-        self._schemas: set[str] = set()
+        self._tables: dict[str, set[str]] = {}  # of each schema, by file names
         for path in map(PurePosixPath, names):
             place = self._place(path)
             if place is not None and path.suffix.lower() in _OF_TABLES:
                 schema, file = place
-                self._schemas.add(schema)
+                tables = self._tables.setdefault(schema, set())
                 if not _OF_THE_SCHEMA.fullmatch(file):
-                    self._tables.setdefault((schema, _table(file)), []).append(str(path))
+                    tables.add(_table(file))
 
     def require(self, tables: Collection[Table]) -> None:
         """All of these tables are there.
@@ -107,27 +106,29 @@ class TableFiles:
         """
         for table in tables:
             if self._found(table) is None:
-                known = [f"{_readable(schema)}.{_readable(name)}" for schema, name in self._tables]
+                known = sorted(
+                    f"{_readable(schema)}.{_readable(name)}" for schema in self._tables for name in self._tables[schema]
+                )
                 near = difflib.get_close_matches(str(table), known, n=3) or known[:3]
                 raise UsageError(
                     f"no table {table} in this backup",
                     hint=f"it has {', '.join(near)}" if near else "it has no tables at all",
                 )
 
-    def of(self, table: Table) -> tuple[str, ...]:
-        """The files of this table alone; none where there is no such table."""
+    def of(self, table: Table, names: Iterable[str]) -> tuple[str, ...]:
+        """Which of these files are of this table alone; none where there is no such table."""
         found = self._found(table)
-        return tuple(self._tables[found]) if found is not None else ()
+        return tuple(name for name in names if found is not None and self._table_of(PurePosixPath(name)) == found)
 
-    def selected(self, names: Iterable[str], tables: Collection[Table]) -> list[bool]:
-        """Of each file or folder, whether a server with these tables needs it: all but other tables, that is."""
+    def selected(self, names: Iterable[str], tables: Collection[Table]) -> Iterator[bool]:
+        """Of each file or folder, in turn: whether a server with these tables needs it: all but other tables."""
         chosen = {found for table in tables if (found := self._found(table)) is not None}
         schemas = {schema for schema, _ in chosen}
-        return [self._wanted(PurePosixPath(name), chosen, schemas) for name in names]
+        return (self._wanted(PurePosixPath(name), chosen, schemas) for name in names)
 
     def _wanted(self, path: PurePosixPath, chosen: set[tuple[str, str]], schemas: set[str]) -> bool:
         schema, file = self._place(path) or (self._folder(path), None)
-        if schema is None or schema not in self._schemas:
+        if schema is None or schema not in self._tables:
             return True
         if schema not in schemas:
             return False
@@ -136,7 +137,14 @@ class TableFiles:
     def _found(self, table: Table) -> tuple[str, str] | None:
         schema, name = (table.schema.lower(), table.name.lower()) if self._lower_case else (table.schema, table.name)
         places = ((file_name(schema), file_name(name)), (schema, name))
-        return next((place for place in places if place in self._tables), None)
+        return next((place for place in places if place[1] in self._tables.get(place[0], ())), None)
+
+    def _table_of(self, path: PurePosixPath) -> tuple[str, str] | None:
+        """Schema and table whose file this is, both as files are named."""
+        place = self._place(path)
+        if place is None or path.suffix.lower() not in _OF_TABLES or _OF_THE_SCHEMA.fullmatch(place[1]):
+            return None
+        return place[0], _table(place[1])
 
     def _place(self, path: PurePosixPath) -> tuple[str, str] | None:
         """The user's schema and the file in it, both as files are named; None for anything else."""

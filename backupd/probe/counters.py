@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from backupd.errors import CommandError, UnexpectedOutput
-from backupd.measurement import DiskCounters, ProcessorTimes
+from backupd.measurement import DiskCounters, InFlight, ProcessorTimes
 from backupd.model import DeviceNumber
 
 _SECTOR = 512  # bytes
@@ -34,15 +34,26 @@ class KernelCounters:
             CommandError: there is no such device, or its counters cannot be read.
             UnexpectedOutput: the kernel says what we do not know.
         """
+        return parse_stat(self._text(device, "stat"))
+
+    def in_flight(self, device: DeviceNumber) -> InFlight:
+        """What this device has taken and not answered yet; of device-mapper's, what came to it and not to its parts.
+
+        Raises:
+            CommandError: there is no such device, or it cannot be read.
+            UnexpectedOutput: the kernel says what we do not know.
+        """
+        return parse_inflight(self._text(device, "inflight"))
+
+    def _text(self, device: DeviceNumber, name: str) -> str:
         try:
-            text = (self.folder / str(device) / "stat").read_text()
+            return (self.folder / str(device) / name).read_text()
         except FileNotFoundError as error:
             raise CommandError(
                 f"the kernel has no block device {device}", hint="lsblk shows those that it has"
             ) from error
         except OSError as error:
             raise CommandError(f"cannot read the counters of block device {device}: {error.strerror}") from error
-        return parse_stat(text)
 
     def processors(self) -> ProcessorTimes:
         """What the processors have done since the system was started, all together.
@@ -87,6 +98,18 @@ def parse_processors(text: str) -> ProcessorTimes:
     return ProcessorTimes(total / hertz, (system + interrupts + soft_interrupts) / hertz, iowait / hertz)
 
 
+def parse_inflight(text: str) -> InFlight:
+    """The `inflight` file of sysfs: reads, then writes (Documentation/ABI/stable/sysfs-block).
+
+    Raises:
+        UnexpectedOutput: this is not it; the message carries the text.
+    """
+    fields = text.split()
+    if len(fields) != 2 or not all(field.isdecimal() for field in fields):
+        raise UnexpectedOutput(f"the kernel's count of what is in flight is not as backupd knows it: {text!r}")
+    return InFlight(int(fields[0]), int(fields[1]))
+
+
 def parse_stat(text: str) -> DiskCounters:
     """The counters in a `stat` file of sysfs.
 
@@ -99,7 +122,8 @@ def parse_stat(text: str) -> DiskCounters:
             f"the kernel's counters of a block device are not as backupd knows them: {text!r}",
             hint="backupd knows those of Documentation/block/stat.rst",
         )
-    reads, _, read_sectors, read_ms, writes, _, write_sectors, write_ms = (int(field) for field in fields[:8])
+    numbers = [int(field) for field in fields[:_FEWEST_FIELDS]]
+    reads, _, read_sectors, read_ms, writes, _, write_sectors, write_ms, _, busy_ms, _ = numbers
     return DiskCounters(
         reads=reads,
         read_bytes=read_sectors * _SECTOR,
@@ -107,4 +131,5 @@ def parse_stat(text: str) -> DiskCounters:
         write_bytes=write_sectors * _SECTOR,
         read_seconds=read_ms / 1000,
         write_seconds=write_ms / 1000,
+        busy_seconds=busy_ms / 1000,
     )

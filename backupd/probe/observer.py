@@ -19,11 +19,27 @@ from backupd.errors import CommandError, GaveUp, ServerError, SnapshotError, Sna
 from backupd.model import CowUsage, Outcome, Reason, Sample, Verdict, Window
 from backupd.probe import WriteProbe
 from backupd.probe.baseline import Baseline, PassiveMeter, window_sample
-from backupd.probe.settle import COW_AREA, SETTLE, Area, CowForecast, SettleLimits, breach, decide
+from backupd.probe.growth import LOOK_BACK, wanted_total
+from backupd.probe.settle import (
+    COW_AREA,
+    SETTLE,
+    Area,
+    CowForecast,
+    SettleLimits,
+    breach,
+    decide,
+    last_lag,
+    last_ratio,
+    seconds_to_limit,
+    way_out,
+)
 
 log = logging.getLogger(__name__)
 
 _LAG_SECONDS = 5.0  # between two questions to the server
+_AGAIN_SECONDS = 60.0  # between two tries to extend a COW area where there was no room, or LVM would not
+_TRIES = 3  # that fail before extending is given up
+_GRACE_SECONDS = 15.0  # that a COW area may be beyond its limit while it is being extended
 _PROMPT_SECONDS = 0.5  # how soon a waiting main thread notices a signal at the latest
 
 
@@ -43,43 +59,54 @@ class Observer:
         baseline: Baseline | None,
         read_usage: Callable[[], CowUsage],
         read_lag: Callable[[], float | None],
+        extend: Callable[[int, int], int] | None = None,
+        growth: int = 0,
         limits: SettleLimits,
         area: Area = COW_AREA,
         meter: PassiveMeter | None = None,
         copy_seconds: float | None = None,
+        guess_seconds: float | None = None,
         window_seconds: float = 2.0,
         duty: float = 0.1,
         tick_seconds: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`duty` is the share of time that the probe may write, 0 to 1; `copy_seconds` what the last copy took; `area`
-        what fills while the snapshot exists.
+        """`duty` is the share of time that the probe may write, 0 to 1; `copy_seconds` what the copy is expected to
+        take by what is known, `guess_seconds` by nothing but its size; `area` what fills while the snapshot exists.
 
+        `extend` is told how large the COW area is and how large it should be, and returns how many bytes it has added;
+        `growth` is how many that can be in all.
         Without a probe `baseline` is one that was watched; with one it was measured by it, or the probe stays unused.
         """
         self.stage = SETTLE
         self._probe, self._folder, self._baseline = probe, folder, baseline
         self._meter = meter or PassiveMeter(None)
-        self._read_usage, self._read_lag = read_usage, read_lag
-        self._limits, self._area, self._copy_seconds = limits, area, copy_seconds
+        self._read_usage, self._read_lag, self._extend = read_usage, read_lag, extend
+        self._limits, self._area = limits, area
+        self._copy_seconds, self._guess_seconds = copy_seconds, guess_seconds
         self._window_seconds, self._duty, self._tick_seconds = window_seconds, duty, tick_seconds
         self._clock = clock
         self._probing = probe is not None and baseline is not None and bool(baseline.iops)
         self._began = clock()
-        self._next_window = self._next_lag = self._began
+        self._next_window = self._next_lag = self._next_extension = self._began
+        self._growth = growth if extend is not None else 0
+        self._failed_extensions = 0
+        self._graced_until: float | None = None  # the COW area is beyond its limit, and being extended
         self._last_fill: tuple[float, int] | None = None  # when it was read, and bytes; None: the last try failed
         self._cow: CowForecast | None = None  # as it was last read
         self._samples: list[Sample] = []
         self._cow_peak: int | None = None
+        self._cow_added = 0
         self._trouble: dict[str, str] = {}
         self._breach: str | None = None
         self._void: str | None = None
+        self._measuring = False
         self._changed = threading.Condition()
         self._stop = threading.Event()
         self._companion = Companion("observer", self._watch, stop=self._end)
 
     def __enter__(self) -> Self:
-        self._began = self._next_window = self._next_lag = self._clock()
+        self._began = self._next_window = self._next_lag = self._next_extension = self._clock()
         self._companion.__enter__()
         return self
 
@@ -101,15 +128,60 @@ class Observer:
         return self._cow_peak
 
     @property
+    def cow_added(self) -> int:
+        """Bytes by which the COW area was extended."""
+        return self._cow_added
+
+    @property
     def probe_bytes(self) -> int:
         """What the probe has written since the snapshot."""
         return sum(sample.probe_bytes for sample in self.samples)
+
+    @property
+    def way_out(self) -> str:
+        """What would let a backup through that is given up now, in words for a person."""
+        return way_out(self.samples, self._limits, self._cow, area=self._area)
 
     @property
     def trouble(self) -> tuple[str, ...]:
         """What went wrong in watching: each thing once, in words for a person."""
         with self._changed:
             return tuple(self._trouble.values())
+
+    @property
+    def usual_seconds(self) -> float | None:
+        """What everybody's writes took before the snapshot, while no probe of ours wrote; None where unknown."""
+        if self._baseline is None or self._baseline.iops or self._baseline.write_latency_ms is None:
+            return None
+        return self._baseline.write_latency_ms / 1000
+
+    @property
+    def slowdown(self) -> float | None:
+        """How many times slower than before the snapshot the probe's last window was; None without one."""
+        with self._changed:
+            return last_ratio(self._samples)
+
+    @property
+    def measuring(self) -> bool:
+        """A window of the probe is under way: what the origin's counters say meanwhile is not the server's doing."""
+        return self._measuring
+
+    @property
+    def seconds(self) -> float:
+        """Since the snapshot."""
+        return self._clock() - self._began
+
+    @property
+    def lag_seconds(self) -> float | None:
+        """The replica's, as it was last told."""
+        with self._changed:
+            return last_lag(self._samples)
+
+    @property
+    def cow_seconds(self) -> float | None:
+        """Until the COW area reaches its limit, if it goes on filling as it has lately; None where that is unknown."""
+        with self._changed:
+            return seconds_to_limit(self._samples, self._limits, self._cow)
 
     def wait_for_verdict(self) -> Verdict:
         """Wait until the gate says start or give-up. A signal handler that raises ends the wait within half a second.
@@ -134,10 +206,11 @@ class Observer:
         """
         with self._changed:
             self._require_watched()
+            self._end_grace(at=self._clock())
             if self._breach is not None:
                 raise GaveUp(
                     f"the backup was given up: {self._breach}",
-                    hint=f"{self._area.remedy}, raise the job's limits, or choose a quieter hour",
+                    hint=self.way_out,
                 )
 
     def observe(self) -> None:
@@ -150,16 +223,26 @@ class Observer:
         latency = self._look_at_counters()
         rate = self._look_at_cow_area(disturbed=disturbed)
         lag = self._lag_if_due()
+        used = self._last_fill[1] if self._last_fill is not None else None
+        at = self._clock() - self._began
+        if window is not None:
+            sample = window_sample(window, at, self.stage, ratio=self._ratio(window), latency=latency)
+        else:
+            sample = Sample(at, self.stage, write_latency_ms=latency)
+        sample = replace(sample, cow_used=used, cow_rate=rate, replica_lag_seconds=lag)
         with self._changed:
-            used = self._last_fill[1] if self._last_fill is not None else None
-            at = self._clock() - self._began
-            if window is not None:
-                sample = window_sample(window, at, self.stage, ratio=self._ratio(window), latency=latency)
+            self._samples.append(sample)
+            wanted = self._wanted_extension()
+            if wanted is not None and breach(self._samples, self._limits, cow=self._cow) is not None:
+                self._graced_until = self._clock() + _GRACE_SECONDS
             else:
-                sample = Sample(at, self.stage, write_latency_ms=latency)
-            self._samples.append(replace(sample, cow_used=used, cow_rate=rate, replica_lag_seconds=lag))
-            self._breach = self._breach or breach(self._samples, self._limits, cow=self._cow)
+                self._judge()
             self._changed.notify_all()
+        if wanted is not None:
+            self._extend_to(wanted)
+            with self._changed:
+                self._end_grace()
+                self._changed.notify_all()
 
     def _end(self) -> None:
         self._stop.set()
@@ -175,6 +258,7 @@ class Observer:
         """One window of the probe; the next is due when this one's time has become its share of all time."""
         assert self._probe is not None
         began = self._clock()
+        self._measuring = True
         try:
             return self._probe.window(self._folder, self._window_seconds)
         except (CommandError, UnexpectedOutput) as error:
@@ -183,6 +267,7 @@ class Observer:
                 self._note("probe", f"the probe failed, from then on the passive meter decided alone: {error.message}")
             return None
         finally:
+            self._measuring = False
             self._next_window = began + (self._clock() - began) / self._duty
 
     def _look_at_counters(self) -> float | None:
@@ -211,12 +296,68 @@ class Observer:
             self._void = f"the snapshot is no longer intact, device-mapper says {usage.state!r}"
             return None
         self._last_fill = (at, usage.used)
-        seen = CowForecast(usage.total, self._copy_seconds, self._area, usage.metadata_fill)
+        seen = CowForecast(
+            usage.total,
+            self._copy_seconds,
+            self._area,
+            usage.metadata_fill,
+            growth=self._growth,
+            guess_seconds=self._guess_seconds,
+        )
         self._cow = seen if usage.total else None
         self._cow_peak = max(self._cow_peak or 0, usage.used)
         if before is None or disturbed or at <= before[0]:
             return None
         return max(0, usage.used - before[1]) / (at - before[0])
+
+    def _judge(self) -> None:
+        self._breach = self._breach or breach(self._samples, self._limits, cow=self._cow)
+
+    def _end_grace(self, *, at: float | None = None) -> None:
+        """What was not judged because of an extension is; with an instant given only if the grace is over by then."""
+        if self._graced_until is None or (at is not None and at < self._graced_until):
+            return
+        self._graced_until = None
+        self._judge()
+
+    def _wanted_extension(self) -> int | None:
+        """How large the COW area is to be, where it is about to be too small; None also where nothing can be done.
+
+        For a run that is over nothing is extended, and neither is where another limit was passed.
+        """
+        if self._extend is None or self._cow is None or self._clock() < self._next_extension:
+            return None
+        if self._stop.is_set() or self._void or self._breach or breach(self._samples, self._limits, cow=None):
+            return None
+        return wanted_total(self._samples[-LOOK_BACK:], self._cow, max_fill=self._limits.max_cow_fill)
+
+    def _extend_to(self, wanted: int) -> None:
+        """Give the COW area more room. Where that fails it is tried again, twice: whoever has the group lets it go.
+
+        Where there is no room now, there may be some in a minute: somebody else's snapshot goes.
+        """
+        if self._extend is None or self._cow is None or self._stop.is_set():
+            return
+        try:
+            added = self._extend(self._cow.total, wanted)
+        except (SnapshotError, CommandError, UnexpectedOutput) as error:
+            self._extension_failed(error.message)
+            return
+        self._failed_extensions = 0
+        self._growth = max(0, self._growth - added) if added else 0
+        with self._changed:
+            self._trouble.pop("extension", None)
+            self._cow_added += added
+            self._cow = replace(self._cow, total=self._cow.total + added, growth=self._growth)
+        if not added:
+            self._next_extension = self._clock() + _AGAIN_SECONDS
+
+    def _extension_failed(self, why: str) -> None:
+        self._note("extension", f"{self._area.name} was filling up and could not be extended: {why}")
+        self._next_extension = self._clock() + _AGAIN_SECONDS * 2**self._failed_extensions
+        self._failed_extensions += 1
+        if self._failed_extensions == _TRIES:
+            self._extend, self._growth = None, 0
 
     def _lag_if_due(self) -> float | None:
         if self._clock() < self._next_lag:
@@ -235,9 +376,12 @@ class Observer:
         return self._baseline.iops / (window.iops or 1 / window.seconds)
 
     def _verdict(self) -> Verdict:
+        self._end_grace(at=self._clock())
         now = self._clock() - self._began
         if self._breach is not None:
             return Verdict(Outcome.GIVE_UP, Reason.LIMIT, self._breach, waited_seconds=now)
+        if self._graced_until is not None:
+            return Verdict(Outcome.WAIT, Reason.SETTLING, f"{self._area.name} is being extended", waited_seconds=now)
         return decide(
             self._samples,
             self._limits,

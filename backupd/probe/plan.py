@@ -1,10 +1,12 @@
 """What a probe will do, decided before it does it: which loads, on which snapshots, for how many windows. Pure."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from backupd.measurement import FileLoad, Mode, ProbeRequest, Variant
 
 SCAN_BLOCK = 1 << 20  # bytes; what a copy reads at once
+TUNED_CHUNKS = tuple(size << 10 for size in (16, 64, 256, 512))  # bytes; smaller ones are never best on a disk we met
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +64,20 @@ def variants(request: ProbeRequest, *, chunk_size: int, cow_pvs: tuple[str, ...]
     return tuple(first + [Variant(chunks[0], placements[0], count) for count in counts[1:]])
 
 
+def tuned_variants(
+    request: ProbeRequest, *, default: Variant, usual: int, places: Iterable[tuple[str, ...]]
+) -> tuple[Variant, ...]:
+    """Chunk sizes in each place, the default first; `usual` is the size that the disks' table says, tried always."""
+    chunks = dict.fromkeys((default.chunk_size, usual, *(request.chunk_sizes or TUNED_CHUNKS)))
+    return tuple(Variant(chunk, place) for place in dict.fromkeys((default.cow_pvs, *places)) for chunk in chunks)
+
+
 def bill(request: ProbeRequest, tried: tuple[Variant, ...], *, cow_size: int) -> Bill:
     """The most that this can cost. `cow_size` is that of one snapshot's COW area, in bytes."""
+    if request.tune:
+        windows = request.repeat * (1 + len(tried)) * request.seconds
+        file_size, writing = (0, 0.0) if request.passive else (request.file_size, windows)
+        return Bill(file_size, writing, cow_size, request.repeat * len(tried), windows)
     if request.passive:
         watching = request.repeat * request.seconds + request.longest_wait_seconds + request.seconds
         return Bill(0, 0.0, cow_size, 1, watching)

@@ -11,7 +11,7 @@ and the *latency* of everybody's writes to the origin where it is known what it 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import isfinite
+from math import ceil, isfinite
 from statistics import median
 
 from backupd.model import Outcome, Reason, Sample, Verdict
@@ -21,10 +21,11 @@ BASELINE, SETTLE, COPY = "baseline", "settle", "copy"  # the stages of a sample
 
 _LIMIT_WINDOWS = 2  # in a row above the penalty limit: one may be an accident
 _LEAST_RATES = 5  # before the rate alone may open the gate
-_FORECAST_RATES = 10  # before a forecast may cost a backup
-_TREND_RATES = 30  # the stretch that a forecast goes by
+FORECAST_RATES = 10  # before a forecast may cost a backup
+TREND_RATES = 30  # the stretch that a forecast goes by
 _LOOK_AHEAD_SECONDS = 60.0  # the wait ends while the COW area would last for another minute and the copy
 _MIB = 1 << 20
+_FULLEST = 0.95  # of the COW area, that anybody is told to allow
 _SHORTEST_SETTLING_SECONDS = 30.0  # no loaded server of the lab's had its hot chunks copied sooner (33 to 40 s)
 OWN_CHUNKS = "the probe's own chunks have settled, the server's are still being copied"
 
@@ -64,9 +65,16 @@ class CowForecast:
     """The COW area, or the pool of a thin snapshot, and what it has to last for."""
 
     total: int  # bytes
-    copy_seconds: float | None = None  # the job's last copy; None: unknown, then only the wait is forecast
+    copy_seconds: float | None = None  # by the job's last copy; None: unknown, then only the wait is forecast
     area: Area = COW_AREA
     metadata_fill: float = 0.0  # of a pool's metadata, 0 to 1
+    growth: int = 0  # bytes by which it can be extended as it fills
+    guess_seconds: float | None = None  # what stands for `copy_seconds` where a guess is enough: it can end a wait only
+
+    @property
+    def expected_seconds(self) -> float | None:
+        """Of the copy, guessed where it is not known."""
+        return self.copy_seconds if self.copy_seconds is not None else self.guess_seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +128,7 @@ def decide(
         return verdict(Outcome.START, Reason.SETTLED, seen.words())
     if seen.plateau():
         return verdict(Outcome.START, Reason.PLATEAU, f"no longer falling: {seen.words()}")
-    pointless = _pointless(limits, forecast, now_seconds)
+    pointless = _pointless(limits, forecast.expected_seconds, now_seconds) if forecast is not None else None
     if pointless is not None and seen.began:
         return verdict(Outcome.START, Reason.PLATEAU, f"{pointless}: {seen.words()}")
     if left <= 0:
@@ -153,16 +161,77 @@ def breach(samples: Sequence[Sample], limits: SettleLimits, *, cow: CowForecast 
     return None
 
 
-def _pointless(limits: SettleLimits, forecast: CowForecast | None, now_seconds: float) -> str | None:
-    """Why a longer wait would cost more than it saves, in words; None while it may pay, or where that is unknown."""
-    if limits.patience is None or forecast is None or forecast.copy_seconds is None:
+def last_ratio(samples: Sequence[Sample]) -> float | None:
+    """What the newest of the probe's windows since the snapshot said."""
+    ratios = _latest(samples)[0]
+    return ratios[0] if ratios else None
+
+
+def last_lag(samples: Sequence[Sample]) -> float | None:
+    """A replica's lag as it was last told since the snapshot."""
+    return _latest(samples)[1]
+
+
+def seconds_to_limit(samples: Sequence[Sample], limits: SettleLimits, cow: CowForecast | None) -> float | None:
+    """Until the COW area has filled to its limit, if it goes on as it has lately; None: never, or unknown."""
+    lately = [sample for sample in samples[-TREND_RATES:] if sample.stage != BASELINE]
+    rate = recent(points((sample.at_seconds, sample.cow_rate) for sample in lately))
+    used = _latest(lately)[2]
+    if cow is None or used is None or rate <= 0:
         return None
-    longest = limits.patience * forecast.copy_seconds
+    return max(0.0, limits.max_cow_fill * cow.total - used) / rate
+
+
+def waiting_may_pay(limits: SettleLimits, copy_seconds: float | None) -> bool:
+    """Whether the gate may wait at all before a copy that takes so long; None: unknown.
+
+    Where it may not, a probe measures what changes nothing, and the server pays for that: in the lab 600 of the 3000
+    transactions that a whole run of 40 s cost it.
+    """
+    return limits.enabled and _pointless(limits, copy_seconds, 0.0) is None
+
+
+def _pointless(limits: SettleLimits, copy_seconds: float | None, now_seconds: float) -> str | None:
+    """Why a longer wait would cost more than it saves, in words; None while it may pay, or where that is unknown."""
+    if limits.patience is None or copy_seconds is None:
+        return None
+    longest = limits.patience * copy_seconds
     if longest < _SHORTEST_SETTLING_SECONDS:
-        return f"a copy of about {forecast.copy_seconds:.0f} s is over before waiting would pay"
+        return f"a copy of about {copy_seconds:.0f} s is over before waiting would pay"
     if now_seconds >= longest:
-        return f"waiting has taken as long as pays before a copy of about {forecast.copy_seconds:.0f} s"
+        return f"waiting has taken as long as pays before a copy of about {copy_seconds:.0f} s"
     return None
+
+
+def way_out(samples: Sequence[Sample], limits: SettleLimits, forecast: CowForecast | None, *, area: Area) -> str:
+    """What would have let the backup through: with figures where it was the COW area that is too small."""
+    in_general = f"{area.remedy}, raise the job's limits, or choose a quieter hour"
+    if forecast is None:
+        return in_general
+    seen = _Seen.of(samples, limits, probing=True, baseline_latency_ms=None)
+    need = max(seen.need(forecast), seen.used)
+    if need <= limits.max_cow_fill * (forecast.total + forecast.growth):
+        return in_general
+    if forecast.copy_seconds is None:
+        return (
+            f"{area.remedy}: {area.name} has {_gib(forecast.total)}, and how long the copy takes is not known yet;"
+            f" {_gib(2 * forecast.total)} are a beginning. Or raise limits.max_cow_fill (now"
+            f" {limits.max_cow_fill:.0%}), or choose a quieter hour"
+        )
+    less = (
+        f", raise limits.max_cow_fill to {ceil(100 * need / forecast.total)}% (now {limits.max_cow_fill:.0%})"
+        if need <= _FULLEST * forecast.total
+        else ""
+    )
+    return (
+        f"{area.remedy} so that {area.name} has {_gib(need / limits.max_cow_fill)} (now"
+        f" {_gib(forecast.total)}){less}, or choose a quieter hour"
+    )
+
+
+def _gib(size: float) -> str:
+    """Rounded up to a tenth, as LVM and `snapshot.size` take it."""
+    return f"{ceil(10 * size / (1 << 30)) / 10:g} GiB"
 
 
 def penalty_of(samples: Sequence[Sample], *, windows: int = 3) -> Penalty:
@@ -226,17 +295,21 @@ class _Seen:
         meanwhile = [rate for rate in self.rates if rate.at >= windows[0].at]
         return self._is_quiet() or not is_falling(meanwhile)
 
+    def need(self, forecast: CowForecast, wait_seconds: float = 0.0) -> float:
+        """Bytes of the COW area that this wait and the copy are forecast to fill, with those by now."""
+        return self.used + expected_sum(self.rates[-TREND_RATES:], wait_seconds + (forecast.copy_seconds or 0.0))
+
     def shortage(self, forecast: CowForecast | None, wait_seconds: float) -> str | None:
         """Why the COW area would not last through this wait and the copy, in words; None where it would."""
-        if forecast is None or len(self.rates) < _FORECAST_RATES:
+        if forecast is None or len(self.rates) < FORECAST_RATES:
             return None
         seconds = wait_seconds + (forecast.copy_seconds or 0.0)
-        need = self.used + expected_sum(self.rates[-_TREND_RATES:], seconds)
-        if need <= self.limits.max_cow_fill * forecast.total:
+        need, total = self.need(forecast, wait_seconds), forecast.total + forecast.growth
+        if need <= self.limits.max_cow_fill * total:
             return None
         what = "a little more waiting and the copy" if wait_seconds else "the copy"
         return (
-            f"in {seconds:.0f} s, {what}, {forecast.area.name} is forecast to fill to {need / forecast.total:.0%},"
+            f"in {seconds:.0f} s, {what}, {forecast.area.name} is forecast to fill to {need / total:.0%},"
             f" the limit is {self.limits.max_cow_fill:.0%}"
         )
 

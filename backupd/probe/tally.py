@@ -55,7 +55,7 @@ class Tally:
 
     def penalty(self, load: FileLoad, measured: Measured) -> float | None:
         """Of one window, against the median of the baselines so far; None before there is one."""
-        baseline, speed = self._baseline(load.mode, load.threads, load.block_size), _speed(load.mode, measured)
+        baseline, speed = self._baseline(load.mode, load.threads, load.block_size), speed_of(load.mode, measured)
         return baseline / speed if baseline and speed else None
 
     def latency_before(self, load: FileLoad) -> float | None:
@@ -69,7 +69,7 @@ class Tally:
         return tuple(self._row(key, self._measured[key]) for key in order)
 
     def _row(self, key: _Key, measured: Sequence[Measured]) -> ProbeRow:
-        speeds = [_speed(key.mode, one) for one in measured]
+        speeds = [speed_of(key.mode, one) for one in measured]
         middle = median(speeds)
         baseline = self._baseline(key.mode, key.threads, key.block_size)
         moved = [(one.window.bytes_written + one.window.bytes_read) / one.window.seconds for one in measured]
@@ -106,7 +106,7 @@ class Tally:
     def _baseline(self, mode: Mode, threads: int, block_size: int) -> float | None:
         """The median speed without a snapshot."""
         before = self._without_snapshot(mode, threads, block_size)
-        return median(_speed(mode, one) for one in before) if before else None
+        return median(speed_of(mode, one) for one in before) if before else None
 
     def _without_snapshot(self, mode: Mode, threads: int, block_size: int) -> Sequence[Measured]:
         """The windows that a load's others are compared with: for reads of a snapshot, those of the origin."""
@@ -152,7 +152,7 @@ def _chunks_per_second(measured: Sequence[Measured], variant: Variant | None) ->
     return max(0.0, median(rates)) if rates else None
 
 
-def _speed(mode: Mode, measured: Measured) -> float:
+def speed_of(mode: Mode, measured: Measured) -> float:
     """What is compared: requests a second; where no load of ours ran, how many writes one writer would have got done.
 
     The number of other people's writes is their business; what each of them waited for is the snapshot's.

@@ -14,7 +14,7 @@ from backupd.model import RunStatus
 from backupd.mysql import UNLOCKED
 from backupd.probe.settle import penalty_of
 
-_NONE = RunCost("", "", "", RunStatus.FAILED, datetime.min.replace(tzinfo=UTC))  # has every column
+_NONE = RunCost("", "", "", "", RunStatus.FAILED, datetime.min.replace(tzinfo=UTC))  # has every column
 
 
 def penalties(cost: RunCost) -> tuple[float | None, float | None]:
@@ -40,6 +40,7 @@ def cost_document(cost: RunCost) -> dict[str, Any]:
         "run_id": cost.run_id,
         "job": cost.job,
         "host": cost.host,
+        "machine": cost.machine,
         "status": cost.status.value,
         "started_at": cost.started_at.isoformat(),
         "ended_at": None if cost.ended_at is None else cost.ended_at.isoformat(),
@@ -58,6 +59,10 @@ def cost_document(cost: RunCost) -> dict[str, Any]:
         "copies": cost.copies,
         "cow_size_bytes": cost.cow_size,
         "cow_used_peak_bytes": cost.cow_used_peak,
+        "stalled_statements": cost.stalled,
+        "penalty_seconds": cost.penalty_seconds,
+        "transactions_expected": cost.transactions_expected,
+        "transactions_lost": cost.transactions_lost,
     }
 
 

@@ -11,6 +11,7 @@ from backupd.report.charts import curve_svg, penalty_svg, shares_svg
 from backupd.report.combinations import whose_writes
 from backupd.report.page import cell, facts_list, figure, page, tag, text
 from backupd.report.probe_text import outcomes
+from backupd.report.tuning_text import sentences
 from backupd.report.words import duration, instant, ratio, share, size
 
 
@@ -41,7 +42,12 @@ def _sections(found: Measurement) -> list[str]:
     if probe_table.share_rows(found.rows):
         expected = probe_table.shares_theory(found.volume.layout)
         sections.append(figure(shares_svg(found.rows, alone=False), f"Of the physical requests; {expected}."))
-    return [*sections, _rows(found), _notes(found.notes), _circumstances(found)]
+    return [
+        *sections,
+        _rows(found),
+        _notes((*found.notes, *(sentences(found.tuning) if found.tuning is not None else ()))),
+        _circumstances(found),
+    ]
 
 
 def _cards(found: Measurement) -> str:

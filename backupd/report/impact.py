@@ -13,6 +13,7 @@ from statistics import median
 
 from backupd.catalogue.costs import Beside, RunCost
 from backupd.model import RunStatus
+from backupd.report.bill_words import count
 from backupd.report.costs import copy_rate, hold_seconds, penalties
 from backupd.report.words import duration, ratio, size
 
@@ -42,6 +43,8 @@ def _rate(value: float | None) -> str:
 MEASURES = (
     Measure("lock_hold_seconds", "lock held", hold_seconds, duration, floor=0.05),
     Measure("lock_wait_seconds", "lock waited for", lambda cost: cost.lock_wait_seconds, duration, floor=1.0),
+    Measure("transactions_lost", "transactions lost", lambda cost: cost.transactions_lost, count, floor=100.0),
+    Measure("penalty_seconds", "writes slowed by", lambda cost: cost.penalty_seconds, duration, floor=10.0),
     Measure("penalty_initial_ratio", "penalty at first", lambda cost: penalties(cost)[0], ratio, floor=1.5),
     Measure("penalty_settled_ratio", "penalty when copying", lambda cost: penalties(cost)[1], ratio, floor=1.5),
     Measure("settle_seconds", "settled after", lambda cost: cost.settle_seconds, duration, floor=10.0),

@@ -15,6 +15,7 @@ from typing import Any
 from backupd.measurement import Measurement, Mode, ProbedVolume, ProbeRecord, ProbeRow, ProbeSettings, Stage
 from backupd.model import Layout
 from backupd.report.combinations import cow_on, is_of_writes, short_pv
+from backupd.report.tuning_text import tuning_document
 from backupd.report.words import columns, duration, figure, many, ratio, share, size
 
 Document = dict[str, Any]
@@ -40,6 +41,7 @@ def document(probe: ProbeRecord) -> Document:
             "rows": [] if found is None else [row_document(row) for row in found.rows],
             "curves": [] if found is None else [asdict(curve) for curve in found.curves],
             "notes": [] if found is None else list(found.notes),
+            "tuning": None if found is None or found.tuning is None else tuning_document(found.tuning),
             "error": None if probe.error is None else asdict(probe.error),
         }
     )

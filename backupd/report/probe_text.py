@@ -11,6 +11,7 @@ from backupd.measurement import Curve, Measurement, ProbeRecord, Stage
 from backupd.report.combinations import is_of_writes, labels, of_row, penalty_series, whose_writes
 from backupd.report.plot import Frame, plot
 from backupd.report.probe_table import WIDTH, table
+from backupd.report.tuning_text import tuning_text
 from backupd.report.words import columns, duration, instant, ratio, size
 
 _TOGETHER = 4  # series in one plot; with more nobody can follow one
@@ -31,7 +32,8 @@ def probe_text(probe: ProbeRecord, *, width: int = 72, ascii_only: bool = False)
         drawn = curve_plots(
             probe.measurement.curves, threshold=probe.measurement.settings.threshold, width=width, ascii_only=ascii_only
         )
-        parts += [table(probe.measurement), drawn]
+        tuned = probe.measurement.tuning
+        parts += [table(probe.measurement), drawn, "" if tuned is None else tuning_text(tuned)]
     return "\n\n".join(part for part in parts if part)
 
 

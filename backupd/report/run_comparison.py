@@ -12,6 +12,7 @@ from typing import Any
 from backupd.model import Phase, RunDetails
 from backupd.mysql import UNLOCKED
 from backupd.probe.settle import penalty_of
+from backupd.report.bill_words import count
 from backupd.report.words import columns, duration, instant, ratio, size
 
 LARGE = 1.5  # times
@@ -121,6 +122,8 @@ def _figures(run: RunDetails) -> Iterator[Figure]:
     copy = phases.get(Phase.COPY)
     yield "lock_wait_seconds", "lock waited for", None if locked is None else locked.wait_seconds, duration
     yield "lock_hold_seconds", "lock held", None if locked is None else locked.hold_seconds, duration
+    yield "transactions_lost", "transactions lost", None if run.losses is None else run.losses.lost, count
+    yield "penalty_seconds", "writes slowed by", None if run.bill is None else run.bill.penalty_seconds, duration
     yield "snapshot_seconds", "snapshot taken in", phases.get(Phase.SNAPSHOT), duration
     yield "penalty_initial_ratio", "penalty at first", penalty.initial_ratio, ratio
     yield "penalty_settled_ratio", "penalty when copying", penalty.settled_ratio, ratio

@@ -1,7 +1,8 @@
 """What the stages of a copy could do by themselves, so that the one which holds the others up is seen.
 
 Knows: that all stages work beside each other, so that the one which was busy longest is the bottleneck. Refuses to
-know how it was measured. Several streams add up: a stage may have been busy for longer than the copy took.
+know how it was measured. Several streams add up: a stage may have been busy for longer than the copy took. Reading back
+comes after the copy and holds nothing up.
 """
 
 from collections.abc import Sequence
@@ -12,7 +13,8 @@ from backupd.report.words import columns, duration, size
 
 def bottleneck(stages: Sequence[Throughput]) -> Throughput | None:
     """The stage to look at when a copy should be faster; None where nothing was measured."""
-    return max((stage for stage in stages if stage.busy_seconds), key=lambda stage: stage.busy_seconds, default=None)
+    of_copy = (stage for stage in stages if stage.of_copy and stage.busy_seconds)
+    return max(of_copy, key=lambda stage: stage.busy_seconds, default=None)
 
 
 def stage_table(stages: Sequence[Throughput]) -> str:

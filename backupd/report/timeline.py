@@ -12,12 +12,14 @@ from backupd.model import Phase
 _ORDER = (  # the snapshot is given back before the backup is read back: it costs the server until it is gone
     Phase.PREFLIGHT,
     Phase.BASELINE,
+    Phase.PREFLUSH,
     Phase.LOCK_WAIT,
     Phase.LOCK_HOLD,
     Phase.SNAPSHOT,
     Phase.SETTLE,
     Phase.COPY,
     Phase.RELEASE,
+    Phase.SEND,
     Phase.VERIFY,
 )
 

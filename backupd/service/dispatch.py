@@ -238,17 +238,23 @@ class Dispatch:
     # --- what has died -----------------------------------------------------------------------------------------------
 
     def _clean_up(self, now: datetime) -> None:
-        """`backupd recover` is at work where a run has died; not again at once where it could not help."""
+        """`backupd recover` is at work where a run died or left something; not again at once where it was no help."""
         if self._recovering is not None and self._recovering.ended():
             log.info("recover: ended with status %s", self._recovering.exit_status)
             self._recovering = None
-        if self._recovering is not None or not (dead := self.going.dead_runs()):
+        if self._recovering is not None:
+            return
+        died, left = self.going.dead_runs(), self.going.leftovers()
+        if not (dead := {*died, *left.values()}):
             return
         if self._recovered is not None:
             before, at = self._recovered
             if before.issuperset(dead) and timedelta() <= now - at < _RECOVER_AGAIN:
                 return
-        log.warning("run %s has died: backupd recover cleans up after it", ", ".join(dead))
+        if died:
+            log.warning("run %s has died: backupd recover cleans up after it", ", ".join(died))
+        for what, run_id in left.items():
+            log.warning("%s of run %s was not given back: backupd recover tries again", what, run_id)
         self._recovered = frozenset(dead), now
         try:
             self._recovering = self.going.launcher.recover()

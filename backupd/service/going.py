@@ -6,7 +6,7 @@ One run of a job and one in a volume group is what the runs' own claims see to. 
 run that is told that it is busy has used up its slot, and one that waits has not.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -86,6 +86,16 @@ class Going:
         """Runs that are said to be running, and whose process is gone."""
         catalogue = self.site.catalogue
         return tuple(run_id for run_id in catalogue.unfinished() if not alive(catalogue.process_of(run_id)))
+
+    def leftovers(self) -> Mapping[str, str]:
+        """What runs still hold for which no process acts any more, whatever became of them: its name, and its run."""
+        held = self.site.catalogue.holdings()
+        nobody = {run_id for run_id in {run_id for run_id, _ in held} if not self._is_acted_for(run_id)}
+        return {f"{holding.kind} {holding.name}": run_id for run_id, holding in held if run_id in nobody}
+
+    def _is_acted_for(self, run_id: str) -> bool:
+        """By the run itself, or by a restore of it, which holds things in its name."""
+        return self.claims.holder_of_run(run_id) is not None or alive(self.site.catalogue.process_of(run_id))
 
     def obstacle(self, job: str, activity: Activity) -> str | None:
         """What stands in the way of starting this now, in words; None where nothing does.

@@ -283,6 +283,26 @@ _FAMILIES = (
         _one(lambda told: told.standing.config.lock.hold_budget_seconds),
     ),
     _Family(
+        "backupd_lock_stalled_statements",
+        "Statements that waited behind the newest good backup's lock when it ended.",
+        _of_good(lambda run: run.lock.stalled if run.lock else None),
+    ),
+    _Family(
+        "backupd_transactions_lost",
+        "Transactions that the newest good backup cost the server, by its own counters; 0 where that may be noise.",
+        _of_good(lambda run: run.losses.lost if run.losses else None),
+    ),
+    _Family(
+        "backupd_transactions_expected",
+        "Transactions that it would have done meanwhile, at its rate just before.",
+        _of_good(lambda run: run.losses.expected if run.losses else None),
+    ),
+    _Family(
+        "backupd_write_penalty_seconds",
+        "Seconds of writing that the newest good backup's snapshot cost.",
+        _of_good(lambda run: run.bill.penalty_seconds if run.bill else None),
+    ),
+    _Family(
         "backupd_write_penalty_ratio",
         "How many times slower writes were just after the newest good backup's snapshot, and when its copy began.",
         _penalties,

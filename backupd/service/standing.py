@@ -161,9 +161,9 @@ def _failed(record: JobRecord) -> list[Alarm]:
     for activity, slot in record.last_slots.items():
         status = slot.exit_status
         if activity is not Activity.BACKUP and slot.state is SlotState.ENDED and status not in (None, *_HARMLESS):
-            found.append(
-                Alarm(AlarmKind.FAILED, f"the last scheduled {activity} failed ({_meaning(status)})", slot.run_id)
-            )
+            undecided = "was undecided: it ran into a limit of its own"
+            became = undecided if status == ExitStatus.UNDECIDED else f"failed ({_meaning(status)})"
+            found.append(Alarm(AlarmKind.FAILED, f"the last scheduled {activity} {became}", slot.run_id))
     return found
 
 
@@ -251,21 +251,21 @@ def _attention(record: JobRecord) -> list[Alarm]:
 
 # --- how long it may still take --------------------------------------------------------------------------------------
 
-_AFTER_COPY = (Phase.VERIFY, Phase.RELEASE)
+_AFTER = {Phase.COPY: (Phase.RELEASE, Phase.SEND, Phase.VERIFY), Phase.SEND: (Phase.VERIFY,)}
 _WHOLE = tuple(phase for phase in Phase if phase is not Phase.SNAPSHOT)  # that one lies inside `lock_hold`
 
 
 def remaining_seconds(running: Running, last_good: RunDetails | None, *, now: datetime) -> float | None:
     """About how long the run will still take, in seconds; None where nothing tells.
 
-    From the rate of its copy so far, where it is copying and its whole is known; what comes after the copy, and a run
-    that is not copying, is taken to last as long as the job's last good run.
+    From its rate so far, where it is copying or sending and its whole is known; what comes after that, and a run that
+    does neither, is taken to last as long as the job's last good run.
     """
     if not running.alive or running.run.kind is not RunKind.BACKUP:
         return None
     past, told = dict(last_good.phases) if last_good is not None else {}, running.progress
-    after = sum(past.get(phase, 0.0) for phase in _AFTER_COPY)
-    if told is not None and told.phase is Phase.COPY and told.total and told.done and told.at > told.since:
+    if told is not None and told.phase in _AFTER and told.total and told.done and told.at > told.since:
+        after = sum(past.get(phase, 0.0) for phase in _AFTER[told.phase])
         rate = told.done / (told.at - told.since)
         return max(0.0, (told.total - told.done) / rate - _age(told.at, now)) + after
     whole = sum(past.get(phase, 0.0) for phase in _WHOLE)

@@ -4,6 +4,7 @@
 """
 
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -12,13 +13,42 @@ from backupd.command import ChildLedger
 from backupd.model import CowUsage, DeviceNumber, Holding, HoldingKind, Snapshot, SnapshotPlan, Volume, VolumeGroup
 
 TAG = "backupd"  # on every LV and volume group of ours
+MACHINE_TAG = "backupd.machine="  # followed by the machine's name: another host may see the same volume group
 RUN_TAG = "backupd.run="  # followed by the run id
 
 
-def run_of_tags(tags: frozenset[str]) -> str | None:
-    """The run whose tags these are: both of ours, and one run only; None when what bears them is not ours."""
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Whose a thing is that backupd has made on a host: a run's, of a machine."""
+
+    machine: str
+    run_id: str
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """What an LV or a volume group of that run bears."""
+        return TAG, f"{MACHINE_TAG}{self.machine}", f"{RUN_TAG}{self.run_id}"
+
+    @property
+    def tag_words(self) -> tuple[str, ...]:
+        """The words with which LVM tags what it makes from its first instant."""
+        return tuple(word for tag in self.tags for word in ("--addtag", tag))
+
+
+def mark_of_tags(tags: frozenset[str]) -> Mark | None:
+    """Whose tags these are, be it this machine or another; None for what backupd has not made.
+
+    All three must be there, and name one machine and one run only.
+    """
+    machines = [tag.removeprefix(MACHINE_TAG) for tag in tags if tag.startswith(MACHINE_TAG)]
     runs = [tag.removeprefix(RUN_TAG) for tag in tags if tag.startswith(RUN_TAG)]
-    return runs[0] if TAG in tags and len(runs) == 1 else None
+    return Mark(machines[0], runs[0]) if TAG in tags and len(machines) == len(runs) == 1 else None
+
+
+def run_of_tags(tags: frozenset[str], machine: str) -> str | None:
+    """The run of this machine whose tags these are; None for anybody else's."""
+    mark = mark_of_tags(tags)
+    return mark.run_id if mark is not None and mark.machine == machine else None
 
 
 def scratch_name(run_id: str) -> str:
@@ -64,8 +94,12 @@ class Snapshots(Protocol):
             SnapshotError: there is none.
         """
 
-    def group(self, vg: str) -> VolumeGroup:
-        """The volume group and its free extents, as they are now."""
+    def group(self, vg: str, *, promptly: bool = False) -> VolumeGroup:
+        """The volume group and its free extents, as they are now; `promptly` within seconds or not at all.
+
+        Raises:
+            SnapshotError: there is no such group, or it could not be asked; promptly: another command holds it.
+        """
 
     def prepared(
         self, plan: SnapshotPlan, ledger: ChildLedger | None = None
@@ -92,8 +126,21 @@ class Snapshots(Protocol):
             SnapshotVoid: it overflowed, failed, or is gone, or its pool gives out.
         """
 
+    def extend(self, snapshot: Snapshot, extents: int, pvs: tuple[str, ...] = ()) -> None:
+        """The COW area of a live snapshot has so many extents more, on these PVs or anywhere.
+
+        The origin's writes stand still for the moment that LVM needs for it. A group that another command holds is
+        waited for for seconds only.
+
+        Raises:
+            SnapshotError: the snapshot is thin, gone, or none of ours; or LVM would not. It is as large as before then.
+        """
+
     def ours(self) -> tuple[tuple[str, str, str], ...]:
-        """`(vg, name, run id)` of every LV that bears our tags, on the whole host; COW areas without a snapshot too."""
+        """`(vg, name, run id)` of every LV that bears this machine's tags; COW areas without a snapshot too.
+
+        Nothing of another machine, which may be at work on it: a volume group can be seen by more than one host.
+        """
 
     def remove(self, vg: str, name: str, run_id: str) -> None:
         """Remove a snapshot, COW area or scratch volume of ours; nothing happens when it is gone already.
@@ -102,8 +149,8 @@ class Snapshots(Protocol):
         that died.
 
         Raises:
-            SnapshotError: it bears no tag of that run, or somebody else has a snapshot of it (then nothing is
-                touched), or LVM failed.
+            SnapshotError: it bears no tag of that run of this machine, or somebody else has a snapshot of it (then
+                nothing is touched), or LVM failed.
         """
 
 
@@ -198,8 +245,9 @@ class ScratchVolumes(Protocol):
 class ScratchDisks(Protocol):
     """Whole disks that a person named, and that must be empty: groups and arrays on them, and none afterwards.
 
-    Both bear the run's id on each disk, so that what a dead run left is found by that, whatever the disks are called by
-    then: `disks` of the removals are those that were named, and are looked at last, to prove that nothing is left.
+    Both say on each disk which machine's they are and which run's. So what another host made on disks that both see is
+    left alone, and what a dead run of ours left is found by that, whatever the disks are called by then: `disks` of the
+    removals are those that were named, and are looked at last, to prove that nothing is left.
     """
 
     def require_distinct(self, disks: tuple[str, ...]) -> None:

@@ -5,29 +5,34 @@ allocation: on disks with a queue that is a fifth less than `lvcreate -s` in the
 """
 
 from backupd.model import CowUsage, Snapshot, SnapshotPlan
-from backupd.snapshots import devicemapper
-from backupd.snapshots.method import SETTINGS, live, origin_uuid, snapshot_at, tag_words
+from backupd.snapshots import Mark, devicemapper
+from backupd.snapshots.method import SETTINGS, live, origin_uuid, snapshot_at
 
 REHEARSED = "converted to snapshot"
 
 
-def preparing_argvs(plan: SnapshotPlan) -> list[list[str]]:
+def preparing_argvs(plan: SnapshotPlan, mark: Mark) -> list[list[str]]:
     """The COW area is there, its header cleared, since the kernel takes an old one for a snapshot's.
 
     And it is inactive, which spares the conversion a deactivation.
     """
-    head = ["lvcreate", "-y", "-Zy", "-Wn", "--config", SETTINGS, *tag_words(plan)]
+    head = ["lvcreate", "-y", "-Zy", "-Wn", "--config", SETTINGS, *mark.tag_words]
     return [
         [*head, "-l", str(plan.extents), "-n", plan.name, plan.origin.vg, *plan.pvs],
         ["lvchange", "-an", "--config", SETTINGS, f"{plan.origin.vg}/{plan.name}"],
     ]
 
 
-def line_argv(plan: SnapshotPlan, *, rehearsal: bool = False) -> list[str]:
+def line_argv(plan: SnapshotPlan, mark: Mark, *, rehearsal: bool = False) -> list[str]:  # noqa: ARG001 - the contract's
     """The COW area becomes a snapshot. `-Zn` because it is cleared already."""
     test = ["--test"] if rehearsal else []
     head = ["lvconvert", *test, "-y", "--type", "snapshot", "-Zn", "--config", SETTINGS]
     return [*head, "-c", f"{plan.chunk_size}b", plan.origin.full_name, f"{plan.origin.vg}/{plan.name}"]
+
+
+def extending_argv(snapshot: Snapshot, extents: int, pvs: tuple[str, ...]) -> list[str]:
+    """More extents for a COW area in use; what dmeventd does for `snapshot_autoextend_percent`."""
+    return ["lvextend", "-y", "--config", SETTINGS, "-l", f"+{extents}", snapshot.full_name, *pvs]
 
 
 def confirmed(plan: SnapshotPlan, uuid_prefix: str) -> Snapshot | None:

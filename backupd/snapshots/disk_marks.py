@@ -1,13 +1,18 @@
-"""How a whole disk tells which run of ours has it: in its PV's uuid, and in its md superblock. Pure, but for one read.
+"""How a whole disk tells whose it is: in its PV's uuid, and in its md superblock. Pure, but for one read.
 
 Knows: what a run's id may be to fit there, LVM's alphabet, the head of an md superblock of version 1.2 (the kernel's
 `uapi/linux/raid/md_p.h`, struct mdp_superblock_1). Refuses to know: who makes groups and arrays.
 
 A group has tags; but its disks become PVs before it exists, and between the two a run may die. So each PV is given a
-uuid that says whose it is: `backupd`, the disk's place, and the run's id. An array has a name of 32 characters, which
-says it too, and a uuid that follows from the run's id, so that no other array is taken for ours because of its name.
+uuid that says whose it is: `backupd`, the disk's place, four characters of a digest of the machine's name, for which
+there is no more room, and the run's id. An array has a name of 32 characters, which says the run too, and a uuid that
+follows from both, so that no other array is taken for ours because of its name, nor another machine's.
+
+A disk that two hosts see (a LUN, the disk of a clone) is thus its maker's: the other one's recovery passes it by, and
+its bench refuses it, since it is not empty.
 """
 
+import hashlib
 import re
 import string
 import struct
@@ -16,11 +21,13 @@ from pathlib import Path
 from uuid import UUID, uuid5
 
 from backupd.errors import Refused
-from backupd.snapshots import TAG, scratch_name
+from backupd.snapshots import TAG, Mark, scratch_name
 
 _PLACES = string.digits + string.ascii_letters
 _MARK_LENGTH = 32  # of a uuid of LVM's without its dashes, and of an array's name
-_MARKABLE = re.compile(rf"[0-9A-Za-z][0-9A-Za-z-]{{0,{_MARK_LENGTH - len(TAG) - 2}}}")
+_MACHINE_LENGTH = 4  # of the machine's digest: one in 15 million is the same
+_LONGEST_RUN = _MARK_LENGTH - len(TAG) - 1 - _MACHINE_LENGTH
+_MARKABLE = re.compile(rf"[0-9A-Za-z][0-9A-Za-z-]{{0,{_LONGEST_RUN - 1}}}")
 _DASH, _END = "!", "#"  # LVM's alphabet (lvm2, lib/uuid/uuid.c) has these two beside letters and digits, and no dash
 _ARRAYS = UUID("f2b0a8a4-6f0e-4d0c-9f5e-2f6b7f3c1d57")  # a namespace of our own (RFC 4122)
 
@@ -38,29 +45,31 @@ def require_markable(run_id: str, disks: tuple[str, ...]) -> None:
     if not _MARKABLE.fullmatch(run_id):
         raise Refused(
             f"run id {run_id!r} cannot be written onto a disk, and so a dead run's disks would not be found again",
-            hint=f"at most {_MARK_LENGTH - len(TAG) - 1} letters, digits and dashes; or let backupd make one",
+            hint=f"at most {_LONGEST_RUN} letters, digits and dashes; or let backupd make one",
         )
     if len(disks) > len(_PLACES):
         raise Refused(f"{len(disks)} disks are too many", hint=f"name at most {len(_PLACES)}")
 
 
-def pv_uuid(run_id: str, place: int) -> str:
+def pv_uuid(mark: Mark, place: int) -> str:
     """The uuid of a run's PV, without dashes; `place` is the disk's among those that were named."""
-    return f"{TAG}{_PLACES[place]}{run_id.replace('-', _DASH)}".ljust(_MARK_LENGTH, _END)
+    run_id = mark.run_id.replace("-", _DASH)
+    return f"{TAG}{_PLACES[place]}{_digest(mark.machine)}{run_id}".ljust(_MARK_LENGTH, _END)
 
 
-def run_of_pv(uuid: str) -> str | None:
-    """The run whose PV this uuid marks, with or without dashes; None for any other."""
+def run_of_pv(uuid: str, machine: str) -> str | None:
+    """The machine's run whose PV this uuid marks, with or without dashes; None for any other."""
     bare = uuid.replace("-", "")
-    if not bare.startswith(TAG) or len(bare) != _MARK_LENGTH:
+    machines, runs = bare[len(TAG) + 1 :][:_MACHINE_LENGTH], bare[len(TAG) + 1 + _MACHINE_LENGTH :]
+    if not bare.startswith(TAG) or len(bare) != _MARK_LENGTH or machines != _digest(machine):
         return None
-    run_id = bare[len(TAG) + 1 :].rstrip(_END).replace(_DASH, "-")
+    run_id = runs.rstrip(_END).replace(_DASH, "-")
     return run_id if _MARKABLE.fullmatch(run_id) else None
 
 
-def array_uuid(run_id: str) -> UUID:
+def array_uuid(mark: Mark) -> UUID:
     """The uuid of a run's array."""
-    return uuid5(_ARRAYS, run_id)
+    return uuid5(_ARRAYS, f"{mark.machine} {mark.run_id}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +80,10 @@ class Superblock:
     name: str
     member: UUID  # which of the array's disks it is; the same by whatever path it is read
 
-    @property
-    def run_id(self) -> str | None:
-        """The run whose array it is: by its name and its uuid; None for anybody else's."""
+    def run_of(self, machine: str) -> str | None:
+        """The machine's run whose array it is: by its name and its uuid; None for anybody else's."""
         run_id = self.name.removeprefix(scratch_name(""))
-        is_ours = self.name == scratch_name(run_id) and self.uuid == array_uuid(run_id)
+        is_ours = self.name == scratch_name(run_id) and self.uuid == array_uuid(Mark(machine, run_id))
         return run_id if is_ours and _MARKABLE.fullmatch(run_id) else None
 
 
@@ -98,3 +106,9 @@ def parse_superblock(data: bytes) -> Superblock | None:
     if (magic, major) != (_MAGIC, _MAJOR):
         return None
     return Superblock(UUID(bytes=uuid), name.rstrip(b"\0").decode("utf-8", "replace"), UUID(bytes=member))
+
+
+def _digest(machine: str) -> str:
+    """A few characters of LVM's alphabet that follow from a machine's name."""
+    number = int.from_bytes(hashlib.sha256(machine.encode()).digest())
+    return "".join(_PLACES[number // len(_PLACES) ** place % len(_PLACES)] for place in range(_MACHINE_LENGTH))

@@ -7,6 +7,7 @@ Refuses to know who uses a volume. One call is one look: LVM locks each group wh
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from backupd import command
 from backupd.errors import CommandError, SnapshotError
@@ -22,6 +23,7 @@ from backupd.extents import (
     VolumeKind,
 )
 from backupd.model import Volume
+from backupd.snapshots.queues import with_queues
 from backupd.snapshots.report import FORMAT, VOLUME_FIELDS, bare, group_of, stripes_of, understood, volumes_of
 
 Row = dict[str, str]
@@ -55,7 +57,8 @@ def landscape() -> Landscape:
         said = command.run(report_argv(), timeout_seconds=_SECONDS).stdout
     except CommandError as error:
         raise SnapshotError(f"LVM gave no report: {error.message}", hint=error.hint) from error
-    return parse_landscape(said)
+    found = parse_landscape(said)
+    return replace(found, groups=tuple(replace(group, room=with_queues(group.room)) for group in found.groups))
 
 
 def parse_landscape(report: str) -> Landscape:

@@ -1,7 +1,7 @@
 """LVM snapshots, classic and thin: seen, taken under a lock, watched, removed.
 
 Knows: LVM's commands, what their complaints mean for a person, and how one is taken under a lock. Refuses to know:
-servers, locks, and what is read from a snapshot. Nothing that bears no tag of ours is ever changed.
+servers, locks, and what is read from a snapshot. Nothing that bears no tag of this machine's is ever changed.
 """
 
 import logging
@@ -16,22 +16,27 @@ from backupd import command
 from backupd.command import ChildLedger
 from backupd.errors import CommandError, SnapshotError, SnapshotVoid
 from backupd.model import CowUsage, DeviceNumber, Snapshot, SnapshotPlan, Volume, VolumeGroup
-from backupd.snapshots import SnapshotCreator, classic, devicemapper, report, thin
+from backupd.snapshots import Mark, SnapshotCreator, classic, devicemapper, report, thin
 from backupd.snapshots.method import DM_UUID_LENGTH, Method
+from backupd.snapshots.queues import with_queues
 from backupd.snapshots.shell import LvmShell, lvm_shell, meaningful
 
 log = logging.getLogger(__name__)
 
 _REPORT_SECONDS = 60.0
+_PROMPT_SECONDS = 5.0  # for a report, or for another command to let the group go, while a snapshot fills
 _REMOVE_SECONDS = 120.0
 _POLL_SECONDS = 0.005
-_BUSY_TRIES, _BUSY_PAUSE_SECONDS = 3, 0.5
+_BUSY_PAUSE_SECONDS = 0.5
+_GROUP_SECONDS_BEFORE_LOCK, _GROUP_PAUSE_SECONDS = 20.0, 0.1
+_GROUP_HELD = "Can't get lock"
+_POOL_HINT = "extend the pool: lvextend --size +SIZE VG/POOL"
 
 _HINTS = (
-    ("reached threshold", "extend the pool: lvextend --size +SIZE VG/POOL; see thin_pool_autoextend_threshold"),
+    ("reached threshold", f"{_POOL_HINT}; see thin_pool_autoextend_threshold"),
     ("insufficient", "lower snapshot.size, or extend the volume group: vgextend VG DEVICE"),
     ("already exists in volume group", "something of an earlier run is left: backupd recover"),
-    ("Can't get lock", "another LVM command holds the volume group; see `ps -C lvm,lvs,lvcreate,pvmove` and try again"),
+    (_GROUP_HELD, "another LVM command holds the volume group; see `ps -C lvm,lvs,lvcreate,pvmove` and try again"),
     ("not found in Volume Group", "snapshot.pvs must name PVs of the origin's volume group: see `pvs`"),
     ("target(s) not detected", "load the kernel's module: modprobe dm-snapshot, for a thin volume dm-thin-pool"),
     ("in use", "see what holds it: lsof, `grep VG-LV /proc/*/mountinfo`, `dmsetup ls --tree`"),
@@ -39,18 +44,27 @@ _HINTS = (
 
 
 class LvmSnapshots:
-    """The volumes of this host. Implements the contract `Snapshots`.
+    """The volumes of this host. Implements the contract `Snapshots`; what it takes bears the name of this machine.
 
     `create_deadline_seconds` bounds how long one `create` may keep the server waiting; LVM itself is never killed.
+    `group_patience_seconds` of that may go by while another command has the volume group, as `lvs` has it for a moment:
+    the line is sent again. LVM could wait itself, but for ever, and for a prompt that nobody answers.
+    `busy_patience_seconds` are for whoever has a snapshot open that is to be removed: udev, blkid, some monitoring.
     """
 
     def __init__(
         self,
+        machine: str,
         *,
         create_deadline_seconds: float = 10.0,
+        group_patience_seconds: float = 2.0,
+        busy_patience_seconds: float = 30.0,
         sysfs: Path = devicemapper.SYSFS,
     ) -> None:
+        self._machine = machine
         self._create_deadline_seconds = create_deadline_seconds
+        self._group_patience_seconds = group_patience_seconds
+        self._busy_patience_seconds = busy_patience_seconds
         self._sysfs = sysfs
 
     def volume_at(self, device: DeviceNumber) -> Volume:
@@ -73,17 +87,11 @@ class LvmSnapshots:
 
     def volume(self, vg: str, name: str) -> Volume:
         """The LV of this name, as it is now; an inactive one counts as none."""
-        for volume in report.parse_volumes(reported(report.volumes_argv(vg=vg))):
-            if volume.name == name:
-                return volume
-        raise SnapshotError(f"no active logical volume {vg}/{name}", hint="see `lvs`")
+        return active_volume(vg, name)
 
-    def group(self, vg: str) -> VolumeGroup:
+    def group(self, vg: str, *, promptly: bool = False) -> VolumeGroup:
         """The volume group and the extents that can be allocated now."""
-        group = report.parse_group(reported(report.group_argv(vg)))
-        if group is None:
-            raise SnapshotError(f"no volume group {vg}", hint="see `vgs`")
-        return group
+        return volume_group(vg, promptly=promptly)
 
     @contextmanager
     def prepared(self, plan: SnapshotPlan, ledger: ChildLedger | None = None) -> Iterator[SnapshotCreator]:
@@ -93,12 +101,15 @@ class LvmSnapshots:
         has settled, and the snapshot's path exists. What was made is left to `remove`.
         """
         prefix = f"LVM-{_group_part(plan.origin, self._sysfs)}"
-        method = _method_for(plan.origin)
-        for argv in method.preparing_argvs(plan):
+        method, mark = _method_for(plan.origin), Mark(self._machine, plan.run_id)
+        for argv in method.preparing_argvs(plan, mark):
             _prepare(plan, argv)
+        line = shlex.join(method.line_argv(plan, mark))
         with lvm_shell(ledger) as shell:
-            _rehearse(shell, plan, method)
-            yield _LvmCreator(shell, plan, method, prefix, self._create_deadline_seconds)
+            _rehearse(shell, plan, shlex.join(method.line_argv(plan, mark, rehearsal=True)), method.REHEARSED)
+            yield _LvmCreator(
+                shell, plan, line, method, prefix, self._create_deadline_seconds, self._group_patience_seconds
+            )
 
     def usage(self, snapshot: Snapshot) -> CowUsage:
         """How full the COW area is, or the pool, from the kernel: no process, no LVM lock."""
@@ -115,23 +126,38 @@ class LvmSnapshots:
             )
         return usage
 
+    def extend(self, snapshot: Snapshot, extents: int, pvs: tuple[str, ...] = ()) -> None:
+        """More extents for the COW area. Another command that has the group is waited for, but not for long."""
+        vg, name, mark = snapshot.origin.vg, snapshot.name, Mark(self._machine, snapshot.run_id)
+        if snapshot.origin.pool is not None:
+            raise SnapshotError(f"{snapshot.full_name} is thin: it has no COW area of its own", hint=_POOL_HINT)
+        there = report.parse_tagged(_promptly_reported(report.volumes_argv(vg=vg)))
+        if not any(lv.name == name and lv.mark == mark for lv in there):
+            raise SnapshotError(f"{vg}/{name} is no snapshot of run {mark.run_id}: it is not extended")
+        try:
+            _outlasting_others(classic.extending_argv(snapshot, extents, pvs), patience_seconds=_PROMPT_SECONDS)
+        except CommandError as error:
+            raise SnapshotError(
+                f"{vg}/{name} could not be extended: {error.message}", hint=_hint(error.message)
+            ) from error
+
     def ours(self) -> tuple[tuple[str, str, str], ...]:
-        """Every LV with both tags, active or not, snapshot or what an interrupted `lvcreate` left."""
+        """Every LV with all three tags, active or not, snapshot or what an interrupted `lvcreate` left."""
         tagged = report.parse_tagged(reported(report.volumes_argv()))
-        return tuple((lv.vg, lv.name, lv.run_id) for lv in tagged if lv.run_id is not None)
+        marked = ((lv, lv.mark) for lv in tagged)
+        return tuple((lv.vg, lv.name, mark.run_id) for lv, mark in marked if mark and mark.machine == self._machine)
 
     def remove(self, vg: str, name: str, run_id: str) -> None:
         """Remove a snapshot, COW area or scratch volume of ours, whatever run's snapshots of that volume with it.
 
         A busy one (udev looks at new devices) is looked at afresh and tried again.
         """
-        for tries_left in reversed(range(_BUSY_TRIES)):
-            if not _is_ours(vg, name, run_id):
-                return
+        deadline = time.monotonic() + self._busy_patience_seconds
+        while _is_ours(vg, name, Mark(self._machine, run_id)):
             try:
                 command.run(remove_argv(vg, name), timeout_seconds=_REMOVE_SECONDS, must_finish=True)
             except CommandError as error:
-                if not (tries_left and _may_pass(error.message)):
+                if not _may_pass(error.message) or time.monotonic() > deadline:
                     raise SnapshotError(
                         f"{vg}/{name} could not be removed: {error.message}", hint=_hint(error.message)
                     ) from error
@@ -147,27 +173,57 @@ class _LvmCreator:
 
     shell: LvmShell
     plan: SnapshotPlan
+    line: str
     method: Method
     uuid_prefix: str
     deadline_seconds: float
+    group_patience_seconds: float
 
     def create(self) -> Snapshot:
         """Send the line; return as soon as the kernel has the snapshot, without waiting for LVM's tidying."""
-        deadline = time.monotonic() + self.deadline_seconds
-        self.shell.send(shlex.join(self.method.line_argv(self.plan)))
+        began = time.monotonic()
+        self.shell.send(self.line)
         while True:
             said = self.shell.reply()  # before the look, so that a command that has just ended is looked at once more
             snapshot = self.method.confirmed(self.plan, self.uuid_prefix)
             if snapshot is not None:
                 return snapshot
+            passed = time.monotonic() - began
             if said is not None:
-                raise _refusal(self.plan, said)
-            if time.monotonic() > deadline:
+                if _GROUP_HELD not in said or passed > min(self.group_patience_seconds, self.deadline_seconds):
+                    raise _refusal(self.plan, said)
+                self.shell.send(self.line)
+            elif passed > self.deadline_seconds:
                 raise SnapshotError(
                     f"snapshot {self.plan.origin.vg}/{self.plan.name} was not there within {self.deadline_seconds:g} s",
                     hint="LVM was left to finish; see `dmsetup info -c -o name,suspended` if it does not",
                 )
             time.sleep(_POLL_SECONDS)
+
+
+def active_volume(vg: str, name: str) -> Volume:
+    """The LV of this name, as it is now.
+
+    Raises:
+        SnapshotError: there is none, or it is not active.
+    """
+    for volume in report.parse_volumes(reported(report.volumes_argv(vg=vg))):
+        if volume.name == name:
+            return volume
+    raise SnapshotError(f"no active logical volume {vg}/{name}", hint="see `lvs`")
+
+
+def volume_group(vg: str, *, promptly: bool = False) -> VolumeGroup:
+    """The volume group and the extents that can be allocated now.
+
+    Raises:
+        SnapshotError: there is none; or, promptly, another command holds it.
+    """
+    asked = report.group_argv(vg)
+    group = report.parse_group(_promptly_reported(asked) if promptly else reported(asked))
+    if group is None:
+        raise SnapshotError(f"no volume group {vg}", hint="see `vgs`")
+    return with_queues(group)
 
 
 def remove_argv(vg: str, name: str) -> list[str]:
@@ -178,16 +234,21 @@ def remove_argv(vg: str, name: str) -> list[str]:
     return ["lvremove", "-y", "--config", "activation/monitoring=0", f"{vg}/{name}"]
 
 
-def reported(argv: list[str]) -> str:
+def reported(argv: list[str], *, within_seconds: float = _REPORT_SECONDS) -> str:
     """What LVM prints when asked for one of the reports that `report` has the argv of.
 
     Raises:
         SnapshotError: it could not be asked.
     """
     try:
-        return command.run(argv, timeout_seconds=_REPORT_SECONDS).stdout
+        return command.run(argv, timeout_seconds=within_seconds).stdout
     except CommandError as error:
         raise SnapshotError(f"LVM gave no report: {error.message}", hint=error.hint or _hint(error.message)) from error
+
+
+def _promptly_reported(argv: list[str]) -> str:
+    """The same within seconds, while a snapshot fills. A group that another command holds is an error."""
+    return reported(report.at_once(argv), within_seconds=_PROMPT_SECONDS)
 
 
 def _method_for(origin: Volume) -> Method:
@@ -196,21 +257,49 @@ def _method_for(origin: Volume) -> Method:
 
 def _prepare(plan: SnapshotPlan, argv: list[str]) -> None:
     try:
-        command.run(argv, timeout_seconds=_REPORT_SECONDS, must_finish=True)
+        _outlasting_others(argv)
     except CommandError as error:
         raise _refusal(plan, error.message) from error
 
 
-def _rehearse(shell: LvmShell, plan: SnapshotPlan, method: Method) -> None:
+def _outlasting_others(argv: list[str], *, patience_seconds: float = _GROUP_SECONDS_BEFORE_LOCK) -> None:
+    """Run a command that ends at once where another one has the volume group; again, for as long as that is worth it.
+
+    Raises:
+        CommandError: it failed, or the group was not to be had.
+    """
+    deadline = time.monotonic() + patience_seconds
+    while True:
+        try:
+            command.run(argv, timeout_seconds=_REPORT_SECONDS, must_finish=True)
+        except CommandError as error:
+            if _GROUP_HELD not in error.message or time.monotonic() > deadline:
+                raise
+            time.sleep(_GROUP_PAUSE_SECONDS)
+        else:
+            return
+
+
+def _rehearse(shell: LvmShell, plan: SnapshotPlan, line: str, rehearsed: str) -> None:
     """Have the shell scan and go through the command without effect: it is warm then, and known to be possible."""
-    shell.send(shlex.join(method.line_argv(plan, rehearsal=True)))
+    began = time.monotonic()
+    while True:
+        said = _answer(shell, line)
+        if rehearsed in said:
+            return
+        if _GROUP_HELD not in said or time.monotonic() - began > _GROUP_SECONDS_BEFORE_LOCK:
+            raise _refusal(plan, said)
+        time.sleep(_GROUP_PAUSE_SECONDS)
+
+
+def _answer(shell: LvmShell, line: str) -> str:
+    shell.send(line)
     deadline = time.monotonic() + _REPORT_SECONDS
     while (said := shell.reply()) is None:
         if time.monotonic() > deadline:
             raise SnapshotError(f"the lvm shell did not answer within {_REPORT_SECONDS:g} s")
         time.sleep(_POLL_SECONDS)
-    if method.REHEARSED not in said:
-        raise _refusal(plan, said)
+    return said
 
 
 def _refusal(plan: SnapshotPlan, said: str) -> SnapshotError:
@@ -240,22 +329,29 @@ def _group_part(origin: Volume, sysfs: Path) -> str:
     return uuid[4:36]
 
 
-def _is_ours(vg: str, name: str, run_id: str) -> bool:
-    """Whether the LV is there, and it and what would go with it are ours: it bears the tags of this run.
+def _is_ours(vg: str, name: str, mark: Mark) -> bool:
+    """Whether the LV is there, and it and what would go with it are ours: it bears the tags of this machine's run.
 
     Raises:
-        SnapshotError: it is there and does not, or somebody has a snapshot of it that bears no tags of ours.
+        SnapshotError: it is there and does not, or somebody has a snapshot of it that bears no tags of this machine's.
     """
     there = report.parse_tagged(reported(report.volumes_argv(vg=vg)))
     wanted = next((lv for lv in there if lv.name == name), None)
     if wanted is None:
         return False
-    if wanted.run_id != run_id:
+    if wanted.mark is not None and wanted.mark.machine != mark.machine:
         raise SnapshotError(
-            f"{vg}/{name} bears no tag of run {run_id}: it is not removed",
+            f"{vg}/{name} is machine {wanted.mark.machine}'s by its tag, and this is {mark.machine}: it is not removed",
+            hint="that machine may be at work on it; where this one goes on in its place: `backupd identity adopt"
+            f" {wanted.mark.machine}`, then `backupd recover`; if nobody needs it: lvremove {vg}/{name}",
+        )
+    if wanted.mark != mark:
+        raise SnapshotError(
+            f"{vg}/{name} bears no tag of run {mark.run_id}: it is not removed",
             hint=f"if it is yours to remove: lvs -o +tags {vg}/{name}; lvremove {vg}/{name}",
         )
-    foreign = [lv.name for lv in there if lv.origin == name and lv.run_id is None]
+    ours = [lv.name for lv in there if lv.mark is not None and lv.mark.machine == mark.machine]
+    foreign = [lv.name for lv in there if lv.origin == name and lv.name not in ours]
     if foreign:
         raise SnapshotError(
             f"{vg}/{name} is not removed: somebody has a snapshot of it, {', '.join(foreign)}",

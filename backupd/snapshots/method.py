@@ -1,6 +1,6 @@
 """How a snapshot is taken, whichever kind its origin is: what `classic` and `thin` have to say, and what they share.
 
-Knows: the settings of LVM's commands around a lock, tags, what the device of an LV that is live looks like. Refuses to
+Knows: the settings of LVM's commands around a lock, what the device of an LV that is live looks like. Refuses to
 know either kind.
 """
 
@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Protocol
 
 from backupd.model import CowUsage, Snapshot, SnapshotPlan
-from backupd.snapshots import RUN_TAG, TAG, devicemapper
+from backupd.snapshots import Mark, devicemapper
 from backupd.snapshots.devicemapper import MappedDevice
 
 DM_UUID_LENGTH = len("LVM-") + 32 + 32  # VG and LV; internal layers have a suffix behind
 
-# A VG that another command holds is an error at once rather than a wait (under our lock, the server's). No dmeventd:
+# A VG that another command holds is an error at once rather than a wait without end (under our lock, the server's):
+# `lvm` asks again for as long as that is worth it. No dmeventd:
 # lvremove starts one otherwise (met in 2.03.16), and it would hold what it inherits and unmount a full snapshot lazily.
 # No backup of the metadata under the lock: that is disk I/O, and the removal writes one. No cache_check: where a cache
 # is a plain volume (`--cachevol`) LVM runs it although it is in use, so that it can only fail, and then takes no
@@ -30,10 +31,10 @@ class Method(Protocol):
     def REHEARSED(self) -> str:  # noqa: N802 - a module's constant
         """What LVM says of the line when it would have worked."""
 
-    def preparing_argvs(self, plan: SnapshotPlan) -> list[list[str]]:
+    def preparing_argvs(self, plan: SnapshotPlan, mark: Mark) -> list[list[str]]:
         """The commands that do, before the lock, all that can be done before it."""
 
-    def line_argv(self, plan: SnapshotPlan, *, rehearsal: bool = False) -> list[str]:
+    def line_argv(self, plan: SnapshotPlan, mark: Mark, *, rehearsal: bool = False) -> list[str]:
         """The command that takes the snapshot, or only pretends to."""
 
     def confirmed(self, plan: SnapshotPlan, uuid_prefix: str) -> Snapshot | None:
@@ -44,11 +45,6 @@ class Method(Protocol):
 
     def usage(self, snapshot: Snapshot) -> CowUsage:
         """How full it is, and whether it still is what it was."""
-
-
-def tag_words(plan: SnapshotPlan) -> list[str]:
-    """The words of an `lvcreate` that tag what it makes from its first instant."""
-    return ["--addtag", TAG, "--addtag", f"{RUN_TAG}{plan.run_id}"]
 
 
 def origin_uuid(plan: SnapshotPlan, uuid_prefix: str) -> str:

@@ -9,20 +9,25 @@ file system was frozen; replay is right always. (Measured on 600 MiB under load,
 fills 3.1 MiB with replay, 0.9 MiB without.)
 """
 
+import logging
 import os
 import re
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from backupd import command
 from backupd.errors import CommandError, SnapshotError, UnexpectedOutput
 from backupd.model import DeviceNumber, MountPoint, Snapshot
 
+log = logging.getLogger(__name__)
+
 _OPTIONS = "ro,nodev,nosuid,noexec,noatime"
 _OPTIONS_TO_WRITE = "rw,nodev,nosuid,noexec"
 _EXTRA = {"xfs": ",nouuid", "ext4": ""}  # XFS refuses a second file system of the same UUID
 FILESYSTEMS = tuple(_EXTRA)
+_PAUSE_SECONDS = 0.25
 _SECONDS = 120.0  # a log replay reads from a disk that is at work
 _MOUNTS = Path("/proc/self/mountinfo")
 _PROCESSES = Path("/proc")
@@ -41,7 +46,14 @@ class Mounted:
 
 
 class LinuxMounts:
-    """Mounts of this host. Implements the contract `Mounts`."""
+    """Mounts of this host. Implements the contract `Mounts`.
+
+    Who looks at a mount for a moment (a monitoring program, an indexer) is waited for, `patience_seconds` at the most.
+    Nothing is unmounted lazily: it would seem gone, and still keep the snapshot busy.
+    """
+
+    def __init__(self, *, patience_seconds: float = 30.0) -> None:
+        self._patience_seconds = patience_seconds
 
     def mount(self, snapshot: Snapshot, at: Path) -> None:
         """Mount it read-only at a folder, which is made if need be and removed again when the mount fails."""
@@ -60,11 +72,17 @@ class LinuxMounts:
 
     def unmount(self, at: Path) -> None:
         """Unmount what is there and remove the folder; neither need be there. Files in the folder are not touched."""
+        deadline, told = time.monotonic() + self._patience_seconds, False
         while any(mounted.path == _resolved(at) for mounted in mounts()):
             try:
                 command.run(["umount", "--", str(at)], timeout_seconds=_SECONDS, must_finish=True)
             except CommandError as error:
-                raise _busy(at, error) from error
+                if "busy" not in error.message or time.monotonic() > deadline:
+                    raise _busy(at, error) from error
+                if not told:
+                    log.info("%s, waiting for up to %g s", _busy(at, error).message, self._patience_seconds)
+                told = True
+                time.sleep(_PAUSE_SECONDS)
         try:
             at.rmdir()
         except FileNotFoundError:
@@ -111,7 +129,12 @@ def mount_of(path: Path) -> MountPoint:
     if not same:
         raise SnapshotError(f"{path} lies on no file system that /proc/self/mountinfo shows")
     deepest = max(enumerate(same), key=lambda pair: (len(pair[1].path.parts), pair[0]))[1]  # the last one covers
-    return MountPoint(deepest.path, device, deepest.filesystem)
+    return MountPoint(deepest.path, device, deepest.filesystem, PurePosixPath(deepest.root))
+
+
+def mounts_below(folder: Path) -> tuple[Path, ...]:
+    """Where something is mounted within a (resolved) folder, by the kernel's own list: a device need not differ."""
+    return tuple(m.path for m in mounts() if m.path != folder and m.path.is_relative_to(folder))
 
 
 def mounts() -> tuple[Mounted, ...]:

@@ -5,10 +5,15 @@ other sections.
 """
 
 import math
+from collections.abc import Sequence
 from typing import Protocol
 
 from backupd.errors import SnapshotError
-from backupd.model import SnapshotPlan, ThinPool, Volume, VolumeGroup
+from backupd.measurement import Tuning
+from backupd.model import AUTO, Auto, SnapshotLife, SnapshotPlan, ThinPool, Volume, VolumeGroup
+from backupd.snapshots.chunks import Chunks, chunks_for
+from backupd.snapshots.placing import Placed, placed, too_small
+from backupd.snapshots.room import USUAL_PERCENT, room_for
 
 _EXCEPTION_BYTES = 16  # one entry of the COW area's metadata (drivers/md/dm-snap-persistent.c, struct disk_exception)
 MAX_POOL_METADATA_FILL = 0.8  # of a pool before the snapshot: a run gives up a tenth beyond
@@ -30,37 +35,51 @@ class CowSettings(Protocol):
     """What a job says of its snapshot."""
 
     @property
-    def size(self) -> CowSize:
-        """Of the COW area."""
+    def size(self) -> CowSize | Auto:
+        """Of the COW area; or by what past runs have filled."""
 
     @property
-    def chunk_size(self) -> int:
-        """Bytes; a power of two from 4 KiB to 512 KiB."""
+    def chunk_size(self) -> int | Auto:
+        """Bytes, a power of two from 4 KiB to 512 KiB; or as a probe or the disks say."""
 
     @property
-    def pvs(self) -> tuple[str, ...]:
-        """Where the COW area goes; anywhere when empty."""
+    def pvs(self) -> tuple[str, ...] | Auto:
+        """Where the COW area goes; anywhere when empty; or as a probe says."""
 
 
-def plan_snapshot(volume: Volume, group: VolumeGroup, run_id: str, settings: CowSettings) -> SnapshotPlan:
+def plan_snapshot(
+    volume: Volume,
+    group: VolumeGroup,
+    run_id: str,
+    settings: CowSettings,
+    past: Sequence[SnapshotLife] = (),
+    *,
+    tuning: Tuning | None = None,
+) -> SnapshotPlan:
     """Decide everything about the snapshot of one run. A thin volume's takes room in its pool instead of extents.
+
+    `past` is what snapshots of earlier runs on this volume have filled, `tuning` the last that was made of it: where
+    the place that it recommends has too little room, the default is taken.
 
     Raises:
         SnapshotError: a PV is not of this group, or there are not enough free extents; the pool has too little room.
     """
     if volume.pool is not None:
-        return _plan_in_pool(volume, volume.pool, run_id, settings)
-    unknown = [pv for pv in settings.pvs if pv not in group.free_by_pv]
+        return _plan_in_pool(volume, group, volume.pool, run_id, settings)
+    area = placed(settings, volume, group, tuning)
+    unknown = [pv for pv in area.pvs if pv not in group.free_by_pv]
     if unknown:
         raise SnapshotError(
             f"{', '.join(unknown)}: no usable PV of {group.name}",
             hint=f"snapshot.pvs may name: {', '.join(group.free_by_pv) or 'none, no PV takes allocations'}",
         )
-    enough = complete_cow_bytes(volume.size, settings.chunk_size)
-    extents = math.ceil(min(_asked_bytes(settings.size, volume.size), enough) / group.extent_size)
-    free = group.free_on(settings.pvs)
+    extents, size_reason = _extents(settings, volume, group, area, past)
+    if extents > group.free_on(area.pvs) and area.by_probe and tuning is not None:
+        area = too_small(settings, volume, group, tuning)
+        extents, size_reason = _extents(settings, volume, group, area, past)
+    free = group.free_on(area.pvs)
     if extents > free:
-        where = f"{', '.join(settings.pvs)} of {group.name}" if settings.pvs else group.name
+        where = f"{', '.join(area.pvs)} of {group.name}" if area.pvs else group.name
         raise SnapshotError(
             f"not enough free extents on {where}: need {extents}, have {free}",
             hint=f"lower snapshot.size (now {_words(settings.size)}) or extend the volume group: "
@@ -72,9 +91,31 @@ def plan_snapshot(volume: Volume, group: VolumeGroup, run_id: str, settings: Cow
         run_id=run_id,
         extents=extents,
         size=extents * group.extent_size,
-        chunk_size=settings.chunk_size,
-        pvs=settings.pvs,
+        chunk_size=area.chunks.size,
+        pvs=area.pvs,
+        chunk_reason=area.chunks.reason,
+        size_reason=size_reason,
+        left_aside=area.left_aside,
     )
+
+
+def _extents(
+    settings: CowSettings, volume: Volume, group: VolumeGroup, area: Placed, past: Sequence[SnapshotLife]
+) -> tuple[int, str]:
+    """Of a COW area there, and why so many, where the job does not say."""
+    spare = group.spare_on(area.pvs) * group.extent_size
+    asked, reason = _asked(settings.size, volume, area.chunks, past, spare=spare)
+    return math.ceil(min(asked, complete_cow_bytes(volume.size, area.chunks.size)) / group.extent_size), reason
+
+
+def further_extents(plan: SnapshotPlan, group: VolumeGroup, *, total: int, wanted: int) -> int:
+    """How many extents a COW area of `total` bytes can be given, where `wanted` are wanted in all.
+
+    At most to a complete one, and no more than can be spared where the plan puts it; 0 where that is none.
+    """
+    enough = min(wanted, complete_cow_bytes(plan.origin.size, plan.chunk_size))
+    missing = math.ceil(enough / group.extent_size) - total // group.extent_size
+    return max(0, min(missing, group.spare_on(plan.pvs)))
 
 
 def free_bytes(volume: Volume, group: VolumeGroup, pvs: tuple[str, ...] = ()) -> int:
@@ -82,10 +123,12 @@ def free_bytes(volume: Volume, group: VolumeGroup, pvs: tuple[str, ...] = ()) ->
     return volume.pool.free if volume.pool is not None else group.free_on(pvs) * group.extent_size
 
 
-def _plan_in_pool(volume: Volume, pool: ThinPool, run_id: str, settings: CowSettings) -> SnapshotPlan:
+def _plan_in_pool(
+    volume: Volume, group: VolumeGroup, pool: ThinPool, run_id: str, settings: CowSettings
+) -> SnapshotPlan:
     """`snapshot.size` is here the room that must be free; nothing sets it apart. The chunk size is the pool's."""
     name = f"{volume.vg}/{pool.name}"
-    if settings.pvs:
+    if settings.pvs and settings.pvs != AUTO:
         raise SnapshotError(
             f"{volume.full_name} is thin: its snapshots lie in {name}, and not on {', '.join(settings.pvs)}",
             hint="leave out snapshot.pvs",
@@ -102,19 +145,21 @@ def _plan_in_pool(volume: Volume, pool: ThinPool, run_id: str, settings: CowSett
             f"not enough room in thin pool {name}: need {need} bytes, have {pool.free}",
             hint=f"lower snapshot.size (now {_words(settings.size)}) or extend the pool: lvextend --size +SIZE {name}",
         )
+    chunks = chunks_for(settings.chunk_size, volume, group)
     return SnapshotPlan(
         origin=volume,
         name=f"backupd-{run_id}",
         run_id=run_id,
         extents=0,
         size=pool.size,
-        chunk_size=pool.chunk_size,
+        chunk_size=chunks.size,
+        chunk_reason=chunks.reason,
     )
 
 
 def room_in_pool(volume: Volume, settings: CowSettings) -> int:
     """Bytes of its pool that must be free for a snapshot of a thin volume."""
-    return math.ceil(min(_asked_bytes(settings.size, volume.size), volume.size))
+    return math.ceil(min(usual_bytes(settings.size, volume.size), volume.size))
 
 
 def complete_cow_bytes(origin_size: int, chunk_size: int) -> int:
@@ -128,9 +173,29 @@ def complete_cow_bytes(origin_size: int, chunk_size: int) -> int:
     return (1 + chunks + (chunks + per_area) // per_area) * chunk_size
 
 
-def _asked_bytes(size: CowSize, origin_size: int) -> float:
+def usual_bytes(size: CowSize | Auto, origin_size: int) -> float:
+    """What is asked for of an origin of this size, where no past run says otherwise."""
+    if isinstance(size, str):
+        return USUAL_PERCENT / 100 * origin_size
     return size.bytes if size.bytes is not None else (size.percent_of_origin or 0) / 100 * origin_size
 
 
-def _words(size: CowSize) -> str:
+def _asked(
+    size: CowSize | Auto, volume: Volume, chunks: Chunks, past: Sequence[SnapshotLife], *, spare: int
+) -> tuple[float, str]:
+    """Bytes of a COW area, and why so many, where the job does not say: no more than can be spared, if that is enough.
+
+    Of the group's last tenth it takes what a backup needs at least, and no byte more.
+    """
+    if not isinstance(size, str):
+        return usual_bytes(size, volume.size), ""
+    room = room_for(volume.size, chunks.size, past)
+    if room.least <= spare < room.wanted:
+        return spare, f"all that can be spared: {room.reason}"
+    return room.wanted if spare >= room.wanted else room.least, room.reason
+
+
+def _words(size: CowSize | Auto) -> str:
+    if isinstance(size, str):
+        return f"{size}: {USUAL_PERCENT:g}%, or what past runs have filled"
     return f"{size.bytes} bytes" if size.bytes is not None else f"{size.percent_of_origin or 0:g}%"

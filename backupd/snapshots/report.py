@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from backupd.errors import UnexpectedOutput
 from backupd.model import DeviceNumber, Segment, ThinPool, Volume, VolumeGroup
-from backupd.snapshots import run_of_tags
+from backupd.snapshots import Mark, mark_of_tags
 
 _T = TypeVar("_T")
 
@@ -24,7 +24,7 @@ VOLUME_FIELDS = (
     "lv_health_status,sync_percent,origin,segtype,seg_size,stripes,stripe_size,devices,"
     "pool_lv,chunk_size,lv_metadata_size,data_percent,metadata_percent,lv_when_full"
 )
-_GROUP_FIELDS = "pv_name,vg_name,vg_extent_size,pv_pe_count,pv_pe_alloc_count,pv_allocatable,pv_missing"
+_GROUP_FIELDS = "pv_name,pv_uuid,vg_name,vg_extent_size,pv_pe_count,pv_pe_alloc_count,pv_allocatable,pv_missing"
 _MIRRORED = ("raid1", "mirror")  # their `stripes` counts legs
 _CACHES = ("cache", "writecache")  # one segment, whose device is the hidden volume that is cached
 _POOLS = ("thin-pool", "cache-pool")  # the same with the hidden volume that holds the pool's data
@@ -40,9 +40,9 @@ class TaggedVolume:
     origin: str = ""  # empty for what is no such snapshot, and for a thin one, which outlives its origin
 
     @property
-    def run_id(self) -> str | None:
-        """The run whose tags it bears; None when it is not ours."""
-        return run_of_tags(self.tags)
+    def mark(self) -> Mark | None:
+        """Which machine's it is, and which run's; None for what backupd has not made."""
+        return mark_of_tags(self.tags)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +68,11 @@ def volumes_argv(*, vg: str | None = None, vg_uuid: str | None = None) -> list[s
 def group_argv(vg: str) -> list[str]:
     """Ask for the PVs of a group and the extents on each."""
     return ["pvs", *FORMAT, "-o", _GROUP_FIELDS, "-S", f"vg_name={vg}"]
+
+
+def at_once(argv: list[str]) -> list[str]:
+    """The same report, or an error where another command holds a group of it: LVM waits for that without end."""
+    return [argv[0], "--config", "global/wait_for_locks=0", *argv[1:]]
 
 
 def labels_argv() -> list[str]:
@@ -153,13 +158,18 @@ def group_of(rows: list[dict[str, str]]) -> VolumeGroup:
 
     Only extents that can be allocated count: none on a PV that is missing or closed by `pvchange -xn`.
     """
-    free = {
-        row["pv_name"]: int(row["pv_pe_count"]) - int(row["pv_pe_alloc_count"])
-        for row in rows
-        if row["pv_allocatable"] == "1" and row["pv_missing"] == "0"
-    }
+    usable = [row for row in rows if row["pv_allocatable"] == "1" and row["pv_missing"] == "0"]
+    free = {row["pv_name"]: int(row["pv_pe_count"]) - int(row["pv_pe_alloc_count"]) for row in usable}
     closed = tuple(row["pv_name"] for row in rows if row["pv_name"] not in free)
-    return VolumeGroup(rows[0]["vg_name"], int(rows[0]["vg_extent_size"]), sum(free.values()), free, closed)
+    return VolumeGroup(
+        name=rows[0]["vg_name"],
+        extent_size=int(rows[0]["vg_extent_size"]),
+        free_extents=sum(free.values()),
+        free_by_pv=free,
+        closed=closed,
+        all_extents=sum(int(row["pv_pe_count"]) for row in usable),
+        pv_uuids={row["pv_name"]: row["pv_uuid"] for row in rows},
+    )
 
 
 def volumes_of(rows: Iterable[dict[str, str]], *, inactive_too: bool = False) -> Iterator[Volume]:
@@ -186,6 +196,7 @@ def volumes_of(rows: Iterable[dict[str, str]], *, inactive_too: bool = False) ->
                 pool=_pool(pool, children) if pool else None,
                 thin_snapshots=tuple(other for other, parts in children.items() if _is_thin_of(name, parts[0])),
                 cache=_cache(first, children) if first["segtype"] in _CACHES else None,
+                group_uuid=first["vg_uuid"],
             )
 
 

@@ -19,9 +19,9 @@ from backupd import command
 from backupd.benchmark import KIB, LEAST_SIZE, LayoutKind, ScratchLayout
 from backupd.errors import CommandError, Refused, SnapshotError
 from backupd.model import DeviceNumber, VolumeGroup
-from backupd.snapshots import RUN_TAG, TAG, devicemapper, report
+from backupd.snapshots import Mark, devicemapper, report
 from backupd.snapshots.devicemapper import MappedDevice
-from backupd.snapshots.lvm import LvmSnapshots, reported
+from backupd.snapshots.lvm import reported, volume_group
 from backupd.snapshots.mounting import mount_to_write
 
 _CREATE_SECONDS, _FORMAT_SECONDS = 120.0, 600.0
@@ -40,13 +40,14 @@ _PACKAGES = {"xfs": "xfsprogs", "ext4": "e2fsprogs"}
 class LvmScratchVolumes:
     """The volume groups of this host. Implements the contract `ScratchVolumes`."""
 
+    machine: str  # whose name they bear
     mapped: Callable[[str], MappedDevice | None] = devicemapper.by_name
 
     def require_unused(self, vg: str, name: str) -> None:
         """No LV of the group has this name, be it active or not, or hidden."""
         for lv in report.parse_tagged(reported(report.volumes_argv(vg=vg))):
             if lv.name == name:
-                raise Refused(f"{vg}/{name} is there already: it is not replaced", hint=_way_out(lv))
+                raise Refused(f"{vg}/{name} is there already: it is not replaced", hint=self._way_out(lv))
 
     def create(self, vg: str, name: str, layout: ScratchLayout, *, size: int, run_id: str) -> Path:
         """It is on exactly the PVs of its layout, tagged from its first instant; its path leads to it.
@@ -54,10 +55,10 @@ class LvmScratchVolumes:
         Raises:
             ValueError: no volume can have this layout and size; nothing was done.
         """
-        group = LvmSnapshots().group(vg)
+        group = volume_group(vg)
         extents = whole_extents(layout, size, group.extent_size)
         _require_room(group, layout, extents // layout.width)
-        argv = create_argv(vg, name, layout, extents=extents, run_id=run_id)
+        argv = create_argv(vg, name, layout, extents=extents, mark=Mark(self.machine, run_id))
         try:
             command.run(argv, timeout_seconds=_CREATE_SECONDS, must_finish=True)
         except CommandError as error:
@@ -99,6 +100,13 @@ class LvmScratchVolumes:
             f"{path} does not lead to the volume that was just made", hint="see `dmsetup ls`, and whether udev runs"
         )
 
+    def _way_out(self, lv: report.TaggedVolume) -> str:
+        if lv.mark is not None and lv.mark.machine == self.machine:
+            return f"run {lv.mark.run_id} of backupd left it: backupd recover"
+        if lv.mark is not None:
+            return f"run {lv.mark.run_id} of machine {lv.mark.machine} has made it"
+        return f"somebody made it: see `lvs -a {lv.vg}/{lv.name}`; rename it (lvrename) if it must stay"
+
 
 def whole_extents(layout: ScratchLayout, size: int, extent_size: int) -> int:
     """How many extents a volume of this layout and size has.
@@ -121,15 +129,14 @@ def whole_extents(layout: ScratchLayout, size: int, extent_size: int) -> int:
     return extents
 
 
-def create_argv(vg: str, name: str, layout: ScratchLayout, *, extents: int, run_id: str) -> list[str]:
+def create_argv(vg: str, name: str, layout: ScratchLayout, *, extents: int, mark: Mark) -> list[str]:
     """The command that makes it. It waits while another LVM command holds the group: no server waits for this one."""
     kind = ["--type", "linear"]
     if layout.kind is LayoutKind.STRIPED:
         stripes = ["--stripes", str(layout.width), "--stripesize", f"{layout.stripe_size // KIB}k"]
         kind = ["--type", "striped", *stripes]
     head = ["lvcreate", "--yes", "--wipesignatures", "y", "--zero", "y", "--config", _SETTINGS]
-    tags = ["--addtag", TAG, "--addtag", f"{RUN_TAG}{run_id}"]
-    return [*head, *tags, *kind, "--extents", str(extents), "--name", name, vg, *layout.disks]
+    return [*head, *mark.tag_words, *kind, "--extents", str(extents), "--name", name, vg, *layout.disks]
 
 
 def format_argv(device: Path, layout: ScratchLayout, filesystem: str) -> list[str]:
@@ -183,9 +190,3 @@ def _leads_to(path: Path) -> DeviceNumber | None:
     except FileNotFoundError:
         return None
     return DeviceNumber(os.major(number), os.minor(number))
-
-
-def _way_out(lv: report.TaggedVolume) -> str:
-    if lv.run_id is not None:
-        return f"run {lv.run_id} of backupd left it: backupd recover"
-    return f"somebody made it: see `lvs -a {lv.vg}/{lv.name}`; rename it (lvrename) if it must stay"

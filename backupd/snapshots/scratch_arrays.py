@@ -19,6 +19,7 @@ from uuid import UUID
 from backupd import command
 from backupd.benchmark import KIB, ScratchLayout
 from backupd.errors import CommandError, SnapshotError
+from backupd.snapshots import Mark
 from backupd.snapshots.devicemapper import SYSFS
 from backupd.snapshots.disk_marks import Superblock, array_uuid, read_superblock
 from backupd.snapshots.empty_disks import Disk, device_number, whole_disks
@@ -56,9 +57,13 @@ def members(sysfs: Path = SYSFS, read: Callable[[Path], Superblock | None] = rea
 
 
 def ours(
-    disks: Sequence[str] = (), *, sysfs: Path = SYSFS, read: Callable[[Path], Superblock | None] = read_superblock
+    machine: str,
+    disks: Sequence[str] = (),
+    *,
+    sysfs: Path = SYSFS,
+    read: Callable[[Path], Superblock | None] = read_superblock,
 ) -> tuple[Member, ...]:
-    """The members of our arrays, each once.
+    """The members of this machine's arrays, each once.
 
     More than one path may lead to a disk (two ways to one LUN; the lab's `hdd`, a network block device over a disk of
     the same machine), and the kernel does not tell. Then it is the one that the array was made of, or one of `disks`.
@@ -69,7 +74,7 @@ def ours(
         return not member.disk.holders, device_number(str(member.disk.path)) not in named
 
     best: dict[UUID, Member] = {}
-    for member in sorted((one for one in members(sysfs, read) if one.superblock.run_id is not None), key=rank):
+    for member in sorted((one for one in members(sysfs, read) if one.superblock.run_of(machine)), key=rank):
         best.setdefault(member.superblock.member, member)
     return tuple(sorted(best.values(), key=lambda member: member.disk.path))
 
@@ -84,15 +89,15 @@ def require_mdadm() -> None:
         raise SnapshotError("mdadm is not installed, and no array can be made or taken apart", hint=_INSTALL)
 
 
-def make(name: str, layout: ScratchLayout, run_id: str, sysfs: Path = SYSFS) -> Path:
+def make(name: str, layout: ScratchLayout, mark: Mark, sysfs: Path = SYSFS) -> Path:
     """An array of these empty disks runs, and nothing of what had been on them shows; its device.
 
     Raises:
         SnapshotError: mdadm would not; what it did before is for `remove`.
     """
     hint = "see `dmesg` and /proc/mdstat; the kernel's module is raid0"
-    _run(create_argv(name, layout, run_id), what=f"no array of {', '.join(layout.disks)} could be made", hint=hint)
-    own = [member for member in ours(layout.disks, sysfs=sysfs) if member.superblock.run_id == run_id]
+    _run(create_argv(name, layout, mark), what=f"no array of {', '.join(layout.disks)} could be made", hint=hint)
+    own = _members_of(mark, layout.disks, sysfs)
     arrays = {holder for member in own for holder in member.disk.holders}
     if len(arrays) != 1:
         raise SnapshotError(f"mdadm made array {name}, but no one device lies on its disks", hint="see /proc/mdstat")
@@ -101,7 +106,7 @@ def make(name: str, layout: ScratchLayout, run_id: str, sysfs: Path = SYSFS) -> 
     return device
 
 
-def remove(name: str, disks: Sequence[str], run_id: str, sysfs: Path = SYSFS) -> None:
+def remove(name: str, disks: Sequence[str], mark: Mark, sysfs: Path = SYSFS) -> None:
     """The array is stopped and no disk says any more that it was part of it. A busy one is looked at afresh, twice.
 
     Raises:
@@ -109,7 +114,7 @@ def remove(name: str, disks: Sequence[str], run_id: str, sysfs: Path = SYSFS) ->
     """
     nodes = [_named(name)]
     for tries_left in reversed(range(_BUSY_TRIES)):
-        left = [member for member in ours(disks, sysfs=sysfs) if member.superblock.run_id == run_id]
+        left = _members_of(mark, disks, sysfs)
         holders = sorted({holder for member in left for holder in member.disk.holders})
         arrays = [Disk(sysfs / "block" / holder).path for holder in holders]
         nodes += arrays
@@ -131,18 +136,23 @@ def remove(name: str, disks: Sequence[str], run_id: str, sysfs: Path = SYSFS) ->
             link.unlink(missing_ok=True)
 
 
-def create_argv(name: str, layout: ScratchLayout, run_id: str) -> list[str]:
+def create_argv(name: str, layout: ScratchLayout, mark: Mark) -> list[str]:
     """The command that makes an array. `--run`: it asks nothing; the disks have been proven to be empty.
 
     Without a home host its name is ours to the last character; with one it would be `HOST:NAME`.
     """
-    digits = array_uuid(run_id).hex
+    digits = array_uuid(mark).hex
     uuid = ":".join(digits[start : start + 8] for start in range(0, 32, 8))
     return [
         *("mdadm", "--create", str(NAMES / name), f"--name={name}", "--homehost=<none>", f"--uuid={uuid}"),
         *("--metadata=1.2", "--level=0", f"--chunk={layout.stripe_size // KIB}", f"--raid-devices={layout.width}"),
         *("--run", *layout.disks),
     ]
+
+
+def _members_of(mark: Mark, disks: Sequence[str], sysfs: Path) -> list[Member]:
+    found = ours(mark.machine, disks, sysfs=sysfs)
+    return [member for member in found if member.superblock.run_of(mark.machine) == mark.run_id]
 
 
 def _take_apart(left: Sequence[Member], arrays: Sequence[Path]) -> None:

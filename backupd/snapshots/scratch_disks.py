@@ -14,7 +14,7 @@ from pathlib import Path
 from backupd.benchmark import ScratchLayout
 from backupd.errors import Refused, SnapshotError
 from backupd.model import Holding, HoldingKind
-from backupd.snapshots import empty_disks, holding_on_disks, scratch_arrays, scratch_groups, scratch_name
+from backupd.snapshots import Mark, empty_disks, holding_on_disks, scratch_arrays, scratch_groups, scratch_name
 from backupd.snapshots.blank import filesystem_uuid
 from backupd.snapshots.disk_marks import array_uuid, require_markable, run_of_pv
 from backupd.snapshots.empty_disks import LEAST_SIZE, device_number, physical_volumes
@@ -25,6 +25,7 @@ from backupd.snapshots.report import PhysicalVolume
 class LinuxScratchDisks:
     """The disks of this host. Implements the contract `ScratchDisks`."""
 
+    machine: str  # whose name the disks bear
     least_size: int = LEAST_SIZE  # bytes
 
     def require_distinct(self, disks: tuple[str, ...]) -> None:
@@ -40,20 +41,21 @@ class LinuxScratchDisks:
         self._require_ours_to_use(disks, run_id)
         if any(pv.vg == vg for pv in physical_volumes()):
             raise Refused(f"there is a volume group {vg} already", hint=f"see `vgs -o +tags {vg}`; `backupd recover`")
-        scratch_groups.make(vg, disks, run_id)
+        scratch_groups.make(vg, disks, Mark(self.machine, run_id))
 
     def remove_group(self, vg: str, disks: tuple[str, ...], run_id: str) -> None:
         """The group is gone and its disks are empty as before."""
-        scratch_groups.remove(vg, physical_volumes(), run_id)
-        scratch_groups.unlabel(physical_volumes(), run_id)
+        mark = Mark(self.machine, run_id)
+        scratch_groups.remove(vg, physical_volumes(), mark)
+        scratch_groups.unlabel(physical_volumes(), mark)
         for pv in _on(disks):
-            if pv.vg == vg or run_of_pv(pv.uuid) == run_id:
+            if pv.vg == vg or run_of_pv(pv.uuid, self.machine) == run_id:
                 raise SnapshotError(
                     f"{pv.path} is left alone: volume group {pv.vg} on it bears no tag of run {run_id}",
                     hint=f"if it is yours to remove: vgs -o +tags {pv.vg}; vgremove {pv.vg}; pvremove {pv.path}",
                 )
         for disk in _there(disks):
-            if run_of_pv(filesystem_uuid(disk)) == run_id:
+            if run_of_pv(filesystem_uuid(disk), self.machine) == run_id:
                 raise SnapshotError(
                     f"{disk} is a PV of run {run_id}, and LVM does not see it",
                     hint="LVM's filter or devices file may hide it: see `pvs -a` and `lvmdevices`; then"
@@ -69,13 +71,14 @@ class LinuxScratchDisks:
         names = {member.superblock.name.rpartition(":")[2] for member in scratch_arrays.members()}
         if name in names or (scratch_arrays.NAMES / name).is_symlink():
             raise Refused(f"there is an array {name} already", hint="see /proc/mdstat; `backupd recover`")
-        return scratch_arrays.make(name, layout, run_id)
+        return scratch_arrays.make(name, layout, Mark(self.machine, run_id))
 
     def remove_array(self, name: str, disks: tuple[str, ...], run_id: str) -> None:
         """The array is stopped and its disks are empty as before."""
-        scratch_arrays.remove(name, disks, run_id)
+        mark = Mark(self.machine, run_id)
+        scratch_arrays.remove(name, disks, mark)
         for disk in _there(disks):
-            if filesystem_uuid(disk) == str(array_uuid(run_id)):
+            if filesystem_uuid(disk) == str(array_uuid(mark)):
                 raise SnapshotError(
                     f"{disk} is still part of the array of run {run_id}",
                     hint="something lies between: see `lsblk`; then `backupd recover`",
@@ -83,11 +86,13 @@ class LinuxScratchDisks:
 
     def ours(self) -> tuple[tuple[Holding, str], ...]:
         """Every group by its tags, every labelled disk without a group by its mark, every array by its superblocks."""
-        groups = [(run_id, pv.vg, pv.path) for pv in physical_volumes() if (run_id := scratch_groups.run_of(pv))]
+        groups = [
+            (run_id, pv.vg, pv.path) for pv in physical_volumes() if (run_id := scratch_groups.run_of(pv, self.machine))
+        ]
         arrays = [
             (run_id, member.superblock.name, str(member.disk.path))
-            for member in scratch_arrays.ours()
-            if (run_id := member.superblock.run_id)
+            for member in scratch_arrays.ours(self.machine)
+            if (run_id := member.superblock.run_of(self.machine))
         ]
         return (*_holdings(HoldingKind.SCRATCH_GROUP, groups), *_holdings(HoldingKind.SCRATCH_ARRAY, arrays))
 

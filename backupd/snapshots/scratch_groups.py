@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from backupd import command
 from backupd.errors import CommandError, SnapshotError
-from backupd.snapshots import RUN_TAG, TAG, report, run_of_tags
+from backupd.snapshots import Mark, report, run_of_tags
 from backupd.snapshots.disk_marks import pv_uuid, run_of_pv
 from backupd.snapshots.report import PhysicalVolume
 
@@ -18,63 +18,63 @@ _SECONDS = 120.0
 _NO_ARCHIVE = ("--config", "backup { backup=0 archive=0 }")  # vgremove 2.03.16 knows no --autobackup
 
 
-def run_of(pv: PhysicalVolume) -> str | None:
-    """The run whose PV it is: in a group by the group's tags, in none by its own uuid; None for anybody else's."""
-    return run_of_tags(pv.vg_tags) if pv.vg else run_of_pv(pv.uuid)
+def run_of(pv: PhysicalVolume, machine: str) -> str | None:
+    """The machine's run whose PV it is: in a group by its tags, in none by its own uuid; None for anybody else's."""
+    return run_of_tags(pv.vg_tags, machine) if pv.vg else run_of_pv(pv.uuid, machine)
 
 
-def make(vg: str, disks: Sequence[str], run_id: str) -> None:
+def make(vg: str, disks: Sequence[str], mark: Mark) -> None:
     """The disks, which are empty, are PVs with our mark, and then a group with our tags.
 
     Raises:
         SnapshotError: LVM would not; what it did before is for `remove`.
     """
     for place, disk in enumerate(disks):
-        _lvm(pv_argv(disk, run_id, place), what=f"{disk} could not be made a PV", hint="see `lsblk` and `dmesg`")
+        _lvm(pv_argv(disk, mark, place), what=f"{disk} could not be made a PV", hint="see `lsblk` and `dmesg`")
     hint = "disks of one group need sectors of the same size: lsblk -o name,log-sec,phy-sec"
-    _lvm(group_argv(vg, disks, run_id), what=f"no volume group {vg} could be made", hint=hint)
+    _lvm(group_argv(vg, disks, mark), what=f"no volume group {vg} could be made", hint=hint)
 
 
-def remove(vg: str, pvs: Sequence[PhysicalVolume], run_id: str) -> None:
+def remove(vg: str, pvs: Sequence[PhysicalVolume], mark: Mark) -> None:
     """The group is gone, if it is that run's; `pvs` is LVM's report of now.
 
     Raises:
         SnapshotError: it holds a volume that is not that run's, or LVM failed.
     """
-    if not any(pv.vg == vg and run_of(pv) == run_id for pv in pvs):
+    if not any(pv.vg == vg and run_of(pv, mark.machine) == mark.run_id for pv in pvs):
         return
-    strangers = [lv.name for lv in _volumes(vg) if lv.run_id != run_id]
+    strangers = [lv.name for lv in _volumes(vg) if lv.mark != mark]
     if strangers:
         raise SnapshotError(
-            f"volume group {vg} is not removed: {', '.join(strangers)} in it bears no tag of run {run_id}",
+            f"volume group {vg} is not removed: {', '.join(strangers)} in it bears no tag of run {mark.run_id}",
             hint=f"if nobody needs it: lvremove {vg}/{strangers[0]}, then `backupd recover`",
         )
     hint = f"see what uses its volumes: lsof, `dmsetup ls --tree`; then: vgremove {vg}"
     _lvm(["vgremove", "--yes", *_NO_ARCHIVE, "--", vg], what=f"volume group {vg} could not be removed", hint=hint)
 
 
-def unlabel(pvs: Sequence[PhysicalVolume], run_id: str) -> None:
+def unlabel(pvs: Sequence[PhysicalVolume], mark: Mark) -> None:
     """No disk that is in no group bears a label of that run any more; `pvs` is LVM's report of now.
 
     Raises:
         SnapshotError: LVM failed.
     """
     for pv in pvs:
-        if not pv.vg and run_of(pv) == run_id:
+        if not pv.vg and run_of(pv, mark.machine) == mark.run_id:
             hint = f"it holds nothing but our label: pvremove {pv.path}"
             argv = ["pvremove", *_NO_ARCHIVE, "--", pv.path]
             _lvm(argv, what=f"{pv.path} could not be made empty again", hint=hint)
 
 
-def pv_argv(disk: str, run_id: str, place: int) -> list[str]:
+def pv_argv(disk: str, mark: Mark, place: int) -> list[str]:
     """The command that labels a disk. Without `--yes` it refuses one that holds something."""
-    uuid = report.dashed(pv_uuid(run_id, place))
+    uuid = report.dashed(pv_uuid(mark, place))
     return ["pvcreate", *_NO_ARCHIVE, "--uuid", uuid, "--norestorefile", "--", disk]
 
 
-def group_argv(vg: str, disks: Sequence[str], run_id: str) -> list[str]:
+def group_argv(vg: str, disks: Sequence[str], mark: Mark) -> list[str]:
     """The command that makes the group, tagged from its first instant."""
-    return ["vgcreate", *_NO_ARCHIVE, "--addtag", TAG, "--addtag", f"{RUN_TAG}{run_id}", "--", vg, *disks]
+    return ["vgcreate", *_NO_ARCHIVE, *mark.tag_words, "--", vg, *disks]
 
 
 def _volumes(vg: str) -> tuple[report.TaggedVolume, ...]:

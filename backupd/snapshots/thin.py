@@ -6,8 +6,8 @@ stops, the server's first. So it is the pool that is watched, and a pool that gi
 """
 
 from backupd.model import CowUsage, Snapshot, SnapshotPlan, ThinPool
-from backupd.snapshots import devicemapper
-from backupd.snapshots.method import DM_UUID_LENGTH, SETTINGS, live, origin_uuid, snapshot_at, tag_words
+from backupd.snapshots import Mark, devicemapper
+from backupd.snapshots.method import DM_UUID_LENGTH, SETTINGS, live, origin_uuid, snapshot_at
 
 REHEARSED = "created."
 
@@ -15,18 +15,18 @@ _METADATA_BRINK = 0.95  # no limit of a job's: a pool without metadata is read-o
 _PREFIX_LENGTH = DM_UUID_LENGTH - 32
 
 
-def preparing_argvs(plan: SnapshotPlan) -> list[list[str]]:  # noqa: ARG001 - the contract's
+def preparing_argvs(plan: SnapshotPlan, mark: Mark) -> list[list[str]]:  # noqa: ARG001 - the contract's
     """None."""
     return []
 
 
-def line_argv(plan: SnapshotPlan, *, rehearsal: bool = False) -> list[str]:
+def line_argv(plan: SnapshotPlan, mark: Mark, *, rehearsal: bool = False) -> list[str]:
     """The snapshot is made and activated now (`-K`), and by nobody later: it keeps the flag that says so.
 
     After a reboot a second file system of the origin's UUID would otherwise lie about until `recover` comes.
     """
     test = ["--test"] if rehearsal else []
-    head = ["lvcreate", *test, "-y", "-s", "-ay", "-K", "--config", SETTINGS, *tag_words(plan)]
+    head = ["lvcreate", *test, "-y", "-s", "-ay", "-K", "--config", SETTINGS, *mark.tag_words]
     return [*head, "-n", plan.name, plan.origin.full_name, *plan.pvs]
 
 

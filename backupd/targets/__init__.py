@@ -1,5 +1,8 @@
 """Where backups live. The contract; every target passes the same contract suite.
 
+A storage holds the backups of any number of machines, each in a folder of its own: MACHINE/JOB/RUN/OBJECT. A target is
+bound to one of them: it neither sees nor touches what is another's.
+
 A backup's objects are written first under temporary names, the manifest last: a backup without a manifest is none.
 """
 
@@ -7,9 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event
 from typing import Protocol
 
 from backupd.model import Holding, Manifest, StoredBackup
+from backupd.ownership import OwnerRecord
 
 
 class ObjectWriter(Protocol):
@@ -34,11 +39,29 @@ class UploadLedger(Protocol):
 
 
 class Target(Protocol):
-    """One place for backups. `backup_id` is the run's id; `job` groups backups."""
+    """One place for one machine's backups. `backup_id` is the run's id; `job` groups backups."""
 
     @property
     def name(self) -> str:
         """As the configuration calls it."""
+
+    @property
+    def machine(self) -> str:
+        """Whose backups these are."""
+
+    def of_machine(self, machine: str) -> "Target":
+        """The same storage, as the target of another machine.
+
+        Raises:
+            TargetError: no machine can be called so.
+        """
+
+    def machines(self) -> Sequence[str]:
+        """The machines that have a folder there, this one among them where it has. Unordered.
+
+        Raises:
+            TargetError: it cannot be read.
+        """
 
     @property
     def folder(self) -> Path | None:
@@ -62,14 +85,17 @@ class Target(Protocol):
         *,
         at_most: int | None = None,
         ledger: UploadLedger | None = None,
+        unwanted: Event | None = None,
     ) -> AbstractContextManager[ObjectWriter]:
-        """Write one object. When the block ends well it is durable under its name; otherwise nothing is left of it.
+        """Write one object. When the block ends well it is durable under its name; otherwise nothing is left of it,
+        and an object of the name that is another's stays.
 
         `at_most` is an upper bound of its bytes, where one is known. Several objects may be written at once, each by a
-        thread of its own.
+        thread of its own. A target that is reached over a network waits until an outage ends, but no longer than until
+        another thread sets `unwanted`.
 
         Raises:
-            TargetError: it could not be written or made durable.
+            TargetError: it could not be written or made durable, or nobody wants it.
         """
 
     def reading(
@@ -85,7 +111,7 @@ class Target(Protocol):
         """
 
     def publish(self, manifest: Manifest) -> None:
-        """Write the manifest; from now on the backup exists.
+        """Write the manifest; from now on the backup exists. What a process that died left of it is in nobody's way.
 
         Raises:
             TargetError: it could not be written or made durable.
@@ -102,14 +128,15 @@ class Target(Protocol):
     def objects(self, job: str, backup_id: str) -> Mapping[str, int]:
         """The names of a backup's objects and their bytes, as the storage tells them; the manifest is none of them.
 
-        Empty where there is no such backup. What is still being written need not be told.
+        What somebody else has put beside them is told as well: a folder by its name with a slash at the end, as 0
+        bytes. Empty where there is no such backup. What is still being written need not be told.
 
         Raises:
             TargetError: it cannot be read.
         """
 
     def backups(self, job: str | None = None) -> Sequence[StoredBackup]:
-        """What lies there, finished or not; of every job where none is named. Unordered.
+        """What lies there of this machine, finished or not; of every job where none is named. Unordered.
 
         Raises:
             TargetError: it cannot be read.
@@ -118,10 +145,20 @@ class Target(Protocol):
     def remove(self, job: str, backup_id: str) -> None:
         """Remove a backup, finished or not: its manifest first, so that half of it is never taken for a whole one.
 
-        Nothing happens when there is nothing.
+        What backupd gives no such name is somebody else's, and stays: `objects` tells of it afterwards. Nothing
+        happens when there is nothing.
 
         Raises:
             TargetError: it could not be removed.
+        """
+
+    def attach(self, job: str, backup_id: str, name: str, content: bytes) -> None:
+        """Write a small object beside a finished backup: the result of a drill, by its name (`names.is_proof`).
+
+        `objects` tells of it, `reading` reads it, and `remove` removes it with its backup.
+
+        Raises:
+            TargetError: it could not be written, the backup is not finished, or the name is taken or no such name.
         """
 
     def abandon(self, upload: Holding) -> None:
@@ -133,10 +170,35 @@ class Target(Protocol):
             TargetError: it could not be given up.
         """
 
+    def owner(self) -> OwnerRecord | None:
+        """Who wrote the machine's last owner record; None where nobody has ever written one.
+
+        Raises:
+            VerificationError: what lies there is none, or not this machine's.
+            TargetError: it cannot be read.
+        """
+
+    def last_owner_number(self) -> int:
+        """The number of the last owner record, whatever is written in it; 0 where there is none.
+
+        Raises:
+            TargetError: it cannot be read.
+        """
+
+    def succeed(self, record: OwnerRecord) -> bool:
+        """Write an owner record where there is none of its number; whether it is the last one now.
+
+        Of several writers of one number one succeeds. Where this one does not, nothing is left of its record. What is
+        older than the record before it is removed, where the storage allows that. An answer that was lost is looked up.
+
+        Raises:
+            TargetError: nobody knows whether it was written.
+        """
+
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a backup is read from."""
+    """Where a backup is read from: the target is that of the machine whose backup it is."""
 
     target: Target
     job: str

@@ -1,7 +1,8 @@
 """A folder as a target: a local disk, or NFS.
 
-Knows: PATH/JOB/RUN_ID/ with the objects and `manifest.json`; temporary names, fsync of files and folders, reading past
-the page cache, what the errors of a full, read-only or vanished file system mean. Refuses to know what is stored.
+Knows: PATH/MACHINE/JOB/RUN_ID/ with the objects and `manifest.json`; temporary names, fsync of files and folders,
+reading past the page cache, what the errors of a full, read-only or vanished file system mean. Refuses to know what is
+stored.
 
 NFS tells of a full disk or an exceeded quota as late as at fsync or close: both count as writing.
 """
@@ -10,30 +11,48 @@ import errno
 import mmap
 import os
 import secrets
-import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from io import FileIO
 from pathlib import Path
+from threading import Event
 
 from backupd import manifest as manifests
-from backupd.errors import TargetError
+from backupd.errors import NoRoom, TargetError
 from backupd.model import Holding, Manifest, StoredBackup
-from backupd.targets import UploadLedger
-from backupd.targets.names import MANIFEST, part, partial
+from backupd.ownership import OwnerRecord
+from backupd.targets import UploadLedger, chain
+from backupd.targets.names import (
+    MANIFEST,
+    OWNER,
+    is_backups,
+    is_jobs,
+    is_machines,
+    is_ours,
+    is_partial,
+    is_proof,
+    job_part,
+    machine_part,
+    not_attachable,
+    part,
+    partial,
+    partial_record,
+)
 
 _READ_BYTES = 1 << 20
 _WRITE_BEHIND_BYTES = 16 << 20
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
 
 class DirectoryTarget:
     """Backups in a folder that exists already: creating it would hide that a file system is not mounted."""
 
-    def __init__(self, name: str, path: Path, *, sentinel: str | None = None) -> None:
+    def __init__(self, name: str, path: Path, *, machine: str, sentinel: str | None = None) -> None:
         self._name = name
         self._path = path
+        self._machine = machine_part(machine)
         self._sentinel = sentinel  # a file that is in the folder when its file system is mounted
 
     @property
@@ -42,9 +61,23 @@ class DirectoryTarget:
         return self._name
 
     @property
+    def machine(self) -> str:
+        """Whose backups these are."""
+        return self._machine
+
+    @property
     def folder(self) -> Path:
         """The folder itself."""
         return self._path
+
+    def of_machine(self, machine: str) -> "DirectoryTarget":
+        """The same folder, as another machine's target."""
+        return DirectoryTarget(self._name, self._path, machine=machine, sentinel=self._sentinel)
+
+    def machines(self) -> Sequence[str]:
+        """Those that have a folder there."""
+        with self._present("list"):
+            return [path.name for path in _folders(self._path) if is_machines(path.name)]
 
     def location(self, job: str, backup_id: str) -> str:
         """The backup's folder."""
@@ -77,13 +110,14 @@ class DirectoryTarget:
         *,
         at_most: int | None = None,  # noqa: ARG002 - a file grows as it must
         ledger: UploadLedger | None = None,  # noqa: ARG002 - an unfinished file is in the backup's folder
+        unwanted: Event | None = None,  # noqa: ARG002 - the kernel waits, and hears of nothing
     ) -> Iterator["_Writer"]:
         """Write one object; see the contract."""
         folder = self._folder(job, backup_id)
         final, unfinished = folder / part(name), folder / partial(name)
         with self._present(f"write {name} to"):
             self._make_folders(folder)
-            if (folder / MANIFEST).exists():
+            if (folder / MANIFEST).exists() and not is_proof(name):
                 raise TargetError(f"{folder} holds a finished backup already", hint="a run never writes to another's")
             file = FileIO(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w")
         with ExitStack() as owed:
@@ -93,8 +127,9 @@ class DirectoryTarget:
             with self._explained(f"write {name} to"):
                 os.fsync(file.fileno())
                 os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+                itself = os.fstat(file.fileno())
                 file.close()
-                owed.callback(_remove_quietly, final)  # a name that may not outlive a power cut is none
+                owed.callback(_remove_itself, final, itself)  # a name that may not outlive a power cut is none
                 unfinished.rename(final)
                 _sync_folder(folder)
             owed.pop_all()
@@ -113,6 +148,7 @@ class DirectoryTarget:
 
     def publish(self, manifest: Manifest) -> None:
         """Write the manifest; see the contract."""
+        _remove_quietly(self._folder(manifest.job, manifest.run_id) / partial(MANIFEST))  # a dead process's
         with self.writing(manifest.job, manifest.run_id, MANIFEST) as writer:
             writer.write(manifests.to_text(manifest).encode())
 
@@ -139,15 +175,27 @@ class DirectoryTarget:
         with self._explained("list"):
             if not folder.is_dir():
                 return {}
-            found = {path.name: path.stat().st_size for path in folder.iterdir() if not path.name.startswith(".")}
-        return {name: size for name, size in found.items() if name != MANIFEST}
+            with os.scandir(folder) as entries:
+                found = [_size(entry) for entry in entries if entry.name != MANIFEST and not is_partial(entry.name)]
+        return dict(one for one in found if one is not None)
 
     def backups(self, job: str | None = None) -> Sequence[StoredBackup]:
         """What lies there; see the contract. The clock is that of the machine that writes, of NFS the server's."""
         with self._present("list"):
-            jobs = [path for path in _folders(self._path) if job is None or path.name == part(job)]
-            found = [_found(folder) for path in jobs for folder in _folders(path)]
+            wanted = None if job is None else job_part(job)
+            jobs = [path for path in _folders(self._path / self._machine) if wanted in (None, path.name)]
+            runs = [folder for path in jobs if is_jobs(path.name) for folder in _folders(path)]
+            found = [_found(folder) for folder in runs if is_backups(folder.name)]
             return [backup for backup in found if backup is not None]
+
+    def attach(self, job: str, backup_id: str, name: str, content: bytes) -> None:
+        """Write a small object beside a finished backup; see the contract."""
+        folder = self._folder(job, backup_id)
+        with self._present(f"write {name} to"):
+            if not is_proof(name) or not (folder / MANIFEST).exists() or (folder / name).exists():
+                raise not_attachable(name, str(folder))
+        with self.writing(job, backup_id, name) as writer:
+            writer.write(content)
 
     def abandon(self, upload: Holding) -> None:
         """There are no uploads."""
@@ -159,17 +207,30 @@ class DirectoryTarget:
             if folder.exists():
                 (folder / MANIFEST).unlink(missing_ok=True)
                 _sync_folder(folder)
-                shutil.rmtree(folder)
-                _sync_folder(folder.parent)
+                _remove_ours(folder)
+                _remove_if_empty(folder)
             if folder.parent.is_dir():
                 _remove_if_empty(folder.parent)
 
+    def owner(self) -> OwnerRecord | None:
+        """Who wrote last; see the contract."""
+        return chain.owner(_Records(self), self._machine)
+
+    def last_owner_number(self) -> int:
+        """The number of the last owner record; see the contract."""
+        return chain.last(_Records(self))
+
+    def succeed(self, record: OwnerRecord) -> bool:
+        """Write an owner record; see the contract."""
+        return chain.succeed(_Records(self), record)
+
     def _folder(self, job: str, backup_id: str) -> Path:
-        return self._path / part(job) / part(backup_id)
+        return self._path / self._machine / job_part(job) / part(backup_id)
 
     def _make_folders(self, folder: Path) -> None:
-        """Both levels below the target's own folder, each durable in the one above."""
-        for new in (folder.parent, folder):
+        """All levels below the target's own folder, each durable in the one above."""
+        levels = [*reversed(folder.parents), folder]
+        for new in levels[levels.index(self._path) + 1 :]:
             if not new.is_dir():
                 new.mkdir(mode=0o700, exist_ok=True)
                 _sync_folder(new.parent)
@@ -218,11 +279,10 @@ class DirectoryTarget:
             where = f"target {self._name} ({self._path})"
             if error.errno in _NO_ROOM:
                 quota = " (quota)" if error.errno == errno.EDQUOT else ""
-                message, hint = (
-                    f"no room left on {where}{quota}",
-                    "free room there, or let retention keep fewer backups",
-                )
-            elif error.errno == errno.EROFS:
+                raise NoRoom(
+                    f"no room left on {where}{quota}", hint="free room there, or let retention keep fewer backups"
+                ) from error
+            if error.errno == errno.EROFS:
                 message, hint = f"{where} is mounted read-only", "see the kernel's log for why, and mount it writable"
             elif not self._path.is_dir():
                 message = f"{where} is not there" if not self._path.exists() else f"{where} is not a folder"
@@ -260,6 +320,67 @@ class _Writer:
         start = max(0, self._behind - _WRITE_BEHIND_BYTES)
         os.posix_fadvise(self._file.fileno(), start, self._written - start, os.POSIX_FADV_DONTNEED)
         self._behind = self._written
+
+
+class _Records:
+    """The machine's owner records: files that get their names by a hard link, which never replaces (link(2))."""
+
+    def __init__(self, target: DirectoryTarget) -> None:
+        self._target = target
+        self._folder = target._path / target._machine / OWNER
+
+    @property
+    def where(self) -> str:
+        return str(self._folder)
+
+    def names(self) -> Collection[str]:
+        with self._target._present("list the owner records of"):
+            return [path.name for path in self._folder.iterdir()] if self._folder.is_dir() else ()
+
+    def content(self, name: str) -> bytes | None:
+        with self._target._present("read an owner record from"), suppress(FileNotFoundError):
+            return (self._folder / name).read_bytes()
+        return None
+
+    def create(self, name: str, content: bytes) -> None:
+        unfinished = self._folder / partial_record(name, secrets.token_hex(8))
+        with self._target._present("write an owner record to"):
+            self._target._make_folders(self._folder)
+            try:
+                with FileIO(
+                    os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w"
+                ) as file:
+                    file.write(content)
+                    os.fsync(file.fileno())
+                with suppress(FileExistsError):
+                    _name_once(unfinished, self._folder / name)
+            finally:
+                unfinished.unlink(missing_ok=True)
+            _sync_folder(self._folder)
+
+    def remove(self, name: str) -> None:
+        with self._target._present("remove an owner record from"):
+            (self._folder / name).unlink(missing_ok=True)
+            _sync_folder(self._folder)
+
+
+def _name_once(unfinished: Path, final: Path) -> None:
+    """The file has its name as well; FileExistsError where another one has it.
+
+    Where the file system knows no hard links (exFAT, SMB), the name itself is created: a crash before its content is
+    written leaves an empty record, which says so when it is read.
+    """
+    try:
+        final.hardlink_to(unfinished)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        with ExitStack() as owed, final.open("xb") as file:
+            owed.callback(_remove_quietly, final)
+            file.write(unfinished.read_bytes())
+            file.flush()
+            os.fsync(file.fileno())
+            owed.pop_all()
 
 
 def _open_past_cache(path: Path) -> tuple[int, bool]:
@@ -300,6 +421,24 @@ def _found(folder: Path) -> StoredBackup | None:
     return StoredBackup(folder.parent.name, folder.name, MANIFEST in written, datetime.fromtimestamp(newest, UTC))
 
 
+def _size(entry: "os.DirEntry[str]") -> tuple[str, int] | None:
+    """What is told of an entry; None where it was removed meanwhile. A link that leads nowhere is as long as itself."""
+    if entry.is_dir():
+        return f"{entry.name}/", 0
+    for follow in (True, False):
+        with suppress(OSError):
+            return entry.name, entry.stat(follow_symlinks=follow).st_size
+    return None
+
+
+def _remove_ours(folder: Path) -> None:
+    """Nothing that backupd has written is in the folder any more."""
+    with os.scandir(folder) as entries:
+        ours = [Path(entry) for entry in entries if is_ours(entry.name) and not entry.is_dir(follow_symlinks=False)]
+    for path in ours:
+        path.unlink(missing_ok=True)
+
+
 def _remove_if_empty(folder: Path) -> None:
     """Durably; another run may put something into it at any time."""
     try:
@@ -329,6 +468,13 @@ def _remove_quietly(path: Path) -> None:
     """On the way out of a failure, which is told already; `remove` tries again and tells."""
     with suppress(OSError):
         path.unlink(missing_ok=True)
+
+
+def _remove_itself(path: Path, itself: os.stat_result) -> None:
+    """The same, of this very file: another one of the name is somebody else's."""
+    with suppress(OSError):
+        if os.path.samestat(path.lstat(), itself):
+            path.unlink()
 
 
 def _hint(error: OSError) -> str:

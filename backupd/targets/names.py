@@ -1,14 +1,27 @@
-"""What things are called on every target that has folders or keys: JOB/RUN/OBJECT, and `manifest.json` among them."""
+"""What things are called on every target that has folders or keys: MACHINE/JOB/RUN/OBJECT, `manifest.json` among them.
+
+MACHINE/owner/NUMBER.json are a machine's owner records (`chain`): no job is called `owner`.
+"""
 
 import re
+from collections.abc import Iterable
+from datetime import UTC, datetime
 
 from backupd.errors import TargetError
+from backupd.identity import is_name
 
 MANIFEST = "manifest.json"
+OWNER = "owner"
+_PARTIAL = ".partial"
+_NUMBER = re.compile(r"\.[0-9]+$")
 
-_OBJECT = re.compile(
-    r"((data(-[0-9]+)?|binlog|options)\.tar|index\.json)\.zst(\.age)?"
-)  # `data`: of the first releases
+_JOB = re.compile(r"[a-z0-9][a-z0-9_-]{0,40}")  # as the configuration wants them
+_RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,60}")  # as the command line wants them
+_OBJECT = re.compile(r"((data-[0-9]+|binlog|options)\.tar|index\.jsonl)\.zst(\.age)?")
+_RECORD = re.compile(r"(?P<number>[0-9]{10,18})\.json")
+_RECORD_OR_PART = re.compile(r"\.?(?P<number>[0-9]{10,18})\.json(\.[0-9a-f]+\.partial)?")
+
+_PROOF = re.compile(r"proof-[0-9]{8}T[0-9]{6}Z\.json")
 
 
 def part(name: str) -> str:
@@ -22,9 +35,43 @@ def part(name: str) -> str:
     return name
 
 
+def machine_part(name: str) -> str:
+    """The folder of a machine.
+
+    Raises:
+        TargetError: no machine is called so.
+    """
+    if not is_machines(name):
+        raise TargetError(f"{name!r} is no machine's name", hint="it is HOSTNAME-xxxxxxxx: see `backupd identity show`")
+    return name
+
+
+def job_part(name: str) -> str:
+    """The folder of a job.
+
+    Raises:
+        TargetError: it would lead elsewhere, or to the owner records.
+    """
+    if name == OWNER:
+        raise TargetError(
+            f"no job is called {OWNER!r}", hint="a machine's owner records lie in the folder of that name"
+        )
+    return part(name)
+
+
+def is_machines(folder: str) -> bool:
+    """Whether it can be a machine's: on a shared storage other people's folders lie there as well."""
+    return is_name(folder)
+
+
 def is_jobs(folder: str) -> bool:
-    """Whether it can be a job's: a file system's own folders and hidden ones lie there as well."""
-    return not folder.startswith(".") and folder != "lost+found"
+    """Whether it can be a job's: owner records lie there as well, and what file systems and storages put there."""
+    return _JOB.fullmatch(folder) is not None and folder != OWNER
+
+
+def is_backups(folder: str) -> bool:
+    """Whether it can be a backup's: a storage may put folders of its own into every folder (@eaDir, .trash)."""
+    return _RUN.fullmatch(folder) is not None
 
 
 def is_objects(name: str) -> bool:
@@ -32,6 +79,67 @@ def is_objects(name: str) -> bool:
     return _OBJECT.fullmatch(name) is not None
 
 
-def partial(name: str) -> str:
-    """What an object is called while it is being written."""
-    return f".{part(name)}.partial"
+def proof_name(at: datetime) -> str:
+    """What the result of a drill of that instant is called beside the backup that was drilled."""
+    return f"proof-{at.astimezone(UTC):%Y%m%dT%H%M%SZ}.json"
+
+
+def is_proof(name: str) -> bool:
+    """Whether it is the name of such a result: what may be attached to a finished backup."""
+    return _PROOF.fullmatch(name) is not None
+
+
+def not_attachable(name: str, place: str) -> TargetError:
+    """Nothing of this name can be attached to what is at this place."""
+    return TargetError(
+        f"{name} cannot be attached to {place}",
+        hint="only the results of drills are, each once, and only to a finished backup",
+    )
+
+
+def is_ours(name: str) -> bool:
+    """Whether backupd has given this name to something in a backup's folder; only such things are ever removed."""
+    whole = _NUMBER.sub("", name[1 : -len(_PARTIAL)]) if is_partial(name) else name
+    return whole == MANIFEST or is_objects(whole) or is_proof(whole)
+
+
+def sizes_told(entries: Iterable[tuple[str, int]], *, where: str) -> dict[str, int]:
+    """The names of a listing and their bytes; one that is told twice alike, as pages of a listing may, counts once.
+
+    Raises:
+        TargetError: one is told twice, in different sizes: nobody knows which of them is read.
+    """
+    sizes: dict[str, int] = {}
+    for name, size in entries:
+        if sizes.setdefault(name, size) != size:
+            raise TargetError(
+                f"{where} lists {name!r} twice: as {sizes[name]} bytes and as {size}",
+                hint="ask again; a storage that goes on so does not know what it holds: do not rely on it",
+            )
+    return sizes
+
+
+def partial(name: str, number: int | None = None) -> str:
+    """What an object is called while it is being written, or that part of it where its parts are objects."""
+    return f".{part(name)}{'' if number is None else f'.{number}'}{_PARTIAL}"
+
+
+def is_partial(name: str) -> bool:
+    """Whether it is the name of something that is being written."""
+    return name.startswith(".") and name.endswith(_PARTIAL)
+
+
+def record_name(number: int) -> str:
+    """What the owner record of this number is called."""
+    return f"{number:010}.json"
+
+
+def partial_record(name: str, token: str) -> str:
+    """What an owner record is called while it is being written: each writer has a `token` of its own."""
+    return partial(f"{name}.{token}")
+
+
+def record_number(name: str, *, or_part: bool = False) -> int | None:
+    """The number of an owner record, `or_part` of one that was never finished; None where it is called otherwise."""
+    found = (_RECORD_OR_PART if or_part else _RECORD).fullmatch(name)
+    return int(found["number"]) if found else None

@@ -1,39 +1,69 @@
 """A bucket as a target: Amazon's, or that of any store that speaks the same protocol.
 
-Knows: PREFIX/JOB/RUN_ID/NAME, conditional writes, versions, Object Lock, what a store's yes is worth. Refuses to know
-what is stored, and how one object gets there (`s3_upload`).
+Knows: PREFIX/MACHINE/JOB/RUN_ID/NAME, conditional writes, versions, Object Lock, what a store's yes is worth. Refuses
+to know what is stored, and how one object gets there (`s3_upload`).
 
 S3 has no temporary names and needs none: an object is there when it is whole. A finished backup is written to by
-nobody: its manifest is sent with `If-None-Match: *`.
+nobody: its manifest is sent with `If-None-Match: *`. So is an owner record, and without a lock: the next one replaces
+it.
 
 What a store must let us do: s3:PutObject, s3:GetObject, s3:DeleteObject, s3:ListBucket, s3:AbortMultipartUpload. With
 s3:ListMultipartUploadParts parts are compared before they become an object, with s3:ListBucketMultipartUploads uploads
 are found that nobody wrote down, and a bucket that keeps versions needs s3:ListBucketVersions and
-s3:DeleteObjectVersion, or else what is removed still takes room.
+s3:DeleteObjectVersion, or else what is removed still takes room. With Object Lock s3:PutObjectRetention.
 """
 
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Literal
+from threading import Event
+from typing import TYPE_CHECKING, Any, Literal
 
 from backupd import manifest as manifests
 from backupd.config.schema import LockMode, S3Config
 from backupd.errors import TargetError
 from backupd.model import Holding, Manifest, StoredBackup
-from backupd.targets import UploadLedger
-from backupd.targets.names import MANIFEST, part
-from backupd.targets.s3_client import Patience, Service
+from backupd.ownership import OwnerRecord
+from backupd.targets import UploadLedger, chain
+from backupd.targets.names import (
+    MANIFEST,
+    OWNER,
+    is_backups,
+    is_jobs,
+    is_machines,
+    is_ours,
+    is_partial,
+    is_proof,
+    job_part,
+    machine_part,
+    not_attachable,
+    part,
+    partial,
+    sizes_told,
+)
+from backupd.targets.outages import Patience, Unwanted, wanted
+from backupd.targets.s3_client import Service
 from backupd.targets.s3_errors import FAILURES, code_of, explained, is_missing, is_untold
-from backupd.targets.s3_listing import PLAIN_VERSION, Listing
-from backupd.targets.s3_parts import UNRELIABLE, Parameters, Place, abort, checksum, part_bytes
+from backupd.targets.s3_listing import PLAIN_VERSION, Listing, Stored
+from backupd.targets.s3_long import LongUpload
+from backupd.targets.s3_parts import (
+    MOST_IN_MEMORY_BYTES,
+    UNRELIABLE,
+    Parameters,
+    Place,
+    abort,
+    checksum,
+    part_bytes,
+)
 from backupd.targets.s3_reader import Reader
 from backupd.targets.s3_upload import Room, Upload
 
 if TYPE_CHECKING:
     from mypy_boto3_s3.type_defs import GetObjectOutputTypeDef
 
+_SEGMENT_BYTES = 256 << 20  # at least, of an object whose parts are objects first
 _USABLE_TRIES = 2  # before a run nobody waits for an outage to end
 
 
@@ -42,8 +72,9 @@ class S3Target:
 
     folder = None
 
-    def __init__(self, config: S3Config, *, patience: Patience | None = None) -> None:
+    def __init__(self, config: S3Config, *, machine: str, patience: Patience | None = None) -> None:
         self._config = config
+        self._machine = machine_part(machine)
         self._service = Service(config, patience or Patience())
         self._listing = Listing(self._service, config.bucket)
         self._room = Room(config.parts_in_flight)
@@ -52,6 +83,19 @@ class S3Target:
     def name(self) -> str:
         """As the configuration calls it."""
         return self._config.name
+
+    @property
+    def machine(self) -> str:
+        """Whose backups these are."""
+        return self._machine
+
+    def of_machine(self, machine: str) -> "S3Target":
+        """The same bucket, as another machine's target."""
+        return S3Target(self._config, machine=machine, patience=self._service.outages.patience)
+
+    def machines(self) -> Sequence[str]:
+        """Those that have something there."""
+        return [name for name in self._listing.folders(self._prefixed("")) if is_machines(name)]
 
     def location(self, job: str, backup_id: str) -> str:
         """As the AWS tools write it."""
@@ -99,16 +143,33 @@ class S3Target:
         *,
         at_most: int | None = None,
         ledger: UploadLedger | None = None,
-    ) -> Iterator[Upload]:
+        unwanted: Event | None = None,
+    ) -> Iterator[Upload | LongUpload]:
         """Write one object; see the contract."""
-        place = self._place(job, backup_id, name)
-        self._require_unfinished(job, backup_id)
-        upload = Upload(
-            place,
-            part_bytes(self._config.part_size, at_most),
-            room=self._room,
-            ledger=ledger,
-            detail={"target": self.name, "job": job, "backup": backup_id, "name": name},
+        place = self._place(job, backup_id, name, unwanted=wanted if unwanted is None else unwanted.is_set)
+        self._require_unfinished(job, backup_id, unwanted=place.unwanted)
+        detail = {"target": self.name, "machine": self._machine, "job": job, "backup": backup_id}
+        least = self._config.part_size
+        size = part_bytes(least, at_most)
+        is_long = size > max(least, MOST_IN_MEMORY_BYTES)
+
+        def begin(place: Place) -> Upload:
+            return Upload(
+                place,
+                least if is_long else size,
+                room=self._room,
+                ledger=ledger,
+                detail={**detail, "name": place.name},
+            )
+
+        def segment(number: int) -> Place:
+            within = self._place(job, backup_id, partial(name, number), unwanted=place.unwanted)
+            return replace(within, locked=dict)  # it is to be removed
+
+        upload = (
+            LongUpload(place, max(size, _SEGMENT_BYTES), begin=begin, segment=segment, remove=self._remove_object)
+            if is_long
+            else begin(place)
         )
         try:
             yield upload
@@ -127,19 +188,32 @@ class S3Target:
             yield reader.pieces()
 
     def publish(self, manifest: Manifest) -> None:
-        """Write the manifest; see the contract."""
+        """Write the manifest; see the contract. Where objects are locked, each is for as long as the manifest is."""
         place = self._place(manifest.job, manifest.run_id, MANIFEST)
         self._require_unfinished(manifest.job, manifest.run_id)
-        body, service = manifests.to_text(manifest).encode(), self._service
+        locked = self._locked()
+        for stored in manifest.objects if locked else ():
+            self._keep_locked(self._place(manifest.job, manifest.run_id, stored.name), locked)
+        taken = self._finished(manifest.job, manifest.run_id)
+        self._put_once(place, manifests.to_text(manifest).encode(), locked, taken=taken)
+
+    def attach(self, job: str, backup_id: str, name: str, content: bytes) -> None:
+        """Write a small object beside a finished backup; see the contract."""
+        refusal = not_attachable(name, self.location(job, backup_id))
+        if not is_proof(name) or self._content(self._place(job, backup_id, MANIFEST)) is None:
+            raise refusal
+        self._put_once(self._place(job, backup_id, name), content, self._locked(), taken=refusal)
+
+    def _put_once(self, place: Place, body: bytes, locked: Parameters, *, taken: TargetError) -> None:
+        """A small object is there, for as long as it is locked; or `taken` is raised where another one was."""
+        service = self._service
         header = checksum(self._config.checksum, body)
-        doing = f"write {MANIFEST} to"
+        doing = f"write {place.name} to"
         with explained(service.where, doing):
             try:
                 service.persist(
                     doing,
-                    lambda: service.client.put_object(
-                        **place.address, Body=body, IfNoneMatch="*", **header, **self._locked()
-                    ),
+                    lambda: service.client.put_object(**place.address, Body=body, IfNoneMatch="*", **header, **locked),
                 )
             except FAILURES as error:
                 if not (is_untold(error) or code_of(error) == "PreconditionFailed"):
@@ -147,17 +221,17 @@ class S3Target:
                 # An earlier try may have been carried out although its answer was lost.
                 if self._content(place) != body:
                     if code_of(error) == "PreconditionFailed":
-                        raise self._finished(manifest.job, manifest.run_id) from error
+                        raise taken from error
                     raise
         if self._content(place) != body:
             raise TargetError(
-                f"{service.where} said that it stored {MANIFEST}, but does not give it back",
+                f"{service.where} said that it stored {place.name}, but does not give it back",
                 hint=UNRELIABLE,
             )
 
     def manifest(self, job: str, backup_id: str) -> Manifest:
         """Read it back; see the contract."""
-        text = self._content(self._place(job, backup_id, MANIFEST))
+        text = self._content(self._place(job, backup_id, MANIFEST), tries=self._service.tries)
         if text is not None:
             return manifests.from_text(text)
         if any(backup.backup_id == backup_id for backup in self.backups(job)):
@@ -173,16 +247,22 @@ class S3Target:
     def objects(self, job: str, backup_id: str) -> Mapping[str, int]:
         """What can be read of it, and its bytes; see the contract."""
         prefix = self._key(job, backup_id) + "/"
-        found = {stored.key.removeprefix(prefix): stored.size for stored in self._listing.objects(prefix)}
-        return {name: size for name, size in found.items() if name != MANIFEST}
+        found = []
+        for stored in self._listing.objects(prefix):
+            name, slash, _ = stored.key.removeprefix(prefix).partition("/")
+            # A key that ends here is how consoles make a folder.
+            if name + slash not in ("", MANIFEST) and not is_partial(name):
+                found.append((name + slash, 0 if slash else stored.size))
+        return sizes_told(found, where=self._service.where)
 
     def backups(self, job: str | None = None) -> Sequence[StoredBackup]:
         """What lies there, by the store's clock; an upload that was not completed is an unfinished backup."""
-        prefix = self._prefixed("") if job is None else self._prefixed(f"{part(job)}/")
+        ours = self._prefixed(f"{self._machine}/")
+        prefix = ours if job is None else f"{ours}{job_part(job)}/"
         found: dict[tuple[str, str], dict[str, datetime]] = {}
-        for stored in (*self._listing.uploads(prefix), *self._listing.objects(prefix)):
-            match stored.key.removeprefix(self._prefixed("")).split("/"):
-                case [of_job, backup_id, name] if of_job and backup_id and name:
+        for stored in (*self._listing.uploads(prefix), *self._listing.objects(prefix, tries=self._service.tries)):
+            match stored.key.removeprefix(ours).split("/"):
+                case [of_job, backup_id, name] if is_jobs(of_job) and is_backups(backup_id) and name:
                     found.setdefault((of_job, backup_id), {})[name] = stored.at
         return [
             StoredBackup(*place, finished=MANIFEST in names, at=names.get(MANIFEST) or max(names.values()))
@@ -192,15 +272,19 @@ class S3Target:
     def remove(self, job: str, backup_id: str) -> None:
         """Remove a backup with every version of its objects, its manifest first; see the contract."""
         prefix = self._key(job, backup_id) + "/"
-        for upload in self._listing.uploads(prefix):
+
+        def ours(found: Sequence[Stored]) -> list[Stored]:
+            return [stored for stored in found if is_ours(stored.key.removeprefix(prefix)) or stored.key == prefix]
+
+        for upload in ours(self._listing.uploads(prefix)):
             abort(self._place(job, backup_id, upload.key.removeprefix(prefix)), upload.version)
         for every_version in (False, True):
-            left = self._listing.versions(prefix)
+            left = ours(self._listing.versions(prefix))
             for stored in sorted(left, key=lambda stored: stored.key != prefix + MANIFEST):
                 self._listing.delete(stored, by_version=every_version or stored.version != PLAIN_VERSION)
             if not left:
                 return
-        if left := self._listing.versions(prefix):
+        if left := ours(self._listing.versions(prefix)):
             raise TargetError(
                 f"{self._service.where} said that it removed {backup_id}, but still has {len(left)} objects of it",
                 hint="see the bucket's policy, versions and locks",
@@ -211,15 +295,30 @@ class S3Target:
         detail = upload.detail
         abort(self._place(detail["job"], detail["backup"], detail["name"]), upload.name)
 
+    def owner(self) -> OwnerRecord | None:
+        """Who wrote last; see the contract."""
+        return chain.owner(self._records(), self._machine)
+
+    def last_owner_number(self) -> int:
+        """The number of the last owner record; see the contract."""
+        return chain.last(self._records())
+
+    def succeed(self, record: OwnerRecord) -> bool:
+        """Write an owner record; see the contract."""
+        return chain.succeed(self._records(), record)
+
+    def _records(self) -> "_Records":
+        return _Records(self, self._prefixed(f"{self._machine}/{OWNER}/"))
+
     def _prefixed(self, key: str) -> str:
         return f"{self._config.prefix}/{key}" if self._config.prefix else key
 
     def _key(self, job: str, backup_id: str) -> str:
-        return self._prefixed(f"{part(job)}/{part(backup_id)}")
+        return self._prefixed(f"{self._machine}/{job_part(job)}/{part(backup_id)}")
 
-    def _place(self, job: str, backup_id: str, name: str) -> Place:
+    def _place(self, job: str, backup_id: str, name: str, *, unwanted: Unwanted = wanted) -> Place:
         key = f"{self._key(job, backup_id)}/{part(name)}"
-        return Place(self._service, self._config.bucket, key, name, self._config.checksum, self._locked)
+        return Place(self._service, self._config.bucket, key, name, self._config.checksum, self._locked, unwanted)
 
     def _locked(self) -> Parameters:
         """Object Lock's parameters: until when nobody can delete what is written now."""
@@ -228,8 +327,26 @@ class S3Target:
         until = datetime.now(UTC) + timedelta(seconds=self._config.lock_seconds)
         return {"ObjectLockMode": _MODES[self._config.lock_mode], "ObjectLockRetainUntilDate": until}
 
-    def _require_unfinished(self, job: str, backup_id: str) -> None:
-        if self._content(self._place(job, backup_id, MANIFEST)) is not None:
+    def _keep_locked(self, place: Place, locked: Parameters) -> None:
+        """The object is locked until then: it was, since its upload began, for less. A lock can always be extended."""
+        service = self._service
+        retention: Any = {
+            "Mode": locked["ObjectLockMode"],
+            "RetainUntilDate": locked["ObjectLockRetainUntilDate"],
+        }
+        service.ask(
+            f"keep {place.name} locked on",
+            lambda: service.client.put_object_retention(**place.address, Retention=retention),
+        )
+
+    def _remove_object(self, place: Place) -> None:
+        """One object with every version of it."""
+        for stored in self._listing.versions(place.key):
+            if stored.key == place.key:
+                self._listing.delete(stored, by_version=stored.version != PLAIN_VERSION)
+
+    def _require_unfinished(self, job: str, backup_id: str, *, unwanted: Unwanted = wanted) -> None:
+        if self._content(self._place(job, backup_id, MANIFEST, unwanted=unwanted)) is not None:
             raise self._finished(job, backup_id)
 
     def _finished(self, job: str, backup_id: str) -> TargetError:
@@ -237,16 +354,69 @@ class S3Target:
             f"{self.location(job, backup_id)} holds a finished backup already", hint="a run never writes to another's"
         )
 
-    def _content(self, place: Place) -> bytes | None:
-        """All of a small object; None where there is none."""
+    def _content(self, place: Place, *, tries: int | None = None) -> bytes | None:
+        """All of a small object; None where there is none. Without `tries` an outage is waited for."""
         service, doing = self._service, f"read {place.name} from"
         with explained(service.where, doing):
             try:
-                return service.persist(doing, lambda: _all(service.client.get_object(**place.address)))
+                return service.persist(
+                    doing,
+                    lambda: _all(service.client.get_object(**place.address)),
+                    unwanted=place.unwanted,
+                    tries=tries,
+                )
             except FAILURES as error:
                 if is_missing(error):
                     return None
                 raise
+
+
+@dataclass(frozen=True, slots=True)
+class _Records:
+    """The machine's owner records: small objects that are sent with `If-None-Match: *`.
+
+    No outage is waited for: a live run's are renewed every minute, and nobody else can wait (`backupd cancel`, a lock).
+    """
+
+    target: S3Target
+    prefix: str
+
+    @property
+    def where(self) -> str:
+        return f"s3://{self.target._config.bucket}/{self.prefix.rstrip('/')}"
+
+    def names(self) -> Collection[str]:
+        found = self.target._listing.objects(self.prefix, tries=self.target._service.tries)
+        return [stored.key.removeprefix(self.prefix) for stored in found]
+
+    def content(self, name: str) -> bytes | None:
+        return self.target._content(self._place(name), tries=self.target._service.tries)
+
+    def create(self, name: str, content: bytes) -> None:
+        service, place = self.target._service, self._place(name)
+        header = checksum(place.checksum, content)
+        doing = "write an owner record to"
+        with explained(service.where, doing):
+            try:
+                service.persist(
+                    doing,
+                    lambda: service.client.put_object(**place.address, Body=content, IfNoneMatch="*", **header),
+                    tries=service.tries,
+                )
+            except FAILURES as error:
+                if code_of(error) != "PreconditionFailed":
+                    raise
+
+    def remove(self, name: str) -> None:
+        """Every version of it."""
+        listing = self.target._listing
+        for stored in listing.versions(self.prefix + name):
+            if stored.key == self.prefix + name:
+                listing.delete(stored, by_version=True)
+
+    def _place(self, name: str) -> Place:
+        config = self.target._config
+        return Place(self.target._service, config.bucket, self.prefix + name, name, config.checksum, dict)
 
 
 def _all(answer: "GetObjectOutputTypeDef") -> bytes:

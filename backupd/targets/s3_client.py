@@ -10,10 +10,8 @@ stores refuse (boto/boto3#4392, clickhouse-backup#1363); each upload says its ow
 
 import configparser
 import logging
-import random
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, TypeVar
 
@@ -25,7 +23,8 @@ from botocore.loaders import Loader, create_loader
 from backupd.config.schema import PartChecksum, S3Config
 from backupd.config.secrets import private_text
 from backupd.errors import ConfigurationError, TargetError
-from backupd.targets.s3_errors import FAILURES, explained, passes_by_itself
+from backupd.targets.outages import Outages, Patience, Unwanted, wanted
+from backupd.targets.s3_errors import FAILURES, explained, may_be_expired, passes_by_itself
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -38,30 +37,13 @@ _MOST_CONNECTIONS = 64  # kept for the next request; more may be open
 _KEYS = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")
 
 
-@dataclass(frozen=True, slots=True)
-class Patience:
-    """How often a request is made in all, and how long is waited in between: at random up to a bound that doubles.
-
-    "Full jitter", so that many uploads that failed together do not come back together. As it stands an outage of half
-    a minute is survived on the average.
-    """
-
-    tries: int = 8
-    first_seconds: float = 0.5
-    most_seconds: float = 20.0
-
-    def pause_seconds(self, failures: int) -> float:
-        """How long to wait after so many failures."""
-        bound: float = min(self.most_seconds, self.first_seconds * 2 ** (failures - 1))
-        return random.uniform(0, bound)  # noqa: S311 - nobody is to be kept from guessing it
-
-
 class Service:
     """Requests to one S3 service, each in words when it fails. Any number of threads may ask at once."""
 
     def __init__(self, config: S3Config, patience: Patience) -> None:
-        self.patience = patience
         self.where = f"target {config.name} (s3://{config.bucket})"
+        self.outages = Outages(self.where, patience, at_most_seconds=config.outage_seconds)
+        self.tries = patience.tries  # where no outage is waited for
         self._config = config
         self._client: S3Client | None = None
         self._lock = threading.Lock()
@@ -79,33 +61,47 @@ class Service:
                     self._client = _client(self._config)
             return self._client
 
-    def ask(
-        self, doing: str, request: Callable[[], T], *, given_up: threading.Event | None = None, tries: int | None = None
-    ) -> T:
-        """What the request returns; it is made again while its failure is one that passes, unless `given_up` is set.
+    def ask(self, doing: str, request: Callable[[], T], *, unwanted: Unwanted = wanted, tries: int | None = None) -> T:
+        """What the request returns; it is made again while its failure is one that passes, and an outage is waited for.
+
+        With `tries` only so often. Credentials that are refused are read again from where they lie, once in a row.
 
         Raises:
-            TargetError: it failed for good.
+            TargetError: it failed for good, or while it was unwanted.
         """
         with explained(self.where, doing):
-            return self.persist(doing, request, given_up=given_up, tries=tries)
+            return self.persist(doing, request, unwanted=unwanted, tries=tries)
 
     def persist(
-        self, doing: str, request: Callable[[], T], *, given_up: threading.Event | None = None, tries: int | None = None
+        self, doing: str, request: Callable[[], T], *, unwanted: Unwanted = wanted, tries: int | None = None
     ) -> T:
         """The same with botocore's own errors (`s3_errors.FAILURES`), for who can answer one of them."""
-        ended = given_up or threading.Event()
-        failures = 0
+        attempts = self.outages.attempts(tries=tries, unwanted=unwanted)
+        renewed = False
         while True:
+            client = self.client
             try:
-                return request()
+                answer = request()
             except FAILURES as error:
-                failures += 1
-                if not passes_by_itself(error) or failures >= (tries or self.patience.tries) or ended.is_set():
+                if may_be_expired(error) and not renewed:
+                    renewed = True
+                    self._renew(client)
+                elif not passes_by_itself(error):
+                    attempts.answered()  # with a refusal
                     raise
-                pause = self.patience.pause_seconds(failures)
-                log.warning("%s: could not %s it: %s; trying again in %.1f s", self.where, doing, error, pause)
-                ended.wait(pause)
+                elif not attempts.again(f"could not {doing} it: {error}"):
+                    raise
+                else:
+                    renewed = False
+            else:
+                attempts.answered()
+                return answer
+
+    def _renew(self, refused: "S3Client") -> None:
+        """The next request reads the credentials again; those of another thread that has done so already stay."""
+        with self._lock:
+            if self._client is refused:
+                self._client = None
 
 
 def _client(config: S3Config) -> "S3Client":

@@ -13,7 +13,7 @@ from botocore import exceptions as aws
 from botocore.parsers import ResponseParserError
 from urllib3.exceptions import HTTPError
 
-from backupd.errors import BackupdError, TargetError
+from backupd.errors import BackupdError, NoRoom, TargetError
 
 # botocore 1.44: ConnectionError is the base of what fails before an answer; HTTPClientError of the rest on the wire.
 _ON_THE_WIRE = (aws.ConnectionError, aws.HTTPClientError, aws.IncompleteReadError, ResponseParserError, HTTPError)
@@ -22,17 +22,9 @@ FAILURES = (aws.ClientError, aws.BotoCoreError, HTTPError)  # all that a request
 
 _PASSING = {
     *("InternalError", "ServiceUnavailable", "SlowDown", "RequestTimeout", "Throttling", "ThrottlingException"),
-    *(
-        "RequestThrottled",
-        "RequestLimitExceeded",
-        "TooManyRequests",
-        "OperationAborted",
-        "503",
-        "500",
-        "502",
-        "504",
-        "ConditionalRequestConflict",
-    ),
+    *("RequestThrottled", "RequestLimitExceeded", "TooManyRequests", "500", "502", "503", "504"),
+    *("OperationAborted", "ConditionalRequestConflict"),
+    "ExistingObjectIsDirectory",  # versitygw, while the request before, whose answer was lost, writes the same object
     *("BadDigest", "XAmzContentSHA256Mismatch", "XAmzContentChecksumMismatch", "InvalidDigest", "IncompleteBody"),
 }
 
@@ -92,6 +84,11 @@ def passes_by_itself(error: BaseException) -> bool:
     return isinstance(error, _ON_THE_WIRE) and not isinstance(error, aws.SSLError | aws.ProxyConnectionError)
 
 
+def may_be_expired(error: BaseException) -> bool:
+    """Whether other credentials may help: an answer to HEAD has no body, and says so by its status alone."""
+    return code_of(error) in _EXPIRED | _WRONG | {"400", "403"}
+
+
 @contextmanager
 def explained(where: str, doing: str) -> Iterator[None]:
     """A failure of the service or of the way to it becomes a TargetError: a fact and a hint. Our own errors stay."""
@@ -101,7 +98,7 @@ def explained(where: str, doing: str) -> Iterator[None]:
         raise
     except aws.ClientError as error:
         message, hint = _answer(error, where, doing)
-        raise TargetError(message, hint=hint) from error
+        raise (NoRoom if code_of(error) in _FULL else TargetError)(message, hint=hint) from error
     except FAILURES as error:
         message, hint = _failure(error, where, doing)
         raise TargetError(message, hint=hint) from error

@@ -34,8 +34,8 @@ class Listing:
     service: Service
     bucket: str
 
-    def objects(self, prefix: str) -> Sequence[Stored]:
-        """What can be read.
+    def objects(self, prefix: str, *, tries: int | None = None) -> Sequence[Stored]:
+        """What can be read; without `tries` an outage is waited for.
 
         Raises:
             TargetError: it cannot be listed.
@@ -47,6 +47,25 @@ class Listing:
                 Stored(each["Key"], "", each["LastModified"], each["Size"])
                 for page in pages
                 for each in page.get("Contents", ())
+            ]
+
+        return self.service.ask("list", listed, tries=tries)
+
+    def folders(self, prefix: str) -> Sequence[str]:
+        """What the keys there go on with, up to the next slash.
+
+        Raises:
+            TargetError: it cannot be listed.
+        """
+
+        def listed() -> list[str]:
+            pages = self.service.client.get_paginator("list_objects_v2").paginate(
+                Bucket=self.bucket, Prefix=prefix, Delimiter="/"
+            )
+            return [
+                each["Prefix"].removeprefix(prefix).rstrip("/")
+                for page in pages
+                for each in page.get("CommonPrefixes", ())
             ]
 
         return self.service.ask("list", listed)
@@ -70,11 +89,11 @@ class Listing:
 
         with explained(self.service.where, "list"):
             try:
-                return self.service.persist("list", listed)
+                return self.service.persist("list", listed, tries=self.service.tries)
             except FAILURES as error:
                 if not is_denied_or_unknown(error):
                     raise
-        return self.objects(prefix)
+        return self.objects(prefix, tries=self.service.tries)
 
     def uploads(self, prefix: str) -> Sequence[Stored]:
         """Uploads that were begun and not completed; none where the store does not tell.
@@ -96,7 +115,7 @@ class Listing:
         doing = "list the uploads of"
         with explained(self.service.where, doing):
             try:
-                return self.service.persist(doing, listed)
+                return self.service.persist(doing, listed, tries=self.service.tries)
             except FAILURES as error:
                 if not is_denied_or_unknown(error):
                     raise
@@ -112,4 +131,4 @@ class Listing:
         address: dict[str, Any] = {"Bucket": self.bucket, "Key": stored.key}
         if by_version and stored.version:
             address["VersionId"] = stored.version
-        self.service.ask("remove from", lambda: self.service.client.delete_object(**address))
+        self.service.ask("remove from", lambda: self.service.client.delete_object(**address), tries=self.service.tries)

@@ -12,10 +12,15 @@ from typing import Any
 
 from backupd.config.schema import PartChecksum
 from backupd.errors import TargetError
+from backupd.targets.outages import Unwanted, wanted
 from backupd.targets.s3_client import Service
 from backupd.targets.s3_errors import FAILURES, code_of, explained, is_denied_or_unknown, is_missing
 
-MOST_PARTS = 10_000  # S3's own limit
+# "Amazon S3 multipart upload limits" of the user guide: 10,000 parts of 5 MiB to 5 GiB. An object had at most 5 TiB
+# until December 2025, which other makers' stores keep to, and has 50 TB since, which is what its parts amount to.
+MOST_PARTS = 10_000
+MOST_PART_BYTES = 5 << 30
+MOST_IN_MEMORY_BYTES = 24 << 20  # of a part, unless the configuration wants more: larger ones are objects first
 LAST_TRIES = 3  # while an error waits to be told; what is left then is `backupd recover`'s
 UNRELIABLE = "the store, or something between it and this host, loses what it acknowledges"
 
@@ -36,6 +41,7 @@ class Place:
     name: str  # for sentences
     checksum: PartChecksum
     locked: Callable[[], Parameters]  # Object Lock's parameters, as of now
+    unwanted: Unwanted = wanted
 
     @property
     def address(self) -> dict[str, Any]:
@@ -58,8 +64,18 @@ class Part:
 
 
 def part_bytes(least: int, at_most: int | None) -> int:
-    """The size of each part but the last: one for all, because some stores (R2) want that."""
-    return max(least, -(-(at_most or 0) // _AIMED_PARTS))
+    """The size of each part but the last: one for all, because some stores (R2) want that.
+
+    Raises:
+        TargetError: S3 has no object of that many bytes.
+    """
+    size = max(least, -(-(at_most or 0) // _AIMED_PARTS))
+    if size > MOST_PART_BYTES:
+        raise TargetError(
+            f"an object of up to {at_most} bytes does not fit into S3, which has {MOST_PARTS} parts of 5 GiB",
+            hint="one file of the server's is as large as that: give this job a target of another type",
+        )
+    return size
 
 
 def checksum(kind: PartChecksum, body: bytes | bytearray) -> Parameters:
@@ -83,7 +99,7 @@ def require_stored(place: Place, upload_id: str, parts: Sequence[Part]) -> None:
     doing = f"list the parts of {place.name} on"
     with explained(service.where, doing):
         try:
-            listed = service.persist(doing, lambda: stored_parts(place, upload_id))
+            listed = service.persist(doing, lambda: stored_parts(place, upload_id), unwanted=place.unwanted)
         except FAILURES as error:
             if is_denied_or_unknown(error):
                 return

@@ -3,8 +3,6 @@
 Knows: ranges, and that what is read is the object that was begun with (its ETag). Refuses to know what it holds.
 """
 
-import logging
-import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +12,6 @@ from backupd.targets.s3_errors import FAILURES, code_of, explained, passes_by_it
 
 if TYPE_CHECKING:
     from mypy_boto3_s3.type_defs import GetObjectOutputTypeDef
-
-log = logging.getLogger(__name__)
 
 _READ_BYTES = 1 << 20
 
@@ -48,24 +44,22 @@ class Reader:
         """The bytes that were asked for.
 
         Raises:
-            TargetError: the object ends before, or the connection broke too often without a byte in between.
+            TargetError: the object ends before, or an outage lasted too long without a byte in between.
         """
-        failures = 0
+        attempts = self._service.outages.attempts()
         with explained(self._service.where, self._doing):
             while self._answer is not None:
                 try:
                     for piece in self._answer["Body"].iter_chunks(_READ_BYTES):
                         self._at += len(piece)
-                        failures = 0
+                        attempts.answered()
                         yield piece
                     break
                 except FAILURES as error:
-                    failures += 1
-                    if not passes_by_itself(error) or failures >= self._service.patience.tries:
+                    what = f"could not {self._doing} it on from byte {self._at}: {error}"
+                    if not (passes_by_itself(error) and attempts.again(what)):
                         raise
-                    log.warning("%s: could not go on at byte %d: %s", self._service.where, self._at, error)
                 self.close()
-                time.sleep(self._service.patience.pause_seconds(failures))
                 self._answer = self._begun() if self._at < self._end else None
         if self._at < max(self._end, self._wanted_end or 0):
             raise TargetError(

@@ -13,7 +13,7 @@ from asyncssh import SFTPAttrs, SFTPClient, SFTPClientFile, SFTPName
 
 from backupd.errors import TargetError
 from backupd.model import StoredBackup
-from backupd.targets.names import MANIFEST
+from backupd.targets.names import MANIFEST, is_partial
 
 
 async def create(sftp: SFTPClient, path: str) -> SFTPClientFile:
@@ -22,14 +22,35 @@ async def create(sftp: SFTPClient, path: str) -> SFTPClientFile:
 
 
 async def make_durable(file: SFTPClientFile, size: int) -> None:
-    """Synced, closed, and as long as it should be."""
+    """Synced, and as long as it should be."""
     await file.fsync()
     stored = (await file.stat()).size
-    await file.close()
     if stored != size:
         raise TargetError(
             f"{size} bytes were written and the server has {stored}", hint="see that machine's kernel log"
         )
+
+
+async def is_moved(sftp: SFTPClient, path: str, to: str) -> bool:
+    """Whether a file has its new name after a rename whose answer was lost.
+
+    SFTP's own rename makes a link and then removes the old name (process_rename of sftp-server.c): where both names
+    are there with the same content, that is finished here.
+    """
+    if not await sftp.exists(to):
+        return False
+    if not await sftp.exists(path):
+        return True  # nobody but us could have moved it
+    if await _content(sftp, path) != await _content(sftp, to):
+        return False
+    await sftp.remove(path)
+    return True
+
+
+async def _content(sftp: SFTPClient, path: str) -> bytes:
+    async with sftp.open(path, "rb") as file:
+        content: bytes = await file.read()
+    return content
 
 
 async def sync_folder(sftp: SFTPClient, path: str) -> None:
@@ -42,7 +63,15 @@ async def sync_folder(sftp: SFTPClient, path: str) -> None:
         await folder.fsync()
 
 
-async def make_folder(sftp: SFTPClient, path: str) -> None:
+async def make_folders(sftp: SFTPClient, root: str, path: str) -> None:
+    """This folder and those between it and `root`, which is there, are there, each durable in the one above."""
+    at = root
+    for name in path.removeprefix(f"{root}/").split("/"):
+        at = f"{at}/{name}"
+        await _make_folder(sftp, at)
+
+
+async def _make_folder(sftp: SFTPClient, path: str) -> None:
     """It is there, and durable in the one above."""
     if await sftp.isdir(path):
         return
@@ -52,6 +81,30 @@ async def make_folder(sftp: SFTPClient, path: str) -> None:
         if not await sftp.isdir(path):  # another object's writer may have been first
             raise
     await sync_folder(sftp, path.rpartition("/")[0])
+
+
+async def name_once(sftp: SFTPClient, path: str, final: str) -> None:
+    """The file has its name; where another one has it, that one keeps it.
+
+    The plain rename says no more than "Failure" then, as it does of a full disk.
+    """
+    try:
+        await sftp.rename(path, final)
+    except asyncssh.SFTPFailure:
+        if not await sftp.exists(final):
+            raise
+
+
+async def read_all(sftp: SFTPClient, path: str) -> bytes | None:
+    """All of a small file; None where it is not there."""
+    try:
+        file = await sftp.open(path, "rb", block_size=0)
+    except asyncssh.SFTPNoSuchFile:
+        return None
+    try:
+        return await read_exactly(file, 0, (await file.stat()).size or 0)
+    finally:
+        await file.close()
 
 
 async def read_exactly(file: SFTPClientFile, at: int, size: int) -> bytes:
@@ -74,21 +127,24 @@ async def _entries(sftp: SFTPClient, path: str) -> list[SFTPName]:
 
 
 async def names_in(sftp: SFTPClient, path: str) -> list[str] | None:
-    """What is in this folder; None where it is not there."""
+    """What is in this folder, of a folder the name with a slash at its end; None where it is not there."""
     try:
-        return [str(entry.filename) for entry in await _entries(sftp, path)]
+        return [_name(entry) for entry in await _entries(sftp, path)]
     except asyncssh.SFTPNoSuchFile:
         return None
 
 
-async def sizes_in(sftp: SFTPClient, path: str) -> dict[str, int]:
-    """The objects in this folder; none where it is not there."""
+async def sizes_in(sftp: SFTPClient, path: str) -> list[tuple[str, int]]:
+    """What the server lists in this folder, the manifest and what is being written left out; nothing where it is not.
+
+    The same name as often as the server tells it.
+    """
     try:
         entries = await _entries(sftp, path)
     except asyncssh.SFTPNoSuchFile:
-        return {}
-    named = {str(entry.filename): entry.attrs.size or 0 for entry in entries}
-    return {name: size for name, size in named.items() if name != MANIFEST and not name.startswith(".")}
+        return []
+    sizes = [(_name(entry), 0 if _is_folder(entry) else entry.attrs.size or 0) for entry in entries]
+    return [(name, size) for name, size in sizes if name != MANIFEST and not is_partial(name)]
 
 
 async def folders_in(sftp: SFTPClient, path: str) -> list[str]:
@@ -97,7 +153,15 @@ async def folders_in(sftp: SFTPClient, path: str) -> list[str]:
         entries = await _entries(sftp, path)
     except asyncssh.SFTPNoSuchFile:
         return []
-    return [str(entry.filename) for entry in entries if stat.S_ISDIR(entry.attrs.permissions or 0)]
+    return [str(entry.filename) for entry in entries if _is_folder(entry)]
+
+
+def _is_folder(entry: SFTPName) -> bool:
+    return stat.S_ISDIR(entry.attrs.permissions or 0)
+
+
+def _name(entry: SFTPName) -> str:
+    return f"{entry.filename!s}/" if _is_folder(entry) else str(entry.filename)
 
 
 async def backup_in(sftp: SFTPClient, root: str, job: str, run: str) -> StoredBackup | None:

@@ -4,14 +4,16 @@ Knows: asyncssh and the thread that its event loop runs on; who the server must 
 nothing else: no agent, no password, no configuration file of a person's); that no answer within the target's timeout
 is a failure; what the errors of all this mean. Refuses to know: what is stored there.
 
-An answer that is late ends the connection: whatever was under way on it fails, and what comes next connects anew.
+An answer that is late ends the connection: whatever was under way on it fails, and what comes next connects anew. Who
+wants to outlast that asks by `outlast`. Who we are and who the server is are no matter of patience: a refusal is final.
 """
 
 import asyncio
 import threading
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from math import inf
 from typing import Any, Generic, TypeVar
 
@@ -20,6 +22,7 @@ import asyncssh
 from backupd.config import SftpConfig
 from backupd.config.secrets import private_text
 from backupd.errors import ConfigurationError, TargetError
+from backupd.targets.outages import Attempts, Outages, Patience, Unwanted, wanted
 
 T = TypeVar("T")
 
@@ -34,21 +37,27 @@ _HOST_KEYS = [
 ]
 _KEEP_ALIVES = 3  # unanswered, and the connection is lost
 _END_SECONDS = 2.0
+_TICK_SECONDS = 0.1
 _BROKEN = (asyncssh.SFTPConnectionLost, asyncssh.SFTPNoConnection, asyncssh.SFTPBadMessage)
+
+
+class Unreachable(TargetError):
+    """There is no connection, and nobody has said why: that may pass."""
 
 
 def is_answer(error: BaseException) -> bool:
     """Whether the server has said so, and what was asked for was not done. Otherwise nobody knows whether it was."""
     if isinstance(error, asyncssh.SFTPError):
         return not isinstance(error, _BROKEN)
-    return isinstance(error, TargetError)
+    return isinstance(error, TargetError) and not isinstance(error, Unreachable)
 
 
 class SshLine:
     """The connection, and the thread that speaks on it. Any thread may ask; an ask can be interrupted by a signal."""
 
-    def __init__(self, config: SftpConfig) -> None:
+    def __init__(self, config: SftpConfig, patience: Patience) -> None:
         self._config = config
+        self.outages = Outages(self.where, patience, at_most_seconds=config.outage_seconds)
         self._start = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -60,20 +69,70 @@ class SshLine:
         self,
         work: Callable[[asyncssh.SFTPClient], Coroutine[Any, Any, T]],
         *,
-        on: asyncssh.SFTPClient | None = None,
         at_most_seconds: float = inf,
+        unwanted: Unwanted = wanted,
     ) -> T:
-        """Do this within the timeout: on this connection, whatever has become of it, or else on one that works.
+        """Do this within the timeout, on a connection that works.
 
         Raises:
-            TargetError: it cannot be connected, or `work` says so.
+            TargetError: it cannot be connected, `work` says so, or nobody wants it.
             asyncssh.Error, OSError: as they come; `sentence` puts them into words.
         """
-        future = self.begin(self._within(work, on, min(at_most_seconds, self._config.timeout_seconds)))
+        future = self.begin(self._within(work, None, min(at_most_seconds, self._config.timeout_seconds)))
         try:
-            return future.result()
+            return self.answer(future, unwanted=unwanted, at_most_seconds=inf)
         finally:
             future.cancel()
+
+    def outlast(
+        self,
+        doing: str,
+        work: Callable[[asyncssh.SFTPClient], Coroutine[Any, Any, T]],
+        *,
+        unwanted: Unwanted = wanted,
+        attempts: Attempts | None = None,
+        after: Exception | None = None,
+    ) -> T:
+        """`ask`, and again whenever the connection was lost: for work that may be done twice, or looks first.
+
+        `attempts` are those that have failed already, `after` what they have failed with last.
+
+        Raises:
+            As `ask` does: what the server said, or what an outage that lasted too long ended with.
+        """
+        trying = attempts or self.outages.attempts(unwanted=unwanted)
+        failed = after
+        while True:
+            if failed is not None and not trying.again(f"could not {doing} it: {self._reason(failed)}"):
+                raise failed
+            try:
+                answer = self.ask(work, unwanted=unwanted)
+            except (TargetError, asyncssh.Error, OSError) as error:
+                if is_answer(error):
+                    raise
+                failed = error
+            else:
+                if attempts is None:
+                    trying.answered()
+                return answer
+
+    def answer(self, future: "Future[T]", *, unwanted: Unwanted = wanted, at_most_seconds: float | None = None) -> T:
+        """What has come of something that was begun. Without other seconds it is waited for as long as the timeout.
+
+        Raises:
+            TimeoutError: nothing.
+            TargetError: nobody wants it.
+            asyncssh.Error, OSError: as they come.
+        """
+        until = time.monotonic() + (self._config.timeout_seconds if at_most_seconds is None else at_most_seconds)
+        while not future.done():
+            if unwanted():
+                raise TargetError(f"nobody waits for {self.where} any more")
+            left = until - time.monotonic()
+            if left <= 0:
+                raise TimeoutError
+            wait([future], timeout=min(left, _TICK_SECONDS))
+        return future.result()
 
     def tell(self, work: Callable[[asyncssh.SFTPClient], Coroutine[Any, Any, T]], *, on: asyncssh.SFTPClient) -> None:
         """The same, when nobody needs the answer."""
@@ -119,6 +178,11 @@ class SshLine:
         return TargetError(
             f"lost the connection to {where}: {_reason(error)}",
             hint="see the log of sshd on that machine, and the network in between",
+        )
+
+    def _reason(self, error: Exception) -> str:
+        return (
+            f"no answer for {self._config.timeout_seconds:g} s" if isinstance(error, TimeoutError) else _reason(error)
         )
 
     @property
@@ -225,14 +289,14 @@ class SshLine:
                 hint=f"add its public half to ~{config.user}/.ssh/authorized_keys there; see the log of sshd for why",
             )
         if isinstance(error, TimeoutError):
-            return TargetError(
+            return Unreachable(
                 f"{failed}: no answer for {config.timeout_seconds:g} s", hint="is it on, and may we reach that port?"
             )
         if isinstance(error, asyncssh.ChannelOpenError | asyncssh.SFTPError):
             return TargetError(
                 f"{failed}: it serves no SFTP: {error.reason}", hint="sshd_config needs: Subsystem sftp internal-sftp"
             )
-        return TargetError(f"{failed}: {_reason(error)}", hint="is sshd running there, and is the address right?")
+        return Unreachable(f"{failed}: {_reason(error)}", hint="is sshd running there, and is the address right?")
 
 
 class Flight(Generic[T]):
@@ -273,6 +337,8 @@ class Flight(Generic[T]):
 
 
 def _reason(error: Exception) -> str:
+    if isinstance(error, TargetError):
+        return error.message
     if isinstance(error, asyncssh.Error):
         return error.reason or type(error).__name__
     return (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__

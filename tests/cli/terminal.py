@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from backupd import wiring
+from backupd import machine, wiring
 from backupd.cli import output
 from backupd.cli.main import main
 from tests.story.world import World
@@ -43,9 +43,10 @@ class Terminal:
         self.configuration.write_text(self._toml())
         self._monkeypatch = monkeypatch
         self._capsys = capsys
-        monkeypatch.setattr(wiring, "tools", lambda configuration, job: world.tools)
-        monkeypatch.setattr(wiring, "host_tools", lambda configuration: world.tools)
-        monkeypatch.setattr(wiring, "target", lambda configuration, name: world.target)
+        monkeypatch.setattr(wiring, "tools", lambda configuration, job, machine: world.tools_of(machine))
+        monkeypatch.setattr(wiring, "host_tools", lambda configuration, machine: world.tools_of(machine))
+        monkeypatch.setattr(machine, "this_machine", lambda: world.machine)
+        monkeypatch.setattr(wiring, "target", lambda configuration, name, machine: world.target.of_machine(machine))
 
     def run(self, *arguments: str, configuration: Path | None = None) -> Ended:
         """Type `backupd --config FILE ARGUMENTS…`."""
@@ -81,6 +82,7 @@ class Terminal:
             targets = ["vault"]
             canary = true
             [jobs.nightly.settle]
+            probe = true
             windows = 1
             baseline_windows = 1
         """

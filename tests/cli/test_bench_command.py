@@ -41,8 +41,8 @@ def terminal(benching: BenchWorld, monkeypatch: pytest.MonkeyPatch, capsys: pyte
 def at(benching: BenchWorld, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Terminal:
     """A terminal of the host that is benched."""
     made = Terminal(benching.world, monkeypatch, capsys)
-    monkeypatch.setattr(wiring, "host_tools", lambda configuration: benching.tools)
-    monkeypatch.setattr(wiring, "bench_tools", lambda: benching.bench_tools)
+    monkeypatch.setattr(wiring, "host_tools", lambda configuration, machine: benching.tools)
+    monkeypatch.setattr(wiring, "bench_tools", lambda machine: benching.bench_tools)
     return made
 
 

@@ -108,7 +108,7 @@ def test_a_password_file_that_others_can_read_is_refused(
 
 
 def test_a_damaged_backup_makes_no_replica(terminal: Terminal, replica: Replica, world: World, tmp_path: Path) -> None:
-    os.truncate(world.vault / "nightly" / "r1" / "data-1.tar.zst", 1000)
+    os.truncate(world.backups / "r1" / "data-1.tar.zst", 1000)
     ended = terminal.run("clone", "r1", "--to", str(tmp_path / "clone"), "--as-replica")
     assert (ended.status, ended.stdout) == (ExitStatus.VERIFICATION, "")
     assert not (tmp_path / "clone").exists()
@@ -117,7 +117,7 @@ def test_a_damaged_backup_makes_no_replica(terminal: Terminal, replica: Replica,
 def test_a_backup_whose_target_lost_it_is_status_8(
     terminal: Terminal, replica: Replica, world: World, tmp_path: Path
 ) -> None:
-    (world.vault / "nightly" / "r1" / "manifest.json").unlink()
+    (world.backups / "r1" / "manifest.json").unlink()
     ended = terminal.run("clone", "r1", "--to", str(tmp_path / "clone"), "--as-replica")
     assert (ended.status, ended.stdout) == (ExitStatus.TARGET, "")
 

@@ -1,6 +1,7 @@
 """What commands end with and where their words go."""
 
 import contextlib
+import json
 import os
 import re
 import shutil
@@ -12,12 +13,16 @@ from pathlib import Path
 
 import pytest
 
-from backupd import __version__
-from backupd.errors import Cancelled, ExitStatus
+from backupd import __version__, wiring
+from backupd.config.schema import Configuration, PathsConfig
+from backupd.errors import Cancelled, ExitStatus, UsageError
 from backupd.interruption import cancellable
-from backupd.model import RunStatus
+from backupd.model import Holding, HoldingKind, RunStatus
 from tests.cli.terminal import Terminal
-from tests.story.stored import put
+from tests.fakes.target import MACHINE
+from tests.full_disk import no_room_in_catalogues
+from tests.mutations import sealed
+from tests.story.stored import damaged, put
 from tests.story.world import World
 
 ROOT = Path(__file__).parents[2]
@@ -77,6 +82,7 @@ COMMANDS = [
     ),
     *(["config"], ["config", "init"], ["config", "check"], ["config", "show"]),
     *(["catalogue"], ["catalogue", "rebuild"]),
+    *(["identity"], ["identity", "show"], ["identity", "new"], ["identity", "adopt"]),
     *(["notify"], ["notify", "test"]),
     *(["schedule"], ["schedule", "list"], ["schedule", "next"], ["schedule", "pause"], ["schedule", "resume"]),
     *(["audit"], ["audit", "list"], ["audit", "verify"]),
@@ -184,12 +190,12 @@ def test_a_configuration_that_is_not_there_is_status_2(terminal: Terminal, tmp_p
 
 
 @pytest.mark.parametrize("command", NEED_A_CATALOGUE, ids=" ".join)
-def test_an_unwritable_catalogue_is_status_2_and_touches_nothing(
+def test_an_unusable_catalogue_is_status_13_and_touches_nothing(
     terminal: Terminal, world: World, command: list[str]
 ) -> None:
     world.places.catalogue.mkdir()  # a folder where the file should be
     ended = terminal.run(*command)
-    assert (ended.status, ended.stdout) == (ExitStatus.USAGE, "")
+    assert (ended.status, ended.stdout) == (ExitStatus.CATALOGUE, "")
     assert "error: the catalogue " in ended.stderr
     assert "hint: " in ended.stderr
     assert world.host.calls.total() == world.database.calls == 0
@@ -290,12 +296,12 @@ def refuse_preflight(world: World) -> None:
 
 
 def lose_bytes(world: World) -> None:
-    stored = world.vault / "nightly" / "r1" / "data-1.tar.zst"
+    stored = world.backups / "r1" / "data-1.tar.zst"
     world.at["target.reading"] = lambda: os.truncate(stored, 10)
 
 
 def lose_target(world: World) -> None:
-    world.at["target.reading"] = (world.vault / "nightly" / "r1" / "data-1.tar.zst").unlink
+    world.at["target.reading"] = (world.backups / "r1" / "data-1.tar.zst").unlink
 
 
 def interrupt(world: World) -> None:
@@ -399,6 +405,27 @@ def test_show_says_what_run_said(terminal: Terminal) -> None:
     assert terminal.run("show", ran["run_id"][:-1]).stdout.startswith(f"run:            {ran['run_id']}")
 
 
+def test_a_full_disk_of_the_catalogue_is_no_usage(terminal: Terminal) -> None:
+    terminal.run("run", "nightly", "--run-id", "r1")
+    with no_room_in_catalogues():
+        ended = terminal.run("pin", "r1", "--note", "x" * 100_000)
+    assert ended.status == ExitStatus.CATALOGUE
+    assert "cannot be written: no room is left" in ended.stderr
+    assert "hint: make room on its file system" in ended.stderr
+
+
+def test_latest_of_a_job_is_its_newest_run_to_show_and_its_newest_good_one_to_read(
+    terminal: Terminal, world: World
+) -> None:
+    terminal.run("run", "nightly", "--run-id", "r1")
+    refuse_lock(world)
+    terminal.run("run", "nightly", "--run-id", "r2")
+    for wanted in ("latest", "latest:nightly"):
+        assert terminal.run("show", wanted, "--json").document["run_id"] == "r2"
+        assert terminal.run("verify", wanted, "--json").document["run_id"] == "r1"
+    assert "there is no backup of job other yet" in terminal.run("verify", "latest:other").stderr
+
+
 def test_restore_prints_where_the_datadir_is(terminal: Terminal, world: World) -> None:
     terminal.run("run", "nightly", "--run-id", "r1")
     to = world.base / "restored"
@@ -412,7 +439,7 @@ def test_restore_prints_where_the_datadir_is(terminal: Terminal, world: World) -
 
 def test_restore_of_a_damaged_backup_is_status_9(terminal: Terminal, world: World) -> None:
     terminal.run("run", "nightly", "--run-id", "r1")
-    os.truncate(world.vault / "nightly" / "r1" / "data-1.tar.zst", 1000)
+    os.truncate(world.backups / "r1" / "data-1.tar.zst", 1000)
     ended = terminal.run("restore", "r1", "--to", str(world.base / "restored"))
     assert (ended.status, ended.stdout) == (ExitStatus.VERIFICATION, "")
     assert not (world.base / "restored").exists()
@@ -442,7 +469,7 @@ def test_single_tables_that_no_server_here_can_recover_are_files_and_a_list_of_w
     terminal: Terminal, world: World
 ) -> None:
     terminal.run("run", "nightly", "--run-id", "r1")
-    shutil.rmtree(world.vault / "nightly" / "r1")
+    shutil.rmtree(world.backups / "r1")
     put(world.vault_target, {"data-1.tar.zst": [("./", b""), ("./shop/", b""), ("./shop/a.ibd", b"a")]})
     to = world.base / "restored"
     ended = terminal.run("restore", "r1", "--to", str(to), "--tables", "shop.a")
@@ -471,9 +498,9 @@ def test_verify_says_what_it_read_and_the_catalogue_remembers(terminal: Terminal
 
 def test_verify_of_a_damaged_backup_is_status_9_and_the_catalogue_remembers(terminal: Terminal, world: World) -> None:
     terminal.run("run", "nightly", "--run-id", "r1")
-    stored = world.vault / "nightly" / "r1" / "data-1.tar.zst"
+    stored = world.backups / "r1" / "data-1.tar.zst"
     content = stored.read_bytes()
-    stored.write_bytes(content[:-1] + b"?")
+    stored.write_bytes(damaged(content))
     ended = terminal.run("verify", "r1", "--json")
     assert ended.status == ExitStatus.VERIFICATION
     [copy] = ended.document["copies"]
@@ -483,6 +510,55 @@ def test_verify_of_a_damaged_backup_is_status_9_and_the_catalogue_remembers(term
     stored.write_bytes(content)
     assert terminal.run("verify", "r1").status == ExitStatus.OK  # somebody has mended it
     assert world.row().backup is not None
+
+
+def test_stray_entries_beside_a_backup_are_an_attention_and_never_cost_it(terminal: Terminal, world: World) -> None:
+    terminal.run("run", "nightly", "--run-id", "r1")
+    folder = world.backups / "r1"
+    (folder / "@eaDir").mkdir()
+    for name in ("@eaDir/data-1.tar.zst@SynoEAStream", "Thumbs.db", ".DS_Store", "note.txt"):
+        (folder / name).write_text("mine")
+    for _ in range(2):
+        ended = terminal.run("verify", "r1", "--json")
+        assert (ended.status, ended.document["copies"][0]["status"]) == (ExitStatus.OK, "verified")
+        assert ended.document["copies"][0]["unknown"] == [".DS_Store", "@eaDir/", "Thumbs.db", "note.txt"]
+    row = world.row()
+    assert row.backup is not None
+    [told] = row.attention
+    assert "there is .DS_Store, @eaDir/, Thumbs.db and 1 more, which backupd did not write: the backup is whole" in told
+
+
+def test_in_rounds_a_copy_counts_as_read_only_once_all_of_it_was(terminal: Terminal, world: World) -> None:
+    terminal.run("run", "nightly", "--run-id", "r1")
+    before = world.row().backups[0].verified_at
+    reading_since, frames = None, []
+    for _ in range(9):
+        ended = terminal.run("verify", "--job", "nightly", "--rounds", "9", "--json")
+        assert ended.status == ExitStatus.OK
+        frames.append(ended.document["runs"][0]["copies"][0]["frames_read"])
+        row = world.row().backups[0]
+        if not row.read_frames:
+            break
+        reading_since = reading_since or row.reading_since
+        assert (row.verified_at, row.reading_since, row.read_frames) == (before, reading_since, sum(frames))
+    whole = terminal.run("verify", "r1", "--json").document["copies"][0]["frames_read"]
+    assert (len(frames) > 1, sum(frames)) == (True, whole)
+    assert before is not None
+    assert row.verified_at == reading_since
+    assert row.reading_since is None
+
+
+def test_damage_that_a_round_finds_makes_the_next_one_begin_anew(terminal: Terminal, world: World) -> None:
+    terminal.configuration.write_text(terminal.configuration.read_text() + "[jobs.nightly.verify]\nrounds = 9\n")
+    terminal.run("run", "nightly", "--run-id", "r1")
+    assert terminal.run("verify", "--job", "nightly").status == ExitStatus.OK
+    assert world.row().backups[0].read_frames > 0
+    for each in (world.backups / "r1").glob("*.zst"):
+        each.write_bytes(damaged(each.read_bytes()))
+    assert terminal.run("verify", "--job", "nightly").status == ExitStatus.VERIFICATION
+    row = world.row().backups[0]
+    assert (row.read_frames, row.reading_since) == (0, None)
+    assert row.broken
 
 
 def test_verify_of_a_target_that_is_not_there_is_status_8_and_calls_nothing_broken(
@@ -495,14 +571,30 @@ def test_verify_of_a_target_that_is_not_there_is_status_8_and_calls_nothing_brok
     assert world.row().backup is not None
 
 
+def test_verify_of_what_a_newer_backupd_wrote_is_status_9_and_calls_nothing_broken(
+    terminal: Terminal, world: World
+) -> None:
+    terminal.run("run", "nightly", "--run-id", "r1")
+    manifest = world.backups / "r1" / "manifest.json"
+    manifest.write_bytes(sealed({**json.loads(manifest.read_text()), "schema": {"major": 2, "minor": 0}}))
+    ended = terminal.run("verify", "r1", "--json")
+    [copy] = ended.document["copies"]
+    assert (ended.status, copy["status"], copy["error"]["code"]) == (
+        ExitStatus.VERIFICATION, "unreadable", "unreadable"
+    )  # fmt: skip
+    assert world.row().backup is not None
+    refused = terminal.run("restore", "r1", "--to", str(world.base / "to"))
+    assert (refused.status, "written by a newer backupd" in refused.stderr) == (ExitStatus.VERIFICATION, True)
+
+
 def test_verify_of_a_job_reads_all_of_its_backups_and_a_broken_one_hides_no_other(
     terminal: Terminal, world: World
 ) -> None:
     assert terminal.run("verify", "--job", "nightly").status == ExitStatus.USAGE  # there is none yet
     for run_id in ("r1", "r2"):
         terminal.run("run", "nightly", "--run-id", run_id)
-    stored = world.vault / "nightly" / "r2" / "data-1.tar.zst"
-    stored.write_bytes(stored.read_bytes()[:-1] + b"?")
+    stored = world.backups / "r2" / "data-1.tar.zst"
+    stored.write_bytes(damaged(stored.read_bytes()))
     ended = terminal.run("verify", "--job", "nightly", "--json")
     assert ended.status == ExitStatus.VERIFICATION
     found = {run["run_id"]: run["copies"][0]["status"] for run in ended.document["runs"]}
@@ -526,7 +618,7 @@ def test_a_sample_does_not_count_as_verified(terminal: Terminal, world: World) -
 
 def test_a_drill_that_fails_prints_its_checks_and_is_status_9(terminal: Terminal, world: World) -> None:
     terminal.run("run", "nightly", "--run-id", "r1")
-    os.truncate(world.vault / "nightly" / "r1" / "data-1.tar.zst", 1000)
+    os.truncate(world.backups / "r1" / "data-1.tar.zst", 1000)
     ended = terminal.run("drill", "r1", "--json")
     assert ended.status == ExitStatus.VERIFICATION
     assert (ended.document["run_id"], ended.document["status"]) == ("r1", "failed")
@@ -550,6 +642,14 @@ def test_recover_names_what_it_gave_back_and_what_resists(terminal: Terminal, wo
     assert ended.status == ExitStatus.OK
     assert "gave back snapshot labvg/backupd-r1" in ended.stdout
     assert world.left() == []
+
+
+def test_what_lies_on_a_target_that_was_taken_out_of_the_configuration_waits_for_it(tmp_path: Path) -> None:
+    tools = wiring.host_tools(Configuration(paths=PathsConfig(run=tmp_path)), MACHINE)
+    copy = Holding(HoldingKind.PARTIAL, "nas/nightly/r1", {"target": "nas", "machine": MACHINE})
+    with pytest.raises(UsageError, match="the configuration has no target 'nas' any more") as refused:
+        tools.target_of(copy)
+    assert refused.value.hint == "put target nas back until `backupd recover` has done its work there"
 
 
 def test_a_run_that_has_ended_cannot_be_cancelled(terminal: Terminal) -> None:

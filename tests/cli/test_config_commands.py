@@ -89,13 +89,13 @@ def test_check_raises_every_fault_and_prints_no_result(tmp_path: Path) -> None:
 def test_show_prints_toml_with_the_defaults_filled_in() -> None:
     result = run("show", config=EXAMPLE)
     assert result.exit_code == 0
-    assert tomllib.loads(result.stdout)["jobs"]["nightly"]["snapshot"]["chunk_size"] == "64KiB"
+    assert tomllib.loads(result.stdout)["jobs"]["nightly"]["snapshot"]["chunk_size"] == "auto"
 
 
 def test_show_as_json_is_one_document_of_schema_1() -> None:
     document = json.loads(run("show", "--json", config=EXAMPLE).stdout)
     assert (document["schema"], document["path"]) == (1, str(EXAMPLE))
-    assert document["jobs"]["nightly"]["snapshot"]["chunk_size"] == 65536
+    assert document["jobs"]["nightly"]["snapshot"]["chunk_size"] == "auto"
 
 
 @pytest.mark.parametrize("arguments", [["show"], ["show", "--json"]])

@@ -19,8 +19,8 @@ def world(tmp_path: Path) -> World:
 def test_show_lists_every_copy_and_the_stages_with_their_bottleneck(terminal: Terminal, world: World) -> None:
     assert terminal.run("run", "nightly", "--run-id", "r1").status == ExitStatus.OK
     shown = terminal.run("show", "r1").stdout
-    assert f"on vault: {world.vault}/nightly/r1 (" in shown
-    assert "on offsite: memory:nightly/r1 (" in shown
+    assert f"on vault: {world.backups}/r1 (" in shown
+    assert f"on offsite: memory:{world.name}/nightly/r1 (" in shown
     assert shown.count("read back and equal") == 2
     _, _, stages = shown.partition("\nstages of the copy\n")
     lines = stages.splitlines()[:6]
@@ -50,7 +50,9 @@ def test_json_has_the_figures_of_each_stage(terminal: Terminal) -> None:
 
 
 def test_a_pruning_that_fails_after_a_good_run_is_attention_and_no_more(terminal: Terminal, world: World) -> None:
-    def fail(_job: str | None = None) -> None:
+    def fail(job: str | None = None) -> list[object]:
+        if job is None:
+            return []
         raise TargetError("the listing was denied")
 
     world.others[0].backups = fail  # type: ignore[method-assign,assignment]

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from backupd.catalogue.store import Catalogue
 from backupd.cli.documents import check_document, drill_document, history_document, probes_document, run_document
 from backupd.config import SettleConfig
 from backupd.measurement import ProbeRecord
@@ -30,15 +29,16 @@ from backupd.mysql.grants import grant_script
 from backupd.report import probe_table
 from tests.cli.terminal import Terminal
 from tests.fakes.measured import measurement, record
+from tests.fakes.target import MACHINE
 from tests.story.world import World
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
-BARE = RunDetails("r1", "nightly", "db1", RunStatus.FAILED, NOON)
+BARE = RunDetails("r1", "nightly", "db1", MACHINE, RunStatus.FAILED, NOON)
 
 PROMISED = {  # of `run --json`, from its description
-    "": "run_id job status verdict phases position snapshot penalty backup error",
+    "": "run_id job machine status verdict phases position snapshot penalty backup error",
     "verdict": "outcome reason",
-    "phases": "preflight baseline lock_wait lock_hold snapshot settle copy verify release",
+    "phases": "preflight baseline preflush lock_wait lock_hold snapshot settle copy release send verify",
     "position": "binlog_file binlog_offset gtid",
     "snapshot": "layout stripes stripe_size chunk_size cow_size cow_used_peak",
     "penalty": "baseline_iops initial_iops settled_iops initial_ratio settled_ratio samples",
@@ -56,6 +56,7 @@ def test_run_has_every_key_that_is_promised(
     assert (document["schema"], document["status"], document["error"]) == (1, "success", None)
     assert document["verdict"]["outcome"] == "start"
     assert set(document["phases"]) == set(Phase)
+    assert (document["phases"].pop("preflush"), document["phases"].pop("send")) == (None, None)  # not asked for
     assert all(seconds >= 0 for seconds in document["phases"].values())
     assert document["snapshot"]["layout"] == "striped"
     assert (document["snapshot"]["stripes"], document["snapshot"]["stripe_size"]) == (3, 65536)
@@ -66,7 +67,7 @@ def test_run_has_every_key_that_is_promised(
 
 def test_an_error_has_code_message_and_hint() -> None:
     error = RunError("lock-not-granted", "not granted", "wait", 6)
-    found = run_document(RunDetails("r1", "nightly", "db1", RunStatus.FAILED, NOON, error=error))["error"]
+    found = run_document(RunDetails("r1", "nightly", "db1", MACHINE, RunStatus.FAILED, NOON, error=error))["error"]
     assert (found["code"], found["message"], found["hint"], found["exit_status"]) == (
         "lock-not-granted",
         "not granted",
@@ -83,7 +84,7 @@ def ratios(document: dict[str, Any]) -> list[Any]:
 
 def test_a_ratio_that_was_not_measured_is_null(world: World) -> None:
     unmeasured = Sample(1.0, "settle", cow_used=4096)
-    document = run_document(RunDetails("r1", "nightly", "db1", RunStatus.RUNNING, NOON, samples=(unmeasured,)))
+    document = run_document(RunDetails("r1", "nightly", "db1", MACHINE, RunStatus.RUNNING, NOON, samples=(unmeasured,)))
     assert ratios(run_document(BARE)) == [None, None]
     assert ratios(document) == [None, None, None]
     off = world.back_up(job=world.job(settle=SettleConfig(enabled=False, baseline_windows=1)))
@@ -92,7 +93,9 @@ def test_a_ratio_that_was_not_measured_is_null(world: World) -> None:
 
 def test_a_ratio_above_one_is_slower() -> None:
     samples = (Sample(0.0, "baseline", iops=1000.0), Sample(1.0, "settle", iops=250.0, ratio=4.0))
-    penalty = run_document(RunDetails("r1", "nightly", "db1", RunStatus.RUNNING, NOON, samples=samples))["penalty"]
+    penalty = run_document(RunDetails("r1", "nightly", "db1", MACHINE, RunStatus.RUNNING, NOON, samples=samples))[
+        "penalty"
+    ]
     assert (penalty["baseline_iops"], penalty["initial_iops"], penalty["initial_ratio"]) == (1000.0, 250.0, 4.0)
 
 
@@ -106,7 +109,8 @@ def test_a_pin_and_the_last_proof_are_in_the_document_of_a_run() -> None:
 def test_what_a_run_never_came_to_is_null_and_every_phase_is_there() -> None:
     document = run_document(BARE)
     assert {key for key, value in document.items() if value is None} == {
-        *("ended_at", "verdict", "lock", "position", "snapshot", "backup", "pin", "proven_at", "error")
+        *("ended_at", "verdict", "lock", "position", "snapshot", "backup", "pin", "proven_at", "error"),
+        *("preflush", "bill", "losses"),
     }
     assert document["phases"] == dict.fromkeys(Phase)
     assert (document["attention"], document["drills"]) == ([], [])
@@ -152,7 +156,7 @@ def test_probes_leave_their_curves_out_and_name_their_job() -> None:
 def probe_nightly(world: World, run_id: str) -> None:
     """A probe of the job is in the catalogue."""
     with (
-        Catalogue.open(world.places.catalogue) as catalogue,
+        world.catalogue() as catalogue,
         catalogue.open_run("nightly", "db1", run_id=run_id, kind=RunKind.PROBE) as run,
     ):
         run.measured(measurement())

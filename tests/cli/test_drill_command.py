@@ -19,13 +19,13 @@ class Drills:
     def __init__(self) -> None:
         self.of: list[str] = []
         self.ok = True
+        self.undecided = ""
 
     def __call__(self, sources: Sequence[Source], tools: object, **how: object) -> Drill:
         self.of.append(sources[0].run_id)
         checks = (Check("tables", ok=self.ok, expected="3", found="3"),)
-        return Drill(
-            sources[0].run_id, ok=self.ok, checks=checks, seconds=1, at=NOW + len(self.of) * timedelta(hours=1)
-        )
+        at = NOW + len(self.of) * timedelta(hours=1)
+        return Drill(sources[0].run_id, self.ok, checks, seconds=1, at=at, undecided=self.undecided)
 
 
 @pytest.fixture
@@ -72,6 +72,26 @@ def test_a_backup_whose_drill_failed_is_still_unproven(terminal: Terminal, drill
     assert terminal.run("drill").status == 9
     assert terminal.run("drill").status == 9
     assert drills.of == ["r2", "r2"]
+
+
+def test_an_undecided_drill_is_status_14_and_doubts_nothing(
+    terminal: Terminal, world: World, drills: Drills, backed_up: None
+) -> None:
+    assert terminal.run("drill", "r2").status == 0
+    drills.ok, drills.undecided = False, "the server on the restored files was killed (is memory short?)"
+    ended = terminal.run("drill", "r2")
+    assert ended.status == 14
+    assert "error: the drill of run r2 was not finished: the server on the restored files was killed" in ended.stderr
+    assert "neither proven nor doubted" in ended.stderr
+    with world.catalogue() as catalogue:
+        run = catalogue.run("r2")
+        assert (run.doubted, run.proven_at) == (False, NOW + timedelta(hours=1))
+        assert catalogue.besides()["nightly"].drills_failed == 0
+        assert catalogue.audit_entries(limit=1)[0].detail == {"ok": False, "undecided": drills.undecided}
+    shown = terminal.run("show", "r2").stdout
+    assert "undecided (the server on the restored files was killed (is memory short?))" in shown
+    assert terminal.run("show", "r2", "--json").document["drills"][1]["status"] == "undecided"
+    assert "yes" in terminal.run("history").stdout
 
 
 def test_backups_without_a_copy_on_the_target_are_passed_over(

@@ -67,7 +67,7 @@ def test_what_a_run_did_is_there_afterwards(terminal: Terminal, wanted: str) -> 
     ended = terminal.run("log", wanted)
     assert ended.status == ExitStatus.OK
     phases = [phase for phase in Phase if f"[r1] {phase}: begun" in ended.stdout]
-    assert phases == [Phase.PREFLIGHT, Phase.BASELINE, Phase.SETTLE, Phase.COPY, Phase.VERIFY, Phase.RELEASE]
+    assert phases == [Phase.PREFLIGHT, Phase.BASELINE, Phase.SETTLE, Phase.COPY, Phase.RELEASE, Phase.VERIFY]
 
 
 def test_a_run_that_another_keeps_from_beginning_has_a_log_of_why(terminal: Terminal, world: World) -> None:

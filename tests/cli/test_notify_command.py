@@ -158,10 +158,10 @@ def test_a_backup_that_wants_attention_says_why(terminal: Terminal, peer: WebPee
     assert "but somebody should look at it: clean-up incomplete" in told(peer)[1]["text"]
 
 
-def test_a_configuration_that_cannot_be_used_for_a_run_is_told(terminal: Terminal, peer: WebPeer, world: World) -> None:
+def test_a_catalogue_that_cannot_be_used_for_a_run_is_told(terminal: Terminal, peer: WebPeer, world: World) -> None:
     world.places.catalogue.parent.mkdir(exist_ok=True)
     world.places.catalogue.write_text("no database")
-    assert terminal.run("run", "nightly").status == ExitStatus.USAGE
+    assert terminal.run("run", "nightly").status == ExitStatus.CATALOGUE
     assert kinds(peer) == ["failed"]
 
 

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from backupd import opening, wiring
 from backupd.cli.probe_progress import disk_lines
 from backupd.errors import ExitStatus
+from backupd.measurement import FileLoad
 from tests.cli.terminal import Terminal
 from tests.story.probe_world import ProbeWorld
 from tests.story.world import World
@@ -133,6 +135,15 @@ def test_a_job_lends_its_settings(terminal: Terminal, probing: ProbeWorld, monke
         ((*VOLUME, "--json", "--csv"), "cannot both"),
         ((*VOLUME, "--run-id", "a/b"), "cannot be a run id"),
         (("probe", "--compare", "one", "two"), "no probe one"),
+        (("probe", "--compare", "one", "two", "--tune"), "--compare measures nothing"),
+        ((*VOLUME, "--write"), "--write enters what --tune recommends"),
+        ((*VOLUME, "--tune", "--write"), "no job is named"),
+        ((*VOLUME, "--tune", "--repeat", "2"), "too few"),
+        ((*VOLUME, "--tune", "--snapshots", "1,2"), "one load on one snapshot"),
+        ((*VOLUME, "--tune", "--reads"), "one load on one snapshot"),
+        ((*VOLUME, "--tune", "--while-copying"), "one load on one snapshot"),
+        ((*VOLUME, "--tune", "--threads", "1,4"), "one load on one snapshot"),
+        ((*VOLUME, "--tune", "--modes", "direct,sync"), "one load on one snapshot"),
     ],
 )
 def test_what_cannot_be_asked_for_is_told_and_touches_nothing(
@@ -210,3 +221,81 @@ def test_a_terminal_gets_a_live_display_and_keeps_the_bill(
     assert ended.status == ExitStatus.OK
     assert any("round 1: direct, 1 thread with a snapshot of 4 KiB chunks" in text for text in shown)
     assert "takes 2 snapshots in all" in ended.stderr
+
+
+# --- --tune ----------------------------------------------------------------------------------------------------------
+
+TUNE = ("--file-size", "64k", "--rewrite-size", "32k", "--seconds", "1", "--tune", "--chunk-sizes", "512k")
+
+
+@pytest.fixture
+def tuned(terminal: Terminal, probing: ProbeWorld, monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    """Writes are three times as fast with the COW area on /dev/sde; the job's table has a comment."""
+
+    def speed(load: FileLoad) -> float:
+        live = [lv for lv in probing.world.host.lvs.values() if lv.live]
+        return 1000.0 if not live else 900.0 if live[0].pvs == ("/dev/sde",) else 300.0
+
+    probing.disk.speed = speed
+    monkeypatch.setattr(wiring, "_data_mount", lambda host: probing.subject.find())
+    text = textwrap.dedent(terminal.configuration.read_text())
+    terminal.configuration.write_text(f'{text}\n# the COW area\n[jobs.nightly.snapshot]\nsize = "20%"  # enough\n')
+    return terminal
+
+
+def test_a_tuning_says_what_is_best_by_how_much_and_at_what_risk(tuned: Terminal) -> None:
+    before = tuned.configuration.read_text()
+    ended = tuned.run("probe", "nightly", *TUNE)
+    assert ended.status == ExitStatus.OK
+    assert "COW area on /dev/sde, 200% faster than the default (chunks of 64.0 KiB, COW area on any PV)" in ended.stdout
+    assert "risk: if that PV is lost, the origin cannot be activated until the snapshot is removed" in ended.stdout
+    assert tuned.configuration.read_text() == before
+    document = tuned.run("probe", "nightly", *TUNE, "--json").document["tuning"]
+    assert document["recommended"]["cow_pvs"] == ["/dev/sde"]
+    assert document["recommended"]["gain"] == pytest.approx(2.0)
+    assert document["in_the_same_place"]["is_default"] is True
+    assert len(document["cells"]) == 6
+
+
+def test_what_is_recommended_is_entered_and_told_with_its_risk(tuned: Terminal) -> None:
+    before = tuned.configuration.read_text()
+    ended = tuned.run("probe", "nightly", *TUNE, "--write")
+    assert ended.status == ExitStatus.OK
+    assert f"wrote into {tuned.configuration}, [jobs.nightly.snapshot]: chunk_size = " in ended.stderr
+    assert "the COW area is now on /dev/sde: if that PV is lost" in ended.stderr
+    after = tuned.configuration.read_text()
+    assert 'pvs = ["/dev/sde"]' in after
+    assert [line for line in after.splitlines() if line in before.splitlines()] == before.splitlines()
+    assert "COW area: on /dev/sde: if that PV is lost" in tuned.run("check", "nightly").stdout
+
+
+def test_nothing_is_entered_where_nothing_is_better(tuned: Terminal, probing: ProbeWorld) -> None:
+    probing.disk.speed = lambda load: 300.0
+    before = tuned.configuration.read_text()
+    ended = tuned.run("probe", "nightly", *TUNE, "--write")
+    assert ended.status == ExitStatus.OK
+    assert "recommended: the default" in ended.stdout
+    assert "stays as it is" in ended.stderr
+    assert tuned.configuration.read_text() == before
+
+
+def test_a_file_that_could_not_be_written_is_told_before_anything_is_measured(
+    tuned: Terminal, probing: ProbeWorld
+) -> None:
+    tuned.configuration.chmod(0o400)
+    ended = tuned.run("probe", "nightly", *TUNE, "--write")
+    assert ended.status == ExitStatus.USAGE
+    assert "is read-only" in ended.stderr
+    assert "hint: chmod u+w it" in ended.stderr
+    assert probing.disk.calls == 0
+
+
+def test_a_file_that_becomes_unwritable_meanwhile_loses_no_figure(tuned: Terminal, probing: ProbeWorld) -> None:
+    probing.during = lambda: tuned.configuration.chmod(0o400)
+    before = tuned.configuration.read_text()
+    ended = tuned.run("probe", "nightly", *TUNE, "--write")
+    assert ended.status == ExitStatus.USAGE
+    assert "recommended: " in ended.stdout
+    assert "is read-only" in ended.stderr
+    assert tuned.configuration.read_text() == before
+    assert "success" in tuned.run("history", "--probes").stdout

@@ -2,19 +2,22 @@
 
 import os
 import re
+import shutil
+import signal
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from backupd import rebuild, wiring
-from backupd.catalogue.store import Catalogue
 from backupd.claims import Claims
 from backupd.errors import ExitStatus
-from backupd.model import RunDetails, RunStatus
+from backupd.model import Backup, RunDetails, RunStatus
+from backupd.owning import ownership_of
 from backupd.targets.directory import DirectoryTarget
 from tests.cli.terminal import Terminal
 from tests.contract.test_targets import MANIFEST
+from tests.fakes.target import MACHINE
 from tests.story.world import World
 
 NOW = datetime.now(UTC)
@@ -22,7 +25,7 @@ NOW = datetime.now(UTC)
 
 @pytest.fixture
 def vault(world: World) -> DirectoryTarget:
-    return DirectoryTarget("vault", world.vault)
+    return DirectoryTarget("vault", world.vault, machine=MACHINE)
 
 
 @pytest.fixture
@@ -33,8 +36,9 @@ def terminal(
     terminal = Terminal(world, monkeypatch, capsys)
     toml = terminal.configuration.read_text()
     terminal.configuration.write_text(f"{toml}\n[jobs.nightly.retention]\nkeep_last = 2\n")
-    monkeypatch.setattr(wiring, "target", lambda configuration, name: vault)
-    with Catalogue.open(world.places.catalogue) as catalogue:
+    monkeypatch.setattr(wiring, "target", lambda configuration, name, machine: vault)
+    with world.catalogue() as catalogue:
+        ownership_of(catalogue, world.tools).take(vault)
         for number in (1, 2, 3):
             catalogue.import_run(store(world, vault, f"r{number}", age=timedelta(days=4 - number)))
     return terminal
@@ -42,17 +46,17 @@ def terminal(
 
 def store(world: World, vault: DirectoryTarget, run_id: str, *, age: timedelta) -> RunDetails:
     """A backup in the folder, and what the catalogue is to know of it."""
-    with vault.writing("nightly", run_id, "data.tar.zst") as writer:
+    with vault.writing("nightly", run_id, "data-1.tar.zst") as writer:
         writer.write(b"12345")
-    manifest = replace(MANIFEST, run_id=run_id, run=None)
+    manifest = replace(MANIFEST, run_id=run_id)
     vault.publish(manifest)
-    os.utime(world.vault / "nightly" / run_id / "manifest.json", 2 * ((NOW - age).timestamp(),))
+    os.utime(world.backups / run_id / "manifest.json", 2 * ((NOW - age).timestamp(),))
     backups = (rebuild.copy_on(vault, manifest),)
-    return RunDetails(run_id, "nightly", "db1", RunStatus.SUCCESS, NOW - age, backups=backups)
+    return RunDetails(run_id, "nightly", "db1", MACHINE, RunStatus.SUCCESS, NOW - age, backups=backups)
 
 
 def lying(world: World) -> set[str]:
-    return {path.name for path in (world.vault / "nightly").iterdir()}
+    return {path.name for path in (world.backups).iterdir()}
 
 
 def test_a_dry_run_prints_the_plan_with_its_reasons_and_removes_nothing(terminal: Terminal, world: World) -> None:
@@ -73,7 +77,25 @@ def test_without_it_what_was_planned_is_done(terminal: Terminal, world: World) -
     assert (ended.status, "removed  expired: not among the last 2" in ended.stdout) == (ExitStatus.OK, True)
     assert lying(world) == {"r2", "r3"}
     history = terminal.run("history").stdout.splitlines()
-    assert re.split(r" {2,}", history[-1])[0::7] == ["r1", "removed"]
+    assert re.split(r" {2,}", history[-1])[0::8] == ["r1", "removed"]
+
+
+def test_a_stop_signal_ends_it_before_the_next_job(
+    terminal: Terminal, world: World, vault: DirectoryTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    toml = terminal.configuration.read_text()
+    job = toml[toml.index("[jobs.nightly]") :]
+    terminal.configuration.write_text(toml + job.replace("jobs.nightly", "jobs.weekly"))
+    asked: list[str | None] = []
+
+    def backups(job: str | None = None) -> list[Backup]:
+        asked.append(job)
+        os.kill(os.getpid(), signal.SIGINT)
+        return []
+
+    monkeypatch.setattr(vault, "backups", backups)
+    assert terminal.run("prune").status == ExitStatus.CANCELLED
+    assert (asked, lying(world)) == (["nightly"], {"r1", "r2", "r3"})
 
 
 def test_json_has_every_backup_with_its_reason(terminal: Terminal) -> None:
@@ -140,6 +162,8 @@ def test_a_target_that_is_not_there_is_status_8_and_changes_no_row(terminal: Ter
 def test_a_job_that_has_no_backup_yet_says_so(terminal: Terminal, world: World, vault: DirectoryTarget) -> None:
     for run_id in lying(world):
         vault.remove("nightly", run_id)
+    shutil.rmtree(world.vault)
+    world.vault.mkdir()
     world.places.catalogue.unlink()
     assert (ended := terminal.run("prune")).stdout == "no backup yet\n"
     assert ended.status == ExitStatus.OK
@@ -160,7 +184,7 @@ def test_a_lost_catalogue_is_rebuilt_from_the_target(terminal: Terminal, world: 
 
 def test_a_damaged_manifest_is_status_9_after_the_others_were_read(terminal: Terminal, world: World) -> None:
     world.places.catalogue.unlink()
-    (world.vault / "nightly" / "r2" / "manifest.json").write_text("{")
+    (world.backups / "r2" / "manifest.json").write_text("{")
     ended = terminal.run("catalogue", "rebuild", "--target", "vault")
     assert (ended.status, ended.stdout.splitlines()[-1]) == (ExitStatus.VERIFICATION, "2 new, 0 known before")
     assert "error: not all manifests could be read: r2: " in ended.stderr

@@ -11,6 +11,7 @@ from backupd.mysql.replica_files import STATEMENTS_FILE
 from tests.cli.terminal import Terminal
 from tests.fakes.blank_volumes import FakeBlankVolumes
 from tests.full_disk import no_room_for
+from tests.story.stored import damaged
 from tests.story.world import World
 
 DEVICE = Path("/dev/labvg/data")
@@ -112,8 +113,8 @@ def test_a_volume_is_filled_and_its_mount_line_printed(
 
 
 def test_a_broken_backup_leaves_the_volume_blank(terminal: Terminal, blanks: FakeBlankVolumes, world: World) -> None:
-    for stored in (world.vault / "nightly" / "r1").glob("*.zst"):
-        stored.write_bytes(stored.read_bytes()[:-1] + b"?")
+    for stored in (world.backups / "r1").glob("*.zst"):
+        stored.write_bytes(damaged(stored.read_bytes()))
     assert terminal.run("restore", "r1", "--into-volume", "labvg/data").status == 9
     assert (blanks.held, blanks.mounted) == ({}, {})
 

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from backupd.agenda import Activity, Slot, SlotState
-from backupd.catalogue.store import Catalogue
 from backupd.errors import ExitStatus
 from backupd.timetable import stable_offset
 from tests.cli.terminal import Terminal
@@ -159,7 +158,7 @@ def test_the_list_has_every_schedule_with_its_next_time_by_both_clocks(terminal:
 
 
 def test_the_list_says_what_became_of_the_last_slot(world: World, terminal: Terminal) -> None:
-    with Catalogue.open(world.places.catalogue) as catalogue:
+    with world.catalogue() as catalogue:
         ended = Slot("nightly", Activity.BACKUP, IN_WINTER, SlotState.STARTED, IN_WINTER, run_id="r1")
         catalogue.take_slot(ended)
         catalogue.slot_ended(ended, exit_status=ExitStatus.BUSY)
@@ -189,7 +188,7 @@ def test_a_pause_stays_until_it_is_taken_back(terminal: Terminal) -> None:
 
 
 def test_a_job_that_left_the_configuration_can_still_be_resumed_and_no_other(world: World, terminal: Terminal) -> None:
-    with Catalogue.open(world.places.catalogue) as catalogue:
+    with world.catalogue() as catalogue:
         catalogue.pause("gone", "")
     assert terminal.run("schedule", "resume", "gone").status == 0
     assert terminal.run("schedule", "resume", "gone").status == ExitStatus.USAGE

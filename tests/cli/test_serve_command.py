@@ -101,7 +101,7 @@ def test_a_second_daemon_is_busy(terminal: Terminal, world: World) -> None:
 def test_a_damaged_catalogue_is_no_reason_to_wait(terminal: Terminal, world: World) -> None:
     world.places.catalogue.write_bytes(b"SQLite format 3\0" + b"?" * 5000)
     ended = terminal.run("serve", "--no-web")
-    assert ended.status == ExitStatus.USAGE
+    assert ended.status == ExitStatus.CATALOGUE
     assert str(world.places.catalogue) in ended.stderr
 
 
@@ -111,5 +111,5 @@ def test_a_newer_catalogue_is_refused_with_a_sentence(terminal: Terminal, world:
         connection.execute("UPDATE alembic_version SET version_num = '9999'")
     connection.close()
     ended = terminal.run("serve", "--no-web")
-    assert ended.status == ExitStatus.USAGE
+    assert ended.status == ExitStatus.CATALOGUE
     assert "was written by a newer backupd" in ended.stderr

@@ -3,20 +3,26 @@
 import re
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
 from backupd.cli import tables
 from backupd.model import (
     Backup,
+    Bill,
     Check,
+    Counted,
     Drill,
     Layout,
     LockReceipt,
+    Losses,
     Outcome,
     Phase,
     Pin,
     Position,
+    Preflush,
+    PreflushEnd,
     Reason,
     RunDetails,
     RunError,
@@ -25,37 +31,99 @@ from backupd.model import (
     SnapshotFacts,
     Verdict,
 )
+from backupd.report.bill_words import bill_words
+from tests.fakes.target import MACHINE
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 DRILL = Drill("r1", ok=True, checks=(Check("tables", ok=True, expected="0", found="0"),), seconds=12.0, at=NOON)
+BILL = Bill(100.0, 12.0, 21 << 20, 3, 61.0, 2.0)
+LOSSES = Losses(Counted.LOGGED, 100.0, 93.0, 91.0, 8060, 60.0)
 GOOD = RunDetails(
     "r1",
     "nightly",
     "db1",
+    MACHINE,
     RunStatus.SUCCESS,
     NOON,
     phases={Phase.LOCK_HOLD: 0.0214, Phase.SNAPSHOT: 0.02, Phase.SETTLE: 95.0, Phase.COPY: 10.0},
     verdict=Verdict(Outcome.START, Reason.SETTLED, "penalty 1.10 (threshold 1.25)", 95.0),
     position=Position("bin.000007", 4096, "0-1-7"),
-    lock=LockReceipt("backup-stage", 1, 0.003, 0.0214, "metadata-locks"),
-    snapshot=SnapshotFacts("backupd-r1", "labvg/data", Layout.STRIPED, 3, 65536, 65536, 1 << 30, 1 << 20),
+    lock=LockReceipt("backup-stage", 1, 0.003, 0.0264, "metadata-locks", None, 0.001, 0.0031, 0.0015, 0.0008, 4),
+    snapshot=SnapshotFacts("backupd-r1", "labvg/data", Layout.STRIPED, 3, 65536, 65536, 1 << 30, 1 << 20, None, "why"),
     samples=(Sample(0.0, "baseline", iops=1000.0), Sample(1.0, "settle", iops=500.0, ratio=2.0)),
     backups=(Backup("vault", "/srv/backups/nightly/r1", 100 << 20, 10 << 20, 42, "a" * 64, verified_at=NOON),),
     drills=(DRILL,),
 )
 
 
+@pytest.mark.parametrize(
+    ("end", "why"),
+    [
+        (PreflushEnd.FEW, ""),
+        (PreflushEnd.STEADY, ": they fell no further"),
+        (PreflushEnd.LIMIT, ": lock.preflush_wait was over"),
+    ],
+)
+def test_the_pages_that_were_written_before_the_lock_are_told(end: PreflushEnd, why: str) -> None:
+    told = dict(bill_words(replace(GOOD, preflush=Preflush(41_234, 90, 8.04, end))))
+    assert told["pre-flush"] == f"41,234 dirty pages before the lock, 90 after 8.0 s{why}"
+    assert "pre-flush" not in dict(bill_words(GOOD))
+
+
 def test_a_good_run_tells_what_it_cost_and_what_is_there_now() -> None:
     facts = dict(tables.run_facts(GOOD))
-    assert facts["lock"] == "backup-stage: waited 3 ms, held 21 ms (snapshot 20 ms); proof: metadata-locks"
+    assert facts["lock"] == "backup-stage: waited 3 ms, held 26 ms (snapshot 20 ms); proof: metadata-locks"
     assert facts["position"] == "bin.000007:4096, GTID 0-1-7"
-    assert facts["volume"] == "labvg/data, striped, 3 stripes of 64.0 KiB, chunks of 64.0 KiB"
+    assert facts["volume"] == "labvg/data, striped, 3 stripes of 64.0 KiB"
+    assert facts["chunks"] == "64.0 KiB: why"
     assert facts["COW area"] == "1.0 GiB, at most 1.0 MiB used"
     assert facts["write penalty"] == "2.00x at first, 2.00x when the copy started (baseline 1000 IOPS)"
     assert facts["gate"] == "start (settled) after 1 min 35 s penalty 1.10 (threshold 1.25)"
     assert facts["copy"] == "100.0 MiB in 10.0 s at 10.0 MiB/s, 42 files"
     assert facts["backup"] == "/srv/backups/nightly/r1 (10.0 MiB, read back and equal)"
     assert facts["proof"] == "restored and started: 1 of 1 checks in 12.0 s, 2026-03-01 12:00 UTC"
+
+
+def test_the_bill_tells_what_was_lost_and_to_what() -> None:
+    bill = dict(bill_words(replace(GOOD, bill=BILL, losses=LOSSES)))
+    assert bill == {
+        "transactions lost": "about 1,240 of 9,300 (13%), ± 60, by the server's own counters;"
+        " 93 a second before, 81 meanwhile, 91 after",
+        "lock held for": "reading the position 1 ms, engine logs 3 ms, snapshot 20 ms, proof 2 ms, unlock 1 ms",
+        "statements stalled": "4 when the lock ended",
+        "writes slowed by": "12.0 s of 1 min 40 s",
+        "copied on write": "21.0 MiB",
+        "disk time": "3 disks busy for 1 min 01 s, reads took 2.0 s, 20.0 ms per MiB copied",
+    }
+    assert tables.bill_table(replace(GOOD, lock=None)) == ""
+
+
+@pytest.mark.parametrize(
+    ("losses", "words"),
+    [
+        (
+            {"done": 9250},
+            "none that could be told from the noise (± 60 of 9,300), by the server's own counters;"
+            " 93 a second before, 92 meanwhile, 91 after",
+        ),
+        (
+            {"rate_before": 0.2, "done": 0},
+            "none to lose: the server did 0.2 transactions a second, by the server's own counters",
+        ),
+        (
+            {"rate_after": None},
+            "about 1,240 of 9,300 (13%), ± 60, by the server's own counters; 93 a second before, 81 meanwhile",
+        ),
+    ],
+)
+def test_what_was_lost_is_never_more_certain_than_the_counters(losses: dict[str, Any], words: str) -> None:
+    found = dict(bill_words(replace(GOOD, losses=replace(LOSSES, **losses))))
+    assert found["transactions lost"] == words
+
+
+def test_without_a_binlog_the_bill_says_what_was_counted() -> None:
+    statements = replace(LOSSES, counted=Counted.STATEMENTS)
+    assert "writing statements lost" in dict(bill_words(replace(GOOD, losses=statements)))
 
 
 def test_each_copy_is_told_with_what_became_of_it() -> None:
@@ -83,7 +151,9 @@ def test_a_thin_volumes_run_tells_of_its_pool_and_of_no_cow_area() -> None:
 
 
 def test_a_failed_run_tells_its_error_and_what_to_do() -> None:
-    failed = RunDetails("r1", "nightly", "db1", RunStatus.FAILED, NOON, error=RunError("busy", "it is busy", "wait", 4))
+    failed = RunDetails(
+        "r1", "nightly", "db1", MACHINE, RunStatus.FAILED, NOON, error=RunError("busy", "it is busy", "wait", 4)
+    )
     assert tables.run_facts(failed)[-2:] == [("error", "it is busy"), ("hint", "wait")]
     assert "lock" not in dict(tables.run_facts(failed))
 
@@ -91,7 +161,7 @@ def test_a_failed_run_tells_its_error_and_what_to_do() -> None:
 def test_a_linear_volume_has_no_stripes_to_tell() -> None:
     assert GOOD.snapshot is not None
     linear = replace(GOOD.snapshot, layout=Layout.LINEAR, stripes=1, stripe_size=None)
-    assert dict(tables.run_facts(replace(GOOD, snapshot=linear)))["volume"] == "labvg/data, linear, chunks of 64.0 KiB"
+    assert dict(tables.run_facts(replace(GOOD, snapshot=linear)))["volume"] == "labvg/data, linear"
 
 
 def test_every_attention_is_shown() -> None:
@@ -104,14 +174,14 @@ def test_every_attention_is_shown() -> None:
     [((), "not yet"), ((DRILL,), "yes"), ((replace(DRILL, ok=False),), "FAILED")],
 )
 def test_history_says_whether_a_backup_was_proven(drills: tuple[Drill, ...], proven: str) -> None:
-    _, row = tables.history_table([replace(GOOD, drills=drills)]).splitlines()
+    _, row = tables.history_table([replace(GOOD, drills=drills)], own=GOOD.machine).splitlines()
     assert row.endswith(proven)
     assert "10.0 MiB" in row
 
 
 def test_a_drill_that_failed_after_a_good_one_is_not_hidden() -> None:
     later = replace(DRILL, ok=False, at=NOON.replace(hour=13))
-    _, row = tables.history_table([replace(GOOD, drills=(DRILL, later))]).splitlines()
+    _, row = tables.history_table([replace(GOOD, drills=(DRILL, later))], own=GOOD.machine).splitlines()
     assert row.endswith("FAILED")
 
 
@@ -132,7 +202,7 @@ COPY = replace(GOOD.backups[0], verified_at=None)
 def test_history_says_what_is_there_and_when_it_was_last_read_back(
     backups: tuple[Backup, ...], stored: str, verified: str
 ) -> None:
-    head, row = tables.history_table([replace(GOOD, backups=backups)]).splitlines()
+    head, row = tables.history_table([replace(GOOD, backups=backups)], own=GOOD.machine).splitlines()
     cells = re.split(r" {2,}", row)
     assert dict(zip(re.split(r" {2,}", head), cells, strict=True))["STORED"] == stored
     assert cells[-2] == verified
@@ -140,8 +210,8 @@ def test_history_says_what_is_there_and_when_it_was_last_read_back(
 
 def test_history_has_a_column_for_pins_where_there_is_one() -> None:
     pinned = replace(GOOD, pin=Pin("before the merger", NOON))
-    assert "PINNED" not in tables.history_table([GOOD])
-    head, first, second = tables.history_table([pinned, GOOD]).splitlines()
+    assert "PINNED" not in tables.history_table([GOOD], own=GOOD.machine)
+    head, first, second = tables.history_table([pinned, GOOD], own=GOOD.machine).splitlines()
     assert head.endswith("PINNED")
     assert first.endswith("before the merger")
     assert second.endswith("-")

@@ -5,6 +5,7 @@ Signatures stay good: the Host header and the body go on as they came.
 """
 
 import http.client
+import re
 import socket
 import ssl
 import struct
@@ -32,6 +33,8 @@ class Exchange:
     def operation(self) -> str:
         """S3's name for it."""
         query = parse_qs(urlsplit(self.path).query, keep_blank_values=True)
+        if "x-amz-copy-source" in self.handler.headers:
+            return "UploadPartCopy"
         for method, key, name in _BY_QUERY:
             if self.method == method and key in query:
                 return name
@@ -77,6 +80,7 @@ Fault = Callable[[Exchange], None]
 
 _BY_QUERY = (
     ("PUT", "partNumber", "UploadPart"),
+    ("PUT", "retention", "PutObjectRetention"),
     ("POST", "uploads", "CreateMultipartUpload"),
     ("POST", "uploadId", "CompleteMultipartUpload"),
     ("DELETE", "uploadId", "AbortMultipartUpload"),
@@ -222,6 +226,20 @@ def pretend(body: bytes = b"", **headers: str) -> Fault:
     def fault(exchange: Exchange) -> None:
         exchange.body()
         exchange.answer(200, {key.replace("_", "-"): value for key, value in headers.items()}, body)
+
+    return fault
+
+
+def list_twice(*, larger_by: int) -> Fault:
+    """Each object is in the listing once more, as of so many bytes more."""
+
+    def again(entry: re.Match[bytes]) -> bytes:
+        grown = re.sub(rb"(?<=<Size>)\d+", lambda size: b"%d" % (int(size[0]) + larger_by), entry[0])
+        return entry[0] + grown
+
+    def fault(exchange: Exchange) -> None:
+        status, headers, body = exchange.ask_server(exchange.body())
+        exchange.answer(status, headers, re.sub(rb"<Contents>.*?</Contents>", again, body, flags=re.DOTALL))
 
     return fault
 

@@ -8,8 +8,9 @@ import pytest
 
 from backupd.config.schema import PartChecksum, S3Config, TargetKind
 from backupd.lab.s3server import BUCKET, S3Service, serving
+from backupd.targets.outages import Patience
 from backupd.targets.s3 import S3Target
-from backupd.targets.s3_client import Patience
+from tests.fakes.target import MACHINE
 
 IMPATIENT = Patience(tries=4, first_seconds=0.001, most_seconds=0.01)
 PART = 5 << 20
@@ -42,6 +43,7 @@ def s3_config(
         part_size=PART,
         checksum=checksum,
         timeout_seconds=5.0,
+        outage_seconds=0.001,
     )
 
 
@@ -50,4 +52,4 @@ def credentials_of(service: S3Service) -> Path:
 
 
 def s3_target(config: S3Config) -> S3Target:
-    return S3Target(config, patience=IMPATIENT)
+    return S3Target(config, machine=MACHINE, patience=IMPATIENT)

@@ -8,6 +8,11 @@ import pytest
 from backupd.config import SftpConfig
 from backupd.config.schema import TargetKind
 from backupd.lab.sshd import SshServer, serving
+from backupd.targets.outages import Patience
+from backupd.targets.sftp import SftpTarget
+from tests.fakes.target import MACHINE
+
+IMPATIENT = Patience(tries=4, first_seconds=0.001, most_seconds=0.01)
 
 
 @pytest.fixture(scope="session")
@@ -36,4 +41,9 @@ def sftp_config(
         known_hosts=server.known_hosts,
         sentinel=sentinel,
         timeout_seconds=timeout_seconds,
+        outage_seconds=0.001,
     )
+
+
+def sftp_target(config: SftpConfig) -> SftpTarget:
+    return SftpTarget(config, machine=MACHINE, patience=IMPATIENT)

@@ -1,17 +1,20 @@
 """A partial copy of a running server is recovered, and its tables can be imported by another server."""
 
 import os
+import re
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from backupd.errors import ServerError
-from backupd.exporting import export
+from backupd.exporting import Exported, export
 from backupd.mysql.locks import ServerLock
 from backupd.mysql.scratch import ScratchServer
+from backupd.mysql.session import Session
 from backupd.mysql.tablefiles import Table, TableFiles
-from tests.contract.mariadb import MariadbServer, mysql_server
+from tests.contract.mariadb import PASSWORD, MariadbServer, mysql_server
 from tests.contract.test_scratch import LIMITS, Image, copied, cut, load, manifest
 
 __all__ = ["mysql_server"]
@@ -53,20 +56,60 @@ def test_an_exported_table_can_be_imported(partial: Image, mysql_server: Mariadb
     assert {path.suffix for path in innodb.files} >= {".ibd", ".cfg"}
     assert {path.suffix for path in myisam.files} >= {".MYD", ".MYI"}
     assert innodb.statements == partial.folder / "tables" / "t" / "innodb.sql"
-    before, _, after = innodb.statements.read_text().replace("`t`", "`back`").partition("-- now copy")
+    fresh = schema_of(innodb)
+    before, _, after = innodb.statements.read_text().partition("-- now copy")
+    source(mysql_server, before)
+    there = mysql_server.datadir / fresh
+    for path in innodb.files:
+        if path.suffix != ".frm":
+            os.chown(shutil.copy(path, there), there.stat().st_uid, there.stat().st_gid)
+    source(mysql_server, after.partition("\n")[2])
     with mysql_server.session() as session:
-        session.execute("DROP DATABASE IF EXISTS back")
-        for statement in filter(str.strip, before.split(";\n")):
-            session.execute(statement)
-        for path in innodb.files:
-            if path.suffix != ".frm":
-                there = shutil.copy(path, mysql_server.datadir / "back")
-                owner = (mysql_server.datadir / "back").stat()
-                os.chown(there, owner.st_uid, owner.st_gid)
-        session.execute(after.partition("\n")[2].strip().rstrip(";"))
-        assert [row["Msg_text"] for row in session.query("CHECK TABLE back.innodb")] == ["OK"]
-        assert int(session.value("SELECT COUNT(*) FROM back.innodb") or 0) > 0
-        session.execute("DROP DATABASE back")
+        assert [row["Msg_text"] for row in session.query(f"CHECK TABLE {fresh}.innodb")] == ["OK"]
+        assert int(session.value(f"SELECT COUNT(*) FROM {fresh}.innodb") or 0) > 0
+        source(mysql_server, innodb.statements.read_text(), "--force")  # all of it once more
+        assert int(session.value(f"SELECT COUNT(*) FROM {fresh}.innodb") or 0) > 0
+        session.execute(f"DROP DATABASE {fresh}")
+
+
+def schema_of(exported: Exported) -> str:
+    """The new one that its statements make."""
+    found = re.search("CREATE DATABASE `(backupd_[0-9a-f]{8})`", exported.statements.read_text())
+    assert found is not None
+    return found[1]
+
+
+def source(server: MariadbServer, text: str, *options: str, user: str = "root") -> str:
+    """What the client says to these statements. It ends at the first error, unless `--force` has it go on."""
+    password = "" if user == "root" else f"--password={PASSWORD}"
+    argv = ["mariadb", "--no-defaults", f"--socket={server.socket}", f"--user={user}", *filter(None, [password])]
+    ended = subprocess.run([*argv, *options], input=text, capture_output=True, text=True, check=False)
+    return ended.stdout + ended.stderr
+
+
+def logged(session: Session) -> list[str]:
+    """What the server's replicas are told of tablespaces."""
+    logs = [str(log["Log_name"]) for log in session.query("SHOW BINARY LOGS")]
+    events = [str(event["Info"]) for log in logs for event in session.query(f"SHOW BINLOG EVENTS IN '{log}'")]
+    return [event for event in events if "TABLESPACE" in event]
+
+
+def test_statements_given_to_the_live_server_touch_neither_its_table_nor_its_replicas(
+    partial: Image, mysql_server: MariadbServer
+) -> None:
+    [innodb] = export(partial.folder, partial.manifest, [INNODB])
+    text, file = innodb.statements.read_text(), f"USE t;\nsource {innodb.statements}\n"
+    mysql_server.account("plain", "GRANT ALL ON *.* TO 'plain'@'localhost'")
+    with mysql_server.session() as session:
+        session.execute("REVOKE SUPER, BINLOG ADMIN ON *.* FROM 'plain'@'localhost'")
+        rows, told = session.value("SELECT COUNT(*) FROM t.innodb"), logged(session)
+        assert int(rows or 0) > 0
+        for user in ("root", "plain"):
+            for given, options in ((text, []), (text, ["--force", "--database=t"]), (file, ["--force"])):
+                assert "ERROR" in source(mysql_server, given, *options, user=user)
+                assert session.value("SELECT COUNT(*) FROM t.innodb") == rows
+                assert logged(session) == told
+                session.execute(f"DROP DATABASE IF EXISTS {schema_of(innodb)}")
 
 
 def test_a_table_that_the_server_does_not_know_leaves_no_export(partial: Image) -> None:

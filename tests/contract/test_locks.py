@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 import pytest
@@ -25,6 +25,8 @@ from tests.contract.mariadb import MariadbServer, lock_sessions, mysql_server, r
 __all__ = ["mysql_server"]
 
 LIMITS = LockLimits(wait_seconds=1, hold_seconds=20, tries=1, pause_seconds=0, blocker_age_seconds=3600)
+
+WAITING = "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE STATE LIKE 'Waiting for%lock'"
 
 HOLDER = """
 import os, signal, sys
@@ -237,6 +239,44 @@ def test_the_servers_own_books_are_the_proof_where_we_may_read_them(mysql_server
     with ServerLock(mysql_server.connect(), LIMITS, strategy=strategy).held() as held:
         pass
     assert held.receipt.proof == "metadata-locks"
+
+
+def test_the_receipt_tells_what_the_hold_was_for(mysql_server: MariadbServer, strategy: str) -> None:
+    lock = ServerLock(mysql_server.connect(), LIMITS, strategy=strategy)
+    with lock.held() as held:
+        began = time.monotonic()
+        wait_until(lambda: time.monotonic() > began + 0.05)
+        block_seconds = time.monotonic() - began
+    receipt = held.receipt
+    parts = (receipt.position_seconds, receipt.flush_seconds, receipt.proof_seconds, receipt.unlock_seconds)
+    assert all(seconds > 0 for seconds in parts)
+    assert sum(parts) + block_seconds == pytest.approx(receipt.hold_seconds, abs=0.02)
+    assert receipt.stalled == 0
+
+
+def test_whoever_waits_behind_the_lock_is_counted(mysql_server: MariadbServer, strategy: str) -> None:
+    with ExitStack() as writing:
+
+        def write() -> None:
+            for _ in range(3):
+                (thread := threading.Thread(target=inserted_at_once, args=(mysql_server, "innodb"))).start()
+                writing.callback(thread.join)
+            with mysql_server.session() as session:
+                wait_until(lambda: session.value(WAITING) == "3")
+
+        lock = ServerLock(mysql_server.connect(), LIMITS, strategy=strategy)
+        with lock.held() as held:
+            write()
+    assert held.receipt.stalled == 3
+
+
+def test_a_server_that_does_not_tell_who_waits_takes_nothing_from_the_lock(
+    mysql_server: MariadbServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("backupd.mysql.locksession._UNDER_WAY", "SELECT COUNT(*) FROM nowhere.nothing")
+    with ServerLock(mysql_server.connect(), LIMITS).held() as held:
+        pass
+    assert (held.receipt.proof, held.receipt.stalled) == ("metadata-locks", None)
 
 
 def test_auto_is_the_strategy_that_waits_for_less(mysql_server: MariadbServer) -> None:

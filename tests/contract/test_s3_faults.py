@@ -3,16 +3,19 @@
 A real server stands behind a proxy that brings the faults. After each test the server itself is asked what it has.
 """
 
+import secrets
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import pytest
 
-from backupd.config.schema import PartChecksum, S3Config
+from backupd.config.schema import LockMode, PartChecksum, S3Config
 from backupd.errors import TargetError, VerificationError
 from backupd.lab.s3server import S3Service
 from backupd.model import Holding, HoldingKind
+from backupd.targets import s3
 from backupd.targets.s3 import S3Target
 from tests.contract.s3_faults import (
     Exchange,
@@ -24,13 +27,15 @@ from tests.contract.s3_faults import (
     hand_on,
     in_between,
     keep_silent_until,
+    list_twice,
     lose_half_of_the_answer,
     lose_the_answer,
     pretend,
     refuse,
 )
 from tests.contract.s3_server import IMPATIENT, PART, s3_config, s3_service, s3_target
-from tests.contract.test_targets import JOB, MANIFEST, NAME, RUN, get, put
+from tests.contract.test_targets import JOB, MANIFEST, NAME, RUN, get, plant, put, record
+from tests.fakes.target import MACHINE
 
 pytestmark = pytest.mark.exhaustive
 
@@ -73,6 +78,10 @@ class World:
     def put(self, content: bytes) -> None:
         with self.target.writing(JOB, RUN, NAME, ledger=self.ledger) as writer:
             writer.write(content)
+
+    def everything(self) -> list[str]:
+        """The keys that the server has."""
+        return [stored.key for stored in self.server._listing.objects(self.config.prefix)]
 
     def require_nothing_left(self) -> None:
         assert self.server.backups() == []  # no object and no upload
@@ -133,6 +142,7 @@ EXPIRED = refuse(403, "ExpiredToken")
         ("PutObject", SMALL, [cut_in_the_middle]),
         ("PutObject", SMALL, [lose_the_answer]),
         ("PutObject", SMALL, [INTERNAL, UNAVAILABLE]),
+        ("PutObject", SMALL, [cut_in_the_middle, refuse(409, "ExistingObjectIsDirectory")]),  # that one's remains
         ("PutObject", SMALL, [flip_a_byte_on_the_way]),
         ("GetObject", SMALL, [lose_the_answer]),
     ],
@@ -183,16 +193,116 @@ def test_what_does_not_pass_is_an_error_and_nothing_is_left(
     world.require_nothing_left()
 
 
-def test_expired_credentials_in_the_middle_are_said_so_and_not_tried_again(world: World) -> None:
-    world.proxy.next("UploadPart", hand_on, EXPIRED)
+def test_credentials_that_expire_in_the_middle_are_read_again(
+    world: World, s3_service: S3Service, tmp_path: Path
+) -> None:
+    file = tmp_path / "credentials"
+    s3_service.write_credentials(file)
+    world.target = s3_target(replace(world.config, credentials_file=file))
+
+    def are_renewed_meanwhile(exchange: Exchange) -> None:
+        s3_service.write_credentials(file)
+        EXPIRED(exchange)
+
+    def have_expired(exchange: Exchange) -> None:
+        file.write_text("[default]\naws_access_key_id = OLD\naws_secret_access_key = old\n")
+        world.proxy.next("UploadPart", are_renewed_meanwhile)
+        hand_on(exchange)
+
+    world.proxy.next("UploadPart", have_expired)
+    world.put(LARGE)
+    world.require_stored(LARGE)
+
+
+def test_expired_credentials_that_nobody_renews_are_said_so(world: World) -> None:
+    world.proxy.always("UploadPart", EXPIRED)
     with pytest.raises(TargetError, match="credentials have expired"):
-        world.put(LARGE)
+        world.put(LARGE[:PART])
     assert world.proxy.seen["UploadPart"] == 2
     world.require_nothing_left()
 
 
+# --- outages ---------------------------------------------------------------------------------------------------------
+
+OUTAGE = [UNAVAILABLE, cut_in_the_middle, INTERNAL] * IMPATIENT.tries  # longer than any request is made without waiting
+
+
+def waiting_for_outages(world: World) -> S3Target:
+    return s3_target(replace(world.config, outage_seconds=60.0))
+
+
+@pytest.mark.parametrize(
+    ("operation", "content"),
+    [
+        ("GetObject", SMALL),
+        ("PutObject", SMALL),
+        ("HeadObject", SMALL),
+        ("CreateMultipartUpload", LARGE),
+        ("UploadPart", LARGE[:PART]),  # one after the other
+        ("ListParts", LARGE),
+        ("CompleteMultipartUpload", LARGE),
+    ],
+)
+def test_an_outage_is_waited_for_and_told_once(
+    world: World, operation: str, content: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.target = waiting_for_outages(world)
+    world.proxy.next(operation, *OUTAGE)
+    with caplog.at_level("INFO", "backupd.targets"):
+        world.put(content)
+    world.require_stored(content)
+    told = [record.getMessage() for record in caplog.records]
+    assert len([line for line in told if "waiting up to 1m for it" in line]) == 1, told
+    assert len([line for line in told if "answers again after" in line]) == 1, told
+
+
+def test_reading_goes_on_after_an_outage(world: World) -> None:
+    put(world.server, LARGE)
+    world.proxy.next("GetObject", *([lose_half_of_the_answer] * 2 + OUTAGE))
+    assert get(waiting_for_outages(world)) == LARGE
+
+
+def test_a_manifest_is_published_after_an_outage(world: World) -> None:
+    world.target = waiting_for_outages(world)
+    world.proxy.next("PutObject", *OUTAGE)
+    world.target.publish(MANIFEST)
+    assert world.server.manifest(JOB, RUN) == MANIFEST
+
+
+@pytest.mark.parametrize("operation", ["GetObject", "CreateMultipartUpload", "UploadPart", "CompleteMultipartUpload"])
+def test_the_wait_for_an_outage_ends_at_once_when_nobody_wants_the_object(world: World, operation: str) -> None:
+    unwanted = threading.Event()
+
+    def nobody_wants_it(exchange: Exchange) -> None:
+        unwanted.set()
+        UNAVAILABLE(exchange)
+
+    world.proxy.next(operation, UNAVAILABLE, nobody_wants_it)
+    world.proxy.always(operation, UNAVAILABLE)
+    writing = waiting_for_outages(world).writing(JOB, RUN, NAME, ledger=world.ledger, unwanted=unwanted)
+    with pytest.raises(TargetError), writing as writer:
+        writer.write(LARGE)
+    assert world.proxy.seen[operation] <= 4  # two parts, twice each
+    world.proxy.heal()
+    world.require_nothing_left()
+
+
+def test_a_look_at_a_target_waits_for_no_outage(world: World) -> None:
+    world.target = waiting_for_outages(world)
+    world.proxy.always("*", UNAVAILABLE)
+    for asked in (
+        world.target.require_usable,
+        world.target.backups,
+        lambda: world.target.manifest(JOB, RUN),
+        world.target.owner,  # a live run's are asked for every minute; before its lock it waits for the answer
+        lambda: world.target.succeed(record(1)),
+    ):
+        with pytest.raises(TargetError):
+            asked()
+
+
 def test_parts_that_cannot_be_compared_make_no_object(world: World) -> None:
-    world.proxy.next("ListParts", EXPIRED)
+    world.proxy.next("ListParts", EXPIRED, EXPIRED)
     with pytest.raises(TargetError, match="credentials have expired"):
         world.put(LARGE)
     assert not world.proxy.seen["CompleteMultipartUpload"]
@@ -239,12 +349,23 @@ def test_an_upload_is_written_down_before_its_first_part_and_can_be_given_back_l
     [upload] = world.ledger.held  # it could not be given up: the row stays
     assert held_at_first_part[0] == [upload]
     assert upload.kind is HoldingKind.UPLOAD
-    assert dict(upload.detail) == {"target": "store", "job": JOB, "backup": RUN, "name": NAME}
+    assert dict(upload.detail) == {"target": "store", "machine": MACHINE, "job": JOB, "backup": RUN, "name": NAME}
     assert [(found.job, found.backup_id, found.finished) for found in world.server.backups()] == [(JOB, RUN, False)]
     world.server.abandon(upload)
     world.server.abandon(upload)
     world.ledger.released(upload)
     world.require_nothing_left()
+
+
+@pytest.mark.parametrize(("operation", "content"), [("PutObject", SMALL), ("CompleteMultipartUpload", LARGE)])
+def test_an_object_that_has_the_name_already_stays_where_a_new_one_fails(
+    world: World, operation: str, content: bytes
+) -> None:
+    plant(world.server, NAME)
+    world.proxy.always(operation, UNAVAILABLE)
+    with pytest.raises(TargetError):
+        world.put(content)
+    assert get(world.server) == b"mine"
 
 
 def test_a_store_that_does_not_give_up_an_upload_is_told_of(world: World) -> None:
@@ -275,6 +396,82 @@ def test_as_many_parts_are_sent_at_once_as_were_asked_for_and_no_more(world: Wor
     assert world.proxy.most_at_once["UploadPart"] == 2
 
 
+# --- objects whose parts are objects first ---------------------------------------------------------------------------
+
+LONG = b"".join(bytes([number]) * PART for number in range(1, 5)) + b"the end"
+
+
+def put_long(world: World, content: bytes = LONG) -> None:
+    with world.target.writing(JOB, RUN, NAME, at_most=5 << 40, ledger=world.ledger) as writer:
+        for start in range(0, len(content), 3 << 20):
+            writer.write(content[start : start + (3 << 20)])
+
+
+@pytest.fixture
+def short_segments(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two parts each; by the limits of S3 they would be half a gibibyte."""
+    monkeypatch.setattr(s3, "part_bytes", lambda least, _at_most: 2 * least)
+    monkeypatch.setattr(s3, "MOST_IN_MEMORY_BYTES", 0)
+    monkeypatch.setattr(s3, "_SEGMENT_BYTES", 0)
+
+
+@pytest.mark.usefixtures("short_segments")
+@pytest.mark.parametrize("content", [LONG, LONG[: 4 * PART], SMALL, b""])
+def test_an_object_whose_parts_are_objects_first_is_whole_and_alone(world: World, content: bytes) -> None:
+    put_long(world, content)
+    world.require_stored(content)
+    assert [key.rpartition("/")[2] for key in world.everything()] == [NAME]
+    assert world.proxy.seen["UploadPartCopy"] == -(-len(content) // (2 * PART))
+
+
+@pytest.mark.usefixtures("short_segments")
+@pytest.mark.parametrize(
+    ("operation", "fault"),
+    [
+        ("UploadPartCopy", UNAVAILABLE),
+        ("UploadPartCopy", lose_the_answer),
+        ("CompleteMultipartUpload", lose_the_answer),
+        ("DeleteObject", lose_the_answer),
+        ("PutObject", cut_in_the_middle),
+    ],
+)
+def test_what_passes_is_outlasted_by_such_an_object_too(world: World, operation: str, fault: Fault) -> None:
+    world.proxy.next(operation, fault, fault)
+    put_long(world)
+    world.require_stored(LONG)
+    assert [key.rpartition("/")[2] for key in world.everything()] == [NAME]
+
+
+@pytest.mark.usefixtures("short_segments")
+@pytest.mark.parametrize(
+    ("operation", "good"),
+    [("UploadPart", 2), ("UploadPartCopy", 0), ("UploadPartCopy", 2), ("CompleteMultipartUpload", 2), ("PutObject", 0)],
+)
+def test_nothing_is_left_of_such_an_object_that_failed(world: World, operation: str, good: int) -> None:
+    def for_good(exchange: Exchange) -> None:
+        world.proxy.always(operation, refuse(403, "AccessDenied"))
+        refuse(403, "AccessDenied")(exchange)
+
+    world.proxy.next(operation, *[hand_on] * good, for_good)
+    with pytest.raises(TargetError):
+        put_long(world)
+    world.proxy.heal()
+    assert world.everything() == []
+    world.require_nothing_left()
+
+
+@pytest.mark.usefixtures("short_segments")
+def test_what_cannot_be_removed_of_such_an_object_goes_with_its_backup(world: World) -> None:
+    world.proxy.always("DeleteObject", refuse(403, "AccessDenied"))
+    put_long(world)
+    world.require_stored(LONG)
+    assert world.target.objects(JOB, RUN) == {NAME: len(LONG)}
+    assert len(world.everything()) == 1 + 3
+    world.proxy.heal()
+    world.target.remove(JOB, RUN)
+    assert world.everything() == []
+
+
 # --- the manifest ----------------------------------------------------------------------------------------------------
 
 
@@ -286,12 +483,44 @@ def test_a_manifest_whose_answer_was_lost_is_published_once(world: World, faults
     assert world.server.manifest(JOB, RUN) == MANIFEST
 
 
+def as_a_new_machine(world: World) -> tuple[str, S3Target, S3Target]:
+    machine = f"db1-{secrets.token_hex(4)}"
+    return machine, world.target.of_machine(machine), world.server.of_machine(machine)
+
+
+@pytest.mark.parametrize("faults", [[cut_in_the_middle], [lose_the_answer], [INTERNAL], [lose_the_answer] * 4])
+def test_an_owner_record_whose_answer_was_lost_has_succeeded(world: World, faults: list[Fault]) -> None:
+    machine, target, server = as_a_new_machine(world)
+    world.proxy.next("PutObject", *faults)
+    assert target.succeed(record(1, machine=machine))
+    assert not target.succeed(record(1, "b", machine=machine))
+    assert server.owner() == record(1, machine=machine)
+
+
+@pytest.mark.parametrize("fault", [cut_in_the_middle, EXPIRED, refuse(501, "NotImplemented")])
+def test_an_owner_record_that_is_not_there_was_not_written(world: World, fault: Fault) -> None:
+    machine, target, server = as_a_new_machine(world)
+    world.proxy.always("PutObject", fault)
+    with pytest.raises(TargetError):
+        target.succeed(record(1, machine=machine))
+    assert server.owner() is None
+
+
 @pytest.mark.parametrize("fault", [NOT_KEPT, cut_in_the_middle, EXPIRED, refuse(501, "NotImplemented"), pretend(ERROR)])
 def test_a_manifest_that_is_not_there_was_not_published(world: World, fault: Fault) -> None:
     world.put(SMALL)
     world.proxy.always("PutObject", fault)
     with pytest.raises(TargetError):
         world.target.publish(MANIFEST)
+    with pytest.raises(TargetError, match="unfinished"):
+        world.server.manifest(JOB, RUN)
+
+
+def test_a_manifest_is_not_published_over_objects_that_cannot_be_locked_as_long(world: World) -> None:
+    world.put(SMALL)
+    world.proxy.always("PutObjectRetention", refuse(403, "AccessDenied"))
+    with pytest.raises(TargetError, match=f"does not let us keep {NAME} locked"):
+        s3_target(replace(world.config, lock_mode=LockMode.GOVERNANCE)).publish(MANIFEST)
     with pytest.raises(TargetError, match="unfinished"):
         world.server.manifest(JOB, RUN)
 
@@ -443,3 +672,14 @@ def test_each_refusal_has_its_sentence(
     with pytest.raises(TargetError, match=sentence) as raised:
         asked(world.target)
     assert raised.value.hint
+
+
+@pytest.mark.parametrize("larger_by", [0, 1])
+def test_an_object_that_is_listed_twice_is_one_unless_its_sizes_differ(world: World, larger_by: int) -> None:
+    world.put(SMALL)
+    world.proxy.always("ListObjectsV2", list_twice(larger_by=larger_by))
+    if not larger_by:
+        assert world.target.objects(JOB, RUN) == {NAME: len(SMALL)}
+        return
+    with pytest.raises(TargetError, match=f"lists '{NAME}' twice: as {len(SMALL)} bytes and as {len(SMALL) + 1}"):
+        world.target.objects(JOB, RUN)

@@ -5,6 +5,7 @@ import logging
 import ssl
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -26,12 +27,13 @@ from backupd.targets.s3_parts import MOST_PARTS, part_bytes
 from backupd.targets.s3_upload import Room, Upload
 from tests.contract.s3_faults import in_between
 from tests.contract.s3_server import PART, s3_config, s3_service, s3_target
-from tests.contract.test_targets import JOB, MANIFEST, NAME, RUN, get, put
+from tests.contract.test_targets import JOB, MANIFEST, NAME, RUN, get, put, record
+from tests.fakes.target import MACHINE
 
 __all__ = ["s3_service"]
 
-DETAIL = ("target", "job", "backup", "name")
-WHOSE = ("store", JOB, RUN, NAME)
+DETAIL = ("target", "machine", "job", "backup", "name")
+WHOSE = ("store", MACHINE, JOB, RUN, NAME)
 CONTENT = bytes(range(256)) * 100
 
 
@@ -191,7 +193,7 @@ def test_what_recovery_does_with_an_upload_is_to_give_it_back(s3_service: S3Serv
     upload.write(bytes(PART))
     upload._pool.shutdown()
     assert [found.finished for found in target.backups()] == [False]
-    releases = wiring.host_tools(Configuration(targets={"store": target._config})).releases
+    releases = wiring.host_tools(Configuration(targets={"store": target._config}), MACHINE).releases
     for _ in range(2):
         releases[HoldingKind.UPLOAD](left[0])
     assert target.backups() == []
@@ -218,7 +220,7 @@ def test_no_thread_outlives_an_object(target: S3Target) -> None:
 
 
 def test_a_listing_has_as_many_pages_as_it_takes(s3_service: S3Service, target: S3Target) -> None:
-    folder = s3_service.folder / target._config.bucket / target._config.prefix / JOB
+    folder = s3_service.folder / target._config.bucket / target._config.prefix / MACHINE / JOB
     for number in range(1005):  # a page has a thousand
         (folder / f"run-{number}").mkdir(parents=True)
         (folder / f"run-{number}" / NAME).touch()
@@ -234,6 +236,58 @@ def test_parts_are_as_large_as_an_object_of_that_size_needs(at_most: int | None)
     assert size >= 16 << 20
     assert size * MOST_PARTS > (at_most or 0) * 1.1
     assert at_most is None or at_most > 100 << 30 or size == 16 << 20
+
+
+def test_an_object_that_s3_has_no_room_for_is_refused_before_its_first_byte(target: S3Target) -> None:
+    writing = target.writing(JOB, RUN, NAME, at_most=10_000 * (5 << 30))
+    with pytest.raises(TargetError, match="does not fit into S3"), writing:
+        raise AssertionError("it was begun")
+    assert target.backups() == []
+
+
+FIVE_TEBIBYTES = 5 << 40  # would need parts of 582 MiB
+
+
+def test_the_memory_of_parts_is_bounded_however_much_is_to_come(s3_service: S3Service) -> None:
+    """Four objects at once, of any size each as far as the target knows, under a budget of six parts."""
+    target = s3_target(s3_config(s3_service))
+    target._room = room = CountingRoom(parts=32, budget=6 * PART)
+    together = threading.Barrier(4, timeout=20)
+
+    def write(number: int) -> None:
+        with target.writing(JOB, RUN, f"data-{number}.tar.zst", at_most=FIVE_TEBIBYTES) as writer:
+            for _ in range(5):
+                together.wait()
+                writer.write(bytes([number]) * PART)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(write, range(4)))
+    assert room.most <= (6 + 3) * PART  # what was not begun when the room was full
+    assert room._held == 0
+    assert target.objects(JOB, RUN) == {f"data-{number}.tar.zst": 5 * PART for number in range(4)}
+
+
+class CountingRoom(Room):
+    most = 0
+
+    def memory(self, size: int, *, is_next: bool) -> bytearray:
+        part = super().memory(size, is_next=is_next)
+        self.most = max(self.most, self._held)
+        return part
+
+
+def test_one_part_is_sent_at_a_time_however_little_room_there_is() -> None:
+    room = Room(parts=4, budget=1)
+    first = room.memory(10, is_next=False)
+    room.enter(10)
+    second = room.memory(10, is_next=True)
+    with pytest.raises(TargetError, match="given up"):
+        room.enter(10, unwanted=lambda: True)
+    room.leave(first, 10)
+    room.enter(10)
+    room.leave(second, 10)
+    room.free(bytearray(), 10)  # of the next part, that never comes
+    assert room._held == 0
 
 
 @pytest.mark.parametrize("offset", [0, 1, PART - 1, PART, PART + 100])
@@ -267,19 +321,27 @@ def test_what_is_locked_stays_and_says_so(s3_service: S3Service) -> None:
     client = target._service.client
     client.create_bucket(Bucket=config.bucket, ObjectLockEnabledForBucket=True)
     large = CONTENT * (PART // len(CONTENT) + 1)
-    put(target, b"small")
-    put(target, large, name="large")
-    target.publish(MANIFEST)
+    put(replaced_lock(target, 60.0), b"small")  # as long ago as a large backup takes
+    put(replaced_lock(target, 60.0), large, name="large")
+    published = replace(MANIFEST, objects=tuple(replace(MANIFEST.objects[0], name=name) for name in (NAME, "large")))
+    target.publish(published)
+    ends = set()
     for name in (NAME, "large", "manifest.json"):
-        stored = client.head_object(Bucket=config.bucket, Key=f"{config.prefix}/{JOB}/{RUN}/{name}")
+        stored = client.head_object(Bucket=config.bucket, Key=f"{config.prefix}/{MACHINE}/{JOB}/{RUN}/{name}")
         left = stored["ObjectLockRetainUntilDate"] - datetime.datetime.now(datetime.UTC)
         assert stored["ObjectLockMode"] == "GOVERNANCE"
         assert 3500 < left.total_seconds() <= 3600
+        ends.add(stored["ObjectLockRetainUntilDate"])
+    assert len(ends) == 1
     with pytest.raises(TargetError) as raised:
         target.remove(JOB, RUN)
     assert "Object Lock" in raised.value.hint
-    assert target.manifest(JOB, RUN) == MANIFEST
+    assert target.manifest(JOB, RUN) == published
     assert get(target, name="large") == large
+
+
+def replaced_lock(target: S3Target, seconds: float) -> S3Target:
+    return s3_target(replace(target._config, lock_seconds=seconds))
 
 
 def test_a_bucket_without_locks_is_refused_for_objects_that_are_to_be_locked(s3_service: S3Service) -> None:
@@ -288,3 +350,14 @@ def test_a_bucket_without_locks_is_refused_for_objects_that_are_to_be_locked(s3_
         put(target, CONTENT)
     assert "Object Lock" in raised.value.hint
     assert target.backups() == []
+
+
+def test_owner_records_are_never_locked_and_no_version_of_an_older_one_stays(s3_service: S3Service) -> None:
+    config = replace(s3_config(s3_service, bucket="owned"), lock_mode=LockMode.COMPLIANCE, lock_seconds=3600.0)
+    target = s3_target(config)
+    target._service.client.create_bucket(Bucket=config.bucket, ObjectLockEnabledForBucket=True)
+    for number in range(1, 5):
+        assert target.succeed(record(number))
+    assert not target.succeed(record(1, "b"))
+    left = {stored.key.rpartition("/")[2] for stored in target._listing.versions(config.prefix)}
+    assert left == {"0000000003.json", "0000000004.json"}

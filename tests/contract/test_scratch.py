@@ -23,7 +23,9 @@ from backupd.mysql.scratch import RunningServer, ScratchServer
 from backupd.mysql.server import MysqlServer
 from backupd.mysql.session import StatementError
 from backupd.mysql.unlocked import NoLock
+from backupd.run_section import RunSection
 from tests.contract.mariadb import MariadbServer, lock_sessions, mysql_server
+from tests.fakes.target import MACHINE
 
 pytestmark = pytest.mark.exhaustive
 
@@ -82,6 +84,7 @@ def manifest(mariadb: MariadbServer, position: Position, receipt: LockReceipt) -
         run_id=RUN,
         job="nightly",
         host="db1",
+        machine=MACHINE,
         created_at=datetime.now(UTC),
         objects=(),
         server=MysqlServer(mariadb.connect()).facts(),
@@ -90,6 +93,7 @@ def manifest(mariadb: MariadbServer, position: Position, receipt: LockReceipt) -
         layout=Layout.LINEAR,
         volume="vg/data",
         datadir="data",
+        run=RunSection(started_at=datetime.now(UTC)),
         binlog=f"data/{position.binlog_file}",
         canary="backupd_canary.canary",
     )

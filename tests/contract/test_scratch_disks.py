@@ -19,6 +19,7 @@ from backupd.snapshots import ScratchDisks, disks_of, holding_on_disks, scratch_
 from backupd.snapshots.blank import signatures
 from backupd.snapshots.scratch_disks import LinuxScratchDisks
 from tests.fakes.scratch_disks import FakeScratchDisks, OnDisks
+from tests.fakes.target import MACHINE
 
 SPARE = tuple(os.environ.get("BACKUPD_LAB_SPARE_DISKS", "").split())
 RUN, OTHER = "20261122-005204-ab12", "20261122-005204-cd34"
@@ -91,7 +92,7 @@ def _linux(alias: Path) -> Host:
     def put(disk: str) -> None:
         _run("mkfs.ext4", "-q", "-E", "nodiscard", disk)
 
-    return Host(LinuxScratchDisks(), SPARE, str(alias), put, lambda disk: signatures(Path(disk)), foreign_group)
+    return Host(LinuxScratchDisks(MACHINE), SPARE, str(alias), put, lambda disk: signatures(Path(disk)), foreign_group)
 
 
 def _run(*argv: str) -> None:

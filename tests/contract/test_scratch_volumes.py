@@ -21,6 +21,7 @@ from backupd.snapshots.mounting import LinuxMounts
 from backupd.snapshots.scratch import LvmScratchVolumes
 from tests.fakes.lvm_host import LvmHost
 from tests.fakes.scratch_volumes import FakeScratchVolumes
+from tests.fakes.target import MACHINE
 
 IN_LAB = os.environ.get("BACKUPD_LAB") == "1"
 VG, NAME = "labvg", "backupd-bench-r1"
@@ -108,7 +109,7 @@ def _real_ground(tmp_path: Path) -> tuple[Ground, Callable[[], None]]:
         for pv in closed:
             _run("pvchange", "--allocatable", "y", pv)
 
-    return Ground(LvmScratchVolumes(), LvmSnapshots(), LinuxMounts(), tmp_path, close, by_hand), tidy
+    return Ground(LvmScratchVolumes(MACHINE), LvmSnapshots(MACHINE), LinuxMounts(), tmp_path, close, by_hand), tidy
 
 
 def _run(*argv: str) -> None:

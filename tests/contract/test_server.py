@@ -191,3 +191,36 @@ def test_the_canary_leaves_one_row_before_and_one_after(world: World, request: p
 def test_a_canary_that_cannot_be_written_is_a_server_error(world: World) -> None:
     with pytest.raises(ServerError):
         world.without_canary().before("run-d")
+
+
+def test_the_server_names_each_tablespace_it_has_a_moment_after_it_was_started(mysql_server: MariadbServer) -> None:
+    """By its file, opened yet or not; a table in the system tablespace, and one of another engine, has none."""
+    with mysql_server.session() as root:
+        root.execute("CREATE DATABASE named")
+        root.execute("CREATE TABLE named.`odd name` (id INT PRIMARY KEY)")
+        root.execute(
+            "CREATE TABLE named.parts (id INT PRIMARY KEY) PARTITION BY RANGE (id)"
+            " (PARTITION p0 VALUES LESS THAN (5), PARTITION p1 VALUES LESS THAN MAXVALUE)"
+        )
+        root.execute("CREATE TABLE named.words (v TEXT, FULLTEXT (v))")
+        root.execute("SET GLOBAL innodb_file_per_table = OFF")
+        root.execute("CREATE TABLE named.inside (id INT PRIMARY KEY)")
+        root.execute("SET GLOBAL innodb_file_per_table = ON")
+        root.execute("CREATE TEMPORARY TABLE named.passing (id INT PRIMARY KEY)")
+        before = MysqlServer(mysql_server.connect()).tablespaces(MysqlServer(mysql_server.connect()).facts())
+        root.execute("TRUNCATE named.parts")
+        root.execute("DROP TABLE named.words")
+    try:
+        mysql_server.stop()
+        mysql_server.start()
+        server = MysqlServer(mysql_server.connect())
+        after = server.tablespaces(server.facts())
+        files = {str(file.relative_to(mysql_server.datadir)) for file in mysql_server.datadir.rglob("*.ibd")}
+        assert set(after) == files
+        assert {"named/odd@0020name.ibd", "named/parts#P#p0.ibd", "t/innodb.ibd"} <= files
+        assert before["named/parts#P#p0.ibd"] != after["named/parts#P#p0.ibd"], "it was made anew"
+        assert before["t/innodb.ibd"] == after["t/innodb.ibd"]
+        assert "named/words.ibd" in before
+    finally:
+        with mysql_server.session() as root:
+            root.execute("DROP DATABASE named")

@@ -8,11 +8,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
+import asyncssh
 import pytest
 
 from backupd import wiring
@@ -21,9 +22,10 @@ from backupd.errors import Cancelled, TargetError
 from backupd.interruption import cancellable
 from backupd.lab.sshd import SshServer, main, serving
 from backupd.targets.sftp import SftpTarget
-from tests.contract.sftp_server import sftp_config, sftp_server
+from tests.contract.sftp_server import sftp_config, sftp_server, sftp_target
 from tests.contract.tcp_proxy import Proxy, proxy
-from tests.contract.test_targets import JOB, MANIFEST, NAME, RUN, get, put
+from tests.contract.test_targets import JOB, MANIFEST, NAME, RUN, get, plant, put, record
+from tests.fakes.target import MACHINE
 
 pytestmark = pytest.mark.exhaustive
 
@@ -46,12 +48,14 @@ def between(sftp_server: SshServer) -> Iterator[Proxy]:
         yield found
 
 
-def through(between: Proxy, server: SshServer, store: Path, *, timeout_seconds: float = 20.0) -> SftpTarget:
+def through(
+    between: Proxy, server: SshServer, store: Path, *, timeout_seconds: float = 20.0, outage_seconds: float = 0.001
+) -> SftpTarget:
     """A target behind the proxy, whose port the known hosts have as well."""
     known = store.parent / "known_hosts"
     known.write_text(f"[127.0.0.1]:{between.port} {host_key(server)}\n")
     config = sftp_config(server, store, timeout_seconds=timeout_seconds)
-    return SftpTarget(replace(config, port=between.port, known_hosts=known))
+    return sftp_target(replace(config, port=between.port, known_hosts=known, outage_seconds=outage_seconds))
 
 
 def host_key(server: SshServer) -> str:
@@ -64,7 +68,7 @@ def files(store: Path) -> list[str]:
 
 def refusal(config: SftpConfig) -> TargetError:
     with pytest.raises(TargetError) as caught:
-        SftpTarget(config).require_usable()
+        sftp_target(config).require_usable()
     assert caught.value.hint
     return caught.value
 
@@ -80,7 +84,8 @@ def frozen(server: SshServer) -> Iterator[None]:
         yield
     finally:
         for pid in stopped:
-            os.kill(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # a session's process follows the one that it served
+                os.kill(pid, signal.SIGKILL)
 
 
 def sessions(pid: int) -> list[int]:
@@ -91,68 +96,191 @@ def sessions(pid: int) -> list[int]:
 # --- the line ------------------------------------------------------------------------------------------------------
 
 
-def test_a_line_that_is_cut_while_writing_leaves_nothing(between: Proxy, sftp_server: SshServer, store: Path) -> None:
+LARGE = CONTENT * 8  # more than is under way at once
+
+
+def test_writing_goes_on_at_the_byte_after_the_line_was_cut_and_that_is_told_once(
+    between: Proxy, sftp_server: SshServer, store: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     target = through(between, sftp_server, store)
     target.require_usable()
-    between.cut_after(1 << 20)
-    with pytest.raises(TargetError, match="lost the connection to target store"):
-        put(target, CONTENT)
-    assert files(store) == []
-    put(target, CONTENT)
-    assert get(target) == CONTENT
+    between.cut_after(10 << 20)
+    with caplog.at_level("INFO", "backupd.targets"):
+        put(target, LARGE)
+    assert get(target) == LARGE
+    assert files(store) == [NAME]
+    begun, over = [record.getMessage() for record in caplog.records if record.name.startswith("backupd")]
+    assert f"could not write {NAME} to it" in begun
+    assert "waiting up to 1ms for it" in begun
+    assert "answers again after" in over
 
 
-def test_a_line_that_is_cut_while_reading_is_told_and_made_again(
+def test_reading_goes_on_at_the_byte_after_the_line_was_cut(
     between: Proxy, sftp_server: SshServer, store: Path
 ) -> None:
     target = through(between, sftp_server, store)
-    put(target, CONTENT)
-    between.cut_after(1 << 20)
-    with pytest.raises(TargetError, match="lost the connection"):
-        get(target)
-    assert get(target) == CONTENT
+    put(target, LARGE)
+    between.cut_after(10 << 20)
+    with target.reading(JOB, RUN, NAME, offset=5, size=len(LARGE) - 10) as chunks:
+        assert b"".join(chunks) == LARGE[5:-5]
 
 
-def test_a_line_that_is_cut_at_any_answer_is_never_a_success(
-    between: Proxy, sftp_server: SshServer, store: Path
+@pytest.mark.parametrize("published", [False, True])
+def test_a_line_that_is_cut_at_any_answer_makes_no_difference(
+    between: Proxy, sftp_server: SshServer, store: Path, published: bool
 ) -> None:
     target = through(between, sftp_server, store)
-    for size in range(200, 3000, 400):
+    for size in range(200, 4200, 400):
+        target.require_usable()
+        between.cut_after(size)
+        if published:
+            target.publish(replace(MANIFEST, run_id=f"{size}"))
+            assert target.manifest(JOB, f"{size}").run_id == f"{size}"
+        else:
+            put(target, b"x", run=f"{size}")
+            assert get(target, run=f"{size}") == b"x"
+    assert set(files(store)) == {"manifest.json" if published else NAME}
+
+
+def test_an_owner_record_succeeds_or_says_that_nobody_knows_where_the_line_is_cut(
+    between: Proxy, sftp_server: SshServer, store: Path
+) -> None:
+    target, number = through(between, sftp_server, store), 1
+    for size in range(200, 4000, 300):
         target.require_usable()
         between.cut_after(size)
         try:
-            put(target, b"x", name=f"{size}")
+            assert target.succeed(record(number))
         except TargetError:
-            assert f"{size}" not in files(store)
-        else:
-            assert f"{size}" in files(store)
-    assert not [name for name in files(store) if name.startswith(".")]
+            assert target.owner() in (None, record(number - 1), record(number))
+            assert target.succeed(record(number))  # with the same incarnation
+        assert target.owner() == record(number)
+        number += 1
 
 
-def test_a_server_that_falls_silent_while_writing_is_given_up(sftp_server: SshServer, store: Path) -> None:
-    target = SftpTarget(sftp_config(sftp_server, store, timeout_seconds=2.0))
-    put(target, b"x", name="first")
-    began = time.monotonic()
-    with frozen(sftp_server), pytest.raises(TargetError, match=r"did not answer for 2 s"):
-        put(target, *[CONTENT] * 8)
-    assert time.monotonic() - began < 10
-    assert files(store) == ["first"]
-    put(target, CONTENT)
-    assert get(target) == CONTENT
+def test_writing_goes_on_when_the_servers_processes_were_killed(sftp_server: SshServer, store: Path) -> None:
+    target = sftp_target(sftp_config(sftp_server, store))
+    with target.writing(JOB, RUN, NAME) as writer:
+        for _ in range(3):
+            writer.write(LARGE)
+            for pid in sessions(sftp_server.pid):
+                with suppress(ProcessLookupError):  # a parent's end is its child's
+                    os.kill(pid, signal.SIGKILL)
+    assert get(target) == LARGE * 3
 
 
-def test_a_line_that_falls_silent_while_reading_is_given_up(
+def test_a_server_that_lost_what_it_acknowledged_is_not_written_to_any_further(
     between: Proxy, sftp_server: SshServer, store: Path
 ) -> None:
-    target = through(between, sftp_server, store, timeout_seconds=2.0)
+    target = through(between, sftp_server, store)
+    with (
+        pytest.raises(TargetError, match=r"has 5 bytes of .* where it acknowledged 3145728"),
+        target.writing(JOB, RUN, NAME) as writer,
+    ):
+        writer.write(CONTENT)
+        writer.flushed()
+        os.truncate(store / MACHINE / JOB / RUN / f".{NAME}.partial", 5)
+        between.cut_after(1)
+        writer.write(CONTENT)
+    assert files(store) == []
+
+
+def test_an_outage_that_lasts_too_long_is_a_sentence(between: Proxy, sftp_server: SshServer, store: Path) -> None:
+    target = through(between, sftp_server, store)
+    with (
+        pytest.raises(TargetError, match="could not connect to target store") as caught,
+        target.writing(JOB, RUN, NAME) as writer,
+    ):
+        between.stop()
+        writer.write(CONTENT)
+    assert "is sshd running there" in caught.value.hint
+    sftp_target(sftp_config(sftp_server, store)).remove(JOB, RUN)
+    assert files(store) == []
+
+
+def test_the_wait_for_an_outage_ends_at_once_when_nobody_wants_the_object(
+    between: Proxy, sftp_server: SshServer, store: Path
+) -> None:
+    target = through(between, sftp_server, store, outage_seconds=600)
+    unwanted = threading.Event()
+    began = time.monotonic()
+    with pytest.raises(TargetError), target.writing(JOB, RUN, NAME, unwanted=unwanted) as writer:
+        between.stop()
+        threading.Timer(0.2, unwanted.set).start()
+        writer.write(CONTENT)
+    assert time.monotonic() - began < 10
+
+
+def test_an_object_that_has_the_name_already_stays_where_a_new_one_s_rename_was_lost(
+    between: Proxy, sftp_server: SshServer, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def cut(*_: object) -> None:
+        raise asyncssh.ConnectionLost("cut")
+
+    target = through(between, sftp_server, store)
+    plant(target, NAME)
+    monkeypatch.setattr(asyncssh.SFTPClient, "posix_rename", cut)
+    with pytest.raises(TargetError):
+        put(target, CONTENT)
+    assert (get(target), files(store)) == (b"mine", [NAME])
+
+
+def test_owner_records_wait_for_no_outage(between: Proxy, sftp_server: SshServer, store: Path) -> None:
+    """A live run's are written every minute; before its lock it waits for the answer."""
+    target = through(between, sftp_server, store, outage_seconds=600)
+    between.stop()
+    for asked in (target.owner, lambda: target.succeed(record(1))):
+        with pytest.raises(TargetError, match="could not connect to target store"):
+            asked()
+
+
+@pytest.mark.parametrize("refused", ["authorized_keys", "known_hosts"])
+def test_a_refusal_is_no_outage(between: Proxy, sftp_server: SshServer, store: Path, refused: str) -> None:
+    target = through(between, sftp_server, store, outage_seconds=600)
+    file = store.parent / refused if refused == "known_hosts" else sftp_server.key_file.parent / refused
+    content = file.read_text()
+    try:
+        with (
+            pytest.raises(TargetError, match=r"does not let|does not know"),
+            target.writing(JOB, RUN, NAME) as writer,
+        ):
+            file.write_text("")
+            between.cut_after(1)
+            writer.write(CONTENT)
+    finally:
+        file.write_text(content)
+
+
+def test_an_object_that_was_exchanged_during_an_outage_is_not_read_on(
+    between: Proxy, sftp_server: SshServer, store: Path
+) -> None:
+    target = through(between, sftp_server, store)
+    put(target, LARGE)
+    with pytest.raises(TargetError, match="has changed"), target.reading(JOB, RUN, NAME) as chunks:
+        (store / MACHINE / JOB / RUN / NAME).write_bytes(CONTENT)
+        between.cut_after(1)
+        b"".join(chunks)
+
+
+def test_a_server_that_falls_silent_is_left_for_a_new_connection(sftp_server: SshServer, store: Path) -> None:
+    target = sftp_target(sftp_config(sftp_server, store, timeout_seconds=1.0))
+    put(target, b"x", name="first")
+    with frozen(sftp_server):
+        put(target, LARGE)
+    with target.reading(JOB, RUN, NAME) as chunks, frozen(sftp_server):
+        assert b"".join(chunks) == LARGE
+
+
+def test_a_line_that_stays_silent_is_given_up(between: Proxy, sftp_server: SshServer, store: Path) -> None:
+    target = through(between, sftp_server, store, timeout_seconds=0.3)
     put(target, CONTENT)
-    with pytest.raises(TargetError, match="did not answer"), target.reading(JOB, RUN, NAME) as chunks:
+    with pytest.raises(TargetError, match=r"no answer for 0\.3 s"), target.reading(JOB, RUN, NAME) as chunks:
         between.stall()
         b"".join(chunks)
 
 
 def test_a_signal_ends_the_wait_for_a_silent_server(sftp_server: SshServer, store: Path) -> None:
-    target = SftpTarget(sftp_config(sftp_server, store))
+    target = sftp_target(sftp_config(sftp_server, store))
     put(target, b"x")
     with cancellable(), frozen(sftp_server):
         threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGTERM)).start()
@@ -163,7 +291,7 @@ def test_a_signal_ends_the_wait_for_a_silent_server(sftp_server: SshServer, stor
 
 
 def test_a_signal_ends_writing_to_a_silent_server(sftp_server: SshServer, store: Path) -> None:
-    target = SftpTarget(sftp_config(sftp_server, store))
+    target = sftp_target(sftp_config(sftp_server, store))
     put(target, b"x", name="first")
     with cancellable(), frozen(sftp_server):
         threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGTERM)).start()
@@ -175,11 +303,11 @@ def test_a_signal_ends_writing_to_a_silent_server(sftp_server: SshServer, store:
 
 
 def test_what_a_silent_server_left_is_removed_later(sftp_server: SshServer, store: Path) -> None:
-    target = SftpTarget(sftp_config(sftp_server, store))
+    target = sftp_target(sftp_config(sftp_server, store))
     put(target, b"x")
-    (store / JOB / RUN / f".{NAME}.partial").write_bytes(b"of a host that died")
+    (store / MACHINE / JOB / RUN / f".{NAME}.partial").write_bytes(b"of a host that died")
     target.remove(JOB, RUN)
-    assert list(store.iterdir()) == []
+    assert list((store / MACHINE).iterdir()) == []
 
 
 def test_a_server_that_is_not_there_is_a_sentence(between: Proxy, sftp_server: SshServer, store: Path) -> None:
@@ -249,14 +377,14 @@ def new_key(path: Path, kind: str, *, passphrase: str = "") -> Path:
 def test_a_folder_that_is_not_there_is_a_sentence(sftp_server: SshServer, store: Path) -> None:
     config = sftp_config(sftp_server, store / "missing")
     assert "is not there" in refusal(config).message
-    for touch in touches(SftpTarget(config)):
+    for touch in touches(sftp_target(config)):
         with pytest.raises(TargetError, match="is not there"):
             touch()
     assert list(store.iterdir()) == []
 
 
 def test_a_file_system_that_is_not_mounted_is_neither_written_nor_read(sftp_server: SshServer, store: Path) -> None:
-    target = SftpTarget(sftp_config(sftp_server, store, sentinel=".mounted"))
+    target = sftp_target(sftp_config(sftp_server, store, sentinel=".mounted"))
     for touch in (*touches(target), target.require_usable):
         with pytest.raises(TargetError, match=r"is not mounted: there is no \.mounted in it"):
             touch()
@@ -280,38 +408,61 @@ def touches(target: SftpTarget) -> tuple[Callable[[], object], ...]:
 
 
 def test_what_others_keep_in_the_folder_is_no_backup(sftp_server: SshServer, store: Path) -> None:
-    target = SftpTarget(sftp_config(sftp_server, store))
+    target = sftp_target(sftp_config(sftp_server, store))
     put(target, b"x")
     for other in ("lost+found/#12", ".snapshot/nightly.0", os.fsdecode(b"\xff/\xfe")):
         (store / other).mkdir(parents=True)
+        (store / MACHINE / other).mkdir(parents=True)
     (store / "README").touch()
-    (store / JOB / "README").touch()
+    (store / MACHINE / JOB / "README").touch()
     assert {(found.job, found.backup_id) for found in target.backups(JOB)} == {(JOB, RUN)}
-    assert (JOB, RUN) in {(found.job, found.backup_id) for found in target.backups()}
-    assert not {found.job for found in target.backups()} & {"lost+found", ".snapshot", "README"}
+    assert {found.job for found in target.backups()} == {JOB}
+    assert target.machines() == [MACHINE]
+
+
+@pytest.mark.parametrize("larger_by", [0, 1])
+def test_an_object_that_is_listed_twice_is_one_unless_its_sizes_differ(
+    sftp_server: SshServer, store: Path, monkeypatch: pytest.MonkeyPatch, larger_by: int
+) -> None:
+    target = sftp_target(sftp_config(sftp_server, store))
+    put(target, CONTENT)
+    readdir = asyncssh.SFTPClient.readdir
+
+    async def twice(sftp: asyncssh.SFTPClient, path: str) -> Sequence[asyncssh.SFTPName]:
+        once, again = await readdir(sftp, path), await readdir(sftp, path)
+        for entry in again:
+            entry.attrs.size = (entry.attrs.size or 0) + larger_by
+        return (*once, *again)
+
+    monkeypatch.setattr(asyncssh.SFTPClient, "readdir", twice)
+    if not larger_by:
+        assert target.objects(JOB, RUN) == {NAME: len(CONTENT)}
+        return
+    with pytest.raises(TargetError, match=f"lists '{NAME}' twice: as {len(CONTENT)} bytes and as"):
+        target.objects(JOB, RUN)
 
 
 def test_a_file_that_was_cut_behind_the_servers_back_is_no_success(sftp_server: SshServer, store: Path) -> None:
-    target = SftpTarget(sftp_config(sftp_server, store))
+    target = sftp_target(sftp_config(sftp_server, store))
     with pytest.raises(TargetError, match="the server has"), target.writing(JOB, RUN, NAME) as writer:
         writer.write(CONTENT)
         writer.flushed()
-        os.truncate(store / JOB / RUN / f".{NAME}.partial", 5)
+        os.truncate(store / MACHINE / JOB / RUN / f".{NAME}.partial", 5)
     assert files(store) == []
 
 
 def test_an_object_that_was_cut_is_not_read_as_a_whole_one(sftp_server: SshServer, store: Path) -> None:
-    target = SftpTarget(sftp_config(sftp_server, store))
+    target = sftp_target(sftp_config(sftp_server, store))
     put(target, CONTENT)
     with target.reading(JOB, RUN, NAME) as chunks:
-        os.truncate(store / JOB / RUN / NAME, 5)
+        os.truncate(store / MACHINE / JOB / RUN / NAME, 5)
         with pytest.raises(TargetError, match="ended at byte"):
             b"".join(chunks)
 
 
 def test_a_manifest_that_another_has_published_meanwhile_is_kept(sftp_server: SshServer, store: Path) -> None:
-    target = SftpTarget(sftp_config(sftp_server, store))
-    theirs = store / JOB / RUN / "manifest.json"
+    target = sftp_target(sftp_config(sftp_server, store))
+    theirs = store / MACHINE / JOB / RUN / "manifest.json"
     with pytest.raises(TargetError), target.writing(JOB, RUN, "manifest.json") as writer:
         writer.write(b"ours")
         theirs.write_bytes(b"theirs")
@@ -334,7 +485,7 @@ def test_what_a_server_cannot_do_is_a_sentence_and_nothing_is_left(tmp_path: Pat
             script.write_text(f"#!/bin/sh\n{command}\n")
             script.chmod(0o700)
             with pytest.raises(TargetError) as caught:
-                put(SftpTarget(sftp_config(server, store)), CONTENT)
+                put(sftp_target(sftp_config(server, store)), CONTENT)
             assert files(store) == []
             assert caught.value.hint
             return caught.value
@@ -354,8 +505,8 @@ def test_what_a_server_cannot_do_is_a_sentence_and_nothing_is_left(tmp_path: Pat
         shutil.rmtree(store)
         store.mkdir()
         script.write_text(f"#!/bin/sh\nexec {SFTP_SERVER} -P limits\n")  # as OpenSSH before 8.5
-        put(SftpTarget(sftp_config(server, store)), CONTENT)
-        assert get(SftpTarget(sftp_config(server, store))) == CONTENT
+        put(sftp_target(sftp_config(server, store)), CONTENT)
+        assert get(sftp_target(sftp_config(server, store))) == CONTENT
 
 
 # --- from the configuration ------------------------------------------------------------------------------------------
@@ -367,7 +518,7 @@ def test_the_configuration_that_the_lab_prints_is_a_target_that_works(
     written = tmp_path / "backupd.toml"
     rest = '[hosts.db]\nsocket = "/s"\nuser = "u"\n[jobs.j]\nhost = "db"\ntargets = ["vault"]\n'
     written.write_text(f"{sftp_server.configuration('vault', store)}accept_unencrypted = true\n{rest}")
-    target = wiring.target(wiring.configuration(written), "vault")
+    target = wiring.target(wiring.configuration(written), "vault", MACHINE)
     assert (target.name, target.folder) == ("vault", None)
     assert target.require_usable()
     put(target, b"x")
@@ -387,12 +538,12 @@ def test_the_labs_server_runs_while_a_command_does(tmp_path: Path, capfd: pytest
 
 def test_no_thread_is_left_when_a_target_is_closed_or_forgotten(sftp_server: SshServer, store: Path) -> None:
     before = set(threading.enumerate())
-    target = SftpTarget(sftp_config(sftp_server, store))
+    target = sftp_target(sftp_config(sftp_server, store))
     target.require_usable()
     assert set(threading.enumerate()) - before
     target.close()
     assert set(threading.enumerate()) <= before
-    target = SftpTarget(sftp_config(sftp_server, store))
+    target = sftp_target(sftp_config(sftp_server, store))
     target.require_usable()
     del target
     gc.collect()
@@ -405,7 +556,8 @@ def test_a_process_ends_at_once_and_says_nothing(sftp_server: SshServer, store: 
         f"target = SftpTarget(SftpConfig(name='store', type='sftp', address='127.0.0.1', port={sftp_server.port},"
         f" user={sftp_server.user!r}, path=pathlib.Path({str(store)!r}),"
         f" key_file=pathlib.Path({str(sftp_server.key_file)!r}),"
-        f" known_hosts=pathlib.Path({str(sftp_server.known_hosts)!r}))); target.require_usable()"
+        f" known_hosts=pathlib.Path({str(sftp_server.known_hosts)!r})), machine='db1-0a1b2c3d');"
+        "target.require_usable()"
     )
     done = subprocess.run(
         [sys.executable, "-W", "always::ResourceWarning", "-c", program], capture_output=True, text=True, check=False

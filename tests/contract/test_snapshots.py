@@ -7,7 +7,7 @@ and against a volume of a small thin pool that is made for it in the same group.
 import os
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -20,6 +20,7 @@ from backupd.snapshots.lvm import LvmSnapshots
 from backupd.snapshots.mounting import LinuxMounts, mount_of, mounts
 from backupd.snapshots.plan import plan_snapshot
 from tests.fakes.lvm_host import LvmHost, striped_volume, thin_volume
+from tests.fakes.target import MACHINE
 
 IN_LAB = os.environ.get("BACKUPD_LAB") == "1"
 VG = "labvg"
@@ -48,6 +49,7 @@ class Bench:
 
     lv: str
     snapshots: Snapshots
+    another: Snapshots  # the same host, as another machine sees it
     mounts: Mounts
     device: DeviceNumber
     folder: Path
@@ -67,6 +69,7 @@ class Bench:
         return {name for _, name, _ in self.snapshots.ours()}
 
 
+ANOTHER = "db2-4e5f6a7b"
 FAKES, REAL = ["fake", "fake thin"], ["lvm", "lvm thin"]
 
 
@@ -121,7 +124,8 @@ def _fake_bench(volume: Volume, tmp_path: Path) -> Bench:
     def overflow() -> None:
         host.write(size)
 
-    return Bench(volume.name, host.snapshots, host.mounts, volume.device, folder, tmp_path, host.write, overflow)
+    another, device = host.snapshots_of(ANOTHER), volume.device
+    return Bench(volume.name, host.snapshots, another, host.mounts, device, folder, tmp_path, host.write, overflow)
 
 
 def _real_bench(name: str, tmp_path: Path) -> Bench:
@@ -141,7 +145,8 @@ def _real_bench(name: str, tmp_path: Path) -> Bench:
         else:
             _fill(Path("/dev") / VG / "neighbour")
 
-    return Bench(name, LvmSnapshots(), LinuxMounts(), device, folder, tmp_path, write, overflow)
+    snapshots, mounting = LvmSnapshots(MACHINE, busy_patience_seconds=1), LinuxMounts(patience_seconds=1)
+    return Bench(name, snapshots, LvmSnapshots(ANOTHER), mounting, device, folder, tmp_path, write, overflow)
 
 
 def _fill(volume: Path) -> None:
@@ -244,6 +249,38 @@ def test_usage_grows_with_what_the_origin_writes(bench: Bench) -> None:
     assert after.total == snapshot.size
 
 
+def test_cow_area_in_use_is_extended_and_then_holds_more(bench: Bench) -> None:
+    snapshot = bench.take("r1", Settings(size=Size(16 * MIB)))
+    at, group = bench.places / "mnt", bench.snapshots.group(VG)
+    if snapshot.origin.pool is not None:
+        with pytest.raises(SnapshotError, match="is thin"):
+            bench.snapshots.extend(snapshot, 2)
+        return
+    put(bench.folder / "contract", "after")
+    bench.mounts.mount(snapshot, at)
+    bench.snapshots.extend(snapshot, 4)
+    bench.snapshots.extend(snapshot, 2, bench.snapshots.volume(VG, bench.lv).devices)
+    usage = bench.snapshots.require_intact(snapshot)
+    assert usage.total == snapshot.size + 6 * group.extent_size
+    assert bench.snapshots.group(VG).free_extents == group.free_extents - 6
+    bench.write(24 * MIB)
+    assert bench.snapshots.require_intact(snapshot).used > snapshot.size
+
+
+def test_what_is_none_of_ours_or_finds_no_room_is_not_extended(bench: Bench) -> None:
+    snapshot, free = bench.take("r1"), bench.snapshots.group(VG).free_extents
+    for snapshots, what, extents in (
+        (bench.another, snapshot, 1),
+        (bench.snapshots, replace(snapshot, run_id="r2"), 1),
+        (bench.snapshots, replace(snapshot, name="nosuch"), 1),
+        (bench.snapshots, snapshot, free + 1),
+    ):
+        with pytest.raises(SnapshotError):
+            snapshots.extend(what, extents)
+    assert bench.snapshots.usage(snapshot).total == snapshot.size
+    assert bench.snapshots.group(VG).free_extents == free
+
+
 def test_overflown_snapshot_is_void_and_can_still_be_removed(bench: Bench) -> None:
     snapshot = bench.take("r1", Settings(size=Size(8 * MIB)))
     bench.overflow()
@@ -275,6 +312,16 @@ def test_what_bears_no_tag_of_the_run_is_never_removed(bench: Bench) -> None:
         bench.snapshots.remove(VG, snapshot.name, "r2")
     with pytest.raises(SnapshotError, match="no tag of run r1"):
         bench.snapshots.remove(VG, bench.lv, "r1")
+    assert bench.snapshots.require_intact(snapshot).intact
+
+
+def test_what_another_machine_has_taken_is_none_of_ours_and_never_removed(bench: Bench) -> None:
+    """On a volume group that two hosts see."""
+    snapshot = bench.take("r1")
+    assert bench.another.ours() == ()
+    with pytest.raises(SnapshotError, match=f"is machine {MACHINE}'s by its tag, and this is {ANOTHER}") as refused:
+        bench.another.remove(VG, snapshot.name, "r1")
+    assert f"`backupd identity adopt {MACHINE}`" in refused.value.hint
     assert bench.snapshots.require_intact(snapshot).intact
 
 
@@ -328,7 +375,7 @@ if IN_LAB:
             (at / "new").touch()
 
     @only_real
-    def test_volume_group_that_another_command_holds_is_an_error_at_once(bench: Bench) -> None:
+    def test_volume_group_that_another_command_keeps_is_an_error_soon(bench: Bench) -> None:
         import fcntl
 
         plan = bench.plan("r1")
@@ -337,8 +384,22 @@ if IN_LAB:
             began = time.monotonic()
             with pytest.raises(SnapshotError, match="Can't get lock"):
                 creator.create()
-            assert time.monotonic() - began < 3
+            assert time.monotonic() - began < 5
         bench.snapshots.remove(VG, plan.name, "r1")
+        assert bench.names() == set()
+
+    @only_real
+    def test_monitoring_that_reads_volumes_all_the_time_costs_no_snapshot(bench: Bench) -> None:
+        import subprocess
+
+        reading = subprocess.Popen(["sh", "-c", "while :; do lvs; vgs; done"], stdout=subprocess.DEVNULL)
+        try:
+            for number in range(3):
+                snapshot = bench.take(f"r{number}")
+                bench.snapshots.remove(VG, snapshot.name, f"r{number}")
+        finally:
+            reading.kill()
+            reading.wait()
         assert bench.names() == set()
 
     @pytest.mark.parametrize("bench", ["lvm thin"], indirect=True)

@@ -5,29 +5,36 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import Barrier
+from urllib.parse import urlsplit
 
 import pytest
 
-from backupd.errors import TargetError
+from backupd import ownership
+from backupd.errors import TargetError, VerificationError
 from backupd.lab.sshd import SshServer
-from backupd.model import Flavour, Layout, Manifest, Position, ServerFacts, StoredObject
+from backupd.model import Flavour, Frame, Layout, Manifest, Position, ServerFacts, StoredObject
+from backupd.ownership import OwnerRecord
+from backupd.run_section import RunSection
 from backupd.targets import Target
 from backupd.targets.directory import DirectoryTarget
+from backupd.targets.names import partial
+from backupd.targets.s3 import S3Target
 from backupd.targets.sftp import SftpTarget
 from tests.contract.s3_server import s3_config, s3_service, s3_target
 from tests.contract.sftp_server import sftp_config, sftp_server
-from tests.fakes.target import MemoryTarget
+from tests.fakes.target import MACHINE, MemoryTarget
 
 __all__ = ["s3_service", "sftp_server"]
 
-JOB, RUN, NAME = "nightly", "run-1", "data.tar.zst"
+JOB, RUN, NAME = "nightly", "run-1", "data-1.tar.zst"
 
 MANIFEST = Manifest(
     run_id=RUN,
     job=JOB,
     host="db1",
+    machine=MACHINE,
     created_at=datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
-    objects=(StoredObject(NAME, 10, 5, "a" * 64, "b" * 64, 1),),
+    objects=(StoredObject(NAME, 10, 5, "a" * 64, "b" * 64, 1, (Frame(10, 5, "b" * 64),)),),
     server=ServerFacts(
         flavour=Flavour.MARIADB,
         version="10.11.6-MariaDB",
@@ -47,6 +54,7 @@ MANIFEST = Manifest(
     layout=Layout.STRIPED,
     volume="vg/data",
     datadir="mysql",
+    run=RunSection(started_at=datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)),
 )
 
 
@@ -56,10 +64,10 @@ def target(request: pytest.FixtureRequest, tmp_path: Path) -> Target:
         case "memory":
             return MemoryTarget()
         case "directory":
-            return DirectoryTarget("store", tmp_path)
+            return DirectoryTarget("store", tmp_path, machine=MACHINE)
         case "sftp":
             server: SshServer = request.getfixturevalue("sftp_server")
-            return SftpTarget(sftp_config(server, tmp_path))
+            return SftpTarget(sftp_config(server, tmp_path), machine=MACHINE)
         case _:
             return s3_target(s3_config(request.getfixturevalue("s3_service")))
 
@@ -89,6 +97,65 @@ def test_a_backup_s_objects_are_told_with_their_sizes(target: Target) -> None:
     assert dict(target.objects(JOB, RUN)) == {NAME: 5, "empty": 0}
     target.publish(MANIFEST)
     assert dict(target.objects(JOB, RUN)) == {NAME: 5, "empty": 0}
+
+
+def plant(target: Target, *names: str) -> None:
+    """As somebody does who sees the backup's folder, its prefix or its share."""
+    for name in names:
+        where = urlsplit(target.location(JOB, RUN))
+        if isinstance(target, MemoryTarget):
+            target.stored[JOB, RUN, name] = b"mine"
+        elif isinstance(target, S3Target):
+            key = f"{where.path.removeprefix('/')}/{name}"
+            target._service.client.put_object(Bucket=where.netloc, Key=key, Body=b"mine")
+        else:
+            path = Path(where.path) / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(b"mine")
+
+
+STRAYS = ("@eaDir/data.tar.zst/thumb.jpg", "Thumbs.db", ".DS_Store", "note.txt")
+STRAYS_TOLD = {"@eaDir/": 0, "Thumbs.db": 4, ".DS_Store": 4, "note.txt": 4}
+
+
+def test_what_a_person_put_beside_a_backup_is_told_and_outlives_it(target: Target) -> None:
+    put(target, b"abc")
+    target.publish(MANIFEST)
+    plant(target, *STRAYS)
+    assert dict(target.objects(JOB, RUN)) == {NAME: 3, **STRAYS_TOLD}
+    assert target.manifest(JOB, RUN) == MANIFEST
+    for _ in range(2):
+        target.remove(JOB, RUN)
+        assert dict(target.objects(JOB, RUN)) == STRAYS_TOLD
+    with pytest.raises(TargetError):
+        target.manifest(JOB, RUN)
+
+
+def test_what_a_dead_process_left_of_its_manifest_is_in_nobodys_way(target: Target, tmp_path: Path) -> None:
+    put(target, b"abc")
+    for folder in tmp_path.rglob(RUN):
+        (folder / partial("manifest.json")).write_bytes(b"half of it")
+    target.publish(MANIFEST)
+    assert target.manifest(JOB, RUN) == MANIFEST
+
+
+PROOF = "proof-20261122T040000Z.json"
+
+
+def test_a_proof_is_attached_once_to_a_finished_backup_and_goes_with_it(target: Target) -> None:
+    put(target, b"abc")
+    with pytest.raises(TargetError):
+        target.attach(JOB, RUN, PROOF, b"{}")
+    target.publish(MANIFEST)
+    target.attach(JOB, RUN, PROOF, b"{}")
+    for name in (PROOF, NAME, "note.txt", "manifest.json"):
+        with pytest.raises(TargetError):
+            target.attach(JOB, RUN, name, b"another")
+    assert get(target, name=PROOF) == b"{}"
+    assert dict(target.objects(JOB, RUN)) == {NAME: 3, PROOF: 2}
+    assert target.manifest(JOB, RUN) == MANIFEST
+    target.remove(JOB, RUN)
+    assert dict(target.objects(JOB, RUN)) == {}
 
 
 def test_usable_target_tells_its_room(target: Target) -> None:
@@ -298,3 +365,185 @@ def test_a_manifest_is_never_written_over(target: Target) -> None:
     with pytest.raises(TargetError):
         target.publish(replace(MANIFEST, host="db2"))
     assert target.manifest(JOB, RUN) == MANIFEST
+
+
+# --- several machines on one storage ---------------------------------------------------------------------------------
+
+OTHER = "db2-0badcafe"
+
+
+def test_a_machine_sees_and_removes_only_what_is_its_own(target: Target) -> None:
+    other = target.of_machine(OTHER)
+    assert (target.machine, other.machine, other.name) == (MACHINE, OTHER, target.name)
+    put(target, b"ours")
+    target.publish(MANIFEST)
+    put(other, b"theirs")
+    put(other, b"theirs alone", run="run-2")
+    other.publish(replace(MANIFEST, machine=OTHER))
+    assert listed(target) == {(JOB, RUN, True)}
+    assert listed(other) == {(JOB, RUN, True), (JOB, "run-2", False)}
+    assert target.objects(JOB, "run-2") == {}
+    assert set(target.machines()) == set(other.machines()) == {MACHINE, OTHER}
+    for run in (RUN, "run-2"):
+        target.remove(JOB, run)
+    assert listed(target) == set()
+    assert (get(other), get(other, run="run-2")) == (b"theirs", b"theirs alone")
+    assert other.manifest(JOB, RUN).machine == OTHER
+
+
+def test_locations_of_two_machines_differ(target: Target) -> None:
+    assert MACHINE in target.location(JOB, RUN)
+    assert OTHER in target.of_machine(OTHER).location(JOB, RUN)
+
+
+@pytest.mark.parametrize("bad", ["", "..", "db1", "-0badcafe", ".db1-0badcafe", "a/b-0badcafe", "db1-0BADCAFE"])
+def test_what_can_be_no_machine_s_name_leads_nowhere(target: Target, bad: str) -> None:
+    with pytest.raises(TargetError, match="no machine's name"):
+        target.of_machine(bad)
+
+
+def test_an_empty_target_has_no_machines(target: Target) -> None:
+    assert target.machines() == []
+
+
+def test_what_others_keep_beside_the_machines_is_no_machine(target: Target) -> None:
+    for stray in ("lost+found/x", "@eaDir/x", ".trash-0badcafe/x", "notes-0badcafe.txt", "db3-0badcafe-old/x"):
+        lay(target, stray, b"x")
+    put(target, b"x")
+    assert target.machines() in ([MACHINE], [])  # a target in memory has no place for strays
+
+
+# --- owner records ---------------------------------------------------------------------------------------------------
+
+
+def record(number: int, digit: str = "a", *, machine: str = MACHINE) -> OwnerRecord:
+    return OwnerRecord(machine, number, digit * 32, "db1.example.com", datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))
+
+
+def lay(target: Target, path: str, content: bytes) -> None:
+    """Somebody else writes this below the storage's root, past the target."""
+    match target:
+        case MemoryTarget():
+            if path.startswith(f"{MACHINE}/owner/"):
+                target.records[path.rpartition("/")[2]] = content
+        case S3Target():
+            key = target._prefixed(path)
+            target._service.client.put_object(Bucket=target._config.bucket, Key=key, Body=content)
+        case DirectoryTarget() | SftpTarget():
+            file = Path(target.folder or target._config.path, path)  # type: ignore[union-attr]
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(content)
+
+
+def owner_records(target: Target) -> set[str]:
+    """The names of all that lies among the owner records."""
+    match target:
+        case MemoryTarget():
+            return set(target.records)
+        case S3Target():
+            prefix = target._prefixed(f"{MACHINE}/owner/")
+            return {stored.key.removeprefix(prefix) for stored in target._listing.objects(prefix)}
+        case DirectoryTarget() | SftpTarget():
+            root = Path(target.folder or target._config.path)  # type: ignore[union-attr]
+            return {path.name for path in (root / MACHINE / "owner").iterdir()}
+    raise AssertionError(target)
+
+
+def test_nobody_owns_a_new_target(target: Target) -> None:
+    assert target.owner() is None
+    assert target.last_owner_number() == 0
+    assert listed(target) == set()
+
+
+def test_the_last_one_who_wrote_is_the_owner_and_older_records_go(target: Target) -> None:
+    for number in range(1, 5):
+        assert target.succeed(record(number, f"{number}"))
+        assert target.owner() == record(number, f"{number}")
+        assert target.last_owner_number() == number
+    assert owner_records(target) == {"0000000003.json", "0000000004.json"}
+    assert target.of_machine(OTHER).owner() is None
+    assert target.machines() == [MACHINE]
+    assert listed(target) == set()
+
+
+def test_of_two_who_have_read_the_same_record_one_succeeds(target: Target) -> None:
+    assert target.succeed(record(1))
+    ours, theirs = record(2, "b"), record(2, "c")
+    assert target.succeed(ours)
+    assert not target.of_machine(MACHINE).succeed(theirs)
+    assert target.owner() == ours
+    assert owner_records(target) == {"0000000001.json", "0000000002.json"}
+
+
+def test_one_who_is_so_slow_that_his_number_is_free_again_does_not_succeed(target: Target) -> None:
+    for number in range(1, 5):
+        assert target.succeed(record(number))
+    assert not target.succeed(record(1, "b"))
+    assert target.owner() == record(4)
+    assert owner_records(target) == {"0000000003.json", "0000000004.json"}
+
+
+def test_who_writes_the_same_record_again_has_succeeded(target: Target) -> None:
+    assert target.succeed(record(1))
+    assert target.succeed(record(1))
+    assert target.owner() == record(1)
+
+
+def test_one_of_eight_at_once_succeeds(target: Target) -> None:
+    together = Barrier(8, timeout=20)
+
+    def write(digit: str) -> bool:
+        one = target.of_machine(MACHINE)
+        together.wait()
+        return one.succeed(record(1, digit))
+
+    with ThreadPoolExecutor(8) as pool:
+        won = dict(zip("12345678", pool.map(write, "12345678"), strict=True))
+    (winner,) = [digit for digit, succeeded in won.items() if succeeded]
+    assert target.owner() == record(1, winner)
+    assert owner_records(target) == {"0000000001.json"}
+
+
+WHOLE = ownership.to_text(record(7))
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        "", "{", WHOLE[:-20], "null", "[]", "\0" * 64, WHOLE.replace("machine", "whose"),
+        WHOLE.replace(": 7", ": true"), WHOLE.replace(": 7", ": 8"), WHOLE.replace(MACHINE, OTHER),
+        WHOLE.replace("a" * 32, "a"), WHOLE.replace("+00:00", ""),
+    ],
+)  # fmt: skip
+def test_a_record_that_is_garbage_says_so_and_can_be_succeeded(target: Target, garbage: str) -> None:
+    assert target.succeed(record(1))
+    lay(target, f"{MACHINE}/owner/0000000007.json", garbage.encode())
+    with pytest.raises(VerificationError, match=r"0000000007\.json is (no owner record|owner record )") as refused:
+        target.owner()
+    assert "`backupd identity adopt`" in refused.value.hint
+    assert not target.succeed(record(2, "b"))
+    assert target.last_owner_number() == 7
+    assert target.succeed(record(8, "b"))
+    assert target.owner() == record(8, "b")
+
+
+def test_what_else_lies_among_the_records_is_none(target: Target) -> None:
+    assert target.succeed(record(3))
+    strays = [".0000000009.json.0123456789abcdef.partial", "0000000009.json.bak", "9.json", "notes.txt"]
+    for name in (*strays, ".0000000001.json.0123456789abcdef.partial"):
+        lay(target, f"{MACHINE}/owner/{name}", b"x")
+    assert target.owner() == record(3)
+    assert target.succeed(record(4))
+    assert owner_records(target) == {"0000000003.json", "0000000004.json", *strays}
+
+
+def test_owner_records_are_no_job_s(target: Target) -> None:
+    assert target.succeed(record(1))
+    lay(target, f"{MACHINE}/owner/run-1/data-1.tar.zst", b"x")
+    assert listed(target) == set()
+    for call in (lambda: target.backups("owner"), lambda: target.remove("owner", RUN)):
+        with pytest.raises(TargetError, match="no job is called 'owner'"):
+            call()
+    with pytest.raises(TargetError, match="no job is called 'owner'"):
+        put(target, b"x", job="owner")
+    assert target.owner() == record(1)

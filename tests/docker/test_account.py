@@ -14,6 +14,7 @@ from backupd.errors import LockNotGranted
 from backupd.model import Flavour
 from backupd.mysql import UNLOCKED
 from backupd.mysql.canary import MysqlCanary, moments
+from backupd.mysql.flushing import LOW_WATER_MARK, MAX_DIRTY, PageFlusher
 from backupd.mysql.grants import CANARY_SCHEMA, grant_script
 from backupd.mysql.locks import LockLimits, ServerLock
 from backupd.mysql.server import MysqlServer
@@ -30,6 +31,7 @@ STRATEGIES = {Flavour.MARIADB: ("ftwrl", "backup-stage"), Flavour.MYSQL: ("ftwrl
 BEST = {Flavour.MARIADB: "backup-stage", Flavour.MYSQL: "ftwrl"}
 PROOF = {Flavour.MARIADB: "session and position", Flavour.MYSQL: "metadata-locks"}
 APPLIER = {Flavour.MARIADB: "REPLICATION SLAVE ADMIN", Flavour.MYSQL: "REPLICATION_SLAVE_ADMIN"}
+FLUSHING = {Flavour.MARIADB: "SUPER", Flavour.MYSQL: "SYSTEM_VARIABLES_ADMIN"}
 BINLOG = {Flavour.MARIADB: "SHOW MASTER STATUS", Flavour.MYSQL: "SHOW BINARY LOG STATUS"}
 GTID = {Flavour.MARIADB: "SELECT @@global.gtid_binlog_pos", Flavour.MYSQL: "SELECT @@global.gtid_executed"}
 ROLES = {
@@ -186,6 +188,21 @@ def test_to_stop_the_applier_takes_one_privilege_more(account: Connect, server: 
     assert script == grant_script(USER, flavour=server.flavour).replace(" ON *.*", f", {more} ON *.*")
     stopping = server.account(USER, script)
     assert MysqlServer(stopping).missing_grants("ftwrl", stop_applier=True) == ()
+
+
+def test_to_have_dirty_pages_written_takes_one_privilege_more(account: Connect, server: ServerContainer) -> None:
+    more = FLUSHING[server.flavour]
+    assert MysqlServer(account).missing_grants("ftwrl", preflush=True) == (more,)
+    flushing = server.account(USER, grant_script(USER, flavour=server.flavour, preflush=True))
+    assert MysqlServer(flushing).missing_grants("ftwrl", preflush=True) == ()
+    flusher = PageFlusher(flushing, wait_seconds=30)
+    with server.session() as root:
+        root.execute(f"SET GLOBAL {LOW_WATER_MARK} = 5")
+    saved = flusher.settings()
+    flusher.flush()
+    assert [float(flusher.settings()[name]) for name in (MAX_DIRTY, LOW_WATER_MARK)] == [0, 0]
+    flusher.put_back(saved)
+    assert [float(flusher.settings()[name]) for name in (MAX_DIRTY, LOW_WATER_MARK)] == [90, 5]
 
 
 SUPER_LACKS = {

@@ -20,6 +20,7 @@ from backupd.mysql.server import MysqlServer
 from backupd.mysql.session import Session
 from backupd.replicas import applier_holding, of_replica
 from backupd.wiring import host_tools
+from tests.fakes.target import MACHINE
 
 SOON_SECONDS = 30.0
 
@@ -96,7 +97,7 @@ def test_what_a_dead_run_left_stopped_is_started_by_its_row_alone(pair: Any, fol
     running = applier.running()
     applier.stop(running)
     host = HostConfig(name="db1", socket=pair.replica.socket, user="root")
-    release = host_tools(Configuration(hosts={"db1": host})).releases[HoldingKind.APPLIER]
+    release = host_tools(Configuration(hosts={"db1": host}), MACHINE).releases[HoldingKind.APPLIER]
     for _ in range(2):
         release(applier_holding("db1", running))
         assert applier.running() == running

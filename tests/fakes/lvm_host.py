@@ -6,6 +6,7 @@ invalidates snapshots, and has any verb fail at its n-th call. An origin with a 
 away, `mount` copies that to the mount point, so what is read is what was there then.
 """
 
+import errno
 import os
 import shutil
 from collections import Counter
@@ -17,12 +18,24 @@ from tempfile import TemporaryDirectory
 
 from backupd.command import ChildLedger
 from backupd.errors import SnapshotError, SnapshotVoid
-from backupd.model import CowUsage, DeviceNumber, Segment, Snapshot, SnapshotPlan, ThinPool, Volume, VolumeGroup
-from backupd.snapshots import RUN_TAG, TAG, SnapshotCreator
+from backupd.model import (
+    CowUsage,
+    DeviceNumber,
+    DiskQueue,
+    FileIdentity,
+    Segment,
+    Snapshot,
+    SnapshotPlan,
+    ThinPool,
+    Volume,
+    VolumeGroup,
+)
+from backupd.snapshots import Mark, SnapshotCreator, mark_of_tags, run_of_tags
+from tests.fakes.target import MACHINE
 
 EXTENT = 4 << 20
 _VERBS = (
-    *("volume_at", "volume", "group", "prepared", "create", "usage", "require_intact", "ours", "remove"),
+    *("volume_at", "volume", "group", "prepared", "create", "usage", "require_intact", "extend", "ours", "remove"),
     *("mount", "unmount"),
     *("require_unused", "create_scratch", "format", "mount_scratch"),
 )
@@ -35,6 +48,7 @@ def striped_volume(*, vg: str = "labvg", name: str = "data", size: int = 600 << 
         vg=vg,
         name=name,
         uuid="zdbTBF-yrze-GUu3-WmMd-ZtYo-3HSg-BwPoje",
+        group_uuid="Wm7Qpt-0cZy-p8Vh-3h2O-9aTq-Yt0b-uLr4Xs",
         path=Path("/dev") / vg / name,
         device=DeviceNumber(254, 0),
         size=size,
@@ -75,7 +89,9 @@ class _Lv:
     extents: int
     usage: CowUsage
     content: Path | None
+    inodes: dict[Path, int] = field(default_factory=dict)  # of the content: those that the origin's files have
     live: bool = True  # False: only the COW area is there
+    pvs: tuple[str, ...] = ()  # where its COW area was asked for
 
 
 @dataclass
@@ -97,6 +113,9 @@ class LvmHost:
         default_factory=lambda: {"/dev/sdb": 200, "/dev/sdc": 200, "/dev/sdd": 200, "/dev/sde": 255}
     )
     closed: set[str] = field(default_factory=set)  # PVs that take no extents
+    pv_uuids: dict[str, str] = field(default_factory=dict)  # those that are not as usual: the disk is another one
+    failed: set[str] = field(default_factory=set)  # PVs whose disks the kernel has given up
+    queue: DiskQueue | None = field(default_factory=lambda: DiskQueue(False, 1280 << 10))  # of each disk; None: untold
     hidden: set[str] = field(default_factory=set)  # names of LVs that are inactive, or within another
     lvs: dict[str, _Lv] = field(default_factory=dict)  # by name, all in the volume's group
     scratch: dict[str, Scratch] = field(default_factory=dict)  # the same
@@ -111,7 +130,11 @@ class LvmHost:
     @property
     def snapshots(self) -> "FakeSnapshots":
         """The host as the stories see it."""
-        return FakeSnapshots(self)
+        return self.snapshots_of(MACHINE)
+
+    def snapshots_of(self, machine: str) -> "FakeSnapshots":
+        """The same as a machine sees it: its group may be seen by another one too."""
+        return FakeSnapshots(self, machine)
 
     @property
     def mounts(self) -> "FakeMounts":
@@ -175,6 +198,16 @@ class LvmHost:
         self._minor += 3
         return DeviceNumber(254, self._minor)
 
+    def identity(self, path: Path) -> FileIdentity:
+        """A file in a mounted snapshot has the number that the origin's has."""
+        for at, name in self.mounted.items():
+            if path.is_relative_to(at):
+                try:
+                    return FileIdentity(self.lvs[name].inodes[path.relative_to(at)], None)
+                except KeyError as error:
+                    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path)) from error
+        return FileIdentity(path.stat().st_ino, None)
+
     def group(self) -> VolumeGroup:
         """The group as it is now."""
         free, taken = dict(self.free_by_pv), sum(lv.extents for lv in self.lvs.values())
@@ -185,7 +218,12 @@ class LvmHost:
             free[pv] -= part
             taken -= part
         usable = {pv: extents for pv, extents in free.items() if pv not in self.closed}
-        return VolumeGroup(self.volume.vg, EXTENT, sum(usable.values()), usable, tuple(sorted(self.closed)))
+        queue = self.queue
+        queues = {pv: replace(queue, failed=pv in self.failed) for pv in self.free_by_pv} if queue is not None else {}
+        closed = tuple(sorted(self.closed))
+        whole = sum(self.free_by_pv[pv] for pv in usable) + (self.volume.size // EXTENT if usable else 0)
+        uuids = {pv: f"uuid of {pv}" for pv in self.free_by_pv} | self.pv_uuids
+        return VolumeGroup(self.volume.vg, EXTENT, sum(usable.values()), usable, closed, queues, whole, uuids)
 
     def _made(self, plan: SnapshotPlan, tags: frozenset[str]) -> _Lv:
         device = self.next_device()
@@ -204,20 +242,22 @@ class LvmHost:
         pool = self._pool()
         if pool is not None:
             usage = CowUsage(intact=True, used=pool.used, total=pool.size, metadata_fill=pool.metadata_fill)
-        return _Lv(snapshot, tags, plan.extents, usage, None)
+        return _Lv(snapshot, tags, plan.extents, usage, None, pvs=plan.pvs)
 
     def _pool(self) -> ThinPool | None:
         """As it is now: what only snapshots held is free again when they are gone."""
         pool = self.volume.pool
         return pool and replace(pool, used=max((lv.usage.used for lv in self.lvs.values()), default=pool.used))
 
-    def _take(self, plan: SnapshotPlan) -> Snapshot:
-        lv = self._made(plan, _tags(plan))
+    def _take(self, plan: SnapshotPlan, tags: frozenset[str]) -> Snapshot:
+        lv = self._made(plan, tags)
         scratch = next((at for at, name in self.mounted.items() if name == plan.origin.name), None)
         folder = self.folder if plan.origin.name == self.volume.name else scratch
         if folder is not None:
             lv.content = Path(self._store.name) / plan.name
             shutil.copytree(folder, lv.content, symlinks=True)
+            found = (folder, *folder.rglob("*"))
+            lv.inodes = {path.relative_to(folder): path.lstat().st_ino for path in found}
         self.lvs[plan.name] = lv
         return lv.snapshot
 
@@ -239,6 +279,7 @@ class FakeSnapshots:
     """Implements the contract `Snapshots`."""
 
     host: LvmHost
+    machine: str
 
     def volume_at(self, device: DeviceNumber) -> Volume:
         """The origin, or a scratch volume."""
@@ -256,7 +297,7 @@ class FakeSnapshots:
                     return volume
             raise SnapshotError(f"no active logical volume {vg}/{name}")
 
-    def group(self, vg: str) -> VolumeGroup:
+    def group(self, vg: str, *, promptly: bool = False) -> VolumeGroup:
         """The only group there is."""
         with self.host.call("group"):
             if vg != self.host.volume.vg:
@@ -266,7 +307,7 @@ class FakeSnapshots:
     @contextmanager
     def prepared(self, plan: SnapshotPlan, ledger: ChildLedger | None = None) -> Iterator[SnapshotCreator]:
         """Refuses what the real one refuses; then the COW area, if it has one, is there, tagged, until `remove`."""
-        host = self.host
+        host, tags = self.host, frozenset(Mark(self.machine, plan.run_id).tags)
         with host.call("prepared"):
             if plan.name in host.names():
                 raise SnapshotError(f'Logical Volume "{plan.name}" already exists in volume group "{host.volume.vg}"')
@@ -275,10 +316,10 @@ class FakeSnapshots:
             if plan.extents > host.group().free_on(plan.pvs):
                 raise SnapshotError(f'Volume group "{host.volume.vg}" has insufficient free space')
             if plan.origin.pool is None:
-                host.lvs[plan.name] = replace(host._made(plan, _tags(plan)), live=False)
+                host.lvs[plan.name] = replace(host._made(plan, tags), live=False)
         host.shells += 1
         try:
-            yield _FakeCreator(host, plan)
+            yield _FakeCreator(host, plan, tags)
         finally:
             host.shells -= 1
 
@@ -295,13 +336,29 @@ class FakeSnapshots:
                 raise SnapshotVoid(f"snapshot {snapshot.full_name} is not intact ({usage.state})")
             return usage
 
+    def extend(self, snapshot: Snapshot, extents: int, pvs: tuple[str, ...] = ()) -> None:
+        """Only what is ours and has a COW area of its own, and only where there is room."""
+        host = self.host
+        with host.call("extend"):
+            if snapshot.origin.pool is not None:
+                raise SnapshotError(f"{snapshot.full_name} is thin: it has no COW area of its own")
+            lv = host.lvs.get(snapshot.name)
+            if lv is None or mark_of_tags(lv.tags) != Mark(self.machine, snapshot.run_id):
+                raise SnapshotError(f"{snapshot.full_name} is no snapshot of run {snapshot.run_id}: it is not extended")
+            if extents > host.group().free_on(pvs):
+                raise SnapshotError(f'Volume group "{host.volume.vg}" has insufficient free space')
+            lv.extents += extents
+            lv.usage = replace(lv.usage, total=lv.usage.total + extents * EXTENT)
+
     def ours(self) -> tuple[tuple[str, str, str], ...]:
         """By tag."""
         with self.host.call("ours"):
             tags = {name: lv.tags for name, lv in self.host.lvs.items()}
             tags |= {name: one.volume.tags for name, one in self.host.scratch.items()}
             return tuple(
-                (self.host.volume.vg, name, _run_id(found)) for name, found in sorted(tags.items()) if TAG in found
+                (self.host.volume.vg, name, run_id)
+                for name, found in sorted(tags.items())
+                if (run_id := run_of_tags(found, self.machine))
             )
 
     def remove(self, vg: str, name: str, run_id: str) -> None:
@@ -312,10 +369,17 @@ class FakeSnapshots:
                 return
             lv, scratch = host.lvs.get(name), host.scratch.get(name)
             tags = lv.tags if lv is not None else scratch.volume.tags if scratch is not None else frozenset()
-            if not {TAG, f"{RUN_TAG}{run_id}"} <= tags:
+            mark = mark_of_tags(tags)
+            if mark is not None and mark.machine != self.machine:
+                raise SnapshotError(
+                    f"{vg}/{name} is machine {mark.machine}'s by its tag, and this is {self.machine}: not removed",
+                    hint=f"`backupd identity adopt {mark.machine}`, then `backupd recover`",
+                )
+            if mark != Mark(self.machine, run_id):
                 raise SnapshotError(f"{vg}/{name} bears no tag of run {run_id}: it is not removed")
             going = [*self._snapshots_of(name), name]
-            foreign = [other for other in going if other in host.lvs and TAG not in host.lvs[other].tags]
+            strangers = {one for one, lv in host.lvs.items() if not run_of_tags(lv.tags, self.machine)}
+            foreign = [other for other in going if other in strangers]
             if foreign:
                 raise SnapshotError(f"{vg}/{name} is not removed: somebody has a snapshot of it, {', '.join(foreign)}")
             for one in going:
@@ -349,11 +413,12 @@ class FakeSnapshots:
 class _FakeCreator:
     host: LvmHost
     plan: SnapshotPlan
+    tags: frozenset[str]
 
     def create(self) -> Snapshot:
         """It exists from here on."""
         with self.host.call("create"):
-            return self.host._take(self.plan)
+            return self.host._take(self.plan, self.tags)
 
 
 @dataclass(frozen=True)
@@ -386,14 +451,6 @@ class FakeMounts:
                     at.rmdir()
                 except OSError as error:
                     raise SnapshotError(f"{at} is not mounted, but could not be removed: {error.strerror}") from error
-
-
-def _tags(plan: SnapshotPlan) -> frozenset[str]:
-    return frozenset({TAG, f"{RUN_TAG}{plan.run_id}"})
-
-
-def _run_id(tags: frozenset[str]) -> str:
-    return next(tag.removeprefix(RUN_TAG) for tag in tags if tag.startswith(RUN_TAG))
 
 
 def _open_files() -> Iterator[str]:

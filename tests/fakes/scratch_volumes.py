@@ -9,8 +9,9 @@ from pathlib import Path
 from backupd.benchmark import KIB, LEAST_SIZE, LayoutKind, ScratchLayout
 from backupd.errors import Refused, SnapshotError
 from backupd.model import Segment, Volume
-from backupd.snapshots import RUN_TAG, TAG
+from backupd.snapshots import Mark
 from tests.fakes.lvm_host import EXTENT, LvmHost, Scratch
+from tests.fakes.target import MACHINE
 
 
 @dataclass(frozen=True)
@@ -18,6 +19,7 @@ class FakeScratchVolumes:
     """Implements the contract `ScratchVolumes`."""
 
     host: LvmHost
+    machine: str = MACHINE
 
     def require_unused(self, vg: str, name: str) -> None:
         """Nothing has this name."""
@@ -36,7 +38,7 @@ class FakeScratchVolumes:
             kind = "linear" if layout.kind is LayoutKind.LINEAR else "striped"
             segment = Segment(kind, size, layout.width, layout.stripe_size, layout.disks)
             device, path = self.host.next_device(), Path("/dev") / vg / name
-            tags = frozenset({TAG, f"{RUN_TAG}{run_id}"})
+            tags = frozenset(Mark(self.machine, run_id).tags)
             volume = Volume(vg, name, f"scratch-{device.minor}", path, device, size, (segment,), tags)
             self.host.scratch[name] = Scratch(volume, dict.fromkeys(layout.disks, on_each))
             return path

@@ -4,11 +4,13 @@ One `FakeDatabase` is the world; `FakeServer`, `FakeLock` and `FakeCanary` act o
 setting its fields: it can refuse the lock, lose it, be read-only, and fail at the n-th call.
 """
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from backupd.bill import Count
 from backupd.errors import LockLost, LockNotGranted, ServerError
 from backupd.model import (
     Blocker,
@@ -18,10 +20,13 @@ from backupd.model import (
     LockReceipt,
     Membership,
     Position,
+    Preflush,
+    PreflushEnd,
     Replication,
     ServerFacts,
 )
 from backupd.mysql import UNLOCKED, UNPROVEN
+from backupd.mysql.flushing import AT, DATADIR, FEW_PAGES, LOW_WATER_MARK, MAX_DIRTY, UPTIME, restoration
 
 FACTS = ServerFacts(
     flavour=Flavour.MARIADB,
@@ -37,6 +42,13 @@ FACTS = ServerFacts(
     page_size=16384,
 )
 
+SETTINGS = {
+    MAX_DIRTY: "90.000000",
+    LOW_WATER_MARK: "10.000000",
+    DATADIR: "/srv/data/mysql/",
+    UPTIME: "3600",
+    AT: "1000",
+}
 NO_REPLICA = Replication((), workers=0, logs_updates=True, open_temporary_tables=0)
 
 
@@ -47,6 +59,7 @@ class FakeDatabase:
     facts: ServerFacts = FACTS
     paths: tuple[DataPath, ...] = (DataPath("datadir", FACTS.datadir, must_share=True),)
     missing: tuple[str, ...] = ()
+    lost: dict[str, int] = field(default_factory=dict)  # tablespaces that it has beside those that its datadir shows
     unsafe: tuple[str, ...] = ()  # tables of engines without a log
     running: tuple[Blocker, ...] = ()  # what others do; anything here is waited for by a lock
     lag_seconds: float | None = None
@@ -54,11 +67,15 @@ class FakeDatabase:
     membership: Membership | None = None
     may_ask_membership: bool = True
     refuses_start: bool = False  # of an applier
+    settings: dict[str, str] = field(default_factory=lambda: dict(SETTINGS))  # that make it write its dirty pages
+    refuses_settings: bool = False
+    dirty_pages: int = 5000
     refuses_lock: bool = False
     loses_lock: bool = False  # the next block's lock is gone before its end
     fails_at: int | None = None  # this call, counted from 1, fails; so do all after it
     locked: bool = False
     offset: int = 1000
+    binlog_number: int = 1
     calls: int = 0
     rows: list[tuple[str, str]] = field(default_factory=list)  # the canary's: run id, moment
 
@@ -99,7 +116,7 @@ class FakeDatabase:
         """Where it stands; a binlog that is off has no position."""
         if self.facts.binlog_basename is None:
             return Position()
-        return Position(f"{self.facts.binlog_basename.name}.000001", self.offset, f"0-1-{self.offset}")
+        return Position(f"{self.facts.binlog_basename.name}.{self.binlog_number:06}", self.offset, f"0-1-{self.offset}")
 
     def called(self) -> None:
         """Every use of the server counts.
@@ -126,11 +143,16 @@ class FakeServer:
         self.database.called()
         return self.database.paths
 
+    def tablespaces(self, facts: ServerFacts) -> Mapping[str, int]:
+        self.database.called()
+        found = facts.datadir.rglob("*.ibd")
+        return {str(file.relative_to(facts.datadir)): file.stat().st_ino for file in found} | self.database.lost
+
     def unsafe_tables(self, facts: ServerFacts) -> tuple[str, ...]:
         self.database.called()
         return self.database.unsafe
 
-    def missing_grants(self, strategy: str, *, stop_applier: bool = False) -> tuple[str, ...]:
+    def missing_grants(self, strategy: str, *, stop_applier: bool = False, preflush: bool = False) -> tuple[str, ...]:
         self.database.called()
         return self.database.missing
 
@@ -151,6 +173,30 @@ class FakeServer:
         if not self.database.may_ask_membership:
             raise ServerError("the account may not ask", hint="GRANT SELECT")
         return self.database.membership
+
+
+@dataclass
+class FakeWorkCounters:
+    """The contract's `WorkCounters`: a clock of its own, by which a second passes between two looks.
+
+    Looks come from a thread of the run, whenever it gets to it: they are no calls of the database.
+    """
+
+    looks: int = 0
+    done: Callable[[int], int] = lambda look: 100 * look  # transactions by this look, counted from 1
+    is_gone: bool = False
+    is_open: bool = False
+
+    def look(self) -> Count:
+        self.looks += 1
+        if self.is_gone:
+            self.close()
+            raise ServerError("cannot connect to the server at a fake", hint="is the server running?")
+        self.is_open = True
+        return Count(time.monotonic(), 3600 + int(time.monotonic()), self.done(self.looks), 0, 0)
+
+    def close(self) -> None:
+        self.is_open = False
 
 
 class FakeApplier:
@@ -174,6 +220,34 @@ class FakeApplier:
         if self.database.refuses_start:
             raise ServerError("the replica's applier could not be started again", hint="START REPLICA")
         self.database.set_appliers(channels, applying=True)
+
+
+class FakeFlusher:
+    """The contract's `Flusher`: one setting follows the other, as on a real server, and no page is left behind."""
+
+    def __init__(self, database: FakeDatabase) -> None:
+        self.database = database
+
+    def settings(self) -> Mapping[str, str]:
+        self.database.called()
+        return dict(self.database.settings)
+
+    def flush(self) -> Preflush:
+        self.set_setting(MAX_DIRTY, 0.0)
+        before, self.database.dirty_pages = self.database.dirty_pages, FEW_PAGES
+        return Preflush(before, FEW_PAGES, 4.0, PreflushEnd.FEW)
+
+    def put_back(self, saved: Mapping[str, str]) -> None:
+        for name, value in restoration(saved, self.settings()).values:
+            self.set_setting(name, value)
+
+    def set_setting(self, name: str, value: float) -> None:
+        self.database.called()
+        if self.database.refuses_settings:
+            raise ServerError("the server refused: SET GLOBAL", hint="grant it")
+        settings = self.database.settings
+        settings[name] = f"{value:f}"
+        settings[LOW_WATER_MARK] = f"{min(float(settings[name]) for name in (MAX_DIRTY, LOW_WATER_MARK)):f}"
 
 
 class FakeHeldLock:

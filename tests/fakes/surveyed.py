@@ -10,6 +10,7 @@ from backupd.extents import Landscape, Survey, Use, UseKind
 from backupd.model import DeviceNumber, MountPoint
 from backupd.snapshots.fullreport import parse_landscape
 from backupd.volume_survey import Sources, survey
+from tests.fakes.target import MACHINE
 
 DATA = Path(__file__).parent.parent / "data" / "lvm"
 DATADIR = MountPoint(Path("/srv/mysql"), DeviceNumber(254, 0), "xfs")  # `data` of the recordings
@@ -33,7 +34,7 @@ class SurveyedHost:
 
     @property
     def sources(self) -> Sources:
-        return Sources(lambda: recorded(self.state), self._uses, self._datadir, self._last_volume)
+        return Sources(lambda: recorded(self.state), self._uses, self._datadir, self._last_volume, MACHINE)
 
     def survey(self, *jobs: JobConfig) -> Survey:
         """With the hosts of these jobs, and those that have answers."""

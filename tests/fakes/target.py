@@ -1,41 +1,66 @@
 """A target in memory that keeps the contract, until it is told to fail, to lose bytes or to change one."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from threading import Lock
+from threading import Event, Lock
 
 from backupd import manifest as manifests
-from backupd.errors import TargetError
+from backupd.errors import NoRoom, TargetError
 from backupd.model import Holding, Manifest, StoredBackup
-from backupd.targets import UploadLedger
+from backupd.ownership import OwnerRecord
+from backupd.targets import UploadLedger, chain
+from backupd.targets.names import is_ours, is_proof, job_part, machine_part, part
 
 _CHUNK_BYTES = 64 << 10
 _MANIFEST = "manifest.json"
 
+MACHINE = "db1-0a1b2c3d"  # whose backups the tests take, where nothing depends on whose
+
+_Key = tuple[str, str, str]
+
 
 @dataclass
 class MemoryTarget:
-    """Objects by (job, backup, name). Every step that a real target would ask storage for is a call that can fail."""
+    """One machine's objects by (job, backup, name), beside those of others in the same `storage`.
+
+    Every step that a real target would ask storage for is a call that can fail.
+    """
 
     name: str = "memory"
+    machine: str = MACHINE
     free_bytes: int = 1 << 40
     fail_at_call: int | None = None  # counted from 1, over all calls
     drop_bytes: int = 0  # of the end of each object, as a disk that loses writes does
     flip_bit: int | None = None  # of each object as it is read
     calls: int = 0
     now: datetime = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
-    stored: dict[tuple[str, str, str], bytes] = field(default_factory=dict)
-    at: dict[tuple[str, str, str], datetime] = field(default_factory=dict)
-    writing_now: set[tuple[str, str, str]] = field(default_factory=set)
+    stored: dict[_Key, bytes] = field(default_factory=dict)
+    at: dict[_Key, datetime] = field(default_factory=dict)
+    writing_now: set[_Key] = field(default_factory=set)
     counting: Lock = field(default_factory=Lock)
+    storage: dict[str, "MemoryTarget"] = field(default_factory=dict)  # by machine, each bound to it
+    records: dict[str, bytes] = field(default_factory=dict)  # the machine's owner records, by name
 
     folder = None
 
+    def __post_init__(self) -> None:
+        machine_part(self.machine)
+        self.storage[self.machine] = self
+
+    def of_machine(self, machine: str) -> "MemoryTarget":
+        """The same storage; what it is told to fail at is its own."""
+        return self.storage.get(machine) or MemoryTarget(self.name, machine, now=self.now, storage=self.storage)
+
+    def machines(self) -> Sequence[str]:
+        """Those that have something there."""
+        self._call()
+        return [machine for machine, target in self.storage.items() if target.stored or target.records]
+
     def location(self, job: str, backup_id: str) -> str:
         """Names the backup."""
-        return f"memory:{_part(job)}/{_part(backup_id)}"
+        return f"memory:{self.machine}/{job_part(job)}/{part(backup_id)}"
 
     def require_usable(self) -> int:
         """The room that is left."""
@@ -51,9 +76,10 @@ class MemoryTarget:
         *,
         at_most: int | None = None,
         ledger: UploadLedger | None = None,
+        unwanted: Event | None = None,
     ) -> Iterator["_MemoryWriter"]:
         """Nobody sees the object until the block ends well."""
-        key = (_part(job), _part(backup_id), _part(name))
+        key = (job_part(job), part(backup_id), part(name))
         self._call()
         if (job, backup_id, _MANIFEST) in self.stored:
             raise TargetError(f"{backup_id} is finished already")
@@ -72,7 +98,7 @@ class MemoryTarget:
         self, job: str, backup_id: str, name: str, *, offset: int = 0, size: int | None = None
     ) -> Iterator[Iterator[bytes]]:
         """What was stored, with its bit flipped if so told."""
-        key = (_part(job), _part(backup_id), _part(name))
+        key = (job_part(job), part(backup_id), part(name))
         self._call()
         if key not in self.stored:
             raise TargetError(f"no object {name} in {backup_id}")
@@ -96,24 +122,48 @@ class MemoryTarget:
 
     def objects(self, job: str, backup_id: str) -> Mapping[str, int]:
         """What lies there, the manifest left out."""
+        whole = (job_part(job), part(backup_id))
         self._call()
-        mine = {key[2]: len(content) for key, content in self.stored.items() if key[:2] == (job, backup_id)}
-        return {name: size for name, size in mine.items() if name != _MANIFEST}
+        mine = {key[2]: len(content) for key, content in self.stored.items() if key[:2] == whole}
+        told = {name.partition("/")[0] + "/" * ("/" in name): size for name, size in mine.items()}
+        return {name: 0 if name.endswith("/") else size for name, size in told.items() if name != _MANIFEST}
 
     def backups(self, job: str | None = None) -> Sequence[StoredBackup]:
         """What lies there."""
+        wanted = None if job is None else job_part(job)
         self._call()
-        found = {key[:2] for key in self.stored if job in {None, key[0]}}
+        found = {key[:2] for key in self.stored if wanted in {None, key[0]}}
         return [self._found(*key) for key in found]
+
+    def attach(self, job: str, backup_id: str, name: str, content: bytes) -> None:
+        """What belongs to a finished backup, once."""
+        self._call()
+        key = (job_part(job), part(backup_id), part(name))
+        if not is_proof(name) or (job, backup_id, _MANIFEST) not in self.stored or key in self.stored:
+            raise TargetError(f"{name} cannot be attached to {backup_id}")
+        self.stored[key], self.at[key] = content, self.now
 
     def abandon(self, upload: Holding) -> None:
         """There are no uploads."""
 
     def remove(self, job: str, backup_id: str) -> None:
-        """Nothing of a backup is left."""
+        """Nothing of a backup is left, and all that a person has put beside it."""
+        whole = (job_part(job), part(backup_id))
         self._call()
-        self.stored = {key: content for key, content in self.stored.items() if key[:2] != (job, backup_id)}
+        self.stored = {key: content for key, content in self.stored.items() if key[:2] != whole or not is_ours(key[2])}
         self.at = {key: at for key, at in self.at.items() if key in self.stored}
+
+    def owner(self) -> OwnerRecord | None:
+        """Who wrote last."""
+        return chain.owner(_Records(self), self.machine)
+
+    def last_owner_number(self) -> int:
+        """The number of the last owner record."""
+        return chain.last(_Records(self))
+
+    def succeed(self, record: OwnerRecord) -> bool:
+        """Write an owner record."""
+        return chain.succeed(_Records(self), record)
 
     def _found(self, job: str, backup_id: str) -> StoredBackup:
         manifest = (job, backup_id, _MANIFEST)
@@ -135,6 +185,33 @@ class MemoryTarget:
             raise TargetError(f"target {self.name} failed at call {self.fail_at_call}", hint="it was told to")
 
 
+@dataclass(frozen=True)
+class _Records:
+    target: MemoryTarget
+
+    @property
+    def where(self) -> str:
+        return f"memory:{self.target.machine}/owner"
+
+    def names(self) -> Collection[str]:
+        self.target._call()
+        return list(self.target.records)
+
+    def content(self, name: str) -> bytes | None:
+        self.target._call()
+        return self.target.records.get(name)
+
+    def create(self, name: str, content: bytes) -> None:
+        self.target._call()
+        if len(content) > self.target.free_bytes:
+            raise NoRoom(f"no room left on target {self.target.name}", hint="give it more")
+        self.target.records.setdefault(name, content)
+
+    def remove(self, name: str) -> None:
+        self.target._call()
+        self.target.records.pop(name, None)
+
+
 class _MemoryWriter:
     def __init__(self, target: MemoryTarget) -> None:
         self.content = bytearray()
@@ -143,11 +220,5 @@ class _MemoryWriter:
     def write(self, data: bytes) -> None:
         self._target._call()
         if len(self.content) + len(data) > self._target.free_bytes:
-            raise TargetError(f"no room left on target {self._target.name}", hint="give it more")
+            raise NoRoom(f"no room left on target {self._target.name}", hint="give it more")
         self.content += data
-
-
-def _part(name: str) -> str:
-    if not name or name in {".", ".."} or "/" in name or "\0" in name:
-        raise TargetError(f"{name!r} cannot be a name on a target")
-    return name

@@ -118,7 +118,7 @@ class BenchWorld:
     def bench_tools(self) -> BenchTools:
         """As `wiring.bench_tools` makes them."""
         return BenchTools(
-            volumes=Volumes(self.host),
+            volumes=Volumes(self.host, self.world.name),
             loads=self.loads.loads,
             counters=self.loads.counters,
             sector_size=lambda disk: self.sector,

@@ -1,9 +1,11 @@
 """A world for each story."""
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from tests.story.machines_world import COUNTED, figures
 from tests.story.world import World
 
 
@@ -27,3 +29,14 @@ def tmp_path(path_in_memory: Path) -> Path:
 def world(tmp_path: Path) -> World:
     """A host on which a backup would go well."""
     return World(tmp_path)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What happened in the histories of several machines, of all tests of this session together."""
+    counted: Counter[str] = Counter()
+    for report in (*terminalreporter.getreports("passed"), *terminalreporter.getreports("failed")):
+        for name, found in report.user_properties:
+            if name == COUNTED and isinstance(found, dict):
+                counted.update(found)
+    if counted:
+        terminalreporter.write_line(figures(counted))

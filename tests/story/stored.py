@@ -8,18 +8,21 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from backupd.archive import index
+from backupd.archive.index import MemberLines, written
+from backupd.archive.members import Members
 from backupd.archive.sealing import Encryptor
 from backupd.archive.stations import Compressor
 from backupd.model import Frame, Layout, Manifest, Position, StoredObject
+from backupd.run_section import RunSection
 from backupd.targets import Source, Target
 from backupd.targets.directory import DirectoryTarget
 from tests.fakes.server import FACTS
+from tests.fakes.target import MACHINE
 
 JOB, RUN = "nightly", "r1"
 FRAME_BYTES = 1 << 20
 
-Stream = Sequence[tuple[str, bytes]]  # a name that ends with a slash is a folder's
+Stream = Sequence[tuple[str, bytes | str]]  # a name that ends with a slash is a folder's; a text is a link's target
 
 MODES = {"": 0o750, "shop": 0o2750}
 
@@ -30,20 +33,24 @@ def content(seed: str, size: int) -> bytes:
     return (word * (size // 64 + 1))[: size // 2] + hashlib.shake_128(word).digest(size - size // 2)
 
 
-def tar(stream: Stream) -> tuple[bytes, list[index.Member]]:
-    """The tar stream, and where its members lie."""
-    out, members = io.BytesIO(), []
-    for name, data in stream:
-        begin = out.tell()
+def tar(stream: Stream) -> tuple[bytes, MemberLines]:
+    """The tar stream, and what the index says of it."""
+    out, lines = io.BytesIO(), MemberLines()
+    for name, has in stream:
         info = tarfile.TarInfo(name.rstrip("/") or ".")
         info.mtime = 1_700_000_000.5
+        if isinstance(has, str):
+            info.type, info.linkname = tarfile.SYMTYPE, has
+        data = b"" if isinstance(has, str) else has
         info.size = len(data)
         if name.endswith("/"):
             info.type, info.mode = tarfile.DIRTYPE, MODES.get(name.strip("./"), 0o755)
         out.write(info.tobuf(tarfile.PAX_FORMAT) + data + bytes(-len(data) % 512))
-        members.append(index.Member(info.name, begin, out.tell() - begin))
     out.write(bytes(1024))
-    return out.getvalue(), members
+    for _ in Members("a stream of a test", told=lines.add).take(out.getvalue()):
+        pass
+    lines.finish()
+    return out.getvalue(), lines
 
 
 def stored(name: str, plain: bytes, files: int, *, recipients: Sequence[str] = ()) -> tuple[bytes, StoredObject]:
@@ -71,6 +78,7 @@ def manifest(objects: Sequence[StoredObject], recipients: Sequence[str] = ()) ->
         run_id=RUN,
         job=JOB,
         host="db1",
+        machine=MACHINE,
         created_at=datetime(2026, 1, 2, tzinfo=UTC),
         objects=tuple(objects),
         server=replace(FACTS, settings={"lower_case_table_names": "0"}),
@@ -79,6 +87,7 @@ def manifest(objects: Sequence[StoredObject], recipients: Sequence[str] = ()) ->
         layout=Layout.LINEAR,
         volume="vg/data",
         datadir="",
+        run=RunSection(started_at=datetime(2026, 1, 2, tzinfo=UTC)),
         recipients=tuple(recipients),
     )
 
@@ -91,7 +100,7 @@ def put(target: Target, streams: Mapping[str, Stream], *, recipients: Sequence[s
         files = sum(not member.endswith("/") for member, _ in stream)
         packed, told = stored(name, plain, files, recipients=recipients)
         objects[told] = packed
-    packed, told = stored("index.json.zst", index.to_bytes(members), 0, recipients=recipients)
+    packed, told = stored("index.jsonl.zst", b"".join(written(members)), 0, recipients=recipients)
     objects[told] = packed
     for told, packed in objects.items():
         with target.writing(JOB, RUN, told.name) as writer:
@@ -103,15 +112,24 @@ def put(target: Target, streams: Mapping[str, Stream], *, recipients: Sequence[s
 def put_in(folder: Path, streams: Mapping[str, Stream]) -> Path:
     """A new folder that is a target with such a backup, named as the folder is."""
     folder.mkdir()
-    put(DirectoryTarget(folder.name, folder), streams)
+    put(DirectoryTarget(folder.name, folder, machine=MACHINE), streams)
     return folder
 
 
-def unpacked(streams: Mapping[str, Stream]) -> dict[str, bytes]:
-    """The files that a restore makes of these streams."""
+def unpacked(streams: Mapping[str, Stream]) -> dict[str, bytes | str]:
+    """The files and links that a restore makes of these streams."""
     return {name: data for stream in streams.values() for name, data in stream if not name.endswith("/")}
 
 
-def files_in(folder: Path) -> dict[str, bytes]:
+def files_in(folder: Path) -> dict[str, bytes | str]:
     """What is there."""
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {
+        str(path.relative_to(folder)): str(path.readlink()) if path.is_symlink() else path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_symlink() or path.is_file()
+    }
+
+
+def damaged(content: bytes) -> bytes:
+    """Its last byte is another one."""
+    return content[:-1] + bytes([content[-1] ^ 1])

@@ -9,7 +9,7 @@ import pytest
 from backupd.backup import Telling
 from backupd.catalogue import store
 from backupd.catalogue.store import RunRecord
-from backupd.config import SettleConfig
+from backupd.config import CopyConfig, SettleConfig
 from backupd.errors import Cancelled, ExitStatus
 from backupd.interruption import cancellable, shielded
 from backupd.model import Holding, HoldingKind, Phase, RunStatus
@@ -32,9 +32,25 @@ def assert_cancelled_and_clean(world: World) -> None:
 
 @pytest.mark.parametrize("phase", [p for p in Phase if p not in {Phase.LOCK_HOLD, Phase.SNAPSHOT}])
 def test_a_stop_signal_at_the_beginning_of_any_phase_ends_the_run(world: World, phase: Phase) -> None:
+    world.with_preflush = True
     telling = Telling(phase=lambda now: stop() if now is phase else None)
     with pytest.raises(Cancelled), cancellable():
-        world.back_up(telling=telling)
+        world.back_up(job=world.job(copy=CopyConfig(spool=world.spool)), telling=telling)
+    assert_cancelled_and_clean(world)
+
+
+class StopsAtItsEnd:
+    """Python prints what its destructor raises, and goes on."""
+
+    def __del__(self) -> None:
+        stop()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_stop_signal_that_python_swallows_ends_the_run_all_the_same(world: World) -> None:
+    world.at["host.mount"] = StopsAtItsEnd
+    with pytest.raises(Cancelled), cancellable():
+        world.back_up()
     assert_cancelled_and_clean(world)
 
 

@@ -130,7 +130,7 @@ def test_a_server_program_that_is_not_here_is_missed_before_anything_is_read(
     manifest: Manifest, world: World, tmp_path: Path
 ) -> None:
     elsewhere = replace(manifest, server=replace(manifest.server, version_number=(10, 1, 0)))
-    (world.vault / "nightly" / "r1" / "data-1.tar.zst").unlink()
+    (world.backups / "r1" / "data-1.tar.zst").unlink()
     with pytest.raises(ServerError, match=r"no mariadb 10\.1 server is installed here"):
         clone(elsewhere, copies(world), WANTED, to=tmp_path / "clone")
     assert not (tmp_path / "clone").exists()
@@ -139,7 +139,7 @@ def test_a_server_program_that_is_not_here_is_missed_before_anything_is_read(
 def test_an_unreadable_target_leaves_no_clone(
     recovering: Recovering, manifest: Manifest, world: World, tmp_path: Path
 ) -> None:
-    (world.vault / "nightly" / "r1" / "binlog.tar.zst").unlink()
+    (world.backups / "r1" / "binlog.tar.zst").unlink()
     with pytest.raises(TargetError):
         clone(manifest, copies(world), WANTED, to=tmp_path / "clone")
     assert not (tmp_path / "clone").exists()

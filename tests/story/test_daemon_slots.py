@@ -13,7 +13,7 @@ from backupd.catalogue.store import Catalogue
 from backupd.claims import Claims
 from backupd.config import ScheduleConfig, SchedulesConfig
 from backupd.errors import ExitStatus
-from backupd.model import Layout, RunKind, SnapshotFacts
+from backupd.model import Holding, HoldingKind, Layout, RunKind, SnapshotFacts
 from tests.fakes.benched import a_bench
 from tests.fakes.measured import measurement
 from tests.story.daemon_world import HOURLY, MORNING, NIGHTLY, Machine, job, machine
@@ -339,3 +339,39 @@ def test_a_dead_run_is_cleaned_up_after_once_by_a_process_of_its_own(daemon: Mac
     assert len(daemon.launcher.recoveries) == 1
     daemon.after(minutes=10)
     assert len(daemon.launcher.recoveries) == 2
+
+
+def leave_a_mount(daemon: Machine, run_id: str = "ended") -> Holding:
+    """A run that has ended, and could not give this back."""
+    mount = Holding(HoldingKind.MOUNT, "/run/backupd/mnt/ended", {"run": run_id})
+    daemon.fail_run(run_id)
+    daemon.catalogue.hold(run_id, mount)
+    return mount
+
+
+def test_what_a_run_could_not_give_back_is_given_back_soon_after_its_end(
+    daemon: Machine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("backupd.service.going.alive", lambda process: False)  # the run was this very process
+    mount = leave_a_mount(daemon)
+    daemon.after(seconds=30)
+    assert len(daemon.launcher.recoveries) == 1
+    assert "mount /run/backupd/mnt/ended of run ended was not given back" in caplog.text
+    daemon.launcher.recoveries[0].end()
+    daemon.after(minutes=10)
+    assert len(daemon.launcher.recoveries) == 2, "it was busy still, and is tried again"
+    daemon.launcher.recoveries[1].end()
+    daemon.catalogue.released("ended", mount)
+    daemon.after(minutes=20)
+    assert len(daemon.launcher.recoveries) == 2
+
+
+def test_what_somebody_holds_who_acts_for_the_run_is_left_to_them(
+    daemon: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A restore into a volume holds its mount in the name of the run, which ended long ago."""
+    monkeypatch.setattr("backupd.service.going.alive", lambda process: False)
+    leave_a_mount(daemon)
+    with Claims(daemon.configuration.paths.run).run("ended"):
+        daemon.after(seconds=30)
+    assert daemon.launcher.recoveries == []

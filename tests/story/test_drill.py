@@ -2,15 +2,19 @@
 
 import os
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import pytest
 
+from backupd.archive.frames import Reading
+from backupd.archive.unpack import Unpacking
 from backupd.drill import drill
-from backupd.errors import Busy, Cancelled, TargetError
+from backupd.errors import Busy, Cancelled, TargetError, Undecided
 from backupd.interruption import cancellable
 from backupd.targets import Source
+from tests.story.stored import damaged
 from tests.story.world import World
 
 
@@ -26,8 +30,8 @@ def copies(world: World) -> list[Source]:
 
 
 def test_damage_on_the_target_is_a_failed_drill(backed_up: World) -> None:
-    stored = backed_up.vault / "nightly" / "r1" / "data-1.tar.zst"
-    stored.write_bytes(stored.read_bytes()[:-1] + b"?")
+    stored = backed_up.backups / "r1" / "data-1.tar.zst"
+    stored.write_bytes(damaged(stored.read_bytes()))
     result = drill(copies(backed_up), backed_up.tools)
     assert not result.ok
     assert [(check.name, check.ok) for check in result.checks] == [("restore", False)]
@@ -36,7 +40,7 @@ def test_damage_on_the_target_is_a_failed_drill(backed_up: World) -> None:
 
 
 def test_an_unreadable_target_ends_the_drill_and_leaves_no_staging_folder(backed_up: World) -> None:
-    (backed_up.vault / "nightly" / "r1" / "binlog.tar.zst").unlink()
+    (backed_up.backups / "r1" / "binlog.tar.zst").unlink()
     with pytest.raises(TargetError):
         drill(copies(backed_up), backed_up.tools)
     assert backed_up.left() == []
@@ -71,11 +75,57 @@ def test_a_stop_signal_while_the_server_is_asked_is_no_failed_check(
     assert backed_up.left() == []
 
 
+def test_a_limit_of_the_drill_s_own_is_no_answer(backed_up: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    @contextmanager
+    def out_of_time(self: object) -> Iterator[None]:
+        raise Undecided("the server on the restored files did not answer within 1800 s")
+        yield
+
+    monkeypatch.setattr("backupd.drill.ScratchServer.running", out_of_time)
+    result = drill(copies(backed_up), backed_up.tools)
+    assert (result.ok, result.failed) == (False, False)
+    assert result.undecided == "the server on the restored files did not answer within 1800 s"
+    assert [(check.name, check.ok) for check in result.checks] == [("restore", True)]
+    assert backed_up.left() == []
+
+
+def test_a_staging_folder_that_cannot_hold_what_is_kept_beside_the_bytes_is_no_answer(
+    backed_up: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changed(backed_up, monkeypatch, lambda folder: (folder / "ibdata1").chmod(0o600))
+    result = drill(copies(backed_up), backed_up.tools)
+    assert (result.ok, result.failed, result.checks) == (False, False, ())
+    assert "the staging folder cannot hold the backup as it was recorded" in result.undecided
+    assert "ibdata1: mode 0600 instead of" in result.undecided
+    assert backed_up.left() == []
+
+
+def test_a_restored_file_that_holds_something_else_fails_the_drill_in_its_own_words(
+    backed_up: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changed(backed_up, monkeypatch, lambda folder: (folder / "ibdata1").write_bytes(b""))
+    check, *others = drill(copies(backed_up), backed_up.tools).checks
+    assert (check.name, check.ok, check.expected, others) == ("restore", False, "every file as recorded", [])
+    assert "ibdata1: 0 bytes instead of" in check.found
+
+
+def changed(world: World, monkeypatch: pytest.MonkeyPatch, change: Callable[[Path], object]) -> None:
+    """So is what was unpacked into the staging folder, whether or not the object was the right one."""
+    run = Unpacking.run
+
+    def told(unpacking: Unpacking, reading: Reading) -> None:
+        run(unpacking, reading)
+        with suppress(FileNotFoundError):
+            change(world.places.drill_folder("r1"))
+
+    monkeypatch.setattr(Unpacking, "run", told)
+
+
 def test_what_an_earlier_drill_left_is_not_in_the_way(backed_up: World) -> None:
     left = backed_up.places.staging / "drill-r1"
     left.mkdir()
     (left / "half").write_text("of a drill that was killed")
-    stored = backed_up.vault / "nightly" / "r1" / "data-1.tar.zst"
+    stored = backed_up.backups / "r1" / "data-1.tar.zst"
     stored.write_bytes(b"damaged")
     assert not drill(copies(backed_up), backed_up.tools).ok
     assert backed_up.left() == []

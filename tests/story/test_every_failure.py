@@ -15,12 +15,13 @@ from pathlib import Path
 import pytest
 
 from backupd.backup import run_backup
-from backupd.catalogue.store import Catalogue
 from backupd.command import start_time
-from backupd.config import SettleConfig
+from backupd.config import CopyConfig, SettleConfig
 from backupd.errors import BackupdError, CatalogueError, ExitStatus
-from backupd.model import HoldingKind, RunDetails, RunStatus
+from backupd.model import HoldingKind, Phase, RunDetails, RunStatus
 from backupd.recover import dead_runs
+from backupd.targets import Source
+from backupd.verify import verify_backup
 from tests.fakes.target import MemoryTarget
 from tests.processes import children
 from tests.story.world import World
@@ -89,11 +90,12 @@ def test_a_volume_verb_that_fails_ends_the_run_and_leaves_nothing(
         ("unmount", HoldingKind.MOUNT, AFTER),
     ],
 )
+@pytest.mark.parametrize("spooled", [False, True])
 def test_a_release_that_fails_keeps_the_good_backup_and_names_what_is_left(
-    world: World, verb: str, kind: HoldingKind, after_effect: bool
+    world: World, verb: str, kind: HoldingKind, after_effect: bool, spooled: bool
 ) -> None:
     world.host.fail(verb, after_effect=after_effect)
-    row = world.back_up()
+    row = world.back_up(job=world.job(copy=CopyConfig(spool=world.spool if spooled else None)))
     assert row.status is RunStatus.ATTENTION
     assert f"clean-up incomplete: {verb} failed, as told" in row.attention[0]
     assert row.backup is not None
@@ -137,7 +139,7 @@ def test_a_volume_that_cannot_be_synced_is_never_locked(world: World) -> None:
 def test_a_catalogue_that_cannot_be_written_any_more_leaves_nothing_on_the_host(world: World, event: str) -> None:
     """Its rows cannot be struck then; the next `recover` does that."""
     before = children_of_ours()
-    with ExitStack() as elsewhere, Catalogue.open(world.places.catalogue, busy_timeout_seconds=0.01) as catalogue:
+    with ExitStack() as elsewhere, world.catalogue(busy_timeout_seconds=0.01) as catalogue:
 
         def lock_the_catalogue() -> None:
             other = sqlite3.connect(world.places.catalogue, check_same_thread=False)  # a writer of ours makes it
@@ -152,7 +154,7 @@ def test_a_catalogue_that_cannot_be_written_any_more_leaves_nothing_on_the_host(
         assert (children_of_ours() - before, world.database.locked, world.stored()) == (set(), False, [])
     assert world.row().status is RunStatus.RUNNING
     with world.catalogue() as catalogue:
-        dead_runs(catalogue, world.tools).require_complete()
+        dead_runs(catalogue, world.tools, finishing=world.finishing).require_complete()
     assert world.left() == []
     assert world.row().status is RunStatus.FAILED
 
@@ -206,15 +208,23 @@ def test_a_probe_that_fails_at_any_call_ends_no_run(world: World) -> None:
     assert row.status is RunStatus.SUCCESS
 
 
-def test_a_target_that_fails_at_any_call_ends_the_run_and_keeps_nothing(world: World) -> None:
+@pytest.mark.parametrize("spooled", [False, True])
+def test_a_target_that_fails_at_any_call_ends_the_run_and_keeps_nothing(world: World, spooled: bool) -> None:
+    spared = []
+    job = world.job(copy=CopyConfig(spool=world.spool if spooled else None))
     for n in runs_that_fail(world):
         world.memory = MemoryTarget(name="vault", fail_at_call=n)
-        error = world.try_to_back_up(f"r{n}")
+        error = world.try_to_back_up(f"r{n}", job=job)
         if world.memory.calls < n:
             break
-        assert error is not None
-        expected = ExitStatus.REFUSED if n == 1 else ExitStatus.TARGET
-        assert_failed_and_clean(world, world.row(f"r{n}"), error, expected)
+        row = world.row(f"r{n}")
+        if error is None:
+            assert verify_backup(Source(world.target, "nightly", f"r{n}")).whole
+            spared.append(n)
+            continue
+        expected = ExitStatus.TARGET if Phase.BASELINE in row.phases else ExitStatus.REFUSED
+        assert_failed_and_clean(world, row, error, expected)
         assert world.stored() == []
     assert n > 10
+    assert len(spared) <= 1, "an older owner record that stays is nobody's failure"
     assert world.row(f"r{n}").status is RunStatus.SUCCESS

@@ -2,13 +2,13 @@
 
 import hashlib
 import subprocess
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
 from backupd.config import CopyConfig, LockConfig, LockStrategy, SettleConfig
-from backupd.errors import Refused
+from backupd.errors import Refused, SnapshotError
 from backupd.model import Layout, Outcome, Phase, Position, Reason, RunStatus
 from tests.story.world import FILES, World
 
@@ -26,7 +26,7 @@ def test_the_row_of_a_good_run_says_everything_that_was_measured(world: World, m
     monkeypatch.setattr("backupd.backup.LOOK_SECONDS", 3600.0)  # no second look, however long the copy takes
     row = world.back_up()
     assert (row.status, row.error, row.attention) == (RunStatus.SUCCESS, None, ())
-    assert set(row.phases) == set(Phase)
+    assert set(row.phases) == set(Phase) - {Phase.PREFLUSH, Phase.SEND}  # the job asks for neither
     assert all(seconds >= 0 for seconds in row.phases.values())
     assert row.verdict is not None
     assert (row.verdict.outcome, row.verdict.reason) == (Outcome.START, Reason.SETTLED)
@@ -38,6 +38,39 @@ def test_the_row_of_a_good_run_says_everything_that_was_measured(world: World, m
     assert row.snapshot.cow_used_peak == 2 * row.snapshot.chunk_size
     assert {sample.stage for sample in row.samples} == {"baseline", "settle"}
     assert row.ended_at is not None
+
+
+def test_a_good_run_has_its_bill_and_so_has_its_manifest(world: World) -> None:
+    row = world.back_up()
+    assert row.bill is not None
+    assert (row.bill.disks, row.bill.copied_on_write) == (3, 2 * 65536)
+    assert row.bill.seconds > 0
+    section = world.target.manifest("nightly", "r1").run.bill
+    assert section is not None
+    assert asdict(section) == asdict(row.bill)
+    assert not world.work_counters.is_open
+
+
+def test_a_failed_run_has_cost_as_much(world: World) -> None:
+    world.at["host.mount"] = lambda: world.host.write(1 << 40)
+    assert isinstance(world.try_to_back_up(), SnapshotError)
+    assert world.row().bill is not None
+
+
+def test_nobody_looks_at_the_servers_counters_between_lock_request_and_unlock(world: World) -> None:
+    looks: list[int] = []
+    for event in ("lock.asked", "lock.granted", "host.create", "lock.ended"):
+        world.at[event] = lambda: looks.append(world.work_counters.looks)
+    world.back_up()
+    assert len(set(looks)) == 1
+    assert world.work_counters.looks > looks[0]
+
+
+def test_a_server_whose_counters_cannot_be_read_is_backed_up_without_an_estimate(world: World) -> None:
+    world.work_counters.is_gone = True
+    row = world.back_up()
+    assert (row.status, row.losses) == (RunStatus.SUCCESS, None)
+    assert row.bill is not None
 
 
 def unlocked(world: World) -> World:
@@ -85,13 +118,13 @@ def test_nothing_of_a_good_run_is_left_on_the_host(world: World) -> None:
 
 def test_a_backup_opens_without_backupd(world: World) -> None:
     row = world.back_up()
-    folder = world.vault / "nightly" / "r1"
+    folder = world.backups / "r1"
     assert row.backup is not None
     assert row.backup.location == str(folder)
     assert {path.name for path in folder.iterdir()} == {
         "data-1.tar.zst",
         "binlog.tar.zst",
-        "index.json.zst",
+        "index.jsonl.zst",
         "manifest.json",
     }
     kept = {name: (world.datadir / name).read_bytes() for name in FILES if not name.startswith(("bin.", "ibtmp1"))}
@@ -100,13 +133,13 @@ def test_a_backup_opens_without_backupd(world: World) -> None:
 
 def test_the_binlog_is_stored_up_to_the_recorded_offset(world: World) -> None:
     world.back_up()
-    stored = unpacked(world.vault / "nightly" / "r1" / "binlog.tar.zst")
+    stored = unpacked(world.backups / "r1" / "binlog.tar.zst")
     assert stored == {"bin.000001": (world.datadir / "bin.000001").read_bytes()[:1100], "bin.index": b"./bin.000001\n"}
 
 
 def test_the_row_s_figures_are_those_of_the_files_on_the_target(world: World) -> None:
     row = world.back_up()
-    objects = [world.vault / "nightly" / "r1" / name for name in ("data-1.tar.zst", "binlog.tar.zst", "index.json.zst")]
+    objects = [world.backups / "r1" / name for name in ("data-1.tar.zst", "binlog.tar.zst", "index.jsonl.zst")]
     assert row.backup is not None
     assert row.backup.bytes_stored == sum(path.stat().st_size for path in objects)
     assert row.backup.sha256 == hashlib.sha256(objects[0].read_bytes()).hexdigest()
@@ -128,14 +161,14 @@ def test_a_datadir_behind_a_symbolic_link_is_found_in_the_backup(world: World, t
     manifest = world.target.manifest("nightly", "r1")
     assert row.status is RunStatus.SUCCESS
     assert (manifest.datadir, manifest.binlog) == (".", "bin.000001")
-    assert "ibdata1" in unpacked(world.vault / "nightly" / "r1" / "data-1.tar.zst")
+    assert "ibdata1" in unpacked(world.backups / "r1" / "data-1.tar.zst")
 
 
 def test_what_was_written_after_the_snapshot_is_not_in_the_backup(world: World) -> None:
     before = (world.datadir / "ibdata1").read_bytes()
     world.at["host.mount"] = lambda: (world.datadir / "ibdata1").write_bytes(b"changed since")
     world.back_up()
-    assert unpacked(world.vault / "nightly" / "r1" / "data-1.tar.zst")["ibdata1"] == before
+    assert unpacked(world.backups / "r1" / "data-1.tar.zst")["ibdata1"] == before
 
 
 def test_without_a_binlog_the_backup_says_that_it_has_no_position(world: World) -> None:
@@ -148,17 +181,18 @@ def test_without_a_binlog_the_backup_says_that_it_has_no_position(world: World) 
         "nightly",
         "nightly/r1",
         "nightly/r1/data-1.tar.zst",
-        "nightly/r1/index.json.zst",
+        "nightly/r1/index.jsonl.zst",
         "nightly/r1/manifest.json",
     ]
 
 
 def test_earlier_binlogs_are_stored_when_asked_for(world: World) -> None:
-    world.database.offset = 5000
+    world.database.offset, world.database.binlog_number = 5000, 2
     world.back_up(job=world.job(copy=CopyConfig(include_binlogs=True)))
-    data = unpacked(world.vault / "nightly" / "r1" / "data-1.tar.zst")
-    assert "bin.000002" in data
-    assert "bin.000001" not in data  # the named one has its own object, cut at the position
+    data, binlog = (unpacked(next(world.vault.rglob(name))) for name in ("data-1.tar.zst", "binlog.tar.zst"))
+    assert "bin.000001" in data
+    assert "bin.000002" not in data  # the named one has its own object, cut at the position
+    assert binlog["bin.index"] == b"./bin.000001\n./bin.000002\n", "it lists what is stored"
 
 
 @pytest.mark.parametrize(("read_only", "is_replica"), [(True, False), (False, True)])
@@ -192,5 +226,5 @@ def test_without_a_probe_the_cow_area_is_watched_all_the_same(world: World) -> N
 def test_a_second_run_makes_a_second_backup(world: World) -> None:
     first, second = world.back_up("r1"), world.back_up("r2")
     assert first.status is second.status is RunStatus.SUCCESS
-    assert {path.name for path in (world.vault / "nightly").iterdir()} == {"r1", "r2"}
+    assert {path.name for path in (world.backups).iterdir()} == {"r1", "r2"}
     assert world.left() == []

@@ -14,10 +14,21 @@ from random import Random
 import pytest
 
 from backupd import manifest as manifests
-from backupd.errors import BackupdError
+from backupd.errors import BackupdError, NotAsRecorded
 from backupd.restore import restore
+from backupd.unfinished import INCOMPLETE
 from backupd.verify import verify_backup
-from tests.mutations import MANIFEST, Stored, files_in, lie, mutated, require_noticed, sealed, stored_backup
+from tests.mutations import (
+    MANIFEST,
+    Stored,
+    add_of_tomorrow,
+    files_in,
+    lie,
+    mutated,
+    require_noticed,
+    sealed,
+    stored_backup,
+)
 
 RESTORES = 10  # each starts a tar
 LIES = 150
@@ -36,7 +47,7 @@ both = pytest.mark.parametrize("stored", [False, True], indirect=True, ids=["rea
 def test_the_backups_have_all_that_is_mutated(stored: Stored) -> None:
     manifest = manifests.from_text(stored.manifest)
     names = [each.name.removesuffix(".age") for each in manifest.objects]
-    assert names == ["data-1.tar.zst", "data-2.tar.zst", "binlog.tar.zst", "options.tar.zst", "index.json.zst"]
+    assert names == ["data-1.tar.zst", "data-2.tar.zst", "binlog.tar.zst", "options.tar.zst", "index.jsonl.zst"]
     assert all(each.encrypted == (stored.identities is not None) for each in manifest.objects)
     assert any(len(each.frames) > 1 for each in manifest.objects)
     assert len(stored.files) == 6  # the datadir's four, the binlog and its index
@@ -51,12 +62,15 @@ def test_every_mutation_is_noticed_without_a_key(stored: Stored, first: int) -> 
 
 @both
 def test_no_mutation_brings_anything_back_but_what_was_stored(stored: Stored, tmp_path: Path) -> None:
-    """A restore reads neither index nor option files, so that it may succeed where only these were harmed."""
+    """Where only the index was harmed, all is there, marked; where the option files were, a restore may succeed."""
     refused = 0
     for seed in range(RESTORES):
         to = tmp_path / str(seed)
         try:
             restore([stored.source(mutated(seed, stored.objects))], to=to, identities=stored.identities)
+        except NotAsRecorded:
+            (to / INCOMPLETE).unlink()
+            assert files_in(to) == stored.files
         except BackupdError:
             refused += 1
             assert not to.exists()
@@ -78,3 +92,18 @@ def test_a_manifest_that_lies_with_a_right_digest_crashes_nothing(stored: Stored
                 restore([stored.source(objects)], to=tmp_path / str(seed), identities=stored.identities)
         except BackupdError:
             continue
+
+
+@both
+def test_what_a_later_backupd_adds_to_a_manifest_keeps_nobody_from_verifying_and_restoring(
+    stored: Stored, tmp_path: Path
+) -> None:
+    body = json.loads(stored.manifest)
+    add_of_tomorrow(body, lambda: True, lambda: [{"whatever": 1}, None])
+    body["schema"]["minor"] = 7
+    body["layout"] = body["run"]["snapshot"]["layout"] = "zoned"
+    body["run"]["phases"]["siesta"] = 2.0
+    source = stored.source({**stored.objects, MANIFEST: sealed(body)})
+    assert verify_backup(source).whole
+    restore([source], to=tmp_path / "to", identities=stored.identities)
+    assert files_in(tmp_path / "to") == stored.files

@@ -59,7 +59,7 @@ def test_snapshot_and_probe_files_are_gone_before_the_verification(world: World)
 
 
 def test_the_manifest_comes_after_everything_was_read_back(world: World) -> None:
-    there = answers_at(world, "target.reading", (world.vault / "nightly" / "r1" / "manifest.json").exists)
+    there = answers_at(world, "target.reading", (world.backups / "r1" / "manifest.json").exists)
     world.back_up()
     assert there == [False] * 3  # data, binlog, index
 
@@ -97,13 +97,6 @@ def test_the_row_of_a_thing_is_durable_before_the_thing_is_made(world: World, ev
     world.back_up()
     assert held
     assert all(kind in kinds for kinds in held)
-
-
-def test_tar_is_known_to_the_catalogue_while_it_runs(world: World) -> None:
-    kinds: set[HoldingKind] = set()
-    world.back_up(telling=Telling(copied=lambda done, total: kinds.update(kinds_held(world))))
-    assert HoldingKind.CHILD in kinds
-    assert kinds_held(world) == set()
 
 
 def test_the_first_canary_row_is_before_the_lock_and_the_second_after_it(world: World) -> None:

@@ -18,13 +18,41 @@ ENDLESS = SettleConfig(windows=1, baseline_windows=1, patience=1e9)
     ],
 )
 def test_every_run_knows_what_writes_took_before_the_snapshot_and_after(world: World, settle: SettleConfig) -> None:
-    world.with_probe = settle.probe
+    world.with_probe = bool(settle.probe)
     row = world.back_up(job=world.job(settle=settle))
     before = [sample for sample in row.samples if sample.stage == "baseline"]
     assert len(before) == settle.baseline_windows
     assert all(sample.write_latency_ms == pytest.approx(world.write_milliseconds) for sample in before)
     assert all((sample.iops is not None) == (settle.probe and settle.enabled) for sample in before)
+    assert row.pace == ()
     assert world.left() == []
+
+
+@pytest.mark.parametrize(
+    ("settle", "limits", "probes"),
+    [
+        (SettleConfig(baseline_windows=1), LimitsConfig(), False),
+        (SettleConfig(baseline_windows=1), LimitsConfig(max_penalty=9), True),
+        (SettleConfig(baseline_windows=1, probe=True), LimitsConfig(), True),
+        (SettleConfig(baseline_windows=1, windows=1, patience=1e9), LimitsConfig(), True),
+        (SettleConfig(baseline_windows=1, windows=1, patience=1e9, probe=False), LimitsConfig(), False),
+    ],
+)
+def test_a_run_probes_only_where_that_can_change_something(
+    world: World, settle: SettleConfig, limits: LimitsConfig, probes: bool
+) -> None:
+    world.with_probe = settle.probe is not False
+    prepared: list[bool] = []
+    world.at["probe.prepare"] = lambda: prepared.append(True)
+    row = world.back_up(job=world.job(settle=settle, limits=limits))
+    assert any(sample.iops is not None for sample in row.samples) == bool(prepared) == probes
+    assert row.status is RunStatus.SUCCESS
+    assert world.left() == []
+
+
+def test_a_copy_within_a_budget_records_how_fast_it_was_read(world: World) -> None:
+    row = world.back_up(job=world.job(settle=ENDLESS, limits=LimitsConfig(max_latency=2.0)))
+    assert [change.reason for change in row.pace] != []
 
 
 def test_a_run_that_was_given_up_keeps_its_verdict_and_what_was_seen(

@@ -1,5 +1,6 @@
 """Carrying out retention: what goes, what stays, and what a target in trouble does to the others."""
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -12,10 +13,13 @@ from backupd.catalogue.store import Catalogue
 from backupd.claims import Claims
 from backupd.config import JobConfig, RetentionConfig
 from backupd.errors import Busy, TargetError
+from backupd.identity import Machine
 from backupd.model import Backup, Check, Drill, RunDetails, RunStatus
+from backupd.owning import Ownership
 from backupd.prune import Pruning, after_run, prune
 from tests.contract.test_targets import MANIFEST
-from tests.fakes.target import MemoryTarget
+from tests.fakes.target import MACHINE, MemoryTarget
+from tests.mutations import sealed
 
 NOW = datetime(2026, 11, 21, 4, tzinfo=UTC)
 JOB = JobConfig(name="nightly", host="db1", targets=("here", "there"), retention=RetentionConfig(keep_last=2))
@@ -25,16 +29,25 @@ class Site:
     """A catalogue, two targets, and a job's backups on both: one a night, `r1` the oldest."""
 
     def __init__(self, base: Path) -> None:
-        self.catalogue = Catalogue.open(base / "catalogue.db")
+        machine = Machine("db1", {"machine-id": "a1"}, boot_id="first boot")
+        self.catalogue = Catalogue.open(base / "catalogue.db", machine=lambda: machine)
         self.claims = Claims(base / "run")
+        self.ownership = Ownership(self.catalogue, machine, self.claims, renewal_seconds=60, clock=lambda: self.clock)
+        self.clock = 0.0  # seconds since the boot
         self.here, self.there = MemoryTarget("here"), MemoryTarget("there")
+        for target in (self.here, self.there):
+            self.ownership.take(target)
+        self.clock = 1000.0  # nobody else has written for long
 
-    def back_up(self, run_id: str, at: datetime, *, on: tuple[MemoryTarget, ...] = ()) -> None:
+    def back_up(
+        self, run_id: str, at: datetime, *, on: tuple[MemoryTarget, ...] = (), began: datetime | None = None
+    ) -> None:
         targets = on or (self.here, self.there)
         for target in targets:
             self.store(target, run_id, at)
         backups = tuple(Backup(target.name, f"{target.name}/{run_id}", 10, 5, 1, "b" * 64) for target in targets)
-        self.catalogue.import_run(RunDetails(run_id, "nightly", "db1", RunStatus.SUCCESS, at, backups=backups))
+        run = RunDetails(run_id, "nightly", "db1", MACHINE, RunStatus.SUCCESS, began or at, ended_at=at)
+        self.catalogue.import_run(replace(run, backups=backups))
 
     def store(self, target: MemoryTarget, run_id: str, at: datetime, *, finished: bool = True) -> None:
         target.now = at
@@ -48,7 +61,7 @@ class Site:
             self.back_up(f"r{count - number + 1}", NOW - timedelta(days=number))
 
     def prune(self, **how: bool) -> Pruning:
-        return prune(JOB, (self.here, self.there), self.catalogue, claims=self.claims, now=NOW, **how)
+        return prune(JOB, (self.here, self.there), self.catalogue, ownership=self.ownership, now=NOW, **how)
 
     def on(self, target: MemoryTarget) -> set[str]:
         return {one.backup_id for one in target.backups("nightly")}
@@ -138,6 +151,94 @@ def test_a_pin_a_proof_and_what_is_broken_count_for_the_run_wherever_it_lies(sit
     assert site.on(site.there) == {"r1", "r2", "r5", "r6"}
 
 
+def test_the_only_whole_copy_of_a_run_is_not_removed_while_the_others_are_broken(site: Site) -> None:
+    site.nights(2)
+    site.back_up("r3", NOW - timedelta(hours=9), on=(site.here,))
+    site.back_up("r4", NOW - timedelta(hours=8), on=(site.here,))
+    site.catalogue.found_broken("r2", "there", "frame 7 differs")
+    site.prune()
+    assert site.on(site.here) == {"r2", "r3", "r4"}
+    assert site.on(site.there) == {"r1", "r2"}
+    site.catalogue.verified("r2", "there", NOW)
+    site.prune()
+    assert site.on(site.here) == {"r3", "r4"}
+
+
+@pytest.mark.parametrize("content", [None, b"1234"], ids=["missing", "shorter"])
+def test_nothing_goes_before_the_target_has_listed_all_of_the_last_good_one(site: Site, content: bytes | None) -> None:
+    """Somebody made room by hand: the manifests of the newest two are there, and little else."""
+    site.nights(4)
+    for run_id in ("r3", "r4"):
+        del site.here.stored["nightly", run_id, "data-1.tar.zst"]
+        if content is not None:
+            site.here.stored["nightly", run_id, "data-1.tar.zst"] = content
+    planned = site.prune(dry_run=True)
+    assert {run.run_id for run in site.catalogue.runs() for one in run.backups if one.broken} == set()
+    site.prune()
+    assert site.on(site.here) == {"r1", "r2", "r3", "r4"}
+    assert site.on(site.there) == {"r3", "r4"}
+    assert all(fate.decision.keep for fate in planned.fates if fate.target == "here")
+    assert site.catalogue.run("r4").backups[0].broken == "", "a listing may lie: only reading tells"
+
+
+def test_one_lying_listing_costs_no_backup(site: Site) -> None:
+    site.nights(4)
+    hidden = {run_id: site.here.stored.pop(("nightly", run_id, "data-1.tar.zst")) for run_id in ("r3", "r4")}
+    fates = {fate.decision.backup_id: fate.decision for fate in site.prune().fates if fate.target == "here"}
+    assert "does not list what was stored: data-1.tar.zst is missing: `backupd verify` tells" in fates["r4"].reason
+    for run_id, content in hidden.items():
+        site.here.stored["nightly", run_id, "data-1.tar.zst"] = content
+    site.back_up("r5", NOW)
+    site.prune()
+    assert site.on(site.here) == {"r4", "r5"}
+
+
+def test_one_manifest_that_comes_damaged_costs_no_backup(site: Site) -> None:
+    site.nights(4)
+    manifest = site.here.stored["nightly", "r4", "manifest.json"]
+    site.here.stored["nightly", "r4", "manifest.json"] = b"<html>502 Bad Gateway</html>"
+    fates = {fate.decision.backup_id: fate.decision for fate in site.prune().fates if fate.target == "here"}
+    assert "`backupd verify` tells whether it is lost" in fates["r4"].reason
+    assert {one.broken for run in site.catalogue.runs() for one in run.backups} == {""}
+    site.here.stored["nightly", "r4", "manifest.json"] = manifest
+    site.back_up("r5", NOW)
+    site.prune()
+    assert site.on(site.here) == {"r4", "r5"}
+
+
+def test_what_was_found_broken_and_looks_whole_stays_for_as_long_as_if_it_were(site: Site) -> None:
+    """And counts for nothing: it pushes out no other."""
+    site.nights(4)
+    site.catalogue.found_broken("r3", "here", "frame 7 differs")
+    planned = site.prune(dry_run=True)
+    done = site.prune()
+    assert site.on(site.here) == {"r2", "r3", "r4"}
+    (fate,) = (one for one in done.fates if (one.target, one.decision.backup_id) == ("here", "r3"))
+    assert "found broken (frame 7 differs), but it looks whole now: `backupd verify`" in fate.decision.reason
+    assert [one.decision for one in planned.fates] == [one.decision for one in done.fates]
+    site.back_up("r5", NOW)
+    site.prune()
+    assert site.on(site.here) == {"r4", "r5"}
+
+
+def test_what_was_found_broken_and_looks_so_goes_once_there_is_a_newer_good_one(site: Site) -> None:
+    site.nights(4)
+    site.catalogue.found_broken("r3", "here", "data-1.tar.zst is missing")
+    del site.here.stored["nightly", "r3", "data-1.tar.zst"]
+    site.prune()
+    assert site.on(site.here) == {"r2", "r4"}
+    assert site.removed(site.here)["r3"].startswith("expired: broken (data-1.tar.zst is missing)")
+
+
+def test_a_backup_that_this_backupd_cannot_understand_stays_and_counts_for_nothing(site: Site) -> None:
+    site.nights(4)
+    manifest = json.loads(site.here.stored["nightly", "r4", "manifest.json"])
+    site.here.stored["nightly", "r4", "manifest.json"] = sealed({**manifest, "schema": 2})
+    site.prune()
+    assert site.on(site.here) == {"r2", "r3", "r4"}
+    assert site.catalogue.run("r4").backups[0].broken == ""
+
+
 def test_a_backup_whose_last_drill_failed_is_not_the_only_proven_one_that_stays(site: Site) -> None:
     site.nights(6)
     for run_id, ok, days in (("r1", True, 5), ("r2", True, 4), ("r2", False, 1)):
@@ -147,13 +248,36 @@ def test_a_backup_whose_last_drill_failed_is_not_the_only_proven_one_that_stays(
     assert site.on(site.here) == {"r1", "r2", "r5", "r6"}
 
 
-def test_age_is_what_the_storage_says(site: Site) -> None:
-    """By the host's clock `r3` is the newest everywhere."""
-    site.nights(3)
-    site.here.at = {key: NOW - timedelta(days=1000) if key[1] == "r3" else at for key, at in site.here.at.items()}
+def test_a_clock_that_is_wrong_gives_up_nothing_alone(site: Site) -> None:
+    """By the host's clock `r4` is the newest everywhere."""
+    site.nights(4)
+    for target, run_id, days in ((site.here, "r1", 0), (site.there, "r4", 1000)):
+        at = NOW - timedelta(days=days)
+        target.at = {key: at if key[1] == run_id else known for key, known in target.at.items()}
     site.prune()
-    assert site.on(site.here) == {"r1", "r2"}
-    assert site.on(site.there) == {"r2", "r3"}
+    assert site.on(site.here) == {"r1", "r3", "r4"}
+    assert site.on(site.there) == {"r2", "r3", "r4"}
+
+
+def test_a_storage_that_was_copied_without_times_keeps_the_newest_until_newer_ones_come(site: Site) -> None:
+    site.nights(6)
+    site.here.at = {key: NOW - timedelta(hours=int(key[1][1:])) for key in site.here.at}
+    site.prune()
+    assert site.on(site.here) == {"r1", "r2", "r5", "r6"}
+    for run_id in ("r7", "r8"):
+        site.back_up(run_id, NOW)
+    site.prune()
+    assert site.on(site.here) == {"r7", "r8"}
+
+
+def test_a_run_over_midnight_is_of_the_day_on_which_the_storage_got_it_and_of_no_other(site: Site) -> None:
+    job = replace(JOB, retention=RetentionConfig(keep_last=1, daily=9))
+    noon = NOW.astimezone().replace(hour=12) - timedelta(days=3)
+    for number, hours in enumerate((1, 11, 13, 24), 1):  # the third one after midnight
+        at = noon + timedelta(hours=hours)
+        site.back_up(f"r{number}", at, began=at - timedelta(hours=3))
+    prune(job, (site.here,), site.catalogue, ownership=site.ownership, now=NOW)
+    assert site.on(site.here) == {"r2", "r4"}
 
 
 # --- what the catalogue and the target do not agree on ---------------------------------------------------------------
@@ -210,12 +334,17 @@ def test_remains_of_a_run_of_ours_that_has_ended_go_at_once(site: Site) -> None:
     assert reasons == {"left over: unfinished, and no run is at work on it"}
 
 
-def test_remains_that_nobody_knows_go_after_two_days_by_the_storages_clock(site: Site) -> None:
+@pytest.mark.parametrize("days", [-10, 0, 10, 900])
+def test_remains_that_nobody_knows_go_once_no_other_machine_can_be_at_work_on_them(site: Site, days: int) -> None:
+    """Whatever a clock says: the folder is this machine's, and nobody has written there since the boot but it."""
     site.nights(1)
-    site.store(site.here, "young", NOW - timedelta(hours=47), finished=False)
-    site.store(site.here, "old", NOW - timedelta(hours=49), finished=False)
+    site.store(site.here, "half", NOW - timedelta(days=days), finished=False)
+    site.clock = 119.0
+    (fate,) = (fate for fate in site.prune().fates if fate.decision.backup_id == "half")
+    assert "kept for now" in fate.decision.reason
+    site.clock = 120.0
     site.prune()
-    assert site.on(site.here) == {"r1", "young"}
+    assert site.on(site.here) == {"r1"}
 
 
 def test_what_a_live_run_has_written_is_no_left_over(site: Site) -> None:
@@ -254,9 +383,9 @@ def test_what_a_person_has_put_beside_the_backups_is_nobodys_left_over(site: Sit
 
 
 def test_remains_are_told_by_the_names_that_objects_have(site: Site) -> None:
-    """Those of every release, encrypted or not; and none at all, which a run leaves that was ended at once."""
+    """Encrypted or not; and none at all, which a run leaves that was ended at once."""
     site.nights(1)
-    names = ("data.tar.zst", "data-12.tar.zst", "binlog.tar.zst.age", "options.tar.zst", "index.json.zst.age")
+    names = ("data-1.tar.zst", "data-12.tar.zst", "binlog.tar.zst.age", "options.tar.zst", "index.jsonl.zst.age")
     for number, name in enumerate(names):
         site.here.now = NOW - timedelta(days=3)
         with site.here.writing("nightly", f"left-{number}", name) as writer:
@@ -331,6 +460,49 @@ def test_the_last_good_one_is_the_one_that_is_so_when_the_removal_begins(site: S
     assert site.on(site.there) == {"r3", "r4"}
 
 
+def test_nothing_goes_once_another_machine_has_written_meanwhile(site: Site) -> None:
+    site.nights(4)
+
+    def boots() -> None:
+        owner = site.here.owner()
+        assert owner is not None
+        assert site.here.succeed(replace(owner, number=owner.number + 1, incarnation="f" * 32))
+
+    meanwhile(site.here, boots)
+    done = site.prune()
+    assert [name for name, _ in done.failures] == ["here"]
+    assert len(site.on(site.here)) == 3, "what was being removed when it booted is gone"
+    assert site.on(site.there) == {"r3", "r4"}
+
+
+def test_a_full_target_is_pruned_and_its_owner_record_written_once_there_is_room(site: Site) -> None:
+    site.nights(4)
+    before = site.here.last_owner_number()
+    site.here.free_bytes = 0
+    meanwhile(site.here, lambda: setattr(site.here, "free_bytes", 1 << 20))
+    site.prune().require_complete()
+    assert site.on(site.here) == {"r3", "r4"}
+    assert site.here.last_owner_number() == before + 1
+
+
+def test_a_full_target_from_which_nothing_goes_says_so(site: Site) -> None:
+    site.nights(2)
+    site.here.free_bytes = 0
+    with pytest.raises(TargetError, match="target here: no room left"):
+        site.prune().require_complete()
+    assert site.on(site.here) == {"r1", "r2"}
+
+
+def test_nothing_goes_from_a_full_target_of_another_machine(site: Site) -> None:
+    site.nights(4)
+    owner = site.here.owner()
+    assert owner is not None
+    assert site.here.succeed(replace(owner, number=owner.number + 1, incarnation="f" * 32))
+    site.here.free_bytes = 0
+    assert [name for name, _ in site.prune().failures] == ["here"]
+    assert len(site.on(site.here)) == 4
+
+
 def test_a_target_that_cannot_be_read_does_not_keep_the_others_from_being_pruned(site: Site) -> None:
     site.nights(4)
     unreadable(site.here)
@@ -352,7 +524,7 @@ def test_what_a_store_refuses_to_remove_stays_and_the_rest_goes(site: Site) -> N
         done.require_complete()
 
 
-@pytest.mark.parametrize("call", [1, 2, 3])  # a listing and two removals
+@pytest.mark.parametrize("call", [1, 2, 3, 4, 5])  # a listing, a look at the last good one and two removals
 def test_whatever_call_of_a_target_fails_a_later_pruning_sets_all_right(site: Site, call: int) -> None:
     site.nights(4)
     site.here.calls, site.here.fail_at_call = 0, call
@@ -367,7 +539,7 @@ def test_whatever_call_of_a_target_fails_a_later_pruning_sets_all_right(site: Si
 
 
 def after(site: Site, run_id: str) -> Pruning | None:
-    return after_run(JOB, run_id, (site.here, site.there), site.catalogue, claims=site.claims)
+    return after_run(JOB, run_id, (site.here, site.there), site.catalogue, ownership=site.ownership)
 
 
 def test_after_a_good_run_the_job_is_pruned_and_the_run_stays_a_success(site: Site) -> None:

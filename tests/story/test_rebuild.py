@@ -8,10 +8,18 @@ from pathlib import Path
 import pytest
 
 from backupd.catalogue.store import Catalogue
+from backupd.claims import Claims
+from backupd.contents import run_section
 from backupd.errors import TargetError, VerificationError
+from backupd.identity import Machine
 from backupd.model import (
+    Bill,
+    Check,
+    Counted,
+    Drill,
     Layout,
     LockReceipt,
+    Losses,
     Outcome,
     Phase,
     Position,
@@ -24,7 +32,12 @@ from backupd.model import (
     Throughput,
     Verdict,
 )
+from backupd.ownership import OwnerRecord
+from backupd.owning import Ownership
+from backupd.proofs import leave_proof
 from backupd.rebuild import copy_on, rebuild
+from backupd.run_section import SnapshotSection, VerdictSection
+from backupd.targets import Source
 from tests.contract.test_targets import MANIFEST
 from tests.fakes.target import MemoryTarget
 from tests.story.world import World
@@ -34,7 +47,7 @@ NOW = datetime(2026, 11, 21, 4, tzinfo=UTC)
 
 @pytest.fixture
 def catalogue(tmp_path: Path) -> Iterator[Catalogue]:
-    with Catalogue.open(tmp_path / "catalogue.db") as opened:
+    with Catalogue.open(tmp_path / "catalogue.db", machine=lambda: Machine("db1")) as opened:
         yield opened
 
 
@@ -47,9 +60,12 @@ def empty(tmp_path: Path) -> Iterator[Catalogue]:
 
 def store(target: MemoryTarget, run_id: str, *, run: RunDetails | None = None, at: datetime = NOW) -> None:
     target.now = at
-    with target.writing("nightly", run_id, "data.tar.zst") as writer:
+    with target.writing("nightly", run_id, "data-1.tar.zst") as writer:
         writer.write(b"12345")
-    target.publish(replace(MANIFEST, run_id=run_id, run=run))
+    manifest = replace(MANIFEST, run_id=run_id)
+    if run is not None:
+        manifest = replace(manifest, run=run_section(run), position=run.position or Position())
+    target.publish(manifest)
 
 
 def back_up(catalogue: Catalogue, run_id: str, *targets: MemoryTarget, attention: str = "") -> None:
@@ -59,6 +75,8 @@ def back_up(catalogue: Catalogue, run_id: str, *targets: MemoryTarget, attention
         run.position(Position("binlog.000007", 4242, "0-1-99", (ReplicaPosition("", "source.000001", 17, "0-2-3"),)))
         run.lock(LockReceipt("backup-stage", 2, 0.5, 0.031, "metadata-locks", lsn=1 << 40))
         run.snapshot(SnapshotFacts("bk_r1", "labvg/data", Layout.STRIPED, 3, 65536, 4096, 1 << 30, 700))
+        run.bill(Bill(50.5, 12.25, 1 << 20, 3, 30.5, 7.5))
+        run.losses(Losses(Counted.LOGGED, 50.5, 110.5, None, 4000, 60.5))
         run.samples([Sample(1.0, "settle", iops=5.0)])
         run.throughput((Throughput("read", 1000, 0.5), Throughput("compress", 1000, 1.5)))
         if attention:
@@ -82,17 +100,66 @@ def test_the_rows_of_a_lost_catalogue_come_back_from_its_targets(catalogue: Cata
         rebuild(target, empty).require_complete()
     assert [comparable(run) for run in empty.runs()] == [comparable(run) for run in catalogue.runs()]
     assert [run.status for run in empty.runs()] == [RunStatus.ATTENTION, RunStatus.SUCCESS]
-    assert all(run.ended_at == NOW for run in empty.runs())
+    assert all(run.ended_at == MANIFEST.created_at for run in empty.runs())
     assert empty.audit_trail().chain.first_fault is None
 
 
+def test_what_drills_proved_comes_back_with_the_backup(catalogue: Catalogue, empty: Catalogue, tmp_path: Path) -> None:
+    here, ownership = owned(catalogue, tmp_path)
+    back_up(catalogue, "r1", here)
+    for hours, ok in ((1, True), (2, False)):
+        drill = Drill("r1", ok, (Check("tables", ok, "3", "3"),), 7.5, NOW + timedelta(hours=hours))
+        catalogue.record_drill(drill)
+        assert leave_proof([Source(here, "nightly", "r1")], drill, ownership, host="db1") == ()
+    here.stored["nightly", "r1", "proof-20200101T000000Z.json"] = b'{"run_id": "r1", "ok": true}'
+    here.stored["nightly", "r1", "proof-20200102T000000Z.json"] = b"[" * 100_000
+    rebuild(here, empty).require_complete()
+    assert empty.run("r1").drills == catalogue.run("r1").drills
+    assert empty.run("r1").doubted
+
+
+@pytest.mark.parametrize("whose", ["nobody answers", "another has written there"])
+def test_a_proof_that_cannot_be_left_is_told(catalogue: Catalogue, tmp_path: Path, whose: str) -> None:
+    here, ownership = owned(catalogue, tmp_path)
+    back_up(catalogue, "r1", here)
+    if whose == "nobody answers":
+        here.calls, here.fail_at_call = 0, 1
+    else:
+        assert here.succeed(OwnerRecord(here.machine, 2, "e" * 32, "a-clone", NOW))
+    (told,) = leave_proof([Source(here, "nightly", "r1")], Drill("r1", True, (), 1.0, NOW), ownership, host="db1")
+    assert "could not be left on target here, and a rebuilt catalogue will not know of it" in told
+
+
+def test_no_proof_is_left_beside_another_machines_backup(catalogue: Catalogue, tmp_path: Path) -> None:
+    here, ownership = owned(catalogue, tmp_path)
+    theirs = here.of_machine("db2-0a1b2c3e")
+    before = dict(here.stored)
+    drill = Drill("r1", True, (), 1.0, NOW)
+    assert leave_proof([Source(theirs, "nightly", "r1")], drill, ownership, host="db2") == ()
+    assert here.stored == before
+
+
+def owned(catalogue: Catalogue, folder: Path) -> tuple[MemoryTarget, Ownership]:
+    """A target on which the catalogue's machine has written last."""
+    target = MemoryTarget("here")
+    ownership = Ownership(catalogue, Machine("db1"), Claims(folder / "run"), renewal_seconds=60.0)
+    ownership.take(target)
+    return target, ownership
+
+
 def test_what_a_run_left_on_its_targets_is_enough_to_know_it_by(world: World, empty: Catalogue) -> None:
-    """Its real manifests: all but its process, its samples and its very last instant."""
+    """Its real manifests: all but its process, its samples, its very last instant, and its copies' reading back."""
     world.others = [MemoryTarget("other")]
     row = world.back_up(job=world.job(targets=("vault", "other")))
     for target in world.tools.targets:
         rebuild(target, empty).require_complete()
-    assert comparable(empty.run("r1")) == comparable(row)
+    before = replace(
+        row,
+        phases={phase: seconds for phase, seconds in row.phases.items() if phase is not Phase.VERIFY},
+        throughput=tuple(stage for stage in row.throughput if stage.of_copy),
+        backups=tuple(copy_on(target, target.manifest("nightly", "r1")) for target in world.tools.targets),
+    )
+    assert comparable(empty.run("r1")) == comparable(before)
 
 
 def test_rows_that_are_there_stay_as_they_are(catalogue: Catalogue) -> None:
@@ -105,14 +172,23 @@ def test_rows_that_are_there_stay_as_they_are(catalogue: Catalogue) -> None:
     assert catalogue.runs() == before
 
 
-def test_a_backup_of_before_manifests_told_of_their_run_is_known_as_a_success(empty: Catalogue) -> None:
+def test_words_that_only_a_newer_backupd_says_are_left_out_and_the_run_is_known(empty: Catalogue) -> None:
     here = MemoryTarget("here")
-    store(here, "r1", at=NOW)
+    snapshot = SnapshotSection("bk_r1", "labvg/data", "zoned", 1, None, 4096, 1 << 30, None, None, "", 0, "")
+    verdict = VerdictSection("negotiate", "settled", "", 1.0)
+    section = replace(
+        MANIFEST.run, phases={"copy": 2.5, "siesta": 1.0}, verdict=verdict, snapshot=snapshot, attention=("look",)
+    )
+    here.now = NOW
+    with here.writing("nightly", "r1", "data-1.tar.zst") as writer:
+        writer.write(b"12345")
+    here.publish(replace(MANIFEST, run_id="r1", run=section, layout="zoned"))
     assert rebuild(here, empty).imported == ("r1",)
     run = empty.run("r1")
-    assert (run.job, run.host, run.status, run.started_at) == (
-        "nightly", "db1", RunStatus.SUCCESS, MANIFEST.created_at
+    assert (run.job, run.status, run.started_at, run.ended_at) == (
+        "nightly", RunStatus.ATTENTION, section.started_at, MANIFEST.created_at
     )  # fmt: skip
+    assert (run.phases, run.verdict, run.snapshot, run.attention) == ({Phase.COPY: 2.5}, None, None, ("look",))
     assert run.backup == copy_on(here, replace(MANIFEST, run_id="r1"))
 
 
@@ -126,7 +202,7 @@ def test_backups_are_imported_oldest_first_and_of_one_job_where_it_is_named(empt
 
 def test_an_unfinished_backup_is_none(empty: Catalogue) -> None:
     here = MemoryTarget("here")
-    with here.writing("nightly", "r1", "data.tar.zst") as writer:
+    with here.writing("nightly", "r1", "data-1.tar.zst") as writer:
         writer.write(b"12345")
     rebuilding = rebuild(here, empty)
     assert (rebuilding.imported, rebuilding.unfinished) == ((), ("r1",))

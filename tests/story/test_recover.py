@@ -2,13 +2,14 @@
 
 The runs here die for real: a forked child runs the story and kills itself with SIGKILL, so that its rows, lock files,
 probe files, objects and children are those of a killed process. What a kernel would keep of its volumes and mounts the
-child writes down first, because the host is a fake, and what a server would keep of its appliers.
+child writes down first, because the host is a fake, and what a server would keep of its appliers and settings.
 """
 
 import os
 import pickle
 import shutil
 import signal
+import subprocess
 import time
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
@@ -18,13 +19,16 @@ import pytest
 from backupd.backup import Telling
 from backupd.claims import Claims
 from backupd.command import start_time
-from backupd.errors import Busy, CleanupIncomplete, ExitStatus
+from backupd.config import CopyConfig, JobConfig
+from backupd.errors import Busy, Cancelled, CleanupIncomplete, ExitStatus, NoRoom, UsageError
+from backupd.interruption import cancellable
 from backupd.live import LiveRuns, Progress
 from backupd.model import Backup, Holding, HoldingKind, Phase, RunStatus
 from backupd.recover import Recovery, dead_runs
 from backupd.snapshots import Snapshots
+from backupd.targets import Target
 from tests.fakes.lvm_host import FakeSnapshots
-from tests.story.world import World
+from tests.story.world import ToldTarget, World
 
 EVENTS = [
     "host.volume_at",
@@ -39,32 +43,32 @@ EVENTS = [
     "host.require_intact",
     "host.unmount",
     "host.remove",
-    "target.reading",
-    "target.publish",
-    "target.published",
-]
+]  # what died later had its bytes complete: see `test_finishing`
 
 
-def die_at(world: World, event: str, run_id: str = "r1") -> None:
+def die_at(world: World, event: str, run_id: str = "r1", *, job: JobConfig | None = None) -> None:
     """A run of the job is killed when the event is about to happen."""
     kernel = world.base / "kernel"
     child = os.fork()
     if child == 0:
 
         def die() -> None:
-            kernel.write_bytes(pickle.dumps((world.host.lvs, world.host.mounted, world.database.replication)))
+            database = world.database
+            kept = (world.host.lvs, world.host.mounted, database.replication, database.settings)
+            kernel.write_bytes(pickle.dumps(kept))
             os.kill(os.getpid(), signal.SIGKILL)
 
         world.at[event] = die
         telling = Telling(copied=lambda done, total: world.happened("in mid-copy"))
         try:
-            world.back_up(run_id, telling=telling)
+            world.back_up(run_id, job=job, telling=telling)
         finally:
             os._exit(1)  # it should not live to get here
     _, status = os.waitpid(child, 0)
     assert os.WIFSIGNALED(status)
     assert os.WTERMSIG(status) == signal.SIGKILL
-    world.host.lvs, world.host.mounted, world.database.replication = pickle.loads(kernel.read_bytes())
+    world.host.lvs, world.host.mounted, *kept = pickle.loads(kernel.read_bytes())
+    world.database.replication, world.database.settings = kept
     wait_until_dead(world, run_id)
 
 
@@ -82,7 +86,7 @@ def wait_until_dead(world: World, run_id: str) -> None:
 
 def recover(world: World) -> Recovery:
     with world.catalogue() as catalogue:
-        return dead_runs(catalogue, world.tools)
+        return dead_runs(catalogue, world.tools, finishing=world.finishing)
 
 
 @pytest.mark.exhaustive
@@ -98,6 +102,16 @@ def test_a_run_that_was_killed_at_any_moment_is_cleaned_up_after(world: World, e
     assert row.status is RunStatus.FAILED
     assert row.error is not None
     assert (row.error.code, row.error.exit_status) == ("died", ExitStatus.INTERNAL)
+
+
+@pytest.mark.parametrize("event", ["probe.window", "in mid-copy", "host.unmount", "host.remove", "target.writing"])
+def test_what_a_killed_run_had_spooled_is_removed(world: World, event: str) -> None:
+    die_at(world, event, job=world.job(copy=CopyConfig(spool=world.spool)))
+    assert [*world.spool.iterdir()] == [world.places.spool_folder(world.spool, world.name, "r1")]
+    assert bool(world.host.lvs) is (event not in ("probe.window", "target.writing"))
+    recover(world).require_complete()
+    assert (world.left(), world.stored()) == ([], [])
+    assert world.row().status is RunStatus.FAILED
 
 
 def test_recovery_is_idempotent(world: World) -> None:
@@ -117,7 +131,7 @@ def test_the_next_run_cleans_up_after_a_dead_one_and_is_a_good_one(world: World)
     assert world.back_up("r2").status is RunStatus.SUCCESS
     assert world.row("r1").status is RunStatus.FAILED
     assert world.left() == []
-    assert {path.name for path in (world.vault / "nightly").iterdir()} == {"r2"}
+    assert {path.name for path in (world.backups).iterdir()} == {"r2"}
 
 
 def test_tags_alone_are_enough_for_what_burdens_the_host(world: World) -> None:
@@ -142,7 +156,7 @@ class WithoutTagSearch(FakeSnapshots):
 
 def test_the_catalogue_alone_is_enough(world: World) -> None:
     die_at(world, "target.writing")
-    snapshots: Snapshots = WithoutTagSearch(world.host)
+    snapshots: Snapshots = WithoutTagSearch(world.host, world.name)
     with world.catalogue() as catalogue:
         dead_runs(catalogue, replace(world.tools, snapshots=snapshots)).require_complete()
     assert (world.left(), world.stored()) == ([], [])
@@ -214,6 +228,27 @@ def test_a_thing_that_resists_is_named_and_the_rest_is_given_back(world: World) 
     assert world.left() == []
 
 
+def test_what_is_left_is_told_with_what_to_do_about_it(world: World) -> None:
+    world.make_orders_large()
+    die_at(world, "in mid-copy")
+
+    def gone(holding: Holding) -> Target:
+        raise UsageError(f"no target {holding.detail['target']!r} any more", hint="put it back")
+
+    world.target_of = gone  # type: ignore[method-assign]
+    with pytest.raises(CleanupIncomplete, match="is left: no target 'vault' any more") as refused:
+        recover(world).require_complete()
+    assert refused.value.hint == "put it back"
+
+
+def test_a_stop_signal_while_a_target_is_asked_is_nothing_that_resists(world: World) -> None:
+    world.make_orders_large()
+    die_at(world, "in mid-copy")
+    world.target_of = lambda _holding: os.kill(os.getpid(), signal.SIGTERM)  # type: ignore
+    with pytest.raises(Cancelled), cancellable():
+        recover(world)
+
+
 def test_a_backup_that_was_complete_is_never_removed(world: World) -> None:
     """Killed between the row's `success` and the moment when its objects were no longer partial."""
     world.back_up()
@@ -222,21 +257,22 @@ def test_a_backup_that_was_complete_is_never_removed(world: World) -> None:
             run.hold(
                 Holding(HoldingKind.PARTIAL, "vault/nightly/r2", {"target": "vault", "job": "nightly", "backup": "r2"})
             )
-            shutil.copytree(world.vault / "nightly" / "r1", world.vault / "nightly" / "r2")
+            shutil.copytree(world.backups / "r1", world.backups / "r2")
             run.complete((Backup("vault", str(world.vault), 1, 1, 1, "0" * 64),))
         dead_runs(catalogue, world.tools).require_complete()
         assert catalogue.holdings() == []
         assert catalogue.run("r2").status is RunStatus.SUCCESS
-    assert (world.vault / "nightly" / "r2" / "manifest.json").exists()
+    assert (world.backups / "r2" / "manifest.json").exists()
 
 
 def test_a_stray_child_of_a_dead_run_is_ended(world: World) -> None:
-    die_at(world, "in mid-copy")
-    with world.catalogue() as catalogue:
-        children = [holding for _, holding in catalogue.holdings() if holding.kind is HoldingKind.CHILD]
-    assert [child.detail["program"] for child in children] == ["tar"]
-    recover(world).require_complete()
-    assert start_time(int(children[0].name)) is None
+    stray = subprocess.Popen(["sleep", "60"], start_new_session=True)
+    with world.catalogue() as catalogue, catalogue.open_run("nightly", "db1", run_id="r1") as run:
+        run.started(stray.pid, start_time(stray.pid) or 0, "sleep")
+        dead_runs(catalogue, world.tools).require_complete()
+        assert catalogue.holdings() == []
+        run.complete((Backup("vault", str(world.vault), 1, 1, 1, "0" * 64),))
+    assert stray.wait(10) < 0
 
 
 def test_the_folder_of_a_dead_drill_is_removed_and_that_of_a_live_one_is_not(world: World) -> None:
@@ -267,3 +303,17 @@ def test_a_drill_folder_that_resists_is_named_and_keeps_no_run_from_starting(
     monkeypatch.undo()
     assert world.back_up("r2").status is RunStatus.SUCCESS
     assert world.left() == []
+
+
+def test_what_fills_a_target_is_given_back_although_no_owner_record_has_room_beside_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.make_orders_large()
+    die_at(world, "in mid-copy")
+
+    def full(*_: object) -> bool:
+        raise NoRoom("no room left on target vault")
+
+    monkeypatch.setattr(ToldTarget, "succeed", full)
+    recover(world).require_complete()
+    assert world.left() == world.stored() == []

@@ -3,6 +3,7 @@
 import errno
 import os
 import signal
+import threading
 from dataclasses import replace
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from backupd.errors import Cancelled, CleanupIncomplete, ExitStatus, SnapshotError
 from backupd.interruption import cancellable
 from backupd.model import HoldingKind, RunStatus
+from backupd.ownership import OwnerRecord
 from tests.story.test_recover import die_at, recover
 from tests.story.world import World
 
@@ -35,6 +37,26 @@ def test_the_applier_stands_still_for_the_snapshot_and_runs_before_anything_is_w
     assert standing == {"sync", "lock.asked", "host.create", "lock.ended"}
     assert all(seen[moment] == APPLIERS for moment in {*moments} - standing)
     assert world.left() == []
+
+
+def test_it_does_not_stand_still_for_an_owner_record(world: World) -> None:
+    """A target that does not answer is waited for before it is stopped, and asked again when it runs."""
+    world.renewal_seconds = 0.001
+    renewed, during = threading.Event(), []
+    succeed = world.vault_target.succeed
+
+    def renews(record: OwnerRecord) -> bool:
+        renewed.set()
+        return succeed(record)
+
+    def look() -> None:
+        renewed.clear()
+        during.append(renewed.wait(0.2))
+
+    world.vault_target.succeed = renews  # type: ignore[method-assign]
+    world.at["applier.stopped"] = look
+    assert world.back_up().status is RunStatus.SUCCESS
+    assert during == [False]
 
 
 def test_without_the_setting_it_is_never_touched(world: World) -> None:

@@ -19,6 +19,7 @@ from backupd.errors import UsageError
 from backupd.restore import restore
 from backupd.targets import Source
 from backupd.targets.directory import DirectoryTarget
+from tests.fakes.target import MACHINE
 from tests.story.stored import JOB, RUN, Stream, content, put_in
 
 MIB = 1 << 20
@@ -47,7 +48,7 @@ class Filling(DirectoryTarget):
 
 def restore_there(vault: Path, disk: Path) -> None:
     """In the child."""
-    target = Filling(vault.name, vault)
+    target = Filling(vault.name, vault, machine=MACHINE)
     target.neighbour = disk / "neighbour"
     try:
         restore([Source(target, JOB, RUN)], to=disk / "restored")
@@ -72,5 +73,5 @@ def test_a_disk_that_fills_meanwhile_ends_the_restore_at_once(tmp_path: Path, st
     told = json.loads(said.stdout)
     assert told["message"] == f"no room left in {disk / 'restored'} for data-1.tar.zst"
     assert told["hint"]
-    assert told["read"] < (vault / JOB / RUN / "data-1.tar.zst").stat().st_size // 2
+    assert told["read"] < (vault / MACHINE / JOB / RUN / "data-1.tar.zst").stat().st_size // 2
     assert told["left"] == ["neighbour"]

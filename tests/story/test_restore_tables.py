@@ -11,6 +11,7 @@ from backupd.mysql.tablefiles import tables_in
 from backupd.restore import restore
 from backupd.targets.directory import DirectoryTarget
 from backupd.unfinished import INCOMPLETE
+from tests.fakes.target import MACHINE
 from tests.story.stored import content, files_in, put, put_in
 from tests.story.test_restore_resumed import Failing, source, stored_bytes
 
@@ -66,7 +67,7 @@ def test_of_an_encrypted_backup_too(tmp_path: Path, to: Path) -> None:
     (tmp_path / "key").write_text(f"{pyrage.x25519.Identity.generate()}\n")
     identities = read_identities(tmp_path / "key")
     (tmp_path / "sealed").mkdir()
-    put(DirectoryTarget("sealed", tmp_path / "sealed"), STREAMS, recipients=identities.recipients)
+    put(DirectoryTarget("sealed", tmp_path / "sealed", machine=MACHINE), STREAMS, recipients=identities.recipients)
     restore([source(Failing(tmp_path / "sealed"))], to=to, tables=tables_in("shop.small"), identities=identities)
     assert files_in(to) == {**EVERYBODY_S, **BINLOGS, "shop/small.ibd": SMALL}
 
@@ -90,10 +91,10 @@ def test_an_interrupted_one_goes_on_and_only_as_the_same(vault: Path, to: Path) 
 
 def test_a_backup_without_an_index_cannot_tell_tables_apart(tmp_path: Path, to: Path) -> None:
     (tmp_path / "vault").mkdir()
-    target = DirectoryTarget("vault", tmp_path / "vault")
+    target = DirectoryTarget("vault", tmp_path / "vault", machine=MACHINE)
     put(target, STREAMS)
     manifest = target.manifest("nightly", "r1")
-    (tmp_path / "vault" / "nightly" / "r1" / "manifest.json").unlink()
+    (tmp_path / "vault" / MACHINE / "nightly" / "r1" / "manifest.json").unlink()
     target.publish(replace(manifest, objects=manifest.objects[:-1]))
     with pytest.raises(UsageError, match="has no index of its members"):
         restore([source(target)], to=to, tables=tables_in("shop.small"))
@@ -101,7 +102,7 @@ def test_a_backup_without_an_index_cannot_tell_tables_apart(tmp_path: Path, to: 
 
 
 def test_a_damaged_index_is_found(vault: Path, to: Path) -> None:
-    path = vault / "nightly" / "r1" / "index.json.zst"
+    path = vault / MACHINE / "nightly" / "r1" / "index.jsonl.zst"
     path.write_bytes(path.read_bytes()[:-4] + b"oops")
     with pytest.raises(VerificationError, match="index"):
         restore([source(Failing(vault))], to=to, tables=tables_in("shop.small"))

@@ -1,24 +1,26 @@
 """A job with several targets: one read, a copy on each; what fails on one is told, and costs the others nothing."""
 
 import sqlite3
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from backupd import preflight
 from backupd.backup import Telling, run_backup
 from backupd.catalogue import store
-from backupd.catalogue.store import Catalogue, RunRecord
+from backupd.catalogue.store import RunRecord
+from backupd.contents import run_section
 from backupd.errors import CatalogueError, ExitStatus, Refused, TargetError
-from backupd.model import Backup, HoldingKind, Level, RunStatus
+from backupd.model import Backup, HoldingKind, Level, Phase, RunStatus
 from backupd.recover import dead_runs
 from tests.fakes.target import MemoryTarget
 from tests.story.test_every_failure import assert_failed_and_clean
 from tests.story.world import World
 
-OBJECTS = {"data-1.tar.zst", "binlog.tar.zst", "index.json.zst", "manifest.json"}
+OBJECTS = {"data-1.tar.zst", "binlog.tar.zst", "index.jsonl.zst", "manifest.json"}
 
 
 @pytest.fixture
@@ -43,7 +45,7 @@ def test_each_target_has_the_same_backup(world: World, other: MemoryTarget) -> N
     )
     assert world.target.manifest("nightly", "r1") == other.manifest("nightly", "r1")
     for name in OBJECTS:
-        assert (world.vault / "nightly" / "r1" / name).read_bytes() == other.stored["nightly", "r1", name]
+        assert (world.backups / "r1" / name).read_bytes() == other.stored["nightly", "r1", name]
     assert world.left() == []
 
 
@@ -66,6 +68,8 @@ def test_a_target_that_fails_at_any_call_leaves_one_good_copy_and_is_told(world:
         row = world.back_up(f"r{n}")
         if world.others[0].calls < n:
             break
+        if len(row.backups) == 2:  # older owner records may stay
+            continue
         assert row.status is RunStatus.ATTENTION
         assert [backup.target for backup in row.backups] == ["vault"]
         assert row.attention[0].startswith("target offsite has no copy of this run: ")
@@ -81,6 +85,7 @@ def test_a_target_that_fails_at_any_call_leaves_one_good_copy_and_is_told(world:
 @pytest.mark.exhaustive
 def test_targets_that_fail_at_any_call_leave_nothing_and_no_success(world: World) -> None:
     """The second one outlives the first by a few calls: every fourth run is enough to fail at each of them."""
+    spared = []
     for n in range(1, 100, 4):
         world.memory = MemoryTarget(name="vault", fail_at_call=n)
         world.others = [MemoryTarget(name="offsite", fail_at_call=n + 3)]
@@ -88,10 +93,14 @@ def test_targets_that_fail_at_any_call_leave_nothing_and_no_success(world: World
         row = world.row(f"r{n}")
         if world.others[0].calls < n + 3:
             break
-        assert error is not None
+        if error is None:  # an older owner record that stays is nobody's failure
+            assert [backup.target for backup in row.backups] == ["vault"]
+            spared.append(n)
+            continue
         assert (row.status, row.backups) in {(RunStatus.FAILED, ()), (RunStatus.REFUSED, ())}
         assert (world.stored(), world.left()) == ([], [])
     assert n > 10
+    assert len(spared) <= 1
     assert row.status in {RunStatus.SUCCESS, RunStatus.ATTENTION}
 
 
@@ -100,7 +109,7 @@ def test_a_copy_that_reads_back_differently_is_no_copy(world: World, trouble: di
     world.others = [MemoryTarget(name="offsite", **trouble)]  # type: ignore[arg-type]
     row = world.back_up()
     assert row.status is RunStatus.ATTENTION
-    assert "target offsite has no copy of this run: " in row.attention[0]
+    assert "target offsite has no copy of this run: " in " ".join(row.attention)
     assert (on(world.others[0]), world.left()) == (set(), [])
 
 
@@ -113,11 +122,13 @@ def test_the_first_target_may_be_the_one_that_fails(world: World, other: MemoryT
 
 
 def test_when_every_target_fails_the_run_has_failed_with_the_first_error(world: World) -> None:
-    world.memory, world.others = MemoryTarget(name="vault", fail_at_call=3), [MemoryTarget(name="offsite")]
+    vault = world.memory = MemoryTarget(name="vault")
+    world.others = [MemoryTarget(name="offsite")]
+    world.at["host.mount"] = lambda: setattr(vault, "fail_at_call", vault.calls + 1)
     world.at["host.require_intact"] = lambda: setattr(world.others[0], "fail_at_call", world.others[0].calls + 1)
     error = world.try_to_back_up()
     assert isinstance(error, TargetError)
-    assert error.message == "target vault failed at call 3"
+    assert error.message == f"target vault failed at call {vault.fail_at_call}"
     row = world.row()
     assert row.error is not None
     assert "target offsite: target offsite failed at call" in row.error.message
@@ -142,6 +153,29 @@ def test_a_target_that_is_unusable_before_the_run_is_left_out_and_told(world: Wo
     assert world.others[0].calls == 1
 
 
+@pytest.mark.parametrize("event", ["before the run", "while it is read back"])
+def test_a_target_on_which_another_process_waits_for_its_owner_record_costs_the_others_nothing(
+    world: World, other: MemoryTarget, monkeypatch: pytest.MonkeyPatch, event: str
+) -> None:
+    """It does not answer that process, a run of another job for example; nor would it answer us."""
+    monkeypatch.setattr("backupd.claims._OWNING_SECONDS", 0.0)
+    with ExitStack() as waiting:
+        if event == "while it is read back":
+            read = other.reading
+
+            def waits(*asked: str, **which: Any) -> AbstractContextManager[Iterator[bytes]]:
+                other.reading = read  # type: ignore[method-assign]
+                waiting.enter_context(world.tools.claims.owning("offsite"))
+                return read(*asked, **which)
+
+            other.reading = waits  # type: ignore[assignment,method-assign]
+        else:
+            waiting.enter_context(world.tools.claims.owning("offsite"))
+        row = world.back_up()
+    assert [backup.target for backup in row.backups] == ["vault"]
+    assert "target offsite does not answer" in " ".join(row.attention)
+
+
 def test_a_run_without_a_usable_target_is_refused_and_names_them_all(world: World) -> None:
     world.memory, world.others = MemoryTarget(name="vault", free_bytes=9), [MemoryTarget(name="offsite", free_bytes=9)]
     with pytest.raises(Refused, match=r"target vault: .*target offsite: "):
@@ -153,7 +187,8 @@ def test_a_copy_that_cannot_be_removed_is_named_and_left_to_recover(world: World
     def fail(job: str, backup_id: str) -> None:
         raise TargetError("removing is denied")
 
-    remove, other.fail_at_call = other.remove, 5
+    remove = other.remove
+    world.at["host.mount"] = lambda: setattr(other, "fail_at_call", other.calls + 1)
     other.remove = fail  # type: ignore[method-assign]
     row = world.back_up()
     assert row.status is RunStatus.ATTENTION
@@ -179,7 +214,7 @@ def test_a_catalogue_that_fails_once_a_run_is_complete_costs_no_copy_of_it(
 
         monkeypatch.setattr(store, "RunRecord", FullAfterwards)
         with (
-            Catalogue.open(world.places.catalogue, busy_timeout_seconds=0.01) as catalogue,
+            world.catalogue(busy_timeout_seconds=0.01) as catalogue,
             pytest.raises(CatalogueError) as caught,
         ):
             run_backup(world.job(), world.tools, catalogue, run_id="r1")
@@ -197,10 +232,11 @@ def test_a_catalogue_that_fails_once_a_run_is_complete_costs_no_copy_of_it(
 def test_the_manifest_tells_the_run(world: World) -> None:
     row = world.back_up()
     manifest = world.target.manifest("nightly", "r1")
-    assert manifest.run is not None
-    assert manifest.filesystem == "xfs"
-    assert (manifest.run.run_id, manifest.run.position, manifest.run.lock) == ("r1", row.position, row.lock)
-    assert manifest.run.phases == row.phases
-    assert (manifest.run.snapshot, manifest.run.verdict) == (row.snapshot, row.verdict)
-    assert (manifest.run.throughput, manifest.run.samples) == (row.throughput, ())
+    assert (manifest.run_id, manifest.position, manifest.filesystem) == ("r1", row.position, "xfs")
+    before = replace(  # its copies were read back
+        row,
+        phases={phase: seconds for phase, seconds in row.phases.items() if phase is not Phase.VERIFY},
+        throughput=tuple(stage for stage in row.throughput if stage.of_copy),
+    )
+    assert manifest.run == run_section(before)
     assert len(manifest.audit_head) == 64

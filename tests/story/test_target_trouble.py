@@ -34,7 +34,7 @@ def test_what_reads_back_differently_is_no_backup(world: World, faulty: MemoryTa
 @pytest.mark.parametrize("name", ["data-1.tar.zst", "binlog.tar.zst"])
 def test_a_folder_that_lost_an_object_s_end_is_no_backup(world: World, name: str) -> None:
     def lose() -> None:
-        stored = world.vault / "nightly" / "r1" / name
+        stored = world.backups / "r1" / name
         os.truncate(stored, stored.stat().st_size // 2)
 
     world.at["target.reading"] = lose
@@ -44,7 +44,7 @@ def test_a_folder_that_lost_an_object_s_end_is_no_backup(world: World, name: str
 
 
 def test_a_manifest_that_changes_on_its_way_is_no_backup(world: World) -> None:
-    manifest: Path = world.vault / "nightly" / "r1" / "manifest.json"
+    manifest: Path = world.backups / "r1" / "manifest.json"
     world.at["target.published"] = lambda: manifest.write_text(manifest.read_text().replace("4711", "4712"))
     with pytest.raises(VerificationError):
         world.back_up()
@@ -60,7 +60,7 @@ def test_a_target_that_fills_up_in_mid_copy_ends_the_run(world: World) -> None:
 
 
 def test_an_object_that_vanished_before_the_verification_ends_the_run(world: World) -> None:
-    world.at["target.reading"] = (world.vault / "nightly" / "r1" / "data-1.tar.zst").unlink
+    world.at["target.reading"] = (world.backups / "r1" / "data-1.tar.zst").unlink
     with pytest.raises(TargetError):
         world.back_up()
     assert_failed_and_clean(world, ExitStatus.TARGET)
@@ -68,8 +68,8 @@ def test_an_object_that_vanished_before_the_verification_ends_the_run(world: Wor
 
 def test_a_failed_run_touches_no_other_backup(world: World) -> None:
     world.back_up("good")
-    before = {path: path.read_bytes() for path in world.vault.rglob("*") if path.is_file()}
-    world.at["target.publish"] = (world.vault / "nightly" / "bad" / "data-1.tar.zst").unlink
-    world.at["target.published"] = lambda: os.truncate(world.vault / "nightly" / "bad" / "manifest.json", 10)
+    before = {path: path.read_bytes() for path in world.backups.rglob("*") if path.is_file()}
+    world.at["target.publish"] = (world.backups / "bad" / "data-1.tar.zst").unlink
+    world.at["target.published"] = lambda: os.truncate(world.backups / "bad" / "manifest.json", 10)
     assert isinstance(world.try_to_back_up("bad"), VerificationError)
-    assert {path: path.read_bytes() for path in world.vault.rglob("*") if path.is_file()} == before
+    assert {path: path.read_bytes() for path in world.backups.rglob("*") if path.is_file()} == before

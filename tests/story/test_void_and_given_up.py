@@ -1,17 +1,23 @@
 """No proof, no backup; and the backup is the thing to lose, not the server."""
 
+import os
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 
+from backupd.agenda import Deadline
 from backupd.archive.governor import CHECK_SECONDS
 from backupd.backup import Telling
 from backupd.config import CopyConfig, JobConfig, LimitsConfig, SettleConfig
 from backupd.errors import ExitStatus, GaveUp, LockLost, LockNotGranted, SnapshotError, SnapshotVoid
 from backupd.model import Blocker, Outcome, Phase, Reason, RunStatus
+from tests.fakes.target import MemoryTarget
 from tests.story.world import World
 
 TWO_TICKS = 5.0  # seconds, in which the observer looks at least once whatever the machine is doing
@@ -178,7 +184,13 @@ def slow_writes(world: World) -> JobConfig:
     return world.job(**impatient(max_penalty=3))
 
 
+def no_room_for_more(world: World) -> None:
+    """The volume group has what the snapshot takes, and nothing to extend it by."""
+    world.host.free_by_pv = {"/dev/sdb": 10, "/dev/sdc": 10, "/dev/sdd": 10}
+
+
 def full_cow_area(world: World) -> JobConfig:
+    no_room_for_more(world)
     world.at["host.usage"] = lambda: world.host.write(100 << 20)
     return world.job(**impatient(max_cow_fill=0.5))
 
@@ -206,6 +218,7 @@ def test_beyond_a_limit_the_backup_is_given_up_and_the_snapshot_dropped(
 
 
 def test_a_limit_that_is_passed_in_mid_copy_gives_the_backup_up(world: World) -> None:
+    no_room_for_more(world)
     telling = in_mid_copy(world, lambda: world.host.write(100 << 20))
     with pytest.raises(GaveUp, match="COW area"):
         world.back_up(job=world.job(limits=LimitsConfig(max_cow_fill=0.5)), telling=telling)
@@ -217,13 +230,85 @@ def test_a_limit_that_is_passed_in_mid_copy_gives_the_backup_up(world: World) ->
     assert_failed_and_clean(world, ExitStatus.SNAPSHOT)
 
 
+def test_a_cow_area_that_fills_up_in_mid_copy_is_extended_where_there_is_room(world: World) -> None:
+    """A fill of 83 %, where half is the limit."""
+    row = world.back_up(
+        job=world.job(limits=LimitsConfig(max_cow_fill=0.5)),
+        telling=in_mid_copy(world, lambda: world.host.write(100 << 20)),
+    )
+    assert row.status is RunStatus.SUCCESS
+    assert row.snapshot is not None
+    assert row.snapshot.cow_extended > 0
+    assert row.snapshot.cow_size == (120 << 20) + row.snapshot.cow_extended
+    assert world.host.lvs == {}
+
+
+def test_an_extension_that_fails_is_an_attention_and_the_backup_is_good_below_the_limit(world: World) -> None:
+    world.host.fail("extend")
+    row = world.back_up(
+        job=world.job(limits=LimitsConfig(max_cow_fill=0.9)),
+        telling=in_mid_copy(world, lambda: world.host.write(100 << 20)),
+    )
+    assert row.status is RunStatus.ATTENTION
+    assert any("could not be extended" in text for text in row.attention)
+    assert row.snapshot is not None
+    assert row.snapshot.cow_extended == 0
+
+
+class InAnOutage(MemoryTarget):
+    """Waits until nobody wants the object any more."""
+
+    @contextmanager
+    def writing(self, *which: Any, unwanted: threading.Event | None = None, **how: Any) -> Iterator[Any]:
+        assert unwanted is not None
+        with super().writing(*which, **how) as writer:
+            assert unwanted.wait(60)
+            yield writer
+
+
+def test_an_outage_longer_than_the_snapshots_life_ends_with_the_snapshots_sentence(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And at once: no thread is waited for that waits for the target, nor any of those that wait for it in turn."""
+    no_room_for_more(world)
+    (world.datadir / "shop" / "orders.ibd").write_bytes(os.urandom(64 << 20))  # more than all queues have room for
+    world.memory = InAnOutage(name="vault")
+    writes = iter([100 << 20])
+    filled: list[float] = []
+
+    def fill_up(done: int, _total: int) -> None:
+        if done >= 12 << 20:
+            world.host.write(next(writes, 0))
+            filled.append(time.monotonic())
+
+    with pytest.raises(GaveUp, match="COW area"):
+        world.back_up(job=world.job(limits=LimitsConfig(max_cow_fill=0.5)), telling=Telling(copied=fill_up))
+    assert time.monotonic() - filled[0] < 4.5  # a thread that does not end is waited for for five seconds
+    assert "inside a call" not in caplog.text
+    assert_failed_and_clean(world, ExitStatus.SNAPSHOT)
+
+
+def test_the_next_gate_knows_how_fast_a_copy_was_that_failed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    no_room_for_more(world)
+    monkeypatch.setattr("backupd.catalogue.store._TELLING_SECONDS", 0.0)
+    telling = in_mid_copy(world, lambda: world.host.write(100 << 20))
+    with pytest.raises(GaveUp, match="COW area") as given_up:
+        world.back_up(job=world.job(limits=LimitsConfig(max_cow_fill=0.5)), telling=telling)
+    assert "raise snapshot.size: the COW area has 0.2 GiB" in given_up.value.hint
+    with world.catalogue() as catalogue:
+        last = catalogue.last_copy("nightly")
+    assert last is not None
+    assert 0 < last.bytes_read < last.of_bytes <= last.used_bytes
+    assert last.seconds == world.row().phases[Phase.COPY]
+
+
 def test_a_copy_that_is_not_done_by_its_deadline_is_given_up(world: World) -> None:
     world.make_orders_large()
     deadline = soon()
 
     with pytest.raises(GaveUp, match="deadline"):
         world.back_up(
-            job=world.job(copy=CopyConfig(must_finish_by=deadline.time())),
+            job=world.job(copy=CopyConfig(must_finish_by=Deadline(clock=deadline.time()))),
             telling=Telling(copied=lambda _done, _total: wait_until(deadline)),
         )
     assert_failed_and_clean(world, ExitStatus.SNAPSHOT)
@@ -237,7 +322,10 @@ def test_a_deadline_that_passes_before_the_copy_is_not_the_next_days(world: Worl
             wait_until(deadline)
 
     with pytest.raises(GaveUp, match="not done by its deadline: 0 of"):
-        world.back_up(job=world.job(copy=CopyConfig(must_finish_by=deadline.time())), telling=Telling(phase=dawdle))
+        world.back_up(
+            job=world.job(copy=CopyConfig(must_finish_by=Deadline(clock=deadline.time()))),
+            telling=Telling(phase=dawdle),
+        )
     assert_failed_and_clean(world, ExitStatus.SNAPSHOT)
 
 

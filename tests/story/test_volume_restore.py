@@ -93,7 +93,9 @@ def test_a_volume_that_holds_something_is_left_as_it_is(somebody: Somebody) -> N
 
 
 def test_too_small_a_volume_is_refused_before_anything_is_written(somebody: Somebody) -> None:
-    stored = StoredObject("data", plain_bytes=GIB, stored_bytes=1, plain_sha256="", stored_sha256="", files=1)
+    stored = StoredObject(
+        "data", plain_bytes=GIB, stored_bytes=1, plain_sha256="", stored_sha256="", files=1, frames=()
+    )
     somebody.manifest = replace(somebody.manifest, objects=(stored,))
     with pytest.raises(Refused, match="too small: the backup needs 1315333734 bytes, it has 629145600") as refused:
         somebody.restores()
@@ -209,6 +211,8 @@ def test_recovery_leaves_a_live_restore_alone(somebody: Somebody) -> None:
 def test_a_volume_must_hold_the_files_a_tenth_more_and_a_log(
     somebody: Somebody, filesystem: str, plain: int, needed: int
 ) -> None:
-    stored = StoredObject("data", plain_bytes=plain, stored_bytes=1, plain_sha256="", stored_sha256="", files=1)
+    stored = StoredObject(
+        "data", plain_bytes=plain, stored_bytes=1, plain_sha256="", stored_sha256="", files=1, frames=()
+    )
     manifest: Manifest = replace(somebody.manifest, filesystem=filesystem, objects=(stored,))
     assert needed_bytes(manifest) == needed

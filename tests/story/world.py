@@ -5,12 +5,13 @@ now (`left`). Refuses to know what a story should do.
 """
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
+from backupd import spooling
 from backupd.backup import Telling, run_backup
 from backupd.catalogue.store import Catalogue
 from backupd.claims import Claims
@@ -18,9 +19,22 @@ from backupd.command import end_stray
 from backupd.config import JobConfig, SettleConfig
 from backupd.errors import BackupdError
 from backupd.filesystem import remove_tree
+from backupd.finishing import MaxRate
 from backupd.holding import Releases
-from backupd.measurement import DiskCounters
-from backupd.model import DataPath, DeviceNumber, Holding, HoldingKind, Manifest, MountPoint, RunDetails, Window
+from backupd.identity import Machine
+from backupd.measurement import DiskCounters, InFlight
+from backupd.model import (
+    DataPath,
+    DeviceNumber,
+    Holding,
+    HoldingKind,
+    Manifest,
+    MountPoint,
+    Preflush,
+    RunDetails,
+    Window,
+)
+from backupd.preflush import put_back
 from backupd.replicas import start_again
 from backupd.snapshots import disks_of
 from backupd.targets import Target
@@ -29,8 +43,18 @@ from backupd.tools import HostFiles, Places, Room, Tools
 from tests.fakes.lvm_host import LvmHost
 from tests.fakes.probe import FakeProbe
 from tests.fakes.scratch_disks import FakeScratchDisks
-from tests.fakes.server import FACTS, FakeApplier, FakeCanary, FakeDatabase, FakeHeldLock, FakeLock, FakeServer
-from tests.fakes.target import MemoryTarget
+from tests.fakes.server import (
+    FACTS,
+    FakeApplier,
+    FakeCanary,
+    FakeDatabase,
+    FakeFlusher,
+    FakeHeldLock,
+    FakeLock,
+    FakeServer,
+    FakeWorkCounters,
+)
+from tests.fakes.target import MACHINE, MemoryTarget
 
 Happened = Callable[[str], None]
 
@@ -62,14 +86,18 @@ class ToldProbe(FakeProbe):
 class ToldTarget(DirectoryTarget):
     """A real folder that says what is about to be done to it."""
 
-    def __init__(self, name: str, path: Path, happened: Happened) -> None:
-        super().__init__(name, path)
+    def __init__(self, name: str, path: Path, happened: Happened, *, machine: str) -> None:
+        super().__init__(name, path, machine=machine)
         self.happened = happened
+
+    def of_machine(self, machine: str) -> "ToldTarget":
+        return ToldTarget(self.name, self.folder, self.happened, machine=machine)
 
     @contextmanager
     def writing(self, job: str, backup_id: str, name: str, **how: Any) -> Iterator[Any]:
         self.happened("target.writing")
         with super().writing(job, backup_id, name, **how) as writer:
+            self.happened("target.begun")
             yield writer
 
     @contextmanager
@@ -119,9 +147,36 @@ class ToldApplier(FakeApplier):
         super().start(channels)
 
 
+class ToldFlusher(FakeFlusher):
+    """Says when it is about to touch a setting, and when all dirty pages are written."""
+
+    def __init__(self, database: FakeDatabase, happened: Happened) -> None:
+        super().__init__(database)
+        self.happened = happened
+
+    def set_setting(self, name: str, value: float) -> None:
+        self.happened(f"flusher.set {name}")
+        super().set_setting(name, value)
+
+    def flush(self) -> Preflush:
+        done = super().flush()
+        self.happened("flusher.flushed")
+        return done
+
+    def put_back(self, saved: Mapping[str, str]) -> None:
+        self.happened("flusher.put_back")
+        super().put_back(saved)
+
+
+_ROOT, _SPOOL_S = DeviceNumber(8, 1), DeviceNumber(8, 17)
+
+
 @dataclass
 class World:
-    """One host with one job. `at[EVENT]` is called when that is about to happen, in the thread in which it does."""
+    """One host with one job.
+
+    `at[EVENT]` is called when that is about to happen, in the thread in which it does.
+    """
 
     base: Path
     host: LvmHost = field(default_factory=LvmHost)
@@ -129,28 +184,38 @@ class World:
     memory: MemoryTarget | None = None  # in place of the folder
     others: list[MemoryTarget] = field(default_factory=list)  # the job's further targets
     filesystem: str = "xfs"  # on the volume
+    bound: str = ""  # the folder of the volume's file system that is mounted alone, as a bind mount
+    nested: tuple[Path, ...] = ()  # where the same file system is mounted once more,
+    nested_device: DeviceNumber | None = None  # or another one
     at: dict[str, Callable[[], object]] = field(default_factory=dict)
     room: Room = field(default_factory=lambda: Room(free=8 << 30, total=10 << 30, read_only=False))
+    spool_device: DeviceNumber = _SPOOL_S  # of its file system
     with_probe: bool = True
     with_canary: bool = True
     with_applier: bool = False  # the job has `lock.stop_applier`
+    with_preflush: bool = False  # the job has `lock.preflush`
     scratch_disks: FakeScratchDisks = field(default_factory=FakeScratchDisks)
     write_milliseconds: float = 5.0  # what a write to the volume takes
+    machine: Machine = field(default_factory=lambda: Machine("db1", {"machine-id": "a1"}, boot_id="first boot"))
+    renewal_seconds: float = 60.0
     also_released: Releases = field(default_factory=dict)  # kinds of holdings that only some tests know
 
     def __post_init__(self) -> None:
         for folder in (self.datadir, self.vault, self.places.run, self.places.staging):
             folder.mkdir(parents=True)
+        self.spool.mkdir(mode=0o700)
         for name, size in FILES.items():
             (self.datadir / name).parent.mkdir(exist_ok=True)
             (self.datadir / name).write_bytes(name.encode() + bytes(size - len(name)))
         self.counted = DiskCounters()
-        self.host.folder = self.mount_root
+        self.host.folder = self.base / "volume"
         self.host.on_call = lambda verb: self.happened(f"host.{verb}")
         self.probe = ToldProbe(happened=self.happened)
         self.lock = ToldLock(self.database, self.happened)
+        self.work_counters = FakeWorkCounters()
         self.applier = ToldApplier(self.database, self.happened)
-        self.vault_target = ToldTarget("vault", self.vault, self.happened)
+        self.flusher = ToldFlusher(self.database, self.happened)
+        self.vault_target = ToldTarget("vault", self.vault, self.happened, machine=self.name)
         self.database.facts = replace(FACTS, datadir=self.datadir, binlog_basename=self.datadir / "bin")
         self.database.paths = (
             DataPath("datadir", self.datadir, must_share=True),
@@ -162,7 +227,7 @@ class World:
 
     @property
     def mount_root(self) -> Path:
-        return self.base / "volume"
+        return self.base / "volume" / self.bound
 
     @property
     def datadir(self) -> Path:
@@ -173,9 +238,25 @@ class World:
         return self.base / "vault"
 
     @property
+    def name(self) -> str:
+        """Of the machine, as its catalogue's first identity has it (`tests/conftest.py`)."""
+        return f"{self.machine.host}-{MACHINE.rpartition('-')[2]}"
+
+    @property
+    def spool(self) -> Path:
+        """On other disks than all else; a job has it where it is told to."""
+        return self.base / "spool"
+
+    @property
+    def backups(self) -> Path:
+        """The job's own folder in the vault."""
+        return self.vault / self.name / "nightly"
+
+    @property
     def places(self) -> Places:
         own = self.base / "own"
-        return Places(run=own / "run", staging=own / "staging", catalogue=own / "catalogue.sqlite")
+        places = {"run": own / "run", "staging": own / "staging", "catalogue": own / "catalogue.sqlite"}
+        return Places(**places, spools=(self.spool,))
 
     @property
     def target(self) -> Target:
@@ -184,40 +265,62 @@ class World:
     @property
     def tools(self) -> Tools:
         """As `wiring.tools` makes them."""
+        return self.tools_of(self.name)
+
+    def tools_of(self, machine: str) -> Tools:
+        """The same for whoever goes by this name: what is made on the host bears it."""
         return Tools(
-            snapshots=self.host.snapshots,
+            snapshots=self.host.snapshots_of(machine),
             mounts=self.host.mounts,
             files=HostFiles(
                 mount_of=self.mount_of,
+                mounts_below=lambda folder: tuple(at for at in self.nested if at.is_relative_to(folder)),
+                identity=self.host.identity,
                 sync=lambda path: self.happened("sync"),
                 used_bytes=_used_bytes,
                 room=lambda path: self.room,
                 write_counters=self.write_counters,
+                disk_counters=lambda path: DiskCounters(),
+                in_flight=lambda _device: InFlight(),
                 roots=lambda: (self.mount_root,),
             ),
             places=self.places,
             claims=Claims(self.places.run),
-            releases=self.releases,
+            releases=self.releases_of(machine),
             scratch_disks=self.scratch_disks,
+            target_of=self.target_of,
+            machine=self.machine,
+            renewal_seconds=self.renewal_seconds,
             server=FakeServer(self.database),
             lock=self.lock,
             applier=self.applier if self.with_applier else None,
+            flusher=self.flusher if self.with_preflush else None,
             canary=FakeCanary(self.database) if self.with_canary else None,
+            work_counters=self.work_counters,
+            undisturbed_seconds=0.0,
             probe=self.probe if self.with_probe else None,
             targets=(self.target, *self.others),
         )
 
     @property
+    def finishing(self) -> MaxRate:
+        """As `wiring` makes it."""
+        return lambda _job: None
+
+    @property
     def releases(self) -> Releases:
         """As `wiring` makes them."""
+        return self.releases_of(self.name)
+
+    def releases_of(self, machine: str) -> Releases:
+        """The same for whoever goes by this name."""
 
         def remove_volume(holding: Holding) -> None:
             vg, _, name = holding.name.partition("/")
-            self.host.snapshots.remove(vg, name, holding.detail["run"])
+            self.host.snapshots_of(machine).remove(vg, name, holding.detail["run"])
 
         def remove_objects(holding: Holding) -> None:
-            by_name = {target.name: target for target in self.tools.targets}
-            by_name[holding.detail["target"]].remove(holding.detail["job"], holding.detail["backup"])
+            self.target_of(holding).remove(holding.detail["job"], holding.detail["backup"])
 
         def end_child(holding: Holding) -> None:
             end_stray(int(holding.name), int(holding.detail["start_time"]))
@@ -235,16 +338,28 @@ class World:
             HoldingKind.STAGING: lambda holding: remove_tree(Path(holding.name)),
             HoldingKind.PROBE_FILES: lambda holding: self.probe.remove(Path(holding.name)),
             HoldingKind.PARTIAL: remove_objects,
+            HoldingKind.SPOOL: spooling.remove,
             HoldingKind.CHILD: end_child,
             HoldingKind.APPLIER: lambda holding: start_again(holding, {"db1": self.applier}.__getitem__),
+            HoldingKind.FLUSH_SETTINGS: lambda holding: put_back(holding, {"db1": self.flusher}.__getitem__),
             **self.also_released,
         }
+
+    def target_of(self, holding: Holding) -> Target:
+        """As `wiring` finds it."""
+        target = {target.name: target for target in (self.target, *self.others)}[holding.detail["target"]]
+        ours = target.machine == holding.detail["machine"]
+        return target if ours else target.of_machine(holding.detail["machine"])
 
     def mount_of(self, path: Path) -> MountPoint:
         """What is below the volume's folder lies on the volume, wherever a link to it stands."""
         if path.resolve().is_relative_to(self.mount_root):
-            return MountPoint(self.mount_root, self.host.volume.device, self.filesystem)
-        return MountPoint(Path("/"), DeviceNumber(8, 1), "ext4")
+            at = next((at for at in self.nested if path.resolve().is_relative_to(at)), self.mount_root)
+            device = (at in self.nested and self.nested_device) or self.host.volume.device
+            return MountPoint(at, device, self.filesystem, PurePosixPath("/", self.bound))
+        if path.is_relative_to(self.spool):
+            return MountPoint(self.spool, self.spool_device, "ext4")
+        return MountPoint(Path("/"), _ROOT, "ext4")
 
     def write_counters(self, device: DeviceNumber) -> DiskCounters:
         """The server has done ten writes since somebody last looked, to the volume and nothing else."""
@@ -265,8 +380,8 @@ class World:
     def happened(self, what: str) -> None:
         self.at.get(what, lambda: None)()
 
-    def catalogue(self) -> Catalogue:
-        return Catalogue.open(self.places.catalogue)
+    def catalogue(self, **how: Any) -> Catalogue:
+        return Catalogue.open(self.places.catalogue, machine=lambda: self.machine, **how)
 
     def job(self, **changes: Any) -> JobConfig:
         """A job whose gate opens at the first window, unless it is told otherwise."""
@@ -302,12 +417,13 @@ class World:
         mounts, locks = self.places.run / "mnt", self.places.run / "lock"
         return [
             *rows,
-            *(f"volume {vg}/{name}" for vg, name, _ in self.host.snapshots.ours()),
+            *(f"volume {vg}/{name}" for vg, name, _ in self.host.snapshots_of(self.name).ours()),
             *(f"{holding.kind} {holding.name}" for holding, _ in self.scratch_disks.ours()),
             *(f"mount {at}" for at in self.host.mounted),
             *(f"shell {number}" for number in range(self.host.shells)),
             *(f"folder {path}" for path in (*self.mount_root.glob("**/.backupd-*"), *mounts.glob("*"))),
             *(f"staging {path}" for path in self.places.staging.iterdir()),
+            *(f"spooled {path}" for path in self.spool.glob("*")),
             *(f"lock file {path}" for path in locks.glob("run-*")),
             *(
                 f"thread {thread.name}"
@@ -318,11 +434,12 @@ class World:
         ]
 
     def stored(self) -> list[str]:
-        """The names of everything on the target, half-written things included."""
+        """The names of everything in the machine's folder but its owner records, half-written things included."""
         memories = self.others if self.memory is None else [self.memory, *self.others]
         in_memory = [str(key) for memory in memories for key in [*memory.stored, *memory.writing_now]]
-        in_folder = [str(path.relative_to(self.vault)) for path in self.vault.rglob("*")] if self.memory is None else []
-        return sorted(in_folder + in_memory)
+        ours = self.vault / self.name
+        in_folder = [path.relative_to(ours) for path in ours.rglob("*")] if self.memory is None else []
+        return sorted(in_memory + [str(path) for path in in_folder if path.parts[0] != "owner"])
 
 
 def _used_bytes(path: Path) -> int:

@@ -1,44 +1,105 @@
 """The index of a backup's members: what is read is what was written, and anything else is refused with a sentence."""
 
+import json
+import sys
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backupd.archive.index import Member, from_bytes, to_bytes
-from backupd.errors import VerificationError
+from backupd.archive.index import Index, Kind, Member, MemberLines, Recorded, written
+from backupd.errors import Unreadable, VerificationError
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
 NAMES = st.text(st.characters(codec="utf-8") | st.just("\udcff"), min_size=1)
-MEMBERS = st.builds(Member, NAMES, st.integers(0, 1 << 50), st.integers(1, 1 << 50))
+RECORDED = st.builds(
+    Recorded,
+    st.sampled_from(Kind),
+    mode=st.integers(0, 0o7777),
+    uid=st.integers(0, 1 << 32),
+    gid=st.integers(0, 1 << 32),
+    mtime_ns=st.integers(-(1 << 62), 1 << 62),
+    target=st.just("") | NAMES,
+    xattrs=st.dictionaries(NAMES, st.binary(), max_size=2),
+)
+MEMBERS = st.builds(Member, NAMES, st.integers(0, 1 << 50), st.integers(1, 1 << 50), RECORDED)
+FIRST = b'{"index":{"major":1,"minor":0}}\n'
+LINE = {"name": "a", "offset": 0, "bytes": 512, "kind": "file", "mode": "0644", "uid": 0, "gid": 0, "mtime_ns": 0}
 
 
-@given(st.dictionaries(st.text(max_size=20), st.lists(MEMBERS, max_size=4).map(tuple), max_size=3))
+def kept(members: list[Member]) -> MemberLines:
+    lines = MemberLines()
+    for member in members:
+        lines.add(member)
+    lines.finish()
+    return lines
+
+
+def read(content: bytes) -> list[tuple[str, Member]]:
+    return list(Index(zstd.compress(content[:10]) + zstd.compress(content[10:])).members())
+
+
+@given(st.dictionaries(st.text(max_size=20), st.lists(MEMBERS, max_size=4), max_size=3))
 @settings(max_examples=30)
-def test_index_is_read_as_it_was_written(objects: dict[str, tuple[Member, ...]]) -> None:
-    assert from_bytes(to_bytes(objects)) == objects
+def test_index_is_read_as_it_was_written(objects: dict[str, list[Member]]) -> None:
+    content = b"".join(written({name: kept(members) for name, members in objects.items()}))
+    assert read(content) == [(name, member) for name, members in objects.items() for member in members]
+
+
+def test_what_a_later_backupd_adds_is_passed_over() -> None:
+    lines = [
+        {"index": {"major": 1, "minor": 7, "more": []}},
+        {"object": "data-1.tar.zst", "more": 1},
+        {"more": {}},
+        {**LINE, "kind": "door", "more": [1]},
+    ]
+    content = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
+    assert read(content) == [("data-1.tar.zst", Member("a", 0, 512, Recorded(None, mode=0o644)))]
+
+
+def test_an_index_of_another_major_version_is_not_called_damaged() -> None:
+    with pytest.raises(Unreadable, match="has the format 2"):
+        read(FIRST.replace(b"1", b"2"))
+
+
+def line(**other: object) -> bytes:
+    return FIRST + json.dumps({**LINE, **other}).encode() + b"\n"
 
 
 @pytest.mark.parametrize(
     "content",
     [
         b"",
-        b"\xff",
-        b"[]",
-        b"{}",
-        b'{"schema":1}',
-        b'{"schema":1,"objects":[]}',
-        b'{"schema":2,"objects":{}}',
-        b'{"schema":1,"objects":{},"more":1}',
-        b'{"schema":1,"objects":{"data-1.tar.zst":{}}}',
-        b'{"schema":1,"objects":{"data-1.tar.zst":[["a",0]]}}',
-        b'{"schema":1,"objects":{"data-1.tar.zst":[["a",-1,512]]}}',
-        b'{"schema":1,"objects":{"data-1.tar.zst":[["a",0,0]]}}',
-        b'{"schema":1,"objects":{"data-1.tar.zst":[["a",true,512]]}}',
-        b'{"schema":1,"objects":{"data-1.tar.zst":[["a",0,1.5]]}}',
-        b'{"schema":1,"objects":{"data-1.tar.zst":[[1,0,512]]}}',
-        b"[" * 100_000,
+        b"\xff\n",
+        b"[]\n",
+        b"{}\n",
+        b'{"index":1}\n',
+        FIRST + b"{}",
+        FIRST + b"[1]\n",
+        FIRST + b"[" * 100_000 + b"\n",
+        FIRST + b'{"object":1}\n',
+        FIRST + b'{"name":"a"}\n',
+        line(name=""),
+        line(name=1),
+        line(offset=-1),
+        line(bytes=0),
+        line(bytes=True),
+        line(bytes=1.5),
+        line(kind=1),
+        line(mode="rwx"),
+        line(mode=420),
+        line(uid="0"),
+        line(mtime_ns=1.5),
+        line(xattrs=[]),
+        line(xattrs={"user.a": 1}),
+        line(xattrs={"user.a": "!"}),
     ],
 )
 def test_anything_else_is_refused(content: bytes) -> None:
     with pytest.raises(VerificationError, match="the index of the members cannot be understood") as refused:
-        from_bytes(content)
+        read(content)
     assert refused.value.hint

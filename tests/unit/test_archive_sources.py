@@ -23,7 +23,16 @@ KEPT = [
     "mysql/ib_logfile0",
     "mysql/#innodb_redo",
     "mysql/#innodb_redo/#ib_redo10",
-    "mysql/#innodb_redo/#ib_redo11_tmp",
+    "mysql/#innodb_redo/#ib_redo11.tmp",
+    "mysql/#innodb_redo/#ib_redo11_tmp2",
+    "mysql/#innodb_redo/#ib_redo_tmp",
+    "mysql/#innodb_redo/ib_redo11_tmp",
+    "mysql/#innodb_redo/x#ib_redo11_tmp",
+    "mysql/#innodb_redo/#ib_redo\u0661_tmp",  # a digit, but none that a server would write
+    "mysql/#innodb_redo/ibtmp1",
+    "mysql/#ib_redo11_tmp",
+    "mysql/shop/#ib_redo11_tmp",
+    "mysql/@0023innodb_redo/#ib_redo11_tmp",  # of a database of that name
     "mysql/#ib_16384_0.dblwr",
     "mysql/#ib_16384_1.bdblwr",
     "mysql/#innodb_temp",  # the server makes what is in it, but not everywhere the folder
@@ -53,6 +62,9 @@ LEFT_OUT = [
     "lost+found",
     "mysql/ibtmp1",
     "mysql/#innodb_temp/temp_1.ibt",
+    "mysql/#innodb_redo/#ib_redo11_tmp",
+    "mysql/#innodb_redo/#ib_redo4294967296_tmp",
+    "redo/#innodb_redo/#ib_redo0_tmp",  # innodb_log_group_home_dir
     "mysql/db1.pid",
     "mysql/mysql.sock.lock",
     "mysql/db1-relay-bin.000003",
@@ -99,10 +111,20 @@ def test_datadir_may_be_the_root() -> None:
     assert exclusions.left_out(PurePosixPath("ibtmp1"))
     assert exclusions.left_out(PurePosixPath("binlog.000001"))
     assert not exclusions.left_out(PurePosixPath("#innodb_redo/#ib_redo1"))
+    assert exclusions.left_out(PurePosixPath("#innodb_redo/#ib_redo2_tmp"))
+
+
+def test_a_folder_of_ours_in_which_the_servers_binlog_is_belongs_to_the_server() -> None:
+    """A restored server lives there, if it does what `restore` prints."""
+    exclusions = Exclusions(PurePosixPath("mysql"), binlog=PurePosixPath(".backupd-binlog/bin"))
+    assert not exclusions.left_out(PurePosixPath(".backupd-binlog"))
+    assert not exclusions.left_out(PurePosixPath(".backupd-binlog/bin.state"))
+    assert exclusions.left_out(PurePosixPath(".backupd-r1/test_file.0"))
+    assert USUAL.left_out(PurePosixPath(".backupd-binlog/bin.state"))
 
 
 def listed(root: Path, exclusions: Exclusions = USUAL) -> list[str]:
-    return [os.fsdecode(name) for name in list_members(root, exclusions).names.split(b"\0")[:-1]]
+    return [os.fsdecode(entry.name) for entry in list_members(root, exclusions).entries]
 
 
 def test_listing_is_sorted_and_has_folders_files_and_links(tmp_path: Path) -> None:

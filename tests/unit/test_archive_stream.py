@@ -151,16 +151,44 @@ def test_file_that_vanishes_in_the_middle_fails_the_copy(tmp_path: Path) -> None
     filled(tmp_path, 16)
     last = tmp_path / "t015.ibd"
     manner = CopyManner(Pacing(lambda _: last.unlink(missing_ok=True)))
-    with pytest.raises(SnapshotError, match=r"t015\.ibd: Cannot stat: No such file"):
+    with pytest.raises(SnapshotError, match=r"^t015\.ibd could not be read from the snapshot: No such file"):
         stored(tmp_path, Sink(), manner)
 
 
-def test_file_that_shrinks_in_the_middle_fails_the_copy(tmp_path: Path) -> None:
-    listing = list_members(filled(tmp_path, 1), ALL)
-    (tmp_path / "t000.ibd").write_bytes(os.urandom(32 * MIB))
-    manner = CopyManner(Pacing(lambda _: os.truncate(tmp_path / "t000.ibd", 20 * MIB)))
-    with pytest.raises(SnapshotError, match=r"t000\.ibd: File shrank"):
-        store_tree(tmp_path, listing, Sink(), manner=manner)
+def replace_by_a_pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def replace_by_another(path: Path) -> None:
+    path.with_suffix(".new").write_bytes(path.read_bytes())
+    path.with_suffix(".new").replace(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda path: os.truncate(path, 6 * MIB), "it became shorter while it was read"),
+        (lambda path: os.truncate(path, 40 * MIB), "it was changed while it was read"),
+        (lambda path: os.utime(path, ns=(0, 0)), "it was changed while it was read"),
+        (replace_by_another, "it is another file now"),
+        (replace_by_a_pipe, "Illegal seek|Invalid argument"),
+        (Path.unlink, "No such file or directory"),
+    ],
+)
+def test_file_that_is_not_what_it_was_in_the_middle_fails_the_copy(
+    tmp_path: Path, change: Callable[[Path], None], says: str
+) -> None:
+    (tmp_path / "t000.ibd").write_bytes(os.urandom(12 * MIB))
+    once = iter([change])
+
+    def in_the_middle(paced: int) -> None:
+        if paced > 4 * MIB:
+            next(once, lambda _: None)(tmp_path / "t000.ibd")
+
+    with pytest.raises(SnapshotError, match=rf"^t000\.ibd could not be read from the snapshot: {says}") as failed:
+        stored(tmp_path, Sink(), CopyManner(Pacing(in_the_middle)))
+    assert "see whether the snapshot is intact" in (failed.value.hint or "")
 
 
 @pytest.mark.parametrize("failing_at", [0, 1, MIB, 3 * MIB])
@@ -252,15 +280,17 @@ def test_copying_threads_give_way_and_the_main_thread_does_not(tmp_path: Path) -
 
     own = os.getpriority(os.PRIO_PROCESS, 0)
     stored(filled(tmp_path, 1), Sink(look))
-    assert seen == {(19, "idle")}
+    assert seen == {(5, "best-effort: prio 7")}
     assert os.getpriority(os.PRIO_PROCESS, 0) == own
 
 
-def test_archive_that_lacks_a_listed_file_is_refused(tmp_path: Path) -> None:
+def test_file_that_is_a_folder_now_fails_the_copy(tmp_path: Path) -> None:
     listing = list_members(filled(tmp_path, 2), ALL)
     (tmp_path / "t001.ibd").unlink()
     (tmp_path / "t001.ibd").mkdir()
-    with pytest.raises(SnapshotError, match="1 files where 2"):
+    with pytest.raises(
+        SnapshotError, match=r"t001\.ibd could not be read from the snapshot: it is of another kind now"
+    ):
         store_tree(tmp_path, listing, Sink(), manner=CopyManner())
 
 
@@ -279,7 +309,7 @@ def test_binlog_ends_at_exactly_the_recorded_offset(tmp_path: Path, offset: int)
     (tmp_path / "binlog.000007").chmod(0o640)
     sink = Sink()
     cut = BinlogCut(tmp_path / "binlog.000007", offset, PurePosixPath("mysql/binlog.000007"))
-    told = store_binlog(cut, open_object=opening(sink), manner=CopyManner())
+    [told] = store_binlog(cut, open_object=opening(sink), manner=CopyManner()).objects
     assert binlog_members(sink) == {
         "mysql/binlog.000007": content[:offset],
         "mysql/binlog.index": b"./binlog.000007\n",
@@ -302,6 +332,19 @@ def test_index_names_the_earlier_binlogs_that_are_stored_too(tmp_path: Path) -> 
         manner=CopyManner(),
     )
     assert binlog_members(sink)["binlog.index"] == b"./binlog.000005\n./binlog.000006\n./binlog.000007\n"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="owners are root's to set")
+def test_a_binlog_s_folder_that_no_other_object_has_gets_the_owner_of_the_datadir(tmp_path: Path) -> None:
+    """Left to tar, it would be root's, and no restored server could write there."""
+    (tmp_path / "binlog.000007").write_bytes(b"x" * 100)
+    os.chown(tmp_path, 999, 998)
+    sink, arcname = Sink(), PurePosixPath("logs/binlog.000007")
+    cut = BinlogCut(tmp_path / "binlog.000007", 100, arcname, folder_like=tmp_path)
+    [told] = store_binlog(cut, open_object=opening(sink), manner=CopyManner()).objects
+    with tarfile.open(fileobj=BytesIO(zstd.decompress(bytes(sink.content)))) as archive:
+        first = archive.getmembers()[0]
+    assert (first.name, first.isdir(), first.uid, first.gid, told.files) == ("logs", True, 999, 998, 2)
 
 
 def test_binlog_shorter_than_its_position_is_refused(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import tarfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from io import BytesIO
 from pathlib import Path, PurePosixPath
 
@@ -16,10 +17,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from backupd.archive import listing as archive_listing
 from backupd.archive.governor import CopyGovernor
+from backupd.archive.index import Index, Member, written
+from backupd.archive.listing import Entry, Listing, Packed, divide
 from backupd.archive.packing import CopyManner, Storing, automatic_streams
 from backupd.archive.sealing import Encryptor
-from backupd.archive.sources import Entry, Exclusions, Listing, divide, list_members
+from backupd.archive.sources import Exclusions, list_members
 from backupd.archive.stations import Compressor
 from backupd.archive.stream import StoredStreams, store_content, store_streams
 from backupd.errors import GaveUp, SnapshotError, TargetError
@@ -102,10 +106,17 @@ def root(tmp_path: Path) -> Path:
 
 
 def stored(
-    root: Path, objects: Objects, streams: int, manner: CopyManner | None = None, listing: Listing | None = None
+    root: Path,
+    objects: Objects,
+    streams: int,
+    manner: CopyManner | None = None,
+    listing: Listing | None = None,
+    object_size: int = 1 << 40,
 ) -> StoredStreams:
     listing = listing or list_members(root, Exclusions(datadir=PurePosixPath()))
-    return store_streams(root, listing, objects.opening, streams=streams, manner=manner or CopyManner())
+    return store_streams(
+        root, listing, objects.opening, streams=streams, object_size=object_size, manner=manner or CopyManner()
+    )
 
 
 ENTRIES = st.lists(
@@ -124,17 +135,22 @@ def listing_of(drawn: list[tuple[list[bytes], int, tuple[int, int] | None]]) -> 
         Entry(b"/".join([*path, b"%d" % number]), size, folder=False, linked=linked)
         for number, (path, size, linked) in enumerate(drawn)
     ]
-    return Listing(tuple(Entry(name, 0, folder=True) for name in sorted(folders)) + tuple(files))
+    entries = tuple(Entry(name, 0, folder=True) for name in sorted(folders)) + tuple(files)
+    assert tuple(Packed(entries)) == entries
+    return Listing(Packed(entries))
 
 
-@given(ENTRIES.map(listing_of), st.integers(1, 6))
-def test_every_division_has_each_file_once_and_the_folders_that_it_needs(listing: Listing, streams: int) -> None:
-    parts = divide(listing, streams)
+@given(ENTRIES.map(listing_of), st.integers(1, 6), st.integers(1, 3000))
+def test_every_division_has_each_file_once_and_the_folders_that_it_needs(
+    listing: Listing, streams: int, object_size: int
+) -> None:
+    divided = divide(listing, streams, object_size=object_size)
+    assert 1 <= len(divided) <= streams
+    parts = [part for objects in divided for part in objects]
     files = [entry for part in parts for entry in part.entries if not entry.folder]
     assert sorted(files, key=lambda entry: entry.name) == sorted(
         (entry for entry in listing.entries if not entry.folder), key=lambda entry: entry.name
     )
-    assert 1 <= len(parts) <= streams
     assert len(parts) == 1 or all(part.files for part in parts)
     assert [entry for entry in parts[0].entries if entry.folder] == [e for e in listing.entries if e.folder]
     of_inode: dict[tuple[int, int], int] = {}
@@ -145,12 +161,60 @@ def test_every_division_has_each_file_once_and_the_folders_that_it_needs(listing
             there.add(entry.name)
             if entry.linked is not None:
                 assert of_inode.setdefault(entry.linked, number) == number
+        units = len({entry.linked or entry.name for entry in part.entries if not entry.folder})
+        assert part.size <= object_size or units == 1
+
+
+def of_sizes(*sizes: int) -> Listing:
+    return Listing(tuple(Entry(b"%d" % number, size, folder=False) for number, size in enumerate(sizes)))
 
 
 def test_division_is_about_even() -> None:
-    sizes = [900, 500, 400, 300, 200, 100, 100, 50]
-    listing = Listing(tuple(Entry(b"%d" % number, size, folder=False) for number, size in enumerate(sizes)))
-    assert [part.size for part in divide(listing, 3)] == [900, 850, 800]
+    divided = divide(of_sizes(900, 500, 400, 300, 200, 100, 100, 50), 3, object_size=10_000)
+    assert [[part.size for part in objects] for objects in divided] == [[900], [850], [800]]
+
+
+def test_a_stream_ends_its_object_before_the_file_that_is_too_much() -> None:
+    divided = divide(of_sizes(40, 50, 30, 20, 60, 500, 10), 1, object_size=100)
+    assert [[entry.size for entry in part.entries] for part in divided[0]] == [[40, 50], [30, 20], [60], [500], [10]]
+
+
+def test_an_object_ends_after_so_many_names_and_a_file_keeps_its_own_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archive_listing, "OBJECT_NAMES", 3)
+    entries = [Entry(b"%d" % number, 1, folder=False) for number in range(7)]
+    entries.append(Entry(b"again", 0, folder=False, linked=(1, 1)))
+    entries[1] = replace(entries[1], linked=(1, 1))
+    divided = divide(Listing(tuple(entries)), 1, object_size=1000)
+    names = [[entry.name for entry in part.entries] for part in divided[0]]
+    assert names == [[b"0", b"1", b"2", b"again"], [b"3", b"4", b"5"], [b"6"]]
+
+
+def test_objects_roll_over_and_each_of_them_is_a_whole_archive(root: Path, tmp_path: Path) -> None:
+    objects = Objects()
+    told = stored(root, objects, 2, object_size=MIB)
+    assert list(objects.stored)[:2] == ["data-1.tar.zst", "data-2.tar.zst"]
+    names = [f"data-{number}.tar.zst" for number in range(1, len(objects.stored) + 1)]
+    assert [stored.name for stored in told.objects] == names == sorted(objects.stored, key=names.index)
+    assert list(told.members) == names
+    assert len(names) > 3
+    assert objects.most_open == 2
+    out = tmp_path / "out"
+    out.mkdir()
+    for stored_object in told.objects:
+        assert stored_object.plain_bytes < 2 * MIB
+        content = objects.stored[stored_object.name]
+        subprocess.run(f"zstd -dc | tar -x -C {out}", shell=True, input=content, check=True)
+    subprocess.run(["diff", "-r", "--no-dereference", root, out], check=True)
+    assert (out / "again.ibd").stat().st_ino == (out / "blog" / "posts.ibd").stat().st_ino
+    assert sum(stored.files for stored in told.objects) == 12
+    assert {stage.bytes for stage in told.throughput if stage.stage == "read"} == {
+        sum(stored.plain_bytes for stored in told.objects)
+    }
+
+
+def test_a_failure_after_an_object_was_finished_ends_all(root: Path) -> None:
+    with pytest.raises(TargetError, match=r"no room for data-3\.tar\.zst"):
+        stored(root, Objects(fail_in="data-3.tar.zst"), 1, object_size=MIB)
 
 
 def test_any_stream_can_be_unpacked_by_itself_and_all_together_are_the_tree(root: Path, tmp_path: Path) -> None:
@@ -205,11 +269,19 @@ def test_frames_tile_the_object_and_each_opens_alone(root: Path, threads: int) -
         assert hashlib.sha256(plain).hexdigest() == told.plain_sha256
 
 
+def members_of(told: StoredStreams) -> dict[str, list[Member]]:
+    """As the index has them."""
+    found: dict[str, list[Member]] = {}
+    for name, member in Index(zstd.compress(b"".join(written(told.members)))).members():
+        found.setdefault(name, []).append(member)
+    return found
+
+
 def test_index_says_where_each_member_lies(root: Path) -> None:
     objects = Objects()
     told = stored(root, objects, 2)
     seen: list[str] = []
-    for name, members in told.members.items():
+    for name, members in members_of(told).items():
         plain = zstd.decompress(bytes(objects.stored[name]))
         assert members[0].offset == 0
         for member, after in zip(members, [*(m.offset for m in members[1:]), None], strict=True):
@@ -265,7 +337,7 @@ def test_tree_without_files_is_one_object(tmp_path: Path) -> None:
     (tmp_path / "root" / "empty").mkdir(parents=True)
     told = stored(tmp_path / "root", Objects(), 4)
     assert [(stored.name, stored.files) for stored in told.objects] == [("data-1.tar.zst", 0)]
-    assert [member.name for member in told.members["data-1.tar.zst"]] == [".", "empty"]
+    assert [member.name for member in members_of(told)["data-1.tar.zst"]] == [".", "empty"]
 
 
 @pytest.mark.parametrize("failing", ["data-1.tar.zst", "data-2.tar.zst", "data-3.tar.zst"])
@@ -280,7 +352,7 @@ def test_file_that_vanishes_from_one_stream_fails_all(root: Path) -> None:
     listing = list_members(root, Exclusions(datadir=PurePosixPath()))
     (root / "shop" / "t3.ibd").unlink()
     objects = Objects()
-    with pytest.raises(SnapshotError, match=r"t3\.ibd: Cannot stat: No such file"):
+    with pytest.raises(SnapshotError, match=r"^shop/t3\.ibd could not be read from the snapshot: No such file"):
         stored(root, objects, 3, listing=listing)
     assert objects.stored == {}
 
@@ -321,10 +393,10 @@ def test_all_streams_together_keep_to_one_rate(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [b"", b"{}", os.urandom(3 * MIB)])
 def test_small_content_is_an_object_like_the_others(content: bytes) -> None:
     objects = Objects()
-    told = store_content("index.json.zst", content, open_object=objects.opening, manner=CopyManner())
-    assert plain_of(bytes(objects.stored["index.json.zst"])) == content
+    told = store_content("index.jsonl.zst", [content], open_object=objects.opening, manner=CopyManner())
+    assert plain_of(bytes(objects.stored["index.jsonl.zst"])) == content
     assert (told.plain_bytes, told.files) == (len(content), 0)
-    assert sum(size for size, _ in ranges(told, bytes(objects.stored["index.json.zst"]))) == len(content)
+    assert sum(size for size, _ in ranges(told, bytes(objects.stored["index.jsonl.zst"]))) == len(content)
 
 
 # --- encrypted ------------------------------------------------------------------------------------------------------

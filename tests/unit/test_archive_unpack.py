@@ -17,7 +17,7 @@ from backupd.archive.sources import BinlogCut, Exclusions, list_members
 from backupd.archive.stream import store_binlog, store_tree
 from backupd.archive.unpack import unpack
 from backupd.errors import GaveUp, UsageError, VerificationError
-from backupd.model import StoredObject
+from backupd.model import Frame, StoredObject
 from backupd.verify import verify_object
 from tests.fakes.target import MemoryTarget
 
@@ -107,7 +107,7 @@ def test_binlog_lies_beside_the_data(root: Path, into: Path) -> None:
     (root / "binlog.000007").write_bytes(b"x" * 1000)
     sink = Sink()
     cut = BinlogCut(root / "binlog.000007", 600, PurePosixPath("shop/binlog.000007"))
-    stored = store_binlog(cut, open_object=lambda _name: nullcontext(sink), manner=CopyManner())
+    [stored] = store_binlog(cut, open_object=lambda _name: nullcontext(sink), manner=CopyManner()).objects
     unpack(iter(chunks(bytes(sink))), stored, into)
     assert (into / "shop" / "binlog.000007").read_bytes() == b"x" * 600
     assert (into / "shop" / "binlog.index").read_text() == "./binlog.000007\n"
@@ -182,7 +182,8 @@ def sealed(plain: bytes, files: int = 1) -> tuple[bytes, StoredObject]:
     """An object whose digests are right: what somebody who can write to the target could put there."""
     stored = zstd.compress(plain)
     digests = (hashlib.sha256(plain).hexdigest(), hashlib.sha256(stored).hexdigest())
-    return stored, StoredObject("data-1.tar.zst", len(plain), len(stored), *digests, files)
+    frames = (Frame(len(plain), len(stored), digests[1]),)
+    return stored, StoredObject("data-1.tar.zst", len(plain), len(stored), *digests, files, frames)
 
 
 def member(name: str, kind: bytes = tarfile.REGTYPE, link: str = "", content: bytes = b"") -> bytes:
@@ -197,6 +198,15 @@ def extended(**records: str) -> bytes:
     return info.tobuf(tarfile.PAX_FORMAT)
 
 
+def of_format(magic: bytes) -> bytes:
+    """Outside of POSIX's format the prefix of a name is none: tar reads `/tmp/evil`."""
+    header = bytearray(member("/tmp/evil"))
+    header[257:265], header[345:346] = magic, b"a"
+    header[148:156] = b" " * 8
+    header[148:156] = b"%06o\0 " % sum(header)
+    return bytes(header)
+
+
 END = bytes(1024)
 LINK, HARD = tarfile.SYMTYPE, tarfile.LNKTYPE
 EVIL = {
@@ -205,6 +215,10 @@ EVIL = {
     "absolute name": member("/tmp/evil", content=b"x"),
     "climbing name in an extended header": extended(path="../evil"),
     "climbing sparse name": extended(GNU__sparse__name="../evil", GNU__sparse__major="1", GNU__sparse__minor="0"),
+    "name that ends early": extended(path="..\0"),
+    "absolute name in a header of GNU": of_format(b"ustar  \0"),
+    "absolute name in a header of Unix V7": of_format(bytes(8)),
+    "link that ends early": extended(linkpath="..\0x"),
     "absolute link": member("evil", LINK, "/etc"),
     "climbing link": member("evil", LINK, "../etc"),
     "link that climbs later": member("here", LINK, ".") + member("evil", LINK, "here/here/../../.."),
@@ -246,8 +260,9 @@ def test_wrong_number_of_files_is_refused(into: Path) -> None:
 
 def test_stream_that_expands_beyond_what_was_recorded_is_ended_early(into: Path) -> None:
     bomb = zstd.compress(member("a", content=bytes(256 * MIB)) + END)
-    told = StoredObject("data-1.tar.zst", 10_000, len(bomb), "", hashlib.sha256(bomb).hexdigest(), 1)
-    with pytest.raises(VerificationError, match="longer than recorded: expected 10000"):
+    digest = hashlib.sha256(bomb).hexdigest()
+    told = StoredObject("data-1.tar.zst", 10_000, len(bomb), "", digest, 1, (Frame(10_000, len(bomb), digest),))
+    with pytest.raises(VerificationError, match=r"expected 10000 plain bytes .*, found 1048576 or more"):
         unpack(iter(chunks(bomb)), told, into)
 
 

@@ -87,6 +87,8 @@ def test_recovery_needs_the_binlogs_back_to_the_checkpoint(
 ) -> None:
     binlog(tmp_path, event(FORMAT, bytes(80)), *newest, name="bin.000003")
     assert needed_by_recovery(tmp_path, ("bin.000001", "bin.000002", "bin.000003")) == needed
+    of_an_earlier_log_bin = ("bin.000001", "bin.000002", "bin.000003")
+    assert needed_by_recovery(tmp_path, (*of_an_earlier_log_bin, "bin.000001", "bin.000002", "bin.000003")) == needed
 
 
 def test_an_encrypted_binlog_tells_nothing(tmp_path: Path) -> None:

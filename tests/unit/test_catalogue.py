@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -27,15 +28,21 @@ from backupd.errors import (
 )
 from backupd.model import (
     Backup,
+    Bill,
     Check,
+    Counted,
     Drill,
     Holding,
     HoldingKind,
+    LastCopy,
     Layout,
     LockReceipt,
+    Losses,
     Outcome,
     Phase,
     Position,
+    Preflush,
+    PreflushEnd,
     Reason,
     ReplicaPosition,
     RunDetails,
@@ -43,13 +50,17 @@ from backupd.model import (
     RunStatus,
     Sample,
     SnapshotFacts,
+    SnapshotLife,
     Verdict,
 )
 
 BACKUP = Backup("disk", "/backups/nightly/r1", 1000, 400, 12, "ab" * 32)
 SNAPSHOT = SnapshotFacts("bk_r1", "labvg/data", Layout.STRIPED, 3, 65536, 4096, 1 << 30)
 POSITION = Position("binlog.000007", 4242, "0-1-99", (ReplicaPosition("", "source.000001", 17, "0-2-3"),))
-LOCK = LockReceipt("backup-stage", 2, 0.5, 0.031, "metadata-locks", lsn=1 << 40)
+LOCK = LockReceipt("backup-stage", 2, 0.5, 0.031, "metadata-locks", 1 << 40, 0.001, 0.002, 0.003, 0.004, stalled=4)
+BILL = Bill(50.5, 12.25, 1 << 20, 3, 30.5, 7.5)
+PREFLUSH = Preflush(4000, 90, 12.5, PreflushEnd.STEADY)
+LOSSES = Losses(Counted.LOGGED, 50.5, 110.0, None, 4000, 60.5)
 VERDICT = Verdict(Outcome.START, Reason.SETTLED, "3 windows within 10 %", 61.5)
 MOUNT = Holding(HoldingKind.MOUNT, "/run/backupd/mount/r1", {"run": "r1"})
 LV = Holding(HoldingKind.SNAPSHOT, "labvg/bk_r1", {"run": "r1"})
@@ -90,10 +101,14 @@ def tell_everything(run: RunRecord) -> None:
     run.took(Phase.LOCK_HOLD, 0.031)
     run.verdict(VERDICT)
     run.position(POSITION)
+    run.preflush(PREFLUSH)
     run.lock(LOCK)
     run.snapshot(SNAPSHOT)
     run.cow_peak(700)
     run.cow_peak(300)
+    run.bill(BILL)
+    run.losses(LOSSES)
+    run.losses(replace(LOSSES, rate_after=104.0))
     run.samples([Sample(-1.0, "baseline", iops=900.0)])
     run.samples([Sample(2.0, "settle", 300.0, 3.0, 12.5, 4096, 1 << 20, 55.5, 0.5, 7.25), Sample(3.0, "copy")])
     run.complete((BACKUP,))
@@ -112,6 +127,7 @@ def test_everything_that_a_run_told_is_read_back(path: Path) -> None:
         run_id="r1",
         job="nightly",
         host="db1",
+        machine=found.machine,
         status=RunStatus.SUCCESS,
         started_at=found.started_at,
         ended_at=found.ended_at,
@@ -127,6 +143,9 @@ def test_everything_that_a_run_told_is_read_back(path: Path) -> None:
             Sample(3.0, "copy"),
         ),
         backups=(BACKUP,),
+        bill=BILL,
+        losses=replace(LOSSES, rate_after=104.0),
+        preflush=PREFLUSH,
     )
 
 
@@ -452,8 +471,19 @@ def test_a_run_is_found_by_id_by_a_beginning_and_by_latest(catalogue: Catalogue)
     assert catalogue.run("20261121-0100-aa").run_id == "20261121-0100-aa"
     assert catalogue.run("20261121-02").run_id == "20261121-0200-bb"
     assert catalogue.run("20261121").run_id == "20261121"  # a whole id wins over a beginning
-    assert catalogue.run("latest").run_id == "20261121"
+    assert catalogue.run("latest:nightly").run_id == "20261121"
     assert catalogue.run("latest:weekly").run_id == "20261121-0200-bb"
+
+
+def test_latest_shows_no_job_s_success_in_place_of_another_s_failure(catalogue: Catalogue) -> None:
+    finished(catalogue, "r1", "nightly")
+    assert catalogue.run("latest").run_id == "r1"
+    finished(catalogue, "r2", "weekly")
+    finished(catalogue, "r3", "hourly")
+    for ask in (lambda: catalogue.run("latest"), catalogue.newest_with_backup):
+        with pytest.raises(UsageError, match="backups of several jobs: `latest` of which one") as raised:
+            ask()
+        assert raised.value.hint == "say latest:hourly or latest:nightly or latest:weekly"
 
 
 @pytest.mark.parametrize(
@@ -490,15 +520,71 @@ def test_runs_are_listed_newest_first_by_job_and_within_the_limit(catalogue: Cat
     assert len(catalogue.runs(limit=None)) == 5
 
 
-def test_the_last_copy_is_that_of_the_newest_good_run_of_the_job(catalogue: Catalogue) -> None:
-    assert catalogue.last_copy_seconds("nightly") is None
+def test_the_last_stored_bytes_are_those_of_the_newest_good_run(catalogue: Catalogue) -> None:
     assert catalogue.last_stored_bytes("nightly") is None
-    finished(catalogue, "r1", copy_seconds=10.0)
-    finished(catalogue, "r2", copy_seconds=20.0)
-    finished(catalogue, "r3", "other", copy_seconds=30.0)
-    failed(catalogue, "r4", TargetError("no room"))
-    assert catalogue.last_copy_seconds("nightly") == 20.0
+    finished(catalogue, "r1")
+    failed(catalogue, "r2", TargetError("no room"))
     assert catalogue.last_stored_bytes("nightly") == BACKUP.bytes_stored
+
+
+def copied(catalogue: Catalogue, run_id: str, seconds: float, *, job: str = "nightly", fails: bool = False) -> None:
+    with suppress(TargetError), catalogue.open_run(job, "db1", run_id=run_id) as run:
+        run.took(Phase.COPY, seconds)
+        run.copied(50, of_bytes=100, used_bytes=200)
+        if fails:
+            raise TargetError("no room")
+        run.complete((BACKUP,))
+
+
+def test_the_last_copy_is_the_newest_one_of_the_job_that_went_on_for_long_enough_to_tell(catalogue: Catalogue) -> None:
+    assert catalogue.last_copy("nightly") is None
+    copied(catalogue, "r1", 5.0)
+    assert catalogue.last_copy("nightly") == LastCopy(50, 100, 200, 5.0)
+    copied(catalogue, "r2", 20.0, fails=True)
+    copied(catalogue, "r3", 1.0, fails=True)
+    copied(catalogue, "r4", 30.0, job="other")
+    failed(catalogue, "r5", TargetError("no room"))
+    assert catalogue.last_copy("nightly") == LastCopy(50, 100, 200, 20.0)
+
+
+def test_a_forecast_that_has_cost_a_backup_is_not_made_again_before_a_copy_was_tried(catalogue: Catalogue) -> None:
+    copied(catalogue, "r1", 20.0)
+    with suppress(TargetError), catalogue.open_run("nightly", "db1", run_id="r2") as run:
+        run.verdict(Verdict(Outcome.GIVE_UP, Reason.COW_SHORT, "it would fill", 12.0))
+        raise TargetError("given up")
+    assert catalogue.last_copy("nightly") is None
+    copied(catalogue, "r3", 30.0, fails=True)
+    assert catalogue.last_copy("nightly") == LastCopy(50, 100, 200, 30.0)
+
+
+def filled(catalogue: Catalogue, run_id: str, facts: SnapshotFacts, seconds: float, *, fails: bool = False) -> None:
+    with suppress(TargetError), catalogue.open_run("nightly", "db1", run_id=run_id) as run:
+        run.snapshot(facts)
+        run.cow_peak(1000)
+        run.took(Phase.SETTLE, 3.0)
+        run.took(Phase.COPY, seconds)
+        run.took(Phase.VERIFY, 99.0)
+        if fails:
+            raise TargetError("no room")
+        run.complete((BACKUP,))
+
+
+def test_what_past_snapshots_have_filled_is_told_of_those_of_the_same_volume_that_lived_long_enough(
+    catalogue: Catalogue,
+) -> None:
+    assert catalogue.snapshot_lives("nightly") == ()
+    filled(catalogue, "r1", replace(SNAPSHOT, volume="labvg/former"), 5.0)
+    filled(catalogue, "r2", SNAPSHOT, 5.0)
+    filled(catalogue, "r3", SNAPSHOT, 6.0, fails=True)
+    filled(catalogue, "r4", replace(SNAPSHOT, chunk_size=512 << 10), 7.0, fails=True)
+    failed(catalogue, "r5", TargetError("no room"))
+    assert catalogue.snapshot_lives("nightly") == (SnapshotLife(512 << 10, 1000, 10.0), SnapshotLife(4096, 1000, 8.0))
+
+
+def test_a_copy_is_expected_to_take_what_the_last_one_would_have_by_its_rate_and_what_is_used_now() -> None:
+    assert LastCopy(50, 100, 200, 5.0).expected_seconds(200) == 10.0
+    assert LastCopy(50, 100, 200, 5.0).expected_seconds(300) == 15.0
+    assert LastCopy(0, 100, 200, 5.0).expected_seconds(200) is None
 
 
 def test_drills_are_kept_with_their_run_oldest_first(catalogue: Catalogue) -> None:

@@ -15,7 +15,7 @@ from backupd.catalogue.database import direct
 from backupd.catalogue.details import Filter
 from backupd.catalogue.store import Catalogue
 from backupd.errors import BackupdError, Cancelled, CatalogueError, CleanupIncomplete, ProbeError, UsageError
-from backupd.model import Backup, Holding, HoldingKind, Phase, RunError, RunKind, RunStatus
+from backupd.model import Backup, Holding, HoldingKind, LastCopy, Phase, RunError, RunKind, RunStatus
 from tests.any_values import values
 from tests.fakes.benched import a_bench
 from tests.fakes.measured import measurement
@@ -58,6 +58,7 @@ def probed(catalogue: Catalogue, run_id: str) -> None:
 def backed_up(catalogue: Catalogue, run_id: str) -> None:
     with catalogue.open_run("nightly", "db1", run_id=run_id) as run:
         run.took(Phase.COPY, 10.0)
+        run.copied(50, of_bytes=100, used_bytes=200)
         run.complete((BACKUP,))
 
 
@@ -261,7 +262,7 @@ def test_a_bench_is_no_backup_of_any_job(catalogue: Catalogue) -> None:
     assert newest is not None
     assert newest.run_id == "r1"
     assert [run.run_id for run in catalogue.newest_unproven()] == ["r1"]
-    assert (catalogue.last_copy_seconds("nightly"), catalogue.last_copy_seconds("")) == (10.0, None)
+    assert (catalogue.last_copy("nightly"), catalogue.last_copy("")) == (LastCopy(50, 100, 200, 10.0), None)
     assert catalogue.last_stored_bytes("") is None
     assert catalogue.run_counts() == {"nightly": {RunStatus.SUCCESS: 1}}
     assert {one.job for one in catalogue.stored()} == {"nightly"}

@@ -49,7 +49,7 @@ def without_root_s_rights(argv: list[str]) -> list[str]:
 def refusal(path: Path) -> CatalogueError:
     with pytest.raises(CatalogueError) as raised:
         Catalogue.open(path)
-    assert raised.value.exit_status is ExitStatus.USAGE
+    assert raised.value.exit_status is ExitStatus.CATALOGUE
     assert raised.value.hint
     return raised.value
 

@@ -25,7 +25,7 @@ from backupd.measurement import (
     ProbeSettings,
     Stage,
 )
-from backupd.model import Backup, Holding, HoldingKind, Layout, Phase, Reason, RunError, RunKind, RunStatus
+from backupd.model import Backup, Holding, HoldingKind, LastCopy, Layout, Phase, Reason, RunError, RunKind, RunStatus
 from tests.any_values import values
 
 BACKUP = Backup("disk", "/backups/nightly/r1", 1000, 400, 12, "ab" * 32)
@@ -76,6 +76,7 @@ def probed(
 def backed_up(catalogue: Catalogue, run_id: str, job: str = "nightly") -> None:
     with catalogue.open_run(job, "db1", run_id=run_id) as run:
         run.took(Phase.COPY, 10.0)
+        run.copied(50, of_bytes=100, used_bytes=200)
         run.complete((BACKUP,))
 
 
@@ -224,7 +225,7 @@ def test_the_latest_run_is_a_backup_and_the_latest_probe_a_probe(catalogue: Cata
     probed(catalogue, "p1")
     backed_up(catalogue, "b2", "weekly")
     probed(catalogue, "p2", job="weekly")
-    assert [catalogue.run(wanted).run_id for wanted in ("latest", "latest:nightly")] == ["b2", "b1"]
+    assert [catalogue.run(wanted).run_id for wanted in ("latest:weekly", "latest:nightly")] == ["b2", "b1"]
     assert [catalogue.probe(wanted).run_id for wanted in ("latest", "latest:nightly")] == ["p2", "p1"]
 
 
@@ -233,7 +234,7 @@ def test_a_probe_tells_nothing_of_how_long_a_copy_takes(catalogue: Catalogue) ->
     with catalogue.open_run("nightly", "db1", run_id="p1", kind=RunKind.PROBE) as run:
         run.took(Phase.COPY, 99.0)
         run.measured(MEASUREMENT)
-    assert catalogue.last_copy_seconds("nightly") == 10.0
+    assert catalogue.last_copy("nightly") == LastCopy(50, 100, 200, 10.0)
     assert catalogue.last_stored_bytes("nightly") == BACKUP.bytes_stored
 
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from backupd.agenda import Deadline
 from backupd.config import (
     Configuration,
     HostConfig,
@@ -20,12 +21,17 @@ from backupd.config import (
     load,
     locate,
 )
+from backupd.config.effective import as_toml
+from backupd.config.faults import quoted
 from backupd.config.reading import checked
 from backupd.config.wording import keys_of
 from backupd.errors import ConfigurationError, ExitStatus
+from backupd.model import AUTO
 from tests.unit.config_texts import HOST, JOB, MINIMAL, TARGET
 
 Write = Callable[[str], Path]
+
+NO_TIME = "is neither a time of day nor how long a run may take"
 
 
 @pytest.fixture
@@ -57,7 +63,8 @@ def test_a_minimal_file_is_enough_and_the_defaults_are_the_documented_ones(write
     )
     assert (job.lock.strategy, job.lock.wait_timeout_seconds, job.lock.tries) == ("auto", 2, 10)
     assert (job.lock.pause_seconds, job.lock.hold_budget_seconds, job.lock.blocker_age_seconds) == (5, 10, 10)
-    assert job.snapshot == SnapshotConfig(size=SnapshotSize(percent_of_origin=20), chunk_size=65536, pvs=())
+    assert (job.lock.preflush, job.lock.preflush_wait_seconds) == (False, 60)
+    assert job.snapshot == SnapshotConfig(size="auto", chunk_size="auto", pvs=())
     assert (job.settle.window_seconds, job.settle.duty, job.settle.max_wait_seconds) == (1, 0.1, 1800)
     assert (job.settle.file_size, job.settle.block_size, job.settle.threshold) == (8 << 20, 16 << 10, 1.25)
     assert (job.settle.plateau_windows, job.settle.plateau_looks, job.settle.quiet_share) == (6, 60, 0.2)
@@ -82,7 +89,7 @@ def test_every_kind_of_value_arrives_typed(write: Write) -> None:
     assert (job.lock.wait_timeout_seconds, job.lock.pause_seconds) == (5, 0.5)
     assert job.snapshot == SnapshotConfig(size=SnapshotSize(bytes=5 << 30), chunk_size=4096, pvs=("/dev/sdd",))
     assert (job.limits.max_penalty, job.limits.max_replica_lag_seconds) == (8, 300)
-    assert (job.copy.max_rate, job.copy.must_finish_by) == (50 << 20, time(6, 0))
+    assert (job.copy.max_rate, job.copy.must_finish_by) == (50 << 20, Deadline(clock=time(6)))
     far = configuration.hosts["far"]
     assert (far.name, far.address, far.port, far.password_env) == ("far", "db.example", 3307, "DB_PASSWORD")
     assert configuration.targets["vault"].type is TargetKind.DIRECTORY
@@ -91,7 +98,23 @@ def test_every_kind_of_value_arrives_typed(write: Write) -> None:
 
 def test_a_local_time_of_toml_is_a_clock_time_too(write: Write) -> None:
     path = write(MINIMAL + "[jobs.nightly.copy]\nmust_finish_by = 06:30:00\n")
-    assert load(path).jobs["nightly"].copy.must_finish_by == time(6, 30)
+    assert load(path).jobs["nightly"].copy.must_finish_by == Deadline(clock=time(6, 30))
+
+
+@pytest.mark.parametrize(
+    ("text", "deadline"),
+    [
+        ("06:00", Deadline(clock=time(6))),
+        ("06:00:30", Deadline(clock=time(6, 0, 30))),
+        ("Sun 06:00", Deadline(clock=time(6), day=6)),
+        ("30h", Deadline(within_seconds=108000)),
+    ],
+)
+def test_a_copys_deadline_may_be_days_ahead(write: Write, text: str, deadline: Deadline) -> None:
+    configuration = load(write(MINIMAL + f'[jobs.nightly.copy]\nmust_finish_by = "{text}"\n'))
+    assert configuration.jobs["nightly"].copy.must_finish_by == deadline
+    assert load(write(as_toml(configuration))) == configuration
+    assert f'must_finish_by = "{text}"' in as_toml(configuration)
 
 
 def test_a_configuration_cannot_be_changed(write: Write) -> None:
@@ -184,10 +207,11 @@ def test_all_faults_are_reported_at_once_each_with_its_path_and_hint(write: Writ
             '[jobs.nightly.snapshot]\nchunk_size = "3KiB"\n'
             '[jobs.nightly.copy]\nlevel = 20\nthreads = "two"\n'
             '[jobs."Weekly!"]\ntargets = []\n'
+            '[jobs.owner]\nhost = "db1"\ntargets = ["vault"]\n'
         )
     )
     lines = [line.strip() for line in error.message.splitlines()]
-    assert lines[0].endswith("13 faults")
+    assert lines[0].endswith("14 faults")
     for told in (
         'hosts.db1.socket: "mysqld.sock" is not an absolute path',
         "hosts.db1.usr: unknown key",
@@ -200,11 +224,19 @@ def test_all_faults_are_reported_at_once_each_with_its_path_and_hint(write: Writ
         "hint: the nearest is 4KiB",
         "jobs.nightly.copy.level: 20 is not at most 19",
         'jobs.nightly.copy.threads: "two" is not a whole number',
+        "jobs.owner: cannot be a job's name",
+        "hint: on every target that folder has owner records",
         'jobs."Weekly!".host: is missing',
         'jobs."Weekly!".targets: names no target',
         'jobs."Weekly!": a name has 1 to 41 of a-z, 0-9, _ and -, and begins with a letter or a digit',
     ):
         assert told in lines, error.message
+
+
+def test_what_is_left_to_backupd_may_be_written_out(write: Write) -> None:
+    settle = load(write(MINIMAL + '[jobs.nightly.settle]\nprobe = "auto"\n')).jobs["nightly"].settle
+    assert settle == load(write(MINIMAL)).jobs["nightly"].settle
+    assert settle.probe is AUTO
 
 
 @pytest.mark.parametrize(
@@ -213,6 +245,8 @@ def test_all_faults_are_reported_at_once_each_with_its_path_and_hint(write: Writ
         ("", "every = 0", "every: is no time at all"),
         ("", 'canary = "on"', 'canary: "on" is not true or false'),
         ("", "canary = 1", "canary: 1 is not true or false"),
+        ("settle", "probe = 1", 'settle.probe: 1 is none of true, false or "auto"'),
+        ("settle", 'probe = "maybe"', 'settle.probe: "maybe" is none of true, false or "auto"'),
         ("lock", 'strategy = "flush"', 'lock.strategy: "flush" is none of auto, ftwrl, backup-stage or none'),
         ("lock", 'wait_timeout = "500ms"', "lock.wait_timeout: 500ms is not a whole number of seconds from 1s up"),
         ("lock", 'wait_timeout = "1.5s"', "lock.wait_timeout: 1500ms is not a whole number of seconds from 1s up"),
@@ -221,6 +255,9 @@ def test_all_faults_are_reported_at_once_each_with_its_path_and_hint(write: Writ
         ("lock", "tries = 2.5", "lock.tries: 2.5 is not a whole number"),
         ("lock", "tries = true", "lock.tries: true is not a whole number"),
         ("lock", 'hold_budget = "0s"', "lock.hold_budget: is no time at all"),
+        ("lock", "preflush = 60", "lock.preflush: 60 is not true or false"),
+        ("lock", 'preflush_wait = "0s"', "lock.preflush_wait: is no time at all"),
+        ("lock", 'preflush_wait = "10%"', 'lock.preflush_wait: "10%" is not a duration'),
         ("snapshot", 'size = "0%"', 'snapshot.size: "0%" is not above 0% and up to 100%'),
         ("snapshot", 'size = "120%"', 'snapshot.size: "120%" is not above 0% and up to 100%'),
         ("snapshot", 'size = "20"', 'snapshot.size: "20" has no unit of size that is known'),
@@ -236,8 +273,16 @@ def test_all_faults_are_reported_at_once_each_with_its_path_and_hint(write: Writ
         ("settle", "window = 0", "settle.window: 0s is not a whole number of seconds from 1s up"),
         ("limits", "max_penalty = 1.0", "limits.max_penalty: 1.0 is not above 1"),
         ("limits", "max_cow_fill = 1.1", "limits.max_cow_fill: 1.1 is not at most 1"),
-        ("copy", 'must_finish_by = "25:00"', "copy.must_finish_by: not a time of day"),
-        ("copy", 'must_finish_by = "6:00"', "copy.must_finish_by: not a time of day"),
+        ("copy", 'must_finish_by = "25:00"', f'copy.must_finish_by: "25:00" {NO_TIME}'),
+        ("copy", 'must_finish_by = "6:00"', f'copy.must_finish_by: "6:00" {NO_TIME}'),
+        ("copy", 'must_finish_by = "Sunday 06:00"', f'copy.must_finish_by: "Sunday 06:00" {NO_TIME}'),
+        ("copy", "must_finish_by = 30", f"copy.must_finish_by: 30 {NO_TIME}"),
+        ("copy", 'must_finish_by = "0h"', f'copy.must_finish_by: "0h" {NO_TIME}'),
+        ("copy", 'must_finish_by = "Sun"', f'copy.must_finish_by: "Sun" {NO_TIME}'),
+        ("copy", 'spool = "spool"', 'copy.spool: "spool" is not an absolute path'),
+        ("copy", f'spool = "/{"x" * 256}"', f"copy.spool: {quoted('/' + 'x' * 256)} has a name of more than 255 bytes"),
+        ("copy", 'spool = "/spool"\nspool_size = 0', "copy.spool_size: 0 B is less than 64 MiB"),
+        ("copy", 'spool_size = "1GiB"', "copy.spool_size: there is no spool"),
         ("copy", 'max_rate = "fast"', 'copy.max_rate: "fast" is not a size'),
         ("retention", "keep_last = 0", "retention.keep_last: 0 is not at least 1"),
         ("retention", "daily = -1", "retention.daily: -1 is not at least 0"),

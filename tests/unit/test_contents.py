@@ -8,14 +8,16 @@ import pytest
 
 from backupd import contents
 from backupd.errors import SnapshotError
-from backupd.model import Flavour, Layout, MountPoint, Position, RunDetails, RunStatus, StoredObject, VolumeGroup
+from backupd.live_binlogs import live_binlogs
+from backupd.model import Flavour, Frame, Layout, MountPoint, Position, RunDetails, RunStatus, StoredObject, VolumeGroup
 from backupd.preflight import Ready
 from tests.fakes.lvm_host import striped_volume
 from tests.fakes.server import FACTS
+from tests.fakes.target import MACHINE
 
 POSITION = Position("bin.000007", 4096, "0-1-7")
 STANDING = contents.Standing(POSITION)
-OBJECT = StoredObject("data.tar.zst", 10, 5, "a" * 64, "b" * 64, 1)
+OBJECT = StoredObject("data-1.tar.zst", 10, 5, "a" * 64, "b" * 64, 1, (Frame(10, 5, "b" * 64),))
 
 
 def ready(root: Path, *, datadir: str = "mysql", binlog: str | None = "mysql/bin", **settings: str) -> Ready:
@@ -77,9 +79,8 @@ def test_without_a_binlog_nothing_is_taken_for_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("binlog", "file", "arcname"),
     [
-        ("mysql/bin", "MOUNT/mysql/bin.000007", "mysql/bin.000007"),
-        ("logs/bin", "MOUNT/logs/bin.000007", "logs/bin.000007"),
-        ("../elsewhere/bin", "LIVE/../elsewhere/bin.000007", ".backupd-binlog/bin.000007"),
+        ("mysql/bin", "mysql/bin.000007", "mysql/bin.000007"),
+        ("logs/bin", "logs/bin.000007", "logs/bin.000007"),
     ],
 )
 def test_the_named_binlog_is_read_from_the_snapshot_if_it_has_it(
@@ -88,8 +89,24 @@ def test_the_named_binlog_is_read_from_the_snapshot_if_it_has_it(
     root, mounted = tmp_path / "volume", tmp_path / "mnt"
     cut = contents.binlog_cut(ready(root, binlog=binlog), STANDING, mounted)
     assert cut is not None
-    assert str(cut.file) == file.replace("MOUNT", str(mounted)).replace("LIVE", str(root))
+    assert cut.file == mounted / file
     assert (str(cut.arcname), cut.offset) == (arcname, 4096)
+
+
+def test_a_binlog_that_the_snapshot_does_not_have_is_read_from_the_file_that_is_held_open(tmp_path: Path) -> None:
+    known = ready(tmp_path / "volume", binlog="../elsewhere/bin")
+    folder = tmp_path / "volume" / ".." / "elsewhere"
+    (folder / "bin.index").write_text("./bin.000007\n")
+    (folder / "bin.000007").write_text("the server's")
+    assert contents.live_folder(ready(tmp_path / "volume")) is None
+    place = contents.live_folder(known)
+    assert place == (folder / "bin.index", folder)
+    with live_binlogs(*place) as held:
+        held.hold("bin.000007", with_earlier=False)
+        (folder / "bin.000007").unlink()
+        cut = contents.binlog_cut(known, STANDING, tmp_path, live=held)
+        assert cut is not None
+        assert (cut.file.read_text(), str(cut.arcname)) == ("the server's", ".backupd-binlog/bin.000007")
 
 
 def test_the_header_of_an_encrypted_binlog_is_counted_by_no_position_and_stored(tmp_path: Path) -> None:
@@ -106,11 +123,13 @@ def test_without_a_position_there_is_no_binlog_to_store(tmp_path: Path, binlog: 
 
 
 def written(known: Ready) -> tuple[str, str | None]:
-    run = RunDetails("r1", "nightly", "db1", RunStatus.RUNNING, datetime(2026, 1, 2, tzinfo=UTC), position=POSITION)
+    run = RunDetails(
+        "r1", "nightly", "db1", MACHINE, RunStatus.RUNNING, datetime(2026, 1, 2, tzinfo=UTC), position=POSITION
+    )
     manifest = contents.manifest(
         known, run, objects=(OBJECT,), canary=None, locked=True, recipients=("age1x",), audit_head="ab"
     )
-    assert (manifest.run, manifest.recipients, manifest.audit_head) == (run, ("age1x",), "ab")
+    assert (manifest.run, manifest.recipients, manifest.audit_head) == (contents.run_section(run), ("age1x",), "ab")
     assert manifest.filesystem == known.mount.filesystem
     assert (manifest.layout, manifest.volume, manifest.objects) == (Layout.STRIPED, "labvg/data", (OBJECT,))
     assert manifest.created_at.utcoffset() is not None

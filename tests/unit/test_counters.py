@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from backupd.errors import CommandError, UnexpectedOutput
-from backupd.measurement import DiskCounters, ProcessorTimes
+from backupd.measurement import DiskCounters, InFlight, ProcessorTimes
 from backupd.model import DeviceNumber
-from backupd.probe.counters import KernelCounters, parse_processors, parse_stat
+from backupd.probe.counters import KernelCounters, parse_inflight, parse_processors, parse_stat
 
 # a virtual disk's, Linux 6.18; and the first eleven fields as a kernel before 4.18 has them
 RECENT = (
@@ -27,6 +27,7 @@ def test_requests_bytes_and_seconds_are_told_apart(text: str) -> None:
         write_bytes=498996568 * 512,
         read_seconds=409.641,
         write_seconds=2001.159,
+        busy_seconds=762.28,
     )
 
 
@@ -35,6 +36,12 @@ def test_counters_that_are_not_as_we_know_them_are_shown(text: str) -> None:
     with pytest.raises(UnexpectedOutput) as caught:
         parse_stat(text)
     assert repr(text) in caught.value.message
+
+
+def test_what_is_in_flight_is_told_apart_and_anything_else_is_shown() -> None:
+    assert parse_inflight("       3        12\n") == InFlight(reads=3, writes=12)
+    with pytest.raises(UnexpectedOutput, match="in flight is not as backupd knows it: '3'"):
+        parse_inflight("3")
 
 
 def test_a_device_is_found_by_its_number(tmp_path: Path) -> None:

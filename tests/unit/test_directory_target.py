@@ -5,6 +5,8 @@ import errno
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
 from io import FileIO
 from pathlib import Path
 from typing import Any
@@ -12,14 +14,20 @@ from typing import Any
 import pytest
 
 from backupd.errors import TargetError
+from backupd.ownership import OwnerRecord
 from backupd.targets.directory import DirectoryTarget
 from tests.contract.test_targets import MANIFEST
+from tests.fakes.target import MACHINE
 
-JOB, RUN, NAME = "nightly", "run-1", "data.tar.zst"
+RECORD = OwnerRecord(MACHINE, 1, "a" * 32, "db1", datetime(2026, 1, 2, tzinfo=UTC))
+JOB, RUN, NAME = "nightly", "run-1", "data-1.tar.zst"
 
 
 def everything(folder: Path) -> set[str]:
-    return {str(path.relative_to(folder)) for path in folder.rglob("*")}
+    """What lies there but for the machine's folder itself, whose things are called as if they lay in the target's."""
+    ours = folder / MACHINE
+    lies = (path for path in folder.rglob("*") if path != ours)
+    return {str(path.relative_to(ours if path.is_relative_to(ours) else folder)) for path in lies}
 
 
 def put(target: DirectoryTarget, content: bytes) -> None:
@@ -30,36 +38,37 @@ def put(target: DirectoryTarget, content: bytes) -> None:
 def test_only_the_owner_can_read_what_is_stored(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
-        put(DirectoryTarget("store", tmp_path), b"x")
+        put(DirectoryTarget("store", tmp_path, machine=MACHINE), b"x")
     finally:
         os.umask(before)
     modes = {str(path.relative_to(tmp_path)): path.stat().st_mode & 0o777 for path in tmp_path.rglob("*")}
-    assert modes == {JOB: 0o700, f"{JOB}/{RUN}": 0o700, f"{JOB}/{RUN}/{NAME}": 0o600}
+    folders = (MACHINE, f"{MACHINE}/{JOB}", f"{MACHINE}/{JOB}/{RUN}")
+    assert modes == {**dict.fromkeys(folders, 0o700), f"{MACHINE}/{JOB}/{RUN}/{NAME}": 0o600}
 
 
 def test_object_has_a_temporary_name_until_it_is_whole(tmp_path: Path) -> None:
-    target = DirectoryTarget("store", tmp_path)
+    target = DirectoryTarget("store", tmp_path, machine=MACHINE)
     with target.writing(JOB, RUN, NAME) as writer:
         writer.write(b"x")
         assert f"{JOB}/{RUN}/.{NAME}.partial" in everything(tmp_path)
     assert everything(tmp_path) == {JOB, f"{JOB}/{RUN}", f"{JOB}/{RUN}/{NAME}"}
 
 
-def test_remove_leaves_an_empty_target(tmp_path: Path) -> None:
-    target = DirectoryTarget("store", tmp_path)
+def test_remove_leaves_nothing_but_the_machine_s_folder(tmp_path: Path) -> None:
+    target = DirectoryTarget("store", tmp_path, machine=MACHINE)
     put(target, b"x")
-    (tmp_path / JOB / RUN / f".{NAME}.partial").write_bytes(b"left by a process that was killed")
+    (tmp_path / MACHINE / JOB / RUN / f".{NAME}.partial").write_bytes(b"left by a process that was killed")
     target.remove(JOB, RUN)
     assert everything(tmp_path) == set()
 
 
 def test_proof_of_being_writable_leaves_nothing(tmp_path: Path) -> None:
-    assert DirectoryTarget("store", tmp_path).require_usable() > 0
+    assert DirectoryTarget("store", tmp_path, machine=MACHINE).require_usable() > 0
     assert everything(tmp_path) == set()
 
 
 def test_missing_folder_is_not_created(tmp_path: Path) -> None:
-    target = DirectoryTarget("store", tmp_path / "unmounted")
+    target = DirectoryTarget("store", tmp_path / "unmounted", machine=MACHINE)
     with pytest.raises(TargetError, match="is not there") as refused:
         target.require_usable()
     assert "mount" in refused.value.hint
@@ -71,14 +80,14 @@ def test_missing_folder_is_not_created(tmp_path: Path) -> None:
 def test_file_in_the_folders_place_is_named(tmp_path: Path) -> None:
     (tmp_path / "store").write_text("")
     with pytest.raises(TargetError, match="is not a folder"):
-        DirectoryTarget("store", tmp_path / "store").require_usable()
+        DirectoryTarget("store", tmp_path / "store", machine=MACHINE).require_usable()
 
 
 FAULTS = [
     (errno.ENOSPC, "no room left on target store"),
     (errno.EDQUOT, "no room left on target store"),
     (errno.EROFS, "is mounted read-only"),
-    (errno.EIO, "could not write data.tar.zst to target store"),
+    (errno.EIO, "could not write data-1.tar.zst to target store"),
 ]
 
 
@@ -112,18 +121,31 @@ def test_errors_at_any_step_get_a_sentence_and_leave_no_object(
     if call == "rename":
         monkeypatch.setattr(Path, "rename", failing(number))
     with pytest.raises(TargetError) as failed:
-        put(DirectoryTarget("store", tmp_path), b"x")
+        put(DirectoryTarget("store", tmp_path, machine=MACHINE), b"x")
     assert sentence in failed.value.message
     assert str(tmp_path) in failed.value.message
     assert failed.value.hint
     assert everything(tmp_path) == {JOB, f"{JOB}/{RUN}"}
 
 
+def test_a_file_that_has_the_name_already_stays_where_a_new_one_cannot_get_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = DirectoryTarget("store", tmp_path, machine=MACHINE)
+    file = Path(target.location(JOB, RUN)) / NAME
+    file.parent.mkdir(parents=True)
+    file.write_bytes(b"somebody's")
+    monkeypatch.setattr(Path, "rename", failing(errno.EIO))
+    with pytest.raises(TargetError):
+        put(target, b"x")
+    assert file.read_bytes() == b"somebody's"
+
+
 def test_object_whose_name_was_not_made_durable_is_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    target = DirectoryTarget("store", tmp_path)
+    target = DirectoryTarget("store", tmp_path, machine=MACHINE)
     put(target, b"x")  # the folders are there
     target.remove(JOB, RUN)
-    (tmp_path / JOB / RUN).mkdir(parents=True)
+    (tmp_path / MACHINE / JOB / RUN).mkdir(parents=True)
     monkeypatch.setattr(os, "fsync", lambda file: None if _is_file(file) else failing(errno.EIO)())
     with pytest.raises(TargetError):
         put(target, b"x")
@@ -133,12 +155,12 @@ def test_object_whose_name_was_not_made_durable_is_taken_back(tmp_path: Path, mo
 def test_full_target_is_not_usable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsync", failing(errno.ENOSPC))
     with pytest.raises(TargetError, match="no room left"):
-        DirectoryTarget("store", tmp_path).require_usable()
+        DirectoryTarget("store", tmp_path, machine=MACHINE).require_usable()
     assert everything(tmp_path) == set()
 
 
 def test_damaged_manifest_is_told_from_a_missing_one(tmp_path: Path) -> None:
-    target = DirectoryTarget("store", tmp_path)
+    target = DirectoryTarget("store", tmp_path, machine=MACHINE)
     with pytest.raises(TargetError, match="no backup run-1"):
         target.manifest(JOB, RUN)
     put(target, b"x")
@@ -154,7 +176,7 @@ def test_a_range_is_read_past_the_cache_at_whole_pages_wherever_it_begins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """O_DIRECT refuses any other offset with EINVAL (open(2)), and so would this file system, where it has it."""
-    target = DirectoryTarget("store", tmp_path)
+    target = DirectoryTarget("store", tmp_path, machine=MACHINE)
     content = os.urandom((3 << 20) + 517)
     put(target, content)
     flags, offsets = [], []
@@ -179,7 +201,7 @@ def test_a_range_is_read_past_the_cache_at_whole_pages_wherever_it_begins(
 
 
 def test_a_manifest_is_read_past_the_cache_as_all_else_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    target = DirectoryTarget("store", tmp_path)
+    target = DirectoryTarget("store", tmp_path, machine=MACHINE)
     target.publish(MANIFEST)
     flags: dict[str, int] = {}
     real_open = os.open
@@ -209,10 +231,10 @@ OPERATIONS: dict[str, Callable[[DirectoryTarget], object]] = {
 
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_nothing_is_read_or_written_where_the_sentinel_is_missing(tmp_path: Path, name: str) -> None:
-    put(DirectoryTarget("store", tmp_path), b"x")
+    put(DirectoryTarget("store", tmp_path, machine=MACHINE), b"x")
     before = everything(tmp_path)
     with pytest.raises(TargetError) as refused:
-        OPERATIONS[name](DirectoryTarget("store", tmp_path, sentinel=SENTINEL))
+        OPERATIONS[name](DirectoryTarget("store", tmp_path, machine=MACHINE, sentinel=SENTINEL))
     assert refused.value.message == f"the file system of {tmp_path} is not mounted: there is no {SENTINEL} in it"
     assert refused.value.hint == f"mount it; on a new one, once: touch {tmp_path / SENTINEL}"
     assert everything(tmp_path) == before
@@ -221,12 +243,12 @@ def test_nothing_is_read_or_written_where_the_sentinel_is_missing(tmp_path: Path
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_a_folder_that_is_not_there_is_never_taken_for_an_empty_one(tmp_path: Path, name: str) -> None:
     with pytest.raises(TargetError, match="is not there"):
-        OPERATIONS[name](DirectoryTarget("store", tmp_path / "unmounted"))
+        OPERATIONS[name](DirectoryTarget("store", tmp_path / "unmounted", machine=MACHINE))
 
 
 def test_with_its_sentinel_the_folder_is_a_target_like_any_other(tmp_path: Path) -> None:
     (tmp_path / SENTINEL).touch()
-    target = DirectoryTarget("store", tmp_path, sentinel=SENTINEL)
+    target = DirectoryTarget("store", tmp_path, machine=MACHINE, sentinel=SENTINEL)
     assert target.require_usable() > 0
     put(target, b"x")
     assert [(one.job, one.backup_id) for one in target.backups()] == [(JOB, RUN)]
@@ -237,34 +259,54 @@ def test_with_its_sentinel_the_folder_is_a_target_like_any_other(tmp_path: Path)
 # --- what lies there -------------------------------------------------------------------------------------------------
 
 
+def test_a_link_or_a_folder_in_an_object_s_place_is_told_as_it_is_and_keeps_nothing_from_being_listed(
+    tmp_path: Path,
+) -> None:
+    target = DirectoryTarget("store", tmp_path, machine=MACHINE)
+    put(target, b"abc")
+    folder = Path(target.location(JOB, RUN))
+    (tmp_path / "elsewhere").write_bytes(b"12345")
+    (folder / "binlog.tar.zst").symlink_to(tmp_path / "elsewhere")
+    (folder / "options.tar.zst").symlink_to("nowhere")
+    (folder / "index.jsonl.zst").mkdir()
+    told = {NAME: 3, "binlog.tar.zst": 5, "options.tar.zst": len("nowhere"), "index.jsonl.zst/": 0}
+    assert dict(target.objects(JOB, RUN)) == told
+    target.remove(JOB, RUN)
+    assert everything(folder) == {"index.jsonl.zst"}
+    assert (tmp_path / "elsewhere").exists()
+
+
 def test_only_what_can_be_a_backup_is_listed(tmp_path: Path) -> None:
-    put(DirectoryTarget("store", tmp_path), b"x")
-    for stray in (".snapshot/hourly", f"{JOB}/.trash", "lost+found"):
+    put(DirectoryTarget("store", tmp_path, machine=MACHINE), b"x")
+    for stray in (".snapshot/hourly", "lost+found/#1", "@eaDir/x", "owner/x", f"{JOB}/.trash", f"{JOB}/@eaDir"):
         (tmp_path / stray).mkdir(parents=True)
+        (tmp_path / MACHINE / stray).mkdir(parents=True)
     (tmp_path / "README").touch()
-    (tmp_path / JOB / "notes.txt").touch()
-    found = DirectoryTarget("store", tmp_path).backups()
+    (tmp_path / MACHINE / JOB / "notes.txt").touch()
+    found = DirectoryTarget("store", tmp_path, machine=MACHINE).backups()
     assert [(one.job, one.backup_id, one.finished) for one in found] == [(JOB, RUN, False)]
 
 
 def test_a_backup_is_as_old_as_its_manifest_and_an_unfinished_one_as_its_newest_file(tmp_path: Path) -> None:
-    for run, names in {"done": ("manifest.json", NAME), "half": (NAME, ".index.json.zst.partial")}.items():
+    for run, names in {"done": ("manifest.json", NAME), "half": (NAME, ".index.jsonl.zst.partial")}.items():
         for age, name in enumerate(names):
-            path = tmp_path / JOB / run / name
+            path = tmp_path / MACHINE / JOB / run / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.touch()
             os.utime(path, (age + 1, age + 1))
-    found = {one.backup_id: one.at.timestamp() for one in DirectoryTarget("store", tmp_path).backups(JOB)}
+    found = {
+        one.backup_id: one.at.timestamp() for one in DirectoryTarget("store", tmp_path, machine=MACHINE).backups(JOB)
+    }
     assert found == {"done": 1.0, "half": 2.0}
 
 
 def test_what_vanishes_while_it_is_listed_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another process removes one backup whole, and gives an object of the other its own name."""
-    target = DirectoryTarget("store", tmp_path)
+    target = DirectoryTarget("store", tmp_path, machine=MACHINE)
     for run in ("run-1", "run-2"):
         with target.writing(JOB, run, NAME) as writer:
             writer.write(b"x")
-    partial = tmp_path / JOB / "run-2" / ".index.json.zst.partial"
+    partial = tmp_path / MACHINE / JOB / "run-2" / ".index.jsonl.zst.partial"
     partial.touch()
     real = os.scandir
 
@@ -272,11 +314,11 @@ def test_what_vanishes_while_it_is_listed_is_left_out(tmp_path: Path, monkeypatc
         entries = real(path)
         if isinstance(path, Path) and path.name == JOB:
             listed = list(entries)
-            shutil.rmtree(tmp_path / JOB / "run-1")
+            shutil.rmtree(tmp_path / MACHINE / JOB / "run-1")
             return contextlib.nullcontext(listed)
         if isinstance(path, Path) and path.name == "run-2":
             listed = list(entries)
-            partial.rename(partial.with_name("index.json.zst"))
+            partial.rename(partial.with_name("index.jsonl.zst"))
             return contextlib.nullcontext(listed)
         return entries
 
@@ -285,23 +327,51 @@ def test_what_vanishes_while_it_is_listed_is_left_out(tmp_path: Path, monkeypatc
 
 
 def test_a_jobs_folder_that_got_another_backup_meanwhile_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    target = DirectoryTarget("store", tmp_path)
+    target = DirectoryTarget("store", tmp_path, machine=MACHINE)
     put(target, b"x")
-    real = shutil.rmtree
+    real = Path.rmdir
 
     def and_another_run_begins(folder: Path) -> None:
         real(folder)
-        (tmp_path / JOB / "run-2").mkdir()
+        (tmp_path / MACHINE / JOB / "run-2").mkdir(exist_ok=True)
 
-    monkeypatch.setattr(shutil, "rmtree", and_another_run_begins)
+    monkeypatch.setattr(Path, "rmdir", and_another_run_begins)
     target.remove(JOB, RUN)
     assert everything(tmp_path) == {JOB, f"{JOB}/run-2"}
 
 
 def test_removal_that_is_denied_says_who_must_own_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    target = DirectoryTarget("store", tmp_path)
+    target = DirectoryTarget("store", tmp_path, machine=MACHINE)
     put(target, b"x")
-    monkeypatch.setattr(shutil, "rmtree", failing(errno.EPERM))
+    monkeypatch.setattr(Path, "rmdir", failing(errno.EPERM))
     with pytest.raises(TargetError, match="could not remove from target store") as denied:
         target.remove(JOB, RUN)
     assert "must own the folder" in denied.value.hint
+
+
+# --- owner records ---------------------------------------------------------------------------------------------------
+
+
+def test_where_there_are_no_hard_links_an_owner_record_is_created_under_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "link", failing(errno.EPERM))
+    target = DirectoryTarget("store", tmp_path, machine=MACHINE)
+    assert target.succeed(RECORD)
+    assert not target.succeed(replace(RECORD, incarnation="b" * 32))
+    assert target.owner() == RECORD
+    assert everything(tmp_path) == {"owner", "owner/0000000001.json"}
+
+
+@pytest.mark.parametrize(("number", "sentence"), [*FAULTS[:3], (errno.EIO, "could not write an owner record to")])
+@pytest.mark.parametrize("call", ["link", "fsync"])
+def test_an_owner_record_that_cannot_be_written_is_told_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, number: int, sentence: str
+) -> None:
+    target = DirectoryTarget("store", tmp_path, machine=MACHINE)
+    fails = failing(number)
+    monkeypatch.setattr(os, call, fails if call == "link" else lambda file: fails() if _is_file(file) else None)
+    with pytest.raises(TargetError) as failed:
+        target.succeed(RECORD)
+    assert sentence in failed.value.message
+    assert everything(tmp_path) == {"owner"}

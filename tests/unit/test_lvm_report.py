@@ -6,7 +6,8 @@ import pytest
 
 from backupd.errors import UnexpectedOutput
 from backupd.model import DeviceNumber, Layout, Volume
-from backupd.snapshots import report
+from backupd.snapshots import Mark, report, run_of_tags
+from tests.fakes.target import MACHINE
 
 DATA = Path(__file__).parent.parent / "data" / "lvm"
 
@@ -39,7 +40,7 @@ def test_volume_that_was_extended_onto_one_disk_is_mixed() -> None:
 
 def test_snapshots_of_an_origin_are_named_ours_and_others() -> None:
     assert volume("snapshots").snapshots == ("backupd-r1", "foreign")
-    assert volume("snapshots", "backupd-r1").tags == {"backupd", "backupd.run=r1"}
+    assert volume("snapshots", "backupd-r1").tags == {"backupd", f"backupd.machine={MACHINE}", "backupd.run=r1"}
     assert volume("snapshots", "foreign").snapshots == ()
 
 
@@ -117,9 +118,9 @@ def test_group_without_volumes_has_none() -> None:
     assert report.parse_volumes(recorded("volumes_nothing")) == ()
 
 
-def test_only_a_volume_with_both_tags_is_ours() -> None:
-    tagged = {lv.name: lv.run_id for lv in report.parse_tagged(recorded("volumes_snapshots"))}
-    assert tagged == {"backupd-r1": "r1", "data": None, "foreign": None}
+def test_only_a_volume_with_all_three_tags_is_a_run_s() -> None:
+    tagged = {lv.name: lv.mark for lv in report.parse_tagged(recorded("volumes_snapshots"))}
+    assert tagged == {"backupd-r1": Mark(MACHINE, "r1"), "data": None, "foreign": None}
 
 
 def test_what_goes_with_its_origin_is_told_with_it_and_a_thin_snapshot_does_not() -> None:
@@ -128,9 +129,24 @@ def test_what_goes_with_its_origin_is_told_with_it_and_a_thin_snapshot_does_not(
     assert {lv.origin for lv in report.parse_tagged(recorded("volumes_thin"))} == {""}
 
 
-@pytest.mark.parametrize("tags", [{"backupd"}, {"backupd.run=r1"}, {"backupd", "backupd.run=r1", "backupd.run=r2"}])
-def test_half_tagged_volume_is_not_ours(tags: set[str]) -> None:
-    assert report.TaggedVolume("vg", "lv", frozenset(tags)).run_id is None
+@pytest.mark.parametrize(
+    "tags",
+    [
+        {"backupd"},
+        {"backupd.machine=a", "backupd.run=r1"},
+        {"backupd", "backupd.run=r1"},
+        {"backupd", "backupd.machine=a"},
+        {"backupd", "backupd.machine=a", "backupd.run=r1", "backupd.run=r2"},
+        {"backupd", "backupd.machine=a", "backupd.machine=b", "backupd.run=r1"},
+    ],
+)
+def test_half_tagged_volume_is_nobody_s(tags: set[str]) -> None:
+    assert report.TaggedVolume("vg", "lv", frozenset(tags)).mark is None
+
+
+def test_a_volume_of_another_machine_is_no_run_s_of_ours() -> None:
+    tags = frozenset(Mark("a-00000000", "r1").tags)
+    assert (run_of_tags(tags, "a-00000000"), run_of_tags(tags, "b-00000000")) == ("r1", None)
 
 
 def test_inactive_volumes_count_when_looking_for_tags() -> None:
@@ -142,6 +158,8 @@ def test_group_tells_free_extents_per_disk() -> None:
     assert group is not None
     assert (group.name, group.extent_size, group.free_extents) == ("labvg", 4 << 20, 3 * 205 + 255)
     assert group.free_on(("/dev/ubde",)) == 255
+    assert group.spare_on(("/dev/ubde",)) == 255
+    assert group.spare_on(()) == group.free_extents - group.all_extents // 10
 
 
 def test_extents_of_a_disk_that_takes_no_allocations_are_not_free() -> None:

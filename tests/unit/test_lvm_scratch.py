@@ -12,9 +12,11 @@ from backupd.benchmark import KIB, LEAST_SIZE, MIB, LayoutKind, ScratchLayout
 from backupd.config import Configuration
 from backupd.errors import Refused, SnapshotError
 from backupd.model import DeviceNumber, Holding, HoldingKind
+from backupd.snapshots import Mark
 from backupd.snapshots.devicemapper import MappedDevice, Target
 from backupd.snapshots.scratch import LvmScratchVolumes, create_argv, format_argv
 from backupd.wiring import host_tools
+from tests.fakes.target import MACHINE
 
 DATA = Path(__file__).parent.parent / "data" / "lvm"
 PVS = ("/dev/ubdb", "/dev/ubdc", "/dev/ubdd")
@@ -57,7 +59,7 @@ def test_xfs_is_aligned_to_the_stripes_and_fits_into_the_least_size(
     tmp_path: Path, layout: ScratchLayout, sunit: int, swidth: int
 ) -> None:
     device = device_file(tmp_path, LEAST_SIZE["xfs"])
-    LvmScratchVolumes().format(device, layout, "xfs")
+    LvmScratchVolumes(MACHINE).format(device, layout, "xfs")
     superblock = told("xfs_db", "-r", "-c", "sb 0", "-c", "print unit width agcount", str(device))
     assert superblock.split() == ["unit", "=", str(sunit), "width", "=", str(swidth), "agcount", "=", "4"]
 
@@ -67,7 +69,7 @@ def test_xfs_is_aligned_to_the_stripes_and_fits_into_the_least_size(
 def test_xfs_of_the_least_size_takes_any_stripes(tmp_path: Path, width: int, stripe_size: int) -> None:
     layout = ScratchLayout(LayoutKind.STRIPED, tuple(f"/dev/sd{n}" for n in range(width)), stripe_size)
     device = device_file(tmp_path, LEAST_SIZE["xfs"])
-    LvmScratchVolumes().format(device, layout, "xfs")
+    LvmScratchVolumes(MACHINE).format(device, layout, "xfs")
     assert told("blkid", "-p", "-o", "value", "-s", "TYPE", str(device)) == "xfs\n"
 
 
@@ -78,7 +80,7 @@ def test_ext4_is_aligned_to_the_stripes_and_initialises_nothing_later(
     tmp_path: Path, layout: ScratchLayout, stride: str | None, width: str | None
 ) -> None:
     device = device_file(tmp_path, LEAST_SIZE["ext4"])
-    LvmScratchVolumes().format(device, layout, "ext4")
+    LvmScratchVolumes(MACHINE).format(device, layout, "ext4")
     found = told("dumpe2fs", str(device))
     fields = dict(re.findall(r"^([A-Z][\w ]+): +(.*)$", found, re.MULTILINE))
     assert (fields.get("RAID stride"), fields.get("RAID stripe width")) == (stride, width)
@@ -91,10 +93,10 @@ def test_ext4_is_aligned_to_the_stripes_and_initialises_nothing_later(
 
 def test_what_an_old_array_had_in_its_place_is_no_obstacle_but_on_a_volume_it_is(tmp_path: Path) -> None:
     device = device_file(tmp_path, LEAST_SIZE["xfs"])
-    LvmScratchVolumes().format(device, RAID0, "xfs")
-    LvmScratchVolumes().format(device, RAID0, "xfs")
+    LvmScratchVolumes(MACHINE).format(device, RAID0, "xfs")
+    LvmScratchVolumes(MACHINE).format(device, RAID0, "xfs")
     with pytest.raises(SnapshotError, match="appears to contain an existing filesystem"):
-        LvmScratchVolumes().format(device, STRIPED, "xfs")
+        LvmScratchVolumes(MACHINE).format(device, STRIPED, "xfs")
 
 
 @pytest.mark.parametrize(("filesystem", "package"), [("xfs", "xfsprogs"), ("ext4", "e2fsprogs")])
@@ -103,7 +105,7 @@ def test_missing_mkfs_is_told_with_its_package(
 ) -> None:
     monkeypatch.setattr(command, "_environment", lambda: {"PATH": str(tmp_path)})
     with pytest.raises(SnapshotError, match=rf"no {filesystem} could be made.*program not found: mkfs") as caught:
-        LvmScratchVolumes().format(tmp_path / "device", LINEAR, filesystem)
+        LvmScratchVolumes(MACHINE).format(tmp_path / "device", LINEAR, filesystem)
     assert caught.value.hint == f"apt-get install {package}"
 
 
@@ -115,7 +117,7 @@ def test_file_system_that_we_do_not_make_is_a_mistake_of_the_caller() -> None:
 def test_failure_of_lvcreate_is_told_in_its_words(programs: Path) -> None:
     script(programs, "lvcreate", "echo '  Cannot process volume group labvg' >&2; exit 5")
     with pytest.raises(SnapshotError, match=r"no scratch volume labvg/x: .*Cannot process") as caught:
-        LvmScratchVolumes().create("labvg", "x", STRIPED, size=312 * MIB, run_id="r1")
+        LvmScratchVolumes(MACHINE).create("labvg", "x", STRIPED, size=312 * MIB, run_id="r1")
     assert "another LVM command" in caught.value.hint
 
 
@@ -126,22 +128,24 @@ def test_volume_whose_path_leads_elsewhere_is_not_taken_for_the_one_just_made(
     script(programs, "lvcreate", "")
     made = MappedDevice("labvg-x", "LVM-x", DeviceNumber(254, 99), False, (Target("striped", ""),))
     with pytest.raises(SnapshotError, match="/dev/labvg/x does not lead to the volume that was just made") as caught:
-        LvmScratchVolumes(mapped={"labvg-x": made}.get).create("labvg", "x", STRIPED, size=312 * MIB, run_id="r1")
+        LvmScratchVolumes(MACHINE, mapped={"labvg-x": made}.get).create(
+            "labvg", "x", STRIPED, size=312 * MIB, run_id="r1"
+        )
     assert "udev" in caught.value.hint
 
 
 def test_hidden_or_inactive_volume_of_the_name_is_in_the_way_too(programs: Path) -> None:
     script(programs, "lvs", f'cat "{DATA}/volumes_inactive.json"')
     with pytest.raises(Refused, match="labvg/r1 is there already"):
-        LvmScratchVolumes().require_unused("labvg", "r1")
+        LvmScratchVolumes(MACHINE).require_unused("labvg", "r1")
     script(programs, "lvs", f'cat "{DATA}/volumes_thin.json"')
     with pytest.raises(Refused, match="labvg/pool_tdata is there already"):
-        LvmScratchVolumes().require_unused("labvg", "pool_tdata")
+        LvmScratchVolumes(MACHINE).require_unused("labvg", "pool_tdata")
 
 
 def test_it_is_tagged_by_the_command_that_makes_it_and_takes_no_archive_of_the_group() -> None:
-    argv = create_argv("labvg", "x", STRIPED, extents=78, run_id="r1")
-    assert " --addtag backupd --addtag backupd.run=r1 " in f" {' '.join(argv)} "
+    argv = create_argv("labvg", "x", STRIPED, extents=78, mark=Mark(MACHINE, "r1"))
+    assert f" --addtag backupd --addtag backupd.machine={MACHINE} --addtag backupd.run=r1 " in f" {' '.join(argv)} "
     assert argv[-4:] == ["labvg", *PVS]
     assert "backup/archive=0" in argv[argv.index("--config") + 1]
 
@@ -149,11 +153,11 @@ def test_it_is_tagged_by_the_command_that_makes_it_and_takes_no_archive_of_the_g
 def test_scratch_volume_that_a_run_holds_is_given_back_by_its_tag(programs: Path) -> None:
     recorded = json.loads((DATA / "volumes_striped.json").read_text())
     for row in recorded["report"][0]["seg"]:
-        row["lv_tags"] = "backupd,backupd.run=r1"
+        row["lv_tags"] = f"backupd,backupd.machine={MACHINE},backupd.run=r1"
     (programs / "lvs.json").write_text(json.dumps(recorded))
     script(programs, "lvs", f'cat "{programs}/lvs.json"')
     script(programs, "lvremove", f'echo "$@" >> "{programs}/removed"')
-    release = host_tools(Configuration()).releases[HoldingKind.SCRATCH_VOLUME]
+    release = host_tools(Configuration(), MACHINE).releases[HoldingKind.SCRATCH_VOLUME]
     release(Holding(HoldingKind.SCRATCH_VOLUME, "labvg/data", {"run": "r1"}))
     assert (programs / "removed").read_text().split()[-1] == "labvg/data"
     with pytest.raises(SnapshotError, match="no tag of run r2"):

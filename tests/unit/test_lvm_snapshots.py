@@ -8,13 +8,15 @@ import pytest
 
 from backupd.errors import ExitStatus, SnapshotError, SnapshotVoid
 from backupd.model import CowUsage, DeviceNumber, Snapshot, SnapshotPlan
-from backupd.snapshots import classic, devicemapper
+from backupd.snapshots import Mark, classic, devicemapper
 from backupd.snapshots.devicemapper import MappedDevice, Target
 from backupd.snapshots.lvm import LvmSnapshots, remove_argv
 from tests.fakes.lvm_host import striped_volume
+from tests.fakes.target import MACHINE
 
 DATA = Path(__file__).parent.parent / "data" / "lvm"
 UUID = "LVM-K1Loo7mKEsouKbvovxqfmlvNH37dii97i4zQp6WvfeXlNoSYZUIoEGTDHeuyboEq"
+MARK = Mark(MACHINE, "r1")
 PLAN = SnapshotPlan(striped_volume(), "backupd-r1", "r1", 25, 100 << 20, 64 << 10, ("/dev/sde",))
 
 
@@ -62,40 +64,40 @@ def sysfs_with(tmp_path: Path, uuid: str) -> Path:
 
 def test_volume_is_found_by_the_uuid_of_its_device(programs: Programs, tmp_path: Path) -> None:
     programs.report("lvs", "volumes_striped")
-    volume = LvmSnapshots(sysfs=sysfs_with(tmp_path, UUID)).volume_at(DeviceNumber(254, 0))
+    volume = LvmSnapshots(MACHINE, sysfs=sysfs_with(tmp_path, UUID)).volume_at(DeviceNumber(254, 0))
     assert (volume.full_name, volume.uuid.replace("-", "")) == ("labvg/data", UUID[36:])
 
 
 @pytest.mark.parametrize("uuid", ["CRYPT-LUKS2-0123-data", f"{UUID}-real", "LVM-short", ""])
 def test_layer_between_file_system_and_volume_is_refused(tmp_path: Path, uuid: str) -> None:
     with pytest.raises(SnapshotError, match="not on LVM") as caught:
-        LvmSnapshots(sysfs=sysfs_with(tmp_path, uuid)).volume_at(DeviceNumber(254, 0))
+        LvmSnapshots(MACHINE, sysfs=sysfs_with(tmp_path, uuid)).volume_at(DeviceNumber(254, 0))
     assert "directly on a logical volume" in caught.value.hint
 
 
 def test_volume_that_lvm_does_not_report_is_an_error(programs: Programs, tmp_path: Path) -> None:
     programs.report("lvs", "volumes_nothing")
     with pytest.raises(SnapshotError, match="LVM reports no volume with uuid"):
-        LvmSnapshots(sysfs=sysfs_with(tmp_path, UUID)).volume_at(DeviceNumber(254, 0))
+        LvmSnapshots(MACHINE, sysfs=sysfs_with(tmp_path, UUID)).volume_at(DeviceNumber(254, 0))
 
 
 def test_failure_of_lvm_is_told_with_what_to_do(programs: Programs) -> None:
     programs.script("pvs", 'echo "  Can\'t get lock for labvg." >&2; exit 5')
     with pytest.raises(SnapshotError, match="Can't get lock") as caught:
-        LvmSnapshots().group("labvg")
+        LvmSnapshots(MACHINE).group("labvg")
     assert "another LVM command" in caught.value.hint
     assert caught.value.exit_status is ExitStatus.SNAPSHOT
 
 
-def test_ours_are_those_with_both_tags(programs: Programs) -> None:
+def test_ours_are_those_with_all_three_tags(programs: Programs) -> None:
     programs.report("lvs", "volumes_snapshots")
-    assert LvmSnapshots().ours() == (("labvg", "backupd-r1", "r1"),)
+    assert LvmSnapshots(MACHINE).ours() == (("labvg", "backupd-r1", "r1"),)
 
 
 def test_snapshot_of_ours_is_removed_by_its_full_name(programs: Programs) -> None:
     programs.report("lvs", "volumes_snapshots")
     programs.lvremove()
-    LvmSnapshots().remove("labvg", "backupd-r1", "r1")
+    LvmSnapshots(MACHINE).remove("labvg", "backupd-r1", "r1")
     assert [call.split()[-1] for call in programs.calls()] == ["labvg/backupd-r1"]
 
 
@@ -104,7 +106,7 @@ def test_what_is_not_that_runs_is_never_given_to_lvremove(programs: Programs, na
     programs.report("lvs", "volumes_snapshots")
     programs.lvremove()
     with pytest.raises(SnapshotError, match="not removed"):
-        LvmSnapshots().remove("labvg", name, run_id)
+        LvmSnapshots(MACHINE).remove("labvg", name, run_id)
     assert programs.calls() == []
 
 
@@ -112,8 +114,8 @@ def scratch_volume(programs: Programs, *snapshots: str) -> None:
     """`labvg/data` is a scratch volume of run r1 that has these snapshots of those recorded."""
     recorded = json.loads((DATA / "volumes_snapshots.json").read_text())
     segments = {row["lv_name"]: row for row in recorded["report"][0]["seg"]}
-    segments["data"]["lv_tags"] = "backupd,backupd.run=r1"
-    segments["backupd-r1"]["lv_tags"] = "backupd,backupd.run=r1-1"
+    segments["data"]["lv_tags"] = f"backupd,backupd.machine={MACHINE},backupd.run=r1"
+    segments["backupd-r1"]["lv_tags"] = f"backupd,backupd.machine={MACHINE},backupd.run=r1-1"
     file = programs.folder / "lvs.json"
     file.write_text(json.dumps({"report": [{"seg": [segments[name] for name in ("data", *snapshots)]}]}))
     programs.script("lvs", f'cat "{file}"')
@@ -122,7 +124,7 @@ def scratch_volume(programs: Programs, *snapshots: str) -> None:
 def test_scratch_volume_is_removed_with_the_snapshot_that_a_dead_probe_left(programs: Programs) -> None:
     scratch_volume(programs, "backupd-r1")
     programs.lvremove()
-    LvmSnapshots().remove("labvg", "data", "r1")
+    LvmSnapshots(MACHINE).remove("labvg", "data", "r1")
     assert [call.split()[-1] for call in programs.calls()] == ["labvg/data"]
 
 
@@ -130,7 +132,7 @@ def test_scratch_volume_that_somebody_has_a_snapshot_of_is_never_given_to_lvremo
     scratch_volume(programs, "backupd-r1", "foreign")
     programs.lvremove()
     with pytest.raises(SnapshotError, match="somebody has a snapshot of it, foreign") as caught:
-        LvmSnapshots().remove("labvg", "data", "r1")
+        LvmSnapshots(MACHINE).remove("labvg", "data", "r1")
     assert "lvremove labvg/foreign" in caught.value.hint
     assert programs.calls() == []
 
@@ -138,7 +140,7 @@ def test_scratch_volume_that_somebody_has_a_snapshot_of_is_never_given_to_lvremo
 def test_snapshot_that_is_gone_is_not_removed_again(programs: Programs) -> None:
     programs.report("lvs", "volumes_nothing")
     programs.lvremove()
-    LvmSnapshots().remove("labvg", "backupd-r1", "r1")
+    LvmSnapshots(MACHINE).remove("labvg", "backupd-r1", "r1")
     assert programs.calls() == []
 
 
@@ -147,8 +149,8 @@ def test_busy_snapshot_is_tried_again_and_then_told(programs: Programs, monkeypa
     programs.report("lvs", "volumes_snapshots")
     programs.lvremove("echo '  Logical volume labvg/backupd-r1 in use.' >&2; exit 5")
     with pytest.raises(SnapshotError, match="in use") as caught:
-        LvmSnapshots().remove("labvg", "backupd-r1", "r1")
-    assert len(programs.calls()) == 3
+        LvmSnapshots(MACHINE, busy_patience_seconds=1.0).remove("labvg", "backupd-r1", "r1")
+    assert len(programs.calls()) > 1
     assert "holds it" in caught.value.hint
 
 
@@ -156,7 +158,7 @@ def test_snapshot_that_was_busy_for_a_moment_is_removed(programs: Programs, monk
     monkeypatch.setattr("backupd.snapshots.lvm._BUSY_PAUSE_SECONDS", 0.0)
     programs.report("lvs", "volumes_snapshots")
     programs.lvremove(f'[ "$(wc -l < "{programs.removed}")" -gt 1 ] || {{ echo " in use" >&2; exit 5; }}')
-    LvmSnapshots().remove("labvg", "backupd-r1", "r1")
+    LvmSnapshots(MACHINE).remove("labvg", "backupd-r1", "r1")
     assert len(programs.calls()) == 2
 
 
@@ -164,7 +166,7 @@ def test_failure_that_does_not_pass_is_not_repeated(programs: Programs) -> None:
     programs.report("lvs", "volumes_snapshots")
     programs.lvremove("echo '  Cannot process volume group labvg' >&2; exit 5")
     with pytest.raises(SnapshotError, match="Cannot process"):
-        LvmSnapshots().remove("labvg", "backupd-r1", "r1")
+        LvmSnapshots(MACHINE).remove("labvg", "backupd-r1", "r1")
     assert len(programs.calls()) == 1
 
 
@@ -174,7 +176,7 @@ def test_refusal_of_the_cow_area_comes_before_anything_is_locked(programs: Progr
         "echo '  Volume group \"labvg\" has insufficient free space (40 extents): 512 required.' >&2; exit 5",
     )
     uuid = UUID[:36] + PLAN.origin.uuid.replace("-", "")
-    snapshots = LvmSnapshots(sysfs=sysfs_with(tmp_path, uuid))
+    snapshots = LvmSnapshots(MACHINE, sysfs=sysfs_with(tmp_path, uuid))
     with pytest.raises(SnapshotError, match="insufficient free space") as caught, snapshots.prepared(PLAN):
         pytest.fail("prepared although LVM refused")
     assert "vgextend" in caught.value.hint
@@ -189,14 +191,14 @@ def test_refusal_in_the_rehearsal_comes_before_anything_is_locked(programs: Prog
         "*) echo \"  No such command '$word'.  Try 'help'.\" ;; esac; done",
     )
     uuid = UUID[:36] + PLAN.origin.uuid.replace("-", "")
-    snapshots = LvmSnapshots(sysfs=sysfs_with(tmp_path, uuid))
+    snapshots = LvmSnapshots(MACHINE, sysfs=sysfs_with(tmp_path, uuid))
     with pytest.raises(SnapshotError, match="not detected") as caught, snapshots.prepared(PLAN):
         pytest.fail("prepared although LVM refused")
     assert "modprobe" in caught.value.hint
 
 
 def test_origin_whose_device_is_another_volume_now_is_refused(tmp_path: Path) -> None:
-    snapshots = LvmSnapshots(sysfs=sysfs_with(tmp_path, UUID))
+    snapshots = LvmSnapshots(MACHINE, sysfs=sysfs_with(tmp_path, UUID))
     with pytest.raises(SnapshotError, match="no longer labvg/data"), snapshots.prepared(PLAN):
         pytest.fail("prepared for another volume")
 
@@ -215,6 +217,7 @@ def mapped(uuid: str, kind: str, words: str, *, suspended: bool = False) -> Mapp
 
 
 LIVE = mapped(SNAPSHOT_UUID, "snapshot", "254:1 254:2 P 128")
+COW_STATUS = mapped(SNAPSHOT_UUID, "snapshot", "256/204800 256")
 LIVE_ORIGIN = mapped(ORIGIN_UUID, "snapshot-origin", "254:1")
 
 
@@ -222,8 +225,7 @@ def taken(
     monkeypatch: pytest.MonkeyPatch, snapshots: LvmSnapshots, snapshot: MappedDevice | None, origin: MappedDevice
 ) -> Snapshot:
     """What `create` makes of a kernel that shows these two devices."""
-    status = mapped(SNAPSHOT_UUID, "snapshot", "256/204800 256")
-    shown = {(ORIGIN_UUID, True): origin, (SNAPSHOT_UUID, False): status}
+    shown = {(ORIGIN_UUID, True): origin, (SNAPSHOT_UUID, False): COW_STATUS}
     monkeypatch.setattr(devicemapper, "by_name", lambda name, table: snapshot if name == "labvg-backupd--r1" else None)
     monkeypatch.setattr(devicemapper, "by_uuid", lambda uuid, table=False: shown.get((uuid, table)))
     with snapshots.prepared(PLAN) as creator:
@@ -235,7 +237,7 @@ def test_snapshot_is_confirmed_before_lvm_has_tidied_up_and_the_block_waits_for_
 ) -> None:
     programs.cow_area()
     programs.script("lvm", OBEDIENT_LVM)
-    snapshots = LvmSnapshots(sysfs=sysfs_with(tmp_path, ORIGIN_UUID))
+    snapshots = LvmSnapshots(MACHINE, sysfs=sysfs_with(tmp_path, ORIGIN_UUID))
     snapshot = taken(monkeypatch, snapshots, LIVE, LIVE_ORIGIN)
     assert (snapshot.uuid, snapshot.device, snapshot.size) == (SNAPSHOT_UUID, DeviceNumber(254, 3), 204800 * 512)
     assert snapshot.path == Path("/dev/labvg/backupd-r1")
@@ -264,7 +266,7 @@ def test_nothing_less_than_a_live_snapshot_is_confirmed(
 ) -> None:
     programs.cow_area()
     programs.script("lvm", OBEDIENT_LVM)
-    snapshots = LvmSnapshots(sysfs=sysfs_with(tmp_path, ORIGIN_UUID))
+    snapshots = LvmSnapshots(MACHINE, sysfs=sysfs_with(tmp_path, ORIGIN_UUID))
     with pytest.raises(SnapshotError, match="no snapshot of labvg/data"):
         taken(monkeypatch, snapshots, snapshot, origin)
 
@@ -274,28 +276,70 @@ def test_slow_lvm_costs_no_more_than_the_deadline_and_is_left_to_finish(
 ) -> None:
     programs.cow_area()
     programs.script("lvm", OBEDIENT_LVM)
-    snapshots = LvmSnapshots(sysfs=sysfs_with(tmp_path, ORIGIN_UUID), create_deadline_seconds=0.0)
+    snapshots = LvmSnapshots(MACHINE, sysfs=sysfs_with(tmp_path, ORIGIN_UUID), create_deadline_seconds=0.0)
     with pytest.raises(SnapshotError, match="was not there within 0 s"):
         taken(monkeypatch, snapshots, None, LIVE_ORIGIN)
     assert (programs.folder / "ended").exists()
 
 
+def lvm_that_finds_the_group_held(times: int) -> str:
+    """`lvs` of somebody else has it each time the line comes, rehearsed or not, that many times."""
+    return f"""while read -r word rest; do case $word in
+lvconvert) echo x >> "${{0%/*}}/asked"
+           if [ $(wc -l < "${{0%/*}}/asked") -le {times} ]
+           then echo "  Can't get lock for labvg."; echo '  Cannot process volume group labvg'
+           else echo '  Logical volume labvg/backupd-r1 converted to snapshot.'; touch "${{0%/*}}/converted"; fi ;;
+*) echo "  No such command '$word'.  Try 'help'." ;; esac; done"""
+
+
+@pytest.mark.parametrize("times", [1, 4])
+def test_group_that_another_command_has_for_a_moment_is_waited_for(
+    programs: Programs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    monkeypatch.setattr("backupd.snapshots.lvm._GROUP_PAUSE_SECONDS", 0.0)
+    programs.cow_area()
+    snapshots = LvmSnapshots(MACHINE, sysfs=sysfs_with(tmp_path, ORIGIN_UUID))
+    monkeypatch.setattr(devicemapper, "by_uuid", lambda uuid, table=False: LIVE_ORIGIN if table else COW_STATUS)
+    converted = programs.folder / "converted"
+    monkeypatch.setattr(devicemapper, "by_name", lambda name, table: LIVE if converted.exists() else None)
+    programs.script("lvm", lvm_that_finds_the_group_held(times))
+    with snapshots.prepared(PLAN) as creator:  # the rehearsal comes first, and waits
+        assert (programs.folder / "asked").read_text().count("x") == times + 1
+        (programs.folder / "asked").write_text("")
+        converted.unlink()
+        assert creator.create().uuid == SNAPSHOT_UUID
+    assert (programs.folder / "asked").read_text().count("x") == times + 1
+
+
+def test_group_that_another_command_keeps_ends_the_run_soon(
+    programs: Programs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    programs.cow_area()
+    programs.script("lvm", OBEDIENT_LVM.replace("touch", 'echo "  Can\'t get lock for labvg."; false; touch'))
+    snapshots = LvmSnapshots(MACHINE, sysfs=sysfs_with(tmp_path, ORIGIN_UUID), group_patience_seconds=0.0)
+    with pytest.raises(SnapshotError, match="Can't get lock") as caught:
+        taken(monkeypatch, snapshots, None, LIVE_ORIGIN)
+    assert "another LVM command holds the volume group" in caught.value.hint
+
+
 def test_cow_area_is_tagged_from_its_first_instant_and_lies_where_it_was_planned() -> None:
-    argv, _ = classic.preparing_argvs(PLAN)
+    argv, _ = classic.preparing_argvs(PLAN, MARK)
     assert argv[-2:] == ["labvg", "/dev/sde"]
-    assert [argv[i + 1] for i, word in enumerate(argv) if word == "--addtag"] == ["backupd", "backupd.run=r1"]
+    assert [argv[i + 1] for i, word in enumerate(argv) if word == "--addtag"] == [*MARK.tags]
     assert "-Zy" in argv  # an old header would be taken for a snapshot's
 
 
-def test_line_under_the_lock_waits_for_nobody() -> None:
-    argv = classic.line_argv(PLAN)
+def test_line_under_the_lock_does_not_wait_without_end() -> None:
+    argv = classic.line_argv(PLAN, MARK)
     assert argv[-2:] == ["labvg/data", "labvg/backupd-r1"]
     assert "global/wait_for_locks=0" in argv[argv.index("--config") + 1]
     assert "--test" not in argv
 
 
 def test_rehearsal_is_the_same_line_without_effect() -> None:
-    assert [word for word in classic.line_argv(PLAN, rehearsal=True) if word != "--test"] == classic.line_argv(PLAN)
+    assert [word for word in classic.line_argv(PLAN, MARK, rehearsal=True) if word != "--test"] == classic.line_argv(
+        PLAN, MARK
+    )
 
 
 def test_no_event_daemon_is_started_by_a_removal() -> None:
@@ -308,5 +352,5 @@ def test_lost_snapshot_is_void(monkeypatch: pytest.MonkeyPatch, state: str) -> N
     monkeypatch.setattr(devicemapper, "cow_usage", lambda device: CowUsage(intact=False, state=state))
     snapshot = Snapshot(PLAN.origin, PLAN.name, "LVM-x", "r1", Path("/dev/x"), DeviceNumber(254, 3), 1, 4096)
     with pytest.raises(SnapshotVoid, match=state) as caught:
-        LvmSnapshots().require_intact(snapshot)
+        LvmSnapshots(MACHINE).require_intact(snapshot)
     assert "snapshot.size" in caught.value.hint

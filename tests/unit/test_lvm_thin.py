@@ -8,11 +8,12 @@ import pytest
 
 from backupd.errors import SnapshotError, SnapshotVoid, UnexpectedOutput
 from backupd.model import CowUsage, DeviceNumber, Layout, Snapshot, SnapshotPlan, ThinPool, Volume, VolumeGroup
-from backupd.snapshots import devicemapper, report, thin
+from backupd.snapshots import Mark, devicemapper, report, thin
 from backupd.snapshots.devicemapper import MappedDevice, Target
 from backupd.snapshots.lvm import LvmSnapshots
 from backupd.snapshots.plan import free_bytes, plan_snapshot
 from tests.fakes.lvm_host import thin_volume
+from tests.fakes.target import MACHINE
 
 DATA = Path(__file__).parent.parent / "data" / "lvm"
 ANSWERS: dict[str, str] = json.loads((DATA / "devicemapper.json").read_text())
@@ -58,8 +59,8 @@ def test_classic_volume_beside_a_pool_has_none() -> None:
 
 def test_thin_snapshots_are_no_classic_ones_and_ours_are_known_by_their_tags() -> None:
     assert recorded("volumes_thin").snapshots == ()
-    tagged = {lv.name: lv.run_id for lv in report.parse_tagged((DATA / "volumes_thin.json").read_text())}
-    assert (tagged["backupd-r1"], tagged["thinsnap"], tagged["thin"]) == ("r1", None, None)
+    tagged = {lv.name: lv.mark for lv in report.parse_tagged((DATA / "volumes_thin.json").read_text())}
+    assert (tagged["backupd-r1"], tagged["thinsnap"], tagged["thin"]) == (MARK, None, None)
 
 
 def test_thin_snapshots_of_a_volume_are_named_active_or_not() -> None:
@@ -164,22 +165,25 @@ def test_free_bytes_are_those_of_the_pool_or_of_the_group() -> None:
 PLAN = plan(
     replace(thin_volume(), uuid=recorded("volumes_thin").uuid, pool=recorded("volumes_thin").pool), Size(bytes=MIB)
 )
+MARK = Mark(MACHINE, PLAN.run_id)
 ORIGIN, SNAPSHOT = answer("thin_table"), answer("thin_snapshot_table")
 PREFIX = ORIGIN.uuid[:36]
 POOL_UUID = answer("pool").uuid
 
 
 def test_line_is_tagged_waits_for_nobody_and_says_no_size() -> None:
-    argv = thin.line_argv(PLAN)
+    argv = thin.line_argv(PLAN, MARK)
     assert argv[-1] == "labvg/data"
-    assert [argv[i + 1] for i, word in enumerate(argv) if word == "--addtag"] == ["backupd", "backupd.run=r1"]
+    assert [argv[i + 1] for i, word in enumerate(argv) if word == "--addtag"] == [*MARK.tags]
     assert "global/wait_for_locks=0" in argv[argv.index("--config") + 1]
     assert {"-L", "-l", "--size", "--extents"}.isdisjoint(argv)  # with a size it would be a classic one
 
 
 def test_nothing_is_made_before_the_line_and_the_rehearsal_is_the_line_without_effect() -> None:
-    assert thin.preparing_argvs(PLAN) == []
-    assert [word for word in thin.line_argv(PLAN, rehearsal=True) if word != "--test"] == thin.line_argv(PLAN)
+    assert thin.preparing_argvs(PLAN, MARK) == []
+    assert [word for word in thin.line_argv(PLAN, MARK, rehearsal=True) if word != "--test"] == thin.line_argv(
+        PLAN, MARK
+    )
 
 
 def kernel(
@@ -244,7 +248,7 @@ def pool_with(status: str) -> MappedDevice:
 
 def test_usage_is_the_pools(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel(monkeypatch)
-    usage = LvmSnapshots().require_intact(TAKEN)
+    usage = LvmSnapshots(MACHINE).require_intact(TAKEN)
     assert usage == CowUsage(True, 20 * MIB, 116 * MIB, 0, "active", 114 / 1024)
 
 
@@ -261,7 +265,7 @@ def test_usage_is_the_pools(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_pool_that_gives_out_ends_the_run(monkeypatch: pytest.MonkeyPatch, status: str, state: str) -> None:
     kernel(monkeypatch, pool=pool_with(status))
     with pytest.raises(SnapshotVoid, match=state) as caught:
-        LvmSnapshots().require_intact(TAKEN)
+        LvmSnapshots(MACHINE).require_intact(TAKEN)
     assert "lvextend" in caught.value.hint
 
 

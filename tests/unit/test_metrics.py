@@ -24,10 +24,13 @@ from backupd.config import Configuration, DirectoryConfig
 from backupd.errors import Cancelled, TargetError, UsageError
 from backupd.model import (
     Backup,
+    Bill,
     Check,
+    Counted,
     Drill,
     Layout,
     LockReceipt,
+    Losses,
     Outcome,
     Phase,
     Reason,
@@ -85,9 +88,11 @@ def good(catalogue: Catalogue, run_id: str = "r1") -> None:
     with catalogue.open_run("nightly", "db1", run_id=run_id) as run:
         run.took(Phase.LOCK_HOLD, 0.04)
         run.took(Phase.COPY, 10.0)
-        run.lock(LockReceipt("ftwrl", 1, 0.5, 0.04, "metadata-locks"))
+        run.lock(LockReceipt("ftwrl", 1, 0.5, 0.04, "metadata-locks", stalled=4))
         run.snapshot(replace(SNAPSHOT, cow_used_peak=None))
         run.cow_peak(850)
+        run.bill(Bill(50.0, penalty_seconds=12.5))
+        run.losses(Losses(Counted.LOGGED, 50.0, 110.0, None, 4000, 60.0))
         run.samples([Sample(-1.0, "baseline", iops=900.0)])
         run.samples([Sample(at, "settle", iops=iops) for at, iops in enumerate((300.0, 600.0, 600.0, 600.0))])
         run.verdict(Verdict(Outcome.START, Reason.SETTLED, "", 61.5))
@@ -140,6 +145,10 @@ def test_a_good_backup_is_told_with_what_it_cost(catalogue: Catalogue, tmp_path:
         "settle_seconds": 61.5,
         "copy_bytes_per_second": 500,
         "snapshot_cow_peak_ratio": 0.85,
+        "lock_stalled_statements": 4,
+        "transactions_expected": 5500,
+        "transactions_lost": 1500,
+        "write_penalty_seconds": 12.5,
         "job_interval_seconds": 86400,
     }
     assert {name: value(answer, name, **NIGHTLY) for name in expected} == pytest.approx(expected)
@@ -161,6 +170,8 @@ def test_what_was_not_measured_is_not_told(catalogue: Catalogue, tmp_path: Path)
         "backupd_snapshot_cow_peak_ratio",
         "backupd_copy_bytes_per_second",
         "backupd_settle_seconds",
+        "backupd_transactions_lost",
+        "backupd_write_penalty_seconds",
     }
 
 

@@ -11,10 +11,11 @@ from backupd.model import Flavour, Position, ReplicaPosition
 from backupd.mysql.activity import blocking, is_read
 from backupd.mysql.facts import expire_seconds, version_number
 from backupd.mysql.grants import grant_script
+from backupd.mysql.locksession import _writing
 from backupd.mysql.login import Login, connection_options
 from backupd.mysql.positions import PositionReader, lag_seconds
 from backupd.mysql.refusals import explained
-from backupd.mysql.session import Row, whole_seconds
+from backupd.mysql.session import Row, Session, whole_seconds
 
 
 @pytest.mark.parametrize(
@@ -38,6 +39,7 @@ def test_reads_are_known_as_such(statement: str) -> None:
         "UPDATE t SET v = 1",
         "/* SELECT */ DELETE FROM t",
         "INSERT INTO t SELECT 1",
+        "WITH a AS (SELECT 1) DELETE FROM t",
         "ALTER TABLE t",
         "CALL p()",
         "",
@@ -46,6 +48,18 @@ def test_reads_are_known_as_such(statement: str) -> None:
 )
 def test_everything_else_counts_as_a_write(statement: str) -> None:
     assert not is_read(statement)
+
+
+def test_whoever_only_reads_was_not_stalled_by_the_lock() -> None:
+    told = (
+        "SELECT 1",
+        "/* app:7 */ SELECT 1",
+        "(SELECT 1) UNION (SELECT 2)",
+        "WITH a AS (SELECT 1) SELECT 2",
+        "SHOW TABLES",
+    )
+    rows: list[Row] = [{"statement": statement} for statement in (*told, "/* SELECT */ INSERT INTO t VALUES (1)", None)]
+    assert _writing(rows) == 2
 
 
 def process(number: int, milliseconds: str | None, statement: str | None) -> Row:
@@ -74,6 +88,13 @@ def test_an_applier_of_mysqls_that_waits_for_events_is_in_nobodys_way() -> None:
     """As MySQL 8.0 lists it in information_schema.PROCESSLIST (github.com/mydumper/mydumper/issues/236)."""
     applier = {"id": "16", "user": "system user", "milliseconds": None, "seconds": "2719764", "statement": None}
     assert blocking([applier], Flavour.MYSQL, older_than_seconds=5) == ()
+
+
+def test_a_certificate_file_that_is_not_there_is_the_servers_refusal_like_any_other(tmp_path: Path) -> None:
+    login = Login("b", address="10.0.0.1", tls_ca=tmp_path / "ca.pem")
+    with pytest.raises(ServerError, match="no connection to the server at 10") as refused:
+        Session.open(login)
+    assert refused.value.hint == "check its address and tls_ca"
 
 
 READER = PositionReader("SHOW MASTER STATUS", "SELECT @@global.gtid_executed AS gtid", "SHOW REPLICA STATUS", None)

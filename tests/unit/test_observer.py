@@ -12,7 +12,7 @@ import pytest
 
 from backupd.errors import CommandError, GaveUp, ServerError, SnapshotError, SnapshotVoid
 from backupd.measurement import DiskCounters
-from backupd.model import CowUsage, Outcome, Reason, Window
+from backupd.model import CowUsage, Outcome, Reason, Verdict, Window
 from backupd.probe import WriteProbe
 from backupd.probe.baseline import Baseline, PassiveMeter, measure_baseline, watch_baseline
 from backupd.probe.observer import Observer
@@ -105,6 +105,8 @@ def observer_of(
     probe: WriteProbe | None = None,
     limits: SettleLimits | None = None,
     area: Area = COW_AREA,
+    extend: Callable[[int, int], int] | None = None,
+    growth: int = 0,
     **more: float,
 ) -> Observer:
     return Observer(
@@ -116,6 +118,8 @@ def observer_of(
         read_lag=host.replica_lag,
         limits=limits or SettleLimits(),
         area=area,
+        extend=extend,
+        growth=growth,
         clock=host.clock,
         window_seconds=2.0,
         **{"tick_seconds": 0.0, **more},
@@ -376,6 +380,125 @@ def test_a_cow_area_that_fills_up_while_copying_gives_up(host: Host, folder: Pat
     with pytest.raises(GaveUp, match="the COW area is 51% full") as caught:
         observer.require_within_limits()
     assert "raise snapshot.size" in caught.value.hint
+
+
+def test_a_cow_area_is_extended_before_its_fill_is_judged(host: Host, folder: Path) -> None:
+    asked: list[tuple[int, int]] = []
+
+    def extend(total: int, wanted: int) -> int:
+        asked.append((total // MIB, wanted // MIB))
+        assert observer.samples[-1].cow_used == 700 * MIB  # it is told already, whatever becomes of it
+        observer.require_within_limits()  # nobody gives up meanwhile
+        assert observer._verdict().outcome is Outcome.WAIT
+        host.total = wanted
+        return wanted - total
+
+    observer = observer_of(host, folder, limits=SettleLimits(max_cow_fill=0.5), extend=extend)
+    observer.stage = "copy"
+    tick(observer, host)
+    host.used = 700.0 * MIB  # all at once, far beyond the limit
+    tick(observer, host, 5)
+    observer.require_within_limits()
+    assert asked == [(1000, 1866)]
+    assert observer.cow_added == host.total - 1000 * MIB
+    assert observer.trouble == ()
+
+
+def test_an_extension_that_takes_long_holds_the_limit_off_for_a_while_only(host: Host, folder: Path) -> None:
+    given_up: list[float] = []
+
+    def extend(_total: int, _wanted: int) -> int:
+        for second in range(60):
+            host.passes(1)
+            try:
+                observer.require_within_limits()
+            except GaveUp:
+                given_up.append(second)
+                break
+        return 0
+
+    observer = observer_of(host, folder, limits=SettleLimits(max_cow_fill=0.9), extend=extend)
+    host.used = 950.0 * MIB
+    tick(observer, host)
+    assert 10 <= given_up[0] <= 20
+
+
+def test_nothing_is_extended_for_a_run_that_is_over(host: Host, folder: Path) -> None:
+    def extend(_total: int, _wanted: int) -> int:
+        raise AssertionError("extended")
+
+    host.used, host.lag = 950.0 * MIB, 100.0
+    late = observer_of(host, folder, limits=SettleLimits(max_replica_lag_seconds=1), extend=extend)
+    tick(late, host, 3)
+    host.lag = None
+    left = observer_of(host, folder, extend=extend)
+    left._end()
+    tick(left, host, 3)
+    host.intact = False
+    void = observer_of(host, folder, extend=extend)
+    tick(void, host, 3)
+
+
+def test_a_gate_counts_on_the_room_that_the_area_can_be_extended_by(host: Host, folder: Path) -> None:
+    """What is forecast for the copy would pass the limit of today's area, and not that of what it can become."""
+    host.server_rate = 2.0 * MIB
+
+    def decided(growth: int) -> Verdict:
+        observer = observer_of(
+            host, folder, extend=lambda total, wanted: wanted - total, growth=growth * MIB, copy_seconds=600.0
+        )
+        host.used = 0.0
+        tick(observer, host, 12)
+        return observer._verdict()
+
+    assert (decided(0).outcome, decided(1000).outcome) == (Outcome.GIVE_UP, Outcome.WAIT)
+
+
+def test_where_there_is_no_room_the_limit_stays_and_room_is_looked_for_each_minute(host: Host, folder: Path) -> None:
+    asked: list[float] = []
+
+    def extend(_total: int, _wanted: int) -> int:
+        asked.append(host.now)
+        return 0
+
+    observer = observer_of(host, folder, limits=SettleLimits(max_cow_fill=0.9), extend=extend)
+    host.used = 850.0 * MIB
+    tick(observer, host, 70)
+    observer.require_within_limits()
+    assert [round(at - asked[0]) for at in asked] == [0, 60]
+    host.used = 901.0 * MIB
+    tick(observer, host)
+    with pytest.raises(GaveUp, match="the COW area is 90% full"):
+        observer.require_within_limits()
+    assert observer.trouble == ()
+
+
+def test_an_extension_that_fails_is_tried_again_after_a_minute_and_after_two(host: Host, folder: Path) -> None:
+    asked: list[float] = []
+    fails = True
+
+    def extend(total: int, wanted: int) -> int:
+        asked.append(host.now)
+        if fails:
+            raise SnapshotError("vg/snap could not be extended: as told")
+        host.total = wanted
+        return wanted - total
+
+    observer = observer_of(host, folder, limits=SettleLimits(max_cow_fill=0.9), extend=extend)
+    host.used = 850.0 * MIB
+    tick(observer, host, 400)
+    assert [round(at - asked[0]) for at in asked] == [0, 60, 180]
+    told = "the COW area was filling up and could not be extended: vg/snap could not be extended: as told"
+    assert observer.trouble == (told,)
+
+    asked.clear()
+    observer = observer_of(host, folder, limits=SettleLimits(max_cow_fill=0.9), extend=extend)
+    tick(observer, host)
+    assert observer.trouble == (told,)
+    fails = False
+    tick(observer, host, 70)
+    assert len(asked) == 2
+    assert not observer.trouble
 
 
 POOL = Area("thin pool labvg/pool", "extend the pool")

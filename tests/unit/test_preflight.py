@@ -1,5 +1,7 @@
 """Every finding of the preflight: what makes it ok, a warning or a refusal, and that it is told with its hint."""
 
+import errno
+import os
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -8,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from backupd import preflight
-from backupd.config import JobConfig, SettleConfig, SnapshotConfig, SnapshotSize
+from backupd.config import CopyConfig, JobConfig, SettleConfig, SnapshotConfig, SnapshotSize
 from backupd.errors import CommandError, ExitStatus, Refused, SnapshotError
 from backupd.model import (
     Blocker,
@@ -24,6 +26,8 @@ from backupd.model import (
     RunStatus,
     Segment,
 )
+from backupd.tools import Room
+from tests.fakes.lvm_host import FakeSnapshots
 from tests.fakes.target import MemoryTarget
 from tests.story.world import World
 
@@ -344,3 +348,68 @@ def test_a_refused_finding_keeps_the_error_s_own_hint(world: World) -> None:
 def test_keys_on_another_volume_are_as_they_should_be(world: World) -> None:
     world.database.paths = (*world.database.paths, DataPath("encryption keys", Path("/etc"), must_share=False))
     assert "encryption keys" not in findings(world)
+
+
+def spooling(world: World, **how: object) -> Finding:
+    job = world.job(copy=CopyConfig(**{"spool": world.spool, **how}))  # type: ignore[arg-type]
+    return findings(world, job)["spool"]
+
+
+@pytest.mark.parametrize(
+    ("room", "size", "level", "told"),
+    [
+        (Room(8 << 30, 10 << 30, read_only=False), None, OK, "room for 7.0 GiB, at most"),
+        (Room(8 << 30, 10 << 30, read_only=False), 64 << 20, OK, "room for 64.0 MiB, at most"),
+        (Room(8 << 30, 10 << 30, read_only=True), None, WARNING, "has no room: everything would be streamed"),
+        (Room((1 << 30) + 1, 1 << 31, read_only=False), None, WARNING, "has no room: everything would be streamed"),
+        (Room(1 << 40, 10 << 40, read_only=False), None, WARNING, "has no room: everything would be streamed"),
+    ],
+)
+def test_how_much_a_spool_could_take_is_told(
+    world: World, room: Room, size: int | None, level: Level, told: str
+) -> None:
+    world.room = room
+    found = spooling(world, spool_size=size)
+    assert (found.level, told in found.detail) == (level, True)
+
+
+def test_a_spool_on_the_disks_of_the_volume_is_a_warning(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = world.host.volume
+    beside = replace(data, name="spool")
+    monkeypatch.setattr(FakeSnapshots, "volume_at", lambda _self, device: data if device == data.device else beside)
+    found = spooling(world)
+    assert (found.level, found.hint) == (WARNING, "put it on other disks")
+    assert f"shares {', '.join(sorted(world.host.volume.devices))} with labvg/data" in found.detail
+
+
+@pytest.mark.parametrize(
+    ("role", "level", "told"),
+    [
+        ("binlog", REFUSED, "lies on the file system of the server's binlog (/var/log/mysql)"),
+        ("encryption keys", WARNING, "lies on the file system of target vault"),
+    ],
+)
+def test_a_spool_never_fills_up_a_file_system_that_the_server_writes_to(
+    world: World, role: str, level: Level, told: str
+) -> None:
+    world.database.paths = (*world.database.paths, DataPath(role, Path("/var/log/mysql"), must_share=False))
+    world.spool_device = world.mount_of(world.vault).device
+    found = spooling(world)
+    assert (found.level, told in found.detail) == (level, True)
+
+
+def test_a_spool_whose_disk_fails_is_a_warning(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = Path.lstat
+
+    def stale(path: Path) -> os.stat_result:
+        if path == world.spool:
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+        return seen(path)
+
+    monkeypatch.setattr(Path, "lstat", stale)
+    found = spooling(world)
+    assert (found.level, "Stale file handle): everything would be streamed" in found.detail) == (WARNING, True)
+
+
+def test_without_a_spool_there_is_nothing_to_tell_of_one(world: World) -> None:
+    assert "spool" not in findings(world)

@@ -12,6 +12,7 @@ from backupd.mysql.replication import channels, group_membership
 from backupd.mysql.session import Row
 from backupd.replicas import applier_holding, of_member, of_replica
 from backupd.wiring import host_tools
+from tests.fakes.target import MACHINE
 
 OK, WARNING, REFUSED = Level.OK, Level.WARNING, Level.REFUSED
 
@@ -70,7 +71,7 @@ def test_a_channel_is_read_from_either_servers_words(
 
 
 def test_the_applier_of_a_host_that_the_configuration_has_no_more_is_a_sentence_and_no_crash() -> None:
-    release = host_tools(Configuration()).releases[HoldingKind.APPLIER]
+    release = host_tools(Configuration(), MACHINE).releases[HoldingKind.APPLIER]
     with pytest.raises(UsageError, match="no host 'db1'"):
         release(applier_holding("db1", ("x",)))
 

@@ -18,7 +18,7 @@ from backupd.report.impact_text import impact_document, impact_text
 
 NOW = datetime(2026, 11, 21, 4, tzinfo=UTC)
 GOOD = RunCost(
-    "r", "nightly", "db1", RunStatus.SUCCESS, NOW,
+    "r", "nightly", "db1", "db1-0a1b2c3d", RunStatus.SUCCESS, NOW,
     lock_strategy="backup-stage", lock_wait_seconds=0.2, lock_hold_seconds=0.03, gate=Reason.SETTLED,
     settle_seconds=60.0, copy_seconds=100.0, bytes_read=1 << 30, bytes_stored=1 << 29, copies=1,
     cow_size=8 << 30, cow_used_peak=1 << 28,
@@ -59,7 +59,7 @@ def test_a_run_without_a_lock_has_no_time_of_one() -> None:
 
 
 def test_csv_has_a_header_with_units_and_nothing_where_nothing_is_known() -> None:
-    failed = RunCost("r1", "nightly", "db1", RunStatus.FAILED, NOW, error="lock-not-granted")
+    failed = RunCost("r1", "nightly", "db1", "db1-0a1b2c3d", RunStatus.FAILED, NOW, error="lock-not-granted")
     head, good, bad = csv_text([GOOD, failed]).splitlines()
     names = head.split(",")
     assert names == list(cost_document(GOOD))
@@ -67,8 +67,8 @@ def test_csv_has_a_header_with_units_and_nothing_where_nothing_is_known() -> Non
         assert unit in names
     assert dict(zip(names, good.split(","), strict=True))["lock_hold_seconds"] == "0.03"
     assert dict(zip(names, bad.split(","), strict=True)) == {
-        **dict.fromkeys(names, ""), "run_id": "r1", "job": "nightly", "host": "db1", "status": "failed",
-        "started_at": NOW.isoformat(), "error": "lock-not-granted", "copies": "0",
+        **dict.fromkeys(names, ""), "run_id": "r1", "job": "nightly", "host": "db1", "machine": "db1-0a1b2c3d",
+        "status": "failed", "started_at": NOW.isoformat(), "error": "lock-not-granted", "copies": "0",
     }  # fmt: skip
     assert csv_text([]) == head + "\n"
 
@@ -95,7 +95,7 @@ def test_figures_that_are_no_numbers_are_left_out() -> None:
 
 
 def test_a_job_with_failed_runs_only_has_outcomes_and_no_figures() -> None:
-    found = impact([RunCost("r1", "nightly", "db1", RunStatus.FAILED, NOW, error="lock-not-granted")])
+    found = impact([RunCost("r1", "nightly", "db1", "db1-0a1b2c3d", RunStatus.FAILED, NOW, error="lock-not-granted")])
     assert (found.outcomes, found.failures, found.summaries) == ({RunStatus.FAILED: 1}, {"lock-not-granted": 1}, ())
     assert "0 good, 1 failed; last good: -" in impact_text(found)
 

@@ -8,6 +8,7 @@ STAGES = (
     Throughput("compress", 300 << 20, 6.0),
     Throughput("write:vault", 100 << 20, 2.0),
     Throughput("write:offsite", 0, 0.0),
+    Throughput("read-back:vault", 100 << 20, 10.0),
 )
 
 
@@ -23,4 +24,5 @@ def test_each_stage_says_what_it_could_do_by_itself() -> None:
         ["compress", "300.0", "MiB", "in", "6.0", "s", "50.0", "MiB/s", "bottleneck"],
         ["write:vault", "100.0", "MiB", "in", "2.0", "s", "50.0", "MiB/s"],
         ["write:offsite", "0", "B", "in", "0", "ms", "-"],
+        ["read-back:vault", "100.0", "MiB", "in", "10.0", "s", "10.0", "MiB/s"],
     ]

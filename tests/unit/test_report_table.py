@@ -13,7 +13,7 @@ from backupd.model import Layout, RunError, RunStatus
 from backupd.report.probe_table import csv_text, document, grid, table
 from tests.fakes.measured import COPYING, SETTINGS, VOLUME, WINDOWS, curve, measurement, record, rows
 
-DOCUMENT_KEYS = "run_id status started_at ended_at volume settings rows curves notes error"
+DOCUMENT_KEYS = "run_id status started_at ended_at volume settings rows curves notes tuning error"
 VOLUME_KEYS = "name size layout stripes stripe_size pvs filesystem kernel lvm"
 ROW_KEYS = (
     "mode threads block_size chunk_size cow_pvs snapshots phase iops spread penalty repeats bytes_per_second"

@@ -8,13 +8,14 @@ from backupd.report.combinations import labels, of_row
 from backupd.report.probe_text import curve_plots, outcomes, probe_text, probes_table
 from backupd.report.run_plot import run_plots
 from tests.fakes.measured import NOON, curve, measurement, record, rows
+from tests.fakes.target import MACHINE
 
 SAMPLES = (
     *(Sample(-10.0 + 5 * i, "baseline", iops=400.0) for i in range(2)),
     *(Sample(5.0 * i, "settle", ratio=1 + 4 / i, cow_rate=2e6 / i, write_latency_ms=2 + 9 / i) for i in range(1, 10)),
     *(Sample(45.0 + 5 * i, "copy", cow_rate=1e5, write_latency_ms=3.0) for i in range(1, 9)),
 )
-RUN = RunDetails("r1", "nightly", "db1", RunStatus.SUCCESS, NOON, samples=SAMPLES)
+RUN = RunDetails("r1", "nightly", "db1", MACHINE, RunStatus.SUCCESS, NOON, samples=SAMPLES)
 
 
 def test_a_run_shows_penalty_first_writes_and_latency_over_the_same_seconds() -> None:

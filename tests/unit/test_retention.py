@@ -10,7 +10,7 @@ from hypothesis import strategies as some
 
 from backupd.config import RetentionConfig
 from backupd.model import Decision
-from backupd.retention import Candidate, decide
+from backupd.retention import Candidate, by_each_clock, decide
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)  # a Saturday
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -21,12 +21,14 @@ def backup(
     backup_id: str = "",
     *,
     broken: str = "",
+    only_whole: bool = False,
     proven: bool = False,
     doubted: bool = False,
     pin: str | None = None,
 ) -> Candidate:
     when = datetime.fromisoformat(at).replace(tzinfo=UTC) if isinstance(at, str) else at
-    return Candidate(backup_id or f"{when:%Y%m%d-%H%M}", when, broken=broken, proven=proven, doubted=doubted, pin=pin)
+    name = backup_id or f"{when:%Y%m%d-%H%M}"
+    return Candidate(name, when, broken=broken, only_whole=only_whole, proven=proven, doubted=doubted, pin=pin)
 
 
 def policy(keep_last: int = 1, **kinds: int) -> RetentionConfig:
@@ -170,6 +172,21 @@ def test_a_clock_that_is_behind_expires_nothing() -> None:
     assert expired(decide(every(24, 9), policy(1), datetime(2001, 1, 1, tzinfo=UTC))) == {}
 
 
+def test_what_either_of_two_clocks_keeps_stays() -> None:
+    """The storage was copied, the newest backups first: by its time the oldest are the newest."""
+    oldest_first = every(24, 5)[::-1]
+    copied = [
+        replace(one, at=NOW - timedelta(minutes=number), at_by_host=one.at) for number, one in enumerate(oldest_first)
+    ]
+    decisions = decide(copied, policy(keep_last=2), NOW)
+    assert kept(decisions) == {
+        "20261117-1200": "last good one, last 1 of 2",
+        "20261118-1200": "last 2 of 2",
+        "20261120-1200": "last 2 of 2 (by the time of its run)",
+        "20261121-1200": "last good one, last 1 of 2 (by the time of its run)",
+    }
+
+
 def test_a_storage_whose_clock_is_a_little_ahead_has_no_wrong_one() -> None:
     decisions = decide([backup(NOW + timedelta(minutes=5), "new"), *every(24, 2)], policy(1), NOW)
     assert kept(decisions) == {"new": "last good one, last 1 of 1"}
@@ -188,7 +205,10 @@ HISTORIES = some.lists(
         Candidate,
         backup_id=some.from_regex(r"[a-z]{1,4}", fullmatch=True),
         at=INSTANTS | NEAR,
+        at_by_host=some.none() | INSTANTS | NEAR,
         broken=some.sampled_from(["", "", "", "flipped"]),
+        only_whole=some.sampled_from([False, False, False, True]),
+        uncertain=some.sampled_from(["", "", "", "", "nobody can tell"]),
         proven=some.booleans(),
         doubted=some.booleans(),
         pin=some.sampled_from([None, None, None, "note"]),
@@ -219,10 +239,14 @@ def test_what_must_never_be_given_up_is_kept_whenever_it_is_decided(
     ]
     assert all(decision.reason for decision in decisions)
     assert {one.backup_id for one in history if one.pin is not None} <= set(stay)
-    good = sorted((one for one in history if not one.broken), key=lambda one: (one.at, one.backup_id))
-    assert not good or good[-1].backup_id in stay
-    assert not (proven := [one for one in good if one.proven]) or proven[-1].backup_id in stay
-    assert len([one for one in good if one.backup_id in stay]) >= min(len(good), chosen.keep_last)
+    assert {one.backup_id for one in history if one.uncertain or (one.only_whole and not one.broken)} <= set(stay)
+    for clock in by_each_clock(history):
+        good = sorted(
+            (one for one in clock if not (one.broken or one.uncertain)), key=lambda one: (one.at, one.backup_id)
+        )
+        assert not good or good[-1].backup_id in stay
+        assert not (proven := [one for one in good if one.proven]) or proven[-1].backup_id in stay
+        assert len([one for one in good if one.backup_id in stay]) >= min(len(good), chosen.keep_last)
 
 
 @settings(max_examples=50)
@@ -263,6 +287,41 @@ def test_a_policy_that_asks_for_more_keeps_all_that_one_keeps_that_asks_for_less
 @settings(max_examples=50)
 @given(HISTORIES, POLICIES)
 def test_what_is_kept_does_not_depend_on_when_it_is_decided(history: list[Candidate], chosen: RetentionConfig) -> None:
-    arrived = [one for one in history if one.at <= NOW]
+    arrived = [one for one in history if max(one.at, one.at_by_host or one.at) <= NOW]
     before, after = (decide(arrived, chosen, now, zone=BERLIN) for now in (NOW, NOW + timedelta(days=1)))
     assert before == after
+
+
+COPIES = some.sampled_from(["whole", "whole", "broken", None])
+SITES = some.lists(some.fixed_dictionaries({"a": COPIES, "b": COPIES, "c": COPIES}), min_size=1, max_size=12)
+
+
+@settings(max_examples=100)
+@given(some.data(), SITES, POLICIES)
+def test_no_target_gives_up_what_another_has_only_broken_and_the_last_whole_copy_of_a_job_stays(
+    data: some.DataObject, nights: list[dict[str, str | None]], chosen: RetentionConfig
+) -> None:
+    """However often, and in whatever order, the targets are pruned; a night is the hour of its run."""
+    last_whole = max((hour for hour, copies in enumerate(nights) if "whole" in copies.values()), default=None)
+    for target in data.draw(some.lists(some.sampled_from("abc"), min_size=3, max_size=9)):
+        there = {f"r{hour}": copies for hour, copies in enumerate(nights) if copies[target] is not None}
+        decisions = decide(
+            [
+                backup(
+                    NOW - timedelta(hours=len(nights) - int(run_id[1:])),
+                    run_id,
+                    broken="flipped" if copies[target] == "broken" else "",
+                    only_whole={state for name, state in copies.items() if name != target} <= {"broken", None}
+                    and "broken" in (state for name, state in copies.items() if name != target),
+                )
+                for run_id, copies in there.items()
+            ],
+            chosen,
+            NOW,
+            zone=BERLIN,
+        )
+        for run_id in expired(decisions):
+            others = [state for name, state in there[run_id].items() if name != target]
+            assert there[run_id][target] == "broken" or "broken" not in others or "whole" in others
+            there[run_id][target] = None
+        assert last_whole is None or "whole" in nights[last_whole].values()

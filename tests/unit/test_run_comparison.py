@@ -19,10 +19,11 @@ from backupd.model import (
     Verdict,
 )
 from backupd.report.run_comparison import circumstances, compare_document, compare_text, figures
+from tests.fakes.target import MACHINE
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 A = RunDetails(
-    "a1", "nightly", "db1", RunStatus.SUCCESS, NOON, NOON + timedelta(minutes=10),
+    "a1", "nightly", "db1", MACHINE, RunStatus.SUCCESS, NOON, NOON + timedelta(minutes=10),
     phases={Phase.LOCK_HOLD: 0.03, Phase.SNAPSHOT: 0.02, Phase.SETTLE: 60.0, Phase.COPY: 100.0, Phase.VERIFY: 30.0},
     verdict=Verdict(Outcome.START, Reason.SETTLED),
     lock=LockReceipt("backup-stage", 1, 0.2, 0.03, "metadata-locks"),
@@ -38,7 +39,9 @@ SLOW = replace(
     snapshot=SnapshotFacts("bk", "vg/data", Layout.STRIPED, 3, 64 << 10, 4 << 10, 8 << 30, 1 << 28),
     phases={**A.phases, Phase.COPY: 400.0},
 )
-BARE = RunDetails("f1", "nightly", "db1", RunStatus.FAILED, NOON, error=RunError("target-error", "no room", "", 8))
+BARE = RunDetails(
+    "f1", "nightly", "db1", MACHINE, RunStatus.FAILED, NOON, error=RunError("target-error", "no room", "", 8)
+)
 
 
 def test_two_alike_differ_in_nothing() -> None:

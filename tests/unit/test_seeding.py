@@ -25,13 +25,16 @@ from backupd.mysql.seeding import (
     statements,
 )
 from backupd.mysql.startup import ScratchPlaces, file_options, server_argv
+from backupd.run_section import RunSection
 from tests.fakes.server import FACTS
+from tests.fakes.target import MACHINE
 
 SET = "3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5"
 MARIADB = Manifest(
     run_id="r1",
     job="nightly",
     host="db1",
+    machine=MACHINE,
     created_at=datetime(2026, 3, 1, tzinfo=UTC),
     objects=(),
     server=replace(FACTS, settings={"server_id": "1", "innodb_page_size": "16384", "plugin_libraries": "a.so,b.so"}),
@@ -40,6 +43,7 @@ MARIADB = Manifest(
     layout=Layout.LINEAR,
     volume="vg/data",
     datadir="mysql",
+    run=RunSection(started_at=datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)),
     binlog="mysql/bin.000007",
 )
 MYSQL = replace(
@@ -109,7 +113,6 @@ def test_a_password_that_the_server_would_refuse_or_show_is_refused_unseen(flavo
         (MYSQL, None, Following.GTID),
         (WITHOUT_GTID, None, Following.FILE_POSITION),
         (replace(WITHOUT_GTID, position=MYSQL.position), None, Following.FILE_POSITION),  # it had GTIDs once
-        (replace(MYSQL, server=replace(MYSQL.server, settings={})), None, Following.GTID),  # of an older backupd
     ],
 )
 def test_it_follows_by_gtid_where_the_source_has_it(

@@ -9,7 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backupd.model import Outcome, Reason, Sample, Verdict
-from backupd.probe.settle import Area, CowForecast, SettleLimits, breach, decide, penalty_of
+from backupd.probe.settle import (
+    COW_AREA,
+    Area,
+    CowForecast,
+    SettleLimits,
+    breach,
+    decide,
+    penalty_of,
+    waiting_may_pay,
+    way_out,
+)
 
 MIB = 1 << 20
 LIMITS = SettleLimits(threshold=1.25, windows=3, max_wait_seconds=600, plateau_windows=6, plateau_looks=20)
@@ -239,6 +249,28 @@ def test_without_a_last_copy_only_the_wait_is_forecast() -> None:
     assert (verdict.outcome, verdict.reason) == (START, Reason.COW_SHORT)
 
 
+def test_without_a_last_copy_a_backup_is_given_up_for_a_measured_fill_only() -> None:
+    """Whatever a guess by the volume's size says: the first backup of a large host would be given up for ever."""
+    forecast = CowForecast(900 * MIB, guess_seconds=70 * 3600.0)
+    for seconds in range(1, 601, 9):
+        verdict = decide(filling(1 * MIB, seconds=seconds), LIMITS, now_seconds=seconds, forecast=forecast)
+        assert verdict.outcome is not GIVE_UP, seconds
+
+
+def test_the_way_out_of_a_cow_area_that_is_too_small_has_figures() -> None:
+    samples, total = filling(10 * MIB), 1 << 30
+    known = way_out(samples, LIMITS, CowForecast(total, copy_seconds=80), area=COW_AREA)
+    assert known == (
+        "raise snapshot.size so that the COW area has 1.2 GiB (now 1 GiB), raise limits.max_cow_fill to 93% (now 80%),"
+        " or choose a quieter hour"
+    )
+    unknown = way_out(filling(90 * MIB), LIMITS, CowForecast(total), area=COW_AREA)
+    assert unknown.startswith("raise snapshot.size: the COW area has 1 GiB, and how long the copy takes is not known")
+    assert "2 GiB are a beginning" in unknown
+    in_general = way_out(samples, LIMITS, CowForecast(total), area=COW_AREA)
+    assert in_general == "raise snapshot.size, raise the job's limits, or choose a quieter hour"
+
+
 # --- for any series --------------------------------------------------------------------------------------------------
 
 maybe = st.none() | st.floats(allow_nan=True, allow_infinity=True, width=32)
@@ -399,3 +431,20 @@ def test_what_was_not_measured_is_none() -> None:
 def test_a_window_without_a_single_write_has_no_ratio_in_the_summary() -> None:
     stalled = penalty_of([window("baseline", 100.0), window("settle", 0.0)])
     assert (stalled.initial_iops, stalled.initial_ratio) == (0.0, None)
+
+
+@pytest.mark.parametrize(
+    ("copy_seconds", "patience", "enabled", "may_pay"),
+    [
+        (29.9, 1.0, True, False),
+        (30.0, 1.0, True, True),
+        (300.0, 0.0, True, False),
+        (9.0, None, True, True),
+        (None, 1.0, True, True),
+        (300.0, 1.0, False, False),
+    ],
+)
+def test_waiting_may_pay_before_a_copy_that_is_long_or_of_which_nothing_is_known(
+    copy_seconds: float | None, patience: float | None, enabled: bool, may_pay: bool
+) -> None:
+    assert waiting_may_pay(replace(LIMITS, patience=patience, enabled=enabled), copy_seconds) == may_pay

@@ -20,6 +20,7 @@ from backupd.live import LiveRuns, Progress
 from backupd.model import Backup, Check, Drill, Phase, RunDetails, RunStatus
 from backupd.service.site import Site
 from backupd.service.standing import Alarm, AlarmKind, JobStanding, Running, remaining_seconds, standings
+from tests.fakes.target import MACHINE
 
 STARTED = datetime(2026, 3, 1, 2, tzinfo=UTC)
 COPY = Backup("disk", "/backups/nightly/r1", 1000, 400, 12, "ab" * 32)
@@ -148,16 +149,21 @@ def test_what_is_missed_is_an_alarm_until_it_was_done_again(catalogue: Catalogue
     assert kinds(standing(catalogue, live, configured())) == []
 
 
-def test_a_scheduled_drill_that_failed_is_an_alarm(catalogue: Catalogue, live: LiveRuns) -> None:
+@pytest.mark.parametrize(
+    ("status", "became"), [(9, "failed (verification)"), (14, "was undecided: it ran into a limit of its own")]
+)
+def test_a_scheduled_drill_that_did_not_prove_its_backup_is_an_alarm(
+    catalogue: Catalogue, live: LiveRuns, status: int, became: str
+) -> None:
     good(catalogue, "r1")
     slot = Slot("nightly", Activity.DRILL, datetime.now(UTC), SlotState.STARTED, datetime.now(UTC))
     catalogue.take_slot(slot)
-    catalogue.slot_ended(slot, exit_status=9)
+    catalogue.slot_ended(slot, exit_status=status)
 
     found = standing(catalogue, live, configured())
 
-    assert [alarm.text for alarm in found.alarms] == ["the last scheduled drill failed (verification)"]
-    assert found.last_slots[Activity.DRILL].exit_status == 9
+    assert [alarm.text for alarm in found.alarms] == [f"the last scheduled drill {became}"]
+    assert found.last_slots[Activity.DRILL].exit_status == status
 
 
 def test_a_proof_grows_old_and_counts_from_the_first_backup(catalogue: Catalogue, live: LiveRuns) -> None:
@@ -265,9 +271,9 @@ def test_what_a_clock_that_was_ahead_has_left_counts_when_its_time_has_come(
 # --- how long it may still take --------------------------------------------------------------------------------------
 
 PAST = RunDetails(
-    "r1", "nightly", "db1", RunStatus.SUCCESS, STARTED - DAY, phases={Phase.COPY: 100.0, Phase.VERIFY: 20.0}
+    "r1", "nightly", "db1", MACHINE, RunStatus.SUCCESS, STARTED - DAY, phases={Phase.COPY: 100.0, Phase.VERIFY: 20.0}
 )
-GOING = RunDetails("r2", "nightly", "db1", RunStatus.RUNNING, STARTED)
+GOING = RunDetails("r2", "nightly", "db1", MACHINE, RunStatus.RUNNING, STARTED)
 
 
 def copying(done: int, total: int) -> Running:

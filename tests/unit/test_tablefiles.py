@@ -62,7 +62,7 @@ def test_a_name_is_found_as_it_is_in_sql_and_as_its_file(name: str) -> None:
 def test_a_datadir_may_lie_deeper() -> None:
     below = files(below="data/mysql/")
     names = ["data", "data/mysql", "data/mysql/ibdata1", "data/mysql/shop/orders.ibd", "data/mysql/other/orders.ibd"]
-    assert below.selected(names, [Table("shop", "orders")]) == [True, True, True, True, False]
+    assert list(below.selected(names, [Table("shop", "orders")])) == [True, True, True, True, False]
 
 
 def test_capitals_count_only_where_the_server_says_so() -> None:

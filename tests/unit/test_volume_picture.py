@@ -279,7 +279,9 @@ def test_job_whose_snapshot_does_not_fit_is_told_why_and_what_to_do() -> None:
     lines = [line.strip() for line in survey_text(found).splitlines()]
     refusal = "not enough free extents on /dev/ubdb of labvg: need 208, have 127"
     assert f"job     nightly: its snapshot does not fit: {refusal}" in lines
-    assert any(line.startswith("hint: lower snapshot.size (now 20%)") for line in lines)
+    assert any(
+        line.startswith("hint: lower snapshot.size (now auto: 20%, or what past runs have filled)") for line in lines
+    )
 
 
 def test_group_and_disk_with_a_flaw_are_told_so() -> None:

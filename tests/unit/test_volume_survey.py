@@ -100,7 +100,7 @@ def test_snapshot_that_is_too_large_for_the_group_is_told_with_its_hint() -> Non
     (one,) = volume(found, "data").jobs
     assert (one.fits, one.needs) == (False, None)
     assert one.refusal == "not enough free extents on /dev/ubdb of labvg: need 208, have 127"
-    assert one.hint.startswith("lower snapshot.size (now 20%)")
+    assert one.hint.startswith("lower snapshot.size (now auto: 20%, or what past runs have filled)")
 
 
 def test_room_is_the_group_s_by_disk() -> None:

@@ -20,7 +20,20 @@ from backupd.catalogue.store import Catalogue
 from backupd.config import Configuration
 from backupd.errors import TargetError
 from backupd.live import LiveRuns, Progress
-from backupd.model import Backup, Check, Drill, LockReceipt, Outcome, Phase, Reason, Sample, Verdict
+from backupd.model import (
+    Backup,
+    Bill,
+    Check,
+    Counted,
+    Drill,
+    LockReceipt,
+    Losses,
+    Outcome,
+    Phase,
+    Reason,
+    Sample,
+    Verdict,
+)
 from backupd.service.site import Site
 from backupd.service.web.application import Application, application
 from backupd.service.web.serving import settings
@@ -83,7 +96,9 @@ def told(catalogue: Catalogue, folder: Path) -> Iterator[None]:
     with catalogue.open_run("nightly", "db1", run_id="good") as run:
         run.took(Phase.COPY, 100.0)
         run.took(Phase.SETTLE, 61.5)
-        run.lock(LockReceipt("backup-stage", 1, 0.2, 0.031, "metadata-locks"))
+        run.lock(LockReceipt("backup-stage", 1, 0.2, 0.031, "metadata-locks", stalled=6))
+        run.bill(Bill(70.0, penalty_seconds=14.0))
+        run.losses(Losses(Counted.LOGGED, 70.0, 400.0, None, 27_000, 300.0))
         run.verdict(Verdict(Outcome.START, Reason.SETTLED, "3 windows within 10 %", 61.5))
         run.samples(
             [

@@ -24,10 +24,13 @@ from backupd.config import Configuration, load
 from backupd.live import LiveRuns, Progress
 from backupd.model import (
     Backup,
+    Bill,
     Check,
+    Counted,
     Drill,
     Layout,
     LockReceipt,
+    Losses,
     Outcome,
     Phase,
     Pin,
@@ -205,13 +208,17 @@ class _Past:
         if night % 7 == 6 and job.name == "sample-shop":
             drills = (Drill(run_id, True, _CHECKS, 412.0, ended + timedelta(hours=9)),)
         return RunDetails(
-            run_id, job.name, job.host, RunStatus.SUCCESS, began, ended,
+            run_id, job.name, job.host, "", RunStatus.SUCCESS, began, ended,
             phases=phases,
             verdict=Verdict(Outcome.START, Reason.SETTLED, "ratio 1.19 over 3 windows", settle),
             position=Position(
                 f"binlog.{1200 - night:06d}", 4 * _MIB + night * 991, f"0-1-{9_000_000 - night * 71_113}"
             ),
-            lock=LockReceipt("backup-stage", 1, phases[Phase.LOCK_WAIT], hold, "metadata-locks", 1 << 33),
+            lock=LockReceipt("backup-stage", 1, phases[Phase.LOCK_WAIT], hold, "metadata-locks", 1 << 33, stalled=6),
+            bill=Bill(
+                settle + grown / rate, self._about(0.4 * settle), int(self._about(1.9 * _GIB)), 3, settle, grown / rate
+            ),
+            losses=Losses(Counted.LOGGED, settle + grown / rate, 412.0, 408.0, int(380 * (settle + grown / rate)), 900),
             snapshot=SnapshotFacts(
                 f"backupd-{run_id}", "vg0/mysql", Layout.STRIPED, 3, 64 << 10, 64 << 10, 8 * _GIB,
                 int(self._about(1.9 * _GIB, 0.2)),
@@ -279,7 +286,7 @@ def _worsening(sample: Sample) -> Sample:
 
 def record(catalogue: Catalogue, run: RunDetails) -> None:
     """All of a run, as if it had told it at its time: `import_run` takes no more than manifests have."""
-    catalogue.import_run(run)
+    catalogue.import_run(replace(run, machine=catalogue.identity().name))
     with catalogue._engine.begin() as connection:
         if run.samples:
             connection.execute(

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from backupd.live import LiveRuns, Progress
-from backupd.model import Outcome, Phase, Reason, RunDetails, RunStatus, Verdict
+from backupd.model import Outcome, Phase, Position, Reason, RunDetails, RunStatus, Verdict
 from backupd.service.site import Site
 from backupd.service.web.run_view import RunView, decision, run_view
+from tests.fakes.target import MACHINE
 from tests.web.sample import ATTENTION, GOOD, LIVE, NOW, end, sample_site
 
 
@@ -94,7 +95,7 @@ def test_the_log_s_end_is_there(site: Site) -> None:
     assert view_of(site, GOOD).log == ()
 
 
-RUN = RunDetails("r1", "nightly", "db1", RunStatus.SUCCESS, NOW)
+RUN = RunDetails("r1", "nightly", "db1", MACHINE, RunStatus.SUCCESS, NOW)
 
 
 @pytest.mark.parametrize("reason", list(Reason))
@@ -107,3 +108,15 @@ def test_every_decision_has_a_sentence(reason: Reason, outcome: Outcome) -> None
 
 def test_no_decision_is_no_sentence() -> None:
     assert decision(RUN) == ""
+
+
+@pytest.mark.parametrize(
+    ("position", "words"),
+    [
+        (Position("bin.000002"), "bin.000002; a drill finds where"),
+        (Position("bin.000002", 4711), "bin.000002, offset 4711"),
+    ],
+)
+def test_a_position_without_offset_is_left_to_a_drill(site: Site, position: Position, words: str) -> None:
+    run = replace(site.catalogue.run(GOOD), position=position, derived=False)
+    assert dict(run_view(site, run).facts)["Position"] == words

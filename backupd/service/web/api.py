@@ -144,8 +144,8 @@ def impact(
     until: Until = None,
     points: Annotated[int, Query(ge=2, le=500)] = 300,
 ) -> Impact:
-    """What good backups cost over time, for plots."""
-    found = site.catalogue.costs_over_time(Filter(job, since, until, GOOD), points=points)
+    """What good backups of this machine cost over time, for plots."""
+    found = site.catalogue.costs_over_time(Filter(job, since, until, GOOD, ours=True), points=points)
     return Impact([RunFigures.of(run) for run in reversed(found)])
 
 

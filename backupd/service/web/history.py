@@ -50,6 +50,7 @@ class RunFigures:
 
     run_id: str
     job: str
+    machine: str
     kind: RunKind
     status: RunStatus
     started_at: datetime
@@ -57,6 +58,8 @@ class RunFigures:
     seconds: float | None
     lock_wait_seconds: float | None
     lock_hold_seconds: float | None
+    transactions_lost: float | None  # by the server's own counters; 0.0: not to be told from the noise
+    transactions_expected: float | None
     penalty_first: float | None
     penalty_settled: float | None
     settle_seconds: float | None
@@ -75,6 +78,7 @@ class RunFigures:
         return cls(
             run_id=cost.run_id,
             job=cost.job,
+            machine=cost.machine,
             kind=cost.kind,
             status=cost.status,
             started_at=cost.started_at,
@@ -82,6 +86,8 @@ class RunFigures:
             seconds=None if ended is None else (ended - cost.started_at).total_seconds(),
             lock_wait_seconds=cost.lock_wait_seconds,
             lock_hold_seconds=hold_seconds(cost),
+            transactions_lost=cost.transactions_lost,
+            transactions_expected=cost.transactions_expected,
             penalty_first=first,
             penalty_settled=settled,
             settle_seconds=cost.settle_seconds,

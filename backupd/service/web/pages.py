@@ -77,6 +77,7 @@ def history(
         outcomes=list(Outcome),
         jobs=sorted({*site.configuration.jobs, *filter(None, [asked.job])}),
         runs=shown.runs,
+        machine=site.catalogue.identity().name,
         older=asked.query(before=shown.older) if shown.older else "",
         newest=asked.query() if before else None,
     )

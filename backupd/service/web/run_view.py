@@ -10,9 +10,11 @@ from typing import Any
 
 from backupd.command import start_time
 from backupd.live import LiveRuns, Progress
-from backupd.model import Backup, Outcome, Phase, Reason, RunDetails, RunStatus
+from backupd.model import Backup, Outcome, Phase, Position, Reason, RunDetails, RunStatus
 from backupd.mysql import UNLOCKED
 from backupd.probe.settle import penalty_of
+from backupd.report.bill_words import bill_words
+from backupd.report.pace import pace_words
 from backupd.report.run_svg import Course, course_picture, courses
 from backupd.report.timeline import Span, spans
 from backupd.report.words import duration, instant, ratio, share, size
@@ -27,21 +29,25 @@ _SLIVER = 4.0  # of which the shortest phase still has so many
 _DOING = {
     Phase.PREFLIGHT: "looking at server, volume and targets",
     Phase.BASELINE: "measuring what writes cost without a snapshot",
+    Phase.PREFLUSH: "waiting for the server to write its dirty pages",
     Phase.LOCK_WAIT: "taking the snapshot under the lock",
     Phase.SETTLE: "waiting until the penalty has settled",
     Phase.COPY: "copying",
     Phase.RELEASE: "giving the snapshot back",
+    Phase.SEND: "sending what was spooled",
     Phase.VERIFY: "reading back what was stored",
 }
 _PHASES = {
     Phase.PREFLIGHT: "preflight",
     Phase.BASELINE: "baseline",
+    Phase.PREFLUSH: "flushing dirty pages",
     Phase.LOCK_WAIT: "waiting for the lock",
     Phase.LOCK_HOLD: "holding the lock",
     Phase.SNAPSHOT: "taking the snapshot",
     Phase.SETTLE: "settling",
     Phase.COPY: "copy",
     Phase.RELEASE: "release",
+    Phase.SEND: "sending",
     Phase.VERIFY: "verification",
 }
 _BECAUSE = {
@@ -201,7 +207,7 @@ def getting_on(running: Running, good: RunDetails | None, *, now: datetime) -> G
     if told is None:
         return Getting("at work", about, None, None)
     words = _DOING.get(told.phase, told.phase.value)
-    if told.phase is not Phase.COPY or not told.total:
+    if told.phase not in (Phase.COPY, Phase.SEND) or not told.total:
         so_far = f"for {duration(max(0.0, now.timestamp() - told.since))}"
         return Getting(words, ", ".join(filter(None, (so_far, about))), None, told.phase)
     done = min(1.0, told.done / told.total)
@@ -251,9 +257,11 @@ def _facts(run: RunDetails) -> list[tuple[str, str]]:
                 f"{ratio(penalty.initial_ratio)} at first, {ratio(penalty.settled_ratio)} before the copy",
             )
         )
+    facts += [(name.capitalize(), words) for name, words in bill_words(run)]
     for stage in run.throughput:
         if stage.rate is not None:
             facts.append((f"Stage {stage.stage}", f"{size(stage.rate)}/s by itself, {size(stage.bytes)}"))
+    facts += [(f"Speed after {duration(change.at_seconds)}", pace_words(change)) for change in run.pace]
     if run.pin is not None:
         facts.append(("Pinned", f"{run.pin.note or 'without a note'}, since {instant(run.pin.at)}"))
     return facts
@@ -271,14 +279,20 @@ def _lock(run: RunDetails) -> str:
     )
 
 
+def _offset(position: Position, *, derived: bool) -> str:
+    """Of a backup without a lock only a drill can tell it."""
+    if position.binlog_offset is None:
+        return "; a drill finds where"
+    return f", offset {position.binlog_offset}{', found by a drill' if derived else ''}"
+
+
 def _position(run: RunDetails) -> list[tuple[str, str]]:
     position = run.position
     if position is None:
         return []
     facts = []
     if position.binlog_file is not None:
-        found = ", found by a drill" if run.derived else ""
-        facts.append(("Position", f"{position.binlog_file}, offset {position.binlog_offset}{found}"))
+        facts.append(("Position", f"{position.binlog_file}{_offset(position, derived=run.derived)}"))
     if position.gtid:
         facts.append(("GTID", position.gtid))
     for channel in position.replicas:
@@ -294,9 +308,11 @@ def _snapshot(run: RunDetails) -> list[tuple[str, str]]:
     room = f"pool {facts.pool}" if facts.pool else "COW area"
     peak = facts.cow_used_peak
     filled = f", at most {size(peak)} of it used ({share(peak / facts.cow_size)})" if peak and facts.cow_size else ""
+    added = f" ({size(facts.cow_extended)} of them added while it filled)" if facts.cow_extended else ""
     return [
-        ("Volume", f"{facts.volume} ({layout}), chunks of {size(facts.chunk_size)}"),
-        ("Snapshot", f"{facts.name}, {room} {size(facts.cow_size)}{filled}"),
+        ("Volume", f"{facts.volume} ({layout})"),
+        ("Chunks", f"{size(facts.chunk_size)}: {facts.chunk_reason}" if facts.chunk_reason else size(facts.chunk_size)),
+        ("Snapshot", f"{facts.name}, {room} {size(facts.cow_size)}{added}{filled}"),
     ]
 
 

@@ -37,7 +37,7 @@ LONG_SETTLE: Changes = {  # a minute of steady load, until the plateau is seen
     "jobs.nightly.settle.patience": 100,
 }
 
-_PATIENCE_SECONDS = 60.0
+_PATIENCE_SECONDS = 120.0
 _LOOK_SECONDS = 0.002
 _LOCK_SECONDS = 5.0  # a lock that was left would last for its budget, ten seconds, and more
 _LABS_OWN = (
@@ -266,6 +266,11 @@ def until(holds: Callable[[], bool], *, within_seconds: float = _PATIENCE_SECOND
         time.sleep(_LOOK_SECONDS)
 
 
+def stored(folder: Path, run_id: str, job: str = "nightly") -> Path:
+    """Where this machine's run lies in a store's folder; a path that is not there, where nothing of it does."""
+    return next(folder.glob(f"*/{job}/{run_id}"), folder / "nobody" / job / run_id)
+
+
 def mounted() -> list[str]:
     """Mount points."""
     return [line.split(" ")[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
@@ -292,11 +297,12 @@ def _names(folder: Path, pattern: str) -> frozenset[str]:
 
 
 def _unfinished(target: Path) -> Iterator[str]:
-    """Everything that is not in a folder with a manifest, and every temporary name."""
+    """Everything but owner records that is not in a folder with a manifest, and every temporary name."""
     for path in target.rglob("*"):
         published = (path / "manifest.json").exists() or (path.parent / "manifest.json").exists()
         holds_some = path.is_dir() and any(path.glob("*/manifest.json"))
-        if path.name.startswith(".") or not (published or holds_some or path.name in ("lost+found", "filler")):
+        is_machines = path.parent == target or "owner" in (path.name, path.parent.name)
+        if path.name.startswith(".") or not (published or holds_some or is_machines):
             yield str(path)
 
 

@@ -16,7 +16,7 @@ import pytest
 from backupd.benchmark import KIB, LayoutKind, ScratchLayout
 from backupd.errors import Refused, SnapshotError
 from backupd.model import Holding, HoldingKind
-from backupd.snapshots import disks_of, holding_on_disks, scratch_name
+from backupd.snapshots import Mark, disks_of, holding_on_disks, scratch_name
 from backupd.snapshots.blank import signatures
 from backupd.snapshots.scratch_disks import LinuxScratchDisks
 from tests.lab.inside.host import SITE, tool, until
@@ -27,8 +27,9 @@ FIRST, SECOND = SPARE
 RUN = "20261122-005204-ab12"
 NAME = scratch_name(RUN)
 LAYOUT = ScratchLayout(LayoutKind.RAID0, SPARE, stripe_size=64 * KIB)
-DISKS = LinuxScratchDisks()
-TAGGED = ("--addtag", "backupd", "--addtag", f"backupd.run={RUN}")
+MACHINE = "lab-0a1b2c3d"
+DISKS = LinuxScratchDisks(MACHINE)
+TAGGED = Mark(MACHINE, RUN).tag_words
 
 # Makes a group or an array and removes it again, and is killed instead of starting its Nth program that writes.
 KILLED = f"""
@@ -46,7 +47,7 @@ def counted(argv, **options):
         left -= 1
     return run(argv, **options)
 command.run = counted
-disks = LinuxScratchDisks()
+disks = LinuxScratchDisks({MACHINE!r})
 if kind == "group":
     disks.make_group({NAME!r}, {SPARE!r}, {RUN!r})
     disks.remove_group({NAME!r}, {SPARE!r}, {RUN!r})

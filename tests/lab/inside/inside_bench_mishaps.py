@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab.inside.host import SITE, Host, catalogue_rows, require_told, tool, until
+from tests.lab.inside.host import GATE_OFF, SITE, Host, catalogue_rows, require_told, tool, until
 from tests.lab.inside.moments import snapshotted
 from tests.lab.inside.places import volume
 
@@ -184,7 +184,9 @@ def test_a_bench_that_is_killed_is_cleared_up_by_recover(
 
 
 def test_recover_needs_no_catalogue(host: Host) -> None:
-    """What is on the host bears our marks: that is enough."""
+    """What is on the host bears our marks: that is enough, once the machine has its name again."""
+    host.backupd("run", "nightly", changes=GATE_OFF)
+    name = host.backupd("identity", "show", "--json").document["name"]
     for words, moment in ((BENCH, lays_a_volume), (ARRAYS, has_an_array)):
         with host.started(*words) as run:
             run.until(moment)
@@ -195,11 +197,15 @@ def test_recover_needs_no_catalogue(host: Host) -> None:
         SITE.catalogue.rename(lost)
         try:
             host.backupd("recover")
+            assert name in tool("lvs", "--noheadings", "--options", "lv_tags") or arrays(), "it may be another host's"
+            host.backupd("identity", "adopt", name, "--yes")
+            host.backupd("recover")
             assert not [path for path in Path("/run/backupd").rglob("*") if path.is_mount()]
             assert "backupd" not in tool("lvs", "--noheadings", "--options", "lv_tags")
             assert arrays() == []
         finally:
             lost.rename(SITE.catalogue)
+        host.backupd("identity", "adopt", "--yes")
         host.backupd("recover")
 
 

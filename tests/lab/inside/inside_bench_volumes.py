@@ -9,19 +9,20 @@ import pytest
 
 from backupd.benchmark import KIB, MIB, LayoutKind, ScratchLayout
 from backupd.errors import Refused
-from backupd.snapshots.lvm import LvmSnapshots
+from backupd.snapshots.lvm import LvmSnapshots, volume_group
 from backupd.snapshots.mounting import LinuxMounts
 from backupd.snapshots.scratch import LvmScratchVolumes
 from tests.lab.inside.host import SITE, Host, tool
 from tests.lab.inside.places import volume
 
+MACHINE = "lab-0a1b2c3d"
 VG, NAME, RUN_ID = SITE.volume_group, "backupd-bench-r1", "r1"
 SIZE = 312 * MIB
 DEVICE = Path("/dev") / VG / NAME
 
 
 def pvs() -> tuple[str, ...]:
-    return tuple(LvmSnapshots().group(VG).free_by_pv)
+    return tuple(volume_group(VG).free_by_pv)
 
 
 def layouts() -> list[ScratchLayout]:
@@ -37,19 +38,19 @@ def layouts() -> list[ScratchLayout]:
 @contextmanager
 def created(layout: ScratchLayout) -> Iterator[Path]:
     """A scratch volume, for the length of the block."""
-    device = LvmScratchVolumes().create(VG, NAME, layout, size=SIZE, run_id=RUN_ID)
+    device = LvmScratchVolumes(MACHINE).create(VG, NAME, layout, size=SIZE, run_id=RUN_ID)
     try:
         yield device
     finally:
-        LvmSnapshots().remove(VG, NAME, RUN_ID)
+        LvmSnapshots(MACHINE).remove(VG, NAME, RUN_ID)
 
 
 @contextmanager
 def mounted(layout: ScratchLayout, filesystem: str, at: Path) -> Iterator[Path]:
     """The same with a file system that is mounted."""
     with created(layout) as device:
-        LvmScratchVolumes().format(device, layout, filesystem)
-        LvmScratchVolumes().mount(device, filesystem, at)
+        LvmScratchVolumes(MACHINE).format(device, layout, filesystem)
+        LvmScratchVolumes(MACHINE).mount(device, filesystem, at)
         try:
             yield at
         finally:
@@ -68,7 +69,7 @@ def test_lvm_says_that_it_lies_as_was_asked(number: int) -> None:
     assert (kind, int(stripes)) == ("linear" if layout.width == 1 else "striped", layout.width)
     assert (int(stripe_size), int(size)) == (layout.stripe_size, SIZE)
     assert tuple(re.sub(r"\(\d+\)", "", device) for device in devices.split(",")) == layout.disks
-    assert tags == "backupd,backupd.run=r1"
+    assert tags == f"backupd,backupd.machine={MACHINE},backupd.run=r1"
     assert table[:3] == ["0", str(SIZE // 512), kind]
 
 
@@ -115,7 +116,7 @@ def test_nothing_of_what_had_been_on_its_extents_shows(tmp_path: Path) -> None:
         assert tool("wipefs", str(device)) == ""
         with device.open("rb") as file:
             assert file.read(4 * KIB) == bytes(4 * KIB)
-        LvmScratchVolumes().format(device, linear, "xfs")
+        LvmScratchVolumes(MACHINE).format(device, linear, "xfs")
 
 
 @pytest.mark.usefixtures("host")
@@ -123,7 +124,7 @@ def test_volume_of_that_name_that_is_not_active_is_in_the_way() -> None:
     with volume(NAME, "--size", "8m", VG):
         tool("lvchange", "--activate", "n", f"{VG}/{NAME}")
         with pytest.raises(Refused, match="is there already"):
-            LvmScratchVolumes().require_unused(VG, NAME)
+            LvmScratchVolumes(MACHINE).require_unused(VG, NAME)
 
 
 @pytest.mark.usefixtures("host")
@@ -137,6 +138,13 @@ def test_archive_of_the_group_is_left_to_people_and_the_copy_of_its_newest_state
 
 
 def test_what_a_killed_bench_left_is_removed_by_recover(host: Host) -> None:
-    LvmScratchVolumes().create(VG, NAME, layouts()[2], size=SIZE, run_id=RUN_ID)
+    machine = host.backupd("identity", "show", "--json").document["name"]
+    LvmScratchVolumes(machine).create(VG, NAME, layouts()[2], size=SIZE, run_id=RUN_ID)
     host.backupd("recover")
-    assert LvmSnapshots().ours() == ()
+    assert LvmSnapshots(machine).ours() == ()
+
+
+def test_what_another_machines_bench_left_on_a_shared_group_stays(host: Host) -> None:
+    with created(layouts()[2]):
+        host.backupd("recover")
+        assert LvmSnapshots(MACHINE).ours() == ((VG, NAME, RUN_ID),)

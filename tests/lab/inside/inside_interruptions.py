@@ -39,7 +39,7 @@ class Moment:
 
 MOMENTS = [
     Moment(begun, GATE_OFF),
-    Moment(probing, {}),
+    Moment(probing, {"jobs.nightly.settle.probe": True}),
     Moment(locked, GATE_OFF),
     Moment(unlocked, LONG_SETTLE),
     Moment(copying, SLOW_COPY),

@@ -14,9 +14,11 @@ from tests.lab.inside.moments import copying, locked, probing, storing_to, unloc
 from tests.lab.inside.places import disk
 from tests.lab.inside.sessions import THEIRS, session
 
+MIB = 1 << 20
 SERVER, SNAPSHOT, TARGET, VERIFICATION = 6, 7, 8, 9
 BRIEF_COPY: Changes = {**GATE_OFF, "jobs.nightly.copy.max_rate": "32MiB"}  # four seconds
-SMALL_COW: Changes = {"jobs.nightly.snapshot.size": "16MiB"}
+AS_IT_IS: Changes = {"jobs.nightly.snapshot.extend": False}  # the COW area gets no more room
+SMALL_COW: Changes = {"jobs.nightly.snapshot.size": "16MiB", **AS_IT_IS}
 FTWRL: Changes = {
     "jobs.nightly.lock.strategy": "ftwrl",
     "jobs.nightly.lock.wait_timeout": "1s",
@@ -58,7 +60,7 @@ def test_server_that_stops_after_the_snapshot_takes_nothing_from_the_backup(host
 
 
 def test_server_that_stops_before_the_lock(host: Host) -> None:
-    with host.running() as run:
+    with host.running({"jobs.nightly.settle.probe": True}) as run:
         run.until(probing)
         host.kill_server()
         ended = run.ended(expect=SERVER)
@@ -92,9 +94,21 @@ def test_cow_area_that_overflows_voids_the_backup(host: Host) -> None:
     assert "snapshot.size" in document["error"]["hint"]
 
 
+def test_cow_area_that_fills_is_extended_and_the_backup_is_good(host: Host) -> None:
+    small: Changes = {"jobs.nightly.snapshot.size": "64MiB", "jobs.nightly.limits.max_cow_fill": 0.5}
+    with host.running({**SLOW_COPY, **small}) as run:
+        run.until(copying)
+        with filler():
+            ended = run.ended(expect=0)
+    snapshot = ended.document["snapshot"]
+    assert snapshot["cow_extended"] > 0
+    assert snapshot["cow_size"] == 64 * MIB + snapshot["cow_extended"]
+    assert snapshot["cow_used_peak"] > 40 * MIB
+
+
 @pytest.mark.parametrize(("changes", "stage"), [(LONG_SETTLE, "settle"), (SLOW_COPY, "copy")], ids=["settle", "copy"])
 def test_passed_limit_gives_the_backup_up_in_every_stage(host: Host, changes: Changes, stage: str) -> None:
-    with host.running({**changes, "jobs.nightly.limits.max_cow_fill": 0.03}) as run:
+    with host.running({**changes, **AS_IT_IS, "jobs.nightly.limits.max_cow_fill": 0.03}) as run:
         run.until(unlocked if stage == "settle" else copying)
         with filler():
             ended = run.ended(expect=SNAPSHOT)

@@ -1,5 +1,6 @@
 """What the preflight refuses on a real machine: the sentence, the hint, the status, and nothing touched."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from tests.lab.inside.servers import second_server
 
 REFUSED = 5
 USAGE = 2
+CATALOGUE = 13
 
 
 def test_wrong_password(host: Host, tmp_path: Path) -> None:
@@ -74,9 +76,9 @@ def test_target_on_the_volume_that_is_snapshotted(host: Host) -> None:
     inside.mkdir()
     try:
         host.fails({"targets.store.path": str(inside)}, status=REFUSED, says="lies on the volume that is snapshotted")
-        assert not list(inside.iterdir())
+        assert not list(inside.glob("*/*")), "no backup, nor an owner record"
     finally:
-        inside.rmdir()
+        shutil.rmtree(inside)
 
 
 def test_everything_that_is_wrong_is_told_at_once(host: Host, tmp_path: Path) -> None:
@@ -116,6 +118,6 @@ def test_secret_that_others_can_read(host: Host, tmp_path: Path) -> None:
 def test_catalogue_that_cannot_be_written(host: Host, tmp_path: Path) -> None:
     with memory_disk(tmp_path / "state", "ro") as path:
         changes = {**GATE_OFF, "catalogue.path": str(path / "catalogue.sqlite")}
-        ended = host.backupd("run", "nightly", "--json", changes=changes, expect=USAGE)
+        ended = host.backupd("run", "nightly", "--json", changes=changes, expect=CATALOGUE)
     assert str(path) in ended.document["error"]["message"]
     assert "hint: " in ended.stderr

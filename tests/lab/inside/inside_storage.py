@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.lab.inside.host import SITE, Ended, Host, tool, until
+from tests.lab.inside.host import SITE, Ended, Host, stored, tool, until
 from tests.lab.inside.stores import STORES, Stores, three_stores
 from tests.lab.inside.trees import Tree, remove, tree_of
 
@@ -65,7 +65,7 @@ def test_one_read_of_the_snapshot_left_the_same_objects_on_all_three(good: dict[
 
 def test_nothing_but_the_manifest_can_be_read_without_the_key(good: dict[str, Any], stores: Stores) -> None:
     assert stores.readable(good["run_id"]) == []
-    manifest = (stores.folders["store"] / "nightly" / good["run_id"] / "manifest.json").read_text()
+    manifest = (stored(stores.folders["store"], good["run_id"]) / "manifest.json").read_text()
     assert "sbtest1" not in manifest
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from backupd.lab import sshd
-from tests.lab.inside.host import SITE, SLOW_COPY, Changes, Host
+from tests.lab.inside.host import SITE, SLOW_COPY, Changes, Host, stored
 from tests.lab.inside.inside_good_run import tree
 from tests.lab.inside.moments import copying
 from tests.lab.inside.stores import STORES, Stores, flip, target_changes, three_stores
@@ -46,7 +46,7 @@ def unpacked(good: dict[str, Any], stores: Stores) -> Tree:
 def test_a_broken_copy_is_found_and_the_restore_takes_another(
     host: Host, good: dict[str, Any], stores: Stores, unpacked: Tree
 ) -> None:
-    broken = stores.folders["store"] / "nightly" / good["run_id"] / "data-1.tar.zst.age"
+    broken = stored(stores.folders["store"], good["run_id"]) / "data-1.tar.zst.age"
     flip(broken)
     try:
         said = host.backupd(
@@ -76,6 +76,7 @@ def test_a_store_that_goes_away_in_mid_copy_does_not_fail_the_others(
                 **SLOW_COPY,
                 **target_changes(server.configuration("offsite", away)),
                 "targets.offsite.timeout": "10s",
+                "targets.offsite.outage": "10s",
             }
             with host.running(changes) as run:
                 run.until(copying)
@@ -96,7 +97,7 @@ def test_recover_leaves_no_object_and_no_upload_of_a_killed_run(
 ) -> None:
     with host.running({**stores.changes, **SLOW_COPY}) as run:
         run.until(copying)
-        run.until(lambda run_id: any((stores.folders["offsite"] / "nightly" / run_id).glob(".*")))
+        run.until(lambda run_id: any(stored(stores.folders["offsite"], run_id).glob(".*")))
         run.process.kill()
         run.ended(expect=-signal.SIGKILL)
     host.backupd("recover", changes=stores.changes)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.lab.inside.host import GATE_OFF, RUN_FOLDER, SITE, Host, mounted, tool
+from tests.lab.inside.host import GATE_OFF, RUN_FOLDER, SITE, Host, mounted, stored, tool
 from tests.lab.inside.places import volume
 from tests.lab.inside.trees import Tree, remove, tree_of
 
@@ -28,9 +28,9 @@ def unpacked(good: dict[str, Any]) -> Tree:
     """What the backup holds, by zstd and tar alone."""
     BY_HAND.mkdir()
     try:
-        for stored in (SITE.backups / "nightly" / good["run_id"]).glob("*.tar.zst"):
-            if stored.name.startswith(("data", "binlog")):
-                tool("bash", "-c", f"zstd -dcq {stored} | tar -x -C {BY_HAND}")
+        for found in stored(SITE.backups, good["run_id"]).glob("*.tar.zst"):
+            if found.name.startswith(("data", "binlog")):
+                tool("bash", "-c", f"zstd -dcq {found} | tar -x -C {BY_HAND}")
         return tree_of(BY_HAND)
     finally:
         remove(BY_HAND)

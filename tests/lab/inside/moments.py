@@ -4,7 +4,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.lab.inside.host import RUN_FOLDER, SITE, catalogue_rows, mounted, tool
+from tests.lab.inside.host import RUN_FOLDER, SITE, catalogue_rows, mounted, stored, tool
 
 
 def begun(run_id: str) -> bool:
@@ -44,11 +44,11 @@ def storing_to(target: Path) -> Callable[[str], bool]:
     """The moment when an object has been begun on this target."""
 
     def storing(run_id: str) -> bool:
-        return any((target / "nightly" / run_id).glob(".*"))
+        return any(stored(target, run_id).glob(".*"))
 
     return storing
 
 
 def copied(run_id: str) -> bool:
     """The last object has its final name."""
-    return (SITE.backups / "nightly" / run_id / "binlog.tar.zst").exists()
+    return (stored(SITE.backups, run_id) / "binlog.tar.zst").exists()

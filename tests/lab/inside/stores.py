@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from backupd.lab import s3server, sshd
-from tests.lab.inside.host import GATE_OFF, SITE, Changes, tool
+from tests.lab.inside.host import GATE_OFF, SITE, Changes, stored, tool
 from tests.lab.inside.trees import Tree, tree_of
 
 STORES = ("store", "offsite", "bucket")  # the lab's own folder, SFTP, S3
@@ -24,14 +24,14 @@ _HEADER = b"age-encryption.org/v1\n"
 class Stores:
     """Where each store keeps its files, and what a configuration needs to reach them."""
 
-    folders: dict[str, Path]  # a run lies in FOLDER/JOB/RUN
+    folders: dict[str, Path]  # a run lies in FOLDER/MACHINE/JOB/RUN
     identity: Path
     service: s3server.S3Service
     changes: Changes = field(repr=False)
 
     def of(self, run_id: str, job: str = "nightly") -> dict[str, dict[str, str]]:
         """The digest of every file of a run that has its final name, by store; a store without any is left out."""
-        found = {name: _digests(folder / job / run_id) for name, folder in self.folders.items()}
+        found = {name: _digests(stored(folder, run_id, job)) for name, folder in self.folders.items()}
         return {name: digests for name, digests in found.items() if digests}
 
     def uploads(self) -> list[str]:
@@ -41,15 +41,15 @@ class Stores:
 
     def readable(self, run_id: str) -> list[str]:
         """Objects in the folder, apart from the manifest, that anybody could read."""
-        objects = (path for path in (self.folders["store"] / "nightly" / run_id).iterdir() if path.suffix != ".json")
+        objects = (path for path in stored(self.folders["store"], run_id).iterdir() if path.suffix != ".json")
         return [path.name for path in objects if not path.read_bytes().startswith(_HEADER)]
 
     def unpacked_by_hand(self, run_id: str, to: Path) -> Tree:
         """What `age -d | zstd -d | tar -x` make of the data and the binlog in the folder."""
         to.mkdir()
-        for stored in sorted((self.folders["store"] / "nightly" / run_id).glob("*.tar.zst.age")):
-            if stored.name.startswith(("data-", "binlog")):
-                piped = f"age -d -i {self.identity} {stored} | zstd -dcq | tar -x -C {to}"
+        for found in sorted(stored(self.folders["store"], run_id).glob("*.tar.zst.age")):
+            if found.name.startswith(("data-", "binlog")):
+                piped = f"age -d -i {self.identity} {found} | zstd -dcq | tar -x -C {to}"
                 tool("bash", "-c", f"set -o pipefail; {piped}")
         return tree_of(to)
 

@@ -1,0 +1,127 @@
+"""Whether what stands on a disk is what an archive has recorded of it.
+
+Knows: what can be different, what a person who is not root cannot restore, and what a host says of a file rather than
+the file's owner. Refuses to know what is to be done about a difference.
+
+Owners, set-id bits and the attributes in `trusted` and `security` are root's to restore: for everybody else they are
+not compared. A folder's time is not compared but set: whatever is unpacked into it beside its own archive changes it.
+That of the restored folder itself is when it was restored.
+"""
+
+import os
+import stat
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from backupd.archive.index import Kind, Member, Recorded
+from backupd.archive.members import leads_outside
+
+OF_THE_HOST = ("security.selinux", "security.ima", "security.evm")  # by its own policy and keys, for the place
+
+_ROOT_S = ("trusted.", "security.")
+_LISTS = ("system.posix_acl_access", "system.posix_acl_default")
+_ONE_SECOND = 10**9
+_KIND_BITS = {Kind.FILE: stat.S_IFREG, Kind.FOLDER: stat.S_IFDIR, Kind.SYMLINK: stat.S_IFLNK}
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What one member has become."""
+
+    name: str
+    wrong: str
+    only_beside: bool = False  # what it is and holds is as recorded; its mode, owner, time or attributes are not
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.wrong}"
+
+
+def differences(to: Path, members: Iterable[Member]) -> Iterator[Difference]:
+    """Every member that does not stand in the folder as it was recorded; folders have their times afterwards.
+
+    All of them must have been unpacked. A member of a kind that only a later backupd knows is passed over.
+    """
+    as_root = os.geteuid() == 0
+    for member in members:
+        wrong, beside = _wrong(to, member, as_root=as_root)
+        if wrong or beside:
+            yield Difference(member.name, ", ".join((*wrong, *beside)), only_beside=not wrong)
+
+
+def _wrong(to: Path, member: Member, *, as_root: bool) -> tuple[Sequence[str], Sequence[str]]:
+    """What is wrong with what it is and holds, and what with all that is kept beside that."""
+    path, recorded = os.path.join(to, member.name), member.recorded  # noqa: PTH118 - a million of them
+    if leads_outside(member.name):
+        return ("its name leads outside",), ()
+    try:
+        found = os.lstat(path)
+        if recorded.kind is Kind.HARD_LINK:
+            return tuple(_not_the_same(found, to, recorded.target)), ()
+        if recorded.kind is None:
+            return (), ()
+        if stat.S_IFMT(found.st_mode) != _KIND_BITS[recorded.kind]:
+            return (f"is no {recorded.kind}",), ()
+        if recorded.kind is Kind.FOLDER and member.name != ".":
+            os.utime(path, ns=(found.st_atime_ns, recorded.mtime_ns), follow_symlinks=False)
+        beside = (*_facts(found, recorded, as_root=as_root), *_attributes(path, recorded, as_root=as_root))
+        return tuple(_content(path, found, recorded)), beside
+    except FileNotFoundError:
+        return ("is missing",), ()
+    except OSError as error:
+        return (), (f"cannot be looked at: {error.strerror}",)
+
+
+def _not_the_same(found: os.stat_result, to: Path, target: str) -> Iterator[str]:
+    if not os.path.samestat(found, os.lstat(os.path.join(to, target))):  # noqa: PTH118
+        yield f"is another file than {target}"
+
+
+def _content(path: str, found: os.stat_result, recorded: Recorded) -> Iterator[str]:
+    if recorded.kind is Kind.FILE and found.st_size != recorded.size:
+        yield f"{found.st_size} bytes instead of {recorded.size}"
+    if recorded.kind is Kind.SYMLINK and (target := os.readlink(path)) != recorded.target:  # noqa: PTH115
+        yield f"leads to {target} instead of {recorded.target}"
+
+
+def _facts(found: os.stat_result, recorded: Recorded, *, as_root: bool) -> Iterator[str]:
+    bits = 0o7777 if as_root else 0o1777
+    if recorded.kind is not Kind.SYMLINK and (found.st_mode ^ recorded.mode) & bits:
+        yield f"mode {found.st_mode & 0o7777:04o} instead of {recorded.mode:04o}"
+    if as_root and (found.st_uid, found.st_gid) != (recorded.uid, recorded.gid):
+        yield f"owner {found.st_uid}:{found.st_gid} instead of {recorded.uid}:{recorded.gid}"
+    if recorded.kind is not Kind.FOLDER and not _same_time(found.st_mtime_ns, recorded.mtime_ns):
+        yield f"time {found.st_mtime_ns} ns instead of {recorded.mtime_ns}"
+
+
+def _same_time(found: int, recorded: int) -> bool:
+    """Some file systems keep whole seconds."""
+    return found == recorded or found == recorded // _ONE_SECOND * _ONE_SECOND
+
+
+def _attributes(path: str, recorded: Recorded, *, as_root: bool) -> Iterator[str]:
+    there = _names(path)
+    wanted = _comparable(recorded.xattrs, as_root=as_root)
+    for name, value in wanted.items():
+        if name not in there:
+            yield f"without its attribute {name}"
+        elif os.getxattr(path, name, follow_symlinks=False) != value:
+            yield f"another attribute {name}"
+    for name in _LISTS:
+        if name in there and name not in wanted:
+            yield f"an attribute {name} that it did not have"
+
+
+def _comparable(xattrs: Mapping[str, bytes], *, as_root: bool) -> Mapping[str, bytes]:
+    return {
+        name: value
+        for name, value in xattrs.items()
+        if name not in OF_THE_HOST and (as_root or not name.startswith(_ROOT_S))
+    }
+
+
+def _names(path: str) -> list[str]:
+    try:
+        return os.listxattr(path, follow_symlinks=False)
+    except OSError:  # a file system that has none
+        return []

@@ -1,0 +1,41 @@
+"""Whose catalogue it is, as rows: the identity that counts, and the names that were given up.
+
+Knows: that the newest row counts, and that each but the first, which is as old as the file, is told in the audit chain.
+Refuses to know transactions.
+"""
+
+from collections.abc import Callable
+
+from sqlalchemy import Connection, insert, select
+
+from backupd.catalogue import tables
+from backupd.catalogue.audit import Event, told
+from backupd.catalogue.columns import from_row, to_row
+from backupd.errors import CatalogueError
+from backupd.identity import Identity
+
+
+def took(identity: Identity, event: Event) -> Callable[[Connection], None]:
+    """The step after which this is the catalogue's identity."""
+
+    def step(connection: Connection) -> None:
+        connection.execute(insert(tables.identities).values(to_row(identity)))
+        told(event, identity.name, bound=bool(identity.bound_to))(connection)
+
+    return step
+
+
+def current(connection: Connection) -> Identity:
+    """The identity that counts.
+
+    Raises:
+        CatalogueError: somebody has removed it.
+    """
+    newest = select(tables.identities).order_by(tables.identities.c.id.desc()).limit(1)
+    row = connection.execute(newest).mappings().first()
+    if row is None:
+        raise CatalogueError(
+            "the catalogue has no identity: it is not known which machine it belongs to",
+            hint="`backupd identity new` gives it one; `backupd identity adopt NAME` one that lies on a target",
+        )
+    return from_row(Identity, row)

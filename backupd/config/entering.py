@@ -1,0 +1,256 @@
+"""A few values of one job's `[jobs.NAME.snapshot]` entered into the configuration file, and nothing else changed in it.
+
+Knows: how a file that people write by hand is changed without harm: comments and order stay, the whole text is checked
+by the loader before it takes the file's place at once, with the same owner, mode and attributes. Refuses to guess:
+where the job does not stand in tables of its own the file is left alone, and the person is told what to enter.
+"""
+
+import copy
+import errno
+import fcntl
+import os
+import re
+import stat
+import tempfile
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from backupd.config.effective import value_text
+from backupd.config.reading import understood
+from backupd.errors import Busy, ConfigurationError
+
+Values = Mapping[str, str | Sequence[str]]  # key -> text or list of texts
+
+_HEADER = re.compile(r"[ \t]*\[")
+_NOTHING = re.compile(r"[ \t]*(#.*)?\r?\n?")
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """The file as it was when it was opened, locked against others of ours."""
+
+    text: str
+    status: os.stat_result
+    descriptor: int
+
+
+def enter(path: Path, job: str, values: Values) -> None:
+    """The job's snapshot has these values in the file. Where this raises, the file is as it was.
+
+    Raises:
+        ConfigurationError: the file is a symbolic link or has other names, cannot be read or replaced, has changed
+            meanwhile, has faults, or does not have the job in a table of its own.
+        Busy: another command is just changing it.
+    """
+    told = "; ".join(f"{key} = {value_text(value)}" for key, value in values.items())
+    otherwise = f"enter it by hand into [jobs.{job}.snapshot]: {told}"
+    with _opened(path, otherwise) as file:
+        _replace(path, file, entered(file.text, job, values, path=path, otherwise=otherwise))
+
+
+def require_enterable(path: Path, job: str, keys: Sequence[str]) -> None:
+    """`enter` would find nothing to object to, as far as can be seen now. Nothing is changed.
+
+    Raises:
+        ConfigurationError, Busy: as `enter`.
+    """
+    some: dict[str, str | Sequence[str]] = {key: ["/dev/null"] if key == "pvs" else "64KiB" for key in keys}
+    otherwise = "leave out --write, and enter by hand what is recommended"
+    with _opened(path, otherwise) as file:
+        entered(file.text, job, some, path=path, otherwise=otherwise)
+
+
+def entered(text: str, job: str, values: Values, *, path: Path, otherwise: str) -> str:
+    """The same text with these values; `otherwise` is what a person can do where that cannot be.
+
+    Raises:
+        ConfigurationError: it has faults, before or afterwards; or the job does not stand in tables of its own.
+    """
+    understood(text, path)
+    replaced = _replaced(text, job, values)
+    changed = None if replaced is None else _added(replaced, job, values)
+    wanted = copy.deepcopy(tomllib.loads(text))
+    table = wanted.get("jobs", {}).get(job)
+    if changed is None or table is None:
+        raise _elsewhere(path, job, otherwise)
+    table.setdefault("snapshot", {}).update({key: _plain(value) for key, value in values.items()})
+    try:
+        found = tomllib.loads(changed)
+    except tomllib.TOMLDecodeError as error:
+        raise _elsewhere(path, job, otherwise) from error
+    if found != wanted or _comments(changed) != _comments(text):
+        raise _elsewhere(path, job, otherwise)
+    understood(changed, path)
+    return changed
+
+
+def _replaced(text: str, job: str, values: Values) -> str | None:
+    """With new values for those keys that are there already, comments behind them kept; None where that fails."""
+    table = tomllib.loads(text).get("jobs", {}).get(job, {}).get("snapshot", {})
+    there = {key: value for key, value in values.items() if key in table}
+    if not there:
+        return text
+    import tomlkit  # takes its time to load, and only this needs it
+    from tomlkit.exceptions import TOMLKitError
+
+    try:
+        document = tomlkit.parse(text)
+        snapshot = document["jobs"][job]["snapshot"]
+        if any("#" in snapshot[key].as_string() for key in there):
+            return None  # a comment within a list would go with it
+        for key, value in there.items():
+            snapshot[key] = _plain(value)
+        return tomlkit.dumps(document)
+    except TOMLKitError:
+        return None
+
+
+def _added(text: str, job: str, values: Values) -> str | None:
+    """With the keys that are not there yet, right below the table's header; None where that has no line of its own."""
+    table = tomllib.loads(text).get("jobs", {}).get(job, {}).get("snapshot")
+    end = "\r\n" if "\r\n" in text else "\n"
+    missing = "".join(f"{key} = {value_text(value)}{end}" for key, value in values.items() if key not in (table or {}))
+    if not missing:
+        return text
+    lines = text.splitlines(keepends=True)
+    if lines and not lines[-1].endswith("\n"):
+        lines[-1] += end
+    header = _line_of(lines, "jobs", job, "snapshot")
+    if header is not None:
+        return "".join((*lines[: header + 1], missing, *lines[header + 1 :]))
+    own = _line_of(lines, "jobs", job)
+    if own is None or table is not None:
+        return None
+    section = next((i for i in range(own + 1, len(lines)) if _HEADER.match(lines[i])), len(lines))
+    last = max(i for i in range(own, section) if i == own or not _NOTHING.fullmatch(lines[i]))
+    while last + 1 < section and lines[last + 1].lstrip().startswith("#"):
+        last += 1  # keys of the job's own that are commented out stay in its table
+    return "".join((*lines[: last + 1], f"{end}[jobs.{job}.snapshot]{end}", missing, *lines[last + 1 :]))
+
+
+def _line_of(lines: Sequence[str], *names: str) -> int | None:
+    """The line of this table's header."""
+    dotted = r"[ \t]*\.[ \t]*".join(f"[\"']?{re.escape(name)}[\"']?" for name in names)
+    header = re.compile(rf"[ \t]*\[[ \t]*{dotted}[ \t]*\][ \t]*(#.*)?\r?\n")
+    return next((number for number, line in enumerate(lines) if header.fullmatch(line)), None)
+
+
+def _comments(text: str) -> list[str]:
+    """Lines of nothing but a comment, in their order."""
+    return [line.strip() for line in text.splitlines() if line.lstrip().startswith("#")]
+
+
+def _plain(value: str | Sequence[str]) -> str | list[str]:
+    return value if isinstance(value, str) else list(value)
+
+
+def _elsewhere(path: Path, job: str, otherwise: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"{path} was left as it is: [jobs.{job}.snapshot] does not stand there in a way that can be changed safely",
+        hint=otherwise,
+    )
+
+
+@contextmanager
+def _opened(path: Path, otherwise: str) -> Iterator[_Opened]:
+    """The file, which may be replaced; while the block lasts no other command of ours replaces it."""
+    try:
+        if stat.S_ISLNK(path.lstat().st_mode):
+            raise ConfigurationError(
+                f"{path} is a symbolic link, which is not replaced",
+                hint=f"name the file itself: --config {path.resolve()}; or {otherwise}",
+            )
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        raise _cannot(path, "read", error, otherwise) from error
+    try:
+        _lock(path, descriptor)
+        status = os.fstat(descriptor)
+        _require_replaceable(path, status, otherwise)
+        with os.fdopen(os.dup(descriptor), "rb") as file:
+            text = file.read().decode()
+        yield _Opened(text, status, descriptor)
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"{path} is not UTF-8 text", hint="save it as UTF-8") from error
+    except OSError as error:
+        raise _cannot(path, "replaced", error, otherwise) from error
+    finally:
+        os.close(descriptor)
+
+
+def _lock(path: Path, descriptor: int) -> None:
+    """Whoever waits for it would find another file in its place: so nobody waits."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise Busy(f"another command is changing {path}", hint="try again when it has ended") from error
+
+
+def _require_replaceable(path: Path, status: os.stat_result, otherwise: str) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        raise ConfigurationError(f"{path} is no regular file", hint=otherwise)
+    if status.st_nlink > 1:
+        raise ConfigurationError(
+            f"{path} has {status.st_nlink} names (hard links), and the others would keep the old text",
+            hint=otherwise,
+        )
+    if not status.st_mode & stat.S_IWUSR or not os.access(path, os.W_OK) or not os.access(path.parent, os.W_OK):
+        raise ConfigurationError(f"{path} is read-only", hint=f"chmod u+w it, as root; or {otherwise}")
+
+
+def _replace(path: Path, file: _Opened, text: str) -> None:
+    """In one step, durable: whoever reads it finds the old file or the new one. Not if somebody has changed it."""
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    new = Path(name)
+    try:
+        with os.fdopen(descriptor, "wb") as written:
+            written.write(text.encode())
+            written.flush()
+            _make_alike(descriptor, file)
+            os.fsync(descriptor)
+        _require_unchanged(path, file)
+        new.replace(path)
+    except BaseException:
+        new.unlink(missing_ok=True)
+        raise
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _make_alike(descriptor: int, file: _Opened) -> None:
+    """Owner, mode and attributes (ACLs, labels) are the old file's; only root may give a file to somebody else."""
+    old, new = file.status, os.fstat(descriptor)
+    if (old.st_uid, old.st_gid) != (new.st_uid, new.st_gid):
+        os.fchown(descriptor, old.st_uid, old.st_gid)
+    for attribute, value in _attributes(file.descriptor).items():
+        os.setxattr(descriptor, attribute, value)
+    os.fchmod(descriptor, stat.S_IMODE(old.st_mode))
+
+
+def _attributes(descriptor: int) -> dict[str, bytes]:
+    """Empty where the file system has none."""
+    try:
+        return {name: os.getxattr(descriptor, name) for name in os.listxattr(descriptor)}
+    except OSError as error:
+        if error.errno == errno.ENOTSUP:
+            return {}
+        raise
+
+
+def _require_unchanged(path: Path, file: _Opened) -> None:
+    now = path.lstat()
+    was = file.status
+    seen = [(one.st_dev, one.st_ino, one.st_size, one.st_mtime_ns, one.st_mode) for one in (now, was)]
+    if seen[0] != seen[1]:
+        raise ConfigurationError(f"{path} was changed meanwhile, and is left as it is", hint="try again")
+
+
+def _cannot(path: Path, what: str, error: OSError, otherwise: str) -> ConfigurationError:
+    reason = (error.strerror or str(error)).lower()
+    return ConfigurationError(f"{path} cannot be {what}: {reason}", hint=otherwise)

@@ -1,0 +1,123 @@
+"""Whether a mounted snapshot shows the server's own files, asked of both before the first of them is copied.
+
+Knows: what stays the same between a live file and its image (inode and generation), and which of the files that the
+server names must be there. Refuses to know how a file gets into the archive.
+
+The rule for tablespaces: the server is asked before the lock, and what it names then and the listing lacks is asked for
+again. A file that the server still names, under the same space id, and that is there live, was there at the instant of
+the snapshot too: without it there is no backup. One that it names no more was dropped, renamed or made anew meanwhile
+(TRUNCATE and CREATE take another id), and one that is not there live either (DISCARD TABLESPACE) no backup can have.
+"""
+
+import logging
+import os
+import re
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from backupd.archive.listing import Listing
+from backupd.errors import SnapshotError
+from backupd.model import FileIdentity
+from backupd.preflight import Ready
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+log = logging.getLogger(__name__)
+
+_NAMED_AT_MOST = 5  # in one sentence
+_PACKED = re.compile(rb"(\d+) ([^\0]*)\0")
+
+Identify = Callable[[Path], FileIdentity]
+
+
+class Tablespaces:
+    """What the server named at one instant, compressed, some 10 bytes each: they are kept until the copy is done."""
+
+    def __init__(self, named: Mapping[str, int]) -> None:
+        pack = zstd.ZstdCompressor(level=1)
+        self._packed = bytearray()
+        for file, space in named.items():
+            self._packed += pack.compress(f"{space} {file}\0".encode(errors="surrogateescape"))
+        self._packed += pack.flush()
+
+    def missing_in(self, listing: Listing, folder: bytes) -> dict[str, int]:
+        """Those that the listing does not name below this folder (`b"name/"`, or nothing), each with its space id."""
+        missing = {found[2]: int(found[1]) for found in _PACKED.finditer(zstd.decompress(self._packed))}
+        for entry in listing.entries:
+            if entry.name.startswith(folder):
+                missing.pop(entry.name.removeprefix(folder), None)
+        return {file.decode(errors="surrogateescape"): space for file, space in missing.items()}
+
+
+def require_same_files(ready: Ready, at: Path, identify: Identify) -> None:
+    """The datadir in the snapshot mounted at `at` is the one that was looked at before the lock, and so is what stays.
+
+    Raises:
+        SnapshotError: it is another folder, or not there: nothing of it may be stored.
+    """
+    for live, expected in ready.landmarks.items():
+        inside = ready.mount.inside(live)
+        try:
+            found = identify(at / inside)
+        except OSError as error:
+            raise SnapshotError(
+                f"{live} is not in the snapshot, at {inside} of its file system: {error.strerror}", hint=_hint(live)
+            ) from error
+        if found != expected:
+            raise SnapshotError(
+                f"{live} is not what the snapshot has at {inside} of its file system: inode {expected.inode} was"
+                f" expected, and {found.inode} is there",
+                hint=_hint(live),
+            )
+
+
+def require_tablespaces(
+    ready: Ready, root: Path, listing: Listing, named: Tablespaces, *, again: Callable[[], Mapping[str, int]]
+) -> None:
+    """Every tablespace that the server named before the lock is in the listing of `root`, or was not in the snapshot.
+
+    `again` asks the server once more; it is called only where one is missing.
+
+    Raises:
+        SnapshotError: one is missing; names it.
+        ServerError: the server had to be asked again, and could not be.
+    """
+    missing = _not_listed(ready, root, listing, named)
+    if not missing:
+        return
+    still, datadir = again(), ready.facts.datadir
+    lost = sorted(file for file, space in missing.items() if still.get(file) == space and (datadir / file).exists())
+    if lost:
+        more = f" and {len(lost) - _NAMED_AT_MOST} more" if len(lost) > _NAMED_AT_MOST else ""
+        raise SnapshotError(
+            f"the server has tablespaces that are not in the snapshot: {', '.join(lost[:_NAMED_AT_MOST])}{more}",
+            hint=_hint(datadir),
+        )
+    log.info("%d tablespaces were dropped, renamed or discarded before the snapshot", len(missing))
+
+
+def _not_listed(ready: Ready, root: Path, listing: Listing, named: Tablespaces) -> Mapping[str, int]:
+    """By name first, since there may be very many; what is left may lie behind a link of the datadir's."""
+    datadir = ready.facts.datadir.resolve()
+    folder = os.fsencode(f"{datadir.relative_to(ready.root)}/".removeprefix("./"))
+    missing = named.missing_in(listing, folder)
+    if not missing:
+        return missing
+    names = {entry.name for entry in listing.entries}
+    return {file: space for file, space in missing.items() if _name(ready, root, datadir / file) not in names}
+
+
+def _name(ready: Ready, root: Path, live: Path) -> bytes | None:
+    """What a live file is called in the listing, once the links of the snapshot are followed."""
+    if not live.is_relative_to(ready.root):
+        return None
+    found, root = (root / live.relative_to(ready.root)).resolve(), root.resolve()
+    return os.fsencode(found.relative_to(root)) if found.is_relative_to(root) else None
+
+
+def _hint(live: Path) -> str:
+    return f"was it moved or replaced, or does something else lie there? See `findmnt --target {live}`; then try again"

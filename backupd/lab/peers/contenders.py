@@ -1,0 +1,123 @@
+"""Who takes part, and with which settings: the only place that knows them. All pure.
+
+Each is a shell pipeline that leaves a backup in a folder, and one that unpacks it again. The shell ends with the status
+of the first program of a pipeline that failed.
+"""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+from backupd.lab import configuration
+from backupd.lab.site import VOLUME, Site
+from backupd.lab.sizes import MIB
+
+NOTHING = "nothing"
+BACKUPD = "backupd"
+TUNED = "backupd, 512 KiB chunks"
+FAST_PV = "backupd, COW area on a fast PV"
+
+MYLVM_SNAPSHOT = f"{VOLUME}_snapshot"  # as mylvmbackup names it
+
+_ZSTD = "zstd -1 --quiet"
+_MYDUMPER_THREADS = 2
+_COW_SHARE = 0.2  # of the volume, as backupd has it by default
+
+# What the configuration that the lab makes for `backupd` says of the snapshot.
+SETTINGS: Mapping[str, str] = MappingProxyType(
+    {
+        BACKUPD: configuration.SNAPSHOT,
+        TUNED: f'{configuration.SNAPSHOT}\nchunk_size = "512KiB"',
+        FAST_PV: 'size = "480MiB"\npvs = ["{fast_pv}"]',
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """Where a contender works."""
+
+    site: Site
+    volume_size: int  # bytes
+    fast_pv: Path  # in the group, on a disk that is not slowed
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """One of them, as typed. `restore` starts in an empty folder in memory, where the bytes are to lie."""
+
+    name: str
+    backup: str  # a shell's line; empty: nothing is done
+    restore: str
+    is_backupd: bool = False
+    loads_into_a_server: bool = False  # its restore needs one that is empty; its socket is `$SOCKET`
+
+
+def contenders(ground: Ground, folder: Path) -> Mapping[str, Contender]:
+    """All of them by name, in the order of the table. The rivals write into `folder`, backupd to its target."""
+    site, stored = ground.site, shlex.quote(str(folder))
+    ours = {name: Contender(name, "backupd --quiet run nightly", "", is_backupd=True) for name in SETTINGS}
+    root = f"--user=root --socket={shlex.quote(str(site.socket))}"
+    everyone = [
+        Contender(NOTHING, "", ""),
+        Contender(
+            "mylvmbackup, zstd -1",
+            shlex.join(mylvmbackup_argv(ground, folder)),
+            f"zstd -dc {stored}/*.tar.zst | tar -x",
+        ),
+        Contender(
+            "mariadb-backup, zstd -1",
+            f"mariadb-backup --backup --stream=xbstream {root} | {_ZSTD} > {stored}/backup.xb.zst",
+            f"zstd -dc {stored}/backup.xb.zst | mbstream -x && mariadb-backup --prepare --target-dir=.",
+        ),
+        Contender(
+            "mydumper",
+            shlex.join(mydumper_argv(site, folder)),
+            f'myloader --threads={_MYDUMPER_THREADS} --user=root --socket="$SOCKET" --directory={stored} '
+            "--overwrite-tables",
+            loads_into_a_server=True,
+        ),
+    ]
+    return MappingProxyType({one.name: one for one in everyone} | ours)
+
+
+def snapshot_settings(name: str, fast_pv: Path) -> str:
+    """The lines of `[jobs.nightly.snapshot]` with which this one of ours runs."""
+    return SETTINGS[name].format(fast_pv=fast_pv)
+
+
+def mylvmbackup_argv(ground: Ground, folder: Path) -> list[str]:
+    """Its package's configuration, which it does not start without, but for zstd instead of `gzip --best`.
+
+    The snapshot is as large as ours; its chunk size is LVM's default, for it has no option for another.
+    """
+    site = ground.site
+    return [
+        *("mylvmbackup", "--user=root", f"--socket={site.socket}", "--skip_mycnf"),
+        *(f"--vgname={site.volume_group}", f"--lvname={VOLUME}", f"--relpath={site.datadir.name}", "--xfs"),
+        *(f"--lvsize={int(ground.volume_size * _COW_SHARE) // MIB}m", "--skip_hooks", "--quiet"),
+        *(f"--mountdir={site.runtime}/mylvmbackup", f"--backupdir={folder}"),
+        f"--backuplv={MYLVM_SNAPSHOT}",
+        *("--compress=zstd", "--compressarg=-1 --quiet --stdout", "--tarfilesuffix=.tar.zst"),
+    ]
+
+
+def mydumper_argv(site: Site, folder: Path) -> list[str]:
+    """Everything but the server's own schemas; it compresses with zlib, and knows nothing else here."""
+    return [
+        *("mydumper", "--user=root", f"--socket={site.socket}", f"--threads={_MYDUMPER_THREADS}", "--compress"),
+        *("--regex=^(?!(mysql|sys|performance_schema|information_schema)\\.)", f"--outputdir={folder}"),
+    ]
+
+
+def ours_restored(run_id: str) -> str:
+    """The line that restores a backup of ours."""
+    return f"backupd --quiet restore {shlex.quote(run_id)} --to ."
+
+
+def turns(names: Sequence[str], round_number: int) -> list[str]:
+    """Their order in a round: everyone begins one in turn, so that no place in it is always the same one's."""
+    first = round_number % len(names)
+    return [*names[first:], *names[:first]]

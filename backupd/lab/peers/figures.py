@@ -1,0 +1,175 @@
+"""What one round of one contender shows, and the table of them all. Pure.
+
+The load's own log counts transactions, each second; a heartbeat of 20 inserts a second, how long each took.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from statistics import median
+from typing import Any
+
+from backupd.errors import LabError
+from backupd.lab import load
+from backupd.lab.load import Heartbeat, LoadSample
+from backupd.lab.sizes import MIB
+from backupd.measurement import DiskCounters
+
+BEFORE_SECONDS = 15.0  # undisturbed, just before: what it is compared with
+
+
+@dataclass(frozen=True, slots=True)
+class Moments:
+    """Of one backup, by the machine's wall clock."""
+
+    began: float
+    ended: float
+
+
+@dataclass(frozen=True, slots=True)
+class Impact:
+    """What the server's users felt of it."""
+
+    tps_before: float
+    tps: float
+    lost: float  # transactions that the rate before would have done
+    stall_ms: float
+    p50_before_ms: float
+    p99_before_ms: float
+    p50_ms: float
+    p99_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What else it took; None where the tool does not say."""
+
+    wall: float  # seconds
+    stored: int  # bytes
+    disks: DiskCounters  # of the volume's disks together, for the server as well as for the backup
+    memory: float  # MiB, of its processes together
+    restore: float  # seconds
+    lock_held: float | None = None  # seconds
+    cow: int | None = None  # bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One round of one contender. `failed` says why there is nothing else in it."""
+
+    contender: str
+    round: int
+    calm: bool = False  # whether the server had come to rest before
+    impact: Impact | None = None
+    cost: Cost | None = None
+    failed: str = ""
+
+    @classmethod
+    def from_values(cls, raw: Mapping[str, Any]) -> "Reading":
+        """What `to_values` gave."""
+        cost = raw["cost"] and Cost(**{**raw["cost"], "disks": DiskCounters(**raw["cost"]["disks"])})
+        return cls(**{**raw, "impact": raw["impact"] and Impact(**raw["impact"]), "cost": cost})
+
+    def to_values(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+
+def impact(samples: Sequence[LoadSample], beats: Sequence[Heartbeat], moments: Moments) -> Impact:
+    """What both logs say of the time between two moments, beside that just before.
+
+    Raises:
+        LabError: they do not cover it.
+    """
+    start, end = moments.began, moments.ended
+    before = load.rate_between(samples, start - BEFORE_SECONDS, start)
+    rate = load.rate_between(samples, start, end)
+    if not before or rate is None or samples[-1].at < end - 1:
+        raise LabError("the load's log does not cover the backup")
+    calm = _milliseconds(beats, start - BEFORE_SECONDS, start)
+    during = _milliseconds(beats, start, end)
+    return Impact(
+        tps_before=before,
+        tps=rate,
+        lost=(before - rate) * (end - start),
+        stall_ms=1000 * (load.longest_stall(beats, start, end) or 0.0),
+        p50_before_ms=quantile(calm, 0.5),
+        p99_before_ms=quantile(calm, 0.99),
+        p50_ms=quantile(during, 0.5),
+        p99_ms=quantile(during, 0.99),
+    )
+
+
+def read_milliseconds(use: DiskCounters) -> float | None:
+    """What the disks took for each MiB that was read; None where nothing was."""
+    return 1000 * use.read_seconds / (use.read_bytes / MIB) if use.read_bytes else None
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """The value that so many of them do not exceed; 0 without any."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0
+
+
+def pause_seconds(walls: Sequence[float]) -> float:
+    """How long `nothing` takes: as long as the others, by their median; 30 s before there are any."""
+    return median(walls) if walls else 30.0
+
+
+def _milliseconds(beats: Sequence[Heartbeat], start: float, end: float) -> list[float]:
+    return [beat.milliseconds for beat in beats if start <= beat.at < end]
+
+
+# --- the table -------------------------------------------------------------------------------------------------------
+
+
+def _of_impact(value: Callable[[Impact], float]) -> Callable[[Reading], float | None]:
+    return lambda reading: value(reading.impact) if reading.impact else None
+
+
+def _of_cost(value: Callable[[Cost], float | None]) -> Callable[[Reading], float | None]:
+    return lambda reading: value(reading.cost) if reading.cost else None
+
+
+def _mib(size: int | None) -> float | None:
+    return None if size is None else size / MIB
+
+
+COLUMNS: Mapping[str, Callable[[Reading], float | None]] = {
+    "wall s": _of_cost(lambda cost: cost.wall),
+    "stored MiB": _of_cost(lambda cost: _mib(cost.stored)),
+    "tps before": _of_impact(lambda impact: impact.tps_before),
+    "lost": _of_impact(lambda impact: impact.lost),
+    "stall ms": _of_impact(lambda impact: impact.stall_ms),
+    "p50 before ms": _of_impact(lambda impact: impact.p50_before_ms),
+    "p50 ms": _of_impact(lambda impact: impact.p50_ms),
+    "p99 before ms": _of_impact(lambda impact: impact.p99_before_ms),
+    "p99 ms": _of_impact(lambda impact: impact.p99_ms),
+    "lock ms": _of_cost(lambda cost: None if cost.lock_held is None else 1000 * cost.lock_held),
+    "COW MiB": _of_cost(lambda cost: _mib(cost.cow)),
+    "read MiB": _of_cost(lambda cost: _mib(cost.disks.read_bytes)),
+    "read ms/MiB": _of_cost(lambda cost: read_milliseconds(cost.disks)),
+    "disks busy s": _of_cost(lambda cost: cost.disks.busy_seconds),
+    "memory MiB": _of_cost(lambda cost: cost.memory),
+    "restore s": _of_cost(lambda cost: cost.restore),
+}
+
+
+def table(readings: Sequence[Reading]) -> str:
+    """A Markdown table: for each contender the medians, and from the least to the most that was seen."""
+    lines = [f"| | {' | '.join(COLUMNS)} |", f"|---{'|---' * len(COLUMNS)}|"]
+    for name in dict.fromkeys(reading.contender for reading in readings):
+        seen = [reading for reading in readings if reading.contender == name]
+        good = [reading for reading in seen if not reading.failed]
+        head = name if len(good) == len(seen) else f"{name} ({len(good)} of {len(seen)} rounds)"
+        lines.append(f"| {head} | {' | '.join(cell([value(one) for one in good]) for value in COLUMNS.values())} |")
+    return "\n".join(lines)
+
+
+def cell(values: Sequence[float | None]) -> str:
+    """`MEDIAN (LEAST-MOST)`, of those that are known; one decimal where all are small."""
+    known = [value for value in values if value is not None]
+    if not known:
+        return "-"
+    digits = 1 if max(map(abs, known)) < 10 else 0
+    middle, least, most = (f"{value + 0.0:.{digits}f}" for value in (median(known), min(known), max(known)))
+    return middle if len(known) == 1 else f"{middle} ({least}-{most})"

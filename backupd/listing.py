@@ -1,0 +1,112 @@
+"""What a target lists of a backup, held against what the backup's manifest says.
+
+Knows: names and sizes, and that a listing may lie. Refuses to know what the bytes are (`verify` compares them) and who
+put there what no manifest knows.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from backupd.errors import TargetError, VerificationError
+from backupd.model import Manifest, StoredObject
+from backupd.targets import Target
+from backupd.targets.names import is_proof
+
+_NAMED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """How a listing differs from a manifest."""
+
+    faults: tuple[str, ...]  # in words: recorded objects that are missing, too short or too long
+    unknown: tuple[str, ...]  # entries that neither a run nor a drill has written, sorted: no fault of the backup's
+
+    def require_whole(self, target: str) -> None:
+        """Every recorded object lies on the target in its recorded size.
+
+        Raises:
+            VerificationError: one does not; names each.
+        """
+        if self.faults:
+            raise VerificationError(
+                f"target {target} does not list what was stored: {'; '.join(self.faults)}",
+                hint="look at the target's storage: it has lost what it had confirmed, or somebody has removed it",
+            )
+
+
+def unknown_beside(unknown: Sequence[str], target: str) -> str:
+    """What a person is told of the entries that no manifest names."""
+    more = f" and {len(unknown) - _NAMED} more" if len(unknown) > _NAMED else ""
+    return (
+        f"beside this backup's objects on target {target} there is {', '.join(unknown[:_NAMED])}{more}, which backupd"
+        " did not write: the backup is whole, and backupd leaves it alone"
+    )
+
+
+def compare_listing(manifest: Manifest, listing: Mapping[str, int]) -> Comparison:
+    """What a target's `objects` says, held against the manifest; the manifest's own object is in neither."""
+    recorded = {stored.name: stored.stored_bytes for stored in manifest.objects}
+    return Comparison(
+        faults=tuple(
+            f"{name} has {listing[name]} bytes, expected {size}" if name in listing else f"{name} is missing"
+            for name, size in recorded.items()
+            if listing.get(name) != size
+        ),
+        unknown=tuple(sorted(name for name in listing.keys() - recorded.keys() if not is_proof(name))),
+    )
+
+
+def require_listed(target: Target, manifest: Manifest) -> tuple[str, ...]:
+    """Every recorded object lies on the target in its size; the entries that no manifest names are told.
+
+    A listing may lie. Before an object is called lost it is asked for by name, and the listing for a second time.
+
+    Raises:
+        VerificationError: one is missing, too short or too long.
+        TargetError: nobody can tell: the target cannot be read, or says now this and now that.
+    """
+    first = _looked_at(target, manifest)
+    if not first.faults:
+        return first.unknown
+    second = _looked_at(target, manifest)
+    if second.faults and second.faults != first.faults:
+        raise TargetError(
+            f"target {target.name} lists now this and now that: {'; '.join(first.faults)}, then"
+            f" {'; '.join(second.faults)}",
+            hint="look at the target's storage, then try again",
+        )
+    second.require_whole(target.name)
+    return second.unknown
+
+
+def _looked_at(target: Target, manifest: Manifest) -> Comparison:
+    """One look at the listing, in which it differs from the manifest only where the objects do so themselves.
+
+    Raises:
+        TargetError: nobody can tell.
+    """
+    listing = target.objects(manifest.job, manifest.run_id)
+    for stored in manifest.objects:
+        if not _is_given_so(target, manifest, stored, listed=listing.get(stored.name, 0)):
+            raise TargetError(
+                f"what target {target.name} lists of {stored.name} is not what it gives: nobody can tell whether it"
+                " is whole",
+                hint="look at the target's storage, then try again",
+            )
+    return compare_listing(manifest, listing)
+
+
+def _is_given_so(target: Target, manifest: Manifest, stored: StoredObject, *, listed: int) -> bool:
+    """Whether the object's end agrees with the listing, where that does not agree with the manifest."""
+    if listed < stored.stored_bytes:
+        return not _has_byte(target, manifest, stored.name, max(0, stored.stored_bytes - 1))
+    return listed == stored.stored_bytes or _has_byte(target, manifest, stored.name, stored.stored_bytes)
+
+
+def _has_byte(target: Target, manifest: Manifest, name: str, offset: int) -> bool:
+    try:
+        with target.reading(manifest.job, manifest.run_id, name, offset=offset, size=1) as chunks:
+            return len(b"".join(map(bytes, chunks))) == 1
+    except TargetError:
+        return False

@@ -1,0 +1,162 @@
+"""Dirty pages, written before the lock instead of under it: the settings that do it, and how they are put back.
+
+Knows: the two settings by which InnoDB writes whatever is dirty, how long that is worth waiting for, and which of them
+is still as we left it. Refuses to know when a run does so.
+
+Seen on MariaDB 10.11.19: with `innodb_max_dirty_pages_pct = 0` the page cleaner writes, no faster than
+`innodb_io_capacity` lets it, until next to nothing is dirty. `innodb_max_dirty_pages_pct_lwm` cannot be above it: it is
+lowered along, and cannot be raised before it, which gives the order in both directions. By MySQL's manual the second is
+always to be below the first, and 0 turns off what it does, which leaves the first to decide (Configuring Buffer Pool
+Flushing). The number of dirty pages is counted anew once a second.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from backupd.errors import ServerError
+from backupd.model import Preflush, PreflushEnd
+from backupd.mysql.session import Connect, Session
+
+log = logging.getLogger(__name__)
+
+MAX_DIRTY, LOW_WATER_MARK = "innodb_max_dirty_pages_pct", "innodb_max_dirty_pages_pct_lwm"
+DATADIR, UPTIME, AT = "datadir", "uptime", "at"  # the last: when they were read, by the host's clock
+
+LOOK_SECONDS = 1.0
+FEW_PAGES = 100  # 1.6 MiB: scripts of others wait for that
+_FEW_SHARE = 0.01  # of those at the beginning
+_STEADY_LOOKS = 5
+_STEADY_PAGES = (
+    20  # that fall by no more in that many looks: with `innodb_io_capacity` at its least of 100 they could by 500
+)
+_RESTART_SECONDS = 60.0  # by which uptime and clock may differ
+
+_DIRTY = "Innodb_buffer_pool_pages_dirty"
+_OFF = "set lock.preflush = false for this job"
+
+
+@dataclass(frozen=True, slots=True)
+class Restoration:
+    """What is to be set, in this order, and what is left as somebody else has set it."""
+
+    values: tuple[tuple[str, float], ...] = ()
+    left: tuple[str, ...] = ()
+
+
+def restoration(saved: Mapping[str, str], now: Mapping[str, str]) -> Restoration:
+    """What puts the settings back to what was saved; both are of the shape that `settings` tells.
+
+    A setting that is 0 is as we left it. One that is neither that nor what was saved was changed by somebody who knew
+    why. A server that was restarted has its own settings back; but an uptime goes by the clock, which may be set back,
+    so that it counts only where the first setting is not 0 any more. One with another datadir is never touched; if it
+    was started since, the one that was changed may be gone for good.
+
+    Raises:
+        ServerError: this is another server, and may have been one all the time.
+    """
+    elapsed = max(0.0, float(now[AT]) - float(saved[AT]))
+    restarted = int(now[UPTIME]) < int(saved[UPTIME]) + max(0.0, elapsed - _RESTART_SECONDS)
+    if now[DATADIR] != saved[DATADIR]:
+        fact = (
+            f"another server answers: its datadir is {now[DATADIR]}, and {MAX_DIRTY} was changed on the one of"
+            f" {saved[DATADIR]}"
+        )
+        remedy = f"SET GLOBAL {MAX_DIRTY} = {float(saved[MAX_DIRTY]):g} there"
+        if restarted:
+            return Restoration(left=(f"{fact}; if that one still runs: {remedy}",))
+        raise ServerError(fact, hint=f"{remedy}, or let the host lead there again; then `backupd recover`")
+    if restarted and float(now[MAX_DIRTY]) != 0:
+        return Restoration()
+    values, left = [], []
+    most = float(saved[MAX_DIRTY] if float(now[MAX_DIRTY]) == 0 else now[MAX_DIRTY])  # that the second may be
+    for name in (MAX_DIRTY, LOW_WATER_MARK):
+        was, found = float(saved[name]), float(now[name])
+        if found == was:
+            continue
+        if found == 0:
+            values.append((name, min(was, most)))
+        else:
+            left.append(f"{name} was changed to {found:g} meanwhile, and is left so: before the lock it was {was:g}")
+    return Restoration(tuple(values), tuple(left))
+
+
+def ended(pages: Sequence[int], *, seconds: float, limit_seconds: float) -> PreflushEnd | None:
+    """Why it is waited for no longer, by the dirty pages at each look so far; None: it is."""
+    if pages[-1] <= max(FEW_PAGES, pages[0] * _FEW_SHARE):
+        return PreflushEnd.FEW
+    if seconds >= limit_seconds:
+        return PreflushEnd.LIMIT
+    earlier, latest = pages[:-_STEADY_LOOKS], pages[-_STEADY_LOOKS:]
+    if earlier and min(earlier) - min(latest) <= _STEADY_PAGES:
+        return PreflushEnd.STEADY
+    return None
+
+
+class PageFlusher:
+    """The contract's `Flusher` on a real server; each verb in a session of its own."""
+
+    def __init__(
+        self,
+        connect: Connect,
+        *,
+        wait_seconds: float = 0.0,
+        clock: Callable[[], float] = time.monotonic,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._connect, self._wait_seconds = connect, wait_seconds
+        self._clock, self._pause = clock, pause
+
+    def settings(self) -> Mapping[str, str]:
+        """What is to be put back, and what tells this server from another.
+
+        Raises:
+            ServerError: it cannot be asked, or has no such settings.
+        """
+        with self._connect() as session:
+            return _settings(session)
+
+    def flush(self) -> Preflush:
+        """Whatever is dirty is being written, and most of it is by now.
+
+        Raises:
+            ServerError: the server refused or failed; the settings may be changed then.
+        """
+        with self._connect() as session:
+            began, pages = self._clock(), [_dirty(session)]
+            for name in (LOW_WATER_MARK, MAX_DIRTY):
+                session.execute(f"SET GLOBAL {name} = 0")
+            while (end := ended(pages, seconds=self._clock() - began, limit_seconds=self._wait_seconds)) is None:
+                self._pause(LOOK_SECONDS)
+                pages.append(_dirty(session))
+        return Preflush(pages[0], pages[-1], self._clock() - began, end)
+
+    def put_back(self, saved: Mapping[str, str]) -> None:
+        """The settings are what they were before `flush`, but where somebody has changed them since.
+
+        Raises:
+            ServerError: it failed, or another server answers.
+        """
+        with self._connect() as session:
+            found = restoration(saved, _settings(session))
+            for name, value in found.values:
+                session.execute(f"SET GLOBAL {name} = %s", value)
+        for words in found.left:
+            log.warning("%s", words)
+
+
+def _settings(session: Session) -> Mapping[str, str]:
+    variables = session.variables()
+    lacking = [name for name in (MAX_DIRTY, LOW_WATER_MARK) if name not in variables]
+    if lacking:
+        raise ServerError(f"the server does not tell {' and '.join(lacking)}", hint=f"is InnoDB off there? {_OFF}")
+    told = {name: variables[name] for name in (MAX_DIRTY, LOW_WATER_MARK, DATADIR)}
+    return {**told, UPTIME: session.status("Uptime") or "0", AT: f"{time.time():.0f}"}
+
+
+def _dirty(session: Session) -> int:
+    pages = session.status(_DIRTY)
+    if pages is None:
+        raise ServerError(f"the server does not tell {_DIRTY}", hint=f"is InnoDB off there? {_OFF}")
+    return int(pages)

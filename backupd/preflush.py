@@ -1,0 +1,88 @@
+"""The server writes its dirty pages before the lock is asked for; its settings are put back, whatever happens.
+
+Knows: what is written down before a setting is touched, and until when the setting stays so. Refuses to know which
+settings those are: that is the server's adapter.
+"""
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from backupd.catalogue import RunJournal
+from backupd.errors import ServerError
+from backupd.findings import ok, refused
+from backupd.holding import Releases, held
+from backupd.model import Finding, Holding, HoldingKind, Phase
+from backupd.mysql import Flusher
+
+log = logging.getLogger(__name__)
+
+
+@contextmanager
+def dirty_pages_flushed(
+    flusher: Flusher | None,
+    host: str,
+    run: RunJournal,
+    releases: Releases,
+    *,
+    begun: Callable[[], None] = lambda: None,
+) -> Iterator[None]:
+    """Few pages are dirty when the block begins, and the server goes on writing them until it ends.
+
+    Then its settings are what they were. Where they cannot be put back their row stays for `backupd recover`, and the
+    run wants attention, as with every holding; so does it where the server could not be told. With no flusher nothing
+    is touched.
+
+    Raises:
+        ServerError: the server does not tell its settings.
+    """
+    if flusher is None:
+        yield
+        return
+    begun()
+    with held(run, holding_of(host, flusher), releases):
+        try:
+            with run.phase(Phase.PREFLUSH):
+                found = flusher.flush()
+        except ServerError as error:
+            run.attention(f"the dirty pages were not written before the lock: {error.message}")
+        else:
+            run.preflush(found)
+            log.info(
+                "preflush: %d dirty pages, %d after %.1f s (%s)",
+                found.pages_before,
+                found.pages_after,
+                found.seconds,
+                found.ended,
+            )
+        yield
+
+
+def holding_of(host: str, flusher: Flusher) -> Holding:
+    """What `recover` needs to put this host's settings back.
+
+    Raises:
+        ServerError: the server does not tell them.
+    """
+    return Holding(HoldingKind.FLUSH_SETTINGS, host, {"host": host, **flusher.settings()})
+
+
+def put_back(holding: Holding, flusher: Callable[[str], Flusher]) -> None:
+    """The settings of such a holding are what they were; `flusher` is asked for the one of its host.
+
+    Raises:
+        ServerError: they could not be put back.
+    """
+    flusher(holding.detail["host"]).put_back(holding.detail)
+
+
+def examine(flusher: Flusher | None) -> Iterator[Finding]:
+    """Whether what is to be put back can be read. What may set it is among the grants."""
+    if flusher is None:
+        return
+    try:
+        flusher.settings()
+    except ServerError as error:
+        yield refused("preflush", error)
+    else:
+        yield ok("preflush", "the server writes its dirty pages before the lock; its settings are put back")

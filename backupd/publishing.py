@@ -1,0 +1,173 @@
+"""From bytes on the targets to backups: each copy is read back, held against its manifest, published, looked at again.
+
+Read `publish_copy` aloud. Knows: that a target's own listing must be what the manifest says, before the manifest is
+there and after; that no target waits for another one. Refuses to know whose run it is: a living run's copies and those
+of a dead one are published here alike.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from queue import Empty, SimpleQueue
+
+from backupd.archive import Governor
+from backupd.archive.conveyor import give_way
+from backupd.archive.governor import CopyGovernor
+from backupd.archive.sidebyside import side_by_side
+from backupd.errors import TargetError, VerificationError
+from backupd.listing import require_listed
+from backupd.model import READ_BACK, Backup, Manifest, Throughput
+from backupd.rebuild import copy_on
+from backupd.targets import Target
+from backupd.verify import verify_object
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A copy that is a backup now."""
+
+    target: Target
+    backup: Backup
+    unknown: tuple[str, ...]  # entries beside its objects that no manifest names
+    read_back: Throughput
+
+
+def publish_copies(
+    manifest: Manifest,
+    targets: Sequence[Target],
+    *,
+    max_rate: int | None,
+    failing: Callable[[Target], AbstractContextManager[None]],
+    published: Callable[[Published], None],
+    require_ours: Callable[[Target], object] = lambda _target: None,
+) -> None:
+    """Every copy of this manifest that is whole is a backup; the targets work side by side, in the idle class.
+
+    `max_rate` is bytes a second that all of them may read together. `failing(target)` is entered in that target's
+    thread: it answers for what fails on the target alone. `published` is called in this thread, within a tenth of a
+    second of each, so that whatever becomes of the others cannot take it back. `require_ours` raises where another
+    machine has written into this machine's folder meanwhile.
+
+    Raises:
+        Cancelled: by a signal. What is published by then and was not told is for whoever holds the copy to remove.
+        Anything that `failing` lets through, and that `published` raises.
+    """
+    governor = _SharedGovernor(max_rate)
+    ended: SimpleQueue[Published] = SimpleQueue()
+
+    def tell() -> None:
+        while (one := _next(ended)) is not None:
+            published(one)
+
+    def task(target: Target) -> Callable[[Callable[[], None]], None]:
+        def work(require_wanted: Callable[[], None]) -> None:
+            give_way()
+            with failing(target):
+                ended.put(
+                    publish_copy(target, manifest, governor=_Pace(governor, require_wanted), require_ours=require_ours)
+                )
+
+        return work
+
+    side_by_side([task(target) for target in targets], idle=tell, at_once=len(targets))
+    tell()
+
+
+def publish_copy(
+    target: Target,
+    manifest: Manifest,
+    *,
+    governor: Governor,
+    require_ours: Callable[[Target], object] = lambda _target: None,
+) -> Published:
+    """This target's copy is a backup: success is what was read back, and what the target itself lists.
+
+    Raises:
+        VerificationError: it is not what was stored. No manifest is there then.
+        TargetError: it cannot be read, or the manifest cannot be written; whether there is one may be unknown.
+        Anything that the governor raises: no manifest is there then.
+    """
+    began = time.monotonic()
+    for stored in manifest.objects:
+        verify_object(target, manifest.job, manifest.run_id, stored, governor=governor)
+    seconds = time.monotonic() - began
+    require_listed(target, manifest)
+    require_ours(target)
+    governor.pace(0)  # the last moment at which it can be called off
+    target.publish(manifest)
+    try:
+        unknown = require_published(target, manifest)
+    except VerificationError as error:
+        _take_back(target, manifest, error)
+        raise
+    read = sum(stored.stored_bytes for stored in manifest.objects)
+    return Published(
+        target,
+        copy_on(target, manifest, verified_at=datetime.now(UTC)),
+        unknown,
+        Throughput(f"{READ_BACK}{target.name}", read, seconds),
+    )
+
+
+def require_published(target: Target, manifest: Manifest) -> tuple[str, ...]:
+    """This manifest is there, and so is all that it names; returns the entries that it does not name.
+
+    Raises:
+        VerificationError: something is missing, or differs.
+        TargetError: it cannot be read.
+    """
+    if target.manifest(manifest.job, manifest.run_id) != manifest:
+        raise VerificationError(
+            f"the manifest on target {target.name} is not what was written",
+            hint="look at the target's disk: it loses or changes what is written to it",
+        )
+    return require_listed(target, manifest)
+
+
+def _take_back(target: Target, manifest: Manifest, error: VerificationError) -> None:
+    """A manifest without its bytes must not stay while other targets are still being read, which can take hours."""
+    try:
+        target.remove(manifest.job, manifest.run_id)
+    except TargetError as second:
+        error.add_note(f"and its manifest could not be removed: {second.message}")
+
+
+def _next(ended: "SimpleQueue[Published]") -> Published | None:
+    try:
+        return ended.get_nowait()
+    except Empty:
+        return None
+
+
+class _SharedGovernor:
+    """One rate for several threads."""
+
+    def __init__(self, max_rate: int | None) -> None:
+        self._lock = threading.Lock()
+        self._require_wanted: Callable[[], None] = lambda: None
+        self._governor = CopyGovernor(max_rate=max_rate, check=self._check)
+
+    def pace(self, size: int, require_wanted: Callable[[], None]) -> None:
+        """Return when `size` more bytes may be read by whichever thread; it ends early where nobody waits for them."""
+        with self._lock:
+            self._require_wanted = require_wanted
+            self._governor.pace(size)
+
+    def _check(self) -> None:
+        self._require_wanted()
+
+
+@dataclass(frozen=True, slots=True)
+class _Pace:
+    """One thread's view of it."""
+
+    governor: _SharedGovernor
+    require_wanted: Callable[[], None]
+
+    def pace(self, size: int) -> None:
+        """See `Governor`. Raises when nobody waits any more."""
+        self.require_wanted()
+        self.governor.pace(size, self.require_wanted)

@@ -1,0 +1,107 @@
+"""A machine's owner records on one storage: each written only where there is none of its number, the highest counts.
+
+Two writers that both read record N both write N + 1: the storage lets one of them. One that was so slow that N + 1 is
+removed already finds a higher one, and takes its own away again. So nobody but the writer of the highest record has
+been told that he owns the folder.
+Knows: that order. Refuses to know how a storage creates what is not there yet (`Records` is what it must be able to).
+"""
+
+import logging
+from collections.abc import Collection
+from typing import Protocol
+
+from backupd import ownership
+from backupd.errors import TargetError
+from backupd.ownership import OwnerRecord
+from backupd.targets.names import record_name, record_number
+
+log = logging.getLogger(__name__)
+
+_LOOKS = 5  # a record may be taken away between a listing and its reading
+
+
+class Records(Protocol):
+    """The folder of a machine's owner records."""
+
+    @property
+    def where(self) -> str:
+        """As a person knows it."""
+
+    def names(self) -> Collection[str]:
+        """Of all that lies there; nothing where there is no folder."""
+
+    def content(self, name: str) -> bytes | None:
+        """All of it; None where it is not there."""
+
+    def create(self, name: str, content: bytes) -> None:
+        """It is there, durably; whatever is there already under this name stays what it is.
+
+        Raises:
+            TargetError: it is not, or nobody knows.
+        """
+
+    def remove(self, name: str) -> None:
+        """It is not there.
+
+        Raises:
+            TargetError: it is, or nobody knows.
+        """
+
+
+def last(records: Records) -> int:
+    """The highest number there, whatever is written under it; 0 where nobody has ever written."""
+    return max((number for name in records.names() if (number := record_number(name)) is not None), default=0)
+
+
+def owner(records: Records, machine: str) -> OwnerRecord | None:
+    """Who wrote last; None where nobody has ever written.
+
+    Raises:
+        VerificationError: what lies there is not as we write it.
+        TargetError: it cannot be read.
+    """
+    for _ in range(_LOOKS):
+        number = last(records)
+        if not number:
+            return None
+        name = record_name(number)
+        content = records.content(name)
+        if content is not None:
+            return ownership.from_text(content, machine=machine, number=number, where=f"{records.where}/{name}")
+    raise TargetError(
+        f"the owner records in {records.where} change faster than they can be read",
+        hint="several machines write there with one identity: see `backupd identity show` on each",
+    )
+
+
+def succeed(records: Records, record: OwnerRecord) -> bool:
+    """Whether this record is the last one now. Where it is not, nothing is left of it.
+
+    Raises:
+        TargetError: nobody knows. What was written then is of this incarnation.
+    """
+    name, content = record_name(record.number), ownership.to_text(record).encode()
+    try:
+        records.create(name, content)
+    except TargetError as error:
+        if records.content(name) is None:
+            raise
+        log.debug("%s/%s is there all the same: %s", records.where, name, error.message)
+    ours = records.content(name) == content
+    if ours and last(records) == record.number:
+        _tidy(records, below=record.number - 1)
+        return True
+    if ours:
+        records.remove(name)
+    return False
+
+
+def _tidy(records: Records, *, below: int) -> None:
+    """What older writers left is gone, oldest first, as far as the storage lets us: Object Lock may not."""
+    try:
+        numbered = [(record_number(name, or_part=True), name) for name in records.names()]
+        for number, name in sorted((number, name) for number, name in numbered if number is not None):
+            if number < below:
+                records.remove(name)
+    except TargetError as error:
+        log.info("older owner records stay: %s", error.message)

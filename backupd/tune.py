@@ -1,0 +1,106 @@
+"""The rounds of a probe that compares COW areas, and what it keeps of them: `backupd probe --tune`.
+
+Read `rounds` aloud. Each variant has a snapshot and a window of its own in each round, in another order each time, so
+that neither a load that changes nor the place in the order decides. Refuses to know which variant is best (`tuning`).
+"""
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+
+from backupd.errors import GaveUp, ProbeError, SnapshotError
+from backupd.measurement import FileLoad, Mode, Stage, TunedCell, Tuning, Variant
+from backupd.probe.plan import write_loads
+from backupd.probe.tally import Measured, speed_of
+from backupd.probing import Probing, variant_words
+from backupd.tuning import LEAST_ROUNDS, layout_of
+
+
+def rounds(probing: Probing) -> None:
+    """Every variant once in each round; the tuning is kept. A place that fails meanwhile is given up, and told.
+
+    Raises:
+        ProbeError: the default was not measured often enough to be compared with.
+        SnapshotError: the default's own place fails, or a snapshot on one that fails cannot be removed.
+        GaveUp: writes to the volume took longer than the limit.
+    """
+    request, variants = probing.request, probing.ground.variants
+    load = FileLoad(Mode.PASSIVE, block_size=0, area=0) if request.passive else write_loads(request)[0]
+    speeds: dict[Variant, list[float]] = {variant: [] for variant in variants}
+    with _file(probing):
+        for number in range(request.repeat):
+            with probing.guarded():
+                _keep(probing, load, None, _window(probing, load))
+            first = number * len(variants) // request.repeat
+            for variant in (*variants[first:], *variants[:first]):
+                if variant in speeds:
+                    probing.telling.step(f"round {number + 1}: {variant_words(variant)}")
+                    _try(probing, load, variant, speeds)
+    probing.tuning = _tuning(probing, speeds)
+
+
+def _try(probing: Probing, load: FileLoad, variant: Variant, speeds: dict[Variant, list[float]]) -> None:
+    """One snapshot, one window; where the place fails, all its variants are given up."""
+    try:
+        with probing.guarded(), probing.snapshots(variant):
+            measured = _window(probing, load)
+    except GaveUp:
+        raise  # it is the server that suffers
+    except SnapshotError as error:
+        if variant.cow_pvs == probing.ground.variants[0].cow_pvs or _still_has_one(probing):
+            raise
+        for given_up in [one for one in speeds if one.cow_pvs == variant.cow_pvs]:
+            del speeds[given_up]
+        probing.failed.append(f"the COW area on {', '.join(variant.cow_pvs)} failed and was given up: {error.message}")
+    else:
+        speeds[variant].append(_keep(probing, load, variant, measured))
+
+
+def _still_has_one(probing: Probing) -> bool:
+    """Whether a snapshot could not be removed: with it nothing that is measured afterwards would be right."""
+    return bool(probing.tools.snapshots.volume_at(probing.ground.mount.device).snapshots)
+
+
+def _keep(probing: Probing, load: FileLoad, variant: Variant | None, measured: Measured) -> float:
+    """The window is in the table if it told something; how fast it was, 0 where it did not.
+
+    Counters of the kernel that stand still tell nothing, nor do those that jump back: the device was made anew.
+    """
+    speed = speed_of(load.mode, measured)
+    if not (math.isfinite(speed) and speed > 0):
+        return 0.0
+    probing.tally.add(load, variant, Stage.BASELINE if variant is None else Stage.FIRST, measured)
+    return speed
+
+
+def _window(probing: Probing, load: FileLoad) -> Measured:
+    return probing.idle_window() if load.mode is Mode.PASSIVE else probing.window(load)
+
+
+@contextmanager
+def _file(probing: Probing) -> Iterator[None]:
+    """Within the block the probe's file is there, where a load of ours is to use it."""
+    if probing.request.passive:
+        yield
+        return
+    probing.telling.step("writing the probe's file")
+    with probing.file():
+        yield
+
+
+def _tuning(probing: Probing, speeds: dict[Variant, list[float]]) -> Tuning:
+    cells = tuple(TunedCell(variant.chunk_size, variant.cow_pvs, tuple(told)) for variant, told in speeds.items())
+    untold = [cell for cell in cells if sum(speed > 0 for speed in cell.speeds) < LEAST_ROUNDS]
+    if cells[0] in untold:
+        raise ProbeError(
+            "too little was written to the volume to compare anything, or the kernel's counters jumped",
+            hint="choose a busier hour or longer windows (--seconds), or leave out --passive for a load of our own",
+        )
+    probing.failed += [
+        f"{variant_words(Variant(cell.chunk_size, cell.cow_pvs))}: fewer than {LEAST_ROUNDS} rounds told anything,"
+        " it is not chosen"
+        for cell in untold
+    ]
+    found = probing.ground
+    return Tuning(datetime.now(UTC), layout_of(found.volume, found.group), cells)

@@ -1,0 +1,249 @@
+"""A run that died when its copies were complete: `recover` makes backups of those that are whole, and loses none."""
+
+import os
+import shutil
+import signal
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from backupd.catalogue.store import Catalogue
+from backupd.errors import Cancelled, TargetError
+from backupd.interruption import cancellable
+from backupd.model import RunStatus
+from backupd.owning import ownership_of
+from backupd.prune import prune
+from backupd.recover import Recovery
+from backupd.targets import Source, Target
+from backupd.verify import verify_backup
+from tests.story.test_recover import die_at, recover
+from tests.story.world import ToldTarget, World
+
+pytestmark = pytest.mark.exhaustive
+
+STEPS = [
+    f"{target}.{step}"
+    for target in ("target", "offsite")
+    for step in ("reading", "listed", "publish", "published", "listed again")
+]
+
+
+class Listed(ToldTarget):
+    """Says by its own name what is about to be done to it, and what it lists."""
+
+    def __init__(self, name: str, path: Path, world: World, prefix: str) -> None:
+        super().__init__(name, path, lambda what: world.happened(what.replace("target", prefix)), machine=world.name)
+        self.listings = 0
+
+    def objects(self, job: str, backup_id: str) -> Mapping[str, int]:
+        self.listings += 1
+        self.happened("target.listed" if self.listings == 1 else "target.listed again")
+        return super().objects(job, backup_id)
+
+
+@pytest.fixture
+def both(world: World) -> tuple[Target, Target]:
+    """The job's targets, both on disk: a killed process takes what is in memory along."""
+    (world.base / "offsite").mkdir()
+    world.vault_target = Listed("vault", world.vault, world, "target")
+    offsite = Listed("offsite", world.base / "offsite", world, "offsite")
+    world.others = [offsite]  # type: ignore[list-item]
+    return world.vault_target, offsite
+
+
+def is_whole(target: Target, run_id: str = "r1") -> bool:
+    return verify_backup(Source(target, "nightly", run_id)).whole
+
+
+def on(target: Target) -> set[str]:
+    return {backup.backup_id for backup in target.backups("nightly")}
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_whenever_it_was_killed_every_target_has_a_whole_backup(
+    world: World, both: tuple[Target, Target], step: str
+) -> None:
+    die_at(world, step)
+    recovery = recover(world)
+    recovery.require_complete()
+    assert [is_whole(target) for target in both] == [True, True]
+    row = world.row()
+    assert (row.status, row.error) == (RunStatus.ATTENTION, None)
+    assert {backup.target for backup in row.backups} == {"vault", "offsite"}
+    told = {f"its process died; `backupd recover` finished it on {copy.detail['target']}" for copy in recovery.finished}
+    assert told <= set(row.attention)
+    assert recover(world) == Recovery((), (), ())
+    assert world.left() == []
+    with world.catalogue() as catalogue:
+        assert catalogue.pending_manifest("r1") is None
+        assert catalogue.audit_trail().chain.first_fault is None
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        Path.unlink,
+        lambda file: os.truncate(file, file.stat().st_size - 1),
+        lambda file: file.write_bytes(file.read_bytes() + b"x"),
+    ],
+    ids=["missing", "shorter", "longer"],
+)
+def test_a_copy_that_is_no_longer_whole_goes_and_the_other_is_a_backup(
+    world: World, both: tuple[Target, Target], harm: Callable[[Path], object]
+) -> None:
+    vault, offsite = both
+    die_at(world, "target.published")
+    harm(Path(vault.location("nightly", "r1")) / "data-1.tar.zst")
+    recover(world).require_complete()
+    assert (on(vault), is_whole(offsite)) == (set(), True)
+    assert [backup.target for backup in world.row().backups] == ["offsite"]
+    assert world.left() == []
+
+
+@pytest.mark.parametrize("step", ["target.publish", "target.published"])
+@pytest.mark.parametrize("told", [0, 1 / 2, 2])
+def test_a_listing_that_lies_costs_a_dead_run_no_copy(
+    world: World, monkeypatch: pytest.MonkeyPatch, told: float, step: str
+) -> None:
+    """All of its sizes are so many times what they are; none at all is told of what has 0."""
+    die_at(world, step)
+    true = ToldTarget.objects
+
+    def lie(target: ToldTarget, job: str, backup_id: str) -> Mapping[str, int]:
+        return {name: int(told * size) for name, size in true(target, job, backup_id).items() if told}
+
+    with monkeypatch.context() as lying:
+        lying.setattr(ToldTarget, "objects", lie)
+        recovery = recover(world)
+    assert [why for _, why in recovery.left] == [
+        "what target vault lists of data-1.tar.zst is not what it gives: nobody can tell whether it is whole"
+    ]
+    recover(world).require_complete()
+    assert (is_whole(world.target), world.row().status, world.left()) == (True, RunStatus.ATTENTION, [])
+
+
+def test_bytes_that_have_changed_are_no_backup_and_the_run_has_failed(world: World) -> None:
+    die_at(world, "target.reading")
+    file = Path(world.target.location("nightly", "r1")) / "data-1.tar.zst"
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+    recover(world).require_complete()
+    row = world.row()
+    assert (row.status, row.backups, on(world.target)) == (RunStatus.FAILED, (), set())
+    assert row.error is not None
+    assert (row.error.code, world.left()) == ("died", [])
+    assert row.error.hint == "what it held was given back; start the job again when it suits"
+
+
+def test_what_was_published_is_not_read_again(world: World) -> None:
+    die_at(world, "target.published")
+    read: list[str] = []
+    world.at["target.reading"] = lambda: read.append("read")
+    assert len(recover(world).finished) == 1
+    assert read == []
+    assert is_whole(world.target)
+
+
+def test_a_target_that_cannot_be_asked_keeps_its_copy_until_it_can(world: World, both: tuple[Target, Target]) -> None:
+    world.at["offsite.reading"] = threading.Event().wait  # or it might be a backup before the other one is read
+    die_at(world, "target.reading")
+    del world.at["offsite.reading"]
+
+    def silent() -> None:
+        raise TargetError("target offsite does not answer")
+
+    world.at["offsite.listed"] = silent
+    recovery = recover(world)
+    assert [why for _, why in recovery.left] == ["target offsite does not answer"]
+    assert [backup.target for backup in world.row().backups] == ["vault"]
+    recover(world).require_complete()
+    assert [is_whole(target) for target in both] == [True, True]
+    assert world.left() == []
+
+
+def test_the_next_run_does_not_wait_for_it_and_takes_nothing_from_it(world: World) -> None:
+    die_at(world, "target.reading")
+    world.at.clear()
+    row = world.back_up("r2")
+    assert row.status is RunStatus.SUCCESS
+    died = world.row("r1")
+    assert (died.status, died.backups) == (RunStatus.FAILED, ())
+    assert died.error is not None
+    assert "its copy on vault may be whole: `backupd recover` reads it back" in died.error.hint
+    with world.catalogue() as catalogue:
+        pruning = prune(world.job(), world.tools.targets, catalogue, ownership=ownership_of(catalogue, world.tools))
+    assert pruning.removed == ()
+    recover(world).require_complete()
+    assert (is_whole(world.target, "r1"), world.row("r1").status) == (True, RunStatus.ATTENTION)
+    assert world.left() == []
+
+
+@pytest.mark.parametrize("moment", ["target.listed", "target.reading"])
+def test_a_stop_signal_while_it_is_read_back_leaves_it_to_the_next_time(world: World, moment: str) -> None:
+    die_at(world, "target.publish")
+    world.vault_target = Listed("vault", world.vault, world, "target")
+
+    def stop() -> None:
+        world.at.clear()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    world.at[moment] = stop
+    with pytest.raises(Cancelled), cancellable():
+        recover(world)
+    assert on(world.target) == {"r1"}
+    recover(world).require_complete()
+    assert (is_whole(world.target), world.row().status, world.left()) == (True, RunStatus.ATTENTION, [])
+
+
+def test_a_copy_whose_file_system_is_not_mounted_waits_until_it_is(world: World) -> None:
+    """After a reboot `recover` may come before a mount, and a run may even take the empty folder for a new disk."""
+    die_at(world, "target.reading")
+    world.at.clear()
+    away = world.base / "not mounted"
+    world.vault.rename(away)
+    world.vault.mkdir()
+    for run_id in ("r2", "r3"):
+        (why,) = [why for _, why in recover(world).left]
+        assert "nothing of it is on target vault, which was found empty" in why
+        world.back_up(run_id)
+    shutil.rmtree(world.vault)
+    away.rename(world.vault)
+    recover(world).require_complete()
+    assert is_whole(world.target)
+
+
+def test_a_manifest_that_the_catalogue_has_damaged_stops_no_other_run_and_blames_no_target(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for run_id in ("r1", "r2"):  # the newest comes first
+        die_at(world, "target.publish", run_id)
+    kept = Catalogue.pending_manifest
+    monkeypatch.setattr(
+        Catalogue, "pending_manifest", lambda catalogue, run_id: "{}" if run_id == "r2" else kept(catalogue, run_id)
+    )
+    recovery = recover(world)
+    (why,) = [why for _, why in recovery.left]
+    assert why.startswith("what the catalogue keeps of run r2 cannot be read: ")
+    assert "the catalogue is damaged, not the target" in recovery.hints[0]
+    assert (on(world.target), is_whole(world.target)) == ({"r1", "r2"}, True)
+    assert world.row("r1").status is RunStatus.ATTENTION
+
+
+def test_what_another_machine_has_taken_while_it_was_read_back_is_neither_published_nor_removed(world: World) -> None:
+    die_at(world, "target.reading")
+
+    def boots() -> None:
+        world.at.clear()
+        owner = world.target.owner()
+        assert owner is not None
+        assert world.target.succeed(replace(owner, number=owner.number + 1, incarnation="f" * 32))
+
+    world.at["target.reading"] = boots
+    before = world.stored()
+    (why,) = [why for _, why in recover(world).left]
+    assert "another machine uses this identity" in why
+    assert world.stored() == before

@@ -1,0 +1,224 @@
+"""`make bench-peers`: who takes part, what a round's logs say, and the table."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from backupd.config import load as configured
+from backupd.errors import LabError, UnexpectedOutput
+from backupd.lab import configuration
+from backupd.lab.bench_peers import Boot, boot_from, faults
+from backupd.lab.load import Heartbeat, LoadSample
+from backupd.lab.peers.calm import LONGEST_SECONDS, Look, await_calm, is_calm
+from backupd.lab.peers.contenders import (
+    BACKUPD,
+    FAST_PV,
+    NOTHING,
+    SETTINGS,
+    TUNED,
+    Ground,
+    contenders,
+    mydumper_argv,
+    mylvmbackup_argv,
+    snapshot_settings,
+    turns,
+)
+from backupd.lab.peers.figures import (
+    BEFORE_SECONDS,
+    COLUMNS,
+    Cost,
+    Moments,
+    Reading,
+    cell,
+    impact,
+    pause_seconds,
+    quantile,
+    read_milliseconds,
+    table,
+)
+from backupd.lab.site import guest_site
+from backupd.lab.sizes import MIB
+from backupd.measurement import DiskCounters
+from backupd.probe.counters import parse_stat
+
+BEGAN = 1000.0
+RUN = Moments(BEGAN, BEGAN + 20)
+GROUND = Ground(guest_site(), 5000 * MIB, Path("/dev/ubdg"))
+STORED = Path("/backups/peers")
+# Recorded: a `stat` file of Linux 6.1.
+STAT = "  4120  11  93184  20600  1500  20  48000  9000  0  16000  29600  0  0  0  0  3  10\n"
+
+
+def load_of(rates: dict[int, float]) -> list[LoadSample]:
+    """100 a second, but for the seconds from the backup's start on that are named."""
+    return [LoadSample(BEGAN + at + 1, rates.get(at, 100.0), 10, 0, 0) for at in range(-int(BEFORE_SECONDS), 25)]
+
+
+def beats_of(milliseconds: dict[int, float]) -> list[Heartbeat]:
+    return [Heartbeat(BEGAN + at, milliseconds.get(at, 5.0)) for at in range(-int(BEFORE_SECONDS), 25)]
+
+
+def reading(number: int, wall: float, name: str = BACKUPD) -> Reading:
+    cost = Cost(
+        wall,
+        stored=100 * MIB,
+        disks=DiskCounters(read_bytes=200 * MIB, read_seconds=2.0, busy_seconds=8.0),
+        memory=30.0,
+        restore=4.0,
+        lock_held=0.25,
+    )
+    return Reading(name, number, calm=True, impact=impact(load_of({}), beats_of({}), RUN), cost=cost)
+
+
+# --- a round's logs --------------------------------------------------------------------------------------------------
+
+
+def test_what_is_lost_is_what_the_rate_just_before_would_have_done() -> None:
+    found = impact(load_of({**dict.fromkeys(range(5, 10), 40.0), -100: 0.0, 22: 0.0}), beats_of({7: 400.0}), RUN)
+    assert [found.tps_before, found.tps] == pytest.approx([100, 85])
+    assert found.lost == pytest.approx(300)
+    assert [found.stall_ms, found.p99_ms, found.p50_ms] == pytest.approx([400, 400, 5])
+    assert (found.p99_before_ms, found.p50_before_ms) == (5, 5)
+
+
+def test_a_stall_that_began_before_is_counted_and_what_the_server_did_before_is_not() -> None:
+    found = impact(load_of({}), beats_of({-10: 900.0, -1: 2000.0}), RUN)
+    assert found.stall_ms == pytest.approx(2000)
+    assert found.p99_ms == 5
+    assert found.p99_before_ms == 2000
+
+
+@pytest.mark.parametrize("samples", [[], load_of({})[:-10], load_of({})[int(BEFORE_SECONDS) + 2 :]])
+def test_a_log_that_does_not_cover_the_backup_is_no_result(samples: list[LoadSample]) -> None:
+    with pytest.raises(LabError, match="does not cover"):
+        impact(samples, beats_of({}), RUN)
+
+
+def test_the_disks_counters_are_added_up_and_told_for_each_mib_that_was_read() -> None:
+    one = parse_stat(STAT)
+    assert (one.read_bytes, one.read_seconds, one.busy_seconds) == (93184 * 512, 20.6, 16.0)
+    assert one.plus(one).since(one) == one
+    assert read_milliseconds(one.plus(one)) == read_milliseconds(one) == pytest.approx(20600 / 45.5)
+    assert read_milliseconds(DiskCounters()) is None
+    with pytest.raises(UnexpectedOutput):
+        parse_stat("1 2 3")
+
+
+def test_a_quantile_leaves_the_share_above_it_out() -> None:
+    assert quantile([*[5.0] * 99, 900.0], 0.5) == 5.0
+    assert quantile([1.0, 2.0, 3.0], 0.99) == 3.0
+    assert quantile([], 0.5) == 0.0
+
+
+def test_nothing_takes_as_long_as_the_others_did() -> None:
+    assert pause_seconds([]) == 30.0
+    assert pause_seconds([10.0, 50.0, 20.0]) == 20.0
+
+
+# --- rest before a round ---------------------------------------------------------------------------------------------
+
+
+def looks(rates: list[float], dirty: float = 1000.0) -> list[Look]:
+    commits = [sum(rates[:number]) for number in range(len(rates) + 1)]
+    return [Look(dirty, 50 << 20, one) for one in commits]
+
+
+def test_a_server_that_does_the_same_for_ten_seconds_is_calm() -> None:
+    assert is_calm(looks([100.0] * 10))
+    assert is_calm(looks([10.0] * 5 + [100.0, 110.0] * 5)), "what was before does not count"
+    assert not is_calm(looks([100.0] * 9))
+
+
+def test_a_server_that_gets_faster_or_flushes_what_is_left_over_is_not() -> None:
+    assert not is_calm(looks([70.0] * 5 + [100.0] * 5))
+    still = looks([100.0] * 10)
+    assert not is_calm([replace(one, dirty_pages=4000 - 300 * number) for number, one in enumerate(still)])
+    assert not is_calm([replace(one, checkpoint_age=number * (8 << 20)) for number, one in enumerate(still)])
+
+
+def test_the_wait_for_calm_ends_with_it_or_at_its_deadline() -> None:
+    slept: list[float] = []
+    calm = iter(looks([100.0] * 30))
+    assert await_calm(lambda: next(calm), sleep=slept.append)
+    assert sum(slept) == 10
+    ever_faster = iter(looks([1.06**second for second in range(200)]))
+    slept.clear()
+    assert not await_calm(lambda: next(ever_faster), sleep=slept.append)
+    assert sum(slept) == pytest.approx(LONGEST_SECONDS, abs=1)
+
+
+# --- who takes part --------------------------------------------------------------------------------------------------
+
+
+def test_everyone_has_a_turn_in_each_round_and_everyone_begins_one() -> None:
+    names = list(contenders(GROUND, STORED))
+    assert len(names) == 7
+    assert names[0] == NOTHING
+    rounds = [turns(names, number) for number in range(7)]
+    assert [one[0] for one in rounds] == names
+    assert all(sorted(one) == sorted(names) for one in rounds)
+
+
+def test_every_rival_compresses_into_the_same_folder_and_is_unpacked_from_there() -> None:
+    everyone = contenders(GROUND, STORED)
+    for name in ("mylvmbackup, zstd -1", "mariadb-backup, zstd -1", "mydumper"):
+        assert str(STORED) in everyone[name].backup
+        assert str(STORED) in everyone[name].restore
+    assert "xbstream" in everyone["mariadb-backup, zstd -1"].backup
+    assert "--prepare" in everyone["mariadb-backup, zstd -1"].restore
+
+
+def test_mylvmbackup_finds_the_labs_volume_with_a_snapshot_as_large_as_ours_and_zstd() -> None:
+    argv = mylvmbackup_argv(GROUND, STORED)
+    assert {"--vgname=labvg", "--lvname=data", "--relpath=data", "--xfs", "--compress=zstd"} <= set(argv)
+    assert "--lvsize=1000m" in argv
+    assert f"--backupdir={STORED}" in argv
+
+
+def test_mydumper_leaves_the_servers_own_schemas_out() -> None:
+    argv = mydumper_argv(guest_site(), STORED)
+    assert "--compress" in argv
+    assert any(word.startswith("--regex=^(?!(mysql|") for word in argv)
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_the_settings_of_ours_are_a_configuration(name: str, tmp_path: Path) -> None:
+    file = tmp_path / "backupd.toml"
+    file.write_text(configuration.text(guest_site(), snapshot=snapshot_settings(name, GROUND.fast_pv)))
+    snapshot = configured(file).jobs["nightly"].snapshot
+    assert (snapshot.chunk_size == 512 << 10) == (name == TUNED)
+    assert snapshot.pvs == (("/dev/ubdg",) if name == FAST_PV else ())
+
+
+# --- what is told ----------------------------------------------------------------------------------------------------
+
+
+def test_a_cell_is_the_median_and_what_it_lies_between() -> None:
+    assert cell([10.0, 30.0, 20.0]) == "20 (10-30)"
+    assert cell([1.25, 1.5]) == "1.4 (1.2-1.5)"
+    assert cell([100.0]) == "100"
+    assert cell([None, None]) == "-"
+
+
+def test_the_table_has_a_row_for_each_contender_and_tells_which_rounds_are_missing() -> None:
+    failed = Reading(BACKUPD, 2, failed="no room")
+    head, _, nothing, ours = table([reading(0, 10, NOTHING), reading(0, 20), reading(1, 30), failed]).splitlines()
+    assert head == f"| | {' | '.join(COLUMNS)} |"
+    assert nothing.startswith("| nothing | 10 | 100 |")
+    assert ours.startswith("| backupd (2 of 3 rounds) | 25 (20-30) | 100 (100-100) |")
+    assert faults([failed]) == "backupd, round 3: no room\n\n"
+    assert faults([replace(reading(0, 20), calm=False)]).startswith("backupd, round 1: the server had not come to rest")
+    assert faults([reading(0, 20)]) == ""
+
+
+def test_what_a_machine_prints_is_read_back_and_kept_whole() -> None:
+    readings = (reading(0, 20), Reading(BACKUPD, 1, failed="no room"))
+    lines = [json.dumps({"load": "85", "saturated": 141.5}), *(json.dumps(one.to_values()) for one in readings)]
+    boot = boot_from("hdd", "rate", lines)
+    assert boot == Boot("hdd", "rate", "85", 141.5, readings)
+    assert boot.title == "hdd, 85 transactions a second, 60 % of what it can do (142 a second undisturbed)"
+    assert [Reading.from_values(one) for one in boot.to_values()["readings"]] == list(readings)
+    with pytest.raises(LabError, match="printed nothing"):
+        boot_from("hdd", "rate", [])

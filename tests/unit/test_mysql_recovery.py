@@ -1,0 +1,92 @@
+"""What a recovery is given follows from the redo that it may have to read; running into that limit decides nothing."""
+
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from backupd.errors import ServerError, Undecided
+from backupd.model import Flavour
+from backupd.mysql.recovery import (
+    LEAST_POOL,
+    LEAST_SECONDS,
+    buffer_pool_bytes,
+    memory_available,
+    recovery_seconds,
+    redo_bytes,
+)
+from backupd.mysql.scratch import _within_limits
+from tests.fakes.server import FACTS
+
+MIB, GIB = 1 << 20, 1 << 30
+
+
+@pytest.mark.parametrize(
+    ("flavour", "settings", "redo"),
+    [
+        (Flavour.MARIADB, {"innodb_log_file_size": str(8 * GIB)}, 8 * GIB),
+        (Flavour.MARIADB, {"innodb_log_file_size": str(GIB), "innodb_log_files_in_group": "3"}, 3 * GIB),
+        (Flavour.MYSQL, {"innodb_log_file_size": str(GIB)}, 2 * GIB),
+        (Flavour.MYSQL, {"innodb_log_file_size": str(48 * MIB), "innodb_redo_log_capacity": str(GIB)}, GIB),
+        (Flavour.MYSQL, {}, 0),
+    ],
+)
+def test_the_redo_of_a_backup_is_what_its_server_s_log_can_hold(
+    flavour: Flavour, settings: dict[str, str], redo: int
+) -> None:
+    assert redo_bytes(replace(FACTS, flavour=flavour, settings=settings)) == redo
+
+
+def test_a_log_of_32_gib_may_take_two_and_three_quarter_hours() -> None:
+    assert recovery_seconds(0) == LEAST_SECONDS == 1800
+    assert recovery_seconds(32 * GIB) == 1800 + 8192
+
+
+@given(redo=some.integers(0, 1 << 44), available=some.integers(0, 1 << 44))
+def test_the_pool_holds_the_redo_but_never_takes_more_than_a_fourth_of_what_is_available(
+    redo: int, available: int
+) -> None:
+    pool = buffer_pool_bytes(redo, available=available)
+    assert pool >= LEAST_POOL
+    assert pool % LEAST_POOL == 0
+    assert pool == LEAST_POOL or pool <= min(redo, available // 4)
+    assert pool > min(redo, available // 4) - LEAST_POOL
+
+
+def test_this_machine_tells_what_is_available() -> None:
+    assert memory_available() > 0
+
+
+@pytest.mark.parametrize(
+    ("script", "log", "says"),
+    [
+        ("kill -9 $$", "[Note] Starting crash recovery", "was killed"),
+        ("exit 1", "[ERROR] InnoDB: Cannot allocate memory for the buffer pool", "ran short: .*Cannot allocate memory"),
+        ("exit 1", "[Warning] mysqld: Disk is full writing './t/a.MYD' (Errcode: 28)", "ran short: .*Disk is full"),
+    ],
+)
+def test_a_server_that_ran_into_a_limit_of_the_drill_decides_nothing(
+    tmp_path: Path, script: str, log: str, says: str
+) -> None:
+    (tmp_path / "log.err").write_text(f"[Note] before\n{log}\n")
+    with (
+        subprocess.Popen(["sh", "-c", script]) as process,
+        pytest.raises(Undecided, match=says) as undecided,
+        _within_limits(process, tmp_path / "log.err"),
+    ):
+        raise ServerError("the server did not start")
+    assert "neither proven nor doubted" in undecided.value.hint
+
+
+def test_any_other_end_of_the_server_is_an_answer(tmp_path: Path) -> None:
+    (tmp_path / "log.err").write_text("[ERROR] InnoDB: Page [page id: space=5] log sequence number is in the future\n")
+    with (
+        subprocess.Popen(["sh", "-c", "kill -6 $$"]) as process,
+        pytest.raises(ServerError) as failed,
+        _within_limits(process, tmp_path / "log.err"),
+    ):
+        raise ServerError("the server did not start")
+    assert not isinstance(failed.value, Undecided)

@@ -1,0 +1,158 @@
+"""Where a COW area goes and in which chunks: as the job says, as the last tuning found, or as without one."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from backupd.config import SnapshotConfig, SnapshotSize
+from backupd.errors import SnapshotError
+from backupd.measurement import TunedCell, Tuning
+from backupd.model import AUTO, DiskQueue
+from backupd.snapshots.plan import plan_snapshot
+from backupd.tuning import layout_of
+from tests.fakes.lvm_host import LvmHost, thin_volume
+
+KIB = 1 << 10
+BESIDE = ("/dev/sde",)
+BOTH = SnapshotConfig(pvs=AUTO)
+SPEEDS = {  # the disks' table says 64 KiB
+    (64 * KIB, ()): 100.0,
+    (512 * KIB, ()): 150.0,
+    (64 * KIB, BESIDE): 300.0,
+    (512 * KIB, BESIDE): 200.0,
+}
+
+
+def tuning(host: LvmHost, speeds: dict[tuple[int, tuple[str, ...]], float] = SPEEDS) -> Tuning:
+    made = tuple(TunedCell(*where, (speed, speed * 1.01, speed * 0.99)) for where, speed in speeds.items())
+    return Tuning(datetime(2026, 11, 20, 3, 0, tzinfo=UTC), layout_of(host.volume, host.group()), made)
+
+
+def planned(host: LvmHost, settings: SnapshotConfig, found: Tuning | None) -> tuple[int, tuple[str, ...], str, str]:
+    plan = plan_snapshot(host.volume, host.group(), "r1", settings, tuning=found)
+    return plan.chunk_size, plan.pvs, plan.chunk_reason, plan.left_aside
+
+
+def test_auto_follows_the_last_tuning_and_says_so() -> None:
+    host = LvmHost()
+    size, pvs, reason, aside = planned(host, BOTH, tuning(host))
+    assert (size, pvs, aside) == (64 * KIB, BESIDE, "")
+    assert reason.startswith("the best with the COW area on /dev/sde by the probe of 2026-11-20, 200% faster")
+
+
+def test_pvs_that_the_job_has_not_left_open_are_never_chosen() -> None:
+    host = LvmHost()
+    size, pvs, reason, _ = planned(host, SnapshotConfig(), tuning(host))
+    assert (size, pvs) == (512 * KIB, ())
+    assert reason.startswith("the best by the probe of 2026-11-20, 50% faster than the default")
+
+
+def test_a_chunk_size_that_the_job_says_stays_and_so_does_a_place() -> None:
+    host = LvmHost()
+    assert planned(host, SnapshotConfig(chunk_size=512 * KIB, pvs=AUTO), tuning(host))[:2] == (512 * KIB, BESIDE)
+    assert planned(host, SnapshotConfig(pvs=BESIDE), tuning(host))[:2] == (64 * KIB, BESIDE)
+    assert planned(host, SnapshotConfig(chunk_size=4 * KIB, pvs=BESIDE), tuning(host))[:3] == (
+        4 * KIB,
+        BESIDE,
+        "set by snapshot.chunk_size",
+    )
+
+
+def test_without_a_tuning_auto_is_the_default() -> None:
+    host = LvmHost()
+    assert planned(host, SnapshotConfig(), None) == (64 * KIB, (), "the disks are not rotational", "")
+    size, pvs, _, aside = planned(host, BOTH, None)
+    assert (size, pvs) == (64 * KIB, ())
+    assert aside == "no probe has compared PVs for it: backupd probe JOB --tune"
+
+
+def test_a_tuning_that_found_nothing_better_leaves_the_default() -> None:
+    host = LvmHost()
+    found = tuning(host, dict.fromkeys(SPEEDS, 100.0))
+    size, pvs, reason, aside = planned(host, BOTH, found)
+    assert (size, pvs, aside) == (64 * KIB, (), "")
+    assert reason == "the disks are not rotational; the probe of 2026-11-20 found nothing better"
+
+
+def other_disk(host: LvmHost) -> None:
+    host.pv_uuids["/dev/sde"] = "another"
+
+
+def missing(host: LvmHost) -> None:
+    del host.free_by_pv["/dev/sde"]
+
+
+def closed(host: LvmHost) -> None:
+    host.closed.add("/dev/sde")
+
+
+def full(host: LvmHost) -> None:
+    host.free_by_pv["/dev/sde"] = 0
+
+
+def nearly_full(host: LvmHost) -> None:
+    host.free_by_pv["/dev/sde"] = 3
+
+
+def given_up(host: LvmHost) -> None:
+    host.failed.add("/dev/sde")
+
+
+def otherwise_laid_out(host: LvmHost) -> None:
+    segment = replace(host.volume.segments[0], stripes=2, devices=("/dev/sdb", "/dev/sdc"))
+    host.volume = replace(host.volume, segments=(segment,))
+
+
+def rotational(host: LvmHost) -> None:
+    """The default is now a cell that was not measured."""
+    host.queue = DiskQueue(True, 1280 * KIB)
+
+
+@pytest.mark.parametrize(
+    ("happens", "words"),
+    [
+        (other_disk, "/dev/sde is gone or another disk"),
+        (missing, "/dev/sde is gone or another disk"),
+        (closed, "/dev/sde is full, missing or closed"),
+        (full, "/dev/sde is full, missing or closed"),
+        (given_up, "the kernel has given up /dev/sde"),
+        (nearly_full, "there is too little room for the COW area"),
+        (otherwise_laid_out, "the volume lies otherwise on its PVs"),
+    ],
+)
+def test_a_recommendation_that_does_not_hold_is_told_in_one_sentence_and_left_aside(
+    happens: object, words: str
+) -> None:
+    host = LvmHost()
+    host.pv_uuids = {pv: f"uuid of {pv}" for pv in host.free_by_pv if pv != "/dev/sde"}
+    found = tuning(host)
+    happens(host)  # type: ignore[operator]
+    size, pvs, reason, aside = planned(host, BOTH, found)
+    assert (size, pvs) == (64 * KIB, ())
+    assert aside == f"the probe of 2026-11-20: its recommendation is left aside: {words}"
+    assert reason == f"the disks are not rotational; {aside}"
+
+
+def test_a_default_that_was_not_measured_is_not_judged() -> None:
+    host = LvmHost()
+    found = tuning(host, {where: speed for where, speed in SPEEDS.items() if where != (512 * KIB, ())})
+    rotational(host)
+    size, pvs, _, aside = planned(host, BOTH, found)
+    assert (size, pvs) == (512 * KIB, ())
+    assert aside == "the probe of 2026-11-20: it has not measured the default, chunks of 512 KiB on any PV"
+
+
+def test_no_room_anywhere_is_refused_as_without_a_tuning() -> None:
+    host = LvmHost()
+    found = tuning(host)
+    host.free_by_pv = dict.fromkeys(host.free_by_pv, 2)
+    with pytest.raises(SnapshotError, match="not enough free extents on labvg: need"):
+        planned(host, SnapshotConfig(pvs=AUTO, size=SnapshotSize(percent_of_origin=20.0)), found)
+
+
+def test_a_thin_volume_takes_auto_for_nothing() -> None:
+    host = LvmHost()
+    found = tuning(host)
+    host.volume = thin_volume()
+    assert planned(host, BOTH, found)[:2] == (64 * KIB, ())

@@ -290,6 +290,7 @@ class _Point:
     locked: bool  # False: `position` is empty, and what there is to know of it is in the image
     tablespaces: image.Tablespaces  # that the server had just before
     binlogs: LiveBinlogs | None  # where the snapshot has none of them
+    told_lsn: int | None  # by the server after the snapshot was taken: the redo log in it ends before
 
 
 def _taken(ready: Ready, ownership: Ownership) -> Ready:
@@ -425,7 +426,9 @@ def _snapshot_under_lock(attempt: _Attempt, owed: ExitStack) -> _Point:
             if binlogs is not None and lock.position.binlog_file is not None:
                 _hold_binlogs(attempt, binlogs, lock.position.binlog_file)
     locked = attempt.job.lock.strategy is not LockStrategy.NONE
-    return _Point(snapshot, lock.position, locked=locked, tablespaces=tablespaces, binlogs=binlogs)
+    return _Point(
+        snapshot, lock.position, locked=locked, tablespaces=tablespaces, binlogs=binlogs, told_lsn=lock.reached_lsn
+    )
 
 
 def _hold_binlogs(attempt: _Attempt, binlogs: LiveBinlogs, named: str) -> None:
@@ -541,7 +544,10 @@ def _copy(attempt: _Attempt, owed: ExitStack, point: _Point, observer: Observer,
         standing = contents.standing_in_image(ready, root)
         run.position(standing.position)
     exclusions = contents.exclusions(ready, standing, include_binlogs=job.copy.include_binlogs)
-    listing = list_members(root, exclusions)
+    redo = contents.redo_cut(ready, root, told_lsn=point.told_lsn)
+    listing = list_members(root, exclusions, redo)
+    if redo is not None:
+        run.redo_left_out(redo.left_out)
     image.require_tablespaces(ready, root, listing, point.tablespaces, again=lambda: _tablespaces(attempt))
     standing = contents.earlier_stored(ready, standing, listing)
     kept = Contents(root, listing, contents.binlog_cut(ready, standing, root, live=point.binlogs))

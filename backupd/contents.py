@@ -3,13 +3,16 @@
 Knows: where datadir, binlog and relay logs stand in the archive. Refuses to know how files become an object.
 """
 
+import logging
 import os
 import re
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 
+from backupd.archive import redo
 from backupd.archive.listing import Listing
+from backupd.archive.redo import RedoCut
 from backupd.archive.sources import BinlogCut, Exclusions
 from backupd.errors import ServerError, SnapshotError
 from backupd.live_binlogs import LiveBinlogs
@@ -37,7 +40,12 @@ from backupd.run_section import (
     VerdictSection,
 )
 
+_REDO_LOG = "ib_logfile0"
+_CUT_BY = frozenset({(10, 11)})  # of MariaDB: recoveries from cut logs were compared with others on 10.11.19
 _BINLOG_FOLDER = PurePosixPath(".backupd-binlog")  # for a binlog that lives outside the archived folder
+
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +107,22 @@ def earlier_stored(ready: Ready, standing: Standing, listing: Listing) -> Standi
             hint="look at the server's binlog index; another lock.strategy than none does without earlier binlogs",
         )
     return replace(standing, earlier=earlier)
+
+
+def redo_cut(ready: Ready, mounted: Path, *, told_lsn: int | None) -> RedoCut | None:
+    """Of the redo log in the image what recovery needs, if nothing was written beyond `told_lsn`; None: all of it."""
+    facts = ready.facts
+    home = facts.datadir / facts.settings.get("innodb_log_group_home_dir", "")
+    log_file = _below(ready, home / _REDO_LOG)
+    if told_lsn is None or log_file is None:
+        return None
+    if facts.flavour is not Flavour.MARIADB or facts.version_number[:2] not in _CUT_BY:
+        return None
+    try:
+        return redo.redo_cut(mounted, str(log_file), told_lsn=told_lsn)
+    except redo.NotCut as why:
+        log.info("the redo log is stored whole: %s", why)
+        return None
 
 
 def live_folder(ready: Ready) -> tuple[Path, Path] | None:
@@ -207,6 +231,7 @@ def _snapshot(snapshot: SnapshotFacts) -> SnapshotSection:
         chunk_reason=snapshot.chunk_reason,
         cow_extended=snapshot.cow_extended,
         size_reason=snapshot.size_reason,
+        redo_left_out=snapshot.redo_left_out,
     )
 
 

@@ -745,6 +745,7 @@ class SnapshotFacts:
     chunk_reason: str = ""  # why the chunks are of this size
     cow_extended: int = 0  # bytes of `cow_size` that were added while the snapshot was used
     size_reason: str = ""  # why the COW area was as large as it was at first; empty where the job said it
+    redo_left_out: int = 0  # bytes of the redo log that are a hole in the backup: no recovery looks at them
 
 
 @dataclass(frozen=True, slots=True)

@@ -286,7 +286,13 @@ def require_room(to: Path, manifest: Manifest) -> None:
     Raises:
         UsageError: naming what is needed and what is free.
     """
-    _require_free(to, sum(part.size for part in parts_of(manifest)))
+    _require_free(to, unpacked_bytes(manifest))
+
+
+def unpacked_bytes(manifest: Manifest) -> int:
+    """What the files take once a server has run on them: it fills the hole in its redo log."""
+    snapshot = manifest.run.snapshot
+    return sum(part.size for part in parts_of(manifest)) + (snapshot.redo_left_out if snapshot is not None else 0)
 
 
 def _require_free(to: Path, needed: int) -> None:

@@ -55,6 +55,7 @@ class SnapshotSection:
     chunk_reason: str
     cow_extended: int
     size_reason: str
+    redo_left_out: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from backupd.catalogue.store import Catalogue
 from backupd.errors import Refused, SnapshotError, UsageError
 from backupd.holding import held
 from backupd.model import Holding, HoldingKind, Manifest, Volume
+from backupd.restore import unpacked_bytes
 from backupd.snapshots import BlankVolumes
 from backupd.tools import HostTools
 
@@ -99,7 +100,7 @@ def restore_into_volume(
 
 def needed_bytes(manifest: Manifest) -> int:
     """How large the volume must be: the files, a tenth for what a file system keeps of them, and its log."""
-    files = sum(stored.plain_bytes for stored in manifest.objects)
+    files = unpacked_bytes(manifest)
     return max(files * 11 // 10 + _LOG_AND_TABLES, _LEAST.get(manifest.filesystem or _FILESYSTEM, 0))
 
 

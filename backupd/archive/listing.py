@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import overload
 
+from backupd.archive.redo import RedoCut
+
 if sys.version_info >= (3, 14):
     from compression import zstd
 else:
@@ -36,6 +38,7 @@ class Listing:
     """What an archive will hold, in its order: a folder before what is in it."""
 
     entries: Sequence[Entry]
+    redo: RedoCut | None = None  # a file of which not all is stored
 
     @property
     def files(self) -> int:
@@ -148,7 +151,7 @@ def divide(listing: Listing, streams: int, *, object_size: int) -> tuple[tuple[L
     every_folder = sorted(units.folders.values())
     return tuple(
         tuple(
-            Listing(units.with_folders(chosen, every_folder if (share, count) == (0, 0) else None))
+            Listing(units.with_folders(chosen, every_folder if (share, count) == (0, 0) else None), listing.redo)
             for count, chosen in enumerate(chosen_of_share)
         )
         for share, chosen_of_share in enumerate(objects)

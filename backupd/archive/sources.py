@@ -15,12 +15,13 @@ import os
 import re
 import stat
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 
 from backupd.archive.listing import Entry, Listing, Packed
 from backupd.archive.members import leads_outside
+from backupd.archive.redo import RedoCut
 from backupd.errors import SnapshotError
 
 _OURS = ".backupd-"  # probe folders, the marker of an unfinished restore, a restored binlog that no server uses
@@ -121,8 +122,10 @@ class BinlogCut:
         return 2 + len(self.whole)
 
 
-def list_members(root: Path, exclusions: Exclusions) -> Listing:
+def list_members(root: Path, exclusions: Exclusions, redo: RedoCut | None = None) -> Listing:
     """Walk a mounted snapshot once. Other file systems mounted in it, sockets, pipes and devices are not in the list.
+
+    Of the redo log only what `redo` says is to be stored.
 
     Raises:
         SnapshotError: something could not be read, or a link leads out of the tree: a restored server would follow it
@@ -130,9 +133,16 @@ def list_members(root: Path, exclusions: Exclusions) -> Listing:
     """
     seen: set[tuple[int, int]] = set()
     try:
-        return Listing(Packed(_entry(name, info, seen) for name, info in _walk(root, PurePosixPath(), exclusions)))
+        found = (_entry(name, info, seen) for name, info in _walk(root, PurePosixPath(), exclusions))
+        return Listing(Packed(_cut(entry, redo) for entry in found), redo)
     except OSError as error:
         raise SnapshotError(f"the snapshot could not be read: {error}") from error
+
+
+def _cut(entry: Entry, redo: RedoCut | None) -> Entry:
+    if redo is None or entry.name != redo.name:
+        return entry
+    return replace(entry, size=min(entry.size, redo.kept + _HEADER_BYTES))
 
 
 def _entry(path: PurePosixPath, info: os.stat_result, seen: set[tuple[int, int]]) -> Entry:

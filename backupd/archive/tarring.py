@@ -19,6 +19,7 @@ from pathlib import Path, PurePosixPath
 from backupd.archive.listing import Entry, Listing
 from backupd.archive.pax import BLOCK, RECORD, Header, Kind, padding, sparse_map
 from backupd.archive.reading import REQUEST_BYTES, Part, Source, Span, size_of, told, unreadable
+from backupd.archive.redo import RedoCut
 from backupd.archive.sources import BinlogCut
 from backupd.errors import SnapshotError
 
@@ -108,19 +109,20 @@ def _members(root: bytes, listing: Listing) -> Iterator[Part]:
             if original != entry.name:
                 yield Header(entry.name, Kind.HARD_LINK, facts, target=original).encoded()
             else:
-                yield from _member(path, entry.name, facts)
+                redo = listing.redo if listing.redo is not None and listing.redo.name == entry.name else None
+                yield from _member(path, entry.name, facts, redo)
         except OSError as error:
             raise unreadable(entry.name, error.strerror) from error
 
 
-def _member(path: bytes, name: bytes, facts: os.stat_result) -> Iterator[Part]:
+def _member(path: bytes, name: bytes, facts: os.stat_result, redo: RedoCut | None) -> Iterator[Part]:
     xattrs = {keyword: _xattr(path, keyword) for keyword in _xattrs(path)}
     if stat.S_ISDIR(facts.st_mode):
         yield Header(name, Kind.FOLDER, facts, xattrs=xattrs).encoded()
     elif stat.S_ISLNK(facts.st_mode):
         yield Header(name, Kind.SYMLINK, facts, target=os.readlink(path), xattrs=xattrs).encoded()  # noqa: PTH115
     elif stat.S_ISREG(facts.st_mode):
-        yield from _file(Source(path, name, facts), xattrs)
+        yield from _file(Source(path, name, facts), xattrs, redo)
     else:
         raise unreadable(name, _ANOTHER_KIND)
 
@@ -141,9 +143,11 @@ def _xattr(path: bytes, keyword: bytes) -> bytes:
         raise OSError(error.errno, f"attribute {told(keyword)}: {error.strerror}") from error
 
 
-def _file(source: Source, xattrs: Mapping[bytes, bytes]) -> Iterator[Part]:
+def _file(source: Source, xattrs: Mapping[bytes, bytes], redo: RedoCut | None) -> Iterator[Part]:
     name, facts = source.name, source.facts
     pieces = _pieces(source) if facts.st_blocks * BLOCK < facts.st_size else None
+    if redo is not None:
+        pieces = _kept(source, pieces, redo)
     if pieces is None:
         yield Header(name, Kind.FILE, facts, size=facts.st_size, xattrs=xattrs).encoded()
         yield from _content(source, facts.st_size)
@@ -201,6 +205,24 @@ def _pieces(source: Source) -> "array[int] | None":
     if found == array("q", (0, size)):
         return None
     if end < size:
+        found.extend((size, 0))
+    return found
+
+
+def _kept(source: Source, pieces: "array[int] | None", redo: RedoCut) -> "array[int]":
+    """What there is, and is stored, of a redo log: offset and size of each piece, and its end.
+
+    Raises:
+        SnapshotError: it is not as long as it was when that was decided.
+    """
+    size = source.facts.st_size
+    if size != redo.size:
+        raise source.fault("it was changed while the backup was made")
+    found = array("q")
+    for begin, length in _pairs(pieces) if pieces is not None else ((0, size),):
+        for piece in redo.kept_of(begin, length):
+            found.extend(piece)
+    if not found or found[-2] + found[-1] < size:
         found.extend((size, 0))
     return found
 

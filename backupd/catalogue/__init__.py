@@ -76,6 +76,9 @@ class RunJournal(ChildLedger, Protocol):
     def cow_extended(self, added: int) -> None:
         """Bytes that the COW area was given while the snapshot was used. Comes after `snapshot`, once."""
 
+    def redo_left_out(self, left_out: int) -> None:
+        """Bytes of the redo log that are a hole in the backup. Comes after `snapshot`."""
+
     def cow_peak(self, used: int) -> None:
         """Bytes of the COW area that were seen in use; the most stays. Comes after `snapshot`."""
 

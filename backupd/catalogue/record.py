@@ -146,6 +146,11 @@ class RunRecord:
         larger = {"cow_size": table.c.cow_size + added, "cow_extended": added}
         self._write(update(table).where(table.c.run_id == self.run_id).values(larger))
 
+    def redo_left_out(self, left_out: int) -> None:
+        """Bytes of the redo log that are a hole in the backup. Comes after `snapshot`."""
+        table = tables.snapshots
+        self._write(update(table).where(table.c.run_id == self.run_id).values({"redo_left_out": left_out}))
+
     def cow_peak(self, used: int) -> None:
         """Bytes of the COW area that were seen in use; the most stays. Comes after `snapshot`."""
         table = tables.snapshots

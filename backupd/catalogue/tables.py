@@ -39,7 +39,7 @@ from backupd.model import (
     RunStatus,
 )
 
-HEAD = "0002"  # the newest revision in `migrations/`
+HEAD = "0003"  # the newest revision in `migrations/`
 
 metadata = MetaData(
     naming_convention={  # a batch migration can only drop a constraint that has a name
@@ -187,6 +187,7 @@ snapshots = Table(
     Column("chunk_reason", Text, nullable=False),
     Column("cow_extended", Integer, nullable=False),
     Column("size_reason", Text, nullable=False),
+    Column("redo_left_out", Integer, nullable=False, server_default="0"),
 )
 
 bills = Table(

@@ -48,6 +48,8 @@ def run_facts(run: RunDetails) -> list[tuple[str, str]]:
         facts.append(_area(run.snapshot))
         if run.snapshot.size_reason:
             facts.append(("its size", run.snapshot.size_reason))
+        if run.snapshot.redo_left_out:
+            facts.append(("redo log", f"{size(run.snapshot.redo_left_out)} not stored: recovery does not need them"))
     if penalty.baseline_iops is not None:
         facts.append(
             (

@@ -31,6 +31,12 @@ class HeldLock(Protocol):
     def receipt(self) -> LockReceipt:
         """What the lock cost. Complete only after the lock has been given back, and then whatever the block raised."""
 
+    @property
+    def reached_lsn(self) -> int | None:
+        """After the block: an LSN beyond which InnoDB had written nothing when it ended, told by the server that was
+        locked; None where it tells none, and where nothing was locked.
+        """
+
 
 class Lock(Protocol):
     """One way of making the server stand still."""

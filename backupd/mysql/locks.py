@@ -61,6 +61,7 @@ class HeldServerLock:
     def __init__(self, grant: Grant, receipt: LockReceipt) -> None:
         self._grant = grant
         self._receipt = receipt
+        self._reached_lsn: int | None = None
 
     @property
     def position(self) -> Position:
@@ -72,8 +73,14 @@ class HeldServerLock:
         """What the lock cost. Complete only after the lock has been given back; until then its hold is 0."""
         return self._receipt
 
-    def returned(self, at: float, parting: Parting, *, proven: bool) -> None:
+    @property
+    def reached_lsn(self) -> int | None:
+        """See the contract."""
+        return self._reached_lsn
+
+    def returned(self, at: float, parting: Parting, *, proven: bool, reached_lsn: int | None = None) -> None:
         """The end of the hold, by the monotonic clock, and whether it was shown that it had lasted until then."""
+        self._reached_lsn = reached_lsn
         self._receipt = replace(
             self._receipt,
             hold_seconds=at - self._grant.at,
@@ -132,7 +139,9 @@ class ServerLock:
                     raise
                 with shielded():
                     lost = session.give_back()
-                    held.returned(session.ended_at, session.parting, proven=lost is None)
+                    held.returned(
+                        session.ended_at, session.parting, proven=lost is None, reached_lsn=session.reached_lsn
+                    )
                     journal.append(held.words)
             if lost is not None:
                 raise lost

@@ -133,6 +133,7 @@ class LockSession:
         self._grant: Grant | None = None
         self._unlocked_at: float | None = None
         self.parting = Parting()
+        self.reached_lsn: int | None = None
 
     @classmethod
     @contextmanager
@@ -196,7 +197,7 @@ class LockSession:
         count = (_UNDER_WAY,) if self._terms.statements else ()
         asked = (*self._terms.reader.statements, *proof, _SESSION, *count)
         began = time.monotonic()
-        answers = self._session.stream((*asked, self._strategy.release))
+        answers = self._session.stream((*asked, self._strategy.release, redo.REACHED))
         try:
             told = [next(answers) for _ in asked]
             proven = time.monotonic()
@@ -211,6 +212,7 @@ class LockSession:
             raise
         self._unlocked_at = time.monotonic()
         self._watchdog.relax()
+        self.reached_lsn = _number(answers)
         stalled = _writing(told.pop()) if count else None
         self.parting = Parting(proven - began, self._unlocked_at - proven, stalled)
         session = told.pop()
@@ -346,6 +348,15 @@ def _answered(session: Session, statement: str) -> list[Row] | None:
         if not error.number:
             raise
         return None
+
+
+def _number(answers: Iterator[list[Row]]) -> int | None:
+    """None where the server has no such counter, or has ended: the lock is over, and nothing is taken from it."""
+    try:
+        row = next(iter(next(answers)), None)
+    except StatementError:
+        return None
+    return int(row["Value"] or 0) if row is not None else None
 
 
 def _writing(running: list[Row]) -> int:

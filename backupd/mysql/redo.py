@@ -20,6 +20,8 @@ _SETTING = "SELECT @@global.innodb_flush_log_at_trx_commit"
 _CURRENT, _FLUSHED = "Innodb_lsn_current", "Innodb_lsn_flushed"  # MariaDB's counters
 _LOOK_SECONDS = 0.01
 
+REACHED = f"SHOW GLOBAL STATUS LIKE '{_CURRENT}'"  # the LSN in memory, which the log never passes
+
 
 def lags(session: Session, flavour: Flavour) -> bool:
     """Whether commits may be missing in the log even after FLUSH ENGINE LOGS.

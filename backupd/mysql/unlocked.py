@@ -21,6 +21,7 @@ class HeldNothing:
 
     def __init__(self, lsn: int | None) -> None:
         self.position = Position()
+        self.reached_lsn: int | None = None
         self.receipt = LockReceipt(UNLOCKED, tries=0, wait_seconds=0.0, hold_seconds=0.0, proof=UNPROVEN, lsn=lsn)
 
 

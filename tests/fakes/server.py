@@ -63,6 +63,7 @@ class FakeDatabase:
     unsafe: tuple[str, ...] = ()  # tables of engines without a log
     running: tuple[Blocker, ...] = ()  # what others do; anything here is waited for by a lock
     lag_seconds: float | None = None
+    lsn: int | None = None  # that its redo log has reached
     replication: Replication = NO_REPLICA
     membership: Membership | None = None
     may_ask_membership: bool = True
@@ -256,6 +257,7 @@ class FakeHeldLock:
     def __init__(self, position: Position, receipt: LockReceipt) -> None:
         self.position = position
         self.receipt = receipt
+        self.reached_lsn: int | None = None
 
 
 class FakeLock:
@@ -286,6 +288,7 @@ class FakeLock:
             proven = not (self.database.loses_lock or self.database.position() != before)
         finally:
             self.database.locked = False
+            held.reached_lsn = self.database.lsn
             proof = held.receipt.proof if proven else UNPROVEN
             held.receipt = replace(held.receipt, hold_seconds=self._clock() - began, proof=proof)
         if not proven:

@@ -23,8 +23,10 @@ from backupd.archive.listing import Listing
 from backupd.archive.members import Members
 from backupd.archive.packing import CopyManner
 from backupd.archive.pax import Header, Kind
+from backupd.archive.redo import RedoCut
 from backupd.archive.sources import Exclusions, list_members
 from backupd.archive.stream import store_tree
+from backupd.errors import SnapshotError
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -279,3 +281,48 @@ def test_where_nobody_tells_how_files_lie_names_are_the_order(tmp_path: Path, mo
         (tmp_path / name).write_bytes(b"x")
     assert list(members(ours(tmp_path))) == [".", "a", "b", "c"]
     assert len(asked) == 1
+
+
+# --- a redo log of which only a part is stored ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize(
+    "kept",
+    [
+        ((0, 12288), (MIB, 5 * MIB)),
+        ((0, 2 * MIB), (9 * MIB, 3 * MIB)),
+        ((0, 12288), (11 * MIB + 4096, MIB - 4096)),
+        ((0, 12 * MIB),),
+    ],
+    ids=str,
+)
+def test_of_a_cut_redo_log_the_pieces_come_back_and_zeros_between_them(
+    tmp_path: Path, kept: tuple[tuple[int, int], ...], sparse: bool
+) -> None:
+    root, out = tmp_path / "root", tmp_path / "out"
+    root.mkdir()
+    out.mkdir()
+    noise = random.Random(1).randbytes(12 * MIB)
+    with_holes(root / "ib_logfile0", {0: noise[: 6 * MIB]} if sparse else {0: noise}, 12 * MIB)
+    (root / "ibdata1").write_bytes(b"x")
+    cut = RedoCut(b"ib_logfile0", 12 * MIB, kept)
+    listing = list_members(root, Exclusions(datadir=PurePosixPath()), cut)
+    archive = ours(root, listing)
+    tar("--extract", folder=out, given=archive)
+    was = (root / "ib_logfile0").read_bytes()
+    wanted = bytearray(12 * MIB)
+    for begin, size in kept:
+        wanted[begin : begin + size] = was[begin : begin + size]
+    assert (out / "ib_logfile0").read_bytes() == wanted
+    assert (out / "ibdata1").read_bytes() == b"x"
+    held = sum(size for begin, size in kept) if not sparse else 12 * MIB
+    assert len(archive) <= held + 20480
+    assert listing.size <= held + 3 * 1536 + 1
+
+
+def test_redo_log_that_changed_since_it_was_looked_at_is_a_fault(tmp_path: Path) -> None:
+    (tmp_path / "ib_logfile0").write_bytes(bytes(MIB))
+    listing = list_members(tmp_path, Exclusions(PurePosixPath()), RedoCut(b"ib_logfile0", MIB - 512, ((0, 12288),)))
+    with pytest.raises(SnapshotError, match="it was changed"):
+        ours(tmp_path, listing)

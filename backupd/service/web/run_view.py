@@ -313,6 +313,7 @@ def _snapshot(run: RunDetails) -> list[tuple[str, str]]:
         ("Volume", f"{facts.volume} ({layout})"),
         ("Chunks", f"{size(facts.chunk_size)}: {facts.chunk_reason}" if facts.chunk_reason else size(facts.chunk_size)),
         ("Snapshot", f"{facts.name}, {room} {size(facts.cow_size)}{added}{filled}"),
+        *([("Redo log", f"{size(facts.redo_left_out)} not stored")] if facts.redo_left_out else []),
     ]
 
 

@@ -80,7 +80,7 @@ def restore(
     digest = hashlib.sha256(manifests.to_text(manifest).encode()).hexdigest()
     what = Unfinished(manifest.job, manifest.run_id, digest, tuple(sorted(map(str, tables))))
     parts = parts_with(tables, _index(readable, manifest, key), manifest) if tables else parts_of(manifest)
-    needed, there = sum(part.size for part in parts), occupied_bytes(to)
+    needed, there = _unpacked_bytes(parts, manifest), occupied_bytes(to)
     if there:
         _require_free(to, needed - there)  # before the block: a refusal undoes nothing
     with resumable(to, what) as folder:
@@ -291,8 +291,13 @@ def require_room(to: Path, manifest: Manifest) -> None:
 
 def unpacked_bytes(manifest: Manifest) -> int:
     """What the files take once a server has run on them: it fills the hole in its redo log."""
+    return _unpacked_bytes(parts_of(manifest), manifest)
+
+
+def _unpacked_bytes(parts: Sequence[Part], manifest: Manifest) -> int:
     snapshot = manifest.run.snapshot
-    return sum(part.size for part in parts_of(manifest)) + (snapshot.redo_left_out if snapshot is not None else 0)
+    hole = max(snapshot.redo_left_out, 0) if snapshot is not None else 0
+    return sum(part.size for part in parts) + hole
 
 
 def _require_free(to: Path, needed: int) -> None:

@@ -2,12 +2,18 @@
 
 import random
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from backupd.errors import UsageError
 from backupd.model import Flavour
+from backupd.mysql.tablefiles import Table
+from backupd.restore import restore
+from backupd.targets import Source
 from tests.fakes.redo import redo_head
 from tests.story.test_good_run import unpacked
+from tests.story.test_restore_resumed import has_free
 from tests.story.world import World
 
 MIB = 1 << 20
@@ -79,3 +85,18 @@ def test_a_log_that_is_a_link_is_not_looked_into(world: World) -> None:
     world.back_up()
     assert unpacked(world.backups / "r1" / "data-1.tar.zst")["log"] == was
     assert left_out(world) == 0
+
+
+@pytest.mark.parametrize("tables", [(), (Table("shop", "orders"),)], ids=["everything", "a table"])
+def test_a_restore_needs_room_for_the_hole_too_for_a_server_fills_it(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tables: tuple[Table, ...]
+) -> None:
+    with_log(world)
+    world.database.lsn = TOLD
+    world.back_up()
+    source = Source(world.target, "nightly", "r1")
+    restore([source], to=tmp_path / "first", tables=tables)
+    held = sum(path.stat().st_blocks * 512 for path in (tmp_path / "first").rglob("*") if path.is_file())
+    has_free(monkeypatch, held + left_out(world) // 2)
+    with pytest.raises(UsageError, match="and the backup needs"):
+        restore([source], to=tmp_path / "second", tables=tables)

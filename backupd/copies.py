@@ -17,10 +17,10 @@ from types import TracebackType
 from typing import Self
 
 from backupd.archive import Sink
-from backupd.archive.conveyor import give_way_copying
 from backupd.errors import BackupdError, TargetError, VerificationError
 from backupd.interruption import shielded
 from backupd.model import Throughput
+from backupd.priority import give_way_copying
 from backupd.targets import ObjectWriter, Target, UploadLedger
 
 log = logging.getLogger(__name__)

@@ -14,12 +14,12 @@ from datetime import UTC, datetime
 from queue import Empty, SimpleQueue
 
 from backupd.archive import Governor
-from backupd.archive.conveyor import give_way
 from backupd.archive.governor import CopyGovernor
 from backupd.archive.sidebyside import side_by_side
 from backupd.errors import TargetError, VerificationError
 from backupd.listing import require_listed
 from backupd.model import READ_BACK, Backup, Manifest, Throughput
+from backupd.priority import give_way
 from backupd.rebuild import copy_on
 from backupd.targets import Target
 from backupd.verify import verify_object

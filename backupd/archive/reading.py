@@ -22,9 +22,10 @@ from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Self, TypeVar
 
-from backupd.archive.conveyor import BLOCK_BYTES, BLOCKS_PER_QUEUE, give_way_copying
+from backupd.archive.conveyor import BLOCK_BYTES, BLOCKS_PER_QUEUE
 from backupd.archive.readahead import Left, ended
 from backupd.errors import SnapshotError
+from backupd.priority import give_way_copying
 
 log = logging.getLogger(__name__)
 

@@ -8,6 +8,7 @@ import signal
 import time
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,6 +17,7 @@ from backupd.cli.metrics import left_for_node_exporter
 from backupd.cli.output import print_document, say, tell
 from backupd.errors import BackupdError, CleanupIncomplete, ExitStatus, UsageError
 from backupd.model import RUN_ID
+from backupd.priority import Yielding
 
 if TYPE_CHECKING:
     from backupd.catalogue.store import Catalogue
@@ -39,6 +41,11 @@ def run(
     json: JsonOption = False,
 ) -> None:
     """Take one backup of JOB: lock, snapshot, settle, copy, verify, record."""
+    with Yielding() as yielding:  # before the imports, which take most of the processor's time that a start takes
+        _run(ctx.obj.config, job, run_id, yielding, json=json)
+
+
+def _run(config: Path | None, job: str, run_id: str | None, yielding: Yielding, *, json: bool) -> None:
     from backupd import notices, wiring
     from backupd.archive import heap
     from backupd.backup import run_backup
@@ -53,7 +60,7 @@ def run(
     from backupd.runlog import RunLogs
 
     heap.confine()
-    configuration = wiring.configuration(ctx.obj.config)
+    configuration = wiring.configuration(config)
     chosen = wiring.job(configuration, job)
     run_id = require_run_id(run_id or new_run_id())
     label_log_lines(run_id)
@@ -70,7 +77,7 @@ def run(
     ):
         try:
             tools = wiring.tools(configuration, chosen, catalogue.identity().name)
-            with telling_everybody(LiveRuns(paths.run), run_id) as telling:
+            with telling_everybody(LiveRuns(paths.run), run_id, yielding) as telling:
                 run_backup(chosen, tools, catalogue, run_id=run_id, telling=replace(telling, begun=begun))
         except BackupdError:
             if json:

@@ -1,4 +1,5 @@
-"""Whom `backupd run` tells how it goes: the terminal, and, through a file in memory, whoever looks at the machine.
+"""Whom `backupd run` tells how it goes: the terminal, through a file in memory whoever looks at the machine, and its
+own process, which takes its share of the processors only while the server pays for the run.
 
 Knows: how often a file is worth writing, and that it goes with its run. Refuses to know who reads it.
 """
@@ -12,33 +13,36 @@ from backupd.backup import Telling
 from backupd.cli.progress import progress
 from backupd.live import LiveRuns, Progress
 from backupd.model import Phase
+from backupd.priority import Yielding
 
 log = logging.getLogger(__name__)
 
 _SECONDS = 1.0  # between two writes within a phase
+_NOBODY_WAITS = frozenset({Phase.PREFLIGHT, Phase.SEND, Phase.VERIFY})  # in the others its slowness costs the server
 
 
 @contextmanager
-def telling_everybody(live: LiveRuns, run_id: str) -> Iterator[Telling]:
-    """A run's progress is told to the terminal and to `live` while the block lasts; after it, `live` has none."""
+def telling_everybody(live: LiveRuns, run_id: str, yielding: Yielding) -> Iterator[Telling]:
+    """A run's progress is told to all of them while the block lasts; after it, `live` has none."""
     file = LiveFile(live, run_id)
-    try:
-        with progress() as terminal:
-            yield _both(terminal, Telling(phase=file.phase, copied=file.copied))
-    finally:
-        file.forget()
 
-
-def _both(first: Telling, second: Telling) -> Telling:
     def phase(phase: Phase) -> None:
-        first.phase(phase)
-        second.phase(phase)
+        if phase in _NOBODY_WAITS:
+            yielding.give_way()
+        else:
+            yielding.take_share()
+        terminal.phase(phase)
+        file.phase(phase)
 
     def copied(done: int, total: int) -> None:
-        first.copied(done, total)
-        second.copied(done, total)
+        terminal.copied(done, total)
+        file.copied(done, total)
 
-    return Telling(phase=phase, copied=copied)
+    try:
+        with progress() as terminal:
+            yield Telling(phase=phase, copied=copied)
+    finally:
+        file.forget()
 
 
 class LiveFile:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -265,6 +266,22 @@ def test_a_good_run_prints_its_summary_and_nothing_else_on_stdout(terminal: Term
     assert "success" in ended.stdout
     assert "copied 100 %" in ended.stderr or "copied 90 %" in ended.stderr
     assert world.row("r1").status is RunStatus.SUCCESS
+
+
+def test_a_run_takes_its_share_of_the_processors_only_while_the_server_pays_for_it(
+    terminal: Terminal, world: World
+) -> None:
+    usual, nice = os.getpriority(os.PRIO_PROCESS, 0), {}
+
+    def look(what: str) -> None:
+        nice[what] = os.getpriority(os.PRIO_PROCESS, os.getpid())  # of the main thread
+
+    for what in ("probe.window", "lock.granted", "host.remove", "target.published"):
+        world.at[what] = partial(look, what)
+    assert terminal.run("run", "nightly").status == ExitStatus.OK
+    costly = dict.fromkeys(("probe.window", "lock.granted", "host.remove"), usual)
+    assert nice == {**costly, "target.published": min(usual + 10, 19)}
+    assert os.getpriority(os.PRIO_PROCESS, 0) == usual
 
 
 def test_a_run_s_log_lines_bear_its_id(terminal: Terminal) -> None:

@@ -1,0 +1,79 @@
+"""A process gives way, and takes its share again, with all of its threads; where it could not, it keeps what it has."""
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from backupd.priority import Yielding
+
+NOBODY = 65534
+
+
+@contextmanager
+def companion() -> Iterator[int]:
+    """A thread that waits, by the kernel's number."""
+    over = threading.Event()
+    thread = threading.Thread(target=over.wait)
+    thread.start()  # returns once it runs
+    assert thread.native_id is not None
+    try:
+        yield thread.native_id
+    finally:
+        over.set()
+        thread.join()
+
+
+def nice_of(*threads: int) -> set[int]:
+    return {os.getpriority(os.PRIO_PROCESS, thread) for thread in (threading.get_native_id(), *threads)}
+
+
+def test_a_process_gives_way_and_takes_its_share_with_all_its_threads() -> None:
+    usual = os.getpriority(os.PRIO_PROCESS, 0)
+    with companion() as before, Yielding() as yielding, companion() as meanwhile:
+        assert nice_of(before, meanwhile) == {min(usual + 10, 19)}
+        yielding.take_share()
+        assert nice_of(before, meanwhile) == {usual}
+        with companion() as later:
+            yielding.give_way()
+            assert nice_of(before, meanwhile, later) == {min(usual + 10, 19)}
+    assert nice_of() == {usual}
+
+
+def in_a_child(work: Callable[[], None]) -> int:
+    """The exit status of a process that does this; 1 where it raises."""
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            work()
+            status = 0
+        finally:
+            os._exit(status)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+@pytest.mark.parametrize("usual", [0, 18, 19])
+def test_a_process_that_may_not_rise_again_keeps_its_share(usual: int) -> None:
+    def work() -> None:
+        os.setpriority(os.PRIO_PROCESS, 0, usual)
+        os.setuid(NOBODY)
+        with Yielding() as yielding:
+            assert nice_of() == {min(usual + 1, 19)}
+            yielding.take_share()
+            assert nice_of() == {min(usual + 1, 19)}
+
+    assert in_a_child(work) == 0
+
+
+def test_a_nice_process_is_never_nicer_than_nice_is() -> None:
+    def work() -> None:
+        os.setpriority(os.PRIO_PROCESS, 0, 15)
+        with Yielding() as yielding:
+            assert nice_of() == {19}
+            yielding.take_share()
+            assert nice_of() == {15}
+
+    assert in_a_child(work) == 0

@@ -34,7 +34,7 @@ from typing import Any
 from backupd.errors import Unreadable, VerificationError
 from backupd.model import Manifest
 
-MAJOR, MINOR = 1, 0
+MAJOR, MINOR = 1, 1
 
 _HINT = "it was damaged or changed on the target; restore another backup"
 _UNKNOWN_HINT = "somebody wrote it by other means than backupd's: restore another backup"
@@ -151,13 +151,18 @@ def _typed(wanted: Any, value: Any, where: str) -> Any:
         return {keys[key]: _typed(arguments[1], item, f"{where}.{key}") for key, item in value.items()}
     if dataclasses.is_dataclass(wanted) and isinstance(value, dict):
         return _typed_dataclass(wanted, value, where)
-    if wanted in (str, int, bool, float) and type(value) is wanted:
+    if wanted in (str, int, bool, float) and type(value) is wanted and not _is_beyond(value):
         return value
     if wanted is float and type(value) is int:  # as other writers of JSON put a whole number
         return float(value)
     if isinstance(value, str) and isinstance(wanted, type):
         return _typed_text(wanted, value, where)
     raise Unreadable(f"the manifest has no proper {where}: {value!r:.80}", hint=_UNKNOWN_HINT)
+
+
+def _is_beyond(value: object) -> bool:
+    """No catalogue keeps such a number, and nothing is so large."""
+    return isinstance(value, int) and abs(value) >= 1 << 63
 
 
 def _typed_tuple(arguments: tuple[Any, ...], value: list[Any], where: str) -> tuple[Any, ...]:
@@ -168,12 +173,14 @@ def _typed_tuple(arguments: tuple[Any, ...], value: list[Any], where: str) -> tu
 
 
 def _typed_dataclass(wanted: Any, value: dict[str, Any], where: str) -> Any:
-    """Every field must be there; what a later minor added is ignored."""
+    """Every field of the major's first minor must be there; what a minor after ours added is ignored."""
     hints = _hints_of(wanted)
-    missing = hints.keys() - value.keys()
+    added = {field.name for field in dataclasses.fields(wanted) if "minor" in field.metadata}
+    missing = hints.keys() - value.keys() - added
     if missing:
         raise Unreadable(f"the manifest lacks {where}.{min(missing)}", hint=_UNKNOWN_HINT)
-    return wanted(**{name: _typed(hint, value[name], f"{where}.{name}") for name, hint in hints.items()})
+    there = {name: hint for name, hint in hints.items() if name in value}
+    return wanted(**{name: _typed(hint, value[name], f"{where}.{name}") for name, hint in there.items()})
 
 
 @cache  # a large backup has thousands of frames

@@ -1,7 +1,9 @@
 """What of the processors and the disks is left to others: by whole processes, and by threads for themselves.
 
-Knows: that Linux keeps nice values and I/O classes for each thread (setpriority(2), ioprio_set(2)), and that threads
-and children begin with those of the thread which started them. Refuses to know when it is time to give way.
+Knows: that Linux keeps nice values and I/O classes for each thread (setpriority(2), ioprio_set(2)), that threads and
+children begin with those of the thread which started them, and that a kernel which groups tasks by session weighs nice
+values within a session only, and sessions against each other by a value of their own (sched(7), "The autogroup
+feature"). Refuses to know when it is time to give way.
 """
 
 import ctypes
@@ -22,6 +24,7 @@ _IOPRIO_LAST = (2 << 13) + 7  # IOPRIO_CLASS_BE, its lowest level
 
 _STEP = 10  # nice values: a tenth of what a process gets that gives way to nobody, where both want a processor
 _NICEST = 19
+_SESSION = Path("/proc/self/autogroup")
 
 
 def give_way() -> None:
@@ -42,7 +45,7 @@ def give_way_copying() -> None:
 def _give_way(nice: int, io_priority: int) -> None:
     """Where the I/O class cannot be set (a seccomp filter, another machine type), niceness alone has to do."""
     thread = threading.get_native_id()
-    os.setpriority(os.PRIO_PROCESS, thread, nice)
+    os.setpriority(os.PRIO_PROCESS, thread, max(nice, os.getpriority(os.PRIO_PROCESS, thread)))  # never to rise
     number = _IOPRIO_SET.get(platform.machine())
     if number is not None and ctypes.CDLL(None).syscall(number, _IOPRIO_WHO_PROCESS, thread, io_priority) != 0:
         log.debug("the I/O class was refused; nice %d has to do", nice)
@@ -51,7 +54,8 @@ def _give_way(nice: int, io_priority: int) -> None:
 class Yielding:
     """The block leaves the processors to others, but for those times in which it is told to take its share.
 
-    One that could not take back what it gave (in a container without CAP_SYS_NICE) gives a single nice value.
+    One that could not take back what it gave (in a container without CAP_SYS_NICE) gives a single nice value. Where the
+    process leads its session, as under systemd and under the daemon, the session gives way too; a shell's does not.
     """
 
     def __init__(self) -> None:
@@ -72,11 +76,21 @@ class Yielding:
 
     def give_way(self) -> None:
         """From now on others go first."""
-        _set_all(self._low)
+        self._set(self._low, session=_STEP)
 
     def take_share(self) -> None:
         """From now on it has what it was started with."""
-        _set_all(self._usual)
+        self._set(self._usual, session=0)
+
+    def _set(self, nice: int, *, session: int) -> None:
+        """Where there is one value only, threads that gave more for themselves keep theirs: none could come back."""
+        if self._low != self._usual:
+            _set_all(nice)
+        if os.getsid(0) == os.getpid():
+            try:
+                _SESSION.write_text(str(session), encoding="ascii")
+            except OSError as error:  # a kernel without such groups
+                log.debug("the session keeps its share: %s", error)
 
 
 def _set_all(nice: int) -> None:

@@ -55,7 +55,7 @@ class SnapshotSection:
     chunk_reason: str
     cow_extended: int
     size_reason: str
-    redo_left_out: int = 0
+    redo_left_out: int = field(default=0, metadata={"minor": 1})  # which added it: documents before have none
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,6 +77,7 @@ def _run(config: Path | None, job: str, run_id: str | None, yielding: Yielding, 
     ):
         try:
             tools = wiring.tools(configuration, chosen, catalogue.identity().name)
+            yielding.take_share()  # for what a dead run has left, which costs the server too
             with telling_everybody(LiveRuns(paths.run), run_id, yielding) as telling:
                 run_backup(chosen, tools, catalogue, run_id=run_id, telling=replace(telling, begun=begun))
         except BackupdError:

@@ -196,8 +196,9 @@ class LockSession:
         proof = (_METADATA_LOCKS,) if self._terms.metadata_locks else ()
         count = (_UNDER_WAY,) if self._terms.statements else ()
         asked = (*self._terms.reader.statements, *proof, _SESSION, *count)
+        reached = (redo.REACHED,) if self._terms.flavour is Flavour.MARIADB else ()
         began = time.monotonic()
-        answers = self._session.stream((*asked, self._strategy.release, redo.REACHED))
+        answers = self._session.stream((*asked, self._strategy.release, *reached))
         try:
             told = [next(answers) for _ in asked]
             proven = time.monotonic()
@@ -212,7 +213,7 @@ class LockSession:
             raise
         self._unlocked_at = time.monotonic()
         self._watchdog.relax()
-        self.reached_lsn = _number(answers)
+        self.reached_lsn = _number(answers) if reached else None
         stalled = _writing(told.pop()) if count else None
         self.parting = Parting(proven - began, self._unlocked_at - proven, stalled)
         session = told.pop()
@@ -351,7 +352,7 @@ def _answered(session: Session, statement: str) -> list[Row] | None:
 
 
 def _number(answers: Iterator[list[Row]]) -> int | None:
-    """None where the server has no such counter, or has ended: the lock is over, and nothing is taken from it."""
+    """None where the server tells none, or has ended: the lock is over, and nothing is taken from it."""
     try:
         row = next(iter(next(answers)), None)
     except StatementError:

@@ -157,7 +157,7 @@ def test_manifest_survives_being_written_and_read(manifest: Manifest) -> None:
 def test_document_is_readable_and_stable() -> None:
     text = manifests.to_text(ONE)
     assert text.startswith(
-        '{\n  "schema": {\n    "major": 1,\n    "minor": 0\n  },\n  "run_id": "20260102T030405Z-ab12",\n'
+        '{\n  "schema": {\n    "major": 1,\n    "minor": 1\n  },\n  "run_id": "20260102T030405Z-ab12",\n'
     )
     assert text.endswith("}\n")
     reordered = replace(ONE, server=replace(ONE.server, settings=dict(reversed(list(ONE.server.settings.items())))))
@@ -285,7 +285,23 @@ def keys(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return []
 
 
-@pytest.mark.parametrize("path", [p for p in keys(BODY) if p[0] not in {"digest", "schema"}], ids=str)
+ADDED = {("run", "snapshot", "redo_left_out")}  # by a minor
+OF_OLD = [path for path in keys(BODY) if path[0] not in {"digest", "schema"} and path not in ADDED]
+
+
+@pytest.mark.parametrize("path", sorted(ADDED), ids=str)
+def test_a_document_from_before_a_minor_has_its_keys_defaults(path: tuple[Any, ...]) -> None:
+    body = json.loads(manifests.to_text(ONE))
+    folder = body
+    for step in path[:-1]:
+        folder = folder[step]
+    del folder[path[-1]]
+    assert manifests.from_text(sealed(body)) == ONE
+
+
+@pytest.mark.parametrize(
+    "path", [p for p in keys(BODY) if p[0] not in {"digest", "schema"} and p not in ADDED], ids=str
+)
 def test_missing_key_is_named(path: tuple[Any, ...]) -> None:
     body = json.loads(manifests.to_text(ONE))
     folder = body
@@ -302,6 +318,13 @@ def test_a_path_that_leads_out_of_the_restored_folder_is_refused(key: str, path:
     """There a drill would start its server, and a clone remove binlogs: those of this host."""
     with pytest.raises(VerificationError, match=f"the manifest's {key} leads out of the backup: '{path}'"):
         manifests.from_text(sealed({**BODY, key: path}))
+
+
+@pytest.mark.parametrize("number", [1 << 63, -(1 << 63), 1 << 4000])
+def test_a_number_that_no_catalogue_keeps_is_refused(number: int) -> None:
+    snapshot = {**BODY["run"]["snapshot"], "redo_left_out": number}
+    with pytest.raises(VerificationError, match=r"no proper manifest\.run\.snapshot\.redo_left_out"):
+        manifests.from_text(sealed({**BODY, "run": {**BODY["run"], "snapshot": snapshot}}))
 
 
 def test_instant_without_a_zone_is_refused() -> None:

@@ -4,20 +4,28 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
-from backupd.priority import Yielding
+from backupd.priority import Yielding, give_way_copying
 
 NOBODY = 65534
 
 
 @contextmanager
-def companion() -> Iterator[int]:
+def companion(*, begin: Callable[[], None] = lambda: None) -> Iterator[int]:
     """A thread that waits, by the kernel's number."""
-    over = threading.Event()
-    thread = threading.Thread(target=over.wait)
-    thread.start()  # returns once it runs
+    over, begun = threading.Event(), threading.Event()
+
+    def work() -> None:
+        begin()
+        begun.set()
+        over.wait()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    begun.wait()
     assert thread.native_id is not None
     try:
         yield thread.native_id
@@ -77,3 +85,47 @@ def test_a_nice_process_is_never_nicer_than_nice_is() -> None:
             assert nice_of() == {15}
 
     assert in_a_child(work) == 0
+
+
+def test_threads_that_gave_more_keep_theirs_where_none_may_rise() -> None:
+    def work() -> None:
+        os.setuid(NOBODY)
+        with Yielding() as yielding, companion(begin=give_way_copying) as copying:
+            yielding.take_share()
+            assert os.getpriority(os.PRIO_PROCESS, copying) == 5
+
+    assert in_a_child(work) == 0
+
+
+def test_a_thread_that_gives_way_never_rises() -> None:
+    def work() -> None:
+        os.setpriority(os.PRIO_PROCESS, 0, 7)
+        os.setuid(NOBODY)
+        give_way_copying()
+        assert nice_of() == {7}
+
+    assert in_a_child(work) == 0
+
+
+def group() -> str:
+    """`/autogroup-25 nice 0`: of the session, by the kernel."""
+    return Path("/proc/self/autogroup").read_text().split()[-1]
+
+
+def test_the_session_that_a_process_leads_gives_way_with_it() -> None:
+    def work() -> None:
+        os.setsid()
+        with Yielding() as yielding:
+            assert group() == "10"
+            yielding.take_share()
+            assert group() == "0"
+            yielding.give_way()
+        assert group() == "0"
+
+    assert in_a_child(work) == 0
+
+
+def test_a_session_that_somebody_else_leads_is_left_alone() -> None:
+    before = group()
+    with Yielding():
+        assert group() == before

@@ -271,7 +271,7 @@ def test_a_good_run_prints_its_summary_and_nothing_else_on_stdout(terminal: Term
 def test_a_run_takes_its_share_of_the_processors_only_while_the_server_pays_for_it(
     terminal: Terminal, world: World
 ) -> None:
-    usual, nice = os.getpriority(os.PRIO_PROCESS, 0), {}
+    usual, nice = os.getpriority(os.PRIO_PROCESS, 0), dict[str, int]()
 
     def look(what: str) -> None:
         nice.setdefault(what, os.getpriority(os.PRIO_PROCESS, os.getpid()))  # of the main thread, the first time

@@ -71,7 +71,12 @@ RUNS = st.builds(
     verdict=st.none() | st.builds(VerdictSection, WORDS, WORDS, TEXTS, SECONDS),
     lock=st.none() | st.builds(LockSection, TEXTS, NUMBERS, SECONDS, SECONDS, TEXTS, st.none() | NUMBERS),
     snapshot=st.none()
-    | st.builds(SnapshotSection, TEXTS, TEXTS, WORDS, NUMBERS, st.none() | NUMBERS, *[NUMBERS] * 3, st.none() | TEXTS),
+    | st.builds(
+        SnapshotSection,
+        *[TEXTS, TEXTS, WORDS, NUMBERS, st.none() | NUMBERS, NUMBERS, NUMBERS, st.none() | NUMBERS, st.none() | TEXTS],
+        cow_extended=NUMBERS,
+        redo_left_out=NUMBERS,
+    ),
     attention=st.lists(TEXTS, max_size=2).map(tuple),
     throughput=st.lists(st.builds(StageSection, WORDS, NUMBERS, SECONDS), max_size=2).map(tuple),
 )

@@ -31,7 +31,7 @@ STAGING = SITE.state / "staging"
 Changes = Mapping[str, object]  # "jobs.nightly.copy.max_rate" -> value; None takes the key out
 
 GATE_OFF: Changes = {"jobs.nightly.settle.enabled": False}
-SLOW_COPY: Changes = {**GATE_OFF, "jobs.nightly.copy.max_rate": "12MiB"}  # ten seconds of it
+SLOW_COPY: Changes = {**GATE_OFF, "jobs.nightly.copy.max_rate": "5MiB"}  # ten seconds of it
 LONG_SETTLE: Changes = {  # a minute of steady load, until the plateau is seen
     "jobs.nightly.settle.probe": False,
     "jobs.nightly.settle.patience": 100,

@@ -16,7 +16,7 @@ from tests.lab.inside.sessions import THEIRS, session
 
 MIB = 1 << 20
 SERVER, SNAPSHOT, TARGET, VERIFICATION = 6, 7, 8, 9
-BRIEF_COPY: Changes = {**GATE_OFF, "jobs.nightly.copy.max_rate": "32MiB"}  # four seconds
+BRIEF_COPY: Changes = {**GATE_OFF, "jobs.nightly.copy.max_rate": "12MiB"}  # four seconds
 AS_IT_IS: Changes = {"jobs.nightly.snapshot.extend": False}  # the COW area gets no more room
 SMALL_COW: Changes = {"jobs.nightly.snapshot.size": "16MiB", **AS_IT_IS}
 FTWRL: Changes = {

@@ -22,7 +22,7 @@ from tests.lab.inside.units import SHIPPED, drop_in, install, shown, systemctl
 from tests.service.prometheus import Prometheus, prometheus
 
 ADDRESS = "127.0.0.1:9476"
-SLOW_COPY: Changes = {**GATE_OFF, "jobs.nightly.copy.max_rate": "4MiB", "service.zone": "UTC"}  # of 126 MiB
+SLOW_COPY: Changes = {**GATE_OFF, "jobs.nightly.copy.max_rate": "1536KiB", "service.zone": "UTC"}  # of 50 MiB
 UNIT = "backupd.service"
 _BEFORE_DUE_SECONDS = 15.0  # in which the daemon reads its configuration anew
 _PATIENCE_SECONDS = 200.0

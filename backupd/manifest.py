@@ -175,12 +175,16 @@ def _typed_tuple(arguments: tuple[Any, ...], value: list[Any], where: str) -> tu
 def _typed_dataclass(wanted: Any, value: dict[str, Any], where: str) -> Any:
     """Every field of the major's first minor must be there; what a minor after ours added is ignored."""
     hints = _hints_of(wanted)
-    added = {field.name for field in dataclasses.fields(wanted) if "minor" in field.metadata}
-    missing = hints.keys() - value.keys() - added
-    if missing:
-        raise Unreadable(f"the manifest lacks {where}.{min(missing)}", hint=_UNKNOWN_HINT)
-    there = {name: hint for name, hint in hints.items() if name in value}
-    return wanted(**{name: _typed(hint, value[name], f"{where}.{name}") for name, hint in there.items()})
+    missing = hints.keys() - value.keys()
+    if missing and (lacking := missing - _added_by_minors(wanted)):
+        raise Unreadable(f"the manifest lacks {where}.{min(lacking)}", hint=_UNKNOWN_HINT)
+    there = {name: _typed(hint, value[name], f"{where}.{name}") for name, hint in hints.items() if name in value}
+    return wanted(**there)
+
+
+def _added_by_minors(wanted: Any) -> set[str]:
+    """Fields that have a default for documents without them."""
+    return {field.name for field in dataclasses.fields(wanted) if "minor" in field.metadata}
 
 
 @cache  # a large backup has thousands of frames

@@ -126,6 +126,26 @@ def test_the_session_that_a_process_leads_gives_way_with_it() -> None:
 
 
 def test_a_session_that_somebody_else_leads_is_left_alone() -> None:
-    before = group()
-    with Yielding():
-        assert group() == before
+    def work() -> None:
+        os.setsid()
+
+        def follow() -> None:
+            with Yielding():
+                assert group() == "0"
+
+        assert in_a_child(follow) == 0
+
+    assert in_a_child(work) == 0
+
+
+def test_a_process_whose_session_has_no_group_gives_way_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such a kernel has no such file; in the session that a machine began with, writing to it is refused."""
+    monkeypatch.setattr("backupd.priority._SESSION", tmp_path / "none" / "autogroup")
+
+    def work() -> None:
+        os.setsid()
+        usual = os.getpriority(os.PRIO_PROCESS, 0)
+        with Yielding():
+            assert nice_of() == {min(usual + 10, 19)}
+
+    assert in_a_child(work) == 0

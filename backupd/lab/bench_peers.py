@@ -16,6 +16,7 @@ from typing import Any
 from backupd.command import spawned
 from backupd.errors import LabError
 from backupd.lab.options import DEFAULT_ROWS, DiskModel
+from backupd.lab.peers.contenders import NAMES
 from backupd.lab.peers.figures import Reading, table
 from backupd.lab.peers.rounds import RATE_SHARE
 
@@ -23,7 +24,6 @@ ROUNDS = 5
 DISKS = (DiskModel.HDD, DiskModel.SSD)
 LOADS = ("closed", "rate")
 _SECONDS_A_TURN = 500.0  # on average, at most
-_TURNS = 7
 _START_SECONDS = 600.0
 
 
@@ -62,7 +62,7 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("--rows", type=int, default=DEFAULT_ROWS)
     parser.add_argument("--disks", choices=DISKS, action="append", help="may be given twice; both by default")
     parser.add_argument("--load", choices=LOADS, action="append", help="may be given twice; both by default")
-    parser.add_argument("--only", action="append", default=[], metavar="NAME", help="as in the table; may be repeated")
+    parser.add_argument("--only", choices=NAMES, action="append", default=[], help="may be repeated; all by default")
     parser.add_argument("--json", type=Path, metavar="FILE", help="every round, as JSON")
     told = parser.parse_args(words)
     boots = []
@@ -103,7 +103,7 @@ def faults(readings: Sequence[Reading]) -> str:
 
 
 def _boot(disks: str, kind: str, *, rounds: int, rows: int, only: Sequence[str]) -> Boot:
-    deadline = _START_SECONDS + rounds * _TURNS * _SECONDS_A_TURN
+    deadline = _START_SECONDS + rounds * len(NAMES) * _SECONDS_A_TURN
     machine = ["--disks", disks, "--load", "none", "--rows", str(rows), "--spare-disks", "1"]
     wanted = [word for name in only for word in ("--only", name)]
     inside = ["python", "-m", "backupd.lab.peers.rounds", "--load", kind, "--rounds", str(rounds), *wanted]

@@ -9,12 +9,16 @@ import pytest
 from backupd.config import load as configured
 from backupd.errors import LabError, UnexpectedOutput
 from backupd.lab import configuration
-from backupd.lab.bench_peers import Boot, boot_from, faults
+from backupd.lab.bench_peers import Boot, boot_from, faults, main
 from backupd.lab.load import Heartbeat, LoadSample
 from backupd.lab.peers.calm import LONGEST_SECONDS, Look, await_calm, is_calm
 from backupd.lab.peers.contenders import (
     BACKUPD,
     FAST_PV,
+    MARIADB_BACKUP,
+    MYDUMPER,
+    MYLVMBACKUP,
+    NAMES,
     NOTHING,
     SETTINGS,
     TUNED,
@@ -153,21 +157,28 @@ def test_the_wait_for_calm_ends_with_it_or_at_its_deadline() -> None:
 
 
 def test_everyone_has_a_turn_in_each_round_and_everyone_begins_one() -> None:
-    names = list(contenders(GROUND, STORED))
-    assert len(names) == 7
+    names = list(NAMES)
+    assert list(contenders(GROUND, STORED)) == names
     assert names[0] == NOTHING
     rounds = [turns(names, number) for number in range(7)]
     assert [one[0] for one in rounds] == names
     assert all(sorted(one) == sorted(names) for one in rounds)
 
 
+def test_a_name_that_nobody_has_is_refused_before_a_machine_starts(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--only", "mariadb-backup"])
+    assert ended.value.code == 2
+    assert "'mariadb-backup, zstd -1'" in capsys.readouterr().err
+
+
 def test_every_rival_compresses_into_the_same_folder_and_is_unpacked_from_there() -> None:
     everyone = contenders(GROUND, STORED)
-    for name in ("mylvmbackup, zstd -1", "mariadb-backup, zstd -1", "mydumper"):
+    for name in (MYLVMBACKUP, MARIADB_BACKUP, MYDUMPER):
         assert str(STORED) in everyone[name].backup
         assert str(STORED) in everyone[name].restore
-    assert "xbstream" in everyone["mariadb-backup, zstd -1"].backup
-    assert "--prepare" in everyone["mariadb-backup, zstd -1"].restore
+    assert "xbstream" in everyone[MARIADB_BACKUP].backup
+    assert "--prepare" in everyone[MARIADB_BACKUP].restore
 
 
 def test_mylvmbackup_finds_the_labs_volume_with_a_snapshot_as_large_as_ours_and_zstd() -> None:

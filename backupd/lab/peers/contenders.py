@@ -15,9 +15,13 @@ from backupd.lab.site import VOLUME, Site
 from backupd.lab.sizes import MIB
 
 NOTHING = "nothing"
+MYLVMBACKUP = "mylvmbackup, zstd -1"
+MARIADB_BACKUP = "mariadb-backup, zstd -1"
+MYDUMPER = "mydumper"
 BACKUPD = "backupd"
 TUNED = "backupd, 512 KiB chunks"
 FAST_PV = "backupd, COW area on a fast PV"
+NAMES = (NOTHING, MYLVMBACKUP, MARIADB_BACKUP, MYDUMPER, BACKUPD, TUNED, FAST_PV)  # in the table's order
 
 MYLVM_SNAPSHOT = f"{VOLUME}_snapshot"  # as mylvmbackup names it
 
@@ -51,6 +55,7 @@ class Contender:
     name: str
     backup: str  # a shell's line; empty: nothing is done
     restore: str
+    warm_up: str = ":"  # has its programs read before anything is measured
     is_backupd: bool = False
     loads_into_a_server: bool = False  # its restore needs one that is empty; its socket is `$SOCKET`
 
@@ -58,29 +63,35 @@ class Contender:
 def contenders(ground: Ground, folder: Path) -> Mapping[str, Contender]:
     """All of them by name, in the order of the table. The rivals write into `folder`, backupd to its target."""
     site, stored = ground.site, shlex.quote(str(folder))
-    ours = {name: Contender(name, "backupd --quiet run nightly", "", is_backupd=True) for name in SETTINGS}
+    ours = [
+        Contender(name, "backupd --quiet run nightly", "", warm_up="backupd --quiet check nightly", is_backupd=True)
+        for name in SETTINGS
+    ]
     root = f"--user=root --socket={shlex.quote(str(site.socket))}"
     everyone = [
         Contender(NOTHING, "", ""),
         Contender(
-            "mylvmbackup, zstd -1",
+            MYLVMBACKUP,
             shlex.join(mylvmbackup_argv(ground, folder)),
             f"zstd -dc {stored}/*.tar.zst | tar -x",
+            warm_up="mylvmbackup --version && tar --version && zstd --version && lvs",
         ),
         Contender(
-            "mariadb-backup, zstd -1",
+            MARIADB_BACKUP,
             f"mariadb-backup --backup --stream=xbstream {root} | {_ZSTD} > {stored}/backup.xb.zst",
             f"zstd -dc {stored}/backup.xb.zst | mbstream -x && mariadb-backup --prepare --target-dir=.",
+            warm_up="mariadb-backup --version && zstd --version",
         ),
         Contender(
-            "mydumper",
+            MYDUMPER,
             shlex.join(mydumper_argv(site, folder)),
             f'myloader --threads={_MYDUMPER_THREADS} --user=root --socket="$SOCKET" --directory={stored} '
             "--overwrite-tables",
+            warm_up="mydumper --version",
             loads_into_a_server=True,
         ),
     ]
-    return MappingProxyType({one.name: one for one in everyone} | ours)
+    return MappingProxyType({one.name: one for one in (*everyone, *ours)})
 
 
 def snapshot_settings(name: str, fast_pv: Path) -> str:

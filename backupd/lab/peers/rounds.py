@@ -28,6 +28,7 @@ from backupd.lab.peers import calm, figures
 from backupd.lab.peers.contenders import (
     FAST_PV,
     MYLVM_SNAPSHOT,
+    NAMES,
     Contender,
     Ground,
     contenders,
@@ -85,7 +86,7 @@ def main(words: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="rounds")
     parser.add_argument("--load", choices=("closed", "rate"), required=True)
     parser.add_argument("--rounds", type=int, required=True)
-    parser.add_argument("--only", action="append", default=[])
+    parser.add_argument("--only", choices=NAMES, action="append", default=[])
     told = parser.parse_args(words)
     site = guest_site()
     plan = Plan.from_json(Control(Path("/run/lab/control")).plan.read_text(encoding="utf-8"))
@@ -133,8 +134,8 @@ def turn(machine: Machine, contender: Contender, number: int, asked: Load, pause
     try:
         with _stage(machine, contender):
             with loaded(machine, asked) as logs:
+                _nothing_cached_but_programs(contender)
                 rested = calm.await_calm(partial(calm.look, machine.session))
-                Path("/proc/sys/vm/drop_caches").write_text("3", encoding="ascii")
                 time.sleep(BEFORE_SECONDS)
                 moments, use, memory = _taken(machine, contender, pause)
                 time.sleep(_LATE_SECONDS)
@@ -147,6 +148,16 @@ def turn(machine: Machine, contender: Contender, number: int, asked: Load, pause
         _cleared(machine)
         hint = error.hint if isinstance(error, BackupdError) else ""
         return Reading(contender.name, number, failed=f"{error} {hint}".strip()[-2000:])
+
+
+def _nothing_cached_but_programs(contender: Contender) -> None:
+    """What is to be backed up has to be read from the disks.
+
+    The programs lie on the host's file system, for whose every read the whole machine stands still (hostfs); a real
+    one's disk would let only the program wait.
+    """
+    Path("/proc/sys/vm/drop_caches").write_text("3", encoding="ascii")
+    _shell(contender.warm_up, Path("/"), seconds=_QUICK_SECONDS, accept=(0, _ATTENTION))
 
 
 def _cleared(machine: Machine) -> None:

@@ -129,8 +129,8 @@ def decide(
     if seen.plateau():
         return verdict(Outcome.START, Reason.PLATEAU, f"no longer falling: {seen.words()}")
     pointless = _pointless(limits, forecast.expected_seconds, now_seconds) if forecast is not None else None
-    if pointless is not None and seen.began:
-        return verdict(Outcome.START, Reason.PLATEAU, f"{pointless}: {seen.words()}")
+    if pointless is not None and (seen.began or not probing):
+        return verdict(Outcome.START, Reason.PLATEAU, f"{pointless}: {seen.words()}" if seen.began else pointless)
     if left <= 0:
         reason = Reason.MAX_WAIT if seen.ratios or seen.rates or seen.slowdowns else Reason.NO_DATA
         return verdict(Outcome.START, reason, seen.words())

@@ -1,6 +1,7 @@
 """Which file system a path lies on, and how a snapshot is mounted."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,18 @@ def test_mount_is_read_only_and_nouuid_is_for_xfs_alone(filesystem: str, nouuid:
 def test_path_that_leads_to_another_device_is_not_mounted(tmp_path: Path) -> None:
     with pytest.raises(SnapshotError, match="does not lead to snapshot"):
         LinuxMounts().mount(snapshot_at(Path("/dev/null")), tmp_path / "mnt")
+    assert not (tmp_path / "mnt").exists()
+
+
+def test_snapshot_of_a_volume_that_is_mounted_nowhere_any_more_is_not_mounted(tmp_path: Path) -> None:
+    null = Path("/dev/null").stat().st_rdev
+    snapshot = replace(snapshot_at(Path("/dev/null")), device=DeviceNumber(os.major(null), os.minor(null)))
+    unmounted = replace(snapshot, origin=replace(snapshot.origin, device=DeviceNumber(254, 4095)))
+    with pytest.raises(SnapshotError, match=f"{snapshot.origin.full_name} is mounted nowhere any more"):
+        LinuxMounts().mount(unmounted, tmp_path / "mnt")
+    odd = replace(snapshot, origin=replace(snapshot.origin, device=mount_of(Path("/proc")).device))
+    with pytest.raises(SnapshotError, match="holds proc"):
+        LinuxMounts().mount(odd, tmp_path / "mnt")
     assert not (tmp_path / "mnt").exists()
 
 

@@ -140,14 +140,20 @@ def test_a_wait_that_outlasts_the_copy_ends() -> None:
     assert "penalty 1.81" in verdict.detail
 
 
-@pytest.mark.parametrize(("name", "enough"), [("recorded-settling", 1), ("recorded-passive", 2)])
-def test_a_short_copy_is_not_waited_for_once_the_shock_is_known(name: str, enough: int) -> None:
-    first = series(name).samples[enough - 1].at_seconds
-    assert began_at(name, PATIENCE_OF_ONE, cow_area(836, 9)) == first
-    verdict = series(name).judged(PATIENCE_OF_ONE, cow_area(836, 9), until=first)
+def test_a_short_copy_is_not_waited_for_once_a_probe_has_told_of_the_shock() -> None:
+    recorded, cow = series("recorded-settling"), cow_area(836, 9)
+    first = recorded.samples[0].at_seconds
+    assert recorded.judged(PATIENCE_OF_ONE, cow, until=first / 2).outcome is Outcome.WAIT
+    verdict = recorded.judged(PATIENCE_OF_ONE, cow, until=first)
     assert verdict.reason is Reason.PLATEAU
     assert "a copy of about 9 s is over before waiting would pay" in verdict.detail
     assert "times as long as before the snapshot" in verdict.detail
+
+
+def test_a_short_copy_without_a_probe_is_not_waited_for_at_all() -> None:
+    verdict = series("recorded-passive").judged(PATIENCE_OF_ONE, cow_area(836, 9), until=0.0)
+    assert (verdict.outcome, verdict.reason, verdict.waited_seconds) == (Outcome.START, Reason.PLATEAU, 0.0)
+    assert verdict.detail == "a copy of about 9 s is over before waiting would pay"
 
 
 @pytest.mark.parametrize(

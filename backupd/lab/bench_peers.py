@@ -17,7 +17,7 @@ from backupd.command import spawned
 from backupd.errors import LabError
 from backupd.lab.options import DEFAULT_ROWS, DiskModel
 from backupd.lab.peers.contenders import NAMES
-from backupd.lab.peers.figures import Reading, table
+from backupd.lab.peers.figures import Reading, parts_table, table
 from backupd.lab.peers.rounds import RATE_SHARE
 
 ROUNDS = 5
@@ -70,7 +70,8 @@ def main(words: Sequence[str]) -> int:
         for kind in told.load or LOADS:
             boot = _boot(disks, kind, rounds=told.rounds, rows=told.rows, only=told.only)
             boots.append(boot)
-            sys.stdout.write(f"### {boot.title}\n\n{table(boot.readings)}\n\n{faults(boot.readings)}")
+            told_of = (f"### {boot.title}", table(boot.readings), parts_table(boot.readings), faults(boot.readings))
+            sys.stdout.write("".join(f"{part}\n\n" for part in told_of if part))
             sys.stdout.flush()
             if told.json:
                 told.json.write_text(json.dumps([one.to_values() for one in boots], indent=1), encoding="utf-8")
@@ -99,7 +100,7 @@ def faults(readings: Sequence[Reading]) -> str:
             lines.append(f"{who}: {reading.failed}\n")
         elif not reading.calm:
             lines.append(f"{who}: the server had not come to rest before\n")
-    return "".join([*lines, "\n"] if lines else [])
+    return "".join(lines).rstrip()
 
 
 def _boot(disks: str, kind: str, *, rounds: int, rows: int, only: Sequence[str]) -> Boot:

@@ -2,7 +2,9 @@
 
 import json
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,17 +36,22 @@ from backupd.lab.peers.figures import (
     COLUMNS,
     Cost,
     Moments,
+    Part,
     Reading,
     cell,
     impact,
+    parts,
+    parts_table,
     pause_seconds,
     quantile,
     read_milliseconds,
+    stages,
     table,
 )
 from backupd.lab.site import guest_site
 from backupd.lab.sizes import MIB
 from backupd.measurement import DiskCounters
+from backupd.model import Bill, Phase, RunDetails, RunStatus
 from backupd.probe.counters import parse_stat
 
 BEGAN = 1000.0
@@ -98,6 +105,30 @@ def test_a_stall_that_began_before_is_counted_and_what_the_server_did_before_is_
 def test_a_log_that_does_not_cover_the_backup_is_no_result(samples: list[LoadSample]) -> None:
     with pytest.raises(LabError, match="does not cover"):
         impact(samples, beats_of({}), RUN)
+
+
+def recorded(**changes: Any) -> RunDetails:
+    """The run's record: begun 3 s after its command, verified in 1 s, 12 s from its lock to the snapshot's end."""
+    phases = {Phase.PREFLIGHT: 1.0, Phase.COPY: 9.0, Phase.RELEASE: 2.0, Phase.VERIFY: 1.0}
+    started, ended = (datetime.fromtimestamp(BEGAN + at, UTC) for at in (3, 18))
+    run = RunDetails("r1", "nightly", "lab", "lab-1", RunStatus.SUCCESS, started, ended, phases=phases, bill=Bill(12.0))
+    return replace(run, **changes)
+
+
+def test_a_run_of_ours_tells_which_stage_of_it_cost_what() -> None:
+    slow = {**dict.fromkeys(range(3), 60.0), **dict.fromkeys(range(5, 17), 40.0)}
+    found = parts(load_of(slow), RUN, stages(recorded(), RUN))
+    assert [one.name for one in found] == ["starting", "before the lock", "lock and snapshot", "afterwards"]
+    assert [one.seconds for one in found] == pytest.approx([3, 2, 12, 3])
+    assert [one.lost for one in found] == pytest.approx([120, 0, 720, 0])
+    assert sum(one.lost for one in found) == pytest.approx(impact(load_of(slow), beats_of({}), RUN).lost)
+
+
+def test_a_run_without_a_bill_or_a_log_that_ends_before_it_tells_no_stages() -> None:
+    with pytest.raises(LabError, match="has no bill"):
+        stages(recorded(bill=None), RUN)
+    with pytest.raises(LabError, match="stage 'afterwards'"):
+        parts(load_of({})[:-10], RUN, stages(recorded(), RUN))
 
 
 def test_the_disks_counters_are_added_up_and_told_for_each_mib_that_was_read() -> None:
@@ -219,13 +250,24 @@ def test_the_table_has_a_row_for_each_contender_and_tells_which_rounds_are_missi
     assert head == f"| | {' | '.join(COLUMNS)} |"
     assert nothing.startswith("| nothing | 10 | 100 |")
     assert ours.startswith("| backupd (2 of 3 rounds) | 25 (20-30) | 100 (100-100) |")
-    assert faults([failed]) == "backupd, round 3: no room\n\n"
+    assert faults([failed]) == "backupd, round 3: no room"
     assert faults([replace(reading(0, 20), calm=False)]).startswith("backupd, round 1: the server had not come to rest")
     assert faults([reading(0, 20)]) == ""
 
 
+def test_the_stages_have_a_table_of_those_who_tell_them() -> None:
+    told = [replace(reading(at, 20), parts=(Part("starting", 3.0, 100.0 + at), Part("rest", 17.0, 9))) for at in (0, 2)]
+    assert parts_table([reading(0, 10, NOTHING), *told]).splitlines() == [
+        "| | starting s | lost | rest s | lost |",
+        "|---|---|---|---|---|",
+        "| backupd | 3.0 (3.0-3.0) | 101 (100-102) | 17 (17-17) | 9.0 (9.0-9.0) |",
+    ]
+    assert parts_table([reading(0, 10, NOTHING)]) == ""
+
+
 def test_what_a_machine_prints_is_read_back_and_kept_whole() -> None:
-    readings = (reading(0, 20), Reading(BACKUPD, 1, failed="no room"))
+    whole = replace(reading(0, 20), parts=(Part("starting", 3.0, 100.0),))
+    readings = (whole, Reading(BACKUPD, 1, failed="no room"))
     lines = [json.dumps({"load": "85", "saturated": 141.5}), *(json.dumps(one.to_values()) for one in readings)]
     boot = boot_from("hdd", "rate", lines)
     assert boot == Boot("hdd", "rate", "85", 141.5, readings)

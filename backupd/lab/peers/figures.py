@@ -13,6 +13,7 @@ from backupd.lab import load
 from backupd.lab.load import Heartbeat, LoadSample
 from backupd.lab.sizes import MIB
 from backupd.measurement import DiskCounters
+from backupd.model import Phase, RunDetails
 
 BEFORE_SECONDS = 15.0  # undisturbed, just before: what it is compared with
 
@@ -53,6 +54,15 @@ class Cost:
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """Of one backup: a stage of it, and what the server did not do meanwhile."""
+
+    name: str
+    seconds: float
+    lost: float  # transactions that the rate before would have done
+
+
+@dataclass(frozen=True, slots=True)
 class Reading:
     """One round of one contender. `failed` says why there is nothing else in it."""
 
@@ -61,13 +71,15 @@ class Reading:
     calm: bool = False  # whether the server had come to rest before
     impact: Impact | None = None
     cost: Cost | None = None
+    parts: tuple[Part, ...] = ()  # where the tool tells when its stages ended
     failed: str = ""
 
     @classmethod
     def from_values(cls, raw: Mapping[str, Any]) -> "Reading":
         """What `to_values` gave."""
         cost = raw["cost"] and Cost(**{**raw["cost"], "disks": DiskCounters(**raw["cost"]["disks"])})
-        return cls(**{**raw, "impact": raw["impact"] and Impact(**raw["impact"]), "cost": cost})
+        parts = tuple(Part(**part) for part in raw["parts"])
+        return cls(**{**raw, "impact": raw["impact"] and Impact(**raw["impact"]), "cost": cost, "parts": parts})
 
     def to_values(self) -> dict[str, Any]:
         """For JSON."""
@@ -97,6 +109,37 @@ def impact(samples: Sequence[LoadSample], beats: Sequence[Heartbeat], moments: M
         p50_ms=quantile(during, 0.5),
         p99_ms=quantile(during, 0.99),
     )
+
+
+def parts(samples: Sequence[LoadSample], moments: Moments, ends: Sequence[tuple[str, float]]) -> tuple[Part, ...]:
+    """What each stage cost, of which `ends` has the names and, by the wall clock, the ends; the last is the backup's.
+
+    Raises:
+        LabError: the load's log does not cover it.
+    """
+    before = load.rate_between(samples, moments.began - BEFORE_SECONDS, moments.began)
+    found, start = [], moments.began
+    for name, end in ends:
+        lost = None if before is None else load.transactions_lost(samples, start, end, undisturbed=before)
+        if lost is None:
+            raise LabError(f"the load's log does not cover the backup's stage {name!r}")
+        found.append(Part(name, end - start, lost))
+        start = end
+    return tuple(found)
+
+
+def stages(details: RunDetails, moments: Moments) -> list[tuple[str, float]]:
+    """The ends of a run's stages by its record, to within some tenths of a second."""
+    if details.bill is None or details.ended_at is None:
+        raise LabError(f"run {details.run_id} has no bill")
+    later = sum(details.phases.get(phase, 0.0) for phase in (Phase.SEND, Phase.VERIFY))
+    released = details.ended_at.timestamp() - later
+    return [
+        ("starting", details.started_at.timestamp()),
+        ("before the lock", released - details.bill.seconds),
+        ("lock and snapshot", released),
+        ("afterwards", moments.ended),
+    ]
 
 
 def read_milliseconds(use: DiskCounters) -> float | None:
@@ -162,6 +205,20 @@ def table(readings: Sequence[Reading]) -> str:
         good = [reading for reading in seen if not reading.failed]
         head = name if len(good) == len(seen) else f"{name} ({len(good)} of {len(seen)} rounds)"
         lines.append(f"| {head} | {' | '.join(cell([value(one) for one in good]) for value in COLUMNS.values())} |")
+    return "\n".join(lines)
+
+
+def parts_table(readings: Sequence[Reading]) -> str:
+    """A Markdown table of the stages of those that tell them; empty where nobody does."""
+    telling = [reading for reading in readings if reading.parts]
+    if not telling:
+        return ""
+    names = [part.name for part in telling[0].parts]
+    lines = [f"| | {' | '.join(f'{name} s | lost' for name in names)} |", f"|---{'|---' * 2 * len(names)}|"]
+    for name in dict.fromkeys(reading.contender for reading in telling):
+        stages = zip(*(reading.parts for reading in telling if reading.contender == name), strict=True)
+        cells = [(cell([one.seconds for one in stage]), cell([one.lost for one in stage])) for stage in stages]
+        lines.append(f"| {name} | {' | '.join(f'{seconds} | {lost}' for seconds, lost in cells)} |")
     return "\n".join(lines)
 
 

@@ -139,10 +139,15 @@ def turn(machine: Machine, contender: Contender, number: int, asked: Load, pause
                 time.sleep(BEFORE_SECONDS)
                 moments, use, memory = _taken(machine, contender, pause)
                 time.sleep(_LATE_SECONDS)
-                felt = figures.impact(logs.samples(), logs.beats(), moments)
+                samples, beats = logs.samples(), logs.beats()
             details = _ours() if contender.is_backupd else None
             return Reading(
-                contender.name, number, rested, felt, _cost(machine, contender, moments, use, memory, details)
+                contender.name,
+                number,
+                rested,
+                figures.impact(samples, beats, moments),
+                _cost(machine, contender, moments, use, memory, details),
+                figures.parts(samples, moments, figures.stages(details, moments)) if details is not None else (),
             )
     except (BackupdError, OSError) as error:
         _cleared(machine)

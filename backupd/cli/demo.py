@@ -22,7 +22,10 @@ def register(app: typer.Typer) -> None:
 
 
 def demo(*, inside: Annotated[bool, typer.Option(hidden=True)] = False) -> None:
-    """The job in the lab: a striped volume under a loaded MariaDB server; check, run, verify, drill, history, probe."""
+    """The job in the lab, on a striped volume under a loaded server; and what it would have cost once.
+
+    Types check, run, verify, drill, history, compare and probe.
+    """
     if inside:
         _inside()
         return
@@ -38,6 +41,9 @@ def demo(*, inside: Annotated[bool, typer.Option(hidden=True)] = False) -> None:
 
 def _inside() -> None:
     """What a DBA would type, one after the other; then what the server lost meanwhile."""
+    from backupd.lab.configuration import OLD_DEFAULTS, add_old_defaults
+    from backupd.lab.site import guest_site
+
     time.sleep(_UNDISTURBED_SECONDS)  # the server's own rate, to compare with
     _type("identity", "show")
     _type("check", _JOB)
@@ -47,6 +53,9 @@ def _inside() -> None:
     _type("verify", "latest")
     _type("drill", "latest")
     _type("history")
+    add_old_defaults(guest_site())
+    _type("run", OLD_DEFAULTS)
+    _type("compare", f"latest:{OLD_DEFAULTS}", f"latest:{_JOB}")
     _type("probe", _JOB, "--seconds", "2", "--repeat", "1", "--max-load", "100")  # the load here is our own
     say("\nwhat this backup cost, and what it is worth")
     say(_price(began, ended))
@@ -70,7 +79,7 @@ def _price(began: float, ended: float) -> str:
     from backupd.report.words import columns
 
     with wiring.catalogue(wiring.configuration(None)) as catalogue:
-        run = catalogue.run("latest")
+        run = catalogue.run(f"latest:{_JOB}")
     site = guest_site()
     samples = load.parse_load(site.load_log.read_text())
     beats = load.parse_heartbeats(site.heartbeat_log.read_text())

@@ -1,11 +1,28 @@
 """The configuration that a lab makes ready for `backupd`: the only place that knows its text.
 
-Knows: the job `nightly`, its target, where the lab's server answers. Refuses to know what the keys do.
+Knows: its jobs, `nightly` and `old-defaults`, their target, where the lab's server answers. Refuses to know what the
+keys do.
 """
 
 from backupd.lab.site import Site
 
 SNAPSHOT = 'size = "20%"'
+OLD_DEFAULTS = "old-defaults"  # a job
+
+# What backupd did before it went by the disks and by what waiting can save, as far as settings bring it back.
+_OLD_DEFAULTS = f"""
+[jobs.{OLD_DEFAULTS}]
+host = "lab"
+targets = ["store"]
+canary = true
+
+[jobs.{OLD_DEFAULTS}.snapshot]
+{SNAPSHOT}
+chunk_size = "64KiB"
+
+[jobs.{OLD_DEFAULTS}.settle]
+probe = true
+"""
 
 
 def text(site: Site, *, snapshot: str = SNAPSHOT) -> str:
@@ -37,3 +54,9 @@ def write(site: Site) -> None:
     for folder in (site.etc, site.state, site.backups):
         folder.mkdir(parents=True, exist_ok=True)
     site.configuration.write_text(text(site), encoding="utf-8")
+
+
+def add_old_defaults(site: Site) -> None:
+    """From now on there is the job `old-defaults` as well."""
+    with site.configuration.open("a", encoding="utf-8") as file:
+        file.write(_OLD_DEFAULTS)

@@ -30,6 +30,7 @@ def test_the_lab_proves_a_backup_in_a_container_without_privileges() -> None:
     demo = in_container("backupd-lab", "demo")
     assert demo.returncode == 0, f"{demo.stdout}\n{demo.stderr}"
     assert "proven" in demo.stdout
+    assert "B/A" in demo.stdout  # beside the old defaults
 
 
 def test_the_image_for_a_host_writes_and_checks_a_configuration(host_image: str) -> None:

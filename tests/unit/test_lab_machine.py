@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from backupd.config import load as configured
 from backupd.lab import configuration, programs, server
 from backupd.lab.disks import (
     delay_table,
@@ -24,7 +25,7 @@ from backupd.lab.plan import Control, Purpose, plan_for
 from backupd.lab.servers import SOFTWARE
 from backupd.lab.site import guest_site, host_site
 from backupd.lab.sizes import KIB, MIB, sizes_for
-from backupd.model import Flavour
+from backupd.model import AUTO, Flavour
 
 DISKS = [Path(f"/dev/ubd{letter}") for letter in "bcde"]
 HARDWARE = Hardware(
@@ -175,6 +176,17 @@ def test_the_configuration_made_ready_has_the_job_nightly_and_dirs_backups_as_it
     text = configuration.text(guest_site())
     assert "[jobs.nightly]" in text
     assert 'path = "/backups"' in text
+
+
+def test_the_demos_second_job_is_what_the_first_was_once_into_the_same_folder(tmp_path: Path) -> None:
+    site = replace(guest_site(), etc=tmp_path)
+    site.configuration.write_text(configuration.text(site), encoding="utf-8")
+    configuration.add_old_defaults(site)
+    jobs = configured(site.configuration).jobs
+    old, new = jobs[configuration.OLD_DEFAULTS], jobs["nightly"]
+    assert (old.snapshot.chunk_size, old.settle.probe) == (64 << 10, True)
+    assert (new.snapshot.chunk_size, new.settle.probe) == (AUTO, AUTO)
+    assert (old.host, old.targets, old.snapshot.size) == (new.host, new.targets, new.snapshot.size)
 
 
 def test_a_machine_keeps_to_one_processor_that_we_may_use() -> None:

@@ -551,7 +551,7 @@ def _copy(attempt: _Attempt, owed: ExitStack, point: _Point, observer: Observer,
     image.require_tablespaces(ready, root, listing, point.tablespaces, again=lambda: _tablespaces(attempt))
     standing = contents.earlier_stored(ready, standing, listing)
     kept = Contents(root, listing, contents.binlog_cut(ready, standing, root, live=point.binlogs))
-    size = kept.listing.size
+    size = kept.size
     changes: list[PaceChange] = []
     restraint = _restraint(attempt, observer, changes.append)
     governor = _governor(

@@ -47,6 +47,11 @@ class Contents:
     listing: Listing
     binlog: BinlogCut | None
 
+    @property
+    def size(self) -> int:
+        """Plain bytes of all of it, by an estimate of the archives' lengths."""
+        return self.listing.size + (self.binlog.size if self.binlog is not None else 0)
+
     def at_most(self, object_size: int) -> int:
         """Bytes that no object of them exceeds as it is stored, whichever files it takes: the roll-over's, as a rule.
 

@@ -140,3 +140,11 @@ def test_progress_ends_at_all_of_it(world: World) -> None:
     assert [done for done, _ in heard] == sorted(done for done, _ in heard)
     assert all(done <= total for done, total in heard)
     assert heard[-1][0] > 0.9 * heard[-1][1]
+
+
+def test_progress_counts_the_binlog_too(world: World) -> None:
+    world.database.offset = 1 << 20
+    (world.datadir / "bin.000001").write_bytes(bytes(2 << 20))
+    heard: list[tuple[int, int]] = []
+    row = world.back_up(telling=Telling(copied=lambda done, total: heard.append((done, total))))
+    assert heard[-1][1] == pytest.approx(row.backups[0].bytes_read, rel=0.05)

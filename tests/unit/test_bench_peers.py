@@ -212,6 +212,15 @@ def test_every_rival_compresses_into_the_same_folder_and_is_unpacked_from_there(
     assert "--prepare" in everyone[MARIADB_BACKUP].restore
 
 
+def test_everyones_programs_are_read_before_and_only_ours_does_anything_for_it() -> None:
+    everyone = contenders(GROUND, STORED)
+    assert everyone[NOTHING].warm_up == ":"
+    assert "mylvmbackup --version" not in everyone[MYLVMBACKUP].warm_up  # it ends with status 1
+    for name, program in ((MYLVMBACKUP, "mylvmbackup"), (MARIADB_BACKUP, "mariadb-backup"), (MYDUMPER, "mydumper")):
+        assert program in everyone[name].warm_up
+    assert {everyone[name].warm_up for name in SETTINGS} == {"backupd --quiet check nightly"}
+
+
 def test_mylvmbackup_finds_the_labs_volume_with_a_snapshot_as_large_as_ours_and_zstd() -> None:
     argv = mylvmbackup_argv(GROUND, STORED)
     assert {"--vgname=labvg", "--lvname=data", "--relpath=data", "--xfs", "--compress=zstd"} <= set(argv)

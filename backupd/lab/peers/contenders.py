@@ -74,7 +74,7 @@ def contenders(ground: Ground, folder: Path) -> Mapping[str, Contender]:
             MYLVMBACKUP,
             shlex.join(mylvmbackup_argv(ground, folder)),
             f"zstd -dc {stored}/*.tar.zst | tar -x",
-            warm_up="mylvmbackup --version && tar --version && zstd --version && lvs",
+            warm_up='perl -c "$(command -v mylvmbackup)" && tar --version && zstd --version && lvs',  # no --version
         ),
         Contender(
             MARIADB_BACKUP,

@@ -9,21 +9,6 @@ from backupd.lab.site import Site
 SNAPSHOT = 'size = "20%"'
 OLD_DEFAULTS = "old-defaults"  # a job
 
-# What backupd did before it went by the disks and by what waiting can save, as far as settings bring it back.
-_OLD_DEFAULTS = f"""
-[jobs.{OLD_DEFAULTS}]
-host = "lab"
-targets = ["store"]
-canary = true
-
-[jobs.{OLD_DEFAULTS}.snapshot]
-{SNAPSHOT}
-chunk_size = "64KiB"
-
-[jobs.{OLD_DEFAULTS}.settle]
-probe = true
-"""
-
 
 def text(site: Site, *, snapshot: str = SNAPSHOT) -> str:
     """A complete backupd.toml: host `lab`, target `store` (DIR/backups outside), job `nightly`."""
@@ -39,14 +24,7 @@ password_file = "{site.password_file}"
 type = "directory"
 path = "{site.backups}"
 
-[jobs.nightly]
-host = "lab"
-targets = ["store"]
-canary = true
-
-[jobs.nightly.snapshot]
-{snapshot}
-"""
+{_job("nightly", snapshot)}"""
 
 
 def write(site: Site) -> None:
@@ -57,6 +35,21 @@ def write(site: Site) -> None:
 
 
 def add_old_defaults(site: Site) -> None:
-    """From now on there is the job `old-defaults` as well."""
+    """From now on there is the job `old-defaults` as well.
+
+    It does what backupd did before it went by the disks and by what waiting can save, as far as settings bring it back.
+    """
+    job = _job(OLD_DEFAULTS, f'{SNAPSHOT}\nchunk_size = "64KiB"')
     with site.configuration.open("a", encoding="utf-8") as file:
-        file.write(_OLD_DEFAULTS)
+        file.write(f"\n{job}\n[jobs.{OLD_DEFAULTS}.settle]\nprobe = true\n")
+
+
+def _job(name: str, snapshot: str) -> str:
+    return f"""[jobs.{name}]
+host = "lab"
+targets = ["store"]
+canary = true
+
+[jobs.{name}.snapshot]
+{snapshot}
+"""

@@ -117,7 +117,7 @@ def recorded(**changes: Any) -> RunDetails:
 
 def test_a_run_of_ours_tells_which_stage_of_it_cost_what() -> None:
     slow = {**dict.fromkeys(range(3), 60.0), **dict.fromkeys(range(5, 17), 40.0)}
-    found = parts(load_of(slow), RUN, stages(recorded(), RUN))
+    found = parts(load_of(slow), BEGAN, stages(recorded(), RUN), undisturbed=100.0)
     assert [one.name for one in found] == ["starting", "before the lock", "lock and snapshot", "afterwards"]
     assert [one.seconds for one in found] == pytest.approx([3, 2, 12, 3])
     assert [one.lost for one in found] == pytest.approx([120, 0, 720, 0])
@@ -128,7 +128,7 @@ def test_a_run_without_a_bill_or_a_log_that_ends_before_it_tells_no_stages() -> 
     with pytest.raises(LabError, match="has no bill"):
         stages(recorded(bill=None), RUN)
     with pytest.raises(LabError, match="stage 'afterwards'"):
-        parts(load_of({})[:-10], RUN, stages(recorded(), RUN))
+        parts(load_of({})[:-10], BEGAN, stages(recorded(), RUN), undisturbed=100.0)
 
 
 def test_the_disks_counters_are_added_up_and_told_for_each_mib_that_was_read() -> None:

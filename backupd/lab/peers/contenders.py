@@ -21,7 +21,6 @@ MYDUMPER = "mydumper"
 BACKUPD = "backupd"
 TUNED = "backupd, 512 KiB chunks"
 FAST_PV = "backupd, COW area on a fast PV"
-NAMES = (NOTHING, MYLVMBACKUP, MARIADB_BACKUP, MYDUMPER, BACKUPD, TUNED, FAST_PV)  # in the table's order
 
 MYLVM_SNAPSHOT = f"{VOLUME}_snapshot"  # as mylvmbackup names it
 
@@ -37,6 +36,7 @@ SETTINGS: Mapping[str, str] = MappingProxyType(
         FAST_PV: 'size = "480MiB"\npvs = ["{fast_pv}"]',
     }
 )
+NAMES = (NOTHING, MYLVMBACKUP, MARIADB_BACKUP, MYDUMPER, *SETTINGS)  # in the table's order
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,16 +111,17 @@ def impact(samples: Sequence[LoadSample], beats: Sequence[Heartbeat], moments: M
     )
 
 
-def parts(samples: Sequence[LoadSample], moments: Moments, ends: Sequence[tuple[str, float]]) -> tuple[Part, ...]:
-    """What each stage cost, of which `ends` has the names and, by the wall clock, the ends; the last is the backup's.
+def parts(
+    samples: Sequence[LoadSample], began: float, ends: Sequence[tuple[str, float]], *, undisturbed: float
+) -> tuple[Part, ...]:
+    """What each stage cost, of which `ends` has the names and, by the wall clock, the ends; the first began then.
 
     Raises:
         LabError: the load's log does not cover it.
     """
-    before = load.rate_between(samples, moments.began - BEFORE_SECONDS, moments.began)
-    found, start = [], moments.began
+    found, start = [], began
     for name, end in ends:
-        lost = None if before is None else load.transactions_lost(samples, start, end, undisturbed=before)
+        lost = load.transactions_lost(samples, start, end, undisturbed=undisturbed)
         if lost is None:
             raise LabError(f"the load's log does not cover the backup's stage {name!r}")
         found.append(Part(name, end - start, lost))

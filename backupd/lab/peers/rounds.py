@@ -140,14 +140,16 @@ def turn(machine: Machine, contender: Contender, number: int, asked: Load, pause
                 moments, use, memory = _taken(machine, contender, pause)
                 time.sleep(_LATE_SECONDS)
                 samples, beats = logs.samples(), logs.beats()
+            felt = figures.impact(samples, beats, moments)
             details = _ours() if contender.is_backupd else None
+            ends = figures.stages(details, moments) if details is not None else []
             return Reading(
                 contender.name,
                 number,
                 rested,
-                figures.impact(samples, beats, moments),
+                felt,
                 _cost(machine, contender, moments, use, memory, details),
-                figures.parts(samples, moments, figures.stages(details, moments)) if details is not None else (),
+                figures.parts(samples, moments.began, ends, undisturbed=felt.tps_before),
             )
     except (BackupdError, OSError) as error:
         _cleared(machine)

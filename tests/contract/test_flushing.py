@@ -1,7 +1,7 @@
 """A real server writes its dirty pages when it is told to, and has its settings back afterwards."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pytest
 
@@ -23,14 +23,22 @@ def settings(server: MariadbServer) -> dict[str, float]:
         return {name: float(root.value(f"SELECT @@global.{name}") or "nan") for name in USUAL}
 
 
-def put(server: MariadbServer, values: dict[str, float]) -> None:
+def put(server: MariadbServer, values: Mapping[str, float]) -> None:
     with server.session() as root:
         for name, value in values.items():
             root.execute(f"SET GLOBAL {name} = %s", value)
 
 
+@pytest.fixture(scope="module")
+def _redo_log(mysql_server: MariadbServer) -> Iterator[None]:
+    """Long enough for all of `make_dirty`: with one of 16 MiB it is full then, and the server writes to make room."""
+    put(mysql_server, {"innodb_log_file_size": 96 << 20})
+    yield
+    put(mysql_server, {"innodb_log_file_size": 16 << 20})
+
+
 @pytest.fixture
-def flusher(mysql_server: MariadbServer) -> Iterator[PageFlusher]:
+def flusher(mysql_server: MariadbServer, _redo_log: None) -> Iterator[PageFlusher]:
     """Of the account that README describes, on a server with settings of its own that are not the usual ones."""
     put(mysql_server, {"innodb_io_capacity_max": 20000, "innodb_io_capacity": 10000, **USUAL})
     yield PageFlusher(mysql_server.account("flushing", grant_script("flushing", preflush=True)), wait_seconds=30)

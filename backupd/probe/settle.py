@@ -15,7 +15,7 @@ from math import ceil, isfinite
 from statistics import median
 
 from backupd.model import Outcome, Reason, Sample, Verdict
-from backupd.probe.trend import Point, expected_sum, is_falling, peak, points, recent
+from backupd.probe.trend import Point, expected_after, expected_sum, is_falling, peak, points, recent
 
 BASELINE, SETTLE, COPY = "baseline", "settle", "copy"  # the stages of a sample
 
@@ -27,6 +27,7 @@ _LOOK_AHEAD_SECONDS = 60.0  # the wait ends while the COW area would last for an
 _MIB = 1 << 20
 _FULLEST = 0.95  # of the COW area, that anybody is told to allow
 _SHORTEST_SETTLING_SECONDS = 30.0  # no loaded server of the lab's had its hot chunks copied sooner (33 to 40 s)
+_WORTH_WAITING = 2.0  # first writes now ÷ those at the end of a copy that began now
 OWN_CHUNKS = "the probe's own chunks have settled, the server's are still being copied"
 
 
@@ -106,9 +107,11 @@ def decide(
     want attention); a COW area that would last through the copy but not through another minute's wait starts at once.
 
     A wait that can no longer pay is a plateau too. The server pays for the snapshot as long as there is one, so a copy
-    that is short had better begin at once: in the lab waiting first lost more transactions than it saved. And one that
-    has outlasted the copy's expected time ends, since whether the penalty would settle in the next minute or never
-    cannot be known: to stop there costs at most twice what the better choice would have.
+    that is short had better begin at once: in the lab waiting first lost more transactions than it saved. A second of
+    waiting costs what the snapshot will cost at the copy's end, and saves what the copy meets less of: that pays while
+    the server's first writes are forecast to fall to less than half by then. And a wait that has outlasted the copy's
+    expected time ends, since whether the penalty would settle in the next minute or never cannot be known: to stop
+    there costs at most twice what the better choice would have.
     """
     seen = _Seen.of(samples, limits, probing=probing, baseline_latency_ms=baseline_latency_ms)
 
@@ -128,7 +131,9 @@ def decide(
         return verdict(Outcome.START, Reason.SETTLED, seen.words())
     if seen.plateau():
         return verdict(Outcome.START, Reason.PLATEAU, f"no longer falling: {seen.words()}")
-    pointless = _pointless(limits, forecast.expected_seconds, now_seconds) if forecast is not None else None
+    pointless = None
+    if forecast is not None:
+        pointless = _pointless(limits, forecast.expected_seconds, now_seconds) or seen.dearer_later(forecast)
     if pointless is not None and (seen.began or not probing):
         return verdict(Outcome.START, Reason.PLATEAU, f"{pointless}: {seen.words()}" if seen.began else pointless)
     if left <= 0:
@@ -312,6 +317,22 @@ class _Seen:
             f"in {seconds:.0f} s, {what}, {forecast.area.name} is forecast to fill to {need / total:.0%},"
             f" the limit is {self.limits.max_cow_fill:.0%}"
         )
+
+    def dearer_later(self, forecast: CowForecast) -> str | None:
+        """Why another second of waiting costs more than it saves, in words; None where it does not, or is not known.
+
+        Both prices go with the rate of first writes. The snapshot lives for a second longer, at the rate at which the
+        copy then ends; and the copy meets the rate of that second instead of the one of now, where a first write is
+        taken to cost as much again as it does alone.
+        """
+        seconds = forecast.expected_seconds
+        if seconds is None or self.limits.patience is None or len(self.rates) < TREND_RATES:
+            return None
+        lately = self.rates[-TREND_RATES:]
+        at_end = expected_after(lately, seconds)
+        if recent(lately) > _WORTH_WAITING * at_end:
+            return None
+        return f"by the end of a copy of about {seconds:.0f} s the server's first writes will hardly have become fewer"
 
     def words(self) -> str:
         """Where both signals stand, and which of them keeps the gate shut when the other would open it."""

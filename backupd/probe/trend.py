@@ -53,13 +53,25 @@ def expected_sum(rates: Sequence[Point], seconds: float) -> float:
     """
     if not rates or seconds <= 0:
         return 0.0
+    newer, decay = _going_on(rates)
+    return newer * (1 - exp(-decay * seconds)) / decay if decay else newer * seconds
+
+
+def expected_after(rates: Sequence[Point], seconds: float) -> float:
+    """What a rate will be after that time, if it goes on in the same way."""
+    if not rates:
+        return 0.0
+    newer, decay = _going_on(rates)
+    return newer * exp(-decay * seconds)
+
+
+def _going_on(rates: Sequence[Point]) -> tuple[float, float]:
+    """The rate by now, and by which share it falls in each second; 0 where it does not."""
     older, newer = _halves(rates)
     if newer.value <= 0 or not is_falling(rates) or newer.at <= older.at:
-        return max(0.0, newer.value) * seconds
+        return max(0.0, newer.value), 0.0
     decay = log(older.value / newer.value) / (newer.at - older.at)
-    if not 0 < decay < inf:  # instants or values beyond what a float can tell apart
-        return newer.value * seconds
-    return newer.value * (1 - exp(-decay * seconds)) / decay
+    return newer.value, decay if 0 < decay < inf else 0.0  # instants or values beyond what a float can tell apart
 
 
 def _halves(series: Sequence[Point]) -> tuple[Point, Point]:

@@ -77,6 +77,7 @@ def reading(number: int, wall: float, name: str = BACKUPD) -> Reading:
         stored=100 * MIB,
         disks=DiskCounters(read_bytes=200 * MIB, read_seconds=2.0, busy_seconds=8.0),
         memory=30.0,
+        processor=1.5,
         restore=4.0,
         lock_held=0.25,
     )

@@ -133,11 +133,47 @@ def test_the_kernels_counters_see_a_settled_server_a_minute_before_a_probe_does(
 
 
 def test_a_wait_that_outlasts_the_copy_ends() -> None:
-    assert began_at("recorded-settling", PATIENCE_OF_ONE, cow_area(836, 50)) == pytest.approx(50, abs=1)
-    verdict = series("recorded-settling").judged(PATIENCE_OF_ONE, cow_area(836, 50), until=51)
+    assert began_at("recorded-settling", PATIENCE_OF_ONE, cow_area(836, 35)) == pytest.approx(35, abs=1)
+    verdict = series("recorded-settling").judged(PATIENCE_OF_ONE, cow_area(836, 35), until=36)
     assert verdict.reason is Reason.PLATEAU
-    assert "waiting has taken as long as pays before a copy of about 50 s" in verdict.detail
-    assert "penalty 1.81" in verdict.detail
+    assert "waiting has taken as long as pays before a copy of about 35 s" in verdict.detail
+    assert "penalty" in verdict.detail
+
+
+def test_a_wait_ends_where_the_copys_end_would_be_no_cheaper() -> None:
+    assert began_at("recorded-settling", PATIENCE_OF_ONE, cow_area(836, 50)) == pytest.approx(36, abs=1)
+    verdict = series("recorded-settling").judged(PATIENCE_OF_ONE, cow_area(836, 50), until=37)
+    assert verdict.reason is Reason.PLATEAU
+    assert (
+        "by the end of a copy of about 50 s the server's first writes will hardly have become fewer" in verdict.detail
+    )
+    assert began_at("recorded-settling", LIMITS, cow_area(836, 50)) == pytest.approx(105.0, abs=0.2)  # no patience set
+
+
+@pytest.mark.parametrize("copy_seconds", [40, 120, 600])
+@pytest.mark.parametrize("half_life_seconds", [5, 15, 60])
+@pytest.mark.parametrize("floor", [0.0, 0.02, 0.2, 0.6])
+def test_waiting_costs_at_most_a_third_more_than_the_best_wait_in_hindsight(
+    copy_seconds: int, half_life_seconds: int, floor: float
+) -> None:
+    """A server's first writes that fall exponentially to a share of what they were; one in a copy costs twice."""
+
+    def rate(at: float) -> float:
+        return 20 * MIB * (floor + (1 - floor) * 2 ** (-at / half_life_seconds))
+
+    def price(waited: int) -> float:
+        begun = [rate(at) for at in range(waited + copy_seconds)]
+        return sum(begun) + sum(begun[waited:])
+
+    cow = CowForecast(total=1 << 50, copy_seconds=copy_seconds)
+    samples: list[Sample] = []
+    while True:
+        waited = len(samples)
+        samples.append(Sample(float(waited), "settle", cow_used=0, cow_rate=rate(waited)))
+        verdict = decide(samples, PATIENCE_OF_ONE, now_seconds=waited, forecast=cow, probing=False)
+        if verdict.outcome is START:
+            break
+    assert price(waited) <= 1.34 * min(map(price, range(600)))
 
 
 def test_a_short_copy_is_not_waited_for_once_a_probe_has_told_of_the_shock() -> None:

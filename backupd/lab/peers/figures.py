@@ -48,6 +48,7 @@ class Cost:
     stored: int  # bytes
     disks: DiskCounters  # of the volume's disks together, for the server as well as for the backup
     memory: float  # MiB, of its processes together
+    processor: float  # seconds, of its processes together; none of the kernel's own threads
     restore: float  # seconds
     lock_held: float | None = None  # seconds
     cow: int | None = None  # bytes
@@ -194,6 +195,7 @@ COLUMNS: Mapping[str, Callable[[Reading], float | None]] = {
     "read ms/MiB": _of_cost(lambda cost: read_milliseconds(cost.disks)),
     "disks busy s": _of_cost(lambda cost: cost.disks.busy_seconds),
     "memory MiB": _of_cost(lambda cost: cost.memory),
+    "processor s": _of_cost(lambda cost: cost.processor),
     "restore s": _of_cost(lambda cost: cost.restore),
 }
 

@@ -7,6 +7,7 @@ it says as JSON, a line each: at what rate the server was loaded, and every read
 import argparse
 import json
 import os
+import resource
 import shutil
 import sys
 import tempfile
@@ -137,19 +138,19 @@ def turn(machine: Machine, contender: Contender, number: int, asked: Load, pause
                 _nothing_cached_but_programs(contender)
                 rested = calm.await_calm(partial(calm.look, machine.session))
                 time.sleep(BEFORE_SECONDS)
-                moments, use, memory = _taken(machine, contender, pause)
+                taken = _taken(machine, contender, pause)
                 time.sleep(_LATE_SECONDS)
                 samples, beats = logs.samples(), logs.beats()
-            felt = figures.impact(samples, beats, moments)
+            felt = figures.impact(samples, beats, taken.moments)
             details = _ours() if contender.is_backupd else None
-            ends = figures.stages(details, moments) if details is not None else []
+            ends = figures.stages(details, taken.moments) if details is not None else []
             return Reading(
                 contender.name,
                 number,
                 rested,
                 felt,
-                _cost(machine, contender, moments, use, memory, details),
-                figures.parts(samples, moments.began, ends, undisturbed=felt.tps_before),
+                _cost(machine, contender, taken, details),
+                figures.parts(samples, taken.moments.began, ends, undisturbed=felt.tps_before),
             )
     except (BackupdError, OSError) as error:
         _cleared(machine)
@@ -218,11 +219,21 @@ def _fast_pv(machine: Machine) -> Iterator[None]:
         disks.restrict_lvm(site, machine.disks, with_udev=machine.plan.has_udev)
 
 
-def _taken(machine: Machine, contender: Contender, pause: float) -> tuple[Moments, DiskCounters, float]:
-    """When it began and ended, what the disks did meanwhile, and the MiB that its processes had."""
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """What is known of a backup once it has ended."""
+
+    moments: Moments
+    disks: DiskCounters
+    memory: float  # MiB
+    processor: float  # seconds
+
+
+def _taken(machine: Machine, contender: Contender, pause: float) -> _Taken:
+    """The backup, or the pause for as long as others take."""
     with Memory(beside=children_of(os.getpid())) as memory:
         with memory.of("this process") as alone:
-            before = _disk_use(machine)
+            before, worked = _disk_use(machine), _processor_seconds()
         with memory.of(contender.name) as took:
             began = time.time()
             if contender.backup:
@@ -231,15 +242,20 @@ def _taken(machine: Machine, contender: Contender, pause: float) -> tuple[Moment
             else:
                 time.sleep(pause)
             ended = time.time()
-    return Moments(began, ended), _disk_use(machine).since(before), max(0.0, took().mib - alone().mib)
+    used = _processor_seconds() - worked
+    return _Taken(Moments(began, ended), _disk_use(machine).since(before), max(0.0, took().mib - alone().mib), used)
+
+
+def _processor_seconds() -> float:
+    """Of all children that have ended, and of theirs; the load's have not."""
+    use = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return use.ru_utime + use.ru_stime
 
 
 def _cost(
     machine: Machine,
     contender: Contender,
-    moments: Moments,
-    use: DiskCounters,
-    memory: float,
+    taken: _Taken,
     details: RunDetails | None,
 ) -> Cost:
     stored = machine.stored
@@ -248,10 +264,11 @@ def _cost(
         stored = machine.site.backups / details.machine / details.job / details.run_id
         restore = ours_restored(details.run_id)
     return Cost(
-        wall=moments.ended - moments.began,
+        wall=taken.moments.ended - taken.moments.began,
         stored=sum(path.stat().st_size for path in stored.rglob("*") if path.is_file()),
-        disks=use,
-        memory=memory,
+        disks=taken.disks,
+        memory=taken.memory,
+        processor=taken.processor,
         restore=_restored(machine, restore, into_server=contender.loads_into_a_server) if restore else 0.0,
         lock_held=details.lock.hold_seconds if details and details.lock else None,
         cow=details.snapshot.cow_used_peak if details and details.snapshot else None,

@@ -1,9 +1,12 @@
 """`backupd probe --tune` on disks that turn, beside one that is not slowed: it finds that one, and the right chunks."""
 
+import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from statistics import median
+from typing import Any
 
 import pytest
 
@@ -15,6 +18,7 @@ KIB = 1 << 10
 VG = SITE.volume_group
 FAST = str(SPARE[0])  # past what makes the disks of this machine slow
 TUNE = ("--tune", "--file-size", "64M", "--seconds", "3", "--repeat", "5", "--chunk-sizes", "64k,512k")
+BY_HAND = SITE.mount_point / "by-hand.dat"
 OPEN: Changes = {"jobs.nightly.snapshot.size": "256MiB"}  # fits on the spare disk; the rest is left to backupd
 BY_PROBE: Changes = {**OPEN, "jobs.nightly.snapshot.pvs": "auto"}
 
@@ -33,7 +37,35 @@ def fast_pv() -> Iterator[str]:
         disks.restrict_lvm(SITE, slow, with_udev=False)
 
 
-@pytest.mark.timeout(600)  # some forty snapshots
+def fio(*words: str) -> float:
+    """Writes a second by fio: 16 KiB each at random into 32 MiB of a file, as the tuner's own load does."""
+    argv = ["fio", "--name=x", f"--filename={BY_HAND}", "--output-format=json", *words]
+    return float(json.loads(tool(*argv))["jobs"][0]["write"]["iops"])
+
+
+def by_fio(cell: dict[str, Any]) -> float:
+    """The same with a snapshot by LVM's own command, with such a COW area."""
+    settings = ("--config", "activation/monitoring=0")
+    area = ("-c", f"{cell['chunk_size']}b", "-L", "256m", "-n", "byhand", f"{VG}/data", *cell["cow_pvs"])
+    tool("lvcreate", "-y", *settings, "-s", *area)
+    try:
+        return fio(
+            *("--size=32M", "--rw=randwrite", "--bs=16k", "--direct=1", "--ioengine=psync", "--norandommap"),
+            *("--randrepeat=0", "--time_based", "--runtime=3"),
+        )
+    finally:
+        tool("lvremove", "-y", *settings, f"{VG}/byhand")
+
+
+def grid_by_fio(cells: list[dict[str, Any]]) -> list[float]:
+    """How fast each cell is beside the first one: medians of three rounds, as the tuner has them."""
+    fio("--size=64M", "--rw=write", "--bs=1M", "--end_fsync=1")
+    rounds = [[by_fio(cell) for cell in cells] for _ in range(3)]
+    BY_HAND.unlink()
+    return [median(one[number] / one[0] for one in rounds) for number in range(len(cells))]
+
+
+@pytest.mark.timeout(900)  # some sixty snapshots
 def test_the_tuner_finds_the_fast_pv_and_the_right_chunk_size(host: Host) -> None:
     with fast_pv() as fast:
         found = host.backupd("probe", "nightly", *TUNE, "--json", changes=OPEN).document["tuning"]
@@ -45,6 +77,15 @@ def test_the_tuner_finds_the_fast_pv_and_the_right_chunk_size(host: Host) -> Non
         assert ratios[best["chunk_size"], (fast,)] >= 0.95 * max(ratios.values()), "within 5 % of the best cell"
         at_home = {chunk: ratio for (chunk, place), ratio in ratios.items() if not place}
         assert max(at_home, key=at_home.__getitem__) == 512 * KIB, f"large chunks save seeks: {ratios}"
+
+        cells = found["cells"]
+        grid = grid_by_fio(cells)
+        [chosen] = [
+            speed
+            for cell, speed in zip(cells, grid, strict=True)
+            if (cell["chunk_size"], cell["cow_pvs"]) == (best["chunk_size"], best["cow_pvs"])
+        ]
+        assert chosen >= 0.95 * max(grid), f"within 5 % of the best by fio: {list(zip(cells, grid, strict=True))}"
 
         told = host.backupd("check", "nightly", changes=BY_PROBE).stdout
         assert f"the best with the COW area on {fast} by the probe of" in told

@@ -9,6 +9,11 @@ from backupd.cli.output import print_document, say
 app = typer.Typer(no_args_is_help=True, help="The record of all runs.")
 
 
+def register(tree: typer.Typer) -> None:
+    """Add this group of commands to the tree."""
+    tree.add_typer(app, name="catalogue")
+
+
 @app.callback()
 def commands() -> None:
     """The record of all runs."""

@@ -12,36 +12,9 @@ import typer
 from typer.exceptions import TyperException
 
 from backupd import __version__
-from backupd.cli import (
-    audit,
-    bench,
-    catalogue,
-    check,
-    clone,
-    compare,
-    config,
-    demo,
-    drill,
-    history,
-    identity,
-    lab,
-    log,
-    manual,
-    metrics,
-    notify,
-    probe,
-    prune,
-    recover,
-    report,
-    restore,
-    run,
-    schedule,
-    serve,
-    verify,
-    volumes,
-)
 from backupd.cli.invocation import Invocation
 from backupd.cli.output import document_was_printed, open_standard_streams, print_document, say, tell
+from backupd.cli.tree import CommandTree
 from backupd.errors import BackupdError, ExitStatus, UsageError
 
 _TRACEBACKS = 1  # a level below DEBUG: `-vv`
@@ -49,41 +22,13 @@ STATUSES = "\n\n".join(f"{status.value} {status.meaning}" for status in ExitStat
 
 app = typer.Typer(
     name="backupd",
+    cls=CommandTree,
     help="Snapshot-aware backups for MySQL and MariaDB on LVM, with the cost of every snapshot measured.",
     epilog=f"Exit statuses:\n\n{STATUSES}",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-app.add_typer(config.app, name="config")
-app.add_typer(catalogue.app, name="catalogue")
-app.add_typer(identity.app, name="identity")
-app.add_typer(schedule.app, name="schedule")
-app.add_typer(notify.app, name="notify")
-app.add_typer(audit.app, name="audit")
-app.add_typer(bench.app, name="bench")
-app.add_typer(lab.app, name="lab")
-for commands in (
-    run,
-    check,
-    probe,
-    history,
-    verify,
-    restore,
-    drill,
-    clone,
-    prune,
-    recover,
-    serve,
-    metrics,
-    manual,
-    report,
-    compare,
-    log,
-    volumes,
-    demo,
-):
-    commands.register(app)
 
 
 def _print_version(asked: bool) -> None:
@@ -108,15 +53,6 @@ def options(
     """Options of every command."""
     _set_up_logging(quiet=quiet, verbose=verbose)
     ctx.obj = Invocation(config=config, quiet=quiet)
-
-
-@app.command()
-def version(*, json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False) -> None:
-    """The version of backupd, as `backupd --version` tells it too."""
-    if json:
-        print_document({"version": __version__})
-    else:
-        say(f"backupd {__version__}")
 
 
 def main() -> None:

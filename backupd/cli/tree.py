@@ -1,0 +1,76 @@
+"""Every command's name, and the module that it is in, which is imported when the command is looked up.
+
+Knows: that one process runs one command; what the other thirty import would cost each of them a tenth of a second.
+Refuses to know how a command is called: its module's `register` says.
+"""
+
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+from typer.main import get_group
+
+_MODULES = {  # in the order of the help
+    "run": "run",
+    "cancel": "run",
+    "check": "check",
+    "probe": "probe",
+    "history": "history",
+    "show": "history",
+    "verify": "verify",
+    "restore": "restore",
+    "drill": "drill",
+    "clone": "clone",
+    "prune": "prune",
+    "pin": "prune",
+    "unpin": "prune",
+    "recover": "recover",
+    "serve": "serve",
+    "metrics": "metrics",
+    "manual": "manual",
+    "completion": "manual",
+    "report": "report",
+    "compare": "compare",
+    "log": "log",
+    "volumes": "volumes",
+    "demo": "demo",
+    "version": "version",
+    "config": "config",
+    "catalogue": "catalogue",
+    "identity": "identity",
+    "schedule": "schedule",
+    "notify": "notify",
+    "audit": "audit",
+    "bench": "bench",
+    "lab": "lab",
+}
+
+
+class CommandTree(TyperGroup):
+    """`backupd` with all its commands."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands = _Commands()  # type: ignore[assignment]  # they are all there: none is added
+
+
+class _Commands(Mapping[str, Any]):
+    """The commands by their names; one is made when it is looked up."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._made:
+            part = typer.Typer(rich_markup_mode=None)
+            import_module(f"backupd.cli.{_MODULES[name]}").register(part)
+            self._made |= get_group(part).commands
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_MODULES)
+
+    def __len__(self) -> int:
+        return len(_MODULES)

@@ -1,0 +1,21 @@
+"""`backupd version`."""
+
+from typing import Annotated
+
+import typer
+
+from backupd import __version__
+from backupd.cli.output import print_document, say
+
+
+def register(app: typer.Typer) -> None:
+    """Add this command to the tree."""
+    app.command()(version)
+
+
+def version(*, json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False) -> None:
+    """The version of backupd, as `backupd --version` tells it too."""
+    if json:
+        print_document({"version": __version__})
+    else:
+        say(f"backupd {__version__}")

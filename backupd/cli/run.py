@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from backupd.cli.loading import without_collecting
 from backupd.cli.metrics import left_for_node_exporter
 from backupd.cli.output import print_document, say, tell
 from backupd.errors import BackupdError, CleanupIncomplete, ExitStatus, UsageError
@@ -46,18 +47,19 @@ def run(
 
 
 def _run(config: Path | None, job: str, run_id: str | None, yielding: Yielding, *, json: bool) -> None:
-    from backupd import notices, wiring
-    from backupd.archive import heap
-    from backupd.backup import run_backup
-    from backupd.cli.documents import run_document
-    from backupd.cli.tables import run_summary
-    from backupd.cli.telling import telling_everybody
-    from backupd.interruption import cancellable
-    from backupd.live import LiveRuns
-    from backupd.model import RunStatus
-    from backupd.owning import ownership_of
-    from backupd.prune import after_run
-    from backupd.runlog import RunLogs
+    with without_collecting():
+        from backupd import notices, wiring
+        from backupd.archive import heap
+        from backupd.backup import run_backup
+        from backupd.cli.documents import run_document
+        from backupd.cli.tables import run_summary
+        from backupd.cli.telling import telling_everybody
+        from backupd.interruption import cancellable
+        from backupd.live import LiveRuns
+        from backupd.model import RunStatus
+        from backupd.owning import ownership_of
+        from backupd.prune import after_run
+        from backupd.runlog import RunLogs
 
     heap.confine()
     configuration = wiring.configuration(config)

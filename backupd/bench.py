@@ -11,19 +11,11 @@ from pathlib import Path
 
 from backupd import recover
 from backupd.benching import Benching, BenchTelling
-from backupd.benchmark import (
-    BenchHost,
-    BenchPlan,
-    BenchRequest,
-    BenchSettings,
-    LayoutBench,
-    Medium,
-    PlannedLayout,
-    size_words,
-)
+from backupd.benchmark import BenchHost, BenchPlan, BenchRequest, BenchSettings, LayoutBench, PlannedLayout, size_words
 from backupd.catalogue.store import Catalogue
 from backupd.errors import CommandError, Refused, SnapshotError, UnexpectedOutput
 from backupd.ground import require_calm
+from backupd.layouts import Medium
 from backupd.measure import explained
 from backupd.model import RunKind
 from backupd.probe.bench_request import require_sound

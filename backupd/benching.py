@@ -15,10 +15,7 @@ from backupd.benchmark import (
     Cell,
     CellResult,
     DiskSample,
-    LayoutKind,
-    Medium,
     PlannedLayout,
-    ScratchLayout,
     SnapshotFigures,
     size_words,
 )
@@ -26,11 +23,13 @@ from backupd.catalogue import RunJournal
 from backupd.catalogue.store import Catalogue
 from backupd.config import SnapshotConfig, SnapshotSize
 from backupd.errors import CommandError
+from backupd.gauges import Mode, Stage
 from backupd.ground import Subject
 from backupd.holding import held
 from backupd.interruption import shielded
+from backupd.layouts import LayoutKind, Medium, ScratchLayout
 from backupd.measure import measure
-from backupd.measurement import Measurement, Mode, Stage
+from backupd.measurement import Measurement
 from backupd.model import Holding, HoldingKind, Window
 from backupd.probe.bench_bill import SNAPSHOT_SIZE, probe_request
 from backupd.probe.bench_tally import cell_result

@@ -16,7 +16,7 @@ from backupd.bill import Count, copied_on_write, losses, penalty_seconds
 from backupd.catalogue import RunJournal
 from backupd.companion import Companion
 from backupd.errors import CatalogueError, CommandError, ServerError, UnexpectedOutput
-from backupd.measurement import DiskCounters
+from backupd.gauges import DiskCounters
 from backupd.model import Bill, Losses, Sample, Volume
 from backupd.mysql import WorkCounters
 

@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from backupd.errors import CommandError, Refused, ServerError, SnapshotError, UnexpectedOutput, UsageError
-from backupd.measurement import ProbeRequest, Tuning, Variant
+from backupd.gauges import Tuning
+from backupd.measurement import ProbeRequest, Variant
 from backupd.model import AUTO, MountPoint, SnapshotPlan, Volume, VolumeGroup
 from backupd.probe.plan import tuned_variants, variants
 from backupd.snapshots.chunks import chunks_for

@@ -13,20 +13,9 @@ from typing import TypeVar
 from backupd import ground, recover, tune
 from backupd.catalogue.store import Catalogue
 from backupd.errors import CommandError, ProbeError, UnexpectedOutput
+from backupd.gauges import CurvePoint, FileLoad, Mode, Stage
 from backupd.ground import Subject
-from backupd.measurement import (
-    Curve,
-    CurvePoint,
-    FileLoad,
-    Measurement,
-    Mode,
-    ProbedVolume,
-    ProbeRequest,
-    ProbeRow,
-    ProbeSettings,
-    Stage,
-    Variant,
-)
+from backupd.measurement import Curve, Measurement, ProbedVolume, ProbeRequest, ProbeRow, ProbeSettings, Variant
 from backupd.model import Outcome, Reason, RunKind, Sample, Verdict
 from backupd.probe import plan
 from backupd.probe.settle import SETTLE, SettleLimits, decide

@@ -14,8 +14,8 @@ from backupd.archive.options import option_files
 from backupd.config import JobConfig, LockStrategy
 from backupd.errors import ConfigurationError, Refused, SnapshotError
 from backupd.findings import HOST_FAULTS, ok, refused
+from backupd.gauges import Tuning
 from backupd.identity import Identity, Machine
-from backupd.measurement import Tuning
 from backupd.model import (
     DataPath,
     FileIdentity,

@@ -15,10 +15,11 @@ from backupd import ground
 from backupd.catalogue import RunJournal
 from backupd.dry_copy import DryCopy
 from backupd.errors import CommandError, SnapshotVoid
+from backupd.gauges import FileLoad, Mode, Tuning
 from backupd.ground import Ground
 from backupd.holding import held
 from backupd.interruption import shielded
-from backupd.measurement import Curve, FileLoad, Mode, ProbeRequest, Tuning, Variant
+from backupd.measurement import Curve, ProbeRequest, Variant
 from backupd.model import CowUsage, Holding, HoldingKind, Snapshot, SnapshotPlan, Window
 from backupd.probe import PROBE_FILE, FileProbe
 from backupd.probe.guard import Guard

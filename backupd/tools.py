@@ -4,17 +4,21 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from backupd.benchmark import BenchHost, Medium
 from backupd.claims import Claims
+from backupd.gauges import DiskCounters, FileLoad, InFlight
 from backupd.holding import Releases
 from backupd.identity import Machine
-from backupd.measurement import DiskCounters, FileLoad, InFlight
+from backupd.layouts import Medium
 from backupd.model import RUN_ID, DeviceNumber, FileIdentity, Holding, MountPoint
 from backupd.mysql import Applier, Canary, Flusher, Lock, Server, WorkCounters
 from backupd.probe import BenchLoad, Counters, FileProbe, SnapshotReader, WriteProbe
 from backupd.snapshots import Mounts, ScratchDisks, ScratchVolumes, Snapshots
 from backupd.targets import Target
+
+if TYPE_CHECKING:
+    from backupd.benchmark import BenchHost
 
 _PROBE_PREFIX, _DRILL_PREFIX = ".backupd-", "drill-"
 
@@ -162,5 +166,7 @@ class BenchTools:
     counters: Counters
     sector_size: Callable[[Path], int]  # of a disk, bytes: the least that can be read or written past the page cache
     load_average: Callable[[], float]  # over the last minute
-    host: Callable[[bool, bool], BenchHost]  # told whether fio and mdadm are needed; raises CommandError for a missing
+    host: (
+        "Callable[[bool, bool], BenchHost]"  # told whether fio and mdadm are needed; raises CommandError for a missing
+    )
     probing: Instruments  # of the probe on each layout

@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 
 from backupd.errors import GaveUp, ProbeError, SnapshotError
-from backupd.measurement import FileLoad, Mode, Stage, TunedCell, Tuning, Variant
+from backupd.gauges import FileLoad, Mode, Stage, TunedCell, Tuning
+from backupd.measurement import Variant
 from backupd.probe.plan import write_loads
 from backupd.probe.tally import Measured, speed_of
 from backupd.probing import Probing, variant_words

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from statistics import median
 
-from backupd.measurement import TunedCell, Tuning, VolumeLayout
+from backupd.gauges import TunedCell, Tuning, VolumeLayout
 from backupd.model import Volume, VolumeGroup
 
 LEAST_ROUNDS = 3  # fewer tell nothing of the noise

@@ -28,7 +28,7 @@ from backupd.extents import (
     VolumeKind,
 )
 from backupd.findings import HOST_FAULTS
-from backupd.measurement import Tuning
+from backupd.gauges import Tuning
 from backupd.model import DeviceNumber, MountPoint, SnapshotLife
 from backupd.snapshots import run_of_tags
 from backupd.snapshots.plan import free_bytes, plan_snapshot, room_in_pool

@@ -11,7 +11,7 @@ from pathlib import Path
 from backupd.config import JobConfig
 from backupd.errors import SnapshotError
 from backupd.findings import HOST_FAULTS, ok, refused
-from backupd.measurement import Tuning
+from backupd.gauges import Tuning
 from backupd.model import (
     DataPath,
     FileIdentity,

@@ -1,10 +1,13 @@
-"""From the configuration to tools: the only module that knows which implementation serves which contract."""
+"""From the configuration to tools: the only module that knows which implementation serves which contract.
+
+What only a probe, a bench, a restore or a survey works with is imported where it is made: a backup does without.
+"""
 
 import os
 from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
 
 from backupd import spooling
-from backupd.benchmark import BenchHost, Medium
 from backupd.catalogue.store import Catalogue
 from backupd.claims import Claims
 from backupd.command import end_stray, ended_by_itself, found
@@ -27,10 +30,8 @@ from backupd.config.secrets import credentials
 from backupd.errors import SnapshotError, UsageError
 from backupd.filesystem import identity, remove_tree, room, sync_filesystem, used_bytes
 from backupd.finishing import MaxRate
-from backupd.ground import Subject
 from backupd.holding import Releases
 from backupd.machine import this_machine
-from backupd.measurement import FileLoad, Mode
 from backupd.model import Holding, HoldingKind, MountPoint
 from backupd.mysql import Applier, Flusher, Lock
 from backupd.mysql.canary import MysqlCanary
@@ -41,8 +42,6 @@ from backupd.mysql.login import Login
 from backupd.mysql.replication import ReplicaApplier
 from backupd.mysql.server import MysqlServer
 from backupd.mysql.session import Connect, connector
-from backupd.mysql.unlocked import NoLock
-from backupd.notifications import Channel
 from backupd.notifications.fanout import Fanout, Subscriber
 from backupd.opening import catalogue as catalogue
 from backupd.opening import configuration as configuration
@@ -53,26 +52,20 @@ from backupd.owning import RENEWAL_SECONDS
 from backupd.preflush import put_back
 from backupd.probe import WriteProbe
 from backupd.probe.counters import KernelCounters
-from backupd.probe.fileload import FileLoads
-from backupd.probe.fileprobe import SysbenchProbe, remove_folder
-from backupd.probe.fio import FioLoads, fio_version
-from backupd.probe.reading import DirectReader
-from backupd.probe.sectors import sector_size
-from backupd.probe.sysbench import require_version
 from backupd.replicas import start_again
 from backupd.snapshots import BlankVolumes, Mounts, ScratchDisks, Snapshots, disks_of
-from backupd.snapshots.blank import LvmBlankVolumes
-from backupd.snapshots.fullreport import landscape
 from backupd.snapshots.lvm import LvmSnapshots, active_volume
 from backupd.snapshots.mounting import FILESYSTEMS, LinuxMounts, mount_of, mounts, mounts_below
-from backupd.snapshots.scratch import LvmScratchVolumes
 from backupd.snapshots.scratch_disks import LinuxScratchDisks
-from backupd.snapshots.uses import uses
-from backupd.snapshots.version import lvm_version, mdadm_version
 from backupd.targets import Target
 from backupd.targets.directory import DirectoryTarget
 from backupd.tools import BenchTools, HostFiles, HostTools, Instruments, Places, Room, Tools, Versions
-from backupd.volume_survey import Sources
+
+if TYPE_CHECKING:
+    from backupd.benchmark import BenchHost
+    from backupd.ground import Subject
+    from backupd.notifications import Channel
+    from backupd.volume_survey import Sources
 
 _LVM_SECONDS = 10.0
 _UNDISTURBED_SECONDS = 5.0
@@ -115,7 +108,7 @@ def notifier(configuration: Configuration) -> Fanout:
     )
 
 
-def _channel(chosen: NotificationConfig) -> Channel:
+def _channel(chosen: NotificationConfig) -> "Channel":
     """Imported here: a run that tells nobody need not load what mail and the web take."""
     match chosen:
         case MailConfig():
@@ -138,6 +131,8 @@ def _channel(chosen: NotificationConfig) -> Channel:
 
 def blank_volumes() -> BlankVolumes:
     """Logical volumes of this host that a restore can fill."""
+    from backupd.snapshots.blank import LvmBlankVolumes
+
     return LvmBlankVolumes()
 
 
@@ -225,12 +220,14 @@ def tools(configuration: Configuration, job: JobConfig, machine: str) -> Tools:
     )
 
 
-def subject(configuration: Configuration, *, job_name: str | None, volume: str | None) -> Subject:
+def subject(configuration: Configuration, *, job_name: str | None, volume: str | None) -> "Subject":
     """What is to be probed: a job's volume with the job's settings, or a volume by name with LVM's own.
 
     Raises:
         UsageError: both or neither are named, or there is no such job.
     """
+    from backupd.ground import Subject
+
     if (job_name is None) == (volume is None):
         raise UsageError("name a job or a volume", hint="backupd probe JOB, or backupd probe --volume VG/LV")
     if job_name is None:
@@ -264,8 +261,12 @@ def _mounted_volume(name: str) -> MountPoint:
     raise SnapshotError(f"{name} is not mounted", hint="the probe's file lies on its file system: mount it")
 
 
-def survey_sources(configuration: Configuration, catalogue: Catalogue | None) -> Sources:
+def survey_sources(configuration: Configuration, catalogue: Catalogue | None) -> "Sources":
     """Whom a survey of the host's volumes asks; without a catalogue no job had a run, and nothing there is ours."""
+    from backupd.snapshots.fullreport import landscape
+    from backupd.snapshots.uses import uses
+    from backupd.volume_survey import Sources
+
     return Sources(
         landscape=landscape,
         uses=uses,
@@ -279,6 +280,11 @@ def survey_sources(configuration: Configuration, catalogue: Catalogue | None) ->
 
 def instruments() -> Instruments:
     """What a probe measures with."""
+    from backupd.probe.fileprobe import SysbenchProbe
+    from backupd.probe.reading import DirectReader
+    from backupd.probe.sysbench import require_version
+    from backupd.snapshots.version import lvm_version
+
     return Instruments(
         file_probe=SysbenchProbe,
         reader=DirectReader(),
@@ -292,6 +298,12 @@ def instruments() -> Instruments:
 
 def bench_tools(machine: str) -> BenchTools:
     """What a bench works with, on this machine."""
+    from backupd.layouts import Medium
+    from backupd.probe.fileload import FileLoads
+    from backupd.probe.fio import FioLoads
+    from backupd.probe.sectors import sector_size
+    from backupd.snapshots.scratch import LvmScratchVolumes
+
     return BenchTools(
         volumes=LvmScratchVolumes(machine),
         loads={Medium.FILE: FileLoads(), Medium.RAW: FioLoads()},
@@ -303,12 +315,17 @@ def bench_tools(machine: str) -> BenchTools:
     )
 
 
-def _bench_host(with_fio: bool, with_mdadm: bool) -> BenchHost:
+def _bench_host(with_fio: bool, with_mdadm: bool) -> "BenchHost":
     """On what is measured.
 
     Raises:
         CommandError: a program that is needed is missing.
     """
+    from backupd.benchmark import BenchHost
+    from backupd.probe.fio import fio_version
+    from backupd.probe.sysbench import require_version
+    from backupd.snapshots.version import lvm_version, mdadm_version
+
     return BenchHost(
         kernel=os.uname().release,
         lvm=lvm_version(),
@@ -323,6 +340,8 @@ def _bench_host(with_fio: bool, with_mdadm: bool) -> BenchHost:
 def _lock(connect: Connect, limits: LockLimits, strategy: LockStrategy) -> Lock:
     match strategy:
         case LockStrategy.NONE:
+            from backupd.mysql.unlocked import NoLock
+
             return NoLock(connect)
         case LockStrategy.AUTO | LockStrategy.FTWRL | LockStrategy.BACKUP_STAGE:
             return ServerLock(connect, limits, strategy=strategy)
@@ -341,6 +360,9 @@ def _flusher(job: JobConfig, connect: Connect) -> Flusher | None:
 def _probe(job: JobConfig) -> WriteProbe | None:
     if not (job.settle.enabled and job.settle.probe and found("sysbench")):
         return None
+    from backupd.gauges import FileLoad, Mode
+    from backupd.probe.fileprobe import SysbenchProbe
+
     settle = job.settle
     return SysbenchProbe(FileLoad(Mode.DIRECT, settle.threads, block_size=settle.block_size, area=settle.file_size))
 
@@ -385,6 +407,11 @@ def _releases(
     def remove_objects(holding: Holding) -> None:
         _target_of(configuration, holding).remove(holding.detail["job"], holding.detail["backup"])
 
+    def remove_probe_files(holding: Holding) -> None:
+        from backupd.probe.fileprobe import remove_folder
+
+        remove_folder(Path(holding.name))
+
     def abandon_upload(holding: Holding) -> None:
         _target_of(configuration, holding).abandon(holding)
 
@@ -408,7 +435,7 @@ def _releases(
         HoldingKind.SNAPSHOT: remove_volume,
         HoldingKind.SCRATCH_VOLUME: remove_volume,
         HoldingKind.MOUNT: lambda holding: mounting.unmount(Path(holding.name)),
-        HoldingKind.PROBE_FILES: lambda holding: remove_folder(Path(holding.name)),
+        HoldingKind.PROBE_FILES: remove_probe_files,
         HoldingKind.PARTIAL: remove_objects,
         HoldingKind.UPLOAD: abandon_upload,
         HoldingKind.STAGING: lambda holding: remove_tree(Path(holding.name)),

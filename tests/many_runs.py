@@ -24,7 +24,7 @@ from backupd.catalogue.columns import Instant, to_row
 from backupd.catalogue.database import direct
 from backupd.catalogue.schema import prepare
 from backupd.catalogue.tables import metadata
-from backupd.measurement import CurvePoint, Stage
+from backupd.gauges import CurvePoint, Stage
 from backupd.model import Outcome, Phase, Reason, RunKind, RunStatus, SnapshotFacts
 from tests.fakes import benched, measured
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from backupd.errors import AbortedImpact, CommandError, UnexpectedOutput
-from backupd.measurement import DiskCounters, InFlight
+from backupd.gauges import DiskCounters, InFlight
 from backupd.model import PaceChange
 from backupd.pacing import LOOK_SECONDS, OFF_SECONDS, Look, Pace
 

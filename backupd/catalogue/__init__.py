@@ -5,11 +5,9 @@ This file is read whenever backupd starts, so it loads nothing heavy: whoever op
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from backupd.benchmark import LayoutBench
 from backupd.command import ChildLedger
-from backupd.measurement import Measurement
 from backupd.model import (
     Backup,
     Bill,
@@ -26,6 +24,10 @@ from backupd.model import (
     Throughput,
     Verdict,
 )
+
+if TYPE_CHECKING:
+    from backupd.benchmark import LayoutBench
+    from backupd.measurement import Measurement
 
 
 class RunJournal(ChildLedger, Protocol):
@@ -118,8 +120,8 @@ class RunJournal(ChildLedger, Protocol):
     def complete(self, backups: Sequence[Backup]) -> None:
         """The backups are verified: the run is a success, or wants attention where any was asked for."""
 
-    def measured(self, measurement: Measurement) -> None:
+    def measured(self, measurement: "Measurement") -> None:
         """The probe is done: all that it measured, and the run is a success or wants attention, as with `complete`."""
 
-    def benched(self, bench: LayoutBench) -> None:
+    def benched(self, bench: "LayoutBench") -> None:
         """The bench is done: all that it found, and the run is a success or wants attention, as with `complete`."""

@@ -12,8 +12,8 @@ from typing import Any, ClassVar, Protocol, TypeVar
 
 from sqlalchemy import Dialect, RowMapping, Text, TypeDecorator
 
-from backupd.benchmark import LayoutKind, ScratchLayout
-from backupd.measurement import TunedCell
+from backupd.gauges import TunedCell
+from backupd.layouts import LayoutKind, ScratchLayout
 from backupd.model import Position, ReplicaPosition
 
 

@@ -13,6 +13,7 @@ from backupd.catalogue.columns import to_row
 from backupd.errors import BackupdError, ExitStatus
 from backupd.model import Holding, RunError, RunStatus
 
+GOOD = (RunStatus.SUCCESS, RunStatus.ATTENTION)
 _ENDINGS = {
     ExitStatus.REFUSED: RunStatus.REFUSED,
     ExitStatus.BUSY: RunStatus.BUSY,

@@ -8,23 +8,14 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, Select, func, insert, select
+from sqlalchemy import Connection, RowMapping, Select, insert
 
 from backupd.catalogue import tables
 from backupd.catalogue.columns import from_row, to_row
 from backupd.catalogue.database import Write
 from backupd.catalogue.details import rows_of, run_rows
-from backupd.measurement import (
-    Curve,
-    Measurement,
-    PhysicalCost,
-    ProbedVolume,
-    ProbeRecord,
-    ProbeRow,
-    ProbeSettings,
-    Tuning,
-    VolumeLayout,
-)
+from backupd.catalogue.tunings import row_of, told
+from backupd.measurement import Curve, Measurement, PhysicalCost, ProbedVolume, ProbeRecord, ProbeRow, ProbeSettings
 from backupd.model import RunError
 
 _NO_COST: dict[str, Any] = dict.fromkeys(field.name for field in fields(PhysicalCost))
@@ -35,7 +26,7 @@ def writes(run_id: str, measurement: Measurement) -> list[Write]:
     probe = {**to_row(measurement.volume), **to_row(measurement.settings), "notes": measurement.notes}
     rows = [_apart(row) for row in measurement.rows]
     curves = [to_row(curve) for curve in measurement.curves]
-    tunings = [] if measurement.tuning is None else [_tuning_row(measurement.tuning)]
+    tunings = [] if measurement.tuning is None else [row_of(measurement.tuning)]
     of_tables = (
         *((tables.probes, [probe]), (tables.probe_rows, rows), (tables.probe_curves, curves)),
         (tables.tunings, tunings),
@@ -68,27 +59,6 @@ def records(connection: Connection, chosen: Select[str], *, curves: bool = True)
     ]
 
 
-def tunings(connection: Connection) -> dict[str, Tuning]:
-    """The newest of this machine's of each volume, by the volume's uuid."""
-    newest = func.max(tables.tunings.c.made_at)  # SQLite takes the other columns from the row that has it
-    query = (
-        select(tables.tunings, newest)
-        .join(tables.runs, tables.runs.c.run_id == tables.tunings.c.run_id)
-        .where(tables.OURS)
-        .group_by(tables.tunings.c.volume_uuid)
-    )
-    return {row["volume_uuid"]: _tuning(row) for row in connection.execute(query).mappings()}
-
-
-def _tuning(row: RowMapping) -> Tuning:
-    """One row."""
-    return Tuning(row["made_at"], from_row(VolumeLayout, row), row["cells"])
-
-
-def _tuning_row(tuning: Tuning) -> dict[str, Any]:
-    return {**to_row(tuning.layout), "made_at": tuning.made_at, "cells": tuning.cells}
-
-
 def _measurement(
     probe: RowMapping, rows: Sequence[RowMapping], curves: Sequence[RowMapping], tuned: Sequence[RowMapping]
 ) -> Measurement:
@@ -98,7 +68,7 @@ def _measurement(
         rows=tuple(_together(row) for row in rows),
         curves=tuple(from_row(Curve, row) for row in curves),
         notes=probe["notes"],
-        tuning=_tuning(tuned[0]) if tuned else None,
+        tuning=told(tuned[0]) if tuned else None,
     )
 
 

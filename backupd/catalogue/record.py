@@ -12,13 +12,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Engine, Executable, Table, func, insert, select, update
 from sqlalchemy.dialects import sqlite
 
-from backupd.benchmark import LayoutBench
-from backupd.catalogue import audit, benches, probes, tables
+from backupd.catalogue import audit, tables
 from backupd.catalogue.audit import Event, Step, carry_out, told
 from backupd.catalogue.columns import Fact, to_row
 from backupd.catalogue.database import explained, reading
@@ -27,7 +26,6 @@ from backupd.catalogue.endings import as_told, attention, ending, holding_row, r
 from backupd.command import start_time
 from backupd.errors import CatalogueError, UsageError
 from backupd.interruption import shielded
-from backupd.measurement import Measurement
 from backupd.model import (
     Backup,
     Bill,
@@ -47,6 +45,10 @@ from backupd.model import (
     Throughput,
     Verdict,
 )
+
+if TYPE_CHECKING:
+    from backupd.benchmark import LayoutBench
+    from backupd.measurement import Measurement
 
 log = logging.getLogger(__name__)
 
@@ -199,18 +201,22 @@ class RunRecord:
         """The backups are verified: the run's row says so, durably, as `success` or, where asked for, `attention`."""
         self._succeed(*self._rows(tables.backups, backups))
 
-    def measured(self, measurement: Measurement) -> None:
+    def measured(self, measurement: "Measurement") -> None:
         """All that a probe measured is kept, durably, and the run's row says so: all in one transaction, or nothing.
 
         Figures that are no numbers (NaN) are refused with a CatalogueError where a row must have one.
         """
+        from backupd.catalogue import probes  # here and below: a backup does without
+
         self._succeed(*probes.writes(self.run_id, measurement))
 
-    def benched(self, bench: LayoutBench) -> None:
+    def benched(self, bench: "LayoutBench") -> None:
         """All that a bench found is kept, durably, and the run's row says so: all in one transaction, or nothing.
 
         Figures that are no numbers are refused as in `measured`.
         """
+        from backupd.catalogue import benches
+
         self._succeed(*benches.writes(self.run_id, bench))
 
     # --- what is known by now ----------------------------------------------------------------------------------------

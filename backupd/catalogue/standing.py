@@ -21,9 +21,8 @@ from backupd.agenda import Activity, Pause, Slot, SlotState
 from backupd.catalogue import tables
 from backupd.catalogue.columns import from_row
 from backupd.catalogue.details import details
+from backupd.catalogue.endings import GOOD
 from backupd.model import Backup, RunDetails, RunKind, RunStatus
-
-GOOD = (RunStatus.SUCCESS, RunStatus.ATTENTION)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,16 +9,14 @@ from datetime import datetime
 from operator import itemgetter
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Engine, RowMapping, Select, delete, func, insert, select, update
 
 from backupd.agenda import Activity, NoticeKind, Pause, Slot, SlotState
-from backupd.benchmark import BenchRecord
-from backupd.catalogue import agenda, audit, benches, identities, owners, paging, probes, standing, tables, upkeep
+from backupd.catalogue import agenda, audit, identities, owners, tables, tunings, upkeep
 from backupd.catalogue.audit import Entry, Event, Step, Trail, carry_out, told
 from backupd.catalogue.columns import from_row, to_row
-from backupd.catalogue.costs import Beside, RunCost, besides, costs
 from backupd.catalogue.database import BUSY_TIMEOUT_SECONDS, engine_for, explained, reading
 from backupd.catalogue.details import (
     Filter,
@@ -30,14 +28,13 @@ from backupd.catalogue.details import (
     require_one_job,
     resolve,
 )
-from backupd.catalogue.endings import attention, ending, holding_row, release, strike_manifest
-from backupd.catalogue.imported import import_run
+from backupd.catalogue.endings import GOOD, attention, ending, holding_row, release, strike_manifest
 from backupd.catalogue.record import RunRecord, uninterrupted
 from backupd.catalogue.schema import prepare
+from backupd.gauges import Tuning
 from backupd.identity import Identity, Machine
 from backupd.interruption import shielded
 from backupd.machine import this_machine
-from backupd.measurement import ProbeRecord, Tuning
 from backupd.model import (
     Backup,
     Drill,
@@ -52,6 +49,12 @@ from backupd.model import (
     RunStatus,
     SnapshotLife,
 )
+
+if TYPE_CHECKING:  # what only looks at runs, probes and benches; a backup opens the catalogue without
+    from backupd.benchmark import BenchRecord
+    from backupd.catalogue.costs import Beside, RunCost
+    from backupd.catalogue.standing import JobRecord, Stored
+    from backupd.measurement import ProbeRecord
 
 _LIVES = 10  # of a job's past runs that say what the next one fills
 _TELLING_SECONDS = 10.0  # after which a copy that failed has shown its rate
@@ -229,6 +232,8 @@ class Catalogue:
 
         False where the catalogue knew it, and then nothing is changed.
         """
+        from backupd.catalogue.imported import import_run
+
         with uninterrupted(), explained(self._path), self._engine.begin() as connection:
             return import_run(connection, run)
 
@@ -373,16 +378,20 @@ class Catalogue:
         statuses: Collection[RunStatus] = (),
         ours: bool = False,
         limit: int | None = None,
-    ) -> list[RunCost]:
+    ) -> "list[RunCost]":
         """What each of these backups cost, newest first; of every job, machine and time where not told otherwise."""
+        from backupd.catalogue.costs import costs
+
         query = chosen(Filter(job, since, until, statuses, ours)).limit(limit)
         with explained(self._path), self._reader.begin() as connection:
             return costs(connection, query)
 
     def besides(
         self, *, job: str | None = None, since: datetime | None = None, until: datetime | None = None
-    ) -> dict[str, Beside]:
+    ) -> "dict[str, Beside]":
         """What happened beside this machine's runs of each job; nothing of a job where there was nothing."""
+        from backupd.catalogue.costs import besides
+
         with explained(self._path), self._reader.begin() as connection:
             return besides(connection, Filter(job, since, until))
 
@@ -400,26 +409,34 @@ class Catalogue:
 
     def costs_page(
         self, wanted: Filter, *, kind: RunKind | None = None, before: str | None = None, limit: int = 50
-    ) -> list[RunCost]:
+    ) -> "list[RunCost]":
         """What the newest of the wanted runs cost, or of those that began before the run `before`; newest first.
 
         Raises:
             UsageError: there is no run `before`.
         """
+        from backupd.catalogue import paging
+        from backupd.catalogue.costs import costs
+
         with explained(self._path), self._reader.begin() as connection:
             return costs(connection, paging.page(connection, wanted, kind=kind, before=before, limit=limit))
 
-    def costs_over_time(self, wanted: Filter, *, points: int = 300) -> list[RunCost]:
+    def costs_over_time(self, wanted: Filter, *, points: int = 300) -> "list[RunCost]":
         """What the wanted backups cost, newest first; where they are more than `points`, of some spread over time."""
+        from backupd.catalogue import paging
+        from backupd.catalogue.costs import costs
+
         with explained(self._path), self._reader.begin() as connection:
             return costs(connection, paging.over_time(connection, wanted, points=points))
 
-    def probe(self, wanted: str) -> ProbeRecord:
+    def probe(self, wanted: str) -> "ProbeRecord":
         """A probe with all that it measured: by its id, a beginning that only it has, `latest`, or `latest:JOB`.
 
         Raises:
             UsageError: there is none, or more than one, or it is something else.
         """
+        from backupd.catalogue import probes
+
         with explained(self._path), self._reader.begin() as connection:
             return probes.records(connection, of_kind(connection, wanted, RunKind.PROBE))[0]
 
@@ -431,18 +448,22 @@ class Catalogue:
         until: datetime | None = None,
         statuses: Collection[RunStatus] = (),
         limit: int | None = 50,
-    ) -> list[ProbeRecord]:
+    ) -> "list[ProbeRecord]":
         """Probes without their curves, newest first; of every job and since ever where not told otherwise."""
+        from backupd.catalogue import probes
+
         query = chosen(Filter(job, since, until, statuses), kind=RunKind.PROBE).limit(limit)
         with explained(self._path), self._reader.begin() as connection:
             return probes.records(connection, query, curves=False)
 
-    def bench(self, wanted: str) -> BenchRecord:
+    def bench(self, wanted: str) -> "BenchRecord":
         """A bench with all that it found: by its id, a beginning that only it has (and its probes), or `latest`.
 
         Raises:
             UsageError: there is none, or more than one, or it is something else.
         """
+        from backupd.catalogue import benches
+
         with explained(self._path), self._reader.begin() as connection:
             return benches.records(connection, of_kind(connection, wanted, RunKind.BENCH))[0]
 
@@ -454,8 +475,10 @@ class Catalogue:
         statuses: Collection[RunStatus] = (),
         limit: int | None = 50,
         samples: bool = False,
-    ) -> list[BenchRecord]:
+    ) -> "list[BenchRecord]":
         """Benches, newest first, since ever where not told otherwise; without what the disks did over time."""
+        from backupd.catalogue import benches
+
         query = chosen(Filter(None, since, until, statuses), kind=RunKind.BENCH).limit(limit)
         with explained(self._path), self._reader.begin() as connection:
             return benches.records(connection, query, samples=samples)
@@ -499,21 +522,27 @@ class Catalogue:
         """The jobs of which nothing is started by schedule."""
         return {row["job"]: from_row(Pause, row) for row in self._read(select(tables.pauses))}
 
-    def records(self, jobs: Sequence[str], *, at: datetime, samples: bool = False) -> dict[str, standing.JobRecord]:
+    def records(self, jobs: Sequence[str], *, at: datetime, samples: bool = False) -> "dict[str, JobRecord]":
         """How these jobs stand at this instant, in their order; runs have their samples only where told so.
 
         What began, was due or was proven later, by a clock that was ahead, counts when its time has come.
         """
+        from backupd.catalogue import standing
+
         with explained(self._path), self._reader.begin() as connection:
             return standing.records(connection, jobs, at=at, samples=samples)
 
     def run_counts(self) -> dict[str, dict[RunStatus, int]]:
         """How many backups this machine tried, by job and by what became of them."""
+        from backupd.catalogue import standing
+
         with explained(self._path), self._reader.begin() as connection:
             return standing.run_counts(connection)
 
-    def stored(self) -> list[standing.Stored]:
+    def stored(self) -> "list[Stored]":
         """What is on the targets of this machine, by target and job; what was removed does not count."""
+        from backupd.catalogue import standing
+
         with explained(self._path), self._reader.begin() as connection:
             return standing.stored(connection)
 
@@ -571,7 +600,7 @@ class Catalogue:
         """
         copy, verdict = tables.copies.c, tables.verdicts.c
         forgone = (verdict.outcome == Outcome.GIVE_UP) & (verdict.reason == Reason.COW_SHORT)
-        telling = tables.runs.c.status.in_(standing.GOOD) | (tables.phases.c.seconds >= _TELLING_SECONDS)
+        telling = tables.runs.c.status.in_(GOOD) | (tables.phases.c.seconds >= _TELLING_SECONDS)
         query = (
             our_newest(job)
             .outerjoin(tables.copies, copy.run_id == tables.runs.c.run_id)
@@ -601,7 +630,7 @@ class Catalogue:
             .where(table.volume == self.last_volume(job), table.pool.is_(None))
             .where(phases.phase.in_((Phase.SETTLE, Phase.COPY)), table.cow_used_peak.is_not(None))
             .group_by(tables.runs.c.run_id)
-            .having(tables.runs.c.status.in_(standing.GOOD) | (func.sum(phases.seconds) >= _TELLING_SECONDS))
+            .having(tables.runs.c.status.in_(GOOD) | (func.sum(phases.seconds) >= _TELLING_SECONDS))
             .with_only_columns(table.chunk_size, table.cow_used_peak, func.sum(phases.seconds).label("seconds"))
             .limit(_LIVES)
         )
@@ -610,7 +639,7 @@ class Catalogue:
     def tunings(self) -> dict[str, Tuning]:
         """What this machine's probes found best for the COW area: the newest of each volume, by the volume's uuid."""
         with explained(self._path), self._reader.begin() as connection:
-            return probes.tunings(connection)
+            return tunings.newest(connection)
 
     def last_volume_group(self, job: str) -> str | None:
         """In which volume group the job's newest snapshot was; None where there was none yet."""
@@ -628,7 +657,7 @@ class Catalogue:
     def last_stored_bytes(self, job: str) -> int | None:
         """The size of the job's newest good backup on its target, in bytes; None where there is none."""
         table = tables.backups
-        good = our_newest(job).where(tables.runs.c.status.in_(standing.GOOD)).limit(1).scalar_subquery()
+        good = our_newest(job).where(tables.runs.c.status.in_(GOOD)).limit(1).scalar_subquery()
         sizes = [row["bytes_stored"] for row in self._read(select(table.c.bytes_stored).where(table.c.run_id == good))]
         return max(sizes, default=None)
 

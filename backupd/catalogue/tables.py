@@ -22,9 +22,9 @@ from sqlalchemy import (
 )
 
 from backupd.agenda import Activity, NoticeKind, SlotState
-from backupd.benchmark import Medium, Operation
 from backupd.catalogue.columns import Cells, Entries, Facts, Instant, Layouts, Names, Prose, Standing, Word
-from backupd.measurement import CurvePoint, Mode, Stage
+from backupd.gauges import CurvePoint, Mode, Stage
+from backupd.layouts import Medium, Operation
 from backupd.model import (
     Check,
     Counted,

@@ -6,8 +6,9 @@ Knows: the words. Refuses to know how a plan is made, and to act.
 import sys
 from collections.abc import Iterable, Iterator
 
-from backupd.benchmark import BenchPlan, LayoutKind, PlannedLayout, Table
+from backupd.benchmark import BenchPlan, PlannedLayout, Table
 from backupd.errors import Cancelled, UsageError
+from backupd.layouts import LayoutKind
 from backupd.report.combinations import short_pv
 from backupd.report.words import columns, duration, many, size
 

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from backupd.benching import BenchTelling
-from backupd.benchmark import MIB, BenchPlan, DiskSample
+from backupd.benchmark import BenchPlan, DiskSample
 from backupd.cli.output import tell
+from backupd.layouts import MIB
 from backupd.report.combinations import short_pv
 from backupd.report.words import duration, share
 

@@ -5,14 +5,13 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from backupd.measurement import ProbeRecord
 from backupd.model import Backup, Drill, Finding, Losses, Manifest, Phase, RunDetails, Sample
 from backupd.probe.settle import penalty_of
-from backupd.report import probe_table
 
 if TYPE_CHECKING:  # they load the driver or the catalogue's, which `run --json` does without
     from backupd.benchmark import BenchRecord
     from backupd.clone import Clone
+    from backupd.measurement import ProbeRecord
     from backupd.mysql.seeding import Wanted
     from backupd.prune import Pruning
     from backupd.rebuild import Rebuilding
@@ -60,8 +59,10 @@ def history_document(runs: list[RunDetails]) -> Document:
     return {"runs": documents}
 
 
-def probes_document(probes: Sequence[ProbeRecord]) -> Document:
+def probes_document(probes: "Sequence[ProbeRecord]") -> Document:
     """Many probes, newest first: each as `probe --json` prints it, with its job, and without its curves."""
+    from backupd.report import probe_table
+
     documents = [{**probe_table.document(probe), "job": probe.job} for probe in probes]
     for document in documents:
         del document["curves"]

@@ -9,7 +9,8 @@ import typer
 from backupd.cli import quantities
 from backupd.cli.output import draws_dots_here, print_document, say, tell, write_report
 from backupd.errors import BackupdError, UsageError
-from backupd.measurement import Mode, ProbeRequest
+from backupd.gauges import Mode
+from backupd.measurement import ProbeRequest
 from backupd.tuning import LEAST_ROUNDS
 
 if TYPE_CHECKING:

@@ -5,11 +5,14 @@ Implementations: `fileprobe` loads a file of ours, `reading` reads one, `counter
 """
 
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from backupd.benchmark import Cell, Medium, Operation
-from backupd.measurement import DiskCounters, ProcessorTimes
+from backupd.gauges import DiskCounters, ProcessorTimes
+from backupd.layouts import Medium, Operation
 from backupd.model import DeviceNumber, Window
+
+if TYPE_CHECKING:
+    from backupd.benchmark import Cell
 
 PROBE_FILE = "test_file.0"  # the probe's only file in its folder, as sysbench names it
 
@@ -88,7 +91,7 @@ class BenchLoad(Protocol):
             CommandError: the load's program failed or is missing.
         """
 
-    def window(self, where: Path, cell: Cell, *, size: int, seconds: float) -> Window:
+    def window(self, where: Path, cell: "Cell", *, size: int, seconds: float) -> Window:
         """Put this load on what was prepared there, past the page cache, for so long, and say how it went.
 
         A record that is rewritten is one of the window's IOPS, and lies in its bytes read and in its bytes written.
@@ -103,7 +106,7 @@ class BenchLoad(Protocol):
         """A window that runs now, in whatever thread, ends at once with CommandError; none begins until `prepare`."""
 
 
-def require_possible(cell: Cell, medium: Medium, size: int) -> None:
+def require_possible(cell: "Cell", medium: Medium, size: int) -> None:
     """The loads on this medium can do what the cell says with `size` bytes. A plan asks for nothing else.
 
     Raises:

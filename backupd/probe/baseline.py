@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import median
 
 from backupd.errors import CommandError, UnexpectedOutput
-from backupd.measurement import DiskCounters
+from backupd.gauges import DiskCounters
 from backupd.model import Sample, Window
 from backupd.probe import WriteProbe
 from backupd.probe.settle import BASELINE

@@ -5,8 +5,10 @@ Knows: how fast a disk is taken to be before anything is known of it. Refuses to
 
 from math import ceil
 
-from backupd.benchmark import MIB, BenchRequest, Operation, PlannedLayout
-from backupd.measurement import Mode, ProbeRequest, Variant
+from backupd.benchmark import BenchRequest, PlannedLayout
+from backupd.gauges import Mode
+from backupd.layouts import MIB, Operation
+from backupd.measurement import ProbeRequest, Variant
 from backupd.probe.plan import bill
 
 PROBE_FILE_SIZE = 32 * MIB  # of the probe on each layout: some seconds, and copied on write within them

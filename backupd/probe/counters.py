@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from backupd.errors import CommandError, UnexpectedOutput
-from backupd.measurement import DiskCounters, InFlight, ProcessorTimes
+from backupd.gauges import DiskCounters, InFlight, ProcessorTimes
 from backupd.model import DeviceNumber
 
 _SECTOR = 512  # bytes

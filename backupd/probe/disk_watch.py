@@ -14,7 +14,7 @@ from typing import Self
 from backupd.benchmark import DiskSample
 from backupd.companion import Companion
 from backupd.errors import BackupdError
-from backupd.measurement import DiskCounters, ProcessorTimes
+from backupd.gauges import DiskCounters, ProcessorTimes
 from backupd.model import DeviceNumber, Window
 from backupd.probe import Counters
 

@@ -5,7 +5,8 @@ Knows: which test each operation is. Refuses to know on what layout the file lie
 
 from pathlib import Path
 
-from backupd.benchmark import Cell, Medium, Operation
+from backupd.benchmark import Cell
+from backupd.layouts import Medium, Operation
 from backupd.model import Window
 from backupd.probe import PROBE_FILE, require_possible
 from backupd.probe.rewriting import DirectRewriter

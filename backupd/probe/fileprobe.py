@@ -9,7 +9,7 @@ import stat
 from pathlib import Path
 
 from backupd.errors import CommandError
-from backupd.measurement import FileLoad, Mode
+from backupd.gauges import FileLoad, Mode
 from backupd.model import Window
 from backupd.probe.sysbench import DIRECTLY, FileTest, Sysbench, hint_for
 

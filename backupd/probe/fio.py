@@ -21,8 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from backupd import command
-from backupd.benchmark import Cell, Medium, Operation
+from backupd.benchmark import Cell
 from backupd.errors import CommandError, UnexpectedOutput
+from backupd.layouts import Medium, Operation
 from backupd.model import Window
 from backupd.probe import require_possible
 from backupd.probe.program import LATE_SECONDS, LoadProgram, require_installed

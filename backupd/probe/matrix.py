@@ -8,18 +8,9 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import ceil
 
-from backupd.benchmark import (
-    LEAST_SIZE,
-    MIB,
-    BenchPlan,
-    BenchRequest,
-    LayoutKind,
-    PlannedLayout,
-    ScratchLayout,
-    Table,
-    size_words,
-)
+from backupd.benchmark import LEAST_SIZE, BenchPlan, BenchRequest, PlannedLayout, Table, size_words
 from backupd.errors import Refused, UsageError
+from backupd.layouts import MIB, LayoutKind, ScratchLayout
 from backupd.model import VolumeGroup
 from backupd.probe.bench_bill import DISK_RATE, PROBE_FILE_SIZE, SNAPSHOT_SIZE, seconds_of, written_to
 from backupd.probe.bench_request import require_sound

@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from backupd.measurement import FileLoad, Mode, ProbeRequest, Variant
+from backupd.gauges import FileLoad, Mode
+from backupd.measurement import ProbeRequest, Variant
 
 SCAN_BLOCK = 1 << 20  # bytes; what a copy reads at once
 TUNED_CHUNKS = tuple(size << 10 for size in (16, 64, 256, 512))  # bytes; smaller ones are never best on a disk we met

@@ -3,7 +3,8 @@
 Knows: E2 to E5 as loads. Refuses to know on which layouts, and what is made of the figures.
 """
 
-from backupd.benchmark import LARGE_RECORD, SMALL_RECORD, BenchRequest, Cell, Medium, Operation, Table
+from backupd.benchmark import LARGE_RECORD, SMALL_RECORD, BenchRequest, Cell, Table
+from backupd.layouts import Medium, Operation
 
 _TRANSFERS = (Operation.WRITE, Operation.READ)
 _EVERY_WAY = (Operation.WRITE, Operation.READ, Operation.RANDOM_READ, Operation.RANDOM_WRITE)

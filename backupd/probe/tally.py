@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
-from backupd.measurement import DiskCounters, FileLoad, Mode, PhysicalCost, ProbeRow, Stage, Variant
+from backupd.gauges import DiskCounters, FileLoad, Mode, Stage
+from backupd.measurement import PhysicalCost, ProbeRow, Variant
 from backupd.model import Window
 
 _BASELINE_OF = {Mode.READ_SNAPSHOT: Mode.READ, Mode.SCAN_SNAPSHOT: Mode.SCAN}

@@ -5,7 +5,8 @@ Knows: what a database's writers and its backups ask of a volume. Refuses to adv
 
 from collections.abc import Sequence
 
-from backupd.benchmark import LARGE_RECORD, SMALL_RECORD, Cell, LayoutBench, LayoutKind, Operation, ScratchLayout, Table
+from backupd.benchmark import LARGE_RECORD, SMALL_RECORD, Cell, LayoutBench, Table
+from backupd.layouts import LayoutKind, Operation, ScratchLayout
 from backupd.report.bench_contrast import Contrast, Finding, Judgement, Topic, contrast, overall
 from backupd.report.bench_tables import record_sizes, record_threads, writer_counts
 from backupd.report.bench_words import base, count_words, families, layout_words

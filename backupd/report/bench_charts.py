@@ -6,20 +6,8 @@ or of which one place only was, has no picture.
 
 from collections.abc import Callable, Sequence
 
-from backupd.benchmark import (
-    LARGE_RECORD,
-    MIB,
-    SMALL_RECORD,
-    Cell,
-    CellResult,
-    LayoutBench,
-    LayoutKind,
-    Medium,
-    Operation,
-    ScratchLayout,
-    Table,
-    size_words,
-)
+from backupd.benchmark import LARGE_RECORD, SMALL_RECORD, Cell, CellResult, LayoutBench, Table, size_words
+from backupd.layouts import MIB, LayoutKind, Medium, Operation, ScratchLayout
 from backupd.report.bench_tables import record_pairs, record_sizes, record_threads, writer_counts
 from backupd.report.bench_words import LOADS, base, load_words, times
 from backupd.report.panels import Axes, Line, Panel, panels_svg

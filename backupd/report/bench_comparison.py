@@ -16,10 +16,10 @@ from backupd.benchmark import (
     BenchSettings,
     CellResult,
     LayoutBench,
-    Medium,
     SnapshotFigures,
     size_words,
 )
+from backupd.layouts import Medium
 from backupd.report.bench_contrast import Contrast, Finding, contrast
 from backupd.report.bench_document import cell_document
 from backupd.report.bench_grid import iops, mib, rate

@@ -9,7 +9,8 @@ from itertools import pairwise
 from math import isfinite
 from statistics import median
 
-from backupd.benchmark import MIB, DiskSample
+from backupd.benchmark import DiskSample
+from backupd.layouts import MIB
 from backupd.report import legend
 from backupd.report.combinations import short_pv
 from backupd.report.scale import Scale, scale

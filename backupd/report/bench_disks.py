@@ -5,7 +5,8 @@ Knows: which loads show it, and its rows. Refuses to judge.
 
 from dataclasses import replace
 
-from backupd.benchmark import LARGE_RECORD, SMALL_RECORD, Cell, LayoutBench, Medium, Operation, size_words
+from backupd.benchmark import LARGE_RECORD, SMALL_RECORD, Cell, LayoutBench, size_words
+from backupd.layouts import Medium, Operation
 from backupd.report.bench_grid import TitledGrid, mib, sharing, titled
 from backupd.report.bench_words import load_words, quotient
 from backupd.report.combinations import short_pv

@@ -8,16 +8,8 @@ import csv
 from dataclasses import asdict
 from io import StringIO
 
-from backupd.benchmark import (
-    BenchRecord,
-    CellResult,
-    DiskSample,
-    LayoutBench,
-    Medium,
-    Operation,
-    ScratchLayout,
-    SnapshotFigures,
-)
+from backupd.benchmark import BenchRecord, CellResult, DiskSample, LayoutBench, SnapshotFigures
+from backupd.layouts import Medium, Operation, ScratchLayout
 from backupd.report.bench_contrast import Judgement
 from backupd.report.bench_disks import hours_per_tebibyte
 from backupd.report.bench_verdict import verdict

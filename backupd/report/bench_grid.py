@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
 
-from backupd.benchmark import MIB, CellResult, LayoutBench
+from backupd.benchmark import CellResult, LayoutBench
+from backupd.layouts import MIB
 from backupd.report.probe_table import Grid
 from backupd.report.words import duration, figure, share
 

@@ -6,18 +6,8 @@ from a host is escaped.
 
 from collections.abc import Sequence
 
-from backupd.benchmark import (
-    LARGE_RECORD,
-    SMALL_RECORD,
-    BenchRecord,
-    Cell,
-    LayoutBench,
-    LayoutKind,
-    Operation,
-    ScratchLayout,
-    Table,
-    size_words,
-)
+from backupd.benchmark import LARGE_RECORD, SMALL_RECORD, BenchRecord, Cell, LayoutBench, Table, size_words
+from backupd.layouts import LayoutKind, Operation, ScratchLayout
 from backupd.report.bench_charts import chart_svg
 from backupd.report.bench_contrast import Judgement, Topic
 from backupd.report.bench_course import course_svg

@@ -9,18 +9,8 @@ from itertools import groupby
 from math import isfinite, log2
 from statistics import fmean
 
-from backupd.benchmark import (
-    LARGE_RECORD,
-    MIB,
-    Cell,
-    DiskSample,
-    LayoutBench,
-    LayoutKind,
-    Medium,
-    Operation,
-    Table,
-    size_words,
-)
+from backupd.benchmark import LARGE_RECORD, Cell, DiskSample, LayoutBench, Table, size_words
+from backupd.layouts import MIB, LayoutKind, Medium, Operation
 from backupd.report.bench_tables import record_pairs, record_sizes, record_threads
 from backupd.report.bench_words import LOADS, base, families, layout_words
 from backupd.report.combinations import Series, short_pv

@@ -7,19 +7,8 @@ figure says how to get them.
 
 from collections.abc import Callable, Sequence
 
-from backupd.benchmark import (
-    LARGE_RECORD,
-    SMALL_RECORD,
-    Cell,
-    CellResult,
-    LayoutBench,
-    LayoutKind,
-    Medium,
-    Operation,
-    ScratchLayout,
-    Table,
-    size_words,
-)
+from backupd.benchmark import LARGE_RECORD, SMALL_RECORD, Cell, CellResult, LayoutBench, Table, size_words
+from backupd.layouts import LayoutKind, Medium, Operation, ScratchLayout
 from backupd.report.bench_disks import disk_grids, snapshot_grids
 from backupd.report.bench_grid import TitledGrid, explained, iops, mib, rate, sharing, spread, titled
 from backupd.report.bench_words import base, quotient, times

@@ -8,15 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from textwrap import wrap
 
-from backupd.benchmark import (
-    LARGE_RECORD,
-    BenchRecord,
-    Cell,
-    LayoutBench,
-    Operation,
-    ScratchLayout,
-    Table,
-)
+from backupd.benchmark import LARGE_RECORD, BenchRecord, Cell, LayoutBench, Table
+from backupd.layouts import Operation, ScratchLayout
 from backupd.report.bench_contrast import Judgement, Topic
 from backupd.report.bench_grid import TitledGrid, said_once
 from backupd.report.bench_series import (

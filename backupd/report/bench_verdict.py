@@ -14,14 +14,11 @@ from backupd.benchmark import (
     Cell,
     CellResult,
     LayoutBench,
-    LayoutKind,
-    Medium,
-    Operation,
-    ScratchLayout,
     SnapshotFigures,
     Table,
     size_words,
 )
+from backupd.layouts import LayoutKind, Medium, Operation, ScratchLayout
 from backupd.report.bench_advice import advice
 from backupd.report.bench_contrast import (
     LEAST,

@@ -6,7 +6,8 @@ Knows: names, and which layout the others are compared with. Refuses to know tab
 from collections.abc import Sequence
 from math import isfinite
 
-from backupd.benchmark import Cell, CellResult, LayoutBench, LayoutKind, Medium, Operation, ScratchLayout, size_words
+from backupd.benchmark import Cell, CellResult, LayoutBench, size_words
+from backupd.layouts import LayoutKind, Medium, Operation, ScratchLayout
 from backupd.report.words import many
 
 LOADS = {  # what is done, as many times as there is time for

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from math import isfinite
 
-from backupd.measurement import Curve, ProbeRow, Stage
+from backupd.gauges import Stage
+from backupd.measurement import Curve, ProbeRow
 from backupd.report import legend
 from backupd.report.combinations import Series, labels, of_row, penalty_series, short_pv
 from backupd.report.probe_table import share_rows

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from backupd.measurement import Curve, Mode, ProbeRow
+from backupd.gauges import Mode
+from backupd.measurement import Curve, ProbeRow
 from backupd.report.words import many, size
 
 

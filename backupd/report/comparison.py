@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from backupd.measurement import Measurement, ProbedVolume, ProbeRecord, ProbeRow, ProbeSettings, Stage
+from backupd.gauges import Stage
+from backupd.measurement import Measurement, ProbedVolume, ProbeRecord, ProbeRow, ProbeSettings
 from backupd.report.combinations import cow_on, short_pv
 from backupd.report.probe_table import Document, clean, row_document
 from backupd.report.words import columns, duration, figure, instant, ratio, share, size

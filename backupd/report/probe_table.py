@@ -12,7 +12,8 @@ from math import isfinite
 from textwrap import wrap
 from typing import Any
 
-from backupd.measurement import Measurement, Mode, ProbedVolume, ProbeRecord, ProbeRow, ProbeSettings, Stage
+from backupd.gauges import Mode, Stage
+from backupd.measurement import Measurement, ProbedVolume, ProbeRecord, ProbeRow, ProbeSettings
 from backupd.model import Layout
 from backupd.report.combinations import cow_on, is_of_writes, short_pv
 from backupd.report.tuning_text import tuning_document

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from itertools import groupby
 from textwrap import wrap
 
-from backupd.measurement import Curve, Measurement, ProbeRecord, Stage
+from backupd.gauges import Stage
+from backupd.measurement import Curve, Measurement, ProbeRecord
 from backupd.report.combinations import is_of_writes, labels, of_row, penalty_series, whose_writes
 from backupd.report.plot import Frame, plot
 from backupd.report.probe_table import WIDTH, table

@@ -7,7 +7,7 @@ how it was chosen (`tuning`).
 from collections.abc import Iterator
 from typing import Any
 
-from backupd.measurement import TunedCell, Tuning
+from backupd.gauges import TunedCell, Tuning
 from backupd.report.words import columns, ratio, share, size
 from backupd.tuning import LEAST_GAIN, RISK, Choice, is_at_home, recommended, relative
 

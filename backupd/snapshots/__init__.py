@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from backupd.benchmark import ScratchLayout
 from backupd.command import ChildLedger
+from backupd.layouts import ScratchLayout
 from backupd.model import CowUsage, DeviceNumber, Holding, HoldingKind, Snapshot, SnapshotPlan, Volume, VolumeGroup
 
 TAG = "backupd"  # on every LV and volume group of ours

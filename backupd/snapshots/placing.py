@@ -7,7 +7,7 @@ large the area is (`plan`), and the table of disks (`chunks`).
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from backupd.measurement import TunedCell, Tuning
+from backupd.gauges import TunedCell, Tuning
 from backupd.model import AUTO, Auto, Volume, VolumeGroup
 from backupd.snapshots.chunks import Chunks, chunks_for
 from backupd.tuning import cell_of, change_since, choose, is_at_home, layout_of

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from backupd.errors import SnapshotError
-from backupd.measurement import Tuning
+from backupd.gauges import Tuning
 from backupd.model import AUTO, Auto, SnapshotLife, SnapshotPlan, ThinPool, Volume, VolumeGroup
 from backupd.snapshots.chunks import Chunks, chunks_for
 from backupd.snapshots.placing import Placed, placed, too_small

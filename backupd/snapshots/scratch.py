@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from backupd import command
-from backupd.benchmark import KIB, LEAST_SIZE, LayoutKind, ScratchLayout
+from backupd.benchmark import LEAST_SIZE
 from backupd.errors import CommandError, Refused, SnapshotError
+from backupd.layouts import KIB, LayoutKind, ScratchLayout
 from backupd.model import DeviceNumber, VolumeGroup
 from backupd.snapshots import Mark, devicemapper, report
 from backupd.snapshots.devicemapper import MappedDevice

@@ -17,8 +17,8 @@ from pathlib import Path
 from uuid import UUID
 
 from backupd import command
-from backupd.benchmark import KIB, ScratchLayout
 from backupd.errors import CommandError, SnapshotError
+from backupd.layouts import KIB, ScratchLayout
 from backupd.snapshots import Mark
 from backupd.snapshots.devicemapper import SYSFS
 from backupd.snapshots.disk_marks import Superblock, array_uuid, read_superblock

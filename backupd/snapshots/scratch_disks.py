@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from backupd.benchmark import ScratchLayout
 from backupd.errors import Refused, SnapshotError
+from backupd.layouts import ScratchLayout
 from backupd.model import Holding, HoldingKind
 from backupd.snapshots import Mark, empty_disks, holding_on_disks, scratch_arrays, scratch_groups, scratch_name
 from backupd.snapshots.blank import filesystem_uuid

@@ -1,6 +1,7 @@
 """What commands end with and where their words go."""
 
 import contextlib
+import importlib
 import json
 import os
 import re
@@ -13,8 +14,11 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+import typer
 
 from backupd import __version__, wiring
+from backupd import cli as backupd_cli
+from backupd.cli.main import app
 from backupd.config.schema import Configuration, PathsConfig
 from backupd.errors import Cancelled, ExitStatus, UsageError
 from backupd.interruption import cancellable
@@ -725,6 +729,46 @@ def test_the_command_line_starts_without_the_heavy_libraries() -> None:
     script = "import sys, backupd.cli.main; print(*{name.partition('.')[0] for name in sys.modules})"
     loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT, check=True).stdout
     assert heavy & set(loaded.split()) == set()
+
+
+def test_a_run_loads_nothing_that_only_other_commands_work_with(tmp_path: Path) -> None:
+    """Each millisecond of it is taken from the server, every night: seen at a run that finds no server."""
+    configuration = tmp_path / "backupd.toml"
+    configuration.write_text(
+        f"""
+        catalogue.path = "{tmp_path}/catalogue.sqlite"
+        paths = {{ run = "{tmp_path}/run", staging = "{tmp_path}/staging", log = "{tmp_path}/log" }}
+        hosts.db = {{ socket = "{tmp_path}/none.sock", user = "backup" }}
+        targets.disk = {{ type = "directory", path = "{tmp_path}" }}
+        jobs.nightly = {{ host = "db", targets = ["disk"], settle.probe = false }}
+        """
+    )
+    told = "import atexit, sys; atexit.register(lambda: print(*sys.modules)); from backupd.cli.main import main; main()"
+    argv = [sys.executable, "-c", told, "--config", str(configuration), "run", "nightly"]
+    for _ in range(2):  # the first makes the catalogue, which takes more
+        ended = subprocess.run(argv, capture_output=True, text=True, cwd=ROOT, check=False)
+        assert ended.returncode == ExitStatus.REFUSED, ended.stderr
+    loaded = set(ended.stdout.split())
+    assert {"backupd.cli.run", "backupd.backup", "backupd.wiring", "backupd.catalogue.store", "pymysql"} <= loaded
+    elsewhere = {"alembic", "asyncssh", "boto3", "botocore", "pyrage", "fastapi", "smtplib", "apprise", "rich"}
+    assert loaded & elsewhere == set()
+    others = {"benchmark", "extents", "measurement", "ground", "volume_survey", "probing", "measure", "tune", "bench"}
+    others |= {"catalogue.benches", "catalogue.costs", "catalogue.imported", "catalogue.paging", "catalogue.probes"}
+    others |= {"catalogue.standing", "report.probe_table", "snapshots.fullreport", "snapshots.scratch"}
+    others |= {"probe.fileload", "probe.fileprobe", "probe.fio", "probe.reading", "cli.bench", "cli.probe", "cli.lab"}
+    assert loaded & {f"backupd.{name}" for name in others} == set()
+    assert {name for name in loaded if name.startswith(("backupd.service", "backupd.lab"))} == set()
+
+
+def test_the_tree_has_every_command_that_a_module_registers() -> None:
+    registered = set()
+    for file in Path(backupd_cli.__file__).parent.glob("*.py"):
+        module = importlib.import_module(f"backupd.cli.{file.stem}")
+        if hasattr(module, "register"):
+            part = typer.Typer()
+            module.register(part)
+            registered |= set(typer.main.get_group(part).commands)
+    assert registered == set(typer.main.get_group(app).commands)
 
 
 def test_an_error_of_the_program_itself_ends_with_its_status(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from backupd import opening, wiring
 from backupd.cli.probe_progress import disk_lines
 from backupd.errors import ExitStatus
-from backupd.measurement import FileLoad
+from backupd.gauges import FileLoad
 from tests.cli.terminal import Terminal
 from tests.story.probe_world import ProbeWorld
 from tests.story.world import World

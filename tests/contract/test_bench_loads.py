@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from backupd.benchmark import KIB, MIB, Cell, LayoutKind, Medium, Operation, ScratchLayout
+from backupd.benchmark import Cell
 from backupd.errors import CommandError
-from backupd.measurement import DiskCounters
+from backupd.gauges import DiskCounters
+from backupd.layouts import KIB, MIB, LayoutKind, Medium, Operation, ScratchLayout
 from backupd.probe import PROBE_FILE, BenchLoad
 from backupd.probe.fileload import FileLoads
 from backupd.probe.fio import FioLoads, fio_version

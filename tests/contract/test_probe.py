@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from backupd.errors import CommandError
-from backupd.measurement import DiskCounters, FileLoad, Mode
+from backupd.gauges import DiskCounters, FileLoad, Mode
 from backupd.model import DeviceNumber
 from backupd.probe import Counters, FileProbe, SnapshotReader
 from backupd.probe.counters import KernelCounters

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from backupd import command
-from backupd.benchmark import KIB, LayoutKind, ScratchLayout
 from backupd.errors import Refused, SnapshotError
+from backupd.layouts import KIB, LayoutKind, ScratchLayout
 from backupd.model import Holding, HoldingKind
 from backupd.snapshots import ScratchDisks, disks_of, holding_on_disks, scratch_name
 from backupd.snapshots.blank import signatures

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from backupd import command
-from backupd.benchmark import KIB, LEAST_SIZE, MIB, LayoutKind, ScratchLayout
+from backupd.benchmark import LEAST_SIZE
 from backupd.errors import Refused, SnapshotError
+from backupd.layouts import KIB, MIB, LayoutKind, ScratchLayout
 from backupd.model import SnapshotPlan
 from backupd.snapshots import Mounts, ScratchVolumes, Snapshots
 from backupd.snapshots.lvm import LvmSnapshots

@@ -9,9 +9,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from backupd.benchmark import MIB, Cell, LayoutKind, Medium, Operation, ScratchLayout
+from backupd.benchmark import Cell
 from backupd.errors import CommandError
-from backupd.measurement import DiskCounters, ProcessorTimes
+from backupd.gauges import DiskCounters, ProcessorTimes
+from backupd.layouts import MIB, LayoutKind, Medium, Operation, ScratchLayout
 from backupd.model import DeviceNumber, Window
 from backupd.probe import require_possible
 

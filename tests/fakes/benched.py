@@ -3,9 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 from backupd.benchmark import (
-    KIB,
     LARGE_RECORD,
-    MIB,
     RECORDS,
     SMALL_RECORD,
     BenchHost,
@@ -14,12 +12,9 @@ from backupd.benchmark import (
     CellResult,
     DiskSample,
     LayoutBench,
-    LayoutKind,
-    Medium,
-    Operation,
-    ScratchLayout,
     SnapshotFigures,
 )
+from backupd.layouts import KIB, MIB, LayoutKind, Medium, Operation, ScratchLayout
 from backupd.model import RunStatus
 
 PVS = ("/dev/nbd0", "/dev/nbd1", "/dev/nbd2")

@@ -5,18 +5,8 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from math import exp
 
-from backupd.measurement import (
-    Curve,
-    CurvePoint,
-    Measurement,
-    Mode,
-    PhysicalCost,
-    ProbedVolume,
-    ProbeRecord,
-    ProbeRow,
-    ProbeSettings,
-    Stage,
-)
+from backupd.gauges import CurvePoint, Mode, Stage
+from backupd.measurement import Curve, Measurement, PhysicalCost, ProbedVolume, ProbeRecord, ProbeRow, ProbeSettings
 from backupd.model import Layout, Reason, RunStatus
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -11,7 +11,7 @@ from math import gcd
 from pathlib import Path
 
 from backupd.errors import CommandError
-from backupd.measurement import DiskCounters, FileLoad, Mode, ProcessorTimes
+from backupd.gauges import DiskCounters, FileLoad, Mode, ProcessorTimes
 from backupd.model import DeviceNumber, Window
 
 _FILE = "test_file.0"

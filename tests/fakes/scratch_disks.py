@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from backupd.benchmark import ScratchLayout
 from backupd.errors import Refused, SnapshotError
+from backupd.layouts import ScratchLayout
 from backupd.model import Holding, HoldingKind
 from backupd.snapshots import holding_on_disks, scratch_name
 from backupd.snapshots.disk_marks import require_markable

@@ -6,8 +6,9 @@ They take extents of the very PVs of their layout, and are a `Volume` that the h
 from dataclasses import dataclass
 from pathlib import Path
 
-from backupd.benchmark import KIB, LEAST_SIZE, LayoutKind, ScratchLayout
+from backupd.benchmark import LEAST_SIZE
 from backupd.errors import Refused, SnapshotError
+from backupd.layouts import KIB, LayoutKind, ScratchLayout
 from backupd.model import Segment, Volume
 from backupd.snapshots import Mark
 from tests.fakes.lvm_host import EXTENT, LvmHost, Scratch

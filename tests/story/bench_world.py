@@ -10,20 +10,10 @@ from pathlib import Path
 
 from backupd.bench import plan_bench, run_bench
 from backupd.benching import BenchTelling
-from backupd.benchmark import (
-    KIB,
-    MIB,
-    BenchHost,
-    BenchPlan,
-    BenchRecord,
-    BenchRequest,
-    LayoutBench,
-    LayoutKind,
-    ScratchLayout,
-    Table,
-)
+from backupd.benchmark import BenchHost, BenchPlan, BenchRecord, BenchRequest, LayoutBench, Table
 from backupd.errors import CommandError, SnapshotError
-from backupd.measurement import DiskCounters, FileLoad, Mode, ProcessorTimes
+from backupd.gauges import DiskCounters, FileLoad, Mode, ProcessorTimes
+from backupd.layouts import KIB, MIB, LayoutKind, ScratchLayout
 from backupd.model import DeviceNumber, MountPoint, RunStatus
 from backupd.recover import Recovery, dead_runs
 from backupd.tools import BenchTools, HostTools, Instruments, Versions

@@ -6,9 +6,10 @@ Knows: how fast the disk is with how many snapshots, and that a rewrite settles.
 from collections.abc import Callable
 
 from backupd.config import SnapshotConfig, SnapshotSize
+from backupd.gauges import FileLoad, Mode, Stage
 from backupd.ground import Subject
 from backupd.measure import measure
-from backupd.measurement import FileLoad, Measurement, Mode, ProbeRecord, ProbeRequest, ProbeRow, Stage
+from backupd.measurement import Measurement, ProbeRecord, ProbeRequest, ProbeRow
 from backupd.model import RunStatus
 from backupd.probe import Counters
 from backupd.probing import Telling

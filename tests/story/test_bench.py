@@ -6,8 +6,9 @@ from dataclasses import replace
 import pytest
 
 from backupd.benching import BenchTelling
-from backupd.benchmark import KIB, MIB, BenchRequest, Cell, DiskSample, Medium, Operation, Table
+from backupd.benchmark import BenchRequest, Cell, DiskSample, Table
 from backupd.errors import Busy, Cancelled, ExitStatus, ProbeError, Refused, SnapshotError, UsageError
+from backupd.layouts import KIB, MIB, Medium, Operation
 from backupd.model import RunStatus
 from tests.story.bench_world import ON_DISKS, SHORT, SMALL, BenchWorld
 from tests.story.world import World

@@ -17,7 +17,7 @@ from backupd.errors import (
     SnapshotVoid,
     UsageError,
 )
-from backupd.measurement import DiskCounters, FileLoad, Mode, ProcessorTimes, Stage
+from backupd.gauges import DiskCounters, FileLoad, Mode, ProcessorTimes, Stage
 from backupd.model import DeviceNumber, Reason, RunStatus, ThinPool
 from backupd.probe import Counters
 from backupd.probing import Telling

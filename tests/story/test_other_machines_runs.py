@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from backupd.catalogue.details import Filter
-from backupd.catalogue.standing import GOOD
+from backupd.catalogue.endings import GOOD
 from backupd.catalogue.store import Catalogue
 from backupd.cli.chosen import run_of
 from backupd.errors import UsageError

@@ -8,7 +8,8 @@ import pytest
 
 from backupd.config import SnapshotConfig, SnapshotSize
 from backupd.errors import GaveUp, ProbeError, Refused, SnapshotVoid, UsageError
-from backupd.measurement import FileLoad, Measurement, Mode, Tuning
+from backupd.gauges import FileLoad, Mode, Tuning
+from backupd.measurement import Measurement
 from backupd.model import AUTO, Level, RunStatus, ThinPool
 from backupd.preflight import examine
 from backupd.probing import Telling

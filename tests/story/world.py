@@ -20,9 +20,9 @@ from backupd.config import JobConfig, SettleConfig
 from backupd.errors import BackupdError
 from backupd.filesystem import remove_tree
 from backupd.finishing import MaxRate
+from backupd.gauges import DiskCounters, InFlight
 from backupd.holding import Releases
 from backupd.identity import Machine
-from backupd.measurement import DiskCounters, InFlight
 from backupd.model import (
     DataPath,
     DeviceNumber,

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from backupd.benchmark import MIB, DiskSample, LayoutBench, Table
+from backupd.benchmark import DiskSample, LayoutBench, Table
+from backupd.layouts import MIB
 from backupd.report.bench_charts import chart_svg
 from backupd.report.bench_course import bands, course_svg
 from backupd.report.svg import NAMESPACE

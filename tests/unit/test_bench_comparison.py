@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from backupd.benchmark import BenchRecord, LayoutBench, Operation
+from backupd.benchmark import BenchRecord, LayoutBench
+from backupd.layouts import Operation
 from backupd.model import RunStatus
 from backupd.report.bench_comparison import compare_document, compare_table, differences, only, pairs
 from tests.fakes.benched import BEGAN, a_bench, a_bench_record

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from backupd.benchmark import KIB, MIB, BenchRecord, LayoutBench, Table
+from backupd.benchmark import BenchRecord, LayoutBench, Table
+from backupd.layouts import KIB, MIB
 from backupd.model import RunError, RunStatus
 from backupd.report.bench_html import bench_page
 from backupd.report.bench_verdict import verdict

@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from backupd.benchmark import KIB, LEAST_SIZE, MIB, BenchRequest, Cell, LayoutKind, Medium, Operation, Table
+from backupd.benchmark import LEAST_SIZE, BenchRequest, Cell, Table
 from backupd.cli import quantities
 from backupd.errors import BackupdError, Refused, UsageError
+from backupd.layouts import KIB, MIB, LayoutKind, Medium, Operation
 from backupd.model import VolumeGroup
 from backupd.probe.bench_bill import PROBE_FILE_SIZE
 from backupd.probe.bench_request import require_sound

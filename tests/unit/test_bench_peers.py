@@ -10,6 +10,7 @@ import pytest
 
 from backupd.config import load as configured
 from backupd.errors import LabError, UnexpectedOutput
+from backupd.gauges import DiskCounters
 from backupd.lab import configuration
 from backupd.lab.bench_peers import Boot, boot_from, faults, main
 from backupd.lab.load import Heartbeat, LoadSample
@@ -50,7 +51,6 @@ from backupd.lab.peers.figures import (
 )
 from backupd.lab.site import guest_site
 from backupd.lab.sizes import MIB
-from backupd.measurement import DiskCounters
 from backupd.model import Bill, Phase, RunDetails, RunStatus
 from backupd.probe.counters import parse_stat
 

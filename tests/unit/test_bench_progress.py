@@ -4,19 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from backupd.benchmark import (
-    LARGE_RECORD,
-    MIB,
-    BenchPlan,
-    Cell,
-    DiskSample,
-    LayoutKind,
-    Operation,
-    PlannedLayout,
-    Table,
-)
+from backupd.benchmark import LARGE_RECORD, BenchPlan, Cell, DiskSample, PlannedLayout, Table
 from backupd.cli.bench_plan import plan_lines
 from backupd.cli.bench_progress import Course, bench_progress, disk_lines
+from backupd.layouts import MIB, LayoutKind, Operation
 from tests.fakes.benched import PVS, striped
 
 GIB = 1 << 30

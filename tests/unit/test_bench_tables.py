@@ -7,19 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backupd.benchmark import (
-    KIB,
-    LARGE_RECORD,
-    MIB,
-    SMALL_RECORD,
-    BenchSettings,
-    Cell,
-    LayoutBench,
-    Medium,
-    Operation,
-    Table,
-    size_words,
-)
+from backupd.benchmark import LARGE_RECORD, SMALL_RECORD, BenchSettings, Cell, LayoutBench, Table, size_words
+from backupd.layouts import KIB, MIB, Medium, Operation
 from backupd.report.bench_disks import hours_per_tebibyte
 from backupd.report.bench_grid import TitledGrid, mib, said_once
 from backupd.report.bench_tables import tables

@@ -2,7 +2,8 @@
 
 import pytest
 
-from backupd.benchmark import MIB, Cell, Medium, Operation
+from backupd.benchmark import Cell
+from backupd.layouts import MIB, Medium, Operation
 from backupd.model import Window
 from backupd.probe.bench_tally import cell_result
 from backupd.probe.disk_watch import Usage

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backupd.benchmark import KIB, LARGE_RECORD, MIB, BenchRecord, DiskSample, LayoutBench, Operation, Table
+from backupd.benchmark import LARGE_RECORD, BenchRecord, DiskSample, LayoutBench, Table
+from backupd.layouts import KIB, MIB, Operation
 from backupd.model import RunError, RunStatus
 from backupd.report.bench_series import (
     disk_series,

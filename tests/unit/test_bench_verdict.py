@@ -9,17 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backupd.benchmark import (
-    KIB,
-    LARGE_RECORD,
-    SMALL_RECORD,
-    Cell,
-    CellResult,
-    LayoutBench,
-    LayoutKind,
-    Operation,
-    ScratchLayout,
-)
+from backupd.benchmark import LARGE_RECORD, SMALL_RECORD, Cell, CellResult, LayoutBench
+from backupd.layouts import KIB, LayoutKind, Operation, ScratchLayout
 from backupd.report.bench_contrast import Finding, Judgement, Topic, contrast, overall
 from backupd.report.bench_verdict import span_words, verdict
 from tests.fakes.benched import a_bench, result, striped

@@ -14,7 +14,7 @@ from backupd.billing import Billing
 from backupd.catalogue.record import RunRecord
 from backupd.catalogue.store import Catalogue
 from backupd.errors import CatalogueError, CommandError, ServerError
-from backupd.measurement import DiskCounters
+from backupd.gauges import DiskCounters
 from backupd.model import Bill, Losses, Sample, Volume
 from tests.fakes.lvm_host import LvmHost
 

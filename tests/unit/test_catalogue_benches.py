@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 
-from backupd.benchmark import BenchRecord, LayoutBench, LayoutKind, Medium, Operation
+from backupd.benchmark import BenchRecord, LayoutBench
 from backupd.catalogue import RunJournal
 from backupd.catalogue.database import direct
 from backupd.catalogue.details import Filter
 from backupd.catalogue.store import Catalogue
 from backupd.errors import BackupdError, Cancelled, CatalogueError, CleanupIncomplete, ProbeError, UsageError
+from backupd.layouts import LayoutKind, Medium, Operation
 from backupd.model import Backup, Holding, HoldingKind, LastCopy, Phase, RunError, RunKind, RunStatus
 from tests.any_values import values
 from tests.fakes.benched import a_bench

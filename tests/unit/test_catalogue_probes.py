@@ -13,18 +13,8 @@ from backupd.catalogue import RunJournal
 from backupd.catalogue.database import direct
 from backupd.catalogue.store import Catalogue
 from backupd.errors import BackupdError, Cancelled, CatalogueError, CleanupIncomplete, SnapshotVoid, UsageError
-from backupd.measurement import (
-    Curve,
-    CurvePoint,
-    Measurement,
-    Mode,
-    PhysicalCost,
-    ProbedVolume,
-    ProbeRecord,
-    ProbeRow,
-    ProbeSettings,
-    Stage,
-)
+from backupd.gauges import CurvePoint, Mode, Stage
+from backupd.measurement import Curve, Measurement, PhysicalCost, ProbedVolume, ProbeRecord, ProbeRow, ProbeSettings
 from backupd.model import Backup, Holding, HoldingKind, LastCopy, Layout, Phase, Reason, RunError, RunKind, RunStatus
 from tests.any_values import values
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from backupd.errors import CommandError, UnexpectedOutput
-from backupd.measurement import DiskCounters, InFlight, ProcessorTimes
+from backupd.gauges import DiskCounters, InFlight, ProcessorTimes
 from backupd.model import DeviceNumber
 from backupd.probe.counters import KernelCounters, parse_inflight, parse_processors, parse_stat
 

@@ -6,8 +6,8 @@ from uuid import UUID
 
 import pytest
 
-from backupd.benchmark import KIB, LayoutKind, ScratchLayout
 from backupd.errors import Refused, UnexpectedOutput
+from backupd.layouts import KIB, LayoutKind, ScratchLayout
 from backupd.snapshots import Mark, scratch_name
 from backupd.snapshots.disk_marks import (
     Superblock,

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from backupd.benchmark import KIB, MIB, Cell, DiskSample, LayoutKind, Medium, Operation, ScratchLayout
+from backupd.benchmark import Cell, DiskSample
 from backupd.errors import CommandError
-from backupd.measurement import DiskCounters, ProcessorTimes
+from backupd.gauges import DiskCounters, ProcessorTimes
+from backupd.layouts import KIB, MIB, LayoutKind, Medium, Operation, ScratchLayout
 from backupd.model import DeviceNumber
 from backupd.probe.disk_watch import BenchLook, DiskWatch, rates, usage
 from tests.fakes.bench_loads import DISKS, FakeDisks

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from backupd.benchmark import KIB, MIB, Cell, Medium, Operation
+from backupd.benchmark import Cell
 from backupd.errors import CommandError, UnexpectedOutput
+from backupd.layouts import KIB, MIB, Medium, Operation
 from backupd.probe.fio import FioLoads, failure, parse_job, parse_version, prepare_argv, window_argv
 
 RECORDED = Path(__file__).parents[1] / "data" / "fio"

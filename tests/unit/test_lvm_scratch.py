@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from backupd import command
-from backupd.benchmark import KIB, LEAST_SIZE, MIB, LayoutKind, ScratchLayout
+from backupd.benchmark import LEAST_SIZE
 from backupd.config import Configuration
 from backupd.errors import Refused, SnapshotError
+from backupd.layouts import KIB, MIB, LayoutKind, ScratchLayout
 from backupd.model import DeviceNumber, Holding, HoldingKind
 from backupd.snapshots import Mark
 from backupd.snapshots.devicemapper import MappedDevice, Target

@@ -11,7 +11,7 @@ from types import FrameType
 import pytest
 
 from backupd.errors import CommandError, GaveUp, ServerError, SnapshotError, SnapshotVoid
-from backupd.measurement import DiskCounters
+from backupd.gauges import DiskCounters
 from backupd.model import CowUsage, Outcome, Reason, Verdict, Window
 from backupd.probe import WriteProbe
 from backupd.probe.baseline import Baseline, PassiveMeter, measure_baseline, watch_baseline

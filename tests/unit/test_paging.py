@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from backupd.catalogue.details import Filter
-from backupd.catalogue.standing import GOOD
+from backupd.catalogue.endings import GOOD
 from backupd.catalogue.store import Catalogue
 from backupd.errors import UsageError
 from backupd.model import RunKind

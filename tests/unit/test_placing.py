@@ -7,7 +7,7 @@ import pytest
 
 from backupd.config import SnapshotConfig, SnapshotSize
 from backupd.errors import SnapshotError
-from backupd.measurement import TunedCell, Tuning
+from backupd.gauges import TunedCell, Tuning
 from backupd.model import AUTO, DiskQueue
 from backupd.snapshots.plan import plan_snapshot
 from backupd.tuning import layout_of

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from backupd.errors import CommandError, GaveUp, SnapshotVoid
-from backupd.measurement import DiskCounters
+from backupd.gauges import DiskCounters
 from backupd.probe.guard import Guard
 from backupd.probe.tally import Look
 

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from backupd.measurement import FileLoad, Mode, ProbeRequest, Variant
+from backupd.gauges import FileLoad, Mode
+from backupd.measurement import ProbeRequest, Variant
 from backupd.probe.plan import bill, read_load, variants, write_loads
 
 K = 1 << 10

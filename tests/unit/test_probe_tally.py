@@ -2,7 +2,8 @@
 
 import pytest
 
-from backupd.measurement import DiskCounters, FileLoad, Mode, Stage, Variant
+from backupd.gauges import DiskCounters, FileLoad, Mode, Stage
+from backupd.measurement import Variant
 from backupd.model import Window
 from backupd.probe.tally import Look, Measured, Tally
 

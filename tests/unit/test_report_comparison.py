@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from backupd.measurement import Mode, Stage
+from backupd.gauges import Mode, Stage
 from backupd.model import Layout, RunStatus
 from backupd.report.comparison import compare_document, compare_table, differences, pairs
 from tests.fakes.measured import VOLUME, measurement, record, rows

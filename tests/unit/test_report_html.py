@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from backupd.measurement import CurvePoint, Measurement, Mode, PhysicalCost
+from backupd.gauges import CurvePoint, Mode
+from backupd.measurement import Measurement, PhysicalCost
 from backupd.model import RunError, RunStatus
 from backupd.report.charts import curve_svg, penalty_svg, shares_svg
 from backupd.report.html import html_page

@@ -8,7 +8,8 @@ from io import StringIO
 
 import pytest
 
-from backupd.measurement import Measurement, Mode, PhysicalCost, ProbeRow, Stage
+from backupd.gauges import Mode, Stage
+from backupd.measurement import Measurement, PhysicalCost, ProbeRow
 from backupd.model import Layout, RunError, RunStatus
 from backupd.report.probe_table import csv_text, document, grid, table
 from tests.fakes.measured import COPYING, SETTINGS, VOLUME, WINDOWS, curve, measurement, record, rows

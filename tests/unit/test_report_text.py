@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from backupd.measurement import Mode
+from backupd.gauges import Mode
 from backupd.model import Outcome, Reason, RunDetails, RunError, RunStatus, Sample, Verdict
 from backupd.report.combinations import labels, of_row
 from backupd.report.probe_text import curve_plots, outcomes, probe_text, probes_table

@@ -7,7 +7,7 @@ import pytest
 from backupd.archive.governor import CopyGovernor
 from backupd.archive.restraint import Outlook, Restraint
 from backupd.errors import AbortedImpact, CommandError
-from backupd.measurement import DiskCounters, InFlight
+from backupd.gauges import DiskCounters, InFlight
 from backupd.model import PaceChange
 from backupd.pacing import Budgets, Pace
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from backupd.errors import CommandError, UnexpectedOutput
-from backupd.measurement import FileLoad, Mode
+from backupd.gauges import FileLoad, Mode
 from backupd.probe.fileprobe import SysbenchProbe, sysbench_test
 from backupd.probe.sysbench import (
     FileTest,

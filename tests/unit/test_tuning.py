@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backupd.measurement import TunedCell, Tuning
+from backupd.gauges import TunedCell, Tuning
 from backupd.tuning import LEAST_GAIN, change_since, choose, layout_of, recommended, relative
 from tests.fakes.lvm_host import LvmHost, striped_volume
 

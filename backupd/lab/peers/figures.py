@@ -9,10 +9,10 @@ from statistics import median
 from typing import Any
 
 from backupd.errors import LabError
+from backupd.gauges import DiskCounters
 from backupd.lab import load
 from backupd.lab.load import Heartbeat, LoadSample
 from backupd.lab.sizes import MIB
-from backupd.measurement import DiskCounters
 from backupd.model import Phase, RunDetails
 
 BEFORE_SECONDS = 15.0  # undisturbed, just before: what it is compared with

@@ -21,6 +21,7 @@ from pathlib import Path
 from backupd import wiring
 from backupd.command import Completed, run
 from backupd.errors import BackupdError, LabError
+from backupd.gauges import DiskCounters
 from backupd.lab import configuration, disks, load, server
 from backupd.lab.guest import SPARE
 from backupd.lab.memory import Memory, children_of
@@ -40,7 +41,6 @@ from backupd.lab.peers.contenders import (
 from backupd.lab.peers.figures import BEFORE_SECONDS, Cost, Moments, Reading
 from backupd.lab.plan import Control, Plan
 from backupd.lab.site import Site, guest_site, host_site
-from backupd.measurement import DiskCounters
 from backupd.model import RunDetails
 from backupd.mysql.session import Login, Session
 from backupd.probe.counters import KernelCounters

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Path, Query
 
 from backupd.agenda import Activity
 from backupd.catalogue.details import Filter
-from backupd.catalogue.standing import GOOD
+from backupd.catalogue.endings import GOOD
 from backupd.live import Progress
 from backupd.model import RunDetails, RunKind, RunStatus
 from backupd.service.standing import Alarm, JobStanding, Running, remaining_seconds, standings

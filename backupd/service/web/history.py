@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 
 from backupd.catalogue.costs import RunCost
 from backupd.catalogue.details import Filter
-from backupd.catalogue.standing import GOOD
+from backupd.catalogue.endings import GOOD
 from backupd.errors import UsageError
 from backupd.model import RunDetails, RunKind, RunStatus
 from backupd.report.costs import copy_rate, hold_seconds, penalties

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from backupd.benchmark import KIB, LayoutKind, ScratchLayout
 from backupd.errors import Refused, SnapshotError
+from backupd.layouts import KIB, LayoutKind, ScratchLayout
 from backupd.model import Holding, HoldingKind
 from backupd.snapshots import Mark, disks_of, holding_on_disks, scratch_name
 from backupd.snapshots.blank import signatures
@@ -35,7 +35,7 @@ TAGGED = Mark(MACHINE, RUN).tag_words
 KILLED = f"""
 import os, signal, sys
 from backupd import command
-from backupd.benchmark import LayoutKind, ScratchLayout
+from backupd.layouts import LayoutKind, ScratchLayout
 from backupd.snapshots.scratch_disks import LinuxScratchDisks
 kind, left = sys.argv[1], int(sys.argv[2])
 run = command.run

@@ -17,8 +17,9 @@ from statistics import median
 
 import pytest
 
-from backupd.benchmark import KIB, MIB, Cell, Medium, Operation
+from backupd.benchmark import Cell
 from backupd.errors import CommandError
+from backupd.layouts import KIB, MIB, Medium, Operation
 from backupd.probe import PROBE_FILE
 from backupd.probe.counters import KernelCounters
 from backupd.probe.disk_watch import DiskWatch, usage

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from backupd.benchmark import KIB, MIB, LayoutKind, ScratchLayout
 from backupd.errors import Refused
+from backupd.layouts import KIB, MIB, LayoutKind, ScratchLayout
 from backupd.snapshots.lvm import LvmSnapshots, volume_group
 from backupd.snapshots.mounting import LinuxMounts
 from backupd.snapshots.scratch import LvmScratchVolumes

@@ -132,6 +132,18 @@ class CurvePoint:
     latency_ms: float | None = None  # of the origin's writes, the kernel's mean
 
 
+Place = tuple[tuple[str, ...], int]  # of a COW area: its PVs, any when there are none, and its stripes; 1 is linear
+
+
+def place_words(pvs: tuple[str, ...], stripes: int) -> str:
+    """Where a COW area is, behind "the COW area"."""
+    if stripes == 1:
+        return f"on {', '.join(pvs) or 'any PV'}"
+    if len(pvs) == stripes:
+        return f"striped over {', '.join(pvs)}"
+    return f"in {stripes} stripes on {', '.join(pvs) or 'any PV'}"
+
+
 @dataclass(frozen=True, slots=True)
 class VolumeLayout:
     """How a volume lay, and beside what, when its COW areas were compared. On another layout that tells nothing."""
@@ -151,6 +163,12 @@ class TunedCell:
     chunk_size: int
     cow_pvs: tuple[str, ...]  # empty: wherever LVM puts it
     speeds: tuple[float, ...]  # writes a second of one writer, in the order of the rounds; 0: that round told nothing
+    stripes: int = 1  # of the COW area; 1: linear
+
+    @property
+    def place(self) -> Place:
+        """Where the COW area was."""
+        return self.cow_pvs, self.stripes
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from backupd.errors import CommandError, Refused, ServerError, SnapshotError, UnexpectedOutput, UsageError
-from backupd.gauges import Tuning
+from backupd.gauges import Place, Tuning
 from backupd.measurement import ProbeRequest, Variant
 from backupd.model import AUTO, MountPoint, SnapshotPlan, Volume, VolumeGroup
 from backupd.probe.plan import tuned_variants, variants
@@ -62,6 +62,7 @@ class _Settings:
     size: _Bytes
     chunk_size: int
     pvs: tuple[str, ...]
+    stripes: int
 
 
 def find(subject: Subject, tools: HostTools) -> tuple[MountPoint, Volume]:
@@ -117,7 +118,7 @@ def plan_of(ground: Ground, group: VolumeGroup, run_id: str, variant: Variant) -
     Raises:
         SnapshotError: there is no room for it.
     """
-    settings = _Settings(_Bytes(ground.cow_size), variant.chunk_size, variant.cow_pvs)
+    settings = _Settings(_Bytes(ground.cow_size), variant.chunk_size, *variant.place)
     return plan_snapshot(ground.volume, group, run_id, settings)
 
 
@@ -169,40 +170,74 @@ def _variants(
     if volume.pool is None and request.tune:
         return _tuned(request, subject, volume, group, area)
     if volume.pool is None:
-        return variants(request, chunk_size=area.chunks.size, cow_pvs=area.pvs), ()
-    if request.chunk_sizes or request.cow_on or request.tune:
+        return variants(request, chunk_size=area.chunks.size, place=(area.pvs, area.stripes)), ()
+    if request.tune:
+        raise UsageError(
+            f"{volume.full_name} is thin: its snapshots lie in thin pool {volume.vg}/{volume.pool.name}, in that pool's"
+            " chunks, so there is nothing to tune",
+            hint="leave out --tune: backupd probe tells what a snapshot costs there",
+        )
+    if request.chunk_sizes or request.cow_on:
         raise UsageError(
             f"{volume.full_name} is thin: its snapshots have the chunks and the place of its pool {volume.pool.name}",
-            hint="leave out --chunk-sizes, --cow-on and --tune",
+            hint="leave out --chunk-sizes and --cow-on",
         )
-    return variants(request, chunk_size=area.chunks.size, cow_pvs=()), ()
+    return variants(request, chunk_size=area.chunks.size, place=((), 1)), ()
 
 
 def _tuned(
     request: ProbeRequest, subject: Subject, volume: Volume, group: VolumeGroup, area: Placed
 ) -> tuple[tuple[Variant, ...], tuple[str, ...]]:
-    """The volume's own PVs together and each other one, or those named, where a backup's COW area would fit."""
-    own = tuple(pv for pv in volume.devices if pv in group.free_by_pv)
-    others = [(pv,) for pv in group.free_by_pv if pv not in volume.devices]
-    asked = [(pv,) for pv in request.cow_on] or ([own] if own and others else []) + others
+    """The places that are compared where a backup's COW area would fit, the default's always."""
+    default = Variant(area.chunks.size, area.pvs, stripes=area.stripes)
     usual = chunks_for(AUTO, volume, group, area.pvs).size
-    default = Variant(area.chunks.size, area.pvs)
-    every = tuned_variants(request, default=default, usual=usual, places=asked)
-    need = max(usual_bytes(subject.snapshot.size, volume.size), *(_least(request, variant) for variant in every))
-    failed = [place for place in asked if any(group.has_failed(pv) for pv in place)]
-    every = tuple(variant for variant in every if variant.cow_pvs == area.pvs or variant.cow_pvs not in failed)
-    passed_over = [f"{', '.join(place)}: the kernel has given up the disk, it was not tried" for place in failed]
+    alone = tuned_variants(request, default=default, usual=usual, places=())  # every chunk size, once
+    need = max(usual_bytes(subject.snapshot.size, volume.size), *(_least(request, variant) for variant in alone))
+    linear, striped = _places(request, volume, group, need=need)
+    failed = [pvs for pvs, _ in linear if any(group.has_failed(pv) for pv in pvs)]
+    passed_over = [f"{', '.join(pvs)}: the kernel has given up the disk, it was not tried" for pvs in failed]
     passed_over += [f"{pv} is missing or takes no extents: no COW area was tried there" for pv in group.closed]
-    for place in asked:
-        free = group.free_on(place) * group.extent_size
-        known = all(pv in group.free_by_pv for pv in place)  # an unknown one is refused
-        if known and place != area.pvs and place not in failed and free < need:
-            every = tuple(variant for variant in every if variant.cow_pvs != place)
+    tried: list[Place] = []
+    for pvs, stripes in [*(place for place in linear if place[0] not in failed), *striped]:
+        free = group.free_on(pvs, stripes=stripes) * group.extent_size
+        known = all(pv in group.free_by_pv for pv in pvs)  # an unknown one is refused
+        if known and (pvs, stripes) != default.place and free < need:
+            how = f"striped over {', '.join(pvs)}" if stripes > 1 else ", ".join(pvs)
             passed_over.append(
-                f"{', '.join(place)}: too full to try, {free >> 20} MiB are free and a COW area takes"
+                f"{how}: too full to try, {free >> 20} MiB are free and a COW area takes"
                 f" {math.ceil(need / (1 << 20))} MiB"
             )
-    return every, tuple(passed_over)
+        else:
+            tried.append((pvs, stripes))
+    return tuned_variants(request, default=default, usual=usual, places=tried), tuple(passed_over)
+
+
+def _places(
+    request: ProbeRequest, volume: Volume, group: VolumeGroup, *, need: float
+) -> tuple[list[Place], list[Place]]:
+    """Linear on the volume's own PVs together and on each other one, or on each of those named; and the same striped.
+
+    The volume's own PVs are compared with whatever LVM chooses, which is the same where there are no others.
+    """
+    own = tuple(pv for pv in volume.devices if pv in group.free_by_pv)
+    others = tuple(pv for pv in group.free_by_pv if pv not in volume.devices)
+    linear: list[Place] = [((pv,), 1) for pv in request.cow_on or others]
+    if own and others and not request.cow_on:
+        linear.insert(0, (own, 1))
+    sets = (request.cow_on,) if request.cow_on else (own, others)
+    return linear, [(pvs, len(pvs)) for one in sets if len(pvs := _widest(one, group, need=need)) > 1]
+
+
+def _widest(pvs: tuple[str, ...], group: VolumeGroup, *, need: float) -> tuple[str, ...]:
+    """As many of these PVs as have room for a stripe each of so many bytes; two at least, where there are two.
+
+    A PV that has little room would make every stripe short: it is left out where the others do without it.
+    """
+    sound = tuple(dict.fromkeys(pv for pv in pvs if group.free_by_pv.get(pv) and not group.has_failed(pv)))
+    for stripes in range(len(sound), 2, -1):
+        if group.free_on(sound, stripes=stripes) * group.extent_size >= need:
+            return group.striped_over(sound, stripes)
+    return group.striped_over(sound, 2)
 
 
 def _cow_size(
@@ -218,7 +253,7 @@ def _cow_size(
     """
     usual = round(usual_bytes(subject.snapshot.size, volume.size))
     for variant in tried:  # names a PV that is none of the group's
-        plan_snapshot(volume, group, "probe", _Settings(_Bytes(0), variant.chunk_size, variant.cow_pvs))
+        plan_snapshot(volume, group, "probe", _Settings(_Bytes(0), variant.chunk_size, *variant.place))
     least = max(_least(request, variant) for variant in tried)
     room = min(_room_for_one(volume, group, variant) for variant in tried)
     if least > room:
@@ -230,11 +265,12 @@ def _cow_size(
 
 
 def _room_for_one(volume: Volume, group: VolumeGroup, variant: Variant) -> int:
-    """Bytes that each of so many snapshots can have: whole extents; thin ones share what their pool has."""
-    free = free_bytes(volume, group, variant.cow_pvs)
+    """Bytes that each of so many snapshots can have: whole rows of extents; thin ones share what their pool has."""
+    free = free_bytes(volume, group, variant.cow_pvs, stripes=variant.stripes)
     if volume.pool is not None:
         return free
-    return free // variant.snapshots // group.extent_size * group.extent_size
+    row = variant.stripes * group.extent_size
+    return free // variant.snapshots // row * row
 
 
 def _least(request: ProbeRequest, variant: Variant) -> int:

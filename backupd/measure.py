@@ -200,6 +200,7 @@ def _keep_decay(
             repeat=number,
             reason=verdict.reason,
             points=points,
+            cow_stripes=variant.stripes,
         )
     )
 
@@ -266,6 +267,7 @@ def _result(probing: Probing) -> Measurement:
             cow_pvs=_where(probing, found.variants[0]),
             cow_size=found.cow_size,
             threshold=request.threshold,
+            cow_stripes=found.variants[0].stripes,
         ),
         rows=tuple(_placed(probing, row) for row in probing.tally.rows()),
         curves=tuple(_placed(probing, curve) for curve in probing.curves),
@@ -278,7 +280,8 @@ def _placed(probing: Probing, found: Found) -> Found:
     """The same, with the PVs that LVM chose where none were asked for."""
     if found.chunk_size is None:
         return found
-    return replace(found, cow_pvs=_where(probing, Variant(found.chunk_size, found.cow_pvs, found.snapshots)))
+    variant = Variant(found.chunk_size, found.cow_pvs, found.snapshots, found.cow_stripes)
+    return replace(found, cow_pvs=_where(probing, variant))
 
 
 def _where(probing: Probing, variant: Variant) -> tuple[str, ...]:
@@ -295,7 +298,8 @@ def _notes(probing: Probing) -> list[str]:
     if probing.request.write_share < 1 and {Mode.SYNC, Mode.FSYNC_100} & set(probing.request.modes):
         notes.append("the reads in sync and fsync-100 come from memory: these modes bypass no cache")
     for curve in probing.curves:
-        what = f"{curve.mode} on {variant_words(Variant(curve.chunk_size, curve.cow_pvs, curve.snapshots))}"
+        variant = Variant(curve.chunk_size, curve.cow_pvs, curve.snapshots, curve.cow_stripes)
+        what = f"{curve.mode} on {variant_words(variant)}"
         if curve.reason is Reason.MAX_WAIT:
             smaller = " or lower --rewrite-size" if curve.mode is Mode.REWRITE else ""
             notes.append(f"{what} had not settled when it was left: raise --max-wait{smaller}")

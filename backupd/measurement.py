@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from backupd.gauges import CurvePoint, Mode, Stage, Tuning
+from backupd.gauges import CurvePoint, Mode, Place, Stage, Tuning
 from backupd.model import Layout, Reason, RunError, RunStatus
 
 _DECAY_WINDOWS = 8
@@ -42,6 +42,7 @@ class ProbeRow:
     bytes_per_second: float | None = None
     latency_p95_ms: float | None = None
     physical: PhysicalCost | None = None
+    cow_stripes: int = 1  # 1: the COW area was linear
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,7 @@ class Curve:
     repeat: int  # counted from 1
     reason: Reason  # why it ended: settled, plateau, max-wait
     points: tuple[CurvePoint, ...]
+    cow_stripes: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,7 @@ class ProbeSettings:
     cow_pvs: tuple[str, ...]
     cow_size: int  # of each snapshot's COW area, bytes
     threshold: float  # the penalty that counts as settled
+    cow_stripes: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +126,12 @@ class Variant:
     chunk_size: int  # bytes
     cow_pvs: tuple[str, ...] = ()  # empty: LVM chooses
     snapshots: int = 1  # at once
+    stripes: int = 1  # of each COW area; 1: linear
+
+    @property
+    def place(self) -> Place:
+        """Where the COW area goes."""
+        return self.cow_pvs, self.stripes
 
 
 @dataclass(frozen=True, slots=True)

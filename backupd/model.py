@@ -218,18 +218,31 @@ class VolumeGroup:
     all_extents: int = 0  # free or not, on the PVs that take extents
     pv_uuids: Mapping[str, str] = field(default_factory=dict)  # of every PV, closed ones too; as LVM calls it -> uuid
 
-    def free_on(self, pvs: tuple[str, ...]) -> int:
-        """Free extents on these PVs; on all when none is named."""
+    def free_on(self, pvs: tuple[str, ...], *, stripes: int = 1) -> int:
+        """Free extents on these PVs, on all when none is named; those that an LV of so many stripes can have."""
+        if stripes > 1:
+            return stripes * min((self.free_by_pv[pv] for pv in self.striped_over(pvs, stripes)), default=0)
         return sum(self.free_by_pv.get(pv, 0) for pv in pvs) if pvs else self.free_extents
+
+    def striped_over(self, pvs: tuple[str, ...], stripes: int) -> tuple[str, ...]:
+        """Those of these PVs, of all when none is named, that so many stripes go on; none where too few have room.
+
+        The ones with the most room, in the order given. Every stripe is as long as the others: what the fullest of
+        them has free is what each can have.
+        """
+        free = {pv: self.free_by_pv.get(pv, 0) for pv in pvs or self.free_by_pv}
+        roomy = sorted((pv for pv in free if free[pv]), key=lambda pv: -free[pv])[:stripes]
+        return tuple(pv for pv in free if pv in roomy) if len(roomy) == stripes else ()
 
     def has_failed(self, pv: str) -> bool:
         """Whether the kernel has given up the disk of this PV."""
         queue = self.queues.get(pv)
         return queue is not None and queue.failed
 
-    def spare_on(self, pvs: tuple[str, ...]) -> int:
+    def spare_on(self, pvs: tuple[str, ...], *, stripes: int = 1) -> int:
         """The same without the group's last tenth: what may be taken unasked. A thin pool of it may have to grow."""
-        return max(0, min(self.free_on(pvs), self.free_extents - self.all_extents // 10))
+        spare = max(0, min(self.free_on(pvs, stripes=stripes), self.free_extents - self.all_extents // 10))
+        return spare // stripes * stripes
 
 
 _WHOLE = PurePosixPath("/")
@@ -268,6 +281,7 @@ class SnapshotPlan:
     size: int  # of the COW area, or of the data of the pool
     chunk_size: int
     pvs: tuple[str, ...] = ()  # where the COW area goes; anywhere when empty
+    striped_over: tuple[str, ...] = ()  # the PVs that have a stripe of it each; linear when empty
     chunk_reason: str = ""  # why the chunks are of this size
     size_reason: str = ""  # why the COW area is as large as it is; empty where the job says it
     left_aside: str = ""  # why what a probe recommends is not followed

@@ -15,7 +15,7 @@ from backupd import ground
 from backupd.catalogue import RunJournal
 from backupd.dry_copy import DryCopy
 from backupd.errors import CommandError, SnapshotVoid
-from backupd.gauges import FileLoad, Mode, Tuning
+from backupd.gauges import FileLoad, Mode, Tuning, place_words
 from backupd.ground import Ground
 from backupd.holding import held
 from backupd.interruption import shielded
@@ -236,6 +236,6 @@ class Probing:
 
 def variant_words(variant: Variant) -> str:
     """A snapshot of this kind, for a step or a note."""
-    where = f" on {', '.join(variant.cow_pvs)}" if variant.cow_pvs else ""
+    where = f" {place_words(*variant.place)}" if variant.cow_pvs or variant.stripes > 1 else ""
     count = f"{variant.snapshots} snapshots" if variant.snapshots > 1 else "a snapshot"
     return f"{count} of {variant.chunk_size >> 10} KiB chunks{where}"

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 
 from backupd.errors import GaveUp, ProbeError, SnapshotError
-from backupd.gauges import FileLoad, Mode, Stage, TunedCell, Tuning
+from backupd.gauges import FileLoad, Mode, Stage, TunedCell, Tuning, place_words
 from backupd.measurement import Variant
 from backupd.probe.plan import write_loads
 from backupd.probe.tally import Measured, speed_of
@@ -49,11 +49,11 @@ def _try(probing: Probing, load: FileLoad, variant: Variant, speeds: dict[Varian
     except GaveUp:
         raise  # it is the server that suffers
     except SnapshotError as error:
-        if variant.cow_pvs == probing.ground.variants[0].cow_pvs or _still_has_one(probing):
+        if variant.place == probing.ground.variants[0].place or _still_has_one(probing):
             raise
-        for given_up in [one for one in speeds if one.cow_pvs == variant.cow_pvs]:
+        for given_up in [one for one in speeds if one.place == variant.place]:
             del speeds[given_up]
-        probing.failed.append(f"the COW area on {', '.join(variant.cow_pvs)} failed and was given up: {error.message}")
+        probing.failed.append(f"the COW area {place_words(*variant.place)} failed and was given up: {error.message}")
     else:
         speeds[variant].append(_keep(probing, load, variant, measured))
 
@@ -91,7 +91,9 @@ def _file(probing: Probing) -> Iterator[None]:
 
 
 def _tuning(probing: Probing, speeds: dict[Variant, list[float]]) -> Tuning:
-    cells = tuple(TunedCell(variant.chunk_size, variant.cow_pvs, tuple(told)) for variant, told in speeds.items())
+    cells = tuple(
+        TunedCell(variant.chunk_size, variant.cow_pvs, tuple(told), variant.stripes) for variant, told in speeds.items()
+    )
     untold = [cell for cell in cells if sum(speed > 0 for speed in cell.speeds) < LEAST_ROUNDS]
     if cells[0] in untold:
         raise ProbeError(
@@ -99,8 +101,8 @@ def _tuning(probing: Probing, speeds: dict[Variant, list[float]]) -> Tuning:
             hint="choose a busier hour or longer windows (--seconds), or leave out --passive for a load of our own",
         )
     probing.failed += [
-        f"{variant_words(Variant(cell.chunk_size, cell.cow_pvs))}: fewer than {LEAST_ROUNDS} rounds told anything,"
-        " it is not chosen"
+        f"{variant_words(Variant(cell.chunk_size, cell.cow_pvs, stripes=cell.stripes))}:"
+        f" fewer than {LEAST_ROUNDS} rounds told anything, it is not chosen"
         for cell in untold
     ]
     found = probing.ground

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from statistics import median
 
-from backupd.gauges import TunedCell, Tuning, VolumeLayout
+from backupd.gauges import Place, TunedCell, Tuning, VolumeLayout
 from backupd.model import Volume, VolumeGroup
 
 LEAST_ROUNDS = 3  # fewer tell nothing of the noise
@@ -81,15 +81,15 @@ def is_at_home(pvs: Collection[str], devices: Collection[str]) -> bool:
     return set(pvs) <= set(devices)
 
 
-def recommended(tuning: Tuning, *, place: tuple[str, ...] | None = None) -> Choice:
+def recommended(tuning: Tuning, *, place: Place | None = None) -> Choice:
     """The best of all cells, or of those in one place, beside what the job would have had without the probe."""
-    cells = [cell for cell in tuning.cells if place is None or cell.cow_pvs == place]
+    cells = [cell for cell in tuning.cells if place is None or cell.place == place]
     return choose(cells, tuning.cells[0], at_home=lambda cell: is_at_home(cell.cow_pvs, tuning.layout.devices))
 
 
-def cell_of(cells: Iterable[TunedCell], chunk_size: int, cow_pvs: tuple[str, ...]) -> TunedCell | None:
+def cell_of(cells: Iterable[TunedCell], chunk_size: int, place: Place) -> TunedCell | None:
     """The cell of this chunk size in this place; None where it was not measured."""
-    return next((cell for cell in cells if (cell.chunk_size, cell.cow_pvs) == (chunk_size, cow_pvs)), None)
+    return next((cell for cell in cells if (cell.chunk_size, cell.place) == (chunk_size, place)), None)
 
 
 def layout_of(volume: Volume, group: VolumeGroup) -> VolumeLayout:

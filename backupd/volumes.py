@@ -11,7 +11,7 @@ from pathlib import Path
 from backupd.config import JobConfig
 from backupd.errors import SnapshotError
 from backupd.findings import HOST_FAULTS, ok, refused
-from backupd.gauges import Tuning
+from backupd.gauges import Tuning, place_words
 from backupd.model import (
     DataPath,
     FileIdentity,
@@ -111,11 +111,15 @@ def of_room(
         yield Finding("snapshot", Level.WARNING, told, f"measure again: backupd probe {job.name} --tune")
     else:
         yield ok("snapshot", told)
-    if not is_at_home(plan.pvs, volume.devices):
-        yield ok("COW area", f"on {', '.join(plan.pvs)}: {RISK}")
+    over = plan.striped_over
+    where = over or plan.pvs
+    risk = "" if is_at_home(where, volume.devices) else RISK
+    if over or risk:
+        yield ok("COW area", ": ".join(filter(None, (place_words(where, len(over) or 1), risk))))
     if volume.pool is None:
         why = f"; {plan.size_reason}" if plan.size_reason else ""
-        yield ok("snapshot room", f"{plan.extents} extents for the COW area, {group.free_on(plan.pvs)} free{why}")
+        free = group.free_on(where, stripes=len(over) or 1)
+        yield ok("snapshot room", f"{plan.extents} extents for the COW area, {free} free{why}")
     else:
         yield _room_in_pool(job, volume.vg, volume.pool)
 

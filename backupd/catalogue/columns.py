@@ -136,7 +136,10 @@ class Cells(TypeDecorator[tuple[TunedCell, ...]]):
     def process_result_value(self, value: str | None, dialect: Dialect) -> tuple[TunedCell, ...]:  # noqa: ARG002
         """The cells."""
         told = json.loads(value or "[]")
-        return tuple(TunedCell(one["chunk_size"], tuple(one["cow_pvs"]), tuple(one["speeds"])) for one in told)
+        return tuple(
+            TunedCell(one["chunk_size"], tuple(one["cow_pvs"]), tuple(one["speeds"]), one.get("stripes", 1))
+            for one in told  # those of catalogues up to 0003 say nothing of stripes: they were all linear
+        )
 
 
 class Standing(TypeDecorator[Position]):

@@ -39,7 +39,7 @@ from backupd.model import (
     RunStatus,
 )
 
-HEAD = "0003"  # the newest revision in `migrations/`
+HEAD = "0004"  # the newest revision in `migrations/`
 
 metadata = MetaData(
     naming_convention={  # a batch migration can only drop a constraint that has a name
@@ -419,6 +419,7 @@ probes = Table(  # a `ProbedVolume` and its `ProbeSettings` in one row
     Column("cow_size", Integer, nullable=False),
     Column("threshold", Float, nullable=False),
     Column("notes", Names, nullable=False),
+    Column("cow_stripes", Integer, nullable=False, server_default="1"),
 )
 
 probe_rows = Table(  # a `ProbeRow` with its `PhysicalCost`; without one `shares` is null
@@ -443,6 +444,7 @@ probe_rows = Table(  # a `ProbeRow` with its `PhysicalCost`; without one `shares
     Column("writes_per_write", Float),
     Column("cow_chunks_per_second", Float),
     Column("shares", Entries),
+    Column("cow_stripes", Integer, nullable=False, server_default="1"),
 )
 
 probe_curves = Table(  # the points are read with SQLite's json_each
@@ -458,6 +460,7 @@ probe_curves = Table(  # the points are read with SQLite's json_each
     Column("repeat", Integer, nullable=False),
     Column("reason", Word(Reason), nullable=False),
     Column("points", Facts(CurvePoint), nullable=False),
+    Column("cow_stripes", Integer, nullable=False, server_default="1"),
 )
 
 tunings = Table(  # a `Tuning` with its `VolumeLayout`

@@ -9,7 +9,7 @@ import typer
 from backupd.cli import quantities
 from backupd.cli.output import draws_dots_here, print_document, say, tell, write_report
 from backupd.errors import BackupdError, UsageError
-from backupd.gauges import Mode
+from backupd.gauges import Mode, place_words
 from backupd.measurement import ProbeRequest
 from backupd.tuning import LEAST_ROUNDS
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _CHUNKS = tuple(1 << power for power in range(12, 20))  # what the kernel's snapshot target and LVM take
 _WRITE_LATENCY_MS = 5000.0
 _REWRITTEN, _REWRITTEN_TO_TUNE = "4M", "32M"  # the second has chunks of 512 KiB enough for every write of a window
-_KEYS = ("chunk_size", "pvs")  # that --write enters
+_KEYS = ("chunk_size", "pvs", "stripes")  # that --write enters
 
 
 def register(app: typer.Typer) -> None:
@@ -64,7 +64,8 @@ def probe(
         bool, typer.Option("--passive", help="No load: watch everybody's writes before and after a snapshot.")
     ] = False,
     tune: Annotated[
-        bool, typer.Option("--tune", help="Compare chunk sizes on this volume's PVs and each other one; recommend.")
+        bool,
+        typer.Option("--tune", help="Compare chunk sizes and places of the COW area, striped ones too; recommend."),
     ] = False,
     write: Annotated[
         bool, typer.Option("--write", help="Enter what --tune recommends into the job's configuration.")
@@ -159,6 +160,7 @@ def _write(record: "ProbeRecord", path: Path, job: "JobConfig") -> None:
     from backupd.config.effective import value_text
     from backupd.config.entering import enter
     from backupd.config.units import format_size
+    from backupd.snapshots.placing import default_place
     from backupd.tuning import RISK, is_at_home, recommended
 
     assert record.measurement is not None
@@ -168,14 +170,16 @@ def _write(record: "ProbeRecord", path: Path, job: "JobConfig") -> None:
     if best.stays:
         tell(f"{path} stays as it is: nothing was better than what the job {job.name} has")
         return
-    values: dict[str, str | tuple[str, ...]] = {"chunk_size": format_size(best.cell.chunk_size)}
+    values: dict[str, str | int | tuple[str, ...]] = {"chunk_size": format_size(best.cell.chunk_size)}
     if best.cell.cow_pvs and best.cell.cow_pvs != job.snapshot.pvs:
         values["pvs"] = best.cell.cow_pvs
+    if best.cell.stripes != default_place(job.snapshot)[1]:
+        values["stripes"] = best.cell.stripes
     enter(path, job.name, values)
     told = "; ".join(f"{key} = {value_text(value)}" for key, value in values.items())
     tell(f"wrote into {path}, [jobs.{job.name}.snapshot]: {told}")
     if not is_at_home(best.cell.cow_pvs, tuning.layout.devices):
-        tell(f"the COW area is now on {', '.join(best.cell.cow_pvs)}: {RISK}")
+        tell(f"the COW area is now {place_words(*best.cell.place)}: {RISK}")
 
 
 def _show(record: "ProbeRecord", *, html: Path | None, csv: bool, json: bool) -> None:

@@ -22,7 +22,8 @@ from backupd.config.effective import value_text
 from backupd.config.reading import understood
 from backupd.errors import Busy, ConfigurationError
 
-Values = Mapping[str, str | Sequence[str]]  # key -> text or list of texts
+Value = str | int | Sequence[str]
+Values = Mapping[str, Value]  # key -> text, number or list of texts
 
 _HEADER = re.compile(r"[ \t]*\[")
 _NOTHING = re.compile(r"[ \t]*(#.*)?\r?\n?")
@@ -57,7 +58,8 @@ def require_enterable(path: Path, job: str, keys: Sequence[str]) -> None:
     Raises:
         ConfigurationError, Busy: as `enter`.
     """
-    some: dict[str, str | Sequence[str]] = {key: ["/dev/null"] if key == "pvs" else "64KiB" for key in keys}
+    other: dict[str, Value] = {"pvs": ["/dev/null"], "stripes": 2}
+    some = {key: other.get(key, "64KiB") for key in keys}
     otherwise = "leave out --write, and enter by hand what is recommended"
     with _opened(path, otherwise) as file:
         entered(file.text, job, some, path=path, otherwise=otherwise)
@@ -143,8 +145,8 @@ def _comments(text: str) -> list[str]:
     return [line.strip() for line in text.splitlines() if line.lstrip().startswith("#")]
 
 
-def _plain(value: str | Sequence[str]) -> str | list[str]:
-    return value if isinstance(value, str) else list(value)
+def _plain(value: Value) -> str | int | list[str]:
+    return value if isinstance(value, str | int) else list(value)
 
 
 def _elsewhere(path: Path, job: str, otherwise: str) -> ConfigurationError:

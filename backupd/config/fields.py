@@ -36,6 +36,7 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,40}", re.ASCII)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _CREDENTIAL = re.compile(r"(?!\.)[A-Za-z0-9_.@:-]{1,255}", re.ASCII)
 _RECIPIENT = re.compile(r"age1[02-9ac-hj-np-z]{58}", re.ASCII)  # Bech32 of 32 bytes (age's specification)
+_MOST_STRIPES = 128  # LVM's (lvm2, `MAX_STRIPES`)
 _PERCENT = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*%", re.ASCII)
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _DEADLINE = re.compile(
@@ -241,6 +242,15 @@ def _chunk_size(value: object) -> int | Auto:
     return _power_of_two(4 << 10, 512 << 10)(parse_size(value))
 
 
+def _cow_stripes(value: object) -> int | Auto:
+    """What lvcreate takes, or the word."""
+    if value == AUTO:
+        return AUTO
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _MOST_STRIPES:
+        raise BadValue(f"{quoted(value)} is no number of stripes", f'1 (linear) to {_MOST_STRIPES}, or "auto"')
+    return value
+
+
 def _chunk_size_text(size: int | Auto) -> str:
     return format_size(size) if isinstance(size, int) else size
 
@@ -392,6 +402,7 @@ PositiveDuration = Annotated[Duration, AfterValidator(_positive_seconds)]
 WholeSeconds = Annotated[Duration, AfterValidator(_whole_seconds)]
 Size = Annotated[int, BeforeValidator(parse_size), _as_text(format_size)]
 ChunkSize = Annotated[int | Auto, PlainValidator(_chunk_size), _as_text(_chunk_size_text)]
+CowStripes = Annotated[int | Auto, PlainValidator(_cow_stripes)]
 BlockSize = Annotated[Size, AfterValidator(_power_of_two(512, 1 << 20))]
 ProbeFileSize = Annotated[Size, AfterValidator(_size_from(1 << 20))]
 PartSize = Annotated[Size, AfterValidator(_size_from(5 << 20))]  # what S3 takes at least of every part but the last

@@ -23,6 +23,7 @@ from backupd.config.fields import (
     Count,
     CowDevices,
     CowSize,
+    CowStripes,
     Credential,
     Cron,
     Duration,
@@ -351,6 +352,7 @@ class SnapshotConfig:
     size: CowSize = AUTO
     chunk_size: ChunkSize = AUTO
     pvs: CowDevices = ()  # anywhere in the volume group when empty; auto: where a probe found it best
+    stripes: CowStripes = AUTO  # PVs that it is striped over; auto: linear, unless a probe found stripes better
     extend: Flag = True  # while it fills, where there is room
 
 

@@ -1,9 +1,9 @@
 """What a probe will do, decided before it does it: which loads, on which snapshots, for how many windows. Pure."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from backupd.gauges import FileLoad, Mode
+from backupd.gauges import FileLoad, Mode, Place
 from backupd.measurement import ProbeRequest, Variant
 
 SCAN_BLOCK = 1 << 20  # bytes; what a copy reads at once
@@ -53,24 +53,28 @@ def read_modes(request: ProbeRequest, *, of_snapshot: bool = False) -> tuple[Mod
     return (scan,) if request.scans_only else (at_random, scan)
 
 
-def variants(request: ProbeRequest, *, chunk_size: int, cow_pvs: tuple[str, ...]) -> tuple[Variant, ...]:
+def variants(request: ProbeRequest, *, chunk_size: int, place: Place) -> tuple[Variant, ...]:
     """Every snapshot that is to be tried: chunk sizes on each placement, then more than one on the first of these.
 
-    `chunk_size` and `cow_pvs` are what is taken where the request names none.
+    `chunk_size` and `place` are what is taken where the request names none; a PV that it names has a linear COW area.
     """
     chunks = request.chunk_sizes or (chunk_size,)
-    placements = (cow_pvs, *((pv,) for pv in request.cow_on if (pv,) != cow_pvs))
+    places = dict.fromkeys((place, *(((pv,), 1) for pv in request.cow_on)))
     counts = request.snapshots or (1,)
-    first = [Variant(chunk, placement, counts[0]) for placement in placements for chunk in chunks]
-    return tuple(first + [Variant(chunks[0], placements[0], count) for count in counts[1:]])
+    first = [Variant(chunk, pvs, counts[0], stripes) for pvs, stripes in places for chunk in chunks]
+    return tuple(first + [replace(first[0], snapshots=count) for count in counts[1:]])
 
 
 def tuned_variants(
-    request: ProbeRequest, *, default: Variant, usual: int, places: Iterable[tuple[str, ...]]
+    request: ProbeRequest, *, default: Variant, usual: int, places: Iterable[Place]
 ) -> tuple[Variant, ...]:
     """Chunk sizes in each place, the default first; `usual` is the size that the disks' table says, tried always."""
     chunks = dict.fromkeys((default.chunk_size, usual, *(request.chunk_sizes or TUNED_CHUNKS)))
-    return tuple(Variant(chunk, place) for place in dict.fromkeys((default.cow_pvs, *places)) for chunk in chunks)
+    return tuple(
+        Variant(chunk, pvs, stripes=stripes)
+        for pvs, stripes in dict.fromkeys((default.place, *places))
+        for chunk in chunks
+    )
 
 
 def bill(request: ProbeRequest, tried: tuple[Variant, ...], *, cow_size: int) -> Bill:

@@ -87,6 +87,7 @@ class Tally:
             spread=(max(speeds) - min(speeds)) / middle if middle else 0.0,
             penalty=baseline / middle if key.phase is not Stage.BASELINE and baseline and middle else None,
             repeats=len(measured),
+            cow_stripes=variant.stripes if variant else 1,
             bytes_per_second=median(moved),
             latency_p95_ms=_latency(key.mode, measured),
             physical=physical_cost(

@@ -22,6 +22,7 @@ class Combination:
     chunk_size: int | None
     cow_pvs: tuple[str, ...]
     snapshots: int
+    cow_stripes: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +35,16 @@ class Series:
 
 def of_row(row: ProbeRow) -> Combination:
     """What a row was measured under; rows of one combination differ in their stage only."""
-    return Combination(row.mode, row.threads, row.block_size, row.chunk_size, row.cow_pvs, row.snapshots)
+    return Combination(
+        row.mode, row.threads, row.block_size, row.chunk_size, row.cow_pvs, row.snapshots, row.cow_stripes
+    )
 
 
 def of_curve(curve: Curve) -> Combination:
     """What a curve was measured under; curves of one combination differ in their repeat only."""
-    return Combination(curve.mode, curve.threads, None, curve.chunk_size, curve.cow_pvs, curve.snapshots)
+    return Combination(
+        curve.mode, curve.threads, None, curve.chunk_size, curve.cow_pvs, curve.snapshots, curve.cow_stripes
+    )
 
 
 def is_of_writes(mode: Mode) -> bool:
@@ -57,9 +62,10 @@ def short_pv(path: str) -> str:
     return path.removeprefix("/dev/").removeprefix("mapper/")
 
 
-def cow_on(pvs: Sequence[str]) -> str:
+def cow_on(pvs: Sequence[str], stripes: int) -> str:
     """Where the COW area was put."""
-    return ", ".join(map(short_pv, pvs)) or "any PV"
+    where = ", ".join(map(short_pv, pvs)) or "any PV"
+    return f"{where} ({stripes} stripes)" if stripes > 1 else where
 
 
 def labels(combinations: Iterable[Combination]) -> dict[Combination, str]:
@@ -95,7 +101,7 @@ def _words(combination: Combination) -> dict[str, str]:
         "threads": many(combination.threads, "thread"),
         "block": f"{size(combination.block_size)} blocks" if combination.block_size else _ABSENT,
         "chunk": _ABSENT if combination.chunk_size is None else f"{size(combination.chunk_size)} chunks",
-        "COW on": _ABSENT if without else f"COW on {cow_on(combination.cow_pvs)}",
+        "COW on": _ABSENT if without else f"COW on {cow_on(combination.cow_pvs, combination.cow_stripes)}",
         "snapshots": _ABSENT if without else many(combination.snapshots, "snapshot"),
     }
 

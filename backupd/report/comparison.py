@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from backupd.gauges import Stage
+from backupd.gauges import Place, Stage
 from backupd.measurement import Measurement, ProbedVolume, ProbeRecord, ProbeRow, ProbeSettings
 from backupd.report.combinations import cow_on, short_pv
 from backupd.report.probe_table import Document, clean, row_document
@@ -115,7 +115,8 @@ def _matched(
 
 
 def _exact(row: ProbeRow) -> Key:
-    return (row.mode, row.threads, row.block_size, row.chunk_size, row.cow_pvs, row.snapshots, row.phase)
+    load = (row.mode, row.threads, row.block_size)
+    return (*load, row.chunk_size, row.cow_pvs, row.cow_stripes, row.snapshots, row.phase)
 
 
 def _by_defaults(measurement: Measurement) -> Callable[[ProbeRow], Key]:
@@ -126,10 +127,14 @@ def _by_defaults(measurement: Measurement) -> Callable[[ProbeRow], Key]:
             *(row.mode, row.threads, row.snapshots, row.phase),
             None if row.block_size == settings.block_size else row.block_size,
             None if row.chunk_size == settings.chunk_size else row.chunk_size or 0,
-            None if row.cow_pvs == settings.cow_pvs else row.cow_pvs,
+            None if _place(row) == _place(settings) else _place(row),
         )
 
     return key
+
+
+def _place(measured: ProbeRow | ProbeSettings) -> Place:
+    return measured.cow_pvs, measured.cow_stripes
 
 
 def _differing(a: ProbedVolume | ProbeSettings, b: ProbedVolume | ProbeSettings) -> list[Difference]:
@@ -141,14 +146,14 @@ def _differing(a: ProbedVolume | ProbeSettings, b: ProbedVolume | ProbeSettings)
 
 _NAMES = {
     **{"name": "volume", "pvs": "PVs", "filesystem": "file system", "lvm": "LVM", "seconds": "window"},
-    **{"cow_pvs": "COW area on", "cow_size": "COW area"},
+    **{"cow_pvs": "COW area on", "cow_size": "COW area", "cow_stripes": "stripes of the COW area"},
 }
 _COLUMNS: tuple[tuple[str, Callable[[ProbeRow], str]], ...] = (
     ("MODE", lambda row: row.mode.value),
     ("THREADS", lambda row: str(row.threads)),
     ("BLOCK", lambda row: size(row.block_size)),
     ("CHUNK", lambda row: size(row.chunk_size) if row.phase is not Stage.BASELINE else "-"),
-    ("COW ON", lambda row: cow_on(row.cow_pvs) if row.phase is not Stage.BASELINE else "-"),
+    ("COW ON", lambda row: cow_on(row.cow_pvs, row.cow_stripes) if row.phase is not Stage.BASELINE else "-"),
     ("SNAPS", lambda row: str(row.snapshots) if row.phase is not Stage.BASELINE else "-"),
     ("PHASE", lambda row: row.phase.value),
 )
@@ -202,7 +207,7 @@ def _said(name: str, value: Any) -> str:
         case bool():
             return "yes" if value else "no"
         case tuple():
-            return cow_on(value) if name == "cow_pvs" else ", ".join(map(short_pv, value)) or "-"
+            return ", ".join(map(short_pv, value)) or ("any PV" if name == "cow_pvs" else "-")
         case int() if name == "size" or name.endswith("_size"):
             return size(value)
         case float() if name == "seconds":

@@ -5,6 +5,7 @@ Knows: the page. Refuses to know where it is kept. Everything that came from a h
 
 from collections.abc import Sequence
 
+from backupd.gauges import place_words
 from backupd.measurement import Measurement, ProbeRecord
 from backupd.report import probe_table
 from backupd.report.charts import curve_svg, penalty_svg, shares_svg
@@ -91,7 +92,7 @@ def _circumstances(found: Measurement) -> str:
         ("PVs", ", ".join(volume.pvs) or "-"),
         ("File system", volume.filesystem),
         ("Chunk size", size(settings.chunk_size)),
-        ("COW area", f"{size(settings.cow_size)} on {', '.join(settings.cow_pvs) or 'any PV'}"),
+        ("COW area", f"{size(settings.cow_size)} {place_words(settings.cow_pvs, settings.cow_stripes)}"),
         ("Windows", f"{duration(settings.seconds)} each, {settings.repeat} repeats"),
         ("Requests", f"{size(settings.block_size)}, {share(settings.write_share)} of them writes"),
         ("File", f"{size(settings.file_size)}, of which rewrite uses {size(settings.rewrite_size)}"),

@@ -58,6 +58,7 @@ def row_document(row: ProbeRow) -> Document:
         "block_size": row.block_size,
         "chunk_size": row.chunk_size,
         "cow_pvs": list(row.cow_pvs),
+        "cow_stripes": row.cow_stripes,
         "snapshots": row.snapshots,
         "phase": row.phase.value,
         "iops": row.iops,
@@ -140,7 +141,12 @@ _TELLING = (  # what tells rows apart; said once where it is the same in all
     _Column("THREADS", lambda row: str(row.threads), lambda cell: many(int(cell), "thread")),
     _Column("BLOCK", lambda row: size(row.block_size) if row.block_size else "", lambda cell: f"blocks of {cell}"),
     _Column("CHUNK", lambda row: size(row.chunk_size) if row.chunk_size else "", lambda cell: f"chunks of {cell}"),
-    _Column("COW ON", _of_snapshot(lambda row: cow_on(row.cow_pvs)), lambda cell: f"COW area on {cell}", figures=False),
+    _Column(
+        "COW ON",
+        _of_snapshot(lambda row: cow_on(row.cow_pvs, row.cow_stripes)),
+        lambda cell: f"COW area on {cell}",
+        figures=False,
+    ),
     _Column("SNAPS", _of_snapshot(lambda row: str(row.snapshots)), lambda cell: many(int(cell), "snapshot")),
 )
 _FOUND = (  # what was measured; left out where it never was

@@ -7,7 +7,7 @@ how it was chosen (`tuning`).
 from collections.abc import Iterator
 from typing import Any
 
-from backupd.gauges import TunedCell, Tuning
+from backupd.gauges import TunedCell, Tuning, place_words
 from backupd.report.words import columns, ratio, share, size
 from backupd.tuning import LEAST_GAIN, RISK, Choice, is_at_home, recommended, relative
 
@@ -19,7 +19,7 @@ def tuning_text(tuning: Tuning) -> str:
     for cell in tuning.cells:
         found = relative(cell, default)
         speed, spread = ("-", "-") if found is None else (ratio(found[0]), share(found[1]))
-        lines.append((size(cell.chunk_size), _place(cell), speed, spread))
+        lines.append((size(cell.chunk_size), place_words(*cell.place).removeprefix("on "), speed, spread))
     return f"{columns(lines)}\n\n" + "\n".join(sentences(tuning))
 
 
@@ -38,17 +38,17 @@ def sentences(tuning: Tuning) -> Iterator[str]:
         )
         if not is_at_home(best.cell.cow_pvs, tuning.layout.devices):
             yield f"risk: {RISK}"
-            here = recommended(tuning, place=default.cow_pvs)
+            here = recommended(tuning, place=default.place)
             if not here.stays:
                 yield f"without another PV: {_words(here.cell)}, {share(here.gain)} faster"
         yield (
-            'in force where the job says chunk_size = "auto", and, for the place, pvs = "auto";'
+            'in force where the job says chunk_size = "auto", and, for the place, pvs = "auto" and stripes = "auto";'
             " --write enters it into the configuration"
         )
-    for place in dict.fromkeys(cell.cow_pvs for cell in tuning.cells if cell.cow_pvs != default.cow_pvs):
-        speeds = [found[0] for cell in tuning.cells if cell.cow_pvs == place and (found := relative(cell, default))]
+    for place in dict.fromkeys(cell.place for cell in tuning.cells if cell.place != default.place):
+        speeds = [found[0] for cell in tuning.cells if cell.place == place and (found := relative(cell, default))]
         if speeds and max(speeds) < 1 - LEAST_GAIN:
-            yield f"slower than the default, whatever the chunks: the COW area on {', '.join(place)}"
+            yield f"slower than the default, whatever the chunks: the COW area {place_words(*place)}"
 
 
 def tuning_document(tuning: Tuning) -> dict[str, Any]:
@@ -58,7 +58,7 @@ def tuning_document(tuning: Tuning) -> dict[str, Any]:
         "made_at": tuning.made_at.isoformat(),
         "default": _cell(default),
         "recommended": _chosen(best),
-        "in_the_same_place": _chosen(recommended(tuning, place=default.cow_pvs)),
+        "in_the_same_place": _chosen(recommended(tuning, place=default.place)),
         "cells": [
             {
                 **_cell(cell),
@@ -76,12 +76,8 @@ def _chosen(choice: Choice) -> dict[str, Any]:
 
 
 def _cell(cell: TunedCell) -> dict[str, Any]:
-    return {"chunk_size": cell.chunk_size, "cow_pvs": list(cell.cow_pvs)}
+    return {"chunk_size": cell.chunk_size, "cow_pvs": list(cell.cow_pvs), "stripes": cell.stripes}
 
 
 def _words(cell: TunedCell) -> str:
-    return f"chunks of {size(cell.chunk_size)}, COW area on {_place(cell)}"
-
-
-def _place(cell: TunedCell) -> str:
-    return ", ".join(cell.cow_pvs) or "any PV"
+    return f"chunks of {size(cell.chunk_size)}, COW area {place_words(*cell.place)}"

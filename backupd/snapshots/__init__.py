@@ -126,8 +126,10 @@ class Snapshots(Protocol):
             SnapshotVoid: it overflowed, failed, or is gone, or its pool gives out.
         """
 
-    def extend(self, snapshot: Snapshot, extents: int, pvs: tuple[str, ...] = ()) -> None:
-        """The COW area of a live snapshot has so many extents more, on these PVs or anywhere.
+    def extend(self, snapshot: Snapshot, extents: int, pvs: tuple[str, ...] = (), *, stripes: int = 1) -> None:
+        """The COW area of a live snapshot has so many extents more, on these PVs or anywhere, in so many stripes.
+
+        `extents` is a multiple of the stripes. The stripes of what was there before do not matter.
 
         The origin's writes stand still for the moment that LVM needs for it. A group that another command holds is
         waited for for seconds only.

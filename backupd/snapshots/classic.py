@@ -17,8 +17,10 @@ def preparing_argvs(plan: SnapshotPlan, mark: Mark) -> list[list[str]]:
     And it is inactive, which spares the conversion a deactivation.
     """
     head = ["lvcreate", "-y", "-Zy", "-Wn", "--config", SETTINGS, *mark.tag_words]
+    stripes = _stripe_words(len(plan.striped_over), plan.chunk_size)
+    where = plan.striped_over or plan.pvs
     return [
-        [*head, "-l", str(plan.extents), "-n", plan.name, plan.origin.vg, *plan.pvs],
+        [*head, "-l", str(plan.extents), *stripes, "-n", plan.name, plan.origin.vg, *where],
         ["lvchange", "-an", "--config", SETTINGS, f"{plan.origin.vg}/{plan.name}"],
     ]
 
@@ -30,9 +32,15 @@ def line_argv(plan: SnapshotPlan, mark: Mark, *, rehearsal: bool = False) -> lis
     return [*head, "-c", f"{plan.chunk_size}b", plan.origin.full_name, f"{plan.origin.vg}/{plan.name}"]
 
 
-def extending_argv(snapshot: Snapshot, extents: int, pvs: tuple[str, ...]) -> list[str]:
-    """More extents for a COW area in use; what dmeventd does for `snapshot_autoextend_percent`."""
-    return ["lvextend", "-y", "--config", SETTINGS, "-l", f"+{extents}", snapshot.full_name, *pvs]
+def extending_argv(snapshot: Snapshot, extents: int, pvs: tuple[str, ...], *, stripes: int) -> list[str]:
+    """More extents for a COW area in use; what dmeventd does for `snapshot_autoextend_percent`.
+
+    How many stripes is always said: LVM would go on as the last segment is, and finds no room where that has more of
+    them than there are PVs (lvextend(8), `--stripes`).
+    """
+    head = ["lvextend", "-y", "--config", SETTINGS, "-l", f"+{extents}"]
+    words = _stripe_words(stripes, snapshot.chunk_size) or ["--stripes", "1"]
+    return [*head, *words, snapshot.full_name, *pvs]
 
 
 def confirmed(plan: SnapshotPlan, uuid_prefix: str) -> Snapshot | None:
@@ -50,6 +58,14 @@ def confirmed(plan: SnapshotPlan, uuid_prefix: str) -> Snapshot | None:
         return None
     usage = devicemapper.cow_usage(devicemapper.by_uuid(found.uuid))
     return snapshot_at(plan, found, usage.total) if usage.intact else None
+
+
+def _stripe_words(stripes: int, chunk_size: int) -> list[str]:
+    """None for a linear COW area. A stripe is a chunk long, so that each copied chunk is one request to one disk.
+
+    Where that is more than an extent LVM takes an extent instead, and says so.
+    """
+    return ["--stripes", str(stripes), "--stripesize", f"{chunk_size >> 10}k"] if stripes > 1 else []
 
 
 def usage(snapshot: Snapshot) -> CowUsage:

@@ -5,6 +5,7 @@ Knows: what there is room for, on the PVs that the job allows. Refuses to know w
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 
 from backupd.model import Snapshot, SnapshotPlan, VolumeGroup
 from backupd.snapshots import Snapshots
@@ -17,8 +18,9 @@ _MIB = 1 << 20
 
 def further_bytes(plan: SnapshotPlan, group: VolumeGroup) -> int:
     """By how much the COW area can be extended at most; `group` is as it was before the snapshot."""
+    linear = replace(plan, striped_over=())  # a striped one goes on as a linear one where that gives more
     complete = complete_cow_bytes(plan.origin.size, plan.chunk_size)
-    return max(0, further_extents(plan, group, total=0, wanted=complete) - plan.extents) * group.extent_size
+    return max(0, further_extents(linear, group, total=0, wanted=complete).extents - plan.extents) * group.extent_size
 
 
 def extension(snapshots: Snapshots, snapshot: Snapshot, plan: SnapshotPlan) -> Callable[[int, int], int]:
@@ -30,11 +32,11 @@ def extension(snapshots: Snapshots, snapshot: Snapshot, plan: SnapshotPlan) -> C
 
     def extend(total: int, wanted: int) -> int:
         group = snapshots.group(snapshot.origin.vg, promptly=True)
-        extents = further_extents(plan, group, total=total, wanted=wanted)
-        if not extents:
+        further = further_extents(plan, group, total=total, wanted=wanted)
+        if not further.extents:
             return 0
-        snapshots.extend(snapshot, extents, plan.pvs)
-        added = extents * group.extent_size
+        snapshots.extend(snapshot, further.extents, further.pvs, stripes=further.stripes)
+        added = further.extents * group.extent_size
         log.info("the COW area was filling up: extended by %d MiB to %d MiB", added // _MIB, (total + added) // _MIB)
         return added
 

@@ -126,7 +126,7 @@ class LvmSnapshots:
             )
         return usage
 
-    def extend(self, snapshot: Snapshot, extents: int, pvs: tuple[str, ...] = ()) -> None:
+    def extend(self, snapshot: Snapshot, extents: int, pvs: tuple[str, ...] = (), *, stripes: int = 1) -> None:
         """More extents for the COW area. Another command that has the group is waited for, but not for long."""
         vg, name, mark = snapshot.origin.vg, snapshot.name, Mark(self._machine, snapshot.run_id)
         if snapshot.origin.pool is not None:
@@ -135,7 +135,8 @@ class LvmSnapshots:
         if not any(lv.name == name and lv.mark == mark for lv in there):
             raise SnapshotError(f"{vg}/{name} is no snapshot of run {mark.run_id}: it is not extended")
         try:
-            _outlasting_others(classic.extending_argv(snapshot, extents, pvs), patience_seconds=_PROMPT_SECONDS)
+            argv = classic.extending_argv(snapshot, extents, pvs, stripes=stripes)
+            _outlasting_others(argv, patience_seconds=_PROMPT_SECONDS)
         except CommandError as error:
             raise SnapshotError(
                 f"{vg}/{name} could not be extended: {error.message}", hint=_hint(error.message)

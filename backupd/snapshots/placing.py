@@ -7,7 +7,7 @@ large the area is (`plan`), and the table of disks (`chunks`).
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from backupd.gauges import TunedCell, Tuning
+from backupd.gauges import Place, TunedCell, Tuning, place_words
 from backupd.model import AUTO, Auto, Volume, VolumeGroup
 from backupd.snapshots.chunks import Chunks, chunks_for
 from backupd.tuning import cell_of, change_since, choose, is_at_home, layout_of
@@ -24,6 +24,10 @@ class PlaceSettings(Protocol):
     def pvs(self) -> tuple[str, ...] | Auto:
         """Where it goes; anywhere when empty; or as a probe says."""
 
+    @property
+    def stripes(self) -> int | Auto:
+        """How many PVs it is striped over, 1 for a linear one; or as a probe says."""
+
 
 @dataclass(frozen=True, slots=True)
 class Placed:
@@ -31,6 +35,7 @@ class Placed:
 
     chunks: Chunks
     pvs: tuple[str, ...]  # anywhere when empty
+    stripes: int = 1  # 1: linear
     by_probe: bool = False
     left_aside: str = ""  # why a probe's recommendation is not followed
 
@@ -38,7 +43,7 @@ class Placed:
 def placed(settings: PlaceSettings, volume: Volume, group: VolumeGroup, tuning: Tuning | None) -> Placed:
     """By the volume's last tuning where the job says `auto` and it still holds; else as without any."""
     default = without_probe(settings, volume, group)
-    if volume.pool is not None or AUTO not in (settings.chunk_size, settings.pvs):
+    if volume.pool is not None or not _open(settings):
         return default
     if tuning is None:
         if settings.pvs != AUTO:
@@ -48,11 +53,11 @@ def placed(settings: PlaceSettings, volume: Volume, group: VolumeGroup, tuning: 
     change = change_since(tuning, layout_of(volume, group))
     if change:
         return _aside(default, f"its recommendation is left aside: {change}", when)
-    ours = cell_of(tuning.cells, default.chunks.size, default.pvs)
+    ours = cell_of(tuning.cells, default.chunks.size, (default.pvs, default.stripes))
     if ours is None and settings.pvs != AUTO:
         return default  # it was not this job's place that was compared
     if ours is None:
-        return _aside(default, f"it has not measured the default, {_words(default.chunks.size, default.pvs)}", when)
+        return _aside(default, f"it has not measured the default, {_words(default)}", when)
     free = [cell for cell in tuning.cells if _allowed(settings, cell)]
     choice = choose(free, ours, at_home=lambda cell: is_at_home(cell.cow_pvs, volume.devices))
     if choice.stays:
@@ -65,15 +70,22 @@ def placed(settings: PlaceSettings, volume: Volume, group: VolumeGroup, tuning: 
     failed = [pv for pv in cell.cow_pvs if group.has_failed(pv)]
     if failed:
         return _aside(default, f"its recommendation is left aside: the kernel has given up {failed[0]}", when)
-    where = f" with the COW area on {', '.join(cell.cow_pvs)}" if cell.cow_pvs and settings.pvs == AUTO else ""
+    chosen = cell.place != default_place(settings)
+    where = f" with the COW area {place_words(*cell.place)}" if chosen else ""
     reason = f"the best{where} by {when}, {choice.gain:.0%} faster than the default (noise {choice.noise:.0%})"
-    return Placed(Chunks(cell.chunk_size, reason), cell.cow_pvs, by_probe=True)
+    return Placed(Chunks(cell.chunk_size, reason), cell.cow_pvs, cell.stripes, by_probe=True)
 
 
 def without_probe(settings: PlaceSettings, volume: Volume, group: VolumeGroup) -> Placed:
     """As the job says, and by the disks where it leaves that open."""
+    pvs, stripes = default_place(settings)
+    return Placed(chunks_for(settings.chunk_size, volume, group, pvs), pvs, stripes)
+
+
+def default_place(settings: PlaceSettings) -> Place:
+    """Where the COW area goes by the job alone: anywhere, and linear, where it leaves that open."""
     pvs = () if isinstance(settings.pvs, str) else settings.pvs
-    return Placed(chunks_for(settings.chunk_size, volume, group, pvs), pvs)
+    return pvs, 1 if isinstance(settings.stripes, str) else settings.stripes
 
 
 def too_small(settings: PlaceSettings, volume: Volume, group: VolumeGroup, tuning: Tuning) -> Placed:
@@ -86,9 +98,16 @@ def too_small(settings: PlaceSettings, volume: Volume, group: VolumeGroup, tunin
     )
 
 
+def _open(settings: PlaceSettings) -> bool:
+    """Whether the job leaves anything to a probe. One PV has no stripes, and which ones LVM takes was not compared."""
+    stripes_open = settings.stripes == AUTO and settings.pvs != AUTO and len(settings.pvs) > 1
+    return AUTO in (settings.chunk_size, settings.pvs) or stripes_open
+
+
 def _allowed(settings: PlaceSettings, cell: TunedCell) -> bool:
     """What the job has said itself is not up to a probe."""
-    return settings.chunk_size in (AUTO, cell.chunk_size) and settings.pvs in (AUTO, cell.cow_pvs)
+    asked = ((settings.chunk_size, cell.chunk_size), (settings.pvs, cell.cow_pvs), (settings.stripes, cell.stripes))
+    return all(said in (AUTO, found) for said, found in asked)
 
 
 def _aside(default: Placed, why: str, when: str) -> Placed:
@@ -97,5 +116,5 @@ def _aside(default: Placed, why: str, when: str) -> Placed:
     return replace(default, chunks=replace(default.chunks, reason=reason), left_aside=told)
 
 
-def _words(chunk_size: int, pvs: tuple[str, ...]) -> str:
-    return f"chunks of {chunk_size >> 10} KiB on {', '.join(pvs) or 'any PV'}"
+def _words(default: Placed) -> str:
+    return f"chunks of {default.chunks.size >> 10} KiB {place_words(default.pvs, default.stripes)}"

@@ -6,6 +6,7 @@ other sections.
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from backupd.errors import SnapshotError
@@ -46,6 +47,10 @@ class CowSettings(Protocol):
     def pvs(self) -> tuple[str, ...] | Auto:
         """Where the COW area goes; anywhere when empty; or as a probe says."""
 
+    @property
+    def stripes(self) -> int | Auto:
+        """How many PVs it is striped over, 1 for a linear one; or as a probe says."""
+
 
 def plan_snapshot(
     volume: Volume,
@@ -62,7 +67,8 @@ def plan_snapshot(
     the place that it recommends has too little room, the default is taken.
 
     Raises:
-        SnapshotError: a PV is not of this group, or there are not enough free extents; the pool has too little room.
+        SnapshotError: a PV is not of this group, there are not enough free extents, or too few PVs that have some for
+            the stripes; the pool has too little room.
     """
     if volume.pool is not None:
         return _plan_in_pool(volume, group, volume.pool, run_id, settings)
@@ -74,17 +80,14 @@ def plan_snapshot(
             hint=f"snapshot.pvs may name: {', '.join(group.free_by_pv) or 'none, no PV takes allocations'}",
         )
     extents, size_reason = _extents(settings, volume, group, area, past)
-    if extents > group.free_on(area.pvs) and area.by_probe and tuning is not None:
+    if extents > group.free_on(area.pvs, stripes=area.stripes) and area.by_probe and tuning is not None:
         area = too_small(settings, volume, group, tuning)
         extents, size_reason = _extents(settings, volume, group, area, past)
-    free = group.free_on(area.pvs)
-    if extents > free:
-        where = f"{', '.join(area.pvs)} of {group.name}" if area.pvs else group.name
-        raise SnapshotError(
-            f"not enough free extents on {where}: need {extents}, have {free}",
-            hint=f"lower snapshot.size (now {_words(settings.size)}) or extend the volume group: "
-            f"vgextend {group.name} DEVICE",
-        )
+    striped_over = group.striped_over(area.pvs, area.stripes) if area.stripes > 1 else ()
+    if area.stripes > 1 and not striped_over:
+        raise _too_few_pvs(group, area)
+    if extents > group.free_on(area.pvs, stripes=area.stripes):
+        raise _no_room(settings, group, area, extents)
     return SnapshotPlan(
         origin=volume,
         name=f"backupd-{run_id}",
@@ -93,6 +96,7 @@ def plan_snapshot(
         size=extents * group.extent_size,
         chunk_size=area.chunks.size,
         pvs=area.pvs,
+        striped_over=striped_over,
         chunk_reason=area.chunks.reason,
         size_reason=size_reason,
         left_aside=area.left_aside,
@@ -103,24 +107,70 @@ def _extents(
     settings: CowSettings, volume: Volume, group: VolumeGroup, area: Placed, past: Sequence[SnapshotLife]
 ) -> tuple[int, str]:
     """Of a COW area there, and why so many, where the job does not say."""
-    spare = group.spare_on(area.pvs) * group.extent_size
+    spare = group.spare_on(area.pvs, stripes=area.stripes) * group.extent_size
     asked, reason = _asked(settings.size, volume, area.chunks, past, spare=spare)
-    return math.ceil(min(asked, complete_cow_bytes(volume.size, area.chunks.size)) / group.extent_size), reason
+    extents = math.ceil(min(asked, complete_cow_bytes(volume.size, area.chunks.size)) / group.extent_size)
+    return math.ceil(extents / area.stripes) * area.stripes, reason
 
 
-def further_extents(plan: SnapshotPlan, group: VolumeGroup, *, total: int, wanted: int) -> int:
-    """How many extents a COW area of `total` bytes can be given, where `wanted` are wanted in all.
+def _too_few_pvs(group: VolumeGroup, area: Placed) -> SnapshotError:
+    roomy = [pv for pv in area.pvs or group.free_by_pv if group.free_by_pv.get(pv)]
+    named = " that snapshot.pvs names" if area.pvs else ""
+    return SnapshotError(
+        f"no {area.stripes} stripes for the COW area on {group.name}: of the PVs{named}, {len(roomy)} have free extents"
+        f" ({', '.join(roomy) or 'none'})",
+        hint=f"lower snapshot.stripes (now {area.stripes}),"
+        f" {'name more in snapshot.pvs' if area.pvs else f'or extend the volume group: vgextend {group.name} DEVICE'}",
+    )
 
-    At most to a complete one, and no more than can be spared where the plan puts it; 0 where that is none.
+
+def _no_room(settings: CowSettings, group: VolumeGroup, area: Placed, extents: int) -> SnapshotError:
+    ways = [f"lower snapshot.size (now {_words(settings.size)})"]
+    if area.stripes > 1:
+        over = group.striped_over(area.pvs, area.stripes)
+        fullest = min(over, key=lambda pv: group.free_by_pv[pv])
+        told = (
+            f"not enough free extents on {', '.join(over)} of {group.name}: {area.stripes} stripes need"
+            f" {extents // area.stripes} on each, and {fullest} has {group.free_by_pv[fullest]}"
+        )
+        ways.append(f"lower snapshot.stripes (now {area.stripes})")
+    else:
+        where = f"{', '.join(area.pvs)} of {group.name}" if area.pvs else group.name
+        told = f"not enough free extents on {where}: need {extents}, have {group.free_on(area.pvs)}"
+    return SnapshotError(told, hint=f"{', '.join(ways)} or extend the volume group: vgextend {group.name} DEVICE")
+
+
+@dataclass(frozen=True, slots=True)
+class Further:
+    """What a COW area in use can be given."""
+
+    extents: int  # a multiple of the stripes; 0: nothing
+    pvs: tuple[str, ...] = ()  # anywhere when empty
+    stripes: int = 1
+
+
+def further_extents(plan: SnapshotPlan, group: VolumeGroup, *, total: int, wanted: int) -> Further:
+    """What a COW area of `total` bytes can be given, where `wanted` are wanted in all.
+
+    At most to a complete one, since LVM gives no more, and no more than can be spared where the plan puts it. It stays
+    striped where that gives enough; else it goes on in whichever way gives more, for room counts more than speed now.
     """
-    enough = min(wanted, complete_cow_bytes(plan.origin.size, plan.chunk_size))
-    missing = math.ceil(enough / group.extent_size) - total // group.extent_size
-    return max(0, min(missing, group.spare_on(plan.pvs)))
+    complete = complete_cow_bytes(plan.origin.size, plan.chunk_size)
+    there = total // group.extent_size
+    missing = max(0, math.ceil(min(wanted, complete) / group.extent_size) - there)
+    linear = Further(min(missing, group.spare_on(plan.pvs)), plan.pvs)
+    stripes = len(plan.striped_over)
+    if not stripes:
+        return linear
+    most = max(0, math.ceil(complete / group.extent_size) - there) // stripes * stripes
+    spare = group.spare_on(plan.striped_over, stripes=stripes)
+    striped = Further(min(math.ceil(missing / stripes) * stripes, most, spare), plan.striped_over, stripes)
+    return striped if striped.extents >= linear.extents else linear
 
 
-def free_bytes(volume: Volume, group: VolumeGroup, pvs: tuple[str, ...] = ()) -> int:
+def free_bytes(volume: Volume, group: VolumeGroup, pvs: tuple[str, ...] = (), *, stripes: int = 1) -> int:
     """What all snapshots of a volume could take together: of the group (or these PVs of it), or of its pool."""
-    return volume.pool.free if volume.pool is not None else group.free_on(pvs) * group.extent_size
+    return volume.pool.free if volume.pool is not None else group.free_on(pvs, stripes=stripes) * group.extent_size
 
 
 def _plan_in_pool(
@@ -132,6 +182,11 @@ def _plan_in_pool(
         raise SnapshotError(
             f"{volume.full_name} is thin: its snapshots lie in {name}, and not on {', '.join(settings.pvs)}",
             hint="leave out snapshot.pvs",
+        )
+    if not isinstance(settings.stripes, str) and settings.stripes > 1:
+        raise SnapshotError(
+            f"{volume.full_name} is thin: its snapshots lie in {name}, and have the stripes of that pool",
+            hint="leave out snapshot.stripes",
         )
     if pool.metadata_fill > MAX_POOL_METADATA_FILL:
         raise SnapshotError(

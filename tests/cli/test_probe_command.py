@@ -20,7 +20,7 @@ VOLUME = ("probe", "--volume", "labvg/data")
 QUICK = (*VOLUME, "--file-size", "64k", "--rewrite-size", "32k", "--seconds", "1")
 ROW = {
     *("mode", "threads", "block_size", "chunk_size", "cow_pvs", "snapshots", "phase", "iops", "spread", "penalty"),
-    *("repeats", "bytes_per_second", "latency_p95_ms", "reads_per_write", "writes_per_write"),
+    *("cow_stripes", "repeats", "bytes_per_second", "latency_p95_ms", "reads_per_write", "writes_per_write"),
     *("cow_chunks_per_second", "pv_shares"),
 }
 
@@ -254,7 +254,12 @@ def test_a_tuning_says_what_is_best_by_how_much_and_at_what_risk(tuned: Terminal
     assert document["recommended"]["cow_pvs"] == ["/dev/sde"]
     assert document["recommended"]["gain"] == pytest.approx(2.0)
     assert document["in_the_same_place"]["is_default"] is True
-    assert len(document["cells"]) == 6
+    assert [(len(cell["cow_pvs"]), cell["stripes"]) for cell in document["cells"][::2]] == [
+        (0, 1),
+        (3, 1),
+        (1, 1),
+        (3, 3),
+    ]
 
 
 def test_what_is_recommended_is_entered_and_told_with_its_risk(tuned: Terminal) -> None:
@@ -267,6 +272,29 @@ def test_what_is_recommended_is_entered_and_told_with_its_risk(tuned: Terminal) 
     assert 'pvs = ["/dev/sde"]' in after
     assert [line for line in after.splitlines() if line in before.splitlines()] == before.splitlines()
     assert "COW area: on /dev/sde: if that PV is lost" in tuned.run("check", "nightly").stdout
+
+
+def test_stripes_that_are_recommended_are_entered_and_then_those_of_the_job(
+    tuned: Terminal, probing: ProbeWorld
+) -> None:
+    def speed(load: FileLoad) -> float:
+        live = [lv for lv in probing.world.host.lvs.values() if lv.live]
+        return 1000.0 if not live else 900.0 if live[0].striped else 300.0
+
+    probing.disk.speed = speed
+    ended = tuned.run("probe", "nightly", *TUNE, "--write")
+    assert ended.status == ExitStatus.OK
+    assert "COW area striped over /dev/sdb, /dev/sdc, /dev/sdd, 200% faster than the default" in ended.stdout
+    assert 'pvs = ["/dev/sdb", "/dev/sdc", "/dev/sdd"]; stripes = 3' in ended.stderr
+    assert "is now" not in ended.stderr  # the volume's own PVs are no further risk
+    assert "stripes = 3\n" in tuned.configuration.read_text()
+    assert "COW area: striped over /dev/sdb, /dev/sdc, /dev/sdd\n" in tuned.run("check", "nightly").stdout
+    probing.disk.speed = lambda load: (
+        900.0 if any(lv.pvs == ("/dev/sde",) for lv in probing.world.host.lvs.values()) else 300.0
+    )
+    ended = tuned.run("probe", "nightly", *TUNE, "--write")
+    assert 'pvs = ["/dev/sde"]; stripes = 1' in ended.stderr
+    assert "stripes = 1\n" in tuned.configuration.read_text()
 
 
 def test_nothing_is_entered_where_nothing_is_better(tuned: Terminal, probing: ProbeWorld) -> None:

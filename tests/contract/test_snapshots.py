@@ -38,6 +38,7 @@ class Settings:
     size: Size = Size(64 * MIB)
     chunk_size: int = 64 << 10
     pvs: tuple[str, ...] = ()
+    stripes: int = 1
 
 
 @dataclass(frozen=True)
@@ -265,6 +266,42 @@ def test_cow_area_in_use_is_extended_and_then_holds_more(bench: Bench) -> None:
     assert bench.snapshots.group(VG).free_extents == group.free_extents - 6
     bench.write(24 * MIB)
     assert bench.snapshots.require_intact(snapshot).used > snapshot.size
+
+
+def test_striped_cow_area_is_extended_in_stripes_and_without_and_is_removed_whole(bench: Bench) -> None:
+    settings = Settings(size=Size(17 * MIB), chunk_size=128 << 10, stripes=2)
+    if bench.snapshots.volume(VG, bench.lv).pool is not None:
+        with pytest.raises(SnapshotError, match="is thin"):
+            bench.plan("r1", settings)
+        return
+    before, plan = bench.snapshots.group(VG), bench.plan("r1", settings)
+    over = plan.striped_over
+
+    def taken() -> dict[str, int]:
+        now = bench.snapshots.group(VG).free_by_pv
+        return {pv: free - now[pv] for pv, free in before.free_by_pv.items() if free != now[pv]}
+
+    snapshot = bench.take("r1", settings)
+    assert taken() == dict.fromkeys(over, plan.extents // 2)
+    bench.snapshots.extend(snapshot, 4, over, stripes=2)
+    assert taken() == dict.fromkeys(over, plan.extents // 2 + 2)
+    bench.snapshots.extend(snapshot, 1, over[:1])
+    assert sum(taken().values()) == plan.extents + 5
+    assert bench.snapshots.require_intact(snapshot).total == plan.size + 5 * before.extent_size
+    if IN_LAB and isinstance(bench.snapshots, LvmSnapshots):
+        assert _segments_of(snapshot) == [(2, 128 << 10)] * (len(_segments_of(snapshot)) - 1) + [(1, 0)]
+    bench.write(24 * MIB)
+    assert bench.snapshots.require_intact(snapshot).used > snapshot.size
+    bench.snapshots.remove(VG, snapshot.name, "r1")
+    assert taken() == {}
+    assert bench.names() == set()
+
+
+def _segments_of(snapshot: Snapshot) -> list[tuple[int, int]]:
+    """Stripes and stripe size of each segment of its COW area, in their order."""
+    fields = ("--segments", "-o", "stripes,stripe_size", "--units", "b", "--nosuffix", "-O", "seg_start")
+    rows = command.run(["lvs", "--noheadings", *fields, snapshot.full_name], timeout_seconds=60).stdout.splitlines()
+    return [(int(stripes), int(size)) for stripes, size in (row.split() for row in rows if row.strip())]
 
 
 def test_what_is_none_of_ours_or_finds_no_room_is_not_extended(bench: Bench) -> None:

@@ -92,6 +92,7 @@ class _Lv:
     inodes: dict[Path, int] = field(default_factory=dict)  # of the content: those that the origin's files have
     live: bool = True  # False: only the COW area is there
     pvs: tuple[str, ...] = ()  # where its COW area was asked for
+    striped: dict[str, int] = field(default_factory=dict)  # PV -> those of its extents that are in stripes
 
 
 @dataclass
@@ -210,9 +211,11 @@ class LvmHost:
 
     def group(self) -> VolumeGroup:
         """The group as it is now."""
-        free, taken = dict(self.free_by_pv), sum(lv.extents for lv in self.lvs.values())
+        free, lvs = dict(self.free_by_pv), self.lvs.values()
+        taken = sum(lv.extents - sum(lv.striped.values()) for lv in lvs)
         for pv in free:
             free[pv] -= sum(one.extents.get(pv, 0) for one in self.scratch.values())
+            free[pv] -= sum(lv.striped.get(pv, 0) for lv in lvs)
         for pv in free:
             part = min(free[pv], taken)
             free[pv] -= part
@@ -242,7 +245,9 @@ class LvmHost:
         pool = self._pool()
         if pool is not None:
             usage = CowUsage(intact=True, used=pool.used, total=pool.size, metadata_fill=pool.metadata_fill)
-        return _Lv(snapshot, tags, plan.extents, usage, None, pvs=plan.pvs)
+        over = plan.striped_over
+        striped = {pv: plan.extents // len(over) for pv in over}
+        return _Lv(snapshot, tags, plan.extents, usage, None, pvs=over or plan.pvs, striped=striped)
 
     def _pool(self) -> ThinPool | None:
         """As it is now: what only snapshots held is free again when they are gone."""
@@ -311,9 +316,11 @@ class FakeSnapshots:
         with host.call("prepared"):
             if plan.name in host.names():
                 raise SnapshotError(f'Logical Volume "{plan.name}" already exists in volume group "{host.volume.vg}"')
+            if plan.extents % (len(plan.striped_over) or 1):
+                raise AssertionError(f"{plan.extents} extents are not whole on each of {plan.striped_over}")
             if not set(plan.pvs) <= set(host.free_by_pv):
                 raise SnapshotError(f'Physical Volume "{plan.pvs[0]}" not found in Volume Group "{host.volume.vg}"')
-            if plan.extents > host.group().free_on(plan.pvs):
+            if plan.extents > host.group().free_on(plan.striped_over or plan.pvs, stripes=len(plan.striped_over) or 1):
                 raise SnapshotError(f'Volume group "{host.volume.vg}" has insufficient free space')
             if plan.origin.pool is None:
                 host.lvs[plan.name] = replace(host._made(plan, tags), live=False)
@@ -336,7 +343,7 @@ class FakeSnapshots:
                 raise SnapshotVoid(f"snapshot {snapshot.full_name} is not intact ({usage.state})")
             return usage
 
-    def extend(self, snapshot: Snapshot, extents: int, pvs: tuple[str, ...] = ()) -> None:
+    def extend(self, snapshot: Snapshot, extents: int, pvs: tuple[str, ...] = (), *, stripes: int = 1) -> None:
         """Only what is ours and has a COW area of its own, and only where there is room."""
         host = self.host
         with host.call("extend"):
@@ -345,9 +352,14 @@ class FakeSnapshots:
             lv = host.lvs.get(snapshot.name)
             if lv is None or mark_of_tags(lv.tags) != Mark(self.machine, snapshot.run_id):
                 raise SnapshotError(f"{snapshot.full_name} is no snapshot of run {snapshot.run_id}: it is not extended")
-            if extents > host.group().free_on(pvs):
+            if extents % stripes:
+                raise AssertionError(f"{extents} extents are not whole on each of {stripes} stripes")
+            if extents > host.group().free_on(pvs, stripes=stripes):
                 raise SnapshotError(f'Volume group "{host.volume.vg}" has insufficient free space')
             lv.extents += extents
+            if stripes > 1:
+                for pv in host.group().striped_over(pvs, stripes):
+                    lv.striped[pv] = lv.striped.get(pv, 0) + extents // stripes
             lv.usage = replace(lv.usage, total=lv.usage.total + extents * EXTENT)
 
     def ours(self) -> tuple[tuple[str, str, str], ...]:

@@ -13,6 +13,7 @@ from backupd.measurement import Measurement, ProbeRecord, ProbeRequest, ProbeRow
 from backupd.model import RunStatus
 from backupd.probe import Counters
 from backupd.probing import Telling
+from backupd.snapshots.plan import CowSettings
 from backupd.tools import Instruments, Versions
 from tests.fakes.probe import FakeDisk
 from tests.story.world import World
@@ -31,6 +32,7 @@ class ProbeWorld:
         self.disk = FakeDisk(speed=self.speed, physical=self.physical, pvs={**thirds, "/dev/sde": 0.0})
         self.counters: Counters = self.disk.counters
         self.load_average = 0.5
+        self.snapshot: CowSettings = SNAPSHOT
         self.since_snapshot = 0
         self.during: Callable[[], object] = lambda: None
         self.disk.during_window = self.window_ended
@@ -49,7 +51,7 @@ class ProbeWorld:
     @property
     def subject(self) -> Subject:
         """As `wiring.subject` makes it of `--volume`."""
-        return Subject(lambda: self.world.mount_of(self.world.datadir), SNAPSHOT)
+        return Subject(lambda: self.world.mount_of(self.world.datadir), self.snapshot)
 
     def speed(self, load: FileLoad) -> float:
         snapshots = sum(lv.live for lv in self.world.host.lvs.values())

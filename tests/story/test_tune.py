@@ -27,21 +27,23 @@ SIZE = SnapshotSize(percent_of_origin=20.0)
 class Tuned(ProbeWorld):
     """Writes are faster with larger chunks, and faster still with the COW area on /dev/sde: there 64 KiB are best.
 
-    `also` may change a speed: it is given the chunk size and the PVs.
+    `also` may change a speed: it is given the chunk size and the PVs. `in_stripes` is how much faster stripes are.
     """
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self.also: Callable[[int, tuple[str, ...]], float] = lambda chunk, pvs: 1.0
+        self.in_stripes = 1.0
 
     def speed(self, load: FileLoad) -> float:
         live = [lv for lv in self.world.host.lvs.values() if lv.live]
         if not live:
             return 1000.0
         chunk, pvs = live[0].snapshot.chunk_size, live[0].pvs
+        stripes = self.in_stripes if live[0].striped else 1.0
         home = {4: 100.0, 16: 200.0, 64: 300.0, 256: 400.0, 512: 500.0}[chunk // KIB]
         fast = {4: 500.0, 16: 800.0, 64: 900.0, 256: 700.0, 512: 600.0}[chunk // KIB]
-        return (fast if pvs == FAST else home) * self.also(chunk, pvs)
+        return (fast if pvs == FAST else home) * self.also(chunk, pvs) * stripes
 
 
 @pytest.fixture
@@ -57,7 +59,7 @@ def tuning_of(measured: Measurement) -> Tuning:
 def test_every_chunk_size_is_tried_in_every_place_and_the_best_is_kept(probe: Tuned) -> None:
     tuning = tuning_of(probe.take(replace(TUNE, chunk_sizes=())))
     own = ("/dev/sdb", "/dev/sdc", "/dev/sdd")
-    assert list(dict.fromkeys(cell.cow_pvs for cell in tuning.cells)) == [(), own, FAST]
+    assert list(dict.fromkeys(cell.place for cell in tuning.cells)) == [((), 1), (own, 1), (FAST, 1), (own, 3)]
     assert [cell.chunk_size // KIB for cell in tuning.cells if cell.cow_pvs == FAST] == [4, 64, 16, 256, 512]
     assert all(len(cell.speeds) == 3 for cell in tuning.cells)
     best = recommended(tuning)
@@ -80,6 +82,71 @@ def test_the_next_backup_follows_it_where_the_job_leaves_it_open(probe: Tuned) -
     assert same_place is not None
     assert same_place.chunk_size == 512 * KIB
     assert "/dev/sde" not in same_place.chunk_reason
+
+
+OWN = ("/dev/sdb", "/dev/sdc", "/dev/sdd")
+
+
+def test_stripes_that_are_best_are_recommended_kept_and_followed(probe: Tuned) -> None:
+    probe.in_stripes = 3.0
+    tuning = tuning_of(probe.take(TUNE))
+    best = recommended(tuning)
+    assert (best.cell.chunk_size, best.cell.place) == (512 * KIB, (OWN, 3))
+    with probe.world.catalogue() as catalogue:
+        assert catalogue.tunings() == {probe.world.host.volume.uuid: tuning}
+        job = probe.world.job(snapshot=SnapshotConfig(pvs=AUTO, size=SIZE))
+        found = examine(job, probe.world.tools, last_stored_bytes=None, tunings=catalogue.tunings())
+    told = {finding.name: (finding.level, finding.detail) for finding in found.findings}
+    assert told["COW area"] == (Level.OK, "striped over /dev/sdb, /dev/sdc, /dev/sdd")
+    assert told["snapshot room"][1].startswith("30 extents for the COW area, 600 free")
+    facts = probe.world.back_up(job=job).snapshot
+    assert facts is not None
+    assert "the best with the COW area striped over /dev/sdb, /dev/sdc, /dev/sdd by the probe of" in facts.chunk_reason
+    probe.world.host.free_by_pv["/dev/sdc"] = 4
+    left = probe.world.back_up("r2", job=job).snapshot
+    assert left is not None
+    assert left.chunk_reason.endswith("its recommendation is left aside: there is too little room for the COW area")
+
+
+def test_other_pvs_are_striped_over_too_but_for_those_without_room(probe: Tuned) -> None:
+    host, more = probe.world.host, ("/dev/sdf", "/dev/sdg", "/dev/sdh")
+    host.free_by_pv |= dict(zip(more, (40, 255, 255), strict=True))
+    host.failed.add("/dev/sdh")
+    probe.disk.pvs = {**probe.disk.pvs, **dict.fromkeys(more, 0.0)}
+    tuning = tuning_of(probe.take(TUNE))
+    striped = {cell.place for cell in tuning.cells if cell.stripes > 1}
+    assert striped == {(OWN, 3), (("/dev/sde", "/dev/sdf", "/dev/sdg"), 3)}
+    host.free_by_pv |= {"/dev/sdf": 2, "/dev/sdb": 0, "/dev/sdc": 3}
+    measured = probe.take(TUNE, run_id="p2")
+    assert {cell.place for cell in tuning_of(measured).cells if cell.stripes > 1} == {(("/dev/sde", "/dev/sdg"), 2)}
+    assert (
+        "striped over /dev/sdc, /dev/sdd: too full to try, 24 MiB are free and a COW area takes 120 MiB"
+        in measured.notes
+    )
+
+
+def test_a_stripe_that_fails_takes_none_of_the_linear_places_with_it(probe: Tuned) -> None:
+    host = probe.world.host
+
+    def fail() -> None:
+        for name, lv in host.lvs.items():
+            if lv.striped:
+                host.invalidate(name)
+
+    probe.during = fail
+    measured = probe.take(TUNE)
+    assert {cell.place for cell in tuning_of(measured).cells} == {((), 1), (OWN, 1), (FAST, 1)}
+    assert [
+        note for note in measured.notes if note.startswith("the COW area striped over /dev/sdb, /dev/sdc, /dev/sdd")
+    ]
+    assert probe.world.left() == []
+
+
+def test_a_job_that_says_stripes_has_them_in_its_default(probe: Tuned) -> None:
+    probe.snapshot = SnapshotConfig(size=SIZE, stripes=2)
+    tuning = tuning_of(probe.take(TUNE))
+    assert tuning.cells[0].place == ((), 2)
+    assert all(cell.stripes == 2 for cell in tuning.cells if not cell.cow_pvs)
 
 
 def test_check_says_what_it_follows_and_what_that_risks(probe: Tuned) -> None:
@@ -221,16 +288,20 @@ def test_the_default_stays_where_the_noise_is_as_large_as_the_gain(probe: Tuned)
 def test_what_it_costs_is_told_and_holds(probe: Tuned) -> None:
     told: list[tuple[int, float]] = []
     probe.take(TUNE, telling=Telling(bill=lambda bill, _: told.append((bill.snapshots, bill.seconds))))
-    assert told == [(3 * 9, 3 * (1 + 9) * 1.0)]
-    assert probe.world.host.calls["create"] == 3 * 9
+    assert told == [(3 * 12, 3 * (1 + 12) * 1.0)]
+    assert probe.world.host.calls["create"] == 3 * 12
 
 
 def test_a_thin_volume_has_nothing_to_tune(probe: Tuned) -> None:
     volume = probe.world.host.volume
     pool = ThinPool("pool", "u", 64 << 10, volume.size, 4 << 20, volume.segments)
     probe.world.host.volume = replace(volume, pool=pool)
-    with pytest.raises(UsageError, match="thin"):
+    with pytest.raises(UsageError) as caught:
         probe.take(TUNE)
+    assert caught.value.message == (
+        "labvg/data is thin: its snapshots lie in thin pool labvg/pool, in that pool's chunks,"
+        " so there is nothing to tune"
+    )
     assert probe.disk.calls == 0
 
 

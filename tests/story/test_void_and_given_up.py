@@ -14,7 +14,7 @@ import pytest
 from backupd.agenda import Deadline
 from backupd.archive.governor import CHECK_SECONDS
 from backupd.backup import Telling
-from backupd.config import CopyConfig, JobConfig, LimitsConfig, SettleConfig
+from backupd.config import CopyConfig, JobConfig, LimitsConfig, SettleConfig, SnapshotConfig, SnapshotSize
 from backupd.errors import ExitStatus, GaveUp, LockLost, LockNotGranted, SnapshotError, SnapshotVoid
 from backupd.model import Blocker, Outcome, Phase, Reason, RunStatus
 from tests.fakes.target import MemoryTarget
@@ -230,10 +230,12 @@ def test_a_limit_that_is_passed_in_mid_copy_gives_the_backup_up(world: World) ->
     assert_failed_and_clean(world, ExitStatus.SNAPSHOT)
 
 
-def test_a_cow_area_that_fills_up_in_mid_copy_is_extended_where_there_is_room(world: World) -> None:
+@pytest.mark.parametrize("stripes", [1, 3])
+def test_a_cow_area_that_fills_up_in_mid_copy_is_extended_where_there_is_room(world: World, stripes: int) -> None:
     """A fill of 83 %, where half is the limit."""
+    snapshot = SnapshotConfig(size=SnapshotSize(percent_of_origin=20.0), stripes=stripes)
     row = world.back_up(
-        job=world.job(limits=LimitsConfig(max_cow_fill=0.5)),
+        job=world.job(limits=LimitsConfig(max_cow_fill=0.5), snapshot=snapshot),
         telling=in_mid_copy(world, lambda: world.host.write(100 << 20)),
     )
     assert row.status is RunStatus.SUCCESS

@@ -13,7 +13,7 @@ from backupd.catalogue import RunJournal
 from backupd.catalogue.database import direct
 from backupd.catalogue.store import Catalogue
 from backupd.errors import BackupdError, Cancelled, CatalogueError, CleanupIncomplete, SnapshotVoid, UsageError
-from backupd.gauges import CurvePoint, Mode, Stage
+from backupd.gauges import CurvePoint, Mode, Stage, TunedCell, Tuning, VolumeLayout
 from backupd.measurement import Curve, Measurement, PhysicalCost, ProbedVolume, ProbeRecord, ProbeRow, ProbeSettings
 from backupd.model import Backup, Holding, HoldingKind, LastCopy, Layout, Phase, Reason, RunError, RunKind, RunStatus
 from tests.any_values import values
@@ -113,6 +113,22 @@ def test_any_measurement_comes_back_from_the_file_as_it_was(
     path = tmp_path_factory.mktemp("any") / "catalogue.db"
     with Catalogue.open(path) as catalogue:
         assert probed(catalogue, "p1", measurement).measurement == measurement
+
+
+def test_cells_that_an_earlier_backupd_kept_were_linear(path: Path) -> None:
+    cells = (TunedCell(64 << 10, ("/dev/sde",), (1.0,) * 3), TunedCell(64 << 10, ("/dev/sdd", "/dev/sde"), (2.0,), 2))
+    layout = VolumeLayout("volume", "group", ("/dev/sdb",), 1, None, {"/dev/sdb": "one"})
+    tuning = Tuning(datetime(2026, 11, 20, tzinfo=UTC), layout, cells)
+    with Catalogue.open(path) as catalogue:
+        probed(catalogue, "p1", replace(MEASUREMENT, tuning=tuning))
+        assert catalogue.tunings() == {"volume": tuning}
+    earlier = '[{"chunk_size": 65536, "cow_pvs": ["/dev/sde"], "speeds": [1.0, 1.0, 1.0]}]'
+    with direct(path, busy_timeout_seconds=1) as connection:
+        connection.execute("UPDATE tunings SET cells = ?", (earlier,))
+        connection.commit()
+    with Catalogue.open(path) as catalogue:
+        assert catalogue.tunings()["volume"].cells == cells[:1]
+        assert cells[0].stripes == 1
 
 
 def test_a_person_with_sqlite_can_read_the_table_and_the_curves(path: Path, catalogue: Catalogue) -> None:

@@ -64,7 +64,7 @@ def test_a_minimal_file_is_enough_and_the_defaults_are_the_documented_ones(write
     assert (job.lock.strategy, job.lock.wait_timeout_seconds, job.lock.tries) == ("auto", 2, 10)
     assert (job.lock.pause_seconds, job.lock.hold_budget_seconds, job.lock.blocker_age_seconds) == (5, 10, 10)
     assert (job.lock.preflush, job.lock.preflush_wait_seconds) == (False, 60)
-    assert job.snapshot == SnapshotConfig(size="auto", chunk_size="auto", pvs=())
+    assert job.snapshot == SnapshotConfig(size="auto", chunk_size="auto", pvs=(), stripes="auto")
     assert (job.settle.window_seconds, job.settle.duty, job.settle.max_wait_seconds) == (1, 0.1, 1800)
     assert (job.settle.file_size, job.settle.block_size, job.settle.threshold) == (8 << 20, 16 << 10, 1.25)
     assert (job.settle.plateau_windows, job.settle.plateau_looks, job.settle.quiet_share) == (6, 60, 0.2)
@@ -78,7 +78,7 @@ def test_every_kind_of_value_arrives_typed(write: Write) -> None:
     text = MINIMAL + (
         'every = "12h"\ncanary = true\n'
         '[jobs.nightly.lock]\nstrategy = "backup-stage"\nwait_timeout = "5s"\npause = "500ms"\n'
-        '[jobs.nightly.snapshot]\nsize = "5GiB"\nchunk_size = "4KiB"\npvs = ["/dev/sdd"]\n'
+        '[jobs.nightly.snapshot]\nsize = "5GiB"\nchunk_size = "4KiB"\npvs = ["/dev/sdd"]\nstripes = 2\n'
         '[jobs.nightly.limits]\nmax_penalty = 8\nmax_replica_lag = "5m"\n'
         '[jobs.nightly.copy]\nmax_rate = "50MiB"\nmust_finish_by = "06:00"\n'
         '[hosts.far]\naddress = "db.example"\nport = 3307\nuser = "u"\npassword_env = "DB_PASSWORD"\n'
@@ -87,7 +87,9 @@ def test_every_kind_of_value_arrives_typed(write: Write) -> None:
     job = configuration.jobs["nightly"]
     assert (job.every_seconds, job.canary, job.lock.strategy) == (43200, True, LockStrategy.BACKUP_STAGE)
     assert (job.lock.wait_timeout_seconds, job.lock.pause_seconds) == (5, 0.5)
-    assert job.snapshot == SnapshotConfig(size=SnapshotSize(bytes=5 << 30), chunk_size=4096, pvs=("/dev/sdd",))
+    assert job.snapshot == SnapshotConfig(
+        size=SnapshotSize(bytes=5 << 30), chunk_size=4096, pvs=("/dev/sdd",), stripes=2
+    )
     assert (job.limits.max_penalty, job.limits.max_replica_lag_seconds) == (8, 300)
     assert (job.copy.max_rate, job.copy.must_finish_by) == (50 << 20, Deadline(clock=time(6)))
     far = configuration.hosts["far"]
@@ -266,6 +268,10 @@ def test_what_is_left_to_backupd_may_be_written_out(write: Write) -> None:
         ("snapshot", 'chunk_size = "64K"', 'snapshot.chunk_size: "64K" could mean two sizes'),
         ("snapshot", 'pvs = ["sdd"]', 'snapshot.pvs[0]: "sdd" is not a path under /dev'),
         ("snapshot", 'pvs = "/dev/sdd"', 'snapshot.pvs: "/dev/sdd" is not a list'),
+        ("snapshot", "stripes = 0", "snapshot.stripes: 0 is no number of stripes"),
+        ("snapshot", "stripes = 129", "snapshot.stripes: 129 is no number of stripes"),
+        ("snapshot", "stripes = true", "snapshot.stripes: true is no number of stripes"),
+        ("snapshot", 'stripes = "2"', 'snapshot.stripes: "2" is no number of stripes'),
         ("settle", "duty = 0.6", "settle.duty: 0.6 is not at most 0.5"),
         ("settle", "duty = 0", "settle.duty: 0 is not above 0"),
         ("settle", "threshold = nan", "settle.threshold: nan is not a finite number"),

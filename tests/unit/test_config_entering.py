@@ -66,6 +66,14 @@ def test_values_are_changed_or_added_and_every_other_line_stays_in_its_place(pat
     assert load(path).jobs["weekly"].snapshot.pvs == ()
 
 
+def test_a_number_is_entered_as_one_and_takes_the_place_of_another(path: Path) -> None:
+    enter(path, "nightly", {"stripes": 2})
+    assert path.read_text() == WHOLE.replace("# the COW area\n", "# the COW area\nstripes = 2\n")
+    enter(path, "nightly", {"stripes": 3})
+    assert path.read_text() == WHOLE.replace("# the COW area\n", "# the COW area\nstripes = 3\n")
+    assert load(path).jobs["nightly"].snapshot.stripes == 3
+
+
 def test_a_job_without_the_table_gets_it_below_its_own(path: Path) -> None:
     enter(path, "weekly", VALUES)
     added = '\n[jobs.weekly.snapshot]\nchunk_size = "512KiB"\npvs = ["/dev/sde"]\n'

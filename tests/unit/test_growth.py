@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from backupd.config.schema import SnapshotConfig
+from backupd.config import SnapshotConfig, SnapshotSize
 from backupd.model import Sample
 from backupd.probe.growth import wanted_total
 from backupd.probe.settle import CowForecast
-from backupd.snapshots.extending import further_bytes
-from backupd.snapshots.plan import further_extents, plan_snapshot
+from backupd.snapshots.extending import extension, further_bytes
+from backupd.snapshots.plan import Further, further_extents, plan_snapshot
 from tests.fakes.lvm_host import EXTENT, LvmHost
 
 MIB = 1 << 20
@@ -64,7 +64,7 @@ def test_no_more_is_taken_than_there_is_and_than_a_complete_area_needs() -> None
     plan = plan_snapshot(host.volume, host.group(), "r1", SnapshotConfig())
 
     def further(wanted: int, room: LvmHost = host) -> int:
-        return further_extents(plan, room.group(), total=plan.size, wanted=wanted * EXTENT)
+        return further_extents(plan, room.group(), total=plan.size, wanted=wanted * EXTENT).extents
 
     assert plan.extents == 30
     assert further(30) == 0
@@ -72,3 +72,37 @@ def test_no_more_is_taken_than_there_is_and_than_a_complete_area_needs() -> None
     assert further(10**6) == 67 - 21  # the group's last tenth is for its thin pools, or whoever else must grow
     assert further_bytes(plan, host.group()) == (67 - 21 - 30) * EXTENT
     assert further(10**6, LvmHost()) == 151 - 30  # a complete one of this volume
+
+
+def test_a_striped_area_grows_in_stripes_while_they_give_enough() -> None:
+    own = ("/dev/sdb", "/dev/sdc")
+    host = LvmHost(free_by_pv={"/dev/sdb": 60, "/dev/sdc": 40, "/dev/sdd": 0, "/dev/sde": 0})
+    settings = SnapshotConfig(size=SnapshotSize(bytes=20 * EXTENT), stripes=2, pvs=own)
+    plan = plan_snapshot(host.volume, host.group(), "r1", settings)
+    assert (plan.extents, plan.striped_over) == (20, own)
+
+    def further(wanted: int, **left: int) -> Further:
+        group = LvmHost(free_by_pv={f"/dev/{pv}": free for pv, free in left.items()}).group()
+        return further_extents(plan, group, total=plan.size, wanted=wanted * EXTENT)
+
+    assert further(25, sdb=50, sdc=30, sde=30) == Further(6, own, 2)  # five, and one more to be whole
+    assert further(60, sdb=50, sdc=30, sde=30) == Further(40, own, 2)
+    assert further(60, sdb=50, sdc=0, sde=30) == Further(40, own, 1)  # no second stripe any more
+    assert further(60, sdb=50, sdc=10, sde=30) == Further(40, own, 1)  # one, but not enough
+    assert further(20, sdb=50, sdc=30) == Further(0, own, 2)
+    assert further_bytes(plan, host.group()) == (100 - 25 - 20) * EXTENT  # of 250 a tenth is left
+
+
+def test_what_is_extended_lies_in_the_stripes_until_one_of_their_pvs_is_full() -> None:
+    over = ("/dev/sdb", "/dev/sdc")
+    host = LvmHost(free_by_pv={"/dev/sdb": 100, "/dev/sdc": 30, "/dev/sdd": 90, "/dev/sde": 0})
+    settings = SnapshotConfig(size=SnapshotSize(bytes=20 * EXTENT), stripes=2, pvs=over)
+    plan = plan_snapshot(host.volume, host.group(), "r1", settings)
+    with host.snapshots.prepared(plan) as creator:
+        snapshot = creator.create()
+    extend = extension(host.snapshots, snapshot, plan)
+    area = host.lvs[plan.name]
+    assert extend(20 * EXTENT, 45 * EXTENT) == 26 * EXTENT
+    assert area.striped == {"/dev/sdb": 23, "/dev/sdc": 23}
+    assert extend(46 * EXTENT, 80 * EXTENT) == 34 * EXTENT  # there are seven more on sdc
+    assert (area.extents, area.striped) == (80, {"/dev/sdb": 23, "/dev/sdc": 23})

@@ -3,10 +3,12 @@
 from dataclasses import dataclass
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from backupd.errors import SnapshotError
 from backupd.model import SnapshotPlan, VolumeGroup
-from backupd.snapshots.plan import complete_cow_bytes, plan_snapshot
+from backupd.snapshots.plan import complete_cow_bytes, further_extents, plan_snapshot
 from tests.fakes.lvm_host import striped_volume
 
 GIB = 1 << 30
@@ -24,10 +26,11 @@ class Settings:
     size: Size
     chunk_size: int = 64 << 10
     pvs: tuple[str, ...] = ()
+    stripes: int = 1
 
 
-def plan(size: Size, *, pvs: tuple[str, ...] = (), origin_size: int = GIB) -> SnapshotPlan:
-    return plan_snapshot(striped_volume(size=origin_size), GROUP, "r1", Settings(size, pvs=pvs))
+def plan(size: Size, *, pvs: tuple[str, ...] = (), origin_size: int = GIB, stripes: int = 1) -> SnapshotPlan:
+    return plan_snapshot(striped_volume(size=origin_size), GROUP, "r1", Settings(size, pvs=pvs, stripes=stripes))
 
 
 def test_percentage_is_of_the_origin_in_whole_extents_rounded_up() -> None:
@@ -70,3 +73,83 @@ def test_disk_of_another_group_is_named_with_those_to_choose_from() -> None:
     with pytest.raises(SnapshotError, match="/dev/sdz: no usable PV of vg0") as caught:
         plan(Size(percent_of_origin=20), pvs=("/dev/sdz",))
     assert "/dev/sda, /dev/sdb" in caught.value.hint
+
+
+# --- in stripes ------------------------------------------------------------------------------------------------------
+
+EXTENT = 4 << 20
+BOTH = ("/dev/sda", "/dev/sdb")
+
+
+def test_a_striped_area_has_as_many_extents_on_each_pv() -> None:
+    made = plan(Size(bytes=51 * EXTENT), stripes=2)
+    assert (made.extents, made.size, made.striped_over) == (52, 52 * EXTENT, BOTH)
+    assert plan(Size(bytes=51 * EXTENT)).striped_over == ()
+
+
+def test_room_for_stripes_is_what_the_fullest_of_their_pvs_has() -> None:
+    assert plan(Size(bytes=80 * EXTENT), stripes=2).extents == 80  # 40 of sdb and as many of sda
+    with pytest.raises(SnapshotError) as caught:
+        plan(Size(bytes=81 * EXTENT), stripes=2)
+    assert caught.value.message == (
+        "not enough free extents on /dev/sda, /dev/sdb of vg0: 2 stripes need 41 on each, and /dev/sdb has 40"
+    )
+    assert caught.value.hint == (
+        "lower snapshot.size (now 339738624 bytes), lower snapshot.stripes (now 2) or extend the volume group:"
+        " vgextend vg0 DEVICE"
+    )
+
+
+def test_more_stripes_than_pvs_with_room_are_refused() -> None:
+    with pytest.raises(SnapshotError) as caught:
+        plan(Size(bytes=GIB), stripes=3)
+    assert caught.value.message == (
+        "no 3 stripes for the COW area on vg0: of the PVs, 2 have free extents (/dev/sda, /dev/sdb)"
+    )
+    assert caught.value.hint == "lower snapshot.stripes (now 3), or extend the volume group: vgextend vg0 DEVICE"
+    with pytest.raises(SnapshotError, match=r"that snapshot\.pvs names, 1 have free extents \(/dev/sda\)") as caught:
+        plan(Size(bytes=GIB), stripes=2, pvs=("/dev/sda",))
+    assert caught.value.hint == "lower snapshot.stripes (now 2), name more in snapshot.pvs"
+
+
+def test_stripes_go_on_the_pvs_with_the_most_room_of_those_named() -> None:
+    group = VolumeGroup("vg0", EXTENT, 60, {"/dev/a": 10, "/dev/b": 30, "/dev/c": 0, "/dev/d": 20})
+    assert group.striped_over((), 2) == ("/dev/b", "/dev/d")
+    assert group.striped_over(("/dev/d", "/dev/a"), 2) == ("/dev/d", "/dev/a")
+    assert group.striped_over((), 4) == ()
+    assert [group.free_on((), stripes=stripes) for stripes in (1, 2, 3, 4)] == [60, 40, 30, 0]
+
+
+groups = st.lists(st.integers(0, 300), min_size=1, max_size=6).map(
+    lambda free: VolumeGroup(
+        "vg0", EXTENT, sum(free), {f"/dev/sd{i}": extents for i, extents in enumerate(free)}, all_extents=sum(free) + 50
+    )
+)
+
+
+@given(group=groups, stripes=st.integers(1, 5), asked=st.integers(1, 400), chunk_power=st.integers(12, 19))
+def test_whatever_is_planned_and_added_fits_and_is_whole_on_each_stripe(
+    group: VolumeGroup, stripes: int, asked: int, chunk_power: int
+) -> None:
+    origin = striped_volume(size=GIB)
+    settings = Settings(Size(bytes=asked * EXTENT), chunk_size=1 << chunk_power, stripes=stripes)
+    complete = -(-complete_cow_bytes(origin.size, settings.chunk_size) // EXTENT)
+    need = -(-min(asked, complete) // stripes)
+    try:
+        made = plan_snapshot(origin, group, "r1", settings)
+    except SnapshotError:
+        roomy = [free for free in group.free_by_pv.values() if free >= need]
+        assert len(roomy) < stripes if stripes > 1 else group.free_extents < need
+        return
+    assert made.extents == need * stripes
+    assert len(made.striped_over) == (stripes if stripes > 1 else 0)
+    assert all(group.free_by_pv[pv] >= need for pv in made.striped_over)
+    left = {pv: free - need * (pv in made.striped_over) for pv, free in group.free_by_pv.items()}
+    now = VolumeGroup("vg0", EXTENT, group.free_extents - made.extents, left, all_extents=group.all_extents)
+    further = further_extents(made, now, total=made.size, wanted=GIB)
+    assert further.extents % further.stripes == 0
+    if further.stripes > 1 and further.extents:
+        assert further.pvs == made.striped_over
+        assert all(left[pv] >= further.extents // further.stripes for pv in further.pvs)
+        assert made.extents + further.extents <= complete
+    assert further.extents <= max(0, now.free_extents - group.all_extents // 10)

@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -327,6 +328,21 @@ def test_cow_area_is_tagged_from_its_first_instant_and_lies_where_it_was_planned
     assert argv[-2:] == ["labvg", "/dev/sde"]
     assert [argv[i + 1] for i, word in enumerate(argv) if word == "--addtag"] == [*MARK.tags]
     assert "-Zy" in argv  # an old header would be taken for a snapshot's
+
+
+def test_striped_cow_area_has_stripes_of_a_chunk_each_on_its_pvs() -> None:
+    over = ("/dev/sdb", "/dev/sde")
+    argv, _ = classic.preparing_argvs(replace(PLAN, extents=26, pvs=(), striped_over=over), MARK)
+    assert argv[-9:] == ["-l", "26", "--stripes", "2", "--stripesize", "64k", "-n", "backupd-r1", "labvg", *over][-9:]
+    assert "--stripes" not in classic.preparing_argvs(PLAN, MARK)[0]
+
+
+def test_extension_says_how_many_stripes_or_lvm_would_go_on_as_before() -> None:
+    snapshot = Snapshot(PLAN.origin, PLAN.name, UUID, "r1", Path("/dev/x"), DeviceNumber(254, 1), 1 << 20, 64 << 10)
+    linear = classic.extending_argv(snapshot, 3, (), stripes=1)
+    assert linear[-5:] == ["-l", "+3", "--stripes", "1", "labvg/backupd-r1"]
+    striped = classic.extending_argv(snapshot, 4, ("/dev/sdb", "/dev/sde"), stripes=2)
+    assert striped[-7:-2] == ["--stripes", "2", "--stripesize", "64k", "labvg/backupd-r1"]
 
 
 def test_line_under_the_lock_does_not_wait_without_end() -> None:

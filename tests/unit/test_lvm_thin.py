@@ -108,10 +108,17 @@ class Settings:
     size: Size
     chunk_size: int = 16 << 10
     pvs: tuple[str, ...] = ()
+    stripes: int = 1
 
 
 def plan(volume: Volume, size: Size | None = None, *, pvs: tuple[str, ...] = ()) -> SnapshotPlan:
     return plan_snapshot(volume, NO_EXTENTS, "r1", Settings(size or Size(percent_of_origin=20), pvs=pvs))
+
+
+def test_stripes_are_the_pools() -> None:
+    with pytest.raises(SnapshotError, match="have the stripes of that pool") as caught:
+        plan_snapshot(thin_volume(), NO_EXTENTS, "r1", Settings(Size(percent_of_origin=20), stripes=2))
+    assert caught.value.hint == "leave out snapshot.stripes"
 
 
 def test_thin_snapshot_takes_no_extents_and_the_pools_chunk_size() -> None:

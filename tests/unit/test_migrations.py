@@ -133,6 +133,21 @@ def test_a_fresh_catalogue_is_what_the_migrations_would_have_made(tmp_path: Path
     assert rows(fresh, version) == rows(migrated, version) == [(tables.HEAD,)]
 
 
+def test_probes_of_an_earlier_backupd_had_linear_cow_areas(tmp_path: Path) -> None:
+    folder, path = tmp_path / "migrations", tmp_path / "catalogue.db"
+    shutil.copytree(migrations_folder(), folder, ignore=shutil.ignore_patterns("__pycache__", "0004_*", "000[5-9]_*"))
+    upgrade(path, migrations=folder)
+    with direct(path, busy_timeout_seconds=1) as connection:
+        for table, known in (("runs", {}), ("probe_rows", {"cow_pvs": "[]", "iops": 9.0})):
+            query = f"SELECT name FROM pragma_table_info('{table}') WHERE \"notnull\" AND dflt_value IS NULL AND NOT pk"
+            row = dict.fromkeys([name for (name,) in connection.execute(query)], 1) | {"run_id": "p1"} | known
+            marks = ", ".join("?" * len(row))
+            connection.execute(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({marks})", tuple(row.values()))
+        connection.commit()
+    upgrade(path, migrations=migrations_folder())
+    assert rows(path, "SELECT iops, cow_stripes FROM probe_rows") == [(9.0, 1)]
+
+
 def test_an_upgrade_keeps_every_row_and_a_copy_of_what_was(populated: Path, future: Callable[[str], Path]) -> None:
     before = contents(populated)
     upgrade(populated, migrations=future("pass"))

@@ -1,5 +1,6 @@
 """Where a COW area goes and in which chunks: as the job says, as the last tuning found, or as without one."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -149,6 +150,67 @@ def test_no_room_anywhere_is_refused_as_without_a_tuning() -> None:
     host.free_by_pv = dict.fromkeys(host.free_by_pv, 2)
     with pytest.raises(SnapshotError, match="not enough free extents on labvg: need"):
         planned(host, SnapshotConfig(pvs=AUTO, size=SnapshotSize(percent_of_origin=20.0)), found)
+
+
+# --- in stripes ------------------------------------------------------------------------------------------------------
+
+OWN = ("/dev/sdb", "/dev/sdc", "/dev/sdd")
+
+
+def striped_tuning(host: LvmHost) -> Tuning:
+    """Stripes over the volume's own PVs are best there."""
+    found = tuning(host)
+    own = (TunedCell(64 * KIB, OWN, (120.0,) * 3), TunedCell(64 * KIB, OWN, (400.0,) * 3, stripes=3))
+    return replace(found, cells=found.cells + own)
+
+
+def striped(host: LvmHost, settings: SnapshotConfig) -> tuple[int, tuple[str, ...], str]:
+    plan = plan_snapshot(host.volume, host.group(), "r1", settings, tuning=striped_tuning(host))
+    return plan.chunk_size, plan.striped_over, plan.chunk_reason
+
+
+def test_stripes_are_followed_as_far_as_the_job_leaves_them_open() -> None:
+    host = LvmHost()
+    size, over, reason = striped(host, BOTH)
+    assert (size, over) == (64 * KIB, OWN)
+    where = "/dev/sdb, /dev/sdc, /dev/sdd"
+    assert reason.startswith(f"the best with the COW area striped over {where} by the probe of 2026-11-20, 300% faster")
+    assert striped(host, SnapshotConfig(pvs=AUTO, stripes=1))[1] == ()
+    assert striped(host, SnapshotConfig())[:2] == (512 * KIB, ())
+    assert striped(host, SnapshotConfig(pvs=OWN, chunk_size=64 * KIB))[1] == OWN
+    assert striped(host, SnapshotConfig(pvs=OWN, stripes=1))[1] == ()
+
+
+def test_stripes_that_the_job_says_need_no_probe() -> None:
+    host = LvmHost()
+    plan = plan_snapshot(host.volume, host.group(), "r1", SnapshotConfig(stripes=2))
+    assert len(plan.striped_over) == 2
+    assert plan_snapshot(host.volume, host.group(), "r1", SnapshotConfig(pvs=OWN)).striped_over == ()
+    aside = plan_snapshot(host.volume, host.group(), "r1", SnapshotConfig(pvs=AUTO, stripes=2), tuning=tuning(host))
+    assert aside.left_aside == (
+        "the probe of 2026-11-20: it has not measured the default, chunks of 64 KiB in 2 stripes on any PV"
+    )
+
+
+@pytest.mark.parametrize(
+    ("happens", "words"),
+    [
+        (lambda host: host.free_by_pv.update({"/dev/sdc": 0}), "/dev/sdc is full, missing or closed"),
+        (lambda host: host.closed.add("/dev/sdc"), "/dev/sdc is full, missing or closed"),
+        (lambda host: host.failed.add("/dev/sdc"), "the kernel has given up /dev/sdc"),
+        (lambda host: host.free_by_pv.update({"/dev/sdc": 3}), "there is too little room for the COW area"),
+        (otherwise_laid_out, "the volume lies otherwise on its PVs"),
+    ],
+)
+def test_stripes_of_which_one_pv_no_longer_does_are_left_aside(
+    happens: Callable[[LvmHost], object], words: str
+) -> None:
+    host = LvmHost()
+    found = striped_tuning(host)
+    happens(host)
+    plan = plan_snapshot(host.volume, host.group(), "r1", BOTH, tuning=found)
+    assert plan.striped_over == ()
+    assert plan.left_aside == f"the probe of 2026-11-20: its recommendation is left aside: {words}"
 
 
 def test_a_thin_volume_takes_auto_for_nothing() -> None:

@@ -33,12 +33,12 @@ def test_every_mode_runs_with_every_number_of_threads_and_a_rewrite_on_its_small
     ],
 )
 def test_each_option_adds_its_variants(request_: ProbeRequest, expected: list[Variant]) -> None:
-    assert list(variants(request_, chunk_size=64 * K, cow_pvs=("/dev/a",))) == expected
+    assert list(variants(request_, chunk_size=64 * K, place=(("/dev/a",), 1))) == expected
 
 
 def test_the_bill_of_a_default_probe() -> None:
     request = ProbeRequest()
-    tried = variants(request, chunk_size=4 * K, cow_pvs=())
+    tried = variants(request, chunk_size=4 * K, place=((), 1))
     told = bill(request, tried, cow_size=1 << 30)
     assert told.file_bytes == 256 << 20
     assert told.cow_bytes == 1 << 30
@@ -56,7 +56,7 @@ def test_a_passive_probe_costs_no_write() -> None:
 
 def test_several_snapshots_at_once_take_room_at_once() -> None:
     request = ProbeRequest(snapshots=(1, 2, 3), modes=(Mode.DIRECT,), repeat=1)
-    told = bill(request, variants(request, chunk_size=4 * K, cow_pvs=()), cow_size=100)
+    told = bill(request, variants(request, chunk_size=4 * K, place=((), 1)), cow_size=100)
     assert (told.cow_bytes, told.snapshots) == (300, 6)
 
 
@@ -69,7 +69,7 @@ def test_a_scan_reads_as_much_at_once_as_a_copy() -> None:
 def test_filling_snapshots_to_read_them_is_on_the_bill() -> None:
     """Per round and kind of snapshot the whole file once, and eight windows of reads beside the two without one."""
     request = ProbeRequest(modes=(Mode.DIRECT,), chunk_sizes=(4 * K, 64 * K), reads=True)
-    told = bill(request, variants(request, chunk_size=4 * K, cow_pvs=()), cow_size=100)
+    told = bill(request, variants(request, chunk_size=4 * K, place=((), 1)), cow_size=100)
     assert told.rewrites == 6
     assert told.written_bytes(0.0) == 7 * (256 << 20)
     assert told.seconds == told.writing_seconds + 3 * 5 * (2 + 8 * 2)

@@ -17,8 +17,8 @@ from tests.fakes.measured import COPYING, SETTINGS, VOLUME, WINDOWS, curve, meas
 DOCUMENT_KEYS = "run_id status started_at ended_at volume settings rows curves notes tuning error"
 VOLUME_KEYS = "name size layout stripes stripe_size pvs filesystem kernel lvm"
 ROW_KEYS = (
-    "mode threads block_size chunk_size cow_pvs snapshots phase iops spread penalty repeats bytes_per_second"
-    " latency_p95_ms reads_per_write writes_per_write cow_chunks_per_second pv_shares"
+    "mode threads block_size chunk_size cow_pvs cow_stripes snapshots phase iops spread penalty repeats"
+    " bytes_per_second latency_p95_ms reads_per_write writes_per_write cow_chunks_per_second pv_shares"
 )
 
 
@@ -99,6 +99,12 @@ def test_what_differs_has_a_column_and_a_baseline_no_snapshot_in_it() -> None:
     assert drawn.head[:6] == ("MODE", "THREADS", "CHUNK", "COW ON", "SNAPS", "PHASE")
     assert drawn.rows[0][:6] == ("direct", "1", "-", "-", "-", "baseline")
     assert drawn.rows[2][:6] == ("direct", "10", "4.0 KiB", "sde", "3", "first")
+
+
+def test_a_striped_cow_area_says_so_beside_a_linear_one_on_the_same_pvs() -> None:
+    first = replace(rows(Mode.DIRECT)[1], cow_pvs=("/dev/sdb", "/dev/sdc"))
+    drawn = grid([first, replace(first, cow_stripes=2)])
+    assert {"sdb, sdc", "sdb, sdc (2 stripes)"} <= {cell for row in drawn.rows for cell in row}
 
 
 def test_a_scan_has_a_rate_and_nothing_else_has() -> None:

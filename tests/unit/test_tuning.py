@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backupd.gauges import TunedCell, Tuning
-from backupd.tuning import LEAST_GAIN, change_since, choose, layout_of, recommended, relative
+from backupd.gauges import TunedCell, Tuning, place_words
+from backupd.report.tuning_text import tuning_text
+from backupd.tuning import LEAST_GAIN, cell_of, change_since, choose, layout_of, recommended, relative
 from tests.fakes.lvm_host import LvmHost, striped_volume
 
 KIB = 1 << 10
@@ -128,4 +129,31 @@ def test_the_best_in_one_place_is_told_too() -> None:
     measured = cells([[100.0] * 3, [150.0] * 3, *([[50.0] * 3] * 6), [300.0] * 3])
     tuning = Tuning(datetime.now(UTC), layout_of(host.volume, host.group()), tuple(measured))
     assert recommended(tuning).cell.cow_pvs == ("/dev/sde",)
-    assert recommended(tuning, place=()).cell == measured[1]
+    assert recommended(tuning, place=((), 1)).cell == measured[1]
+
+
+@pytest.mark.parametrize(
+    ("pvs", "stripes", "words"),
+    [
+        ((), 1, "on any PV"),
+        (("/dev/a", "/dev/b"), 1, "on /dev/a, /dev/b"),
+        (("/dev/a", "/dev/b"), 2, "striped over /dev/a, /dev/b"),
+        ((), 2, "in 2 stripes on any PV"),
+        (("/dev/a", "/dev/b", "/dev/c"), 2, "in 2 stripes on /dev/a, /dev/b, /dev/c"),
+    ],
+)
+def test_a_place_is_told_with_its_stripes(pvs: tuple[str, ...], stripes: int, words: str) -> None:
+    assert place_words(pvs, stripes) == words
+
+
+def test_the_same_pvs_linear_and_striped_are_two_places() -> None:
+    host, own = LvmHost(), ("/dev/sdb", "/dev/sdc")
+    linear, striped = TunedCell(64 * KIB, own, (100.0,) * 3), TunedCell(64 * KIB, own, (200.0,) * 3, stripes=2)
+    tuning = Tuning(datetime.now(UTC), layout_of(host.volume, host.group()), (linear, striped))
+    assert cell_of(tuning.cells, 64 * KIB, (own, 2)) == striped
+    assert cell_of(tuning.cells, 64 * KIB, (own, 3)) is None
+    assert recommended(tuning).cell == striped
+    assert recommended(tuning, place=(own, 1)).stays
+    text = tuning_text(tuning)
+    assert "striped over /dev/sdb, /dev/sdc  2.00x" in text
+    assert "risk" not in text

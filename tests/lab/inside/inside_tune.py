@@ -17,7 +17,7 @@ from tests.lab.inside.host import SITE, Changes, Host, tool
 KIB = 1 << 10
 VG = SITE.volume_group
 FAST = str(SPARE[0])  # past what makes the disks of this machine slow
-TUNE = ("--tune", "--file-size", "64M", "--seconds", "3", "--repeat", "5", "--chunk-sizes", "64k,512k")
+TUNE = ("--tune", "--file-size", "64M", "--seconds", "3", "--repeat", "4", "--chunk-sizes", "64k,512k")
 BY_HAND = SITE.mount_point / "by-hand.dat"
 OPEN: Changes = {"jobs.nightly.snapshot.size": "256MiB"}  # fits on the spare disk; the rest is left to backupd
 BY_PROBE: Changes = {**OPEN, "jobs.nightly.snapshot.pvs": "auto"}
@@ -46,7 +46,9 @@ def fio(*words: str) -> float:
 def by_fio(cell: dict[str, Any]) -> float:
     """The same with a snapshot by LVM's own command, with such a COW area."""
     settings = ("--config", "activation/monitoring=0")
-    area = ("-c", f"{cell['chunk_size']}b", "-L", "256m", "-n", "byhand", f"{VG}/data", *cell["cow_pvs"])
+    size = f"{cell['chunk_size']}b"
+    stripes = ("--stripes", str(cell["stripes"]), "--stripesize", size) if cell["stripes"] > 1 else ()
+    area = ("-c", size, "-L", "256m", "-n", "byhand", *stripes, f"{VG}/data", *cell["cow_pvs"])
     tool("lvcreate", "-y", *settings, "-s", *area)
     try:
         return fio(
@@ -65,17 +67,20 @@ def grid_by_fio(cells: list[dict[str, Any]]) -> list[float]:
     return [median(one[number] / one[0] for one in rounds) for number in range(len(cells))]
 
 
-@pytest.mark.timeout(900)  # some sixty snapshots
+@pytest.mark.timeout(900)  # some eighty snapshots
 def test_the_tuner_finds_the_fast_pv_and_the_right_chunk_size(host: Host) -> None:
     with fast_pv() as fast:
         found = host.backupd("probe", "nightly", *TUNE, "--json", changes=OPEN).document["tuning"]
         best, ratios = found["recommended"], {}
         for cell in found["cells"]:
-            ratios[cell["chunk_size"], tuple(cell["cow_pvs"])] = cell["ratio"]
-        assert best["cow_pvs"] == [fast], f"{best} of {list(ratios.items())}"
+            ratios[cell["chunk_size"], tuple(cell["cow_pvs"]), cell["stripes"]] = cell["ratio"]
+        assert (best["cow_pvs"], best["stripes"]) == ([fast], 1), f"{best} of {list(ratios.items())}"
+        striped = {place: stripes for _, place, stripes in ratios if stripes > 1}
+        assert striped, "the volume lies on more than one PV"
+        assert all(len(place) == stripes for place, stripes in striped.items())
         assert best["gain"] > best["noise"], ratios
-        assert ratios[best["chunk_size"], (fast,)] >= 0.95 * max(ratios.values()), "within 5 % of the best cell"
-        at_home = {chunk: ratio for (chunk, place), ratio in ratios.items() if not place}
+        assert ratios[best["chunk_size"], (fast,), 1] >= 0.95 * max(ratios.values()), "within 5 % of the best cell"
+        at_home = {chunk: ratio for (chunk, place, _), ratio in ratios.items() if not place}
         assert max(at_home, key=at_home.__getitem__) == 512 * KIB, f"large chunks save seeks: {ratios}"
 
         cells = found["cells"]
@@ -83,7 +88,7 @@ def test_the_tuner_finds_the_fast_pv_and_the_right_chunk_size(host: Host) -> Non
         [chosen] = [
             speed
             for cell, speed in zip(cells, grid, strict=True)
-            if (cell["chunk_size"], cell["cow_pvs"]) == (best["chunk_size"], best["cow_pvs"])
+            if all(cell[fact] == best[fact] for fact in ("chunk_size", "cow_pvs", "stripes"))
         ]
         assert chosen >= 0.95 * max(grid), f"within 5 % of the best by fio: {list(zip(cells, grid, strict=True))}"
 

@@ -5,6 +5,7 @@ servers, locks, and what is read from a snapshot. Nothing that bears no tag of t
 """
 
 import logging
+import re
 import shlex
 import time
 from collections.abc import Iterator
@@ -30,6 +31,8 @@ _POLL_SECONDS = 0.005
 _BUSY_PAUSE_SECONDS = 0.5
 _GROUP_SECONDS_BEFORE_LOCK, _GROUP_PAUSE_SECONDS = 20.0, 0.1
 _GROUP_HELD = "Can't get lock"
+_REMOVED = "successfully removed"
+_TAG = re.compile(r"[A-Za-z0-9_+.\-/=!:&#]+")  # lvm(8): what a tag may have; no quotes, so it can be quoted as it is
 _POOL_HINT = "extend the pool: lvextend --size +SIZE VG/POOL"
 
 _HINTS = (
@@ -151,21 +154,32 @@ class LvmSnapshots:
     def remove(self, vg: str, name: str, run_id: str) -> None:
         """Remove a snapshot, COW area or scratch volume of ours, whatever run's snapshots of that volume with it.
 
+        What has no snapshots of its own is removed by one command, in which LVM looks for the mark itself: each command
+        scans all devices, and meanwhile the snapshot costs the server. Where that removes nothing, a look tells why.
         A busy one (udev looks at new devices) is looked at afresh and tried again.
         """
+        mark = Mark(self._machine, run_id)
         deadline = time.monotonic() + self._busy_patience_seconds
-        while _is_ours(vg, name, Mark(self._machine, run_id)):
+        argv = chosen_removal_argv(vg, name, mark)
+        while True:
             try:
-                command.run(remove_argv(vg, name), timeout_seconds=_REMOVE_SECONDS, must_finish=True)
+                said = command.run(argv, timeout_seconds=_REMOVE_SECONDS, must_finish=True).stdout
             except CommandError as error:
-                if not _may_pass(error.message) or time.monotonic() > deadline:
+                going_on = _may_pass(error.message) and time.monotonic() <= deadline
+                if going_on:
+                    log.info("%s/%s is in use, trying again", vg, name)
+                    time.sleep(_BUSY_PAUSE_SECONDS)
+                if not _is_ours(vg, name, mark):
+                    return
+                if not going_on:
                     raise SnapshotError(
                         f"{vg}/{name} could not be removed: {error.message}", hint=_hint(error.message)
                     ) from error
-                log.info("%s/%s is in use, trying again", vg, name)
-                time.sleep(_BUSY_PAUSE_SECONDS)
             else:
-                return
+                by_name = remove_argv(vg, name)
+                if argv == by_name or _REMOVED in said or not _is_ours(vg, name, mark):
+                    return
+                argv = by_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +247,21 @@ def remove_argv(vg: str, name: str) -> list[str]:
     It also writes the metadata backup that taking the snapshot left out.
     """
     return ["lvremove", "-y", "--config", "activation/monitoring=0", f"{vg}/{name}"]
+
+
+def chosen_removal_argv(vg: str, name: str, mark: Mark) -> list[str]:
+    """The same if the LV bears the tags of that mark, no others, and no snapshot of it is there; nothing otherwise.
+
+    LVM looks and removes under one lock of the group. `[…]` is a list of whole tags, all of them and none besides.
+
+    Raises:
+        SnapshotError: LVM has no tags with such letters, so that nothing bears them.
+    """
+    if not all(map(_TAG.fullmatch, mark.tags)):
+        raise SnapshotError(f"{vg}/{name} bears no tag of run {mark.run_id}: it is not removed")
+    tags = ",".join(f'"{tag}"' for tag in mark.tags)
+    *head, full_name = remove_argv(vg, name)
+    return [*head, "--select", f'lv_tags=[{tags}] && lv_role!="origin"', full_name]
 
 
 def reported(argv: list[str], *, within_seconds: float = _REPORT_SECONDS) -> str:

@@ -352,6 +352,16 @@ def test_what_bears_no_tag_of_the_run_is_never_removed(bench: Bench) -> None:
     assert bench.snapshots.require_intact(snapshot).intact
 
 
+def test_run_whose_id_is_the_beginning_of_another_s_removes_nothing_of_it(bench: Bench) -> None:
+    snapshot = bench.take("r12")
+    for run_id in ("r1", "r", "r123", "12"):
+        with pytest.raises(SnapshotError, match=f"no tag of run {run_id}:"):
+            bench.snapshots.remove(VG, snapshot.name, run_id)
+    assert bench.snapshots.require_intact(snapshot).intact
+    bench.snapshots.remove(VG, snapshot.name, "r12")
+    assert bench.names() == set()
+
+
 def test_what_another_machine_has_taken_is_none_of_ours_and_never_removed(bench: Bench) -> None:
     """On a volume group that two hosts see."""
     snapshot = bench.take("r1")
@@ -410,6 +420,35 @@ if IN_LAB:
         assert mount_of(bench.folder).device == bench.device
         with pytest.raises(OSError, match="Read-only file system"):
             (at / "new").touch()
+
+    @only_real
+    @pytest.mark.parametrize("tag", ["aaa", "zzz"])
+    def test_snapshot_that_somebody_has_tagged_besides_is_removed_as_ours(bench: Bench, tag: str) -> None:
+        snapshot = bench.take("r1")
+        _run("lvchange", "--addtag", tag, snapshot.full_name)
+        bench.snapshots.remove(VG, snapshot.name, "r1")
+        assert bench.names() == set()
+        assert not snapshot.path.exists()
+
+    @only_real
+    @pytest.mark.parametrize("tag", ["backupd.run=r2", "backupd.machine=db2-4e5f6a7b"])
+    def test_snapshot_with_the_marks_of_two_is_nobody_s(bench: Bench, tag: str) -> None:
+        snapshot = bench.take("r1")
+        _run("lvchange", "--addtag", tag, snapshot.full_name)
+        for run_id in ("r1", "r2"):
+            with pytest.raises(SnapshotError, match="not removed"):
+                bench.snapshots.remove(VG, snapshot.name, run_id)
+        assert bench.snapshots.require_intact(snapshot).intact
+        _run("lvchange", "--deltag", tag, snapshot.full_name)
+
+    @only_real
+    def test_snapshot_is_removed_by_one_command(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+        snapshot = bench.take("r1")
+        with caplog.at_level("DEBUG", "backupd.command"):
+            bench.snapshots.remove(VG, snapshot.name, "r1")
+        started = [word for word in caplog.messages if word.startswith("run: lv")]
+        assert [word.split()[1] for word in started] == ["lvremove"]
+        assert bench.names() == set()
 
     @only_real
     def test_volume_group_that_another_command_keeps_is_an_error_soon(bench: Bench) -> None:

@@ -11,7 +11,7 @@ from backupd.errors import ExitStatus, SnapshotError, SnapshotVoid
 from backupd.model import CowUsage, DeviceNumber, Snapshot, SnapshotPlan
 from backupd.snapshots import Mark, classic, devicemapper
 from backupd.snapshots.devicemapper import MappedDevice, Target
-from backupd.snapshots.lvm import LvmSnapshots, remove_argv
+from backupd.snapshots.lvm import LvmSnapshots, chosen_removal_argv, remove_argv
 from tests.fakes.lvm_host import striped_volume
 from tests.fakes.target import MACHINE
 
@@ -31,8 +31,11 @@ class Programs:
     def report(self, program: str, name: str) -> None:
         self.script(program, f'cat "{DATA / name}.json"')
 
-    def lvremove(self, script: str = "") -> None:
-        self.script("lvremove", f'echo "$@" >> "{self.removed}"\n{script}')
+    def lvremove(self, script: str = "", *, chooses: bool = True) -> None:
+        """It finds the tags that it is to select by, or not; an LV that it is given by name alone it takes anyway."""
+        nothing = "" if chooses else 'case "$*" in *--select*) exit 0 ;; esac'
+        done = 'echo "  Logical volume \\"${@##*/}\\" successfully removed."'
+        self.script("lvremove", f'{nothing}\necho "$@" >> "{self.removed}"\n{script}\n{done}')
 
     def script(self, program: str, text: str) -> None:
         path = self.folder / program
@@ -95,17 +98,43 @@ def test_ours_are_those_with_all_three_tags(programs: Programs) -> None:
     assert LvmSnapshots(MACHINE).ours() == (("labvg", "backupd-r1", "r1"),)
 
 
-def test_snapshot_of_ours_is_removed_by_its_full_name(programs: Programs) -> None:
-    programs.report("lvs", "volumes_snapshots")
+def test_snapshot_of_ours_is_removed_by_one_command_that_looks_at_its_tags_itself(programs: Programs) -> None:
+    programs.script("lvs", "echo 'no second command while the snapshot costs the server' >&2; exit 5")
     programs.lvremove()
     LvmSnapshots(MACHINE).remove("labvg", "backupd-r1", "r1")
-    assert [call.split()[-1] for call in programs.calls()] == ["labvg/backupd-r1"]
+    assert programs.calls() == [" ".join(chosen_removal_argv("labvg", "backupd-r1", MARK)[1:])]
+
+
+def test_removal_is_of_what_bears_the_tags_of_the_run_and_no_others_and_has_no_snapshots() -> None:
+    *_, option, selection, name = chosen_removal_argv("labvg", "backupd-r1", MARK)
+    assert (option, name) == ("--select", "labvg/backupd-r1")
+    tags = f'["backupd","backupd.machine={MACHINE}","backupd.run=r1"]'
+    assert selection == f'lv_tags={tags} && lv_role!="origin"'
+
+
+def test_run_id_that_would_end_the_quotes_selects_nothing() -> None:
+    with pytest.raises(SnapshotError, match="no tag of run"):
+        chosen_removal_argv("labvg", "data", Mark(MACHINE, 'r"] || lv_name="data'))
+
+
+def test_lvm_that_does_not_say_what_it_did_is_looked_after(programs: Programs) -> None:
+    programs.report("lvs", "volumes_nothing")
+    programs.lvremove("exit 0")
+    LvmSnapshots(MACHINE).remove("labvg", "backupd-r1", "r1")
+    assert len(programs.calls()) == 1
+
+
+def test_snapshot_of_ours_that_somebody_has_tagged_too_is_looked_at_and_removed(programs: Programs) -> None:
+    programs.report("lvs", "volumes_snapshots")
+    programs.lvremove(chooses=False)
+    LvmSnapshots(MACHINE).remove("labvg", "backupd-r1", "r1")
+    assert programs.calls() == [" ".join(remove_argv("labvg", "backupd-r1")[1:])]
 
 
 @pytest.mark.parametrize(("name", "run_id"), [("foreign", "r1"), ("data", "r1"), ("backupd-r1", "r2")])
 def test_what_is_not_that_runs_is_never_given_to_lvremove(programs: Programs, name: str, run_id: str) -> None:
     programs.report("lvs", "volumes_snapshots")
-    programs.lvremove()
+    programs.lvremove(chooses=False)
     with pytest.raises(SnapshotError, match="not removed"):
         LvmSnapshots(MACHINE).remove("labvg", name, run_id)
     assert programs.calls() == []
@@ -124,25 +153,26 @@ def scratch_volume(programs: Programs, *snapshots: str) -> None:
 
 def test_scratch_volume_is_removed_with_the_snapshot_that_a_dead_probe_left(programs: Programs) -> None:
     scratch_volume(programs, "backupd-r1")
-    programs.lvremove()
+    programs.lvremove(chooses=False)
     LvmSnapshots(MACHINE).remove("labvg", "data", "r1")
     assert [call.split()[-1] for call in programs.calls()] == ["labvg/data"]
 
 
 def test_scratch_volume_that_somebody_has_a_snapshot_of_is_never_given_to_lvremove(programs: Programs) -> None:
     scratch_volume(programs, "backupd-r1", "foreign")
-    programs.lvremove()
+    programs.lvremove(chooses=False)
     with pytest.raises(SnapshotError, match="somebody has a snapshot of it, foreign") as caught:
         LvmSnapshots(MACHINE).remove("labvg", "data", "r1")
     assert "lvremove labvg/foreign" in caught.value.hint
     assert programs.calls() == []
 
 
-def test_snapshot_that_is_gone_is_not_removed_again(programs: Programs) -> None:
+@pytest.mark.parametrize("said", ['Failed to find logical volume "labvg/backupd-r1"', 'Volume group "labvg" not found'])
+def test_snapshot_that_is_gone_is_not_removed_again(programs: Programs, said: str) -> None:
     programs.report("lvs", "volumes_nothing")
-    programs.lvremove()
+    programs.lvremove(f"echo '  {said}' >&2; exit 5")
     LvmSnapshots(MACHINE).remove("labvg", "backupd-r1", "r1")
-    assert programs.calls() == []
+    assert len(programs.calls()) == 1
 
 
 def test_busy_snapshot_is_tried_again_and_then_told(programs: Programs, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -360,6 +390,7 @@ def test_rehearsal_is_the_same_line_without_effect() -> None:
 
 def test_no_event_daemon_is_started_by_a_removal() -> None:
     assert "activation/monitoring=0" in remove_argv("vg", "s")
+    assert "activation/monitoring=0" in chosen_removal_argv("vg", "s", MARK)
 
 
 @pytest.mark.parametrize("state", ["Invalid", "gone"])

@@ -6,22 +6,26 @@ allocation: on disks with a queue that is a fifth less than `lvcreate -s` in the
 
 from backupd.model import CowUsage, Snapshot, SnapshotPlan
 from backupd.snapshots import Mark, devicemapper
-from backupd.snapshots.method import SETTINGS, live, origin_uuid, snapshot_at
+from backupd.snapshots.method import SETTINGS, Step, live, origin_uuid, snapshot_at
 
 REHEARSED = "converted to snapshot"
 
 
-def preparing_argvs(plan: SnapshotPlan, mark: Mark) -> list[list[str]]:
+def preparing(plan: SnapshotPlan, mark: Mark) -> list[Step]:
     """The COW area is there, its header cleared, since the kernel takes an old one for a snapshot's.
 
-    And it is inactive, which spares the conversion a deactivation.
+    And it is inactive, which spares the conversion a deactivation. LVM clears nothing that it makes inactive ("Cannot
+    zero inactive logical volume", met in 2.03.16, with status 0), and says nothing when it has deactivated something.
     """
     head = ["lvcreate", "-y", "-Zy", "-Wn", "--config", SETTINGS, *mark.tag_words]
     stripes = _stripe_words(len(plan.striped_over), plan.chunk_size)
     where = plan.striped_over or plan.pvs
+    made = [*head, "-l", str(plan.extents), *stripes, "-n", plan.name, plan.origin.vg, *where]
+    deactivated = ["lvchange", "-an", "--config", SETTINGS, f"{plan.origin.vg}/{plan.name}"]
+    device = devicemapper.lvm_name(plan.origin.vg, plan.name)
     return [
-        [*head, "-l", str(plan.extents), *stripes, "-n", plan.name, plan.origin.vg, *where],
-        ["lvchange", "-an", "--config", SETTINGS, f"{plan.origin.vg}/{plan.name}"],
+        Step(made, lambda said: "created." in said),
+        Step(deactivated, lambda _said: devicemapper.by_name(device) is None),
     ]
 
 

@@ -18,7 +18,7 @@ from backupd.command import ChildLedger
 from backupd.errors import CommandError, SnapshotError, SnapshotVoid
 from backupd.model import CowUsage, DeviceNumber, Snapshot, SnapshotPlan, Volume, VolumeGroup
 from backupd.snapshots import Mark, SnapshotCreator, classic, devicemapper, report, thin
-from backupd.snapshots.method import DM_UUID_LENGTH, Method
+from backupd.snapshots.method import DM_UUID_LENGTH, Method, Step
 from backupd.snapshots.queues import with_queues
 from backupd.snapshots.shell import LvmShell, lvm_shell, meaningful
 
@@ -100,16 +100,18 @@ class LvmSnapshots:
     def prepared(self, plan: SnapshotPlan, ledger: ChildLedger | None = None) -> Iterator[SnapshotCreator]:
         """What can be made before the lock is there, tagged; and a shell has rehearsed the line that does the rest.
 
-        What LVM refuses, it refuses here, before the lock. At the end the shell has ended too, whatever happened: LVM
-        has settled, and the snapshot's path exists. What was made is left to `remove`.
+        The same shell makes it: a program of its own for each command would scan all devices once more. What LVM
+        refuses, it refuses here, before the lock. At the end the shell has ended too, whatever happened: LVM has
+        settled, and the snapshot's path exists. What was made is left to `remove`.
         """
         prefix = f"LVM-{_group_part(plan.origin, self._sysfs)}"
         method, mark = _method_for(plan.origin), Mark(self._machine, plan.run_id)
-        for argv in method.preparing_argvs(plan, mark):
-            _prepare(plan, argv)
         line = shlex.join(method.line_argv(plan, mark))
+        # Without effect; it shows that the line is possible, and the shell is warm then.
+        rehearsal = Step(method.line_argv(plan, mark, rehearsal=True), lambda said: method.REHEARSED in said)
         with lvm_shell(ledger) as shell:
-            _rehearse(shell, plan, shlex.join(method.line_argv(plan, mark, rehearsal=True)), method.REHEARSED)
+            for step in (*method.preparing(plan, mark), rehearsal):
+                _require_done(shell, plan, step)
             yield _LvmCreator(
                 shell, plan, line, method, prefix, self._create_deadline_seconds, self._group_patience_seconds
             )
@@ -285,14 +287,7 @@ def _method_for(origin: Volume) -> Method:
     return thin if origin.pool is not None else classic
 
 
-def _prepare(plan: SnapshotPlan, argv: list[str]) -> None:
-    try:
-        _outlasting_others(argv)
-    except CommandError as error:
-        raise _refusal(plan, error.message) from error
-
-
-def _outlasting_others(argv: list[str], *, patience_seconds: float = _GROUP_SECONDS_BEFORE_LOCK) -> None:
+def _outlasting_others(argv: list[str], *, patience_seconds: float) -> None:
     """Run a command that ends at once where another one has the volume group; again, for as long as that is worth it.
 
     Raises:
@@ -310,13 +305,14 @@ def _outlasting_others(argv: list[str], *, patience_seconds: float = _GROUP_SECO
             return
 
 
-def _rehearse(shell: LvmShell, plan: SnapshotPlan, line: str, rehearsed: str) -> None:
-    """Have the shell scan and go through the command without effect: it is warm then, and known to be possible."""
+def _require_done(shell: LvmShell, plan: SnapshotPlan, step: Step) -> None:
+    """Have the shell do it; again for as long as another command has the group and that is worth it.
+
+    Raises:
+        SnapshotError: it is not done, and what LVM says about that.
+    """
     began = time.monotonic()
-    while True:
-        said = _answer(shell, line)
-        if rehearsed in said:
-            return
+    while not step.is_done(said := _answer(shell, shlex.join(step.argv))):
         if _GROUP_HELD not in said or time.monotonic() - began > _GROUP_SECONDS_BEFORE_LOCK:
             raise _refusal(plan, said)
         time.sleep(_GROUP_PAUSE_SECONDS)

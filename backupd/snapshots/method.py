@@ -4,6 +4,8 @@ Knows: the settings of LVM's commands around a lock, what the device of an LV th
 know either kind.
 """
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -24,6 +26,14 @@ SETTINGS = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A command for the `lvm` shell, which tells no exit status, and what shows that it has done what it should."""
+
+    argv: list[str]
+    is_done: Callable[[str], bool]  # given what it said
+
+
 class Method(Protocol):
     """One way to take a snapshot. The argvs are pure; the others ask the kernel, not LVM."""
 
@@ -31,7 +41,7 @@ class Method(Protocol):
     def REHEARSED(self) -> str:  # noqa: N802 - a module's constant
         """What LVM says of the line when it would have worked."""
 
-    def preparing_argvs(self, plan: SnapshotPlan, mark: Mark) -> list[list[str]]:
+    def preparing(self, plan: SnapshotPlan, mark: Mark) -> list[Step]:
         """The commands that do, before the lock, all that can be done before it."""
 
     def line_argv(self, plan: SnapshotPlan, mark: Mark, *, rehearsal: bool = False) -> list[str]:

@@ -27,6 +27,8 @@ class Programs:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.removed = folder / "removed"
+        self.told = folder / "told"  # the shell
+        self.active = folder / "active"  # there while the COW area has a device
 
     def report(self, program: str, name: str) -> None:
         self.script(program, f'cat "{DATA / name}.json"')
@@ -42,10 +44,18 @@ class Programs:
         path.write_text(f"#!/bin/sh\n{text}\n")
         path.chmod(0o755)
 
-    def cow_area(self) -> None:
-        """LVM makes the COW area, as it should."""
-        self.script("lvcreate", "")
-        self.script("lvchange", "")
+    def shell(self, lvconvert: str, *, lvcreate: str = "", lvchange: str = "") -> None:
+        """The `lvm` shell: what it does at each command, which it notes; by itself it makes a COW area as it should."""
+        made = f"touch '{self.active}'; echo '  Logical volume \"backupd-r1\" created.'"
+        self.script(
+            "lvm",
+            f"""echo started >> '{self.told}'
+while read -r word rest; do case $word in lv*) echo "$word $rest" >> '{self.told}' ;; esac; case $word in
+lvcreate) {lvcreate or made} ;;
+lvchange) {lvchange or f"rm '{self.active}'"} ;;
+lvconvert) {lvconvert} ;;
+*) echo "  No such command '$word'.  Try 'help'." ;; esac; done""",
+        )
 
     def calls(self) -> list[str]:
         return self.removed.read_text().splitlines() if self.removed.exists() else []
@@ -56,7 +66,11 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Programs:
     folder = tmp_path / "bin"
     folder.mkdir()
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
-    return Programs(folder)
+    programs = Programs(folder)
+    monkeypatch.setattr(
+        devicemapper, "by_name", lambda name, table=False: COW_AREA if programs.active.exists() else None
+    )
+    return programs
 
 
 def sysfs_with(tmp_path: Path, uuid: str) -> Path:
@@ -201,31 +215,59 @@ def test_failure_that_does_not_pass_is_not_repeated(programs: Programs) -> None:
     assert len(programs.calls()) == 1
 
 
-def test_refusal_of_the_cow_area_comes_before_anything_is_locked(programs: Programs, tmp_path: Path) -> None:
-    programs.script(
-        "lvcreate",
-        "echo '  Volume group \"labvg\" has insufficient free space (40 extents): 512 required.' >&2; exit 5",
-    )
-    uuid = UUID[:36] + PLAN.origin.uuid.replace("-", "")
-    snapshots = LvmSnapshots(MACHINE, sysfs=sysfs_with(tmp_path, uuid))
-    with pytest.raises(SnapshotError, match="insufficient free space") as caught, snapshots.prepared(PLAN):
+def refused(tmp_path: Path) -> SnapshotError:
+    """What `prepared` says, which LVM or the kernel does not let go on."""
+    snapshots = LvmSnapshots(MACHINE, sysfs=sysfs_with(tmp_path, ORIGIN_UUID))
+    with pytest.raises(SnapshotError, match="no snapshot of labvg/data") as caught, snapshots.prepared(PLAN):
         pytest.fail("prepared although LVM refused")
-    assert "vgextend" in caught.value.hint
+    return caught.value
+
+
+def test_cow_area_is_made_by_the_shell_that_is_needed_anyway(programs: Programs, tmp_path: Path) -> None:
+    programs.shell(OBEDIENT_LVCONVERT)
+    with LvmSnapshots(MACHINE, sysfs=sysfs_with(tmp_path, ORIGIN_UUID)).prepared(PLAN):
+        said = programs.told.read_text().splitlines()
+    assert [line.split()[0] for line in said] == ["started", "lvcreate", "lvchange", "lvconvert"]
+    assert "--test" in said[-1]
+
+
+def test_refusal_of_the_cow_area_comes_before_anything_is_locked(programs: Programs, tmp_path: Path) -> None:
+    short = 'Volume group "labvg" has insufficient free space (40 extents): 512 required.'
+    programs.shell(OBEDIENT_LVCONVERT, lvcreate=f"echo '  WARNING: noise'; echo '  {short}'")
+    error = refused(tmp_path)
+    assert error.message.endswith(f": {short}")
+    assert "vgextend" in error.hint
+    assert len(programs.told.read_text().splitlines()) == 2  # nothing was asked after it
+
+
+def test_cow_area_that_stays_active_is_refused_before_anything_is_locked(programs: Programs, tmp_path: Path) -> None:
+    programs.shell(OBEDIENT_LVCONVERT, lvchange="echo '  Logical volume labvg/backupd-r1 in use.'")
+    error = refused(tmp_path)
+    assert error.message.endswith(": Logical volume labvg/backupd-r1 in use.")
+    assert "holds it" in error.hint
 
 
 def test_refusal_in_the_rehearsal_comes_before_anything_is_locked(programs: Programs, tmp_path: Path) -> None:
-    programs.cow_area()
-    programs.script(
-        "lvm",
-        "while read -r word rest; do case $word in\n"
-        "lvconvert) echo '  snapshot: Required device-mapper target(s) not detected in your kernel.' ;;\n"
-        "*) echo \"  No such command '$word'.  Try 'help'.\" ;; esac; done",
+    programs.shell("echo '  snapshot: Required device-mapper target(s) not detected in your kernel.'")
+    error = refused(tmp_path)
+    assert "not detected" in error.message
+    assert "modprobe" in error.hint
+
+
+def test_group_that_another_command_has_while_the_cow_area_is_made_is_waited_for(
+    programs: Programs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("backupd.snapshots.lvm._GROUP_PAUSE_SECONDS", 0.0)
+    held = 'echo "  Can\'t get lock for labvg."'
+    again = f"[ $(grep -c ^$word '{programs.told}') -gt 2 ]"
+    programs.shell(
+        OBEDIENT_LVCONVERT,
+        lvcreate=f"if {again}; then touch '{programs.active}'; echo ' created.'; else {held}; fi",
+        lvchange=f"if {again}; then rm '{programs.active}'; else {held}; fi",
     )
-    uuid = UUID[:36] + PLAN.origin.uuid.replace("-", "")
-    snapshots = LvmSnapshots(MACHINE, sysfs=sysfs_with(tmp_path, uuid))
-    with pytest.raises(SnapshotError, match="not detected") as caught, snapshots.prepared(PLAN):
-        pytest.fail("prepared although LVM refused")
-    assert "modprobe" in caught.value.hint
+    with LvmSnapshots(MACHINE, sysfs=sysfs_with(tmp_path, ORIGIN_UUID)).prepared(PLAN):
+        said = programs.told.read_text().split()
+    assert (said.count("lvcreate"), said.count("lvchange"), said.count("lvconvert")) == (3, 3, 1)
 
 
 def test_origin_whose_device_is_another_volume_now_is_refused(tmp_path: Path) -> None:
@@ -237,39 +279,42 @@ def test_origin_whose_device_is_another_volume_now_is_refused(tmp_path: Path) ->
 VG_PREFIX = UUID[:36]
 ORIGIN_UUID = VG_PREFIX + PLAN.origin.uuid.replace("-", "")
 SNAPSHOT_UUID = VG_PREFIX + "n" * 32
-OBEDIENT_LVM = """while read -r word rest; do case $word in
-lvconvert) [ "${rest#--test}" != "$rest" ] || { sleep 0.2; touch "${0%/*}/ended"; }
-           echo '  Logical volume labvg/backupd-r1 converted to snapshot.' ;;
-*) echo "  No such command '$word'.  Try 'help'." ;; esac; done"""
+OBEDIENT_LVCONVERT = """[ "${rest#--test}" != "$rest" ] || { sleep 0.2; touch "${0%/*}/ended"; }
+           echo '  Logical volume labvg/backupd-r1 converted to snapshot.'"""
 
 
 def mapped(uuid: str, kind: str, words: str, *, suspended: bool = False) -> MappedDevice:
     return MappedDevice("name", uuid, DeviceNumber(254, 3), suspended, (Target(kind, words),))
 
 
+COW_AREA = mapped(SNAPSHOT_UUID, "linear", "8:16 2048")
 LIVE = mapped(SNAPSHOT_UUID, "snapshot", "254:1 254:2 P 128")
 COW_STATUS = mapped(SNAPSHOT_UUID, "snapshot", "256/204800 256")
 LIVE_ORIGIN = mapped(ORIGIN_UUID, "snapshot-origin", "254:1")
 
 
 def taken(
-    monkeypatch: pytest.MonkeyPatch, snapshots: LvmSnapshots, snapshot: MappedDevice | None, origin: MappedDevice
+    monkeypatch: pytest.MonkeyPatch,
+    programs: Programs,
+    snapshots: LvmSnapshots,
+    snapshot: MappedDevice | None,
+    origin: MappedDevice,
 ) -> Snapshot:
-    """What `create` makes of a kernel that shows these two devices."""
+    """What `create` makes of a kernel that shows these two devices once it is prepared."""
     shown = {(ORIGIN_UUID, True): origin, (SNAPSHOT_UUID, False): COW_STATUS}
-    monkeypatch.setattr(devicemapper, "by_name", lambda name, table: snapshot if name == "labvg-backupd--r1" else None)
     monkeypatch.setattr(devicemapper, "by_uuid", lambda uuid, table=False: shown.get((uuid, table)))
     with snapshots.prepared(PLAN) as creator:
+        named = {"labvg-backupd--r1": snapshot}
+        monkeypatch.setattr(devicemapper, "by_name", lambda name, table: named.get(name))
         return creator.create()
 
 
 def test_snapshot_is_confirmed_before_lvm_has_tidied_up_and_the_block_waits_for_that(
     programs: Programs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    programs.cow_area()
-    programs.script("lvm", OBEDIENT_LVM)
+    programs.shell(OBEDIENT_LVCONVERT)
     snapshots = LvmSnapshots(MACHINE, sysfs=sysfs_with(tmp_path, ORIGIN_UUID))
-    snapshot = taken(monkeypatch, snapshots, LIVE, LIVE_ORIGIN)
+    snapshot = taken(monkeypatch, programs, snapshots, LIVE, LIVE_ORIGIN)
     assert (snapshot.uuid, snapshot.device, snapshot.size) == (SNAPSHOT_UUID, DeviceNumber(254, 3), 204800 * 512)
     assert snapshot.path == Path("/dev/labvg/backupd-r1")
     assert (programs.folder / "ended").exists()
@@ -295,32 +340,28 @@ def test_nothing_less_than_a_live_snapshot_is_confirmed(
     snapshot: MappedDevice | None,
     origin: MappedDevice,
 ) -> None:
-    programs.cow_area()
-    programs.script("lvm", OBEDIENT_LVM)
+    programs.shell(OBEDIENT_LVCONVERT)
     snapshots = LvmSnapshots(MACHINE, sysfs=sysfs_with(tmp_path, ORIGIN_UUID))
     with pytest.raises(SnapshotError, match="no snapshot of labvg/data"):
-        taken(monkeypatch, snapshots, snapshot, origin)
+        taken(monkeypatch, programs, snapshots, snapshot, origin)
 
 
 def test_slow_lvm_costs_no_more_than_the_deadline_and_is_left_to_finish(
     programs: Programs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    programs.cow_area()
-    programs.script("lvm", OBEDIENT_LVM)
+    programs.shell(OBEDIENT_LVCONVERT)
     snapshots = LvmSnapshots(MACHINE, sysfs=sysfs_with(tmp_path, ORIGIN_UUID), create_deadline_seconds=0.0)
     with pytest.raises(SnapshotError, match="was not there within 0 s"):
-        taken(monkeypatch, snapshots, None, LIVE_ORIGIN)
+        taken(monkeypatch, programs, snapshots, None, LIVE_ORIGIN)
     assert (programs.folder / "ended").exists()
 
 
-def lvm_that_finds_the_group_held(times: int) -> str:
+def lvconvert_that_finds_the_group_held(times: int) -> str:
     """`lvs` of somebody else has it each time the line comes, rehearsed or not, that many times."""
-    return f"""while read -r word rest; do case $word in
-lvconvert) echo x >> "${{0%/*}}/asked"
+    return f"""echo x >> "${{0%/*}}/asked"
            if [ $(wc -l < "${{0%/*}}/asked") -le {times} ]
            then echo "  Can't get lock for labvg."; echo '  Cannot process volume group labvg'
-           else echo '  Logical volume labvg/backupd-r1 converted to snapshot.'; touch "${{0%/*}}/converted"; fi ;;
-*) echo "  No such command '$word'.  Try 'help'." ;; esac; done"""
+           else echo '  Logical volume labvg/backupd-r1 converted to snapshot.'; touch "${{0%/*}}/converted"; fi"""
 
 
 @pytest.mark.parametrize("times", [1, 4])
@@ -328,12 +369,11 @@ def test_group_that_another_command_has_for_a_moment_is_waited_for(
     programs: Programs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int
 ) -> None:
     monkeypatch.setattr("backupd.snapshots.lvm._GROUP_PAUSE_SECONDS", 0.0)
-    programs.cow_area()
     snapshots = LvmSnapshots(MACHINE, sysfs=sysfs_with(tmp_path, ORIGIN_UUID))
     monkeypatch.setattr(devicemapper, "by_uuid", lambda uuid, table=False: LIVE_ORIGIN if table else COW_STATUS)
     converted = programs.folder / "converted"
-    monkeypatch.setattr(devicemapper, "by_name", lambda name, table: LIVE if converted.exists() else None)
-    programs.script("lvm", lvm_that_finds_the_group_held(times))
+    monkeypatch.setattr(devicemapper, "by_name", lambda name, table=False: LIVE if converted.exists() else None)
+    programs.shell(lvconvert_that_finds_the_group_held(times))
     with snapshots.prepared(PLAN) as creator:  # the rehearsal comes first, and waits
         assert (programs.folder / "asked").read_text().count("x") == times + 1
         (programs.folder / "asked").write_text("")
@@ -345,16 +385,15 @@ def test_group_that_another_command_has_for_a_moment_is_waited_for(
 def test_group_that_another_command_keeps_ends_the_run_soon(
     programs: Programs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    programs.cow_area()
-    programs.script("lvm", OBEDIENT_LVM.replace("touch", 'echo "  Can\'t get lock for labvg."; false; touch'))
+    programs.shell(OBEDIENT_LVCONVERT.replace("touch", 'echo "  Can\'t get lock for labvg."; false; touch'))
     snapshots = LvmSnapshots(MACHINE, sysfs=sysfs_with(tmp_path, ORIGIN_UUID), group_patience_seconds=0.0)
     with pytest.raises(SnapshotError, match="Can't get lock") as caught:
-        taken(monkeypatch, snapshots, None, LIVE_ORIGIN)
+        taken(monkeypatch, programs, snapshots, None, LIVE_ORIGIN)
     assert "another LVM command holds the volume group" in caught.value.hint
 
 
 def test_cow_area_is_tagged_from_its_first_instant_and_lies_where_it_was_planned() -> None:
-    argv, _ = classic.preparing_argvs(PLAN, MARK)
+    argv = classic.preparing(PLAN, MARK)[0].argv
     assert argv[-2:] == ["labvg", "/dev/sde"]
     assert [argv[i + 1] for i, word in enumerate(argv) if word == "--addtag"] == [*MARK.tags]
     assert "-Zy" in argv  # an old header would be taken for a snapshot's

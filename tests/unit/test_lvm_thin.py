@@ -187,7 +187,7 @@ def test_line_is_tagged_waits_for_nobody_and_says_no_size() -> None:
 
 
 def test_nothing_is_made_before_the_line_and_the_rehearsal_is_the_line_without_effect() -> None:
-    assert thin.preparing_argvs(PLAN, MARK) == []
+    assert thin.preparing(PLAN, MARK) == []
     assert [word for word in thin.line_argv(PLAN, MARK, rehearsal=True) if word != "--test"] == thin.line_argv(
         PLAN, MARK
     )

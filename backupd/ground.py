@@ -94,8 +94,7 @@ def require(
         UsageError: something is asked for that such a volume's snapshots do not have.
     """
     try:
-        volume = tools.snapshots.volume_at(mount.device)
-        group = tools.snapshots.group(volume.vg)
+        volume, group = tools.snapshots.volume_and_group_at(mount.device)
         load_average = require_calm(instruments.load_average(), request.max_load, what="a probe")
         _require_undisturbed(volume)
         _require_room(request, tools, mount)

@@ -145,8 +145,7 @@ def _examine_host(
     try:
         mount = tools.files.mount_of(facts.datadir)
         findings += volumes.of_filesystem(mount)
-        volume = tools.snapshots.volume_at(mount.device)
-        group = tools.snapshots.group(volume.vg)
+        volume, group = tools.snapshots.volume_and_group_at(mount.device)
     except HOST_FAULTS as error:
         findings.append(refused("volume", error))
         return None

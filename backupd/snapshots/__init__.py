@@ -87,6 +87,13 @@ class Snapshots(Protocol):
             SnapshotError: it is no LV, or there is a layer (LUKS, md, bcache) between.
         """
 
+    def volume_and_group_at(self, device: DeviceNumber) -> tuple[Volume, VolumeGroup]:
+        """The LV that is this block device, and its group with the free extents, both as they are now.
+
+        Raises:
+            SnapshotError: as with `volume_at` and `group`.
+        """
+
     def volume(self, vg: str, name: str) -> Volume:
         """The LV of this name, as it is now.
 

@@ -72,6 +72,24 @@ class LvmSnapshots:
 
     def volume_at(self, device: DeviceNumber) -> Volume:
         """The LV that is this block device, by device-mapper's uuid and never by a name."""
+        vg_uuid, lv_uuid = self._uuids(device)
+        return _of_uuid(lv_uuid, report.parse_volumes(reported(report.volumes_argv(vg_uuid=vg_uuid))), device)
+
+    def volume_and_group_at(self, device: DeviceNumber) -> tuple[Volume, VolumeGroup]:
+        """The same with its group, from one report: an LVM program takes its time to scan all disks."""
+        vg_uuid, lv_uuid = self._uuids(device)
+        volumes, group = report.parse_both(reported(report.both_argv(vg_uuid)))
+        volume = _of_uuid(lv_uuid, volumes, device)
+        if group is None:
+            raise SnapshotError(f"no volume group {volume.vg}", hint="see `vgs`")
+        return volume, with_queues(group)
+
+    def _uuids(self, device: DeviceNumber) -> tuple[str, str]:
+        """LVM's uuids of the group and of the LV that is this block device.
+
+        Raises:
+            SnapshotError: it is none.
+        """
         uuid = devicemapper.device_uuid(device, sysfs=self._sysfs)
         if uuid is None or not uuid.startswith("LVM-") or len(uuid) != DM_UUID_LENGTH:
             raise SnapshotError(
@@ -79,14 +97,7 @@ class LvmSnapshots:
                 hint="put the data on a file system directly on a logical volume: LVM freezes no other for a snapshot;"
                 " LUKS and md fit below LVM, on its PVs",
             )
-        vg_uuid, lv_uuid = report.dashed(uuid[4:36]), report.dashed(uuid[36:])
-        for volume in report.parse_volumes(reported(report.volumes_argv(vg_uuid=vg_uuid))):
-            if volume.uuid == lv_uuid:
-                return volume
-        raise SnapshotError(
-            f"LVM reports no volume with uuid {lv_uuid}, but device {device} is one",
-            hint="LVM's filter or devices file may hide its PVs: see `lvs -a` and `lvmdevices`",
-        )
+        return report.dashed(uuid[4:36]), report.dashed(uuid[36:])
 
     def volume(self, vg: str, name: str) -> Volume:
         """The LV of this name, as it is now; an inactive one counts as none."""
@@ -276,6 +287,21 @@ def reported(argv: list[str], *, within_seconds: float = _REPORT_SECONDS) -> str
         return command.run(argv, timeout_seconds=within_seconds).stdout
     except CommandError as error:
         raise SnapshotError(f"LVM gave no report: {error.message}", hint=error.hint or _hint(error.message)) from error
+
+
+def _of_uuid(uuid: str, volumes: tuple[Volume, ...], device: DeviceNumber) -> Volume:
+    """That one of these volumes.
+
+    Raises:
+        SnapshotError: it is not among them.
+    """
+    for volume in volumes:
+        if volume.uuid == uuid:
+            return volume
+    raise SnapshotError(
+        f"LVM reports no volume with uuid {uuid}, but device {device} is one",
+        hint="LVM's filter or devices file may hide its PVs: see `lvs -a` and `lvmdevices`",
+    )
 
 
 def _promptly_reported(argv: list[str]) -> str:

@@ -1,8 +1,8 @@
 """What LVM's reports say, as the words of `model`.
 
 Knows: which fields to ask for, and their quirks in LVM 2.03.16 (Debian 12; it has no `json_std`). Refuses to know what
-is done with a volume. A builder and a parser, both pure, for each of three reports: one of LVs segment by
-segment, one of PVs and the room on them, one of PVs and their labels.
+is done with a volume. A builder and a parser, both pure, for each of four reports: one of LVs segment by
+segment, one of PVs and the room on them, both of these as one, and one of PVs and their labels.
 """
 
 import json
@@ -70,6 +70,18 @@ def group_argv(vg: str) -> list[str]:
     return ["pvs", *FORMAT, "-o", _GROUP_FIELDS, "-S", f"vg_name={vg}"]
 
 
+def both_argv(vg_uuid: str) -> list[str]:
+    """Ask for every LV of a group and for its PVs, as the two reports above do, in one look: LVM scans all disks once.
+
+    Each kind of report has to be named and chosen: without that all its fields would come, and those of every group.
+    """
+    fields = {"vg": "vg_uuid", "pv": _GROUP_FIELDS, "pvseg": "pv_uuid", "seg": VOLUME_FIELDS, "lv": "lv_uuid"}
+    chosen = (
+        word for kind, own in fields.items() for word in ("--configreport", kind, "-o", own, "-S", f"vg_uuid={vg_uuid}")
+    )
+    return ["lvm", "fullreport", "-a", *FORMAT, *chosen]
+
+
 def at_once(argv: list[str]) -> list[str]:
     """The same report, or an error where another command holds a group of it: LVM waits for that without end."""
     return [argv[0], "--config", "global/wait_for_locks=0", *argv[1:]]
@@ -113,6 +125,23 @@ def parse_group(report: str) -> VolumeGroup | None:
         UnexpectedOutput: with the text.
     """
     return understood(report, lambda: group_of(rows) if (rows := list(_rows(report, "pv"))) else None)
+
+
+def parse_both(report: str) -> tuple[tuple[Volume, ...], VolumeGroup | None]:
+    """Every LV of the group that is active and not hidden, and the group; None when there is none.
+
+    Raises:
+        UnexpectedOutput: with the text.
+    """
+    return understood(report, lambda: _both([part for part in json.loads(report)["report"] if part.get("vg")]))
+
+
+def _both(sections: list[dict[str, list[dict[str, str]]]]) -> tuple[tuple[Volume, ...], VolumeGroup | None]:
+    """Other groups have sections too, which are empty; PVs of none have one without `vg`."""
+    if not sections:
+        return (), None
+    (section,) = sections
+    return tuple(volumes_of(section["seg"])), group_of(section["pv"])
 
 
 def parse_labels(report: str) -> tuple[PhysicalVolume, ...]:

@@ -172,9 +172,17 @@ def test_volume_is_found_by_its_device_as_by_its_name(bench: Bench) -> None:
     assert found.devices
 
 
+def test_volume_and_its_group_are_told_together_as_they_are_told_alone(bench: Bench) -> None:
+    for _ in ("without a snapshot", "with one"):
+        volume, group = bench.snapshots.volume_at(bench.device), bench.snapshots.group(VG)
+        assert bench.snapshots.volume_and_group_at(bench.device) == (volume, group)
+        bench.take(f"r{len(bench.names())}")
+
+
 def test_file_system_on_no_volume_is_refused(bench: Bench) -> None:
-    with pytest.raises(SnapshotError, match="not on LVM"):
-        bench.snapshots.volume_at(DeviceNumber(0, 1))
+    for told in (bench.snapshots.volume_at, bench.snapshots.volume_and_group_at):
+        with pytest.raises(SnapshotError, match="not on LVM"):
+            told(DeviceNumber(0, 1))
 
 
 def test_unknown_volume_and_group_are_refused(bench: Bench) -> None:

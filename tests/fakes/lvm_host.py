@@ -294,6 +294,11 @@ class FakeSnapshots:
                     return volume
             raise SnapshotError(f"not on LVM: the file system lies on {device}, a plain partition")
 
+    def volume_and_group_at(self, device: DeviceNumber) -> tuple[Volume, VolumeGroup]:
+        """Both; a test that has one of the two fail means this too."""
+        volume = self.volume_at(device)
+        return volume, self.group(volume.vg)
+
     def volume(self, vg: str, name: str) -> Volume:
         """The origin, or a scratch volume."""
         with self.host.call("volume"):

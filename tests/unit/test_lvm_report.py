@@ -190,3 +190,30 @@ def test_size_that_is_no_number_is_not_understood() -> None:
 
 def test_uuid_gets_its_dashes() -> None:
     assert report.dashed("zdbTBFyrzeGUu3WmMdZtYo3HSgBwPoje") == "zdbTBF-yrze-GUu3-WmMd-ZtYo-3HSg-BwPoje"
+
+
+# --- volumes and group in one report ----------------------------------------------------------------------------------
+
+
+def test_one_report_says_what_two_say_of_the_group_that_was_chosen() -> None:
+    """The host had another group, and a PV of none; all three were recorded at once."""
+    volumes, group = report.parse_both(recorded("both_snapshots"))
+    assert volumes == tuple(reversed(report.parse_volumes(recorded("both_volumes"))))  # in an order of its own
+    assert group == report.parse_group(recorded("both_group"))
+    assert [volume.name for volume in volumes] == ["data", "backupd-r1"]
+
+
+def test_group_that_is_not_there_has_neither_volumes_nor_room() -> None:
+    assert report.parse_both(recorded("both_nothing")) == ((), None)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"report": [{"vg": [{}], "pv": []}]}'])
+def test_one_report_that_is_not_understood_is_shown(text: str) -> None:
+    with pytest.raises(UnexpectedOutput) as caught:
+        report.parse_both(text)
+    assert (text or "(empty)") in caught.value.message
+
+
+def test_one_report_is_of_the_chosen_group_alone() -> None:
+    argv = report.both_argv("uuid")
+    assert argv.count("-S") == argv.count("vg_uuid=uuid") == argv.count("--configreport") == 5

@@ -17,6 +17,8 @@ from tests.fakes.target import MACHINE
 
 DATA = Path(__file__).parent.parent / "data" / "lvm"
 UUID = "LVM-K1Loo7mKEsouKbvovxqfmlvNH37dii97i4zQp6WvfeXlNoSYZUIoEGTDHeuyboEq"
+# Of the group and of its volume `data` in both_snapshots.json.
+BOTH_UUIDS = "UvHFbC9needXAgRjLd3QLWkBK0EadFw63NuH4gKxypySMHmbigvVg8GJmxrC0KCu"
 MARK = Mark(MACHINE, "r1")
 PLAN = SnapshotPlan(striped_volume(), "backupd-r1", "r1", 25, 100 << 20, 64 << 10, ("/dev/sde",))
 
@@ -84,6 +86,23 @@ def test_volume_is_found_by_the_uuid_of_its_device(programs: Programs, tmp_path:
     programs.report("lvs", "volumes_striped")
     volume = LvmSnapshots(MACHINE, sysfs=sysfs_with(tmp_path, UUID)).volume_at(DeviceNumber(254, 0))
     assert (volume.full_name, volume.uuid.replace("-", "")) == ("labvg/data", UUID[36:])
+
+
+def test_volume_and_its_group_are_one_question(programs: Programs, tmp_path: Path) -> None:
+    programs.report("lvm", "both_snapshots")
+    for program in ("lvs", "pvs"):
+        programs.script(program, "echo 'a second scan of all disks' >&2; exit 5")
+    snapshots = LvmSnapshots(MACHINE, sysfs=sysfs_with(tmp_path, "LVM-" + BOTH_UUIDS))
+    volume, group = snapshots.volume_and_group_at(DeviceNumber(254, 0))
+    assert (volume.full_name, volume.snapshots) == ("labvg/data", ("backupd-r1",))
+    assert (group.name, group.closed) == ("labvg", ("/dev/ubde",))
+
+
+def test_device_of_a_group_that_lvm_does_not_report_is_an_error(programs: Programs, tmp_path: Path) -> None:
+    programs.report("lvm", "both_nothing")
+    with pytest.raises(SnapshotError, match="LVM reports no volume with uuid") as caught:
+        LvmSnapshots(MACHINE, sysfs=sysfs_with(tmp_path, UUID)).volume_and_group_at(DeviceNumber(254, 0))
+    assert "lvmdevices" in caught.value.hint
 
 
 @pytest.mark.parametrize("uuid", ["CRYPT-LUKS2-0123-data", f"{UUID}-real", "LVM-short", ""])
@@ -401,9 +420,10 @@ def test_cow_area_is_tagged_from_its_first_instant_and_lies_where_it_was_planned
 
 def test_striped_cow_area_has_stripes_of_a_chunk_each_on_its_pvs() -> None:
     over = ("/dev/sdb", "/dev/sde")
-    argv, _ = classic.preparing_argvs(replace(PLAN, extents=26, pvs=(), striped_over=over), MARK)
-    assert argv[-9:] == ["-l", "26", "--stripes", "2", "--stripesize", "64k", "-n", "backupd-r1", "labvg", *over][-9:]
-    assert "--stripes" not in classic.preparing_argvs(PLAN, MARK)[0]
+    made, _ = classic.preparing(replace(PLAN, extents=26, pvs=(), striped_over=over), MARK)
+    asked = ["-l", "26", "--stripes", "2", "--stripesize", "64k", "-n", "backupd-r1", "labvg", *over]
+    assert made.argv[-len(asked) :] == asked
+    assert "--stripes" not in classic.preparing(PLAN, MARK)[0].argv
 
 
 def test_extension_says_how_many_stripes_or_lvm_would_go_on_as_before() -> None:

@@ -89,6 +89,7 @@ def test_a_nice_process_is_never_nicer_than_nice_is() -> None:
 
 def test_threads_that_gave_more_keep_theirs_where_none_may_rise() -> None:
     def work() -> None:
+        os.setpriority(os.PRIO_PROCESS, 0, 0)  # wherever an earlier test has left this process
         os.setuid(NOBODY)
         with Yielding() as yielding, companion(begin=give_way_copying) as copying:
             yielding.take_share()

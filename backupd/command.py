@@ -26,6 +26,7 @@ from backupd.interruption import shielded
 
 log = logging.getLogger(__name__)
 
+_PARTING_SECONDS = 300.0  # for a child that must not be killed to end
 _GRACE_SECONDS = 2.0  # between SIGTERM and SIGKILL of a process group
 
 TypeOfStream = int | IO[bytes] | None
@@ -129,8 +130,8 @@ def spawned(
 
     `dies_with_us` also has the kernel kill it when the thread that started it is gone (SIGKILL of backupd): never for
     LVM, which must not be killed in mid-suspend: such a child sees its stdin end and is waited for, so it must not
-    write more to a pipe than is read. `environment` is added to ours, or all that
-    there is of it. `lowest_priority` is the idle I/O class and nice 19.
+    write more to a pipe than is read. One that hangs is left running after five minutes, and stays in the ledger.
+    `environment` is added to ours, or all that there is of it. `lowest_priority` is the idle I/O class and nice 19.
 
     Raises:
         CommandError: the program was not found, or could not be started.
@@ -148,8 +149,7 @@ def spawned(
         yield process
     finally:
         with shielded():
-            if process is not None:
-                _part_with(process, dies_with_us=dies_with_us)
+            if process is not None and _part_with(process, dies_with_us=dies_with_us):
                 ledger.ended(process.pid, born)
 
 
@@ -252,15 +252,19 @@ def _close(stream: IO[bytes] | None) -> None:
             stream.close()
 
 
-def _part_with(process: subprocess.Popen[bytes], *, dies_with_us: bool) -> None:
-    """It has ended, of itself or by us, and nothing of ours is open towards it."""
+def _part_with(process: subprocess.Popen[bytes], *, dies_with_us: bool) -> bool:
+    """Nothing of ours is open towards it. Whether it has ended, of itself or by us."""
     _close(process.stdin)
     if dies_with_us:
         _end_group(process)
-    else:
-        process.wait()
+    elif process.poll() is None:
+        _has_ended(process, within_seconds=_PARTING_SECONDS)
+    ended = process.poll() is not None
+    if not ended:
+        log.error("process %d hangs and was left running, because killing it could do harm", process.pid)
     _close(process.stdout)
     _close(process.stderr)
+    return ended
 
 
 def _end_group(process: subprocess.Popen[bytes]) -> None:

@@ -227,10 +227,10 @@ class VolumeGroup:
     def striped_over(self, pvs: tuple[str, ...], stripes: int) -> tuple[str, ...]:
         """Those of these PVs, of all when none is named, that so many stripes go on; none where too few have room.
 
-        The ones with the most room, in the order given. Every stripe is as long as the others: what the fullest of
-        them has free is what each can have.
+        The ones with the most room, in the order given; none that the kernel has given up. Every stripe is as long as
+        the others: what the fullest of them has free is what each can have.
         """
-        free = {pv: self.free_by_pv.get(pv, 0) for pv in pvs or self.free_by_pv}
+        free = {pv: self.free_by_pv.get(pv, 0) for pv in pvs or self.free_by_pv if not self.has_failed(pv)}
         roomy = sorted((pv for pv in free if free[pv]), key=lambda pv: -free[pv])[:stripes]
         return tuple(pv for pv in free if pv in roomy) if len(roomy) == stripes else ()
 

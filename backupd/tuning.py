@@ -88,8 +88,10 @@ def recommended(tuning: Tuning, *, place: Place | None = None) -> Choice:
 
 
 def cell_of(cells: Iterable[TunedCell], chunk_size: int, place: Place) -> TunedCell | None:
-    """The cell of this chunk size in this place; None where it was not measured."""
-    return next((cell for cell in cells if (cell.chunk_size, cell.place) == (chunk_size, place)), None)
+    """The cell of this chunk size in this place, its PVs in any order; None where it was not measured."""
+    pvs, stripes = place
+    alike = (cell for cell in cells if (cell.chunk_size, cell.stripes) == (chunk_size, stripes))
+    return next((cell for cell in alike if set(cell.cow_pvs) == set(pvs)), None)
 
 
 def layout_of(volume: Volume, group: VolumeGroup) -> VolumeLayout:

@@ -280,6 +280,7 @@ def survey_sources(configuration: Configuration, catalogue: Catalogue | None) ->
 
 def instruments() -> Instruments:
     """What a probe measures with."""
+    from backupd.catalogue import probes  # noqa: F401 - writes the result, when the package may have been upgraded
     from backupd.probe.fileprobe import SysbenchProbe
     from backupd.probe.reading import DirectReader
     from backupd.probe.sysbench import require_version
@@ -298,6 +299,7 @@ def instruments() -> Instruments:
 
 def bench_tools(machine: str) -> BenchTools:
     """What a bench works with, on this machine."""
+    from backupd.catalogue import benches  # noqa: F401 - as above
     from backupd.layouts import Medium
     from backupd.probe.fileload import FileLoads
     from backupd.probe.fio import FioLoads

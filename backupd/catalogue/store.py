@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Engine, RowMapping, Select, delete, func, insert, select, update
 
 from backupd.agenda import Activity, NoticeKind, Pause, Slot, SlotState
-from backupd.catalogue import agenda, audit, identities, owners, tables, tunings, upkeep
+from backupd.catalogue import agenda, audit, identities, owners, paging, tables, tunings, upkeep
 from backupd.catalogue.audit import Entry, Event, Step, Trail, carry_out, told
 from backupd.catalogue.columns import from_row, to_row
 from backupd.catalogue.database import BUSY_TIMEOUT_SECONDS, engine_for, explained, reading
@@ -415,7 +415,6 @@ class Catalogue:
         Raises:
             UsageError: there is no run `before`.
         """
-        from backupd.catalogue import paging
         from backupd.catalogue.costs import costs
 
         with explained(self._path), self._reader.begin() as connection:
@@ -423,7 +422,6 @@ class Catalogue:
 
     def costs_over_time(self, wanted: Filter, *, points: int = 300) -> "list[RunCost]":
         """What the wanted backups cost, newest first; where they are more than `points`, of some spread over time."""
-        from backupd.catalogue import paging
         from backupd.catalogue.costs import costs
 
         with explained(self._path), self._reader.begin() as connection:

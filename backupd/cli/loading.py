@@ -1,7 +1,7 @@
 """Importing much at once, at less cost to the server beside us.
 
-Knows: that Python looks for garbage after every 700 new objects that stay, and ever more often through all there are;
-that importing makes tens of thousands, of which nearly all stay. Refuses to know what is imported.
+Knows: that Python looks for garbage after every some hundreds of new objects that stay; that importing makes tens of
+thousands, nearly all of which stay. Refuses to know what is imported.
 """
 
 import gc

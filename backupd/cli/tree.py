@@ -69,6 +69,13 @@ class _Commands(Mapping[str, Any]):
             self._made |= get_group(part).commands
         return self._made[name]
 
+    def get(self, name: str, default: Any = None) -> Any:
+        """The same; by itself a mapping takes any KeyError, one within the command's module too, for a missing name."""
+        return self[name] if name in _MODULES else default
+
+    def __contains__(self, name: object) -> bool:
+        return name in _MODULES
+
     def __iter__(self) -> Iterator[str]:
         return iter(_MODULES)
 

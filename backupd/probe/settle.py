@@ -27,6 +27,7 @@ _LOOK_AHEAD_SECONDS = 60.0  # the wait ends while the COW area would last for an
 _MIB = 1 << 20
 _FULLEST = 0.95  # of the COW area, that anybody is told to allow
 _SHORTEST_SETTLING_SECONDS = 30.0  # no loaded server of the lab's had its hot chunks copied sooner (33 to 40 s)
+_TREND_SHARE = 0.3  # of the copy's seconds, a look in each: a fall to half by then shows in so many
 _WORTH_WAITING = 2.0  # first writes now ÷ those at the end of a copy that began now
 OWN_CHUNKS = "the probe's own chunks have settled, the server's are still being copied"
 
@@ -323,14 +324,16 @@ class _Seen:
 
         Both prices go with the rate of first writes. The snapshot lives for a second longer, at the rate at which the
         copy then ends; and the copy meets the rate of that second instead of the one of now, where a first write is
-        taken to cost as much again as it does alone.
+        taken to cost as much again as it does alone; `patience` is how many times more the copy's share counts. What a
+        probe's windows say is heard too: while they fall it waits.
         """
-        seconds = forecast.expected_seconds
-        if seconds is None or self.limits.patience is None or len(self.rates) < TREND_RATES:
+        seconds, patience = forecast.expected_seconds, self.limits.patience
+        if seconds is None or patience is None or is_falling(self.ratios[-self.limits.plateau_windows :]):
             return None
-        lately = self.rates[-TREND_RATES:]
-        at_end = expected_after(lately, seconds)
-        if recent(lately) > _WORTH_WAITING * at_end:
+        looks = max(TREND_RATES, ceil(seconds * _TREND_SHARE))
+        lately = self.rates[-looks:]
+        now = recent(lately)
+        if len(lately) < looks or not now or patience * now > _WORTH_WAITING * expected_after(lately, seconds):
             return None
         return f"by the end of a copy of about {seconds:.0f} s the server's first writes will hardly have become fewer"
 

@@ -30,6 +30,7 @@ _REMOVE_SECONDS = 120.0
 _POLL_SECONDS = 0.005
 _BUSY_PAUSE_SECONDS = 0.5
 _GROUP_SECONDS_BEFORE_LOCK, _GROUP_PAUSE_SECONDS = 20.0, 0.1
+_MOST_SHELL_WORDS = 60  # of a line for the lvm shell, which takes fewer than 64 (MAX_ARGS of its lvm.c)
 _GROUP_HELD = "Can't get lock"
 _REMOVED = "successfully removed"
 _TAG = re.compile(r"[A-Za-z0-9_+.\-/=!:&#]+")  # lvm(8): what a tag may have; no quotes, so it can be quoted as it is
@@ -337,19 +338,26 @@ def _require_done(shell: LvmShell, plan: SnapshotPlan, step: Step) -> None:
     Raises:
         SnapshotError: it is not done, and what LVM says about that.
     """
+    if len(step.argv) > _MOST_SHELL_WORDS:
+        try:
+            _outlasting_others(step.argv, patience_seconds=_GROUP_SECONDS_BEFORE_LOCK)
+        except CommandError as error:
+            raise _refusal(plan, error.message) from error
+        return
     began = time.monotonic()
-    while not step.is_done(said := _answer(shell, shlex.join(step.argv))):
-        if _GROUP_HELD not in said or time.monotonic() - began > _GROUP_SECONDS_BEFORE_LOCK:
+    while not step.is_done(said := _answer(shell, plan, shlex.join(step.argv))):
+        passing = _GROUP_HELD in said or _may_pass(said)  # udev may have an area open that was just made
+        if not passing or time.monotonic() - began > _GROUP_SECONDS_BEFORE_LOCK:
             raise _refusal(plan, said)
         time.sleep(_GROUP_PAUSE_SECONDS)
 
 
-def _answer(shell: LvmShell, line: str) -> str:
+def _answer(shell: LvmShell, plan: SnapshotPlan, line: str) -> str:
     shell.send(line)
     deadline = time.monotonic() + _REPORT_SECONDS
     while (said := shell.reply()) is None:
         if time.monotonic() > deadline:
-            raise SnapshotError(f"the lvm shell did not answer within {_REPORT_SECONDS:g} s")
+            raise _refusal(plan, f"LVM has not answered within {_REPORT_SECONDS:g} s: {line}")
         time.sleep(_POLL_SECONDS)
     return said
 

@@ -51,6 +51,8 @@ def placed(settings: PlaceSettings, volume: Volume, group: VolumeGroup, tuning: 
         return _aside(default, "no probe has compared PVs for it: backupd probe JOB --tune", "")
     when = f"the probe of {tuning.made_at:%Y-%m-%d}"
     change = change_since(tuning, layout_of(volume, group))
+    if change and AUTO not in (settings.chunk_size, settings.pvs):
+        return default  # nothing but the stripes is open, and they are linear without a probe
     if change:
         return _aside(default, f"its recommendation is left aside: {change}", when)
     ours = cell_of(tuning.cells, default.chunks.size, (default.pvs, default.stripes))
@@ -58,10 +60,10 @@ def placed(settings: PlaceSettings, volume: Volume, group: VolumeGroup, tuning: 
         return default  # it was not this job's place that was compared
     if ours is None:
         return _aside(default, f"it has not measured the default, {_words(default)}", when)
-    free = [cell for cell in tuning.cells if _allowed(settings, cell)]
+    free = [cell for cell in tuning.cells if _allowed(settings, cell, volume)]
     choice = choose(free, ours, at_home=lambda cell: is_at_home(cell.cow_pvs, volume.devices))
     if choice.stays:
-        reason = f"{default.chunks.reason}; {when} found nothing better"
+        reason = f"{default.chunks.reason}; {when} found nothing better that the job leaves open"
         return replace(default, chunks=replace(default.chunks, reason=reason))
     cell = choice.cell
     unusable = [pv for pv in cell.cow_pvs if not group.free_by_pv.get(pv)]
@@ -79,7 +81,8 @@ def placed(settings: PlaceSettings, volume: Volume, group: VolumeGroup, tuning: 
 def without_probe(settings: PlaceSettings, volume: Volume, group: VolumeGroup) -> Placed:
     """As the job says, and by the disks where it leaves that open."""
     pvs, stripes = default_place(settings)
-    return Placed(chunks_for(settings.chunk_size, volume, group, pvs), pvs, stripes)
+    disks = group.striped_over(pvs, stripes) if stripes > 1 else pvs
+    return Placed(chunks_for(settings.chunk_size, volume, group, disks), pvs, stripes)
 
 
 def default_place(settings: PlaceSettings) -> Place:
@@ -99,15 +102,21 @@ def too_small(settings: PlaceSettings, volume: Volume, group: VolumeGroup, tunin
 
 
 def _open(settings: PlaceSettings) -> bool:
-    """Whether the job leaves anything to a probe. One PV has no stripes, and which ones LVM takes was not compared."""
-    stripes_open = settings.stripes == AUTO and settings.pvs != AUTO and len(settings.pvs) > 1
-    return AUTO in (settings.chunk_size, settings.pvs) or stripes_open
+    """Whether the job leaves anything to a probe. One PV has no stripes."""
+    return AUTO in (settings.chunk_size, settings.pvs) or (settings.stripes == AUTO and len(settings.pvs) != 1)
 
 
-def _allowed(settings: PlaceSettings, cell: TunedCell) -> bool:
-    """What the job has said itself is not up to a probe."""
-    asked = ((settings.chunk_size, cell.chunk_size), (settings.pvs, cell.cow_pvs), (settings.stripes, cell.stripes))
-    return all(said in (AUTO, found) for said, found in asked)
+def _allowed(settings: PlaceSettings, cell: TunedCell, volume: Volume) -> bool:
+    """What the job has said itself is not up to a probe.
+
+    Where it names no PVs LVM may choose any, so that the volume's own ones striped add no risk to that.
+    """
+    asked = ((settings.chunk_size, cell.chunk_size), (settings.stripes, cell.stripes))
+    if not all(said in (AUTO, found) for said, found in asked):
+        return False
+    if settings.pvs == ():
+        return not cell.cow_pvs or (cell.stripes > 1 and is_at_home(cell.cow_pvs, volume.devices))
+    return settings.pvs == AUTO or set(settings.pvs) == set(cell.cow_pvs)
 
 
 def _aside(default: Placed, why: str, when: str) -> Placed:

@@ -18,6 +18,7 @@ import typer
 
 from backupd import __version__, wiring
 from backupd import cli as backupd_cli
+from backupd.cli import tree
 from backupd.cli.main import app
 from backupd.config.schema import Configuration, PathsConfig
 from backupd.errors import Cancelled, ExitStatus, UsageError
@@ -753,7 +754,7 @@ def test_a_run_loads_nothing_that_only_other_commands_work_with(tmp_path: Path) 
     elsewhere = {"alembic", "asyncssh", "boto3", "botocore", "pyrage", "fastapi", "smtplib", "apprise", "rich"}
     assert loaded & elsewhere == set()
     others = {"benchmark", "extents", "measurement", "ground", "volume_survey", "probing", "measure", "tune", "bench"}
-    others |= {"catalogue.benches", "catalogue.costs", "catalogue.imported", "catalogue.paging", "catalogue.probes"}
+    others |= {"catalogue.benches", "catalogue.costs", "catalogue.imported", "catalogue.probes"}
     others |= {"catalogue.standing", "report.probe_table", "snapshots.fullreport", "snapshots.scratch"}
     others |= {"probe.fileload", "probe.fileprobe", "probe.fio", "probe.reading", "cli.bench", "cli.probe", "cli.lab"}
     assert loaded & {f"backupd.{name}" for name in others} == set()
@@ -769,6 +770,18 @@ def test_the_tree_has_every_command_that_a_module_registers() -> None:
             module.register(part)
             registered |= set(typer.main.get_group(part).commands)
     assert registered == set(typer.main.get_group(app).commands)
+
+
+def test_a_key_error_within_a_command_is_not_taken_for_a_missing_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_name: str) -> None:
+        raise KeyError("within")
+
+    monkeypatch.setattr(tree, "import_module", broken)
+    commands = typer.main.get_group(app).commands
+    with pytest.raises(KeyError, match="within"):
+        commands.get("run")
+    assert commands.get("ruin") is None
+    assert "run" in commands
 
 
 def test_an_error_of_the_program_itself_ends_with_its_status(tmp_path: Path) -> None:

@@ -361,10 +361,10 @@ class FakeSnapshots:
                 raise AssertionError(f"{extents} extents are not whole on each of {stripes} stripes")
             if extents > host.group().free_on(pvs, stripes=stripes):
                 raise SnapshotError(f'Volume group "{host.volume.vg}" has insufficient free space')
+            over = host.group().striped_over(pvs, stripes) if stripes > 1 else ()
             lv.extents += extents
-            if stripes > 1:
-                for pv in host.group().striped_over(pvs, stripes):
-                    lv.striped[pv] = lv.striped.get(pv, 0) + extents // stripes
+            for pv in over:
+                lv.striped[pv] = lv.striped.get(pv, 0) + extents // stripes
             lv.usage = replace(lv.usage, total=lv.usage.total + extents * EXTENT)
 
     def ours(self) -> tuple[tuple[str, str, str], ...]:

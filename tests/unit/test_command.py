@@ -7,6 +7,7 @@ import sys
 import textwrap
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -106,6 +107,20 @@ def test_a_child_that_must_not_be_killed_is_waited_for(tmp_path: Path) -> None:
     with command.spawned(["sh", "-c", f"cat; touch {witness}"], stdin=subprocess.PIPE, dies_with_us=False):
         pass
     assert witness.exists()
+
+
+def test_a_child_that_must_not_be_killed_and_hangs_is_left_and_stays_in_the_ledger(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    ended: list[int] = []
+    ledger = SimpleNamespace(started=lambda *_: None, ended=lambda pid, _: ended.append(pid))
+    monkeypatch.setattr(command, "_PARTING_SECONDS", 0.1)
+    with command.spawned(["sleep", "60"], dies_with_us=False, ledger=ledger) as child:
+        pass
+    assert ended == []
+    assert f"process {child.pid} hangs and was left running" in caplog.text
+    child.kill()
+    child.wait()
 
 
 def test_a_child_dies_when_we_are_killed(tmp_path: Path) -> None:

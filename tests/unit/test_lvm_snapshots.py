@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -259,11 +260,46 @@ def test_refusal_of_the_cow_area_comes_before_anything_is_locked(programs: Progr
     assert len(programs.told.read_text().splitlines()) == 2  # nothing was asked after it
 
 
-def test_cow_area_that_stays_active_is_refused_before_anything_is_locked(programs: Programs, tmp_path: Path) -> None:
+def test_cow_area_that_stays_active_is_refused_before_anything_is_locked(
+    programs: Programs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("backupd.snapshots.lvm._GROUP_SECONDS_BEFORE_LOCK", 0.0)
     programs.shell(OBEDIENT_LVCONVERT, lvchange="echo '  Logical volume labvg/backupd-r1 in use.'")
     error = refused(tmp_path)
     assert error.message.endswith(": Logical volume labvg/backupd-r1 in use.")
     assert "holds it" in error.hint
+
+
+def test_cow_area_that_udev_has_open_for_a_moment_is_waited_for(programs: Programs, tmp_path: Path) -> None:
+    again = f"[ $(grep -c ^lvchange '{programs.told}') -gt 1 ]"
+    busy = "echo '  Logical volume labvg/backupd-r1 in use.'"
+    programs.shell(OBEDIENT_LVCONVERT, lvchange=f"if {again}; then rm '{programs.active}'; else {busy}; fi")
+    with LvmSnapshots(MACHINE, sysfs=sysfs_with(tmp_path, ORIGIN_UUID)).prepared(PLAN):
+        assert programs.told.read_text().split().count("lvchange") == 2
+
+
+def test_line_that_is_too_long_for_the_shell_is_a_program_of_its_own(programs: Programs, tmp_path: Path) -> None:
+    many = replace(PLAN, pvs=tuple(f"/dev/sd{number}" for number in range(60)))
+    programs.shell(OBEDIENT_LVCONVERT)
+    programs.script("lvcreate", f'echo "$#" > "{tmp_path}/words"; touch "{programs.active}"')
+    snapshots = LvmSnapshots(MACHINE, sysfs=sysfs_with(tmp_path, ORIGIN_UUID))
+    with snapshots.prepared(many):
+        assert int((tmp_path / "words").read_text()) > 64
+        assert "lvcreate" not in programs.told.read_text()
+    programs.script("lvcreate", "echo '  no such PV' >&2; exit 5")
+    with pytest.raises(SnapshotError, match=r"no snapshot of labvg/data: .*no such PV"), snapshots.prepared(many):
+        pytest.fail("prepared although LVM refused")
+
+
+def test_lvm_that_does_not_answer_before_the_lock_is_not_waited_for_without_end(
+    programs: Programs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("backupd.snapshots.lvm._REPORT_SECONDS", 0.2)
+    monkeypatch.setattr("backupd.command._PARTING_SECONDS", 0.2)
+    programs.shell(OBEDIENT_LVCONVERT, lvcreate="sleep 3")
+    began = time.monotonic()
+    assert "LVM has not answered within 0.2 s: lvcreate" in refused(tmp_path).message
+    assert time.monotonic() - began < 2
 
 
 def test_refusal_in_the_rehearsal_comes_before_anything_is_locked(programs: Programs, tmp_path: Path) -> None:

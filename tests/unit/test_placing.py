@@ -73,7 +73,9 @@ def test_a_tuning_that_found_nothing_better_leaves_the_default() -> None:
     found = tuning(host, dict.fromkeys(SPEEDS, 100.0))
     size, pvs, reason, aside = planned(host, BOTH, found)
     assert (size, pvs, aside) == (64 * KIB, (), "")
-    assert reason == "the disks are not rotational; the probe of 2026-11-20 found nothing better"
+    assert (
+        reason == "the disks are not rotational; the probe of 2026-11-20 found nothing better that the job leaves open"
+    )
 
 
 def other_disk(host: LvmHost) -> None:
@@ -176,9 +178,31 @@ def test_stripes_are_followed_as_far_as_the_job_leaves_them_open() -> None:
     where = "/dev/sdb, /dev/sdc, /dev/sdd"
     assert reason.startswith(f"the best with the COW area striped over {where} by the probe of 2026-11-20, 300% faster")
     assert striped(host, SnapshotConfig(pvs=AUTO, stripes=1))[1] == ()
-    assert striped(host, SnapshotConfig())[:2] == (512 * KIB, ())
+    assert striped(host, SnapshotConfig())[1] == OWN  # LVM might have taken any PV, and these are the volume's
+    assert striped(host, SnapshotConfig(stripes=1))[1] == ()
+    assert striped(host, SnapshotConfig(pvs=BESIDE, chunk_size=64 * KIB))[1] == ()
+    backwards = SnapshotConfig(pvs=tuple(reversed(OWN)), chunk_size=64 * KIB)
+    assert set(striped(host, backwards)[1]) == set(OWN)
     assert striped(host, SnapshotConfig(pvs=OWN, chunk_size=64 * KIB))[1] == OWN
     assert striped(host, SnapshotConfig(pvs=OWN, stripes=1))[1] == ()
+
+
+def test_a_job_that_leaves_only_its_stripes_open_is_not_told_of_a_tuning_that_holds_no_more() -> None:
+    host = LvmHost()
+    found = striped_tuning(host)
+    host.free_by_pv["/dev/sdz"] = 100
+    plan = plan_snapshot(host.volume, host.group(), "r1", SnapshotConfig(pvs=OWN, chunk_size=64 * KIB), tuning=found)
+    assert (plan.striped_over, plan.left_aside) == ((), "")
+
+
+def test_stripes_go_on_no_disk_that_the_kernel_has_given_up() -> None:
+    host = LvmHost()
+    host.free_by_pv.update({"/dev/sdb": 200, "/dev/sdc": 200, "/dev/sdd": 500})
+    host.failed.add("/dev/sdd")
+    plan = plan_snapshot(host.volume, host.group(), "r1", SnapshotConfig(pvs=OWN, stripes=2))
+    assert plan.striped_over == ("/dev/sdb", "/dev/sdc")
+    with pytest.raises(SnapshotError, match=r"2 have free extents \(/dev/sdb, /dev/sdc\)"):
+        plan_snapshot(host.volume, host.group(), "r1", SnapshotConfig(pvs=OWN, stripes=3))
 
 
 def test_stripes_that_the_job_says_need_no_probe() -> None:

@@ -5,9 +5,13 @@ took before the snapshot (`baseline_latency_ms`).
 """
 
 import json
-from dataclasses import dataclass
-from math import inf
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from math import exp, inf
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 
@@ -141,39 +145,80 @@ def test_a_wait_that_outlasts_the_copy_ends() -> None:
 
 
 def test_a_wait_ends_where_the_copys_end_would_be_no_cheaper() -> None:
-    assert began_at("recorded-settling", PATIENCE_OF_ONE, cow_area(836, 50)) == pytest.approx(36, abs=1)
-    verdict = series("recorded-settling").judged(PATIENCE_OF_ONE, cow_area(836, 50), until=37)
-    assert verdict.reason is Reason.PLATEAU
+    steady, cow = [Sample(at, "settle", cow_used=0, cow_rate=2.0 * MIB) for at in range(30)], cow_area(100_000, 60)
+    verdict = decide(steady, PATIENCE_OF_ONE, now_seconds=30, forecast=cow, probing=False)
+    assert (verdict.outcome, verdict.reason) == (START, Reason.PLATEAU)
     assert (
-        "by the end of a copy of about 50 s the server's first writes will hardly have become fewer" in verdict.detail
+        "by the end of a copy of about 60 s the server's first writes will hardly have become fewer" in verdict.detail
     )
-    assert began_at("recorded-settling", LIMITS, cow_area(836, 50)) == pytest.approx(105.0, abs=0.2)  # no patience set
+    assert decide(steady[1:], PATIENCE_OF_ONE, now_seconds=30, forecast=cow, probing=False).outcome is WAIT
+    assert decide(steady, LIMITS, now_seconds=30, forecast=cow, probing=False).outcome is WAIT  # no patience is set
+    patient = replace(PATIENCE_OF_ONE, patience=3.0)
+    assert decide(steady, patient, now_seconds=30, forecast=cow, probing=False).outcome is WAIT
+    longer = cow_area(100_000, 120)  # a fall to half within two minutes shows later
+    assert decide(steady, PATIENCE_OF_ONE, now_seconds=30, forecast=longer, probing=False).outcome is WAIT
 
 
-@pytest.mark.parametrize("copy_seconds", [40, 120, 600])
-@pytest.mark.parametrize("half_life_seconds", [5, 15, 60])
-@pytest.mark.parametrize("floor", [0.0, 0.02, 0.2, 0.6])
-def test_waiting_costs_at_most_a_third_more_than_the_best_wait_in_hindsight(
-    copy_seconds: int, half_life_seconds: int, floor: float
-) -> None:
-    """A server's first writes that fall exponentially to a share of what they were; one in a copy costs twice."""
+Rate = Callable[[float], float]
+
+
+def falling(half_life_seconds: float, *, floor: float = 0.0, after_seconds: float = 0.0, noise: float = 0.0) -> Rate:
+    """A server's first writes that fall exponentially to a share of what they were; the noise is always the same."""
+    numbers = random.Random(7)
+    factors = [exp(numbers.gauss(0, noise)) for _ in range(2000)]
 
     def rate(at: float) -> float:
-        return 20 * MIB * (floor + (1 - floor) * 2 ** (-at / half_life_seconds))
+        fallen = 2 ** (-max(0.0, at - after_seconds) / half_life_seconds)
+        return 20 * MIB * (floor + (1 - floor) * fallen) * factors[int(at)]
 
-    def price(waited: int) -> float:
-        begun = [rate(at) for at in range(waited + copy_seconds)]
-        return sum(begun) + sum(begun[waited:])
+    return rate
 
+
+def waited_before(copy_seconds: int, rate: Rate) -> int:
     cow = CowForecast(total=1 << 50, copy_seconds=copy_seconds)
     samples: list[Sample] = []
     while True:
-        waited = len(samples)
-        samples.append(Sample(float(waited), "settle", cow_used=0, cow_rate=rate(waited)))
-        verdict = decide(samples, PATIENCE_OF_ONE, now_seconds=waited, forecast=cow, probing=False)
+        now = float(len(samples))
+        samples.append(Sample(now, "settle", cow_used=0, cow_rate=rate(now)))
+        verdict = decide(samples, PATIENCE_OF_ONE, now_seconds=now, forecast=cow, probing=False)
         if verdict.outcome is START:
-            break
-    assert price(waited) <= 1.34 * min(map(price, range(600)))
+            return int(now)
+
+
+def beside_the_best(copy_seconds: int, rate: Rate) -> float:
+    """What it costs to wait so long, beside the best wait in hindsight, where a first write in a copy costs twice."""
+    paid = list(accumulate((rate(at) for at in range(600 + copy_seconds)), initial=0.0))
+
+    def price(waited: int) -> float:
+        return 2 * paid[waited + copy_seconds] - paid[waited]
+
+    return price(waited_before(copy_seconds, rate)) / min(map(price, range(600)))
+
+
+MADE = [
+    *(falling(half_life, floor=floor) for half_life in (5, 15, 60, 100, 180, 300) for floor in (0.0, 0.02, 0.2, 0.6)),
+    *(falling(half_life, after_seconds=40) for half_life in (10, 60)),
+    *(falling(half_life, noise=0.3) for half_life in (15, 60, 180)),
+]
+
+
+def test_waiting_costs_little_more_than_the_best_wait_in_hindsight() -> None:
+    """By a seventh on average: what falls slower than in the half minute that it takes to see it costs most."""
+    prices = [beside_the_best(copy_seconds, rate) for rate in MADE for copy_seconds in (40, 60, 120, 300, 1200)]
+    assert fmean(prices) <= 1.15
+    assert max(prices) <= 1.65
+
+
+def test_a_probe_that_still_falls_is_waited_for_and_a_server_that_writes_nothing_is_no_price() -> None:
+    steady = [Sample(at, "settle", cow_used=0, cow_rate=2.0 * MIB) for at in range(50)]
+    windows = [Sample(at + 0.5, "settle", ratio=8 - at / 10) for at in range(0, 50, 10)]
+    samples = sorted([*steady, *windows], key=lambda sample: sample.at_seconds)
+    verdict = decide(samples, PATIENCE_OF_ONE, now_seconds=50, forecast=cow_area(100_000, 100), probing=True)
+    assert verdict.outcome is WAIT
+    idle = [replace(sample, cow_rate=0.0 if sample.cow_rate is not None else None) for sample in samples]
+    levelled = [replace(sample, ratio=3.0 if sample.ratio is not None else None) for sample in idle]
+    verdict = decide(levelled, PATIENCE_OF_ONE, now_seconds=50, forecast=cow_area(100_000, 100), probing=True)
+    assert verdict.outcome is WAIT
 
 
 def test_a_short_copy_is_not_waited_for_once_a_probe_has_told_of_the_shock() -> None:

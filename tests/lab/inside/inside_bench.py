@@ -50,11 +50,11 @@ def large() -> tuple[float, float]:
     """What three stripes are of one with records of 1 MiB by one thread: each disk seeks, and moves its share.
 
     Of one disk's own times for the two sizes, since it costs a seek on three disks to save two thirds of the bytes on
-    each; 30 % to either side.
+    each; 40 % below to 30 % above: one processor moves what three disks give at once, and other machines share it.
     """
     disk = Path(SPARE[0])
     gain = request_ms(disk, 1 << 20, write=False) / request_ms(disk, LARGEST_SHARE, write=False)
-    return max(1.2, 0.7 * gain), 1.3 * gain
+    return max(1.2, 0.6 * gain), 1.3 * gain
 
 
 @pytest.fixture(scope="module")

@@ -232,7 +232,7 @@ def _widest(pvs: tuple[str, ...], group: VolumeGroup, *, need: float) -> tuple[s
 
     A PV that has little room would make every stripe short: it is left out where the others do without it.
     """
-    sound = tuple(dict.fromkeys(pv for pv in pvs if group.free_by_pv.get(pv) and not group.has_failed(pv)))
+    sound = group.roomy(pvs)
     for stripes in range(len(sound), 2, -1):
         if group.free_on(sound, stripes=stripes) * group.extent_size >= need:
             return group.striped_over(sound, stripes)

@@ -224,15 +224,19 @@ class VolumeGroup:
             return stripes * min((self.free_by_pv[pv] for pv in self.striped_over(pvs, stripes)), default=0)
         return sum(self.free_by_pv.get(pv, 0) for pv in pvs) if pvs else self.free_extents
 
+    def roomy(self, pvs: tuple[str, ...]) -> tuple[str, ...]:
+        """Those of these PVs, each once, that have free extents and that the kernel has not given up."""
+        return tuple(pv for pv in dict.fromkeys(pvs) if self.free_by_pv.get(pv) and not self.has_failed(pv))
+
     def striped_over(self, pvs: tuple[str, ...], stripes: int) -> tuple[str, ...]:
         """Those of these PVs, of all when none is named, that so many stripes go on; none where too few have room.
 
         The ones with the most room, in the order given; none that the kernel has given up. Every stripe is as long as
         the others: what the fullest of them has free is what each can have.
         """
-        free = {pv: self.free_by_pv.get(pv, 0) for pv in pvs or self.free_by_pv if not self.has_failed(pv)}
-        roomy = sorted((pv for pv in free if free[pv]), key=lambda pv: -free[pv])[:stripes]
-        return tuple(pv for pv in free if pv in roomy) if len(roomy) == stripes else ()
+        able = self.roomy(pvs or tuple(self.free_by_pv))
+        chosen = sorted(able, key=lambda pv: -self.free_by_pv[pv])[:stripes]
+        return tuple(pv for pv in able if pv in chosen) if len(chosen) == stripes else ()
 
     def has_failed(self, pv: str) -> bool:
         """Whether the kernel has given up the disk of this PV."""

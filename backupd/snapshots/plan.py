@@ -114,7 +114,7 @@ def _extents(
 
 
 def _too_few_pvs(group: VolumeGroup, area: Placed) -> SnapshotError:
-    roomy = [pv for pv in area.pvs or group.free_by_pv if group.free_by_pv.get(pv) and not group.has_failed(pv)]
+    roomy = group.roomy(area.pvs or tuple(group.free_by_pv))
     named = " that snapshot.pvs names" if area.pvs else ""
     return SnapshotError(
         f"no {area.stripes} stripes for the COW area on {group.name}: of the PVs{named}, {len(roomy)} have free extents"

@@ -236,7 +236,7 @@ def _widest(pvs: tuple[str, ...], group: VolumeGroup, *, need: float) -> tuple[s
     for stripes in range(len(sound), 2, -1):
         if group.free_on(sound, stripes=stripes) * group.extent_size >= need:
             return group.striped_over(sound, stripes)
-    return group.striped_over(sound, 2)
+    return group.striped_over(sound, 2) if sound else ()
 
 
 def _cow_size(

@@ -125,6 +125,16 @@ def test_other_pvs_are_striped_over_too_but_for_those_without_room(probe: Tuned)
     )
 
 
+def test_where_no_other_pv_has_room_nothing_is_striped_over_others(probe: Tuned) -> None:
+    del probe.world.host.free_by_pv["/dev/sde"]
+    tuning = tuning_of(probe.take(TUNE))
+    assert {cell.place for cell in tuning.cells} == {((), 1), (OWN, 3)}
+    probe.world.host.free_by_pv = {"/dev/sdb": 0, "/dev/sdc": 0, "/dev/sdd": 0, "/dev/sde": 255, "/dev/sdf": 255}
+    probe.disk.pvs = {**probe.disk.pvs, "/dev/sdf": 0.0}
+    tuning = tuning_of(probe.take(TUNE, run_id="p2"))
+    assert {cell.place for cell in tuning.cells if cell.stripes > 1} == {(("/dev/sde", "/dev/sdf"), 2)}
+
+
 def test_a_stripe_that_fails_takes_none_of_the_linear_places_with_it(probe: Tuned) -> None:
     host = probe.world.host
 

@@ -102,6 +102,12 @@ def test_lvm_sees_the_labs_disks_and_nothing_else(with_udev: bool) -> None:
     assert ("udev_sync = 0" in text) is not with_udev
 
 
+@pytest.mark.parametrize("with_udev", [False, True])
+def test_lvm_touches_less_before_it_suspends_a_device_than_it_does_by_itself(with_udev: bool) -> None:
+    (reserved,) = re.findall(r"^    reserved_memory = (\d+)$", lvm_configuration([], with_udev=with_udev), re.MULTILINE)
+    assert 0 < int(reserved) * KIB < 8 * MIB
+
+
 def test_an_hdd_serves_one_request_at_a_time_reads_included() -> None:
     argv = nbdkit_argv(Path("/dev/ubdb"), Path("/run/b.nbd"))
     assert argv[argv.index("--threads") + 1] == "1"

@@ -4,13 +4,13 @@ Knows: its jobs, `nightly` and `old-defaults`, their target, where the lab's ser
 keys do.
 """
 
-from backupd.lab.site import Site
+from backupd.lab.site import LabSite
 
 SNAPSHOT = 'size = "20%"'
 OLD_DEFAULTS = "old-defaults"  # a job
 
 
-def text(site: Site, *, snapshot: str = SNAPSHOT) -> str:
+def text(site: LabSite, *, snapshot: str = SNAPSHOT) -> str:
     """A complete backupd.toml: host `lab`, target `store` (DIR/backups outside), job `nightly`."""
     return f"""[catalogue]
 path = "{site.catalogue}"
@@ -27,14 +27,14 @@ path = "{site.backups}"
 {_job("nightly", snapshot)}"""
 
 
-def write(site: Site) -> None:
+def write(site: LabSite) -> None:
     """The file and the folders that it names exist."""
     for folder in (site.etc, site.state, site.backups):
         folder.mkdir(parents=True, exist_ok=True)
     site.configuration.write_text(text(site), encoding="utf-8")
 
 
-def add_old_defaults(site: Site) -> None:
+def add_old_defaults(site: LabSite) -> None:
     """From now on there is the job `old-defaults` as well.
 
     It does what backupd did before it went by the disks and by what waiting can save, as far as settings bring it back.

@@ -1,7 +1,7 @@
 """Four disks that behave as asked, and the volume on them.
 
 Knows: nbdkit's and dm-delay's arguments, LVM's filter, how `data` is cut. Refuses to know what the volume is for.
-The disk models and their figures are explained in README ("The lab").
+The disk models and their figures are explained in docs/pages/development/lab.md.
 """
 
 import re
@@ -10,12 +10,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from backupd.command import run, spawned
-from backupd.errors import LabError
-from backupd.lab.options import DiskModel, Filesystem, Layout
+from backupd.host.process import run, spawned
+from backupd.lab.options import DiskModel, Filesystem, LabLayout
 from backupd.lab.plan import Plan
-from backupd.lab.site import POOL, VOLUME, Site
+from backupd.lab.site import POOL, VOLUME, LabSite
 from backupd.lab.sizes import POOL_CHUNK_SIZE, POOL_METADATA_SIZE, STRIPE_SIZE, STRIPES, Sizes
+from backupd.vocabulary.errors import LabError
 
 _DELAY = "4ms"  # a seek; nbdkit serves one request at a time, reads included
 _RATE = "1200M"  # bits a second: 150 MiB/s of one disk
@@ -48,7 +48,7 @@ activation {
 
 
 @contextmanager
-def presented(model: DiskModel, raw: Sequence[Path], site: Site) -> Iterator[tuple[Path, ...]]:
+def presented(model: DiskModel, raw: Sequence[Path], site: LabSite) -> Iterator[tuple[Path, ...]]:
     """The raw devices as disks of that model, for the length of the block, in the same order.
 
     Raises:
@@ -97,17 +97,19 @@ activation {{
     return seen if with_udev else seen + _WITHOUT_UDEV
 
 
-def volume_argv(site: Site, layout: Layout, disks: Sequence[Path], sizes: Sizes, *, name: str = VOLUME) -> list[str]:
+def volume_argv(
+    site: LabSite, layout: LabLayout, disks: Sequence[Path], sizes: Sizes, *, name: str = VOLUME
+) -> list[str]:
     """`lvcreate` of `data` on the first three disks, equally much on each; the fourth stays free."""
     extents = sizes.extents_a_disk
     start = ["lvcreate", "--yes", "--name", name, "--extents", str(extents * STRIPES)]
-    if layout is Layout.STRIPED:
+    if layout is LabLayout.STRIPED:
         stripes = ["--stripes", str(STRIPES), "--stripesize", f"{STRIPE_SIZE}b"]
         return [*start, *stripes, site.volume_group, *(str(disk) for disk in disks[:STRIPES])]
     return [*start, site.volume_group, *(f"{disk}:0-{extents - 1}" for disk in disks[:STRIPES])]
 
 
-def pool_argvs(site: Site, layout: Layout, disks: Sequence[Path], sizes: Sizes) -> list[list[str]]:
+def pool_argvs(site: LabSite, layout: LabLayout, disks: Sequence[Path], sizes: Sizes) -> list[list[str]]:
     """What makes `data` a volume of a thin pool that is as large, lies as `data` would, and has its metadata apart.
 
     Not by one `lvcreate`, which would put the metadata on one of the three disks, and write to it as `data` is written.
@@ -138,13 +140,13 @@ def format_argv(filesystem: Filesystem, device: Path) -> list[str]:
     return ["mkfs.ext4", "-q", "-E", "nodiscard", str(device)]
 
 
-def restrict_lvm(site: Site, disks: Sequence[Path], *, with_udev: bool) -> None:
+def restrict_lvm(site: LabSite, disks: Sequence[Path], *, with_udev: bool) -> None:
     """From now on LVM, by this site's configuration, touches only these disks."""
     site.lvm_system.mkdir(parents=True, exist_ok=True)
     (site.lvm_system / "lvmlocal.conf").write_text(lvm_configuration(disks, with_udev=with_udev), encoding="utf-8")
 
 
-def make_volume(site: Site, plan: Plan, disks: Sequence[Path]) -> None:
+def make_volume(site: LabSite, plan: Plan, disks: Sequence[Path]) -> None:
     """Volume group, `data` and its file system exist and are active."""
     run(["vgcreate", "--yes", site.volume_group, *map(str, disks)], timeout_seconds=_QUICK_SECONDS)
     thick = [volume_argv(site, plan.layout, disks, plan.sizes)]
@@ -154,7 +156,7 @@ def make_volume(site: Site, plan: Plan, disks: Sequence[Path]) -> None:
 
 
 @contextmanager
-def active(site: Site) -> Iterator[None]:
+def active(site: LabSite) -> Iterator[None]:
     """The volume group is active within the block and not after it, whatever the command left mounted of it."""
     run(["vgchange", "--activate", "y", site.volume_group], timeout_seconds=_QUICK_SECONDS)
     try:
@@ -165,7 +167,7 @@ def active(site: Site) -> Iterator[None]:
         run(["vgchange", "--activate", "n", site.volume_group], timeout_seconds=_SLOW_SECONDS, must_finish=True)
 
 
-def mount_points_of(site: Site, mounts: str) -> list[str]:
+def mount_points_of(site: LabSite, mounts: str) -> list[str]:
     """Where volumes of this group are mounted, the latest first. `mounts` is proc(5)'s, with octal escapes."""
     prefixes = (f"/dev/mapper/{site.volume_group}-", f"/dev/{site.volume_group}/")
     fields = [line.split(" ") for line in mounts.splitlines()]
@@ -188,7 +190,7 @@ def mounted(device: Path, mount_point: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _slow_disk(device: Path, site: Site) -> Iterator[Path]:
+def _slow_disk(device: Path, site: LabSite) -> Iterator[Path]:
     socket = site.runtime / f"{device.name}.nbd"
     with (
         (site.runtime / "nbdkit.log").open("ab") as log,
@@ -230,7 +232,7 @@ def _last_words(log: str) -> str:
 
 
 @contextmanager
-def _delayed_disk(device: Path, site: Site) -> Iterator[Path]:
+def _delayed_disk(device: Path, site: LabSite) -> Iterator[Path]:
     size = int(run(["blockdev", "--getsize64", str(device)], timeout_seconds=_QUICK_SECONDS).stdout)
     name = f"{site.prefix}-{device.name}"
     table = delay_table(device, size)

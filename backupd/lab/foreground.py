@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
-from backupd.command import spawned
+from backupd.host.process import spawned
 
 _PIECE = 64 * 1024
 _LOOK_SECONDS = 0.05  # how soon the end of a command is seen whose children keep its pipes open

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pymysql
 
-from backupd.command import spawned
+from backupd.host.process import spawned
 from backupd.lab.load import parse_report, run_arguments
 from backupd.lab.options import Load
 from backupd.lab.server import SCHEMA

@@ -12,12 +12,12 @@ import sys
 import time
 from pathlib import Path
 
-from backupd.command import run
-from backupd.errors import BackupdError, LabError
+from backupd.host.process import run
 from backupd.lab import disks, server, workbench
 from backupd.lab.foreground import run_command, run_on_terminal
 from backupd.lab.plan import Control, Plan, Purpose, write_at_once
-from backupd.lab.site import Site, guest_site
+from backupd.lab.site import LabSite, guest_site
+from backupd.vocabulary.errors import BackupdError, LabError
 
 RAW = tuple(Path(f"/dev/ubd{letter}") for letter in "bcde")
 SCRATCH = Path("/dev/ubdf")
@@ -53,13 +53,13 @@ def main(words: list[str]) -> int:
     return 0
 
 
-def _prepare(control: Control, plan: Plan, site: Site) -> None:
+def _prepare(control: Control, plan: Plan, site: LabSite) -> None:
     run(["mkfs.ext4", "-q", "-E", "nodiscard", str(SCRATCH)], timeout_seconds=_QUICK_SECONDS)
     workbench.prepare(site, plan, RAW, lambda name: _reached(control, name))
     write_at_once(control.status, "0")
 
 
-def _work(control: Control, plan: Plan, site: Site) -> None:
+def _work(control: Control, plan: Plan, site: LabSite) -> None:
     """The command's status is told while everything still stands: the outside then ends the machine as it is."""
     mount_outside(plan.out, OUT)
     (OUT / "backups").mkdir(exist_ok=True)

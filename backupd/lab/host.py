@@ -14,15 +14,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from backupd.command import run, spawned
-from backupd.errors import CommandError, LabError
+from backupd.host.process import run, spawned
 from backupd.lab import images, room, workbench
 from backupd.lab.machine import DeadlinePassed
 from backupd.lab.options import Init, LabOptions, ServerKind
 from backupd.lab.plan import Plan, Purpose, plan_for
 from backupd.lab.run import Say, out_folder
-from backupd.lab.site import Site, host_site
+from backupd.lab.site import LabSite, host_site
 from backupd.lab.sizes import Needs, in_words, needs_for
+from backupd.vocabulary.errors import CommandError, LabError
 
 _QUICK_SECONDS = 60.0
 
@@ -53,7 +53,7 @@ def run_on_host(options: LabOptions, command: tuple[str, ...], *, say: Say) -> i
             raise LabError(error.message, hint=error.hint) from error
 
 
-def _work(site: Site, plan: Plan, raw: Sequence[Path], deadline: float, say: Say) -> int:
+def _work(site: LabSite, plan: Plan, raw: Sequence[Path], deadline: float, say: Say) -> int:
     with workbench.working(site, plan, raw, lambda _: None) as spare:
         before = dict(os.environ), Path.cwd()
         home = site.state / "home"

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
 
-from backupd.command import run
+from backupd.host.process import run
 from backupd.lab.options import LabOptions
 from backupd.lab.sizes import SPARE_DISK, Sizes
 

@@ -16,12 +16,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from backupd.command import spawned
-from backupd.errors import LabError, UnexpectedOutput
+from backupd.host.process import spawned
 from backupd.lab.options import Load
 from backupd.lab.plan import Plan
 from backupd.lab.servers import SOFTWARE
-from backupd.lab.site import Site
+from backupd.lab.site import LabSite
+from backupd.vocabulary.errors import LabError, UnexpectedOutput
 
 THREADS = 4
 WARM_UP_SECONDS = 3
@@ -113,7 +113,7 @@ def run_arguments(load: Load) -> list[str]:
 
 
 @contextmanager
-def generator(site: Site, plan: Plan) -> Iterator[Callable[[], None]]:
+def generator(site: LabSite, plan: Plan) -> Iterator[Callable[[], None]]:
     """A process that loads the server, as soon as there is one, for the length of the block.
 
     Started before the server, because Python's own start takes seconds there. What is yielded waits until the load
@@ -127,12 +127,12 @@ def generator(site: Site, plan: Plan) -> Iterator[Callable[[], None]]:
         return
     log = site.runtime / "load.err"
     wanted = [str(plan.load), str(plan.rows), ",".join(SOFTWARE[plan.server].log_tables)]
-    argv = [sys.executable, "-m", "backupd.lab.generator", *wanted, *_generator_places(site)]
+    argv = [sys.executable, "-P", "-m", "backupd.lab.generator", *wanted, *_generator_places(site)]
     with log.open("wb") as errors, spawned(argv, stdout=subprocess.DEVNULL, stderr=errors) as process:
         yield lambda: _wait_for_samples(site, process, log)
 
 
-def _wait_for_samples(site: Site, process: subprocess.Popen[bytes], log: Path) -> None:
+def _wait_for_samples(site: LabSite, process: subprocess.Popen[bytes], log: Path) -> None:
     deadline = time.monotonic() + _START_SECONDS
     while _lines_of(site) < WARM_UP_SECONDS:
         if process.poll() is not None or time.monotonic() > deadline:
@@ -141,11 +141,11 @@ def _wait_for_samples(site: Site, process: subprocess.Popen[bytes], log: Path) -
         time.sleep(0.05)
 
 
-def _generator_places(site: Site) -> list[str]:
+def _generator_places(site: LabSite) -> list[str]:
     return [str(site.socket), str(site.load_log), str(site.heartbeat_log)]
 
 
-def _lines_of(site: Site) -> int:
+def _lines_of(site: LabSite) -> int:
     try:
         return site.load_log.read_text(encoding="utf-8").count("\n")
     except FileNotFoundError:

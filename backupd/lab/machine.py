@@ -1,7 +1,7 @@
 """One user-mode kernel: started, watched, gone.
 
 Knows: its command line, its console log, that it is several processes. Refuses to know what it is for.
-`linux.uml` is Debian's user-mode-linux: a whole kernel as an ordinary process, without KVM and without root.
+Debian's user-mode-linux is a whole kernel as an ordinary process, without KVM and without root.
 """
 
 import contextlib
@@ -17,10 +17,11 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
-from backupd.command import spawned
-from backupd.errors import LabError
+from backupd.host.process import spawned
+from backupd.lab.kernels import UserModeKernel
 from backupd.lab.plan import Control, Plan
 from backupd.lab.sizes import MACHINE_MEMORY, MIB
+from backupd.vocabulary.errors import LabError
 
 _TAIL_LINES = 40
 _GONE_SECONDS = 10.0
@@ -38,7 +39,7 @@ class Hardware:
     control: Control
     memory_folder: Path  # for a file that is mapped executable
     disks: tuple[Path, ...]  # ubdb, ubdc, …
-    modules: Path
+    kernel: UserModeKernel
     interactive: bool = False  # somebody sits at the console; else it is a log
     processor: int | None = None  # the only one that it may use; any where None
 
@@ -49,7 +50,7 @@ class Hardware:
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class LabMachine:
     """A machine that has been started."""
 
     hardware: Hardware
@@ -82,9 +83,10 @@ def kernel_argv(hardware: Hardware) -> list[str]:
     pinned = [] if hardware.processor is None else ["taskset", "--cpu-list", str(hardware.processor)]
     return [
         *pinned,
-        *("env", f"TMPDIR={hardware.memory_folder}", "linux.uml", f"mem={MACHINE_MEMORY // MIB}M"),
+        *("env", f"TMPDIR={hardware.memory_folder}", hardware.kernel.program, f"mem={MACHINE_MEMORY // MIB}M"),
         *("root=/dev/root", "rootfstype=hostfs", "rootflags=/", "ro", f"init={folder}/init", f"uml_dir={folder}/uml"),
         *disks,
+        *hardware.kernel.options,
         *("con=null", "con0=fd:0,fd:1", *(["quiet"] if hardware.interactive else [])),
     ]
 
@@ -115,7 +117,7 @@ def boot_environment(*, modules: Path, plan: Plan, import_from: Path, keep: Sequ
     return "".join(f"{name}={shlex.quote(value)}\n" for name, value in words.items())
 
 
-def furnish(control: Control, plan: Plan, modules: Path) -> None:
+def furnish(control: Control, plan: Plan, kernel: UserModeKernel) -> None:
     """The control folder holds all that the machine's first process reads.
 
     Raises:
@@ -126,8 +128,8 @@ def furnish(control: Control, plan: Plan, modules: Path) -> None:
             f"the kernel cannot take a folder of this name: {control.folder}", hint="set TMPDIR to a plain path"
         )
     package = Path(str(resources.files("backupd")))
-    keep = [package.parent, Path(sys.prefix), Path(sys.base_prefix)]
-    environment = boot_environment(modules=modules, plan=plan, import_from=package.parent, keep=keep)
+    keep = [package.parent, Path(sys.prefix), Path(sys.base_prefix), kernel.modules]
+    environment = boot_environment(modules=kernel.modules, plan=plan, import_from=package.parent, keep=keep)
     (control.folder / "boot.env").write_text(environment, encoding="utf-8")
     control.plan.write_text(plan.to_json(), encoding="utf-8")
     init = control.folder / "init"
@@ -136,7 +138,7 @@ def furnish(control: Control, plan: Plan, modules: Path) -> None:
 
 
 @contextmanager
-def booted(hardware: Hardware) -> Iterator[Machine]:
+def booted(hardware: Hardware) -> Iterator[LabMachine]:
     """A machine runs from the block's start; at its end neither it nor any process of it is left.
 
     Nor when this process is killed: see `guarded_argv`. Of an interactive machine the console is the process's two
@@ -156,7 +158,7 @@ def booted(hardware: Hardware) -> Iterator[Machine]:
         argv = guarded_argv(kernel_argv(hardware), lifeline)
         with spawned(argv, stdin=source, stdout=console, stderr=subprocess.STDOUT) as process:
             try:
-                yield Machine(hardware, process)
+                yield LabMachine(hardware, process)
             finally:
                 _end_session(process)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from backupd.errors import UsageError
+from backupd.vocabulary.errors import UsageError
 
 DEFAULT_ROWS = 400_000
 DEFAULT_DEADLINE_SECONDS = 900.0
@@ -22,7 +22,7 @@ class DiskModel(StrEnum):
     DELAY = "delay"
 
 
-class Layout(StrEnum):
+class LabLayout(StrEnum):
     """How the volume lies on its three disks."""
 
     STRIPED = "striped"
@@ -39,7 +39,8 @@ class Filesystem(StrEnum):
 class Kernel(StrEnum):
     """Whose device mapper: a user-mode kernel's of our own, or this machine's."""
 
-    UML = "uml"
+    UML = "uml"  # the newest that Debian has
+    UML_INSTALLED = "uml-installed"  # the one of this machine's package: another rhythm, and slower
     HOST = "host"
 
 
@@ -96,7 +97,7 @@ class LabOptions:
     """
 
     disks: DiskModel = DiskModel.HDD
-    layout: Layout = Layout.STRIPED
+    layout: LabLayout = LabLayout.STRIPED
     filesystem: Filesystem = Filesystem.XFS
     rows: int = DEFAULT_ROWS
     load: Load = CLOSED

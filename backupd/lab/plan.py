@@ -9,7 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from backupd.lab.options import DiskModel, Filesystem, Init, LabOptions, Layout, Load, ServerKind
+from backupd.lab.options import DiskModel, Filesystem, Init, LabLayout, LabOptions, Load, ServerKind
 from backupd.lab.sizes import Sizes, sizes_for
 
 
@@ -27,7 +27,7 @@ class Plan:
 
     purpose: Purpose
     disks: DiskModel
-    layout: Layout
+    layout: LabLayout
     filesystem: Filesystem
     rows: int
     load: Load
@@ -61,7 +61,7 @@ class Plan:
         return cls(
             purpose=Purpose(raw["purpose"]),
             disks=DiskModel(raw["disks"]),
-            layout=Layout(raw["layout"]),
+            layout=LabLayout(raw["layout"]),
             filesystem=Filesystem(raw["filesystem"]),
             rows=raw["rows"],
             load=Load.parse(raw["load"]),

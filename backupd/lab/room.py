@@ -10,12 +10,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from backupd.command import found
-from backupd.errors import LabError
+from backupd.host.process import found
 from backupd.lab.options import DiskModel, Filesystem, Init, Kernel, LabOptions, ServerKind
 from backupd.lab.sizes import MIB, Needs, in_words
+from backupd.vocabulary.errors import LabError
 
-_MODULES = Path("/usr/lib/uml/modules")
 _MEMORY_FOLDER = Path("/dev/shm")  # noqa: S108 - asked for its room and flags before it is used
 
 # Debian's names; a program that every Debian has is not here.
@@ -35,6 +34,7 @@ _PACKAGES = {
     "mkfs.ext4": "e2fsprogs",
     "setpriv": "util-linux",
     "mmdebstrap": "mmdebstrap",
+    "patchelf": "patchelf",
     "systemctl": "systemd",
     "udevadm": "udev",
     "dbus-daemon": "dbus",
@@ -42,7 +42,7 @@ _PACKAGES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class LabFolder:
     """A folder that could hold a lab's temporary files."""
 
     folder: Path
@@ -52,11 +52,11 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class FolderChoice:
     """Where the machine's memory file and its disks go."""
 
-    memory: Place
-    disks: Place
+    memory: LabFolder
+    disks: LabFolder
 
     def sentence(self, needs: Needs) -> str:
         """What is about to be taken, for a person."""
@@ -73,12 +73,20 @@ def missing_packages(options: LabOptions, is_found: Callable[[str], bool] = foun
         unneeded |= {"nbdkit", "nbd-client"} if options.disks is not DiskModel.HDD else set()
     if options.filesystem is not Filesystem.XFS:
         unneeded.add("mkfs.xfs")
+    fetched_kernel = options.kernel is Kernel.UML
+    if options.kernel is not Kernel.UML_INSTALLED:
+        unneeded.add("linux.uml")
     if options.kernel is Kernel.HOST:
-        unneeded |= {"linux.uml", "ip"}
+        unneeded.add("ip")
+    if not fetched_kernel:
+        unneeded.add("patchelf")
     if options.init is not Init.SYSTEMD:
         unneeded |= {"systemctl", "udevadm", "dbus-daemon"}
     own_server = options.server is ServerKind.MARIADB_10
-    unneeded |= {"mmdebstrap"} if own_server else {"mariadbd", "mariadb-install-db"}
+    if own_server and not fetched_kernel:
+        unneeded.add("mmdebstrap")
+    if not own_server:
+        unneeded |= {"mariadbd", "mariadb-install-db"}
     return tuple(sorted({_PACKAGES[name] for name in _PACKAGES if name not in unneeded and not is_found(name)}))
 
 
@@ -94,19 +102,7 @@ def require_packages(options: LabOptions) -> None:
         raise LabError(f"the lab needs Debian packages that are not here: {names}", hint=f"apt-get install {names}")
 
 
-def modules_folder() -> Path:
-    """The user-mode kernel's module tree. Debian's kernel has exactly one.
-
-    Raises:
-        LabError: there is none.
-    """
-    trees = sorted(_MODULES.glob("*/kernel"))
-    if not trees:
-        raise LabError(f"no kernel modules in {_MODULES}", hint="apt-get install --reinstall user-mode-linux")
-    return trees[-1].parent
-
-
-def choose(needs: Needs, candidates: Sequence[Place], memory_available: int) -> Choice:
+def choose(needs: Needs, candidates: Sequence[LabFolder], memory_available: int) -> FolderChoice:
     """The first places with room, memory before disk. What lies in memory must fit into free memory together.
 
     Raises:
@@ -128,14 +124,14 @@ def choose(needs: Needs, candidates: Sequence[Place], memory_available: int) -> 
     for place in candidates:
         taken = needs.memory if place.folder == memory.folder else 0
         if place.free - taken >= needs.disks and (not place.in_memory or left >= needs.disks):
-            return Choice(memory, place)
+            return FolderChoice(memory, place)
     raise LabError(
         f"too little room for the lab's disks: they need {in_words(needs.disks)}; " + _described(candidates),
         hint="set TMPDIR to a folder with more room, or ask for fewer --rows or a shorter --deadline",
     )
 
 
-def places() -> list[Place]:
+def places() -> list[LabFolder]:
     """The candidates on this machine: the memory file system, then the folder for temporary files."""
     folders = [_MEMORY_FOLDER, Path(tempfile.gettempdir()).resolve()]
     return [_place(folder) for folder in folders if folder.is_dir() and os.access(folder, os.W_OK)]
@@ -164,9 +160,9 @@ def require_cache_room(folder: Path, size: int, *, what: str) -> None:
         )
 
 
-def _place(folder: Path) -> Place:
+def _place(folder: Path) -> LabFolder:
     facts = os.statvfs(folder)
-    return Place(
+    return LabFolder(
         folder=folder,
         free=facts.f_bavail * facts.f_frsize,
         in_memory=folder == _MEMORY_FOLDER,
@@ -174,7 +170,7 @@ def _place(folder: Path) -> Place:
     )
 
 
-def _described(candidates: Sequence[Place]) -> str:
+def _described(candidates: Sequence[LabFolder]) -> str:
     words = [
         f"{place.folder} has {in_words(place.free)}{'' if place.executable else ' (noexec)'}" for place in candidates
     ]

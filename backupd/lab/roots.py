@@ -15,12 +15,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from backupd.command import run
-from backupd.errors import CommandError, LabError
+from backupd.host.process import run
 from backupd.lab import images, room
 from backupd.lab.options import ServerKind
 from backupd.lab.servers import SOFTWARE, Distribution
 from backupd.lab.sizes import MIB
+from backupd.vocabulary.errors import CommandError, LabError
 
 _KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 _ROOM = 700 * MIB  # the larger root, and its packages while it is extracted
@@ -32,6 +32,10 @@ _ORIGIN_UNKNOWN = "$(ORIGIN)"  # apt leaves the word as it is where it has no li
 
 # An archive may be a frozen one, whose Release file has expired. One retry: apt's three take minutes to say the same.
 _APT_OPTIONS = ('Acquire::Check-Valid-Until "false"', 'Acquire::Retries "1"', 'Acquire::http::Timeout "30"')
+
+
+class DistributionUnreachable(LabError):
+    """A distribution's packages cannot be fetched from here."""
 
 
 @contextmanager
@@ -47,9 +51,14 @@ def server_usr(kind: ServerKind, cache: Path, archive: str | None = None) -> Ite
     if origin is None:
         yield None
         return
-    uri = archive or archive_of(_apt_indexes(), platform.freedesktop_os_release().get("VERSION_CODENAME", ""))
-    with images.kept(cache, _key(kind, origin, uri), lambda part: _fetch(origin, uri, part)) as root:
+    uri = archive or machines_archive()
+    with images.kept(cache, _key(kind, origin, uri), lambda part: fetch(origin, uri, part)) as root:
         yield root / "usr"
+
+
+def machines_archive() -> str | None:
+    """The archive of Debian's that this machine's packages come from; None where none is told."""
+    return archive_of(_apt_indexes(), platform.freedesktop_os_release().get("VERSION_CODENAME", ""))
 
 
 def version(kind: ServerKind, usr: Path | None) -> str:
@@ -61,7 +70,7 @@ def version(kind: ServerKind, usr: Path | None) -> str:
         LabError: it did not say so.
     """
     program = SOFTWARE[kind].program
-    argv = [program] if usr is None else [*_loader(usr), str(usr / "sbin" / program)]
+    argv = [program] if usr is None else [*_started_by(usr), str(usr / "sbin" / program)]
     try:
         said = run([*argv, "--no-defaults", "--version"], timeout_seconds=_QUICK_SECONDS).stdout
     except CommandError as error:
@@ -101,17 +110,22 @@ def fetch_argv(origin: Distribution, archive: str | None, root: Path, apt_option
     ]
 
 
-def _fetch(origin: Distribution, archive: str | None, part: Path) -> None:
-    """Its `/usr` is in the folder, and nothing else."""
+def fetch(origin: Distribution, archive: str | None, part: Path) -> None:
+    """Its `/usr` is in the folder, and nothing else.
+
+    Raises:
+        DistributionUnreachable: the archive did not answer, or lacks the package.
+        LabError: there is too little room.
+    """
     room.require_cache_room(part, _ROOM, what=f"Debian {origin.suite}'s {origin.packages[0]}")
     root = part / "root"
     argv = fetch_argv(origin, archive, root, _apt_proxies())
     done = run(argv, timeout_seconds=_FETCH_SECONDS, accept=range(256))
     if done.status != 0:
-        raise LabError(
+        raise DistributionUnreachable(
             f"cannot fetch {origin.packages[0]} of Debian {origin.suite} from {archive or 'the public archive'}: "
             f"{_reason(done.stderr)}",
-            hint="a server of another distribution comes from where apt's packages come from (`apt-get indextargets`): "
+            hint="what another distribution has comes from where apt's packages come from (`apt-get indextargets`): "
             "that archive must be within reach and carry the suite",
         )
     (root / "usr").rename(part / "usr")
@@ -144,9 +158,18 @@ def _key(kind: ServerKind, origin: Distribution, archive: str | None) -> str:
     return f"root-{kind}-{hashlib.sha256(facts.encode()).hexdigest()[:16]}"
 
 
-def _loader(usr: Path) -> list[str]:
-    libraries = usr / "lib" / f"{platform.machine()}-linux-gnu"
+def loader_and_libraries(usr: Path) -> tuple[Path, Path]:
+    """What starts this distribution's programs on a machine that is not it: its loader, and its libraries' folder.
+
+    Raises:
+        LabError: it has no loader.
+    """
     loaders = sorted((*usr.glob("lib64/ld-linux-*.so.*"), *usr.glob("lib/ld-linux-*.so.*")))
     if not loaders:
         raise LabError(f"no program can be started from {usr}", hint="backupd lab clean, and try again")
-    return [os.fspath(loaders[0]), "--library-path", os.fspath(libraries)]
+    return loaders[0], usr / "lib" / f"{platform.machine()}-linux-gnu"
+
+
+def _started_by(usr: Path) -> list[str]:
+    loader, libraries = loader_and_libraries(usr)
+    return [os.fspath(loader), "--library-path", os.fspath(libraries)]

@@ -17,14 +17,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import BinaryIO
 
-from backupd.errors import LabError, UsageError
-from backupd.lab import images, room, roots
-from backupd.lab.machine import DeadlinePassed, Hardware, Machine, booted, furnish, idlest_processor
+from backupd.lab import images, kernels, room, roots
+from backupd.lab.kernels import UserModeKernel
+from backupd.lab.machine import DeadlinePassed, Hardware, LabMachine, booted, furnish, idlest_processor
 from backupd.lab.mconsole import tell_what_is_waited_for
 from backupd.lab.options import Kernel, LabOptions
 from backupd.lab.plan import Control, Plan, Purpose, plan_for
 from backupd.lab.sizes import needs_for, sizes_for
 from backupd.lab.terminal import Relay, raw
+from backupd.vocabulary.errors import LabError, UsageError
 
 Say = Callable[[str], None]
 
@@ -43,8 +44,8 @@ class MachineHung(LabError):
 class Bench:
     """Where one lab's things lie outside, and until when it may take."""
 
-    choice: room.Choice
-    modules: Path
+    choice: room.FolderChoice
+    kernel: UserModeKernel
     deadline: float  # monotonic
     say: Say
     server_usr: Path | None = None  # where the server's programs are, if they are not the machine's own
@@ -91,12 +92,14 @@ def clean() -> list[str]:
 
 
 def _lab(options: LabOptions, plan: Plan, say: Say) -> int:
-    bench = _require_bench(options, say)
-    with roots.server_usr(options.server, images.cache_folder()) as usr:
+    choice, deadline = _require_room(options, say), time.monotonic() + options.deadline_seconds
+    cache = images.cache_folder()
+    with kernels.ready(options.kernel, cache, say=say) as kernel, roots.server_usr(options.server, cache) as usr:
         version = roots.version(options.server, usr)
         say(f"the server is {options.server}: {version}")
         (Path(plan.out) / "server-version").write_text(f"{options.server} {version}\n", encoding="utf-8")
-        return _attempts(options, plan, replace(bench, server_usr=usr), _key(options, version))
+        bench = Bench(choice, kernel, deadline, say, server_usr=usr)
+        return _attempts(options, plan, bench, _key(options, version))
 
 
 def _attempts(options: LabOptions, plan: Plan, bench: Bench, key: str) -> int:
@@ -116,12 +119,12 @@ def _attempts(options: LabOptions, plan: Plan, bench: Bench, key: str) -> int:
     raise AssertionError("the last attempt returns or raises")
 
 
-def _require_bench(options: LabOptions, say: Say) -> Bench:
+def _require_room(options: LabOptions, say: Say) -> room.FolderChoice:
     room.require_packages(options)
     needs = needs_for(options.rows, deadline_seconds=options.deadline_seconds, spare_disks=options.spare_disks)
     choice = room.choose(needs, room.places(), room.memory_available())
     say(choice.sentence(needs))
-    return Bench(choice, room.modules_folder(), time.monotonic() + options.deadline_seconds, say)
+    return choice
 
 
 def _key(options: LabOptions, version: str) -> str:
@@ -151,12 +154,12 @@ def _prepare(options: LabOptions, part: Path, bench: Bench) -> None:
 
 def _attended(plan: Plan, control: Control, disks: list[Path], bench: Bench) -> int:
     """Start a machine for the plan and stay with it until it has told its status."""
-    furnish(control, replace(plan, server_usr=str(bench.server_usr or "")), bench.modules)
+    furnish(control, replace(plan, server_usr=str(bench.server_usr or "")), bench.kernel)
     hardware = Hardware(
         control=control,
         memory_folder=bench.choice.memory.folder,
         disks=tuple(disks),
-        modules=bench.modules,
+        kernel=bench.kernel,
         interactive=plan.purpose is Purpose.SHELL,
         processor=idlest_processor(),
     )
@@ -198,7 +201,7 @@ class Carrier:
 
 
 def _status(
-    machine: Machine, plan: Plan, carriers: list[Carrier], deadline: float, pause: Callable[[float], None]
+    machine: LabMachine, plan: Plan, carriers: list[Carrier], deadline: float, pause: Callable[[float], None]
 ) -> int:
     """Watch until the status is there.
 

@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from backupd.command import run, spawned
-from backupd.errors import LabError
+from backupd.host.process import run, spawned
 from backupd.lab.options import ServerKind
 from backupd.lab.servers import SOFTWARE, Software
-from backupd.lab.site import Site
+from backupd.lab.site import LabSite
+from backupd.vocabulary.errors import LabError
 
 SCHEMA = "sbtest"
 _INSTALL_SECONDS = 300.0
@@ -40,7 +40,7 @@ INSERT INTO {schema}.{table} (at, note) SELECT 0, REPEAT('x', 80) FROM {rows};
 """
 
 
-def option_file(site: Site, kind: ServerKind) -> str:
+def option_file(site: LabSite, kind: ServerKind) -> str:
     """The server's only option file."""
     network = f"port = {site.port}\nbind_address = 127.0.0.1" if site.port else "skip_networking"
     particular = "\n".join(SOFTWARE[kind].options)
@@ -61,7 +61,7 @@ innodb_buffer_pool_size = 128M
 """
 
 
-def install(site: Site, kind: ServerKind) -> None:
+def install(site: LabSite, kind: ServerKind) -> None:
     """An empty datadir exists in which root may log in by socket; no server runs.
 
     Raises:
@@ -76,7 +76,7 @@ def install(site: Site, kind: ServerKind) -> None:
 
 
 @contextmanager
-def running(site: Site, kind: ServerKind, *, fast_and_loose: bool = False) -> Iterator[None]:
+def running(site: LabSite, kind: ServerKind, *, fast_and_loose: bool = False) -> Iterator[None]:
     """A server answers on the socket within the block; afterwards it was shut down cleanly.
 
     `fast_and_loose` gives up durability, for as long as nothing is worth keeping yet.
@@ -97,7 +97,7 @@ def running(site: Site, kind: ServerKind, *, fast_and_loose: bool = False) -> It
             raise LabError(f"the lab's server did not stop within {_STOP_SECONDS:g} s") from late
 
 
-def _configured(site: Site, kind: ServerKind) -> str:
+def _configured(site: LabSite, kind: ServerKind) -> str:
     """The option that every program of the server's takes first; what it names is there."""
     site.socket.parent.mkdir(parents=True, exist_ok=True)
     site.server_configuration.write_text(option_file(site, kind), encoding="utf-8")
@@ -109,7 +109,7 @@ def _in(folder: Path) -> list[str]:
     return ["env", f"--chdir={folder}"]
 
 
-def execute(site: Site, statements: str) -> str:
+def execute(site: LabSite, statements: str) -> str:
     """Run statements as root; what they print, tab-separated and without headings.
 
     Raises:
@@ -119,7 +119,7 @@ def execute(site: Site, statements: str) -> str:
     return run(argv, timeout_seconds=_QUICK_SECONDS, stdin=statements).stdout
 
 
-def fill(site: Site, kind: ServerKind, rows: int) -> None:
+def fill(site: LabSite, kind: ServerKind, rows: int) -> None:
     """The schema, the accounts and N rows of sysbench's own table exist."""
     software = SOFTWARE[kind]
     log_tables = (
@@ -138,7 +138,7 @@ def backup_account(software: Software) -> str:
     return create + grant_script("backupd", flavour=software.flavour)
 
 
-def set_password(site: Site) -> None:
+def set_password(site: LabSite) -> None:
     """The backup account has a password that no other lab has, in a file for its owner only."""
     password = _new_password()
     execute(site, f"ALTER USER backupd@localhost IDENTIFIED BY '{password}';")
@@ -147,7 +147,7 @@ def set_password(site: Site) -> None:
     site.password_file.write_text(password + "\n", encoding="utf-8")
 
 
-def sysbench_argv(site: Site, rows: int) -> list[str]:
+def sysbench_argv(site: LabSite, rows: int) -> list[str]:
     """sysbench's own write-only transaction on one table of N rows."""
     return [
         *("sysbench", "oltp_write_only", "--db-driver=mysql", "--mysql-user=lab_load", f"--mysql-db={SCHEMA}"),
@@ -159,14 +159,14 @@ def _new_password() -> str:
     return os.urandom(16).hex()  # `secrets` would do the same, after loading OpenSSL: 60 ms in the machine
 
 
-def point_clients_at(site: Site, file: Path) -> None:
+def point_clients_at(site: LabSite, file: Path) -> None:
     """A client started without options finds this server; whatever the file said before is gone."""
     file.parent.mkdir(parents=True, exist_ok=True)
     file.unlink(missing_ok=True)
     file.write_text(f"[client-server]\nsocket = {site.socket}\n", encoding="utf-8")
 
 
-def _wait_until_it_answers(site: Site, process: subprocess.Popen[bytes]) -> None:
+def _wait_until_it_answers(site: LabSite, process: subprocess.Popen[bytes]) -> None:
     deadline = time.monotonic() + _START_SECONDS
     while not (site.socket.exists() and _answers(site)):
         if process.poll() is not None or time.monotonic() > deadline:
@@ -174,7 +174,7 @@ def _wait_until_it_answers(site: Site, process: subprocess.Popen[bytes]) -> None
         time.sleep(0.05)
 
 
-def _answers(site: Site) -> bool:
+def _answers(site: LabSite) -> bool:
     argv = ["mariadb", "--no-defaults", f"--socket={site.socket}", "--execute=SELECT 1"]
     return run(argv, timeout_seconds=_QUICK_SECONDS, accept=(0, 1)).status == 0
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from backupd.lab.options import ServerKind
-from backupd.model import Flavour
+from backupd.vocabulary.servers import Flavour
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ POOL = "pool"  # the thin pool that it is of, where it is of one
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class LabSite:
     """One lab's names."""
 
     volume_group: str
@@ -88,9 +88,9 @@ class Site:
         return self.runtime / "heartbeat.log"
 
 
-def guest_site() -> Site:
+def guest_site() -> LabSite:
     """The names inside the user-mode machine, the same in every lab."""
-    return Site(
+    return LabSite(
         volume_group="labvg",
         mount_point=Path("/srv/mysql"),
         runtime=Path("/run/lab"),
@@ -105,9 +105,9 @@ def guest_site() -> Site:
     )
 
 
-def host_site(folder: Path, *, out: Path, pid: int) -> Site:
+def host_site(folder: Path, *, out: Path, pid: int) -> LabSite:
     """Names that no other lab and nothing of the host has; everything under `folder`."""
-    return Site(
+    return LabSite(
         volume_group=f"backupdlab{pid}",
         mount_point=folder / "volume",
         runtime=folder / "run",

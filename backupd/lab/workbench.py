@@ -13,7 +13,7 @@ from pathlib import Path
 
 from backupd.lab import configuration, disks, load, programs, server
 from backupd.lab.plan import Plan
-from backupd.lab.site import Site
+from backupd.lab.site import LabSite
 
 Milestone = Callable[[str], None]
 
@@ -24,7 +24,7 @@ def without_udev() -> None:
     os.environ["MDADM_NO_UDEV"] = "1"
 
 
-def prepare(site: Site, plan: Plan, raw: Sequence[Path], reached: Milestone) -> None:
+def prepare(site: LabSite, plan: Plan, raw: Sequence[Path], reached: Milestone) -> None:
     """Volume, file system, server data and rows are on the raw devices; nothing of them is in use any more."""
     with disks.presented(plan.disks, raw, site) as physical:
         disks.restrict_lvm(site, physical, with_udev=plan.has_udev)
@@ -40,7 +40,7 @@ def prepare(site: Site, plan: Plan, raw: Sequence[Path], reached: Milestone) -> 
 
 
 @contextmanager
-def _server_at_hand(site: Site, plan: Plan) -> Iterator[None]:
+def _server_at_hand(site: LabSite, plan: Plan) -> Iterator[None]:
     """The volume is mounted and the plan's kind of server can be started on it."""
     with (
         disks.active(site),
@@ -51,7 +51,7 @@ def _server_at_hand(site: Site, plan: Plan) -> Iterator[None]:
 
 
 @contextmanager
-def working(site: Site, plan: Plan, raw: Sequence[Path], reached: Milestone) -> Iterator[tuple[Path, ...]]:
+def working(site: LabSite, plan: Plan, raw: Sequence[Path], reached: Milestone) -> Iterator[tuple[Path, ...]]:
     """On prepared devices: a server under load and a ready configuration, for the length of the block.
 
     Of `raw` the last ones are the plan's spare disks; what they are called in the block is what it is given.
@@ -73,7 +73,7 @@ def working(site: Site, plan: Plan, raw: Sequence[Path], reached: Milestone) -> 
                 yield physical[len(physical) - plan.spare_disks :]
 
 
-def become_the_operator(site: Site, *, python: str, home: Path, spare_disks: Sequence[Path] = ()) -> None:
+def become_the_operator(site: LabSite, *, python: str, home: Path, spare_disks: Sequence[Path] = ()) -> None:
     """This process's environment and folder, and so its children's, are those in which `backupd` just works."""
     usual = os.environ.get("PATH", "/usr/bin:/bin")
     ours = (str(_folder_with_backupd(site, python)), str(Path(python).parent))
@@ -94,7 +94,7 @@ def spare_sentence(spare_disks: Sequence[Path]) -> str:
     return f"spare disks, empty: {' '.join(map(str, spare_disks))} (also in $BACKUPD_LAB_SPARE_DISKS)"
 
 
-def _folder_with_backupd(site: Site, python: str) -> Path:
+def _folder_with_backupd(site: LabSite, python: str) -> Path:
     """Where the environment of that Python has `backupd`; a folder of ours when it runs from a bare checkout."""
     installed = Path(python).parent
     if (installed / "backupd").exists():
@@ -111,7 +111,7 @@ def _folder_with_backupd(site: Site, python: str) -> Path:
     return site.programs
 
 
-def bring_out(site: Site, out: Path) -> None:
+def bring_out(site: LabSite, out: Path) -> None:
     """Catalogue and logs are in `out`; what does not exist is left out.
 
     The catalogue goes through SQLite's own backup, so that what is still in its write-ahead log comes along.

@@ -1,6 +1,6 @@
 """Volumes and their snapshots, as the stories need them. The contracts, and what marks a thing as ours.
 
-`lvm`, `mounting`, `blank`, `scratch` and `scratch_disks` implement them, and so does `tests/fakes`.
+`snapshots`, `mounting`, `blank`, `scratch` and `scratch_disks` implement them, and so does `tests/fakes`.
 """
 
 from contextlib import AbstractContextManager
@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from backupd.command import ChildLedger
-from backupd.layouts import ScratchLayout
-from backupd.model import CowUsage, DeviceNumber, Holding, HoldingKind, Snapshot, SnapshotPlan, Volume, VolumeGroup
+from backupd.host.process import ChildLedger
+from backupd.vocabulary.records import Holding, HoldingKind
+from backupd.vocabulary.scratch_layouts import ScratchLayout
+from backupd.vocabulary.volumes import CowUsage, DeviceNumber, Snapshot, SnapshotPlan, Volume, VolumeGroup
 
 TAG = "backupd"  # on every LV and volume group of ours
 MACHINE_TAG = "backupd.machine="  # followed by the machine's name: another host may see the same volume group

@@ -15,12 +15,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from backupd import command
-from backupd.errors import CommandError, Refused, SnapshotError, UnexpectedOutput
-from backupd.model import Volume
-from backupd.snapshots import TAG, devicemapper
-from backupd.snapshots.devicemapper import MappedDevice
-from backupd.snapshots.mounting import mount_to_write, mounts
+from backupd.host import process
+from backupd.lvm import TAG, devicemapper
+from backupd.lvm.devicemapper import MappedDevice
+from backupd.lvm.mounting import mount_to_write, mounts
+from backupd.vocabulary.errors import CommandError, Refused, SnapshotError, UnexpectedOutput
+from backupd.vocabulary.volumes import Volume
 
 _MAKE_SECONDS, _SECONDS = 600.0, 120.0
 _TRIES, _PAUSE_SECONDS = 5, 0.2  # udev looks at a device that somebody has just made
@@ -58,7 +58,7 @@ class LvmBlankVolumes:
         """A file system of this uuid is on it."""
         argv = make_argv(volume.path, filesystem, uuid=uuid)
         try:
-            command.run(argv, timeout_seconds=_MAKE_SECONDS, must_finish=True)
+            process.run(argv, timeout_seconds=_MAKE_SECONDS, must_finish=True)
         except CommandError as error:
             raise SnapshotError(
                 f"no {filesystem} could be made on {volume.full_name}: {error.message}",
@@ -74,7 +74,7 @@ class LvmBlankVolumes:
         if not path.exists() or filesystem_uuid(path) != uuid:
             return
         try:
-            command.run(["wipefs", "--quiet", "--all", "--", str(path)], timeout_seconds=_SECONDS, must_finish=True)
+            process.run(["wipefs", "--quiet", "--all", "--", str(path)], timeout_seconds=_SECONDS, must_finish=True)
         except CommandError as error:
             raise SnapshotError(
                 f"{path} still holds half of a restore: {error.message}", hint=f"unmount it, then: wipefs --all {path}"
@@ -98,7 +98,7 @@ def signatures(path: Path) -> tuple[str, ...]:
         UnexpectedOutput: with the text.
     """
     try:
-        report = command.run(["wipefs", "--json", "--", str(path)], timeout_seconds=_SECONDS).stdout
+        report = process.run(["wipefs", "--json", "--", str(path)], timeout_seconds=_SECONDS).stdout
     except CommandError as error:
         raise SnapshotError(f"{path} cannot be looked at: {error.message}", hint="run as root") from error
     try:
@@ -115,7 +115,7 @@ def filesystem_uuid(path: Path) -> str:
     """
     try:
         argv = ["blkid", "-p", "-o", "value", "-s", "UUID", "--", str(path)]
-        return command.run(argv, timeout_seconds=_SECONDS, accept=(0, 2)).stdout.strip()
+        return process.run(argv, timeout_seconds=_SECONDS, accept=(0, 2)).stdout.strip()
     except CommandError as error:
         raise SnapshotError(f"{path} cannot be looked at: {error.message}", hint="run as root") from error
 

@@ -4,14 +4,14 @@ The COW area is made before the lock, cleared and tagged. Under it there is then
 allocation: on disks with a queue that is a fifth less than `lvcreate -s` in the same shell (lab, `hdd`).
 """
 
-from backupd.model import CowUsage, Snapshot, SnapshotPlan
-from backupd.snapshots import Mark, devicemapper
-from backupd.snapshots.method import SETTINGS, Step, live, origin_uuid, snapshot_at
+from backupd.lvm import Mark, devicemapper
+from backupd.lvm.method import SETTINGS, ShellStep, live, origin_uuid, snapshot_at
+from backupd.vocabulary.volumes import CowUsage, Snapshot, SnapshotPlan
 
 REHEARSED = "converted to snapshot"
 
 
-def preparing(plan: SnapshotPlan, mark: Mark) -> list[Step]:
+def preparing(plan: SnapshotPlan, mark: Mark) -> list[ShellStep]:
     """The COW area is there, its header cleared, since the kernel takes an old one for a snapshot's.
 
     And it is inactive, which spares the conversion a deactivation. LVM clears nothing that it makes inactive ("Cannot
@@ -24,8 +24,8 @@ def preparing(plan: SnapshotPlan, mark: Mark) -> list[Step]:
     deactivated = ["lvchange", "-an", "--config", SETTINGS, f"{plan.origin.vg}/{plan.name}"]
     device = devicemapper.lvm_name(plan.origin.vg, plan.name)
     return [
-        Step(made, lambda said: "created." in said),
-        Step(deactivated, lambda _said: devicemapper.by_name(device) is None),
+        ShellStep(made, lambda said: "created." in said),
+        ShellStep(deactivated, lambda _said: devicemapper.by_name(device) is None),
     ]
 
 

@@ -13,8 +13,8 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
-from backupd.errors import SnapshotError, UnexpectedOutput
-from backupd.model import CowUsage, DeviceNumber
+from backupd.vocabulary.errors import SnapshotError, UnexpectedOutput
+from backupd.vocabulary.volumes import CowUsage, DeviceNumber
 
 SYSFS = Path("/sys")
 
@@ -28,7 +28,7 @@ _SECTOR = 512
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class TableLine:
     """One line of a live table: its type, and its parameters or its status, whichever was asked for."""
 
     kind: str
@@ -43,11 +43,11 @@ class MappedDevice:
     uuid: str
     device: DeviceNumber
     suspended: bool
-    targets: tuple[Target, ...]
+    targets: tuple[TableLine, ...]
     open_count: int = 0  # by mounts, by other devices that lie on it, and by processes
 
     @property
-    def only(self) -> Target | None:
+    def only(self) -> TableLine | None:
         """The target of a table that has one line, as those of snapshots and their origins do."""
         return self.targets[0] if len(self.targets) == 1 else None
 
@@ -176,7 +176,7 @@ def parse_table(answer: bytes) -> MappedDevice:
     targets, here = [], start
     for _ in range(count):
         _, _, _, following, kind = _TARGET.unpack_from(answer, here)
-        targets.append(Target(_text(kind), _text(answer[here + _TARGET.size : start + following])))
+        targets.append(TableLine(_text(kind), _text(answer[here + _TARGET.size : start + following])))
         here = start + following
     return MappedDevice(
         name=_text(fields[11]),

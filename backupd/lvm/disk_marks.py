@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID, uuid5
 
-from backupd.errors import Refused
-from backupd.snapshots import TAG, Mark, scratch_name
+from backupd.lvm import TAG, Mark, scratch_name
+from backupd.vocabulary.errors import Refused
 
 _PLACES = string.digits + string.ascii_letters
 _MARK_LENGTH = 32  # of a uuid of LVM's without its dashes, and of an array's name

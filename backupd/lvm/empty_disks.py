@@ -15,14 +15,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from backupd import command
-from backupd.errors import CommandError, Refused, SnapshotError
-from backupd.model import DeviceNumber
-from backupd.snapshots import report
-from backupd.snapshots.blank import signatures
-from backupd.snapshots.devicemapper import SYSFS
-from backupd.snapshots.mounting import mounts
-from backupd.snapshots.report import PhysicalVolume
+from backupd.host import process as programs
+from backupd.lvm import report
+from backupd.lvm.blank import signatures
+from backupd.lvm.devicemapper import SYSFS
+from backupd.lvm.mounting import mounts
+from backupd.lvm.report import LabelledDisk
+from backupd.vocabulary.errors import CommandError, Refused, SnapshotError
+from backupd.vocabulary.volumes import DeviceNumber
 
 LEAST_SIZE = 64 << 20  # bytes: LVM and mdadm keep some of a disk to themselves
 
@@ -140,7 +140,7 @@ def require_empty(path: Path, *, least_size: int = LEAST_SIZE, sysfs: Path = SYS
     return size
 
 
-def physical_volumes() -> tuple[PhysicalVolume, ...]:
+def physical_volumes() -> tuple[LabelledDisk, ...]:
     """Every PV of this host that LVM may see, in a group or not.
 
     Raises:
@@ -148,7 +148,7 @@ def physical_volumes() -> tuple[PhysicalVolume, ...]:
         UnexpectedOutput: with the text.
     """
     try:
-        return report.parse_labels(command.run(report.labels_argv(), timeout_seconds=_SECONDS).stdout)
+        return report.parse_labels(programs.run(report.labels_argv(), timeout_seconds=_SECONDS).stdout)
     except CommandError as error:
         raise SnapshotError(f"LVM gave no report: {error.message}", hint=error.hint) from error
 

@@ -1,15 +1,15 @@
 """More room for a snapshot that is being used: its COW area is extended where its volume group has room.
 
-Knows: what there is room for, on the PVs that the job allows. Refuses to know when more is wanted: `probe.growth` does.
+Knows: what there is room for, on the PVs that the job allows. Refuses to know when more is wanted: `cow_growth` does.
 """
 
 import logging
 from collections.abc import Callable
 from dataclasses import replace
 
-from backupd.model import Snapshot, SnapshotPlan, VolumeGroup
-from backupd.snapshots import Snapshots
-from backupd.snapshots.plan import complete_cow_bytes, further_extents
+from backupd.lvm import Snapshots
+from backupd.policy.snapshot_plan import complete_cow_bytes, further_extents
+from backupd.vocabulary.volumes import Snapshot, SnapshotPlan, VolumeGroup
 
 log = logging.getLogger(__name__)
 

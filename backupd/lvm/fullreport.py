@@ -9,12 +9,14 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from backupd import command
-from backupd.errors import CommandError, SnapshotError
-from backupd.extents import (
+from backupd.host import process
+from backupd.lvm.queues import with_queues
+from backupd.lvm.report import FORMAT, VOLUME_FIELDS, bare, group_of, stripes_of, understood, volumes_of
+from backupd.vocabulary.errors import CommandError, SnapshotError
+from backupd.vocabulary.extents import (
+    HiddenVolume,
     Landscape,
     Occupied,
-    Part,
     PhysicalVolume,
     PlacedGroup,
     PlacedSegment,
@@ -22,9 +24,7 @@ from backupd.extents import (
     Stretch,
     VolumeKind,
 )
-from backupd.model import Volume
-from backupd.snapshots.queues import with_queues
-from backupd.snapshots.report import FORMAT, VOLUME_FIELDS, bare, group_of, stripes_of, understood, volumes_of
+from backupd.vocabulary.volumes import Volume
 
 Row = dict[str, str]
 
@@ -54,7 +54,7 @@ def landscape() -> Landscape:
         UnexpectedOutput: it is not understood; with the text.
     """
     try:
-        said = command.run(report_argv(), timeout_seconds=_SECONDS).stdout
+        said = process.run(report_argv(), timeout_seconds=_SECONDS).stdout
     except CommandError as error:
         raise SnapshotError(f"LVM gave no report: {error.message}", hint=error.hint) from error
     found = parse_landscape(said)
@@ -133,10 +133,10 @@ class _Lvs:
                     yield other
                     yield from self._below(other)
 
-    def part(self, name: str) -> Part:
+    def part(self, name: str) -> HiddenVolume:
         """A hidden LV as a part."""
         first = self.rows[name][0]
-        return Part(name, _role(first), int(first["lv_size"]), tuple(map(self.placed, self.rows[name])))
+        return HiddenVolume(name, _role(first), int(first["lv_size"]), tuple(map(self.placed, self.rows[name])))
 
     def placed(self, row: Row) -> PlacedSegment:
         """One segment, its devices followed down to PVs."""

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from backupd.model import CowUsage, Snapshot, SnapshotPlan
-from backupd.snapshots import Mark, devicemapper
-from backupd.snapshots.devicemapper import MappedDevice
+from backupd.lvm import Mark, devicemapper
+from backupd.lvm.devicemapper import MappedDevice
+from backupd.vocabulary.volumes import CowUsage, Snapshot, SnapshotPlan
 
 DM_UUID_LENGTH = len("LVM-") + 32 + 32  # VG and LV; internal layers have a suffix behind
 
 # A VG that another command holds is an error at once rather than a wait without end (under our lock, the server's):
-# `lvm` asks again for as long as that is worth it. No dmeventd:
+# `snapshots` asks again for as long as that is worth it. No dmeventd:
 # lvremove starts one otherwise (met in 2.03.16), and it would hold what it inherits and unmount a full snapshot lazily.
 # No backup of the metadata under the lock: that is disk I/O, and the removal writes one. No cache_check: where a cache
 # is a plain volume (`--cachevol`) LVM runs it although it is in use, so that it can only fail, and then takes no
@@ -27,7 +27,7 @@ SETTINGS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ShellStep:
     """A command for the `lvm` shell, which tells no exit status, and what shows that it has done what it should."""
 
     argv: list[str]
@@ -41,7 +41,7 @@ class Method(Protocol):
     def REHEARSED(self) -> str:  # noqa: N802 - a module's constant
         """What LVM says of the line when it would have worked."""
 
-    def preparing(self, plan: SnapshotPlan, mark: Mark) -> list[Step]:
+    def preparing(self, plan: SnapshotPlan, mark: Mark) -> list[ShellStep]:
         """The commands that do, before the lock, all that can be done before it."""
 
     def line_argv(self, plan: SnapshotPlan, mark: Mark, *, rehearsal: bool = False) -> list[str]:

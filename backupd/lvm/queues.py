@@ -10,8 +10,8 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from backupd.model import DiskQueue, VolumeGroup
-from backupd.snapshots.devicemapper import SYSFS
+from backupd.lvm.devicemapper import SYSFS
+from backupd.vocabulary.volumes import DiskQueue, VolumeGroup
 
 _VIRTUAL_NAMES = re.compile(r"(vd|xvd)[a-z]+|loop[0-9]+")
 # Of SCSI disks and of NVMe's (drivers/scsi/scsi_sysfs.c, drivers/nvme/host/sysfs.c).

@@ -1,4 +1,4 @@
-"""What LVM's reports say, as the words of `model`.
+"""What LVM's reports say, in the words of `vocabulary`.
 
 Knows: which fields to ask for, and their quirks in LVM 2.03.16 (Debian 12; it has no `json_std`). Refuses to know what
 is done with a volume. A builder and a parser, both pure, for each of four reports: one of LVs segment by
@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from backupd.errors import UnexpectedOutput
-from backupd.model import DeviceNumber, Segment, ThinPool, Volume, VolumeGroup
-from backupd.snapshots import Mark, mark_of_tags
+from backupd.lvm import Mark, mark_of_tags
+from backupd.vocabulary.errors import UnexpectedOutput
+from backupd.vocabulary.volumes import DeviceNumber, Segment, ThinPool, Volume, VolumeGroup
 
 _T = TypeVar("_T")
 
@@ -46,7 +46,7 @@ class TaggedVolume:
 
 
 @dataclass(frozen=True, slots=True)
-class PhysicalVolume:
+class LabelledDisk:
     """A disk that LVM has labelled."""
 
     path: str  # as LVM calls it
@@ -144,7 +144,7 @@ def _both(sections: list[dict[str, list[dict[str, str]]]]) -> tuple[tuple[Volume
     return tuple(volumes_of(section["seg"])), group_of(section["pv"])
 
 
-def parse_labels(report: str) -> tuple[PhysicalVolume, ...]:
+def parse_labels(report: str) -> tuple[LabelledDisk, ...]:
     """Every PV of the report.
 
     Raises:
@@ -153,7 +153,7 @@ def parse_labels(report: str) -> tuple[PhysicalVolume, ...]:
     return understood(
         report,
         lambda: tuple(
-            PhysicalVolume(row["pv_name"], row["pv_uuid"], row["vg_name"], _tag_set(row["vg_tags"]))
+            LabelledDisk(row["pv_name"], row["pv_uuid"], row["vg_name"], _tag_set(row["vg_tags"]))
             for row in _rows(report, "pv")
         ),
     )

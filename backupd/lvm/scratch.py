@@ -15,15 +15,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from backupd import command
-from backupd.benchmark import LEAST_SIZE
-from backupd.errors import CommandError, Refused, SnapshotError
-from backupd.layouts import KIB, LayoutKind, ScratchLayout
-from backupd.model import DeviceNumber, VolumeGroup
-from backupd.snapshots import Mark, devicemapper, report
-from backupd.snapshots.devicemapper import MappedDevice
-from backupd.snapshots.lvm import reported, volume_group
-from backupd.snapshots.mounting import mount_to_write
+from backupd.host import process
+from backupd.lvm import Mark, devicemapper, report
+from backupd.lvm.devicemapper import MappedDevice
+from backupd.lvm.mounting import mount_to_write
+from backupd.lvm.snapshots import reported, volume_group
+from backupd.vocabulary.benches import LEAST_SIZE
+from backupd.vocabulary.errors import CommandError, Refused, SnapshotError
+from backupd.vocabulary.scratch_layouts import KIB, LayoutKind, ScratchLayout
+from backupd.vocabulary.volumes import DeviceNumber, VolumeGroup
 
 _CREATE_SECONDS, _FORMAT_SECONDS = 120.0, 600.0
 _TRIES, _PAUSE_SECONDS = 5, 0.2  # where udev makes the path, it may take a moment
@@ -61,7 +61,7 @@ class LvmScratchVolumes:
         _require_room(group, layout, extents // layout.width)
         argv = create_argv(vg, name, layout, extents=extents, mark=Mark(self.machine, run_id))
         try:
-            command.run(argv, timeout_seconds=_CREATE_SECONDS, must_finish=True)
+            process.run(argv, timeout_seconds=_CREATE_SECONDS, must_finish=True)
         except CommandError as error:
             raise SnapshotError(
                 f"no scratch volume {vg}/{name}: {error.message}",
@@ -73,10 +73,10 @@ class LvmScratchVolumes:
         """Nothing of it is left to be initialised later, when it would be measured."""
         argv = format_argv(device, layout, filesystem)
         try:
-            command.run(argv, timeout_seconds=_FORMAT_SECONDS, must_finish=True)
+            process.run(argv, timeout_seconds=_FORMAT_SECONDS, must_finish=True)
         except CommandError as error:
             hint = f"see the volume's size: {filesystem} takes {LEAST_SIZE[filesystem]} bytes and more; and `dmesg`"
-            if not command.found(argv[0]):
+            if not process.found(argv[0]):
                 hint = f"apt-get install {_PACKAGES[filesystem]}"
             raise SnapshotError(f"no {filesystem} could be made on {device}: {error.message}", hint=hint) from error
 

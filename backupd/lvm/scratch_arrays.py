@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
 
-from backupd import command
-from backupd.errors import CommandError, SnapshotError
-from backupd.layouts import KIB, ScratchLayout
-from backupd.snapshots import Mark
-from backupd.snapshots.devicemapper import SYSFS
-from backupd.snapshots.disk_marks import Superblock, array_uuid, read_superblock
-from backupd.snapshots.empty_disks import Disk, device_number, whole_disks
+from backupd.host import process
+from backupd.lvm import Mark
+from backupd.lvm.devicemapper import SYSFS
+from backupd.lvm.disk_marks import Superblock, array_uuid, read_superblock
+from backupd.lvm.empty_disks import Disk, device_number, whole_disks
+from backupd.vocabulary.errors import CommandError, SnapshotError
+from backupd.vocabulary.scratch_layouts import KIB, ScratchLayout
 
 log = logging.getLogger(__name__)
 
@@ -34,14 +34,14 @@ _INSTALL = "apt-get install mdadm"
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class ArrayMember:
     """A disk that says it is part of an array, which may run or not."""
 
     disk: Disk
     superblock: Superblock
 
 
-def members(sysfs: Path = SYSFS, read: Callable[[Path], Superblock | None] = read_superblock) -> Iterator[Member]:
+def members(sysfs: Path = SYSFS, read: Callable[[Path], Superblock | None] = read_superblock) -> Iterator[ArrayMember]:
     """Every disk of this host that says so.
 
     One on which something else than md lies is none itself: a layer passes on what is below it.
@@ -53,7 +53,7 @@ def members(sysfs: Path = SYSFS, read: Callable[[Path], Superblock | None] = rea
         with contextlib.suppress(OSError):  # no medium, or gone: it says nothing
             found = read(disk.path)
             if found is not None:
-                yield Member(disk, found)
+                yield ArrayMember(disk, found)
 
 
 def ours(
@@ -62,7 +62,7 @@ def ours(
     *,
     sysfs: Path = SYSFS,
     read: Callable[[Path], Superblock | None] = read_superblock,
-) -> tuple[Member, ...]:
+) -> tuple[ArrayMember, ...]:
     """The members of this machine's arrays, each once.
 
     More than one path may lead to a disk (two ways to one LUN; the lab's `hdd`, a network block device over a disk of
@@ -70,10 +70,10 @@ def ours(
     """
     named = {device_number(disk) for disk in disks}
 
-    def rank(member: Member) -> tuple[bool, bool]:
+    def rank(member: ArrayMember) -> tuple[bool, bool]:
         return not member.disk.holders, device_number(str(member.disk.path)) not in named
 
-    best: dict[UUID, Member] = {}
+    best: dict[UUID, ArrayMember] = {}
     for member in sorted((one for one in members(sysfs, read) if one.superblock.run_of(machine)), key=rank):
         best.setdefault(member.superblock.member, member)
     return tuple(sorted(best.values(), key=lambda member: member.disk.path))
@@ -85,7 +85,7 @@ def require_mdadm() -> None:
     Raises:
         SnapshotError: they cannot.
     """
-    if not command.found("mdadm"):
+    if not process.found("mdadm"):
         raise SnapshotError("mdadm is not installed, and no array can be made or taken apart", hint=_INSTALL)
 
 
@@ -150,19 +150,19 @@ def create_argv(name: str, layout: ScratchLayout, mark: Mark) -> list[str]:
     ]
 
 
-def _members_of(mark: Mark, disks: Sequence[str], sysfs: Path) -> list[Member]:
+def _members_of(mark: Mark, disks: Sequence[str], sysfs: Path) -> list[ArrayMember]:
     found = ours(mark.machine, disks, sysfs=sysfs)
     return [member for member in found if member.superblock.run_of(mark.machine) == mark.run_id]
 
 
-def _take_apart(left: Sequence[Member], arrays: Sequence[Path]) -> None:
+def _take_apart(left: Sequence[ArrayMember], arrays: Sequence[Path]) -> None:
     if left:
         require_mdadm()
     for array in arrays:
-        command.run(["mdadm", "--stop", str(array)], timeout_seconds=_SECONDS, must_finish=True)
+        process.run(["mdadm", "--stop", str(array)], timeout_seconds=_SECONDS, must_finish=True)
     for member in left:
         argv = ["mdadm", "--zero-superblock", str(member.disk.path)]
-        command.run(argv, timeout_seconds=_SECONDS, must_finish=True)
+        process.run(argv, timeout_seconds=_SECONDS, must_finish=True)
 
 
 def _named(name: str) -> Path:
@@ -176,9 +176,9 @@ def _clear(node: Path, sysfs: Path) -> None:
     if number is None:
         return
     array = Disk((sysfs / "dev" / "block" / str(number)).resolve())
-    if array.is_array and not array.parts and command.found("mdadm"):
+    if array.is_array and not array.parts and process.found("mdadm"):
         argv = ["mdadm", "--stop", str(node)]
-        command.run(argv, timeout_seconds=_SECONDS, accept=(0, 1), must_finish=True)
+        process.run(argv, timeout_seconds=_SECONDS, accept=(0, 1), must_finish=True)
     deadline = time.monotonic() + _PAUSE_SECONDS  # the kernel takes a stopped one away in its own time
     while array.folder.exists() and not array.parts and time.monotonic() < deadline:
         time.sleep(_LOOK_SECONDS)
@@ -188,6 +188,6 @@ def _clear(node: Path, sysfs: Path) -> None:
 
 def _run(argv: list[str], *, what: str, hint: str) -> None:
     try:
-        command.run(argv, timeout_seconds=_SECONDS, must_finish=True)
+        process.run(argv, timeout_seconds=_SECONDS, must_finish=True)
     except CommandError as error:
         raise SnapshotError(f"{what}: {error.message}", hint=error.hint or hint) from error

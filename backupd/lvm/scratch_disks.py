@@ -11,14 +11,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from backupd.errors import Refused, SnapshotError
-from backupd.layouts import ScratchLayout
-from backupd.model import Holding, HoldingKind
-from backupd.snapshots import Mark, empty_disks, holding_on_disks, scratch_arrays, scratch_groups, scratch_name
-from backupd.snapshots.blank import filesystem_uuid
-from backupd.snapshots.disk_marks import array_uuid, require_markable, run_of_pv
-from backupd.snapshots.empty_disks import LEAST_SIZE, device_number, physical_volumes
-from backupd.snapshots.report import PhysicalVolume
+from backupd.lvm import Mark, empty_disks, holding_on_disks, scratch_arrays, scratch_groups, scratch_name
+from backupd.lvm.blank import filesystem_uuid
+from backupd.lvm.disk_marks import array_uuid, require_markable, run_of_pv
+from backupd.lvm.empty_disks import LEAST_SIZE, device_number, physical_volumes
+from backupd.lvm.report import LabelledDisk
+from backupd.vocabulary.errors import Refused, SnapshotError
+from backupd.vocabulary.records import Holding, HoldingKind
+from backupd.vocabulary.scratch_layouts import ScratchLayout
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +116,6 @@ def _there(disks: tuple[str, ...]) -> list[Path]:
     return [Path(disk) for disk in disks if device_number(disk)]
 
 
-def _on(disks: tuple[str, ...]) -> list[PhysicalVolume]:
+def _on(disks: tuple[str, ...]) -> list[LabelledDisk]:
     numbers = {device_number(disk) for disk in disks} - {None}
     return [pv for pv in physical_volumes() if device_number(pv.path) in numbers]

@@ -8,17 +8,17 @@ No command is given `--yes` or `--force` before it is proven that everything whi
 
 from collections.abc import Sequence
 
-from backupd import command
-from backupd.errors import CommandError, SnapshotError
-from backupd.snapshots import Mark, report, run_of_tags
-from backupd.snapshots.disk_marks import pv_uuid, run_of_pv
-from backupd.snapshots.report import PhysicalVolume
+from backupd.host import process
+from backupd.lvm import Mark, report, run_of_tags
+from backupd.lvm.disk_marks import pv_uuid, run_of_pv
+from backupd.lvm.report import LabelledDisk
+from backupd.vocabulary.errors import CommandError, SnapshotError
 
 _SECONDS = 120.0
 _NO_ARCHIVE = ("--config", "backup { backup=0 archive=0 }")  # vgremove 2.03.16 knows no --autobackup
 
 
-def run_of(pv: PhysicalVolume, machine: str) -> str | None:
+def run_of(pv: LabelledDisk, machine: str) -> str | None:
     """The machine's run whose PV it is: in a group by its tags, in none by its own uuid; None for anybody else's."""
     return run_of_tags(pv.vg_tags, machine) if pv.vg else run_of_pv(pv.uuid, machine)
 
@@ -35,7 +35,7 @@ def make(vg: str, disks: Sequence[str], mark: Mark) -> None:
     _lvm(group_argv(vg, disks, mark), what=f"no volume group {vg} could be made", hint=hint)
 
 
-def remove(vg: str, pvs: Sequence[PhysicalVolume], mark: Mark) -> None:
+def remove(vg: str, pvs: Sequence[LabelledDisk], mark: Mark) -> None:
     """The group is gone, if it is that run's; `pvs` is LVM's report of now.
 
     Raises:
@@ -53,7 +53,7 @@ def remove(vg: str, pvs: Sequence[PhysicalVolume], mark: Mark) -> None:
     _lvm(["vgremove", "--yes", *_NO_ARCHIVE, "--", vg], what=f"volume group {vg} could not be removed", hint=hint)
 
 
-def unlabel(pvs: Sequence[PhysicalVolume], mark: Mark) -> None:
+def unlabel(pvs: Sequence[LabelledDisk], mark: Mark) -> None:
     """No disk that is in no group bears a label of that run any more; `pvs` is LVM's report of now.
 
     Raises:
@@ -79,13 +79,13 @@ def group_argv(vg: str, disks: Sequence[str], mark: Mark) -> list[str]:
 
 def _volumes(vg: str) -> tuple[report.TaggedVolume, ...]:
     try:
-        return report.parse_tagged(command.run(report.volumes_argv(vg=vg), timeout_seconds=_SECONDS).stdout)
+        return report.parse_tagged(process.run(report.volumes_argv(vg=vg), timeout_seconds=_SECONDS).stdout)
     except CommandError as error:
         raise SnapshotError(f"LVM gave no report: {error.message}", hint=error.hint) from error
 
 
 def _lvm(argv: list[str], *, what: str, hint: str) -> None:
     try:
-        command.run(argv, timeout_seconds=_SECONDS, must_finish=True)
+        process.run(argv, timeout_seconds=_SECONDS, must_finish=True)
     except CommandError as error:
         raise SnapshotError(f"{what}: {error.message}", hint=error.hint or hint) from error

@@ -13,8 +13,8 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from backupd.command import ChildLedger, spawned
-from backupd.errors import SnapshotError
+from backupd.host.process import ChildLedger, spawned
+from backupd.vocabulary.errors import SnapshotError
 
 _NOISE = ("TEST MODE", "WARNING:", "Reducing COW size")
 _TAIL = "Try 'help'."  # of the complaint about a line that is no command

@@ -13,14 +13,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from backupd import command
-from backupd.command import ChildLedger
-from backupd.errors import CommandError, SnapshotError, SnapshotVoid
-from backupd.model import CowUsage, DeviceNumber, Snapshot, SnapshotPlan, Volume, VolumeGroup
-from backupd.snapshots import Mark, SnapshotCreator, classic, devicemapper, report, thin
-from backupd.snapshots.method import DM_UUID_LENGTH, Method, Step
-from backupd.snapshots.queues import with_queues
-from backupd.snapshots.shell import LvmShell, lvm_shell, meaningful
+from backupd.host import process
+from backupd.host.process import ChildLedger
+from backupd.lvm import Mark, SnapshotCreator, classic, devicemapper, report, thin
+from backupd.lvm.method import DM_UUID_LENGTH, Method, ShellStep
+from backupd.lvm.queues import with_queues
+from backupd.lvm.shell import LvmShell, lvm_shell, meaningful
+from backupd.vocabulary.errors import CommandError, SnapshotError, SnapshotVoid
+from backupd.vocabulary.volumes import CowUsage, DeviceNumber, Snapshot, SnapshotPlan, Volume, VolumeGroup
 
 log = logging.getLogger(__name__)
 
@@ -120,7 +120,7 @@ class LvmSnapshots:
         method, mark = _method_for(plan.origin), Mark(self._machine, plan.run_id)
         line = shlex.join(method.line_argv(plan, mark))
         # Without effect; it shows that the line is possible, and the shell is warm then.
-        rehearsal = Step(method.line_argv(plan, mark, rehearsal=True), lambda said: method.REHEARSED in said)
+        rehearsal = ShellStep(method.line_argv(plan, mark, rehearsal=True), lambda said: method.REHEARSED in said)
         with lvm_shell(ledger) as shell:
             for step in (*method.preparing(plan, mark), rehearsal):
                 _require_done(shell, plan, step)
@@ -177,7 +177,7 @@ class LvmSnapshots:
         argv = chosen_removal_argv(vg, name, mark)
         while True:
             try:
-                said = command.run(argv, timeout_seconds=_REMOVE_SECONDS, must_finish=True).stdout
+                said = process.run(argv, timeout_seconds=_REMOVE_SECONDS, must_finish=True).stdout
             except CommandError as error:
                 going_on = _may_pass(error.message) and time.monotonic() <= deadline
                 if going_on:
@@ -285,7 +285,7 @@ def reported(argv: list[str], *, within_seconds: float = _REPORT_SECONDS) -> str
         SnapshotError: it could not be asked.
     """
     try:
-        return command.run(argv, timeout_seconds=within_seconds).stdout
+        return process.run(argv, timeout_seconds=within_seconds).stdout
     except CommandError as error:
         raise SnapshotError(f"LVM gave no report: {error.message}", hint=error.hint or _hint(error.message)) from error
 
@@ -323,7 +323,7 @@ def _outlasting_others(argv: list[str], *, patience_seconds: float) -> None:
     deadline = time.monotonic() + patience_seconds
     while True:
         try:
-            command.run(argv, timeout_seconds=_REPORT_SECONDS, must_finish=True)
+            process.run(argv, timeout_seconds=_REPORT_SECONDS, must_finish=True)
         except CommandError as error:
             if _GROUP_HELD not in error.message or time.monotonic() > deadline:
                 raise
@@ -332,7 +332,7 @@ def _outlasting_others(argv: list[str], *, patience_seconds: float) -> None:
             return
 
 
-def _require_done(shell: LvmShell, plan: SnapshotPlan, step: Step) -> None:
+def _require_done(shell: LvmShell, plan: SnapshotPlan, step: ShellStep) -> None:
     """Have the shell do it; again for as long as another command has the group and that is worth it.
 
     Raises:

@@ -5,9 +5,9 @@ sends it while the origin is suspended. Nor does such a snapshot overflow: when 
 stops, the server's first. So it is the pool that is watched, and a pool that gives out ends the run.
 """
 
-from backupd.model import CowUsage, Snapshot, SnapshotPlan, ThinPool
-from backupd.snapshots import Mark, devicemapper
-from backupd.snapshots.method import DM_UUID_LENGTH, SETTINGS, Step, live, origin_uuid, snapshot_at
+from backupd.lvm import Mark, devicemapper
+from backupd.lvm.method import DM_UUID_LENGTH, SETTINGS, ShellStep, live, origin_uuid, snapshot_at
+from backupd.vocabulary.volumes import CowUsage, Snapshot, SnapshotPlan, ThinPool
 
 REHEARSED = "created."
 
@@ -15,7 +15,7 @@ _METADATA_BRINK = 0.95  # no limit of a job's: a pool without metadata is read-o
 _PREFIX_LENGTH = DM_UUID_LENGTH - 32
 
 
-def preparing(plan: SnapshotPlan, mark: Mark) -> list[Step]:  # noqa: ARG001 - the contract's
+def preparing(plan: SnapshotPlan, mark: Mark) -> list[ShellStep]:  # noqa: ARG001 - the contract's
     """None."""
     return []
 

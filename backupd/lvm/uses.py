@@ -9,11 +9,11 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from backupd.errors import SnapshotError
-from backupd.extents import Use, UseKind
-from backupd.model import DeviceNumber
-from backupd.snapshots.devicemapper import SYSFS
-from backupd.snapshots.mounting import mounts
+from backupd.lvm.devicemapper import SYSFS
+from backupd.lvm.mounting import mounts
+from backupd.vocabulary.errors import SnapshotError
+from backupd.vocabulary.extents import Use, UseKind
+from backupd.vocabulary.volumes import DeviceNumber
 
 _SWAPS = Path("/proc/swaps")
 _ESCAPE = re.compile(r"\\([0-7]{3})")

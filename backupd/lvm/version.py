@@ -2,8 +2,8 @@
 
 import re
 
-from backupd import command
-from backupd.errors import CommandError, UnexpectedOutput
+from backupd.host import process
+from backupd.vocabulary.errors import CommandError, UnexpectedOutput
 
 _SECONDS = 60.0
 
@@ -15,7 +15,7 @@ def lvm_version() -> str:
         CommandError: LVM is not installed or failed.
         UnexpectedOutput: it says something else; the message carries the text.
     """
-    return parse_version(command.run(["lvm", "version"], timeout_seconds=_SECONDS).stdout)
+    return parse_version(process.run(["lvm", "version"], timeout_seconds=_SECONDS).stdout)
 
 
 def mdadm_version() -> str:
@@ -25,9 +25,9 @@ def mdadm_version() -> str:
         CommandError: mdadm is not installed or failed.
         UnexpectedOutput: it says something else; the message carries the text.
     """
-    if not command.found("mdadm"):
+    if not process.found("mdadm"):
         raise CommandError("program not found: mdadm", hint="apt-get install mdadm")
-    said = command.run(["mdadm", "--version"], timeout_seconds=_SECONDS)
+    said = process.run(["mdadm", "--version"], timeout_seconds=_SECONDS)
     return parse_mdadm_version(said.stdout + said.stderr)  # 4.2 says it on stderr
 
 

@@ -20,11 +20,11 @@ from pathlib import Path
 
 import pytest
 
-from backupd.errors import LabError
 from backupd.lab.load import longest_stall, parse_heartbeats, parse_load, rate_between
-from backupd.lab.options import DiskModel, LabOptions, Load, ServerKind
+from backupd.lab.options import DiskModel, Kernel, LabOptions, Load, ServerKind
 from backupd.lab.roots import server_usr
 from backupd.lab.run import run_lab
+from backupd.vocabulary.errors import LabError
 
 BACKUPD = str(Path(sys.executable).parent / "backupd")
 ROWS = "1000"
@@ -368,7 +368,7 @@ def test_a_command_that_outlives_the_deadline_ends_with_124_and_the_consoles_tai
 
 
 def test_a_machine_that_dies_ends_with_125_and_the_consoles_tail(own_places: Path) -> None:
-    script = "echo began; echo c > /proc/sysrq-trigger; sleep 1000"
+    script = "echo began; sync; echo c > /proc/sysrq-trigger; sleep 1000"
     dead = lab(*QUICK, "--load", "none", "--", "sh", "-c", script, out=own_places / "dead")
     assert (dead.status, dead.stdout) == (125, b"began\n"), dead.stderr
     assert "sysrq" in dead.stderr
@@ -417,7 +417,8 @@ def test_a_machine_that_hangs_before_the_command_is_replaced_once(
     monkeypatch.setattr("backupd.lab.run._HUNG_SECONDS", 20.0)
     monkeypatch.setattr("tempfile.tempdir", str(own_places / "tmp"))
     said: list[str] = []
-    options = LabOptions(DiskModel.SSD, rows=int(ROWS), load=Load.parse("none"), out=tmp_path / "out")
+    installed = Kernel.UML_INSTALLED  # its program is looked for on PATH
+    options = LabOptions(DiskModel.SSD, rows=int(ROWS), load=Load.parse("none"), kernel=installed, out=tmp_path / "out")
     command = ("sh", "-c", "echo ran >> /backups/runs; exit 3")
     assert run_lab(options, command, say=said.append) == 3
     assert next(sentence for sentence in said if "stood still" in sentence).endswith("trying a new one")

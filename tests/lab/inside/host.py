@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from backupd.command import start_time
+from backupd.host.process import start_time
 from backupd.lab.options import ServerKind
 from backupd.lab.servers import SOFTWARE
 from backupd.lab.site import guest_site

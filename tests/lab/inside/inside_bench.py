@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from backupd.lab.bench_disks import request_ms
+from tests.bench.bench_disks import request_ms
 from tests.lab.inside.host import SITE, Host, tool
 
 VG = SITE.volume_group

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from backupd.errors import Refused, SnapshotError
-from backupd.layouts import KIB, LayoutKind, ScratchLayout
-from backupd.model import Holding, HoldingKind
-from backupd.snapshots import Mark, disks_of, holding_on_disks, scratch_name
-from backupd.snapshots.blank import signatures
-from backupd.snapshots.scratch_disks import LinuxScratchDisks
+from backupd.lvm import Mark, disks_of, holding_on_disks, scratch_name
+from backupd.lvm.blank import signatures
+from backupd.lvm.scratch_disks import LinuxScratchDisks
+from backupd.vocabulary.errors import Refused, SnapshotError
+from backupd.vocabulary.records import Holding, HoldingKind
+from backupd.vocabulary.scratch_layouts import KIB, LayoutKind, ScratchLayout
 from tests.lab.inside.host import SITE, tool, until
 from tests.lab.inside.places import volume
 
@@ -34,9 +34,9 @@ TAGGED = Mark(MACHINE, RUN).tag_words
 # Makes a group or an array and removes it again, and is killed instead of starting its Nth program that writes.
 KILLED = f"""
 import os, signal, sys
-from backupd import command
-from backupd.layouts import LayoutKind, ScratchLayout
-from backupd.snapshots.scratch_disks import LinuxScratchDisks
+from backupd.host import process as command
+from backupd.vocabulary.scratch_layouts import LayoutKind, ScratchLayout
+from backupd.lvm.scratch_disks import LinuxScratchDisks
 kind, left = sys.argv[1], int(sys.argv[2])
 run = command.run
 def counted(argv, **options):

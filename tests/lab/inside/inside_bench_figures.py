@@ -17,14 +17,14 @@ from statistics import median
 
 import pytest
 
-from backupd.benchmark import Cell
-from backupd.errors import CommandError
-from backupd.layouts import KIB, MIB, Medium, Operation
-from backupd.probe import PROBE_FILE
-from backupd.probe.counters import KernelCounters
-from backupd.probe.disk_watch import DiskWatch, usage
-from backupd.probe.fileload import FileLoads
-from backupd.probe.fio import FioLoads
+from backupd.load import PROBE_FILE
+from backupd.load.counters import KernelCounters
+from backupd.load.disk_watch import DiskWatch, usage
+from backupd.load.fileload import FileLoads
+from backupd.load.fio import FioLoads
+from backupd.vocabulary.benches import Cell
+from backupd.vocabulary.errors import CommandError
+from backupd.vocabulary.scratch_layouts import KIB, MIB, Medium, Operation
 from tests.lab.inside.host import SITE, tool
 
 ROUNDS = 3

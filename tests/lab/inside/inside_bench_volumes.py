@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from backupd.errors import Refused
-from backupd.layouts import KIB, MIB, LayoutKind, ScratchLayout
-from backupd.snapshots.lvm import LvmSnapshots, volume_group
-from backupd.snapshots.mounting import LinuxMounts
-from backupd.snapshots.scratch import LvmScratchVolumes
+from backupd.lvm.mounting import LinuxMounts
+from backupd.lvm.scratch import LvmScratchVolumes
+from backupd.lvm.snapshots import LvmSnapshots, volume_group
+from backupd.vocabulary.errors import Refused
+from backupd.vocabulary.scratch_layouts import KIB, MIB, LayoutKind, ScratchLayout
 from tests.lab.inside.host import SITE, Host, tool
 from tests.lab.inside.places import volume
 

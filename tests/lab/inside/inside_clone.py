@@ -13,7 +13,7 @@ import pymysql
 import pytest
 
 from backupd.lab.servers import SOFTWARE
-from backupd.model import Flavour
+from backupd.vocabulary.servers import Flavour
 from tests.lab.inside.host import GATE_OFF, SERVER, SITE, Ended, Host, until
 
 MYSQL = SOFTWARE[SERVER].flavour is Flavour.MYSQL

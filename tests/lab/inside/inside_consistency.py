@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from backupd.lab import consistency
-from backupd.lab.evidence import questioned, restored
-from backupd.lab.replay import State, checksums, locked_state, replay, same_tables
-from backupd.model import Check, Position
 from backupd.mysql.session import Login, Session
+from backupd.vocabulary.records import Check
+from backupd.vocabulary.servers import Position
+from tests.bench import consistency
+from tests.bench.evidence import questioned, restored
+from tests.bench.replay import State, checksums, locked_state, replay, same_tables
 from tests.lab.inside.host import GATE_OFF, SITE, Host
 
 LOGIN = Login("root", socket=SITE.socket)

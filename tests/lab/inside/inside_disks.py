@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from backupd.lab.bench_disks import AT_ONCE, queue_limits, request_ms, several_ms
 from backupd.lab.sizes import KIB, MIB
+from tests.bench.bench_disks import AT_ONCE, queue_limits, request_ms, several_ms
 from tests.lab.inside.host import SITE
 
 DISK = Path(os.environ["BACKUPD_LAB_SPARE_DISKS"].split()[0])

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from backupd import manifest
 from backupd.mysql.scratch import ScratchServer
+from backupd.policy import manifest
 from tests.lab.inside.host import GATE_OFF, SITE, Host
 
 REFUSED = 5

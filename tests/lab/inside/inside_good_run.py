@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from backupd.lab.servers import SOFTWARE
-from backupd.model import Flavour
+from backupd.vocabulary.servers import Flavour
 from tests.lab.inside.host import SERVER, SITE, Changes, Ended, Host, tool
 
 LAYOUT, FILESYSTEM, THIN = os.environ["LAB_LAYOUT"], os.environ["LAB_FILESYSTEM"], os.environ["LAB_THIN"] == "1"

@@ -5,6 +5,7 @@ That nothing is left, of the daemon as of its runs, is asked by the fixture `hos
 
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -16,22 +17,41 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from backupd.command import start_time
+import pytest
+
+from backupd.host.process import start_time
 from tests.lab.inside.host import GATE_OFF, RUN_FOLDER, SITE, Changes, Host, catalogue_rows
 from tests.lab.inside.units import SHIPPED, drop_in, install, shown, systemctl
 from tests.service.prometheus import Prometheus, prometheus
 
 ADDRESS = "127.0.0.1:9476"
-SLOW_COPY: Changes = {**GATE_OFF, "jobs.nightly.copy.max_rate": "1536KiB", "service.zone": "UTC"}  # of 50 MiB
+TOKEN = "open-sesame"
+_TOKEN_FILE = Path("/run/lab-pages.token")
+SLOW_COPY: Changes = {
+    **GATE_OFF,
+    "jobs.nightly.copy.max_rate": "1536KiB",  # of 50 MiB
+    "service.zone": "UTC",
+    "service.token_file": str(_TOKEN_FILE),
+}
 UNIT = "backupd.service"
 _BEFORE_DUE_SECONDS = 15.0  # in which the daemon reads its configuration anew
 _PATIENCE_SECONDS = 200.0
 _LOOK_SECONDS = 0.5
 
 
+@pytest.fixture(autouse=True)
+def token() -> Iterator[None]:
+    """It is where the configuration says."""
+    _TOKEN_FILE.touch(mode=0o600)
+    _TOKEN_FILE.write_text(TOKEN)
+    yield
+    _TOKEN_FILE.unlink()
+
+
 def page(path: str) -> str:
     """What the daemon answers."""
-    with urllib.request.urlopen(f"http://{ADDRESS}{path}", timeout=30) as answer:
+    request = urllib.request.Request(f"http://{ADDRESS}{path}", headers={"Authorization": f"Bearer {TOKEN}"})
+    with urllib.request.urlopen(request, timeout=30) as answer:
         return str(answer.read().decode())
 
 
@@ -125,7 +145,8 @@ def series(scraped: Prometheus, expression: str) -> float | None:
 def test_a_scheduled_run_outlives_two_daemons_and_the_third_sees_it_end(host: Host, tmp_path: Path) -> None:
     configuration = tmp_path / "served.toml"
     configuration.write_text(host.configured(SLOW_COPY).read_text())
-    scraping = {"job_name": "backupd", "static_configs": [{"targets": [ADDRESS]}]}
+    known = {"credentials_file": str(_TOKEN_FILE)}
+    scraping = {"job_name": "backupd", "authorization": known, "static_configs": [{"targets": [ADDRESS]}]}
     with prometheus(tmp_path, scraping=scraping, rules=SHIPPED.parent / "alerts.yml") as scraped:
         with daemon(configuration) as killed:
             run_id = started_by_schedule(host, configuration, lambda: killed.send_signal(signal.SIGHUP))
@@ -172,6 +193,10 @@ def test_systemd_stops_the_daemon_and_kills_a_stuck_one_and_the_run_goes_on_in_a
     with under_systemd(host) as configuration:
         systemctl("start", UNIT)
         assert answers(), "systemctl start returns when the daemon is ready"
+        [pages] = Path(f"/proc/{shown(UNIT, 'MainPID')}/task/{shown(UNIT, 'MainPID')}/children").read_text().split()
+        status = Path(f"/proc/{pages}/status").read_text()
+        assert re.search(r"^Uid:(\s+65534){4}$", status, re.MULTILINE), "the lab has no account for them"
+        assert re.search(r"^CapEff:\s+0+$", status, re.MULTILINE)
         run_id = started_by_schedule(host, configuration, lambda: systemctl("reload", UNIT))
         run = process_of(run_id)
         assert f"backupd-run-{run_id}.service" in Path(f"/proc/{run[0]}/cgroup").read_text()

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from backupd.lab import sshd
 from tests.lab.inside.host import SITE, SLOW_COPY, Changes, Host, stored
 from tests.lab.inside.inside_good_run import tree
 from tests.lab.inside.moments import copying
 from tests.lab.inside.stores import STORES, Stores, flip, target_changes, three_stores
 from tests.lab.inside.trees import Tree, remove, tree_of
+from tests.servers import sshd
 
 ATTENTION, VERIFICATION = 3, 9
 RESTORED, BY_HAND = SITE.state / "restored", SITE.state / "by-hand"

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from backupd.lab import s3server, sshd
 from tests.lab.inside.host import GATE_OFF, SITE, Changes, stored, tool
 from tests.lab.inside.trees import Tree, tree_of
+from tests.servers import s3server, sshd
 
 STORES = ("store", "offsite", "bucket")  # the lab's own folder, SFTP, S3
 _HEADER = b"age-encryption.org/v1\n"

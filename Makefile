@@ -10,14 +10,14 @@ unexport PYTHONDONTWRITEBYTECODE
 BIN := .venv/bin
 # Three at a time: on two processors a fourth only pays for its own start.
 SIDE_BY_SIDE := $(BIN)/pytest -n 3 --dist worksteal
-QUICK := $(addprefix tests/,unit contract story cli)
+QUICK := $(addprefix tests/,unit contract story cli docs)
 READY := .venv/.ready
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --annotation-style line \
 	--custom-compile-command 'make requirements' $(if $(UPGRADE),--upgrade)
 
 .PHONY: help demo demo-targets test check lint types imports tests exhaustive-tests service-tests packaging-tests \
-	docker-tests lab-tests test-all figure-tests test-matrix campaign bench-lock bench-settle bench-peers \
+	docker-tests lab-tests docs docs-reference docs-examples test-all figure-tests test-matrix campaign hostile bench-lock bench-settle bench-peers \
 	bench-copy bench-disks bench-size bench-tables \
 	setup-python setup-check setup-s3 setup-service setup-docker setup-lab setup-peers requirements wheel deb clean
 
@@ -28,10 +28,10 @@ demo: setup-python setup-lab ## a backup of a loaded server on a striped volume,
 	$(BIN)/backupd demo
 
 demo-targets: setup-python setup-lab setup-s3 ## one job on a folder, an SFTP and an S3 server, encrypted (4 minutes)
-	$(BIN)/backupd lab run --rows 5000 --load 20 -- python -m backupd.lab.three_targets
+	$(BIN)/backupd lab run --rows 5000 --load 20 -- python -m tests.bench.three_targets
 
 # The one that takes longest goes last, so that what is wrong is seen early.
-test: check exhaustive-tests service-tests packaging-tests docker-tests lab-tests ## every promise (an hour)
+test: check exhaustive-tests service-tests docker-tests lab-tests ## every promise (an hour)
 
 check: lint types imports tests ## what needs neither root nor the lab (90 seconds)
 
@@ -48,13 +48,14 @@ imports: setup-python
 tests: setup-python setup-check setup-s3
 	$(SIDE_BY_SIDE) $(QUICK) -m "not exhaustive"
 
-# Failures at every call, ten thousand mutations, every zone's clock, a hundred thousand runs, a thousand histories.
+# Failures at every call, ten thousand mutations, every zone's clock, a hundred thousand runs, a thousand histories,
+# six hundred hostile backups.
 exhaustive-tests: setup-python setup-check setup-s3 ## what walks through every case, and a thousand histories of several machines (6 minutes)
 	$(SIDE_BY_SIDE) $(QUICK) tests/web -m exhaustive
 
 service-tests: setup-python setup-service ## the pages in a real browser, the metrics under a real Prometheus (3 minutes)
 	$(SIDE_BY_SIDE) tests/web -m "not exhaustive"
-	$(BIN)/pytest tests/service --durations=5
+	$(BIN)/pytest tests/service --durations=5 -m "not exhaustive"
 
 # On the Docker engine that answers, else on one that is started for them.
 docker-tests: setup-python setup-docker ## backupd on real servers in containers, and the images (8 minutes)
@@ -67,41 +68,54 @@ packaging-tests: setup-python setup-docker ## the wheel, and the Debian package 
 lab-tests: setup-python setup-lab setup-s3 setup-service
 	$(BIN)/pytest tests/lab --timeout=900 --durations=10 -m "not figures"
 
+docs: setup-python ## the documentation as pages to read, in site/; a broken link is a failure
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict --clean --config-file docs/mkdocs.yml
+
+docs-reference: setup-python ## write anew what the documentation has from the code: the reference, the architecture's picture
+	$(BIN)/python -m tests.docs.generate
+
+docs-examples: setup-python setup-lab setup-s3 ## type the documentation's examples anew in the lab: ONLY=demo (7 minutes)
+	$(BIN)/python -m tests.docs.examples $(ONLY)
+
 # When what measures has changed, and before a release.
-test-all: test figure-tests test-matrix ## every test, the figures beside fio's and the matrix as well (an hour and a half)
+test-all: test packaging-tests figure-tests test-matrix hostile ## every test, the packages, the figures, the matrix and all attacks (two hours)
 
 figure-tests: setup-python setup-lab
 	$(BIN)/pytest tests/lab --timeout=900 --durations=10 -m figures
 
 test-matrix: setup-python setup-lab ## every server on every kind of volume: each two values together, FULL=1 all 24
-	$(BIN)/python -m backupd.lab.matrix $(if $(FULL),--full) $(if $(AGAIN),--again)
+	$(BIN)/python -m tests.bench.matrix $(if $(FULL),--full) $(if $(AGAIN),--again)
 
 campaign: setup-python ## histories of many machines on shared targets: SEED=0 COUNT=20000 (two hours)
 	$(BIN)/python -m tests.story.machines_campaign $(or $(SEED),0) $(or $(COUNT),20000)
 
-bench-lock: setup-python setup-lab ## how long the lock is held, beside a plain lvcreate's, without udev and with it
-	$(BIN)/backupd lab run --rows 50000 -- python -m backupd.lab.bench_lock
-	$(BIN)/backupd lab run --rows 50000 --init systemd -- python -m backupd.lab.bench_lock
+hostile: setup-python setup-check ## every attack of the corpus by everybody with every command: SEED=14 (an hour)
+	$(BIN)/pytest tests/service -m exhaustive
+	$(BIN)/python -m tests.hostile.campaign $(or $(SEED),14)
 
-bench-settle: setup-python setup-lab ## what waiting for the penalty to settle costs and saves (25 minutes)
-	$(BIN)/python -m backupd.lab.bench_settle
+bench-lock: setup-python setup-lab ## how long the lock is held, beside a plain lvcreate's, without udev and with it
+	$(BIN)/backupd lab run --rows 50000 -- python -m tests.bench.bench_lock
+	$(BIN)/backupd lab run --rows 50000 --init systemd -- python -m tests.bench.bench_lock
+
+bench-settle: setup-python setup-lab ## what waiting for the penalty to settle costs and saves (25 minutes): ARGS="--load 150 …"
+	$(BIN)/python -m tests.bench.bench_settle $(ARGS)
 
 bench-peers: setup-python setup-lab setup-peers ## what a backup costs beside its rivals: ROUNDS=5 (five hours), ARGS="--disks hdd …"
-	$(BIN)/python -m backupd.lab.bench_peers --rounds $(or $(ROUNDS),5) $(ARGS)
+	$(BIN)/python -m tests.bench.bench_peers --rounds $(or $(ROUNDS),5) $(ARGS)
 
 bench-copy: setup-python setup-check setup-s3 ## how fast a copy and a restore are beside tar and zstd (3 minutes)
-	$(BIN)/python -m backupd.lab.bench_copy
+	$(BIN)/python -m tests.bench.bench_copy
 
 bench-disks: setup-python setup-lab ## what a request costs on each of the lab's kinds of disks (2 minutes)
 	for disks in hdd ssd delay; do \
-		$(BIN)/backupd lab run --rows 1000 --load none --disks $$disks --spare-disks 1 -- python -m backupd.lab.bench_disks; \
+		$(BIN)/backupd lab run --rows 1000 --load none --disks $$disks --spare-disks 1 -- python -m tests.bench.bench_disks; \
 	done
 
 bench-size: setup-python setup-check setup-s3 ## how much memory and time 5 TiB and a million files take (20 minutes)
-	$(BIN)/python -m backupd.lab.bench_size
+	$(BIN)/python -m tests.bench.bench_size
 
 bench-tables: setup-python setup-check ## how soon a server with 200,000 tables answers, as root: FOLDER=/tmp (6 minutes in memory)
-	$(BIN)/python -m backupd.lab.bench_tables $(if $(FOLDER),--folder $(FOLDER))
+	$(BIN)/python -m tests.bench.bench_tables $(if $(FOLDER),--folder $(FOLDER))
 
 setup-python: $(READY) ## .venv with the pinned packages and the project
 
@@ -138,5 +152,5 @@ deb: wheel ## dist/backupd_*.deb, for the Debian that this machine has
 	.ci/make-deb
 
 clean: ## remove what these targets made here; `backupd lab clean` empties the lab's cache
-	rm -rf .venv dist .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv dist site .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -7,10 +7,7 @@ import os
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from backupd import spooling
 from backupd.catalogue.store import Catalogue
-from backupd.claims import Claims
-from backupd.command import end_stray, ended_by_itself, found
 from backupd.config import (
     AppriseConfig,
     Configuration,
@@ -27,12 +24,17 @@ from backupd.config import (
     WebhookConfig,
 )
 from backupd.config.secrets import credentials
-from backupd.errors import SnapshotError, UsageError
-from backupd.filesystem import identity, remove_tree, room, sync_filesystem, used_bytes
-from backupd.finishing import MaxRate
-from backupd.holding import Releases
-from backupd.machine import this_machine
-from backupd.model import Holding, HoldingKind, MountPoint
+from backupd.host.claims import Claims
+from backupd.host.filesystem import identity, remove_tree, room, sync_filesystem, used_bytes
+from backupd.host.holdings import Releases
+from backupd.host.machine_ids import this_machine
+from backupd.host.process import end_stray, ended_by_itself, found
+from backupd.load import WriteProbe
+from backupd.load.counters import KernelCounters
+from backupd.lvm import BlankVolumes, Mounts, ScratchDisks, Snapshots, disks_of
+from backupd.lvm.mounting import FILESYSTEMS, LinuxMounts, mount_of, mounts, mounts_below
+from backupd.lvm.scratch_disks import LinuxScratchDisks
+from backupd.lvm.snapshots import LvmSnapshots, active_volume
 from backupd.mysql import Applier, Flusher, Lock
 from backupd.mysql.canary import MysqlCanary
 from backupd.mysql.counting import ServerCounters
@@ -43,29 +45,37 @@ from backupd.mysql.replication import ReplicaApplier
 from backupd.mysql.server import MysqlServer
 from backupd.mysql.session import Connect, connector
 from backupd.notifications.fanout import Fanout, Subscriber
-from backupd.opening import catalogue as catalogue
-from backupd.opening import configuration as configuration
-from backupd.opening import configuration_or_defaults as configuration_or_defaults
-from backupd.opening import job as job
-from backupd.opening import own_catalogue as own_catalogue
-from backupd.owning import RENEWAL_SECONDS
-from backupd.preflush import put_back
-from backupd.probe import WriteProbe
-from backupd.probe.counters import KernelCounters
-from backupd.replicas import start_again
-from backupd.snapshots import BlankVolumes, Mounts, ScratchDisks, Snapshots, disks_of
-from backupd.snapshots.lvm import LvmSnapshots, active_volume
-from backupd.snapshots.mounting import FILESYSTEMS, LinuxMounts, mount_of, mounts, mounts_below
-from backupd.snapshots.scratch_disks import LinuxScratchDisks
+from backupd.operations.backup import spool_folder
+from backupd.operations.backup.preflush import put_back
+from backupd.operations.backup.replicas import start_again
+from backupd.operations.opening import catalogue as catalogue
+from backupd.operations.opening import configuration as configuration
+from backupd.operations.opening import configuration_or_defaults as configuration_or_defaults
+from backupd.operations.opening import job as job
+from backupd.operations.opening import own_catalogue as own_catalogue
+from backupd.operations.tools import (
+    BenchTools,
+    FilesystemRoom,
+    HostFiles,
+    HostTools,
+    Instruments,
+    Places,
+    Tools,
+    Versions,
+)
+from backupd.operations.upkeep.finishing import MaxRate
+from backupd.operations.upkeep.ownership import RENEWAL_SECONDS
 from backupd.targets import Target
 from backupd.targets.directory import DirectoryTarget
-from backupd.tools import BenchTools, HostFiles, HostTools, Instruments, Places, Room, Tools, Versions
+from backupd.vocabulary.errors import SnapshotError, UsageError
+from backupd.vocabulary.records import Holding, HoldingKind
+from backupd.vocabulary.volumes import MountPoint
 
 if TYPE_CHECKING:
-    from backupd.benchmark import BenchHost
-    from backupd.ground import Subject
-    from backupd.notifications import Channel
-    from backupd.volume_survey import Sources
+    from backupd.notifications import NotificationChannel
+    from backupd.operations.measure.ground import Subject
+    from backupd.operations.measure.volume_survey import Sources
+    from backupd.vocabulary.benches import BenchHost
 
 _LVM_SECONDS = 10.0
 _UNDISTURBED_SECONDS = 5.0
@@ -108,7 +118,7 @@ def notifier(configuration: Configuration) -> Fanout:
     )
 
 
-def _channel(chosen: NotificationConfig) -> "Channel":
+def _channel(chosen: NotificationConfig) -> "NotificationChannel":
     """Imported here: a run that tells nobody need not load what mail and the web take."""
     match chosen:
         case MailConfig():
@@ -131,7 +141,7 @@ def _channel(chosen: NotificationConfig) -> "Channel":
 
 def blank_volumes() -> BlankVolumes:
     """Logical volumes of this host that a restore can fill."""
-    from backupd.snapshots.blank import LvmBlankVolumes
+    from backupd.lvm.blank import LvmBlankVolumes
 
     return LvmBlankVolumes()
 
@@ -149,7 +159,7 @@ def host_tools(configuration: Configuration, machine: str) -> HostTools:
             identity=identity,
             sync=sync_filesystem,
             used_bytes=used_bytes,
-            room=lambda path: Room(*room(path)),
+            room=lambda path: FilesystemRoom(*room(path)),
             write_counters=kernel.disk,
             disk_counters=lambda path: kernel.disk(kernel.number_of(path)),
             in_flight=kernel.in_flight,
@@ -226,7 +236,7 @@ def subject(configuration: Configuration, *, job_name: str | None, volume: str |
     Raises:
         UsageError: both or neither are named, or there is no such job.
     """
-    from backupd.ground import Subject
+    from backupd.operations.measure.ground import Subject
 
     if (job_name is None) == (volume is None):
         raise UsageError("name a job or a volume", hint="backupd probe JOB, or backupd probe --volume VG/LV")
@@ -263,9 +273,9 @@ def _mounted_volume(name: str) -> MountPoint:
 
 def survey_sources(configuration: Configuration, catalogue: Catalogue | None) -> "Sources":
     """Whom a survey of the host's volumes asks; without a catalogue no job had a run, and nothing there is ours."""
-    from backupd.snapshots.fullreport import landscape
-    from backupd.snapshots.uses import uses
-    from backupd.volume_survey import Sources
+    from backupd.lvm.fullreport import landscape
+    from backupd.lvm.uses import uses
+    from backupd.operations.measure.volume_survey import Sources
 
     return Sources(
         landscape=landscape,
@@ -281,10 +291,10 @@ def survey_sources(configuration: Configuration, catalogue: Catalogue | None) ->
 def instruments() -> Instruments:
     """What a probe measures with."""
     from backupd.catalogue import probes  # noqa: F401 - writes the result, when the package may have been upgraded
-    from backupd.probe.fileprobe import SysbenchProbe
-    from backupd.probe.reading import DirectReader
-    from backupd.probe.sysbench import require_version
-    from backupd.snapshots.version import lvm_version
+    from backupd.load.fileprobe import SysbenchProbe
+    from backupd.load.reading import DirectReader
+    from backupd.load.sysbench import require_version
+    from backupd.lvm.version import lvm_version
 
     return Instruments(
         file_probe=SysbenchProbe,
@@ -300,11 +310,11 @@ def instruments() -> Instruments:
 def bench_tools(machine: str) -> BenchTools:
     """What a bench works with, on this machine."""
     from backupd.catalogue import benches  # noqa: F401 - as above
-    from backupd.layouts import Medium
-    from backupd.probe.fileload import FileLoads
-    from backupd.probe.fio import FioLoads
-    from backupd.probe.sectors import sector_size
-    from backupd.snapshots.scratch import LvmScratchVolumes
+    from backupd.load.fileload import FileLoads
+    from backupd.load.fio import FioLoads
+    from backupd.load.sectors import sector_size
+    from backupd.lvm.scratch import LvmScratchVolumes
+    from backupd.vocabulary.scratch_layouts import Medium
 
     return BenchTools(
         volumes=LvmScratchVolumes(machine),
@@ -323,10 +333,10 @@ def _bench_host(with_fio: bool, with_mdadm: bool) -> "BenchHost":
     Raises:
         CommandError: a program that is needed is missing.
     """
-    from backupd.benchmark import BenchHost
-    from backupd.probe.fio import fio_version
-    from backupd.probe.sysbench import require_version
-    from backupd.snapshots.version import lvm_version, mdadm_version
+    from backupd.load.fio import fio_version
+    from backupd.load.sysbench import require_version
+    from backupd.lvm.version import lvm_version, mdadm_version
+    from backupd.vocabulary.benches import BenchHost
 
     return BenchHost(
         kernel=os.uname().release,
@@ -362,8 +372,8 @@ def _flusher(job: JobConfig, connect: Connect) -> Flusher | None:
 def _probe(job: JobConfig) -> WriteProbe | None:
     if not (job.settle.enabled and job.settle.probe and found("sysbench")):
         return None
-    from backupd.gauges import FileLoad, Mode
-    from backupd.probe.fileprobe import SysbenchProbe
+    from backupd.load.fileprobe import SysbenchProbe
+    from backupd.vocabulary.gauges import FileLoad, Mode
 
     settle = job.settle
     return SysbenchProbe(FileLoad(Mode.DIRECT, settle.threads, block_size=settle.block_size, area=settle.file_size))
@@ -410,7 +420,7 @@ def _releases(
         _target_of(configuration, holding).remove(holding.detail["job"], holding.detail["backup"])
 
     def remove_probe_files(holding: Holding) -> None:
-        from backupd.probe.fileprobe import remove_folder
+        from backupd.load.fileprobe import remove_folder
 
         remove_folder(Path(holding.name))
 
@@ -441,7 +451,7 @@ def _releases(
         HoldingKind.PARTIAL: remove_objects,
         HoldingKind.UPLOAD: abandon_upload,
         HoldingKind.STAGING: lambda holding: remove_tree(Path(holding.name)),
-        HoldingKind.SPOOL: spooling.remove,
+        HoldingKind.SPOOL: spool_folder.remove,
         HoldingKind.CHILD: _end_child,
         HoldingKind.APPLIER: lambda holding: start_again(holding, applier_of),
         HoldingKind.FLUSH_SETTINGS: lambda holding: put_back(holding, flusher_of),

@@ -1,7 +1,7 @@
 """What zones' clocks show, found by looking at them from one instant to the next; the opposite of asking for a reading.
 
-An oracle for `backupd.timetable`: it knows no cron, no fold, and no way from a local time to an instant but to walk the
-stretches in which a clock runs evenly.
+An oracle for `backupd.policy.timetable`: it knows no cron, no fold, and no way from a local time to an instant but to
+walk the stretches in which a clock runs evenly.
 """
 
 from collections.abc import Iterable, Iterator

@@ -5,7 +5,6 @@ import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,15 +12,15 @@ from sqlalchemy import Engine, event
 
 
 def no_room_for(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From now on a text of this name cannot be written in any folder."""
-    written = Path.write_text
+    """From now on a file of this name cannot be made in any folder."""
+    opened = os.open
 
-    def write(path: Path, *arguments: Any, **options: Any) -> int:
-        if path.name == name:
+    def open_(path: Any, flags: int, *arguments: Any, **options: Any) -> int:
+        if flags & os.O_CREAT and os.fspath(path) == name:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return written(path, *arguments, **options)
+        return opened(path, flags, *arguments, **options)
 
-    monkeypatch.setattr(Path, "write_text", write)
+    monkeypatch.setattr(os, "open", open_)
 
 
 @contextmanager

@@ -17,15 +17,16 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from backupd.agenda import Activity, NoticeKind, SlotState
 from backupd.catalogue import audit
 from backupd.catalogue.audit import Event
 from backupd.catalogue.columns import Instant, to_row
 from backupd.catalogue.database import direct
 from backupd.catalogue.schema import prepare
 from backupd.catalogue.tables import metadata
-from backupd.gauges import CurvePoint, Stage
-from backupd.model import Outcome, Phase, Reason, RunKind, RunStatus, SnapshotFacts
+from backupd.vocabulary.gauges import CurvePoint, Stage
+from backupd.vocabulary.penalty import GateOutcome, Reason
+from backupd.vocabulary.records import Phase, RunKind, RunStatus, SnapshotFacts
+from backupd.vocabulary.schedule import Activity, NoticeKind, SlotState
 from tests.fakes import benched, measured
 
 NEWEST = datetime(2026, 11, 20, 12, tzinfo=UTC)  # when the last run began
@@ -150,7 +151,7 @@ class _Site:
         size = int((20 + 5 * self.jobs.index(job)) * _GIB * (1 + number / max(self.runs, 1)))
         peak = self._samples(run_id)
         self._phases(run_id, copying=(ended - began).total_seconds() * 0.8)
-        outcome, reason = (Outcome.START, Reason.SETTLED if number % 10 else Reason.MAX_WAIT)
+        outcome, reason = (GateOutcome.START, Reason.SETTLED if number % 10 else Reason.MAX_WAIT)
         self._add(
             "verdicts", run_id=run_id, outcome=outcome.value, reason=reason.value,
             detail="3 windows within 10 %", waited_seconds=self._about(60),

@@ -16,16 +16,16 @@ from typing import Any
 import pytest
 from pyrage import x25519
 
-from backupd import backup
-from backupd import manifest as manifests
 from backupd.archive.encryption import Identities, read_identities
 from backupd.archive.packing import CopyManner
 from backupd.config import CopyConfig, EncryptionConfig
-from backupd.errors import TargetError, VerificationError
-from backupd.restore import restore
-from backupd.targets import Source
-from backupd.verify import verify_backup
-from tests.fakes.target import MemoryTarget
+from backupd.operations.backup import run
+from backupd.operations.restore.into_folder import restore
+from backupd.operations.restore.verify import verify_backup
+from backupd.policy import manifest as manifests
+from backupd.targets import BackupSource
+from backupd.vocabulary.errors import TargetError, VerificationError
+from tests.fakes.target import BELIEVED, MemoryTarget
 from tests.story.world import World
 
 Objects = dict[str, bytes]  # of one backup, by name; its manifest is one of them
@@ -42,10 +42,10 @@ class Stored:
     files: Mapping[str, bytes]  # that a restore of it makes
     identities: Identities | None
 
-    def source(self, objects: Mapping[str, bytes]) -> Source:
+    def source(self, objects: Mapping[str, bytes]) -> BackupSource:
         target = MemoryTarget(name="vault")
         target.stored = {("nightly", "r1", name): content for name, content in objects.items()}
-        return Source(target, "nightly", "r1")
+        return BackupSource(target, "nightly", "r1", BELIEVED)
 
     @property
     def manifest(self) -> bytes:
@@ -68,7 +68,7 @@ def stored_backup(base: Path, *, encrypted: bool) -> Stored:
         copy=CopyConfig(streams=2, option_files=(base / "my.cnf",)), encryption=EncryptionConfig(recipients=recipients)
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(backup, "CopyManner", partial(CopyManner, frame_bytes=16 << 10))
+        patch.setattr(run, "CopyManner", partial(CopyManner, frame_bytes=16 << 10))
         world.back_up(job=job)
     identities = read_identities(key_file) if recipients else None
     objects = {name: content for (_, _, name), content in world.memory.stored.items()}
@@ -223,6 +223,7 @@ def add_of_tomorrow(node: Any, wanted: Callable[[], bool], value: Callable[[], A
 
 
 def sealed(body: dict[str, object]) -> bytes:
-    body = {key: value for key, value in body.items() if key != "digest"}
+    """As somebody without a key can write it."""
+    body = {**{key: value for key, value in body.items() if key != "digest"}, "signature": None}
     text = json.dumps(body, sort_keys=True, separators=(",", ":"))
     return json.dumps({**body, "digest": hashlib.sha256(text.encode()).hexdigest()}).encode()

@@ -21,10 +21,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
 
+from backupd.archive.sealing import LARGEST_HEADER
 from backupd.config.secrets import private_text
-from backupd.errors import BackupdError, ConfigurationError, UsageError, VerificationError
+from backupd.vocabulary.errors import BackupdError, ConfigurationError, UsageError, VerificationError
 
 _DAMAGED = "this copy is damaged: do not rely on it, take a new backup"
+_HEADER_END = b"\n---"
 _NO_MATCH = "No matching keys found"  # pyrage.DecryptError's text, the only sign of it
 
 
@@ -210,9 +212,36 @@ class Decryptor(_AgeStation):
 
         keys = list(identities.keys)
         super().__init__(lambda source, drain: pyrage.decrypt_io(source, drain, keys), name="Decryptor")
+        self._head = bytearray()  # what is held until the header is known to end
+        self._begun = False
         self._identities = identities
         self._name = name
         self._recipients = tuple(recipients)
+
+    def take(self, block: bytes) -> Iterator[bytes]:
+        """See `_AgeStation`. Before its header has ended, nothing of it is computed with."""
+        if not self._begun and not self._exchange.abandoned:
+            self._head += block
+            if _HEADER_END not in self._head[:LARGEST_HEADER]:
+                if len(self._head) > LARGEST_HEADER:
+                    raise VerificationError(
+                        f"{self._name} cannot be decrypted: its header has no end, or more recipients than any of"
+                        " backupd's",
+                        hint=_DAMAGED,
+                    )
+                return
+            block = self._unheld()
+        yield from super().take(block)
+
+    def end(self) -> Iterator[bytes]:
+        """See `_AgeStation`."""
+        if not self._begun:
+            yield from super().take(self._unheld())
+        yield from super().end()
+
+    def _unheld(self) -> bytes:
+        self._begun, held, self._head = True, bytes(self._head), bytearray()
+        return held
 
     def _failure(self, error: BaseException) -> BaseException:
         import pyrage

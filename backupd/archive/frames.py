@@ -14,8 +14,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import accumulate
 
-from backupd.errors import Unreadable, VerificationError
-from backupd.model import Frame, StoredObject
+from backupd.vocabulary.errors import Unreadable, VerificationError
+from backupd.vocabulary.storage import Frame, StoredObject
 
 LARGEST_FRAME = 160 << 20  # as stored: it is held in memory; what does not compress grows a little, never to this
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 
 from backupd.archive.restraint import Restraint
-from backupd.errors import GaveUp
+from backupd.vocabulary.errors import GaveUp
 
 log = logging.getLogger(__name__)
 

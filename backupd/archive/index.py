@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from backupd.errors import Unreadable, VerificationError
+from backupd.vocabulary.errors import Unreadable, VerificationError
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -28,12 +28,13 @@ INDEX_OBJECT = "index.jsonl.zst"
 
 _MAJOR, _MINOR = 1, 0
 _PIECE_BYTES = 1 << 20
-_LINE_BYTES = 16 << 20  # names and attributes of one member are 1 MiB at most (`members`), written as JSON
+_LINE_BYTES = 8 << 20  # names and attributes of one member are 1 MiB at most (`members`), written as JSON
+_LINE_VALUES = 1 << 17  # in one line: they cost memory, and an attribute has a name
 _Value = TypeVar("_Value")
 _encoded = json.JSONEncoder(separators=(",", ":")).encode
 
 
-class Kind(StrEnum):
+class MemberKind(StrEnum):
     """What a member is."""
 
     FILE = "file"
@@ -42,14 +43,14 @@ class Kind(StrEnum):
     HARD_LINK = "hardlink"
 
 
-_KINDS = {kind.value: kind for kind in Kind}
+_KINDS = {kind.value: kind for kind in MemberKind}
 
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
     """What tar has stored of a member beside its bytes."""
 
-    kind: Kind | None  # None: one that only a later backupd knows
+    kind: MemberKind | None  # None: one that only a later backupd knows
     size: int = 0  # of a file, holes too
     mode: int = 0
     uid: int = 0
@@ -101,7 +102,7 @@ def written(objects: Mapping[str, Iterable[bytes]]) -> Iterator[bytes]:
 class Index:
     """The index of a backup that was read back, compressed. It can be gone through again and again."""
 
-    def __init__(self, packed: bytes) -> None:
+    def __init__(self, packed: bytes | bytearray) -> None:
         """`packed` is the index object as zstd frames.
 
         Raises:
@@ -159,7 +160,7 @@ def _document(member: Member) -> dict[str, object]:
         **{"kind": recorded.kind, "mode": f"{recorded.mode:04o}", "uid": recorded.uid, "gid": recorded.gid},
         "mtime_ns": recorded.mtime_ns,
     }
-    if recorded.kind is Kind.FILE:
+    if recorded.kind is MemberKind.FILE:
         document["size"] = recorded.size
     if recorded.target:
         document["target"] = recorded.target
@@ -170,9 +171,12 @@ def _document(member: Member) -> dict[str, object]:
 
 def _member(line: dict[str, Any]) -> Member:
     name, offset, size = _typed(str, line, "name"), _typed(int, line, "offset"), _typed(int, line, "bytes")
-    if not name or offset < 0 or size <= 0:
-        raise _refusal(f"{name!r} cannot lie at {offset} with {size} bytes")
+    if not name or "\0" in name or offset < 0 or size <= 0:
+        raise _refusal(f"{name!r:.80} cannot lie at {offset} with {size} bytes")
     kind = _typed(str, line, "kind")
+    target = _typed(str, line, "target") if "target" in line else ""
+    if "\0" in target:
+        raise _refusal(f"of {name!r:.80} it says that it leads to what has no name")
     xattrs = _typed(dict, line, "xattrs") if "xattrs" in line else {}
     try:
         recorded = Recorded(
@@ -182,11 +186,11 @@ def _member(line: dict[str, Any]) -> Member:
             uid=_typed(int, line, "uid"),
             gid=_typed(int, line, "gid"),
             mtime_ns=_typed(int, line, "mtime_ns"),
-            target=_typed(str, line, "target") if "target" in line else "",
+            target=target,
             xattrs={key: base64.b64decode(_typed(str, xattrs, key), validate=True) for key in xattrs},
         )
     except (ValueError, binascii.Error) as error:
-        raise _refusal(f"of {name!r} it says what cannot be: {error}") from error
+        raise _refusal(f"of {name!r:.80} it says what cannot be: {error}") from error
     return Member(name, offset, size, recorded)
 
 
@@ -209,6 +213,8 @@ def _require_known(first: dict[str, Any] | None) -> None:
 
 
 def _object(line: bytes) -> dict[str, Any]:
+    if sum(map(line.count, (b",", b"[", b"{"))) > _LINE_VALUES:
+        raise _refusal("a line of it tells of more than one member has")
     try:
         found = json.loads(line)
     except (ValueError, RecursionError) as error:

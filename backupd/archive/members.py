@@ -2,8 +2,8 @@
 
 Knows: the part of POSIX tar (pax) that GNU tar `--format=posix` and tarfile write: folders, files (sparse ones too),
 hard and symbolic links. Everything else is refused, and so is every name or link that leads out of the folder that
-the stream is unpacked into. tar looks at that no more: a header that it could read otherwise is refused too. Refuses to
-know what is in the files.
+the stream is unpacked into, and whatever could be read in two ways. tar looks at that no more: it is given no header
+of a stranger's (`restating`), and the kernel keeps it in the folder (`sandbox`). Refuses to know what is in the files.
 """
 
 import re
@@ -11,12 +11,27 @@ import tarfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import PurePosixPath
 
-from backupd.archive.index import Kind, Member, Recorded
-from backupd.errors import VerificationError
+from backupd.archive.index import Member, MemberKind, Recorded
+from backupd.vocabulary.errors import VerificationError
 
 _BLOCK = tarfile.BLOCKSIZE
 _MAGIC = slice(257, 265)  # pax(1), "ustar Interchange Format": of other formats tar and tarfile read other names
 _EXTENDED_MOST = 1 << 20  # names, link targets, xattrs of one member
+MARKER = ".backupd-incomplete"  # ours, in a folder that is being filled; no member lies there
+_NUMBERS = {  # the fields of a header that are numbers; of other forms, signed or binary ones, tars think differently
+    "mode": slice(100, 108),
+    "uid": slice(108, 116),
+    "gid": slice(116, 124),
+    "size": slice(124, 136),
+    "mtime": slice(136, 148),
+}
+_OCTAL = re.compile(rb"[0-7]+[\0 ]*")
+_DECIMAL = re.compile(r"0|[1-9][0-9]{0,18}", re.ASCII)
+_LARGEST_ID = (1 << 32) - 2  # the one after it means nobody (chown(2))
+_LARGEST_FILE = (1 << 63) - 1
+_DEEPEST = 200  # folders in one another; a datadir has some ten, and few programs can remove a thousand
+_RECORD_LENGTH = re.compile(rb"[1-9][0-9]{0,6} ")
+_SPARSE = "GNU.sparse."
 _KEYWORDS = re.compile(
     r"path|linkpath|size|[amc]time|[ug]id|[ug]name|hdrcharset|GNU\.sparse\.(major|minor|name|realsize)|SCHILY\..*",
     re.DOTALL,
@@ -26,10 +41,10 @@ _TIME = re.compile(r"(-?)([0-9]{1,18})(?:\.([0-9]+))?", re.ASCII)
 _FILES = (tarfile.REGTYPE, tarfile.AREGTYPE)
 _LINKS = (tarfile.LNKTYPE, tarfile.SYMTYPE)
 _KINDS = {
-    **dict.fromkeys(_FILES, Kind.FILE),
-    tarfile.DIRTYPE: Kind.FOLDER,
-    tarfile.SYMTYPE: Kind.SYMLINK,
-    tarfile.LNKTYPE: Kind.HARD_LINK,
+    **dict.fromkeys(_FILES, MemberKind.FILE),
+    tarfile.DIRTYPE: MemberKind.FOLDER,
+    tarfile.SYMTYPE: MemberKind.SYMLINK,
+    tarfile.LNKTYPE: MemberKind.HARD_LINK,
 }
 
 
@@ -66,6 +81,8 @@ class Members:
         self._skip = 0  # bytes of content until the next header
         self._in_extended: int | None = None  # size of the pax header that is being collected
         self._pax: dict[str, str] = {}
+        self._content = 0  # bytes that follow the headers of the member that was met last
+        self._sparse = False  # it has holes, and a map of them
         self._ended = False
         self._links: set[str] = set()
 
@@ -75,12 +92,19 @@ class Members:
         Raises:
             VerificationError: a header in it is damaged, or asks for something that no backup needs.
         """
+        for _ in self._pieces(block):
+            pass
+        yield block
+
+    def _pieces(self, block: bytes) -> Iterator[memoryview | bytes]:
+        """Content as it is, and of each header what `_collected` says."""
         view = memoryview(block)
         while view:
             if self._skip:
                 gone = min(self._skip, len(view))
                 self._skip -= gone
                 self._at += gone
+                yield view[:gone]
                 view = view[gone:]
                 continue
             missing = self._wanted - len(self._held)
@@ -89,8 +113,7 @@ class Members:
             if len(self._held) == self._wanted:
                 held, self._held, self._wanted = self._held, b"", _BLOCK
                 self._at += len(held)
-                self._collected(held)
-        yield block
+                yield self._collected(held)
 
     def end(self) -> Iterator[bytes]:
         """Nothing more.
@@ -102,16 +125,20 @@ class Members:
             raise self._refusal("it ends in the middle of a member")
         yield from ()
 
-    def _collected(self, held: bytes) -> None:
+    def _collected(self, held: bytes) -> bytes:
+        """What is passed on in its place."""
         if self._in_extended is not None:
             self._pax = self._records(held[: self._in_extended])
             self._in_extended = None
         elif not any(held):
+            if self._pax:
+                raise self._refusal("an extended header is followed by nothing")
             self._ended = True
         elif self._ended:
             raise self._refusal("something follows its end")
         else:
             self._header(held)
+        return held
 
     def _header(self, held: bytes) -> None:
         if held[_MAGIC] != tarfile.POSIX_MAGIC:
@@ -120,18 +147,24 @@ class Members:
             info = tarfile.TarInfo.frombuf(held, "utf-8", "surrogateescape")
         except tarfile.HeaderError as error:
             raise self._refusal(f"a header is damaged ({error})") from error
+        for field, place in _NUMBERS.items():
+            if not _OCTAL.fullmatch(held[place]):
+                raise self._refusal(f"a header's {field} is no octal number")
         if info.type == tarfile.XHDTYPE:
+            if self._pax:
+                raise self._refusal("an extended header is followed by another")
             if not 0 < info.size <= _EXTENDED_MOST:
                 raise self._refusal(f"an extended header has {info.size} bytes")
             self._in_extended, self._wanted = info.size, _whole_blocks(info.size)
             return
         pax, self._pax = self._pax, {}
-        size = self._number(pax, "size", info.size)
+        size = self._number(pax, "size", info.size, _LARGEST_FILE)
+        self._sparse = self._has_holes(info, pax)
         name = pax.get("GNU.sparse.name") or pax.get("path") or info.name
         self._judge(info, name, pax.get("linkpath", ""))
-        if size < 0 or (size and info.type not in _FILES):
+        if size and info.type not in _FILES:
             raise self._refusal(f"{info.name!r} cannot have {size} bytes")
-        self._skip = _whole_blocks(size)
+        self._content, self._skip = size, _whole_blocks(size)
         ends = self._at + self._skip
         self._told(Member(name, self._began, ends - self._began, self._recorded(info, pax, size)))
         self._began = ends
@@ -139,10 +172,10 @@ class Members:
     def _recorded(self, info: tarfile.TarInfo, pax: Mapping[str, str], size: int) -> Recorded:
         return Recorded(
             kind=_KINDS[info.type],
-            size=self._number(pax, "GNU.sparse.realsize", size),
+            size=self._number(pax, "GNU.sparse.realsize", size, _LARGEST_FILE),
             mode=info.mode & 0o7777,
-            uid=self._number(pax, "uid", info.uid),
-            gid=self._number(pax, "gid", info.gid),
+            uid=self._number(pax, "uid", info.uid, _LARGEST_ID),
+            gid=self._number(pax, "gid", info.gid, _LARGEST_ID),
             mtime_ns=self._nanoseconds(pax.get("mtime", str(info.mtime))),
             target=(pax.get("linkpath") or info.linkname) if info.type in _LINKS else "",
             xattrs={
@@ -152,11 +185,25 @@ class Members:
             },
         )
 
-    def _number(self, pax: Mapping[str, str], keyword: str, otherwise: int) -> int:
-        try:
-            return int(pax.get(keyword, otherwise))
-        except ValueError as error:
-            raise self._refusal(f"{keyword} is no number") from error
+    def _number(self, pax: Mapping[str, str], keyword: str, otherwise: int, largest: int) -> int:
+        text = pax.get(keyword)
+        if text is not None and not _DECIMAL.fullmatch(text):
+            raise self._refusal(f"{keyword} is no number")
+        found = otherwise if text is None else int(text)
+        if found > largest:
+            raise self._refusal(f"{keyword} is {found}")
+        return found
+
+    def _has_holes(self, info: tarfile.TarInfo, pax: Mapping[str, str]) -> bool:
+        """Such a file has a name, a size and version 1.0 of the format beside its header; no other has any of that."""
+        told = {keyword.removeprefix(_SPARSE) for keyword in pax if keyword.startswith(_SPARSE)}
+        if not told:
+            return False
+        if info.type not in _FILES or told != {"major", "minor", "name", "realsize"}:
+            raise self._refusal(f"{info.name!r} has holes of no kind that is known")
+        if (pax["GNU.sparse.major"], pax["GNU.sparse.minor"]) != ("1", "0"):
+            raise self._refusal(f"{info.name!r} has holes of another version")
+        return True
 
     def _nanoseconds(self, text: str) -> int:
         time = _TIME.fullmatch(text)
@@ -171,6 +218,12 @@ class Members:
         link = linkpath or info.linkname
         if info.type not in (*_FILES, *_LINKS, tarfile.DIRTYPE):
             raise self._refusal(f"{name!r} is neither a file, a folder nor a link")
+        if info.type != tarfile.DIRTYPE and (name.endswith("/") or not path.name):
+            raise self._refusal(f"{name!r} names a folder and is none")
+        if len(path.parts) > _DEEPEST:
+            raise self._refusal(f"{name[:80]!r}… lies in {len(path.parts) - 1} folders")
+        if path.parts[:1] and path.parts[0].startswith(MARKER):
+            raise self._refusal(f"the name {name!r} is one of backupd's own")
         if leads_outside(name) or not self._links.isdisjoint(str(parent) for parent in (path, *path.parents)):
             raise self._refusal(f"the name {name!r} leads outside or through a link")
         if info.type == tarfile.LNKTYPE and leads_outside(link):
@@ -185,8 +238,8 @@ class Members:
         """pax records: `LENGTH KEYWORD=VALUE\\n`, LENGTH counting the whole record (pax(1), "pax Extended Header")."""
         found: dict[str, str] = {}
         while data:
-            length, _, _ = data[:20].partition(b" ")
-            size = int(length) if length.isdigit() else 0
+            length = (_RECORD_LENGTH.match(data) or (b"",))[0].rstrip()
+            size = int(length or b"0")
             keyword, equals, value = data[len(length) + 1 : size].decode("utf-8", "surrogateescape").partition("=")
             if not equals or not value.endswith("\n") or size > len(data):
                 raise self._refusal("an extended header is damaged")
@@ -194,6 +247,8 @@ class Members:
                 raise self._refusal(f"an extended header has the unknown keyword {keyword!r}")
             if "\0" in value and not keyword.startswith(_XATTR):
                 raise self._refusal(f"an extended header has a {keyword} with a NUL, where tar would end it")
+            if keyword in found:
+                raise self._refusal(f"an extended header has {keyword} twice")
             found[keyword] = value[:-1]
             data = data[size:]
         return found

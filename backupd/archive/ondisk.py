@@ -1,28 +1,27 @@
 """Whether what stands on a disk is what an archive has recorded of it.
 
-Knows: what can be different, what a person who is not root cannot restore, and what a host says of a file rather than
-the file's owner. Refuses to know what is to be done about a difference.
+Knows: what can be different, and what a person who is not root cannot restore. Refuses to know what is to be done about
+a difference.
 
-Owners, set-id bits and the attributes in `trusted` and `security` are root's to restore: for everybody else they are
-not compared. A folder's time is not compared but set: whatever is unpacked into it beside its own archive changes it.
-That of the restored folder itself is when it was restored.
+Owners and folders' set-group-id bits are root's to restore: for everybody else they are not compared. What nobody
+restores (`restating`) is not compared either. A folder's time is not compared but set: whatever is unpacked into it
+beside its own archive changes it. The restored folder itself is not compared: it is ours alone until all else is as it
+was recorded, and then it is `opened`.
 """
 
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from backupd.archive.index import Kind, Member, Recorded
+from backupd.archive.index import Member, MemberKind, Recorded
 from backupd.archive.members import leads_outside
+from backupd.archive.restating import is_root, restored_attributes, restored_mode
 
-OF_THE_HOST = ("security.selinux", "security.ima", "security.evm")  # by its own policy and keys, for the place
-
-_ROOT_S = ("trusted.", "security.")
 _LISTS = ("system.posix_acl_access", "system.posix_acl_default")
 _ONE_SECOND = 10**9
-_KIND_BITS = {Kind.FILE: stat.S_IFREG, Kind.FOLDER: stat.S_IFDIR, Kind.SYMLINK: stat.S_IFLNK}
+_KIND_BITS = {MemberKind.FILE: stat.S_IFREG, MemberKind.FOLDER: stat.S_IFDIR, MemberKind.SYMLINK: stat.S_IFLNK}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +39,33 @@ class Difference:
 def differences(to: Path, members: Iterable[Member]) -> Iterator[Difference]:
     """Every member that does not stand in the folder as it was recorded; folders have their times afterwards.
 
-    All of them must have been unpacked. A member of a kind that only a later backupd knows is passed over.
+    No link in the folder may lead out of it (`filesystem.require_no_way_out`). All of them must have been
+    unpacked. A member of a kind that only a later backupd knows is passed over.
     """
     as_root = os.geteuid() == 0
     for member in members:
+        if is_root(member.name):
+            continue
         wrong, beside = _wrong(to, member, as_root=as_root)
         if wrong or beside:
             yield Difference(member.name, ", ".join((*wrong, *beside)), only_beside=not wrong)
+
+
+def opened(to: Path, recorded: Recorded) -> None:
+    """The restored folder has its owner, its attributes and its mode: whoever they let in may come in.
+
+    Raises:
+        OSError: it cannot have them.
+    """
+    descriptor = os.open(to, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        if os.geteuid() == 0:
+            os.fchown(descriptor, recorded.uid, recorded.gid)
+        os.fchmod(descriptor, restored_mode(recorded))
+        for name, value in restored_attributes(recorded).items():
+            os.setxattr(descriptor, name, value)
+    finally:
+        os.close(descriptor)
 
 
 def _wrong(to: Path, member: Member, *, as_root: bool) -> tuple[Sequence[str], Sequence[str]]:
@@ -56,15 +75,15 @@ def _wrong(to: Path, member: Member, *, as_root: bool) -> tuple[Sequence[str], S
         return ("its name leads outside",), ()
     try:
         found = os.lstat(path)
-        if recorded.kind is Kind.HARD_LINK:
+        if recorded.kind is MemberKind.HARD_LINK:
             return tuple(_not_the_same(found, to, recorded.target)), ()
         if recorded.kind is None:
             return (), ()
         if stat.S_IFMT(found.st_mode) != _KIND_BITS[recorded.kind]:
             return (f"is no {recorded.kind}",), ()
-        if recorded.kind is Kind.FOLDER and member.name != ".":
+        if recorded.kind is MemberKind.FOLDER:
             os.utime(path, ns=(found.st_atime_ns, recorded.mtime_ns), follow_symlinks=False)
-        beside = (*_facts(found, recorded, as_root=as_root), *_attributes(path, recorded, as_root=as_root))
+        beside = (*_facts(found, recorded, as_root=as_root), *_attributes(path, recorded))
         return tuple(_content(path, found, recorded)), beside
     except FileNotFoundError:
         return ("is missing",), ()
@@ -78,19 +97,19 @@ def _not_the_same(found: os.stat_result, to: Path, target: str) -> Iterator[str]
 
 
 def _content(path: str, found: os.stat_result, recorded: Recorded) -> Iterator[str]:
-    if recorded.kind is Kind.FILE and found.st_size != recorded.size:
+    if recorded.kind is MemberKind.FILE and found.st_size != recorded.size:
         yield f"{found.st_size} bytes instead of {recorded.size}"
-    if recorded.kind is Kind.SYMLINK and (target := os.readlink(path)) != recorded.target:  # noqa: PTH115
+    if recorded.kind is MemberKind.SYMLINK and (target := os.readlink(path)) != recorded.target:  # noqa: PTH115
         yield f"leads to {target} instead of {recorded.target}"
 
 
 def _facts(found: os.stat_result, recorded: Recorded, *, as_root: bool) -> Iterator[str]:
-    bits = 0o7777 if as_root else 0o1777
-    if recorded.kind is not Kind.SYMLINK and (found.st_mode ^ recorded.mode) & bits:
-        yield f"mode {found.st_mode & 0o7777:04o} instead of {recorded.mode:04o}"
+    bits, mode = 0o7777 if as_root else 0o1777, restored_mode(recorded)
+    if recorded.kind is not MemberKind.SYMLINK and (found.st_mode ^ mode) & bits:
+        yield f"mode {found.st_mode & 0o7777:04o} instead of {mode:04o}"
     if as_root and (found.st_uid, found.st_gid) != (recorded.uid, recorded.gid):
         yield f"owner {found.st_uid}:{found.st_gid} instead of {recorded.uid}:{recorded.gid}"
-    if recorded.kind is not Kind.FOLDER and not _same_time(found.st_mtime_ns, recorded.mtime_ns):
+    if recorded.kind is not MemberKind.FOLDER and not _same_time(found.st_mtime_ns, recorded.mtime_ns):
         yield f"time {found.st_mtime_ns} ns instead of {recorded.mtime_ns}"
 
 
@@ -99,9 +118,9 @@ def _same_time(found: int, recorded: int) -> bool:
     return found == recorded or found == recorded // _ONE_SECOND * _ONE_SECOND
 
 
-def _attributes(path: str, recorded: Recorded, *, as_root: bool) -> Iterator[str]:
+def _attributes(path: str, recorded: Recorded) -> Iterator[str]:
     there = _names(path)
-    wanted = _comparable(recorded.xattrs, as_root=as_root)
+    wanted = restored_attributes(recorded)
     for name, value in wanted.items():
         if name not in there:
             yield f"without its attribute {name}"
@@ -110,14 +129,6 @@ def _attributes(path: str, recorded: Recorded, *, as_root: bool) -> Iterator[str
     for name in _LISTS:
         if name in there and name not in wanted:
             yield f"an attribute {name} that it did not have"
-
-
-def _comparable(xattrs: Mapping[str, bytes], *, as_root: bool) -> Mapping[str, bytes]:
-    return {
-        name: value
-        for name, value in xattrs.items()
-        if name not in OF_THE_HOST and (as_root or not name.startswith(_ROOT_S))
-    }
 
 
 def _names(path: str) -> list[str]:

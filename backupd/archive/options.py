@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 
-from backupd.errors import ConfigurationError
+from backupd.vocabulary.errors import ConfigurationError
 
 _LARGEST_FILE = 1 << 20  # bytes; an option file has some thousands
 _DIRECTIVE = re.compile(r"\s*!\s*(include|includedir)\s+(\S.*?)\s*")

@@ -14,14 +14,14 @@ from hashlib import sha256
 from typing import Self
 
 from backupd.archive import Governor, Sink
-from backupd.archive.conveyor import Chain, Conveyor, Station
 from backupd.archive.governor import Unhindered
 from backupd.archive.index import MemberLines
 from backupd.archive.members import Members
+from backupd.archive.pipeline import Conveyor, Station, StationChain
 from backupd.archive.stations import FRAME_BYTES, Compressor, Digest
 from backupd.archive.stopwatch import Stopwatch, Timed
-from backupd.errors import SnapshotError
-from backupd.model import Frame, StoredObject
+from backupd.vocabulary.errors import SnapshotError
+from backupd.vocabulary.storage import Frame, StoredObject
 
 _MOST_STREAMS = 4  # by themselves; a copy that takes every core of a large host is for its owner to ask for
 
@@ -77,8 +77,8 @@ class Packing:
         threads = manner.threads or cores()
         self._compressor = Compressor(level=manner.level, threads=threads, frame_bytes=manner.frame_bytes)
         self._sealing = _sealing(manner.recipients)
-        self._storing = Storing(self._compressor, sink, self._sealing)
-        first = Chain(self._plain, self._members) if self._members is not None else self._plain
+        self._storing = ObjectSink(self._compressor, sink, self._sealing)
+        first = StationChain(self._plain, self._members) if self._members is not None else self._plain
         self._digesting, self._compressing = Timed("digest", first), Timed("compress", self._compressor)
         stations: list[Station] = [self._digesting, self._compressing, self._storing]
         self._conveyor = Conveyor(stations, idle=lambda: manner.governor.pace(0), gently=manner.gently, on_news=on_room)
@@ -121,7 +121,7 @@ class Packing:
         return (self._digesting.watch, self._compressing.watch, *self._storing.watches)
 
 
-class Storing:
+class ObjectSink:
     """The end of the way: zstd frames are encrypted, counted, hashed each and all, and written.
 
     `frames` tile what was written. age holds bytes back, and its own end comes after the last frame's: a frame of an

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 
 from backupd.archive.readahead import Left, ended
-from backupd.interruption import shielded
+from backupd.host.signals import shielded
 
 MOST_AT_ONCE = 4  # a few streams fill any disk or network; each takes the memory of two frames
 

@@ -5,13 +5,13 @@ second, extended attributes as GNU tar and star name them, the holes of a file a
 sparse", version 1.0). Owners are numbers. Refuses to know files.
 """
 
-import os
 import stat
 import struct
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import chain, islice
+from typing import Protocol
 
 BLOCK = 512
 RECORD = 20 * BLOCK  # what `tar -x` reads at a time: it leaves more padding unread, and zstd a broken pipe
@@ -28,7 +28,7 @@ _ONE_SECOND = 10**9
 _LINES = 4096  # of a map, at a time
 
 
-class Kind(Enum):
+class HeaderType(Enum):
     """What a member is: the type in its header."""
 
     FILE = b"0"
@@ -37,13 +37,26 @@ class Kind(Enum):
     FOLDER = b"5"
 
 
+class StatFacts(Protocol):
+    """Of an `os.stat_result` what is stored."""
+
+    @property
+    def st_mode(self) -> int: ...
+    @property
+    def st_uid(self) -> int: ...
+    @property
+    def st_gid(self) -> int: ...
+    @property
+    def st_mtime_ns(self) -> int: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Header:
     """What is stored of a member before its bytes."""
 
     name: bytes
-    kind: Kind
-    facts: os.stat_result  # whose mode, owner and time it has
+    kind: HeaderType
+    facts: StatFacts  # whose mode, owner and time it has
     size: int = 0  # of what follows the header
     target: bytes = b""  # of a link; a hard one's is a member's name
     xattrs: Mapping[bytes, bytes] = field(default_factory=dict)
@@ -51,7 +64,7 @@ class Header:
 
     def encoded(self) -> bytes:
         """Whole blocks."""
-        name = self.name + b"/" if self.kind is Kind.FOLDER else self.name
+        name = self.name + b"/" if self.kind is HeaderType.FOLDER else self.name
         records = b"".join(self._records(name))
         facts = self.facts
         own = _ustar(

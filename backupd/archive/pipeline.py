@@ -17,8 +17,8 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from backupd.archive.readahead import ended
-from backupd.interruption import shielded
-from backupd.priority import give_way_copying
+from backupd.host.priority import give_way_copying
+from backupd.host.signals import shielded
 
 BLOCK_BYTES = 1 << 20
 BLOCKS_PER_QUEUE = 4
@@ -36,7 +36,7 @@ class Station(Protocol):
         """What is left for the next station once no block comes any more."""
 
 
-class Chain:
+class StationChain:
     """Several stations as one. They share a thread: where that is worth more than their working at the same time."""
 
     def __init__(self, *stations: Station) -> None:

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Self
 
 from backupd.archive.frames import Block
-from backupd.interruption import shielded
+from backupd.host.signals import shielded
 
 log = logging.getLogger(__name__)
 

@@ -22,10 +22,10 @@ from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Self, TypeVar
 
-from backupd.archive.conveyor import BLOCK_BYTES, BLOCKS_PER_QUEUE
+from backupd.archive.pipeline import BLOCK_BYTES, BLOCKS_PER_QUEUE
 from backupd.archive.readahead import Left, ended
-from backupd.errors import SnapshotError
-from backupd.priority import give_way_copying
+from backupd.host.priority import give_way_copying
+from backupd.vocabulary.errors import SnapshotError
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ _Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SourceFile:
     """A file as it was when its header was made."""
 
     path: bytes
@@ -85,10 +85,10 @@ def told(name: bytes) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class ReadSpan:
     """Up to `REQUEST_BYTES` of a file, which are read with one request. `pieces` are what is wanted of them."""
 
-    source: Source
+    source: SourceFile
     pieces: Sequence[tuple[int, int]]  # offset and size; not empty
 
     @property
@@ -103,12 +103,12 @@ class Span:
         return begin, offset + size
 
 
-Part = bytes | Span  # of a stream
+Part = bytes | ReadSpan  # of a stream
 
 
 def size_of(part: Part) -> int:
     """Its bytes in the stream."""
-    return part.size if isinstance(part, Span) else len(part)
+    return part.size if isinstance(part, ReadSpan) else len(part)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,7 @@ def batches(stream: Iterator[Part]) -> Iterator[Batch]:
         yield Batch(parts, held)
 
 
-class Reader:
+class ReadingThread:
     """The thread that reads, for the length of a `with`; nothing else asks the disks for content meanwhile.
 
     `gently` gives it the priority of a copy. `idle` is called while it is waited for.
@@ -236,7 +236,7 @@ class Content:
                 piece = view[offset - begin : offset - begin + size]
                 yield piece if kept else memoryview(bytes(piece))
 
-    def _stretch(self, span: Span) -> tuple[memoryview, int]:
+    def _stretch(self, span: ReadSpan) -> tuple[memoryview, int]:
         """Its bytes, and where in the file they begin."""
         self._require_wanted()
         source = span.source
@@ -255,7 +255,7 @@ class Content:
         except OSError as error:
             raise source.fault(error.strerror) from error
 
-    def _read(self, span: Span, direct: int) -> tuple[memoryview, int]:
+    def _read(self, span: ReadSpan, direct: int) -> tuple[memoryview, int]:
         begin, end = span.stretch
         first = begin - begin % _ALIGNMENT
         wanted = self._buffer[: end - first + -end % _ALIGNMENT]

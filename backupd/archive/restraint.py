@@ -9,10 +9,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from backupd.errors import AbortedImpact, CommandError, UnexpectedOutput
-from backupd.gauges import DiskCounters, InFlight
-from backupd.model import PaceChange
-from backupd.pacing import LOOK_SECONDS, OFF_SECONDS, Look, Pace
+from backupd.policy.pacing import LOOK_SECONDS, OFF_SECONDS, Pace, PaceLook
+from backupd.vocabulary.errors import AbortedImpact, CommandError, UnexpectedOutput
+from backupd.vocabulary.gauges import DiskCounters, InFlight
+from backupd.vocabulary.penalty import PaceChange
 
 log = logging.getLogger(__name__)
 
@@ -24,7 +24,7 @@ _GAP_GROWS = 1.1  # between two that are told, from one second on: a long copy's
 
 
 @dataclass(frozen=True, slots=True)
-class Outlook:
+class SnapshotOutlook:
     """What whoever watches the snapshot knows; None: unknown."""
 
     lag_seconds: float | None = None  # of a replica
@@ -44,7 +44,7 @@ class Restraint:
         *,
         counters: Callable[[], DiskCounters],
         in_flight: Callable[[], InFlight],
-        outlook: Callable[[], Outlook] = Outlook,
+        outlook: Callable[[], SnapshotOutlook] = SnapshotOutlook,
         told: Callable[[PaceChange], None] = lambda _change: None,
         since_snapshot: Callable[[], float] = lambda: 0.0,
         clock: Callable[[], float] = time.monotonic,
@@ -89,7 +89,7 @@ class Restraint:
         if (odd := self._odd(delta, in_flight, now - began)) is not None:
             self._stop(odd)
             return
-        look = Look(
+        look = PaceLook(
             seconds=now - began,
             writes=delta.writes,
             write_seconds=delta.write_seconds,

@@ -19,12 +19,11 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from backupd.errors import ConfigurationError
+from backupd.vocabulary.errors import ConfigurationError
 
 _CHUNK_BYTES = 64 << 10
 _COUNTER_BYTES = 11
-_BECH32 = "qpzry9x8gf2tvdw0s3jn54khce6mua7l"  # BIP 173
-_BECH32_CHECKSUM = 6  # letters
+LARGEST_HEADER = 128 << 10  # bytes, of 1,300 recipients: who reads it tries its own key on each
 _FIRST_LINE = b"age-encryption.org/v1\n"
 
 
@@ -32,14 +31,20 @@ class Encryptor:
     """Plain bytes in, one age file out that each of these recipients can read. A station.
 
     Raises:
-        ConfigurationError: one of them is no recipient.
+        ConfigurationError: one of them is no recipient, or they are too many.
     """
 
     def __init__(self, recipients: Sequence[str]) -> None:
         if not recipients:
             raise ValueError("nobody could read it")
         file_key, nonce = os.urandom(16), os.urandom(16)
-        self._ready = [_header(file_key, [_public_key(text) for text in recipients]), nonce]
+        header = _header(file_key, [_key(text) for text in recipients])
+        if len(header) > LARGEST_HEADER:
+            raise ConfigurationError(
+                f"{len(recipients)} recipients are more than the 1,300 that one backup may have",
+                hint="name a few: who has one of their identities can encrypt a copy for others",
+            )
+        self._ready = [header, nonce]
         self._cipher = ChaCha20Poly1305(_derived(file_key, salt=nonce, info=b"payload"))
         self._held = b""  # the last chunk says that it is: a whole one waits for what follows
         self._chunks = 0
@@ -81,24 +86,18 @@ def _stanza(file_key: bytes, recipient: bytes) -> bytes:
     return b"-> X25519 " + _base64(share) + b"\n" + _base64(wrapped) + b"\n"
 
 
+def _key(recipient: str) -> bytes:
+    from backupd.config.recipients import is_anybodys, public_key
+
+    key = public_key(recipient)
+    if key is None or is_anybodys(key):  # not quoted: somebody may have named an identity
+        raise ConfigurationError("what was named is not an age recipient", hint="see `backupd config check`")
+    return key
+
+
 def _derived(key: bytes, *, salt: bytes, info: bytes) -> bytes:
     return HKDF(algorithm=SHA256(), length=32, salt=salt, info=info).derive(key)
 
 
 def _base64(content: bytes) -> bytes:
     return b64encode(content).rstrip(b"=")
-
-
-def _public_key(recipient: str) -> bytes:
-    """The 32 bytes that an `age1…` stands for; pyrage says whether it is one, by its checksum too."""
-    from pyrage import RecipientError, x25519
-
-    try:
-        x25519.Recipient.from_str(recipient)
-    except RecipientError:  # not quoted: somebody may have named an identity
-        raise ConfigurationError("what was named is not an age recipient", hint="see `backupd config check`") from None
-    letters = recipient.lower().rpartition("1")[2][:-_BECH32_CHECKSUM]
-    number = 0
-    for letter in letters:
-        number = number << 5 | _BECH32.index(letter)
-    return (number >> (5 * len(letters)) % 8).to_bytes(5 * len(letters) // 8, "big")

@@ -16,7 +16,7 @@ from backupd.archive.packing import CopyManner, Packing, automatic_streams, requ
 from backupd.archive.spool import Spooled, no_archive_any_more, read_back, require_same
 from backupd.archive.stopwatch import Stopwatch, totals
 from backupd.archive.stream import OpenObject, StoredStreams
-from backupd.model import StoredObject
+from backupd.vocabulary.storage import StoredObject
 
 log = logging.getLogger(__name__)
 

@@ -22,7 +22,7 @@ from pathlib import Path, PurePosixPath
 from backupd.archive.listing import Entry, Listing, Packed
 from backupd.archive.members import leads_outside
 from backupd.archive.redo import RedoCut
-from backupd.errors import SnapshotError
+from backupd.vocabulary.errors import SnapshotError
 
 _OURS = ".backupd-"  # probe folders, the marker of an unfinished restore, a restored binlog that no server uses
 _UNUSED_REDO = re.compile(r"#ib_redo[0-9]+_tmp")  # of MySQL: see above

@@ -1,7 +1,8 @@
 """Objects' plain bytes that wait on another disk until the snapshot is gone.
 
 Knows: a quota, the files of one run's folder, that what is read back must be what was written. Refuses to know what the
-bytes are (`stream`), what becomes of them (`sending`), and where the folder may lie (`backupd.spooling`).
+bytes are (`stream`), what becomes of them (`sending`), and where the folder may lie
+(`backupd.operations.backup.spool_folder`).
 
 Everything passes the page cache by where the file system lets it: the server's pages stay where they are, and no dirty
 ones pile up. Where it does not, each piece is written out and dropped before the next one.
@@ -18,12 +19,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from backupd.archive.conveyor import BLOCK_BYTES, Conveyor
 from backupd.archive.packing import CopyManner
+from backupd.archive.pipeline import BLOCK_BYTES, Conveyor
 from backupd.archive.stations import Digest
 from backupd.archive.stopwatch import Stopwatch, Timed
-from backupd.errors import SpoolError, VerificationError
-from backupd.model import SPOOL_STAGE
+from backupd.vocabulary.errors import SpoolError, VerificationError
+from backupd.vocabulary.penalty import SPOOL_STAGE
 
 _PIECE_BYTES = 4 << 20  # of a write: a whole stripe of most arrays
 _LOOK_BYTES = 64 << 20  # between two looks at what is left to others

@@ -9,9 +9,9 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from backupd.archive.conveyor import BLOCK_BYTES
-from backupd.errors import VerificationError
-from backupd.model import StoredObject
+from backupd.archive.pipeline import BLOCK_BYTES
+from backupd.vocabulary.errors import VerificationError
+from backupd.vocabulary.storage import StoredObject
 
 if sys.version_info >= (3, 14):
     from compression import zstd

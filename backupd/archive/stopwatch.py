@@ -6,8 +6,8 @@ from itertools import chain
 from types import TracebackType
 from typing import Self
 
-from backupd.archive.conveyor import Station
-from backupd.model import Throughput
+from backupd.archive.pipeline import Station
+from backupd.vocabulary.penalty import Throughput
 
 
 class Stopwatch:

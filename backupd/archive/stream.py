@@ -22,13 +22,14 @@ from backupd.archive.governor import CHECK_SECONDS
 from backupd.archive.index import MemberLines
 from backupd.archive.listing import Listing, divide
 from backupd.archive.packing import CopyManner, Packing, automatic_streams, require_files
-from backupd.archive.reading import Batch, Content, Part, Reader, batches
+from backupd.archive.reading import Batch, Content, Part, ReadingThread, batches
 from backupd.archive.sources import BinlogCut
 from backupd.archive.spool import Spool, Spooled, Spooling
 from backupd.archive.stopwatch import Stopwatch, totals
 from backupd.archive.tarring import binlog_stream, tar_stream
-from backupd.errors import SpoolError
-from backupd.model import StoredObject, Throughput
+from backupd.vocabulary.errors import SpoolError
+from backupd.vocabulary.penalty import Throughput
+from backupd.vocabulary.storage import StoredObject
 
 BINLOG_OBJECT = "binlog.tar.zst"
 
@@ -180,7 +181,7 @@ def store_binlog(
             return StoredStreams((packing.finish(),), {BINLOG_OBJECT: packing.lines})
 
 
-def _spooled_binlog(cut: BinlogCut, reader: Reader, spool: Spool, manner: CopyManner) -> Spooled | None:
+def _spooled_binlog(cut: BinlogCut, reader: ReadingThread, spool: Spool, manner: CopyManner) -> Spooled | None:
     """None where the spool has no room for it, or failed."""
     at_most = at_most_spooled(cut.size, cut.files + 1)  # and their folder
     spooling = spool.spooling(BINLOG_OBJECT, at_most=at_most, files=cut.files, manner=manner)
@@ -195,7 +196,7 @@ def _spooled_binlog(cut: BinlogCut, reader: Reader, spool: Spool, manner: CopyMa
         return None
 
 
-def _read_binlog(cut: BinlogCut, reader: Reader, packing: Packing | Spooling, manner: CopyManner) -> None:
+def _read_binlog(cut: BinlogCut, reader: ReadingThread, packing: Packing | Spooling, manner: CopyManner) -> None:
     flow = _Flow(1, binlog_stream(cut), reader, packing, governor=manner.governor, files=cut.files)
     while flow.read():
         pass
@@ -206,8 +207,8 @@ def at_most_spooled(size: int, members: int) -> int:
     return size + members * _HEADERS_BYTES + _PADDING_BYTES
 
 
-def _reader(manner: CopyManner) -> Reader:
-    return Reader(gently=manner.gently, idle=lambda: manner.governor.pace(0))
+def _reader(manner: CopyManner) -> ReadingThread:
+    return ReadingThread(gently=manner.gently, idle=lambda: manner.governor.pace(0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +228,7 @@ class _Flow:
         self,
         number: int,
         parts: Iterator[Part],
-        reader: Reader,
+        reader: ReadingThread,
         packing: Packing | Spooling,
         *,
         governor: Governor,

@@ -10,7 +10,9 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import Self
 
-from backupd.command import ChildLedger, spawned
+from backupd.host.process import ChildLedger, spawned
+from backupd.host.sandbox import Bounds, not_confined
+from backupd.vocabulary.errors import UsageError
 
 _COMPLAINT_BYTES = 600
 _LINES_BYTES = 16 << 10  # more than the longest name and what is said of it
@@ -26,11 +28,13 @@ class TarChild:
     def __init__(
         self,
         argv: Sequence[str],
+        bounds: Bounds | None,
         *,
         ledger: ChildLedger | None,
         gently: bool = True,
     ) -> None:
-        self._argv = argv
+        """Within these bounds; None: within none."""
+        self._argv = [*bounds.prefix(), *argv] if bounds is not None else list(argv)
         self._ledger = ledger
         self._gently = gently
         self._owed = ExitStack()
@@ -68,6 +72,11 @@ class TarChild:
         """The archive is complete."""
         assert self._process.stdin is not None
         self._process.stdin.close()
+
+    def not_confined(self) -> UsageError | None:
+        """Why it was not even started: the kernel has nothing to bind it. To be asked once it has ended."""
+        said = os.pread(self._complaints, _COMPLAINT_BYTES, 0).decode("utf-8", "replace")
+        return not_confined(self._process.wait(), said, doing="unpacking")
 
     def not_written(self) -> str | None:
         """What it has said, since this was last asked, of a file that it could not write: a full disk, most often.

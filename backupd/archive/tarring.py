@@ -17,11 +17,11 @@ from itertools import islice
 from pathlib import Path, PurePosixPath
 
 from backupd.archive.listing import Entry, Listing
-from backupd.archive.pax import BLOCK, RECORD, Header, Kind, padding, sparse_map
-from backupd.archive.reading import REQUEST_BYTES, Part, Source, Span, size_of, told, unreadable
+from backupd.archive.pax import BLOCK, RECORD, Header, HeaderType, padding, sparse_map
+from backupd.archive.reading import REQUEST_BYTES, Part, ReadSpan, SourceFile, size_of, told, unreadable
 from backupd.archive.redo import RedoCut
 from backupd.archive.sources import BinlogCut
-from backupd.errors import SnapshotError
+from backupd.vocabulary.errors import SnapshotError
 
 _NEAR_BYTES = 64 << 10  # a hole that is smaller is read with what is around it: the disk is not asked for it
 _SORTED_FILES = 1024  # at a time; a folder with more is gone through in as many passes
@@ -76,7 +76,7 @@ def _binlogs(cut: BinlogCut) -> Iterator[Part]:
                 hint="the snapshot or the binlog's file system lost writes; the backup would end before its position",
             )
         if cut.folder_like is not None:  # or it would be root's, and no server could write there
-            yield Header(os.fsencode(cut.arcname.parent), Kind.FOLDER, cut.folder_like.stat()).encoded()
+            yield Header(os.fsencode(cut.arcname.parent), HeaderType.FOLDER, cut.folder_like.stat()).encoded()
         for binlog in cut.whole:
             yield from _binlog(binlog.file, cut.arcname.with_name(binlog.name), binlog.size)
         yield from _binlog(cut.file, cut.arcname, cut.offset)
@@ -84,14 +84,14 @@ def _binlogs(cut: BinlogCut) -> Iterator[Part]:
         raise SnapshotError(f"the binlog could not be read: {error}") from error
     names = (*cut.earlier, *(binlog.name for binlog in cut.whole), cut.arcname.name)
     index = "".join(f"./{name}\n" for name in names).encode()
-    yield Header(os.fsencode(cut.arcname.with_suffix(".index")), Kind.FILE, facts, size=len(index)).encoded()
+    yield Header(os.fsencode(cut.arcname.with_suffix(".index")), HeaderType.FILE, facts, size=len(index)).encoded()
     yield index
     yield padding(len(index))
 
 
 def _binlog(file: Path, arcname: PurePosixPath, size: int) -> Iterator[Part]:
-    source = Source(os.fsencode(file), os.fsencode(arcname), file.stat(), live=True)
-    yield Header(source.name, Kind.FILE, source.facts, size=size).encoded()
+    source = SourceFile(os.fsencode(file), os.fsencode(arcname), file.stat(), live=True)
+    yield Header(source.name, HeaderType.FILE, source.facts, size=size).encoded()
     yield from _content(source, size)
 
 
@@ -107,7 +107,7 @@ def _members(root: bytes, listing: Listing) -> Iterator[Part]:
             several = facts.st_nlink > 1 and not entry.folder
             original = first.setdefault(inode, entry.name) if several else entry.name
             if original != entry.name:
-                yield Header(entry.name, Kind.HARD_LINK, facts, target=original).encoded()
+                yield Header(entry.name, HeaderType.HARD_LINK, facts, target=original).encoded()
             else:
                 redo = listing.redo if listing.redo is not None and listing.redo.name == entry.name else None
                 yield from _member(path, entry.name, facts, redo)
@@ -118,11 +118,11 @@ def _members(root: bytes, listing: Listing) -> Iterator[Part]:
 def _member(path: bytes, name: bytes, facts: os.stat_result, redo: RedoCut | None) -> Iterator[Part]:
     xattrs = {keyword: _xattr(path, keyword) for keyword in _xattrs(path)}
     if stat.S_ISDIR(facts.st_mode):
-        yield Header(name, Kind.FOLDER, facts, xattrs=xattrs).encoded()
+        yield Header(name, HeaderType.FOLDER, facts, xattrs=xattrs).encoded()
     elif stat.S_ISLNK(facts.st_mode):
-        yield Header(name, Kind.SYMLINK, facts, target=os.readlink(path), xattrs=xattrs).encoded()  # noqa: PTH115
+        yield Header(name, HeaderType.SYMLINK, facts, target=os.readlink(path), xattrs=xattrs).encoded()  # noqa: PTH115
     elif stat.S_ISREG(facts.st_mode):
-        yield from _file(Source(path, name, facts), xattrs, redo)
+        yield from _file(SourceFile(path, name, facts), xattrs, redo)
     else:
         raise unreadable(name, _ANOTHER_KIND)
 
@@ -143,41 +143,41 @@ def _xattr(path: bytes, keyword: bytes) -> bytes:
         raise OSError(error.errno, f"attribute {told(keyword)}: {error.strerror}") from error
 
 
-def _file(source: Source, xattrs: Mapping[bytes, bytes], redo: RedoCut | None) -> Iterator[Part]:
+def _file(source: SourceFile, xattrs: Mapping[bytes, bytes], redo: RedoCut | None) -> Iterator[Part]:
     name, facts = source.name, source.facts
     pieces = _pieces(source) if facts.st_blocks * BLOCK < facts.st_size else None
     if redo is not None:
         pieces = _kept(source, pieces, redo)
     if pieces is None:
-        yield Header(name, Kind.FILE, facts, size=facts.st_size, xattrs=xattrs).encoded()
+        yield Header(name, HeaderType.FILE, facts, size=facts.st_size, xattrs=xattrs).encoded()
         yield from _content(source, facts.st_size)
         return
     held, count = sum(islice(pieces, 1, None, 2)), len(pieces) // 2
     told = sum(map(len, sparse_map(_pairs(pieces), count)))
-    yield Header(name, Kind.FILE, facts, size=told + held, xattrs=xattrs, real_size=facts.st_size).encoded()
+    yield Header(name, HeaderType.FILE, facts, size=told + held, xattrs=xattrs, real_size=facts.st_size).encoded()
     yield from sparse_map(_pairs(pieces), count)
     yield from _spans(source, _pairs(pieces))
     yield padding(held)
 
 
-def _content(source: Source, size: int) -> Iterator[Part]:
+def _content(source: SourceFile, size: int) -> Iterator[Part]:
     """The first `size` bytes of a file, as they follow its header."""
     yield from _spans(source, ((0, size),))
     yield padding(size)
 
 
-def _spans(source: Source, pieces: Iterable[tuple[int, int]]) -> Iterator[Span]:
+def _spans(source: SourceFile, pieces: Iterable[tuple[int, int]]) -> Iterator[ReadSpan]:
     """These pieces, offset and size of each, in requests that end where a multiple of their size does."""
     wanted: list[tuple[int, int]] = []
     for begin, end in _cut(pieces):
         if wanted:
             before = sum(wanted[-1])
             if begin - before > _NEAR_BYTES or begin // REQUEST_BYTES != wanted[0][0] // REQUEST_BYTES:
-                yield Span(source, wanted)
+                yield ReadSpan(source, wanted)
                 wanted = []
         wanted.append((begin, end - begin))
     if wanted:
-        yield Span(source, wanted)
+        yield ReadSpan(source, wanted)
 
 
 def _cut(pieces: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
@@ -190,7 +190,7 @@ def _cut(pieces: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
             begin = end
 
 
-def _pieces(source: Source) -> "array[int] | None":
+def _pieces(source: SourceFile) -> "array[int] | None":
     """Where there is data in a file with holes: offset and size of each piece, and its end. None: it has no holes."""
     size = source.facts.st_size
     found = array("q")
@@ -209,7 +209,7 @@ def _pieces(source: Source) -> "array[int] | None":
     return found
 
 
-def _kept(source: Source, pieces: "array[int] | None", redo: RedoCut) -> "array[int]":
+def _kept(source: SourceFile, pieces: "array[int] | None", redo: RedoCut) -> "array[int]":
     """What there is, and is stored, of a redo log: offset and size of each piece, and its end.
 
     Raises:

@@ -1,7 +1,8 @@
 """Objects to files: frames and the members' names are checked while GNU tar unpacks.
 
 Knows: that what was unpacked counts only when this returns, and how far it came where it does not. Refuses to know
-whose folder it is, whether it may be written into and how an unfinished restore is marked (the story `restore`).
+whose folder it is, whether it may be written into and how an unfinished restore is marked
+(`operations.restore.into_folder`).
 
 One thread reads and compares the next frame while another one decrypts, expands and checks this one and feeds tar,
 which is a process of its own: more threads would only hand each other the interpreter's lock.
@@ -18,23 +19,24 @@ from shutil import disk_usage
 from typing import TYPE_CHECKING
 
 from backupd.archive import Governor
-from backupd.archive.conveyor import BLOCK_BYTES, Station
-from backupd.archive.course import Course, Cutter, Standing
-from backupd.archive.frames import Block, Frames, Range, Reading, Selection, frames_of, proven, select
+from backupd.archive.frames import DAMAGED, Block, Frames, Range, Reading, Selection, frames_of, proven, select
 from backupd.archive.governor import Unhindered
-from backupd.archive.ondisk import OF_THE_HOST
+from backupd.archive.pipeline import BLOCK_BYTES, Station
 from backupd.archive.readahead import ReadAhead
+from backupd.archive.restating import ATTRIBUTES
 from backupd.archive.stations import Decompressor, Digest, require_plain
 from backupd.archive.tarchild import TarChild
-from backupd.command import ChildLedger
-from backupd.errors import UsageError, VerificationError
-from backupd.model import StoredObject
+from backupd.archive.unpack_progress import Cutter, TrackedMembers, UnpackProgress
+from backupd.host.process import ChildLedger
+from backupd.host.sandbox import Bounds
+from backupd.vocabulary.errors import UsageError, VerificationError
+from backupd.vocabulary.storage import StoredObject
 
 if TYPE_CHECKING:
     from backupd.archive.encryption import Identities
 
+MOST_HELD = 96 << 20  # bytes of an object, as it is stored, that is held in memory: the index of two million members
 _TICK_MILLISECONDS = 100
-_ANYBODY_S = ("user.*", "system.posix_acl_*")  # attributes that take no privilege
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +49,15 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Manner:
-    """How unpacking is done: what paces or ends it, whether it gives way to others, who is told of its children."""
+    """How unpacking is done: what paces or ends it, whether it gives way to others, who is told of its children.
+
+    Where it is not `confined`, nothing but our judgement of names and links keeps what a stranger wrote in the folder.
+    """
 
     governor: Governor
     gently: bool = False  # the lowest priority
     ledger: ChildLedger | None = None
+    confined: bool = True
 
 
 def unpack(
@@ -88,7 +94,7 @@ class Unpacking:
         into: Path,
         *,
         manner: Manner,
-        begun: Standing | None = None,
+        begun: UnpackProgress | None = None,
         wanted: Sequence[Range] | None = None,
         key: Key | None = None,
     ) -> None:
@@ -96,13 +102,13 @@ class Unpacking:
         self._stored = expected
         self._into = into
         self._manner = manner
-        self._begun = begun or Standing()
+        self._begun = begun or UnpackProgress()
         self._all_wanted = wanted is None
         everything = ((0, expected.plain_bytes),) if expected.plain_bytes else ()
         self._wanted = tuple(_from(self._begun.offset, everything if wanted is None else wanted))
         self._key = key
         self._fed = 0
-        self._course = Course(expected.name, begun=self._begun, ranges=self._wanted, fed=lambda: self._fed)
+        self._course = TrackedMembers(expected.name, begun=self._begun, ranges=self._wanted, fed=lambda: self._fed)
         self._done = self._begun.done
 
     @property
@@ -111,10 +117,10 @@ class Unpacking:
         return self._fed
 
     @property
-    def standing(self) -> Standing:
+    def standing(self) -> UnpackProgress:
         """What is certainly unpacked by now, though perhaps not on the disk. Any thread may ask."""
         if self._done:
-            return Standing(self._stored.plain_bytes, done=True)
+            return UnpackProgress(self._stored.plain_bytes, done=True)
         return self._course.standing
 
     def run(self, reading: Reading) -> None:
@@ -124,7 +130,8 @@ class Unpacking:
 
         Raises:
             VerificationError: the object is not what was stored, or has a member that leads outside.
-            UsageError: the folder cannot take it (no room, no permission, something in the way), or the key is wrong.
+            UsageError: the folder cannot take it (no room, no permission, something in the way), the kernel has nothing
+                to confine tar to it, or the key is wrong.
             TargetError: it cannot be read.
         """
         if self._done:
@@ -144,13 +151,17 @@ class Unpacking:
                 self._drain(_ended([*stations, feed]), tar)
             tar.close_stdin()
             complaint = tar.ended(idle=lambda: self._manner.governor.pace(0))
+            unconfined = tar.not_confined()
+        if unconfined is not None:
+            raise unconfined
         if complaint is not None:
             raise self._cannot_take(complaint)
         self._require_whole(selection, plain)
         self._done = True
 
     def _tar(self) -> TarChild:
-        return TarChild(_extract_argv(self._into), ledger=self._manner.ledger, gently=self._manner.gently)
+        bounds = Bounds((self._into,)) if self._manner.confined else None
+        return TarChild(_extract_argv(self._into), bounds, ledger=self._manner.ledger, gently=self._manner.gently)
 
     def _stations(self, selection: Selection, plain: "_Length", opened: ExitStack) -> list[Station]:
         to_the_end = bool(self._wanted) and self._wanted[-1][1] == self._stored.plain_bytes
@@ -198,14 +209,19 @@ class Unpacking:
             )
 
 
-def frames_in(stored: StoredObject, reading: Reading, *, key: Key | None, governor: Governor) -> bytes:
+def frames_in(stored: StoredObject, reading: Reading, *, key: Key | None, governor: Governor) -> bytearray:
     """A small object's zstd frames, in memory; what they expand to was compared, and is not kept.
 
     Raises:
-        VerificationError: it is not what was stored.
+        VerificationError: it is not what was stored, or too large to be held.
         UsageError: the key is wrong.
         TargetError: it cannot be read.
     """
+    if stored.stored_bytes > MOST_HELD:
+        raise VerificationError(
+            f"{stored.name} has {stored.stored_bytes >> 20} MiB as stored, and at most {MOST_HELD >> 20} MiB are held",
+            hint=DAMAGED,
+        )
     frames: Frames = frames_of(stored)
     plain = Digest(at_most=stored.plain_bytes, what=f"{stored.name} unpacked")
     kept = _Kept()
@@ -220,7 +236,7 @@ def frames_in(stored: StoredObject, reading: Reading, *, key: Key | None, govern
         for _ in _ended(stations):
             pass
     require_plain(plain, stored)
-    return bytes(kept.content)
+    return kept.content
 
 
 @contextmanager
@@ -348,13 +364,12 @@ def _extract_argv(into: Path) -> list[str]:
         "tar",
         "--extract",
         "--file=-",
-        f"--directory={into}",
-        "--absolute-names",  # or a link with `..` is an empty file until tar ends; where names lead, `Members` judges
+        f"--directory={into.absolute()}",
+        "--absolute-names",  # or a link with `..` is an empty file until tar ends; the kernel keeps it inside
         "--numeric-owner",
         "--same-permissions",
         "--same-owner" if as_root else "--no-same-owner",
         "--xattrs",
-        *(f"--xattrs-include={names}" for names in (("*",) if as_root else _ANYBODY_S)),  # else `user.*` alone
-        *(f"--xattrs-exclude={name}" for name in OF_THE_HOST),
+        *(f"--xattrs-include={names}*" for names in ATTRIBUTES),  # else `user.*` alone
         f"--blocking-factor={BLOCK_BYTES // 4 // 512}",
     ]

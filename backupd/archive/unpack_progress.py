@@ -13,6 +13,7 @@ from pathlib import PurePosixPath
 from backupd.archive.frames import Range
 from backupd.archive.index import Member
 from backupd.archive.members import Members
+from backupd.archive.restating import restated
 
 BEHIND_BYTES = 4 << 20  # a pipe holds 1 MiB at most, tar reads 256 KiB at a time
 
@@ -22,11 +23,11 @@ class Folder:
     """A folder that unpacking is inside of: tar is told of it again, and sets its mode and times in the end."""
 
     name: str
-    headers: bytes  # as they are in the stream
+    headers: bytes  # as tar is given them
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class UnpackProgress:
     """All members of an object that begin before `offset` of its tar stream are unpacked; another begins there."""
 
     offset: int = 0
@@ -36,14 +37,14 @@ class Standing:
     done: bool = False  # the object is unpacked
 
 
-class Course(Members):
-    """The judge of a stream's members, who also writes down where each one began.
+class TrackedMembers(Members):
+    """The judge of a stream's members, who tells tar of each in our own words, and writes down where each one began.
 
-    What passes is what lies in `ranges` of the tar stream, each of which begins with a member. `fed` says how much of
+    What comes is what lies in `ranges` of the tar stream, each of which begins with a member. `fed` says how much of
     it tar was given.
     """
 
-    def __init__(self, archive: str, *, begun: Standing, ranges: Sequence[Range], fed: Callable[[], int]) -> None:
+    def __init__(self, archive: str, *, begun: UnpackProgress, ranges: Sequence[Range], fed: Callable[[], int]) -> None:
         self._met: list[Member] = []
         super().__init__(archive, told=self._met.append)
         self.files = begun.files
@@ -52,36 +53,48 @@ class Course(Members):
         self._folders = begun.folders
         self._ranges = ranges
         self._fed = fed
-        self._headers = b""
+        self._given = 0  # bytes that were passed on
         self._forgetting = threading.Lock()
-        self._marks: deque[tuple[int, Standing, int]] = deque([(0, begun, len(begun.links))])
+        self._marks: deque[tuple[int, UnpackProgress, int]] = deque([(0, begun, len(begun.links))])
 
     @property
-    def standing(self) -> Standing:
+    def standing(self) -> UnpackProgress:
         """The latest that tar has certainly reached. Any thread may ask."""
         _, standing, links = self._forget()
-        return Standing(standing.offset, standing.files, tuple(self._links_in_order[:links]), standing.folders)
+        return UnpackProgress(standing.offset, standing.files, tuple(self._links_in_order[:links]), standing.folders)
 
-    def _collected(self, held: bytes) -> None:
+    def take(self, block: bytes) -> Iterator[bytes]:
+        """Its content, and each header as we would write it; only of members that were judged.
+
+        Raises:
+            VerificationError: a header in it is damaged, or asks for something that no backup needs.
+        """
+        passed = []
+        for piece in self._pieces(block):
+            self._given += len(piece)
+            passed.append(piece)
+        yield b"".join(passed)
+
+    def _collected(self, held: bytes) -> bytes:
         files, links = self.files, len(self._links)
-        if any(held):
-            self._headers += held
         super()._collected(held)
         if not self._met:
-            return
+            return b"" if any(held) else held
         member = self._met.pop()
+        header = restated(member, self._content, sparse=self._sparse)
         path = PurePosixPath(member.name)
         around = tuple(folder for folder in self._folders if PurePosixPath(folder.name) in path.parents)
-        mark = Standing(self._place(member.offset), files, folders=around)
-        self._marks.append((member.offset, mark, len(self._links_in_order)))
+        mark = UnpackProgress(self._place(member.offset), files, folders=around)
+        self._marks.append((self._given, mark, len(self._links_in_order)))
         if len(self._links) > links:
             self._links_in_order.append(str(path))
         if self.files == files:
-            around = (*around, Folder(member.name, self._headers))
-        self._folders, self._headers = around, b""
+            around = (*around, Folder(member.name, header))
+        self._folders = around
         self._forget()
+        return header
 
-    def _forget(self) -> tuple[int, Standing, int]:
+    def _forget(self) -> tuple[int, UnpackProgress, int]:
         """Of the marks that tar is past only the last one matters."""
         reached = self._fed() - BEHIND_BYTES
         with self._forgetting:

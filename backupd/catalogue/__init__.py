@@ -7,27 +7,15 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Protocol
 
-from backupd.command import ChildLedger
-from backupd.model import (
-    Backup,
-    Bill,
-    Holding,
-    LockReceipt,
-    Losses,
-    PaceChange,
-    Phase,
-    Position,
-    Preflush,
-    RunDetails,
-    Sample,
-    SnapshotFacts,
-    Throughput,
-    Verdict,
-)
+from backupd.host.process import ChildLedger
+from backupd.vocabulary.penalty import Bill, Losses, PaceChange, Sample, Throughput, Verdict
+from backupd.vocabulary.records import Holding, Phase, RunDetails, SnapshotFacts
+from backupd.vocabulary.servers import LockReceipt, Position, Preflush
+from backupd.vocabulary.storage import Backup
 
 if TYPE_CHECKING:
-    from backupd.benchmark import LayoutBench
-    from backupd.measurement import Measurement
+    from backupd.vocabulary.benches import LayoutBench
+    from backupd.vocabulary.probes import Measurement
 
 
 class RunJournal(ChildLedger, Protocol):

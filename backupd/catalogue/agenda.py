@@ -10,11 +10,11 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, Update, delete, func, insert, select, update
 
-from backupd.agenda import Activity, NoticeKind, Pause, Slot, SlotState
 from backupd.catalogue import tables
 from backupd.catalogue.audit import Event, told
 from backupd.catalogue.columns import Instant, to_row
-from backupd.timetable import Timetable
+from backupd.policy.timetable import Timetable
+from backupd.vocabulary.schedule import Activity, NoticeKind, Pause, Slot, SlotState
 
 Timetables = Mapping[tuple[str, Activity], Timetable]  # by job and activity
 

@@ -47,10 +47,11 @@ class Event(StrEnum):
     UNSCHEDULED = "unscheduled"
     IDENTITY_NEW = "identity-new"  # of these two the subject is a machine's name
     IDENTITY_ADOPTED = "identity-adopted"
+    KEY_KNOWN = "key-known"  # the subject is the machine whose backups it may sign
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class AuditEntry:
     """One row of the chain, as it was told."""
 
     number: int
@@ -61,7 +62,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Chain:
+class AuditChain:
     """The whole chain at one instant, as far as others can be compared with it."""
 
     rows: int = 0
@@ -72,15 +73,17 @@ class Chain:
     ended: Mapping[str, int] = field(default_factory=dict)  # and of its end
     imported: Mapping[str, int] = field(default_factory=dict)  # and where it was entered from a manifest
     stored: Mapping[tuple[str, str], str] = field(default_factory=dict)  # by run and target: the backup's digest
+    manifests: Mapping[tuple[str, str], str] = field(default_factory=dict)  # and its manifest's, where that was kept
 
 
 @dataclass(frozen=True, slots=True)
 class Trail:
     """The chain, and what else the catalogue says that the chain tells of."""
 
-    chain: Chain
+    chain: AuditChain
     runs: frozenset[str]  # that have a row
     backups: Mapping[tuple[str, str], str]  # by run and target: the digest in its row, removed or not
+    manifests: Mapping[tuple[str, str], str] = field(default_factory=dict)  # and its manifest's; empty: not kept
 
 
 def carry_out(connection: Connection, steps: Sequence[Step]) -> None:
@@ -120,11 +123,21 @@ def run_ended(run_id: str) -> Callable[[Connection], None]:
     def append(connection: Connection) -> None:
         runs, backups = tables.runs, tables.backups
         status = connection.execute(select(runs.c.status).where(runs.c.run_id == run_id)).scalar_one()
-        columns = select(backups.c.target, backups.c.sha256).where(backups.c.run_id == run_id)
-        stored = {row.target: row.sha256 for row in connection.execute(columns)}
-        told(Event.RUN_ENDED, run_id, status=status.value, backups=stored)(connection)
+        rows = connection.execute(select(backups).where(backups.c.run_id == run_id).order_by(backups.c.ordinal)).all()
+        detail: dict[str, Any] = {"status": status.value, "backups": {row.target: row.sha256 for row in rows}}
+        if rows:
+            detail |= manifests_of(rows)
+        told(Event.RUN_ENDED, run_id, **detail)(connection)
 
     return append
+
+
+def manifests_of(backups: Sequence[Any]) -> dict[str, Any]:
+    """What a row of the chain tells of the manifests of these copies of one run, rows or `Backup`s."""
+    return {
+        "manifests": {backup.target: backup.manifest_digest for backup in backups},
+        "recipients": list(backups[0].recipients),
+    }
 
 
 def head(connection: Connection) -> str:
@@ -149,33 +162,35 @@ def entries(since: datetime | None, limit: int | None) -> Select[Any]:
     return query if since is None else query.where(tables.audit.c.at >= Instant.text(since))
 
 
-def entry(row: RowMapping) -> Entry:
+def entry(row: RowMapping) -> AuditEntry:
     """What a row tells. One that somebody changed may tell nonsense, but is no reason to end."""
     try:
         detail = json.loads(row["detail"])
         at = datetime.fromisoformat(row["at"])
     except (ValueError, TypeError):
-        return Entry(row["number"], datetime.min.replace(tzinfo=UTC), str(row["event"]), str(row["subject"]), {})
-    return Entry(row["number"], at, row["event"], row["subject"], detail if isinstance(detail, dict) else {})
+        return AuditEntry(row["number"], datetime.min.replace(tzinfo=UTC), str(row["event"]), str(row["subject"]), {})
+    return AuditEntry(row["number"], at, row["event"], row["subject"], detail if isinstance(detail, dict) else {})
 
 
-def chain(connection: Connection) -> Chain:
+def chain(connection: Connection) -> AuditChain:
     """All of it; what stands behind a fault is taken as it stands there."""
     numbers: dict[str, int] = {}
     by_event: dict[str, dict[str, int]] = {
         event.value: {} for event in (Event.RUN_STARTED, Event.RUN_ENDED, Event.IMPORTED)
     }
     stored: dict[tuple[str, str], str] = {}
+    manifests: dict[tuple[str, str], str] = {}
     last = ""
     for row in connection.execute(select(tables.audit).order_by(tables.audit.c.number)).mappings():
         last = str(row["digest"])
         numbers[last] = row["number"]
         if row["event"] in by_event:
             by_event[row["event"]].setdefault(row["subject"], row["number"])
-        if row["event"] == Event.RUN_ENDED:
-            backups = entry(row).detail.get("backups", {})
-            stored |= {(row["subject"], target): sha256 for target, sha256 in backups.items()}
-    return Chain(
+        if row["event"] in (Event.RUN_ENDED, Event.IMPORTED):
+            detail = entry(row).detail
+            stored |= {(row["subject"], target): sha256 for target, sha256 in detail.get("backups", {}).items()}
+            manifests |= {(row["subject"], target): digest for target, digest in detail.get("manifests", {}).items()}
+    return AuditChain(
         rows=len(numbers),
         first_fault=first_fault(connection),
         head=last,
@@ -184,6 +199,7 @@ def chain(connection: Connection) -> Chain:
         ended=by_event[Event.RUN_ENDED],
         imported=by_event[Event.IMPORTED],
         stored=stored,
+        manifests={where: digest for where, digest in manifests.items() if digest},
     )
 
 

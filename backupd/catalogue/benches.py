@@ -9,7 +9,11 @@ from math import isfinite
 
 from sqlalchemy import Connection, RowMapping, Select, insert
 
-from backupd.benchmark import (
+from backupd.catalogue import tables
+from backupd.catalogue.columns import from_row, to_row
+from backupd.catalogue.database import Write
+from backupd.catalogue.details import rows_of, run_rows
+from backupd.vocabulary.benches import (
     BenchHost,
     BenchRecord,
     BenchSettings,
@@ -18,12 +22,8 @@ from backupd.benchmark import (
     LayoutBench,
     SnapshotFigures,
 )
-from backupd.catalogue import tables
-from backupd.catalogue.columns import from_row, to_row
-from backupd.catalogue.database import Write
-from backupd.catalogue.details import rows_of, run_rows
-from backupd.errors import CatalogueError
-from backupd.model import RunError
+from backupd.vocabulary.errors import CatalogueError
+from backupd.vocabulary.records import RunError
 
 
 def writes(run_id: str, bench: LayoutBench) -> list[Write]:

@@ -12,9 +12,10 @@ from typing import Any, ClassVar, Protocol, TypeVar
 
 from sqlalchemy import Dialect, RowMapping, Text, TypeDecorator
 
-from backupd.gauges import TunedCell
-from backupd.layouts import LayoutKind, ScratchLayout
-from backupd.model import Position, ReplicaPosition
+from backupd.vocabulary.escaping import encodable
+from backupd.vocabulary.gauges import TunedCell
+from backupd.vocabulary.scratch_layouts import LayoutKind, ScratchLayout
+from backupd.vocabulary.servers import Position, ReplicaPosition
 
 
 class Fact(Protocol):
@@ -66,7 +67,7 @@ class Prose(TypeDecorator[str]):
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:  # noqa: ARG002
         """Lone surrogates as `\\udc80`: SQLite's driver would raise for them."""
-        return None if value is None else value.encode("utf-8", "backslashreplace").decode()
+        return None if value is None else encodable(value)
 
 
 class Word(TypeDecorator[StrEnum]):
@@ -88,7 +89,7 @@ class Word(TypeDecorator[StrEnum]):
         return None if value is None else self.kind(value)
 
 
-class Facts(TypeDecorator[tuple[Fact, ...]]):
+class FactsColumn(TypeDecorator[tuple[Fact, ...]]):
     """A few flat facts of `kind` that are only ever read together, as JSON."""
 
     impl = Text
@@ -142,7 +143,7 @@ class Cells(TypeDecorator[tuple[TunedCell, ...]]):
         )
 
 
-class Standing(TypeDecorator[Position]):
+class PositionColumn(TypeDecorator[Position]):
     """A position in one column, as JSON."""
 
     impl = Text

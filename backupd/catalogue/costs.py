@@ -10,11 +10,12 @@ from datetime import datetime
 
 from sqlalchemy import ColumnElement, Connection, Select, case, func, select
 
-from backupd.agenda import SlotState
 from backupd.catalogue import tables
 from backupd.catalogue.columns import from_row
 from backupd.catalogue.details import Filter
-from backupd.model import Phase, Reason, RunKind, RunStatus, Sample
+from backupd.vocabulary.penalty import Reason, Sample
+from backupd.vocabulary.records import Phase, RunKind, RunStatus
+from backupd.vocabulary.schedule import SlotState
 
 _STAGES = ("baseline", "settle")  # of a sample: what was measured during the copy is no part of a penalty
 

@@ -7,15 +7,15 @@ know which tables there are.
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import URL, Connection, Engine, Executable, create_engine, event
+from sqlalchemy import URL, Connection, Engine, Executable, QueuePool, create_engine, event
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from backupd.errors import CatalogueError, CatalogueUnavailable
+from backupd.vocabulary.errors import CatalogueError, CatalogueUnavailable
 
 # Another process holds the write lock for the milliseconds of a transaction, and for seconds only while it upgrades.
 BUSY_TIMEOUT_SECONDS = 5.0
@@ -62,6 +62,38 @@ def engine_for(path: Path, *, busy_timeout_seconds: float, foreign_keys: bool = 
         # would wait for it counts only for the first statement.
         connection.exec_driver_sql(connection.get_execution_options().get("begin", "BEGIN IMMEDIATE"))
 
+    return engine
+
+
+def engine_for_looking(path: Path, *, connections: int, busy_timeout_seconds: float) -> Engine:
+    """A way to the file for a process that may open nothing later: so many connections are open now, and stay.
+
+    Somebody else must have the file open, too, as the daemon has: without the right to write, SQLite cannot make the
+    `-shm` file that WAL needs, nor remove it, which therefore stay the same files for as long as we look.
+
+    Raises:
+        DBAPIError: it cannot be opened, or nobody else has it open.
+    """
+
+    def connect() -> sqlite3.Connection:
+        uri = f"{path.absolute().as_uri()}?mode=ro"
+        return sqlite3.connect(
+            uri, uri=True, timeout=busy_timeout_seconds, isolation_level=None, check_same_thread=False
+        )
+
+    engine = create_engine("sqlite://", creator=connect, poolclass=QueuePool, pool_size=connections, max_overflow=0)
+
+    @event.listens_for(engine, "connect")
+    def _settle(connection: sqlite3.Connection, _entry: ConnectionPoolEntry) -> None:
+        connection.execute("PRAGMA temp_store=MEMORY")  # a sort must need no file either
+
+    @event.listens_for(engine, "begin")
+    def _begin(connection: Connection) -> None:
+        connection.exec_driver_sql("BEGIN")
+
+    with ExitStack() as opened:
+        for _ in range(connections):
+            opened.enter_context(engine.begin()).exec_driver_sql("SELECT count(*) FROM sqlite_schema")
     return engine
 
 

@@ -12,27 +12,11 @@ from sqlalchemy import Connection, RowMapping, Select, Table, func, select
 
 from backupd.catalogue import tables
 from backupd.catalogue.columns import AnyFact, from_row
-from backupd.errors import UsageError
-from backupd.model import (
-    Backup,
-    Bill,
-    Drill,
-    LockReceipt,
-    Losses,
-    PaceChange,
-    Phase,
-    Pin,
-    Position,
-    Preflush,
-    RunDetails,
-    RunError,
-    RunKind,
-    RunStatus,
-    Sample,
-    SnapshotFacts,
-    Throughput,
-    Verdict,
-)
+from backupd.vocabulary.errors import UsageError
+from backupd.vocabulary.penalty import Bill, Losses, PaceChange, Sample, Throughput, Verdict
+from backupd.vocabulary.records import Drill, Phase, Pin, RunDetails, RunError, RunKind, RunStatus, SnapshotFacts
+from backupd.vocabulary.servers import LockReceipt, Position, Preflush
+from backupd.vocabulary.storage import Backup
 
 _NEWEST_FIRST = tables.runs.c.started_at.desc(), tables.runs.c.run_id.desc()
 

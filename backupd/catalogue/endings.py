@@ -10,8 +10,8 @@ from sqlalchemy import Executable, delete, insert, update
 
 from backupd.catalogue import tables
 from backupd.catalogue.columns import to_row
-from backupd.errors import BackupdError, ExitStatus
-from backupd.model import Holding, RunError, RunStatus
+from backupd.vocabulary.errors import BackupdError, ExitStatus
+from backupd.vocabulary.records import Holding, RunError, RunStatus
 
 GOOD = (RunStatus.SUCCESS, RunStatus.ATTENTION)
 _ENDINGS = {

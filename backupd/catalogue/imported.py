@@ -11,9 +11,11 @@ from typing import Any
 from sqlalchemy import Connection, Table, delete, func, insert, select
 
 from backupd.catalogue import tables
-from backupd.catalogue.audit import Event, told
+from backupd.catalogue.audit import Event, manifests_of, told
 from backupd.catalogue.columns import Fact, to_row
-from backupd.model import RunDetails, RunStatus
+from backupd.vocabulary.errors import Untrusted
+from backupd.vocabulary.escaping import encodable
+from backupd.vocabulary.records import RunDetails, RunStatus
 
 _GOOD = (RunStatus.SUCCESS, RunStatus.ATTENTION)
 _Row = Mapping[str, Any]
@@ -22,11 +24,21 @@ _Row = Mapping[str, Any]
 def import_run(connection: Connection, run: RunDetails) -> bool:
     """The run has its rows. Of one that is known, only backups that it was not known to have are added.
 
+    Raises `Untrusted` where another job's or machine's run is known by that id.
     False where nothing was added. A run that is not known as a good one keeps what it has: what lies on a target is of
     a run that is still at work, or that died before it could say that all was well.
     """
     table = tables.backups
-    known = connection.execute(select(tables.runs.c.status).where(tables.runs.c.run_id == run.run_id)).scalar()
+    columns = tables.runs.c
+    row = connection.execute(
+        select(columns.status, columns.job, columns.machine).where(columns.run_id == run.run_id)
+    ).first()
+    if row is not None and (row.job, row.machine) != (run.job, run.machine):
+        raise Untrusted(
+            f"the catalogue has another run {run.run_id}, of job {row.job} of machine {row.machine}",
+            hint="an id is made once; somebody has given this backup the other one's",
+        )
+    known = None if row is None else row.status
     have = select(table.c.target).where(table.c.run_id == run.run_id)
     there = set(connection.execute(have.where(table.c.removed_at.is_(None))).scalars())
     new = tuple(backup for backup in run.backups if backup.target not in there)
@@ -40,8 +52,13 @@ def import_run(connection: Connection, run: RunDetails) -> bool:
         wanted = [(table, _ordered(new, first=0 if first is None else first + 1))]
     for into, rows in wanted:
         if rows:
-            connection.execute(insert(into), [{**row, "run_id": run.run_id} for row in rows])
-    told(Event.IMPORTED, run.run_id, targets=[backup.target for backup in new])(connection)
+            connection.execute(insert(into), [_spelt({**row, "run_id": run.run_id}) for row in rows])
+    told(
+        Event.IMPORTED,
+        run.run_id,
+        targets=[backup.target for backup in new],
+        **(manifests_of(new) if new else {}),
+    )(connection)
     return True
 
 
@@ -65,6 +82,11 @@ def _rows(run: RunDetails) -> list[tuple[Table, Sequence[_Row]]]:
         (tables.pins, _one(run.pin)),
         (tables.drills, [to_row(replace(drill, run_id=run.run_id)) for drill in run.drills]),
     ]
+
+
+def _spelt(row: _Row) -> _Row:
+    """SQLite's driver would raise for what is no Unicode."""
+    return {name: encodable(value) if type(value) is str else value for name, value in row.items()}
 
 
 def _one(fact: Fact | None) -> list[_Row]:

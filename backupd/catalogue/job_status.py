@@ -17,16 +17,17 @@ from typing import Any
 from sqlalchemy import Connection, Select, TableValuedAlias, Text, and_, func, literal, select
 from sqlalchemy import column as sql_column
 
-from backupd.agenda import Activity, Pause, Slot, SlotState
 from backupd.catalogue import tables
 from backupd.catalogue.columns import from_row
 from backupd.catalogue.details import details
 from backupd.catalogue.endings import GOOD
-from backupd.model import Backup, RunDetails, RunKind, RunStatus
+from backupd.vocabulary.records import RunDetails, RunKind, RunStatus
+from backupd.vocabulary.schedule import Activity, Pause, Slot, SlotState
+from backupd.vocabulary.storage import Backup
 
 
 @dataclass(frozen=True, slots=True)
-class Unfinished:
+class UnfinishedRun:
     """A run that is said to be running, and the process that it should live in."""
 
     run: RunDetails
@@ -49,7 +50,7 @@ class JobRecord:
     first_at: datetime | None = None  # when its first backup was started
     last_run: RunDetails | None = None  # the newest backup that ended, whatever became of it
     last_good: RunDetails | None = None  # the newest that ended well or wants attention
-    unfinished: tuple[Unfinished, ...] = ()  # of every kind, newest first
+    unfinished: tuple[UnfinishedRun, ...] = ()  # of every kind, newest first
     proven_at: datetime | None = None  # by the newest good drill
     last_slots: Mapping[Activity, Slot] = field(default_factory=dict)  # the newest of each activity
     missed: Mapping[Activity, int] = field(default_factory=dict)  # since ever
@@ -65,11 +66,11 @@ def records(connection: Connection, jobs: Sequence[str], *, at: datetime, sample
     unfinished = _unfinished(connection)
     ids = [*wanted, *(row["run_id"] for row in unfinished)]
     runs = {run.run_id: run for run in details(connection, _chosen(ids), samples=samples)}
-    going: dict[str, list[Unfinished]] = defaultdict(list)
+    going: dict[str, list[UnfinishedRun]] = defaultdict(list)
     for row in unfinished:
         known = row["pid"] is not None and row["process_start"] is not None
         process = (row["pid"], row["process_start"]) if known else None
-        going[row["job"]].append(Unfinished(runs[row["run_id"]], process))
+        going[row["job"]].append(UnfinishedRun(runs[row["run_id"]], process))
     proofs, broken, slots, missed = (
         _proofs(connection, {job for job in jobs if ends[job]["first_at"] is not None}, at),
         _broken(connection),
@@ -107,7 +108,7 @@ def run_counts(connection: Connection) -> dict[str, dict[RunStatus, int]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredOnTarget:
     """What is on a target of a job of this machine's: all that was not removed."""
 
     target: str
@@ -118,7 +119,7 @@ class Stored:
     newest_at: datetime  # when the run of the newest began
 
 
-def stored(connection: Connection) -> list[Stored]:
+def stored(connection: Connection) -> list[StoredOnTarget]:
     """By target and job."""
     backups, runs = tables.backups, tables.runs
     query = (
@@ -134,7 +135,7 @@ def stored(connection: Connection) -> list[Stored]:
         .where(tables.THERE, tables.OURS)
         .group_by(backups.c.target, runs.c.job)
     )
-    return [from_row(Stored, row) for row in connection.execute(query).mappings()]
+    return [from_row(StoredOnTarget, row) for row in connection.execute(query).mappings()]
 
 
 def _listed(jobs: Sequence[str]) -> TableValuedAlias:

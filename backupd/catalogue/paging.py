@@ -17,8 +17,8 @@ from sqlalchemy import column as sql_column
 from backupd.catalogue import tables
 from backupd.catalogue.columns import Instant
 from backupd.catalogue.details import Filter, chosen
-from backupd.errors import UsageError
-from backupd.model import RunKind
+from backupd.vocabulary.errors import UsageError
+from backupd.vocabulary.records import RunKind
 
 _RUNS = tables.runs.c
 

@@ -15,8 +15,16 @@ from backupd.catalogue.columns import from_row, to_row
 from backupd.catalogue.database import Write
 from backupd.catalogue.details import rows_of, run_rows
 from backupd.catalogue.tunings import row_of, told
-from backupd.measurement import Curve, Measurement, PhysicalCost, ProbedVolume, ProbeRecord, ProbeRow, ProbeSettings
-from backupd.model import RunError
+from backupd.vocabulary.probes import (
+    Curve,
+    Measurement,
+    PhysicalCost,
+    ProbedVolume,
+    ProbeRecord,
+    ProbeRow,
+    ProbeSettings,
+)
+from backupd.vocabulary.records import RunError
 
 _NO_COST: dict[str, Any] = dict.fromkeys(field.name for field in fields(PhysicalCost))
 

@@ -23,32 +23,17 @@ from backupd.catalogue.columns import Fact, to_row
 from backupd.catalogue.database import explained, reading
 from backupd.catalogue.details import details
 from backupd.catalogue.endings import as_told, attention, ending, holding_row, release, status_of, strike_manifest
-from backupd.command import start_time
-from backupd.errors import CatalogueError, UsageError
-from backupd.interruption import shielded
-from backupd.model import (
-    Backup,
-    Bill,
-    Holding,
-    HoldingKind,
-    LockReceipt,
-    Losses,
-    PaceChange,
-    Phase,
-    Position,
-    Preflush,
-    RunDetails,
-    RunKind,
-    RunStatus,
-    Sample,
-    SnapshotFacts,
-    Throughput,
-    Verdict,
-)
+from backupd.host.process import start_time
+from backupd.host.signals import shielded
+from backupd.vocabulary.errors import CatalogueError, UsageError
+from backupd.vocabulary.penalty import Bill, Losses, PaceChange, Sample, Throughput, Verdict
+from backupd.vocabulary.records import Holding, HoldingKind, Phase, RunDetails, RunKind, RunStatus, SnapshotFacts
+from backupd.vocabulary.servers import LockReceipt, Position, Preflush
+from backupd.vocabulary.storage import Backup
 
 if TYPE_CHECKING:
-    from backupd.benchmark import LayoutBench
-    from backupd.measurement import Measurement
+    from backupd.vocabulary.benches import LayoutBench
+    from backupd.vocabulary.probes import Measurement
 
 log = logging.getLogger(__name__)
 

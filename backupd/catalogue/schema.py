@@ -20,9 +20,9 @@ from sqlalchemy.schema import CreateIndex, CreateTable, DDLElement
 from backupd.catalogue import tables
 from backupd.catalogue.columns import to_row
 from backupd.catalogue.database import BUSY_TIMEOUT_SECONDS, MAKE_ROOM, direct, engine_for, explained, reading, use_wal
-from backupd.errors import CatalogueError
-from backupd.identity import Identity, Machine, new_name
-from backupd.machine import this_machine
+from backupd.host.machine_ids import this_machine
+from backupd.vocabulary.errors import CatalogueError
+from backupd.vocabulary.identity import Identity, Machine, new_name
 
 log = logging.getLogger(__name__)
 

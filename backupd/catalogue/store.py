@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Engine, RowMapping, Select, delete, func, insert, select, update
 
-from backupd.agenda import Activity, NoticeKind, Pause, Slot, SlotState
 from backupd.catalogue import agenda, audit, identities, owners, paging, tables, tunings, upkeep
-from backupd.catalogue.audit import Entry, Event, Step, Trail, carry_out, told
+from backupd.catalogue.audit import AuditEntry, Event, Step, Trail, carry_out, told
 from backupd.catalogue.columns import from_row, to_row
-from backupd.catalogue.database import BUSY_TIMEOUT_SECONDS, engine_for, explained, reading
+from backupd.catalogue.database import BUSY_TIMEOUT_SECONDS, engine_for, engine_for_looking, explained, reading
 from backupd.catalogue.details import (
     Filter,
     chosen,
@@ -31,30 +30,22 @@ from backupd.catalogue.details import (
 from backupd.catalogue.endings import GOOD, attention, ending, holding_row, release, strike_manifest
 from backupd.catalogue.record import RunRecord, uninterrupted
 from backupd.catalogue.schema import prepare
-from backupd.gauges import Tuning
-from backupd.identity import Identity, Machine
-from backupd.interruption import shielded
-from backupd.machine import this_machine
-from backupd.model import (
-    Backup,
-    Drill,
-    Holding,
-    LastCopy,
-    Outcome,
-    Phase,
-    Reason,
-    RunDetails,
-    RunError,
-    RunKind,
-    RunStatus,
-    SnapshotLife,
-)
+from backupd.host.machine_ids import this_machine
+from backupd.host.signals import shielded
+from backupd.policy.signing import KEY_FILE
+from backupd.policy.trust import Known, Trust
+from backupd.vocabulary.gauges import Tuning
+from backupd.vocabulary.identity import Identity, Machine
+from backupd.vocabulary.penalty import GateOutcome, Reason, SnapshotLife
+from backupd.vocabulary.records import Drill, Holding, Phase, RunDetails, RunError, RunKind, RunStatus
+from backupd.vocabulary.schedule import Activity, NoticeKind, Pause, Slot, SlotState
+from backupd.vocabulary.storage import Backup, LastCopy
 
 if TYPE_CHECKING:  # what only looks at runs, probes and benches; a backup opens the catalogue without
-    from backupd.benchmark import BenchRecord
     from backupd.catalogue.costs import Beside, RunCost
-    from backupd.catalogue.standing import JobRecord, Stored
-    from backupd.measurement import ProbeRecord
+    from backupd.catalogue.job_status import JobRecord, StoredOnTarget
+    from backupd.vocabulary.benches import BenchRecord
+    from backupd.vocabulary.probes import ProbeRecord
 
 _LIVES = 10  # of a job's past runs that say what the next one fills
 _TELLING_SECONDS = 10.0  # after which a copy that failed has shown its rate
@@ -89,6 +80,17 @@ class Catalogue:
         """
         prepare(path, busy_timeout_seconds=busy_timeout_seconds, machine=machine)
         return cls(engine_for(path, busy_timeout_seconds=busy_timeout_seconds), path, machine)
+
+    @classmethod
+    def look(cls, path: Path, *, connections: int) -> "Catalogue":
+        """The catalogue in this file, for so many threads that only read it, and may open no file from now on.
+
+        Raises:
+            CatalogueError: the file cannot be read, or no other process has it open.
+        """
+        with explained(path):
+            engine = engine_for_looking(path, connections=connections, busy_timeout_seconds=BUSY_TIMEOUT_SECONDS)
+        return cls(engine, path)
 
     def close(self) -> None:
         """The file is closed; whoever closes it last leaves no `-wal` file beside it."""
@@ -231,6 +233,9 @@ class Catalogue:
         """The run of a backup that was found on a target has its row, with all that is told of it; see `imported`.
 
         False where the catalogue knew it, and then nothing is changed.
+
+        Raises:
+            Untrusted: it knows another run of that id.
         """
         from backupd.catalogue.imported import import_run
 
@@ -304,6 +309,10 @@ class Catalogue:
         """The chain ends with this record; of any other one under the target's name nothing is known any more."""
         self._write(owners.adopted(machine, end))
 
+    def know_key(self, key: str, machine: str, how: Known) -> None:
+        """Whoever has this key may sign the machine's backups; nothing happens where that was known."""
+        self._write(identities.knew(key, machine, how))
+
     # --- reading -----------------------------------------------------------------------------------------------------
 
     def end_of_chain(self, machine: str, record: str) -> owners.ChainEnd | None:
@@ -340,6 +349,26 @@ class Catalogue:
         """
         with explained(self._path), self._reader.begin() as connection:
             return identities.current(connection)
+
+    @property
+    def key_file(self) -> Path:
+        """Where the machine's signing key lies: beside the catalogue, and in no copy of that."""
+        return self._path.with_name(KEY_FILE)
+
+    def keys(self, machine: str) -> frozenset[str]:
+        """The public keys that may sign this machine's backups."""
+        table = tables.keys.c
+        return frozenset(row["key"] for row in self._read(select(table.key).where(table.machine == machine)))
+
+    def trust(self, machine: str, recorded: Backup | None = None) -> Trust:
+        """Which of the machine's backups are believed; of one of them, what was recorded."""
+        return Trust(self.keys(machine), recorded)
+
+    def backups_of(self, run_id: str) -> tuple[Backup, ...]:
+        """What the run of exactly this id has left, removed or not, in its job's order."""
+        table = tables.backups
+        query = select(table).where(table.c.run_id == run_id).order_by(table.c.ordinal)
+        return tuple(from_row(Backup, row) for row in self._read(query))
 
     def run(self, run_id: str) -> RunDetails:
         """Everything of one run: by its id, a beginning that only it has, `latest`, or `latest:JOB`.
@@ -525,24 +554,24 @@ class Catalogue:
 
         What began, was due or was proven later, by a clock that was ahead, counts when its time has come.
         """
-        from backupd.catalogue import standing
+        from backupd.catalogue import job_status
 
         with explained(self._path), self._reader.begin() as connection:
-            return standing.records(connection, jobs, at=at, samples=samples)
+            return job_status.records(connection, jobs, at=at, samples=samples)
 
     def run_counts(self) -> dict[str, dict[RunStatus, int]]:
         """How many backups this machine tried, by job and by what became of them."""
-        from backupd.catalogue import standing
+        from backupd.catalogue import job_status
 
         with explained(self._path), self._reader.begin() as connection:
-            return standing.run_counts(connection)
+            return job_status.run_counts(connection)
 
-    def stored(self) -> "list[Stored]":
+    def stored(self) -> "list[StoredOnTarget]":
         """What is on the targets of this machine, by target and job; what was removed does not count."""
-        from backupd.catalogue import standing
+        from backupd.catalogue import job_status
 
         with explained(self._path), self._reader.begin() as connection:
-            return standing.stored(connection)
+            return job_status.stored(connection)
 
     def newest_unproven(self, job: str | None = None) -> list[RunDetails]:
         """This machine's runs of which a backup is there, in the order to prove them in, without their samples.
@@ -570,7 +599,7 @@ class Catalogue:
         with explained(self._path), self._reader.begin() as connection:
             return audit.head(connection)
 
-    def audit_entries(self, *, since: datetime | None = None, limit: int | None = 50) -> list[Entry]:
+    def audit_entries(self, *, since: datetime | None = None, limit: int | None = 50) -> list[AuditEntry]:
         """What the newest rows of the chain tell, the newest first."""
         return [audit.entry(row) for row in self._read(audit.entries(since, limit))]
 
@@ -587,6 +616,12 @@ class Catalogue:
                         select(backups.run_id, backups.target, backups.sha256)
                     )
                 },
+                manifests={
+                    (run_id, target): digest
+                    for run_id, target, digest in connection.execute(
+                        select(backups.run_id, backups.target, backups.manifest_digest)
+                    )
+                },
             )
 
     def last_copy(self, job: str) -> LastCopy | None:
@@ -597,7 +632,7 @@ class Catalogue:
         that was once slow would keep every later one from being tried.
         """
         copy, verdict = tables.copies.c, tables.verdicts.c
-        forgone = (verdict.outcome == Outcome.GIVE_UP) & (verdict.reason == Reason.COW_SHORT)
+        forgone = (verdict.outcome == GateOutcome.GIVE_UP) & (verdict.reason == Reason.COW_SHORT)
         telling = tables.runs.c.status.in_(GOOD) | (tables.phases.c.seconds >= _TELLING_SECONDS)
         query = (
             our_newest(job)

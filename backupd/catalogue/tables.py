@@ -21,25 +21,17 @@ from sqlalchemy import (
     text,
 )
 
-from backupd.agenda import Activity, NoticeKind, SlotState
-from backupd.catalogue.columns import Cells, Entries, Facts, Instant, Layouts, Names, Prose, Standing, Word
-from backupd.gauges import CurvePoint, Mode, Stage
-from backupd.layouts import Medium, Operation
-from backupd.model import (
-    Check,
-    Counted,
-    HoldingKind,
-    Layout,
-    Outcome,
-    Phase,
-    PreflushEnd,
-    Reason,
-    ReplicaPosition,
-    RunKind,
-    RunStatus,
-)
+from backupd.catalogue.columns import Cells, Entries, FactsColumn, Instant, Layouts, Names, PositionColumn, Prose, Word
+from backupd.policy.trust import Known
+from backupd.vocabulary.gauges import CurvePoint, Mode, Stage
+from backupd.vocabulary.penalty import Counted, GateOutcome, Reason
+from backupd.vocabulary.records import Check, HoldingKind, Phase, RunKind, RunStatus
+from backupd.vocabulary.schedule import Activity, NoticeKind, SlotState
+from backupd.vocabulary.scratch_layouts import Medium, Operation
+from backupd.vocabulary.servers import PreflushEnd, ReplicaPosition
+from backupd.vocabulary.volumes import Layout
 
-HEAD = "0004"  # the newest revision in `migrations/`
+HEAD = "0005"  # the newest revision in `migrations/`
 
 metadata = MetaData(
     naming_convention={  # a batch migration can only drop a constraint that has a name
@@ -77,6 +69,15 @@ owners = Table(  # a `ChainEnd` for each owner chain; the newest of a target is 
     Column("boot_id", Text, nullable=False),
     Column("since_seconds", Float, nullable=False),
     Column("pending", Boolean, nullable=False),  # it may have been written, by a process that did not live to tell
+)
+
+keys = Table(  # a `KnownKey`
+    "keys",
+    metadata,
+    Column("key", Text, primary_key=True),
+    Column("machine", Text, primary_key=True),
+    Column("since", Instant, nullable=False),
+    Column("how", Word(Known), nullable=False),
 )
 
 runs = Table(
@@ -127,7 +128,7 @@ verdicts = Table(
     "verdicts",
     metadata,
     _of_run(one=True),
-    Column("outcome", Word(Outcome), nullable=False),
+    Column("outcome", Word(GateOutcome), nullable=False),
     Column("reason", Word(Reason), nullable=False),
     Column("detail", Prose, nullable=False),
     Column("waited_seconds", Float, nullable=False),
@@ -140,7 +141,7 @@ positions = Table(
     Column("binlog_file", Text),
     Column("binlog_offset", Integer),
     Column("gtid", Text),
-    Column("replicas", Facts(ReplicaPosition), nullable=False),
+    Column("replicas", FactsColumn(ReplicaPosition), nullable=False),
     Column("derived", Boolean, nullable=False, server_default="0"),  # by a drill: nothing was locked
 )
 
@@ -248,6 +249,8 @@ backups = Table(
     Column("removed_because", Prose, nullable=False, server_default=text("''")),
     Column("read_frames", Integer, nullable=False, server_default=text("0")),
     Column("reading_since", Instant),
+    Column("manifest_digest", Text, nullable=False, server_default=text("''")),  # empty: of an earlier backupd's
+    Column("recipients", Names, nullable=False, server_default=text("'[]'")),
 )
 # The few that are not removed, among the many that were: all that is asked of them is in the index itself.
 THERE = backups.c.removed_at.is_(None)
@@ -349,10 +352,10 @@ drills = Table(
     Column("id", Integer, primary_key=True),
     _of_run(one=False),
     Column("ok", Boolean, nullable=False),
-    Column("checks", Facts(Check), nullable=False),
+    Column("checks", FactsColumn(Check), nullable=False),
     Column("seconds", Float, nullable=False),
     Column("at", Instant, nullable=False),
-    Column("position", Standing),
+    Column("position", PositionColumn),
     Column("undecided", Prose, nullable=False, server_default=text("''")),
 )
 
@@ -459,7 +462,7 @@ probe_curves = Table(  # the points are read with SQLite's json_each
     Column("snapshots", Integer, nullable=False),
     Column("repeat", Integer, nullable=False),
     Column("reason", Word(Reason), nullable=False),
-    Column("points", Facts(CurvePoint), nullable=False),
+    Column("points", FactsColumn(CurvePoint), nullable=False),
     Column("cow_stripes", Integer, nullable=False, server_default="1"),
 )
 

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, RowMapping, func, select
 
 from backupd.catalogue import tables
 from backupd.catalogue.columns import from_row, to_row
-from backupd.gauges import Tuning, VolumeLayout
+from backupd.vocabulary.gauges import Tuning, VolumeLayout
 
 
 def newest(connection: Connection) -> dict[str, Tuning]:

@@ -14,7 +14,7 @@ from backupd.catalogue import tables
 from backupd.catalogue.audit import Event, told
 from backupd.catalogue.columns import to_row
 from backupd.catalogue.details import newest_first, our_newest
-from backupd.model import Pin
+from backupd.vocabulary.records import Pin
 
 _FROM_THE_BEGINNING = {"read_frames": 0, "reading_since": None}
 

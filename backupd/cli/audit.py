@@ -7,11 +7,11 @@ import typer
 
 from backupd.cli import quantities
 from backupd.cli.instants import SinceOption, span
-from backupd.cli.output import print_document, say
+from backupd.cli.output import print_document, print_text, say
 
 if TYPE_CHECKING:
-    from backupd.audit_trail import Examination, Look
-    from backupd.catalogue.audit import Entry
+    from backupd.catalogue.audit import AuditEntry
+    from backupd.operations.upkeep.audit import AuditResult, TargetLook
 
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 
@@ -37,7 +37,7 @@ def list_command(
     json: JsonOption = False,
 ) -> None:
     """What became of runs, backups and schedules, in the order in which it happened."""
-    from backupd import opening
+    from backupd.operations import opening
 
     begin, _ = span(since, None, now=datetime.now(UTC))
     with opening.catalogue(opening.configuration_or_defaults(ctx.obj.config)) as catalogue:
@@ -45,7 +45,7 @@ def list_command(
     if json:
         print_document({"entries": [_entry(entry) for entry in found]})
     else:
-        say(_table(found) if found else "nothing was told yet")
+        print_text(_table(found) if found else "nothing was told yet")
 
 
 @app.command()
@@ -58,9 +58,10 @@ def verify(
     json: JsonOption = False,
 ) -> None:
     """Follow the chain, and compare it with the catalogue's rows and with the manifests on the jobs' targets."""
-    from backupd import opening, wiring
-    from backupd.audit_trail import examine
-    from backupd.interruption import cancellable
+    from backupd import wiring
+    from backupd.host.signals import cancellable
+    from backupd.operations import opening
+    from backupd.operations.upkeep.audit import examine
 
     configuration = wiring.configuration(ctx.obj.config)
     used = dict.fromkeys(name for job in configuration.jobs.values() for name in job.targets)
@@ -77,7 +78,7 @@ def verify(
     found.require_sound()
 
 
-def _table(entries: "list[Entry]") -> str:
+def _table(entries: "list[AuditEntry]") -> str:
     from backupd.report.words import columns
 
     rows = [
@@ -99,7 +100,7 @@ def _plain(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def _entry(entry: "Entry") -> dict[str, Any]:
+def _entry(entry: "AuditEntry") -> dict[str, Any]:
     return {
         "row": entry.number,
         "at": entry.at.isoformat(),
@@ -109,7 +110,7 @@ def _entry(entry: "Entry") -> dict[str, Any]:
     }
 
 
-def _lines(found: "Examination") -> list[str]:
+def _lines(found: "AuditResult") -> list[str]:
     from backupd.report.words import many
 
     lines = [f"audit chain: {many(found.rows, 'row')}"]
@@ -121,11 +122,11 @@ def _lines(found: "Examination") -> list[str]:
     return [*lines, *(flaws or [well if found.is_whole else f"of what could be read: {well}"])]
 
 
-def _beside(look: "Look") -> str:
+def _beside(look: "TargetLook") -> str:
     return f", {look.foreign} of runs that were imported" if look.foreign else ""
 
 
-def _examination(found: "Examination") -> dict[str, Any]:
+def _examination(found: "AuditResult") -> dict[str, Any]:
     return {
         "rows": found.rows,
         "head": found.head,

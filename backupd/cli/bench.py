@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from backupd.benchmark import RECORDS, BenchRequest, Table
 from backupd.cli import quantities
-from backupd.cli.output import draws_dots_here, print_document, say, tell, write_report
-from backupd.errors import BackupdError, UsageError
+from backupd.cli.output import draws_dots_here, print_document, print_text, tell, write_report
+from backupd.vocabulary.benches import RECORDS, BenchRequest, PublishedTable
+from backupd.vocabulary.errors import BackupdError, UsageError
 
 if TYPE_CHECKING:
-    from backupd.benchmark import BenchPlan, BenchRecord, LayoutBench
     from backupd.catalogue.store import Catalogue
-    from backupd.tools import HostTools
+    from backupd.operations.tools import HostTools
+    from backupd.vocabulary.benches import BenchPlan, BenchRecord, LayoutBench
 
 app = typer.Typer(help="Compare volume layouts on this host's own disks.", no_args_is_help=True)
 
@@ -81,14 +81,14 @@ def layouts(
     but its record: `backupd history --benches`. With `--md`, a striped volume and an mdadm array of the same disks.
     """
     from backupd import wiring
-    from backupd.bench import plan_bench, run_bench
     from backupd.cli.bench_plan import plan_lines, require_consent
     from backupd.cli.bench_progress import bench_progress
     from backupd.cli.run import label_log_lines, new_run_id, require_run_id
-    from backupd.interruption import cancellable
-    from backupd.probe.published import tables_of
-    from backupd.runlog import RunLogs
-    from backupd.snapshots import scratch_name
+    from backupd.host.run_log import RunLogs
+    from backupd.host.signals import cancellable
+    from backupd.lvm import scratch_name
+    from backupd.operations.measure.bench import plan_bench, run_bench
+    from backupd.policy.published_benches import tables_of
 
     _require_one_output(csv=csv, json=json)
     request = BenchRequest(
@@ -144,7 +144,7 @@ def show(
     json: JsonOption = False,
 ) -> None:
     """An earlier bench: its verdict, its tables and plots; or only the tables that are named."""
-    from backupd import opening
+    from backupd.operations import opening
 
     _require_one_output(csv=csv, json=json)
     wanted = _tables(tables)
@@ -156,7 +156,7 @@ def show(
 @app.command()
 def compare(ctx: typer.Context, a: RunArgument, b: RunArgument, *, json: JsonOption = False) -> None:
     """Two benches side by side, load by load: in what they differ, and what is beyond their spread."""
-    from backupd import opening
+    from backupd.operations import opening
     from backupd.report.bench_comparison import compare_document, compare_table
 
     with opening.catalogue(opening.configuration_or_defaults(ctx.obj.config)) as catalogue:
@@ -166,10 +166,10 @@ def compare(ctx: typer.Context, a: RunArgument, b: RunArgument, *, json: JsonOpt
     if json:
         print_document(compare_document(first, second))
     else:
-        say(compare_table(first, second))
+        print_text(compare_table(first, second))
 
 
-def _show(record: "BenchRecord", *, tables: Sequence[Table], html: Path | None, csv: bool, json: bool) -> None:
+def _show(record: "BenchRecord", *, tables: Sequence[PublishedTable], html: Path | None, csv: bool, json: bool) -> None:
     from backupd.report.bench_document import csv_text, document
     from backupd.report.bench_text import bench_text
 
@@ -180,9 +180,9 @@ def _show(record: "BenchRecord", *, tables: Sequence[Table], html: Path | None, 
     if json:
         print_document(document(record))
     elif csv:
-        say(csv_text(_require_measured(record)).rstrip("\n"))
+        print_text(csv_text(_require_measured(record)).rstrip("\n"))
     else:
-        say(bench_text(record, tables=tables, ascii_only=not draws_dots_here()))
+        print_text(bench_text(record, tables=tables, ascii_only=not draws_dots_here()))
 
 
 def _print_what_was_recorded(catalogue: "Catalogue", run_id: str) -> None:
@@ -225,10 +225,10 @@ def _if_told(read: Callable[[str, str], tuple[int, ...]], option: str, text: str
     return read(option, text) if text else ()
 
 
-def _tables(options: Sequence[str] | None) -> tuple[Table, ...]:
-    known = [table.value for table in Table]
+def _tables(options: Sequence[str] | None) -> tuple[PublishedTable, ...]:
+    known = [table.value for table in PublishedTable]
     named = [word.lower() for word in _listed(options)]
     unknown = [word for word in named if word not in known]
     if unknown or (options and not named):
         raise UsageError(f"--table: no table {', '.join(unknown) or 'given'}", hint=f"there are: {', '.join(known)}")
-    return tuple(dict.fromkeys(map(Table, named)))
+    return tuple(dict.fromkeys(map(PublishedTable, named)))

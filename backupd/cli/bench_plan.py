@@ -6,16 +6,18 @@ Knows: the words. Refuses to know how a plan is made, and to act.
 import sys
 from collections.abc import Iterable, Iterator
 
-from backupd.benchmark import BenchPlan, PlannedLayout, Table
-from backupd.errors import Cancelled, UsageError
-from backupd.layouts import LayoutKind
 from backupd.report.combinations import short_pv
 from backupd.report.words import columns, duration, many, size
+from backupd.vocabulary.benches import BenchPlan, PlannedLayout, PublishedTable
+from backupd.vocabulary.errors import Cancelled, UsageError
+from backupd.vocabulary.scratch_layouts import LayoutKind
 
 _YES = ("y", "yes")
 
 
-def plan_lines(plan: BenchPlan, *, tables: Iterable[Table], repeat: int, free: int | None, name: str) -> Iterator[str]:
+def plan_lines(
+    plan: BenchPlan, *, tables: Iterable[PublishedTable], repeat: int, free: int | None, name: str
+) -> Iterator[str]:
     """Everything that is made, written and taken, line by line.
 
     `free` is what the volume group has, in bytes; None on named disks. `name` is what the names of all scratch volumes

@@ -5,12 +5,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from backupd.benching import BenchTelling
-from backupd.benchmark import BenchPlan, DiskSample
 from backupd.cli.output import tell
-from backupd.layouts import MIB
+from backupd.operations.measure.bench_steps import BenchTelling
 from backupd.report.combinations import short_pv
 from backupd.report.words import duration, share
+from backupd.vocabulary.benches import BenchPlan, DiskSample
+from backupd.vocabulary.escaping import plain
+from backupd.vocabulary.scratch_layouts import MIB
 
 _WIDTH, _BAR = 80, 20  # characters: of a usual terminal, and of a bar that fits there
 _FIGURES = 47  # characters of a disk's line beside its name and its bar
@@ -29,7 +30,7 @@ def bench_progress(plan: BenchPlan, *, quiet: bool) -> Iterator[BenchTelling]:
         yield BenchTelling(step=tell)
 
 
-class Course:
+class BenchProgress:
     """How far a bench has come, and how fast a disk was at the most: what a display needs beside the last news.
 
     The plan's time is for disks of some speed. What is left of it is told by what these ones took so far.
@@ -110,7 +111,7 @@ def _display(plan: BenchPlan) -> Iterator[BenchTelling]:
     from rich.text import Text
 
     console = Console(stderr=True)
-    course = Course(plan, width=console.width)
+    course = BenchProgress(plan, width=console.width)
     with Live(console=console, refresh_per_second=2, transient=True) as live:
 
         def step(words: str) -> None:
@@ -122,6 +123,6 @@ def _display(plan: BenchPlan) -> Iterator[BenchTelling]:
             show(course.lines())
 
         def show(lines: Sequence[str]) -> None:
-            live.update(Text("\n".join(lines)))
+            live.update(Text(plain("\n".join(lines))))
 
         yield BenchTelling(step=step, disks=disks)

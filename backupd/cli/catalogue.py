@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from backupd.cli.output import print_document, say
+from backupd.cli.output import print_document, say, tell
 
 app = typer.Typer(no_args_is_help=True, help="The record of all runs.")
 
@@ -29,17 +29,49 @@ def rebuild(
         typer.Option("--from", metavar="MACHINE", help="Another machine's backups, to restore from; kept for ever."),
     ] = None,
     job: Annotated[str | None, typer.Option(help="Only backups of this job.")] = None,
+    trust: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY",
+            help="Believe what this key has signed, from now on: as `backupd identity show` printed it on the machine"
+            " that took the backups; repeatable.",
+            show_default=False,
+        ),
+    ] = None,
+    unsigned: Annotated[
+        bool, typer.Option("--unsigned", help="Believe whoever could write there: what nobody known has signed, too.")
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
 ) -> None:
-    """Enter every finished backup of a target that the catalogue does not have, by its manifest; rows there stay."""
+    """Enter every finished backup of a target that the catalogue does not have, by its manifest; rows there stay.
+
+    Only what a known key has signed is entered: this machine's own, and those that were named by --trust.
+    """
+    from dataclasses import replace
+
     from backupd import wiring
     from backupd.cli.documents import rebuild_document
-    from backupd.rebuild import rebuild as read_manifests
+    from backupd.host import machine_ids as machines
+    from backupd.operations.upkeep.ownership import signer_of
+    from backupd.operations.upkeep.rebuild import rebuild as read_manifests
+    from backupd.policy.signing import require_public
+    from backupd.policy.trust import Known
+
+    keys = [require_public(key) for key in trust or ()]
+    if unsigned:
+        tell(
+            "warning: --unsigned: nobody can tell who made what is entered now. Whoever can write to the target may"
+            " have made backups of his own there, which a restore unpacks as root and a drill starts a server on"
+        )
 
     configuration = wiring.configuration(ctx.obj.config)
     with wiring.own_catalogue(configuration) as catalogue:
+        signer_of(catalogue, machines.this_machine())  # its key may have outlived its catalogue
         place = wiring.target(configuration, target, machine or catalogue.identity().name)
-        rebuilding = read_manifests(place, catalogue, job=job)
+        for key in keys:
+            catalogue.know_key(key, place.machine, Known.TRUSTED)
+        believed = replace(catalogue.trust(place.machine), unsigned=unsigned)
+        rebuilding = read_manifests(place, catalogue, believed, job=job)
     if json:
         print_document(rebuild_document(place.name, rebuilding))
     else:

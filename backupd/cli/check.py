@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from backupd.cli.output import print_document, say
-from backupd.errors import ExitStatus
+from backupd.vocabulary.errors import ExitStatus
 
 
 def register(app: typer.Typer) -> None:
@@ -20,10 +20,11 @@ def check(
     json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
 ) -> None:
     """Everything that a run of JOB stands on, each with a hint; nothing is changed."""
-    from backupd import preflight, wiring
+    from backupd import wiring
     from backupd.cli.documents import check_document
-    from backupd.model import Level
-    from backupd.owning import ownership_of
+    from backupd.operations.backup import preflight
+    from backupd.operations.upkeep.ownership import ownership_of
+    from backupd.vocabulary.records import Level
 
     configuration = wiring.configuration(ctx.obj.config)
     chosen = wiring.job(configuration, job)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from backupd.cli.output import tell
-from backupd.errors import UsageError
+from backupd.vocabulary.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from backupd.archive.encryption import Identities
     from backupd.catalogue.store import Catalogue
     from backupd.config import Configuration
-    from backupd.model import Backup, RunDetails
-    from backupd.targets import Source
+    from backupd.targets import BackupSource
+    from backupd.vocabulary.records import RunDetails
+    from backupd.vocabulary.storage import Backup
 
 RunArgument = Annotated[
     str, typer.Argument(metavar="RUN", help="An id, its beginning, or `latest[:JOB]`: the newest good one.")
@@ -83,21 +84,33 @@ def copies_of(run: "RunDetails", *, target: str | None, broken_too: bool = False
     return chosen
 
 
-def sources_of(configuration: "Configuration", run: "RunDetails", copies: "Sequence[Backup]") -> "Sequence[Source]":
-    """Where these copies are read from. A target that is no longer configured is passed over, if another is left.
+def sources_of(
+    configuration: "Configuration", catalogue: "Catalogue", run: "RunDetails", copies: "Sequence[Backup]"
+) -> "Sequence[BackupSource]":
+    """Where these copies are read from, and what they have to be, by what the catalogue recorded of each.
+
+    A target that is no longer configured is passed over, if another is left.
 
     Raises:
         UsageError: none of them is configured.
     """
     from backupd import wiring
-    from backupd.targets import Source
+    from backupd.targets import BackupSource
 
     known = [backup for backup in copies if backup.target in configuration.targets]
     for backup in copies:
         if backup not in known and known:
             tell(f"warning: target {backup.target}, which has a copy too, is not in the configuration")
     chosen = known or copies[:1]
-    return [Source(wiring.target(configuration, backup.target, run.machine), run.job, run.run_id) for backup in chosen]
+    return [
+        BackupSource(
+            wiring.target(configuration, backup.target, run.machine),
+            run.job,
+            run.run_id,
+            catalogue.trust(run.machine, backup),
+        )
+        for backup in chosen
+    ]
 
 
 @contextmanager
@@ -107,7 +120,7 @@ def unpruned(configuration: "Configuration", run: "RunDetails") -> "Iterator[Non
     Raises:
         Busy: they are being removed.
     """
-    from backupd.claims import Claims
+    from backupd.host.claims import Claims
 
     with Claims(configuration.paths.run).reading(run.run_id):
         yield

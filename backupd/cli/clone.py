@@ -18,10 +18,10 @@ from backupd.cli.chosen import (
 )
 from backupd.cli.invocation import IdentityOption
 from backupd.cli.output import print_document, say, tell
-from backupd.errors import UsageError
+from backupd.vocabulary.errors import UsageError
 
 if TYPE_CHECKING:
-    from backupd.mysql.seeding import Source
+    from backupd.mysql.seeding import ReplicationSource
 
 _ADDRESS = re.compile(r"(?P<host>[^\s:\[\]'\\]+|\[[0-9A-Fa-f:.]+\])(:(?P<port>[0-9]{1,5}))?")
 _LARGEST_PORT = 0xFFFF
@@ -59,11 +59,11 @@ def clone(
     """Make a replica of a backup: a folder with a copy that knows its position, for a new server to start on."""
     from backupd import wiring
     from backupd.cli.documents import clone_document
-    from backupd.clone import clone as clone_backup
-    from backupd.clone import new_server_id, require_another_id
-    from backupd.interruption import cancellable
+    from backupd.host.signals import cancellable
     from backupd.mysql.seeding import Following, Wanted, following, require_password_fits, require_position
-    from backupd.restore import agreed
+    from backupd.operations.restore.clone import clone as clone_backup
+    from backupd.operations.restore.clone import new_server_id, require_another_id
+    from backupd.operations.restore.into_folder import agreed
 
     if not as_replica:
         raise UsageError(
@@ -73,7 +73,8 @@ def clone(
     configuration, identities = wiring.configuration(ctx.obj.config), identities_in(identity)
     with wiring.catalogue(configuration) as catalogue:
         run = run_of(catalogue, run_id, target=target)
-    manifest, sources = agreed(sources_of(configuration, run, copies_of(run, target=target)))
+        copies = sources_of(configuration, catalogue, run, copies_of(run, target=target))
+    manifest, sources = agreed(copies)
     require_position(manifest)
     if followed is not None:
         require_password_fits(manifest.server.flavour, followed.password)
@@ -86,7 +87,13 @@ def clone(
         source=followed,
     )
     with cancellable(), unpruned(configuration, run):
-        made = clone_backup(manifest, sources, wanted, to=to.absolute(), identities=identities, telling=tell)
+        made = clone_backup(
+            *(manifest, sources, wanted),
+            to=to.absolute(),
+            identities=identities,
+            confined=not configuration.restore.unconfined,
+            telling=tell,
+        )
     if json:
         print_document(clone_document(manifest, wanted, made))
     else:
@@ -95,9 +102,9 @@ def clone(
         say(f"then: {'; '.join(made.seeded.left)}")
 
 
-def _source(address: str | None, user: str | None, password_file: Path | None) -> "Source | None":
+def _source(address: str | None, user: str | None, password_file: Path | None) -> "ReplicationSource | None":
     from backupd.config.secrets import password_in
-    from backupd.mysql.seeding import Source
+    from backupd.mysql.seeding import ReplicationSource
 
     if address is None:
         if user is not None or password_file is not None:
@@ -112,4 +119,4 @@ def _source(address: str | None, user: str | None, password_file: Path | None) -
     if not user or "\\" in user:
         raise UsageError("--source needs an account of it", hint="add --source-user with its name, without backslashes")
     password = None if password_file is None else password_in(password_file, named="--source-password-file")
-    return Source(found["host"].strip("[]"), user, port, password)
+    return ReplicationSource(found["host"].strip("[]"), user, port, password)

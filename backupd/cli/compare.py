@@ -4,9 +4,9 @@ from typing import Annotated
 
 import typer
 
-from backupd.cli.output import print_document, say
-from backupd.errors import UsageError
-from backupd.model import RunKind
+from backupd.cli.output import print_document, print_text
+from backupd.vocabulary.errors import UsageError
+from backupd.vocabulary.records import RunKind
 
 _COMPARES = {RunKind.PROBE: "backupd probe --compare", RunKind.BENCH: "backupd bench compare"}
 
@@ -24,7 +24,7 @@ def compare(
     json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
 ) -> None:
     """Two backups side by side: what each cost, in what they differ, and which differences are large."""
-    from backupd import opening
+    from backupd.operations import opening
     from backupd.report.run_comparison import compare_document, compare_text
 
     with opening.catalogue(opening.configuration_or_defaults(ctx.obj.config)) as catalogue:
@@ -39,4 +39,4 @@ def compare(
     if json:
         print_document(compare_document(first, second))
     else:
-        say(compare_text(first, second))
+        print_text(compare_text(first, second))

@@ -13,8 +13,8 @@ import typer
 
 import backupd
 from backupd.cli.invocation import Invocation
-from backupd.cli.output import say, write
-from backupd.errors import UsageError
+from backupd.cli.output import print_text, say, write
+from backupd.vocabulary.errors import UsageError
 
 app = typer.Typer(help="Write, check and show the configuration.", no_args_is_help=True)
 
@@ -54,6 +54,10 @@ def check(ctx: typer.Context) -> None:
         )
     )
     say(f"{file}: ok, {', '.join(counts)}")
+    if configuration.service.token_file is None:
+        from backupd.service.listening import NOBODY
+
+        say(f"pages of `backupd serve`: {NOBODY}")
 
 
 @app.command()
@@ -70,7 +74,7 @@ def show(
     file = _file(ctx)
     configuration = load(file)
     if as_json:
-        say(json.dumps(as_values(configuration, file), indent=2))
+        print_text(json.dumps(as_values(configuration, file), indent=2))
     else:
         write(as_toml(configuration))
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from backupd.cli.output import say, tell
+from backupd.cli.output import print_text, tell
 
 _ROWS = 60_000
 _UNDISTURBED_SECONDS = 15.0
@@ -57,13 +57,13 @@ def _inside() -> None:
     _type("run", OLD_DEFAULTS)
     _type("compare", f"latest:{OLD_DEFAULTS}", f"latest:{_JOB}")
     _type("probe", _JOB, "--seconds", "2", "--repeat", "1", "--max-load", "100")  # the load here is our own
-    say("\nwhat this backup cost, and what it is worth")
-    say(_price(began, ended))
+    print_text("\nwhat this backup cost, and what it is worth")
+    print_text(_price(began, ended))
 
 
 def _type(*words: str) -> None:
     """Run a command as a person would; a status that is neither ok nor attention ends the demo with it."""
-    say(f"\n$ backupd {' '.join(words)}")
+    print_text(f"\n$ backupd {' '.join(words)}")
     sys.stdout.flush()
     status = subprocess.run([sys.argv[0], *words], check=False).returncode
     if status not in (0, 3):

@@ -5,16 +5,18 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from backupd.model import Backup, Drill, Finding, Losses, Manifest, Phase, RunDetails, Sample
-from backupd.probe.settle import penalty_of
+from backupd.policy.settle_gate import penalty_of
+from backupd.vocabulary.penalty import Losses, Sample
+from backupd.vocabulary.records import Drill, Finding, Phase, RunDetails
+from backupd.vocabulary.storage import Backup, Manifest
 
 if TYPE_CHECKING:  # they load the driver or the catalogue's, which `run --json` does without
-    from backupd.benchmark import BenchRecord
-    from backupd.clone import Clone
-    from backupd.measurement import ProbeRecord
     from backupd.mysql.seeding import Wanted
-    from backupd.prune import Pruning
-    from backupd.rebuild import Rebuilding
+    from backupd.operations.restore.clone import Clone
+    from backupd.operations.upkeep.prune import Pruning
+    from backupd.operations.upkeep.rebuild import Rebuilding
+    from backupd.vocabulary.benches import BenchRecord
+    from backupd.vocabulary.probes import ProbeRecord
 
 Document = dict[str, Any]
 

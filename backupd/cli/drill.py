@@ -8,12 +8,12 @@ import typer
 from backupd.cli.chosen import JsonOption, TargetOption, copies_of, identities_in, run_of, sources_of, unpruned
 from backupd.cli.invocation import IdentityOption
 from backupd.cli.metrics import left_for_node_exporter
-from backupd.cli.output import print_document, say, tell
-from backupd.errors import Undecided, UsageError, VerificationError
+from backupd.cli.output import print_document, print_text, say, tell
+from backupd.vocabulary.errors import Undecided, UsageError, VerificationError
 
 if TYPE_CHECKING:
     from backupd.catalogue.store import Catalogue
-    from backupd.model import RunDetails
+    from backupd.vocabulary.records import RunDetails
 
 
 def register(app: typer.Typer) -> None:
@@ -39,13 +39,14 @@ def drill(
     json: JsonOption = False,
 ) -> None:
     """Prove a backup: restore it, start a server on it, compare; the result goes into the catalogue."""
-    from backupd import notices, wiring
+    from backupd import wiring
     from backupd.cli.documents import drill_document
     from backupd.cli.tables import drill_table
-    from backupd.drill import drill as drill_backup
-    from backupd.interruption import cancellable
-    from backupd.owning import ownership_of
-    from backupd.proofs import leave_proof
+    from backupd.host.signals import cancellable
+    from backupd.operations.restore.drill import drill as drill_backup
+    from backupd.operations.restore.proofs import leave_proof
+    from backupd.operations.upkeep import notices
+    from backupd.operations.upkeep.ownership import ownership_of
     from backupd.report.words import duration
 
     configuration, identities = wiring.configuration(ctx.obj.config), identities_in(identity)
@@ -53,11 +54,13 @@ def drill(
         wiring.job(configuration, job)
     with wiring.own_catalogue(configuration) as catalogue, left_for_node_exporter(configuration, catalogue):
         run = _chosen(catalogue, run_id, job, target)
-        sources = sources_of(configuration, run, copies_of(run, target=target))
+        sources = sources_of(configuration, catalogue, run, copies_of(run, target=target))
         told = partial(notices.failure_told, wiring.notifier(configuration), run.job, run.run_id, what="drill")
         with told(), cancellable(), unpruned(configuration, run):
             tools = wiring.host_tools(configuration, catalogue.identity().name)
-            result = drill_backup(sources, tools, identities=identities, telling=tell)
+            result = drill_backup(
+                sources, tools, identities=identities, confined=not configuration.restore.unconfined, telling=tell
+            )
             catalogue.record_drill(result)  # before anybody may prune what is proven now
             for failure in leave_proof(sources, result, ownership_of(catalogue, tools), host=run.host):
                 tell(f"warning: {failure}")
@@ -65,7 +68,7 @@ def drill(
     if json:
         print_document(drill_document(result))
     else:
-        say(drill_table(result.checks))
+        print_text(drill_table(result.checks))
         outcome = f"undecided: {result.undecided};" if result.undecided else "proven" if result.ok else "NOT proven"
         say(f"{outcome} in {duration(result.seconds)}")
     if result.undecided:

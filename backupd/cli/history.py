@@ -8,15 +8,15 @@ import typer
 
 from backupd.cli import quantities
 from backupd.cli.instants import SinceOption, UntilOption, span
-from backupd.cli.output import draws_dots_here, print_document, say
-from backupd.errors import UsageError
-from backupd.model import RunStatus
+from backupd.cli.output import draws_dots_here, print_document, print_text
+from backupd.vocabulary.errors import UsageError
+from backupd.vocabulary.records import RunStatus
 
 if TYPE_CHECKING:
-    from backupd.benchmark import BenchRecord
     from backupd.catalogue.costs import RunCost
-    from backupd.measurement import ProbeRecord
-    from backupd.model import RunDetails
+    from backupd.vocabulary.benches import BenchRecord
+    from backupd.vocabulary.probes import ProbeRecord
+    from backupd.vocabulary.records import RunDetails
 
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 
@@ -41,7 +41,7 @@ def history(
     json: JsonOption = False,
 ) -> None:
     """Runs, newest first, failed ones included; --probes, --benches: what was measured without a backup."""
-    from backupd import opening
+    from backupd.operations import opening
 
     _require_one_list(job, probes=probes, benches=benches, csv=csv, json=json)
     configuration = opening.configuration_or_defaults(ctx.obj.config)
@@ -82,7 +82,7 @@ def _require_one_list(job: str | None, *, probes: bool, benches: bool, csv: bool
 def _print_costs(costs: "list[RunCost]") -> None:
     from backupd.report.costs import csv_text
 
-    say(csv_text(costs).rstrip("\n"))
+    print_text(csv_text(costs).rstrip("\n"))
 
 
 def _list_runs(runs: "list[RunDetails]", *, own: str, json: bool, filtered: bool) -> None:
@@ -92,7 +92,7 @@ def _list_runs(runs: "list[RunDetails]", *, own: str, json: bool, filtered: bool
     if json:
         print_document(history_document(runs))
     else:
-        say(history_table(runs, own=own) if runs else "no such run" if filtered else "no run yet")
+        print_text(history_table(runs, own=own) if runs else "no such run" if filtered else "no run yet")
 
 
 def _list_probes(probes: "list[ProbeRecord]", *, json: bool, filtered: bool) -> None:
@@ -102,7 +102,7 @@ def _list_probes(probes: "list[ProbeRecord]", *, json: bool, filtered: bool) -> 
     if json:
         print_document(probes_document(probes))
     else:
-        say(probes_table(probes) if probes else "no such probe" if filtered else "no probe yet")
+        print_text(probes_table(probes) if probes else "no such probe" if filtered else "no probe yet")
 
 
 def _list_benches(benches: "list[BenchRecord]", *, json: bool, filtered: bool) -> None:
@@ -112,7 +112,7 @@ def _list_benches(benches: "list[BenchRecord]", *, json: bool, filtered: bool) -
     if json:
         print_document(benches_document(benches))
     else:
-        say(benches_table(benches) if benches else "no such bench" if filtered else "no bench yet")
+        print_text(benches_table(benches) if benches else "no such bench" if filtered else "no bench yet")
 
 
 def show(
@@ -122,9 +122,9 @@ def show(
     json: JsonOption = False,
 ) -> None:
     """Everything that the catalogue knows of one run, be it a backup, a probe or a bench."""
-    from backupd import opening
-    from backupd.model import RunKind
-    from backupd.runlog import RunLogs
+    from backupd.host.run_log import RunLogs
+    from backupd.operations import opening
+    from backupd.vocabulary.records import RunKind
 
     configuration = opening.configuration_or_defaults(ctx.obj.config)
     with opening.catalogue(configuration) as catalogue:
@@ -149,27 +149,27 @@ def _show_run(run: "RunDetails", *, log: Path, json: bool) -> None:
     if json:
         print_document(run_document(run))
         return
-    say(run_summary(run))
+    print_text(run_summary(run))
     bill = bill_table(run)
     if bill:
-        say(f"\nwhat it cost the server\n{bill}")
+        print_text(f"\nwhat it cost the server\n{bill}")
     if run.phases:
-        say("\nphases")
-        say(phase_bars(run.phases, ascii_only=not draws_dots_here()))
+        print_text("\nphases")
+        print_text(phase_bars(run.phases, ascii_only=not draws_dots_here()))
     if run.throughput:
-        say("\nstages of the copy")
-        say(stage_table(run.throughput))
+        print_text("\nstages of the copy")
+        print_text(stage_table(run.throughput))
     if run.pace:
-        say("\nspeed of the copy")
-        say(pace_table(run.pace))
+        print_text("\nspeed of the copy")
+        print_text(pace_table(run.pace))
     drawn = run_plots(run, ascii_only=not draws_dots_here())
     if drawn:
-        say(f"\n{drawn}")
+        print_text(f"\n{drawn}")
     for drill in run.drills:
-        say("\ndrill")
-        say(drill_table(drill.checks))
+        print_text("\ndrill")
+        print_text(drill_table(drill.checks))
     if log.is_file():
-        say(f"\nlog: {log}")
+        print_text(f"\nlog: {log}")
 
 
 def _show_probe(probe: "ProbeRecord", *, json: bool) -> None:
@@ -179,7 +179,7 @@ def _show_probe(probe: "ProbeRecord", *, json: bool) -> None:
     if json:
         print_document(document(probe))
     else:
-        say(probe_text(probe, ascii_only=not draws_dots_here()))
+        print_text(probe_text(probe, ascii_only=not draws_dots_here()))
 
 
 def _show_bench(bench: "BenchRecord", *, json: bool) -> None:
@@ -189,4 +189,4 @@ def _show_bench(bench: "BenchRecord", *, json: bool) -> None:
     if json:
         print_document(document(bench))
     else:
-        say(bench_text(bench, ascii_only=not draws_dots_here()))
+        print_text(bench_text(bench, ascii_only=not draws_dots_here()))

@@ -4,13 +4,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from backupd.cli.output import print_document, say, tell
-from backupd.errors import BackupdError, TargetError, UsageError
+from backupd.cli.output import print_document, print_text, say, tell
+from backupd.vocabulary.errors import BackupdError, TargetError, UsageError
 
 if TYPE_CHECKING:
     from backupd.catalogue.store import Catalogue
     from backupd.config import Configuration
-    from backupd.identity import Identity, Machine
+    from backupd.vocabulary.identity import Identity, Machine
 
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 YesOption = Annotated[bool, typer.Option("--yes", help="Do it without asking.")]
@@ -30,18 +30,24 @@ def commands() -> None:
 
 @app.command()
 def show(ctx: typer.Context, *, json: JsonOption = False) -> None:
-    """Which machine this catalogue belongs to, whether that is this one, and who wrote last on each target."""
-    from backupd import machine, opening
+    """Which machine this catalogue belongs to, by which key its backups are known, and who wrote last on each target.
+
+    Keep the public key off the host, beside the age identity: without the catalogue it says what to believe.
+    """
+    from backupd.host import machine_ids
+    from backupd.operations import opening
+    from backupd.operations.upkeep.ownership import signer_of
 
     configuration = opening.configuration_or_defaults(ctx.obj.config)
     with opening.catalogue(configuration) as catalogue:
         identity = catalogue.identity()
         targets = [_on_target(configuration, catalogue, identity, name) for name in configuration.targets]
-    here = machine.this_machine()
+        here = machine_ids.this_machine()
+        key = signer_of(catalogue, here).public if identity.is_of(here) else None
     if json:
-        print_document({**_document(identity, here), "targets": targets})
+        print_document({**_document(identity, here), "public_key": key, "targets": targets})
     else:
-        say(_table(identity, here, targets))
+        print_text(_table(identity, here, key, targets))
 
 
 @app.command()
@@ -49,20 +55,25 @@ def new(ctx: typer.Context, *, yes: YesOption = False) -> None:
     """On a clone: give this machine a name of its own. What the catalogue has of before stays the other machine's."""
     from datetime import UTC, datetime
 
-    from backupd import machine, opening
     from backupd.catalogue.audit import Event
     from backupd.cli.bench_plan import require_consent
-    from backupd.identity import Identity, new_name
-    from backupd.model import HoldingKind
+    from backupd.host import machine_ids
+    from backupd.operations import opening
+    from backupd.operations.upkeep.ownership import signer_of
+    from backupd.policy.signing import new_signer_at
+    from backupd.vocabulary.identity import Identity, new_name
+    from backupd.vocabulary.records import HoldingKind
 
     configuration = opening.configuration_or_defaults(ctx.obj.config)
-    here = machine.this_machine()
+    here = machine_ids.this_machine()
     with opening.catalogue(configuration) as catalogue:
         before = catalogue.identity().name
         tell(f"this machine gives up the name {before}, and what lies under it on targets")
         require_consent(yes=yes)
         made = Identity(new_name(here.host), here.marks, datetime.now(UTC))
+        new_signer_at(catalogue.key_file)  # first: the other machine has the key of before, too
         catalogue.take_identity(made, Event.IDENTITY_NEW)
+        key = signer_of(catalogue, here).public
         for run_id, holding in catalogue.holdings():
             if holding.kind in (HoldingKind.PARTIAL, HoldingKind.UPLOAD):  # the other machine may be at work on it
                 catalogue.released(run_id, holding)
@@ -73,6 +84,7 @@ def new(ctx: typer.Context, *, yes: YesOption = False) -> None:
                     f" leaves it alone from now on. To remove it here: lvremove {holding.name}"
                 )
     say(f"this machine is {made.name} from now on; the backups of {before} can be restored, and are kept for ever")
+    say(f"it signs with a new key: {key}")
 
 
 @app.command()
@@ -94,14 +106,16 @@ def adopt(
     """Go on here with a machine's identity: on new hardware, with a lost catalogue, or after a clone took over."""
     from datetime import UTC, datetime
 
-    from backupd import machine, opening, wiring
+    from backupd import wiring
     from backupd.catalogue.audit import Event
     from backupd.cli.bench_plan import require_consent
-    from backupd.identity import Identity
-    from backupd.owning import ownership_of
+    from backupd.host import machine_ids
+    from backupd.operations import opening
+    from backupd.operations.upkeep.ownership import ownership_of, signer_of
+    from backupd.vocabulary.identity import Identity
 
     configuration = opening.configuration(ctx.obj.config)
-    here = machine.this_machine()
+    here = machine_ids.this_machine()
     with opening.catalogue(configuration) as catalogue:
         name = name or catalogue.identity().name
         for target in on or ():
@@ -115,6 +129,7 @@ def adopt(
         )
         require_consent(yes=yes)
         catalogue.take_identity(Identity(name, here.marks, datetime.now(UTC)), Event.IDENTITY_ADOPTED)
+        signer_of(catalogue, here)  # goes on with the key that is here
         ownership = ownership_of(catalogue, wiring.host_tools(configuration, name))
         errors: list[BackupdError] = []
         for target in targets:
@@ -124,7 +139,10 @@ def adopt(
             except BackupdError as error:
                 tell(f"target {target}: NOT taken over: {error.message}")
                 errors.append(error)
-    say(f"this machine is {name} from now on; `backupd catalogue rebuild --target T` enters its backups")
+    say(
+        f"this machine is {name} from now on; `backupd catalogue rebuild --target T --trust KEY` enters its backups, by"
+        " the public key of the machine that took them"
+    )
     if errors:
         errors[0].add_note("once it can be reached: `backupd identity adopt --target T` takes over what lies there")
         raise errors[0]
@@ -138,7 +156,7 @@ def _require_known(configuration: "Configuration", targets: list[str], name: str
         TargetError: none that could be asked has, and this one could not.
     """
     from backupd import wiring
-    from backupd.identity import is_name
+    from backupd.vocabulary.identity import is_name
 
     if not is_name(name):
         raise UsageError(f"{name!r} is no machine's name", hint="HOST-xxxxxxxx, as its folder on a target is called")
@@ -160,7 +178,8 @@ def _on_target(
     configuration: "Configuration", catalogue: "Catalogue", identity: "Identity", name: str
 ) -> dict[str, Any]:
     """Who wrote the last owner record there, and whether that was this catalogue's machine."""
-    from backupd import ownership, wiring
+    from backupd import wiring
+    from backupd.policy import owner_record
 
     try:
         found = wiring.target(configuration, name, identity.name).owner()
@@ -168,7 +187,7 @@ def _on_target(
         return {"target": name, "number": None, "at": None, "host": None, "ours": None, "error": error.message}
     if found is None:
         return {"target": name, "number": 0, "at": None, "host": None, "ours": None, "error": None}
-    ours = catalogue.end_of_chain(identity.name, ownership.to_text(found)) is not None
+    ours = catalogue.end_of_chain(identity.name, owner_record.to_text(found)) is not None
     at = found.at.isoformat()
     return {"target": name, "number": found.number, "at": at, "host": found.host, "ours": ours, "error": None}
 
@@ -182,7 +201,7 @@ def _document(identity: "Identity", machine: "Machine") -> dict[str, Any]:
     }
 
 
-def _table(identity: "Identity", machine: "Machine", targets: list[dict[str, Any]]) -> str:
+def _table(identity: "Identity", machine: "Machine", key: str | None, targets: list[dict[str, Any]]) -> str:
     from backupd.report.words import columns, instant
 
     return columns(
@@ -190,6 +209,7 @@ def _table(identity: "Identity", machine: "Machine", targets: list[dict[str, Any
             ("machine:", identity.name),
             ("since:", instant(identity.made_at)),
             ("bound to:", _bound(identity, machine)),
+            ("public key:", key or "unknown here: it is another machine's"),
             *((f"target {one['target']}:", _writer(one)) for one in targets),
         ]
     )

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from backupd.errors import UsageError
+from backupd.vocabulary.errors import UsageError
 
 SinceOption = Annotated[
     str | None, typer.Option("--since", metavar="TIME", help="Begun then or later: 2026-11-20, or 7d: that long ago.")
@@ -52,7 +52,7 @@ def _written(word: str) -> datetime:
 
 
 def _ago(word: str) -> timedelta:
-    from backupd.config.units import parse_duration  # the configuration takes long to load: not for every `--help`
+    from backupd.vocabulary.units import parse_duration  # the configuration takes long to load: not for every `--help`
 
     if word.isdecimal():  # a year, or an instant without dashes: nobody means seconds
         raise ValueError(word)

@@ -12,8 +12,7 @@ from typing import Annotated
 import typer
 
 from backupd.cli.output import say
-from backupd.errors import LabError
-from backupd.interruption import cancellable
+from backupd.host.signals import cancellable
 from backupd.lab.options import (
     DEFAULT_DEADLINE_SECONDS,
     DEFAULT_ROWS,
@@ -21,11 +20,12 @@ from backupd.lab.options import (
     Filesystem,
     Init,
     Kernel,
+    LabLayout,
     LabOptions,
-    Layout,
     Load,
     ServerKind,
 )
+from backupd.vocabulary.errors import LabError
 
 LAB_FAILED = 125
 DEADLINE_PASSED = 124
@@ -33,7 +33,7 @@ DEADLINE_PASSED = 124
 app = typer.Typer(help="A machine with real LVM and a real server under load.", no_args_is_help=True)
 
 Disks = Annotated[DiskModel, typer.Option("--disks", help="How the disks behave.")]
-LayoutOption = Annotated[Layout, typer.Option("--layout", help="How the volume lies on its three disks.")]
+LayoutOption = Annotated[LabLayout, typer.Option("--layout", help="How the volume lies on its three disks.")]
 FilesystemOption = Annotated[Filesystem, typer.Option("--filesystem", help="What is on the volume.")]
 Rows = Annotated[int, typer.Option("--rows", help="InnoDB rows.")]
 LoadOption = Annotated[str, typer.Option("--load", metavar="none|closed|RATE", help="RATE: transactions a second.")]
@@ -41,6 +41,14 @@ Thin = Annotated[bool, typer.Option("--thin", help="Make the volume one of a thi
 Server = Annotated[ServerKind, typer.Option("--server", help="Fetched once from its distribution.")]
 InitOption = Annotated[Init, typer.Option("--init", help="The machine's first process.")]
 SpareDisks = Annotated[int, typer.Option("--spare-disks", help="Empty ones beside the volume's.")]
+KernelOption = Annotated[
+    Kernel,
+    typer.Option(
+        "--kernel",
+        help="uml: the newest user-mode kernel that Debian has; uml-installed: this machine's; "
+        "host: no machine, this one's own device mapper.",
+    ),
+]
 Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Backups, catalogue and logs. [temporary]")]
 Deadline = Annotated[float, typer.Option("--deadline", metavar="SECONDS", help="Then the machine is ended.")]
 
@@ -54,11 +62,11 @@ def register(tree: typer.Typer) -> None:
 def run_command(
     command: Annotated[list[str], typer.Argument(metavar="-- COMMAND…")],
     disks: Disks = DiskModel.HDD,
-    layout: LayoutOption = Layout.STRIPED,
+    layout: LayoutOption = LabLayout.STRIPED,
     filesystem: FilesystemOption = Filesystem.XFS,
     rows: Rows = DEFAULT_ROWS,
     load: LoadOption = "closed",
-    kernel: Annotated[Kernel, typer.Option("--kernel", help="host: this machine's own device mapper.")] = Kernel.UML,
+    kernel: KernelOption = Kernel.UML,
     out: Out = None,
     deadline: Deadline = DEFAULT_DEADLINE_SECONDS,
     thin: Thin = False,
@@ -79,7 +87,7 @@ def run_command(
 @app.command("shell")
 def shell_command(
     disks: Disks = DiskModel.HDD,
-    layout: LayoutOption = Layout.STRIPED,
+    layout: LayoutOption = LabLayout.STRIPED,
     filesystem: FilesystemOption = Filesystem.XFS,
     rows: Rows = DEFAULT_ROWS,
     load: LoadOption = "closed",

@@ -10,8 +10,8 @@ import typer
 
 from backupd.cli.output import tell, write
 from backupd.cli.run import require_run_id
-from backupd.errors import UsageError
-from backupd.model import RunKind
+from backupd.vocabulary.errors import UsageError
+from backupd.vocabulary.records import RunKind
 
 if TYPE_CHECKING:
     from backupd.catalogue.store import Catalogue
@@ -32,7 +32,7 @@ def log(
 ) -> None:
     """The log of RUN, on stdout; it is kept for 400 days. A bench's log has its probes' too."""
     from backupd import wiring
-    from backupd.runlog import RunLogs
+    from backupd.host.run_log import RunLogs
 
     configuration = wiring.configuration_or_defaults(ctx.obj.config)
     logs = RunLogs(configuration.paths.log)
@@ -88,7 +88,7 @@ def _lines(path: Path, run_id: str, is_alive: Callable[[], bool]) -> Iterator[st
 
 
 def _is_alive(catalogue: "Catalogue", run_id: str) -> bool:
-    from backupd.command import start_time
+    from backupd.host.process import start_time
 
     process = catalogue.process_of(run_id)
     return process is not None and start_time(process[0]) == process[1]

@@ -15,7 +15,8 @@ from backupd import __version__
 from backupd.cli.invocation import Invocation
 from backupd.cli.output import document_was_printed, open_standard_streams, print_document, say, tell
 from backupd.cli.tree import CommandTree
-from backupd.errors import BackupdError, ExitStatus, UsageError
+from backupd.vocabulary.errors import BackupdError, ExitStatus, UsageError
+from backupd.vocabulary.escaping import PlainFormatter
 
 _TRACEBACKS = 1  # a level below DEBUG: `-vv`
 STATUSES = "\n\n".join(f"{status.value} {status.meaning}" for status in ExitStatus)
@@ -66,6 +67,9 @@ def main() -> None:
     except BackupdError as error:
         _explain(error)
         sys.exit(error.exit_status)
+    except Exception as bug:  # noqa: BLE001 - it is told with all that Python would say, which would print it raw
+        tell("".join(traceback.format_exception(bug)).rstrip())
+        sys.exit(ExitStatus.INTERNAL)
     except SystemExit as ended:
         if isinstance(refused := ended.__context__, TyperException):  # told already, in typer's words
             _print_error(UsageError(refused.format_message(), hint="see --help"))
@@ -77,7 +81,7 @@ def main() -> None:
 
 def _explain(error: BackupdError) -> None:
     if logging.getLogger().isEnabledFor(_TRACEBACKS):
-        traceback.print_exception(error)
+        tell("".join(traceback.format_exception(error)).rstrip())
     tell(f"error: {error.message}")
     for note in getattr(error, "__notes__", ()):
         tell(f"note: {note}")
@@ -95,9 +99,9 @@ def _print_error(error: BackupdError) -> None:
 
 def _set_up_logging(*, quiet: bool, verbose: int) -> None:
     level = logging.WARNING if quiet else (logging.INFO, logging.DEBUG, _TRACEBACKS)[min(verbose, 2)]
-    logging.basicConfig(
-        level=level, stream=sys.stderr, format="%(asctime)s %(levelname)-7s %(message)s", datefmt="%H:%M:%S"
-    )
+    shown = logging.StreamHandler(sys.stderr)
+    shown.setFormatter(PlainFormatter("%(asctime)s %(levelname)-7s %(message)s", datefmt="%H:%M:%S"))
+    logging.basicConfig(level=level, handlers=[shown])
     for noisy in ("alembic", "asyncssh", "boto3", "botocore", "sqlalchemy", "urllib3"):  # botocore shows session tokens
         logging.getLogger(noisy).setLevel(logging.WARNING)
     logging.getLogger("asyncio").setLevel(logging.ERROR)  # it warns of each block that a lost connection has not taken

@@ -13,8 +13,8 @@ import typer
 from typer.core import TyperArgument, TyperGroup, TyperOption
 
 from backupd import __version__
-from backupd.cli.output import say
-from backupd.errors import ExitStatus
+from backupd.cli.output import print_text
+from backupd.vocabulary.errors import ExitStatus
 
 _NAME = "backupd"
 _CODE = re.compile(r"`([^`]+)`")
@@ -39,14 +39,14 @@ def manual(ctx: typer.Context) -> None:
     """The man page, to read with `backupd manual | man -l -` or to install as backupd.1."""
     root = ctx.find_root().command
     assert isinstance(root, TyperGroup)
-    say("\n".join(page(root)))
+    print_text("\n".join(page(root)))
 
 
 def completion(shell: Annotated[Shell, typer.Argument(metavar="SHELL", help="bash, zsh or fish.")]) -> None:
     """The script with which SHELL completes our commands and options; `. <(backupd completion bash)` tries it."""
     from typer.completion import get_completion_script  # type: ignore[attr-defined]  # theirs, made elsewhere
 
-    say(get_completion_script(prog_name=_NAME, complete_var=f"_{_NAME.upper()}_COMPLETE", shell=shell.value))
+    print_text(get_completion_script(prog_name=_NAME, complete_var=f"_{_NAME.upper()}_COMPLETE", shell=shell.value))
 
 
 def page(root: TyperGroup) -> Iterator[str]:

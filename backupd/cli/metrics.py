@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from backupd.cli.output import write
-from backupd.errors import BackupdError, UsageError
+from backupd.vocabulary.errors import BackupdError, UsageError
 
 if TYPE_CHECKING:
     from backupd.catalogue.store import Catalogue

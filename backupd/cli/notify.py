@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from backupd.cli.output import print_document, say
-from backupd.errors import NotificationError, UsageError
+from backupd.vocabulary.errors import NotificationError, UsageError
 
 if TYPE_CHECKING:
-    from backupd.agenda import Notice
     from backupd.notifications.fanout import Delivery
+    from backupd.vocabulary.schedule import Notice
 
 app = typer.Typer(help="Try the ways in which somebody is told of runs.", no_args_is_help=True)
 
@@ -60,7 +60,7 @@ def try_out(
 def _notice(job: str) -> "Notice":
     from datetime import UTC, datetime
 
-    from backupd.agenda import Notice, NoticeKind
+    from backupd.vocabulary.schedule import Notice, NoticeKind
 
     text = "this is a test of backupd's notifications: there was no backup"
     return Notice(NoticeKind.SUCCEEDED, job, datetime.now(UTC), "test", text, {"test": "yes"})

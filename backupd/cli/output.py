@@ -1,7 +1,8 @@
 """What goes where: results to stdout, everything else to stderr; one JSON document at the most.
 
 Knows: what becomes of a command whose words nobody takes. A reader that has seen enough, or a stderr on a full disk,
-ends no backup and changes no exit status; a result that cannot be stored is an error.
+ends no backup and changes no exit status; a result that cannot be stored is an error. Words may hold what a server or
+a storage has said: nothing but `plain` text goes out. Whoever puts several lines together takes care of each.
 """
 
 import contextlib
@@ -12,7 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
-from backupd.errors import UsageError
+from backupd.vocabulary.errors import UsageError
+from backupd.vocabulary.escaping import indented, plain
 
 SCHEMA = 1
 
@@ -28,7 +30,7 @@ def print_document(document: Mapping[str, Any]) -> None:
     if _Printed.document:
         raise AssertionError("a command prints one document")
     _Printed.document = True
-    say(json.dumps({"schema": SCHEMA, **document}, indent=2, allow_nan=False))
+    print_text(json.dumps({"schema": SCHEMA, **document}, indent=2, allow_nan=False))
 
 
 def document_was_printed() -> bool:
@@ -43,19 +45,24 @@ def draws_dots_here() -> bool:
     return draws_dots(sys.stdout.encoding, os.environ.get("TERM"))
 
 
-def say(text: str = "") -> None:
+def say(line: str) -> None:
     """A line of a result. Raises as `write` does."""
+    write(f"{indented(line)}\n")
+
+
+def print_text(text: str) -> None:
+    """A result of several lines, without its last line feed. Raises as `write` does."""
     write(f"{text}\n")
 
 
 def write(text: str) -> bool:
-    """A piece of a result, as it is; False where its reader has gone (`| head -1`), who hears nothing of the rest.
+    """A piece of a result; False where its reader has gone (`| head -1`), who hears nothing of the rest.
 
     Raises:
         UsageError: stdout takes no more, because its disk is full or failed.
     """
     try:
-        sys.stdout.write(text)
+        sys.stdout.write(plain(text))
         sys.stdout.flush()
     except BrokenPipeError:
         _lead_nowhere(sys.stdout)
@@ -69,10 +76,10 @@ def write(text: str) -> bool:
     return True
 
 
-def tell(text: str) -> None:
+def tell(line: str) -> None:
     """A line about the work, for people: never part of a result, and the work goes on where it cannot be written."""
     with contextlib.suppress(OSError):
-        print(text, file=sys.stderr, flush=True)  # noqa: T201
+        print(indented(line), file=sys.stderr, flush=True)  # noqa: T201
 
 
 def open_standard_streams() -> None:
@@ -100,7 +107,7 @@ def write_report(path: Path, text: str, *, hint: str) -> None:
     Raises:
         UsageError: it could not be written.
     """
-    from backupd.filesystem import write_words
+    from backupd.host.filesystem import write_words
 
     write_words(path, text, hint=hint)
     tell(f"wrote {path}")

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from backupd.cli import quantities
-from backupd.cli.output import draws_dots_here, print_document, say, tell, write_report
-from backupd.errors import BackupdError, UsageError
-from backupd.gauges import Mode, place_words
-from backupd.measurement import ProbeRequest
-from backupd.tuning import LEAST_ROUNDS
+from backupd.cli.output import draws_dots_here, print_document, print_text, tell, write_report
+from backupd.policy.cow_area import LEAST_ROUNDS
+from backupd.vocabulary.errors import BackupdError, UsageError
+from backupd.vocabulary.gauges import Mode, place_words
+from backupd.vocabulary.probes import ProbeRequest
 
 if TYPE_CHECKING:
     from backupd.catalogue.store import Catalogue
     from backupd.config import Configuration, JobConfig
-    from backupd.measurement import ProbeRecord
+    from backupd.vocabulary.probes import ProbeRecord
 
 _CHUNKS = tuple(1 << power for power in range(12, 20))  # what the kernel's snapshot target and LVM take
 _WRITE_LATENCY_MS = 5000.0
@@ -98,9 +98,9 @@ def probe(
     from backupd.cli.run import label_log_lines, new_run_id, require_run_id
     from backupd.config import locate
     from backupd.config.entering import require_enterable
-    from backupd.interruption import cancellable
-    from backupd.measure import measure
-    from backupd.runlog import RunLogs
+    from backupd.host.run_log import RunLogs
+    from backupd.host.signals import cancellable
+    from backupd.operations.measure.probe import measure
 
     if json and csv:
         raise UsageError("--json and --csv cannot both go to stdout", hint="choose one")
@@ -159,9 +159,9 @@ def _write(record: "ProbeRecord", path: Path, job: "JobConfig") -> None:
     """The configuration says what the probe recommends, where that is not what the job has already."""
     from backupd.config.effective import value_text
     from backupd.config.entering import enter
-    from backupd.config.units import format_size
-    from backupd.snapshots.placing import default_place
-    from backupd.tuning import RISK, is_at_home, recommended
+    from backupd.policy.cow_area import RISK, is_at_home, recommended
+    from backupd.policy.cow_placing import default_place
+    from backupd.vocabulary.units import format_size
 
     assert record.measurement is not None
     assert record.measurement.tuning is not None
@@ -194,9 +194,9 @@ def _show(record: "ProbeRecord", *, html: Path | None, csv: bool, json: bool) ->
     if json:
         print_document(document(record))
     elif csv:
-        say(csv_text(record.measurement).rstrip("\n"))
+        print_text(csv_text(record.measurement).rstrip("\n"))
     else:
-        say(probe_text(record, ascii_only=not draws_dots_here()))
+        print_text(probe_text(record, ascii_only=not draws_dots_here()))
 
 
 def _compare(configuration: "Configuration", ids: tuple[str, str], *, json: bool) -> None:
@@ -214,7 +214,7 @@ def _compare(configuration: "Configuration", ids: tuple[str, str], *, json: bool
     if json:
         print_document(compare_document(first, second))
     else:
-        say(compare_table(first, second))
+        print_text(compare_table(first, second))
 
 
 def _print_what_was_recorded(catalogue: "Catalogue", run_id: str) -> None:

@@ -5,25 +5,26 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from backupd.cli.output import tell
-from backupd.ground import Ground
-from backupd.probe.plan import Bill
-from backupd.probing import Telling
+from backupd.operations.measure.ground import Ground
+from backupd.operations.measure.probe_steps import ProbeTelling
+from backupd.policy.probe_plan import ProbeCost
+from backupd.policy.snapshot_plan import free_bytes
 from backupd.report.words import duration, many, size
-from backupd.snapshots.plan import free_bytes
+from backupd.vocabulary.escaping import plain
 
 _BAR = 20  # characters
 
 
 @contextmanager
-def probe_progress(*, quiet: bool) -> Iterator[Telling]:
+def probe_progress(*, quiet: bool) -> Iterator[ProbeTelling]:
     """Tell a probe's progress while the block lasts; what it will cost is told even when it is to be quiet."""
     if quiet:
-        yield Telling(bill=_bill)
+        yield ProbeTelling(bill=_bill)
     elif sys.stderr.isatty():
         with _display() as telling:
             yield telling
     else:
-        yield Telling(bill=_bill, step=tell)
+        yield ProbeTelling(bill=_bill, step=tell)
 
 
 def disk_lines(rates: Mapping[str, float], latency_ms: float) -> list[str]:
@@ -37,7 +38,7 @@ def disk_lines(rates: Mapping[str, float], latency_ms: float) -> list[str]:
     return [*lines, f"  a write to the volume takes {latency_ms:.1f} ms"]
 
 
-def _bill(bill: Bill, ground: Ground) -> None:
+def _bill(bill: ProbeCost, ground: Ground) -> None:
     volume, free = ground.volume, free_bytes(ground.volume, ground.group)
     tell(f"probing {volume.full_name} ({volume.layout}, {ground.mount.filesystem} on {ground.mount.path})")
     if bill.file_bytes:
@@ -56,7 +57,7 @@ def _bill(bill: Bill, ground: Ground) -> None:
 
 
 @contextmanager
-def _display() -> Iterator[Telling]:
+def _display() -> Iterator[ProbeTelling]:
     from rich.console import Console
     from rich.live import Live
     from rich.text import Text
@@ -65,7 +66,7 @@ def _display() -> Iterator[Telling]:
     with Live(console=Console(stderr=True), refresh_per_second=2, transient=True) as live:
 
         def refresh() -> None:
-            live.update(Text("\n".join(filter(None, shown.values()))))
+            live.update(Text(plain("\n".join(filter(None, shown.values())))))
 
         def step(words: str) -> None:
             shown["step"] = words
@@ -75,4 +76,4 @@ def _display() -> Iterator[Telling]:
             shown["disks"] = "\n".join(disk_lines(rates, latency_ms))
             refresh()
 
-        yield Telling(bill=_bill, step=step, disks=disks)
+        yield ProbeTelling(bill=_bill, step=step, disks=disks)

@@ -5,10 +5,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from backupd.backup import Telling
 from backupd.cli.output import tell
-from backupd.model import Phase
+from backupd.operations.backup.run import BackupTelling
 from backupd.report.words import size
+from backupd.vocabulary.escaping import on_one_line
+from backupd.vocabulary.records import Phase
 
 _WORDS = {
     Phase.PREFLIGHT: "looking at server, volume and target",
@@ -24,14 +25,14 @@ _WORDS = {
 
 
 @contextmanager
-def progress() -> Iterator[Telling]:
+def progress() -> Iterator[BackupTelling]:
     """Tell a run's progress while the block lasts."""
     if sys.stderr.isatty():
         with _bar() as telling:
             yield telling
     else:
         lines = _Lines()
-        yield Telling(phase=lines.phase, copied=lines.copied)
+        yield BackupTelling(phase=lines.phase, copied=lines.copied)
 
 
 class _Lines:
@@ -59,12 +60,12 @@ class _Lines:
 
 
 @contextmanager
-def _bar(what: str = "starting") -> Iterator[Telling]:
+def _bar(what: str = "starting") -> Iterator[BackupTelling]:
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
     with Progress(
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         DownloadColumn(binary_units=True),
         TransferSpeedColumn(),
@@ -73,8 +74,8 @@ def _bar(what: str = "starting") -> Iterator[Telling]:
         refresh_per_second=2,
         transient=True,
     ) as bar:
-        task = bar.add_task(what, total=None)
-        yield Telling(
+        task = bar.add_task(on_one_line(what), total=None)
+        yield BackupTelling(
             phase=lambda phase: bar.update(task, description=_WORDS.get(phase, phase.value)),
             copied=lambda done, total: bar.update(task, completed=done, total=total),
         )

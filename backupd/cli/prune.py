@@ -6,11 +6,11 @@ import typer
 
 from backupd.cli.chosen import unpruned
 from backupd.cli.metrics import left_for_node_exporter
-from backupd.cli.output import print_document, say, tell
-from backupd.errors import BackupdError, Cancelled, UsageError
+from backupd.cli.output import print_document, print_text, say, tell
+from backupd.vocabulary.errors import BackupdError, Cancelled, UsageError
 
 if TYPE_CHECKING:
-    from backupd.prune import Pruning
+    from backupd.operations.upkeep.prune import Pruning
 
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="An id, its beginning, or `latest[:JOB]`.")]
@@ -36,9 +36,9 @@ def prune(
     from backupd import wiring
     from backupd.cli.documents import prune_document
     from backupd.cli.tables import prune_table
-    from backupd.interruption import cancellable
-    from backupd.owning import ownership_of
-    from backupd.prune import prune as prune_job
+    from backupd.host.signals import cancellable
+    from backupd.operations.upkeep.ownership import ownership_of
+    from backupd.operations.upkeep.prune import prune as prune_job
 
     configuration = wiring.configuration(ctx.obj.config)
     chosen = list(configuration.jobs.values()) if job is None else [wiring.job(configuration, job)]
@@ -63,7 +63,7 @@ def prune(
     if json:
         print_document(prune_document(prunings, dry_run=dry_run))
     elif any(pruning.fates for pruning in prunings):
-        say(prune_table(prunings, dry_run=dry_run))
+        print_text(prune_table(prunings, dry_run=dry_run))
     elif not errors:
         say("no backup yet")
     for pruning in prunings:

@@ -6,7 +6,7 @@ Every function takes the option's name, so that an error can say where it was ty
 import os
 import re
 
-from backupd.errors import UsageError
+from backupd.vocabulary.errors import UsageError
 
 _SIZE = re.compile(r"(\d+)(?:([KMG])(?:iB)?|B)?", re.IGNORECASE)
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}

@@ -17,9 +17,9 @@ def recover(ctx: typer.Context) -> None:
     A copy whose bytes were complete is read back and becomes the backup that it would have been.
     """
     from backupd import wiring
-    from backupd.interruption import cancellable
-    from backupd.notices import tell_of_the_dead
-    from backupd.recover import dead_runs
+    from backupd.host.signals import cancellable
+    from backupd.operations.upkeep.notices import tell_of_the_dead
+    from backupd.operations.upkeep.recover import dead_runs
 
     configuration = wiring.configuration_or_defaults(ctx.obj.config)
     with (

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from backupd.cli.instants import UntilOption, span
-from backupd.cli.output import print_document, say, write_report
+from backupd.cli.output import print_document, print_text, write_report
 
 
 def register(app: typer.Typer) -> None:
@@ -27,7 +27,7 @@ def report(
     json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
 ) -> None:
     """Backup impact over months: locks, penalties, settling, copy rate, COW area; with trends and outliers."""
-    from backupd import opening
+    from backupd.operations import opening
     from backupd.report.impact import impacts
     from backupd.report.impact_text import impact_text, impacts_document
 
@@ -47,4 +47,4 @@ def report(
     if json:
         print_document(impacts_document(found))
     else:
-        say("\n\n".join(map(impact_text, found)) if found else f"no run since {since}")
+        print_text("\n\n".join(map(impact_text, found)) if found else f"no run since {since}")

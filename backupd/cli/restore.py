@@ -8,18 +8,19 @@ import typer
 
 from backupd.cli.chosen import RunArgument, TargetOption, copies_of, identities_in, run_of, sources_of, unpruned
 from backupd.cli.invocation import IdentityOption
-from backupd.cli.output import say, tell
-from backupd.errors import ExitStatus, ServerError, UsageError
+from backupd.cli.output import print_text, say, tell
+from backupd.vocabulary.errors import ExitStatus, ServerError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from backupd.archive.encryption import Identities
     from backupd.catalogue.store import Catalogue
-    from backupd.model import Manifest, RunDetails
     from backupd.mysql.tablefiles import Table
-    from backupd.targets import Source
-    from backupd.tools import HostTools
+    from backupd.operations.tools import HostTools
+    from backupd.targets import BackupSource
+    from backupd.vocabulary.records import RunDetails
+    from backupd.vocabulary.storage import Manifest
 
 _MOUNT_POINT = Path("MOUNT-POINT")  # of a volume that a person mounts later
 
@@ -59,7 +60,7 @@ def restore(
     """
     from backupd import wiring
     from backupd.cli.progress import share_done
-    from backupd.interruption import cancellable
+    from backupd.host.signals import cancellable
     from backupd.mysql.tablefiles import tables_in
 
     if (to is None) == (into_volume is None):
@@ -70,9 +71,10 @@ def restore(
     configuration, identities = wiring.configuration(ctx.obj.config), identities_in(identity)
     with wiring.catalogue(configuration) as catalogue:
         run = run_of(catalogue, run_id, target=target)
-        sources = sources_of(configuration, run, copies_of(run, target=target))
+        sources = sources_of(configuration, catalogue, run, copies_of(run, target=target))
         with cancellable(), unpruned(configuration, run), share_done("restored") as copied:
-            wanted = _Wanted(run, sources, identities, copied, prepare_replica=prepare_replica)
+            confined = not configuration.restore.unconfined
+            wanted = _Wanted(run, sources, identities, copied, prepare_replica=prepare_replica, confined=confined)
             if to is not None:
                 _to_folder(wanted, to, chosen)
             elif into_volume is not None:
@@ -85,14 +87,15 @@ class _Wanted:
     """What is restored, from where, and what is to be said afterwards."""
 
     run: "RunDetails"
-    sources: "Sequence[Source]"
+    sources: "Sequence[BackupSource]"
     identities: "Identities | None"
     copied: "Callable[[int, int], None]"
     prepare_replica: bool
+    confined: bool
 
     def steps(self, manifest: "Manifest", folder: Path, seen_as: Path) -> str:
         """What the copy in a folder needs next, which people see under another name; written beside it if wanted."""
-        from backupd.filesystem import write_words
+        from backupd.host.filesystem import write_beside
         from backupd.mysql.next_steps import next_steps
         from backupd.mysql.replica_files import STATEMENTS_FILE
 
@@ -100,33 +103,40 @@ class _Wanted:
         text = next_steps(manifest, seen_as / manifest.datadir, found=found)
         if self.prepare_replica:
             hint = "the restored copy is whole; without --prepare-replica the same words go to stdout only"
-            write_words(folder / STATEMENTS_FILE, text, hint=hint)
+            write_beside(folder / STATEMENTS_FILE, text, hint=hint)
         return text
 
 
 def _to_folder(wanted: _Wanted, to: Path, tables: "Sequence[Table]") -> None:
-    from backupd.restore import restore as restore_backup
+    from backupd.operations.restore.into_folder import restore as restore_backup
 
-    manifest = restore_backup(wanted.sources, to=to, identities=wanted.identities, tables=tables, copied=wanted.copied)
+    manifest = restore_backup(
+        wanted.sources,
+        to=to,
+        identities=wanted.identities,
+        tables=tables,
+        copied=wanted.copied,
+        confined=wanted.confined,
+    )
     if tables:
-        _export(to.absolute(), manifest, tables)
+        _export(to.absolute(), manifest, tables, confined=wanted.confined)
         return
     steps = wanted.steps(manifest, to, to.absolute())
     say(f"restored run {wanted.run.run_id} to {to}: datadir {to / manifest.datadir}")
-    say(steps.rstrip())
+    print_text(steps.rstrip())
 
 
-def _export(to: Path, manifest: "Manifest", tables: "Sequence[Table]") -> None:
+def _export(to: Path, manifest: "Manifest", tables: "Sequence[Table]", *, confined: bool) -> None:
     """Say where the tables are, and what is left to do: with a server here, to import them."""
-    from backupd.exporting import by_hand, export
+    from backupd.operations.restore.table_export import by_hand, export
 
     named = ", ".join(map(str, tables))
     try:
-        exported = export(to, manifest, tables, telling=tell)
+        exported = export(to, manifest, tables, confined=confined, telling=tell)
     except ServerError as error:
         tell(f"attention: {named} could not be recovered here: {error.message}")
         say(f"restored the files of {named} of run {manifest.run_id} to {to}, NOT recovered")
-        say(by_hand(to, manifest, tables))
+        print_text(by_hand(to, manifest, tables))
         raise typer.Exit(ExitStatus.ATTENTION) from error
     say(f"restored {named} of run {manifest.run_id} to {to}, recovered")
     for each in exported:
@@ -135,9 +145,9 @@ def _export(to: Path, manifest: "Manifest", tables: "Sequence[Table]") -> None:
 
 def _into_volume(wanted: _Wanted, name: str, tools: "HostTools", catalogue: "Catalogue") -> None:
     from backupd import wiring
-    from backupd.restore import agreed, key_of, unpack_objects
-    from backupd.unfinished import filling
-    from backupd.volume_restore import restore_into_volume
+    from backupd.operations.restore.into_folder import agreed, key_of, unpack_objects
+    from backupd.operations.restore.into_volume import restore_into_volume
+    from backupd.operations.restore.unfinished import filling
 
     manifest, sources = agreed(wanted.sources)
     key_of(manifest, wanted.identities)
@@ -146,13 +156,19 @@ def _into_volume(wanted: _Wanted, name: str, tools: "HostTools", catalogue: "Cat
     def fill(at: Path) -> None:
         nonlocal steps
         with filling(at, {"run": manifest.run_id, "job": manifest.job}):
-            unpack_objects(sources, manifest, to=at, identities=wanted.identities, copied=wanted.copied)
+            unpack_objects(
+                *(sources, manifest),
+                to=at,
+                identities=wanted.identities,
+                copied=wanted.copied,
+                confined=wanted.confined,
+            )
             steps = wanted.steps(manifest, at, _MOUNT_POINT)
 
     filled = restore_into_volume(manifest, name, tools, wiring.blank_volumes(), catalogue, fill=fill)
     say(f"restored run {manifest.run_id} to {filled.volume.full_name}: datadir {_MOUNT_POINT / manifest.datadir}")
     say(f"mount it: {filled.mount_line}")
-    say(steps.rstrip())
+    print_text(steps.rstrip())
     for text in filled.attentions:
         tell(f"attention: {text}")
     if filled.attentions:

@@ -8,17 +8,16 @@ import signal
 import time
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from backupd.cli.loading import without_collecting
 from backupd.cli.metrics import left_for_node_exporter
-from backupd.cli.output import print_document, say, tell
-from backupd.errors import BackupdError, CleanupIncomplete, ExitStatus, UsageError
-from backupd.model import RUN_ID
-from backupd.priority import Yielding
+from backupd.cli.output import print_document, print_text, say, tell
+from backupd.vocabulary.errors import BackupdError, CleanupIncomplete, ExitStatus, UsageError
+from backupd.vocabulary.escaping import PlainFormatter
+from backupd.vocabulary.records import RUN_ID
 
 if TYPE_CHECKING:
     from backupd.catalogue.store import Catalogue
@@ -42,27 +41,23 @@ def run(
     json: JsonOption = False,
 ) -> None:
     """Take one backup of JOB: lock, snapshot, settle, copy, verify, record."""
-    with Yielding() as yielding:  # before the imports, which take most of the processor's time that a start takes
-        _run(ctx.obj.config, job, run_id, yielding, json=json)
-
-
-def _run(config: Path | None, job: str, run_id: str | None, yielding: Yielding, *, json: bool) -> None:
     with without_collecting():
-        from backupd import notices, wiring
+        from backupd import wiring
         from backupd.archive import heap
-        from backupd.backup import run_backup
         from backupd.cli.documents import run_document
         from backupd.cli.tables import run_summary
         from backupd.cli.telling import telling_everybody
-        from backupd.interruption import cancellable
-        from backupd.live import LiveRuns
-        from backupd.model import RunStatus
-        from backupd.owning import ownership_of
-        from backupd.prune import after_run
-        from backupd.runlog import RunLogs
+        from backupd.host.live_progress import LiveRuns
+        from backupd.host.run_log import RunLogs
+        from backupd.host.signals import cancellable
+        from backupd.operations.backup.run import run_backup
+        from backupd.operations.upkeep import notices
+        from backupd.operations.upkeep.ownership import ownership_of
+        from backupd.operations.upkeep.prune import after_run
+        from backupd.vocabulary.records import RunStatus
 
     heap.confine()
-    configuration = wiring.configuration(config)
+    configuration = wiring.configuration(ctx.obj.config)
     chosen = wiring.job(configuration, job)
     run_id = require_run_id(run_id or new_run_id())
     label_log_lines(run_id)
@@ -79,8 +74,7 @@ def _run(config: Path | None, job: str, run_id: str | None, yielding: Yielding, 
     ):
         try:
             tools = wiring.tools(configuration, chosen, catalogue.identity().name)
-            yielding.take_share()  # for what a dead run has left, which costs the server too
-            with telling_everybody(LiveRuns(paths.run), run_id, yielding) as telling:
+            with telling_everybody(LiveRuns(paths.run), run_id) as telling:
                 run_backup(chosen, tools, catalogue, run_id=run_id, telling=replace(telling, begun=begun))
         except BackupdError:
             if json:
@@ -97,7 +91,7 @@ def _run(config: Path | None, job: str, run_id: str | None, yielding: Yielding, 
     if json:
         print_document(run_document(details))
     else:
-        say(run_summary(details))
+        print_text(run_summary(details))
     for text in details.attention:
         tell(f"attention: {text}")
     if details.status is RunStatus.ATTENTION:
@@ -117,8 +111,8 @@ def _print_what_was_recorded(catalogue: "Catalogue", run_id: str) -> None:
 def cancel(ctx: typer.Context, run_id: Annotated[str, typer.Argument(metavar="RUN")]) -> None:
     """Ask a live run to stop; it gives back what it holds and ends with status 11."""
     from backupd import wiring
-    from backupd.command import start_time
-    from backupd.model import RunStatus
+    from backupd.host.process import start_time
+    from backupd.vocabulary.records import RunStatus
 
     configuration = wiring.configuration(ctx.obj.config)
     with wiring.own_catalogue(configuration) as catalogue:
@@ -165,6 +159,4 @@ def require_run_id(run_id: str) -> str:
 def label_log_lines(run_id: str) -> None:
     """Every line of the log names the run from now on."""
     for handler in logging.getLogger().handlers:
-        handler.setFormatter(
-            logging.Formatter(f"%(asctime)s %(levelname)-7s [{run_id}] %(message)s", datefmt="%H:%M:%S")
-        )
+        handler.setFormatter(PlainFormatter(f"%(asctime)s %(levelname)-7s [{run_id}] %(message)s", datefmt="%H:%M:%S"))

@@ -11,14 +11,14 @@ from zoneinfo import ZoneInfo
 
 import typer
 
-from backupd.agenda import Activity, Pause, Slot, SlotState
-from backupd.cli.output import print_document, say
-from backupd.errors import ExitStatus, UsageError
+from backupd.cli.output import print_document, print_text, say
+from backupd.vocabulary.errors import ExitStatus, UsageError
+from backupd.vocabulary.schedule import Activity, Pause, Slot, SlotState
 
 if TYPE_CHECKING:
     from backupd.catalogue.store import Catalogue
     from backupd.config import Configuration, JobConfig, ScheduleConfig
-    from backupd.timetable import Timetable
+    from backupd.policy.timetable import Timetable
 
 app = typer.Typer(help="What is due when; pause and resume a job.", no_args_is_help=True)
 
@@ -50,7 +50,7 @@ class _Entry:
 @app.command("list")
 def list_schedules(ctx: typer.Context, *, json: JsonOption = False) -> None:
     """Every schedule of every job: when it is due next, by its own clock and in UTC, and what became of it last."""
-    from backupd import opening
+    from backupd.operations import opening
 
     configuration = opening.configuration(ctx.obj.config)
     with opening.catalogue(configuration) as catalogue:
@@ -58,7 +58,7 @@ def list_schedules(ctx: typer.Context, *, json: JsonOption = False) -> None:
     if json:
         print_document({"schedules": [_document(entry) for entry in entries]})
     else:
-        say(_table(entries) if entries else "no job has a schedule")
+        print_text(_table(entries) if entries else "no job has a schedule")
 
 
 @app.command("next")
@@ -99,7 +99,7 @@ def next_times(
     if json:
         print_document({"times": [due.isoformat() for due in times]})
     else:
-        say(_times(times, timetable.zone))
+        print_text(_times(times, timetable.zone))
 
 
 @app.command()
@@ -110,7 +110,7 @@ def pause(
     note: Annotated[str, typer.Option(help="Why: whoever wonders later is shown it.")] = "",
 ) -> None:
     """Let nothing of JOB be started by schedule until `schedule resume`. What runs goes on."""
-    from backupd import opening
+    from backupd.operations import opening
 
     configuration = opening.configuration(ctx.obj.config)
     name = _scheduled(configuration, job).name
@@ -122,7 +122,7 @@ def pause(
 @app.command()
 def resume(ctx: typer.Context, job: Annotated[str, typer.Argument(metavar="JOB")]) -> None:
     """Let JOB go by its schedules again."""
-    from backupd import opening
+    from backupd.operations import opening
 
     configuration = opening.configuration(ctx.obj.config)
     with opening.catalogue(configuration) as catalogue:
@@ -134,7 +134,7 @@ def resume(ctx: typer.Context, job: Annotated[str, typer.Argument(metavar="JOB")
 
 
 def _scheduled(configuration: "Configuration", name: str) -> "JobConfig":
-    from backupd import opening
+    from backupd.operations import opening
 
     job = opening.job(configuration, name)
     if not job.schedules.items():
@@ -143,7 +143,7 @@ def _scheduled(configuration: "Configuration", name: str) -> "JobConfig":
 
 
 def _of_job(ctx: typer.Context, job: str, activity: Activity | None) -> "Timetable":
-    from backupd import opening
+    from backupd.operations import opening
     from backupd.service.timetables import timetables
 
     configuration = opening.configuration(ctx.obj.config)
@@ -156,9 +156,9 @@ def _of_job(ctx: typer.Context, job: str, activity: Activity | None) -> "Timetab
 
 
 def _of_expression(ctx: typer.Context, expression: str, zone: str | None) -> "Timetable":
-    from backupd import opening
+    from backupd.operations import opening
+    from backupd.policy.timetable import Timetable, require_cron, require_zone
     from backupd.service.timetables import zone_of
-    from backupd.timetable import Timetable, require_cron, require_zone
 
     require_cron(expression)
     if zone is not None:
@@ -167,7 +167,7 @@ def _of_expression(ctx: typer.Context, expression: str, zone: str | None) -> "Ti
 
 
 def _instant(text: str, zone: str) -> datetime:
-    from backupd.timetable import first_showing
+    from backupd.policy.timetable import first_showing
 
     try:
         read = datetime.fromisoformat(text)
@@ -224,8 +224,8 @@ def _slot(slot: Slot) -> dict[str, Any]:
 
 
 def _table(entries: list[_Entry]) -> str:
-    from backupd.config.units import format_duration
     from backupd.report.words import columns
+    from backupd.vocabulary.units import format_duration
 
     rows = [("JOB", "ACTIVITY", "CRON", "ZONE", "NEXT (ITS CLOCK)", "NEXT (UTC)", "START WITHIN", "LAST")]
     rows += [

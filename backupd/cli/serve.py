@@ -9,8 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from backupd.config import Configuration
-    from backupd.service.listening import Pages, WebThread
-    from backupd.service.site import Site
+    from backupd.service.listening import WebProcess
 
 
 def register(app: typer.Typer) -> None:
@@ -29,7 +28,6 @@ def serve(
     anew.
     """
     import logging
-    import sys
 
     from backupd import wiring
     from backupd.cli.run import new_run_id
@@ -40,19 +38,19 @@ def serve(
         logging.getLogger(noisy).setLevel(logging.WARNING)
     path = locate(ctx.obj.config, os.environ).absolute()
     configuration = wiring.configuration(path)
-    program = (sys.executable, "-m", "backupd", "--config", str(path))
+    program = launch.ourselves(path)
     given = daemon.Surroundings(
         load=lambda: wiring.configuration(path),
         launcher=launch.launcher(program, configuration.paths.log, under_systemd=systemd.runs_us(os.environ)),
         notifier=wiring.notifier,
-        web=_pages(configuration) if web else None,
+        web=pages_of(configuration) if web else None,
         new_run_id=new_run_id,
         notify=systemd.Notify(os.environ),
     )
     daemon.serve(configuration, given)
 
 
-def _pages(configuration: "Configuration") -> "Callable[[Site], WebThread]":
+def pages_of(configuration: "Configuration") -> "Callable[[Configuration], WebProcess]":
     """How the pages are opened once there is something to show; that raises `Refused` where the port is taken.
 
     Raises:
@@ -60,20 +58,17 @@ def _pages(configuration: "Configuration") -> "Callable[[Site], WebThread]":
     """
     from backupd.cli.output import tell
     from backupd.config.secrets import password_in
-    from backupd.service.listening import WebThread, listen, require_guarded, url_of
+    from backupd.service.listening import NOBODY, WebProcess, listen, require_guarded, url_of
 
     service = configuration.service
     token = None if service.token_file is None else password_in(service.token_file, named="service.token_file")
     require_guarded(service, token=token)
 
-    def make(site: "Site") -> "Pages":
-        from backupd.service.web.application import application
-
-        return application(site, token=token)
-
-    def opened(site: "Site") -> "WebThread":
+    def opened(configuration: "Configuration") -> "WebProcess":
         listener = listen(service)
         tell(f"pages and metrics: {url_of(listener)}")
-        return WebThread(listener, site, make)
+        if token is None:
+            tell(f"pages: {NOBODY}")
+        return WebProcess(listener, configuration, token=token)
 
     return opened

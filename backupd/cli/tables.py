@@ -3,24 +3,17 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from backupd.model import (
-    SPOOL_STAGE,
-    Backup,
-    Check,
-    Drill,
-    LockReceipt,
-    Phase,
-    Position,
-    RunDetails,
-    SnapshotFacts,
-)
 from backupd.mysql import UNLOCKED
-from backupd.probe.settle import penalty_of
+from backupd.policy.settle_gate import penalty_of
 from backupd.report.bill_words import bill_words, count
 from backupd.report.words import columns, duration, instant, ratio, size
+from backupd.vocabulary.penalty import SPOOL_STAGE
+from backupd.vocabulary.records import Check, Drill, Phase, RunDetails, SnapshotFacts
+from backupd.vocabulary.servers import LockReceipt, Position
+from backupd.vocabulary.storage import Backup
 
 if TYPE_CHECKING:  # it loads the catalogue's driver
-    from backupd.prune import Fate, Pruning
+    from backupd.operations.upkeep.prune import Fate, Pruning
 
 
 def run_summary(run: RunDetails) -> str:

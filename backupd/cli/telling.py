@@ -9,28 +9,22 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from backupd.backup import Telling
 from backupd.cli.progress import progress
-from backupd.live import LiveRuns, Progress
-from backupd.model import Phase
-from backupd.priority import Yielding
+from backupd.host.live_progress import LiveRuns, Progress
+from backupd.operations.backup.run import BackupTelling
+from backupd.vocabulary.records import Phase
 
 log = logging.getLogger(__name__)
 
 _SECONDS = 1.0  # between two writes within a phase
-_NOBODY_WAITS = frozenset({Phase.PREFLIGHT, Phase.SEND, Phase.VERIFY})  # in the others its slowness costs the server
 
 
 @contextmanager
-def telling_everybody(live: LiveRuns, run_id: str, yielding: Yielding) -> Iterator[Telling]:
+def telling_everybody(live: LiveRuns, run_id: str) -> Iterator[BackupTelling]:
     """A run's progress is told to all of them while the block lasts; after it, `live` has none."""
     file = LiveFile(live, run_id)
 
     def phase(phase: Phase) -> None:
-        if phase in _NOBODY_WAITS:
-            yielding.give_way()
-        else:
-            yielding.take_share()
         terminal.phase(phase)
         file.phase(phase)
 
@@ -40,7 +34,7 @@ def telling_everybody(live: LiveRuns, run_id: str, yielding: Yielding) -> Iterat
 
     try:
         with progress() as terminal:
-            yield Telling(phase=phase, copied=copied)
+            yield BackupTelling(phase=phase, copied=copied)
     finally:
         file.forget()
 

@@ -5,12 +5,16 @@ Refuses to know how a command is called: its module's `register` says.
 """
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
 import typer
 from typer.core import TyperGroup
+from typer.exceptions import TyperException
 from typer.main import get_group
+
+from backupd.vocabulary.escaping import indented
 
 _MODULES = {  # in the order of the help
     "run": "run",
@@ -54,6 +58,26 @@ class CommandTree(TyperGroup):
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
         self.commands = _Commands()  # type: ignore[assignment]  # they are all there: none is added
+
+    def make_context(self, *given: Any, **how: Any) -> Any:
+        """As typer's; what it refuses of the options before a command it refuses in plain words."""
+        with _refused_plainly():
+            return super().make_context(*given, **how)
+
+    def invoke(self, ctx: Any) -> Any:
+        """As typer's; likewise of a command and what stands behind it."""
+        with _refused_plainly():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _refused_plainly() -> Iterator[None]:
+    """Typer shows what was typed as it was; on a terminal that acts."""
+    try:
+        yield
+    except TyperException as refused:
+        refused.message = indented(refused.message or "")
+        raise
 
 
 class _Commands(Mapping[str, Any]):

@@ -9,14 +9,15 @@ import typer
 from backupd.cli.chosen import JsonOption, TargetOption, copies_of, run_of, sources_of, unpruned
 from backupd.cli.metrics import left_for_node_exporter
 from backupd.cli.output import print_document, say, tell
-from backupd.errors import BackupdError, Busy, TargetError, Unreadable, UsageError, VerificationError
+from backupd.vocabulary.errors import BackupdError, Busy, TargetError, Unreadable, UsageError, VerificationError
 
 if TYPE_CHECKING:
     from backupd.catalogue.store import Catalogue
     from backupd.config import Configuration
-    from backupd.model import Backup, RunDetails
-    from backupd.targets import Source
-    from backupd.verify import Verified
+    from backupd.operations.restore.verify import Verified
+    from backupd.targets import BackupSource
+    from backupd.vocabulary.records import RunDetails
+    from backupd.vocabulary.storage import Backup
 
 
 def register(app: typer.Typer) -> None:
@@ -53,8 +54,8 @@ def verify(
 ) -> None:
     """Read a backup back, past the page cache, and compare every digest: each of its copies, whole or a sample."""
     from backupd import wiring
-    from backupd.interruption import cancellable
-    from backupd.verify import share_of
+    from backupd.host.signals import cancellable
+    from backupd.operations.restore.verify import share_of
 
     share = None if sample is None else share_of(sample)
     configuration = wiring.configuration(ctx.obj.config)
@@ -129,7 +130,7 @@ def _verify_run(
     with unpruned(configuration, run):
         copies = copies_of(run, target=manner.target, broken_too=True)
         by_target = {backup.target: backup for backup in copies}
-        for source in sources_of(configuration, run, copies):
+        for source in sources_of(configuration, catalogue, run, copies):
             try:
                 found = _verify(source, catalogue, manner, by_target[source.target.name])
                 _tell_of_unknown(catalogue, run, source, found)
@@ -144,13 +145,13 @@ def _verify_run(
     return {"run_id": run.run_id, "copies": results}
 
 
-def _verify(source: "Source", catalogue: "Catalogue", manner: _Manner, backup: "Backup") -> "Verified":
+def _verify(source: "BackupSource", catalogue: "Catalogue", manner: _Manner, backup: "Backup") -> "Verified":
     """The answer is in the catalogue, too; a sample that was good proves nothing of the rest.
 
     Where all is read in rounds, it is known to be whole since the first of them, once the last has come to the end.
     """
     from backupd.cli.progress import share_done
-    from backupd.verify import Round, verify_backup
+    from backupd.operations.restore.verify import Round, verify_backup
 
     part = Round(backup.read_frames, manner.rounds) if manner.rounds > 1 else None
     since = (backup.reading_since if part is not None and backup.read_frames else None) or datetime.now(UTC)
@@ -169,9 +170,9 @@ def _verify(source: "Source", catalogue: "Catalogue", manner: _Manner, backup: "
     return found
 
 
-def _tell_of_unknown(catalogue: "Catalogue", run: "RunDetails", source: "Source", found: "Verified") -> None:
+def _tell_of_unknown(catalogue: "Catalogue", run: "RunDetails", source: "BackupSource", found: "Verified") -> None:
     """What lies beside the objects is kept with the run, once, and told each time."""
-    from backupd.listing import unknown_beside
+    from backupd.targets.listing import unknown_beside
 
     if found.unknown:
         text = unknown_beside(found.unknown, source.target.name)
@@ -180,7 +181,7 @@ def _tell_of_unknown(catalogue: "Catalogue", run: "RunDetails", source: "Source"
             catalogue.attention(run.run_id, text)
 
 
-def _sentence(source: "Source", found: "Verified") -> str:
+def _sentence(source: "BackupSource", found: "Verified") -> str:
     from backupd.report.words import duration, size
 
     read = "all of it" if found.whole else f"{found.share:.1%} of it, {found.frames} frames,"
@@ -190,7 +191,7 @@ def _sentence(source: "Source", found: "Verified") -> str:
     )
 
 
-def _good(source: "Source", found: "Verified") -> dict[str, Any]:
+def _good(source: "BackupSource", found: "Verified") -> dict[str, Any]:
     return {
         "target": source.target.name,
         "status": "verified" if found.whole else "sampled",
@@ -205,7 +206,7 @@ def _good(source: "Source", found: "Verified") -> dict[str, Any]:
     }
 
 
-def _failed(source: "Source", error: BackupdError) -> dict[str, Any]:
+def _failed(source: "BackupSource", error: BackupdError) -> dict[str, Any]:
     status = "broken" if isinstance(error, VerificationError) else "unreachable"
     return {
         "target": source.target.name,

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from backupd.cli.chosen import JsonOption
-from backupd.cli.output import draws_dots_here, print_document, say
-from backupd.errors import UsageError
+from backupd.cli.output import draws_dots_here, print_document, print_text
+from backupd.vocabulary.errors import UsageError
 
 if TYPE_CHECKING:
     from backupd.config import Configuration
-    from backupd.extents import Survey
+    from backupd.vocabulary.extents import Survey
 
 _WIDTH = 80
 
@@ -32,9 +32,9 @@ def volumes(
 ) -> None:
     """Every LVM volume of this host: how it lies on disks, what runs on it, which jobs use it, room for snapshots."""
     from backupd import wiring
+    from backupd.operations.measure.volume_survey import only
     from backupd.report.volume_document import survey_document
     from backupd.report.volume_table import survey_text
-    from backupd.volume_survey import only
 
     if os.geteuid() != 0:
         raise UsageError("only root may look at volumes: LVM tells nobody else", hint="sudo backupd volumes")
@@ -45,7 +45,7 @@ def volumes(
         print_document(survey_document(chosen))
     else:
         width = min(shutil.get_terminal_size((_WIDTH, 24)).columns, _WIDTH)
-        say(survey_text(chosen, width=width, ascii_only=not draws_dots_here()))
+        print_text(survey_text(chosen, width=width, ascii_only=not draws_dots_here()))
 
 
 def _survey(configuration: "Configuration") -> "Survey":
@@ -53,7 +53,7 @@ def _survey(configuration: "Configuration") -> "Survey":
     from contextlib import ExitStack
 
     from backupd import wiring
-    from backupd.volume_survey import survey
+    from backupd.operations.measure.volume_survey import survey
 
     with ExitStack() as opened:
         there = configuration.catalogue.path.exists()

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from backupd.config.effective import value_text
 from backupd.config.reading import understood
-from backupd.errors import Busy, ConfigurationError
+from backupd.vocabulary.errors import Busy, ConfigurationError
 
 Value = str | int | Sequence[str]
 Values = Mapping[str, Value]  # key -> text, number or list of texts

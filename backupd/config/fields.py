@@ -6,6 +6,8 @@ and whatever takes two keys to see (`rules`).
 Written back (pydantic's "json" mode) a value has the form that a person types: "64KiB", "10s", "20%".
 """
 
+import contextlib
+import ipaddress
 import os
 import re
 from collections.abc import Callable
@@ -25,11 +27,11 @@ from pydantic import (
 )
 from pydantic_core import core_schema
 
-from backupd.agenda import Blackout, Deadline
-from backupd.config.faults import BadValue, quoted
-from backupd.config.units import format_duration, format_size, parse_duration, parse_size
-from backupd.errors import UsageError
-from backupd.model import AUTO, Auto
+from backupd.vocabulary.errors import UsageError
+from backupd.vocabulary.faults import BadValue, quoted
+from backupd.vocabulary.schedule import Blackout, Deadline
+from backupd.vocabulary.units import format_duration, format_size, parse_duration, parse_size
+from backupd.vocabulary.volumes import AUTO, Auto
 
 _NAME_BYTES = 255  # NAME_MAX (linux/limits.h)
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,40}", re.ASCII)
@@ -134,23 +136,21 @@ def _file_name(value: str) -> str:
 
 
 def _recipient(value: str) -> str:
-    if not (_RECIPIENT.fullmatch(value) and _is_recipient(value)):
+    """Not one letter is wrong, and somebody has the key to it. Imported here, for most files name no recipient."""
+    from backupd.config.recipients import is_anybodys, public_key
+
+    key = public_key(value) if _RECIPIENT.fullmatch(value) else None
+    if key is None:
         secret = "AGE-SECRET-KEY-" in value.upper()
         fact = "is a secret key" if secret else f"{quoted(value)} is not an age recipient"
         hint = "only the public key belongs on this host: the line that begins with age1, of `age-keygen`"
         raise BadValue(fact, hint)
+    if is_anybodys(key):
+        raise BadValue(
+            f"{quoted(value)} is a key of low order: anybody could read what is encrypted for it",
+            "it is nobody's key; ask whoever gave it to you, and make one: age-keygen",
+        )
     return value
-
-
-def _is_recipient(value: str) -> bool:
-    """Its checksum is right: not one letter is wrong. Imported here, for most files name no recipient."""
-    from pyrage import RecipientError, x25519
-
-    try:
-        x25519.Recipient.from_str(value)
-    except RecipientError:
-        return False
-    return True
 
 
 def _key_prefix(value: str) -> str:
@@ -175,6 +175,13 @@ def web_address(value: str) -> str:
     if match is None or "#" in value or int(match[1] or 0) > 65535:
         raise BadValue("not an address on the web", 'such as "https://hc.example.com/ping/nightly"')
     return value
+
+
+def is_loopback(host: str) -> bool:
+    """Whether what is sent to this name or address stays on this machine."""
+    with contextlib.suppress(ValueError):
+        return ipaddress.ip_address(host).is_loopback
+    return host == "localhost"
 
 
 def _mail(value: str) -> str:
@@ -324,7 +331,7 @@ def _deadline_text(deadline: Deadline) -> str:
 
 def _cron(value: str) -> str:
     """Imported here, for most commands read no schedule."""
-    from backupd.timetable import require_cron
+    from backupd.policy.timetable import require_cron
 
     try:
         return require_cron(value)
@@ -333,7 +340,7 @@ def _cron(value: str) -> str:
 
 
 def _zone(value: str) -> str:
-    from backupd.timetable import require_zone
+    from backupd.policy.timetable import require_zone
 
     try:
         return require_zone(value)
@@ -354,7 +361,7 @@ def _blackout(value: object) -> Blackout:
 
 
 def _blackouts(value: tuple[Blackout, ...]) -> tuple[Blackout, ...]:
-    from backupd.blackouts import never_end
+    from backupd.policy.blackouts import never_end
 
     if value and never_end(value):
         raise BadValue("leave no minute of the week", "nothing could ever begin: make one of them shorter")

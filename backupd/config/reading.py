@@ -10,11 +10,11 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from backupd.config.faults import Fault, as_error
 from backupd.config.rules import broken
 from backupd.config.schema import Configuration
 from backupd.config.wording import fault
-from backupd.errors import ConfigurationError
+from backupd.vocabulary.errors import ConfigurationError
+from backupd.vocabulary.faults import Fault, as_error
 
 DEFAULT_PATH = Path("/etc/backupd/backupd.toml")
 VARIABLE = "BACKUPD_CONFIG"

@@ -7,20 +7,19 @@ hides none of these. Refuses to judge a single value (`fields` does).
 import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
-from backupd.config.faults import BadValue, Fault, nearest, quoted
-from backupd.config.schema import JobConfig
-from backupd.config.units import format_duration, parse_duration
+from backupd.config.fields import is_loopback
+from backupd.config.schema import JobConfig, TargetKind
 from backupd.config.wording import dotted, keys_of, unknown_key
-from backupd.errors import UsageError
+from backupd.vocabulary.errors import UsageError
+from backupd.vocabulary.faults import BadValue, Fault, nearest, quoted
+from backupd.vocabulary.units import format_duration, parse_duration
 
 Tables = Mapping[str, Any]
 
 PASSWORD_SOURCES = ("password_file", "password_env", "password_credential", "defaults_file")
 _EVERY = format_duration(keys_of(JobConfig)["every"].default)
-# What is stored there lies on a machine that somebody else may read. Who serves an NFS folder is the administrator's
-# business.
-REMOTE_KINDS = ("sftp", "s3")
 _NO_JOB = "owner"  # on every target, beside the jobs' folders
 
 
@@ -34,6 +33,7 @@ def broken(document: Tables) -> Iterator[Fault]:
         yield from _host(name, host)
     for name, target in _named(document, "targets"):
         yield from _locking(name, target)
+        yield from _in_the_clear(name, target)
     for name, notification in _named(document, "notifications"):
         yield from _notification(document, name, notification)
     if not document.get("jobs"):
@@ -67,6 +67,19 @@ def _locking(name: str, target: Tables) -> Iterator[Fault]:
     if "lock_mode" in target and target.get("checksum") == "none":
         path = dotted(("targets", name, "checksum"))
         yield Fault(path, "is none beside lock_mode", "S3 locks only what comes with a checksum: sha256")
+
+
+def _in_the_clear(name: str, target: Tables) -> Iterator[Fault]:
+    endpoint = target.get("endpoint")
+    if isinstance(endpoint, str) and endpoint.startswith("http://") and target.get("accept_http") is not True:
+        with contextlib.suppress(ValueError):  # no address at all, of which the schema tells
+            if is_loopback(urlsplit(endpoint).hostname or ""):
+                return
+        yield Fault(
+            dotted(("targets", name, "endpoint")),
+            f"{quoted(endpoint)} is not HTTPS: whoever is on the way can see and change what is stored",
+            "write https:// (ca names the certificate of the store's authority), or accept_http = true",
+        )
 
 
 def _notification(document: Tables, name: str, table: Tables) -> Iterator[Fault]:
@@ -121,7 +134,7 @@ def _as_often(path: str, job: Tables) -> Iterator[Fault]:
 
 def _longest_gap(cron: str) -> float:
     """Imported here, for most files have no schedule."""
-    from backupd.timetable import longest_gap_seconds
+    from backupd.policy.timetable import longest_gap_seconds
 
     return longest_gap_seconds(cron)
 
@@ -142,7 +155,7 @@ def _encrypted(document: Tables, path: str, job: Tables) -> Iterator[Fault]:
     exposed = [
         name
         for name, target in _named(document, "targets")
-        if name in chosen and target.get("type") in REMOTE_KINDS and target.get("accept_unencrypted") is not True
+        if name in chosen and _is_remote(target) and target.get("accept_unencrypted") is not True
     ]
     if exposed:
         tables = ", ".join(f"[{dotted(('targets', name))}]" for name in exposed)
@@ -153,6 +166,11 @@ def _encrypted(document: Tables, path: str, job: Tables) -> Iterator[Fault]:
             "add an age recipient (age-keygen makes a key; only its public half belongs here), "
             f"or write accept_unencrypted = true in {tables}: whoever runs that machine may then read the backups",
         )
+
+
+def _is_remote(target: Tables) -> bool:
+    """Of a kind that is not said to be on this machine. One of an unknown kind is a fault of its own."""
+    return any(kind == target.get("type") and not kind.on_this_machine for kind in TargetKind)
 
 
 def _known(document: Tables, kind: str, path: str, *, name: str) -> Iterator[Fault]:

@@ -8,12 +8,11 @@ from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, WrapSerializer
 from pydantic.dataclasses import dataclass
 
-from backupd.agenda import Activity, NoticeKind
 from backupd.config.fields import (
     AbsolutePath,
     Blackouts,
@@ -53,7 +52,8 @@ from backupd.config.fields import (
     WholeSeconds,
     Zone,
 )
-from backupd.model import AUTO
+from backupd.vocabulary.schedule import Activity, NoticeKind
+from backupd.vocabulary.volumes import AUTO
 
 _TABLE = ConfigDict(
     extra="forbid",
@@ -93,9 +93,22 @@ class LockStrategy(StrEnum):
 
 
 class TargetKind(StrEnum):
-    """Kinds of places where backups live."""
+    """Kinds of places where backups live.
 
-    DIRECTORY = "directory"
+    What is stored on another machine may be read there by somebody else; of a kind that is not said to be on this one
+    that is taken for granted. Who serves an NFS folder is the administrator's business.
+    """
+
+    on_this_machine: bool
+
+    def __new__(cls, name: str, on_this_machine: bool = False) -> Self:
+        """Remote, unless it says otherwise."""
+        kind = str.__new__(cls, name)
+        kind._value_ = name
+        kind.on_this_machine = on_this_machine
+        return kind
+
+    DIRECTORY = "directory", True
     SFTP = "sftp"
     S3 = "s3"
 
@@ -184,6 +197,13 @@ class ServiceConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_TABLE)
+class RestoreConfig:
+    """`[restore]`: what a restore, a drill and a clone do on this machine."""
+
+    unconfined: Flag = False  # where the kernel has nothing to keep what is unpacked in its folder
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_TABLE)
 class HostConfig:
     """`[hosts.NAME]`: a server, who we are to it, and at most one place to find the password in."""
 
@@ -236,6 +256,7 @@ class S3Config:
     bucket: Text
     prefix: KeyPrefix = ""
     endpoint: Url | None = None  # None: Amazon's
+    accept_http: Flag = False
     region: Text | None = None
     credentials_file: SecretFile | None = None  # None: where the AWS tools look too
     profile: Text | None = None
@@ -497,6 +518,7 @@ class Configuration:
     catalogue: CatalogueConfig = CatalogueConfig()
     paths: PathsConfig = PathsConfig()
     service: ServiceConfig = ServiceConfig()
+    restore: RestoreConfig = RestoreConfig()
     hosts: Annotated[Mapping[Name, HostConfig], _NAMED, _FROZEN, _THAWED] = Field(default_factory=dict)
     targets: Annotated[
         Mapping[Name, Annotated[TargetConfig, Field(discriminator="type")]], _NAMED, _FROZEN, _THAWED

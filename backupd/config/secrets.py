@@ -12,7 +12,7 @@ from pathlib import Path
 
 from backupd.config.effective import password_source
 from backupd.config.schema import HostConfig
-from backupd.errors import ConfigurationError
+from backupd.vocabulary.errors import ConfigurationError
 
 CREDENTIALS_VARIABLE = "CREDENTIALS_DIRECTORY"
 

@@ -12,8 +12,8 @@ from pydantic.dataclasses import is_pydantic_dataclass
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from backupd.config.faults import BadValue, Fault, nearest, quoted
 from backupd.config.schema import Configuration, NotificationConfig, TargetConfig
+from backupd.vocabulary.faults import BadValue, Fault, nearest, quoted
 
 Location = tuple[str | int, ...]
 

@@ -3,17 +3,19 @@
 Knows: one run per job, one per volume group, one bench per disk, one process per run id, one daemon; many readers of a
 backup, or one that removes it.
 A lock file's text says who holds it; the lock itself is flock(2), which is never inherited by children here because
-Python's descriptors close on exec.
+Python's descriptors close on exec. Whoever may read a file may lock it: nobody else can open these.
 """
 
 import fcntl
 import os
+import re
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from backupd.errors import Busy, ConfigurationError
+from backupd.host.own_files import is_our_process, run_folder
+from backupd.vocabulary.errors import Busy, ConfigurationError
 
 _OWNING_SECONDS = 60.0  # a store that answers late; its own time-outs end that
 
@@ -22,6 +24,7 @@ class Claims:
     """The lock files below one folder (`paths.run`)."""
 
     def __init__(self, folder: Path) -> None:
+        self._run = folder
         self._folder = folder / "lock"
 
     @contextmanager
@@ -144,16 +147,20 @@ class Claims:
         """By /proc/locks (proc(5)), for trying the lock would refuse whoever comes at that moment.
 
         The device is not compared: btrfs and overlayfs tell another one there than stat(2) does (Linux 6.1). The pid
-        in the file tells a lock of the same inode number on another file system apart.
+        in the file tells a lock of the same inode number on another file system apart; that its process is ours tells
+        one apart whose pid has come round to somebody else.
         """
         path = self._folder / f"{name}.lock"
         try:
-            inode, owner = str(path.stat().st_ino), path.read_text("utf-8", "replace").strip()
+            status, owner = path.lstat(), path.read_text("utf-8", "replace").strip()
         except FileNotFoundError:
+            return None
+        signed = re.search(r"\(process (\d+)\)$", owner)
+        if signed is None or not is_our_process(int(signed[1])):
             return None
         for line in Path("/proc/locks").read_text().splitlines():
             fields = line.split()
-            if fields[1] == "FLOCK" and fields[-3].endswith(f":{inode}") and owner.endswith(f"(process {fields[-4]})"):
+            if fields[1] == "FLOCK" and fields[-3].endswith(f":{status.st_ino}") and fields[-4] == signed[1]:
                 return owner
         return None
 
@@ -197,12 +204,14 @@ class Claims:
 
     def _open(self, path: Path) -> int:
         try:
-            self._folder.mkdir(mode=0o755, parents=True, exist_ok=True)
-            return os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+            run_folder(self._run, self._folder.name)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            os.fchmod(descriptor, 0o600)  # an older version's
         except OSError as error:
             raise ConfigurationError(
                 f"lock file {path} cannot be opened: {error.strerror}", hint="run as root, or set paths.run"
             ) from error
+        return descriptor
 
 
 def _sign(path: Path, descriptor: int, owner: str) -> None:

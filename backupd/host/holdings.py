@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Protocol
 
-from backupd.errors import BackupdError
-from backupd.interruption import shielded
-from backupd.model import Holding, HoldingKind
+from backupd.host.signals import shielded
+from backupd.vocabulary.errors import BackupdError
+from backupd.vocabulary.records import Holding, HoldingKind
 
 log = logging.getLogger(__name__)
 

@@ -22,10 +22,10 @@ from dataclasses import asdict
 from select import select
 from typing import IO, Protocol
 
-from backupd.command import ChildLedger, spawned
 from backupd.config import HookConfig, HookPoint
-from backupd.errors import BackupdError, CommandError, GaveUp, Refused
-from backupd.model import Phase, RunDetails, RunError
+from backupd.host.process import ChildLedger, spawned
+from backupd.vocabulary.errors import BackupdError, CommandError, GaveUp, Refused
+from backupd.vocabulary.records import Phase, RunDetails, RunError
 
 log = logging.getLogger(__name__)
 

@@ -6,11 +6,11 @@ its writes are made durable, and the disk may be the one whose cost is being mea
 
 import contextlib
 import json
-import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from backupd.model import Phase
+from backupd.host.own_files import replace_file, run_folder
+from backupd.vocabulary.records import Phase
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,19 +28,17 @@ class LiveRuns:
     """The files below one folder (`paths.run`)."""
 
     def __init__(self, folder: Path) -> None:
+        self._run = folder
         self._folder = folder / "live"
 
     def tell(self, run_id: str, progress: Progress) -> None:
         """Others see this from now on.
 
         Raises:
-            OSError: the file cannot be written.
+            OSError: the file cannot be written, or its folder is somebody else's.
         """
-        self._folder.mkdir(parents=True, exist_ok=True)
-        path = self._path(run_id)
-        partial = path.with_suffix(f".{os.getpid()}")
-        partial.write_text(json.dumps(asdict(progress)))
-        partial.replace(path)
+        run_folder(self._run, self._folder.name)
+        replace_file(self._path(run_id), json.dumps(asdict(progress)).encode(), mode=0o600)
 
     def forget(self, run_id: str) -> None:
         """Nothing is told of it any more, and no half-written file is left; nothing happens when nothing was told.

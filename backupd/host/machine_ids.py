@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from backupd.identity import Machine, mark
+from backupd.vocabulary.identity import Machine, mark
 
 # machine-id(5); a container has often an empty one. The second is D-Bus's own, where systemd is not. A cloned virtual
 # machine has the same machine id until somebody resets it, but a new product_uuid of its hypervisor; root alone reads

@@ -21,8 +21,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import IO, Protocol
 
-from backupd.errors import CommandError
-from backupd.interruption import shielded
+from backupd.host.own_files import is_our_process
+from backupd.host.signals import shielded
+from backupd.vocabulary.errors import CommandError
 
 log = logging.getLogger(__name__)
 
@@ -158,6 +159,7 @@ def detached(
 ) -> subprocess.Popen[bytes]:
     """A child that goes on when we end, in a session of its own; its caller polls it, or init inherits it.
 
+    It works in `/`: it keeps no mount busy, and finds nothing there that somebody has put in its way.
     `environment` is added to ours, `without` is taken out of it. `output` takes stdout and stderr: a file, for a pipe
     would break with our end.
 
@@ -165,16 +167,20 @@ def detached(
         CommandError: the program was not found, or could not be started.
     """
     log.debug("start: %s", shlex.join(argv))
-    return _start(argv, subprocess.DEVNULL, output, output, environment, without=without)
+    return _start(argv, subprocess.DEVNULL, output, output, environment, without=without, cwd="/")
 
 
 def marked(variable: str, value: str) -> bool:
-    """Whether a live process has this in the environment that it was started with (proc(5), `environ`)."""
+    """Whether a live process of ours has this in the environment that it was started with (proc(5), `environ`).
+
+    Anybody can write anything into the environment of a process of his own, which root then reads: so it is asked whose
+    the process is.
+    """
     wanted = f"{variable}={value}".encode()
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
             with contextlib.suppress(OSError):  # it has ended, or is another user's
-                if wanted in (folder / "environ").read_bytes().split(b"\0"):
+                if wanted in (folder / "environ").read_bytes().split(b"\0") and is_our_process(int(folder.name)):
                     return True
     return False
 
@@ -228,6 +234,7 @@ def _start(
     environment: Mapping[str, str] = MappingProxyType({}),
     without: Sequence[str] = (),
     only: bool = False,
+    cwd: str | None = None,
 ) -> subprocess.Popen[bytes]:
     given = {name: value for name, value in _environment().items() if not only and name not in without}
     try:
@@ -237,6 +244,7 @@ def _start(
             stdout=stdout,
             stderr=stderr,
             env={**given, **environment},
+            cwd=cwd,
             start_new_session=True,
         )
     except FileNotFoundError as error:

@@ -16,7 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
-from backupd.errors import BackupdError
+from backupd.vocabulary.errors import BackupdError
+from backupd.vocabulary.escaping import PlainFormatter, indented
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +75,7 @@ class RunLogs:
             return None
         handler = _Handler(os.fdopen(descriptor, "a", encoding="utf-8", errors="replace"))
         handler.setLevel(logging.INFO)
-        line = logging.Formatter(
+        line = PlainFormatter(
             f"%(asctime)s.%(msecs)03dZ %(levelname)-7s [{run_id}] %(message)s", datefmt="%Y-%m-%dT%H:%M:%S"
         )
         line.converter = time.gmtime
@@ -98,7 +99,7 @@ class _Handler(logging.StreamHandler[TextIO]):
         """The run goes on."""
         if not self.failed:
             self.failed = True
-            sys.stderr.write(f"warning: the run's log is not whole: {sys.exc_info()[1]}\n")
+            sys.stderr.write(indented(f"warning: the run's log is not whole: {sys.exc_info()[1]}") + "\n")
 
     def close(self) -> None:
         """The file is closed; what could not be written is lost."""

@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import Self
 
-from backupd.interruption import shielded
+from backupd.host.signals import shielded
 
 
 class Companion:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from backupd.errors import Cancelled
+from backupd.vocabulary.errors import Cancelled
 
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 

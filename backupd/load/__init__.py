@@ -1,4 +1,4 @@
-"""Measuring what requests cost. The contracts; `settle` and `measure` decide and tell from what was measured.
+"""Measuring what requests cost. The contracts; `settle_gate` and `probe` decide and tell from what was measured.
 
 Implementations: `fileprobe` loads a file of ours, `reading` reads one, `counters` asks the kernel what everybody did.
 `fileload` and `fio` are the loads of a bench.
@@ -7,12 +7,13 @@ Implementations: `fileprobe` loads a file of ours, `reading` reads one, `counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from backupd.gauges import DiskCounters, ProcessorTimes
-from backupd.layouts import Medium, Operation
-from backupd.model import DeviceNumber, Window
+from backupd.vocabulary.gauges import DiskCounters, ProcessorTimes
+from backupd.vocabulary.penalty import Window
+from backupd.vocabulary.scratch_layouts import Medium, Operation
+from backupd.vocabulary.volumes import DeviceNumber
 
 if TYPE_CHECKING:
-    from backupd.benchmark import Cell
+    from backupd.vocabulary.benches import Cell
 
 PROBE_FILE = "test_file.0"  # the probe's only file in its folder, as sysbench names it
 

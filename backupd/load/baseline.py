@@ -1,7 +1,7 @@
 """What writes cost before the snapshot: by windows of a probe, or by the kernel's counters alone.
 
 Knows: how many looks make a baseline, and what a look at the counters says. Refuses to know whose counters they are
-(a callable), and what will be compared with the baseline (`settle`).
+(a callable), and what will be compared with the baseline (`settle_gate`).
 """
 
 import time
@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from backupd.errors import CommandError, UnexpectedOutput
-from backupd.gauges import DiskCounters
-from backupd.model import Sample, Window
-from backupd.probe import WriteProbe
-from backupd.probe.settle import BASELINE
+from backupd.load import WriteProbe
+from backupd.policy.settle_gate import BASELINE
+from backupd.vocabulary.errors import CommandError, UnexpectedOutput
+from backupd.vocabulary.gauges import DiskCounters
+from backupd.vocabulary.penalty import Sample, Window
 
 
 class PassiveMeter:

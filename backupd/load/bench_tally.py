@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Sequence
 from statistics import fmean, median
 
-from backupd.benchmark import Cell, CellResult
-from backupd.model import Window
-from backupd.probe.disk_watch import Usage
+from backupd.load.disk_watch import Usage
+from backupd.vocabulary.benches import Cell, CellResult
+from backupd.vocabulary.penalty import Window
 
 
 def cell_result(layout: str, cell: Cell, measured: Sequence[tuple[Window, Usage]]) -> CellResult:

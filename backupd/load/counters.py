@@ -11,9 +11,9 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
-from backupd.errors import CommandError, UnexpectedOutput
-from backupd.gauges import DiskCounters, InFlight, ProcessorTimes
-from backupd.model import DeviceNumber
+from backupd.vocabulary.errors import CommandError, UnexpectedOutput
+from backupd.vocabulary.gauges import DiskCounters, InFlight, ProcessorTimes
+from backupd.vocabulary.volumes import DeviceNumber
 
 _SECTOR = 512  # bytes
 _FEWEST_FIELDS = 11

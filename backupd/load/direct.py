@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
 
-from backupd.errors import CommandError
-from backupd.interruption import shielded
+from backupd.host.signals import shielded
+from backupd.vocabulary.errors import CommandError
 
 _HINTS = {
     errno.EINVAL: "this file system takes no direct I/O, or none in blocks of this size",
@@ -135,7 +135,7 @@ def opened(file: Path, access: int) -> Iterator[tuple[int, int]]:
     `access` is os.O_RDONLY or os.O_RDWR.
     """
     try:
-        descriptor = os.open(file, access | os.O_DIRECT | os.O_CLOEXEC)
+        descriptor = os.open(file, access | os.O_DIRECT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             yield descriptor, os.fstat(descriptor).st_size
         finally:

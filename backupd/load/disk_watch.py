@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from backupd.benchmark import DiskSample
-from backupd.companion import Companion
-from backupd.errors import BackupdError
-from backupd.gauges import DiskCounters, ProcessorTimes
-from backupd.model import DeviceNumber, Window
-from backupd.probe import Counters
+from backupd.host.scoped_thread import Companion
+from backupd.load import Counters
+from backupd.vocabulary.benches import DiskSample
+from backupd.vocabulary.errors import BackupdError
+from backupd.vocabulary.gauges import DiskCounters, ProcessorTimes
+from backupd.vocabulary.penalty import Window
+from backupd.vocabulary.volumes import DeviceNumber
 
 _SHORTEST_SECONDS = 0.1  # of a sample: the processors' time is counted in hundredths
 

@@ -5,13 +5,13 @@ Knows: which test each operation is. Refuses to know on what layout the file lie
 
 from pathlib import Path
 
-from backupd.benchmark import Cell
-from backupd.layouts import Medium, Operation
-from backupd.model import Window
-from backupd.probe import PROBE_FILE, require_possible
-from backupd.probe.rewriting import DirectRewriter
-from backupd.probe.sectors import explained
-from backupd.probe.sysbench import FileTest, Sysbench
+from backupd.load import PROBE_FILE, require_possible
+from backupd.load.rewriting import DirectRewriter
+from backupd.load.sectors import explained
+from backupd.load.sysbench import FileTest, Sysbench
+from backupd.vocabulary.benches import Cell
+from backupd.vocabulary.penalty import Window
+from backupd.vocabulary.scratch_layouts import Medium, Operation
 
 _TESTS = {
     Operation.WRITE: "seqrewr",  # seqwr would make the file anew, past the clock, and then do the same

@@ -4,17 +4,20 @@ Knows: which test each mode is, and which folders are ours to make and to remove
 what the figures mean.
 """
 
-import shutil
+import os
 import stat
 from pathlib import Path
 
-from backupd.errors import CommandError
-from backupd.gauges import FileLoad, Mode
-from backupd.model import Window
-from backupd.probe.sysbench import DIRECTLY, FileTest, Sysbench, hint_for
+from backupd.host import process
+from backupd.load.program import LATE_SECONDS, acting_as
+from backupd.load.sysbench import DIRECTLY, FileTest, Sysbench, hint_for
+from backupd.vocabulary.errors import CommandError
+from backupd.vocabulary.gauges import FileLoad, Mode
+from backupd.vocabulary.penalty import Window
 
 FOLDER_PREFIX = ".backupd-"  # no schema of a server can have such a name, and no archive of ours holds it
 
+_REMOVAL_SECONDS = 120.0  # of a file system that is at work
 _TESTS = {
     Mode.DIRECT: "rndwr",
     Mode.SYNC: "rndwr",
@@ -47,6 +50,8 @@ class SysbenchProbe:
     def prepare(self, folder: Path) -> int:
         """The folder exists with mode 0700, and in it the probe file with every block of the area written and synced.
 
+        Both are of the user whose the folder above is: what he may write to, root does not.
+
         Returns the bytes written: 0 where the file was there already and is large enough. A failure may leave the
         folder and a part of the file, for `remove`.
 
@@ -55,13 +60,7 @@ class SysbenchProbe:
             UnexpectedOutput: it printed what we do not know.
         """
         _require_ours(folder)
-        try:
-            folder.mkdir(mode=0o700, exist_ok=True)
-            folder.chmod(0o700)
-        except OSError as error:
-            raise CommandError(
-                f"cannot make the probe folder {folder}: {error.strerror}", hint=hint_for(error.errno)
-            ) from error
+        _make(folder)
         return self._sysbench.prepare(folder, self._test.area)
 
     def window(self, folder: Path, seconds: float) -> Window:
@@ -116,16 +115,34 @@ def sysbench_test(load: FileLoad) -> FileTest:
 def remove_folder(folder: Path) -> None:
     """A probe folder is gone; nothing happens when it was. Needs no sysbench, so recovery can use it as well.
 
+    Whoever owns the folder above may have filled it, as deep as he likes: `rm` follows no link, and does not recurse.
+
     Raises:
         CommandError: it bears no name of ours (then it is not touched), or it could not be removed.
     """
     _require_ours(folder)
     try:
-        shutil.rmtree(folder)
-    except FileNotFoundError:
-        return
+        process.run(["rm", "-rf", "--one-file-system", "--", str(folder)], timeout_seconds=_REMOVAL_SECONDS)
+    except CommandError as error:
+        raise CommandError(f"cannot remove the probe folder {folder}: {error.message}") from error
+
+
+def _make(folder: Path) -> None:
+    """It is there, with mode 0700, made by whoever the folder above belongs to: he may put another one in its place.
+
+    Raises:
+        CommandError: it cannot be made.
+    """
+    try:
+        above = folder.parent.stat()
+        if above.st_uid == os.geteuid() or os.geteuid() != 0:
+            folder.mkdir(mode=0o700, exist_ok=True)
+        elif not folder.is_dir():
+            process.run([*acting_as(above), "mkdir", "--mode=700", "--", str(folder)], timeout_seconds=LATE_SECONDS)
     except OSError as error:
-        raise CommandError(f"cannot remove the probe folder {folder}: {error}") from error
+        raise CommandError(
+            f"cannot make the probe folder {folder}: {error.strerror}", hint=hint_for(error.errno)
+        ) from error
 
 
 def _require_ours(folder: Path) -> None:

@@ -20,14 +20,14 @@ from math import gcd
 from pathlib import Path
 from typing import Any
 
-from backupd import command
-from backupd.benchmark import Cell
-from backupd.errors import CommandError, UnexpectedOutput
-from backupd.layouts import Medium, Operation
-from backupd.model import Window
-from backupd.probe import require_possible
-from backupd.probe.program import LATE_SECONDS, LoadProgram, require_installed
-from backupd.probe.sectors import explained
+from backupd.host import process
+from backupd.load import require_possible
+from backupd.load.program import LATE_SECONDS, LoadProgram, require_installed
+from backupd.load.sectors import explained
+from backupd.vocabulary.benches import Cell
+from backupd.vocabulary.errors import CommandError, UnexpectedOutput
+from backupd.vocabulary.penalty import Window
+from backupd.vocabulary.scratch_layouts import Medium, Operation
 
 _TESTS = {
     Operation.WRITE: "write",
@@ -136,7 +136,7 @@ def fio_version() -> str:
         UnexpectedOutput: it does not say its version; the message carries the text.
     """
     require_installed("fio")
-    return parse_version(command.run(["fio", "--version"], timeout_seconds=_VERSION_SECONDS).stdout)
+    return parse_version(process.run(["fio", "--version"], timeout_seconds=_VERSION_SECONDS).stdout)
 
 
 def parse_version(text: str) -> str:

@@ -9,14 +9,14 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Self
 
-from backupd.companion import Companion
-from backupd.errors import BackupdError, GaveUp
-from backupd.probe.tally import Look
+from backupd.host.scoped_thread import Companion
+from backupd.load.tally import CounterLook
+from backupd.vocabulary.errors import BackupdError, GaveUp
 
 Disks = Callable[[Mapping[str, float], float], None]
 
 
-class Guard:
+class ProbeGuard:
     """Looks every second while its block lasts; the thread has ended when the block has.
 
     `look` may raise: what it raises ends the window, and is raised by `require_fine`. `tell` gets each PV's requests a
@@ -25,7 +25,7 @@ class Guard:
 
     def __init__(
         self,
-        look: Callable[[], Look],
+        look: Callable[[], CounterLook],
         *,
         max_write_latency_ms: float | None,
         interrupt: Callable[[], None],
@@ -62,7 +62,7 @@ class Guard:
         self._companion.require_working()
 
     def _watch(self) -> None:
-        before: Look | None = None
+        before: CounterLook | None = None
         while not self._stop.wait(self._tick_seconds):
             try:
                 now = self._look()
@@ -74,7 +74,7 @@ class Guard:
                 return
             before = now
 
-    def _judge(self, before: Look, now: Look) -> None:
+    def _judge(self, before: CounterLook, now: CounterLook) -> None:
         """Raises GaveUp beyond the limit."""
         seconds = max(now.at - before.at, 0.001)
         latency = now.origin.since(before.origin).write_latency_ms or 0.0

@@ -2,7 +2,7 @@
 
 Knows: when to look at the COW area, at the replica's lag, at what the origin's writes take and, by a probe window, at
 what a write of ours costs; one background thread does it, and the main thread asks for a verdict or whether to go on.
-Refuses to know how any of that is read (callables) and how it is judged (`settle`).
+Refuses to know how any of that is read (callables) and how it is judged (`settle_gate`).
 """
 
 import logging
@@ -14,13 +14,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from backupd.companion import Companion
-from backupd.errors import CommandError, GaveUp, ServerError, SnapshotError, SnapshotVoid, UnexpectedOutput
-from backupd.model import CowUsage, Outcome, Reason, Sample, Verdict, Window
-from backupd.probe import WriteProbe
-from backupd.probe.baseline import Baseline, PassiveMeter, window_sample
-from backupd.probe.growth import LOOK_BACK, wanted_total
-from backupd.probe.settle import (
+from backupd.host.scoped_thread import Companion
+from backupd.load import WriteProbe
+from backupd.load.baseline import Baseline, PassiveMeter, window_sample
+from backupd.policy.cow_growth import LOOK_BACK, wanted_total
+from backupd.policy.settle_gate import (
     COW_AREA,
     SETTLE,
     Area,
@@ -33,6 +31,9 @@ from backupd.probe.settle import (
     seconds_to_limit,
     way_out,
 )
+from backupd.vocabulary.errors import CommandError, GaveUp, ServerError, SnapshotError, SnapshotVoid, UnexpectedOutput
+from backupd.vocabulary.penalty import GateOutcome, Reason, Sample, Verdict, Window
+from backupd.vocabulary.volumes import CowUsage
 
 log = logging.getLogger(__name__)
 
@@ -193,7 +194,7 @@ class Observer:
             while True:
                 self._require_watched()
                 verdict = self._verdict()
-                if verdict.outcome is not Outcome.WAIT:
+                if verdict.outcome is not GateOutcome.WAIT:
                     return verdict
                 self._changed.wait(_PROMPT_SECONDS)
 
@@ -379,9 +380,11 @@ class Observer:
         self._end_grace(at=self._clock())
         now = self._clock() - self._began
         if self._breach is not None:
-            return Verdict(Outcome.GIVE_UP, Reason.LIMIT, self._breach, waited_seconds=now)
+            return Verdict(GateOutcome.GIVE_UP, Reason.LIMIT, self._breach, waited_seconds=now)
         if self._graced_until is not None:
-            return Verdict(Outcome.WAIT, Reason.SETTLING, f"{self._area.name} is being extended", waited_seconds=now)
+            return Verdict(
+                GateOutcome.WAIT, Reason.SETTLING, f"{self._area.name} is being extended", waited_seconds=now
+            )
         return decide(
             self._samples,
             self._limits,

@@ -3,17 +3,33 @@
 Knows: that it is installed, deadlines, interruption from another thread. Refuses to know what it does and prints.
 """
 
+import os
 import subprocess
 import threading
 import time
 from collections.abc import Callable, Sequence
 
-from backupd import command
-from backupd.errors import CommandError
+from backupd.host import process
+from backupd.vocabulary.errors import CommandError
 
 LATE_SECONDS = 30.0  # past a window's end: a stalled disk delays the last request by that much and no more
 
 _PROMPT_SECONDS = 0.2  # how soon an interruption is noticed
+
+
+def acting_as(owner: os.stat_result, *, folder: str = "/") -> list[str]:
+    """What a command line begins with that works in this folder as the user and group of `owner`.
+
+    `env` changes into the folder while it still may. Whoever it then becomes can read the environment of all that runs
+    as him, which has nothing of ours but PATH. The kernel forgets at a change of user that a child was to die with us
+    (prctl(2)), hence `--pdeathsig`.
+    """
+    path = f"PATH={os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
+    prefix = ["env", "--ignore-environment", f"--chdir={folder}", path, "LC_ALL=C"]
+    if owner.st_uid == os.geteuid() or os.geteuid() != 0:
+        return prefix
+    who = (f"--reuid={owner.st_uid}", f"--regid={owner.st_gid}", "--clear-groups")
+    return [*prefix, "setpriv", *who, "--no-new-privs", "--pdeathsig", "KILL", "--"]
 
 
 class LoadProgram:
@@ -33,7 +49,7 @@ class LoadProgram:
         require_installed(self._name)
         if self._interrupted.is_set():
             raise self._interruption()
-        with command.spawned(argv) as child:
+        with process.spawned(argv) as child:
             out, err = self._outcome(child, deadline_seconds)
         if child.returncode != 0:
             raise self._failure(child.returncode, f"{out}{err}")
@@ -69,5 +85,5 @@ class LoadProgram:
 
 def require_installed(name: str) -> None:
     """Raises CommandError where there is no program of this name; its package has the same one."""
-    if not command.found(name):
+    if not process.found(name):
         raise CommandError(f"{name} is not installed", hint=f"apt-get install {name}")

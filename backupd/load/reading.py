@@ -10,9 +10,9 @@ import random
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from backupd.errors import CommandError
-from backupd.model import Window
-from backupd.probe.direct import DirectThreads, opened, scan_offsets
+from backupd.load.direct import DirectThreads, opened, scan_offsets
+from backupd.vocabulary.errors import CommandError
+from backupd.vocabulary.penalty import Window
 
 
 class DirectReader:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from backupd.errors import CommandError
+from backupd.vocabulary.errors import CommandError
 
 _DEVICES = Path("/sys/dev/block")
 

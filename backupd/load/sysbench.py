@@ -9,17 +9,24 @@ block in turn from one sequence, over and over; what is under way when the time 
 is an event: a read, a write and a periodic fsync are one each; the fsync that `--file-fsync-all` does belongs to its
 write's event; the fsync at the end, one a thread, is none, but lies within the total time. All fsyncs are in
 `fsyncs/s`.
+
+Who owns the folder above may put another in its place at any time, and whoever owns the folder may put links into it:
+so sysbench acts as the owner of the folder above, with nothing of our environment, in a folder that is held open.
 """
 
+import os
 import re
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import ceil, gcd
 from pathlib import Path
 
-from backupd import command
-from backupd.errors import CommandError, UnexpectedOutput
-from backupd.model import Window
-from backupd.probe.program import LATE_SECONDS, LoadProgram, require_installed
+from backupd.host import process
+from backupd.load.program import LATE_SECONDS, LoadProgram, acting_as, require_installed
+from backupd.vocabulary.errors import CommandError, UnexpectedOutput
+from backupd.vocabulary.penalty import Window
 
 DIRECTLY = (
     "--file-extra-flags=direct",
@@ -68,8 +75,9 @@ class Sysbench:
             UnexpectedOutput: it printed what we do not know.
         """
         self._program.allow()
-        argv = prepare_argv(folder, area)
-        return parse_prepared(self._program.run(argv, LATE_SECONDS + area / _SLOWEST_PREPARE))
+        with _working_in(folder) as prefix:
+            argv = [*prefix, *prepare_argv(area)]
+            return parse_prepared(self._program.run(argv, LATE_SECONDS + area / _SLOWEST_PREPARE))
 
     def window(self, folder: Path, test: FileTest, seconds: float) -> Window:
         """Run the test for so long, rounded up to whole seconds, and until the last request has ended.
@@ -80,7 +88,9 @@ class Sysbench:
             UnexpectedOutput: it printed what we do not know.
         """
         last = test.threads * test.block_size / _SLOWEST_PREPARE
-        return parse_fileio(self._program.run(window_argv(folder, test, seconds), seconds + LATE_SECONDS + last))
+        with _working_in(folder) as prefix:
+            argv = [*prefix, *window_argv(test, seconds)]
+            return parse_fileio(self._program.run(argv, seconds + LATE_SECONDS + last))
 
     def overwrite(self, folder: Path, area: int) -> int:
         """Every block of the area has been written once more, in order, directly; returns the bytes written.
@@ -89,7 +99,9 @@ class Sysbench:
             CommandError: sysbench failed, is missing, was interrupted, or managed less than 64 KiB a second.
             UnexpectedOutput: it printed what we do not know, or that it wrote something else.
         """
-        out = self._program.run(overwrite_argv(folder, area), LATE_SECONDS + area / _SLOWEST_OVERWRITE)
+        with _working_in(folder) as prefix:
+            argv = [*prefix, *overwrite_argv(area)]
+            out = self._program.run(argv, LATE_SECONDS + area / _SLOWEST_OVERWRITE)
         if parse_fileio(out).bytes_written != area:
             raise _unexpected(out)
         return area
@@ -99,20 +111,20 @@ class Sysbench:
         self._program.interrupt()
 
 
-def prepare_argv(folder: Path, area: int) -> list[str]:
-    """Make the file in this folder, through the page cache."""
-    return _argv(folder, area, f"--file-block-size={_large_block(area)}", "--file-test-mode=rndwr", "prepare")
+def prepare_argv(area: int) -> list[str]:
+    """Make the file in the working folder, through the page cache."""
+    return _argv(area, f"--file-block-size={_large_block(area)}", "--file-test-mode=rndwr", "prepare")
 
 
-def window_argv(folder: Path, test: FileTest, seconds: float) -> list[str]:
+def window_argv(test: FileTest, seconds: float) -> list[str]:
     """Run the test for so long. Whole seconds: 1.0.20 refuses a fraction, and `--time=0` never ends."""
-    return _test_argv(folder, test, "--events=0", f"--time={max(1, ceil(seconds))}")
+    return _test_argv(test, "--events=0", f"--time={max(1, ceil(seconds))}")
 
 
-def overwrite_argv(folder: Path, area: int) -> list[str]:
+def overwrite_argv(area: int) -> list[str]:
     """Write every block of the area once, however long it takes."""
     test = FileTest("seqrewr", area, _large_block(area))
-    return _test_argv(folder, test, f"--events={area // test.block_size}", "--time=0")
+    return _test_argv(test, f"--events={area // test.block_size}", "--time=0")
 
 
 def require_version() -> str:
@@ -123,7 +135,7 @@ def require_version() -> str:
         UnexpectedOutput: it does not say its version; the message carries the text.
     """
     require_installed("sysbench")
-    return parse_version(command.run(["sysbench", "--version"], timeout_seconds=_VERSION_SECONDS).stdout)
+    return parse_version(process.run(["sysbench", "--version"], timeout_seconds=_VERSION_SECONDS).stdout)
 
 
 def parse_version(text: str) -> str:
@@ -194,9 +206,8 @@ def hint_for(error: int | None) -> str:
     return _HINTS.get(error or 0, "")
 
 
-def _test_argv(folder: Path, test: FileTest, *until: str) -> list[str]:
+def _test_argv(test: FileTest, *until: str) -> list[str]:
     return _argv(
-        folder,
         test.area,
         f"--file-test-mode={test.name}",
         "--file-io-mode=sync",
@@ -209,10 +220,45 @@ def _test_argv(folder: Path, test: FileTest, *until: str) -> list[str]:
     )
 
 
-def _argv(folder: Path, area: int, *options: str) -> list[str]:
-    """`env` changes into the folder, since sysbench takes no path."""
-    file = ("--file-num=1", f"--file-total-size={area}")
-    return ["env", f"--chdir={folder}", "sysbench", "fileio", *file, *options]
+def _argv(area: int, *options: str) -> list[str]:
+    return ["sysbench", "fileio", "--file-num=1", f"--file-total-size={area}", *options]
+
+
+@contextmanager
+def _working_in(folder: Path) -> Iterator[list[str]]:
+    """Within the block, what a command line begins with that works in this folder, as the owner of the one above.
+
+    Raises:
+        CommandError: it is not there, or not a folder that backupd has made.
+    """
+    descriptor, above = _held(folder)
+    try:
+        yield acting_as(above, folder=f"/proc/{os.getpid()}/fd/{descriptor}")
+    finally:
+        os.close(descriptor)
+
+
+def _held(folder: Path) -> tuple[int, os.stat_result]:
+    """A descriptor of the folder, and what is known of the one above."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        raise CommandError(f"cannot open the probe folder {folder}: {error.strerror}") from error
+    try:
+        found, above = os.fstat(descriptor), os.stat("..", dir_fd=descriptor)
+        _require_made(folder, found, above)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor, above
+
+
+def _require_made(folder: Path, found: os.stat_result, above: os.stat_result) -> None:
+    if found.st_uid != above.st_uid or stat.S_IMODE(found.st_mode) & 0o022:
+        raise CommandError(
+            f"the probe folder {folder} is not the one that backupd has made: its owner or its mode is another",
+            hint="whoever may write to the folder above has put it there; look at it before you remove it",
+        )
 
 
 def _large_block(area: int) -> int:

@@ -8,15 +8,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
-from backupd.gauges import DiskCounters, FileLoad, Mode, Stage
-from backupd.measurement import PhysicalCost, ProbeRow, Variant
-from backupd.model import Window
+from backupd.vocabulary.gauges import DiskCounters, FileLoad, Mode, Stage
+from backupd.vocabulary.penalty import Window
+from backupd.vocabulary.probes import PhysicalCost, ProbeRow, Variant
 
 _BASELINE_OF = {Mode.READ_SNAPSHOT: Mode.READ, Mode.SCAN_SNAPSHOT: Mode.SCAN}
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class CounterLook:
     """The counters at one instant: of the origin, of each PV, and how much of the COW areas was in use."""
 
     at: float  # seconds
@@ -30,8 +30,8 @@ class Measured:
     """One window and what the disks did meanwhile."""
 
     window: Window
-    before: Look
-    after: Look
+    before: CounterLook
+    after: CounterLook
 
 
 @dataclass(frozen=True, slots=True)

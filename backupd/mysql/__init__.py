@@ -7,8 +7,17 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-from backupd.bill import Count
-from backupd.model import Blocker, DataPath, LockReceipt, Membership, Position, Preflush, Replication, ServerFacts
+from backupd.policy.bill import Count
+from backupd.vocabulary.servers import (
+    Blocker,
+    DataPath,
+    LockReceipt,
+    Membership,
+    Position,
+    Preflush,
+    Replication,
+    ServerFacts,
+)
 
 UNLOCKED = "none"  # the strategy that locks nothing: what a snapshot shows is what a power cut would have left
 UNPROVEN = "none"  # the proof of a lock that was lost, or whose block failed, and of none at all

@@ -15,8 +15,8 @@ Its information_schema.PROCESSLIST counts whole seconds and is deprecated; the p
 import re
 from collections.abc import Sequence
 
-from backupd.model import Blocker, Flavour
 from backupd.mysql.session import Row, Session, StatementError
+from backupd.vocabulary.servers import Blocker, Flavour
 
 _STATEMENT_LENGTH = 100
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from backupd.errors import ServerError
+from backupd.vocabulary.errors import ServerError
 
 _MAGIC = b"\xfebin"
 _HEADER = struct.Struct("<IBIIIH")  # time, type, server id, length with this header, end position, flags

@@ -6,9 +6,9 @@ servers, whose data is not ours to add to.
 
 from collections.abc import Sequence
 
-from backupd.model import Check
 from backupd.mysql.grants import CANARY_SCHEMA
 from backupd.mysql.session import Connect, Session, StatementError
+from backupd.vocabulary.records import Check
 
 _TABLE = f"{CANARY_SCHEMA}.canary"
 _KEPT_DAYS = 30

@@ -9,10 +9,12 @@ binlog off there itself; of MariaDB's the backup has no more than that (`binlogs
 
 from dataclasses import dataclass, replace
 
-from backupd.errors import ServerError
-from backupd.model import Manifest, Position
 from backupd.mysql.proof import Recovered, recovered
+from backupd.mysql.recorded import judged_position
 from backupd.mysql.scratch import RunningServer
+from backupd.vocabulary.errors import ServerError
+from backupd.vocabulary.servers import Position
+from backupd.vocabulary.storage import Manifest
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,4 +40,4 @@ def derive(server: RunningServer, manifest: Manifest) -> Derived:
             hint="the backup has no position; take another, with a lock",
         )
     position = replace(manifest.position, binlog_offset=found.binlog_size, gtid=found.gtid or "")
-    return Derived(position, found)
+    return Derived(judged_position(position), found)

@@ -15,7 +15,7 @@ was tried on files of the same one, upgrades what it must.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from backupd.model import Flavour
+from backupd.vocabulary.servers import Flavour
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ InnoDB's files, and tables that hold nothing on disk (MEMORY, BLACKHOLE, FEDERAT
 import os
 from pathlib import Path
 
-from backupd.errors import ServerError
+from backupd.vocabulary.errors import ServerError
 
 _ENGINES = {  # by the ending of the file that holds the rows
     ".MYD": "MyISAM",

@@ -7,11 +7,11 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from backupd.errors import ServerError
-from backupd.model import Flavour, ServerFacts
 from backupd.mysql.positions import replica_statement
 from backupd.mysql.replication import cluster_of
 from backupd.mysql.session import Session, StatementError
+from backupd.vocabulary.errors import ServerError
+from backupd.vocabulary.servers import Flavour, ServerFacts
 
 _ONLY_MARIADB = "aria_block_size"
 
@@ -76,7 +76,9 @@ _EXTERNAL = "external_tablespaces"
 
 KEYRING_COMPONENT = "keyring_component"  # a setting
 _KEYRING = "SELECT STATUS_KEY AS k, STATUS_VALUE AS v FROM performance_schema.keyring_component_status"
-_KEY_FILES = ("file_key_management_filename", "file_key_management_filekey", "keyring_file_data")
+_FILEKEY = "file_key_management_filekey"
+_WITHHELD = "file_key_management_filekey_is_withheld"  # a setting: the password itself stood there
+_KEY_FILES = ("file_key_management_filename", _FILEKEY, "keyring_file_data")
 
 
 def flavour_of(session: Session) -> Flavour:
@@ -137,6 +139,11 @@ def key_files(facts: ServerFacts) -> tuple[Path, ...]:
     return tuple(facts.datadir / path for name in named if (path := name.removeprefix("FILE:")).startswith(("/", ".")))
 
 
+def lacks_key_password(facts: ServerFacts) -> bool:
+    """The password of the key file was written in the server's own settings, and so is nowhere in the backup."""
+    return facts.settings.get(_WITHHELD) == "ON"
+
+
 def binlog_header(facts: ServerFacts) -> int:
     """Bytes of a binlog file that come before what positions count: MySQL's header of an encrypted one.
 
@@ -175,6 +182,8 @@ def _binlog_basename(variables: Mapping[str, str]) -> Path | None:
 
 def _settings(session: Session, variables: Mapping[str, str]) -> Mapping[str, str]:
     recorded = {name: variables[name] for name in _RECORDED if name in variables}
+    if not recorded.get(_FILEKEY, "FILE:").startswith("FILE:"):  # the password itself, which no backup is to hold
+        recorded |= {_FILEKEY: "", _WITHHELD: "ON"}
     recorded["plugin_libraries"] = session.value(_LOADED_PLUGINS) or ""
     if _ONLY_MARIADB not in variables:
         recorded |= _keyring(session)

@@ -15,9 +15,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from backupd.errors import ServerError
-from backupd.model import Preflush, PreflushEnd
 from backupd.mysql.session import Connect, Session
+from backupd.vocabulary.errors import ServerError
+from backupd.vocabulary.servers import Preflush, PreflushEnd
 
 log = logging.getLogger(__name__)
 

@@ -10,12 +10,12 @@ lock but not for flushing the engine logs, which takes RELOAD. What log_status t
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from backupd.model import Flavour
 from backupd.mysql import UNLOCKED
 from backupd.mysql.flushing import MAX_DIRTY
 from backupd.mysql.positions import replica_statement
 from backupd.mysql.replication import NO_SUCH_CHANNEL
 from backupd.mysql.session import Session, StatementError
+from backupd.vocabulary.servers import Flavour
 
 CANARY_SCHEMA = "backupd_canary"
 

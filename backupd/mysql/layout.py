@@ -12,11 +12,11 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from backupd.errors import ServerError
-from backupd.model import DataPath, Flavour, ServerFacts
 from backupd.mysql import ABSOLUTE_LINK, DATA_DIRECTORY, KEYS
 from backupd.mysql.facts import key_files
 from backupd.mysql.session import Session, StatementError
+from backupd.vocabulary.errors import ServerError
+from backupd.vocabulary.servers import DataPath, Flavour, ServerFacts
 
 # role, variable, must share the volume; an empty variable means the datadir.
 _FOLDERS = (

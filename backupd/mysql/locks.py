@@ -14,12 +14,12 @@ from dataclasses import replace
 
 from pymysql.constants import ER
 
-from backupd.errors import LockNotGranted
-from backupd.interruption import shielded
-from backupd.model import LockReceipt, Position
+from backupd.host.signals import shielded
 from backupd.mysql import UNPROVEN
 from backupd.mysql.locksession import Grant, LockLimits, LockSession, Parting, Strategy
 from backupd.mysql.session import Connect, Session, StatementError
+from backupd.vocabulary.errors import LockNotGranted
+from backupd.vocabulary.servers import LockReceipt, Position
 
 __all__ = ["AUTO", "STRATEGIES", "HeldServerLock", "LockLimits", "ServerLock", "best_strategy"]
 

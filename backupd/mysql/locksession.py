@@ -35,14 +35,14 @@ from typing import Self
 
 from pymysql.constants import ER
 
-from backupd.errors import LockLost
-from backupd.model import Blocker, Flavour, Position
 from backupd.mysql import redo
 from backupd.mysql.activity import blockers, is_read
 from backupd.mysql.facts import flavour_of
 from backupd.mysql.positions import PositionReader, position_reader
 from backupd.mysql.session import Connect, Row, Session, StatementError, whole_seconds
 from backupd.mysql.watchdog import Watchdog
+from backupd.vocabulary.errors import LockLost
+from backupd.vocabulary.servers import Blocker, Flavour, Position
 
 FLUSH_ENGINE_LOGS = "FLUSH NO_WRITE_TO_BINLOG ENGINE LOGS"
 

@@ -3,8 +3,6 @@
 Knows: sockets, addresses, TLS, time limits. Refuses to know where a password came from, beyond words for a hint.
 """
 
-import contextlib
-import ipaddress
 import ssl
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +10,9 @@ from typing import Any
 
 from pymysql.constants import CLIENT
 from pymysql.converters import conversions
+
+from backupd.config.fields import is_loopback
+from backupd.mysql.authentication import WITHOUT_TLS
 
 CONNECT_SECONDS = 10.0
 
@@ -28,7 +29,7 @@ class Login:
     port: int = 3306
     password: str = field(default="", repr=False)
     password_source: str = ""  # "file /etc/backupd/password", "systemd credential db", …
-    tls_ca: Path | None = None  # certificates to trust beside the system's; TCP only
+    tls_ca: Path | None = None  # certificates to trust beside the system's, on loopback instead of them; TCP only
 
     @property
     def where(self) -> str:
@@ -37,19 +38,20 @@ class Login:
 
     @property
     def needs_tls(self) -> bool:
-        """A password never crosses a network in the clear: only the socket and loopback do without TLS."""
-        if self.socket is not None or self.address in (None, "localhost"):
-            return False
-        with contextlib.suppress(ValueError):
-            return not ipaddress.ip_address(str(self.address)).is_loopback
-        return True
+        """Only the socket does without TLS, and loopback where no certificate is named."""
+        return self.socket is None and (self.tls_ca is not None or not self._on_loopback)
+
+    @property
+    def _on_loopback(self) -> bool:
+        return self.address is None or is_loopback(self.address)
 
 
 def connection_options(login: Login, answer_seconds: float) -> dict[str, Any]:
     """What pymysql is asked for; pure but for reading certificates.
 
     TLS: pymysql 1.2 would otherwise "prefer" it, verifying nothing, and `ssl_verify_identity` without a CA does not
-    check the host name; so it gets a context of ours where TLS is needed and none where it is not.
+    check the host name; so it gets a context of ours where TLS is needed and none where it is not. Over TCP without it
+    only a challenge is answered: see `authentication`.
     """
     options: dict[str, Any] = {
         "user": login.user,
@@ -67,11 +69,21 @@ def connection_options(login: Login, answer_seconds: float) -> dict[str, Any]:
         options["unix_socket"] = str(login.socket)
     else:
         options |= {"host": login.address or "localhost", "port": login.port}
-    return options | ({"ssl": _trusted(login.tls_ca)} if login.needs_tls else {"ssl_disabled": True})
+    if login.needs_tls:
+        return options | {"ssl": _trusted(login)}
+    options["ssl_disabled"] = True
+    return options if login.socket is not None else options | {"auth_plugin_map": WITHOUT_TLS}
 
 
-def _trusted(ca: Path | None) -> ssl.SSLContext:
+def _trusted(login: Login) -> ssl.SSLContext:
+    """On loopback the named authority alone is trusted, whatever name it vouches for: servers sign for themselves, and
+    their certificates bear no name (MySQL's `MySQL_Server_9.7.4_Auto_Generated_Server_Certificate`).
+    """
+    if login._on_loopback:
+        context = ssl.create_default_context(cafile=login.tls_ca)
+        context.check_hostname = False
+        return context
     context = ssl.create_default_context()  # verifies the certificate and the host name
-    if ca is not None:
-        context.load_verify_locations(cafile=ca)
+    if login.tls_ca is not None:
+        context.load_verify_locations(cafile=login.tls_ca)
     return context

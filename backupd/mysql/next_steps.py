@@ -16,7 +16,7 @@ import shlex
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
-from backupd.model import Flavour, Manifest, Position, ReplicaPosition
+from backupd.mysql.recorded import judged, judged_position
 from backupd.mysql.replica_files import naming_the_source, position_in_words
 from backupd.mysql.seeding import (
     OF_THE_OLD_SERVER,
@@ -26,6 +26,10 @@ from backupd.mysql.seeding import (
     statements,
     words_for,
 )
+from backupd.mysql.sqltext import comment
+from backupd.vocabulary.errors import Unreadable
+from backupd.vocabulary.servers import Flavour, Position, ReplicaPosition
+from backupd.vocabulary.storage import Manifest
 
 _PROGRAMS = {Flavour.MARIADB: ("mariadb-binlog", "mariadb"), Flavour.MYSQL: ("mysqlbinlog", "mysql")}
 _MOMENT = "YYYY-MM-DD hh:mm:ss"
@@ -34,8 +38,14 @@ _MOMENT = "YYYY-MM-DD hh:mm:ss"
 def next_steps(manifest: Manifest, datadir: Path, *, found: Position | None = None) -> str:
     """SQL with comments for a person: how the copy in `datadir` becomes a replica, or is brought to a later moment.
 
-    `found` is the position that a drill found of a backup that was taken without a lock.
+    `found` is the position that a drill found of a backup that was taken without a lock. Where the manifest names what
+    no server has, nothing is told but that: a client may be fed this.
     """
+    try:
+        manifest = judged(manifest)
+        found = judged_position(found) if found is not None else None
+    except Unreadable as error:
+        return comment(f"What this copy needs next is not told: {error.message}.") + "\n"
     position = found or (manifest.position if manifest.locked else None)
     head = (
         f"-- Run {manifest.run_id} of job {manifest.job}: {manifest.host}, {manifest.server.flavour}"

@@ -14,9 +14,9 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from backupd.errors import ServerError
-from backupd.model import Position, ReplicaPosition
 from backupd.mysql.session import Row, Session, StatementError
+from backupd.vocabulary.errors import ServerError
+from backupd.vocabulary.servers import Position, ReplicaPosition
 
 _BINLOG_STATEMENTS = ("SHOW BINARY LOG STATUS", "SHOW MASTER STATUS")  # MySQL from 8.2 (only it from 8.4); the others
 _REPLICA_STATEMENTS = ("SHOW ALL SLAVES STATUS", "SHOW REPLICA STATUS", "SHOW SLAVE STATUS")

@@ -23,12 +23,15 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
-from backupd.model import Check, Flavour, Manifest, Position, ServerFacts
 from backupd.mysql import gtid
 from backupd.mysql.canary import canary_check, moments
 from backupd.mysql.facts import binlog_header
 from backupd.mysql.scratch import RunningServer
 from backupd.mysql.session import Row, Session
+from backupd.mysql.sqltext import quoted
+from backupd.vocabulary.records import Check
+from backupd.vocabulary.servers import Flavour, Position, ServerFacts
+from backupd.vocabulary.storage import Manifest
 
 NO_POSITION = "no position"
 
@@ -122,7 +125,7 @@ def check_tables(session: Session) -> Iterator[TableResult]:
     Raises:
         ServerError: the session is over.
     """
-    names = [f"{_quoted(schema)}.{_quoted(name)}" for schema, name in session.rows(_TABLES)]
+    names = [f"{quoted(schema or '')}.{quoted(name or '')}" for schema, name in session.rows(_TABLES)]
     for start in range(0, len(names), _TABLES_AT_ONCE):
         rows = session.query(f"CHECK TABLE {', '.join(names[start : start + _TABLES_AT_ONCE])} MEDIUM")
         yield from table_results(rows)
@@ -201,7 +204,3 @@ def _in_binlog_order(at: tuple[str, int]) -> tuple[int, int]:
     """`bin.000009` before `bin.000010`; the base name may have changed, the number only grows."""
     number = at[0].rpartition(".")[2]
     return (int(number) if number.isdigit() else 0, at[1])
-
-
-def _quoted(name: str | None) -> str:
-    return "`" + (name or "").replace("`", "``") + "`"

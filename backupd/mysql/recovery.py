@@ -7,12 +7,14 @@ size is recorded with the backup. The server keeps what it has parsed in its buf
 more each time that is full; replay itself is random reading and writing of pages.
 """
 
+import re
 from pathlib import Path
 
-from backupd.model import Flavour, ServerFacts
+from backupd.vocabulary.servers import Flavour, ServerFacts
 
 SLOWEST_REPLAY = 4 << 20  # bytes of redo a second that even an idle disk manages
 LEAST_SECONDS = 1800.0  # for what takes its time whatever the redo: opening 200,000 tablespaces, rolling back
+_MOST_REDO = 512 << 30
 LEAST_POOL = 128 << 20
 _POOL_CHUNK = 128 << 20  # the pool is a multiple of innodb_buffer_pool_chunk_size, whose default this is
 _SHARE_OF_MEMORY = 4  # of what is available now a fourth, so that the host's own work has the rest
@@ -22,10 +24,12 @@ def redo_bytes(facts: ServerFacts) -> int:
     """The most that the redo log of the backup can hold; 0 where nothing was recorded.
 
     MySQL from 8.0.30 on goes by `innodb_redo_log_capacity`, unless only the older two are set: then by their product.
+    Neither server takes more than 512 GiB, whatever a manifest says.
     """
     files = "2" if facts.flavour is Flavour.MYSQL else "1"
     size, count = facts.settings.get("innodb_log_file_size", ""), facts.settings.get("innodb_log_files_in_group", files)
-    return max(_number(size) * _number(count), _number(facts.settings.get("innodb_redo_log_capacity", "")))
+    capacity = _number(facts.settings.get("innodb_redo_log_capacity", ""))
+    return min(_MOST_REDO, max(_number(size) * _number(count), capacity))
 
 
 def recovery_seconds(redo: int) -> float:
@@ -49,4 +53,4 @@ def memory_available() -> int:
 
 
 def _number(setting: str) -> int:
-    return int(setting) if setting.isdigit() else 0
+    return int(setting) if re.fullmatch("[0-9]{1,20}", setting) else 0

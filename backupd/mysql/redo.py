@@ -12,9 +12,9 @@ every row: there the log is in the file, if not on the disk, and a snapshot free
 
 import time
 
-from backupd.errors import ServerError
-from backupd.model import Flavour
 from backupd.mysql.session import Session
+from backupd.vocabulary.errors import ServerError
+from backupd.vocabulary.servers import Flavour
 
 _SETTING = "SELECT @@global.innodb_flush_log_at_trx_commit"
 _CURRENT, _FLUSHED = "Innodb_lsn_current", "Innodb_lsn_flushed"  # MariaDB's counters

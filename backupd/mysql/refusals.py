@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 
 from pymysql.constants import CR, ER
 
-from backupd.errors import ServerError
 from backupd.mysql.login import Login
+from backupd.vocabulary.errors import ServerError
 
 _PASSWORDLESS_DENIED = 1698  # ER_ACCESS_DENIED_NO_PASSWORD_ERROR: unix_socket and the like
 _CLIENT_ERRORS = range(CR.CR_ERROR_FIRST, 3000)  # the driver's own; the server's lie below and above

@@ -7,9 +7,13 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from backupd.errors import ServerError
+from backupd.host.filesystem import read_plain
+from backupd.vocabulary.errors import ServerError
 
 NOT_HERE = "drill it on a machine without the original server, with the missing files restored beside it"
+
+_NOT_OURS = "a backup of a server has a plain file there: who has changed this one?"
+_LONGEST_PATH = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +23,7 @@ class Relocation:
     folder: Path  # the restored folder
     within: str  # the datadir, relative to it
     recorded: Path  # the datadir as the server had it
+    here: Path | None = None  # the restored folder as we see it, where that is not as the server does
 
     @property
     def datadir(self) -> Path:
@@ -28,16 +33,22 @@ class Relocation:
     def moved(self, path: str) -> Path:
         """Where in the copy a recorded path is. A relative one is relative to the datadir; empty is the datadir.
 
+        Where it would lead by `..` counts, not how it begins.
+
         Raises:
             ServerError: it lay outside of what was backed up.
         """
-        original = self.recorded / path
+        original = Path(os.path.normpath(self.recorded / path))
         if original.is_relative_to(self.recorded):
             return self.datadir / original.relative_to(self.recorded)
         root = self._recorded_root()
         if root is not None and original.is_relative_to(root):
             return self.folder / original.relative_to(root)
         raise ServerError(f"the server used {path}, which is not in the backup", hint=NOT_HERE)
+
+    def is_folder(self, path: Path) -> bool:
+        """Whether such a path of the copy is one, asked where we see it."""
+        return (path if self.here is None else self.here / path.relative_to(self.folder)).is_dir()
 
     def _recorded_root(self) -> Path | None:
         """What the restored folder was on the server's machine; None where its datadir was a symlink to elsewhere."""
@@ -47,22 +58,49 @@ class Relocation:
         return Path(*self.recorded.parts[: -len(parts)])
 
 
-def require_self_contained(relocation: Relocation) -> None:
+def require_self_contained(relocation: Relocation, *folders: Path) -> None:
     """No symlink and no `.isl` file of the copy leads out of it: there the server would find *live* files.
+
+    Nor do these other folders of it themselves.
 
     Raises:
         ServerError: naming the first that does.
     """
     home = relocation.folder.resolve()
-    for folder, folders, files in os.walk(relocation.datadir, onerror=_raise):
-        for path in (Path(folder) / name for name in folders + files):
+    for each in (relocation.datadir, *folders):
+        _require_within(each, relocation, home)
+    for folder, names, files in os.walk(relocation.datadir, onerror=_raise):
+        for path in (Path(folder) / name for name in names + files):
             if path.is_symlink() or path.suffix == ".isl":
-                leads_to = path.resolve() if path.is_symlink() else Path(path.read_text().strip())
-                if not leads_to.is_relative_to(home):
-                    raise ServerError(
-                        f"{path.relative_to(relocation.folder)} leads out of the restored copy, to {leads_to}",
-                        hint=NOT_HERE,
-                    )
+                _require_within(path, relocation, home)
+
+
+def _require_within(path: Path, relocation: Relocation, home: Path) -> None:
+    leads_to = Path(os.path.realpath(path))  # links that lead to one another lead nowhere, and so nowhere else
+    if path.suffix == ".isl" and not path.is_symlink() and path.is_file():
+        told = read_from_copy(relocation.folder, path, at_most=_LONGEST_PATH).strip()
+        if "\0" in told:
+            raise ServerError(
+                f"{path.relative_to(relocation.folder)} of the restored copy names no path", hint=_NOT_OURS
+            )
+        leads_to = Path(os.path.realpath(told))
+    if not leads_to.is_relative_to(home):
+        raise ServerError(
+            f"{path.relative_to(relocation.folder)} leads out of the restored copy, to {leads_to}", hint=NOT_HERE
+        )
+
+
+def read_from_copy(folder: Path, path: Path, *, at_most: int) -> str:
+    """The text of a plain file of the copy in `folder`, by no link: who made the copy may have planted one.
+
+    Raises:
+        ServerError: it cannot be read, is no plain file, is behind a link, or has more bytes than that.
+    """
+    try:
+        text = read_plain(path, beneath=folder, at_most=at_most)
+    except OSError as error:
+        raise ServerError(f"cannot read {path}: {error.strerror or error}", hint=_NOT_OURS) from error
+    return text.decode(errors="surrogateescape")
 
 
 def _raise(error: OSError) -> None:

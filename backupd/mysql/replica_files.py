@@ -6,10 +6,13 @@ Knows: their text. Refuses to know a password, and where on its machine the new 
 from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 
-from backupd.model import Flavour, Manifest, Position
 from backupd.mysql.relocation import Relocation
 from backupd.mysql.seeding import Seeded, Wanted, Words, source_word
+from backupd.mysql.sqltext import comment
 from backupd.mysql.startup import RELAY_LOG, file_options
+from backupd.vocabulary.errors import ServerError
+from backupd.vocabulary.servers import Flavour, Position
+from backupd.vocabulary.storage import Manifest
 
 OPTION_FILE = "replica.cnf"
 STATEMENTS_FILE = "replica.sql"
@@ -24,7 +27,7 @@ def option_file(manifest: Manifest, relocation: Relocation, wanted: Wanted) -> s
     It does not start to replicate by itself: a person looks at it first, and then removes that line.
 
     Raises:
-        ServerError: the recorded server used paths that are not in the backup.
+        ServerError: the recorded server used paths that are not in the backup, or one has more than a line.
     """
     program = _PROGRAM[manifest.server.flavour]
     options = [*_identity(manifest, wanted), *file_options(relocation, manifest.server)]
@@ -45,11 +48,11 @@ def statements_file(manifest: Manifest, seeded: Seeded, wanted: Wanted) -> str:
     """What the clone's server was told and what is left to tell it, in its own words."""
     recorded = "as recorded" if manifest.locked else "as its recovered server said"
     lines = [
-        f"-- Written by `backupd clone {manifest.run_id}`: a replica of {manifest.host}, by {wanted.following}.",
-        f"-- Position, {recorded}: {position_in_words(seeded.position)}",
+        comment(f"Written by `backupd clone {manifest.run_id}`: a replica of {manifest.host}, by {wanted.following}."),
+        comment(f"Position, {recorded}: {position_in_words(seeded.position)}"),
         "",
         "-- Applied already; the server in this folder knows it:",
-        *(f"-- {statement};" for statement in seeded.applied),
+        *(comment(f"{statement};") for statement in seeded.applied),
         "",
         *_notes(seeded, wanted),
         *(f"{statement};" for statement in seeded.left),
@@ -85,6 +88,8 @@ def _identity(manifest: Manifest, wanted: Wanted) -> Iterator[str]:
 
 
 def _line(option: str) -> str:
+    if not option.isprintable():  # in this file a line is an option, and a line in brackets another program's
+        raise ServerError(f"this cannot be put into an option file: {option!r:.80}", hint="it has a control character")
     name, equals, value = option.removeprefix("--").partition("=")
     return f"{name.replace('-', '_')}{' = ' if equals else ''}{_quoted(value)}"
 

@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 from pymysql.constants import ER
 
-from backupd.errors import ServerError
-from backupd.model import Channel, Cluster, Membership, Replication
 from backupd.mysql.positions import replica_statement
 from backupd.mysql.session import Connect, Row, Session, StatementError
+from backupd.vocabulary.errors import ServerError
+from backupd.vocabulary.servers import Channel, Cluster, Membership, Replication
 
 NO_SUCH_CHANNEL = (1617, 3074)  # WARN_NO_MASTER_INFO of MariaDB, ER_REPLICA_CHANNEL_DOES_NOT_EXIST of MySQL
 

@@ -7,50 +7,68 @@ path is given, so is every log; replication information is looked for in an empt
 become a replica, and replication never starts; a symlink or `.isl` file that
 leads out of the copy is refused. `--skip-grant-tables` because nobody knows the restored accounts' passwords, and ours
 may not read all tables; the socket lies in a folder that only its owner can enter, and there is no other way in.
+
+The copy is a stranger's work and the server a large program that reads it. So it never runs as root, has no network,
+and can write nothing but the copy and its own folder, whatever it is made to do; of these we read plain files only.
+Nor does it run as the account of this host's own server, whose files, processes and socket it would share, unless it
+needs that account's keys. Nothing that it starts outlives it, and what we say to it is said to no other server.
 """
 
 import contextlib
-import logging
 import os
+import pwd
 import re
 import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from subprocess import Popen, TimeoutExpired
+from typing import IO
 
-from backupd import command
-from backupd.command import ChildLedger
-from backupd.errors import ServerError, Undecided
-from backupd.model import Check, Manifest
-from backupd.mysql.binlogs import listed
-from backupd.mysql.keyring import keyring_options
+from backupd.host import process as programs
+from backupd.host.filesystem import read_plain
+from backupd.host.process import ChildLedger
+from backupd.host.sandbox import Bounds, ending_argv, not_confined
+from backupd.host.signals import shielded
+from backupd.mysql.facts import key_files
+from backupd.mysql.keyring import keyring_options, require_known_keyring
+from backupd.mysql.recorded import is_binlog, judged, libraries
 from backupd.mysql.recovery import recovery_seconds, redo_bytes
-from backupd.mysql.relocation import Relocation, require_self_contained
+from backupd.mysql.relocation import Relocation, read_from_copy, require_self_contained
 from backupd.mysql.session import Login, Session
 from backupd.mysql.startup import (
     ScratchPlaces,
+    folders_of,
     matching_program,
     require_keys,
     require_no_live_tablespace,
     require_tablespaces,
     server_argv,
 )
-
-log = logging.getLogger(__name__)
+from backupd.vocabulary.errors import ServerError, Undecided, UsageError
+from backupd.vocabulary.records import Check
+from backupd.vocabulary.storage import Manifest
 
 STOP_SECONDS = 600.0
 CHECK_SECONDS = 86400.0  # CHECK TABLE of a large table is one statement
 
 _DYING_SECONDS = 1.0
+_END_SECONDS = 30.0
 _OWN_LIMIT = re.compile(
     r".*(cannot allocate memory|out of memory|no space left on device|disk is full|error number 28\b).*", re.IGNORECASE
 )
 _MORE = "the backup is neither proven nor doubted: drill it again when this host has more time, memory or room for it"
+
+_LARGEST_LOG = 64 << 20  # bytes: of 200,000 tables a line or two each
+_LARGEST_INDEX = 4 << 20  # bytes: the names of a hundred thousand binlogs
+_LONGEST_LINE = 500  # of a log, in an error
+
+_ITS_ACCOUNTS = frozenset({"mysql", "mariadb"})  # whom a server's files may belong to, of those known here
+_NOBODYS = range(61184, 65520)  # users that systemd gives to services for as long as they run, and no account has
 
 _SOCKET_LENGTH = 107  # unix(7): sun_path has 108 bytes with its terminator
 _POLL_SECONDS = 0.1
@@ -59,15 +77,15 @@ _POLL_SECONDS = 0.1
 class RunningServer:
     """A scratch server that answers."""
 
-    def __init__(self, process: "Popen[bytes]", session: Session, error_log: Path) -> None:
+    def __init__(self, process: "Popen[bytes]", session: Session, places: ScratchPlaces) -> None:
         self._process = process
-        self._error_log = error_log
+        self._places = places
         self.session = session
 
     @property
     def error_log(self) -> str:
         """What it wrote to its error log so far."""
-        return _text(self._error_log)
+        return _said(self._places)
 
     def shut_down(self) -> Check:
         """End it cleanly; the answer is whether it went so. Its session is over.
@@ -102,19 +120,29 @@ class ScratchServer:
         ledger: ChildLedger | None = None,
         seeding: bool = False,
         partial: bool = False,
+        confined: bool = True,
     ) -> None:
         """With `seeding` it keeps what it is told about replication in the copy.
 
         Without `start_seconds` it may take as long as `recovery_seconds` says of the backup's redo.
         Of a `partial` copy most tables are missing on purpose: recovery passes over what the log says of them.
+        One that is not `confined` has its account's rights, and is for backups that nobody else could have changed.
+
+        Raises:
+            Unreadable: the manifest names what no server has; see `recorded`.
+            ServerError: its keys cannot be given to a second server.
         """
+        manifest = judged(manifest)
+        libraries(manifest.server)
+        require_known_keyring(manifest.server)
         self._facts = manifest.server
         self._relocation = Relocation(folder, manifest.datadir, manifest.server.datadir)
-        self._binlog = folder / manifest.binlog if manifest.binlog else None
+        self._binlog = manifest.binlog
         self._start_seconds = recovery_seconds(redo_bytes(manifest.server)) if start_seconds is None else start_seconds
         self._ledger = ledger
         self._seeding = seeding
         self._partial = partial
+        self._confined = confined
 
     @contextmanager
     def running(self) -> Iterator[RunningServer]:
@@ -122,36 +150,63 @@ class ScratchServer:
 
         Raises:
             ServerError: no matching program is here, the copy leads out of itself, or the server did not start.
+            UsageError: nothing on this host can keep it within its bounds; or it needs none and cannot get to the copy.
             Undecided: it ran into a limit of its own: time, memory, room.
         """
         program = matching_program(self._facts)
-        require_self_contained(self._relocation)
-        require_keys(self._facts)
-        require_tablespaces(self._relocation, self._facts)
-        owner = _owner(self._relocation.datadir)
-        with _private_folder() as places:
-            if self._binlog is not None:
-                places.binlog_index.write_text(_index(self._binlog))
-            argv = server_argv(program, self._relocation, self._facts, places, self._binlog, seeding=self._seeding)
+        copy = self._relocation
+        binlog = copy.folder / self._binlog if self._binlog else None
+        require_self_contained(copy, *folders_of(copy, self._facts), *([binlog.parent] if binlog else []))
+        require_tablespaces(copy, self._facts)
+        account = _account(copy.datadir, with_keys=bool(key_files(self._facts)))
+        require_keys(self._facts, account.prefix)
+        with _private_folder() as places, account.lent(copy), places.error_log.open("ab") as said:
+            keyring = keyring_options(self._facts, places.folder, program, account.prefix)
+            view = self._view(account, places)
+            if binlog is not None and self._binlog is not None:
+                index = _index(copy.folder, binlog, seen_in=(view.folder / self._binlog).parent)
+                places.binlog_index.write_text(index, errors="surrogateescape")
+            seen = view.folder / self._binlog if self._binlog else None
+            argv = server_argv(program, view, self._facts, places, seen, seeding=self._seeding)
             passing_over = ["--innodb-force-recovery=1"] if self._partial else []
-            keyring = keyring_options(self._facts, places.folder)
-            owner.give(places.folder)
+            account.give(places.folder)
             with (
-                self._started([*owner.prefix, *argv, *passing_over, *keyring, *owner.option], places) as process,
-                _within_limits(process, places.error_log),
+                self._started([*self._prefix(account, places, view), *argv, *passing_over, *keyring], said) as process,
+                _within_limits(process, places),
                 self._answering(process, places) as session,
             ):
-                server = RunningServer(process, session, places.error_log)
+                server = RunningServer(process, session, places)
                 require_no_live_tablespace(server.error_log)
                 yield server
 
+    def _view(self, account: "Account", places: ScratchPlaces) -> Relocation:
+        """The copy where the account can get at it: below our own folder where it may not enter those around it."""
+        if account.may_reach(self._relocation.datadir):
+            return self._relocation
+        if not self._confined:
+            raise UsageError(
+                f"only root can enter {self._relocation.datadir}, and an unconfined server has to, which is never root",
+                hint="let others pass through the folders above it (chmod o+x)",
+            )
+        places.copy.mkdir()
+        return replace(self._relocation, folder=places.copy, here=self._relocation.folder)
+
+    def _prefix(self, account: "Account", places: ScratchPlaces, view: Relocation) -> list[str]:
+        if not self._confined:
+            return [*account.prefix]
+        copy = self._relocation.folder
+        there = view.folder == copy
+        bounds = Bounds(
+            writable=(copy, places.folder) if there else (places.folder,),
+            seen_at={} if there else {copy: view.folder},
+            ids=account.ids,
+        )
+        return bounds.prefix()
+
     @contextmanager
-    def _started(self, argv: list[str], places: ScratchPlaces) -> Iterator["Popen[bytes]"]:
+    def _started(self, argv: list[str], said: IO[bytes]) -> Iterator["Popen[bytes]"]:
         """What it says before it has opened its log is kept too; our own output is for results."""
-        with (
-            places.error_log.open("ab") as said,
-            command.spawned(argv, stdout=said, stderr=said, ledger=self._ledger) as process,
-        ):
+        with programs.spawned(argv, stdout=said, stderr=said, ledger=self._ledger) as process:
             yield process
 
     def _answering(self, process: "Popen[bytes]", places: ScratchPlaces) -> Session:
@@ -160,11 +215,14 @@ class ScratchServer:
         deadline = time.monotonic() + self._start_seconds
         while True:
             try:
-                return Session.open(login, answer_seconds=CHECK_SECONDS)
+                session = Session.open(login, answer_seconds=CHECK_SECONDS)
             except ServerError as error:
                 if process.poll() is not None:
+                    said = _said(places)
+                    if refusal := not_confined(process.returncode, said, doing="the server on the restored files"):
+                        raise refusal from error
                     raise ServerError(
-                        f"the server did not start on the restored files: {first_error(_text(places.error_log))}",
+                        f"the server did not start on the restored files: {first_error(said)}",
                         hint="the backup is suspect; the log above says what the server could not read",
                     ) from error
                 if time.monotonic() > deadline:
@@ -172,37 +230,106 @@ class ScratchServer:
                         f"the server on the restored files did not answer within {self._start_seconds:g} s",
                         hint=_MORE,
                     ) from error
+            else:
+                _require_itself(session, process)
+                return session
             time.sleep(_POLL_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
-    """Whom the server runs as: the copy's owner; ourselves when we are not root, or when only root can get there."""
+class Account:
+    """Whom the server runs as. Never root; without `ids` ourselves, who are not root."""
 
-    uid: int
-    gid: int
+    ids: tuple[int, int] | None = None
+    alone: bool = False  # nothing else runs as it
 
     @property
     def prefix(self) -> tuple[str, ...]:
-        """What changes to them. The death signal is asked for again, because a change of user forgets it (prctl(2))."""
-        if self.uid == os.geteuid():
+        """What changes to it. The death signal is asked for again, because a change of user forgets it (prctl(2))."""
+        if self.ids is None:
             return ()
-        ids = (f"--reuid={self.uid}", f"--regid={self.gid}", "--clear-groups")
-        return ("setpriv", *ids, "--pdeathsig", "KILL", "--")
+        ids = (f"--reuid={self.ids[0]}", f"--regid={self.ids[1]}", "--clear-groups")
+        return ("setpriv", *ids, "--no-new-privs", "--pdeathsig", "KILL", "--")
 
     def give(self, folder: Path) -> None:
-        """All that is in the folder is theirs, and so is it."""
-        for path in (folder, *folder.rglob("*")):
-            os.chown(path, self.uid, self.gid, follow_symlinks=False)
+        """A folder of ours, which nobody else could change until now, is theirs with all that is in it."""
+        if self.ids is not None:
+            for path in (folder, *folder.rglob("*")):
+                os.chown(path, *self.ids, follow_symlinks=False)
 
-    @property
-    def option(self) -> tuple[str, ...]:
-        """The server runs as root only when told to."""
-        return ("--user=root",) if self.uid == 0 else ()
+    @contextmanager
+    def lent(self, copy: Relocation) -> Iterator[None]:
+        """The copy's own files are theirs within the block, and its owner's after it, with what was made meanwhile.
+
+        So are the folders above its datadir, as far as they could not enter them: these are held open, for the server
+        can rename what lies in them. Nothing runs as them any more when they give it back.
+        """
+        if self.ids is None:
+            yield
+            return
+        uid, _ = self.ids
+        owner = copy.datadir.stat()
+        with ExitStack() as opened:
+            closed = self._closed(copy, opened)
+            try:
+                if uid != owner.st_uid:
+                    _change_owner(copy.folder, users={owner.st_uid: uid}, groups={})
+                for descriptor in closed:
+                    os.fchown(descriptor, uid, -1)
+                yield
+            finally:
+                with shielded():
+                    self._give_back(copy, owner, closed)
+
+    def _closed(self, copy: Relocation, opened: ExitStack) -> Mapping[int, int]:
+        """Descriptors of those folders above the datadir that they cannot enter, and whose each is."""
+        assert self.ids is not None
+        found = {}
+        for each in (each for each in copy.datadir.parents if each.is_relative_to(copy.folder)):
+            if not _may_enter(each, *self.ids):
+                descriptor = os.open(each, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+                opened.callback(os.close, descriptor)
+                found[descriptor] = os.fstat(descriptor).st_uid
+        return found
+
+    def _give_back(self, copy: Relocation, owner: os.stat_result, closed: Mapping[int, int]) -> None:
+        self._end_all()
+        if self.ids is not None and self.ids != (owner.st_uid, owner.st_gid):
+            uid, gid = self.ids
+            _change_owner(copy.folder, users={uid: owner.st_uid}, groups={gid: owner.st_gid})
+        for descriptor, user in closed.items():
+            os.fchown(descriptor, user, -1)
+
+    def _end_all(self) -> None:
+        """Whatever the server has started ends, in whatever session it is."""
+        if self.alone and self.ids is not None:
+            programs.run(ending_argv(*self.ids), timeout_seconds=_END_SECONDS)
+
+    def may_reach(self, folder: Path) -> bool:
+        """Whether it may enter a folder and all above it."""
+        ids = self.ids
+        return ids is None or all(_may_enter(each, *ids) for each in (folder, *folder.resolve().parents))
+
+
+def _require_itself(session: Session, process: "Popen[bytes]") -> None:
+    """The server that we have started answers. The socket lies in its own folder: it may have put another one there.
+
+    Raises:
+        ServerError: another program does, of which nothing was asked.
+    """
+    answering = session.peer
+    if answering != process.pid:
+        session.close()
+        raise ServerError(
+            f"process {answering} answers at the socket of the server on the restored files, which is process"
+            f" {process.pid}",
+            hint="who made the backup has made that server do so: use another backup, and look who can write to the"
+            " target",
+        )
 
 
 @contextmanager
-def _within_limits(process: "Popen[bytes]", error_log: Path) -> Iterator[None]:
+def _within_limits(process: "Popen[bytes]", places: ScratchPlaces) -> Iterator[None]:
     """An error of a server that had no memory or no room left, or that the kernel killed for memory, decides nothing.
 
     Raises:
@@ -217,23 +344,29 @@ def _within_limits(process: "Popen[bytes]", error_log: Path) -> Iterator[None]:
             process.wait(_DYING_SECONDS)  # its connection is lost a moment before the process is gone
         if process.returncode == -signal.SIGKILL:
             raise Undecided("the server on the restored files was killed (is memory short?)", hint=_MORE) from error
-        if said := _OWN_LIMIT.search(_text(error_log)):
-            raise Undecided(f"the server on the restored files ran short: {said[0].strip()}", hint=_MORE) from error
+        if said := _OWN_LIMIT.search(_said(places)):
+            short = said[0].strip()[:_LONGEST_LINE]
+            raise Undecided(f"the server on the restored files ran short: {short}", hint=_MORE) from error
         raise
 
 
-def _index(binlog: Path) -> str:
-    """The binlogs that were restored, where they are now; recovery may need those before the one that is named."""
+def _index(copy: Path, binlog: Path, *, seen_in: Path) -> str:
+    """The binlogs that were restored, where the server sees them; recovery may need those before the named one."""
     index = binlog.with_suffix(".index")
-    names = listed(index) if index.exists() else (binlog.name,)
-    return "".join(f"{binlog.parent / name}\n" for name in names)
+    text = read_from_copy(copy, index, at_most=_LARGEST_INDEX) if index.exists() else binlog.name
+    names = [line.rpartition("/")[2] for line in text.splitlines() if line]
+    if not names:
+        raise ServerError(f"the binlog's index {index} lists no binlog", hint="look at it: is log_bin_index right?")
+    if strange := next((name for name in names if not is_binlog(name)), None):
+        raise ServerError(f"the restored binlog's index lists what is no binlog: {strange!r:.80}")
+    return "".join(f"{seen_in / name}\n" for name in names)
 
 
 def first_error(text: str) -> str:
     """The first line that the server itself calls an error; the last line where it calls none so."""
     lines = [line for line in text.splitlines() if line.strip()]
     errors = (line for line in lines if "[ERROR]" in line)
-    return next(errors, lines[-1] if lines else "it wrote nothing").strip()
+    return next(errors, lines[-1] if lines else "it wrote nothing").strip()[:_LONGEST_LINE]
 
 
 @contextmanager
@@ -246,15 +379,47 @@ def _private_folder() -> Iterator[ScratchPlaces]:
         shutil.rmtree(folder)
 
 
-def _owner(datadir: Path) -> Owner:
-    ours = Owner(os.geteuid(), os.getegid())
-    if ours.uid != 0:
-        return ours
-    found = datadir.stat()
-    if all(_may_enter(folder, found.st_uid, found.st_gid) for folder in (datadir, *datadir.resolve().parents)):
-        return Owner(found.st_uid, found.st_gid)
-    log.info("drill: only root can enter %s: the scratch server runs as root", datadir)
-    return ours
+def _account(datadir: Path, *, with_keys: bool) -> Account:
+    """A user of its own; where the copy needs keys, its owner, who may read them.
+
+    An archive says whose its files are: it must not be the one to choose as which of this host's people a program runs.
+    """
+    if os.geteuid() != 0:
+        return Account()
+    uid = datadir.stat().st_uid
+    known = _known(uid)
+    if with_keys and known is not None and known.pw_name in _ITS_ACCOUNTS and known.pw_gid != 0:
+        return Account((uid, known.pw_gid))
+    own = _of_its_own()
+    is_free = with_keys and known is None and uid not in _running()
+    return Account((uid if is_free else own, own), alone=True)
+
+
+def _of_its_own() -> int:
+    """A user, and a group, whom nobody knows and as whom nothing runs: not even `nobody` can look at the copy."""
+    running, first = _running(), os.getpid() % len(_NOBODYS)  # drills side by side have different ones
+    candidates = (*_NOBODYS[first:], *_NOBODYS[:first])
+    free = (uid for uid in candidates if _known(uid) is None and uid not in running)
+    found: int | None = next(free, None)
+    if found is None:
+        raise ServerError(f"every user from {_NOBODYS[0]} to {_NOBODYS[-1]} is taken", hint="see getent passwd")
+    return found
+
+
+def _known(uid: int) -> pwd.struct_passwd | None:
+    try:
+        return pwd.getpwuid(uid)
+    except KeyError:
+        return None
+
+
+def _running() -> frozenset[int]:
+    """The users as whom something runs now, containers' included."""
+    found = set()
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            found.add(process.stat().st_uid)
+    return frozenset(found)
 
 
 def _may_enter(folder: Path, uid: int, gid: int) -> bool:
@@ -264,7 +429,28 @@ def _may_enter(folder: Path, uid: int, gid: int) -> bool:
     return bool(found.st_mode & (0o010 if found.st_gid == gid else 0o001))
 
 
-def _text(path: Path) -> str:
-    with contextlib.suppress(FileNotFoundError):
-        return path.read_text(errors="replace")
-    return ""
+def _change_owner(top: Path, *, users: Mapping[int, int], groups: Mapping[int, int]) -> None:
+    """Whatever in the folder is of one of these is of the other; no link is followed."""
+    for _, folders, files, descriptor in os.fwalk(top, follow_symlinks=False):
+        for name in (".", *files, *folders):
+            found = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+            ids = users.get(found.st_uid, found.st_uid), groups.get(found.st_gid, found.st_gid)
+            if ids != (found.st_uid, found.st_gid):
+                with contextlib.suppress(PermissionError):  # an immutable file (chattr +i) stays whose it is
+                    os.chown(name, *ids, dir_fd=descriptor, follow_symlinks=False)
+
+
+def _said(places: ScratchPlaces) -> str:
+    """What the server has written to its log, which lies in a folder of its own: a plain file of its, or nothing.
+
+    Raises:
+        ServerError: something else lies there, or it is beyond all measure.
+    """
+    owner = places.folder.stat().st_uid
+    try:
+        text = read_plain(places.error_log, beneath=places.folder, at_most=_LARGEST_LOG, owners=(owner,))
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        raise ServerError(f"cannot read the error log of the server on the restored files: {error.strerror}") from error
+    return text.decode(errors="replace")

@@ -18,11 +18,13 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
-from backupd.errors import UsageError
-from backupd.model import Flavour, Manifest, Position
 from backupd.mysql.facts import flavour_of, version_number
 from backupd.mysql.session import Session
+from backupd.mysql.sqltext import literal
 from backupd.mysql.startup import RELAY_LOG
+from backupd.vocabulary.errors import UsageError
+from backupd.vocabulary.servers import Flavour, Position
+from backupd.vocabulary.storage import Manifest
 
 PLACEHOLDER = "SOURCE"  # stands for a host that nobody has named
 
@@ -54,7 +56,7 @@ class Words(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ReplicationSource:
     """The server that a replica is to follow, and who the replica is to it."""
 
     host: str
@@ -69,7 +71,7 @@ class Wanted:
 
     server_id: int
     following: Following
-    source: Source | None = None  # None: the position is applied, the source is left to a person
+    source: ReplicationSource | None = None  # None: the position is applied, the source is left to a person
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +156,7 @@ def statements(words: Words, position: Position, wanted: Wanted) -> tuple[str, .
     prepared: Sequence[str]
     match words:
         case Words.MARIADB:
-            prepared = ("RESET MASTER", f"SET GLOBAL gtid_slave_pos = {_text(gtid)}")
+            prepared = ("RESET MASTER", f"SET GLOBAL gtid_slave_pos = {literal(gtid)}")
         case Words.MYSQL:
             prepared = ("RESET REPLICA ALL", "RESET BINARY LOGS AND GTIDS", *_purged(gtid))
         case Words.MYSQL_8:
@@ -225,28 +227,26 @@ def _has_gtids(manifest: Manifest) -> bool:
 
 
 def _purged(gtid: str) -> Sequence[str]:
-    return (f"SET GLOBAL gtid_purged = {_text(gtid)}",) if gtid else ()
+    return (f"SET GLOBAL gtid_purged = {literal(gtid)}",) if gtid else ()
 
 
 def _change(words: Words, position: Position, wanted: Wanted) -> str:
     word = source_word(words)
-    source = wanted.source or Source(PLACEHOLDER, user="REPLICATION_USER")
+    source = wanted.source or ReplicationSource(PLACEHOLDER, user="REPLICATION_USER")
     change = f"CHANGE {'REPLICATION SOURCE' if word == 'SOURCE' else word} TO"
-    who = f"{word}_HOST = {_text(source.host)}, {word}_PORT = {source.port:d}, {word}_USER = {_text(source.user)}"
+    who = f"{word}_HOST = {literal(source.host)}, {word}_PORT = {source.port:d}, {word}_USER = {literal(source.user)}"
     return f"{change} {who}, {', '.join(_from_where(words, position, wanted.following))}"
 
 
 def _from_where(words: Words, position: Position, following: Following) -> Sequence[str]:
     word = source_word(words)
-    at = (f"{word}_LOG_FILE = {_text(position.binlog_file or '')}", f"{word}_LOG_POS = {position.binlog_offset or 0:d}")
+    at = (
+        f"{word}_LOG_FILE = {literal(position.binlog_file or '')}",
+        f"{word}_LOG_POS = {position.binlog_offset or 0:d}",
+    )
     by_gtid = following is Following.GTID
     if words is Words.MARIADB:
         return ("MASTER_USE_GTID = slave_pos",) if by_gtid else (*at, "MASTER_USE_GTID = no")
     # Without TLS its default way to log in needs the source's key, which it asks for only when told to.
     key = f"GET_{word}_PUBLIC_KEY = 1"
     return (f"{word}_AUTO_POSITION = 1", key) if by_gtid else (*at, f"{word}_AUTO_POSITION = 0", key)
-
-
-def _text(value: str) -> str:
-    """A literal that every SQL mode reads alike: no mode gives a doubled quote another meaning."""
-    return "'" + value.replace("'", "''") + "'"

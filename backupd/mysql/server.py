@@ -5,11 +5,11 @@ Knows: which module answers which question. Refuses to lock or to write.
 
 from collections.abc import Mapping
 
-from backupd.model import Blocker, DataPath, Membership, Replication, ServerFacts
 from backupd.mysql import activity, engines, grants, layout, replication
 from backupd.mysql.facts import flavour_of, server_facts
 from backupd.mysql.positions import lag_seconds, replica_statement
 from backupd.mysql.session import Connect
+from backupd.vocabulary.servers import Blocker, DataPath, Membership, Replication, ServerFacts
 
 
 class MysqlServer:

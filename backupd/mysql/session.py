@@ -9,6 +9,7 @@ Values arrive as text or None: what a number means is for the module that asked 
 import contextlib
 import math
 import socket
+import struct
 from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -16,15 +17,16 @@ from typing import Any, Protocol, Self
 import pymysql
 from pymysql.cursors import SSCursor
 
-from backupd.errors import ServerError
 from backupd.mysql.login import Login, connection_options
 from backupd.mysql.refusals import StatementError, explained
+from backupd.vocabulary.errors import ServerError
 
 __all__ = ["ANSWER_SECONDS", "Connect", "Login", "Row", "Session", "StatementError", "connector", "whole_seconds"]
 
 ANSWER_SECONDS = 60.0
 
 _NO_SUCH_THREAD = 1094
+_CREDENTIALS = struct.Struct("iII")  # of a process: its number, its user, its group
 
 Row = Mapping[str, str | None]
 
@@ -78,6 +80,14 @@ class Session:
     def connection_id(self) -> int:
         """The number by which the server knows this session and others can KILL it."""
         return int(self._connection.thread_id())
+
+    @property
+    def peer(self) -> int | None:
+        """The process that listens at the socket's other end, by the kernel (unix(7)); None where it is TCP."""
+        if self._login.socket is None:
+            return None
+        sock: socket.socket = self._connection._sock  # pymysql offers no public way
+        return int(_CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))[0])
 
     def execute(self, statement: str, *values: object) -> None:
         """Run a statement whose answer does not matter.

@@ -6,17 +6,18 @@ Refuses to start anything but `--version`.
 
 import contextlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from backupd import command
-from backupd.errors import CommandError, ServerError
-from backupd.model import Flavour, ServerFacts
+from backupd.host import process
 from backupd.mysql.dialect import DIALECTS
-from backupd.mysql.facts import external_tablespaces, key_files, version_number
+from backupd.mysql.facts import external_tablespaces, key_files, lacks_key_password, version_number
+from backupd.mysql.recorded import libraries
 from backupd.mysql.recovery import buffer_pool_bytes, memory_available, redo_bytes
 from backupd.mysql.relocation import NOT_HERE, Relocation
+from backupd.vocabulary.errors import CommandError, ServerError
+from backupd.vocabulary.servers import Flavour, ServerFacts
 
 RELAY_LOG = "replica-relay-bin"  # of a seeded replica: its info files name it, so it may not depend on the host's name
 
@@ -38,6 +39,11 @@ class ScratchPlaces:
         return self.folder / "log.err"
 
     @property
+    def copy(self) -> Path:
+        """Where the copy is seen by a server that may not enter the folders around it."""
+        return self.folder / "copy"
+
+    @property
     def binlog_index(self) -> Path:
         """Ours, because the copy's own may name the live server's binlogs by absolute paths."""
         return self.folder / "binlog.index"
@@ -50,9 +56,9 @@ def matching_program(facts: ServerFacts) -> str:
         ServerError: there is none, or it is of another series.
     """
     found = []
-    for program in filter(command.found, DIALECTS[facts.flavour].programs):
+    for program in filter(process.found, DIALECTS[facts.flavour].programs):
         try:
-            said = command.run([program, "--no-defaults", "--version"], timeout_seconds=30).stdout
+            said = process.run([program, "--no-defaults", "--version"], timeout_seconds=30).stdout
         except CommandError as error:
             raise ServerError(f"cannot ask {program} for its version: {error.message}") from error
         version = said.partition(" Ver ")[2].split(" ")[0]
@@ -99,6 +105,18 @@ def server_argv(
     ]
 
 
+def folders_of(relocation: Relocation, facts: ServerFacts) -> tuple[Path, ...]:
+    """The folders of the copy, beside its datadir, in which the server is told to look for files.
+
+    Raises:
+        ServerError: the recorded server used paths that are not in the backup.
+    """
+    named = (facts.settings.get(name, "") for name in DIALECTS[facts.flavour].folders)
+    moved = {relocation.moved(path) for path in (*named, facts.settings.get("innodb_data_home_dir", "")) if path}
+    moved |= _folders_of_tablespaces(relocation, facts)
+    return tuple(filter(relocation.is_folder, sorted(moved)))
+
+
 def file_options(relocation: Relocation, facts: ServerFacts) -> list[str]:
     """What any server needs to be told that is to read these files, wherever else it finds its settings.
 
@@ -112,16 +130,16 @@ def file_options(relocation: Relocation, facts: ServerFacts) -> list[str]:
         *_system_tablespace(relocation, settings),
         *_external_tablespaces(relocation, facts),
         *(f"--loose-{_option(name)}={settings[name]}" for name in dialect.carried_over if settings.get(name)),
-        *(f"--plugin-load-add={name}" for name in settings.get("plugin_libraries", "").split(",") if name),
+        *(f"--plugin-load-add={name}" for name in libraries(facts)),
     ]
 
 
-def require_keys(facts: ServerFacts) -> None:
-    """The key files are where the server had them.
+def require_keys(facts: ServerFacts, reader: Sequence[str] = ()) -> None:
+    """The key files are where the server had them, and who runs behind `reader` may read them.
 
     Raises:
-        ServerError: naming the first that is not. Without it the server would fail over some page, in other words; a
-            keyring component would go on with a new and empty file.
+        ServerError: naming the first of which that is not so, or that the password of one is nowhere. Without it the
+            server would fail over some page, in other words; a keyring component would go on with a new and empty file.
     """
     for file in key_files(facts):
         if not file.is_file():
@@ -129,6 +147,16 @@ def require_keys(facts: ServerFacts) -> None:
                 f"the key file {file} is not here: what the backup has encrypted cannot be read",
                 hint="put the key back where the server had it: no backup of the volume should hold it",
             )
+        if process.run([*reader, "test", "-r", str(file)], timeout_seconds=30, accept=(0, 1)).status != 0:
+            raise ServerError(
+                f"the key file {file} cannot be read as the owner of the restored files",
+                hint="the server's account, to which the files belong, must be the one that may read its keys",
+            )
+    if lacks_key_password(facts):
+        raise ServerError(
+            "the password of the server's key file is in no backup: what was encrypted cannot be read here",
+            hint="give it to the server by a file of its own, then back up: file_key_management_filekey = FILE:/PATH",
+        )
 
 
 def require_tablespaces(relocation: Relocation, facts: ServerFacts) -> None:
@@ -170,18 +198,21 @@ def _system_tablespace(relocation: Relocation, settings: Mapping[str, str]) -> I
 
 
 def _external_tablespaces(relocation: Relocation, facts: ServerFacts) -> Iterator[str]:
-    """MySQL's dictionary has absolute paths; a file that is found in these folders goes before its recorded path.
+    """MySQL's dictionary has absolute paths; a file that is found in these folders goes before its recorded path."""
+    if facts.flavour is Flavour.MYSQL:
+        folders = filter(relocation.is_folder, sorted(_folders_of_tablespaces(relocation, facts)))
+        yield f"--innodb-directories={';'.join(map(str, folders))}"
 
-    Of the folders that the server searched those count that are in the backup: an empty one elsewhere is no loss, and
-    of a tablespace in it the recorded path tells.
+
+def _folders_of_tablespaces(relocation: Relocation, facts: ServerFacts) -> set[Path]:
+    """Of the folders that the server searched those count that are in the backup: an empty one elsewhere is no loss,
+    and of a tablespace in it the recorded path tells.
     """
-    if facts.flavour is not Flavour.MYSQL:
-        return
     folders = {relocation.moved(file).parent for file in external_tablespaces(facts)}
     for searched in filter(None, facts.settings.get("innodb_directories", "").split(";")):
         with contextlib.suppress(ServerError):
             folders.add(relocation.moved(searched))
-    yield f"--innodb-directories={';'.join(sorted(str(folder) for folder in folders if folder.is_dir()))}"
+    return folders
 
 
 def _binlog_options(places: ScratchPlaces, binlog: Path | None) -> Iterator[str]:

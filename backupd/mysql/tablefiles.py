@@ -13,8 +13,10 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from backupd.errors import UsageError
+from backupd.vocabulary.errors import UsageError, VerificationError
 
+_MOST_BYTES = 96 << 20  # that the names of all tables take in memory: half a million of them
+_A_NAME = 140  # bytes that a name takes in a set, beside its letters
 _SYSTEM = frozenset({"mysql", "sys", "performance_schema"})
 _NAME = r"(?:`(?:[^`]|``)+`|[^`.,\s][^`.,]*)"
 _TABLE = re.compile(rf"\s*(?P<schema>{_NAME})\.(?P<table>{_NAME})\s*")
@@ -90,13 +92,21 @@ class TableFiles:
         self._datadir = PurePosixPath(datadir)
         self._lower_case = lower_case
         self._tables: dict[str, set[str]] = {}  # of each schema, by file names
+        room = _MOST_BYTES
         for path in map(PurePosixPath, names):
             place = self._place(path)
             if place is not None and path.suffix.lower() in _OF_TABLES:
                 schema, file = place
                 tables = self._tables.setdefault(schema, set())
                 if not _OF_THE_SCHEMA.fullmatch(file):
-                    tables.add(_table(file))
+                    before = len(tables)
+                    tables.add(name := _table(file))
+                    room -= (len(tables) - before) * (_A_NAME + len(name))
+                    if room < 0:
+                        raise VerificationError(
+                            "the index of the members names more tables than can be held in memory",
+                            hint="restore all of it: leave out --tables",
+                        )
 
     def require(self, tables: Collection[Table]) -> None:
         """All of these tables are there.
@@ -178,4 +188,5 @@ def _escaped(character: str) -> str:
 
 
 def _readable(file: str) -> str:
-    return re.sub("@([0-9a-f]{4})", lambda found: chr(int(found[1], 16)), file)
+    """As people call it, as far as that prints: a file may be called anything."""
+    return re.sub("@([0-9a-f]{4})", lambda found: c if (c := chr(int(found[1], 16))).isprintable() else found[0], file)

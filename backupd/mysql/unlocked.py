@@ -10,10 +10,10 @@ sees to that. Nothing is flushed either: the file system's freeze writes back wh
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from backupd.model import LockReceipt, Position
 from backupd.mysql import UNLOCKED, UNPROVEN
 from backupd.mysql.positions import lsn_statement
 from backupd.mysql.session import Connect
+from backupd.vocabulary.servers import LockReceipt, Position
 
 
 class HeldNothing:

@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from backupd.agenda import Notice
+from backupd.vocabulary.schedule import Notice
 
 
 class Notifier(Protocol):
@@ -12,7 +12,7 @@ class Notifier(Protocol):
         """It was told to everybody who wants to hear of its kind, or it is in the log why not."""
 
 
-class Channel(Protocol):
+class NotificationChannel(Protocol):
     """One way of telling somebody, whatever it is that is told."""
 
     def deliver(self, notice: Notice) -> None:

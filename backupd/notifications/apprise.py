@@ -5,11 +5,11 @@ Knows: how it is asked. Refuses to log what it logs, for that may hold an addres
 
 import logging
 
-from backupd.agenda import Notice, NoticeKind
 from backupd.config import AppriseConfig
 from backupd.config.secrets import private_text
-from backupd.errors import NotificationError
 from backupd.notifications.words import body, title
+from backupd.vocabulary.errors import NotificationError
+from backupd.vocabulary.schedule import Notice, NoticeKind
 
 _GRAVITY = {
     NoticeKind.STARTED: "info",

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from backupd.errors import ConfigurationError, NotificationError
+from backupd.vocabulary.errors import ConfigurationError, NotificationError
 
 
 @contextmanager

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 
-from backupd.agenda import Notice, NoticeKind
-from backupd.errors import BackupdError, NotificationError
-from backupd.interruption import shielded
-from backupd.notifications import Channel
+from backupd.host.signals import shielded
+from backupd.notifications import NotificationChannel
+from backupd.vocabulary.errors import BackupdError, NotificationError
+from backupd.vocabulary.schedule import Notice, NoticeKind
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ class Subscriber:
     name: str
     kinds: frozenset[NoticeKind]
     jobs: frozenset[str]  # every one when empty
-    channel: Channel
+    channel: NotificationChannel
 
     def wants(self, notice: Notice) -> bool:
         """Whether it is to be told of this."""

@@ -11,12 +11,12 @@ import time
 from email.message import EmailMessage
 from email.utils import format_datetime, make_msgid
 
-from backupd.agenda import Notice
 from backupd.config import MailConfig, MailSecurity
 from backupd.config.secrets import line_in
-from backupd.errors import NotificationError
 from backupd.notifications.connection import ended_after, tls, undelivered
 from backupd.notifications.words import body, title
+from backupd.vocabulary.errors import NotificationError
+from backupd.vocabulary.schedule import Notice
 
 _PORTS = {MailSecurity.STARTTLS: 587, MailSecurity.TLS: 465, MailSecurity.NONE: 25}
 

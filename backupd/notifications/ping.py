@@ -6,10 +6,10 @@ what they say, and the body is kept for people. One address watches one job: `jo
 
 from urllib.parse import urlsplit
 
-from backupd.agenda import Notice, NoticeKind
 from backupd.config import PingConfig
 from backupd.notifications import web
 from backupd.notifications.words import body
+from backupd.vocabulary.schedule import Notice, NoticeKind
 
 _MOST_BYTES = 10_000  # of a body, that a healthchecks server of one's own keeps (PING_BODY_LIMIT)
 _BELOW = {

@@ -4,7 +4,6 @@ Knows: POST, a deadline over all of it, which answers are good. Refuses to follo
 show more of an address than the machine in it: many a service takes whoever knows the rest for its owner.
 """
 
-import ipaddress
 import time
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -13,11 +12,11 @@ from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
 
 from backupd import __version__
-from backupd.config.faults import BadValue
-from backupd.config.fields import web_address
+from backupd.config.fields import is_loopback, web_address
 from backupd.config.secrets import line_in
-from backupd.errors import ConfigurationError, NotificationError
 from backupd.notifications.connection import ended_after, tls, undelivered
+from backupd.vocabulary.errors import ConfigurationError, NotificationError
+from backupd.vocabulary.faults import BadValue
 
 
 def address_in(url: str | None, url_file: Path | None, *, named: str) -> str:
@@ -74,14 +73,7 @@ def _connection(parts: SplitResult, ca: Path | None, seconds: float) -> HTTPConn
 def leaves_in_clear(address: str) -> bool:
     """Whether anybody on the way can read what is sent there."""
     parts = urlsplit(address)
-    return parts.scheme == "http" and not _is_here(parts.hostname or "")
-
-
-def _is_here(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+    return parts.scheme == "http" and not is_loopback(parts.hostname or "")
 
 
 def _words(status: int) -> str:

@@ -2,12 +2,12 @@
 
 import json
 
-from backupd.agenda import Notice
 from backupd.config import WebhookConfig
 from backupd.config.secrets import line_in
-from backupd.errors import NotificationError
 from backupd.notifications import web
 from backupd.notifications.words import document
+from backupd.vocabulary.errors import NotificationError
+from backupd.vocabulary.schedule import Notice
 
 
 class Webhook:

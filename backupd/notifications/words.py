@@ -8,7 +8,8 @@ import socket
 from datetime import UTC
 from typing import Any
 
-from backupd.agenda import Notice, NoticeKind
+from backupd.vocabulary.escaping import indented, plain
+from backupd.vocabulary.schedule import Notice, NoticeKind
 
 SCHEMA = 1
 
@@ -30,10 +31,10 @@ def title(notice: Notice) -> str:
 
 
 def body(notice: Notice) -> str:
-    """The sentence, then what else is known, a line each; text that every encoding of Unicode can carry."""
+    """The sentence, then what else is known, a line each; `plain`, whatever a server or a disk has said."""
     known = {"at": f"{notice.at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC", "machine": socket.gethostname()}
     lines = (f"{key}: {value}" for key, value in {**known, **notice.detail}.items())
-    return _spelt_out("\n".join([notice.text, "", *lines, ""]))
+    return "\n".join([*map(indented, (notice.text, "", *lines)), ""])
 
 
 def document(notice: Notice) -> dict[str, Any]:
@@ -45,11 +46,6 @@ def document(notice: Notice) -> dict[str, Any]:
         "machine": socket.gethostname(),
         "at": notice.at.astimezone(UTC).isoformat(),
         "subject": notice.subject,
-        "text": _spelt_out(notice.text),
-        "detail": {key: _spelt_out(value) for key, value in notice.detail.items()},
+        "text": plain(notice.text),
+        "detail": {key: plain(value) for key, value in notice.detail.items()},
     }
-
-
-def _spelt_out(text: str) -> str:
-    """What is no Unicode, the bytes of a file name in an error, as the catalogue has it: no encoding would take it."""
-    return text.encode("utf-8", "backslashreplace").decode()

@@ -3,8 +3,8 @@
 Knows: the two commonest findings, and which failures of the host are findings. Refuses to know what is examined.
 """
 
-from backupd.errors import BackupdError, CommandError, ServerError, SnapshotError, UnexpectedOutput
-from backupd.model import Finding, Level
+from backupd.vocabulary.errors import BackupdError, CommandError, ServerError, SnapshotError, UnexpectedOutput
+from backupd.vocabulary.records import Finding, Level
 
 HOST_FAULTS = (ServerError, SnapshotError, CommandError, UnexpectedOutput)  # never `Cancelled`: that ends the run
 

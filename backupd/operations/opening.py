@@ -7,10 +7,10 @@ without. Refuses to know anything that acts.
 import os
 from pathlib import Path
 
-from backupd import machine
 from backupd.catalogue.store import Catalogue
 from backupd.config import DEFAULT_PATH, Configuration, JobConfig, load, locate
-from backupd.errors import UsageError
+from backupd.host import machine_ids
+from backupd.vocabulary.errors import UsageError
 
 
 def configuration(explicit: Path | None) -> Configuration:
@@ -50,7 +50,7 @@ def catalogue(configuration: Configuration) -> Catalogue:
     Raises:
         CatalogueError: it cannot be opened or written.
     """
-    return Catalogue.open(configuration.catalogue.path, machine=machine.this_machine)
+    return Catalogue.open(configuration.catalogue.path, machine=machine_ids.this_machine)
 
 
 def own_catalogue(configuration: Configuration) -> Catalogue:
@@ -62,7 +62,7 @@ def own_catalogue(configuration: Configuration) -> Catalogue:
     """
     opened = catalogue(configuration)
     try:
-        opened.identity().require_of(machine.this_machine())
+        opened.identity().require_of(machine_ids.this_machine())
     except BaseException:
         opened.close()
         raise

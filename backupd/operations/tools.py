@@ -6,25 +6,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from backupd.claims import Claims
-from backupd.gauges import DiskCounters, FileLoad, InFlight
-from backupd.holding import Releases
-from backupd.identity import Machine
-from backupd.layouts import Medium
-from backupd.model import RUN_ID, DeviceNumber, FileIdentity, Holding, MountPoint
+from backupd.host.claims import Claims
+from backupd.host.holdings import Releases
+from backupd.load import BenchLoad, Counters, FileProbe, SnapshotReader, WriteProbe
+from backupd.lvm import Mounts, ScratchDisks, ScratchVolumes, Snapshots
 from backupd.mysql import Applier, Canary, Flusher, Lock, Server, WorkCounters
-from backupd.probe import BenchLoad, Counters, FileProbe, SnapshotReader, WriteProbe
-from backupd.snapshots import Mounts, ScratchDisks, ScratchVolumes, Snapshots
 from backupd.targets import Target
+from backupd.vocabulary.gauges import DiskCounters, FileLoad, InFlight
+from backupd.vocabulary.identity import Machine
+from backupd.vocabulary.records import RUN_ID, Holding
+from backupd.vocabulary.scratch_layouts import Medium
+from backupd.vocabulary.volumes import DeviceNumber, FileIdentity, MountPoint
 
 if TYPE_CHECKING:
-    from backupd.benchmark import BenchHost
+    from backupd.vocabulary.benches import BenchHost
 
 _PROBE_PREFIX, _DRILL_PREFIX = ".backupd-", "drill-"
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class FilesystemRoom:
     """What a file system has left, in bytes, and whether it takes writes."""
 
     free: int
@@ -41,7 +42,7 @@ class HostFiles:
     identity: Callable[[Path], FileIdentity]  # raises OSError
     sync: Callable[[Path], None]
     used_bytes: Callable[[Path], int]
-    room: Callable[[Path], Room]
+    room: Callable[[Path], FilesystemRoom]
     write_counters: Callable[[DeviceNumber], DiskCounters]  # what the kernel has counted of a block device
     disk_counters: Callable[[Path], DiskCounters]  # the same, of the one that a path names
     in_flight: Callable[[DeviceNumber], InFlight]  # what a block device has taken and not answered yet

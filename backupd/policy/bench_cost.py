@@ -5,11 +5,11 @@ Knows: how fast a disk is taken to be before anything is known of it. Refuses to
 
 from math import ceil
 
-from backupd.benchmark import BenchRequest, PlannedLayout
-from backupd.gauges import Mode
-from backupd.layouts import MIB, Operation
-from backupd.measurement import ProbeRequest, Variant
-from backupd.probe.plan import bill
+from backupd.policy.probe_plan import bill
+from backupd.vocabulary.benches import BenchRequest, PlannedLayout
+from backupd.vocabulary.gauges import Mode
+from backupd.vocabulary.probes import ProbeRequest, Variant
+from backupd.vocabulary.scratch_layouts import MIB, Operation
 
 PROBE_FILE_SIZE = 32 * MIB  # of the probe on each layout: some seconds, and copied on write within them
 

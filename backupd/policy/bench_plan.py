@@ -8,13 +8,13 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import ceil
 
-from backupd.benchmark import LEAST_SIZE, BenchPlan, BenchRequest, PlannedLayout, Table, size_words
-from backupd.errors import Refused, UsageError
-from backupd.layouts import MIB, LayoutKind, ScratchLayout
-from backupd.model import VolumeGroup
-from backupd.probe.bench_bill import DISK_RATE, PROBE_FILE_SIZE, SNAPSHOT_SIZE, seconds_of, written_to
-from backupd.probe.bench_request import require_sound
-from backupd.probe.published import cells_of, tables_of
+from backupd.policy.bench_cost import DISK_RATE, PROBE_FILE_SIZE, SNAPSHOT_SIZE, seconds_of, written_to
+from backupd.policy.bench_request import require_sound
+from backupd.policy.published_benches import cells_of, tables_of
+from backupd.vocabulary.benches import LEAST_SIZE, BenchPlan, BenchRequest, PlannedLayout, PublishedTable, size_words
+from backupd.vocabulary.errors import Refused, UsageError
+from backupd.vocabulary.scratch_layouts import MIB, LayoutKind, ScratchLayout
+from backupd.vocabulary.volumes import VolumeGroup
 
 _JOURNAL = 64 * MIB  # of an XFS up to 512 MiB; ext4's is smaller
 _SHARE_FOR_FILES = 0.85  # of the rest: inodes, what ext4 reserves, and what a probe wants to stay free
@@ -122,7 +122,7 @@ def _volumes(request: BenchRequest, chosen: tuple[str, ...], disks: Disks, least
         loads = (
             cell
             for table in tables_of(request)
-            if table in (Table.E2, Table.E3) or _is_narrowest_or_widest(layout, layouts)
+            if table in (PublishedTable.E2, PublishedTable.E3) or _is_narrowest_or_widest(layout, layouts)
             for cell in cells_of(table, request, tuple(sorted(set(threads))))
         )
         cells = tuple(dict.fromkeys(cell for cell in loads if cell.record % disks.sector_size == 0))
@@ -215,7 +215,7 @@ def _extents_of_snapshot(disks: Disks) -> int:
 
 def _left_out(request: BenchRequest, disks: Disks) -> tuple[str, ...]:
     """Records that these disks do not take."""
-    if Table.E5 not in tables_of(request):
+    if PublishedTable.E5 not in tables_of(request):
         return ()
     small = [size_words(record) for record in sorted(set(request.records)) if record % disks.sector_size]
     why = f"the disks read and write nothing but multiples of {disks.sector_size} bytes directly"

@@ -1,13 +1,13 @@
 """What can be asked of a bench, whatever the host: the faults of a request. Pure.
 
-Knows: what direct I/O, sysbench and striping take. Refuses to know which disks there are (`matrix`).
+Knows: what direct I/O, sysbench and striping take. Refuses to know which disks there are (`bench_plan`).
 """
 
 from math import lcm
 
-from backupd.benchmark import LARGE_RECORD, LEAST_SIZE, BenchRequest, Table, size_words
-from backupd.errors import UsageError
-from backupd.probe.published import cells_of, tables_of
+from backupd.policy.published_benches import cells_of, tables_of
+from backupd.vocabulary.benches import LARGE_RECORD, LEAST_SIZE, BenchRequest, PublishedTable, size_words
+from backupd.vocabulary.errors import UsageError
 
 _SECTOR = 512  # bytes; no disk reads or writes less
 _LEAST_STRIPE = 4 << 10  # LVM's, a page; the most is an extent (lvcreate(8), `--stripesize`)
@@ -29,7 +29,7 @@ def require_sound(request: BenchRequest) -> None:
         raise UsageError("--threads are 1 or more", hint="for example --threads 1,2,6")
     if any(width < 2 for width in request.widths):
         raise UsageError("--widths are 2 or more: the linear volume is measured in any case", hint="e.g. --widths 2,3")
-    if request.raw and Table.E3 not in tables_of(request):
+    if request.raw and PublishedTable.E3 not in tables_of(request):
         raise UsageError("--raw measures table e3 on the device, and that is not asked for", hint="add --table e3")
 
 

@@ -19,7 +19,7 @@ from itertools import pairwise
 from math import sqrt
 from statistics import median
 
-from backupd.model import Counted, Losses, Sample
+from backupd.vocabulary.penalty import Counted, Losses, Sample
 
 _FEWEST_STEPS = 3  # before the lock: of fewer no spread can be told
 _STATEMENTS_A_COMMIT = 20  # where there is a COMMIT for so many writing statements, it is by COMMIT that clients write

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
-from backupd.agenda import Blackout
-from backupd.timetable import first_showing, last_showing
+from backupd.policy.timetable import first_showing, last_showing
+from backupd.vocabulary.schedule import Blackout
 
 _DAY = timedelta(days=1)
 _MINUTES_OF_A_DAY = 24 * 60

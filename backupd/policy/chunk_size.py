@@ -1,13 +1,13 @@
 """How much a snapshot's first write copies at a time, where the job leaves that to backupd. Pure.
 
-Knows: the table that README shows with its measurements, and its reasons in words. Refuses to know where the facts come
-from: `queues` asks the kernel.
+Knows: the table that docs/pages/cow-area.md shows with measurements, and its reasons in words. Refuses to know where
+the facts come from: `queues` asks the kernel.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from backupd.model import Auto, DiskQueue, Volume, VolumeGroup
+from backupd.vocabulary.volumes import Auto, DiskQueue, Volume, VolumeGroup
 
 USUAL = 64 << 10  # bytes: what no measurement speaks against
 _LARGEST = 512 << 10  # bytes: LVM takes no larger ones

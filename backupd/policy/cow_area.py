@@ -1,7 +1,8 @@
 """Which COW area a probe recommends: the choice among the cells that it measured, and whether it still holds. Pure.
 
 Knows: when a cell is better than the default by more than the noise, and when the disks are no longer those that were
-measured. Refuses to know how a cell is measured (`tune`), and what a snapshot is given in the end (`placing`).
+measured. Refuses to know how a cell is measured (`cow_comparison`), and what a snapshot is given in the end
+(`cow_placing`).
 """
 
 import math
@@ -9,21 +10,22 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from statistics import median
 
-from backupd.gauges import Place, TunedCell, Tuning, VolumeLayout
-from backupd.model import Volume, VolumeGroup
+from backupd.vocabulary.gauges import Place, TunedCell, Tuning, VolumeLayout
+from backupd.vocabulary.volumes import Volume, VolumeGroup
 
 LEAST_ROUNDS = 3  # fewer tell nothing of the noise
 LEAST_GAIN = 0.05  # a smaller one is not worth a setting
 RISK = "if that PV is lost, the origin cannot be activated until the snapshot is removed"
 # The range of n figures divided by n is about the standard error of their median. Of some sixteen cells the luckiest is
-# nearly two of these ahead of a default that is as fast; 4.5 leave next to nothing to luck (tests/unit/test_tuning.py).
+# nearly two of these ahead of a default that is as fast; 4.5 leave next to nothing to luck
+# (tests/unit/test_cow_area.py).
 _CAUTION = 4.5
 _MOST_ROUNDS = 10  # by which the range is divided: with more of them it falls by their root only
 _ANYTHING = 50.0  # a logarithm: no gain is above it
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class CowAreaChoice:
     """The cell that is recommended, beside the default."""
 
     cell: TunedCell
@@ -51,7 +53,7 @@ def choose(
     default: TunedCell,
     *,
     at_home: Callable[[TunedCell], bool] = lambda cell: not cell.cow_pvs,
-) -> Choice:
+) -> CowAreaChoice:
     """The best cell; of those within 5 % of it one that is `at_home`, for a COW area elsewhere carries a risk.
 
     Each round is compared with the default's own figure of that round, so that a load that grows or falls meanwhile
@@ -63,11 +65,11 @@ def choose(
     better = [one for one in judged if one.ratio - 1 > _noise(one, usual)]
     if not better:
         fastest = max(judged, key=lambda one: one.ratio, default=None)
-        return Choice(default, default, 0.0, LEAST_GAIN if fastest is None else _noise(fastest, usual))
+        return CowAreaChoice(default, default, 0.0, LEAST_GAIN if fastest is None else _noise(fastest, usual))
     best = max(one.ratio for one in better)
     near = [one for one in better if one.ratio >= best * (1 - LEAST_GAIN)]
     chosen = max(near, key=lambda one: (at_home(one.cell), one.ratio))
-    return Choice(chosen.cell, default, chosen.ratio - 1, _noise(chosen, usual))
+    return CowAreaChoice(chosen.cell, default, chosen.ratio - 1, _noise(chosen, usual))
 
 
 def relative(cell: TunedCell, default: TunedCell) -> tuple[float, float] | None:
@@ -81,7 +83,7 @@ def is_at_home(pvs: Collection[str], devices: Collection[str]) -> bool:
     return set(pvs) <= set(devices)
 
 
-def recommended(tuning: Tuning, *, place: Place | None = None) -> Choice:
+def recommended(tuning: Tuning, *, place: Place | None = None) -> CowAreaChoice:
     """The best of all cells, or of those in one place, beside what the job would have had without the probe."""
     cells = [cell for cell in tuning.cells if place is None or cell.place == place]
     return choose(cells, tuning.cells[0], at_home=lambda cell: is_at_home(cell.cow_pvs, tuning.layout.devices))

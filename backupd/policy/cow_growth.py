@@ -7,9 +7,9 @@ knows on the first night, and what room there is.
 import math
 from collections.abc import Sequence
 
-from backupd.model import Sample
-from backupd.probe.settle import FORECAST_RATES, TREND_RATES, CowForecast
-from backupd.probe.trend import points, recent
+from backupd.policy.settle_gate import FORECAST_RATES, TREND_RATES, CowForecast
+from backupd.policy.trend import points, recent
+from backupd.vocabulary.penalty import Sample
 
 LOOK_BACK = 2 * TREND_RATES  # samples that are enough to go by
 

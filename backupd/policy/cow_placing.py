@@ -1,16 +1,16 @@
 """Where a COW area goes and in which chunks, where the job leaves that to backupd. Pure.
 
 Knows: that the last tuning of the volume says so as long as it holds, and what is taken instead. Refuses to know how
-large the area is (`plan`), and the table of disks (`chunks`).
+large the area is (`snapshot_plan`), and the table of disks (`chunk_size`).
 """
 
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from backupd.gauges import Place, TunedCell, Tuning, place_words
-from backupd.model import AUTO, Auto, Volume, VolumeGroup
-from backupd.snapshots.chunks import Chunks, chunks_for
-from backupd.tuning import cell_of, change_since, choose, is_at_home, layout_of
+from backupd.policy.chunk_size import Chunks, chunks_for
+from backupd.policy.cow_area import cell_of, change_since, choose, is_at_home, layout_of
+from backupd.vocabulary.gauges import Place, TunedCell, Tuning, place_words
+from backupd.vocabulary.volumes import AUTO, Auto, Volume, VolumeGroup
 
 
 class PlaceSettings(Protocol):

@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from backupd.model import SnapshotLife
+from backupd.vocabulary.penalty import SnapshotLife
 
 USUAL_PERCENT = 20.0  # of the origin, where nothing is known
 
@@ -18,7 +18,7 @@ _MIB = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class CowSuggestion:
     """What a COW area should have, and what it can do with where there is not so much; bytes."""
 
     wanted: int
@@ -26,7 +26,7 @@ class Room:
     reason: str
 
 
-def room_for(origin_size: int, chunk_size: int, past: Sequence[SnapshotLife]) -> Room:
+def room_for(origin_size: int, chunk_size: int, past: Sequence[SnapshotLife]) -> CowSuggestion:
     """By the runs that had chunks of this size; the others tell nothing, for what a write fills depends on it.
 
     The usual share, or twice what is forecast where that is more: what each run would have filled, had it lived for as
@@ -36,7 +36,7 @@ def room_for(origin_size: int, chunk_size: int, past: Sequence[SnapshotLife]) ->
     usual = round(origin_size * USUAL_PERCENT / 100)
     alike = [life for life in past if life.chunk_size == chunk_size and life.seconds > 0]
     if not alike:
-        return Room(usual, usual, f"{USUAL_PERCENT:g}% of the origin, no run has told yet what it fills")
+        return CowSuggestion(usual, usual, f"{USUAL_PERCENT:g}% of the origin, no run has told yet what it fills")
     longest = max(life.seconds for life in alike)
     telling = [life for life in alike if life.seconds >= _TELLING * longest]
     forecast = max(_LEAST, round(max(life.filled * math.sqrt(longest / life.seconds) for life in telling)))
@@ -44,5 +44,5 @@ def room_for(origin_size: int, chunk_size: int, past: Sequence[SnapshotLife]) ->
     most = max(life.filled for life in telling) / _MIB
     told = f"{runs} of at most {math.ceil(longest)} s filled up to {most:.0f} MiB"
     if usual >= _MARGIN * forecast:
-        return Room(usual, min(usual, forecast), f"{USUAL_PERCENT:g}% of the origin are enough: {told}")
-    return Room(round(_MARGIN * forecast), min(usual, forecast), f"twice what is forecast: {told}")
+        return CowSuggestion(usual, min(usual, forecast), f"{USUAL_PERCENT:g}% of the origin are enough: {told}")
+    return CowSuggestion(round(_MARGIN * forecast), min(usual, forecast), f"twice what is forecast: {told}")

@@ -6,7 +6,7 @@ to be done until then.
 
 from datetime import date, datetime, timedelta
 
-from backupd.agenda import Deadline
+from backupd.vocabulary.schedule import Deadline
 
 _DAYS_AHEAD = range(8)  # today, and all of a week: the same day's hour may be over
 

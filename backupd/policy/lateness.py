@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from backupd.agenda import Blackout
-from backupd.blackouts import next_start
-from backupd.config.units import format_duration
-from backupd.timetable import Timetable
+from backupd.policy.blackouts import next_start
+from backupd.policy.timetable import Timetable
+from backupd.vocabulary.schedule import Blackout
+from backupd.vocabulary.units import format_duration
 
 SUPERSEDED = "a later one was due before it could start"
 

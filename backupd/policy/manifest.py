@@ -1,10 +1,12 @@
 """A manifest as readable JSON, and back.
 
-Knows: the document's shape (`schema`, the fields of `model.Manifest`), how it may grow, and how to tell that it was
+Knows: the document's shape (`schema`, the fields of `storage.Manifest`), how it may grow, and how to tell that it was
 changed after it was written. Refuses to know where it lies.
 
 `digest` is the SHA-256 of the rest, serialised with sorted keys and no blanks: the order of keys and the blanks of the
-file mean nothing, every value does, those that this backupd does not know too.
+file mean nothing, every value does, those that this backupd does not know too. `signature` is of the digest that the
+document would have with `null` in its place, and so of everything else in it. A signature that is there is right, or
+the document is not read; whether its key is believed is `trust`'s to say.
 
 How it may grow, for as long as backups live:
 
@@ -15,7 +17,9 @@ How it may grow, for as long as backups live:
 - Anything else is a new major, as a new word for what a restore depends on is (`server.flavour`). A reader refuses a
   newer major as that, which is no damage.
 
-What is there must be whole: a key that is missing or of another type is a fault, in `run` too.
+What is there must be whole: a key that is missing or of another type is a fault, in `run` too. So is a text with a
+control character, unless it is `Prose`: names go into lines of files that servers read, and of terminals. So is a name
+longer than any path, and an instant of no year that has backups.
 """
 
 import dataclasses
@@ -23,7 +27,8 @@ import hashlib
 import json
 import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from datetime import datetime
 from enum import StrEnum
 from functools import cache
@@ -31,10 +36,20 @@ from io import StringIO
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from backupd.errors import Unreadable, VerificationError
-from backupd.model import Manifest
+from backupd.policy.signing import Signer, is_signed
+from backupd.vocabulary.errors import Unreadable, VerificationError
+from backupd.vocabulary.escaping import Prose, is_one_line
+from backupd.vocabulary.storage import Manifest
 
-MAJOR, MINOR = 1, 1
+MAJOR, MINOR = 1, 2
+
+MOST_BYTES = 32 << 20  # of a document: frames of 11 TiB are as much
+_MOST_VALUES = 1 << 20  # in it: five for each frame. They, and no text, are what costs memory once it is read
+
+_LONGEST = 4096  # characters of a name: Linux's PATH_MAX
+_YEARS = range(2000, 3000)  # of instants: whatever is reckoned with them stays one
+
+_SIGNED = b"backupd manifest 1\0"  # before the digest that is signed: such a signature is of nothing else
 
 _HINT = "it was damaged or changed on the target; restore another backup"
 _UNKNOWN_HINT = "somebody wrote it by other means than backupd's: restore another backup"
@@ -42,35 +57,70 @@ _UNKNOWN_HINT = "somebody wrote it by other means than backupd's: restore anothe
 
 def to_text(manifest: Manifest) -> str:
     """The document that is stored, ending with a line feed."""
-    body = {"schema": {"major": MAJOR, "minor": MINOR}, **_plain(manifest)}
+    body = _body(manifest)
     text = StringIO()  # of a large backup's frames there are half a million lines: never a list of them
     text.writelines(json.JSONEncoder(indent=2, default=_plain).iterencode({**body, "digest": _digest(body)}))
     text.write("\n")
     return text.getvalue()
 
 
-def from_text(text: str | bytes) -> Manifest:
+def signed(manifest: Manifest, signer: Signer) -> Manifest:
+    """The same with its signature, and the digest that its document has with it."""
+    unsigned = _digest(_body(replace(manifest, signature=None)))
+    found = replace(manifest, signature=signer.sign(_SIGNED + bytes.fromhex(unsigned)))
+    return replace(found, digest=_digest(_body(found)))
+
+
+def from_chunks(chunks: Iterable[bytes | memoryview]) -> Manifest:
+    """What these bytes of a storage are; of more than any manifest has, no more than that is read. See `from_text`.
+
+    Raises:
+        VerificationError: there are more; or it is no manifest.
+    """
+    found = bytearray()
+    for chunk in chunks:
+        found += chunk
+        _require_modest(len(found))
+    return from_text(found)
+
+
+def _require_modest(size: int, values: int = 0) -> None:
+    if size > MOST_BYTES or values > _MOST_VALUES:
+        raise VerificationError(
+            f"the manifest is larger than {MOST_BYTES >> 20} MiB, or has more than {_MOST_VALUES} values: none that"
+            " backupd writes is so large",
+            hint=_HINT,
+        )
+
+
+def from_text(text: str | bytes | bytearray) -> Manifest:
     """What was written, as far as this backupd knows it.
 
     Raises:
-        VerificationError: it is not JSON, or was changed after it was written.
-        Unreadable: it is as it was written, and a newer backupd wrote it, or it has a missing or mistyped key; or it
-            says that datadir or binlog lie outside of what is restored, where a live server's may be.
+        VerificationError: it is not JSON, or was changed after it was written or signed.
+        Unreadable: it is as it was written, and a newer backupd wrote it, or it has a missing or mistyped key, or a
+            name that is no single line; or it says that datadir or binlog lie outside of what is restored, where a live
+            server's may be.
     """
     body = _document(text)
     digest = body.pop("digest", None)
-    if digest != _digest(body):
+    found, unsigned = _digests(body)
+    if digest != found:
         raise VerificationError("the manifest was changed after it was written: its digest differs", hint=_HINT)
     _require_major(body.pop("schema", None))
     manifest = _typed(Manifest, body, "manifest")
     assert isinstance(manifest, Manifest)
     _require_inside("datadir", manifest.datadir)
     _require_inside("binlog", manifest.binlog or "")
-    return manifest
+    if manifest.signature is not None and not is_signed(manifest.signature, _SIGNED + bytes.fromhex(unsigned)):
+        raise VerificationError("the manifest was changed after it was signed: its signature is wrong", hint=_HINT)
+    return replace(manifest, digest=found)
 
 
-def _document(text: str | bytes) -> dict[str, Any]:
+def _document(text: str | bytes | bytearray) -> dict[str, Any]:
     try:
+        text = text if isinstance(text, str) else text.decode()
+        _require_modest(len(text), sum(map(text.count, ",[{")))
         body = json.loads(text, object_pairs_hook=_without_duplicates, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:  # ValueError: JSONDecodeError, UnicodeDecodeError, our own
         raise VerificationError(f"the manifest cannot be understood: {error}", hint=_HINT) from error
@@ -99,15 +149,31 @@ def _require_inside(key: str, path: str) -> None:
         raise Unreadable(f"the manifest's {key} leads out of the backup: {path!r}", hint=_UNKNOWN_HINT)
 
 
+def _body(manifest: Manifest) -> dict[str, Any]:
+    """What the digest is of."""
+    return {"schema": {"major": MAJOR, "minor": MINOR}, **_plain(manifest)}
+
+
 def _digest(body: Mapping[str, Any]) -> str:
-    """Of the body in one line, of which never more than one object's part is made at a time."""
-    found = hashlib.sha256(b"{")
+    return _digests(body)[0]
+
+
+def _digests(body: Mapping[str, Any]) -> tuple[str, str]:
+    """Of the body in one line, of which never more than one object's part is made at a time; and with no signature."""
+    found, unsigned = hashlib.sha256(b"{"), hashlib.sha256(b"{")
     for number, key in enumerate(sorted(body)):
-        found.update(f"{',' * (number > 0)}{_canonical(key)}:".encode())
+        begin = f"{',' * (number > 0)}{_canonical(key)}:".encode()
+        found.update(begin)
+        unsigned.update(begin)
         for piece in _pieces(body[key]):
-            found.update(piece.encode())
+            found.update(encoded := piece.encode())
+            if key != "signature":
+                unsigned.update(encoded)
+        if key == "signature":
+            unsigned.update(b"null")
     found.update(b"}")
-    return found.hexdigest()
+    unsigned.update(b"}")
+    return found.hexdigest(), unsigned.hexdigest()
 
 
 def _pieces(value: Any) -> Iterator[str]:
@@ -127,7 +193,7 @@ def _canonical(value: Any) -> str:
 def _plain(value: Any) -> Any:
     """What JSON has no kind for, one level deep: the encoder asks for each as it comes to it."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: _sorted(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        return {field.name: _sorted(getattr(value, field.name)) for field in _written(value)}
     if isinstance(value, datetime):
         return value.isoformat()
     if isinstance(value, Path):
@@ -151,7 +217,9 @@ def _typed(wanted: Any, value: Any, where: str) -> Any:
         return {keys[key]: _typed(arguments[1], item, f"{where}.{key}") for key, item in value.items()}
     if dataclasses.is_dataclass(wanted) and isinstance(value, dict):
         return _typed_dataclass(wanted, value, where)
-    if wanted in (str, int, bool, float) and type(value) is wanted and not _is_beyond(value):
+    if wanted == Prose and type(value) is str:
+        return value
+    if wanted in (str, int, bool, float) and type(value) is wanted and _is_proper(value):
         return value
     if wanted is float and type(value) is int:  # as other writers of JSON put a whole number
         return float(value)
@@ -160,9 +228,11 @@ def _typed(wanted: Any, value: Any, where: str) -> Any:
     raise Unreadable(f"the manifest has no proper {where}: {value!r:.80}", hint=_UNKNOWN_HINT)
 
 
-def _is_beyond(value: object) -> bool:
-    """No catalogue keeps such a number, and nothing is so large."""
-    return isinstance(value, int) and abs(value) >= 1 << 63
+def _is_proper(value: object) -> bool:
+    """No catalogue keeps a larger number, and nothing is so large; no name is so long, or has several lines."""
+    if isinstance(value, str):
+        return len(value) <= _LONGEST and is_one_line(value)
+    return not isinstance(value, int) or abs(value) < 1 << 63
 
 
 def _typed_tuple(arguments: tuple[Any, ...], value: list[Any], where: str) -> tuple[Any, ...]:
@@ -189,16 +259,22 @@ def _added_by_minors(wanted: Any) -> set[str]:
 
 @cache  # a large backup has thousands of frames
 def _hints_of(wanted: Any) -> Mapping[str, Any]:
-    return typing.get_type_hints(wanted)
+    hints = typing.get_type_hints(wanted, include_extras=True)
+    return {field.name: hints[field.name] for field in _written(wanted)}
+
+
+def _written(of: Any) -> tuple["dataclasses.Field[Any]", ...]:
+    """The fields that are in the document as keys of their own."""
+    return tuple(field for field in dataclasses.fields(of) if "apart" not in field.metadata)
 
 
 def _typed_text(wanted: type, value: str, where: str) -> Any:
     try:
         if wanted is datetime:
             instant = datetime.fromisoformat(value)
-            if instant.tzinfo is not None:
+            if instant.tzinfo is not None and instant.year in _YEARS:
                 return instant
-        elif issubclass(wanted, Path | StrEnum):
+        elif issubclass(wanted, Path | StrEnum) and _is_proper(value):
             return wanted(value)
     except ValueError:
         pass

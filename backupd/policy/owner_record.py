@@ -9,7 +9,8 @@ import re
 from dataclasses import asdict, dataclass
 from datetime import datetime
 
-from backupd.errors import VerificationError
+from backupd.vocabulary.errors import VerificationError
+from backupd.vocabulary.escaping import is_one_line
 
 _INCARNATION = re.compile(r"[0-9a-f]{32}")
 
@@ -52,7 +53,7 @@ def from_text(text: str | bytes, *, machine: str, number: int, where: str) -> Ow
 def _is_well_formed(record: OwnerRecord) -> bool:
     texts = (record.machine, record.incarnation, record.host)
     return (
-        all(isinstance(text, str) for text in texts)
+        all(isinstance(text, str) and is_one_line(text) for text in texts)
         and type(record.number) is int
         and _INCARNATION.fullmatch(record.incarnation) is not None
         and record.at.tzinfo is not None

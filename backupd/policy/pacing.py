@@ -53,7 +53,7 @@ class Budgets:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class PaceLook:
     """What was seen since the look before, and what is known now. None: unknown."""
 
     seconds: float
@@ -76,7 +76,7 @@ class Look:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class PaceDecision:
     """How the next read is submitted: after the pause, and then as soon as nothing is in flight or the hold is over."""
 
     share: float  # of full speed, at least
@@ -103,7 +103,7 @@ class Trial:
         """For each second of reading, which is as many bytes at any speed; None where nothing was read."""
         return self.waiting / self.reading_seconds if self.reading_seconds else None
 
-    def with_look(self, look: Look, waiting: float) -> Self:
+    def with_look(self, look: PaceLook, waiting: float) -> Self:
         """One look more."""
         return replace(
             self,
@@ -180,11 +180,11 @@ class Pace:
         return max(min(self.share, self.cap), min(1.0, self.floor), LEAST_SHARE)
 
     @property
-    def decision(self) -> Decision:
+    def decision(self) -> PaceDecision:
         """How the next read is to be submitted."""
         share = self.allowed
         wait = self.read_seconds * (1 / share - 1)
-        return Decision(share, wait / 2, wait / 2, self.off, self.reason)
+        return PaceDecision(share, wait / 2, wait / 2, self.off, self.reason)
 
     @property
     def reason(self) -> str:
@@ -203,7 +203,7 @@ class Pace:
             return "the sooner the snapshot is gone, the less it costs"
         return "slower the snapshot would cost more, faster the reading would"
 
-    def after(self, look: Look) -> Self:
+    def after(self, look: PaceLook) -> Self:
         """What is known after one look more."""
         known = self._counted(look)
         if self.off:
@@ -215,7 +215,7 @@ class Pace:
 
     # --- what is seen ------------------------------------------------------------------------------------------------
 
-    def _waiting(self, look: Look) -> float:
+    def _waiting(self, look: PaceLook) -> float:
         """How many writes wait that would not wait without us."""
         if self.usual_seconds is None or look.seconds <= 0:
             return 0.0
@@ -223,7 +223,7 @@ class Pace:
         usual = min(self.usual_seconds, self.base_seconds or self.usual_seconds) * (1 - _FREE_SHARE)
         return max(0.0, waiting - look.writes / look.seconds * usual)
 
-    def _counted(self, look: Look) -> Self:
+    def _counted(self, look: PaceLook) -> Self:
         writing = look.write_seconds / look.seconds if look.writes else float(look.in_flight)
         lost = min(1.0, self._waiting(look) / writing) if writing > 0 else 0.0
         quiet = not look.writes and not look.in_flight
@@ -236,7 +236,7 @@ class Pace:
             rest_seconds=self.rest_seconds - look.seconds,
         )
 
-    def _with_base(self, look: Look) -> Self:
+    def _with_base(self, look: PaceLook) -> Self:
         if not look.writes:
             return replace(self, off=False, since_off=0.0)
         took = look.write_seconds / look.writes
@@ -250,13 +250,13 @@ class Pace:
             known, base_seconds=base, alone=alone, off=False, since_off=0.0, off_latency=self.latency_seconds
         )
 
-    def _with_latency(self, look: Look) -> Self:
+    def _with_latency(self, look: PaceLook) -> Self:
         took = look.write_seconds / look.writes if look.writes else look.seconds if look.in_flight else None
         if took is None or self.latency_seconds is None:
             return replace(self, latency_seconds=took)
         return replace(self, latency_seconds=_smooth(self.latency_seconds, took))
 
-    def _timed(self, look: Look) -> Self:
+    def _timed(self, look: PaceLook) -> Self:
         if not look.reads or look.reading_seconds <= 0:
             return self
         each, rate = look.reading_seconds / look.reads, look.read_bytes / look.reading_seconds
@@ -275,7 +275,7 @@ class Pace:
 
     # --- what follows ------------------------------------------------------------------------------------------------
 
-    def _within_budgets(self, look: Look) -> Self:
+    def _within_budgets(self, look: PaceLook) -> Self:
         """The cap follows what the budgets leave: down at once, up again as far as a straight line says."""
         strain = self._strain(look)
         if strain is None:
@@ -287,7 +287,7 @@ class Pace:
             return replace(self, cap=max(LEAST_SHARE, self.allowed * max(0.25, factor)), since_budget=0.0)
         return replace(self, cap=min(1.0, self.allowed * min(2.0, factor)), since_budget=0.0)
 
-    def _strain(self, look: Look) -> float | None:
+    def _strain(self, look: PaceLook) -> float | None:
         """How much of its budget the copy takes; 1 is all of it. None: there is no budget."""
         strains = []
         if self.budgets.max_latency is not None and self.base_seconds is not None:
@@ -301,7 +301,7 @@ class Pace:
         """Nobody writes: reading costs nobody anything."""
         return replace(self, share=1.0, trial=Trial(), best=None, faster=False, turned=True, resting=False)
 
-    def _climbed(self, look: Look) -> Self:
+    def _climbed(self, look: PaceLook) -> Self:
         """One look more at this speed; and the next speed, where it has been tried for long enough."""
         if self.usual_seconds is None:
             return self
@@ -381,7 +381,7 @@ class Pace:
             rest_next=_REST_SECONDS[0],
         )._onward(trial)
 
-    def _judged(self, look: Look) -> Self:
+    def _judged(self, look: PaceLook) -> Self:
         """What the time left asks for, and whether that can be had within the budgets."""
         floor, left = 0.0, look.seconds_left
         if look.bytes_left and left is not None and self.full_rate:

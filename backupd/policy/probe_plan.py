@@ -3,15 +3,15 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from backupd.gauges import FileLoad, Mode, Place
-from backupd.measurement import ProbeRequest, Variant
+from backupd.vocabulary.gauges import FileLoad, Mode, Place
+from backupd.vocabulary.probes import ProbeRequest, Variant
 
 SCAN_BLOCK = 1 << 20  # bytes; what a copy reads at once
 TUNED_CHUNKS = tuple(size << 10 for size in (16, 64, 256, 512))  # bytes; smaller ones are never best on a disk we met
 
 
 @dataclass(frozen=True, slots=True)
-class Bill:
+class ProbeCost:
     """What a probe costs its host at the most, told before it begins."""
 
     file_bytes: int  # written once, and rewritten at most as fast as the disks allow for `seconds`
@@ -77,15 +77,15 @@ def tuned_variants(
     )
 
 
-def bill(request: ProbeRequest, tried: tuple[Variant, ...], *, cow_size: int) -> Bill:
+def bill(request: ProbeRequest, tried: tuple[Variant, ...], *, cow_size: int) -> ProbeCost:
     """The most that this can cost. `cow_size` is that of one snapshot's COW area, in bytes."""
     if request.tune:
         windows = request.repeat * (1 + len(tried)) * request.seconds
         file_size, writing = (0, 0.0) if request.passive else (request.file_size, windows)
-        return Bill(file_size, writing, cow_size, request.repeat * len(tried), windows)
+        return ProbeCost(file_size, writing, cow_size, request.repeat * len(tried), windows)
     if request.passive:
         watching = request.repeat * request.seconds + request.longest_wait_seconds + request.seconds
-        return Bill(0, 0.0, cow_size, 1, watching)
+        return ProbeCost(0, 0.0, cow_size, 1, watching)
     asked = write_loads(request)
     loads, decays = len(asked), sum(load.mode is Mode.REWRITE for load in asked)
     decay = request.longest_wait_seconds + request.seconds
@@ -95,7 +95,7 @@ def bill(request: ProbeRequest, tried: tuple[Variant, ...], *, cow_size: int) ->
     fills = request.reads and not request.scans_only
     ways, times = len(read_modes(request)), 2 if fills else 1
     reading = request.seconds * ways * (1 + 2 * times * len(tried)) if request.reads else 0.0
-    return Bill(
+    return ProbeCost(
         file_bytes=request.file_size,
         writing_seconds=writing * request.repeat,
         cow_bytes=max(variant.snapshots for variant in tried) * cow_size,

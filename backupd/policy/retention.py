@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, tzinfo
 from typing import Protocol
 
-from backupd.model import Decision
+from backupd.vocabulary.storage import RetentionDecision
 
 _CLOCKS_DIFFER = timedelta(hours=1)  # between this host and the storage, without one of them being wrong
 
@@ -76,7 +76,7 @@ def by_each_clock(backups: Sequence[Candidate]) -> tuple[Sequence[Candidate], Se
 
 def decide(
     backups: Sequence[Candidate], policy: Policy, now: datetime, *, zone: tzinfo | None = None
-) -> tuple[Decision, ...]:
+) -> tuple[RetentionDecision, ...]:
     """A decision for every backup, newest first; the order in which they are told means nothing.
 
     Without a zone, days are those of the host's own calendar. Decided again on what is kept, all of that is kept, and a
@@ -91,13 +91,15 @@ def decide(
     )
 
 
-def _decision(backup: Candidate, by_storage: Sequence[str], by_host: Sequence[str], policy: Policy) -> Decision:
+def _decision(
+    backup: Candidate, by_storage: Sequence[str], by_host: Sequence[str], policy: Policy
+) -> RetentionDecision:
     """It stays where either clock has a reason."""
     if by_storage:
-        return Decision(backup.backup_id, keep=True, reason=", ".join(by_storage))
+        return RetentionDecision(backup.backup_id, keep=True, reason=", ".join(by_storage))
     if by_host:
-        return Decision(backup.backup_id, keep=True, reason=f"{', '.join(by_host)} (by the time of its run)")
-    return Decision(backup.backup_id, keep=False, reason=_expired(backup, policy))
+        return RetentionDecision(backup.backup_id, keep=True, reason=f"{', '.join(by_host)} (by the time of its run)")
+    return RetentionDecision(backup.backup_id, keep=False, reason=_expired(backup, policy))
 
 
 def _reasons(

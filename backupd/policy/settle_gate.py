@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from math import ceil, isfinite
 from statistics import median
 
-from backupd.model import Outcome, Reason, Sample, Verdict
-from backupd.probe.trend import Point, expected_after, expected_sum, is_falling, peak, points, recent
+from backupd.policy.trend import Point, expected_after, expected_sum, is_falling, peak, points, recent
+from backupd.vocabulary.penalty import GateOutcome, Reason, Sample, Verdict
 
 BASELINE, SETTLE, COPY = "baseline", "settle", "copy"  # the stages of a sample
 
@@ -116,34 +116,34 @@ def decide(
     """
     seen = _Seen.of(samples, limits, probing=probing, baseline_latency_ms=baseline_latency_ms)
 
-    def verdict(outcome: Outcome, reason: Reason, detail: str = "") -> Verdict:
+    def verdict(outcome: GateOutcome, reason: Reason, detail: str = "") -> Verdict:
         return Verdict(outcome, reason, detail, waited_seconds=now_seconds)
 
     passed = breach(samples, limits, cow=forecast)
     if passed is not None:
-        return verdict(Outcome.GIVE_UP, Reason.LIMIT, passed)
+        return verdict(GateOutcome.GIVE_UP, Reason.LIMIT, passed)
     if not limits.enabled:
-        return verdict(Outcome.START, Reason.DISABLED)
+        return verdict(GateOutcome.START, Reason.DISABLED)
     left = max(0.0, limits.max_wait_seconds - now_seconds)
     too_short = seen.shortage(forecast, 0.0)
     if too_short is not None:
-        return verdict(Outcome.GIVE_UP, Reason.COW_SHORT, too_short)
+        return verdict(GateOutcome.GIVE_UP, Reason.COW_SHORT, too_short)
     if seen.settled():
-        return verdict(Outcome.START, Reason.SETTLED, seen.words())
+        return verdict(GateOutcome.START, Reason.SETTLED, seen.words())
     if seen.plateau():
-        return verdict(Outcome.START, Reason.PLATEAU, f"no longer falling: {seen.words()}")
+        return verdict(GateOutcome.START, Reason.PLATEAU, f"no longer falling: {seen.words()}")
     pointless = None
     if forecast is not None:
         pointless = _pointless(limits, forecast.expected_seconds, now_seconds) or seen.dearer_later(forecast)
     if pointless is not None and (seen.began or not probing):
-        return verdict(Outcome.START, Reason.PLATEAU, f"{pointless}: {seen.words()}" if seen.began else pointless)
+        return verdict(GateOutcome.START, Reason.PLATEAU, f"{pointless}: {seen.words()}" if seen.began else pointless)
     if left <= 0:
         reason = Reason.MAX_WAIT if seen.ratios or seen.rates or seen.slowdowns else Reason.NO_DATA
-        return verdict(Outcome.START, reason, seen.words())
+        return verdict(GateOutcome.START, reason, seen.words())
     too_short = seen.shortage(forecast, min(left, _LOOK_AHEAD_SECONDS))
     if too_short is not None:
-        return verdict(Outcome.START, Reason.COW_SHORT, too_short)
-    return verdict(Outcome.WAIT, Reason.SETTLING, seen.words())
+        return verdict(GateOutcome.START, Reason.COW_SHORT, too_short)
+    return verdict(GateOutcome.WAIT, Reason.SETTLING, seen.words())
 
 
 def breach(samples: Sequence[Sample], limits: SettleLimits, *, cow: CowForecast | None) -> str | None:

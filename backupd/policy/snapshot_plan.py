@@ -9,12 +9,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from backupd.errors import SnapshotError
-from backupd.gauges import Tuning
-from backupd.model import AUTO, Auto, SnapshotLife, SnapshotPlan, ThinPool, Volume, VolumeGroup
-from backupd.snapshots.chunks import Chunks, chunks_for
-from backupd.snapshots.placing import Placed, placed, too_small
-from backupd.snapshots.room import USUAL_PERCENT, room_for
+from backupd.policy.chunk_size import Chunks, chunks_for
+from backupd.policy.cow_placing import Placed, placed, too_small
+from backupd.policy.cow_size import USUAL_PERCENT, room_for
+from backupd.vocabulary.errors import SnapshotError
+from backupd.vocabulary.gauges import Tuning
+from backupd.vocabulary.penalty import SnapshotLife
+from backupd.vocabulary.volumes import AUTO, Auto, SnapshotPlan, ThinPool, Volume, VolumeGroup
 
 _EXCEPTION_BYTES = 16  # one entry of the COW area's metadata (drivers/md/dm-snap-persistent.c, struct disk_exception)
 MAX_POOL_METADATA_FILL = 0.8  # of a pool before the snapshot: a run gives up a tenth beyond

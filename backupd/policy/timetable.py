@@ -28,7 +28,7 @@ from zoneinfo import ZoneInfo, available_timezones
 
 from cronsim import CronSim, CronSimError
 
-from backupd.errors import UsageError
+from backupd.vocabulary.errors import UsageError
 
 FIELDS_HINT = (
     "five fields: minute 0-59, hour 0-23, day of the month 1-31, month 1-12, weekday 0-7 (0 and 7 are Sunday), "

@@ -5,12 +5,12 @@ Knows: what a database's writers and its backups ask of a volume. Refuses to adv
 
 from collections.abc import Sequence
 
-from backupd.benchmark import LARGE_RECORD, SMALL_RECORD, Cell, LayoutBench, Table
-from backupd.layouts import LayoutKind, Operation, ScratchLayout
-from backupd.report.bench_contrast import Contrast, Finding, Judgement, Topic, contrast, overall
+from backupd.report.bench_contrast import Contrast, Judgement, Tendency, Topic, contrast, overall
 from backupd.report.bench_tables import record_sizes, record_threads, writer_counts
 from backupd.report.bench_words import base, count_words, families, layout_words
 from backupd.report.words import many, ratio
+from backupd.vocabulary.benches import LARGE_RECORD, SMALL_RECORD, Cell, LayoutBench, PublishedTable
+from backupd.vocabulary.scratch_layouts import LayoutKind, Operation, ScratchLayout
 
 _LARGE = ((Operation.WRITE, "written"), (Operation.READ, "read"))
 _INNODB = (  # the server variables' defaults in MySQL's and MariaDB's manuals: 4 in both
@@ -37,12 +37,12 @@ def _of_stripes(bench: LayoutBench, first: ScratchLayout, layout: ScratchLayout)
     compared = [one for _, one in large] + [one for _, one in small]
     name = layout_words(layout, bench.layouts)
     evidence = (*_small_evidence(small), _ONE_IS_ALL, _SETS)
-    if not compared or all(one.finding is Finding.UNCLEAR for one in compared):
+    if not compared or all(one.finding is Tendency.UNCLEAR for one in compared):
         why = "their repeats lie too far apart: measure again, in longer windows (--seconds) or on a quieter host"
         text = f"no advice: {why if compared else 'nothing was measured on both linear and stripes'}"
-        return Judgement(Topic.CONCLUSION, Finding.UNCLEAR, text)
-    ahead = [f"{word} {one.times:.1f}x as fast" for word, one in large if one.finding is Finding.GAIN]
-    behind = [f"{word} at {one.times:.1f}x" for word, one in large if one.finding is Finding.LOSS]
+        return Judgement(Topic.CONCLUSION, Tendency.UNCLEAR, text)
+    ahead = [f"{word} {one.times:.1f}x as fast" for word, one in large if one.finding is Tendency.GAIN]
+    behind = [f"{word} at {one.times:.1f}x" for word, one in large if one.finding is Tendency.LOSS]
     since, finding = _pays_from(small), overall(one.finding for one in compared)
     if since is not None:
         text = f"choose {name} where {_at_once(since, small)}{_below(since, small)}"
@@ -50,7 +50,7 @@ def _of_stripes(bench: LayoutBench, first: ScratchLayout, layout: ScratchLayout)
     elif ahead:
         text = f"choose {name} if backups and restores are what must be fast: large requests are {' and '.join(ahead)}"
         text += _small_words(small)
-    elif finding is Finding.LOSS:
+    elif finding is Tendency.LOSS:
         text = f"choose linear: {name} gained nothing, and lost under some loads"
     else:
         text = f"linear does as well: {name} gained nothing that the repeats bear out"
@@ -69,7 +69,7 @@ def _below(since: int, small: Sequence[tuple[int, Contrast]]) -> str:
     if not fewer:
         return ""
     lost = overall(one.finding for _, one in fewer)
-    said = {Finding.SAME: "gain nothing", Finding.LOSS: "lose"}.get(lost, "were not clear")
+    said = {Tendency.SAME: "gain nothing", Tendency.LOSS: "lose"}.get(lost, "were not clear")
     return f", and {said} with {count_words([threads for threads, _ in fewer], 'writer')}"
 
 
@@ -84,12 +84,12 @@ def _small_words(small: Sequence[tuple[int, Contrast]]) -> str:
     if not small:
         return ""
     found = overall(one.finding for _, one in small)
-    said = {Finding.SAME: "gain nothing", Finding.LOSS: "lose"}.get(found, "tell no clear story")
+    said = {Tendency.SAME: "gain nothing", Tendency.LOSS: "lose"}.get(found, "tell no clear story")
     return f"; small random writes {said} with up to {many(small[-1][0], 'writer')}"
 
 
 def _of_arrays(bench: LayoutBench, first: ScratchLayout, other: ScratchLayout) -> list[Judgement]:
-    if Table.E5.value not in bench.settings.tables:
+    if PublishedTable.E5.value not in bench.settings.tables:
         return []
     threads = record_threads(bench)
     cells = [
@@ -105,12 +105,12 @@ def _of_arrays(bench: LayoutBench, first: ScratchLayout, other: ScratchLayout) -
         layout_words(other, bench.layouts),
         overall(x.finding for x in found),
     )
-    counted = {one: sum(1 for each in found if each.finding is one) for one in Finding}
+    counted = {one: sum(1 for each in found if each.finding is one) for one in Tendency}
     text = {
-        Finding.SAME: f"choose between {a} and {b} by what you would rather look after: neither is ahead",
-        Finding.GAIN: f"{b} is ahead of {a} in some loads and behind in none",
-        Finding.LOSS: f"{b} is behind {a} in some loads and ahead in none",
-        Finding.MIXED: f"choose by the record size that matters: {b} is ahead of {a} in some loads, behind in others",
+        Tendency.SAME: f"choose between {a} and {b} by what you would rather look after: neither is ahead",
+        Tendency.GAIN: f"{b} is ahead of {a} in some loads and behind in none",
+        Tendency.LOSS: f"{b} is behind {a} in some loads and ahead in none",
+        Tendency.MIXED: f"choose by the record size that matters: {b} is ahead of {a} in some loads, behind in others",
     }.get(
         finding,
         f"no advice: the repeats of {a} and {b} lie too far apart; measure again, in longer windows (--seconds)",
@@ -123,7 +123,7 @@ def _pays_from(small: Sequence[tuple[int, Contrast]]) -> int | None:
     """The least number of writers that was measured from which on all gain; None if the most of them do not."""
     since = None
     for threads, one in reversed(small):
-        if one.finding is not Finding.GAIN:
+        if one.finding is not Tendency.GAIN:
             break
         since = threads
     return since
@@ -146,7 +146,7 @@ def _enough(bench: LayoutBench, family: Sequence[ScratchLayout]) -> ScratchLayou
     widest = family[-1]
     for layout in family[:-1]:
         found = [one for _, one in (*_large(bench, layout, widest), *_small(bench, layout, widest))]
-        if found and all(one.finding in (Finding.SAME, Finding.LOSS) for one in found):
+        if found and all(one.finding in (Tendency.SAME, Tendency.LOSS) for one in found):
             return layout
     return widest
 
@@ -154,5 +154,5 @@ def _enough(bench: LayoutBench, family: Sequence[ScratchLayout]) -> ScratchLayou
 def _merit(bench: LayoutBench, first: ScratchLayout, layout: ScratchLayout) -> tuple[int, float]:
     """Of several stripe sizes the one to advise: more gains than losses, then more of them."""
     found = [one for _, one in (*_large(bench, first, layout), *_small(bench, first, layout))]
-    gains = sum(one.finding is Finding.GAIN for one in found) - sum(one.finding is Finding.LOSS for one in found)
+    gains = sum(one.finding is Tendency.GAIN for one in found) - sum(one.finding is Tendency.LOSS for one in found)
     return gains, sum(one.times for one in found)

@@ -6,15 +6,23 @@ or of which one place only was, has no picture.
 
 from collections.abc import Callable, Sequence
 
-from backupd.benchmark import LARGE_RECORD, SMALL_RECORD, Cell, CellResult, LayoutBench, Table, size_words
-from backupd.layouts import MIB, LayoutKind, Medium, Operation, ScratchLayout
 from backupd.report.bench_tables import record_pairs, record_sizes, record_threads, writer_counts
 from backupd.report.bench_words import LOADS, base, load_words, times
 from backupd.report.panels import Axes, Line, Panel, panels_svg
 from backupd.report.words import many
+from backupd.vocabulary.benches import (
+    LARGE_RECORD,
+    SMALL_RECORD,
+    Cell,
+    CellResult,
+    LayoutBench,
+    PublishedTable,
+    size_words,
+)
+from backupd.vocabulary.scratch_layouts import MIB, LayoutKind, Medium, Operation, ScratchLayout
 
 
-def chart_svg(bench: LayoutBench, table: Table, *, alone: bool = True) -> str:
+def chart_svg(bench: LayoutBench, table: PublishedTable, *, alone: bool = True) -> str:
     """The picture of one table; empty where there is none."""
     return _CHARTS[table](bench, alone) if table in _CHARTS and table.value in bench.settings.tables else ""
 
@@ -125,8 +133,8 @@ def _line(bench: LayoutBench, layout: ScratchLayout, cells: Sequence[Cell]) -> L
     return tuple(one.bytes_per_second / MIB if one is not None else None for one in found)
 
 
-_CHARTS: dict[Table, Callable[[LayoutBench, bool], str]] = {
-    Table.E3: _scaling,
-    Table.E4: _writers,
-    Table.E5: _records,
+_CHARTS: dict[PublishedTable, Callable[[LayoutBench, bool], str]] = {
+    PublishedTable.E3: _scaling,
+    PublishedTable.E4: _writers,
+    PublishedTable.E5: _records,
 }

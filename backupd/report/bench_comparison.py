@@ -10,7 +10,15 @@ from itertools import islice
 from textwrap import wrap
 from typing import Any
 
-from backupd.benchmark import (
+from backupd.report.bench_contrast import Contrast, Tendency, contrast
+from backupd.report.bench_document import cell_document
+from backupd.report.bench_grid import iops, mib, rate
+from backupd.report.bench_words import quotient
+from backupd.report.combinations import short_pv
+from backupd.report.comparison import ProbeDifference
+from backupd.report.probe_table import WIDTH, Document, clean
+from backupd.report.words import columns, duration, instant, ratio, size
+from backupd.vocabulary.benches import (
     BenchHost,
     BenchRecord,
     BenchSettings,
@@ -19,21 +27,13 @@ from backupd.benchmark import (
     SnapshotFigures,
     size_words,
 )
-from backupd.layouts import Medium
-from backupd.report.bench_contrast import Contrast, Finding, contrast
-from backupd.report.bench_document import cell_document
-from backupd.report.bench_grid import iops, mib, rate
-from backupd.report.bench_words import quotient
-from backupd.report.combinations import short_pv
-from backupd.report.comparison import Difference
-from backupd.report.probe_table import WIDTH, Document, clean
-from backupd.report.words import columns, duration, instant, ratio, size
+from backupd.vocabulary.scratch_layouts import Medium
 
-_SAID = {Finding.GAIN: "B is ahead", Finding.LOSS: "B is behind", Finding.UNCLEAR: "too noisy to tell"}
+_SAID = {Tendency.GAIN: "B is ahead", Tendency.LOSS: "B is behind", Tendency.UNCLEAR: "too noisy to tell"}
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class FigurePair:
     """Figures of the same load on the same layout; None on the side that has none."""
 
     a: CellResult | None
@@ -85,7 +85,7 @@ def compare_table(a: BenchRecord, b: BenchRecord) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def differences(a: BenchRecord, b: BenchRecord) -> list[Difference]:
+def differences(a: BenchRecord, b: BenchRecord) -> list[ProbeDifference]:
     """In which of their hosts' and settings' fields they differ; none where one of them measured nothing."""
     if a.bench is None or b.bench is None:
         return []
@@ -98,12 +98,12 @@ def only(a: BenchRecord, b: BenchRecord) -> list[str]:
     return [layout.name for layout in _layouts(a) if layout.name not in names]
 
 
-def pairs(a: BenchRecord, b: BenchRecord) -> Iterator[Pair]:
+def pairs(a: BenchRecord, b: BenchRecord) -> Iterator[FigurePair]:
     """Every figure of both, once: pairs in the order of a's, then what only b has."""
     waiting = {(one.layout, one.cell): one for one in _cells(b)}
     for one in _cells(a):
-        yield Pair(one, waiting.pop((one.layout, one.cell), None))
-    yield from (Pair(None, one) for one in waiting.values())
+        yield FigurePair(one, waiting.pop((one.layout, one.cell), None))
+    yield from (FigurePair(None, one) for one in waiting.values())
 
 
 def snapshot_pairs(a: BenchRecord, b: BenchRecord) -> list[tuple[SnapshotFigures, SnapshotFigures]]:
@@ -114,9 +114,9 @@ def snapshot_pairs(a: BenchRecord, b: BenchRecord) -> list[tuple[SnapshotFigures
     return [(one, other[one.layout]) for one in a.bench.snapshots if one.layout in other]
 
 
-def _differing(a: BenchHost | BenchSettings, b: BenchHost | BenchSettings) -> list[Difference]:
+def _differing(a: BenchHost | BenchSettings, b: BenchHost | BenchSettings) -> list[ProbeDifference]:
     both = ((field.name, getattr(a, field.name), getattr(b, field.name)) for field in fields(a))
-    return [Difference(name, of_a, of_b) for name, of_a, of_b in both if of_a != of_b]
+    return [ProbeDifference(name, of_a, of_b) for name, of_a, of_b in both if of_a != of_b]
 
 
 def _layouts(record: BenchRecord) -> Sequence[Any]:
@@ -127,7 +127,7 @@ def _cells(record: BenchRecord) -> Sequence[CellResult]:
     return record.bench.cells if record.bench else ()
 
 
-def _pair_document(pair: Pair) -> Document:
+def _pair_document(pair: FigurePair) -> Document:
     compared = pair.contrast
     return {
         "a": None if pair.a is None else cell_document(pair.a),
@@ -145,7 +145,7 @@ _NAMES = {
 }
 
 
-def _alone(a: BenchRecord, b: BenchRecord, matched: Sequence[Pair]) -> list[str]:
+def _alone(a: BenchRecord, b: BenchRecord, matched: Sequence[FigurePair]) -> list[str]:
     """What one has and the other has not."""
     names = {"a": only(a, b), "b": only(b, a)}
     said = [f"only {letter} has {', '.join(of_it)}" for letter, of_it in names.items() if of_it]

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import groupby
 
-from backupd.benchmark import CellResult
 from backupd.report.bench_words import times
 from backupd.report.words import ratio, share
+from backupd.vocabulary.benches import CellResult
 
 LEAST = 1.15  # a difference that is smaller is none to anybody, however well it is measured
 NOISY = 0.25  # of repeats that lie farther apart the median says little
 
 
-class Finding(StrEnum):
+class Tendency(StrEnum):
     """What comes of comparing."""
 
     GAIN = "gain"
@@ -43,7 +43,7 @@ class Judgement:
     """A sentence, and the figures that it rests on."""
 
     topic: Topic
-    finding: Finding
+    finding: Tendency
     text: str
     evidence: tuple[str, ...] = ()
 
@@ -56,7 +56,7 @@ class Contrast:
     spread: float  # the larger of the two
     once: bool  # one of them was measured once: its spread is not known
     within: bool  # some repeat of the one may have been as good as some of the other
-    finding: Finding
+    finding: Tendency
 
     def words(self) -> str:
         """Its evidence: `1.02x, spread 4%`."""
@@ -75,35 +75,35 @@ def contrast(b: CellResult | None, a: CellResult | None) -> Contrast | None:
         return None
     above, below = factor * (1 - b.spread) > 1 + a.spread, factor * (1 + b.spread) < 1 - a.spread
     if factor * (1 - b.spread) > LEAST * (1 + a.spread):
-        finding = Finding.GAIN
+        finding = Tendency.GAIN
     elif factor * (1 + b.spread) * LEAST < 1 - a.spread:
-        finding = Finding.LOSS
+        finding = Tendency.LOSS
     elif not (a.spread <= NOISY and b.spread <= NOISY):  # also what is no number
-        finding = Finding.UNCLEAR
+        finding = Tendency.UNCLEAR
     elif factor > LEAST and above:
-        finding = Finding.GAIN
+        finding = Tendency.GAIN
     elif factor * LEAST < 1 and below:
-        finding = Finding.LOSS
+        finding = Tendency.LOSS
     else:
-        finding = Finding.SAME
+        finding = Tendency.SAME
     once = min(a.repeats, b.repeats) == 1
     return Contrast(factor, max(a.spread, b.spread), once, not above and not below, finding)
 
 
-def runs(found: Iterable[tuple[int, Contrast]]) -> list[tuple[Finding, list[tuple[int, Contrast]]]]:
+def runs(found: Iterable[tuple[int, Contrast]]) -> list[tuple[Tendency, list[tuple[int, Contrast]]]]:
     """Neighbours of the same finding together, in the order given: by threads, by bytes of a record."""
     return [(finding, list(group)) for finding, group in groupby(found, key=lambda pair: pair[1].finding)]
 
 
-def overall(findings: Iterable[Finding]) -> Finding:
+def overall(findings: Iterable[Tendency]) -> Tendency:
     """What several come to: gains (or losses) among equals count as such, both together are mixed."""
     distinct = set(findings)
     if len(distinct) == 1:
         return distinct.pop()
-    telling = distinct - {Finding.SAME, Finding.UNCLEAR}
+    telling = distinct - {Tendency.SAME, Tendency.UNCLEAR}
     if not telling:
-        return Finding.UNCLEAR
-    return telling.pop() if len(telling) == 1 else Finding.MIXED
+        return Tendency.UNCLEAR
+    return telling.pop() if len(telling) == 1 else Tendency.MIXED
 
 
 def equal(contrasts: Iterable[Contrast]) -> str:

@@ -9,13 +9,13 @@ from itertools import pairwise
 from math import isfinite
 from statistics import median
 
-from backupd.benchmark import DiskSample
-from backupd.layouts import MIB
 from backupd.report import legend
 from backupd.report.combinations import short_pv
 from backupd.report.scale import Scale, scale
 from backupd.report.svg import Picture, element, label
 from backupd.report.words import duration, figure
+from backupd.vocabulary.benches import DiskSample
+from backupd.vocabulary.scratch_layouts import MIB
 
 _WIDTH, _LEFT, _RIGHT, _TOP = 760, 56, 16, 100
 _HEAD = 58  # of the bands, above the first lane
@@ -30,7 +30,7 @@ Values = Callable[[DiskSample], tuple[float, float]]  # the lower and the upper 
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class SampleStep:
     """From one instant to the next, as the samples in it were on the average."""
 
     began: float
@@ -49,7 +49,7 @@ class Band:
     """The time that one layout took."""
 
     layout: str
-    steps: tuple[Step, ...]
+    steps: tuple[SampleStep, ...]
 
     @property
     def seconds(self) -> float:
@@ -93,7 +93,7 @@ def bands(samples: Sequence[DiskSample]) -> tuple[Band, ...]:
     usual = min(_usual_step(known), _FARTHEST_BACK)
     together = max(1, -(-len(known) // _STEPS))
     found: list[Band] = []
-    spell: list[Step] = []
+    spell: list[SampleStep] = []
     before: DiskSample | None = None
     for sample in known:
         turned = before is not None and sample.layout != before.layout
@@ -102,7 +102,7 @@ def bands(samples: Sequence[DiskSample]) -> tuple[Band, ...]:
             spell = []
         apart = before is None or sample.at_seconds - before.at_seconds > _GAP * usual
         began = sample.at_seconds - usual if apart or before is None else before.at_seconds
-        spell.append(Step(began, sample.at_seconds, (sample,)))
+        spell.append(SampleStep(began, sample.at_seconds, (sample,)))
         before = sample
     return (*found, Band(before.layout, _joined(spell, together))) if before is not None else ()
 
@@ -112,11 +112,11 @@ def _usual_step(known: Sequence[DiskSample]) -> float:
     return median(steps) if steps else 1.0
 
 
-def _joined(steps: Sequence[Step], together: int) -> tuple[Step, ...]:
+def _joined(steps: Sequence[SampleStep], together: int) -> tuple[SampleStep, ...]:
     """So many of them as one."""
     groups = [steps[first : first + together] for first in range(0, len(steps), together)]
     return tuple(
-        Step(group[0].began, group[-1].ended, tuple(sample for step in group for sample in step.samples))
+        SampleStep(group[0].began, group[-1].ended, tuple(sample for step in group for sample in step.samples))
         for group in groups
     )
 
@@ -176,8 +176,8 @@ def _areas(
     return parts
 
 
-def _unbroken(steps: Sequence[Step]) -> list[list[Step]]:
-    stretches: list[list[Step]] = []
+def _unbroken(steps: Sequence[SampleStep]) -> list[list[SampleStep]]:
+    stretches: list[list[SampleStep]] = []
     for step in steps:
         if stretches and stretches[-1][-1].ended == step.began:
             stretches[-1].append(step)
@@ -187,7 +187,7 @@ def _unbroken(steps: Sequence[Step]) -> list[list[Step]]:
 
 
 def _stairs(
-    steps: Sequence[Step], heights: Sequence[float], across: Scale, upright: Scale, top: float
+    steps: Sequence[SampleStep], heights: Sequence[float], across: Scale, upright: Scale, top: float
 ) -> list[tuple[float, float]]:
     return [
         (_x(across, instant), _y(upright, height, top))

@@ -4,16 +4,15 @@ Knows: the keys. Bytes, seconds, shares from 0 to 1. What was not measured, and 
 CSV it is empty.
 """
 
-import csv
 from dataclasses import asdict
-from io import StringIO
 
-from backupd.benchmark import BenchRecord, CellResult, DiskSample, LayoutBench, SnapshotFigures
-from backupd.layouts import Medium, Operation, ScratchLayout
+from backupd.report import words
 from backupd.report.bench_contrast import Judgement
 from backupd.report.bench_disks import hours_per_tebibyte
 from backupd.report.bench_verdict import verdict
 from backupd.report.probe_table import Document, clean
+from backupd.vocabulary.benches import BenchRecord, CellResult, DiskSample, LayoutBench, SnapshotFigures
+from backupd.vocabulary.scratch_layouts import Medium, Operation, ScratchLayout
 
 
 def document(record: BenchRecord) -> Document:
@@ -60,13 +59,11 @@ def cell_document(one: CellResult) -> Document:
 
 def csv_text(bench: LayoutBench) -> str:
     """A line per figure, the columns named as in the JSON; a disk's share is `DISK=SHARE`, joined by semicolons."""
-    out = StringIO()
-    writer = csv.DictWriter(out, list(cell_document(_NO_CELL)), lineterminator="\n")
-    writer.writeheader()
+    rows = []
     for row in (clean(cell_document(one)) for one in bench.cells):
         shares = ";".join(f"{disk}={part:.4g}" for disk, part in row["shares"].items() if part is not None)
-        writer.writerow({**row, "shares": shares})
-    return out.getvalue()
+        rows.append({**row, "shares": shares})
+    return words.csv_text(list(cell_document(_NO_CELL)), rows)
 
 
 _NO_CELL = CellResult("", Operation.WRITE, 0, 0, Medium.FILE, 0.0, 0.0, 0.0, 0)

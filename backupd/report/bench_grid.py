@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
 
-from backupd.benchmark import CellResult, LayoutBench
-from backupd.layouts import MIB
 from backupd.report.probe_table import Grid
 from backupd.report.words import duration, figure, share
+from backupd.vocabulary.benches import CellResult, LayoutBench
+from backupd.vocabulary.scratch_layouts import MIB
 
 _SPREAD = "spread: (highest - lowest) ÷ median"
 

@@ -6,8 +6,6 @@ from a host is escaped.
 
 from collections.abc import Sequence
 
-from backupd.benchmark import LARGE_RECORD, SMALL_RECORD, BenchRecord, Cell, LayoutBench, Table, size_words
-from backupd.layouts import LayoutKind, Operation, ScratchLayout
 from backupd.report.bench_charts import chart_svg
 from backupd.report.bench_contrast import Judgement, Topic
 from backupd.report.bench_course import course_svg
@@ -18,15 +16,25 @@ from backupd.report.bench_words import base, load_words, times
 from backupd.report.combinations import short_pv
 from backupd.report.page import cell, facts_list, figure, page, tag, text
 from backupd.report.words import duration, instant, many, ratio, size
+from backupd.vocabulary.benches import (
+    LARGE_RECORD,
+    SMALL_RECORD,
+    BenchRecord,
+    Cell,
+    LayoutBench,
+    PublishedTable,
+    size_words,
+)
+from backupd.vocabulary.scratch_layouts import LayoutKind, Operation, ScratchLayout
 
 _CAPTIONS = {
-    Table.E3: "Against one stripe; the dashed line is what as many disks could do.",
-    Table.E4: "Small writes, by more and more threads at once.",
-    Table.E5: "Places are evenly spaced, not the records' sizes.",
+    PublishedTable.E3: "Against one stripe; the dashed line is what as many disks could do.",
+    PublishedTable.E4: "Small writes, by more and more threads at once.",
+    PublishedTable.E5: "Places are evenly spaced, not the records' sizes.",
 }
 
 
-def bench_page(record: BenchRecord, *, wanted: Sequence[Table] = ()) -> str:
+def bench_page(record: BenchRecord, *, wanted: Sequence[PublishedTable] = ()) -> str:
     """The whole page: the answer, what it rests on, the time it took, every table. `wanted`: only these tables."""
     found = record.bench
     title = f"Which layout pays on {_where(found)}" if found else "A bench of layouts"
@@ -38,7 +46,7 @@ def bench_page(record: BenchRecord, *, wanted: Sequence[Table] = ()) -> str:
     return page(title, body)
 
 
-def _sections(found: LayoutBench, wanted: Sequence[Table]) -> list[str]:
+def _sections(found: LayoutBench, wanted: Sequence[PublishedTable]) -> list[str]:
     """Everything that was measured, the answer first."""
     course = course_svg(found.samples, title="What each disk and the processors did", alone=False)
     caption = "Each layout in turn; the time in which its volume was made, filled and removed is in it."
@@ -108,7 +116,7 @@ def _judgement(one: Judgement) -> str:
 # --- tables ----------------------------------------------------------------------------------------------------------
 
 
-def _tables(found: LayoutBench, wanted: Sequence[Table]) -> list[str]:
+def _tables(found: LayoutBench, wanted: Sequence[PublishedTable]) -> list[str]:
     """Each with its picture before it; what is the same in all of them is said once."""
     common, drawn = said_once(tables(found, wanted))
     parts = [
@@ -127,14 +135,14 @@ def _tables(found: LayoutBench, wanted: Sequence[Table]) -> list[str]:
 def _picture(found: LayoutBench, key: str) -> list[str]:
     if key not in {table.value for table in _CAPTIONS}:
         return []
-    table = Table(key)
+    table = PublishedTable(key)
     drawn = chart_svg(found, table, alone=False)
     return [figure(drawn, _CAPTIONS[table])] if drawn else []
 
 
 def _table(drawn: TitledGrid) -> str:
     grid = drawn.grid
-    name = f"{drawn.key.upper()}: {drawn.title}" if drawn.key in set(Table) else drawn.title
+    name = f"{drawn.key.upper()}: {drawn.title}" if drawn.key in set(PublishedTable) else drawn.title
     parts = [tag("h3", text(f"{name[0].upper()}{name[1:]}"))]
     if grid.shared:
         parts.append(tag("p", text(f"{', '.join(grid.shared)}."), cls="soft"))

@@ -9,18 +9,18 @@ from itertools import groupby
 from math import isfinite, log2
 from statistics import fmean
 
-from backupd.benchmark import LARGE_RECORD, Cell, DiskSample, LayoutBench, Table, size_words
-from backupd.layouts import MIB, LayoutKind, Medium, Operation
 from backupd.report.bench_tables import record_pairs, record_sizes, record_threads
 from backupd.report.bench_words import LOADS, base, families, layout_words
 from backupd.report.combinations import Series, short_pv
+from backupd.vocabulary.benches import LARGE_RECORD, Cell, DiskSample, LayoutBench, PublishedTable, size_words
+from backupd.vocabulary.scratch_layouts import MIB, LayoutKind, Medium, Operation
 
 Points = tuple[tuple[float, float], ...]
 Names = tuple[tuple[float, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class LayoutSpan:
     """While one layout was measured: seconds since the bench began to measure."""
 
     layout: str
@@ -57,7 +57,7 @@ def stripe_names(bench: LayoutBench) -> Names:
 
 def record_series(bench: LayoutBench, operations: Sequence[Operation]) -> list[Series]:
     """MiB/s of these loads over the record size, which stands as the power of two that it is: E5."""
-    if Table.E5.value not in bench.settings.tables:
+    if PublishedTable.E5.value not in bench.settings.tables:
         return []
     layouts = list(dict.fromkeys(layout for pair in record_pairs(bench) for layout in pair if layout is not None))
     drawn = []
@@ -93,11 +93,11 @@ def processor_series(samples: Sequence[DiskSample], *, points: int) -> list[Seri
     ]
 
 
-def layout_spans(samples: Sequence[DiskSample]) -> list[Span]:
+def layout_spans(samples: Sequence[DiskSample]) -> list[LayoutSpan]:
     """Which layout was measured when."""
     known = [one for one in samples if isfinite(one.at_seconds)]
     grouped = [(name, list(group)) for name, group in groupby(known, key=lambda one: one.layout)]
-    return [Span(name, group[0].at_seconds, group[-1].at_seconds) for name, group in grouped]
+    return [LayoutSpan(name, group[0].at_seconds, group[-1].at_seconds) for name, group in grouped]
 
 
 def _moved_by(disk: str) -> Callable[[DiskSample], float]:

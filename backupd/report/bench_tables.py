@@ -7,17 +7,25 @@ figure says how to get them.
 
 from collections.abc import Callable, Sequence
 
-from backupd.benchmark import LARGE_RECORD, SMALL_RECORD, Cell, CellResult, LayoutBench, Table, size_words
-from backupd.layouts import LayoutKind, Medium, Operation, ScratchLayout
 from backupd.report.bench_disks import disk_grids, snapshot_grids
 from backupd.report.bench_grid import TitledGrid, explained, iops, mib, rate, sharing, spread, titled
 from backupd.report.bench_words import base, quotient, times
 from backupd.report.words import many, ratio
+from backupd.vocabulary.benches import (
+    LARGE_RECORD,
+    SMALL_RECORD,
+    Cell,
+    CellResult,
+    LayoutBench,
+    PublishedTable,
+    size_words,
+)
+from backupd.vocabulary.scratch_layouts import LayoutKind, Medium, Operation, ScratchLayout
 
 
-def tables(bench: LayoutBench, wanted: Sequence[Table] = ()) -> tuple[TitledGrid, ...]:
+def tables(bench: LayoutBench, wanted: Sequence[PublishedTable] = ()) -> tuple[TitledGrid, ...]:
     """The wanted tables in their order; none named: those that were measured, the disks' parts, and the snapshots."""
-    asked = tuple(one for one in Table if one.value in bench.settings.tables)
+    asked = tuple(one for one in PublishedTable if one.value in bench.settings.tables)
     named = [grid for one in wanted or asked for grid in _TABLES[one](bench)]
     rest = [] if wanted else [*disk_grids(bench), *snapshot_grids(bench)]
     return tuple(explained(grid) for grid in (*named, *rest))
@@ -68,7 +76,7 @@ def _e2(bench: LayoutBench) -> list[TitledGrid]:
     ]
     head = ("LAYOUT", *(text for name, _ in _E2 for text in (name, "SPREAD")))
     title = "linear beside striped: MiB/s of 1 MiB records, and random reads of 16 KiB a second (seeks), by 1 thread"
-    return [titled(bench, Table.E2.value, title, head, rows, [one for some in found for one in some], left=1)]
+    return [titled(bench, PublishedTable.E2.value, title, head, rows, [one for some in found for one in some], left=1)]
 
 
 def _rated(head: str, one: CellResult | None) -> tuple[str, str]:
@@ -95,7 +103,7 @@ def _e3(bench: LayoutBench) -> list[TitledGrid]:
     head = ("STRIPES", *(("LAYOUT",) if several else ()), *("READ", "SPREAD", "SCALE"), *("WRITE", "SPREAD", "SCALE"))
     title = "how sequential throughput scales with the stripes: MiB/s of 1 MiB records by 1 thread"
     one = "one stripe" if narrow and narrow.kind is LayoutKind.LINEAR else narrow.name if narrow else "nothing"
-    drawn = titled(bench, Table.E3.value, title, head, rows, known, left=2 if several else 1)
+    drawn = titled(bench, PublishedTable.E3.value, title, head, rows, known, left=2 if several else 1)
     return [sharing(drawn, f"scale: against {one}")]
 
 
@@ -124,7 +132,7 @@ def _writers(bench: LayoutBench, operation: Operation) -> TitledGrid:
     head = ("THREADS", "LAYOUT", "IN ALL", "EACH", "IOPS", "SPREAD", "FACTOR")
     kind = "random" if operation.is_random else "sequential"
     title = f"how many writers it takes for striping to pay: MiB/s of {kind} writes of 16 KiB"
-    drawn = titled(bench, Table.E4.value, title, head, rows, known, left=0)
+    drawn = titled(bench, PublishedTable.E4.value, title, head, rows, known, left=0)
     return sharing(drawn, f"factor: against {first.name}" if first else "")
 
 
@@ -138,9 +146,9 @@ _E5 = (
 
 def _e5(bench: LayoutBench) -> list[TitledGrid]:
     """Of each pair of layouts: throughput and IOPS, sequential and random."""
-    pairs = record_pairs(bench) if Table.E5.value in bench.settings.tables else []
+    pairs = record_pairs(bench) if PublishedTable.E5.value in bench.settings.tables else []
     if not pairs:
-        return [titled(bench, Table.E5.value, "record sizes: MiB/s and IOPS", ("RECORD",), [], [], left=1)]
+        return [titled(bench, PublishedTable.E5.value, "record sizes: MiB/s and IOPS", ("RECORD",), [], [], left=1)]
     return [
         _records(bench, pair, f"record sizes, {kind}: {unit}", loads, said)
         for pair in pairs
@@ -173,17 +181,19 @@ def _records(
     for name, _ in loads:
         head += [f"{name} A", "B", "B/A", "SPREAD"] if b else [name, "SPREAD"]
     both = f"A: {a.name}, B: {b.name}; spread: the larger of the two" if b else a.name
-    drawn = titled(bench, Table.E5.value, f"{title}, by {many(threads, 'thread')}", tuple(head), rows, known, left=0)
+    drawn = titled(
+        bench, PublishedTable.E5.value, f"{title}, by {many(threads, 'thread')}", tuple(head), rows, known, left=0
+    )
     return sharing(drawn, both)
 
 
 # --- what all of them share ------------------------------------------------------------------------------------------
 
-_TABLES: dict[Table, Callable[[LayoutBench], list[TitledGrid]]] = {
-    Table.E2: _e2,
-    Table.E3: _e3,
-    Table.E4: _e4,
-    Table.E5: _e5,
+_TABLES: dict[PublishedTable, Callable[[LayoutBench], list[TitledGrid]]] = {
+    PublishedTable.E2: _e2,
+    PublishedTable.E3: _e3,
+    PublishedTable.E4: _e4,
+    PublishedTable.E5: _e5,
 }
 
 

@@ -8,8 +8,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from textwrap import wrap
 
-from backupd.benchmark import LARGE_RECORD, BenchRecord, Cell, LayoutBench, Table
-from backupd.layouts import Operation, ScratchLayout
 from backupd.report.bench_contrast import Judgement, Topic
 from backupd.report.bench_grid import TitledGrid, said_once
 from backupd.report.bench_series import (
@@ -26,16 +24,20 @@ from backupd.report.bench_tables import tables as tables_of
 from backupd.report.bench_verdict import verdict
 from backupd.report.bench_words import LOADS, base, layout_words, times
 from backupd.report.combinations import Series, short_pv
-from backupd.report.plot import Frame, plot
+from backupd.report.plot import PlotFrame, plot
 from backupd.report.probe_table import WIDTH
 from backupd.report.words import columns, duration, in_ascii, instant, many, size
+from backupd.vocabulary.benches import LARGE_RECORD, BenchRecord, Cell, LayoutBench, PublishedTable
+from backupd.vocabulary.scratch_layouts import Operation, ScratchLayout
 
 _TOGETHER = 4  # series in one plot; with more nobody can follow one
 _NUMBER = re.compile(r"(?<=\d) (?=[A-Za-z])")
 _POINTS = 60  # of a line over time: about one for each column
 
 
-def bench_text(record: BenchRecord, *, tables: Sequence[Table] = (), width: int = 72, ascii_only: bool = False) -> str:
+def bench_text(
+    record: BenchRecord, *, tables: Sequence[PublishedTable] = (), width: int = 72, ascii_only: bool = False
+) -> str:
     """Everything of one bench: what became of it, what was measured on what, what it means, tables, plots, notes.
 
     With `tables` only those, and their plots. No line but of a wide table is longer than 80 characters.
@@ -131,14 +133,14 @@ def _verdict_text(judgements: Sequence[Judgement]) -> str:
     return "\n".join(["verdict", *lines]) if lines else ""
 
 
-def _table_texts(bench: LayoutBench, wanted: Sequence[Table]) -> list[str]:
+def _table_texts(bench: LayoutBench, wanted: Sequence[PublishedTable]) -> list[str]:
     common, drawn = said_once(tables_of(bench, wanted))
     once = _wrapped([f"all tables of loads: {'; '.join(common)}"] if common else [])
     return ["\n".join(once), *map(_table_text, drawn)]
 
 
 def _table_text(one: TitledGrid) -> str:
-    named = f"{one.key.upper()}: " if one.key in set(Table) else ""
+    named = f"{one.key.upper()}: " if one.key in set(PublishedTable) else ""
     lines = _wrapped([f"{named}{one.title}", *(["; ".join(one.grid.shared)] if one.grid.shared else [])])
     rows = [columns([one.grid.head, *one.grid.rows], right=one.grid.right)] if one.grid.rows else []
     return "\n".join([*lines, *rows, *_wrapped(one.words)])
@@ -151,39 +153,39 @@ def _table_text(one: TitledGrid) -> str:
 class _Picture:
     """One plot: whose table it goes with, and what is said below it."""
 
-    table: Table
+    table: PublishedTable
     series: Sequence[Series]
-    frame: Frame
+    frame: PlotFrame
     words: str = ""
 
 
-def _plots(bench: LayoutBench, wanted: Sequence[Table], *, width: int, ascii_only: bool) -> list[str]:
+def _plots(bench: LayoutBench, wanted: Sequence[PublishedTable], *, width: int, ascii_only: bool) -> list[str]:
     """Those that go with the wanted tables, or all; one without a line is left out."""
     texts = []
-    for one in _pictures(bench, Frame(width=width, reach=(0.0,), ascii_only=ascii_only)):
+    for one in _pictures(bench, PlotFrame(width=width, reach=(0.0,), ascii_only=ascii_only)):
         if one.series and (not wanted or one.table in wanted):
             drawn = (plot(one.series[i : i + _TOGETHER], one.frame) for i in range(0, len(one.series), _TOGETHER))
             texts += ["\n".join([*drawn, *_wrapped([one.words] if one.words else [])])]
     return texts
 
 
-def _pictures(bench: LayoutBench, plain: Frame) -> Iterator[_Picture]:
+def _pictures(bench: LayoutBench, plain: PlotFrame) -> Iterator[_Picture]:
     scaling = replace(plain, unit="MiB/s of 1 MiB records by 1 thread", across="stripes", names=stripe_names(bench))
-    yield _Picture(Table.E3, scaling_series(bench), scaling)
+    yield _Picture(PublishedTable.E3, scaling_series(bench), scaling)
     by = f"by {many(record_threads(bench), 'thread')}"
     sizes = replace(plain, across="record size", names=record_names(bench))
     for kind, operations in (
         ("sequential", (Operation.WRITE, Operation.READ)),
         ("random", (Operation.RANDOM_WRITE, Operation.RANDOM_READ)),
     ):
-        yield _Picture(Table.E5, record_series(bench, operations), replace(sizes, unit=f"MiB/s, {kind}, {by}"))
+        yield _Picture(PublishedTable.E5, record_series(bench, operations), replace(sizes, unit=f"MiB/s, {kind}, {by}"))
     time = replace(plain, across="seconds since the bench began to measure")
     spans = "; ".join(f"{span.begin:.0f} to {span.end:.0f} s {span.layout}" for span in layout_spans(bench.samples))
     if bench.samples:
         disks = disk_series(bench.samples, points=_POINTS)
-        yield _Picture(Table.E2, disks, replace(time, unit="MiB/s that each disk read and wrote"), spans)
+        yield _Picture(PublishedTable.E2, disks, replace(time, unit="MiB/s that each disk read and wrote"), spans)
         busy = processor_series(bench.samples, points=_POINTS)
-        yield _Picture(Table.E3, busy, replace(time, unit="percent of the processors' time"), spans)
+        yield _Picture(PublishedTable.E3, busy, replace(time, unit="percent of the processors' time"), spans)
 
 
 def _wrapped(lines: Iterable[str], *, indent: str = "") -> list[str]:

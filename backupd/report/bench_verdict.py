@@ -8,23 +8,12 @@ from collections.abc import Sequence
 from itertools import pairwise
 from math import isfinite
 
-from backupd.benchmark import (
-    LARGE_RECORD,
-    SMALL_RECORD,
-    Cell,
-    CellResult,
-    LayoutBench,
-    SnapshotFigures,
-    Table,
-    size_words,
-)
-from backupd.layouts import LayoutKind, Medium, Operation, ScratchLayout
 from backupd.report.bench_advice import advice
 from backupd.report.bench_contrast import (
     LEAST,
     Contrast,
-    Finding,
     Judgement,
+    Tendency,
     Topic,
     contrast,
     equal,
@@ -43,6 +32,17 @@ from backupd.report.bench_tables import (
 )
 from backupd.report.bench_words import LOADS, base, count_words, families, layout_words, load_words, quotient
 from backupd.report.words import figure, many, ratio, share
+from backupd.vocabulary.benches import (
+    LARGE_RECORD,
+    SMALL_RECORD,
+    Cell,
+    CellResult,
+    LayoutBench,
+    PublishedTable,
+    SnapshotFigures,
+    size_words,
+)
+from backupd.vocabulary.scratch_layouts import LayoutKind, Medium, Operation, ScratchLayout
 
 ONE_THREAD = (  # the loads of E2
     Cell(Operation.WRITE, LARGE_RECORD),
@@ -96,11 +96,11 @@ def _one_thread(
     name, load = layout_words(measured[-1], bench.layouts), load_words(cell)
     beside = _beside(bench, first)
     match compared.finding:
-        case Finding.GAIN:
+        case Tendency.GAIN:
             text = f"{name}: {compared.times:.1f}x {load}{beside}{_enough(bench, measured, cell)}"
-        case Finding.LOSS:
+        case Tendency.LOSS:
             text = f"{name}: slower at {load}{beside} ({compared.words()})"
-        case Finding.SAME:
+        case Tendency.SAME:
             text = f"{name}: no gain for {load}{beside} ({compared.words()})"
         case _:
             text = f"{name}: cannot tell for {load}{beside}: repeats lie too far apart ({compared.words()})"
@@ -113,7 +113,7 @@ def _enough(bench: LayoutBench, measured: Sequence[ScratchLayout], cell: Cell) -
     widest = bench.find(measured[-1].name, cell)
     for layout in measured[:-1]:
         compared = contrast(widest, bench.find(layout.name, cell))
-        if compared is not None and compared.finding in (Finding.SAME, Finding.LOSS):
+        if compared is not None and compared.finding in (Tendency.SAME, Tendency.LOSS):
             return f"; {layout_words(layout, bench.layouts)} already reach that"
     return ""
 
@@ -163,21 +163,21 @@ def _writers(bench: LayoutBench, first: ScratchLayout, layout: ScratchLayout, op
 
 
 def _writers_words(
-    finding: Finding, group: Sequence[tuple[int, Contrast]], operation: Operation, measured: Sequence[int]
+    finding: Tendency, group: Sequence[tuple[int, Contrast]], operation: Operation, measured: Sequence[int]
 ) -> str:
     load = f"{LOADS[operation]} of {size_words(SMALL_RECORD)}"
     counts = [threads for threads, _ in group]
     found = [one for _, one in group]
     by = f"with {count_words(counts, 'thread')}"
     match finding:
-        case Finding.GAIN:
+        case Tendency.GAIN:
             each = ", ".join(f"{one.times:.1f}x with {threads}" for threads, one in group)
             last = counts[-1] == measured[-1]
             since = f"from {many(counts[0], 'thread')} on" if last else by
             return f"gain for {load} {since}: {each} (measured with {count_words(measured, 'thread')})"
-        case Finding.LOSS:
+        case Tendency.LOSS:
             return f"loss for {load} {by} ({span(found)}, {worst(found)})"
-        case Finding.SAME:
+        case Tendency.SAME:
             return f"no gain for {load} {by} ({', '.join(ratio(one.times) for one in found)}, {worst(found)})"
         case _:
             return f"cannot tell for {load} {by}: repeats lie too far apart ({worst(found)})"
@@ -188,7 +188,7 @@ def _writers_words(
 
 def _records(bench: LayoutBench, a: ScratchLayout, b: ScratchLayout) -> list[Judgement]:
     """How b stands beside a, by the size of a request: a sentence for each load, or one if there is no difference."""
-    if Table.E5.value not in bench.settings.tables:
+    if PublishedTable.E5.value not in bench.settings.tables:
         return []
     threads = record_threads(bench)
     name_a, name_b = (layout_words(one, bench.layouts) for one in (a, b))
@@ -199,10 +199,10 @@ def _records(bench: LayoutBench, a: ScratchLayout, b: ScratchLayout) -> list[Jud
         known = [(record, one) for record, one in compared if one is not None]
         by_load += [(operation, known)] if known else []
     everything = [one for _, found in by_load for _, one in found]
-    if everything and overall(one.finding for one in everything) is Finding.SAME:
+    if everything and overall(one.finding for one in everything) is Tendency.SAME:
         sizes = span_words(sorted({record for _, found in by_load for record, _ in found}))
         text = f"{name_b} and {name_a} are {equal(everything)}, at records of {sizes} by {many(threads, 'thread')}"
-        return [Judgement(Topic.RECORDS, Finding.SAME, text, (f"{span(everything)}, {worst(everything)}",))]
+        return [Judgement(Topic.RECORDS, Tendency.SAME, text, (f"{span(everything)}, {worst(everything)}",))]
     return [
         Judgement(
             Topic.RECORDS,
@@ -219,9 +219,9 @@ def _records_words(found: Sequence[tuple[int, Contrast]]) -> str:
     for finding, group in runs(found):
         ratios = [one for _, one in group]
         words = {
-            Finding.GAIN: f"{span(ratios)} ahead",
-            Finding.LOSS: f"behind ({span(ratios)})",
-            Finding.SAME: equal(ratios),
+            Tendency.GAIN: f"{span(ratios)} ahead",
+            Tendency.LOSS: f"behind ({span(ratios)})",
+            Tendency.SAME: equal(ratios),
         }.get(finding, f"cannot tell ({worst(ratios)})")
         parts.append(f"{words} at {span_words([record for record, _ in group])}")
     return ", ".join(parts)
@@ -250,7 +250,7 @@ def _processors(bench: LayoutBench, layouts: Sequence[ScratchLayout]) -> list[Ju
             falls = all(b < a for (_, a), (_, b) in pairwise(known))
             said = ", ".join(f"{share(wait)} on {layout_words(layout, bench.layouts)}" for layout, wait in known)
             text = "I/O wait shrinks as stripes are added" if falls else "I/O wait does not shrink with every stripe"
-            return [Judgement(Topic.PROCESSORS, Finding.FACT, f"{text}: {said}, in {load_words(cell)}")]
+            return [Judgement(Topic.PROCESSORS, Tendency.FACT, f"{text}: {said}, in {load_words(cell)}")]
     return []
 
 
@@ -269,7 +269,9 @@ def _backups(bench: LayoutBench, first: ScratchLayout) -> list[Judgement]:
     if slowed:
         said = ", ".join(f"{ratio(one.penalty)} on {names.get(one.layout, one.layout)}" for one in slowed)
         text = f"penalty of first writes while there is a snapshot: {said}"
-        found.append(Judgement(Topic.BACKUPS, Finding.FACT, text, tuple(f"probe {one.probe_run_id}" for one in slowed)))
+        found.append(
+            Judgement(Topic.BACKUPS, Tendency.FACT, text, tuple(f"probe {one.probe_run_id}" for one in slowed))
+        )
     return found
 
 
@@ -281,14 +283,14 @@ def _copying(
     factor = quotient(fastest.snapshot_read, plain.snapshot_read) if plain else None
     if plain is None or plain is fastest or factor is None:
         best = ": none is read faster" if len(evidence) > 1 else ""
-        return Judgement(Topic.BACKUPS, Finding.FACT, f"{at_best}{best} (measured once)", tuple(evidence))
+        return Judgement(Topic.BACKUPS, Tendency.FACT, f"{at_best}{best} (measured once)", tuple(evidence))
     if factor <= LEAST:
         text = (
             f"{at_best}: hardly faster than of {names.get(plain.layout, plain.layout)} ({ratio(factor)}, measured once)"
         )
-        return Judgement(Topic.BACKUPS, Finding.SAME, text, tuple(evidence))
+        return Judgement(Topic.BACKUPS, Tendency.SAME, text, tuple(evidence))
     text = f"{at_best}; of {_copied(plain, names)} ({factor:.1f}x, measured once)"
-    return Judgement(Topic.BACKUPS, Finding.GAIN, text, tuple(evidence))
+    return Judgement(Topic.BACKUPS, Tendency.GAIN, text, tuple(evidence))
 
 
 def _copied(one: SnapshotFigures, names: dict[str, str], *, is_read: str = "") -> str:

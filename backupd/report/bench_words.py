@@ -6,9 +6,9 @@ Knows: names, and which layout the others are compared with. Refuses to know tab
 from collections.abc import Sequence
 from math import isfinite
 
-from backupd.benchmark import Cell, CellResult, LayoutBench, size_words
-from backupd.layouts import LayoutKind, Medium, Operation, ScratchLayout
 from backupd.report.words import many
+from backupd.vocabulary.benches import Cell, CellResult, LayoutBench, size_words
+from backupd.vocabulary.scratch_layouts import LayoutKind, Medium, Operation, ScratchLayout
 
 LOADS = {  # what is done, as many times as there is time for
     Operation.WRITE: "sequential writes",

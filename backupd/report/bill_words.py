@@ -3,9 +3,11 @@
 Knows: how it is said, once for the terminal and the page. Refuses to know how it was found (`bill`).
 """
 
-from backupd.model import Bill, Counted, LockReceipt, Losses, Phase, Preflush, PreflushEnd, RunDetails
 from backupd.mysql import UNLOCKED
 from backupd.report.words import duration, share, size
+from backupd.vocabulary.penalty import Bill, Counted, Losses
+from backupd.vocabulary.records import Phase, RunDetails
+from backupd.vocabulary.servers import LockReceipt, Preflush, PreflushEnd
 
 _IDLE = 1.0  # transactions a second
 _ENDED = {

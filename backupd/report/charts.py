@@ -7,14 +7,14 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from math import isfinite
 
-from backupd.gauges import Stage
-from backupd.measurement import Curve, ProbeRow
 from backupd.report import legend
 from backupd.report.combinations import Series, labels, of_row, penalty_series, short_pv
 from backupd.report.probe_table import share_rows
 from backupd.report.scale import Scale, scale
 from backupd.report.svg import Picture, element, label, polyline
 from backupd.report.words import figure, ratio, share
+from backupd.vocabulary.gauges import Stage
+from backupd.vocabulary.probes import Curve, ProbeRow
 
 WIDTH = 760
 _LEFT, _RIGHT, _TOP, _PLOT = 56, 20, 52, 280  # of a curve's picture: margins, and the height between the axes

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from backupd.gauges import Mode
-from backupd.measurement import Curve, ProbeRow
 from backupd.report.words import many, size
+from backupd.vocabulary.gauges import Mode
+from backupd.vocabulary.probes import Curve, ProbeRow
 
 
 @dataclass(frozen=True, slots=True)

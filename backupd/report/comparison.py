@@ -7,17 +7,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from backupd.gauges import Place, Stage
-from backupd.measurement import Measurement, ProbedVolume, ProbeRecord, ProbeRow, ProbeSettings
 from backupd.report.combinations import cow_on, short_pv
 from backupd.report.probe_table import Document, clean, row_document
 from backupd.report.words import columns, duration, figure, instant, ratio, share, size
+from backupd.vocabulary.gauges import Place, Stage
+from backupd.vocabulary.probes import Measurement, ProbedVolume, ProbeRecord, ProbeRow, ProbeSettings
 
 Key = tuple[object, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class ProbeDifference:
     """A circumstance in which two probes differ: it may be what explains their figures."""
 
     name: str
@@ -26,7 +26,7 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class RowPair:
     """Rows that were measured alike; None on the side that has no such row."""
 
     a: ProbeRow | None
@@ -74,7 +74,7 @@ def compare_table(a: ProbeRecord, b: ProbeRecord) -> str:
     return "\n\n".join(parts)
 
 
-def differences(a: ProbeRecord, b: ProbeRecord) -> list[Difference]:
+def differences(a: ProbeRecord, b: ProbeRecord) -> list[ProbeDifference]:
     """In which of their volumes' and settings' fields they differ; none where one of them measured nothing."""
     if a.measurement is None or b.measurement is None:
         return []
@@ -82,7 +82,7 @@ def differences(a: ProbeRecord, b: ProbeRecord) -> list[Difference]:
     return [*of_volumes, *_differing(a.measurement.settings, b.measurement.settings)]
 
 
-def pairs(a: ProbeRecord, b: ProbeRecord) -> Iterator[Pair]:
+def pairs(a: ProbeRecord, b: ProbeRecord) -> Iterator[RowPair]:
     """Every row of both, once: pairs in the order of a's rows, then what only b has.
 
     Rows belong together when mode, threads, block size, chunk size, COW area's PVs, number of snapshots and phase are
@@ -90,8 +90,8 @@ def pairs(a: ProbeRecord, b: ProbeRecord) -> Iterator[Pair]:
     default chunk sizes are compared, not listed.
     """
     if a.measurement is None or b.measurement is None:
-        yield from (Pair(row, None) for row in (a.measurement.rows if a.measurement else ()))
-        yield from (Pair(None, row) for row in (b.measurement.rows if b.measurement else ()))
+        yield from (RowPair(row, None) for row in (a.measurement.rows if a.measurement else ()))
+        yield from (RowPair(None, row) for row in (b.measurement.rows if b.measurement else ()))
         return
     left, right = a.measurement, b.measurement
     partners = _matched(left.rows, right.rows, (_exact, _exact))
@@ -99,9 +99,9 @@ def pairs(a: ProbeRecord, b: ProbeRecord) -> Iterator[Pair]:
     taken = {id(row) for row in partners.values()}
     rest_b = [row for row in right.rows if id(row) not in taken]
     partners |= _matched(rest_a, rest_b, (_by_defaults(left), _by_defaults(right)))
-    yield from (Pair(row, partners.get(id(row))) for row in left.rows)
+    yield from (RowPair(row, partners.get(id(row))) for row in left.rows)
     taken = {id(row) for row in partners.values()}
-    yield from (Pair(None, row) for row in right.rows if id(row) not in taken)
+    yield from (RowPair(None, row) for row in right.rows if id(row) not in taken)
 
 
 def _matched(
@@ -137,9 +137,9 @@ def _place(measured: ProbeRow | ProbeSettings) -> Place:
     return measured.cow_pvs, measured.cow_stripes
 
 
-def _differing(a: ProbedVolume | ProbeSettings, b: ProbedVolume | ProbeSettings) -> list[Difference]:
+def _differing(a: ProbedVolume | ProbeSettings, b: ProbedVolume | ProbeSettings) -> list[ProbeDifference]:
     both = ((field.name, getattr(a, field.name), getattr(b, field.name)) for field in fields(a))
-    return [Difference(name, of_a, of_b) for name, of_a, of_b in both if of_a != of_b]
+    return [ProbeDifference(name, of_a, of_b) for name, of_a, of_b in both if of_a != of_b]
 
 
 # --- in words --------------------------------------------------------------------------------------------------------
@@ -160,7 +160,7 @@ _COLUMNS: tuple[tuple[str, Callable[[ProbeRow], str]], ...] = (
 _ALWAYS = ("MODE", "PHASE")
 
 
-def _pair_table(matched: Sequence[Pair]) -> str:
+def _pair_table(matched: Sequence[RowPair]) -> str:
     telling = [(head, cell) for head, cell in _COLUMNS if head in _ALWAYS or _varies(matched, cell)]
     head = (*(name for name, _ in telling), "IOPS A", "IOPS B", "B/A", "PENALTY A", "PENALTY B")
     rows = [
@@ -173,11 +173,11 @@ def _pair_table(matched: Sequence[Pair]) -> str:
     return columns([head, *rows], right=range(len(telling), len(head)))
 
 
-def _varies(matched: Sequence[Pair], cell: Callable[[ProbeRow], str]) -> bool:
+def _varies(matched: Sequence[RowPair], cell: Callable[[ProbeRow], str]) -> bool:
     return len({cell(row) for pair in matched for row in (pair.a, pair.b) if row} - {"-"}) > 1
 
 
-def _either(pair: Pair, cell: Callable[[ProbeRow], str]) -> str:
+def _either(pair: RowPair, cell: Callable[[ProbeRow], str]) -> str:
     """Both where they differ."""
     return " / ".join(dict.fromkeys(cell(row) for row in (pair.a, pair.b) if row))
 

@@ -3,16 +3,15 @@
 Knows: the names of figures, their units in them. Refuses to judge: `impact` does.
 """
 
-import csv
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from io import StringIO
 from typing import Any
 
 from backupd.catalogue.costs import RunCost
-from backupd.model import RunStatus
 from backupd.mysql import UNLOCKED
-from backupd.probe.settle import penalty_of
+from backupd.policy.settle_gate import penalty_of
+from backupd.report import words
+from backupd.vocabulary.records import RunStatus
 
 _NONE = RunCost("", "", "", "", RunStatus.FAILED, datetime.min.replace(tzinfo=UTC))  # has every column
 
@@ -68,8 +67,4 @@ def cost_document(cost: RunCost) -> dict[str, Any]:
 
 def csv_text(costs: Sequence[RunCost]) -> str:
     """A header, and a line for each backup; what is not known is empty."""
-    out = StringIO()
-    writer = csv.DictWriter(out, list(cost_document(_NONE)), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(cost_document(cost) for cost in costs)
-    return out.getvalue()
+    return words.csv_text(list(cost_document(_NONE)), map(cost_document, costs))

@@ -5,8 +5,6 @@ Knows: the page. Refuses to know where it is kept. Everything that came from a h
 
 from collections.abc import Sequence
 
-from backupd.gauges import place_words
-from backupd.measurement import Measurement, ProbeRecord
 from backupd.report import probe_table
 from backupd.report.charts import curve_svg, penalty_svg, shares_svg
 from backupd.report.combinations import whose_writes
@@ -14,6 +12,8 @@ from backupd.report.page import cell, facts_list, figure, page, tag, text
 from backupd.report.probe_text import outcomes
 from backupd.report.tuning_text import sentences
 from backupd.report.words import duration, instant, ratio, share, size
+from backupd.vocabulary.gauges import place_words
+from backupd.vocabulary.probes import Measurement, ProbeRecord
 
 
 def html_page(probe: ProbeRecord) -> str:

@@ -12,10 +12,10 @@ from math import ceil, isfinite
 from statistics import median
 
 from backupd.catalogue.costs import Beside, RunCost
-from backupd.model import RunStatus
 from backupd.report.bill_words import count
 from backupd.report.costs import copy_rate, hold_seconds, penalties
 from backupd.report.words import duration, ratio, size
+from backupd.vocabulary.records import RunStatus
 
 RECENT = timedelta(days=30)
 _OUTLIER = 3.0  # times the median, or a third of it where less is worse

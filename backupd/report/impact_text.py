@@ -8,13 +8,15 @@ from typing import Any
 
 from backupd.report.impact import GOOD, Impact, Outlier, Summary, Trend
 from backupd.report.words import columns, instant, many
+from backupd.vocabulary.escaping import on_one_line
 
 SHOWN = 10  # outliers that are listed; of the others the number is told
 
 
 def impact_text(impact: Impact) -> str:
     """One job: what became of its runs, its figures, their trends, and what stood out."""
-    parts = [f"{impact.job}: {period(impact)}", *(f"  {line}" for line in outcome_lines(impact))]
+    said = (f"{impact.job}: {period(impact)}", *(f"  {line}" for line in outcome_lines(impact)))
+    parts = list(map(on_one_line, said))
     if impact.summaries:
         head = ("  OF GOOD RUNS", "MEDIAN", "P95", "WORST", "TREND")
         rows = [

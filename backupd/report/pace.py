@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from backupd.model import PaceChange
 from backupd.report.words import columns, duration, size
+from backupd.vocabulary.penalty import PaceChange
 
 
 def pace_table(changes: Sequence[PaceChange]) -> str:

@@ -6,7 +6,8 @@ Knows: the markup and its looks. Refuses to know what a page says. Words are esc
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from backupd.report.svg import colour, printable, style
+from backupd.report.svg import colour, style
+from backupd.vocabulary.escaping import on_one_line
 
 
 def page(title: str, body: Sequence[str]) -> str:
@@ -24,7 +25,7 @@ def page(title: str, body: Sequence[str]) -> str:
 
 def text(words: str) -> str:
     """Words as markup."""
-    return escape(printable(words))
+    return escape(on_one_line(words))
 
 
 def tag(name: str, content: str, *, cls: str = "") -> str:

@@ -6,9 +6,9 @@ to be seen at that scale, and the one in which the server was locked a mark of i
 
 from collections.abc import Mapping
 
-from backupd.model import Phase
-from backupd.report.timeline import Span, spans
+from backupd.report.timeline import PhaseSpan, spans
 from backupd.report.words import columns, duration
+from backupd.vocabulary.records import Phase
 
 _LEAST_COLUMNS = 8
 _BAR, _LOCK = {False: "█", True: "#"}, {False: "◆", True: "*"}  # by whether only ASCII will do
@@ -29,7 +29,7 @@ def phase_bars(phases: Mapping[Phase, float], *, width: int = 72, ascii_only: bo
     return "\n".join([columns(lines, right=(1,)), *legend]) if lines else ""
 
 
-def _line(span: Span, whole: float, cells: int, *, ascii_only: bool) -> str:
+def _line(span: PhaseSpan, whole: float, cells: int, *, ascii_only: bool) -> str:
     """Never beyond the last cell, and never nothing."""
     scale = cells / whole if whole > 0 else 0.0
     begin = min(int(span.begin * scale), cells - 1)

@@ -22,7 +22,7 @@ _LEAST_COLUMNS = 8  # of the drawing; what is narrower is cut off
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class PlotFrame:
     """How a plot is to look, and what it shows beside its lines."""
 
     unit: str = ""  # what the values are, written above their axis
@@ -39,7 +39,7 @@ class Frame:
     ascii_only: bool = False
 
 
-def plot(series: Sequence[Series], frame: Frame) -> str:
+def plot(series: Sequence[Series], frame: PlotFrame) -> str:
     """All series in one plot, each with a marker of its own where there are several; `nothing to draw` without points.
 
     No line of the text is longer than the frame is wide. What is no finite number is left out.
@@ -107,7 +107,7 @@ class _Canvas:
 class _Drawing:
     """One plot: canvas in the middle, axes around it, a legend below."""
 
-    def __init__(self, series: Sequence[Series], frame: Frame, *, points: Sequence[Point]) -> None:
+    def __init__(self, series: Sequence[Series], frame: PlotFrame, *, points: Sequence[Point]) -> None:
         self._series = series
         self._frame = frame
         level = () if frame.threshold is None else (frame.threshold,)

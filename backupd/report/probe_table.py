@@ -4,20 +4,19 @@ Knows: which columns there are, and what does not need one because it is the sam
 looks (`plot`, `charts`) and to judge the figures.
 """
 
-import csv
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
-from io import StringIO
 from math import isfinite
 from textwrap import wrap
 from typing import Any
 
-from backupd.gauges import Mode, Stage
-from backupd.measurement import Measurement, ProbedVolume, ProbeRecord, ProbeRow, ProbeSettings
-from backupd.model import Layout
+from backupd.report import words
 from backupd.report.combinations import cow_on, is_of_writes, short_pv
 from backupd.report.tuning_text import tuning_document
 from backupd.report.words import columns, duration, figure, many, ratio, share, size
+from backupd.vocabulary.gauges import Mode, Stage
+from backupd.vocabulary.probes import Measurement, ProbedVolume, ProbeRecord, ProbeRow, ProbeSettings
+from backupd.vocabulary.volumes import Layout
 
 Document = dict[str, Any]
 
@@ -89,14 +88,11 @@ def clean(value: Any) -> Any:
 
 def csv_text(measurement: Measurement) -> str:
     """A line per row, the columns named as in the JSON; what is null there is empty, lists are joined by semicolons."""
-    rows = [clean(row_document(row)) for row in measurement.rows]
-    out = StringIO()
-    writer = csv.DictWriter(out, list(rows[0]) if rows else list(row_document(_NO_ROW)), lineterminator="\n")
-    writer.writeheader()
-    for row in rows:
+    rows = []
+    for row in (clean(row_document(row)) for row in measurement.rows):
         shares = ";".join(f"{pv}={part:.4g}" for pv, part in row["pv_shares"].items() if part is not None)
-        writer.writerow({**row, "cow_pvs": ";".join(row["cow_pvs"]), "pv_shares": shares})
-    return out.getvalue()
+        rows.append({**row, "cow_pvs": ";".join(row["cow_pvs"]), "pv_shares": shares})
+    return words.csv_text(list(rows[0]) if rows else list(row_document(_NO_ROW)), rows)
 
 
 _NO_ROW = ProbeRow(Mode.DIRECT, 0, 0, None, (), 0, Stage.BASELINE, 0.0, 0.0, None)

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from itertools import groupby
 from textwrap import wrap
 
-from backupd.gauges import Stage
-from backupd.measurement import Curve, Measurement, ProbeRecord
 from backupd.report.combinations import is_of_writes, labels, of_row, penalty_series, whose_writes
-from backupd.report.plot import Frame, plot
+from backupd.report.plot import PlotFrame, plot
 from backupd.report.probe_table import WIDTH, table
 from backupd.report.tuning_text import tuning_text
 from backupd.report.words import columns, duration, instant, ratio, size
+from backupd.vocabulary.gauges import Stage
+from backupd.vocabulary.probes import Curve, Measurement, ProbeRecord
 
 _TOGETHER = 4  # series in one plot; with more nobody can follow one
 
@@ -48,7 +48,7 @@ def curve_plots(
         series = penalty_series(of_mode)
         for i in range(0, len(series), _TOGETHER):
             unit = f"penalty of {whose_writes(mode)} (baseline ÷ this)"
-            frame = Frame(unit, width=width, reach=(1.0,), span=(0.0,), threshold=threshold, ascii_only=ascii_only)
+            frame = PlotFrame(unit, width=width, reach=(1.0,), span=(0.0,), threshold=threshold, ascii_only=ascii_only)
             texts.append(plot(series[i : i + _TOGETHER], frame))
         texts.append("\n".join(wrap(_ends(of_mode), min(width, WIDTH), subsequent_indent="  ")))
     return "\n\n".join(texts)

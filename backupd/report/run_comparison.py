@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
-from backupd.model import Phase, RunDetails
 from backupd.mysql import UNLOCKED
-from backupd.probe.settle import penalty_of
+from backupd.policy.settle_gate import penalty_of
 from backupd.report.bill_words import count
 from backupd.report.words import columns, duration, instant, ratio, size
+from backupd.vocabulary.records import Phase, RunDetails
 
 LARGE = 1.5  # times
 

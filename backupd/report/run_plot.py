@@ -7,9 +7,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from textwrap import wrap
 
-from backupd.model import RunDetails, Sample
 from backupd.report.combinations import Series
-from backupd.report.plot import Frame, plot
+from backupd.report.plot import PlotFrame, plot
+from backupd.vocabulary.penalty import Sample
+from backupd.vocabulary.records import RunDetails
 
 _MIB = 1 << 20
 _COPY = "copy"  # the stage of a sample
@@ -26,7 +27,7 @@ def run_plots(run: RunDetails, *, width: int = 72, ascii_only: bool = False) -> 
         return ""
     at = [sample.at_seconds for sample in run.samples]
     copying = [sample.at_seconds for sample in run.samples if sample.stage == _COPY]
-    frame = Frame(
+    frame = PlotFrame(
         width=width,
         margin=5,
         span=(min(at), max(at)),

@@ -6,16 +6,16 @@ Knows: which figures of a sample make a line. Refuses to know the page around it
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from backupd.model import Sample
 from backupd.report.charts import course_svg
 from backupd.report.combinations import Series
+from backupd.vocabulary.penalty import Sample
 
 _COPY = "copy"  # the stage of a sample
 _MIB = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class RunFigure:
     """One figure over the seconds since the snapshot, as it is drawn by any means."""
 
     title: str
@@ -29,13 +29,13 @@ class Course:
     copying_since: float | None = None
 
 
-def courses(samples: Sequence[Sample], *, threshold: float | None = None) -> tuple[Course, ...]:
+def courses(samples: Sequence[Sample], *, threshold: float | None = None) -> tuple[RunFigure, ...]:
     """What was measured, what says most first; nothing where nothing was."""
     began = min((sample.at_seconds for sample in samples if sample.stage == _COPY), default=None)
     at = [sample.at_seconds for sample in samples] or [0.0]
     span = (min(at), max(at))
     found = (
-        Course(
+        RunFigure(
             "Write penalty after the snapshot",
             "penalty",
             "baseline ÷ this: above 1 is slower",
@@ -46,7 +46,7 @@ def courses(samples: Sequence[Sample], *, threshold: float | None = None) -> tup
             level=threshold,
             copying_since=began,
         ),
-        Course(
+        RunFigure(
             "Write latency of the volume",
             "latency",
             "milliseconds, everybody's writes",
@@ -54,7 +54,7 @@ def courses(samples: Sequence[Sample], *, threshold: float | None = None) -> tup
             span,
             copying_since=began,
         ),
-        Course(
+        RunFigure(
             "First writes of the server",
             "first writes",
             "MiB a second that had to be copied to the snapshot first",
@@ -66,7 +66,7 @@ def courses(samples: Sequence[Sample], *, threshold: float | None = None) -> tup
     return tuple(course for course in found if len(course.points) > 1)
 
 
-def course_picture(course: Course) -> str:
+def course_picture(course: RunFigure) -> str:
     """The `svg` element; the page must have `svg.style()`."""
     mark = None if course.copying_since is None else (course.copying_since, "the copy started")
     return course_svg(

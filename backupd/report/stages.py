@@ -7,8 +7,8 @@ comes after the copy and holds nothing up.
 
 from collections.abc import Sequence
 
-from backupd.model import Throughput
 from backupd.report.words import columns, duration, size
+from backupd.vocabulary.penalty import Throughput
 
 
 def bottleneck(stages: Sequence[Throughput]) -> Throughput | None:

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 
+from backupd.vocabulary.escaping import on_one_line
+
 NAMESPACE = "http://www.w3.org/2000/svg"
 
 _LIGHT = {  # by class: what it paints
@@ -76,17 +78,12 @@ def element(name: str, content: str = "", /, **attributes: object) -> str:
 
 def label(x: float, y: float, text: str, *, cls: str = "fill-ink", **attributes: object) -> str:
     """Text at a place."""
-    return element("text", escape(printable(text)), x=x, y=y, cls=cls, **attributes)
+    return element("text", escape(on_one_line(text)), x=x, y=y, cls=cls, **attributes)
 
 
 def polyline(points: Iterable[tuple[float, float]], **attributes: object) -> str:
     """A line through these places."""
     return element("polyline", points=" ".join(f"{x:.1f},{y:.1f}" for x, y in points), **attributes)
-
-
-def printable(text: str) -> str:
-    """The same without the control characters that XML cannot hold, even escaped."""
-    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +104,8 @@ class Picture:
             "svg",
             "\n".join(
                 [
-                    element("title", escape(printable(self.title)) or " "),
-                    element("desc", escape(printable(self.description)) or " "),
+                    element("title", escape(on_one_line(self.title)) or " "),
+                    element("desc", escape(on_one_line(self.description)) or " "),
                     *own,
                     *self.parts,
                 ]
@@ -122,4 +119,4 @@ class Picture:
 
 
 def _value(value: object) -> str:
-    return f"{value:.1f}" if isinstance(value, float) else printable(str(value))
+    return f"{value:.1f}" if isinstance(value, float) else on_one_line(str(value))

@@ -7,7 +7,7 @@ only, so a beginning is the sum of what came before; what passed between two pha
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from backupd.model import Phase
+from backupd.vocabulary.records import Phase
 
 _ORDER = (  # the snapshot is given back before the backup is read back: it costs the server until it is gone
     Phase.PREFLIGHT,
@@ -25,7 +25,7 @@ _ORDER = (  # the snapshot is given back before the backup is read back: it cost
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class PhaseSpan:
     """One phase, in seconds since the first phase began."""
 
     phase: Phase
@@ -39,9 +39,9 @@ class Span:
         return self.begin + self.seconds
 
 
-def spans(phases: Mapping[Phase, float], *, now: tuple[Phase, float] | None = None) -> tuple[Span, ...]:
+def spans(phases: Mapping[Phase, float], *, now: tuple[Phase, float] | None = None) -> tuple[PhaseSpan, ...]:
     """The phases in the order in which they happened; `now` is the one that goes on, and its seconds so far."""
-    found: list[Span] = []
+    found: list[PhaseSpan] = []
     at = 0.0
     for phase in _ORDER:
         goes_on = now is not None and now[0] is phase
@@ -50,8 +50,8 @@ def spans(phases: Mapping[Phase, float], *, now: tuple[Phase, float] | None = No
             continue
         if phase is Phase.SNAPSHOT:  # it lies inside the lock's time
             held = found[-1] if found and found[-1].phase is Phase.LOCK_HOLD else None
-            found.append(Span(phase, held.begin if held is not None else at, seconds))
+            found.append(PhaseSpan(phase, held.begin if held is not None else at, seconds))
             continue
-        found.append(Span(phase, at, seconds, whole=not goes_on))
+        found.append(PhaseSpan(phase, at, seconds, whole=not goes_on))
         at += seconds
     return tuple(found)

@@ -1,15 +1,15 @@
 """What a tuning recommends, in words for a person and as plain values.
 
 Knows: the order in which it is told, and that a COW area on other disks is never told without its risk. Refuses to know
-how it was chosen (`tuning`).
+how it was chosen (`cow_area`).
 """
 
 from collections.abc import Iterator
 from typing import Any
 
-from backupd.gauges import TunedCell, Tuning, place_words
+from backupd.policy.cow_area import LEAST_GAIN, RISK, CowAreaChoice, is_at_home, recommended, relative
 from backupd.report.words import columns, ratio, share, size
-from backupd.tuning import LEAST_GAIN, RISK, Choice, is_at_home, recommended, relative
+from backupd.vocabulary.gauges import TunedCell, Tuning, place_words
 
 
 def tuning_text(tuning: Tuning) -> str:
@@ -71,7 +71,7 @@ def tuning_document(tuning: Tuning) -> dict[str, Any]:
     }
 
 
-def _chosen(choice: Choice) -> dict[str, Any]:
+def _chosen(choice: CowAreaChoice) -> dict[str, Any]:
     return {**_cell(choice.cell), "gain": choice.gain, "noise": choice.noise, "is_default": choice.stays}
 
 

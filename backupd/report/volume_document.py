@@ -7,9 +7,9 @@ not apply or is not known. Changes here are additive only.
 from dataclasses import asdict
 from typing import Any
 
-from backupd.extents import (
+from backupd.vocabulary.extents import (
+    HiddenVolume,
     HostElsewhere,
-    Part,
     PhysicalVolume,
     PlacedSegment,
     Survey,
@@ -109,7 +109,7 @@ def _volume(surveyed: SurveyedVolume) -> Document:
     }
 
 
-def _part(part: Part) -> Document:
+def _part(part: HiddenVolume) -> Document:
     """A hidden LV that serves the volume; a spare serves the group."""
     return {
         "name": part.name,

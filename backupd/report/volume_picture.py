@@ -8,9 +8,9 @@ letter, as far as there are columns.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from backupd.extents import Occupied, PhysicalVolume, PlacedGroup, PlacedSegment, PlacedVolume
 from backupd.report.volume_words import letters, segment_words, short
 from backupd.report.words import many, size
+from backupd.vocabulary.extents import Occupied, PhysicalVolume, PlacedGroup, PlacedSegment, PlacedVolume
 
 _FREE, _FRAME, _FILL = {False: "·", True: "."}, {False: "│", True: "|"}, {False: "─", True: "-"}  # by ASCII only
 _SPARE = "+"  # hidden, and of no volume

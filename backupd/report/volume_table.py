@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 
-from backupd.extents import PhysicalVolume, Survey, SurveyedGroup, SurveyedVolume
 from backupd.report import volume_words
 from backupd.report.volume_picture import group_picture, volume_picture
 from backupd.report.words import columns, in_ascii, many, size
+from backupd.vocabulary.extents import PhysicalVolume, Survey, SurveyedGroup, SurveyedVolume
 
 
 def survey_text(survey: Survey, *, width: int = 80, ascii_only: bool = False) -> str:

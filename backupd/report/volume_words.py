@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from backupd.extents import (
+from backupd.report.words import many, size
+from backupd.vocabulary.extents import (
     JobHere,
     KnownFrom,
     PlacedGroup,
@@ -14,7 +15,6 @@ from backupd.extents import (
     UseKind,
     VolumeKind,
 )
-from backupd.report.words import many, size
 
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _BEYOND = "#"  # the letter of each volume after the fifty-second

@@ -3,9 +3,13 @@
 Knows: nothing but numbers and strings. What was not measured, and what is no number, is a dash.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+import csv
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
+from io import StringIO
 from math import isfinite
+
+from backupd.vocabulary.escaping import on_one_line
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _MULTIPLES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
@@ -85,8 +89,8 @@ def many(count: int, noun: str) -> str:
 
 
 def columns(rows: Iterable[Sequence[str]], *, right: Collection[int] = ()) -> str:
-    """Rows as aligned columns, two spaces apart; those in `right`, counted from 0, end together."""
-    rows = [list(row) for row in rows]
+    """Rows as aligned columns, two spaces apart; those in `right`, counted from 0, end together. A row is one line."""
+    rows = [[on_one_line(cell) for cell in row] for row in rows]
     widths = [max(len(row[i]) for row in rows if i < len(row)) for i in range(max(map(len, rows), default=0))]
     return "\n".join(
         "  ".join(
@@ -95,6 +99,16 @@ def columns(rows: Iterable[Sequence[str]], *, right: Collection[int] = ()) -> st
         ).rstrip()
         for row in rows
     )
+
+
+def csv_text(names: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str:
+    """A header, and one line for each row; what is None is empty."""
+    out = StringIO()
+    writer = csv.DictWriter(out, names, lineterminator="\n")
+    writer.writeheader()
+    for row in rows:
+        writer.writerow({name: on_one_line(cell) if isinstance(cell, str) else cell for name, cell in row.items()})
+    return out.getvalue()
 
 
 def in_ascii(text: str) -> str:

@@ -21,6 +21,11 @@ class Bell:
         self._ear.setblocking(False)
         self._rope.setblocking(False)
 
+    @property
+    def rope(self) -> int:
+        """A descriptor: whatever is written to it rings."""
+        return self._rope.fileno()
+
     def ring(self) -> None:
         """The wait that goes on, or the next one, ends at once. Safe in a signal handler and after `close`."""
         with contextlib.suppress(OSError):  # full: it rings already
@@ -48,7 +53,11 @@ class Signals:
 
 @contextmanager
 def signals(bell: Bell) -> Iterator[Signals]:
-    """SIGTERM and SIGINT ask to stop, SIGHUP to reload; a child's end only rings. As before when the block ends."""
+    """SIGTERM and SIGINT ask to stop, SIGHUP to reload; a child's end only rings. As before when the block ends.
+
+    The kernel may give a signal to another thread, where the first one has one to deal with already. A handler runs in
+    the first thread all the same, but not before that one is awake: so Python rings by itself (`signal.set_wakeup_fd`).
+    """
     asked = Signals()
 
     def on_signal(number: int, _frame: FrameType | None) -> None:
@@ -58,8 +67,10 @@ def signals(bell: Bell) -> Iterator[Signals]:
 
     numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
     before = {number: signal.signal(number, on_signal) for number in numbers}
+    woken = signal.set_wakeup_fd(bell.rope, warn_on_full_buffer=False)
     try:
         yield asked
     finally:
+        signal.set_wakeup_fd(woken)
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -17,7 +17,7 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.triggers.base import BaseTrigger
 from apscheduler.triggers.interval import IntervalTrigger
 
-from backupd.timetable import Timetable
+from backupd.policy.timetable import Timetable
 
 BEAT_SECONDS = 20.0
 _STUCK_SECONDS = 3 * BEAT_SECONDS

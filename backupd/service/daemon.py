@@ -1,8 +1,8 @@
 """`backupd serve`: the loop that decides, and everything around it that must not stop it.
 
 Knows: the order in which things begin and end, and what may go wrong without ending it. One thread decides: it alone
-touches `Dispatch`, and it alone tells systemd's watchdog that all is well. The clock, the web pages and the telling
-have threads of their own. Refuses to know what a run is: whatever it starts outlives it.
+touches `Dispatch`, and it alone tells systemd's watchdog that all is well. The clock and the telling have threads of
+their own, the pages a process. Refuses to know what a run is: whatever it starts outlives it.
 """
 
 import logging
@@ -12,12 +12,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
-from backupd.agenda import Notice
 from backupd.catalogue.store import Catalogue
-from backupd.claims import Claims
 from backupd.config import Configuration
-from backupd.errors import BackupdError, CatalogueError, CatalogueUnavailable, ConfigurationError
-from backupd.live import LiveRuns
+from backupd.host.claims import Claims
 from backupd.notifications import Notifier
 from backupd.service import reminders
 from backupd.service.bell import Bell, Signals, signals
@@ -25,11 +22,14 @@ from backupd.service.clock import Clock
 from backupd.service.dispatch import Dispatch
 from backupd.service.going import Going
 from backupd.service.launch import Launcher
-from backupd.service.listening import WebThread
+from backupd.service.listening import WebProcess
+from backupd.service.outlook import LiveHere
 from backupd.service.site import Site
 from backupd.service.systemd import Notify
 from backupd.service.telling import told_by_a_thread
 from backupd.service.timetables import marks_of_machine, timetables
+from backupd.vocabulary.errors import BackupdError, CatalogueError, CatalogueUnavailable, ConfigurationError
+from backupd.vocabulary.schedule import Notice
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ class Surroundings:
     load: Callable[[], Configuration]  # reads the file anew; raises ConfigurationError
     launcher: Launcher
     notifier: Callable[[Configuration], Notifier]
-    web: Callable[[Site], WebThread] | None  # opens the port, or raises as `listen` does; None: no pages
+    web: Callable[[Configuration], WebProcess] | None  # opens the port, or raises as `listen` does; None: no pages
     new_run_id: Callable[[], str]
     notify: Notify
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
@@ -113,7 +113,7 @@ class _Daemon:
     asked: Signals
     clock: Clock
     notifier: Notifier = field(init=False)
-    _web: WebThread | None = None
+    _web: WebProcess | None = None
     _trouble: str = ""
     _reminded_at: float | None = None
     _machine: tuple[str, ...] = field(default_factory=marks_of_machine)
@@ -127,7 +127,7 @@ class _Daemon:
         if self.given.web is None:
             yield
             return
-        self._web = self.given.web(self.site)
+        self._web = self.given.web(self.site.configuration)
         self._web.keep_up()
         try:
             yield
@@ -170,14 +170,15 @@ class _Daemon:
         if self.clock.alive:
             notify.alive()
         longest = min(_LOOK_SECONDS, notify.watchdog_seconds / 3 or _LOOK_SECONDS)
-        restless = dispatch.restless or bool(self._trouble)
+        waiting = self._web is not None and self._web.pid is None
+        restless = dispatch.restless or bool(self._trouble) or waiting
         self.bell.wait(min(longest, _RESTLESS_SECONDS) if restless else longest)
 
     def _remind(self, tell: Callable[[Notice], None]) -> None:
         passed = time.monotonic()
         if self._reminded_at is None or passed - self._reminded_at > reminders.EVERY_SECONDS:
             try:
-                reminders.remind(self.site, LiveRuns(self.site.configuration.paths.run), tell)
+                reminders.remind(self.site, LiveHere(self.site.configuration.paths.run), tell)
             except ConfigurationError as error:  # the machine's zone cannot be told any more
                 log.warning("nobody is reminded of a drill: %s; hint: %s", error.message, error.hint)
             self._reminded_at = passed
@@ -212,7 +213,7 @@ class _Daemon:
             log.warning("catalogue, paths, address, port and token are taken over when the daemon is started anew")
         self.site, self.notifier = replace(self.site, configuration=taken), notifier
         if self._web is not None:
-            self._web.show(self.site)
+            self._web.show(self.site.configuration)
         log.info("the configuration was read anew; schedules of: %s", _jobs(new))
         self.given.notify.ready()
         return True

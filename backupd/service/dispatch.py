@@ -12,15 +12,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from backupd.agenda import Activity, Notice, NoticeKind, Pause, Slot, SlotState
 from backupd.config import ScheduleConfig
-from backupd.errors import CommandError, ExitStatus
-from backupd.lateness import SUPERSEDED, Missed, Start, Wait, due_slots, lateness
+from backupd.policy.lateness import SUPERSEDED, Missed, Start, Wait, due_slots, lateness
+from backupd.policy.timetable import Timetable
 from backupd.service.going import RUNS, Ended, Going
 from backupd.service.launch import Child
 from backupd.service.site import Site
 from backupd.service.timetables import timetables, zone_of
-from backupd.timetable import Timetable
+from backupd.vocabulary.errors import CommandError, ExitStatus
+from backupd.vocabulary.schedule import Activity, Notice, NoticeKind, Pause, Slot, SlotState
 
 log = logging.getLogger(__name__)
 

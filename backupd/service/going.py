@@ -10,14 +10,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from backupd.agenda import Activity, Slot, SlotState
-from backupd.claims import Claims
-from backupd.command import start_time
 from backupd.config import Configuration
-from backupd.errors import ExitStatus, UsageError
-from backupd.model import RunDetails, RunKind, RunStatus
+from backupd.host.claims import Claims
+from backupd.host.own_files import is_our_process
+from backupd.host.process import start_time
 from backupd.service.launch import Child, Launcher
 from backupd.service.site import Site
+from backupd.vocabulary.errors import ExitStatus, UsageError
+from backupd.vocabulary.records import RunDetails, RunKind, RunStatus
+from backupd.vocabulary.schedule import Activity, Slot, SlotState
 
 RUNS = (Activity.BACKUP, Activity.PROBE)  # each has a row of its own among the runs
 _ALONE = (Activity.BACKUP, Activity.PROBE, Activity.PRUNE)  # of one job never two at a time
@@ -158,8 +159,8 @@ class Going:
 
 
 def alive(process: tuple[int, int] | None) -> bool:
-    """Whether this process, by pid and start, is still there."""
-    return process is not None and start_time(process[0]) == process[1]
+    """Whether this process, by pid and start, is still there. Both may come round after a boot, to somebody else's."""
+    return process is not None and start_time(process[0]) == process[1] and is_our_process(process[0])
 
 
 def _host(configuration: Configuration, job: str) -> str | None:

@@ -9,16 +9,16 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
-from backupd.agenda import Activity, Pause, Slot, SlotState
-from backupd.catalogue.standing import JobRecord, Unfinished
-from backupd.command import start_time
+from backupd.catalogue.job_status import JobRecord, UnfinishedRun
 from backupd.config.schema import JobConfig
-from backupd.errors import ExitStatus
-from backupd.live import LiveRuns, Progress
-from backupd.model import Phase, RunDetails, RunKind, RunStatus
+from backupd.host.live_progress import Progress
+from backupd.policy.timetable import Timetable
+from backupd.service.outlook import Live
 from backupd.service.site import Site
 from backupd.service.timetables import timetables
-from backupd.timetable import Timetable
+from backupd.vocabulary.errors import ExitStatus
+from backupd.vocabulary.records import Phase, RunDetails, RunKind, RunStatus
+from backupd.vocabulary.schedule import Activity, Pause, Slot, SlotState
 
 _PATIENCE = 1.5  # a backup may be this many times older than the job wants one
 _HARMLESS = (ExitStatus.OK, ExitStatus.ATTENTION, ExitStatus.BUSY, ExitStatus.CANCELLED)
@@ -73,7 +73,7 @@ class JobStanding:
     alarms: tuple[Alarm, ...] = ()  # the gravest first
 
 
-def standings(site: Site, live: LiveRuns) -> tuple[JobStanding, ...]:
+def standings(site: Site, live: Live) -> tuple[JobStanding, ...]:
     """Every configured job, by name, at one instant of the catalogue. Runs are without their samples.
 
     Raises:
@@ -88,7 +88,7 @@ def standings(site: Site, live: LiveRuns) -> tuple[JobStanding, ...]:
     return tuple(_standing(config, found[job], due[job], live, now=now) for job, config in jobs.items())
 
 
-def running_besides(site: Site, live: LiveRuns) -> tuple[Running, ...]:
+def running_besides(site: Site, live: Live) -> tuple[Running, ...]:
     """What has not ended and is no job's, newest first: benches, and probes of volumes that were named.
 
     Raises:
@@ -99,7 +99,7 @@ def running_besides(site: Site, live: LiveRuns) -> tuple[Running, ...]:
 
 
 def _standing(
-    config: JobConfig, record: JobRecord, tables: Mapping[Activity, Timetable], live: LiveRuns, *, now: datetime
+    config: JobConfig, record: JobRecord, tables: Mapping[Activity, Timetable], live: Live, *, now: datetime
 ) -> JobStanding:
     running = tuple(_running(unfinished, live) for unfinished in record.unfinished)
     due = {activity: table.after(now) for activity, table in tables.items()}
@@ -122,8 +122,8 @@ def _standing(
     )
 
 
-def _running(unfinished: Unfinished, live: LiveRuns) -> Running:
-    alive = unfinished.process is not None and start_time(unfinished.process[0]) == unfinished.process[1]
+def _running(unfinished: UnfinishedRun, live: Live) -> Running:
+    alive = unfinished.process is not None and live.born(unfinished.process[0]) == unfinished.process[1]
     return Running(unfinished.run, alive, live.of(unfinished.run.run_id) if alive else None)
 
 

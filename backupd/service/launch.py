@@ -10,16 +10,16 @@ import logging
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import IO, Protocol
 
-from backupd.agenda import Activity, Slot
-from backupd.command import detached, found, marked
+from backupd.host.process import detached, found, marked
 from backupd.service.systemd import OWN_VARIABLES
+from backupd.vocabulary.schedule import Activity, Slot
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +56,11 @@ class Launcher(Protocol):
 
     def find(self, slot: Slot) -> Child:
         """What another daemon has started in this slot; it has ended where there is no such process."""
+
+
+def ourselves(configuration: Path) -> tuple[str, ...]:
+    """What a person would type before the command; `-P`: no module is taken from the folder that we work in."""
+    return sys.executable, "-P", "-m", "backupd", "--config", str(configuration)
 
 
 def arguments(slot: Slot) -> tuple[str, ...]:
@@ -187,7 +192,8 @@ def launcher(program: Sequence[str], logs: Path, *, under_systemd: bool) -> Laun
 def _appending(folder: Path, name: str) -> IO[bytes] | None:
     try:
         folder.mkdir(mode=0o750, exist_ok=True)
-        return open(folder / f"{name}.out.log", "ab", opener=partial(os.open, mode=0o640))
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+        return os.fdopen(os.open(folder / f"{name}.out.log", flags, 0o640), "ab")
     except OSError as error:
         log.warning("what %s prints is not kept: %s", name, error)
         return None

@@ -1,38 +1,38 @@
-"""The web application's thread: it comes and goes without the clock's noticing.
+"""The pages' process: it comes and goes without the daemon's noticing more than its end.
 
-Knows: the address, who may be let in without a token, and how uvicorn is run beside something more important. Refuses
-to know what is shown.
+Knows: the address, who may be let in without a token, how the process is started, what it is handed, and how often it
+may begin anew. Refuses to know what is shown. What it is handed comes over a socket: neither its command line nor its
+environment has the token, and of the configuration it gets nothing that tells where others are told.
 """
 
+import contextlib
 import errno
 import ipaddress
+import json
 import logging
+import os
 import socket
+import subprocess
+import sys
 import threading
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+import time
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
 
-from backupd.config import ServiceConfig
-from backupd.errors import ConfigurationError, Refused
-from backupd.service.site import Site
-
-if TYPE_CHECKING:
-    import uvicorn
-    from starlette.types import Receive, Scope, Send
+from backupd.config import Configuration, ServiceConfig
+from backupd.config.effective import as_toml
+from backupd.service.outlook import own_eyes
+from backupd.service.window import answer
+from backupd.vocabulary.errors import ConfigurationError, Refused
 
 log = logging.getLogger(__name__)
 
+NOBODY = "shown to nobody, for there is no service.token_file; /metrics and /healthz are open to every local user"
+
 _PATIENCE_SECONDS = 1.2  # a little more than uvicorn has for what it is answering when we end
-
-
-class Pages(Protocol):
-    """An ASGI application over a site."""
-
-    def show(self, site: Site) -> None:
-        """From now on over this one."""
-
-    async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
-        """Answer one request."""
+_STEADY_SECONDS = 60.0  # who has lived for so long is started again at once
+_LONGEST_PAUSE_SECONDS = 60.0
+_HANDED_ON = ("PATH", "TZ", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE")  # of our environment, which may have passwords
 
 
 def require_guarded(service: ServiceConfig, *, token: str | None) -> None:
@@ -87,51 +87,145 @@ def url_of(listener: socket.socket) -> str:
     return f"http://[{address}]:{port}/" if ":" in address else f"http://{address}:{port}/"
 
 
-class WebThread:
-    """The application, answered by uvicorn in a thread; started again where it has ended by itself.
+@dataclass(slots=True)
+class _Started:
+    """One process, and our end of its window."""
 
-    It is made in the thread as well: loading what it takes would keep the clock waiting for half a second.
-    """
+    process: subprocess.Popen[bytes]
+    window: socket.socket
+    at: float  # monotonic
 
-    def __init__(self, listener: socket.socket, site: Site, make: Callable[[Site], "Pages"]) -> None:
+    def end(self) -> None:
+        """It is asked to end: it answers nobody new, and has a second for the others."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+
+    def is_gone(self) -> bool:
+        """Reaped when it is; then nothing of it is open."""
+        if self.process.poll() is None:
+            return False
+        with contextlib.suppress(OSError):
+            self.window.shutdown(socket.SHUT_RDWR)  # whoever answers at it ends
+        self.window.close()
+        self.end()
+        return True
+
+    def kill(self) -> None:
+        """At once. Where we may not, its standard input's end and our own end are all that it gets."""
+        with contextlib.suppress(OSError):
+            self.process.kill()
+
+
+class WebProcess:
+    """The pages, in a process of their own that is started again where it has ended by itself. One thread only."""
+
+    def __init__(self, listener: socket.socket, configuration: Configuration, *, token: str | None) -> None:
         self._listener = listener
-        self._site = site
-        self._make = make
-        self._application: Pages | None = None
-        self._server: uvicorn.Server | None = None
-        self._thread: threading.Thread | None = None
+        self._configuration = configuration
+        self._token = token
+        self._now: _Started | None = None
+        self._leaving: list[_Started] = []
+        self._failures = 0
+        self._not_before = 0.0  # monotonic
+
+    @property
+    def pid(self) -> int | None:
+        """Of the process that answers; None while there is none."""
+        return None if self._now is None else self._now.process.pid
 
     def keep_up(self) -> None:
-        """It answers, or will in a moment."""
-        if self._thread is None or not self._thread.is_alive():
-            if self._thread is not None:
-                log.error("the web pages had ended; they are started again")
-            self._thread = threading.Thread(target=self._serve, name="web", daemon=True)
-            self._thread.start()
+        """It answers, or will in a moment; where it ends again and again, a minute later at most. Never waits."""
+        self._leaving = [one for one in self._leaving if not one.is_gone()]
+        for one in self._leaving:
+            if time.monotonic() - one.at > _PATIENCE_SECONDS:
+                one.kill()
+        if self._now is not None and self._now.is_gone():
+            self._count(f"ended with status {self._now.process.returncode}", lived_since=self._now.at)
+            self._now = None
+        if self._now is None and time.monotonic() >= self._not_before:
+            try:
+                self._now = self._start()
+            except (OSError, RuntimeError) as error:  # the latter where there is no room for one more thread
+                self._count(f"could not be started: {error}", lived_since=time.monotonic())
 
-    def show(self, site: Site) -> None:
-        """From the next request on this is what is looked at."""
-        self._site = site
-        if self._application is not None:
-            self._application.show(site)
+    def show(self, configuration: Configuration) -> None:
+        """From now on this is what is looked at: by another process, while the one before says its last word."""
+        self._configuration = configuration
+        if self._now is not None:
+            self._now.end()
+            self._leaving.append(replace(self._now, at=time.monotonic()))
+            self._now = None
+        self._not_before = 0.0
+        self.keep_up()
 
     def stop(self) -> None:
         """It answers no more; what it was at has had a second."""
-        if self._server is not None:
-            self._server.should_exit = True
-        if self._thread is not None:
-            self._thread.join(_PATIENCE_SECONDS)
+        started = [*self._leaving, *([self._now] if self._now is not None else [])]
+        for one in started:
+            one.end()
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        for one in started:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                one.process.wait(max(0.0, deadline - time.monotonic()))
+            one.kill()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                one.process.wait(_PATIENCE_SECONDS)
+            one.is_gone()
         self._listener.close()
 
-    def _serve(self) -> None:
-        import uvicorn
+    def _count(self, what: str, *, lived_since: float) -> None:
+        """One more failure, unless it had lived well; the next try is later then."""
+        self._failures = 0 if time.monotonic() - lived_since > _STEADY_SECONDS else self._failures + 1
+        pause = min(_LONGEST_PAUSE_SECONDS, 2.0 ** (self._failures - 1)) if self._failures else 0.0
+        log.error("the pages' process %s; it is started again in %.0f s", what, pause)
+        self._not_before = time.monotonic() + pause
 
-        from backupd.service.web.serving import settings
+    def _start(self) -> _Started:
+        """Its window is looked after by a thread, which hands it what it needs first: it may be slow to take it.
 
-        self._application = application = self._make(self._site)
-        application.show(self._site)  # another, where `show` came while it was made
-        self._server = uvicorn.Server(settings(application))
-        self._server.run(sockets=[self._listener.dup()])  # it closes what it is given, whatever became of it
+        Where that fails halfway, the process ends, for its window is closed.
+
+        Raises:
+            OSError, RuntimeError: there is no room for one more process, its sockets or its thread.
+        """
+        ours, theirs = socket.socketpair()
+        try:
+            with theirs:
+                handed = (self._listener.fileno(), theirs.fileno())
+                process = subprocess.Popen(
+                    [sys.executable, "-P", "-m", "backupd.service.web", *map(str, handed)],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.DEVNULL,
+                    pass_fds=handed,
+                    cwd="/",
+                    env={name: os.environ[name] for name in _HANDED_ON if name in os.environ} | {"LC_ALL": "C.UTF-8"},
+                    start_new_session=True,
+                )
+            started = _Started(process, ours, time.monotonic())
+            window = Connection(os.dup(ours.fileno()))
+            threading.Thread(target=self._attend, args=(started, window), name="window", daemon=True).start()
+        except BaseException:
+            ours.close()
+            raise
+        return started
+
+    def _attend(self, started: _Started, window: Connection) -> None:
+        shown = shown_of(self._configuration)
+        with window:
+            try:
+                window.send_bytes(json.dumps({"configuration": as_toml(shown), "token": self._token}).encode())
+                answer(window, own_eyes(shown))
+            except ConnectionError:
+                return  # it has ended, which `keep_up` sees
+            except (ValueError, RecursionError) as error:
+                log.error("the pages' process is ended, for it asked what it may not: %s", error)
+                started.kill()
+
+
+def shown_of(configuration: Configuration) -> Configuration:
+    """Without where others are told and what is run: the address of a webhook is a secret, a command may have one."""
+    jobs = {name: replace(job, hooks={}) for name, job in configuration.jobs.items()}
+    return replace(configuration, jobs=jobs, notifications={})
 
 
 def _is_loopback(address: str) -> bool:

@@ -1,7 +1,7 @@
 """What Prometheus is told: how each job stands by the catalogue, in the text format, whenever it asks.
 
-Knows: names, units and labels. Refuses to know what is an alarm (`standing`) and who asks. Nothing is counted here, so
-that nothing is lost with the process; no label tells one run from another, so that series do not grow with the runs.
+Knows: names, units and labels. Refuses to know what is an alarm (`job_status`) and who asks. Nothing is counted here,
+so that nothing is lost with the process; no label tells one run from another, so that series do not grow with the runs.
 
 A job's label is `backup_job`, because Prometheus gives a label `job` of its own to whatever it scrapes, and renames
 one that it meets to `exported_job` (2.42, unless `honor_labels`; node_exporter's scrapes seldom have that): one set of
@@ -18,13 +18,14 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from backupd import __version__
-from backupd.errors import CatalogueError
-from backupd.live import LiveRuns
-from backupd.model import Phase, RunDetails, RunKind, RunStatus
-from backupd.probe.settle import Penalty, penalty_of
+from backupd.policy.settle_gate import Penalty, penalty_of
+from backupd.service.job_status import AlarmKind, JobStanding, standings
+from backupd.service.outlook import Live, Rooms
 from backupd.service.site import Site
-from backupd.service.standing import AlarmKind, JobStanding, standings
-from backupd.service.target_rooms import SeenTarget, TargetRooms
+from backupd.service.target_rooms import SeenTarget
+from backupd.vocabulary.errors import CatalogueError
+from backupd.vocabulary.escaping import on_one_line
+from backupd.vocabulary.records import Phase, RunDetails, RunKind, RunStatus
 
 log = logging.getLogger(__name__)
 
@@ -37,9 +38,9 @@ _SCRAPE_SECONDS = 0.05  # that an answer waits for looks at targets; a folder on
 class Metrics(Collector):
     """All that is told of one site. Threads may ask at once."""
 
-    def __init__(self, site: Site, *, rooms: TargetRooms, patience_seconds: float = _SCRAPE_SECONDS) -> None:
+    def __init__(self, site: Site, *, live: Live, rooms: Rooms, patience_seconds: float = _SCRAPE_SECONDS) -> None:
         self._site = site
-        self._live = LiveRuns(site.configuration.paths.run)
+        self._live = live
         self._rooms = rooms
         self._patience = patience_seconds
         self._penalties: Mapping[str, Penalty] = {}  # by run: of one that has ended it does not change
@@ -124,7 +125,8 @@ class _Family:
         for one in told:
             for value_of_label, value in self.values(one).items():
                 if value is not None:
-                    family.add_metric([one.standing.job, value_of_label][: len(labels)], value)
+                    names = [one.standing.job, value_of_label][: len(labels)]
+                    family.add_metric(list(map(on_one_line, names)), value)
         return family
 
 
@@ -343,10 +345,11 @@ def _of_targets(seen: Mapping[str, SeenTarget]) -> Iterator[Metric]:
     free = GaugeMetricFamily("backupd_target_free_bytes", "Room that a folder has left.", labels=["target"])
     size = GaugeMetricFamily("backupd_target_size_bytes", "Size of a folder's file system.", labels=["target"])
     for name, target in seen.items():
-        up.add_metric([name], target.up)
+        label = [on_one_line(name)]
+        up.add_metric(label, target.up)
         for family, value in ((free, target.free), (size, target.size)):
             if value is not None:
-                family.add_metric([name], value)
+                family.add_metric(label, value)
     yield from (up, free, size)
 
 

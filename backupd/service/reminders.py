@@ -1,19 +1,19 @@
 """What nobody is told by a run's own end: that the proof of a job's backups has grown too old.
 
-Knows: whom it concerns, and that once a day is enough. Refuses to know what an alarm is: `standing` says so.
+Knows: whom it concerns, and that once a day is enough. Refuses to know what an alarm is: `job_status` says so.
 """
 
 from collections.abc import Callable
 
-from backupd.agenda import Notice, NoticeKind
-from backupd.live import LiveRuns
+from backupd.service.job_status import AlarmKind, standings
+from backupd.service.outlook import Live
 from backupd.service.site import Site
-from backupd.service.standing import AlarmKind, standings
+from backupd.vocabulary.schedule import Notice, NoticeKind
 
 EVERY_SECONDS = 600.0
 
 
-def remind(site: Site, live: LiveRuns, tell: Callable[[Notice], None]) -> None:
+def remind(site: Site, live: Live, tell: Callable[[Notice], None]) -> None:
     """Whoever should have drilled was told today.
 
     Raises:

@@ -11,6 +11,8 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from backupd.vocabulary.escaping import on_one_line
+
 OWN_VARIABLES = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")  # of the service's main process, of no child
 _BOOTED = Path("/run/systemd/system")  # sd_booted(3)
 
@@ -35,7 +37,7 @@ class Notify:
     def status(self, text: str) -> None:
         """`systemctl status` shows this sentence; the same one again is not sent."""
         if text != self._status:
-            self._send(f"STATUS={text.splitlines()[0] if text else ''}")
+            self._send(f"STATUS={on_one_line(text)}")
             self._status = text
 
     def reloading(self) -> None:

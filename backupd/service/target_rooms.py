@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from backupd.config import Configuration, DirectoryConfig
-from backupd.filesystem import room
+from backupd.host.filesystem import room
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ def look_at(target: DirectoryConfig) -> SeenTarget:
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class LookTimes:
     """How often to look, and when a look that has not ended has seen nothing."""
 
     apart_seconds: float = 300.0
@@ -48,7 +48,7 @@ class TargetRooms:
         configuration: Configuration,
         *,
         look: Callable[[DirectoryConfig], SeenTarget] = look_at,
-        pace: Pace = Pace(),
+        pace: LookTimes = LookTimes(),
     ) -> None:
         folders = (target for target in configuration.targets.values() if isinstance(target, DirectoryConfig))
         self._watched = [_Watched(folder, look, pace) for folder in folders]
@@ -68,7 +68,7 @@ class TargetRooms:
 class _Watched:
     """One folder and the look at it that is going on."""
 
-    def __init__(self, target: DirectoryConfig, look: Callable[[DirectoryConfig], SeenTarget], pace: Pace) -> None:
+    def __init__(self, target: DirectoryConfig, look: Callable[[DirectoryConfig], SeenTarget], pace: LookTimes) -> None:
         self.name = target.name
         self._target = target
         self._look_at = look

@@ -9,8 +9,8 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from backupd.agenda import Notice
 from backupd.notifications import Notifier
+from backupd.vocabulary.schedule import Notice
 
 log = logging.getLogger(__name__)
 

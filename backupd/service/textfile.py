@@ -3,15 +3,15 @@
 Knows: what node_exporter wants of the file. Refuses to know what is in it.
 """
 
-import os
 from pathlib import Path
 
 from backupd.catalogue.store import Catalogue
 from backupd.config import Configuration
-from backupd.errors import UsageError
+from backupd.host.own_files import replace_file
 from backupd.service.metrics import Metrics
+from backupd.service.outlook import own_eyes
 from backupd.service.site import Site
-from backupd.service.target_rooms import TargetRooms
+from backupd.vocabulary.errors import UsageError
 
 _SUFFIX = ".prom"
 _PATIENCE_SECONDS = 2.0  # that targets have to answer a process that asks but once
@@ -19,8 +19,8 @@ _PATIENCE_SECONDS = 2.0  # that targets have to answer a process that asks but o
 
 def exposition_once(configuration: Configuration, catalogue: Catalogue) -> bytes:
     """What a daemon would tell Prometheus now."""
-    site, rooms = Site(configuration, catalogue), TargetRooms(configuration)
-    return Metrics(site, rooms=rooms, patience_seconds=_PATIENCE_SECONDS).exposition()
+    site, seen = Site(configuration, catalogue), own_eyes(configuration)
+    return Metrics(site, live=seen.live, rooms=seen.rooms, patience_seconds=_PATIENCE_SECONDS).exposition()
 
 
 def write_textfile(path: Path, text: bytes) -> None:
@@ -39,10 +39,4 @@ def write_textfile(path: Path, text: bytes) -> None:
         raise UsageError(
             f"there is no folder {path.parent}", hint="name the one of node_exporter's --collector.textfile.directory"
         )
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        partial.write_bytes(text)
-        partial.chmod(0o644)
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    replace_file(path, text, mode=0o644)

@@ -8,10 +8,10 @@ import socket
 from collections.abc import Mapping
 from pathlib import Path
 
-from backupd.agenda import Activity
 from backupd.config import Configuration, ScheduleConfig
-from backupd.errors import ConfigurationError, UsageError
-from backupd.timetable import Timetable, require_zone, stable_offset
+from backupd.policy.timetable import Timetable, require_zone, stable_offset
+from backupd.vocabulary.errors import ConfigurationError, UsageError
+from backupd.vocabulary.schedule import Activity
 
 _LOCALTIME = Path("/etc/localtime")
 _DEBIANS_NOTE = Path("/etc/timezone")

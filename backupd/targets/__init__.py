@@ -13,8 +13,10 @@ from pathlib import Path
 from threading import Event
 from typing import Protocol
 
-from backupd.model import Holding, Manifest, StoredBackup
-from backupd.ownership import OwnerRecord
+from backupd.policy.owner_record import OwnerRecord
+from backupd.policy.trust import Trust
+from backupd.vocabulary.records import Holding
+from backupd.vocabulary.storage import Manifest, StoredBackup
 
 
 class ObjectWriter(Protocol):
@@ -197,9 +199,10 @@ class Target(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class BackupSource:
     """Where a backup is read from: the target is that of the machine whose backup it is."""
 
     target: Target
     job: str
     run_id: str
+    trust: Trust  # by which its manifest is believed

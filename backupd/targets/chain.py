@@ -10,13 +10,14 @@ import logging
 from collections.abc import Collection
 from typing import Protocol
 
-from backupd import ownership
-from backupd.errors import TargetError
-from backupd.ownership import OwnerRecord
+from backupd.policy import owner_record
+from backupd.policy.owner_record import OwnerRecord
 from backupd.targets.names import record_name, record_number
+from backupd.vocabulary.errors import TargetError
 
 log = logging.getLogger(__name__)
 
+MOST_BYTES = 64 << 10  # of a record; what is longer is none
 _LOOKS = 5  # a record may be taken away between a listing and its reading
 
 
@@ -31,7 +32,7 @@ class Records(Protocol):
         """Of all that lies there; nothing where there is no folder."""
 
     def content(self, name: str) -> bytes | None:
-        """All of it; None where it is not there."""
+        """All of it, or of more than `MOST_BYTES` the beginning; None where it is not there."""
 
     def create(self, name: str, content: bytes) -> None:
         """It is there, durably; whatever is there already under this name stays what it is.
@@ -67,7 +68,7 @@ def owner(records: Records, machine: str) -> OwnerRecord | None:
         name = record_name(number)
         content = records.content(name)
         if content is not None:
-            return ownership.from_text(content, machine=machine, number=number, where=f"{records.where}/{name}")
+            return owner_record.from_text(content, machine=machine, number=number, where=f"{records.where}/{name}")
     raise TargetError(
         f"the owner records in {records.where} change faster than they can be read",
         hint="several machines write there with one identity: see `backupd identity show` on each",
@@ -80,7 +81,7 @@ def succeed(records: Records, record: OwnerRecord) -> bool:
     Raises:
         TargetError: nobody knows. What was written then is of this incarnation.
     """
-    name, content = record_name(record.number), ownership.to_text(record).encode()
+    name, content = record_name(record.number), owner_record.to_text(record).encode()
     try:
         records.create(name, content)
     except TargetError as error:

@@ -11,6 +11,7 @@ import errno
 import mmap
 import os
 import secrets
+import stat
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
@@ -18,10 +19,8 @@ from io import FileIO
 from pathlib import Path
 from threading import Event
 
-from backupd import manifest as manifests
-from backupd.errors import NoRoom, TargetError
-from backupd.model import Holding, Manifest, StoredBackup
-from backupd.ownership import OwnerRecord
+from backupd.policy import manifest as manifests
+from backupd.policy.owner_record import OwnerRecord
 from backupd.targets import UploadLedger, chain
 from backupd.targets.names import (
     MANIFEST,
@@ -39,6 +38,9 @@ from backupd.targets.names import (
     partial,
     partial_record,
 )
+from backupd.vocabulary.errors import NoRoom, TargetError
+from backupd.vocabulary.records import Holding
+from backupd.vocabulary.storage import Manifest, StoredBackup
 
 _READ_BYTES = 1 << 20
 _WRITE_BEHIND_BYTES = 16 << 20
@@ -92,8 +94,7 @@ class DirectoryTarget:
         probe = self._path / f".backupd-writable-{secrets.token_hex(4)}"
         with self._present("use"):
             try:
-                with probe.open("xb", buffering=0) as file:
-                    probe.chmod(0o600)
+                with FileIO(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w") as file:
                     file.write(bytes(4096))
                     os.fsync(file.fileno())
             finally:
@@ -167,7 +168,7 @@ class DirectoryTarget:
                     hint="it cannot be restored; choose another one from `backupd history`",
                 )
         with self._past_cache(folder / MANIFEST) as chunks:
-            return manifests.from_text(b"".join(chunks))
+            return manifests.from_chunks(chunks)
 
     def objects(self, job: str, backup_id: str) -> Mapping[str, int]:
         """What lies there under a final name, and its bytes; see the contract."""
@@ -339,7 +340,9 @@ class _Records:
 
     def content(self, name: str) -> bytes | None:
         with self._target._present("read an owner record from"), suppress(FileNotFoundError):
-            return (self._folder / name).read_bytes()
+            file = _open_regular(self._folder / name)
+            with FileIO(file) as record:
+                return record.read(chain.MOST_BYTES + 1)
         return None
 
     def create(self, name: str, content: bytes) -> None:
@@ -386,16 +389,25 @@ def _name_once(unfinished: Path, final: Path) -> None:
 def _open_past_cache(path: Path) -> tuple[int, bool]:
     """A descriptor, and whether its reads go to the storage itself."""
     try:
-        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECT)
+        file = _open_regular(path, os.O_DIRECT)
     except OSError as error:
         if error.errno != errno.EINVAL:
             raise
     else:
         return file, True
-    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    file = _open_regular(path)
     os.fsync(file)  # dirty pages cannot be dropped
     os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
     return file, False
+
+
+def _open_regular(path: Path, flags: int = 0) -> int:
+    """A descriptor of a file. Whoever owns the storage may have put a pipe there, which would wait for its writer."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | flags)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.ENOTSUP, f"{path.name} is not a regular file", str(path))
+    return descriptor
 
 
 def _folders(path: Path) -> list[Path]:

@@ -7,12 +7,14 @@ put there what no manifest knows.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from backupd.errors import TargetError, VerificationError
-from backupd.model import Manifest, StoredObject
 from backupd.targets import Target
 from backupd.targets.names import is_proof
+from backupd.vocabulary.errors import TargetError, VerificationError
+from backupd.vocabulary.escaping import some
+from backupd.vocabulary.storage import Manifest, StoredObject
 
 _NAMED = 3
+_FAULTS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,20 +28,19 @@ class Comparison:
         """Every recorded object lies on the target in its recorded size.
 
         Raises:
-            VerificationError: one does not; names each.
+            VerificationError: one does not; names the first of them.
         """
         if self.faults:
             raise VerificationError(
-                f"target {target} does not list what was stored: {'; '.join(self.faults)}",
+                f"target {target} does not list what was stored: {some(self.faults, _FAULTS, '; ')}",
                 hint="look at the target's storage: it has lost what it had confirmed, or somebody has removed it",
             )
 
 
 def unknown_beside(unknown: Sequence[str], target: str) -> str:
     """What a person is told of the entries that no manifest names."""
-    more = f" and {len(unknown) - _NAMED} more" if len(unknown) > _NAMED else ""
     return (
-        f"beside this backup's objects on target {target} there is {', '.join(unknown[:_NAMED])}{more}, which backupd"
+        f"beside this backup's objects on target {target} there is {some(unknown, _NAMED)}, which backupd"
         " did not write: the backup is whole, and backupd leaves it alone"
     )
 
@@ -72,8 +73,8 @@ def require_listed(target: Target, manifest: Manifest) -> tuple[str, ...]:
     second = _looked_at(target, manifest)
     if second.faults and second.faults != first.faults:
         raise TargetError(
-            f"target {target.name} lists now this and now that: {'; '.join(first.faults)}, then"
-            f" {'; '.join(second.faults)}",
+            f"target {target.name} lists now this and now that: {some(first.faults, _FAULTS, '; ')}, then"
+            f" {some(second.faults, _FAULTS, '; ')}",
             hint="look at the target's storage, then try again",
         )
     second.require_whole(target.name)

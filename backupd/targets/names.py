@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
-from backupd.errors import TargetError
-from backupd.identity import is_name
+from backupd.vocabulary.errors import TargetError
+from backupd.vocabulary.identity import is_name
 
 MANIFEST = "manifest.json"
 OWNER = "owner"

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from backupd.config.units import format_duration
+from backupd.vocabulary.units import format_duration
 
 log = logging.getLogger(__name__)
 

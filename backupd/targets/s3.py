@@ -21,11 +21,9 @@ from datetime import UTC, datetime, timedelta
 from threading import Event
 from typing import TYPE_CHECKING, Any, Literal
 
-from backupd import manifest as manifests
 from backupd.config.schema import LockMode, S3Config
-from backupd.errors import TargetError
-from backupd.model import Holding, Manifest, StoredBackup
-from backupd.ownership import OwnerRecord
+from backupd.policy import manifest as manifests
+from backupd.policy.owner_record import OwnerRecord
 from backupd.targets import UploadLedger, chain
 from backupd.targets.names import (
     MANIFEST,
@@ -46,19 +44,22 @@ from backupd.targets.names import (
 from backupd.targets.outages import Patience, Unwanted, wanted
 from backupd.targets.s3_client import Service
 from backupd.targets.s3_errors import FAILURES, code_of, explained, is_missing, is_untold
-from backupd.targets.s3_listing import PLAIN_VERSION, Listing, Stored
+from backupd.targets.s3_listing import PLAIN_VERSION, BucketItem, BucketListing
 from backupd.targets.s3_long import LongUpload
 from backupd.targets.s3_parts import (
     MOST_IN_MEMORY_BYTES,
     UNRELIABLE,
     Parameters,
-    Place,
+    UploadPlace,
     abort,
     checksum,
     part_bytes,
 )
-from backupd.targets.s3_reader import Reader
-from backupd.targets.s3_upload import Room, Upload
+from backupd.targets.s3_reader import ObjectReader
+from backupd.targets.s3_upload import PartMemory, Upload
+from backupd.vocabulary.errors import TargetError
+from backupd.vocabulary.records import Holding
+from backupd.vocabulary.storage import Manifest, StoredBackup
 
 if TYPE_CHECKING:
     from mypy_boto3_s3.type_defs import GetObjectOutputTypeDef
@@ -76,8 +77,8 @@ class S3Target:
         self._config = config
         self._machine = machine_part(machine)
         self._service = Service(config, patience or Patience())
-        self._listing = Listing(self._service, config.bucket)
-        self._room = Room(config.parts_in_flight)
+        self._listing = BucketListing(self._service, config.bucket)
+        self._room = PartMemory(config.parts_in_flight)
 
     @property
     def name(self) -> str:
@@ -153,7 +154,7 @@ class S3Target:
         size = part_bytes(least, at_most)
         is_long = size > max(least, MOST_IN_MEMORY_BYTES)
 
-        def begin(place: Place) -> Upload:
+        def begin(place: UploadPlace) -> Upload:
             return Upload(
                 place,
                 least if is_long else size,
@@ -162,7 +163,7 @@ class S3Target:
                 detail={**detail, "name": place.name},
             )
 
-        def segment(number: int) -> Place:
+        def segment(number: int) -> UploadPlace:
             within = self._place(job, backup_id, partial(name, number), unwanted=place.unwanted)
             return replace(within, locked=dict)  # it is to be removed
 
@@ -184,7 +185,7 @@ class S3Target:
     ) -> Iterator[Iterator[bytes]]:
         """The object's bytes; see the contract. A connection that breaks is made anew at the byte where it broke."""
         place = self._place(job, backup_id, name)
-        with closing(Reader(place.service, place.address, name, at=offset, size=size)) as reader:
+        with closing(ObjectReader(place.service, place.address, name, at=offset, size=size)) as reader:
             yield reader.pieces()
 
     def publish(self, manifest: Manifest) -> None:
@@ -204,7 +205,7 @@ class S3Target:
             raise refusal
         self._put_once(self._place(job, backup_id, name), content, self._locked(), taken=refusal)
 
-    def _put_once(self, place: Place, body: bytes, locked: Parameters, *, taken: TargetError) -> None:
+    def _put_once(self, place: UploadPlace, body: bytes, locked: Parameters, *, taken: TargetError) -> None:
         """A small object is there, for as long as it is locked; or `taken` is raised where another one was."""
         service = self._service
         header = checksum(self._config.checksum, body)
@@ -233,7 +234,7 @@ class S3Target:
         """Read it back; see the contract."""
         text = self._content(self._place(job, backup_id, MANIFEST), tries=self._service.tries)
         if text is not None:
-            return manifests.from_text(text)
+            return manifests.from_chunks([text])
         if any(backup.backup_id == backup_id for backup in self.backups(job)):
             raise TargetError(
                 f"the backup {backup_id} on target {self.name} is unfinished: it has no manifest",
@@ -273,7 +274,7 @@ class S3Target:
         """Remove a backup with every version of its objects, its manifest first; see the contract."""
         prefix = self._key(job, backup_id) + "/"
 
-        def ours(found: Sequence[Stored]) -> list[Stored]:
+        def ours(found: Sequence[BucketItem]) -> list[BucketItem]:
             return [stored for stored in found if is_ours(stored.key.removeprefix(prefix)) or stored.key == prefix]
 
         for upload in ours(self._listing.uploads(prefix)):
@@ -316,9 +317,9 @@ class S3Target:
     def _key(self, job: str, backup_id: str) -> str:
         return self._prefixed(f"{self._machine}/{job_part(job)}/{part(backup_id)}")
 
-    def _place(self, job: str, backup_id: str, name: str, *, unwanted: Unwanted = wanted) -> Place:
+    def _place(self, job: str, backup_id: str, name: str, *, unwanted: Unwanted = wanted) -> UploadPlace:
         key = f"{self._key(job, backup_id)}/{part(name)}"
-        return Place(self._service, self._config.bucket, key, name, self._config.checksum, self._locked, unwanted)
+        return UploadPlace(self._service, self._config.bucket, key, name, self._config.checksum, self._locked, unwanted)
 
     def _locked(self) -> Parameters:
         """Object Lock's parameters: until when nobody can delete what is written now."""
@@ -327,7 +328,7 @@ class S3Target:
         until = datetime.now(UTC) + timedelta(seconds=self._config.lock_seconds)
         return {"ObjectLockMode": _MODES[self._config.lock_mode], "ObjectLockRetainUntilDate": until}
 
-    def _keep_locked(self, place: Place, locked: Parameters) -> None:
+    def _keep_locked(self, place: UploadPlace, locked: Parameters) -> None:
         """The object is locked until then: it was, since its upload began, for less. A lock can always be extended."""
         service = self._service
         retention: Any = {
@@ -339,7 +340,7 @@ class S3Target:
             lambda: service.client.put_object_retention(**place.address, Retention=retention),
         )
 
-    def _remove_object(self, place: Place) -> None:
+    def _remove_object(self, place: UploadPlace) -> None:
         """One object with every version of it."""
         for stored in self._listing.versions(place.key):
             if stored.key == place.key:
@@ -354,7 +355,7 @@ class S3Target:
             f"{self.location(job, backup_id)} holds a finished backup already", hint="a run never writes to another's"
         )
 
-    def _content(self, place: Place, *, tries: int | None = None) -> bytes | None:
+    def _content(self, place: UploadPlace, *, tries: int | None = None) -> bytes | None:
         """All of a small object; None where there is none. Without `tries` an outage is waited for."""
         service, doing = self._service, f"read {place.name} from"
         with explained(service.where, doing):
@@ -414,14 +415,19 @@ class _Records:
             if stored.key == self.prefix + name:
                 listing.delete(stored, by_version=True)
 
-    def _place(self, name: str) -> Place:
+    def _place(self, name: str) -> UploadPlace:
         config = self.target._config
-        return Place(self.target._service, config.bucket, self.prefix + name, name, config.checksum, dict)
+        return UploadPlace(self.target._service, config.bucket, self.prefix + name, name, config.checksum, dict)
 
 
 def _all(answer: "GetObjectOutputTypeDef") -> bytes:
+    """Of what is larger than anything that backupd keeps in one piece, the beginning: enough to be refused."""
+    found = bytearray()
     with closing(answer["Body"]) as body:
-        return body.read()
+        # To the empty read at the end: it is there that botocore compares length and checksum.
+        while len(found) <= manifests.MOST_BYTES and (piece := body.read(1 << 20)):
+            found += piece
+    return bytes(found)
 
 
 _MODES: Mapping[LockMode, Literal["GOVERNANCE", "COMPLIANCE"]] = {

@@ -22,9 +22,9 @@ from botocore.loaders import Loader, create_loader
 
 from backupd.config.schema import PartChecksum, S3Config
 from backupd.config.secrets import private_text
-from backupd.errors import ConfigurationError, TargetError
 from backupd.targets.outages import Outages, Patience, Unwanted, wanted
 from backupd.targets.s3_errors import FAILURES, explained, may_be_expired, passes_by_itself
+from backupd.vocabulary.errors import ConfigurationError, TargetError
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

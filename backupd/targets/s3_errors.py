@@ -13,7 +13,7 @@ from botocore import exceptions as aws
 from botocore.parsers import ResponseParserError
 from urllib3.exceptions import HTTPError
 
-from backupd.errors import BackupdError, NoRoom, TargetError
+from backupd.vocabulary.errors import BackupdError, NoRoom, TargetError
 
 # botocore 1.44: ConnectionError is the base of what fails before an answer; HTTPClientError of the rest on the wire.
 _ON_THE_WIRE = (aws.ConnectionError, aws.HTTPClientError, aws.IncompleteReadError, ResponseParserError, HTTPError)

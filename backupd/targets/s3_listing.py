@@ -18,7 +18,7 @@ PLAIN_VERSION = "null"  # what a bucket that keeps no versions calls the only on
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class BucketItem:
     """An object, one version of it, the mark that it was deleted, or an upload."""
 
     key: str
@@ -28,23 +28,23 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class BucketListing:
     """Looks into one bucket."""
 
     service: Service
     bucket: str
 
-    def objects(self, prefix: str, *, tries: int | None = None) -> Sequence[Stored]:
+    def objects(self, prefix: str, *, tries: int | None = None) -> Sequence[BucketItem]:
         """What can be read; without `tries` an outage is waited for.
 
         Raises:
             TargetError: it cannot be listed.
         """
 
-        def listed() -> list[Stored]:
+        def listed() -> list[BucketItem]:
             pages = self.service.client.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=prefix)
             return [
-                Stored(each["Key"], "", each["LastModified"], each["Size"])
+                BucketItem(each["Key"], "", each["LastModified"], each["Size"])
                 for page in pages
                 for each in page.get("Contents", ())
             ]
@@ -70,19 +70,19 @@ class Listing:
 
         return self.service.ask("list", listed)
 
-    def versions(self, prefix: str) -> Sequence[Stored]:
+    def versions(self, prefix: str) -> Sequence[BucketItem]:
         """Every version of every object, marks included; the objects alone where the store does not tell.
 
         Raises:
             TargetError: it cannot be listed.
         """
 
-        def listed() -> list[Stored]:
+        def listed() -> list[BucketItem]:
             pages = self.service.client.get_paginator("list_object_versions").paginate(
                 Bucket=self.bucket, Prefix=prefix
             )
             return [
-                Stored(each["Key"], each["VersionId"], each["LastModified"])
+                BucketItem(each["Key"], each["VersionId"], each["LastModified"])
                 for page in pages
                 for each in (*page.get("DeleteMarkers", ()), *page.get("Versions", ()))
             ]
@@ -95,19 +95,19 @@ class Listing:
                     raise
         return self.objects(prefix, tries=self.service.tries)
 
-    def uploads(self, prefix: str) -> Sequence[Stored]:
+    def uploads(self, prefix: str) -> Sequence[BucketItem]:
         """Uploads that were begun and not completed; none where the store does not tell.
 
         Raises:
             TargetError: it cannot be listed.
         """
 
-        def listed() -> list[Stored]:
+        def listed() -> list[BucketItem]:
             pages = self.service.client.get_paginator("list_multipart_uploads").paginate(
                 Bucket=self.bucket, Prefix=prefix
             )
             return [
-                Stored(each["Key"], each["UploadId"], each["Initiated"])
+                BucketItem(each["Key"], each["UploadId"], each["Initiated"])
                 for page in pages
                 for each in page.get("Uploads", ())
             ]
@@ -122,7 +122,7 @@ class Listing:
                 log.debug("%s does not tell of unfinished uploads: %s", self.service.where, error)
                 return ()
 
-    def delete(self, stored: Stored, *, by_version: bool) -> None:
+    def delete(self, stored: BucketItem, *, by_version: bool) -> None:
         """The store was told to delete it: this version for good, or what can be read under its key.
 
         Raises:

@@ -13,9 +13,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from backupd.config.schema import PartChecksum
-from backupd.errors import TargetError
-from backupd.targets.s3_parts import Part, Place
+from backupd.targets.s3_parts import UploadedPart, UploadPlace
 from backupd.targets.s3_upload import Upload
+from backupd.vocabulary.errors import TargetError
 
 log = logging.getLogger(__name__)
 
@@ -31,12 +31,12 @@ class LongUpload:
 
     def __init__(
         self,
-        place: Place,
+        place: UploadPlace,
         segment_bytes: int,
         *,
-        begin: Callable[[Place], Upload],
-        segment: Callable[[int], Place],
-        remove: Callable[[Place], None],
+        begin: Callable[[UploadPlace], Upload],
+        segment: Callable[[int], UploadPlace],
+        remove: Callable[[UploadPlace], None],
     ) -> None:
         self._begin = begin
         self._segment = segment
@@ -45,7 +45,7 @@ class LongUpload:
         self._whole = begin(replace(place, checksum=PartChecksum.NONE))  # each segment had one, and is read back whole
         self._filling: Upload | None = None
         self._filled = self._begun = 0
-        self._there: dict[int, Place] = {}  # objects that may be left
+        self._there: dict[int, UploadPlace] = {}  # objects that may be left
 
     def write(self, data: bytes) -> None:
         """Append; see the contract."""
@@ -87,7 +87,7 @@ class LongUpload:
         self._filling, self._filled = None, 0
         self._whole.send(lambda upload_id, part: self._copied(upload_id, part, size), size, at_once=_COPIED_AT_ONCE)
 
-    def _copied(self, upload_id: str, number: int, size: int) -> Part:
+    def _copied(self, upload_id: str, number: int, size: int) -> UploadedPart:
         source, service = self._there[number], self._whole.place.service
         answer = service.ask(
             f"make part {number} of {self._whole.place.name} on",
@@ -100,7 +100,7 @@ class LongUpload:
             unwanted=self._whole.is_unwanted,
         )
         self._remove(number)
-        return Part(number, size, answer["CopyPartResult"]["ETag"], {})
+        return UploadedPart(number, size, answer["CopyPartResult"]["ETag"], {})
 
     def _remove(self, number: int) -> None:
         """It is gone. One that a lock of the bucket's own keeps goes with its backup."""

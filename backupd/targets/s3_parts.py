@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from backupd.config.schema import PartChecksum
-from backupd.errors import TargetError
 from backupd.targets.outages import Unwanted, wanted
 from backupd.targets.s3_client import Service
 from backupd.targets.s3_errors import FAILURES, code_of, explained, is_denied_or_unknown, is_missing
+from backupd.vocabulary.errors import TargetError
 
 # "Amazon S3 multipart upload limits" of the user guide: 10,000 parts of 5 MiB to 5 GiB. An object had at most 5 TiB
 # until December 2025, which other makers' stores keep to, and has 50 TB since, which is what its parts amount to.
@@ -32,7 +32,7 @@ Parameters = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class UploadPlace:
     """Where one object goes, and how."""
 
     service: Service
@@ -50,7 +50,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class UploadedPart:
     """A part that the store says it has."""
 
     number: int
@@ -89,7 +89,7 @@ def checksum(kind: PartChecksum, body: bytes | bytearray) -> Parameters:
             return {}
 
 
-def require_stored(place: Place, upload_id: str, parts: Sequence[Part]) -> None:
+def require_stored(place: UploadPlace, upload_id: str, parts: Sequence[UploadedPart]) -> None:
     """The store has these parts and no others. Where it does not let us look, the completion names them all the same.
 
     Raises:
@@ -110,13 +110,13 @@ def require_stored(place: Place, upload_id: str, parts: Sequence[Part]) -> None:
         )
 
 
-def stored_parts(place: Place, upload_id: str) -> Mapping[int, tuple[int, str]]:
+def stored_parts(place: UploadPlace, upload_id: str) -> Mapping[int, tuple[int, str]]:
     """Size and ETag of each part that the store has. Raises botocore's own errors."""
     pages = place.service.client.get_paginator("list_parts").paginate(**place.address, UploadId=upload_id)
     return {part["PartNumber"]: (part["Size"], part["ETag"]) for page in pages for part in page.get("Parts", ())}
 
 
-def abort(place: Place, upload_id: str, *, meanwhile: Callable[[], None] = lambda: None) -> None:
+def abort(place: UploadPlace, upload_id: str, *, meanwhile: Callable[[], None] = lambda: None) -> None:
     """The upload and its parts are gone; nothing happens when they are already.
 
     `meanwhile` is called between telling the store and looking whether it did it.
@@ -140,7 +140,7 @@ def abort(place: Place, upload_id: str, *, meanwhile: Callable[[], None] = lambd
     raise TargetError(f"{service.where} does not give up the upload {upload_id} of {place.name}", hint=_ABORT_HINT)
 
 
-def _has_upload(place: Place, upload_id: str) -> bool:
+def _has_upload(place: UploadPlace, upload_id: str) -> bool:
     """Whether its parts can be listed; no where we may not look: then the store's word has to do."""
     try:
         place.service.persist("look for", lambda: stored_parts(place, upload_id), tries=LAST_TRIES)

@@ -6,9 +6,9 @@ Knows: ranges, and that what is read is the object that was begun with (its ETag
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from backupd.errors import TargetError
 from backupd.targets.s3_client import Service
 from backupd.targets.s3_errors import FAILURES, code_of, explained, passes_by_itself
+from backupd.vocabulary.errors import TargetError
 
 if TYPE_CHECKING:
     from mypy_boto3_s3.type_defs import GetObjectOutputTypeDef
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _READ_BYTES = 1 << 20
 
 
-class Reader:
+class ObjectReader:
     """An object that is there. `close` drops the connection, if one is open.
 
     Raises:

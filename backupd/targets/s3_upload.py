@@ -21,8 +21,6 @@ from concurrent.futures import FIRST_COMPLETED, FIRST_EXCEPTION, Future, ThreadP
 from typing import Any
 
 from backupd.config.schema import PartChecksum
-from backupd.errors import TargetError
-from backupd.model import Holding, HoldingKind
 from backupd.targets import UploadLedger
 from backupd.targets.outages import Unwanted, wanted
 from backupd.targets.s3_errors import FAILURES, code_of, explained, is_missing, is_untold
@@ -31,12 +29,14 @@ from backupd.targets.s3_parts import (
     MOST_PARTS,
     UNRELIABLE,
     Parameters,
-    Part,
-    Place,
+    UploadedPart,
+    UploadPlace,
     abort,
     checksum,
     require_stored,
 )
+from backupd.vocabulary.errors import TargetError
+from backupd.vocabulary.records import Holding, HoldingKind
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ _MARK = "backupd-upload"  # of the object's metadata
 _BUDGET_BYTES = 64 << 20  # four parts of the default size
 
 
-class Room:
+class PartMemory:
     """Bounds the memory of parts, over all uploads of a target, and uses it again.
 
     So many parts are sent at once as `parts` says and `budget` has room for, in bytes of all that are filled or sent,
@@ -107,10 +107,10 @@ class Upload:
 
     def __init__(
         self,
-        place: Place,
+        place: UploadPlace,
         part_size: int,
         *,
-        room: Room,
+        room: PartMemory,
         ledger: UploadLedger | None,
         detail: Parameters,
     ) -> None:
@@ -125,8 +125,8 @@ class Upload:
         self._has_room = False  # for the next part to be filled
         self._size = 0
         self._begun_parts = 0
-        self._sending: list[Future[Part]] = []
-        self._parts: list[Part] = []
+        self._sending: list[Future[UploadedPart]] = []
+        self._parts: list[UploadedPart] = []
         self._given_up = threading.Event()
         self._may_exist = False
         self._mark = secrets.token_hex(16)  # by which the object is known as this upload's
@@ -256,7 +256,7 @@ class Upload:
             self._ledger.hold(holding)
         return holding
 
-    def send(self, make: Callable[[str, int], Part], size: int, *, at_once: int) -> None:
+    def send(self, make: Callable[[str, int], UploadedPart], size: int, *, at_once: int) -> None:
         """The next part, of that size, is being made by the upload's id and its number; waits while so many are."""
         upload_id, number = self._next_part()
         while len(self._sending) >= at_once:
@@ -296,7 +296,7 @@ class Upload:
         self._parts += [future.result() for future in arrived]
         self._sending = [future for future in self._sending if future not in arrived]
 
-    def _send(self, upload_id: str, number: int, body: bytearray) -> Part:
+    def _send(self, upload_id: str, number: int, body: bytearray) -> UploadedPart:
         place = self.place
         header = checksum(place.checksum, body)
         content: Any = body  # as it is: `bytes` would be a copy
@@ -312,7 +312,7 @@ class Upload:
             raise TargetError(
                 f"{place.service.where} acknowledged part {number} of {place.name} wrongly", hint=UNRELIABLE
             )
-        return Part(number, len(body), answer["ETag"], header)
+        return UploadedPart(number, len(body), answer["ETag"], header)
 
     def _complete(self, upload_id: str) -> None:
         """The store was told to make one object of the parts, and has not said no."""

@@ -21,11 +21,9 @@ from typing import Any, TypeVar
 import asyncssh
 from asyncssh import SFTPClient
 
-from backupd import manifest as manifests
 from backupd.config import SftpConfig
-from backupd.errors import NoRoom, TargetError
-from backupd.model import Holding, Manifest, StoredBackup
-from backupd.ownership import OwnerRecord
+from backupd.policy import manifest as manifests
+from backupd.policy.owner_record import OwnerRecord
 from backupd.targets import UploadLedger, chain
 from backupd.targets.names import (
     MANIFEST,
@@ -62,6 +60,9 @@ from backupd.targets.sftp_files import (
 )
 from backupd.targets.sftp_transfer import Opened, Request, Transfer
 from backupd.targets.ssh import Flight, SshLine, is_answer
+from backupd.vocabulary.errors import NoRoom, TargetError
+from backupd.vocabulary.records import Holding
+from backupd.vocabulary.storage import Manifest, StoredBackup
 
 T = TypeVar("T")
 
@@ -223,7 +224,7 @@ class SftpTarget:
         with self._explained("read"):
             self._line.ask(require)
         with self.reading(job, backup_id, MANIFEST) as chunks:
-            return manifests.from_text(b"".join(chunks))
+            return manifests.from_chunks(chunks)
 
     def objects(self, job: str, backup_id: str) -> Mapping[str, int]:
         """What lies there under a final name, and its bytes; see the contract."""
@@ -444,7 +445,8 @@ class _Records:
         return self._ask("list the owner records of", lambda sftp: names_in(sftp, self._folder)) or ()
 
     def content(self, name: str) -> bytes | None:
-        return self._ask("read an owner record from", lambda sftp: read_all(sftp, f"{self._folder}/{name}"))
+        path, most = f"{self._folder}/{name}", chain.MOST_BYTES + 1
+        return self._ask("read an owner record from", lambda sftp: read_all(sftp, path, at_most=most))
 
     def create(self, name: str, content: bytes) -> None:
         async def write(sftp: SFTPClient) -> None:

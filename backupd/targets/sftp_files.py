@@ -11,9 +11,9 @@ from datetime import UTC, datetime
 import asyncssh
 from asyncssh import SFTPAttrs, SFTPClient, SFTPClientFile, SFTPName
 
-from backupd.errors import TargetError
-from backupd.model import StoredBackup
 from backupd.targets.names import MANIFEST, is_partial
+from backupd.vocabulary.errors import TargetError
+from backupd.vocabulary.storage import StoredBackup
 
 
 async def create(sftp: SFTPClient, path: str) -> SFTPClientFile:
@@ -95,14 +95,14 @@ async def name_once(sftp: SFTPClient, path: str, final: str) -> None:
             raise
 
 
-async def read_all(sftp: SFTPClient, path: str) -> bytes | None:
-    """All of a small file; None where it is not there."""
+async def read_all(sftp: SFTPClient, path: str, *, at_most: int) -> bytes | None:
+    """All of a small file, or its beginning where it is larger than that; None where it is not there."""
     try:
         file = await sftp.open(path, "rb", block_size=0)
     except asyncssh.SFTPNoSuchFile:
         return None
     try:
-        return await read_exactly(file, 0, (await file.stat()).size or 0)
+        return await read_exactly(file, 0, min((await file.stat()).size or 0, at_most))
     finally:
         await file.close()
 

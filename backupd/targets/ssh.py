@@ -21,8 +21,8 @@ import asyncssh
 
 from backupd.config import SftpConfig
 from backupd.config.secrets import private_text
-from backupd.errors import ConfigurationError, TargetError
 from backupd.targets.outages import Attempts, Outages, Patience, Unwanted, wanted
+from backupd.vocabulary.errors import ConfigurationError, TargetError
 
 T = TypeVar("T")
 
@@ -363,13 +363,15 @@ def _key(config: SftpConfig) -> asyncssh.SSHKey:
 
 
 def _known_hosts(config: SftpConfig) -> bytes:
+    """Never empty: instead of nothing asyncssh would take the known_hosts of the user that we are."""
     try:
-        return config.known_hosts.read_bytes()
+        known = config.known_hosts.read_bytes()
     except OSError as error:
         raise TargetError(
             f"targets.{config.name}.known_hosts: cannot read {config.known_hosts}: {error.strerror}",
             hint=_how_to_know(config),
         ) from error
+    return known or b"\n"
 
 
 def _host_key_algorithms(config: SftpConfig, known: bytes) -> Sequence[str]:

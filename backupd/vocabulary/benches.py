@@ -1,7 +1,8 @@
 """The words of `backupd bench`: which layouts are compared, on which loads, and what was found. Frozen values, no I/O.
 
-The same conventions as in `model`: sizes are int bytes, durations float seconds, rates bytes a second, shares of
-processor time 0 to 1. The four published reports whose tables are repeated are E2 to E5; README names them.
+The same conventions as in all of `vocabulary`: sizes are int bytes, durations float seconds, rates bytes a second,
+shares of processor time 0 to 1. The four published reports that are repeated are E2 to E5; the documentation names
+them.
 """
 
 from collections.abc import Mapping
@@ -9,8 +10,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-from backupd.layouts import KIB, MIB, Medium, Operation, ScratchLayout
-from backupd.model import RunError, RunStatus
+from backupd.vocabulary.records import RunError, RunStatus
+from backupd.vocabulary.scratch_layouts import KIB, MIB, Medium, Operation, ScratchLayout
 
 
 def size_words(size: int) -> str:
@@ -21,7 +22,7 @@ def size_words(size: int) -> str:
     return f"{size} B"
 
 
-class Table(StrEnum):
+class PublishedTable(StrEnum):
     """The published tables that are repeated."""
 
     E2 = "e2"  # linear beside striped: write, rewrite, read, random reads
@@ -169,7 +170,7 @@ class BenchRequest:
     file_size: int = 128 * MIB
     seconds: float = 1.0  # of a window
     repeat: int = 3
-    tables: tuple[Table, ...] = ()  # empty: E2, E3 and E4, and for `array_disks` E5
+    tables: tuple[PublishedTable, ...] = ()  # empty: E2, E3 and E4, and for `array_disks` E5
     records: tuple[int, ...] = RECORDS  # of E5
     threads: tuple[int, ...] = ()  # of E4; empty: 1, 2 and twice the widest layout. E5 has the most of them
     raw: bool = False  # also E3 on the volume's device, by fio

@@ -4,7 +4,7 @@ Knows: the sentence, the hint and the exit status of each kind of failure. Refus
 (`cli` has the single place that turns an error into words).
 
 A message is a lower-case fact; a hint says what to do about it. The exit statuses are part of the command line's
-contract: README lists them and a test compares the two.
+contract: docs/pages/reference/exit-statuses.md is made from them.
 """
 
 from enum import IntEnum
@@ -31,7 +31,7 @@ class ExitStatus(IntEnum):
 
     @property
     def meaning(self) -> str:
-        """The words that README and `--help` use for this status."""
+        """The words that the documentation and `--help` use for this status."""
         return _MEANINGS[self]
 
 
@@ -177,6 +177,10 @@ class NotHeld(NotAsRecorded):
 
 class Unreadable(VerificationError):
     """What was read back is as it was written, and this backupd cannot understand it: nothing was found damaged."""
+
+
+class Untrusted(VerificationError):
+    """What lies on the target is not the backup that was recorded, or nobody known has signed it."""
 
 
 class CleanupIncomplete(BackupdError):

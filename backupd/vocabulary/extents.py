@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from backupd.model import Volume, VolumeGroup
+from backupd.vocabulary.volumes import Volume, VolumeGroup
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class PlacedSegment:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class HiddenVolume:
     """A hidden LV: a leg, a pool's data or metadata, a cache, what is cached."""
 
     name: str
@@ -84,7 +84,7 @@ class PlacedVolume:
     active: bool
     open: bool  # by a mount, a device on it, or a process
     segments: tuple[PlacedSegment, ...]  # of a pool or a cached volume those of what holds the data
-    parts: tuple[Part, ...] = ()
+    parts: tuple[HiddenVolume, ...] = ()
     origin: str = ""  # of a snapshot
 
     @property
@@ -124,7 +124,7 @@ class PlacedGroup:
     exported: bool
     pvs: tuple[PhysicalVolume, ...]  # in LVM's order
     volumes: tuple[PlacedVolume, ...]  # by name
-    spares: tuple[Part, ...] = ()  # hidden LVs that serve no volume, but the group
+    spares: tuple[HiddenVolume, ...] = ()  # hidden LVs that serve no volume, but the group
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +197,7 @@ class SnapshotHere:
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class SnapshotRoom:
     """What all snapshots of a volume could take together, in bytes."""
 
     free: int
@@ -215,7 +215,7 @@ class SurveyedVolume:
     jobs: tuple[JobHere, ...] = ()
     snapshots: tuple[SnapshotHere, ...] = ()
     run_id: str | None = None  # it bears the tags of this run: it is ours
-    room: Room | None = None  # None: no snapshots are taken of its kind
+    room: SnapshotRoom | None = None  # None: no snapshots are taken of its kind
 
 
 @dataclass(frozen=True, slots=True)

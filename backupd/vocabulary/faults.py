@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from backupd.errors import ConfigurationError
+from backupd.vocabulary.errors import ConfigurationError
 
 
 class BadValue(ValueError):

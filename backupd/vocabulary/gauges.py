@@ -1,6 +1,6 @@
 """What runs and probes both measure with and go by: loads, the kernel's counters, what a volume was tuned to.
 
-Frozen values, no I/O; the same conventions as in `model`. Apart from `measurement`, which no run needs.
+Frozen values, no I/O; the same conventions as in all of `vocabulary`. Apart from `probes`, which no run needs.
 """
 
 from collections.abc import Mapping
@@ -173,7 +173,7 @@ class TunedCell:
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """Chunk sizes and places of the COW area, compared on one volume. What follows from it: `tuning`."""
+    """Chunk sizes and places of the COW area, compared on one volume. What follows from it: `cow_area`."""
 
     made_at: datetime
     layout: VolumeLayout

@@ -1,7 +1,7 @@
 """Which machine a catalogue belongs to: the name that targets, tags and manifests bear, and how a clone is told.
 
 Knows: how a name is made, what binds it to a machine, when a machine is the one that it was bound to. Refuses to know
-where a machine's ids are read (`machine`), and where an identity is kept (`catalogue`). Pure values.
+where a machine's ids are read (`machine_ids`), and where an identity is kept (`catalogue`). Pure values.
 """
 
 import hashlib
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from backupd.errors import Refused
+from backupd.vocabulary.errors import Refused
 
 _SALT = "backupd machine identity 1"  # machine-id(5): the id itself is a secret, so only a keyed digest is shown
 _LONGEST_HOST = 40  # letters of a host's name: a machine's name goes into paths and LVM tags

@@ -1,15 +1,17 @@
 """The words of `backupd probe`: what is asked of a volume, and what was found. Frozen values, no I/O.
 
-The same conventions as in `model`: sizes are int bytes, durations float seconds, instants aware `datetime` in UTC, and
-a penalty is baseline divided by what was measured: above 1 is slower.
+The same conventions as in all of `vocabulary`: sizes are int bytes, durations float seconds, instants aware `datetime`
+in UTC, and a penalty is baseline divided by what was measured: above 1 is slower.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from backupd.gauges import CurvePoint, Mode, Place, Stage, Tuning
-from backupd.model import Layout, Reason, RunError, RunStatus
+from backupd.vocabulary.gauges import CurvePoint, Mode, Place, Stage, Tuning
+from backupd.vocabulary.penalty import Reason
+from backupd.vocabulary.records import RunError, RunStatus
+from backupd.vocabulary.volumes import Layout
 
 _DECAY_WINDOWS = 8
 
@@ -136,7 +138,7 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class ProbeRequest:
-    """What is to be measured. What is left empty has the defaults that README names."""
+    """What is to be measured. What is left empty has the defaults that docs/pages/probe.md names."""
 
     modes: tuple[Mode, ...] = (Mode.DIRECT, Mode.REWRITE)
     threads: tuple[int, ...] = (1,)

@@ -1,7 +1,7 @@
 """What a manifest tells of the run that took the backup: enough to list it, show it and judge it without its catalogue.
 
-Knows: the fields of the document's `run`, in words and numbers of its own. Refuses to know `model.RunDetails`: what the
-catalogue keeps may change from release to release, and what lies on a target may only grow.
+Knows: the fields of the document's `run`, in words and numbers of its own. Refuses to know `records.RunDetails`: what
+the catalogue keeps may change from release to release, and what lies on a target may only grow.
 
 Nothing is restored by it. Words (phases, outcomes, layouts) are texts here, because a later backupd may have more of
 them; whoever wants one of today's words asks for it, and leaves out what it does not know.
@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from backupd.vocabulary.escaping import Prose
+
 
 @dataclass(frozen=True, slots=True)
 class VerdictSection:
@@ -18,7 +20,7 @@ class VerdictSection:
 
     outcome: str
     reason: str
-    detail: str
+    detail: Prose
     waited_seconds: float
 
 
@@ -52,9 +54,9 @@ class SnapshotSection:
     cow_size: int
     cow_used_peak: int | None
     pool: str | None
-    chunk_reason: str
+    chunk_reason: Prose
     cow_extended: int
-    size_reason: str
+    size_reason: Prose
     redo_left_out: int = field(default=0, metadata={"minor": 1})  # which added it: documents before have none
 
 
@@ -100,7 +102,7 @@ class RunSection:
     verdict: VerdictSection | None = None
     lock: LockSection | None = None
     snapshot: SnapshotSection | None = None
-    attention: tuple[str, ...] = ()
+    attention: tuple[Prose, ...] = ()  # what programs said may be in it
     throughput: tuple[StageSection, ...] = ()
     bill: BillSection | None = None
     losses: LossesSection | None = None

@@ -1,6 +1,6 @@
 """How a bench lays a scratch volume over disks, and what it does to it. Frozen values, no I/O.
 
-Apart from `benchmark`, because the catalogue has columns of these, and is opened for much else than a bench.
+Apart from `benches`, because the catalogue has columns of these, and is opened for much else than a bench.
 """
 
 from dataclasses import dataclass

@@ -8,7 +8,7 @@ import math
 import re
 from decimal import Decimal
 
-from backupd.config.faults import BadValue, quoted
+from backupd.vocabulary.faults import BadValue, quoted
 
 _BINARY_SIZES = {"TiB": 1 << 40, "GiB": 1 << 30, "MiB": 1 << 20, "KiB": 1 << 10}
 _DECIMAL_SIZES = {"TB": 10**12, "GB": 10**9, "MB": 10**6, "kB": 10**3}

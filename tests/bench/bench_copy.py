@@ -13,7 +13,7 @@ medians. Seconds of processors are told too: on a host that does other things as
 Memory is measured in a process of its own (`--memory`): encrypted, two streams, of these files and one of 1 TiB that is
 all holes; and a binlog of 4 GiB that is all zeros, of which every byte is read.
 
-Started as `python -m backupd.lab.bench_copy [--rounds N] [--size MIB] [--folder DIR]`. The exit status is 1 where a
+Started as `python -m tests.bench.bench_copy [--rounds N] [--size MIB] [--folder DIR]`. The exit status is 1 where a
 limit is missed.
 """
 
@@ -38,15 +38,19 @@ from backupd.archive.index import INDEX_OBJECT, written
 from backupd.archive.packing import CopyManner, automatic_streams
 from backupd.archive.sources import BinlogCut, Exclusions, list_members
 from backupd.archive.stream import store_binlog, store_content, store_streams
-from backupd.errors import LabError
-from backupd.lab import loopback, tablespaces
-from backupd.lab.loopback import MACHINE
-from backupd.lab.memory import Memory
-from backupd.model import Flavour, Layout, Manifest, Position, ServerFacts, StoredObject
-from backupd.restore import unpack_objects
-from backupd.run_section import RunSection
-from backupd.targets import Source, Target
+from backupd.operations.restore.into_folder import unpack_objects
+from backupd.policy.trust import Trust
+from backupd.targets import BackupSource, Target
 from backupd.targets.directory import DirectoryTarget
+from backupd.vocabulary.errors import LabError
+from backupd.vocabulary.run_section import RunSection
+from backupd.vocabulary.servers import Flavour, Position, ServerFacts
+from backupd.vocabulary.storage import Manifest, StoredObject
+from backupd.vocabulary.volumes import Layout
+from tests.bench import tablespaces
+from tests.bench.memory import Memory
+from tests.servers import loopback
+from tests.servers.loopback import MACHINE
 
 ROUNDS = 5
 SIZE_MIB = 512
@@ -63,7 +67,7 @@ _ZEROS_BYTES = 4 << 30
 
 
 @dataclass(frozen=True, slots=True)
-class Took:
+class TaskTimes:
     """What one go at something took."""
 
     seconds: float
@@ -71,14 +75,14 @@ class Took:
 
 
 @dataclass(frozen=True, slots=True)
-class Contender:
+class TimedTask:
     """Something that is done once in each round."""
 
     name: str
-    act: Callable[[], Took]
+    act: Callable[[], TaskTimes]
     beside: str = ""  # the contender that it is compared with; empty: it is one of those
     at_most: float | None = None  # times the other's median; None: only told
-    took: list[Took] = field(default_factory=list)
+    took: list[TaskTimes] = field(default_factory=list)
 
     @property
     def seconds(self) -> float:
@@ -93,7 +97,7 @@ class Contender:
 
 def main(argv: Sequence[str]) -> int:
     """Run the bench and print what it found."""
-    parser = argparse.ArgumentParser(prog="python -m backupd.lab.bench_copy")
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.bench_copy")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--size", type=int, default=SIZE_MIB, help="of the files, in MiB")
     parser.add_argument("--folder", type=Path, help="where all of it is made; a new one where temporary files go")
@@ -102,7 +106,7 @@ def main(argv: Sequence[str]) -> int:
     if asked.memory:
         return _tell_memory(asked.folder)
     with tempfile.TemporaryDirectory(prefix="backupd-bench-", dir=asked.folder) as made, ExitStack() as owed:
-        ground = Ground(Path(made))
+        ground = BenchFolders(Path(made))
         tablespaces.make(ground.root, asked.size << 20)
         contenders = _contenders(ground, owed)
         for number in range(asked.rounds):
@@ -113,7 +117,7 @@ def main(argv: Sequence[str]) -> int:
         return 1 if _print_memory(_memory(ground)) or missed else 0
 
 
-class Ground:
+class BenchFolders:
     """The folders in which it happens."""
 
     def __init__(self, folder: Path) -> None:
@@ -124,7 +128,7 @@ class Ground:
         self.vault = DirectoryTarget("folder", _made(folder / "vault"), machine=MACHINE)
         self.stored: tuple[StoredObject, ...] = ()  # of the last copy into the vault that is not encrypted
 
-    def plain_tools(self, *, sync: bool = True) -> Took:
+    def plain_tools(self, *, sync: bool = True) -> TaskTimes:
         """tar and zstd, as anybody would."""
         command = f"tar -cf - . | zstd -1 -T0 -q > {shlex.quote(str(self.file))}"
         if sync:
@@ -132,19 +136,19 @@ class Ground:
         self._forget_files()
         return _measured(lambda: _run(command, self.root))
 
-    def plain_restore(self) -> Took:
+    def plain_restore(self) -> TaskTimes:
         """The way back, of what `plain_tools` made."""
         _forget(self.file)
         _emptied(self.out)
         return _measured(lambda: _run(f"zstd -dc -q {shlex.quote(str(self.file))} | tar -xf -", self.out))
 
-    def copy(self, target: Target, streams: int, *, recipients: tuple[str, ...] = ()) -> Took:
+    def copy(self, target: Target, streams: int, *, recipients: tuple[str, ...] = ()) -> TaskTimes:
         """As a backup does, but for the snapshot and the reading back."""
         target.remove(_JOB, _RUN)
         self._forget_files()
         return _measured(lambda: self._copy(target, streams, recipients))
 
-    def restore(self) -> Took:
+    def restore(self) -> TaskTimes:
         """The way back of the last copy in the vault, its streams at once."""
         _emptied(self.out)
         return _measured(self._restore)
@@ -167,7 +171,9 @@ class Ground:
             self.stored = (*stored.objects, index)
 
     def _restore(self) -> None:
-        unpack_objects([Source(self.vault, _JOB, _RUN)], manifest_of(self.stored), to=self.out)
+        unpack_objects(
+            [BackupSource(self.vault, _JOB, _RUN, Trust(unsigned=True))], manifest_of(self.stored), to=self.out
+        )
 
 
 def manifest_of(objects: tuple[StoredObject, ...]) -> Manifest:
@@ -202,21 +208,21 @@ def manifest_of(objects: tuple[StoredObject, ...]) -> Manifest:
     )
 
 
-def _contenders(ground: Ground, owed: ExitStack) -> list[Contender]:
+def _contenders(ground: BenchFolders, owed: ExitStack) -> list[TimedTask]:
     """In the order of a round: a restore follows the copy that it restores."""
     vault, plain, back, two = ground.vault, "tar | zstd", "zstd | tar", "folder, 2 streams"
     auto = f"folder, auto ({automatic_streams()} streams)"
     recipients = (_recipient(),)
     return [
-        Contender(plain, ground.plain_tools),
-        Contender("the same, not synced", lambda: ground.plain_tools(sync=False), plain),
-        Contender(
+        TimedTask(plain, ground.plain_tools),
+        TimedTask("the same, not synced", lambda: ground.plain_tools(sync=False), plain),
+        TimedTask(
             "encrypted, 2 streams", lambda: ground.copy(vault, 2, recipients=recipients), plain, ENCRYPTED_AT_MOST
         ),
-        Contender(auto, lambda: ground.copy(vault, 0), plain, COPY_AT_MOST),
-        Contender(two, lambda: ground.copy(vault, 2), plain, COPY_AT_MOST),
-        Contender(back, ground.plain_restore),
-        Contender("restore, 2 streams", ground.restore, back, RESTORE_AT_MOST),
+        TimedTask(auto, lambda: ground.copy(vault, 0), plain, COPY_AT_MOST),
+        TimedTask(two, lambda: ground.copy(vault, 2), plain, COPY_AT_MOST),
+        TimedTask(back, ground.plain_restore),
+        TimedTask("restore, 2 streams", ground.restore, back, RESTORE_AT_MOST),
         *(
             _elsewhere(name, owed.enter_context(serving(ground.folder / name)), ground, beside=two)
             for name, serving in loopback.EACH
@@ -224,11 +230,11 @@ def _contenders(ground: Ground, owed: ExitStack) -> list[Contender]:
     ]
 
 
-def _elsewhere(name: str, target: Target, ground: Ground, *, beside: str) -> Contender:
-    return Contender(f"{name}, 2 streams", lambda: ground.copy(target, 2), beside, ELSEWHERE_AT_MOST)
+def _elsewhere(name: str, target: Target, ground: BenchFolders, *, beside: str) -> TimedTask:
+    return TimedTask(f"{name}, 2 streams", lambda: ground.copy(target, 2), beside, ELSEWHERE_AT_MOST)
 
 
-def _print_table(contenders: Sequence[Contender], size_mib: int) -> bool:
+def _print_table(contenders: Sequence[TimedTask], size_mib: int) -> bool:
     """Whether a limit was missed."""
     by_name = {contender.name: contender for contender in contenders}
     _say(f"{size_mib} MiB from the disk, {len(contenders[0].took)} rounds, {len(os.sched_getaffinity(0))} processors")
@@ -253,11 +259,11 @@ def _print_table(contenders: Sequence[Contender], size_mib: int) -> bool:
 # --- memory ----------------------------------------------------------------------------------------------------------
 
 
-def _memory(ground: Ground) -> dict[str, float]:
+def _memory(ground: BenchFolders) -> dict[str, float]:
     """MiB at the most, of a process that copies: by what it copied."""
     with (ground.root / "all-holes.ibd").open("wb") as file:
         file.truncate(_SPARSE_BYTES)
-    command = [sys.executable, "-m", "backupd.lab.bench_copy", "--memory", "--folder", str(ground.folder)]
+    command = [sys.executable, "-P", "-m", "tests.bench.bench_copy", "--memory", "--folder", str(ground.folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise LabError(f"what was to tell its memory failed: {done.stderr[-1000:]}")
@@ -267,7 +273,7 @@ def _memory(ground: Ground) -> dict[str, float]:
 
 def _tell_memory(folder: Path) -> int:
     """In that process."""
-    ground = Ground(folder)
+    ground = BenchFolders(folder)
     (folder / "binlog.000001").touch()
     os.truncate(folder / "binlog.000001", _ZEROS_BYTES)
     cut = BinlogCut(folder / "binlog.000001", _ZEROS_BYTES, PurePosixPath("binlog.000001"))
@@ -298,11 +304,11 @@ def _say(line: str) -> None:
     sys.stdout.flush()
 
 
-def _measured(act: Callable[[], None]) -> Took:
+def _measured(act: Callable[[], None]) -> TaskTimes:
     before, began = os.times(), time.monotonic()
     act()
     after = os.times()
-    return Took(time.monotonic() - began, sum(after[:4]) - sum(before[:4]))
+    return TaskTimes(time.monotonic() - began, sum(after[:4]) - sum(before[:4]))
 
 
 def _run(command: str, folder: Path) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import median
 
 from backupd.lab.sizes import KIB, MIB, SPARE_DISK
-from backupd.probe.counters import KernelCounters
+from backupd.load.counters import KernelCounters
 
 SIZES = (16 * KIB, 128 * KIB, 512 * KIB, MIB, 4 * MIB)
 AT_ONCE = 4

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from statistics import median
 
 from backupd import wiring
-from backupd.command import run
 from backupd.config import JobConfig
-from backupd.model import Volume
-from backupd.snapshots.plan import plan_snapshot
-from backupd.tools import Tools
+from backupd.host.process import run
+from backupd.operations.tools import Tools
+from backupd.policy.snapshot_plan import plan_snapshot
+from backupd.vocabulary.volumes import Volume
 
 ROUNDS = 5
 _LVM_SECONDS = 60.0

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from backupd.command import spawned
-from backupd.errors import LabError
+from backupd.host.process import spawned
 from backupd.lab.options import DEFAULT_ROWS, DiskModel
-from backupd.lab.peers.contenders import NAMES
-from backupd.lab.peers.figures import Reading, parts_table, table
-from backupd.lab.peers.rounds import RATE_SHARE
+from backupd.vocabulary.errors import LabError
+from tests.bench.peers.contenders import NAMES
+from tests.bench.peers.figures import Reading, parts_table, table
+from tests.bench.peers.rounds import RATE_SHARE
 
 ROUNDS = 5
 DISKS = (DiskModel.HDD, DiskModel.SSD)
@@ -107,7 +107,7 @@ def _boot(disks: str, kind: str, *, rounds: int, rows: int, only: Sequence[str])
     deadline = _START_SECONDS + rounds * len(NAMES) * _SECONDS_A_TURN
     machine = ["--disks", disks, "--load", "none", "--rows", str(rows), "--spare-disks", "1"]
     wanted = [word for name in only for word in ("--only", name)]
-    inside = ["python", "-m", "backupd.lab.peers.rounds", "--load", kind, "--rounds", str(rounds), *wanted]
+    inside = ["python", "-m", "tests.bench.peers.rounds", "--load", kind, "--rounds", str(rounds), *wanted]
     with tempfile.TemporaryDirectory(prefix="backupd-bench-") as out:
         argv = [
             *(str(Path(sys.executable).with_name("backupd")), "lab", "run", *machine),

@@ -5,8 +5,9 @@ The same job under the same load: the copy starts when the probe says so (on), w
 run is judged over the same length of time from its start, so that a mode that ends earlier gets the undisturbed rest
 that it has earned.
 
-Started as `python -m backupd.lab.bench_settle [--load LOAD] [--rounds N] [--keep DIR]` it starts the machines, as many
-at a time as there are processors (two at the most); with `--inside MODE` it is what runs in one of them.
+Started as `python -m tests.bench.bench_settle [--load LOAD] [--copy-rate RATE] [--only MODE] [--rounds N] [--keep DIR]`
+it starts the machines, as many at a time as there are processors (two at the most); with `--inside MODE` it is what
+runs in one of them. `--copy-rate` is the job's `copy.max_rate`: by it a copy of ten seconds becomes one of minutes.
 """
 
 import argparse
@@ -23,9 +24,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from backupd.errors import LabError
 from backupd.lab import load
 from backupd.lab.load import Heartbeat, LoadSample
+from backupd.vocabulary.errors import LabError
 
 ROWS = 60_000
 ROUNDS = 3
@@ -37,7 +38,7 @@ SETTLE = {  # what the job's table `settle` says
 }
 WARM_UP_SECONDS = 15.0  # a server that has just started gets faster for a while
 UNDISTURBED_SECONDS = 20.0  # before the run, and again at the window's end: the rate between them drifts
-WINDOW_SECONDS = 160.0  # from the run's start; by its last twenty seconds every mode's snapshot is gone
+WINDOW_SECONDS = 160.0  # from the run's start; by its last twenty seconds every mode's snapshot must be gone
 _MACHINES_AT_A_TIME = 2
 _DEADLINE_SECONDS = 900.0
 _SLOW_MS = 100.0
@@ -45,7 +46,16 @@ _SLOWEST_SECONDS = 10.0  # the stretch that `slowest` is a mean over
 
 
 @dataclass(frozen=True, slots=True)
-class Moments:
+class Situation:
+    """What all modes are tried in."""
+
+    load: str = "closed"
+    copy_rate: str = ""  # the job's `copy.max_rate`; empty: as fast as it goes
+    window: float = WINDOW_SECONDS  # that every run is judged over
+
+
+@dataclass(frozen=True, slots=True)
+class SettleMoments:
     """Of one run, by the wall clock inside the machine."""
 
     began: float
@@ -57,10 +67,10 @@ class Price:
     """What one run cost the server and its operator."""
 
     lost: float  # transactions, until the snapshot was gone
-    lost_in_window: float  # transactions, in `WINDOW_SECONDS`
+    lost_in_window: float  # transactions, in the situation's window
     p99_ms: float  # of the heartbeat's inserts, until the snapshot was gone
     p99_in_window_ms: float
-    slow: float  # inserts of the heartbeat that took more than 100 ms, in `WINDOW_SECONDS`
+    slow: float  # inserts of the heartbeat that took more than 100 ms, in the window
     slowest: float  # the worst ten seconds' rate, as a share of the undisturbed one
     stall_ms: float
     waited: float  # seconds, at the gate
@@ -74,31 +84,38 @@ def main(words: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="bench_settle")
     parser.add_argument("--inside", choices=SETTLE)
     parser.add_argument("--load", default="closed")
+    parser.add_argument("--copy-rate", default="")
+    parser.add_argument("--window", type=float, default=WINDOW_SECONDS, help="seconds that each run is judged over")
+    parser.add_argument("--only", action="append", choices=SETTLE, help="repeatable; all modes without it")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--keep", type=Path, help="a folder for the logs and catalogues")
     told = parser.parse_args(words)
+    situation = Situation(told.load, told.copy_rate, told.window)
     if told.inside:
-        return _inside(told.inside)
+        return _inside(told.inside, situation)
+    modes = [mode for mode in SETTLE if mode in (told.only or SETTLE)]
     with tempfile.TemporaryDirectory(prefix="backupd-bench-") as temporary:
-        prices = _all_prices(told.keep or Path(temporary), told.load, told.rounds)
-    _print(table(prices))
+        prices = _all_prices(told.keep or Path(temporary), situation, modes, told.rounds)
+    _print(table(prices, window=situation.window))
     return 0
 
 
 # --- inside a machine ------------------------------------------------------------------------------------------------
 
 
-def _inside(mode: str) -> int:
+def _inside(mode: str, situation: Situation) -> int:
     """One backup between two stretches without; the moments go to stdout."""
     from backupd.lab.site import guest_site
 
     with guest_site().configuration.open("a", encoding="utf-8") as file:
         file.write(f"\n[jobs.nightly.settle]\n{SETTLE[mode]}\n")
+        if situation.copy_rate:
+            file.write(f'\n[jobs.nightly.copy]\nmax_rate = "{situation.copy_rate}"\n')
     time.sleep(WARM_UP_SECONDS + UNDISTURBED_SECONDS)
     began = time.time()
     status = subprocess.run(["backupd", "--quiet", "run", "nightly"], check=False, stdout=sys.stderr).returncode
     ended = time.time()
-    time.sleep(max(0.0, began + WINDOW_SECONDS - ended) + 1.5)  # the load's last line is written a second later
+    time.sleep(max(0.0, began + situation.window - ended) + 1.5)  # the load's last line is written a second later
     _print(json.dumps({"began": began, "ended": ended}))
     return 0 if status in (0, 3) else status
 
@@ -106,7 +123,7 @@ def _inside(mode: str) -> int:
 # --- outside ---------------------------------------------------------------------------------------------------------
 
 
-def _all_prices(folder: Path, kind: str, rounds: int) -> dict[str, list[Price]]:
+def _all_prices(folder: Path, situation: Situation, modes: Sequence[str], rounds: int) -> dict[str, list[Price]]:
     """Modes in turn, round after round; each machine has a processor of its own."""
     free: queue.SimpleQueue[int] = queue.SimpleQueue()
     cpus = sorted(os.sched_getaffinity(0))[-_MACHINES_AT_A_TIME:]
@@ -116,51 +133,55 @@ def _all_prices(folder: Path, kind: str, rounds: int) -> dict[str, list[Price]]:
     def measured(number: int, mode: str) -> Price:
         cpu = free.get()
         try:
-            price = _one(folder / f"{mode.replace(', ', '-')}-{number}", mode, kind, cpu)
+            price = _one(folder / f"{mode.replace(', ', '-')}-{number}", mode, situation, cpu)
         finally:
             free.put(cpu)
         _print(f"round {number + 1}, {mode}: {price}")
         return price
 
     with ThreadPoolExecutor(len(cpus)) as pool:
-        turns = [(mode, pool.submit(measured, number, mode)) for number in range(rounds) for mode in SETTLE]
+        turns = [(mode, pool.submit(measured, number, mode)) for number in range(rounds) for mode in modes]
         try:
-            return {mode: [turn.result() for which, turn in turns if which == mode] for mode in SETTLE}
+            return {mode: [turn.result() for which, turn in turns if which == mode] for mode in modes}
         finally:
             pool.shutdown(cancel_futures=True)  # after a failure: no further machine is started
 
 
-def _one(out: Path, mode: str, kind: str, cpu: int) -> Price:
-    machine = ["--rows", str(ROWS), "--load", kind, "--out", str(out), "--deadline", f"{_DEADLINE_SECONDS:.0f}"]
-    inside = ["python", "-m", "backupd.lab.bench_settle", "--inside", mode]
+def _one(out: Path, mode: str, situation: Situation, cpu: int) -> Price:
+    deadline = f"{_DEADLINE_SECONDS + situation.window:.0f}"
+    machine = ["--rows", str(ROWS), "--load", situation.load, "--out", str(out), "--deadline", deadline]
+    inside = ["python", "-m", "tests.bench.bench_settle", "--inside", mode, "--window", f"{situation.window:g}"]
+    inside += ["--copy-rate", situation.copy_rate] if situation.copy_rate else []
     argv = ["taskset", "--cpu-list", str(cpu), str(_backupd()), "lab", "run", *machine, "--", *inside]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise LabError(f"a run with settling {mode} ended with status {done.returncode}", hint=done.stderr[-3000:])
-    return _price(out, Moments(**json.loads(done.stdout.splitlines()[-1])))
+    return _price(out, SettleMoments(**json.loads(done.stdout.splitlines()[-1])), situation.window)
 
 
 def _backupd() -> Path:
     return Path(sys.executable).with_name("backupd")
 
 
-def _price(out: Path, moments: Moments) -> Price:
+def _price(out: Path, moments: SettleMoments, window: float) -> Price:
     from backupd.catalogue.store import Catalogue
-    from backupd.model import Phase
+    from backupd.vocabulary.records import Phase
 
     with Catalogue.open(out / "catalogue.sqlite") as catalogue:
         run = catalogue.run("latest")
     samples = load.parse_load((out / "load.log").read_text(encoding="utf-8"))
     beats = load.parse_heartbeats((out / "heartbeat.log").read_text(encoding="utf-8"))
     gone = moments.ended - run.phases[Phase.VERIFY]
-    return price(samples, beats, moments, gone=gone, waited=run.phases[Phase.SETTLE], copied=run.phases[Phase.COPY])
+    waited, copied = run.phases[Phase.SETTLE], run.phases[Phase.COPY]
+    return price(samples, beats, moments, window=window, gone=gone, waited=waited, copied=copied)
 
 
 def price(
     samples: Sequence[LoadSample],
     beats: Sequence[Heartbeat],
-    moments: Moments,
+    moments: SettleMoments,
     *,
+    window: float = WINDOW_SECONDS,
     gone: float,
     waited: float,
     copied: float,
@@ -170,14 +191,14 @@ def price(
     Raises:
         LabError: the logs do not cover it.
     """
-    began, over = moments.began, moments.began + WINDOW_SECONDS
+    began, over = moments.began, moments.began + window
     if gone > over - UNDISTURBED_SECONDS:
-        raise LabError(f"the snapshot lived too long for the {WINDOW_SECONDS:.0f} s that every run is judged over")
+        raise LabError(f"the snapshot lived too long for the {window:.0f} s that every run is judged over")
     before = load.rate_between(samples, began - UNDISTURBED_SECONDS, began)
     after = load.rate_between(samples, over - UNDISTURBED_SECONDS, over)
     if not before or not after or samples[-1].at < over - 1:
         raise LabError("the load's log does not cover the run")
-    drift = (after - before) / WINDOW_SECONDS  # a second; the middles of the two stretches lie that far apart
+    drift = (after - before) / window  # a second; the middles of the two stretches lie that far apart
 
     def expected(at: float) -> float:
         return before + drift * (at - began + UNDISTURBED_SECONDS / 2)
@@ -211,11 +232,11 @@ def p99(beats: Sequence[Heartbeat], start: float, end: float) -> float:
 
 # --- the table -------------------------------------------------------------------------------------------------------
 
-_COLUMNS: dict[str, Callable[[Price], float]] = {
+_COLUMNS: dict[str, Callable[[Price], float]] = {  # {} is the window
     "lost": lambda price: price.lost,
-    f"lost in {WINDOW_SECONDS:.0f} s": lambda price: price.lost_in_window,
+    "lost in {} s": lambda price: price.lost_in_window,
     "p99 ms": lambda price: price.p99_ms,
-    f"p99 in {WINDOW_SECONDS:.0f} s": lambda price: price.p99_in_window_ms,
+    "p99 in {} s": lambda price: price.p99_in_window_ms,
     f"over {_SLOW_MS:.0f} ms": lambda price: price.slow,
     "slowest 10 s %": lambda price: 100 * price.slowest,
     "stall ms": lambda price: price.stall_ms,
@@ -226,9 +247,10 @@ _COLUMNS: dict[str, Callable[[Price], float]] = {
 }
 
 
-def table(prices: dict[str, list[Price]]) -> str:
+def table(prices: dict[str, list[Price]], *, window: float = WINDOW_SECONDS) -> str:
     """A Markdown table: for each mode the median, and from the least to the most that was seen."""
-    lines = [f"| settle | {' | '.join(_COLUMNS)} |", f"|---{'|---' * len(_COLUMNS)}|"]
+    names = " | ".join(_COLUMNS).replace("{}", f"{window:.0f}")
+    lines = [f"| settle | {names} |", f"|---{'|---' * len(_COLUMNS)}|"]
     for mode, seen in prices.items():
         cells = [_cell([value(price) for price in seen]) for value in _COLUMNS.values()]
         lines.append(f"| {mode} | {' | '.join(cells)} |")

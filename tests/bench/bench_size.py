@@ -11,7 +11,7 @@ Each case runs in a process of its own, which has loaded what a run loads. Its m
 have resident (VmRSS) together, with their memory files, looked at twenty times a second; the servers that it stores on
 are not counted. The limit holds for every step of a run; what a restore takes is told.
 
-Started as `python -m backupd.lab.bench_size [--folder DIR] [--case FILES:KIND ...] [--bytes MIB]`. The exit status is 1
+Started as `python -m tests.bench.bench_size [--folder DIR] [--case FILES:KIND ...] [--bytes MIB]`. The exit status is 1
 where a limit is missed.
 """
 
@@ -33,19 +33,20 @@ from backupd.archive.packing import CopyManner
 from backupd.archive.sources import Exclusions, list_members
 from backupd.archive.stations import FRAME_BYTES
 from backupd.config import CopyConfig
-from backupd.copies import Copies
-from backupd.errors import LabError
-from backupd.image import Tablespaces
-from backupd.lab import loopback
-from backupd.lab.bench_copy import manifest_of
-from backupd.lab.loopback import MACHINE
-from backupd.lab.memory import Memory, Step, children_of
-from backupd.model import Frame, StoredObject
-from backupd.restore import restore
-from backupd.storing import Contents, Storing
-from backupd.targets import Source, Target
+from backupd.operations.backup.copies import Copies
+from backupd.operations.backup.image import Tablespaces
+from backupd.operations.backup.storing import Contents, Storing
+from backupd.operations.restore.into_folder import restore
+from backupd.operations.restore.verify import verify_backup
+from backupd.policy.trust import Trust
+from backupd.targets import BackupSource, Target
 from backupd.targets.directory import DirectoryTarget
-from backupd.verify import verify_backup
+from backupd.vocabulary.errors import LabError
+from backupd.vocabulary.storage import Frame, StoredObject
+from tests.bench.bench_copy import manifest_of
+from tests.bench.memory import Memory, MemoryStep, children_of
+from tests.servers import loopback
+from tests.servers.loopback import MACHINE
 
 FILES_MIB = {400_000: 256, 1_000_000: 512}  # at most, up to so many files
 DATADIR_BYTES = 5 << 40
@@ -65,7 +66,7 @@ _SERVERS = dict(loopback.EACH)
 
 def main(argv: Sequence[str]) -> int:
     """Run the cases and print what they took."""
-    parser = argparse.ArgumentParser(prog="python -m backupd.lab.bench_size")
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.bench_size")
     parser.add_argument("--folder", type=Path, help="where all of it is made; a new one where temporary files go")
     parser.add_argument("--case", nargs="+", default=_CASES, metavar="FILES:KIND", help="0 files: noise alone")
     parser.add_argument("--bytes", type=int, default=NOISE_MIB, help="of noise, in MiB")
@@ -85,17 +86,18 @@ def main(argv: Sequence[str]) -> int:
     return int(missed)
 
 
-def run_case(folder: Path, case: str) -> Iterator[Step]:
+def run_case(folder: Path, case: str) -> Iterator[MemoryStep]:
     """The steps of this case as they are done, in a process of its own; the files that it takes are in the folder.
 
     Raises:
         LabError: it failed.
     """
-    command = [sys.executable, "-m", "backupd.lab.bench_size", "--within", "--folder", str(folder), "--case", case]
+    inside = ("--within", "--folder", str(folder), "--case", case)
+    command = [sys.executable, "-P", "-m", "tests.bench.bench_size", *inside]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         for line in process.stdout:
-            yield Step(**json.loads(line))
+            yield MemoryStep(**json.loads(line))
     if process.returncode:
         raise LabError(f"case {case} failed: see above")
 
@@ -127,7 +129,7 @@ def _table(number: int) -> str:
     return f"schema_{number // _FOLDER_FILES:03}/customer_orders_{number:07}.ibd"
 
 
-def _print(case: str, steps: Iterable[Step]) -> bool:
+def _print(case: str, steps: Iterable[MemoryStep]) -> bool:
     """Whether the limit was missed."""
     files, _, kind = case.partition(":")
     limit = next((mib for most, mib in FILES_MIB.items() if int(files) <= most), None)
@@ -172,14 +174,14 @@ def _within(folder: Path, case: str) -> None:
 
 def _load_what_a_run_loads(target: Target) -> None:
     """All modules of a run, and the target's client: they are resident from its first second on."""
-    import backupd.backup
     import backupd.catalogue.store
+    import backupd.operations.backup.run
     import backupd.wiring  # noqa: F401
 
     list(target.backups(_JOB))
 
 
-def _steps(target: Target, root: Path, out: Path, memory: Memory, *, files: int) -> Iterator[Step]:
+def _steps(target: Target, root: Path, out: Path, memory: Memory, *, files: int) -> Iterator[MemoryStep]:
     with memory.of("loaded") as step:
         pass
     yield step()
@@ -203,7 +205,7 @@ def _steps(target: Target, root: Path, out: Path, memory: Memory, *, files: int)
             target.manifest(_JOB, _TOLD)
         yield step()
     target.publish(manifest_of(objects))
-    source = Source(target, _JOB, _RUN)
+    source = BackupSource(target, _JOB, _RUN, Trust(unsigned=True))
     with memory.of("verified") as step:
         verify_backup(source)
     yield step()

@@ -5,7 +5,7 @@ It was started anew since they were made, so that it has none of them open when 
 Asked is through backupd's own functions, and by an account that has what the documentation asks for; but for what only
 a restored server is asked, by root. Beside it stand the seconds of the same questions before there was any table.
 
-Started as `python -m backupd.lab.bench_tables [--tables N] [--folder DIR]`. The exit status is 1 where a limit is
+Started as `python -m tests.bench.bench_tables [--tables N] [--folder DIR]`. The exit status is 1 where a limit is
 missed.
 """
 
@@ -19,16 +19,16 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from backupd.config.schema import LockStrategy
-from backupd.errors import LabError
-from backupd.exporting import engine_of
 from backupd.lab import server
 from backupd.lab.options import ServerKind
 from backupd.lab.servers import SOFTWARE
-from backupd.lab.site import Site, host_site
+from backupd.lab.site import LabSite, host_site
 from backupd.mysql.proof import check_tables
 from backupd.mysql.server import MysqlServer
 from backupd.mysql.session import Login, Session, connector
 from backupd.mysql.tablefiles import Table
+from backupd.operations.restore.table_export import engine_of
+from backupd.vocabulary.errors import LabError
 
 TABLES = 200_000
 ANSWER_SECONDS = 10.0  # at most, for each question
@@ -44,7 +44,7 @@ def main(argv: Sequence[str]) -> int:
     Raises:
         LabError: not root, or the server did not start.
     """
-    parser = argparse.ArgumentParser(prog="python -m backupd.lab.bench_tables")
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.bench_tables")
     parser.add_argument("--tables", type=int, default=TABLES)
     parser.add_argument("--folder", type=Path, help="where the datadir is made; a new one where temporary files go")
     asked = parser.parse_args(argv)
@@ -82,7 +82,7 @@ def _table(number: int) -> Table:
     return Table(f"schema_{number // _SCHEMA_TABLES:03}", f"customer_orders_{number:07}")
 
 
-def _made(folder: Path) -> Site:
+def _made(folder: Path) -> LabSite:
     site = host_site(folder, out=folder, pid=os.getpid())
     for part in (site.runtime, site.server_temporary, site.datadir):
         part.mkdir(parents=True)
@@ -90,12 +90,12 @@ def _made(folder: Path) -> Site:
 
 
 @contextmanager
-def _root(site: Site) -> Iterator[Session]:
+def _root(site: LabSite) -> Iterator[Session]:
     with connector(Login("root", socket=site.socket))() as session:
         yield session
 
 
-def _asked(site: Site) -> Mapping[str, float]:
+def _asked(site: LabSite) -> Mapping[str, float]:
     """Seconds of each question, in the order of a run, and then of a drill and an export."""
     login = Login("backupd", socket=site.socket, password=site.password_file.read_text(encoding="utf-8").strip())
     live = MysqlServer(connector(login))

@@ -7,17 +7,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations, product
 
-from backupd.lab.options import Filesystem, Layout, ServerKind
+from backupd.lab.options import Filesystem, LabLayout, ServerKind
 
 Pair = tuple[tuple[str, object], tuple[str, object]]
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class MatrixCell:
     """One machine of the matrix."""
 
     server: ServerKind
-    layout: Layout
+    layout: LabLayout
     filesystem: Filesystem
     thin: bool
 
@@ -50,12 +50,12 @@ class Cell:
         return combinations(values, 2)
 
 
-def all_cells() -> list[Cell]:
+def all_cells() -> list[MatrixCell]:
     """The full grid."""
-    return [Cell(*values) for values in product(ServerKind, Layout, Filesystem, (False, True))]
+    return [MatrixCell(*values) for values in product(ServerKind, LabLayout, Filesystem, (False, True))]
 
 
-def pairwise(cells: Sequence[Cell]) -> list[Cell]:
+def pairwise(cells: Sequence[MatrixCell]) -> list[MatrixCell]:
     """Some of the cells in which every pair of values that meets in any of them meets.
 
     The same ones each time: always the first of those that bring most pairs that are still missing.

@@ -17,10 +17,11 @@ from contextlib import closing, contextmanager
 from itertools import cycle
 from random import Random
 
-from backupd.errors import LabError, ServerError
-from backupd.model import Check, Flavour
 from backupd.mysql.facts import flavour_of
 from backupd.mysql.session import Login, Session
+from backupd.vocabulary.errors import LabError, ServerError
+from backupd.vocabulary.records import Check
+from backupd.vocabulary.servers import Flavour
 
 ACCOUNTS = 50
 OPENING = 1000  # each account's balance before the first transfer
@@ -56,7 +57,7 @@ _UNEXPLAINED = f"""
         ) AS each_way GROUP BY id
     ) AS moved ON moved.id = account.id
     WHERE account.balance <> {OPENING} + COALESCE(moved.amount, 0) ORDER BY account.id
-"""  # noqa: S608 - our own names
+"""
 
 Step = Callable[[Session], None]
 
@@ -76,7 +77,7 @@ def workload(login: Login) -> Iterator[None]:
         for statement in schema(flavour):
             session.execute(statement)
     ended = threading.Event()
-    paces = ((transfers(Random()), TRANSFERS_A_SECOND), (counts(flavour), COUNTS_A_SECOND), (ddl(), CHANGES_A_SECOND))  # noqa: S311
+    paces = ((transfers(Random()), TRANSFERS_A_SECOND), (counts(flavour), COUNTS_A_SECOND), (ddl(), CHANGES_A_SECOND))
     writers = [
         threading.Thread(target=_go_on, args=(login, step, 1 / a_second, ended), daemon=True)
         for step, a_second in paces
@@ -99,12 +100,12 @@ def schema(flavour: Flavour) -> Iterator[str]:
     yield "CREATE DATABASE lab_bank"
     yield from _BANK
     rows = ", ".join(f"({number}, {OPENING})" for number in range(1, ACCOUNTS + 1))
-    yield f"INSERT INTO lab_bank.account VALUES {rows}"  # noqa: S608
+    yield f"INSERT INTO lab_bank.account VALUES {rows}"
     rows = ", ".join(f"({number}, 0)" for number in range(1, _ROWS_OF_A_COUNTER + 1))
     for engine in _ENGINES[flavour]:
         for table in _pair(engine):
             yield f"CREATE TABLE {table} (id INT PRIMARY KEY, value BIGINT NOT NULL) ENGINE={_ENGINES[flavour][engine]}"
-            yield f"INSERT INTO {table} VALUES {rows}"  # noqa: S608
+            yield f"INSERT INTO {table} VALUES {rows}"
 
 
 def transfers(chance: Random) -> Step:
@@ -130,7 +131,7 @@ def counts(flavour: Flavour) -> Step:
         for pair in map(_pair, _ENGINES[flavour]):
             session.execute("LOCK TABLES " + ", ".join(f"{table} WRITE" for table in pair))
             for table in pair:
-                session.execute(f"UPDATE {table} SET value = value + 1")  # noqa: S608
+                session.execute(f"UPDATE {table} SET value = value + 1")
             session.execute("UNLOCK TABLES")
 
     return step
@@ -167,8 +168,7 @@ def check(session: Session) -> tuple[Check, ...]:
 def _counters_check(session: Session, engine: str) -> Check:
     """Every row of both tables has the same value, above 0."""
     values = [
-        [int(row["value"] or 0) for row in session.query(f"SELECT value FROM {table}")]  # noqa: S608
-        for table in _pair(engine)
+        [int(row["value"] or 0) for row in session.query(f"SELECT value FROM {table}")] for table in _pair(engine)
     ]
     return counters_check(engine, values)
 

@@ -9,15 +9,16 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from backupd import wiring
-from backupd.errors import BackupdError, LabError
-from backupd.filesystem import remove_tree
-from backupd.lab import consistency
-from backupd.lab.replay import State, checksums, replay, same_tables
-from backupd.model import Check, Manifest
+from backupd.host.filesystem import remove_tree
 from backupd.mysql.proof import prove
 from backupd.mysql.scratch import RunningServer, ScratchServer
-from backupd.restore import restore
-from backupd.targets import Source
+from backupd.operations.restore.into_folder import restore
+from backupd.targets import BackupSource
+from backupd.vocabulary.errors import BackupdError, LabError
+from backupd.vocabulary.records import Check
+from backupd.vocabulary.storage import Manifest
+from tests.bench import consistency
+from tests.bench.replay import State, checksums, replay, same_tables
 
 
 @contextmanager
@@ -29,10 +30,12 @@ def restored(run_id: str, folder: Path, *, job: str = "nightly") -> Iterator[tup
     """
     configuration = wiring.configuration(None)
     with wiring.catalogue(configuration) as catalogue:
-        machine = catalogue.run(run_id).machine
-    target = wiring.target(configuration, wiring.job(configuration, job).targets[0], machine)
+        run = catalogue.run(run_id)
+        target = wiring.target(configuration, wiring.job(configuration, job).targets[0], run.machine)
+        recorded = next(backup for backup in run.backups if backup.target == target.name)
+        source = BackupSource(target, job, run_id, catalogue.trust(run.machine, recorded))
     try:
-        manifest = restore([Source(target, job, run_id)], to=folder)
+        manifest = restore([source], to=folder)
         with ScratchServer(folder, manifest).running() as server:
             yield server, manifest
             ended = server.shut_down()

@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
-from backupd.lab.cells import Cell, all_cells, pairwise
-from backupd.lab.matrix_cell import BACKUPS, CellResult
 from backupd.lab.plan import write_at_once
+from tests.bench.cells import MatrixCell, all_cells, pairwise
+from tests.bench.matrix_cell import BACKUPS, MatrixCellResult
 
 ROWS = 2000
 LOAD = 20  # transactions a second
@@ -35,10 +35,10 @@ _SHOWN_LINES = 30  # of what a failed cell said
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class CellOutcome:
     """A cell that was done; `result` None means that it did not come to one."""
 
-    result: CellResult | None
+    result: MatrixCellResult | None
     status: int
     seconds: float
 
@@ -53,10 +53,10 @@ class Outcome:
         return json.dumps({"result": told, "status": self.status, "seconds": self.seconds}, indent=2)
 
     @classmethod
-    def from_json(cls, text: str) -> "Outcome":
+    def from_json(cls, text: str) -> "CellOutcome":
         """What `to_json` wrote."""
         raw = json.loads(text)
-        result = CellResult.from_json(json.dumps(raw["result"])) if raw["result"] else None
+        result = MatrixCellResult.from_json(json.dumps(raw["result"])) if raw["result"] else None
         return cls(result, raw["status"], raw["seconds"])
 
 
@@ -70,43 +70,43 @@ class Kept:
                 shutil.rmtree(other)
         self._folder.mkdir(parents=True, exist_ok=True)
 
-    def outcome(self, cell: Cell) -> Outcome | None:
+    def outcome(self, cell: MatrixCell) -> CellOutcome | None:
         """What became of the cell; None when it was never done to its end."""
         try:
-            return Outcome.from_json(self._result(cell).read_text(encoding="utf-8"))
+            return CellOutcome.from_json(self._result(cell).read_text(encoding="utf-8"))
         except FileNotFoundError:
             return None
 
-    def put(self, cell: Cell, outcome: Outcome) -> None:
+    def put(self, cell: MatrixCell, outcome: CellOutcome) -> None:
         """The outcome is kept; of a cell that was right nothing else is."""
         write_at_once(self._result(cell), outcome.to_json())
         if outcome.right:
             shutil.rmtree(self.out(cell), ignore_errors=True)
 
-    def forget(self, cell: Cell) -> None:
+    def forget(self, cell: MatrixCell) -> None:
         """As if it had never been done."""
         self._result(cell).unlink(missing_ok=True)
         shutil.rmtree(self.out(cell), ignore_errors=True)
 
-    def out(self, cell: Cell) -> Path:
+    def out(self, cell: MatrixCell) -> Path:
         """The folder for the machine's catalogue and logs."""
         return self._folder / cell.name
 
-    def said(self, cell: Cell) -> Path:
+    def said(self, cell: MatrixCell) -> Path:
         """The file for everything that it prints."""
         return self._folder / f"{cell.name}.log"
 
-    def _result(self, cell: Cell) -> Path:
+    def _result(self, cell: MatrixCell) -> Path:
         return self._folder / f"{cell.name}.json"
 
 
 def sources_digest() -> str:
     """Changes whenever any source of backupd's does."""
     digest = hashlib.sha256()
-    package = Path(str(resources.files("backupd")))
-    for path in sorted(package.rglob("*")):
+    package, benches = Path(str(resources.files("backupd"))), Path(__file__).parent
+    for path in sorted((*package.rglob("*"), *benches.rglob("*"))):
         if path.suffix in (".py", ".sh"):
-            digest.update(f"{path.relative_to(package)}\0".encode() + path.read_bytes())
+            digest.update(f"{path.relative_to(package.parent)}\0".encode() + path.read_bytes())
     return digest.hexdigest()[:16]
 
 
@@ -133,14 +133,14 @@ def main(words: Sequence[str]) -> int:
     return 0 if len(outcomes) == len(cells) and all(outcome.right for outcome in outcomes.values()) else 1
 
 
-def _all_done(cells: Sequence[Cell], kept: Kept) -> None:
+def _all_done(cells: Sequence[MatrixCell], kept: Kept) -> None:
     """Every one of them has an outcome, right or wrong. Each machine has a processor of its own."""
     free: queue.SimpleQueue[int] = queue.SimpleQueue()
     cpus = sorted(os.sched_getaffinity(0))[-MACHINES_AT_A_TIME:]
     for cpu in cpus:
         free.put(cpu)
 
-    def done(cell: Cell) -> None:
+    def done(cell: MatrixCell) -> None:
         cpu = free.get()
         try:
             outcome = _done(cell, kept, cpu)
@@ -158,30 +158,30 @@ def _all_done(cells: Sequence[Cell], kept: Kept) -> None:
             pool.shutdown(cancel_futures=True)
 
 
-def _done(cell: Cell, kept: Kept, cpu: int) -> Outcome:
+def _done(cell: MatrixCell, kept: Kept, cpu: int) -> CellOutcome:
     machine = ["--rows", str(ROWS), "--disks", "ssd", "--load", str(LOAD), "--deadline", f"{DEADLINE_SECONDS:.0f}"]
     backupd = str(Path(sys.executable).with_name("backupd"))
     lab = [backupd, "lab", "run", *machine, *cell.machine(), "--out", str(kept.out(cell))]
-    inside = ["python", "-m", "backupd.lab.matrix_cell"]
+    inside = ["python", "-m", "tests.bench.matrix_cell"]
     began = time.monotonic()
     with kept.said(cell).open("wb") as said:
         argv = ["taskset", "--cpu-list", str(cpu), *lab, "--", *inside]
         ended = subprocess.run(argv, stdout=subprocess.PIPE, stderr=said, check=False)
         said.write(ended.stdout)
     seconds = time.monotonic() - began
-    return Outcome(result_of(ended.stdout.decode("utf-8", "replace")), ended.returncode, seconds)
+    return CellOutcome(result_of(ended.stdout.decode("utf-8", "replace")), ended.returncode, seconds)
 
 
-def result_of(printed: str) -> CellResult | None:
+def result_of(printed: str) -> MatrixCellResult | None:
     """The result on the last line; None where there is none."""
     lines = printed.splitlines()
     try:
-        return CellResult.from_json(lines[-1]) if lines else None
+        return MatrixCellResult.from_json(lines[-1]) if lines else None
     except (ValueError, KeyError, TypeError):
         return None
 
 
-def told(cell: Cell, outcome: Outcome, kept: Kept) -> Iterator[str]:
+def told(cell: MatrixCell, outcome: CellOutcome, kept: Kept) -> Iterator[str]:
     """A line for what became of a cell; where it was wrong, with what was, and where the rest is."""
     yield f"{cell.name}: {_verdict(outcome)} after {outcome.seconds:.0f} s"
     if outcome.right:
@@ -193,7 +193,7 @@ def told(cell: Cell, outcome: Outcome, kept: Kept) -> Iterator[str]:
     yield f"  all of it: {said}; catalogue and logs: {kept.out(cell)}"
 
 
-_COLUMNS: dict[str, Callable[[Cell, Outcome], str]] = {
+_COLUMNS: dict[str, Callable[[MatrixCell, CellOutcome], str]] = {
     "server": lambda cell, outcome: f"{cell.server} ({outcome.result.version})" if outcome.result else cell.server,
     "layout": lambda cell, _: cell.layout,
     "file system": lambda cell, _: cell.filesystem,
@@ -206,7 +206,7 @@ _COLUMNS: dict[str, Callable[[Cell, Outcome], str]] = {
 }
 
 
-def table(outcomes: dict[Cell, Outcome]) -> str:
+def table(outcomes: dict[MatrixCell, CellOutcome]) -> str:
     """Markdown: a line for each cell, and one that counts them."""
     lines = [f"| {' | '.join(_COLUMNS)} |", f"|{'---|' * len(_COLUMNS)}"]
     for cell, outcome in outcomes.items():
@@ -219,7 +219,7 @@ def _of_all(count: int) -> str:
     return f"{count} of {BACKUPS}"
 
 
-def _verdict(outcome: Outcome) -> str:
+def _verdict(outcome: CellOutcome) -> str:
     if outcome.right:
         return "right"
     wrong = len(outcome.result.wrong) if outcome.result else 0

@@ -1,6 +1,6 @@
 """What is done in each machine of `make test-matrix`: backups under load, their drills, and the evidence of each.
 
-Knows: the order, and what counts as wrong. Started in the machine as `python -m backupd.lab.matrix_cell`; its last line
+Knows: the order, and what counts as wrong. Started in the machine as `python -m tests.bench.matrix_cell`; its last line
 on stdout is its result as JSON, on stderr it says how far it is.
 """
 
@@ -12,12 +12,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 
-from backupd.lab import consistency
-from backupd.lab.evidence import judged
-from backupd.lab.replay import State, locked_state
-from backupd.lab.site import Site, guest_site
-from backupd.model import Check
+from backupd.lab.site import LabSite, guest_site
 from backupd.mysql.session import Login, Session
+from backupd.vocabulary.records import Check
+from tests.bench import consistency
+from tests.bench.evidence import judged
+from tests.bench.replay import State, locked_state
 
 BACKUPS = 2
 MORE_LOAD_SECONDS = 3.0  # between a backup's end and the later state that its replay has to reach
@@ -33,7 +33,7 @@ baseline_windows = 2
 
 
 @dataclass(frozen=True, slots=True)
-class CellResult:
+class MatrixCellResult:
     """What one machine has to say. `wrong` is empty when everything was right."""
 
     version: str  # the server's, as it says itself
@@ -43,7 +43,7 @@ class CellResult:
     wrong: tuple[str, ...] = ()
 
     @classmethod
-    def from_json(cls, text: str) -> "CellResult":
+    def from_json(cls, text: str) -> "MatrixCellResult":
         """What `to_json` wrote."""
         raw = json.loads(text)
         return cls(**{**raw, "wrong": tuple(raw["wrong"])})
@@ -80,7 +80,7 @@ def main() -> int:
             drills = [_typed("drill", one.run_id, "--json", wrong=wrong) is not None for one in taken]
             proofs = [not _told(one.run_id, _evidence(site, one), wrong) for one in taken]
         _told("the server itself", consistency.check(session), wrong)
-    result = CellResult(version, len(taken), sum(drills), sum(proofs), tuple(wrong))
+    result = MatrixCellResult(version, len(taken), sum(drills), sum(proofs), tuple(wrong))
     sys.stdout.write(f"{result.to_json()}\n")
     return 0 if result.right else 1
 
@@ -93,7 +93,7 @@ def _backups(session: Session, wrong: list[str]) -> Iterator[Taken]:
             yield Taken(json.loads(told)["run_id"], locked_state(session))
 
 
-def _evidence(site: Site, one: Taken) -> tuple[Check, ...]:
+def _evidence(site: LabSite, one: Taken) -> tuple[Check, ...]:
     _say(f"evidence of {one.run_id}")
     return judged(one.run_id, site.state / f"evidence-{one.run_id}", site.datadir, one.later)
 

@@ -18,7 +18,7 @@ _LOOK_SECONDS = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class MemoryStep:
     """What one step took."""
 
     name: str
@@ -44,13 +44,13 @@ class Memory:
         self._thread.join()
 
     @contextmanager
-    def of(self, name: str) -> Iterator[Callable[[], Step]]:
+    def of(self, name: str) -> Iterator[Callable[[], MemoryStep]]:
         """What the block takes: told by what it yields, once it has ended."""
         began, self._peak = time.monotonic(), self._resident()
-        ended: list[Step] = []
+        ended: list[MemoryStep] = []
         yield lambda: ended[0]
         seconds = time.monotonic() - began
-        ended.append(Step(name, seconds, max(self._peak, self._resident()) / 1024))
+        ended.append(MemoryStep(name, seconds, max(self._peak, self._resident()) / 1024))
 
     def _watch(self) -> None:
         while not self._ended.wait(_LOOK_SECONDS):

@@ -12,11 +12,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from backupd.command import spawned
-from backupd.errors import LabError
-from backupd.model import Check, Flavour, Position
+from backupd.host.process import spawned
 from backupd.mysql.positions import position_reader
 from backupd.mysql.session import Session
+from backupd.vocabulary.errors import LabError
+from backupd.vocabulary.records import Check
+from backupd.vocabulary.servers import Flavour, Position
 
 _REPLAY_SECONDS = 300.0
 _SHOWN = 5  # tables that a check names

@@ -16,7 +16,7 @@ _FILLED = 15 << 10  # InnoDB leaves a sixteenth of a page free
 
 def make(folder: Path, size: int, *, files: int = 8) -> None:
     """Tables of the schema `sbtest` in a new folder, `size` bytes in all but for the last page of each."""
-    random = Random(1)  # noqa: S311 - no secret
+    random = Random(1)
     pages = [_page(number, random) for number in range(_PAGES)]
     (folder / "sbtest").mkdir(parents=True)
     for number in range(1, files + 1):

@@ -1,6 +1,6 @@
 """One job that stores on a folder, an SFTP server and an S3 server at once, encrypted: what a DBA would type, in order.
 
-Started in the lab, `backupd lab run -- python -m backupd.lab.three_targets`, which `make demo-targets` does: a run,
+Started in the lab, `backupd lab run -- python -m tests.bench.three_targets`, which `make demo-targets` does: a run,
 verification, the same files restored from each target, a drill, a second run, what retention then says, the history.
 Knows: how the servers are started and the lab's job is pointed at them. Refuses to judge: the first command that does
 not end well ends it, with its status.
@@ -20,8 +20,8 @@ from typing import Any
 
 from backupd.config.effective import as_toml
 from backupd.config.reading import checked
-from backupd.lab import s3server, sshd
 from backupd.lab.site import guest_site
+from tests.servers import s3server, sshd
 
 _JOB = "nightly"
 _TARGETS = ("store", "offsite", "bucket")  # the lab's own folder, SFTP, S3

@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 
-from backupd import machine, wiring
+from backupd import wiring
 from backupd.cli import output
 from backupd.cli.main import main
+from backupd.host import machine_ids
 from tests.story.world import World
 
 
@@ -45,7 +46,7 @@ class Terminal:
         self._capsys = capsys
         monkeypatch.setattr(wiring, "tools", lambda configuration, job, machine: world.tools_of(machine))
         monkeypatch.setattr(wiring, "host_tools", lambda configuration, machine: world.tools_of(machine))
-        monkeypatch.setattr(machine, "this_machine", lambda: world.machine)
+        monkeypatch.setattr(machine_ids, "this_machine", lambda: world.machine)
         monkeypatch.setattr(wiring, "target", lambda configuration, name, machine: world.target.of_machine(machine))
 
     def run(self, *arguments: str, configuration: Path | None = None) -> Ended:

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from backupd import wiring
-from backupd.errors import ExitStatus
-from backupd.model import RunKind
+from backupd.vocabulary.errors import ExitStatus
+from backupd.vocabulary.records import RunKind
 from tests.cli.terminal import Terminal
 from tests.fakes.benched import a_bench
 from tests.story.bench_world import BenchWorld
@@ -25,7 +25,7 @@ QUICK = (*LAYOUTS, "--widths", "3", "--table", "e3", "--repeat", "2", "--yes")
 
 @pytest.fixture(autouse=True)
 def _a_probe_of_a_bench_has_a_small_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("backupd.probe.bench_bill.PROBE_FILE_SIZE", 1 << 20)  # it is written, and copied by snapshots
+    monkeypatch.setattr("backupd.policy.bench_cost.PROBE_FILE_SIZE", 1 << 20)  # it is written, and copied by snapshots
 
 
 @pytest.fixture
@@ -213,7 +213,7 @@ def test_a_person_sees_steps_verdict_and_tables(terminal: Terminal, benching: Be
 
 
 def test_the_document_has_every_figure(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("backupd.probe.disk_watch._SHORTEST_SECONDS", 1e-9)
+    monkeypatch.setattr("backupd.load.disk_watch._SHORTEST_SECONDS", 1e-9)
     ended = terminal.run(*QUICK, "--json")
     assert ended.status == ExitStatus.OK
     json.loads(ended.stdout, parse_constant=pytest.fail)

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from backupd.config import load
-from backupd.errors import Cancelled, ExitStatus, ProbeError
-from backupd.interruption import cancellable
-from backupd.model import RunKind, RunStatus
+from backupd.host.signals import cancellable
+from backupd.vocabulary.errors import Cancelled, ExitStatus, ProbeError
+from backupd.vocabulary.records import RunKind, RunStatus
 from tests.cli.terminal import Terminal
 from tests.fakes.benched import a_bench
 from tests.fakes.measured import measurement
@@ -201,9 +201,9 @@ def test_the_log_of_a_bench_is_there(benched: Terminal) -> None:
 
 def test_the_audit_chain_tells_of_benches_and_is_sound(benched: Terminal) -> None:
     rows = benched.run("audit", "list").stdout.splitlines()[1:]
-    assert [row.split()[3:5] for row in rows][2:] == [
+    assert [row.split()[3:5] for row in rows][3:] == [
         ["run-started", "b1"], ["run-started", "b1-1"], ["run-ended", "b1-1"], ["run-ended", "b1"],
         ["run-started", "b2"], ["run-ended", "b2"],
     ]  # fmt: skip
-    assert "kind: bench" in rows[2]
+    assert "kind: bench" in rows[3]
     assert "nothing is missing, nothing was changed" in benched.run("audit", "verify").stdout

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from backupd.errors import ExitStatus
-from backupd.model import Check, Position, ServerFacts
 from backupd.mysql.proof import Recovered
+from backupd.vocabulary.errors import ExitStatus
+from backupd.vocabulary.records import Check
+from backupd.vocabulary.servers import Position, ServerFacts
 from tests.cli.terminal import Terminal
 from tests.story.world import World
 
@@ -53,9 +54,9 @@ def replica(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> Replica:
     def recovered(session: object, recorded: Position, error_log: str, *, facts: ServerFacts) -> Recovered:
         return Recovered(recorded.binlog_offset, recorded.gtid, innodb_binlog=None, lsn=1 << 60, prepared=0)
 
-    monkeypatch.setattr("backupd.clone.ScratchServer.running", running)
-    monkeypatch.setattr("backupd.clone.matching_program", lambda facts: "mariadbd")
-    monkeypatch.setattr("backupd.clone.recovered", recovered)
+    monkeypatch.setattr("backupd.operations.restore.clone.ScratchServer.running", running)
+    monkeypatch.setattr("backupd.operations.restore.clone.matching_program", lambda facts: "mariadbd")
+    monkeypatch.setattr("backupd.operations.restore.clone.recovered", recovered)
     return made
 
 

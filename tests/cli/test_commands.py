@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,12 +17,13 @@ import typer
 
 from backupd import __version__, wiring
 from backupd import cli as backupd_cli
+from backupd.catalogue.database import direct
 from backupd.cli import tree
 from backupd.cli.main import app
 from backupd.config.schema import Configuration, PathsConfig
-from backupd.errors import Cancelled, ExitStatus, UsageError
-from backupd.interruption import cancellable
-from backupd.model import Holding, HoldingKind, RunStatus
+from backupd.host.signals import cancellable
+from backupd.vocabulary.errors import Cancelled, ExitStatus, UsageError
+from backupd.vocabulary.records import Holding, HoldingKind, RunStatus
 from tests.cli.terminal import Terminal
 from tests.fakes.target import MACHINE
 from tests.full_disk import no_room_in_catalogues
@@ -46,12 +46,6 @@ def in_another_process(act: Callable[[], object]) -> None:
 
 
 # --- the statuses -----------------------------------------------------------------------------------------------------
-
-
-def test_readme_lists_every_exit_status() -> None:
-    _, _, table = (ROOT / "README.md").read_text().lower().partition("| status | meaning |")
-    rows = re.findall(r"^\| *(\d+) *\| *(.+?) *\|$", table.partition("\n\n")[0], re.MULTILINE)
-    assert {int(number): words for number, words in rows} == {status.value: status.meaning for status in ExitStatus}
 
 
 def test_help_lists_every_exit_status(terminal: Terminal) -> None:
@@ -154,7 +148,7 @@ def test_ctrl_c_is_cancelled_without_a_traceback(terminal: Terminal, monkeypatch
     def interrupted(explicit: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("backupd.opening.configuration_or_defaults", interrupted)
+    monkeypatch.setattr("backupd.operations.opening.configuration_or_defaults", interrupted)
     ended = terminal.run("history")
     assert (ended.status, ended.stdout, ended.stderr) == (ExitStatus.CANCELLED, "", "error: interrupted\n")
 
@@ -271,28 +265,6 @@ def test_a_good_run_prints_its_summary_and_nothing_else_on_stdout(terminal: Term
     assert "success" in ended.stdout
     assert "copied 100 %" in ended.stderr or "copied 90 %" in ended.stderr
     assert world.row("r1").status is RunStatus.SUCCESS
-
-
-def test_a_run_takes_its_share_of_the_processors_only_while_the_server_pays_for_it(
-    terminal: Terminal, world: World
-) -> None:
-    usual, nice = os.getpriority(os.PRIO_PROCESS, 0), dict[str, int]()
-
-    def look(what: str) -> None:
-        nice.setdefault(what, os.getpriority(os.PRIO_PROCESS, os.getpid()))  # of the main thread, the first time
-
-    costly = (
-        "host.ours",
-        "probe.window",
-        "lock.granted",
-        "host.remove",
-    )  # first: what a dead run has left
-    cheap = ("host.group", "target.published")
-    for what in (*costly, *cheap):
-        world.at[what] = partial(look, what)
-    assert terminal.run("run", "nightly").status == ExitStatus.OK
-    assert nice == {**dict.fromkeys(costly, usual), **dict.fromkeys(cheap, min(usual + 10, 19))}
-    assert os.getpriority(os.PRIO_PROCESS, 0) == usual
 
 
 def test_a_run_s_log_lines_bear_its_id(terminal: Terminal) -> None:
@@ -499,6 +471,9 @@ def test_single_tables_that_no_server_here_can_recover_are_files_and_a_list_of_w
     terminal.run("run", "nightly", "--run-id", "r1")
     shutil.rmtree(world.backups / "r1")
     put(world.vault_target, {"data-1.tar.zst": [("./", b""), ("./shop/", b""), ("./shop/a.ibd", b"a")]})
+    digest = world.vault_target.manifest("nightly", "r1").digest
+    with direct(world.places.catalogue, busy_timeout_seconds=1) as connection:  # as if that had been taken
+        connection.execute("UPDATE backups SET manifest_digest = ?", (digest,))
     to = world.base / "restored"
     ended = terminal.run("restore", "r1", "--to", str(to), "--tables", "shop.a")
     assert ended.status == ExitStatus.ATTENTION
@@ -750,10 +725,26 @@ def test_a_run_loads_nothing_that_only_other_commands_work_with(tmp_path: Path) 
         ended = subprocess.run(argv, capture_output=True, text=True, cwd=ROOT, check=False)
         assert ended.returncode == ExitStatus.REFUSED, ended.stderr
     loaded = set(ended.stdout.split())
-    assert {"backupd.cli.run", "backupd.backup", "backupd.wiring", "backupd.catalogue.store", "pymysql"} <= loaded
+    assert {
+        "backupd.cli.run",
+        "backupd.operations.backup.run",
+        "backupd.wiring",
+        "backupd.catalogue.store",
+        "pymysql",
+    } <= loaded
     elsewhere = {"alembic", "asyncssh", "boto3", "botocore", "pyrage", "fastapi", "smtplib", "apprise", "rich"}
     assert loaded & elsewhere == set()
-    others = {"benchmark", "extents", "measurement", "ground", "volume_survey", "probing", "measure", "tune", "bench"}
+    others = {
+        "vocabulary.benches",
+        "vocabulary.extents",
+        "vocabulary.probes",
+        "operations.measure.ground",
+        "operations.measure.volume_survey",
+        "operations.measure.probe_steps",
+        "operations.measure.probe",
+        "operations.measure.cow_comparison",
+        "operations.measure.bench",
+    }
     others |= {"catalogue.benches", "catalogue.costs", "catalogue.imported", "catalogue.probes"}
     others |= {"catalogue.standing", "report.probe_table", "snapshots.fullreport", "snapshots.scratch"}
     others |= {"probe.fileload", "probe.fileprobe", "probe.fio", "probe.reading", "cli.bench", "cli.probe", "cli.lab"}

@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 from backupd.cli.config import app
 from backupd.cli.invocation import Invocation
 from backupd.config import load
-from backupd.errors import ConfigurationError, UsageError
+from backupd.vocabulary.errors import ConfigurationError, UsageError
 
 EXAMPLE = Path(__file__).parents[2] / "configs" / "backupd.toml"
 
@@ -74,7 +74,18 @@ def test_init_into_a_folder_that_cannot_be_made_is_a_sentence(tmp_path: Path) ->
 def test_check_counts_what_there_is() -> None:
     result = run("check", config=EXAMPLE)
     assert result.exit_code == 0
-    assert result.stdout == f"{EXAMPLE}: ok, 1 host, 1 job, 3 targets\n"
+    assert result.stdout.splitlines()[0] == f"{EXAMPLE}: ok, 1 host, 1 job, 3 targets"
+
+
+def test_check_says_who_sees_the_pages_by_default(tmp_path: Path) -> None:
+    file = tmp_path / "backupd.toml"
+    text, key = EXAMPLE.read_text(), '# token_file = "/etc/backupd/token"'
+    assert key in text
+    file.write_text(text)
+    said = " ".join(run("check", config=file).stdout.split())
+    assert "pages of `backupd serve`: shown to nobody, for there is no service.token_file" in said
+    file.write_text(text.replace(key, key.removeprefix("# ")))
+    assert "pages" not in run("check", config=file).stdout
 
 
 def test_check_raises_every_fault_and_prints_no_result(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from backupd.errors import ExitStatus, TargetError
+from backupd.vocabulary.errors import ExitStatus, TargetError
 from tests.cli.terminal import Terminal
 from tests.fakes.target import MemoryTarget
 from tests.story.world import World

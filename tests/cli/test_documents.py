@@ -1,21 +1,20 @@
 """What `--json` promises: these keys at least, sizes in bytes, times in seconds, ratios baseline ÷ window."""
 
-import re
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from backupd.cli.documents import check_document, drill_document, history_document, probes_document, run_document
 from backupd.config import SettleConfig
-from backupd.measurement import ProbeRecord
-from backupd.model import (
+from backupd.report import probe_table
+from backupd.vocabulary.penalty import Sample
+from backupd.vocabulary.probes import ProbeRecord
+from backupd.vocabulary.records import (
     Check,
     Drill,
     Finding,
-    Flavour,
     Level,
     Phase,
     Pin,
@@ -23,10 +22,7 @@ from backupd.model import (
     RunError,
     RunKind,
     RunStatus,
-    Sample,
 )
-from backupd.mysql.grants import grant_script
-from backupd.report import probe_table
 from tests.cli.terminal import Terminal
 from tests.fakes.measured import measurement, record
 from tests.fakes.target import MACHINE
@@ -196,9 +192,3 @@ def test_show_of_a_run_draws_what_the_gate_saw(
     shown = Terminal(world, monkeypatch, capsys).run("show", "r1").stdout
     assert shown.index("phases\n") < shown.index("penalty of writes (baseline ÷ this)")
     assert "gate:" in shown
-
-
-def test_readme_asks_for_exactly_the_grants_that_are_tested() -> None:
-    readme = (Path(__file__).parents[2] / "README.md").read_text()
-    asked = [line for flavour in Flavour for line in grant_script("backupd", flavour=flavour).splitlines()]
-    assert re.findall(r"^GRANT .*;$", readme, re.MULTILINE) == asked

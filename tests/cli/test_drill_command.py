@@ -5,8 +5,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from backupd.model import Backup, Check, Drill
-from backupd.targets import Source
+from backupd.targets import BackupSource
+from backupd.vocabulary.records import Check, Drill
+from backupd.vocabulary.storage import Backup
 from tests.cli.terminal import Terminal
 from tests.story.world import World
 
@@ -21,7 +22,7 @@ class Drills:
         self.ok = True
         self.undecided = ""
 
-    def __call__(self, sources: Sequence[Source], tools: object, **how: object) -> Drill:
+    def __call__(self, sources: Sequence[BackupSource], tools: object, **how: object) -> Drill:
         self.of.append(sources[0].run_id)
         checks = (Check("tables", ok=self.ok, expected="3", found="3"),)
         at = NOW + len(self.of) * timedelta(hours=1)
@@ -31,7 +32,7 @@ class Drills:
 @pytest.fixture
 def drills(monkeypatch: pytest.MonkeyPatch) -> Drills:
     made = Drills()
-    monkeypatch.setattr("backupd.drill.drill", made)
+    monkeypatch.setattr("backupd.operations.restore.drill.drill", made)
     return made
 
 

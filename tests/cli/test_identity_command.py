@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from backupd import wiring
-from backupd.errors import ExitStatus
-from backupd.model import HoldingKind
+from backupd.vocabulary.errors import ExitStatus
+from backupd.vocabulary.records import HoldingKind
 from backupd.wiring import target as real_target
 from tests.cli.terminal import Terminal
 from tests.story.test_recover import die_at
@@ -25,7 +25,9 @@ def test_show_tells_the_machine_s_name_and_that_it_is_this_one(terminal: Termina
     shown = terminal.run("identity", "show")
     assert name in shown.stdout
     assert "this machine, by its machine-id" in shown.stdout
+    assert world.public_key in shown.stdout
     document = terminal.run("identity", "show", "--json").document
+    assert document["public_key"] == world.public_key
     assert (document["name"], document["this_machine"], document["bound_to"]) == (name, True, ["machine-id"])
 
 
@@ -66,6 +68,7 @@ def test_with_a_copied_catalogue_one_can_still_restore(terminal: Terminal, world
 
 def test_a_clone_gets_a_name_of_its_own_and_the_original_s_backups_stay(terminal: Terminal, world: World) -> None:
     world.back_up("r1")
+    before = world.name
     stored = world.target.location("nightly", "r1")
     cloned(world)
     assert terminal.run("identity", "new").status == ExitStatus.USAGE, "nobody is there to be asked"
@@ -75,7 +78,10 @@ def test_a_clone_gets_a_name_of_its_own_and_the_original_s_backups_stay(terminal
     with world.catalogue() as catalogue:
         identity = catalogue.identity()
         assert catalogue.on_target("nightly", "vault") == {}
-        assert [entry.event for entry in catalogue.audit_entries(limit=1)] == ["identity-new"]
+        assert [entry.event for entry in catalogue.audit_entries(limit=2)] == ["key-known", "identity-new"]
+        (key,) = catalogue.keys(identity.name)
+        assert key not in catalogue.keys(before)
+    assert key in ended.stdout
     assert identity.name.startswith("db2-")
     assert terminal.run("prune").status == ExitStatus.OK
     assert (Path(stored) / "manifest.json").exists()
@@ -178,8 +184,14 @@ def test_another_machine_s_backups_can_be_entered_to_restore_from_and_are_never_
     other = world.name
     for file in world.places.catalogue.parent.glob("catalogue.sqlite*"):
         file.unlink()
+    public = world.public_key
+    world.places.catalogue.with_name("signing.key").unlink()
     world.machine = replace(world.machine, host="db2", marks={"machine-id": "db2"})
-    assert terminal.run("catalogue", "rebuild", "--target", "vault", "--from", other).status == ExitStatus.OK
+    rebuild = ("catalogue", "rebuild", "--target", "vault", "--from", other)
+    refused = terminal.run(*rebuild)
+    assert (refused.status, public in refused.stderr) == (ExitStatus.VERIFICATION, True)
+    assert terminal.run(*rebuild, "--trust", public[:-4]).status == ExitStatus.USAGE
+    assert terminal.run(*rebuild, "--trust", public).status == ExitStatus.OK
     assert terminal.run("prune").status == ExitStatus.OK
     assert world.row("r1").backup is not None
     assert (world.vault / other / "nightly" / "r1" / "manifest.json").exists()

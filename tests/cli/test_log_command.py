@@ -8,9 +8,9 @@ from contextlib import contextmanager
 import pytest
 
 from backupd.cli import log
-from backupd.errors import ExitStatus
-from backupd.live import LiveRuns
-from backupd.model import Phase
+from backupd.host.live_progress import LiveRuns
+from backupd.vocabulary.errors import ExitStatus
+from backupd.vocabulary.records import Phase
 from tests.cli.terminal import Terminal
 from tests.story.world import World
 

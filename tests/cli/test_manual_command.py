@@ -12,7 +12,7 @@ from typer.main import get_command
 
 from backupd.cli.main import app
 from backupd.cli.manual import page
-from backupd.errors import ExitStatus
+from backupd.vocabulary.errors import ExitStatus
 from tests.cli.terminal import Terminal
 from tests.story.world import World
 

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from backupd.agenda import Activity, Slot, SlotState
-from backupd.errors import ExitStatus, SnapshotError
-from backupd.model import Backup, RunKind, RunStatus
+from backupd.vocabulary.errors import ExitStatus, SnapshotError
+from backupd.vocabulary.records import RunKind, RunStatus
+from backupd.vocabulary.schedule import Activity, Slot, SlotState
+from backupd.vocabulary.storage import Backup
 from tests.cli.terminal import Terminal
 from tests.contract.peers import Manner, WebPeer, web_server
 from tests.story.world import World

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from backupd import opening, wiring
+from backupd import wiring
 from backupd.cli.probe_progress import disk_lines
-from backupd.errors import ExitStatus
-from backupd.gauges import FileLoad
+from backupd.operations import opening
+from backupd.vocabulary.errors import ExitStatus
+from backupd.vocabulary.gauges import FileLoad
 from tests.cli.terminal import Terminal
 from tests.story.probe_world import ProbeWorld
 from tests.story.world import World

@@ -9,12 +9,14 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from backupd import rebuild, wiring
-from backupd.claims import Claims
-from backupd.errors import ExitStatus
-from backupd.model import Backup, RunDetails, RunStatus
-from backupd.owning import ownership_of
+from backupd import wiring
+from backupd.host.claims import Claims
+from backupd.operations.upkeep import rebuild
+from backupd.operations.upkeep.ownership import ownership_of
 from backupd.targets.directory import DirectoryTarget
+from backupd.vocabulary.errors import ExitStatus
+from backupd.vocabulary.records import RunDetails, RunStatus
+from backupd.vocabulary.storage import Backup
 from tests.cli.terminal import Terminal
 from tests.contract.test_targets import MANIFEST
 from tests.fakes.target import MACHINE
@@ -176,7 +178,11 @@ def test_what_somebody_else_removed_is_told(terminal: Terminal, vault: Directory
 
 def test_a_lost_catalogue_is_rebuilt_from_the_target(terminal: Terminal, world: World) -> None:
     world.places.catalogue.unlink()
-    ended = terminal.run("catalogue", "rebuild", "--target", "vault")
+    nothing = terminal.run("catalogue", "rebuild", "--target", "vault")
+    assert (nothing.status, nothing.stdout) == (ExitStatus.VERIFICATION, "0 new, 0 known before\n")
+    assert "r1: run r1 is not signed: nobody can tell who made it" in nothing.stderr
+    ended = terminal.run("catalogue", "rebuild", "--target", "vault", "--unsigned")
+    assert "warning: --unsigned: nobody can tell who made what is entered now" in ended.stderr
     assert (ended.status, ended.stdout.splitlines()[-1]) == (ExitStatus.OK, "3 new, 0 known before")
     assert terminal.run("catalogue", "rebuild", "--target", "vault", "--json").document["known"] == ["r1", "r2", "r3"]
     assert len(terminal.run("history").stdout.splitlines()) == 4
@@ -185,6 +191,6 @@ def test_a_lost_catalogue_is_rebuilt_from_the_target(terminal: Terminal, world: 
 def test_a_damaged_manifest_is_status_9_after_the_others_were_read(terminal: Terminal, world: World) -> None:
     world.places.catalogue.unlink()
     (world.backups / "r2" / "manifest.json").write_text("{")
-    ended = terminal.run("catalogue", "rebuild", "--target", "vault")
+    ended = terminal.run("catalogue", "rebuild", "--target", "vault", "--unsigned")
     assert (ended.status, ended.stdout.splitlines()[-1]) == (ExitStatus.VERIFICATION, "2 new, 0 known before")
     assert "error: not all manifests could be read: r2: " in ended.stderr

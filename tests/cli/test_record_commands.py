@@ -11,7 +11,7 @@ import pytest
 
 from backupd.catalogue.database import direct
 from backupd.config import load
-from backupd.errors import ExitStatus
+from backupd.vocabulary.errors import ExitStatus
 from tests.cli.terminal import Terminal
 from tests.story.world import World
 
@@ -166,14 +166,15 @@ def test_report_tells_what_became_of_runs_and_what_they_cost(two_runs: Terminal,
 # --- audit ------------------------------------------------------------------------------------------------------------
 
 
-def test_audit_list_tells_what_happened_in_its_order(two_runs: Terminal) -> None:
+def test_audit_list_tells_what_happened_in_its_order(two_runs: Terminal, world: World) -> None:
     head, *rows = two_runs.run("audit", "list").stdout.splitlines()
     assert head.split()[0] == "ROW"
     assert [row.split()[3:5] for row in rows] == [
+        ["key-known", world.name],
         ["run-started", "r1"], ["run-ended", "r1"], ["run-started", "r2"], ["run-ended", "r2"],
     ]  # fmt: skip
     entries = two_runs.run("audit", "list", "--limit", "1", "--json").document["entries"]
-    assert [(entry["row"], entry["subject"], entry["detail"]["status"]) for entry in entries] == [(4, "r2", "failed")]
+    assert [(entry["row"], entry["subject"], entry["detail"]["status"]) for entry in entries] == [(5, "r2", "failed")]
     assert two_runs.run("audit", "list", "--since", "1h", "--json").document["entries"][0]["row"] == 1
 
 
@@ -181,7 +182,7 @@ def test_audit_verify_is_content_with_what_nobody_touched(two_runs: Terminal) ->
     ended = two_runs.run("audit", "verify")
     assert (ended.status, ended.stderr) == (ExitStatus.OK, "")
     assert ended.stdout == (
-        "audit chain: 4 rows\ntarget vault: 1 manifest compared\nnothing is missing, nothing was changed\n"
+        "audit chain: 5 rows\ntarget vault: 1 manifest compared\nnothing is missing, nothing was changed\n"
     )
     document = two_runs.run("audit", "verify", "--json").document
     assert (document["sound"], document["flaws"]) == (True, [])

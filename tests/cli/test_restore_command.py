@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from backupd import wiring
-from backupd.errors import ExitStatus, Refused
-from backupd.model import HoldingKind
 from backupd.mysql.replica_files import STATEMENTS_FILE
+from backupd.vocabulary.errors import ExitStatus, Refused
+from backupd.vocabulary.records import HoldingKind
 from tests.cli.terminal import Terminal
 from tests.fakes.blank_volumes import FakeBlankVolumes
 from tests.full_disk import no_room_for
@@ -92,7 +92,8 @@ def test_a_lost_host_is_restored_on_another_that_knows_the_target_and_nothing_el
         targets = ["vault"]
         """
     )
-    for typed in (["catalogue", "rebuild", "--target", "vault"], ["restore", "latest", "--to", str(elsewhere / "new")]):
+    rebuild = ["catalogue", "rebuild", "--target", "vault", "--trust", world.public_key]
+    for typed in (rebuild, ["restore", "latest", "--to", str(elsewhere / "new")]):
         ended = terminal.run(*typed, configuration=configuration)
         assert ended.status == 0, ended.stderr
     assert (elsewhere / "new" / "ibdata1").stat().st_size == 100_000

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from backupd.claims import Claims
-from backupd.errors import ExitStatus
+from backupd.host.claims import Claims
 from backupd.service.systemd import Notify
+from backupd.vocabulary.errors import ExitStatus
 from tests.cli.terminal import Terminal
 from tests.story.world import World
 

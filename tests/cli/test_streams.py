@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from backupd.errors import ExitStatus
-from backupd.model import RunStatus
+from backupd.vocabulary.errors import ExitStatus
+from backupd.vocabulary.records import RunStatus
 from tests.cli.terminal import Terminal
 from tests.story.world import World
 

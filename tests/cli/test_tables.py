@@ -8,30 +8,12 @@ from typing import Any
 import pytest
 
 from backupd.cli import tables
-from backupd.model import (
-    Backup,
-    Bill,
-    Check,
-    Counted,
-    Drill,
-    Layout,
-    LockReceipt,
-    Losses,
-    Outcome,
-    Phase,
-    Pin,
-    Position,
-    Preflush,
-    PreflushEnd,
-    Reason,
-    RunDetails,
-    RunError,
-    RunStatus,
-    Sample,
-    SnapshotFacts,
-    Verdict,
-)
 from backupd.report.bill_words import bill_words
+from backupd.vocabulary.penalty import Bill, Counted, GateOutcome, Losses, Reason, Sample, Verdict
+from backupd.vocabulary.records import Check, Drill, Phase, Pin, RunDetails, RunError, RunStatus, SnapshotFacts
+from backupd.vocabulary.servers import LockReceipt, Position, Preflush, PreflushEnd
+from backupd.vocabulary.storage import Backup
+from backupd.vocabulary.volumes import Layout
 from tests.fakes.target import MACHINE
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -46,7 +28,7 @@ GOOD = RunDetails(
     RunStatus.SUCCESS,
     NOON,
     phases={Phase.LOCK_HOLD: 0.0214, Phase.SNAPSHOT: 0.02, Phase.SETTLE: 95.0, Phase.COPY: 10.0},
-    verdict=Verdict(Outcome.START, Reason.SETTLED, "penalty 1.10 (threshold 1.25)", 95.0),
+    verdict=Verdict(GateOutcome.START, Reason.SETTLED, "penalty 1.10 (threshold 1.25)", 95.0),
     position=Position("bin.000007", 4096, "0-1-7"),
     lock=LockReceipt("backup-stage", 1, 0.003, 0.0264, "metadata-locks", None, 0.001, 0.0031, 0.0015, 0.0008, 4),
     snapshot=SnapshotFacts("backupd-r1", "labvg/data", Layout.STRIPED, 3, 65536, 65536, 1 << 30, 1 << 20, None, "why"),

@@ -10,8 +10,8 @@ from backupd import wiring
 from backupd.catalogue.store import Catalogue
 from backupd.config import Configuration
 from backupd.config.schema import CatalogueConfig
-from backupd.errors import ExitStatus, ServerError, SnapshotError
-from backupd.volume_survey import Sources
+from backupd.operations.measure.volume_survey import Sources
+from backupd.vocabulary.errors import ExitStatus, ServerError, SnapshotError
 from tests.cli.terminal import Ended, Terminal
 from tests.fakes.surveyed import DATADIR, SurveyedHost
 from tests.story.world import World
@@ -76,7 +76,7 @@ def test_host_without_lvm_is_status_7_and_says_what_to_install(
 ) -> None:
     monkeypatch.undo()  # the real sources
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    monkeypatch.setattr("backupd.command._environment", lambda: {"PATH": str(tmp_path)})
+    monkeypatch.setattr("backupd.host.process._environment", lambda: {"PATH": str(tmp_path)})
     ended = Terminal(surveyed.terminal.world, monkeypatch, surveyed.terminal._capsys).run("volumes")
     assert (ended.status, ended.stdout) == (ExitStatus.SNAPSHOT, "")
     assert ended.stderr == (
@@ -233,10 +233,10 @@ def test_it_works_without_a_configuration_and_makes_no_catalogue(
     surveyed: Surveyed, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     nowhere = tmp_path / "nowhere" / "backupd.toml"
-    monkeypatch.setattr("backupd.opening.DEFAULT_PATH", nowhere)
-    monkeypatch.setattr("backupd.opening.locate", lambda explicit, environment: nowhere)
+    monkeypatch.setattr("backupd.operations.opening.DEFAULT_PATH", nowhere)
+    monkeypatch.setattr("backupd.operations.opening.locate", lambda explicit, environment: nowhere)
     default = Configuration(catalogue=CatalogueConfig(path=nowhere.with_name("catalogue.sqlite")))
-    monkeypatch.setattr("backupd.opening.Configuration", lambda: default)  # this machine's own may be there
+    monkeypatch.setattr("backupd.operations.opening.Configuration", lambda: default)  # this machine's own may be there
     ended = surveyed.terminal.type("volumes")
     assert (ended.status, surveyed.catalogue) == (ExitStatus.OK, None)
     assert "labvg/own" in ended.stdout

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from backupd.errors import ServerError
 from backupd.mysql.session import Connect, Login, Session, StatementError, connector
+from backupd.vocabulary.errors import ServerError
 
 START_SECONDS = 30.0
 PASSWORD = "correct horse"

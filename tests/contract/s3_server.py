@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from backupd.config.schema import PartChecksum, S3Config, TargetKind
-from backupd.lab.s3server import BUCKET, S3Service, serving
 from backupd.targets.outages import Patience
 from backupd.targets.s3 import S3Target
 from tests.fakes.target import MACHINE
+from tests.servers.s3server import BUCKET, S3Service, serving
 
 IMPATIENT = Patience(tries=4, first_seconds=0.001, most_seconds=0.01)
 PART = 5 << 20

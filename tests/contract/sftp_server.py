@@ -7,10 +7,10 @@ import pytest
 
 from backupd.config import SftpConfig
 from backupd.config.schema import TargetKind
-from backupd.lab.sshd import SshServer, serving
 from backupd.targets.outages import Patience
 from backupd.targets.sftp import SftpTarget
 from tests.fakes.target import MACHINE
+from tests.servers.sshd import SshServer, serving
 
 IMPATIENT = Patience(tries=4, first_seconds=0.001, most_seconds=0.01)
 

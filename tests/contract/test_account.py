@@ -1,20 +1,23 @@
 """What a real server lets our account do, what it tells it, and what its refusals sound like."""
 
+import socket
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from backupd.errors import ServerError
-from backupd.model import DataPath, Flavour, ReplicaPosition
 from backupd.mysql.canary import MysqlCanary
 from backupd.mysql.grants import grant_script
 from backupd.mysql.locks import STRATEGIES, LockLimits, ServerLock
 from backupd.mysql.replication import ReplicaApplier
 from backupd.mysql.server import MysqlServer
-from backupd.mysql.session import Connect, Login, connector
+from backupd.mysql.session import Connect, Login, Session, connector
 from backupd.mysql.unlocked import NoLock
-from tests.contract.mariadb import PASSWORD, MariadbServer, mysql_server
+from backupd.vocabulary.errors import ServerError
+from backupd.vocabulary.servers import DataPath, Flavour, ReplicaPosition
+from tests.contract.certificates import certificate
+from tests.contract.mariadb import PASSWORD, MariadbServer, mariadb, mysql_server
 
 __all__ = ["mysql_server"]
 
@@ -23,7 +26,7 @@ NEEDED = ("RELOAD", "PROCESS", "BINLOG MONITOR", "REPLICA MONITOR")
 
 @pytest.fixture
 def account(mysql_server: MariadbServer) -> Connect:
-    """What README tells an administrator to grant, and nothing else."""
+    """What the documentation tells an administrator to grant, and nothing else."""
     return mysql_server.account("backupd", grant_script("backupd"))
 
 
@@ -226,3 +229,22 @@ def test_a_replicas_applied_position_is_recorded_and_its_lag_is_unknown(replica:
     with ServerLock(replica.connect(), LockLimits()).held() as held:
         (channel,) = held.position.replicas
     assert channel == ReplicaPosition("west", "far.000042", 4711, gtid=channel.gtid)
+
+
+def test_on_loopback_a_named_certificate_is_all_that_is_trusted(tmp_path: Path) -> None:
+    """A server signs for itself, and for no name."""
+    ours, others = (certificate(tmp_path / name, for_name="no-name") for name in ("ours", "others"))
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    tls = (f"--ssl-cert={ours.chain}", f"--ssl-key={ours.chain}")
+    with mariadb(*tls, "--skip-networking=0", f"--port={port}", "--bind-address=127.0.0.1") as server:
+        with server.session() as root:
+            root.execute(f"CREATE USER 'backupd'@'127.0.0.1' IDENTIFIED BY '{PASSWORD}'")
+        login = Login("backupd", address="127.0.0.1", port=port, password=PASSWORD, tls_ca=ours.ca)
+        cipher = "SELECT VARIABLE_VALUE FROM information_schema.SESSION_STATUS WHERE VARIABLE_NAME = 'Ssl_cipher'"
+        with Session.open(login) as session:
+            assert session.value(cipher)
+        with pytest.raises(ServerError, match="cannot be trusted"):
+            Session.open(replace(login, tls_ca=others.ca))
+        with Session.open(replace(login, tls_ca=None)) as session:
+            assert session.value(cipher) == ""

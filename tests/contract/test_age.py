@@ -9,7 +9,7 @@ import pytest
 
 from backupd.archive.encryption import Decryptor, Identities, read_identities
 from backupd.archive.sealing import Encryptor
-from backupd.errors import VerificationError
+from backupd.vocabulary.errors import VerificationError
 
 if sys.version_info >= (3, 14):
     from compression import zstd

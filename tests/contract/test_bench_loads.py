@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from backupd.benchmark import Cell
-from backupd.errors import CommandError
-from backupd.gauges import DiskCounters
-from backupd.layouts import KIB, MIB, LayoutKind, Medium, Operation, ScratchLayout
-from backupd.probe import PROBE_FILE, BenchLoad
-from backupd.probe.fileload import FileLoads
-from backupd.probe.fio import FioLoads, fio_version
+from backupd.load import PROBE_FILE, BenchLoad
+from backupd.load.fileload import FileLoads
+from backupd.load.fio import FioLoads, fio_version
+from backupd.vocabulary.benches import Cell
+from backupd.vocabulary.errors import CommandError
+from backupd.vocabulary.gauges import DiskCounters
+from backupd.vocabulary.scratch_layouts import KIB, MIB, LayoutKind, Medium, Operation, ScratchLayout
 from tests.contract.direct_io import folder_for_direct_io
 from tests.fakes.bench_loads import DISKS, FakeDisks
 
@@ -219,7 +219,7 @@ def test_a_record_smaller_than_the_disks_sector_is_refused_with_the_sectors_size
     real: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No direct request may be of 256 bytes; what the kernel says of the sector is in the tests of `sectors`."""
-    monkeypatch.setattr("backupd.probe.sectors.sector_size", lambda where: 512)
+    monkeypatch.setattr("backupd.load.sectors.sector_size", lambda where: 512)
     for operation in Operation:
         if real.can(operation):
             with pytest.raises(CommandError) as caught:

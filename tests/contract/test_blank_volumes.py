@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from backupd.errors import Refused, SnapshotError
-from backupd.model import DeviceNumber, Volume
-from backupd.snapshots.blank import LvmBlankVolumes, filesystem_uuid, signatures
-from backupd.snapshots.devicemapper import MappedDevice, Target, lvm_name
+from backupd.lvm.blank import LvmBlankVolumes, filesystem_uuid, signatures
+from backupd.lvm.devicemapper import MappedDevice, TableLine, lvm_name
+from backupd.vocabulary.errors import Refused, SnapshotError
+from backupd.vocabulary.volumes import DeviceNumber, Volume
 from tests.fakes.lvm_host import striped_volume
 
 MIB = 1 << 20
 OWN, OTHER = str(uuid.uuid4()), str(uuid.uuid4())
-DEVICE = MappedDevice("labvg-data", "LVM-x", DeviceNumber(254, 99), False, (Target("striped", ""),))
+DEVICE = MappedDevice("labvg-data", "LVM-x", DeviceNumber(254, 99), False, (TableLine("striped", ""),))
 
 
 @pytest.fixture
@@ -78,15 +78,15 @@ def test_a_physical_volume_or_partition_table_on_it_is_something_too(volume: Vol
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"targets": (Target("snapshot", ""),)}, "it is a snapshot"),
-        ({"targets": (Target("snapshot-origin", ""),)}, "it has snapshots"),
+        ({"targets": (TableLine("snapshot", ""),)}, "it is a snapshot"),
+        ({"targets": (TableLine("snapshot-origin", ""),)}, "it has snapshots"),
         ({"open_count": 2}, "some process has it open"),
     ],
 )
 def test_a_volume_that_somebody_uses_is_refused(
     volume: Volume, monkeypatch: pytest.MonkeyPatch, changes: dict[str, object], says: str
 ) -> None:
-    monkeypatch.setattr("backupd.snapshots.blank._PAUSE_SECONDS", 0)
+    monkeypatch.setattr("backupd.lvm.blank._PAUSE_SECONDS", 0)
     with pytest.raises(Refused, match=says):
         blanks(**changes).require_blank(volume)
 
@@ -112,7 +112,7 @@ def test_a_mounted_volume_is_refused(volume: Volume) -> None:
 
 
 def test_udev_that_looks_at_a_new_volume_is_waited_for(volume: Volume, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("backupd.snapshots.blank._PAUSE_SECONDS", 0)
+    monkeypatch.setattr("backupd.lvm.blank._PAUSE_SECONDS", 0)
     looks = iter([replace(DEVICE, open_count=1), DEVICE])
     LvmBlankVolumes(mapped=lambda name: next(looks)).require_blank(volume)
     assert next(looks, None) is None

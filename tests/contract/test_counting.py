@@ -5,9 +5,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from backupd.errors import ServerError
 from backupd.mysql.counting import ServerCounters
 from backupd.mysql.session import Session
+from backupd.vocabulary.errors import ServerError
 from tests.contract.mariadb import MariadbServer, mysql_server
 
 __all__ = ["mysql_server"]

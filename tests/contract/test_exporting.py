@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from backupd.errors import ServerError
-from backupd.exporting import Exported, export
 from backupd.mysql.locks import ServerLock
 from backupd.mysql.scratch import ScratchServer
 from backupd.mysql.session import Session
 from backupd.mysql.tablefiles import Table, TableFiles
+from backupd.operations.restore.table_export import Exported, export
+from backupd.vocabulary.errors import ServerError
 from tests.contract.mariadb import PASSWORD, MariadbServer, mysql_server
 from tests.contract.test_scratch import LIMITS, Image, copied, cut, load, manifest
 

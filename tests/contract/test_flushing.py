@@ -5,11 +5,11 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
-from backupd.errors import ServerError
-from backupd.model import PreflushEnd
 from backupd.mysql.flushing import LOW_WATER_MARK, MAX_DIRTY, PageFlusher
 from backupd.mysql.grants import grant_script
 from backupd.mysql.server import MysqlServer
+from backupd.vocabulary.errors import ServerError
+from backupd.vocabulary.servers import PreflushEnd
 from tests.contract.mariadb import MariadbServer, mysql_server, wait_until
 
 __all__ = ["mysql_server"]
@@ -39,7 +39,7 @@ def _redo_log(mysql_server: MariadbServer) -> Iterator[None]:
 
 @pytest.fixture
 def flusher(mysql_server: MariadbServer, _redo_log: None) -> Iterator[PageFlusher]:
-    """Of the account that README describes, on a server with settings of its own that are not the usual ones."""
+    """Of the documented account, on a server with settings of its own that are not the usual ones."""
     put(mysql_server, {"innodb_io_capacity_max": 20000, "innodb_io_capacity": 10000, **USUAL})
     yield PageFlusher(mysql_server.account("flushing", grant_script("flushing", preflush=True)), wait_seconds=30)
     put(mysql_server, {"innodb_io_capacity": 200, "innodb_io_capacity_max": 2000, MAX_DIRTY: 90.0, LOW_WATER_MARK: 0.0})

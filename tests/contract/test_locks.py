@@ -13,13 +13,13 @@ from dataclasses import replace
 
 import pytest
 
-from backupd.errors import Cancelled, LockLost, LockNotGranted, ServerError
-from backupd.interruption import cancellable
-from backupd.model import Position
+from backupd.host.signals import cancellable
 from backupd.mysql.locks import STRATEGIES, LockLimits, ServerLock
 from backupd.mysql.locksession import LockSession, NotGranted, Strategy
 from backupd.mysql.session import Session
 from backupd.mysql.unlocked import NoLock
+from backupd.vocabulary.errors import Cancelled, LockLost, LockNotGranted, ServerError
+from backupd.vocabulary.servers import Position
 from tests.contract.mariadb import MariadbServer, lock_sessions, mysql_server, running, wait_until
 
 __all__ = ["mysql_server"]
@@ -31,7 +31,7 @@ WAITING = "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE STATE LIKE 
 HOLDER = """
 import os, signal, sys
 from pathlib import Path
-from backupd.errors import LockLost
+from backupd.vocabulary.errors import LockLost
 from backupd.mysql.locks import LockLimits, ServerLock
 from backupd.mysql.session import Login, connector
 try:

@@ -14,15 +14,15 @@ import pytest
 from pydantic import TypeAdapter
 
 from backupd import wiring
-from backupd.agenda import Notice, NoticeKind
 from backupd.config import AppriseConfig, Configuration, MailConfig, NotificationConfig, PingConfig, WebhookConfig
-from backupd.errors import BackupdError, ConfigurationError, NotificationError
-from backupd.notifications import Channel
+from backupd.notifications import NotificationChannel
 from backupd.notifications.apprise import Apprise
 from backupd.notifications.fanout import Fanout, Subscriber
 from backupd.notifications.mail import Mail
 from backupd.notifications.ping import Ping
 from backupd.notifications.webhook import Webhook
+from backupd.vocabulary.errors import BackupdError, ConfigurationError, NotificationError
+from backupd.vocabulary.schedule import Notice, NoticeKind
 from tests.contract.certificates import Certificate, certificate
 from tests.contract.peers import MailPeer, Manner, WebPeer, mail_server, web_server
 
@@ -81,7 +81,7 @@ def ping_config(**keys: Any) -> PingConfig:
     return TypeAdapter(PingConfig).validate_python({"name": "watcher", "type": "ping"} | keys)
 
 
-def undelivered(channel: Channel) -> BackupdError:
+def undelivered(channel: NotificationChannel) -> BackupdError:
     """The error; it came soon."""
     began = time.monotonic()
     with pytest.raises((NotificationError, ConfigurationError)) as caught:
@@ -319,7 +319,7 @@ def test_a_ping_says_by_its_address_what_became_of_a_run(
 
 
 def subscriber(
-    channel: Channel, name: str = "one", *, kinds: set[NoticeKind] | None = None, jobs: str = ""
+    channel: NotificationChannel, name: str = "one", *, kinds: set[NoticeKind] | None = None, jobs: str = ""
 ) -> Subscriber:
     return Subscriber(name, frozenset(NoticeKind if kinds is None else kinds), frozenset(jobs.split()), channel)
 

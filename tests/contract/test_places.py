@@ -35,9 +35,9 @@ exec "$@"
 _LOOK = """
 import json, logging
 from pathlib import Path
-from backupd.errors import SnapshotError
-from backupd.filesystem import identity
-from backupd.snapshots.mounting import LinuxMounts, mount_of, mounts_below
+from backupd.vocabulary.errors import SnapshotError
+from backupd.host.filesystem import identity
+from backupd.lvm.mounting import LinuxMounts, mount_of, mounts_below
 
 class Glance(logging.Handler):  # somebody has a file open until it is waited for
     def __init__(self, folder):
@@ -50,7 +50,7 @@ class Glance(logging.Handler):  # somebody has a file open until it is waited fo
         self.file.close()
 
 def unmounted(folder, *, glance=None):
-    log = logging.getLogger("backupd.snapshots.mounting")
+    log = logging.getLogger("backupd.lvm.mounting")
     log.setLevel(logging.INFO)
     log.addHandler(glance)
     LinuxMounts().unmount(folder)

@@ -1,6 +1,7 @@
 """What every probe, reader and counter promises: the fakes of the stories, and the real ones on a disk."""
 
 import os
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -9,19 +10,20 @@ from pathlib import Path
 
 import pytest
 
-from backupd.errors import CommandError
-from backupd.gauges import DiskCounters, FileLoad, Mode
-from backupd.model import DeviceNumber
-from backupd.probe import Counters, FileProbe, SnapshotReader
-from backupd.probe.counters import KernelCounters
-from backupd.probe.fileprobe import SysbenchProbe
-from backupd.probe.reading import DirectReader
-from backupd.probe.sysbench import require_version
+from backupd.load import Counters, FileProbe, SnapshotReader
+from backupd.load.counters import KernelCounters
+from backupd.load.fileprobe import SysbenchProbe
+from backupd.load.reading import DirectReader
+from backupd.load.sysbench import require_version
+from backupd.vocabulary.errors import CommandError
+from backupd.vocabulary.gauges import DiskCounters, FileLoad, Mode
+from backupd.vocabulary.volumes import DeviceNumber
 from tests.contract.direct_io import folder_for_direct_io
 from tests.fakes.probe import FakeDisk
 
 SIZE = 1 << 20
 BLOCK = 16 << 10
+MYSQL = 27031  # an account that has nothing else
 LOAD = FileLoad(Mode.DIRECT, area=SIZE)
 MIXED = FileLoad(Mode.DIRECT, area=SIZE, write_share=0.2)
 
@@ -318,3 +320,97 @@ def test_the_fake_disk_tells_a_snapshots_file_from_the_origins(disk: FakeDisk, f
     disk.reader.scan(origins, 1.0)
     disk.reader.random(origins, 1.0, block_size=BLOCK, threads=1)
     assert asked == [Mode.SCAN_SNAPSHOT, Mode.READ_SNAPSHOT, Mode.SCAN, Mode.READ]
+
+
+@pytest.fixture
+def mysqls(root: Path) -> Path:
+    """The root of a volume, which the database's account owns: it may put there what it likes."""
+    folder = root / "volume"
+    folder.mkdir()
+    os.chown(folder, MYSQL, MYSQL)
+    for above in (root, *root.parents[:-2]):
+        above.chmod(0o755)
+    return folder
+
+
+def test_all_that_a_probe_writes_is_the_owner_s_of_the_volume_s_root(mysqls: Path) -> None:
+    probe, folder = SysbenchProbe(LOAD), mysqls / ".backupd-run1"
+    assert probe.prepare(folder) == SIZE
+    assert probe.window(folder, 1.0).bytes_written > 0
+    assert probe.overwrite(folder) == SIZE
+    assert {path.stat().st_uid for path in (folder, *folder.iterdir())} == {MYSQL}
+    assert folder.stat().st_mode & 0o777 == 0o700
+    probe.remove(folder)
+    assert list(mysqls.iterdir()) == []
+
+
+def test_a_folder_with_links_in_another_s_place_has_root_write_nothing_elsewhere(mysqls: Path, root: Path) -> None:
+    """Whoever owns the folder above renames the probe's and puts his own there; its file leads to root's."""
+    precious, probe, folder = root / "precious", SysbenchProbe(LOAD), mysqls / ".backupd-run1"
+    precious.write_bytes(b"root's" * SIZE)
+    precious.chmod(0o600)
+    probe.prepare(folder)
+    folder.rename(mysqls / "away")
+    folder.mkdir()
+    (folder / "test_file.0").symlink_to(precious)
+    os.chown(folder, MYSQL, MYSQL)
+    for attempt in (lambda: probe.window(folder, 1.0), lambda: probe.prepare(folder), lambda: probe.overwrite(folder)):
+        with pytest.raises(CommandError, match="Permission denied"):
+            attempt()
+    assert precious.read_bytes() == b"root's" * SIZE
+
+
+def test_a_link_in_the_folder_s_place_is_not_followed(mysqls: Path, root: Path) -> None:
+    elsewhere, probe, folder = root / "elsewhere", SysbenchProbe(LOAD), mysqls / ".backupd-run1"
+    elsewhere.mkdir(mode=0o755)
+    probe.prepare(folder)
+    (folder / "test_file.0").rename(elsewhere / "test_file.0")
+    folder.rmdir()
+    folder.symlink_to(elsewhere)
+    before = (elsewhere / "test_file.0").read_bytes()
+    for attempt in (lambda: probe.window(folder, 1.0), lambda: probe.overwrite(folder)):
+        with pytest.raises(CommandError, match="cannot open the probe folder"):
+            attempt()
+    assert (elsewhere / "test_file.0").read_bytes() == before
+
+
+def test_the_database_s_account_learns_nothing_from_sysbench_s_environment(
+    mysqls: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever a process runs as can read what it was started with: a password may be in ours."""
+    monkeypatch.setenv("DB1_PASSWORD", "c4n4ry")
+    folder, seen = mysqls / ".backupd-run1", set[bytes]()
+    probe = SysbenchProbe(LOAD)
+    probe.prepare(folder)
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(probe.window, folder, 1.0)
+        while not running.done():
+            for process in Path("/proc").glob("[0-9]*"):
+                try:
+                    if process.stat().st_uid == MYSQL:
+                        seen.add((process / "environ").read_bytes())
+                except OSError:
+                    continue
+    assert running.result().bytes_written > 0
+    assert any(b"LC_ALL=C" in each for each in seen)
+    assert not [each for each in seen if b"c4n4ry" in each]
+
+
+def test_a_pipe_in_the_file_s_place_keeps_no_reader_waiting(file: Path) -> None:
+    file.unlink()
+    os.mkfifo(file)
+    with pytest.raises(CommandError):
+        DirectReader().scan(file, 1.0, block_size=BLOCK)
+
+
+def test_a_folder_that_somebody_has_filled_as_deep_as_he_could_is_removed(root: Path) -> None:
+    folder = root / ".backupd-run1"
+    deepest = folder.joinpath(*["d"] * 1200)
+    for parent in (*reversed(deepest.parents), deepest):
+        if parent.is_relative_to(folder):
+            parent.mkdir()
+    try:
+        SysbenchProbe(LOAD).remove(folder)
+        assert not folder.exists()
+    finally:
+        subprocess.run(["rm", "-rf", "--", str(folder)], check=True)  # pytest's own removal would end as Python's does

@@ -12,11 +12,10 @@ from pathlib import Path
 import pytest
 
 from backupd.config.schema import LockMode, PartChecksum, S3Config
-from backupd.errors import TargetError, VerificationError
-from backupd.lab.s3server import S3Service
-from backupd.model import Holding, HoldingKind
 from backupd.targets import s3
 from backupd.targets.s3 import S3Target
+from backupd.vocabulary.errors import TargetError, VerificationError
+from backupd.vocabulary.records import Holding, HoldingKind
 from tests.contract.s3_faults import (
     Exchange,
     Fault,
@@ -36,6 +35,7 @@ from tests.contract.s3_faults import (
 from tests.contract.s3_server import IMPATIENT, PART, s3_config, s3_service, s3_target
 from tests.contract.test_targets import JOB, MANIFEST, NAME, RUN, get, plant, put, record
 from tests.fakes.target import MACHINE
+from tests.servers.s3server import S3Service
 
 pytestmark = pytest.mark.exhaustive
 

@@ -19,16 +19,16 @@ from cryptography.x509.oid import NameOID
 from backupd import wiring
 from backupd.cli.main import _set_up_logging
 from backupd.config.schema import Configuration, LockMode
-from backupd.errors import TargetError
-from backupd.lab.s3server import S3Service
-from backupd.model import Holding, HoldingKind
 from backupd.targets.s3 import S3Target
 from backupd.targets.s3_parts import MOST_PARTS, part_bytes
-from backupd.targets.s3_upload import Room, Upload
+from backupd.targets.s3_upload import PartMemory, Upload
+from backupd.vocabulary.errors import TargetError
+from backupd.vocabulary.records import Holding, HoldingKind
 from tests.contract.s3_faults import in_between
 from tests.contract.s3_server import PART, s3_config, s3_service, s3_target
 from tests.contract.test_targets import JOB, MANIFEST, NAME, RUN, get, put, record
 from tests.fakes.target import MACHINE
+from tests.servers.s3server import S3Service
 
 __all__ = ["s3_service"]
 
@@ -188,7 +188,11 @@ def test_what_recovery_does_with_an_upload_is_to_give_it_back(s3_service: S3Serv
 
     left: list[Holding] = []
     upload = Upload(
-        target._place(JOB, RUN, NAME), PART, room=Room(1), ledger=Dies(), detail=dict(zip(DETAIL, WHOSE, strict=True))
+        target._place(JOB, RUN, NAME),
+        PART,
+        room=PartMemory(1),
+        ledger=Dies(),
+        detail=dict(zip(DETAIL, WHOSE, strict=True)),
     )
     upload.write(bytes(PART))
     upload._pool.shutdown()
@@ -267,7 +271,7 @@ def test_the_memory_of_parts_is_bounded_however_much_is_to_come(s3_service: S3Se
     assert target.objects(JOB, RUN) == {f"data-{number}.tar.zst": 5 * PART for number in range(4)}
 
 
-class CountingRoom(Room):
+class CountingRoom(PartMemory):
     most = 0
 
     def memory(self, size: int, *, is_next: bool) -> bytearray:
@@ -277,7 +281,7 @@ class CountingRoom(Room):
 
 
 def test_one_part_is_sent_at_a_time_however_little_room_there_is() -> None:
-    room = Room(parts=4, budget=1)
+    room = PartMemory(parts=4, budget=1)
     first = room.memory(10, is_next=False)
     room.enter(10)
     second = room.memory(10, is_next=True)

@@ -1,8 +1,11 @@
 """A restored copy starts, recovers to exactly the recorded position, and reaches nothing of the original server."""
 
 import os
+import pwd
 import shutil
+import signal
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,26 +15,40 @@ from pathlib import Path
 
 import pytest
 
-from backupd.errors import LockLost, ServerError
-from backupd.model import Layout, LockReceipt, Manifest, Position
+from backupd.mysql import scratch
 from backupd.mysql.binlogs import committed_end, listed
 from backupd.mysql.canary import MysqlCanary
 from backupd.mysql.derivation import derive
 from backupd.mysql.locks import LockLimits, ServerLock
 from backupd.mysql.proof import prove
+from backupd.mysql.recorded import judged
 from backupd.mysql.scratch import RunningServer, ScratchServer
 from backupd.mysql.server import MysqlServer
-from backupd.mysql.session import StatementError
+from backupd.mysql.session import Login, StatementError
 from backupd.mysql.unlocked import NoLock
-from backupd.run_section import RunSection
-from tests.contract.mariadb import MariadbServer, lock_sessions, mysql_server
+from backupd.policy.manifest import to_text
+from backupd.vocabulary.errors import LockLost, ServerError, UsageError
+from backupd.vocabulary.run_section import RunSection
+from backupd.vocabulary.servers import LockReceipt, Position
+from backupd.vocabulary.storage import Manifest
+from backupd.vocabulary.volumes import Layout
+from tests.contract.mariadb import MariadbServer, lock_sessions, mysql_server, wait_until
 from tests.fakes.target import MACHINE
+from tests.unconfinable import without
 
 pytestmark = pytest.mark.exhaustive
 
 __all__ = ["mysql_server"]
 
 RUN = "run-drill"
+START = """
+import sys
+from pathlib import Path
+from backupd.policy.manifest import from_text
+from backupd.mysql.scratch import ScratchServer
+with ScratchServer(Path(sys.argv[1]), from_text(Path(sys.argv[2]).read_text())).running():
+    print("started")
+"""
 LIMITS = LockLimits(wait_seconds=20, hold_seconds=20, tries=1)
 
 
@@ -138,6 +155,26 @@ def late_image(mysql_server: MariadbServer, tmp_path: Path) -> Image:
     image = Image(tmp_path, manifest(mysql_server, held.position, held.receipt))
     cut(image)
     return image
+
+
+def process_of(server: RunningServer) -> int:
+    return int(Path(server.session.value("SELECT @@pid_file") or "").read_text())
+
+
+def status_of(server: RunningServer) -> dict[str, str]:
+    """What the kernel says of the process."""
+    lines = Path(f"/proc/{process_of(server)}/status").read_text().splitlines()
+    return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+
+
+def is_nobody(uid: int) -> bool:
+    """No account has it, nor `nobody`."""
+    return uid not in {0, 65534, *(entry.pw_uid for entry in pwd.getpwall())}
+
+
+def own(server: RunningServer, variable: str) -> Path:
+    """Where one of its paths leads in its own view of the file systems."""
+    return Path(f"/proc/{process_of(server)}/root{server.session.value(f'SELECT @@{variable}')}")
 
 
 def test_an_image_taken_under_the_lock_passes_every_check(image: Image) -> None:
@@ -261,7 +298,7 @@ def test_the_original_servers_files_are_not_touched(late_image: Image, mysql_ser
         before = session.query("SHOW BINARY LOGS"), (mysql_server.datadir / "bin.index").read_text()
         with late_image.scratch().running() as server:
             server.session.execute("FLUSH BINARY LOGS")
-            assert server.session.value("SELECT @@datadir") == f"{late_image.datadir}/"
+            assert own(server, "datadir").samefile(late_image.datadir)
         assert (session.query("SHOW BINARY LOGS"), (mysql_server.datadir / "bin.index").read_text()) == before
 
 
@@ -270,23 +307,151 @@ def test_nobody_else_can_reach_it_and_it_is_gone_afterwards(late_image: Image) -
         socket = Path(server.session.value("SELECT @@socket") or "")
         assert server.session.value("SELECT @@skip_networking") == "1"
         assert socket.parent.stat().st_mode & 0o077 == 0
-        pid = int(Path(server.session.value("SELECT @@pid_file") or "").read_text())
-        assert Path(f"/proc/{pid}").stat().st_uid == os.geteuid()
+        pid = process_of(server)
     assert not socket.parent.exists()
     assert not Path(f"/proc/{pid}").exists()
 
 
-def test_it_runs_as_the_copys_owner(late_image: Image) -> None:
-    owner = 65534 if os.geteuid() == 0 else os.geteuid()
+@pytest.mark.skipif(os.geteuid() != 0, reason="others run it as themselves")
+def test_only_a_copy_that_needs_keys_is_served_as_its_owner(late_image: Image, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The account of this host's server has that server's files, processes and socket as well."""
+    servers = next(entry for entry in pwd.getpwall() if entry.pw_uid not in (0, 65534) and entry.pw_gid)
+    monkeypatch.setattr(scratch, "_ITS_ACCOUNTS", {servers.pw_name})
     for path in (late_image.datadir, *late_image.datadir.rglob("*")):
-        os.chown(path, owner, -1)
+        os.chown(path, servers.pw_uid, servers.pw_gid)
+    with late_image.scratch().running() as server:
+        assert is_nobody(int(status_of(server)["Uid"].split()[0]))
+        assert server.shut_down().ok
+    assert late_image.datadir.stat().st_uid == servers.pw_uid
+    assert scratch._account(late_image.datadir, with_keys=True).ids == (servers.pw_uid, servers.pw_gid)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="others run it as themselves")
+def test_nothing_that_it_has_started_outlives_it(late_image: Image) -> None:
+    """Root then works in the copy, where whoever lived on could put links in its way."""
+    with late_image.scratch().running() as server:
+        uid = status_of(server)["Uid"].split()[0]
+        argv = ["setpriv", f"--reuid={uid}", "--clear-groups", "sleep", "infinity"]
+        stray = subprocess.Popen(argv, start_new_session=True)
+        wait_until(lambda: Path(f"/proc/{stray.pid}").stat().st_uid == int(uid))
+        assert server.shut_down().ok
+    assert stray.wait(10) == -signal.SIGKILL
+
+
+def test_another_server_that_answers_in_its_place_is_asked_nothing(
+    late_image: Image, mysql_server: MariadbServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it would be told by root is to forget its binlogs, to follow another source, to shut down."""
+    live = Login("root", socket=mysql_server.socket)
+    monkeypatch.setattr(scratch, "Login", lambda _user, socket: replace(live, socket=_led_to(live, socket)))
+    with pytest.raises(ServerError, match="answers at the socket of the server"), late_image.scratch().running():
+        raise AssertionError("asked")
+    with mysql_server.session() as session:
+        assert session.peer == int(Path(session.value("SELECT @@pid_file") or "").read_text())
+
+
+def _led_to(live: Login, socket: Path) -> Path:
+    """A link at the place of the scratch server's own socket."""
+    link = socket.with_name("link")
+    link.unlink(missing_ok=True)
+    assert live.socket is not None
+    link.symlink_to(live.socket)
+    return link
+
+
+def test_it_is_never_root_has_no_rights_and_no_network(late_image: Image) -> None:
+    with late_image.scratch().running() as server:
+        told, pid = status_of(server), process_of(server)
+        namespaces = [Path(f"/proc/{each}/ns/net").readlink() for each in (pid, "self")]
+        lines = Path(f"/proc/{pid}/net/dev").read_text().splitlines()
+    (uid,) = {int(each) for each in told["Uid"].split()}
+    assert is_nobody(uid) if os.geteuid() == 0 else uid == os.geteuid()
+    assert int(told["CapEff"], 16) == int(told["CapPrm"], 16) == 0
+    assert told["NoNewPrivs"] == "1"
+    assert namespaces[0] != namespaces[1]
+    assert [line.partition(":")[0].strip() for line in lines[2:]] == ["lo"]
+
+
+def test_it_can_write_its_copy_and_nothing_else_however_open_that_is(
+    late_image: Image, mysql_server: MariadbServer
+) -> None:
+    for folder in (mysql_server.folder, mysql_server.datadir):
+        folder.chmod(0o777)
+    outside = [Path("/tmp"), Path("/var/tmp"), Path("/dev/shm"), mysql_server.datadir]
+    name = f"backupd-was-here-{os.getpid()}"
+    with late_image.scratch().running() as server:
+        for folder in outside:
+            with pytest.raises(StatementError):
+                server.session.execute(f"SELECT 'x' INTO OUTFILE '{folder}/{name}'")
+            assert not (folder / name).exists()
+        server.session.execute(f"SELECT 'x' INTO OUTFILE '{server.session.value('SELECT @@datadir')}{name}'")
+        assert (late_image.datadir / name).exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_the_copy_is_its_owners_again_afterwards_with_all_that_was_made_in_it(late_image: Image) -> None:
+    def owners() -> set[tuple[int, int]]:
+        found = [path.lstat() for path in (late_image.folder, *late_image.folder.rglob("*"))]
+        return {(each.st_uid, each.st_gid) for each in found}
+
+    assert owners() == {(0, 0)}
+    with late_image.scratch().running() as server:
+        server.session.execute("CREATE DATABASE made_meanwhile")
+        (uid,) = {uid for uid, gid in owners() if gid == 0 and uid != 0}
+        assert is_nobody(uid)
+        assert server.shut_down().ok
+    assert (late_image.datadir / "made_meanwhile").is_dir()
+    assert owners() == {(0, 0)}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_an_archive_does_not_choose_whom_of_this_host_it_runs_as(late_image: Image) -> None:
+    somebody = next(entry for entry in pwd.getpwall() if entry.pw_uid not in (0, 65534) and entry.pw_name != "mysql")
+    for path in (late_image.datadir, *late_image.datadir.rglob("*")):
+        os.chown(path, somebody.pw_uid, somebody.pw_gid)
+    with late_image.scratch().running() as server:
+        assert is_nobody(int(status_of(server)["Uid"].split()[0]))
+        assert status_of(server)["Groups"].split() == []
+
+
+def test_where_nothing_can_keep_it_within_its_bounds_it_does_not_start(late_image: Image) -> None:
+    manifest = late_image.folder / "manifest"
+    manifest.write_text(to_text(late_image.manifest))
+    argv = [sys.executable, "-c", START, str(late_image.folder), str(manifest)]
+    done = subprocess.run(
+        [*without(["unshare", "landlock_create_ruleset"]), *argv], capture_output=True, text=True, check=False
+    )
+    assert "UsageError: the server on the restored files cannot be confined on this host" in done.stderr
+    assert "started" not in done.stdout
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="others run it as themselves")
+def test_an_unconfined_one_is_not_root_either(late_image: Image) -> None:
+    unconfined = ScratchServer(late_image.folder, late_image.manifest, start_seconds=50, confined=False)
+    late_image.folder.parent.chmod(0o700)
+    with pytest.raises(UsageError, match="only root can enter"), unconfined.running():
+        raise AssertionError("started")
     for folder in (late_image.folder, *late_image.folder.parents):
         if folder.stat().st_uid == os.geteuid() and folder.is_relative_to("/tmp/"):
             folder.chmod(0o755)
+    with unconfined.running() as server:
+        assert is_nobody(int(status_of(server)["Uid"].split()[0]))
+        assert int(status_of(server)["CapEff"], 16) == 0
+
+
+def test_the_log_of_a_server_is_not_read_through_a_link(late_image: Image) -> None:
     with late_image.scratch().running() as server:
-        pid = int(Path(server.session.value("SELECT @@pid_file") or "").read_text())
-        assert Path(f"/proc/{pid}").stat().st_uid == owner
-        assert server.shut_down().ok
+        log = Path(server.session.value("SELECT @@log_error") or "")
+        assert "ready for connections" in server.error_log
+        log.unlink()
+        log.symlink_to("/etc/passwd")
+        with pytest.raises(ServerError, match="cannot read the error log"):
+            _ = server.error_log
+
+
+def test_every_setting_of_this_server_is_taken(late_image: Image) -> None:
+    recorded = late_image.manifest
+    assert recorded.server.settings.keys() - judged(recorded).server.settings.keys() == {"plugin_dir"}
 
 
 def test_a_copy_without_its_binlog_starts_and_has_no_position(image: Image) -> None:

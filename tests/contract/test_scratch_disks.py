@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from backupd import command
-from backupd.errors import Refused, SnapshotError
-from backupd.layouts import KIB, LayoutKind, ScratchLayout
-from backupd.model import Holding, HoldingKind
-from backupd.snapshots import ScratchDisks, disks_of, holding_on_disks, scratch_name
-from backupd.snapshots.blank import signatures
-from backupd.snapshots.scratch_disks import LinuxScratchDisks
+from backupd.host import process
+from backupd.lvm import ScratchDisks, disks_of, holding_on_disks, scratch_name
+from backupd.lvm.blank import signatures
+from backupd.lvm.scratch_disks import LinuxScratchDisks
+from backupd.vocabulary.errors import Refused, SnapshotError
+from backupd.vocabulary.records import Holding, HoldingKind
+from backupd.vocabulary.scratch_layouts import KIB, LayoutKind, ScratchLayout
 from tests.fakes.scratch_disks import FakeScratchDisks, OnDisks
 from tests.fakes.target import MACHINE
 
@@ -96,7 +96,7 @@ def _linux(alias: Path) -> Host:
 
 
 def _run(*argv: str) -> None:
-    command.run(list(argv), timeout_seconds=60)
+    process.run(list(argv), timeout_seconds=60)
 
 
 def test_an_empty_disk_is_told_with_its_size(host: Host) -> None:
@@ -210,7 +210,7 @@ def test_a_group_of_somebody_else_of_the_same_name_is_left_alone(host: Host) -> 
 def test_an_array_without_mdadm_is_told_with_the_package(monkeypatch: pytest.MonkeyPatch, host: Host) -> None:
     if isinstance(host.scratch, FakeScratchDisks):
         host.scratch.has_mdadm = False
-    monkeypatch.setattr(command, "found", lambda program: program != "mdadm")
+    monkeypatch.setattr(process, "found", lambda program: program != "mdadm")
     with pytest.raises(SnapshotError, match="mdadm is not installed") as told:
         host.scratch.make_array(NAME, host.layout, RUN)
     assert "apt-get install mdadm" in told.value.hint

@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from backupd import command
-from backupd.benchmark import LEAST_SIZE
-from backupd.errors import Refused, SnapshotError
-from backupd.layouts import KIB, MIB, LayoutKind, ScratchLayout
-from backupd.model import SnapshotPlan
-from backupd.snapshots import Mounts, ScratchVolumes, Snapshots
-from backupd.snapshots.lvm import LvmSnapshots
-from backupd.snapshots.mounting import LinuxMounts
-from backupd.snapshots.scratch import LvmScratchVolumes
+from backupd.host import process
+from backupd.lvm import Mounts, ScratchVolumes, Snapshots
+from backupd.lvm.mounting import LinuxMounts
+from backupd.lvm.scratch import LvmScratchVolumes
+from backupd.lvm.snapshots import LvmSnapshots
+from backupd.vocabulary.benches import LEAST_SIZE
+from backupd.vocabulary.errors import Refused, SnapshotError
+from backupd.vocabulary.scratch_layouts import KIB, MIB, LayoutKind, ScratchLayout
+from backupd.vocabulary.volumes import SnapshotPlan
 from tests.fakes.lvm_host import LvmHost
 from tests.fakes.scratch_volumes import FakeScratchVolumes
 from tests.fakes.target import MACHINE
@@ -114,7 +114,7 @@ def _real_ground(tmp_path: Path) -> tuple[Ground, Callable[[], None]]:
 
 
 def _run(*argv: str) -> None:
-    command.run(list(argv), timeout_seconds=60)
+    process.run(list(argv), timeout_seconds=60)
 
 
 # --- what is asked for wrongly, or cannot be --------------------------------------------------------------------------
@@ -286,7 +286,7 @@ def test_mounted_one_is_not_removed_until_it_is_unmounted(ground: Ground) -> Non
 def test_probe_can_have_a_snapshot_of_it(ground: Ground) -> None:
     at = ground.mounted(ground.striped(0, 1))
     (at / "file").write_text("before")
-    command.run(["sync", "--file-system", str(at)], timeout_seconds=60)
+    process.run(["sync", "--file-system", str(at)], timeout_seconds=60)
     name = ground.snapshot("r1-1")
     assert ground.snapshots.volume(VG, NAME).snapshots == (name,)
     assert ground.snapshots.volume_at(ground.snapshots.volume(VG, NAME).device).name == NAME

@@ -7,14 +7,14 @@ from typing import Protocol
 
 import pytest
 
-from backupd.errors import LockLost, LockNotGranted, ServerError
-from backupd.model import Blocker
 from backupd.mysql import Canary, Lock, Server
 from backupd.mysql.canary import MysqlCanary, moments
 from backupd.mysql.grants import grant_script
 from backupd.mysql.locks import LockLimits, ServerLock
 from backupd.mysql.server import MysqlServer
 from backupd.mysql.session import StatementError
+from backupd.vocabulary.errors import LockLost, LockNotGranted, ServerError
+from backupd.vocabulary.servers import Blocker
 from tests.contract.mariadb import MariadbServer, lock_sessions, mysql_server, running
 from tests.fakes.server import FakeCanary, FakeDatabase, FakeLock, FakeServer
 

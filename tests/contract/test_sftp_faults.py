@@ -18,14 +18,14 @@ import pytest
 
 from backupd import wiring
 from backupd.config import SftpConfig
-from backupd.errors import Cancelled, TargetError
-from backupd.interruption import cancellable
-from backupd.lab.sshd import SshServer, main, serving
+from backupd.host.signals import cancellable
 from backupd.targets.sftp import SftpTarget
+from backupd.vocabulary.errors import Cancelled, TargetError
 from tests.contract.sftp_server import sftp_config, sftp_server, sftp_target
 from tests.contract.tcp_proxy import Proxy, proxy
 from tests.contract.test_targets import JOB, MANIFEST, NAME, RUN, get, plant, put, record
 from tests.fakes.target import MACHINE
+from tests.servers.sshd import SshServer, main, serving
 
 pytestmark = pytest.mark.exhaustive
 
@@ -329,6 +329,19 @@ def test_an_unknown_server_is_refused(sftp_server: SshServer, store: Path, tmp_p
     error = refusal(config)
     assert "does not know 127.0.0.1" in error.message
     assert f"ssh-keyscan -p {sftp_server.port} 127.0.0.1" in error.hint
+
+
+@pytest.mark.parametrize("text", ["", "\n", "# nobody yet\n"])
+def test_servers_that_the_file_does_not_know_are_not_looked_up_in_that_of_the_user_that_we_are(
+    sftp_server: SshServer, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / ".ssh").mkdir()
+    (tmp_path / ".ssh" / "known_hosts").write_text(sftp_server.known_hosts.read_text())
+    known = tmp_path / "known"
+    known.write_text(text)
+    error = refusal(replace(sftp_config(sftp_server, store), known_hosts=known))
+    assert f"{known} does not know 127.0.0.1" in error.message
 
 
 @pytest.mark.parametrize("kind", ["ed25519", "ecdsa"])

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from backupd import command
-from backupd.errors import SnapshotError, SnapshotVoid
-from backupd.model import DeviceNumber, Snapshot, SnapshotPlan, Volume
-from backupd.snapshots import Mounts, Snapshots
-from backupd.snapshots.lvm import LvmSnapshots
-from backupd.snapshots.mounting import LinuxMounts, mount_of, mounts
-from backupd.snapshots.plan import plan_snapshot
+from backupd.host import process
+from backupd.lvm import Mounts, Snapshots
+from backupd.lvm.mounting import LinuxMounts, mount_of, mounts
+from backupd.lvm.snapshots import LvmSnapshots
+from backupd.policy.snapshot_plan import plan_snapshot
+from backupd.vocabulary.errors import SnapshotError, SnapshotVoid
+from backupd.vocabulary.volumes import DeviceNumber, Snapshot, SnapshotPlan, Volume
 from tests.fakes.lvm_host import LvmHost, striped_volume, thin_volume
 from tests.fakes.target import MACHINE
 
@@ -113,7 +113,7 @@ def small_pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 def _run(*argv: str) -> None:
-    command.run(list(argv), timeout_seconds=60)
+    process.run(list(argv), timeout_seconds=60)
 
 
 def _fake_bench(volume: Volume, tmp_path: Path) -> Bench:
@@ -308,7 +308,7 @@ def test_striped_cow_area_is_extended_in_stripes_and_without_and_is_removed_whol
 def _segments_of(snapshot: Snapshot) -> list[tuple[int, int]]:
     """Stripes and stripe size of each segment of its COW area, in their order."""
     fields = ("--segments", "-o", "stripes,stripe_size", "--units", "b", "--nosuffix", "-O", "seg_start")
-    rows = command.run(["lvs", "--noheadings", *fields, snapshot.full_name], timeout_seconds=60).stdout.splitlines()
+    rows = process.run(["lvs", "--noheadings", *fields, snapshot.full_name], timeout_seconds=60).stdout.splitlines()
     return [(int(stripes), int(size)) for stripes, size in (row.split() for row in rows if row.strip())]
 
 
@@ -452,7 +452,7 @@ if IN_LAB:
     @only_real
     def test_snapshot_is_removed_by_one_command(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
         snapshot = bench.take("r1")
-        with caplog.at_level("DEBUG", "backupd.command"):
+        with caplog.at_level("DEBUG", "backupd.host.process"):
             bench.snapshots.remove(VG, snapshot.name, "r1")
         started = [word for word in caplog.messages if word.startswith("run: lv")]
         assert [word.split()[1] for word in started] == ["lvremove"]

@@ -9,20 +9,22 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from backupd import ownership
-from backupd.errors import TargetError, VerificationError
-from backupd.lab.sshd import SshServer
-from backupd.model import Flavour, Frame, Layout, Manifest, Position, ServerFacts, StoredObject
-from backupd.ownership import OwnerRecord
-from backupd.run_section import RunSection
+from backupd.policy import owner_record
+from backupd.policy.owner_record import OwnerRecord
 from backupd.targets import Target
 from backupd.targets.directory import DirectoryTarget
 from backupd.targets.names import partial
 from backupd.targets.s3 import S3Target
 from backupd.targets.sftp import SftpTarget
+from backupd.vocabulary.errors import TargetError, VerificationError
+from backupd.vocabulary.run_section import RunSection
+from backupd.vocabulary.servers import Flavour, Position, ServerFacts
+from backupd.vocabulary.storage import Frame, Manifest, StoredObject
+from backupd.vocabulary.volumes import Layout
 from tests.contract.s3_server import s3_config, s3_service, s3_target
 from tests.contract.sftp_server import sftp_config, sftp_server
 from tests.fakes.target import MACHINE, MemoryTarget
+from tests.servers.sshd import SshServer
 
 __all__ = ["s3_service", "sftp_server"]
 
@@ -504,7 +506,7 @@ def test_one_of_eight_at_once_succeeds(target: Target) -> None:
     assert owner_records(target) == {"0000000001.json"}
 
 
-WHOLE = ownership.to_text(record(7))
+WHOLE = owner_record.to_text(record(7))
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from backupd.model import Flavour
+from backupd.vocabulary.servers import Flavour
 from tests.contract.mariadb import PASSWORD, MariadbServer
 
 KINDS = ("mariadb-10.11", "mariadb-11", "mysql-9")

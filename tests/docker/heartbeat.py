@@ -8,8 +8,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from backupd.errors import ServerError
 from backupd.mysql.session import Session
+from backupd.vocabulary.errors import ServerError
 from tests.contract.mariadb import MariadbServer
 
 PERIOD_SECONDS = 0.02

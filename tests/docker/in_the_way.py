@@ -5,8 +5,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 
-from backupd.model import Flavour
 from backupd.mysql.session import StatementError
+from backupd.vocabulary.servers import Flavour
 from tests.contract.mariadb import wait_until
 from tests.docker.containers import ServerContainer
 

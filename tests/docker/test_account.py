@@ -10,8 +10,6 @@ from contextlib import AbstractContextManager, closing, contextmanager
 
 import pytest
 
-from backupd.errors import LockNotGranted
-from backupd.model import Flavour
 from backupd.mysql import UNLOCKED
 from backupd.mysql.canary import MysqlCanary, moments
 from backupd.mysql.flushing import LOW_WATER_MARK, MAX_DIRTY, PageFlusher
@@ -20,6 +18,8 @@ from backupd.mysql.locks import LockLimits, ServerLock
 from backupd.mysql.server import MysqlServer
 from backupd.mysql.session import Connect, Row, Session, StatementError
 from backupd.mysql.unlocked import NoLock
+from backupd.vocabulary.errors import LockNotGranted
+from backupd.vocabulary.servers import Flavour
 from tests.contract.mariadb import wait_until
 from tests.docker.containers import KINDS, Pair, ServerContainer
 from tests.docker.in_the_way import ALTER, busy, locked_table, long_read, long_write, unfinished_alter
@@ -50,7 +50,7 @@ def flavour_of(kind: str) -> Flavour:
 
 
 def documented(flavour: Flavour) -> list[tuple[str, str]]:
-    """Every privilege that README's script grants, with what it is granted on; one by one."""
+    """Every privilege that the documentation's script grants, with what it is granted on; one by one."""
     granted = re.findall(r"^GRANT (.+) ON (\S+) TO ", grant_script(USER, flavour=flavour), re.MULTILINE)
     return [(privilege, level) for privileges, level in granted for privilege in privileges.split(", ")]
 
@@ -63,7 +63,7 @@ each = pytest.mark.parametrize
 
 @pytest.fixture
 def account(server: ServerContainer) -> Connect:
-    """What README tells an administrator to grant, and nothing else; it has never run here."""
+    """What the documentation tells an administrator to grant, and nothing else; it has never run here."""
     with server.session() as root:
         root.execute(f"DROP DATABASE IF EXISTS {CANARY_SCHEMA}")
     return server.account(USER, grant_script(USER, flavour=server.flavour))

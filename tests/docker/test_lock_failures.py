@@ -20,10 +20,10 @@ import pymysql
 import pytest
 from pymysql.constants import CLIENT
 
-from backupd.errors import LockLost, LockNotGranted, ServerError
 from backupd.mysql.grants import grant_script
 from backupd.mysql.locks import LockLimits, ServerLock
 from backupd.mysql.session import Login, connector
+from backupd.vocabulary.errors import LockLost, LockNotGranted, ServerError
 from tests.contract.mariadb import PASSWORD, wait_until
 from tests.docker.containers import ServerContainer
 from tests.docker.heartbeat import Heartbeat, awaited, beating
@@ -45,7 +45,7 @@ TOLERATED_SECONDS = 0.1
 HOLDER = f"""
 import os, signal, sys
 from pathlib import Path
-from backupd.errors import LockLost
+from backupd.vocabulary.errors import LockLost
 from backupd.mysql.locks import LockLimits, ServerLock
 from backupd.mysql.session import Login, connector
 login = Login("{USER}", socket=Path(sys.argv[1]), password="{PASSWORD}")

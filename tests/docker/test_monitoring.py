@@ -54,9 +54,11 @@ def surroundings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def compose(docker_compose_command: str, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """The beginning of each command. The daemon has no privilege here: it needs one for LVM only."""
+    """The beginning of each command. The daemon has no privilege here, which it needs for LVM only; the one capability
+    that Docker does not give is what the pages' process reads the record with.
+    """
     less = tmp_path_factory.mktemp("compose") / "less.yaml"
-    less.write_text(yaml.safe_dump({"services": {"backupd": {"privileged": False}}}))
+    less.write_text(yaml.safe_dump({"services": {"backupd": {"privileged": False, "cap_add": ["DAC_READ_SEARCH"]}}}))
     project = f"backupd-monitoring-{os.getpid()}"
     return [*docker_compose_command.split(), "-f", str(FILE), "-f", str(less), "-p", project]
 

@@ -11,14 +11,15 @@ from typing import Any
 import pytest
 
 from backupd.config import Configuration, HostConfig, JobConfig
-from backupd.errors import ServerError
-from backupd.model import Flavour, HoldingKind, Level, Replication
 from backupd.mysql.grants import grant_script
 from backupd.mysql.locks import LockLimits, ServerLock
 from backupd.mysql.replication import ReplicaApplier
 from backupd.mysql.server import MysqlServer
 from backupd.mysql.session import Session
-from backupd.replicas import applier_holding, of_replica
+from backupd.operations.backup.replicas import applier_holding, of_replica
+from backupd.vocabulary.errors import ServerError
+from backupd.vocabulary.records import HoldingKind, Level
+from backupd.vocabulary.servers import Flavour, Replication
 from backupd.wiring import host_tools
 from tests.fakes.target import MACHINE
 

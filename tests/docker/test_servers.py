@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from backupd.errors import ServerError
-from backupd.model import Flavour
 from backupd.mysql.server import MysqlServer
 from backupd.mysql.session import StatementError
+from backupd.vocabulary.errors import ServerError
+from backupd.vocabulary.servers import Flavour
 from tests.docker.containers import Pair, ServerContainer
 
 SERIES = {"mariadb-10.11": "10.11.", "mariadb-11": "11.", "mysql-9": "9."}

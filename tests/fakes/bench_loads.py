@@ -9,12 +9,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from backupd.benchmark import Cell
-from backupd.errors import CommandError
-from backupd.gauges import DiskCounters, ProcessorTimes
-from backupd.layouts import MIB, LayoutKind, Medium, Operation, ScratchLayout
-from backupd.model import DeviceNumber, Window
-from backupd.probe import require_possible
+from backupd.load import require_possible
+from backupd.vocabulary.benches import Cell
+from backupd.vocabulary.errors import CommandError
+from backupd.vocabulary.gauges import DiskCounters, ProcessorTimes
+from backupd.vocabulary.penalty import Window
+from backupd.vocabulary.scratch_layouts import MIB, LayoutKind, Medium, Operation, ScratchLayout
+from backupd.vocabulary.volumes import DeviceNumber
 
 DISKS = ("/dev/sdb", "/dev/sdc", "/dev/sdd")
 _SYSTEM = 0.1  # share of the processors' time that every load takes

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
-from backupd.benchmark import (
+from backupd.vocabulary.benches import (
     LARGE_RECORD,
     RECORDS,
     SMALL_RECORD,
@@ -14,8 +14,8 @@ from backupd.benchmark import (
     LayoutBench,
     SnapshotFigures,
 )
-from backupd.layouts import KIB, MIB, LayoutKind, Medium, Operation, ScratchLayout
-from backupd.model import RunStatus
+from backupd.vocabulary.records import RunStatus
+from backupd.vocabulary.scratch_layouts import KIB, MIB, LayoutKind, Medium, Operation, ScratchLayout
 
 PVS = ("/dev/nbd0", "/dev/nbd1", "/dev/nbd2")
 THREADS = (1, 2, 6)

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from backupd.errors import Refused, SnapshotError
-from backupd.model import Volume
+from backupd.vocabulary.errors import Refused, SnapshotError
+from backupd.vocabulary.volumes import Volume
 
 
 @dataclass

@@ -10,21 +10,23 @@ import sys
 from pathlib import Path
 
 from backupd import wiring
+from backupd.cli.serve import pages_of
 from backupd.service.daemon import Surroundings, serve
 from backupd.service.launch import Detached
 from backupd.service.systemd import Notify
 
 
 def main(path: Path, gate: Path) -> None:
-    """Serve until told to stop."""
+    """Serve until told to stop, with pages where there is a token for them."""
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(message)s")
     configuration = wiring.configuration(path)
-    program = (sys.executable, "-m", "tests.fakes.stand_in", str(configuration.catalogue.path), str(gate))
+    here = ("env", f"--chdir={Path.cwd()}", sys.executable, "-m")
+    program = (*here, "tests.fakes.stand_in", str(configuration.catalogue.path), str(gate))
     given = Surroundings(
         load=lambda: wiring.configuration(path),
         launcher=Detached(program, configuration.paths.log),
         notifier=wiring.notifier,
-        web=None,
+        web=pages_of(configuration) if configuration.service.token_file else None,
         new_run_id=lambda: secrets.token_hex(4),
         notify=Notify(os.environ),
     )

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from backupd.agenda import Slot
-from backupd.errors import CommandError
+from backupd.vocabulary.errors import CommandError
+from backupd.vocabulary.schedule import Slot
 
 
 @dataclass

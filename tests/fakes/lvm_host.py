@@ -16,9 +16,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from backupd.command import ChildLedger
-from backupd.errors import SnapshotError, SnapshotVoid
-from backupd.model import (
+from backupd.host.process import ChildLedger
+from backupd.lvm import Mark, SnapshotCreator, mark_of_tags, run_of_tags
+from backupd.vocabulary.errors import SnapshotError, SnapshotVoid
+from backupd.vocabulary.volumes import (
     CowUsage,
     DeviceNumber,
     DiskQueue,
@@ -30,7 +31,6 @@ from backupd.model import (
     Volume,
     VolumeGroup,
 )
-from backupd.snapshots import Mark, SnapshotCreator, mark_of_tags, run_of_tags
 from tests.fakes.target import MACHINE
 
 EXTENT = 4 << 20

@@ -5,9 +5,19 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from math import exp
 
-from backupd.gauges import CurvePoint, Mode, Stage
-from backupd.measurement import Curve, Measurement, PhysicalCost, ProbedVolume, ProbeRecord, ProbeRow, ProbeSettings
-from backupd.model import Layout, Reason, RunStatus
+from backupd.vocabulary.gauges import CurvePoint, Mode, Stage
+from backupd.vocabulary.penalty import Reason
+from backupd.vocabulary.probes import (
+    Curve,
+    Measurement,
+    PhysicalCost,
+    ProbedVolume,
+    ProbeRecord,
+    ProbeRow,
+    ProbeSettings,
+)
+from backupd.vocabulary.records import RunStatus
+from backupd.vocabulary.volumes import Layout
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 PVS = ("/dev/sdb", "/dev/sdc", "/dev/sdd")

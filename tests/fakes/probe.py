@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from math import gcd
 from pathlib import Path
 
-from backupd.errors import CommandError
-from backupd.gauges import DiskCounters, FileLoad, Mode, ProcessorTimes
-from backupd.model import DeviceNumber, Window
+from backupd.vocabulary.errors import CommandError
+from backupd.vocabulary.gauges import DiskCounters, FileLoad, Mode, ProcessorTimes
+from backupd.vocabulary.penalty import Window
+from backupd.vocabulary.volumes import DeviceNumber
 
 _FILE = "test_file.0"
 _ORIGIN = DeviceNumber(254, 0)

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from backupd.errors import Refused, SnapshotError
-from backupd.layouts import ScratchLayout
-from backupd.model import Holding, HoldingKind
-from backupd.snapshots import holding_on_disks, scratch_name
-from backupd.snapshots.disk_marks import require_markable
+from backupd.lvm import holding_on_disks, scratch_name
+from backupd.lvm.disk_marks import require_markable
+from backupd.vocabulary.errors import Refused, SnapshotError
+from backupd.vocabulary.records import Holding, HoldingKind
+from backupd.vocabulary.scratch_layouts import ScratchLayout
 
 MIB = 1 << 20
 MEMBER = {HoldingKind.SCRATCH_GROUP: "LVM2_member", HoldingKind.SCRATCH_ARRAY: "linux_raid_member"}

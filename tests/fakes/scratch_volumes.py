@@ -6,11 +6,11 @@ They take extents of the very PVs of their layout, and are a `Volume` that the h
 from dataclasses import dataclass
 from pathlib import Path
 
-from backupd.benchmark import LEAST_SIZE
-from backupd.errors import Refused, SnapshotError
-from backupd.layouts import KIB, LayoutKind, ScratchLayout
-from backupd.model import Segment, Volume
-from backupd.snapshots import Mark
+from backupd.lvm import Mark
+from backupd.vocabulary.benches import LEAST_SIZE
+from backupd.vocabulary.errors import Refused, SnapshotError
+from backupd.vocabulary.scratch_layouts import KIB, LayoutKind, ScratchLayout
+from backupd.vocabulary.volumes import Segment, Volume
 from tests.fakes.lvm_host import EXTENT, LvmHost, Scratch
 from tests.fakes.target import MACHINE
 

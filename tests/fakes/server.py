@@ -10,9 +10,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from backupd.bill import Count
-from backupd.errors import LockLost, LockNotGranted, ServerError
-from backupd.model import (
+from backupd.mysql import UNLOCKED, UNPROVEN
+from backupd.mysql.flushing import AT, DATADIR, FEW_PAGES, LOW_WATER_MARK, MAX_DIRTY, UPTIME, restoration
+from backupd.policy.bill import Count
+from backupd.vocabulary.errors import LockLost, LockNotGranted, ServerError
+from backupd.vocabulary.servers import (
     Blocker,
     Channel,
     DataPath,
@@ -25,8 +27,6 @@ from backupd.model import (
     Replication,
     ServerFacts,
 )
-from backupd.mysql import UNLOCKED, UNPROVEN
-from backupd.mysql.flushing import AT, DATADIR, FEW_PAGES, LOW_WATER_MARK, MAX_DIRTY, UPTIME, restoration
 
 FACTS = ServerFacts(
     flavour=Flavour.MARIADB,

@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from backupd.config import JobConfig
-from backupd.errors import ServerError
-from backupd.extents import Landscape, Survey, Use, UseKind
-from backupd.model import DeviceNumber, MountPoint
-from backupd.snapshots.fullreport import parse_landscape
-from backupd.volume_survey import Sources, survey
+from backupd.lvm.fullreport import parse_landscape
+from backupd.operations.measure.volume_survey import Sources, survey
+from backupd.vocabulary.errors import ServerError
+from backupd.vocabulary.extents import Landscape, Survey, Use, UseKind
+from backupd.vocabulary.volumes import DeviceNumber, MountPoint
 from tests.fakes.target import MACHINE
 
 DATA = Path(__file__).parent.parent / "data" / "lvm"

@@ -6,15 +6,19 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from threading import Event, Lock
 
-from backupd import manifest as manifests
-from backupd.errors import NoRoom, TargetError
-from backupd.model import Holding, Manifest, StoredBackup
-from backupd.ownership import OwnerRecord
+from backupd.policy import manifest as manifests
+from backupd.policy.owner_record import OwnerRecord
+from backupd.policy.trust import Trust
 from backupd.targets import UploadLedger, chain
 from backupd.targets.names import is_ours, is_proof, job_part, machine_part, part
+from backupd.vocabulary.errors import NoRoom, TargetError
+from backupd.vocabulary.records import Holding
+from backupd.vocabulary.storage import Manifest, StoredBackup
 
 _CHUNK_BYTES = 64 << 10
 _MANIFEST = "manifest.json"
+
+BELIEVED = Trust(unsigned=True)  # for tests of what comes after
 
 MACHINE = "db1-0a1b2c3d"  # whose backups the tests take, where nothing depends on whose
 
@@ -118,7 +122,7 @@ class MemoryTarget:
         self._call()
         if (job, backup_id, _MANIFEST) not in self.stored:
             raise TargetError(f"no backup {backup_id}, or it is unfinished")
-        return manifests.from_text(self.stored[job, backup_id, _MANIFEST])
+        return manifests.from_chunks([self.stored[job, backup_id, _MANIFEST]])
 
     def objects(self, job: str, backup_id: str) -> Mapping[str, int]:
         """What lies there, the manifest left out."""

@@ -110,19 +110,32 @@ def test_a_catalogue_is_made_by_the_migrations_that_came_along(debian: Debian) -
 
 def test_the_daemon_starts_shows_its_page_and_ends_when_it_is_told_to(debian: Debian) -> None:
     (debian.folder / "tmp/backupd.toml").write_text(
-        (debian.folder / "usr/share/doc/backupd/examples/backupd.toml").read_text().replace("#port = 9476", "port = 0")
+        (debian.folder / "usr/share/doc/backupd/examples/backupd.toml")
+        .read_text()
+        .replace("#port = 9476", "port = 0")
+        .replace('# token_file = "/etc/backupd/token"', 'token_file = "/tmp/token"')
     )
     program = """
+        umask 077
+        echo open-sesame >/tmp/token
         backupd --config /tmp/backupd.toml serve 2>/tmp/said & daemon=$!
         until url=$(sed -n 's/^pages and metrics: //p' /tmp/said) && [ -n "$url" ]; do
             kill -0 $daemon || { cat /tmp/said; exit 1; }
             sleep 0.1
         done
-        python3 -c 'import sys, urllib.request; print(urllib.request.urlopen(sys.argv[1]).read().decode())' "$url"
+        python3 -c '
+import sys
+from urllib.request import Request, urlopen
+print(urlopen(Request(sys.argv[1], headers={"Authorization": "Bearer open-sesame"})).read().decode())
+' "$url"
+        read -r pages rest </proc/$daemon/task/$daemon/children
+        id -un "$(sed -n 's/^Uid:[[:space:]]*\\([0-9]*\\).*/\\1/p' "/proc/$pages/status")"
         kill $daemon
         wait $daemon
     """
-    assert "nightly" in debian.run("timeout", "60", "sh", "-c", program)
+    said = debian.run("timeout", "60", "sh", "-c", program)
+    assert "nightly" in said
+    assert said.splitlines()[-1] == "backupd-web"
 
 
 def test_every_package_that_it_brings_can_be_loaded(debian: Debian) -> None:
@@ -145,6 +158,7 @@ def test_an_upgrade_starts_a_daemon_that_runs_anew_and_an_installation_starts_no
     said, systemctl = tmp_path / "said", tmp_path / "systemctl"
     systemctl.write_text(f'#!/bin/sh\necho "$*" >>{said}\n[ "$1" = daemon-reload ]\n')  # and the start may fail
     systemctl.chmod(0o755)
+    (tmp_path / "getent").symlink_to("/bin/true")  # the account is there: this machine gets none
     booted = "mount -t tmpfs none /run && mkdir -p /run/systemd/system"
     inside = f'{booted} && PATH="{tmp_path}:$PATH" exec sh .ci/deb/postinst "$@"'
     output("unshare", "--mount", "sh", "-c", inside, "sh", *called)
@@ -176,3 +190,26 @@ def test_removal_leaves_the_catalogue_and_the_configuration(debian: Debian) -> N
     debian.dpkg("--purge", "backupd")
     assert debian.files("var/lib/backupd", "etc/backupd") == before
     assert not (debian.folder / "var/log/backupd").exists()
+
+
+@pytest.mark.parametrize("at", ["/run/backupd/mnt/r1", "/run/backupd"])
+def test_purge_removes_nothing_of_what_is_mounted(at: str) -> None:
+    """A snapshot that nobody has given back, a volume half restored; here it is a folder of the same device."""
+    script = f"""
+        set -e
+        mount -t tmpfs none /run && mount -t tmpfs none /var/log
+        mkdir -p /run/precious {at} /run/backupd/lock /var/log/backupd
+        touch /run/precious/row /run/backupd/lock/x
+        mount --bind /run/precious {at}
+        sh .ci/deb/postrm purge
+        ls /run/precious
+        [ ! -e /var/log/backupd ]
+        umount {at}
+        sh .ci/deb/postrm purge
+        [ ! -e /run/backupd ]
+    """
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "row\n"), done.stderr
+    assert "is left as it is, for something is mounted there" in done.stderr

@@ -8,8 +8,8 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from backupd.config.schema import S3Config, SftpConfig, TargetKind
-from backupd.lab import s3server, sshd
 from backupd.targets import Target
+from tests.servers import s3server, sshd
 
 MACHINE = "lab-00000000"
 

@@ -1,7 +1,7 @@
 """An S3 server on loopback for the length of a block: versitygw on a folder, as `.ci/setup-s3` has built it.
 
 Knows: how it is started, its credentials, the configuration that reaches it. Refuses to know what is stored there.
-As a program (`python -m backupd.lab.s3server --folder F -- COMMAND`) it runs a command beside the server.
+As a program (`python -m tests.servers.s3server --folder F -- COMMAND`) it runs a command beside the server.
 
 Its metadata lies in files of its own (`--sidecar`), because tmpfs and the lab's root have no extended attributes.
 versitygw 1.8.0 answers 40 ms after its start. It makes ETags of checksums that it has computed anyway rather than of an
@@ -19,8 +19,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from backupd.command import spawned
-from backupd.errors import BackupdError, LabError
+from backupd.host.process import spawned
+from backupd.vocabulary.errors import BackupdError, LabError
 
 BUCKET = "backups"
 _START_SECONDS = 30.0
@@ -120,7 +120,7 @@ def main(words: Sequence[str]) -> int:
 
     FOLDER/target.toml is the target's table then, FOLDER/credentials what it names.
     """
-    parser = argparse.ArgumentParser(prog="python -m backupd.lab.s3server", description=main.__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.servers.s3server", description=main.__doc__)
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--name", default="bucket", help="of the target")
     parser.add_argument("command", nargs="+")

@@ -3,7 +3,7 @@
 Knows: the least configuration with which `sshd` serves SFTP to the user who started it, by a key made for it, as root
 and as anybody else. Refuses to know: what is stored there, and the host's own SSH, of which it touches nothing.
 
-    python -m backupd.lab.sshd --folder FOLDER --keys KEYS [--port PORT] [-- COMMAND...]
+    python -m tests.servers.sshd --folder FOLDER --keys KEYS [--port PORT] [-- COMMAND...]
 
 prints the target's configuration and serves while the command runs; without one until it is interrupted.
 """
@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from backupd.errors import LabError
+from backupd.vocabulary.errors import LabError
 
 _START_SECONDS = 20.0
 _ADDRESS = "127.0.0.1"
@@ -154,7 +154,7 @@ def _run(name: str, *arguments: str) -> None:
 
 def main(argv: Sequence[str]) -> int:
     """Serve while the command runs, and end with its status; without a command until interrupted."""
-    parser = argparse.ArgumentParser(prog="python -m backupd.lab.sshd", description="An SFTP target on loopback.")
+    parser = argparse.ArgumentParser(prog="python -m tests.servers.sshd", description="An SFTP target on loopback.")
     parser.add_argument("--folder", type=Path, required=True, help="where backups are to lie; made if need be")
     parser.add_argument("--keys", type=Path, required=True, help="where keys, known_hosts and the server's log go")
     parser.add_argument("--port", type=int, default=0, help="any that is free")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from backupd.catalogue.store import Catalogue
-from backupd.model import Backup
+from backupd.vocabulary.storage import Backup
 from tests.many_runs import make_catalogue
 from tests.service.prometheus import Prometheus, eventually, prometheus
 
@@ -93,7 +93,7 @@ def serving(folder: Path) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def scraped(daemon: str, folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
-    """A Prometheus that has scraped the daemon twice, as README says to."""
+    """A Prometheus that has scraped the daemon twice, as the documentation says to."""
     scraping = {
         "job_name": "backupd",
         "authorization": {"credentials_file": str(folder / "token")},

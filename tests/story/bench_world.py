@@ -8,15 +8,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from backupd.bench import plan_bench, run_bench
-from backupd.benching import BenchTelling
-from backupd.benchmark import BenchHost, BenchPlan, BenchRecord, BenchRequest, LayoutBench, Table
-from backupd.errors import CommandError, SnapshotError
-from backupd.gauges import DiskCounters, FileLoad, Mode, ProcessorTimes
-from backupd.layouts import KIB, MIB, LayoutKind, ScratchLayout
-from backupd.model import DeviceNumber, MountPoint, RunStatus
-from backupd.recover import Recovery, dead_runs
-from backupd.tools import BenchTools, HostTools, Instruments, Versions
+from backupd.operations.measure.bench import plan_bench, run_bench
+from backupd.operations.measure.bench_steps import BenchTelling
+from backupd.operations.tools import BenchTools, HostTools, Instruments, Versions
+from backupd.operations.upkeep.recover import Recovery, dead_runs
+from backupd.vocabulary.benches import BenchHost, BenchPlan, BenchRecord, BenchRequest, LayoutBench, PublishedTable
+from backupd.vocabulary.errors import CommandError, SnapshotError
+from backupd.vocabulary.gauges import DiskCounters, FileLoad, Mode, ProcessorTimes
+from backupd.vocabulary.records import RunStatus
+from backupd.vocabulary.scratch_layouts import KIB, MIB, LayoutKind, ScratchLayout
+from backupd.vocabulary.volumes import DeviceNumber, MountPoint
 from tests.fakes.bench_loads import FakeDisks
 from tests.fakes.lvm_host import EXTENT, LvmHost, striped_volume
 from tests.fakes.probe import FakeDisk
@@ -25,7 +26,7 @@ from tests.fakes.scratch_volumes import FakeScratchVolumes
 from tests.story.world import World
 
 SMALL = BenchRequest(vg="labvg", pvs=("/dev/sdb", "/dev/sdc", "/dev/sdd"), file_size=16 * MIB, seconds=1.0, repeat=2)
-SHORT = replace(SMALL, widths=(2,), tables=(Table.E3,), repeat=1)  # two layouts, two loads on each, two probes
+SHORT = replace(SMALL, widths=(2,), tables=(PublishedTable.E3,), repeat=1)  # two layouts, two loads on each, two probes
 ON_DISKS = BenchRequest(array_disks=("/dev/sdx", "/dev/sdy"), file_size=16 * MIB, records=(8 * KIB, MIB), repeat=1)
 PVS = ("/dev/sdb", "/dev/sdc", "/dev/sdd", "/dev/sde", "/dev/sdx", "/dev/sdy")
 ARRAY = Path("/dev/md127")

@@ -11,12 +11,12 @@ from tests.story.world import World
 
 @pytest.fixture(autouse=True)
 def _a_look_comes_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("backupd.backup.LOOK_SECONDS", 0.1)
+    monkeypatch.setattr("backupd.operations.backup.run.LOOK_SECONDS", 0.1)
 
 
 @pytest.fixture(autouse=True)
 def _a_probe_of_a_bench_has_a_small_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("backupd.probe.bench_bill.PROBE_FILE_SIZE", 1 << 20)  # it is written, and copied by snapshots
+    monkeypatch.setattr("backupd.policy.bench_cost.PROBE_FILE_SIZE", 1 << 20)  # it is written, and copied by snapshots
 
 
 @pytest.fixture

@@ -10,15 +10,15 @@ from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
 
-from backupd.agenda import Activity, Notice, Slot, SlotState
 from backupd.catalogue.store import Catalogue
-from backupd.claims import Claims
 from backupd.config import Configuration, HostConfig, JobConfig, PathsConfig, ScheduleConfig, ServiceConfig
 from backupd.config import SchedulesConfig as Schedules
-from backupd.errors import ServerError
+from backupd.host.claims import Claims
 from backupd.service.dispatch import Dispatch
 from backupd.service.going import Going
 from backupd.service.site import Site
+from backupd.vocabulary.errors import ServerError
+from backupd.vocabulary.schedule import Activity, Notice, Slot, SlotState
 from tests.fakes.launcher import FakeChild, FakeLauncher
 
 MORNING = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)

@@ -37,31 +37,34 @@ from typing import Any, Protocol, cast
 
 import pytest
 
-from backupd import backup, owning, recover
-from backupd import manifest as manifests
-from backupd.backup import run_backup
 from backupd.catalogue.audit import Event
 from backupd.catalogue.store import Catalogue
 from backupd.config import JobConfig
 from backupd.config.schema import RetentionConfig
-from backupd.errors import BackupdError, NotOurs, Refused, TargetError, UsageError, VerificationError
-from backupd.identity import Identity, Machine
-from backupd.model import Holding, HoldingKind, Position, RunStatus
-from backupd.owning import Ownership, Renewal
-from backupd.prune import prune
-from backupd.rebuild import rebuild
-from backupd.storing import Stored
-from backupd.targets import Source, Target
-from backupd.tools import HostTools, Tools
-from backupd.verify import verify_backup
-from tests.fakes.target import MemoryTarget
+from backupd.operations.backup import run as backup_run
+from backupd.operations.backup.run import run_backup
+from backupd.operations.backup.storing import StoredContents
+from backupd.operations.restore.verify import verify_backup
+from backupd.operations.tools import HostTools, Tools
+from backupd.operations.upkeep import ownership as owner_chains
+from backupd.operations.upkeep import recover
+from backupd.operations.upkeep.ownership import Ownership, Renewal
+from backupd.operations.upkeep.prune import prune
+from backupd.operations.upkeep.rebuild import rebuild
+from backupd.policy import manifest as manifests
+from backupd.targets import BackupSource, Target
+from backupd.vocabulary.errors import BackupdError, NotOurs, Refused, TargetError, UsageError, VerificationError
+from backupd.vocabulary.identity import Identity, Machine
+from backupd.vocabulary.records import Holding, HoldingKind, RunStatus
+from backupd.vocabulary.servers import Position
+from tests.fakes.target import BELIEVED, MemoryTarget
 from tests.story.stored import content, stored, tar
 from tests.story.world import World
 
 JOB = "nightly"
 COUNTED = "counted in histories"  # the property of a test's report
 TARGETS = ("vault", "offsite")
-INTERVALS_SECONDS = 2 * owning.RENEWAL_SECONDS + 1
+INTERVALS_SECONDS = 2 * owner_chains.RENEWAL_SECONDS + 1
 
 Key = tuple[str, str, str, str, str]  # target, machine, job, backup, name
 Step = tuple[str, int, int, int]  # a rule, and three numbers that it takes what it needs from
@@ -287,8 +290,8 @@ class Renewing(Ownership):
         return renewal
 
 
-def _take(attempt: Any, _owed: ExitStack, _spool: None) -> backup.Copied:
-    """What `backup._take` does, without a server and a volume: two objects of this run."""
+def _take(attempt: Any, _owed: ExitStack, _spool: None) -> backup_run.Copied:
+    """What `run._take` of a backup does, without a server and a volume: two objects of this run."""
     run_id = attempt.run.run_id
     attempt.run.position(Position("bin.000001", 4))
     objects = []
@@ -298,7 +301,7 @@ def _take(attempt: Any, _owed: ExitStack, _spool: None) -> backup.Copied:
         with attempt.copies.open_object(name) as sink:
             sink.write(data)
         objects.append(described)
-    return backup.Copied(Stored(tuple(objects)))
+    return backup_run.Copied(StoredContents(tuple(objects)))
 
 
 @contextmanager
@@ -310,8 +313,8 @@ def simulated(hosts: Callable[[], Sequence[Host]]) -> Iterator[None]:
         return host.ownership(catalogue, tools)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(backup, "_take", _take)
-        patch.setattr(backup, "ownership_of", ownership_of)
+        patch.setattr(backup_run, "_take", _take)
+        patch.setattr(backup_run, "ownership_of", ownership_of)
         patch.setattr(recover, "ownership_of", ownership_of)
         yield
 
@@ -690,7 +693,7 @@ class Machines:
         def act() -> None:
             with host.catalogue() as catalogue:
                 target = tuple(host.targets_of(machine).values())[number % len(self.storages)]
-                for run_id in rebuild(target, catalogue).imported:
+                for run_id in rebuild(target, catalogue, BELIEVED).imported:
                     entered = (target.name, catalogue.run(run_id).machine, JOB, run_id, "manifest.json")
                     if entered not in there:
                         raise Violation(f"{'/'.join(entered)} was entered, and is not there")
@@ -704,11 +707,10 @@ class Machines:
             for run in catalogue.runs(job=JOB, limit=None):
                 for one in run.backups:
                     if one.removed_at is None:
-                        self._verify_copy(
-                            host, catalogue, Source(host.targets_of(run.machine)[one.target], JOB, run.run_id)
-                        )
+                        place, trust = host.targets_of(run.machine)[one.target], catalogue.trust(run.machine, one)
+                        self._verify_copy(host, catalogue, BackupSource(place, JOB, run.run_id, trust))
 
-    def _verify_copy(self, host: Host, catalogue: Catalogue, source: Source) -> None:
+    def _verify_copy(self, host: Host, catalogue: Catalogue, source: BackupSource) -> None:
         try:
             verify_backup(source)
         except VerificationError as error:

@@ -6,15 +6,15 @@ Knows: how fast the disk is with how many snapshots, and that a rewrite settles.
 from collections.abc import Callable
 
 from backupd.config import SnapshotConfig, SnapshotSize
-from backupd.gauges import FileLoad, Mode, Stage
-from backupd.ground import Subject
-from backupd.measure import measure
-from backupd.measurement import Measurement, ProbeRecord, ProbeRequest, ProbeRow
-from backupd.model import RunStatus
-from backupd.probe import Counters
-from backupd.probing import Telling
-from backupd.snapshots.plan import CowSettings
-from backupd.tools import Instruments, Versions
+from backupd.load import Counters
+from backupd.operations.measure.ground import Subject
+from backupd.operations.measure.probe import measure
+from backupd.operations.measure.probe_steps import ProbeTelling
+from backupd.operations.tools import Instruments, Versions
+from backupd.policy.snapshot_plan import CowSettings
+from backupd.vocabulary.gauges import FileLoad, Mode, Stage
+from backupd.vocabulary.probes import Measurement, ProbeRecord, ProbeRequest, ProbeRow
+from backupd.vocabulary.records import RunStatus
 from tests.fakes.probe import FakeDisk
 from tests.story.world import World
 
@@ -71,7 +71,9 @@ class ProbeWorld:
         self.since_snapshot += any(lv.live for lv in self.world.host.lvs.values())
         self.during()
 
-    def take(self, request: ProbeRequest = SMALL, *, run_id: str = "p1", telling: Telling | None = None) -> Measurement:
+    def take(
+        self, request: ProbeRequest = SMALL, *, run_id: str = "p1", telling: ProbeTelling | None = None
+    ) -> Measurement:
         """What `backupd probe` does."""
         with self.world.catalogue() as catalogue:
             return measure(

@@ -12,12 +12,14 @@ from backupd.archive.index import MemberLines, written
 from backupd.archive.members import Members
 from backupd.archive.sealing import Encryptor
 from backupd.archive.stations import Compressor
-from backupd.model import Frame, Layout, Manifest, Position, StoredObject
-from backupd.run_section import RunSection
-from backupd.targets import Source, Target
+from backupd.targets import BackupSource, Target
 from backupd.targets.directory import DirectoryTarget
+from backupd.vocabulary.run_section import RunSection
+from backupd.vocabulary.servers import Position
+from backupd.vocabulary.storage import Frame, Manifest, StoredObject
+from backupd.vocabulary.volumes import Layout
 from tests.fakes.server import FACTS
-from tests.fakes.target import MACHINE
+from tests.fakes.target import BELIEVED, MACHINE
 
 JOB, RUN = "nightly", "r1"
 FRAME_BYTES = 1 << 20
@@ -92,7 +94,7 @@ def manifest(objects: Sequence[StoredObject], recipients: Sequence[str] = ()) ->
     )
 
 
-def put(target: Target, streams: Mapping[str, Stream], *, recipients: Sequence[str] = ()) -> Source:
+def put(target: Target, streams: Mapping[str, Stream], *, recipients: Sequence[str] = ()) -> BackupSource:
     """A finished backup of these streams with its index lies on the target."""
     objects, members = {}, {}
     for name, stream in streams.items():
@@ -106,7 +108,7 @@ def put(target: Target, streams: Mapping[str, Stream], *, recipients: Sequence[s
         with target.writing(JOB, RUN, told.name) as writer:
             writer.write(packed)
     target.publish(manifest(tuple(objects), recipients))
-    return Source(target, JOB, RUN)
+    return BackupSource(target, JOB, RUN, BELIEVED)
 
 
 def put_in(folder: Path, streams: Mapping[str, Stream]) -> Path:

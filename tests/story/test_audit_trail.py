@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from backupd.audit_trail import Examination, examine
 from backupd.catalogue.database import direct
 from backupd.catalogue.store import Catalogue
-from backupd.contents import run_section
-from backupd.errors import TargetError, VerificationError
-from backupd.model import Manifest
-from backupd.rebuild import copy_on, rebuild
+from backupd.operations.backup.contents import run_section
+from backupd.operations.upkeep.audit import AuditResult, examine
+from backupd.operations.upkeep.rebuild import copy_on, rebuild
 from backupd.targets import Target
+from backupd.vocabulary.errors import TargetError, VerificationError
+from backupd.vocabulary.storage import Manifest
 from tests.contract.test_targets import MANIFEST
-from tests.fakes.target import MemoryTarget
+from tests.fakes.target import BELIEVED, MemoryTarget
 from tests.story.world import World
 
 NOW = datetime(2026, 11, 21, 4, tzinfo=UTC)
@@ -43,7 +43,7 @@ class Site:
                 target.publish(manifest)
             run.complete([copy_on(target, manifest) for target in (self.here, self.there)])
 
-    def look(self, *targets: Target) -> Examination:
+    def look(self, *targets: Target) -> AuditResult:
         return examine(self.catalogue.audit_trail(), targets or (self.here, self.there), JOBS)
 
     def force(self, *statements: str) -> None:
@@ -66,7 +66,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
         yield found
 
 
-def texts(found: Examination) -> str:
+def texts(found: AuditResult) -> str:
     return "\n".join(flaw.text for flaw in found.all_flaws)
 
 
@@ -178,7 +178,7 @@ def test_backups_that_a_rebuilt_catalogue_took_in_are_bound_to_the_chain_that_wa
 ) -> None:
     with Catalogue.open(tmp_path / "new.db") as catalogue:
         for target in (site.here, site.there):
-            rebuild(target, catalogue).require_complete()
+            rebuild(target, catalogue, BELIEVED).require_complete()
         found = examine(catalogue.audit_trail(), (site.here, site.there), JOBS)
     found.require_sound()
     assert [(look.manifests, look.foreign) for look in found.looks] == [(0, 3), (0, 3)]

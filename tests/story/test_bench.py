@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from backupd.benching import BenchTelling
-from backupd.benchmark import BenchRequest, Cell, DiskSample, Table
-from backupd.errors import Busy, Cancelled, ExitStatus, ProbeError, Refused, SnapshotError, UsageError
-from backupd.layouts import KIB, MIB, Medium, Operation
-from backupd.model import RunStatus
+from backupd.operations.measure.bench_steps import BenchTelling
+from backupd.vocabulary.benches import BenchRequest, Cell, DiskSample, PublishedTable
+from backupd.vocabulary.errors import Busy, Cancelled, ExitStatus, ProbeError, Refused, SnapshotError, UsageError
+from backupd.vocabulary.records import RunStatus
+from backupd.vocabulary.scratch_layouts import KIB, MIB, Medium, Operation
 from tests.story.bench_world import ON_DISKS, SHORT, SMALL, BenchWorld
 from tests.story.world import World
 
@@ -117,7 +117,7 @@ def test_without_snapshots_there_are_no_probes(bench: BenchWorld) -> None:
 def test_the_device_is_measured_while_it_has_no_file_system(bench: BenchWorld) -> None:
     formatted: list[bool] = []
     bench.during = lambda: formatted.append(any(one.filesystem for one in bench.host.scratch.values()))
-    request = replace(SMALL, tables=(Table.E3,), raw=True, repeat=1, snapshots=False, widths=(2,))
+    request = replace(SMALL, tables=(PublishedTable.E3,), raw=True, repeat=1, snapshots=False, widths=(2,))
     found = bench.take(request)
     assert [cell.medium for cell in found.cells] == 2 * [Medium.RAW, Medium.RAW, Medium.FILE, Medium.FILE]
     assert formatted == 2 * [False, False, True, True]
@@ -150,7 +150,7 @@ def test_somebody_else_s_requests_are_seen_and_said(bench: BenchWorld) -> None:
 def test_the_disks_are_watched_all_the_time_and_every_sample_says_what_was_done(
     bench: BenchWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("backupd.probe.disk_watch._SHORTEST_SECONDS", 1e-9)
+    monkeypatch.setattr("backupd.load.disk_watch._SHORTEST_SECONDS", 1e-9)
     told: list[DiskSample] = []
     steps: list[str] = []
     found = bench.take(telling=BenchTelling(step=steps.append, disks=told.append))

@@ -11,10 +11,10 @@ from collections.abc import Callable
 
 import pytest
 
-from backupd.benchmark import BenchRequest
-from backupd.claims import Claims
-from backupd.errors import Refused
-from backupd.model import HoldingKind, RunStatus
+from backupd.host.claims import Claims
+from backupd.vocabulary.benches import BenchRequest
+from backupd.vocabulary.errors import Refused
+from backupd.vocabulary.records import HoldingKind, RunStatus
 from tests.story.bench_world import ON_DISKS, SHORT, BenchWorld
 from tests.story.test_recover import wait_until_dead
 from tests.story.world import World

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from backupd.config import CopyConfig, LockConfig, LockStrategy
-from backupd.errors import ExitStatus, SnapshotError
-from backupd.model import DataPath, Flavour
-from backupd.restore import restore
-from backupd.targets import Source
+from backupd.operations.restore.into_folder import restore
+from backupd.targets import BackupSource
+from backupd.vocabulary.errors import ExitStatus, SnapshotError
+from backupd.vocabulary.servers import DataPath, Flavour
+from tests.fakes.target import BELIEVED
 from tests.story.test_every_failure import assert_failed_and_clean
 from tests.story.test_good_run import unpacked
 from tests.story.world import World
@@ -151,7 +152,7 @@ def test_the_restored_folder_of_a_binlog_is_like_the_datadir(apart: World) -> No
     apart.datadir.chmod(0o2750)
     apart.back_up()
     to = apart.base / "to"
-    restore([Source(apart.target, "nightly", "r1")], to=to)
+    restore([BackupSource(apart.target, "nightly", "r1", BELIEVED)], to=to)
     assert (to / FOLDER).stat().st_mode & 0o7777 == 0o2750
 
 
@@ -168,7 +169,7 @@ def test_the_binlogs_of_a_restored_server_are_stored_like_any_other_s(apart: Wor
     row = restored(apart).back_up(job=apart.job(copy=CopyConfig(include_binlogs=True)))
     assert (row.error, row.attention) == (None, ())
     to = apart.base / "to"
-    restore([Source(apart.target, "nightly", "r1")], to=to)
+    restore([BackupSource(apart.target, "nightly", "r1", BELIEVED)], to=to)
     assert {path.name: path.stat().st_size for path in (to / FOLDER).iterdir()} == {
         "bin.000001": 20_000, "bin.000002": 20_000, "bin.000003": 1100, "bin.index": 39
     }  # fmt: skip
@@ -178,7 +179,7 @@ def test_a_restored_binlog_that_the_server_left_behind_is_not_stored(apart: Worl
     (apart.datadir / FOLDER).mkdir()
     (apart.datadir / FOLDER / "bin.index").write_text("of before")
     assert apart.back_up().error is None
-    restore([Source(apart.target, "nightly", "r1")], to=apart.base / "to")
+    restore([BackupSource(apart.target, "nightly", "r1", BELIEVED)], to=apart.base / "to")
     assert (apart.base / "to" / FOLDER / "bin.index").read_text() == "./bin.000003\n"
 
 
@@ -187,7 +188,7 @@ def test_an_image_without_a_binlog_that_its_recovery_needs_is_no_backup(
 ) -> None:
     restored(apart).lock.strategy = "none"
     (apart.datadir / FOLDER / "bin.000002").unlink()
-    monkeypatch.setattr("backupd.contents.needed_by_recovery", lambda _folder, names: names)
+    monkeypatch.setattr("backupd.operations.backup.contents.needed_by_recovery", lambda _folder, names: names)
     monkeypatch.setattr(apart.database, "facts", replace(apart.database.facts, flavour=Flavour.MARIADB))
     error = apart.try_to_back_up(job=apart.job(lock=LockConfig(strategy=LockStrategy.NONE)))
     assert isinstance(error, SnapshotError)
@@ -196,7 +197,7 @@ def test_an_image_without_a_binlog_that_its_recovery_needs_is_no_backup(
 
 
 def test_more_earlier_binlogs_than_can_be_held_are_told(apart: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("backupd.live_binlogs._MOST_EARLIER", 1)
+    monkeypatch.setattr("backupd.operations.backup.live_binlogs._MOST_EARLIER", 1)
     row = apart.back_up(job=apart.job(copy=CopyConfig(include_binlogs=True)))
     assert stored(apart)[f"{FOLDER}/bin.index"] == b"./bin.000002\n./bin.000003\n"
     assert row.attention == ("1 binlogs before bin.000003 are not stored: only 1 are taken from outside the snapshot",)

@@ -2,9 +2,9 @@
 
 import pytest
 
-from backupd.claims import Claims
-from backupd.errors import Busy, ExitStatus
-from backupd.model import RunStatus
+from backupd.host.claims import Claims
+from backupd.vocabulary.errors import Busy, ExitStatus
+from backupd.vocabulary.records import RunStatus
 from tests.story.world import World
 
 

@@ -6,13 +6,13 @@ import time
 
 import pytest
 
-from backupd.backup import Telling
 from backupd.catalogue import store
 from backupd.catalogue.store import RunRecord
 from backupd.config import CopyConfig, SettleConfig
-from backupd.errors import Cancelled, ExitStatus
-from backupd.interruption import cancellable, shielded
-from backupd.model import Holding, HoldingKind, Phase, RunStatus
+from backupd.host.signals import cancellable, shielded
+from backupd.operations.backup.run import BackupTelling
+from backupd.vocabulary.errors import Cancelled, ExitStatus
+from backupd.vocabulary.records import Holding, HoldingKind, Phase, RunStatus
 from tests.story.world import World
 
 
@@ -33,7 +33,7 @@ def assert_cancelled_and_clean(world: World) -> None:
 @pytest.mark.parametrize("phase", [p for p in Phase if p not in {Phase.LOCK_HOLD, Phase.SNAPSHOT}])
 def test_a_stop_signal_at_the_beginning_of_any_phase_ends_the_run(world: World, phase: Phase) -> None:
     world.with_preflush = True
-    telling = Telling(phase=lambda now: stop() if now is phase else None)
+    telling = BackupTelling(phase=lambda now: stop() if now is phase else None)
     with pytest.raises(Cancelled), cancellable():
         world.back_up(job=world.job(copy=CopyConfig(spool=world.spool)), telling=telling)
     assert_cancelled_and_clean(world)
@@ -133,7 +133,7 @@ def test_a_stop_signal_in_mid_copy_leaves_no_partial_object(world: World) -> Non
         stop()
 
     with pytest.raises(Cancelled), cancellable():
-        world.back_up(telling=Telling(copied=stop_then))
+        world.back_up(telling=BackupTelling(copied=stop_then))
     assert done
     assert world.row().backup is None
     assert_cancelled_and_clean(world)

@@ -8,18 +8,21 @@ from pathlib import Path
 import pytest
 
 from backupd import targets
-from backupd.clone import clone, new_server_id, require_another_id
-from backupd.errors import ServerError, TargetError, UsageError, VerificationError
-from backupd.model import Check, Manifest, Position
 from backupd.mysql.derivation import Derived
 from backupd.mysql.proof import Recovered
 from backupd.mysql.replica_files import STATEMENTS_FILE
-from backupd.mysql.seeding import Following, Seeded, Source, Wanted, Words
-from backupd.unfinished import INCOMPLETE
+from backupd.mysql.seeding import Following, ReplicationSource, Seeded, Wanted, Words
+from backupd.operations.restore.clone import clone, new_server_id, require_another_id
+from backupd.operations.restore.unfinished import INCOMPLETE
+from backupd.vocabulary.errors import ServerError, TargetError, UsageError, VerificationError
+from backupd.vocabulary.records import Check
+from backupd.vocabulary.servers import Position
+from backupd.vocabulary.storage import Manifest
+from tests.fakes.target import BELIEVED
 from tests.full_disk import no_room_for
 from tests.story.world import World
 
-WANTED = Wanted(77, Following.GTID, Source("db1", "repl", password="s3cret"))
+WANTED = Wanted(77, Following.GTID, ReplicationSource("db1", "repl", password="s3cret"))
 
 
 class Recovering:
@@ -43,8 +46,8 @@ def manifest(world: World) -> Manifest:
     return world.target.manifest("nightly", "r1")
 
 
-def copies(world: World) -> list[targets.Source]:
-    return [targets.Source(world.target, "nightly", "r1")]
+def copies(world: World) -> list[targets.BackupSource]:
+    return [targets.BackupSource(world.target, "nightly", "r1", BELIEVED)]
 
 
 def recovered_as_recorded(manifest: Manifest) -> Recovered:
@@ -64,13 +67,14 @@ def recovering(manifest: Manifest, monkeypatch: pytest.MonkeyPatch) -> Recoverin
     def seed(session: object, position: object, wanted: Wanted) -> Seeded:
         return Seeded(Words.MARIADB, manifest.position, ("CHANGE MASTER TO …",), ("START SLAVE",))
 
-    monkeypatch.setattr("backupd.clone.ScratchServer.running", running)
-    monkeypatch.setattr("backupd.clone.matching_program", lambda facts: "mariadbd")
-    monkeypatch.setattr("backupd.clone.recovered", lambda *asked, facts: server.found)
+    monkeypatch.setattr("backupd.operations.restore.clone.ScratchServer.running", running)
+    monkeypatch.setattr("backupd.operations.restore.clone.matching_program", lambda facts: "mariadbd")
+    monkeypatch.setattr("backupd.operations.restore.clone.recovered", lambda *asked, facts: server.found)
     monkeypatch.setattr(
-        "backupd.clone.derive", lambda server, manifest: Derived(manifest.position, recovered_as_recorded(manifest))
+        "backupd.operations.restore.clone.derive",
+        lambda server, manifest: Derived(manifest.position, recovered_as_recorded(manifest)),
     )
-    monkeypatch.setattr("backupd.clone.seed", seed)
+    monkeypatch.setattr("backupd.operations.restore.clone.seed", seed)
     return server
 
 
@@ -106,6 +110,23 @@ def test_a_server_that_does_not_end_cleanly_leaves_no_clone(
     with pytest.raises(ServerError, match="status 1"):
         clone(manifest, copies(world), WANTED, to=tmp_path / "clone")
     assert not (tmp_path / "clone").exists()
+
+
+def test_no_binlog_is_removed_where_a_server_on_the_copy_has_put_a_link(
+    recovering: Recovering, manifest: Manifest, world: World, tmp_path: Path
+) -> None:
+    to, live = tmp_path / "clone", tmp_path / "live"
+    live.mkdir()
+    (live / "bin.000001").touch()
+
+    def shut_down() -> Check:
+        (to / "logs").symlink_to(live)
+        return recovering._ended
+
+    recovering.shut_down = shut_down  # type: ignore[method-assign]
+    with pytest.raises(ServerError, match="leads out of the restored copy"):
+        clone(replace(manifest, binlog="logs/bin.000001"), copies(world), WANTED, to=to)
+    assert (live / "bin.000001").exists()
 
 
 def test_a_clone_whose_own_files_find_no_room_is_none(
@@ -160,5 +181,5 @@ def test_the_sources_own_id_is_refused_and_never_chosen(manifest: Manifest, monk
     with pytest.raises(UsageError, match="7 is the server_id of db1 itself"):
         require_another_id(known, 7)
     drawn = iter([b"\0\0\0\0", b"\0\0\0\7", b"\0\0\1\0"])
-    monkeypatch.setattr("backupd.clone.os.urandom", lambda size: next(drawn))
+    monkeypatch.setattr("backupd.operations.restore.clone.os.urandom", lambda size: next(drawn))
     assert new_server_id(known) == 256

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backupd.agenda import SlotState
+from backupd.vocabulary.schedule import SlotState
 from tests.story.daemon_world import HOURLY, MORNING, Machine, job, machine
 
 _MEMORY = Path("/dev/shm") if Path("/dev/shm").is_dir() else None  # where syncs cost nothing

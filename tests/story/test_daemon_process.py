@@ -15,12 +15,12 @@ from typing import TypeVar
 
 import pytest
 
-from backupd.agenda import Activity, Slot, SlotState
 from backupd.catalogue.store import Catalogue
-from backupd.command import start_time
-from backupd.errors import ExitStatus
-from backupd.model import RunStatus
-from backupd.timetable import Timetable
+from backupd.host.process import start_time
+from backupd.policy.timetable import Timetable
+from backupd.vocabulary.errors import ExitStatus
+from backupd.vocabulary.records import RunStatus
+from backupd.vocabulary.schedule import Activity, Slot, SlotState
 
 Found = TypeVar("Found")
 

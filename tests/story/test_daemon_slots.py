@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from backupd.agenda import Activity, Blackout, NoticeKind, SlotState
 from backupd.catalogue.store import Catalogue
-from backupd.claims import Claims
 from backupd.config import ScheduleConfig, SchedulesConfig
-from backupd.errors import ExitStatus
-from backupd.model import Holding, HoldingKind, Layout, RunKind, SnapshotFacts
+from backupd.host.claims import Claims
+from backupd.vocabulary.errors import ExitStatus
+from backupd.vocabulary.records import Holding, HoldingKind, RunKind, SnapshotFacts
+from backupd.vocabulary.schedule import Activity, Blackout, NoticeKind, SlotState
+from backupd.vocabulary.volumes import Layout
 from tests.fakes.benched import a_bench
 from tests.fakes.measured import measurement
 from tests.story.daemon_world import HOURLY, MORNING, NIGHTLY, Machine, job, machine

@@ -10,10 +10,11 @@ import pytest
 
 from backupd.archive.frames import Reading
 from backupd.archive.unpack import Unpacking
-from backupd.drill import drill
-from backupd.errors import Busy, Cancelled, TargetError, Undecided
-from backupd.interruption import cancellable
-from backupd.targets import Source
+from backupd.host.signals import cancellable
+from backupd.operations.restore.drill import drill
+from backupd.targets import BackupSource
+from backupd.vocabulary.errors import Busy, Cancelled, TargetError, Undecided
+from tests.fakes.target import BELIEVED
 from tests.story.stored import damaged
 from tests.story.world import World
 
@@ -25,8 +26,8 @@ def backed_up(world: World) -> World:
     return world
 
 
-def copies(world: World) -> list[Source]:
-    return [Source(world.target, "nightly", "r1")]
+def copies(world: World) -> list[BackupSource]:
+    return [BackupSource(world.target, "nightly", "r1", BELIEVED)]
 
 
 def test_damage_on_the_target_is_a_failed_drill(backed_up: World) -> None:
@@ -69,7 +70,7 @@ def test_a_stop_signal_while_the_server_is_asked_is_no_failed_check(
         os.kill(os.getpid(), signal.SIGTERM)
         yield
 
-    monkeypatch.setattr("backupd.drill.ScratchServer.running", stopped)
+    monkeypatch.setattr("backupd.operations.restore.drill.ScratchServer.running", stopped)
     with pytest.raises(Cancelled), cancellable():
         drill(copies(backed_up), backed_up.tools)
     assert backed_up.left() == []
@@ -81,7 +82,7 @@ def test_a_limit_of_the_drill_s_own_is_no_answer(backed_up: World, monkeypatch: 
         raise Undecided("the server on the restored files did not answer within 1800 s")
         yield
 
-    monkeypatch.setattr("backupd.drill.ScratchServer.running", out_of_time)
+    monkeypatch.setattr("backupd.operations.restore.drill.ScratchServer.running", out_of_time)
     result = drill(copies(backed_up), backed_up.tools)
     assert (result.ok, result.failed) == (False, False)
     assert result.undecided == "the server on the restored files did not answer within 1800 s"

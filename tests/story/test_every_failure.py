@@ -14,15 +14,15 @@ from pathlib import Path
 
 import pytest
 
-from backupd.backup import run_backup
-from backupd.command import start_time
 from backupd.config import CopyConfig, SettleConfig
-from backupd.errors import BackupdError, CatalogueError, ExitStatus
-from backupd.model import HoldingKind, Phase, RunDetails, RunStatus
-from backupd.recover import dead_runs
-from backupd.targets import Source
-from backupd.verify import verify_backup
-from tests.fakes.target import MemoryTarget
+from backupd.host.process import start_time
+from backupd.operations.backup.run import run_backup
+from backupd.operations.restore.verify import verify_backup
+from backupd.operations.upkeep.recover import dead_runs
+from backupd.targets import BackupSource
+from backupd.vocabulary.errors import BackupdError, CatalogueError, ExitStatus
+from backupd.vocabulary.records import HoldingKind, Phase, RunDetails, RunStatus
+from tests.fakes.target import BELIEVED, MemoryTarget
 from tests.processes import children
 from tests.story.world import World
 
@@ -219,7 +219,7 @@ def test_a_target_that_fails_at_any_call_ends_the_run_and_keeps_nothing(world: W
             break
         row = world.row(f"r{n}")
         if error is None:
-            assert verify_backup(Source(world.target, "nightly", f"r{n}")).whole
+            assert verify_backup(BackupSource(world.target, "nightly", f"r{n}", BELIEVED)).whole
             spared.append(n)
             continue
         expected = ExitStatus.TARGET if Phase.BASELINE in row.phases else ExitStatus.REFUSED

@@ -11,14 +11,15 @@ from pathlib import Path
 import pytest
 
 from backupd.catalogue.store import Catalogue
-from backupd.errors import Cancelled, TargetError
-from backupd.interruption import cancellable
-from backupd.model import RunStatus
-from backupd.owning import ownership_of
-from backupd.prune import prune
-from backupd.recover import Recovery
-from backupd.targets import Source, Target
-from backupd.verify import verify_backup
+from backupd.host.signals import cancellable
+from backupd.operations.restore.verify import verify_backup
+from backupd.operations.upkeep.ownership import ownership_of
+from backupd.operations.upkeep.prune import prune
+from backupd.operations.upkeep.recover import Recovery
+from backupd.targets import BackupSource, Target
+from backupd.vocabulary.errors import Cancelled, TargetError
+from backupd.vocabulary.records import RunStatus
+from tests.fakes.target import BELIEVED
 from tests.story.test_recover import die_at, recover
 from tests.story.world import ToldTarget, World
 
@@ -55,7 +56,7 @@ def both(world: World) -> tuple[Target, Target]:
 
 
 def is_whole(target: Target, run_id: str = "r1") -> bool:
-    return verify_backup(Source(target, "nightly", run_id)).whole
+    return verify_backup(BackupSource(target, "nightly", run_id, BELIEVED)).whole
 
 
 def on(target: Target) -> set[str]:

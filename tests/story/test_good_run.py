@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 
 from backupd.config import CopyConfig, LockConfig, LockStrategy, SettleConfig
-from backupd.errors import Refused, SnapshotError
-from backupd.model import Layout, Outcome, Phase, Position, Reason, RunStatus
+from backupd.vocabulary.errors import Refused, SnapshotError
+from backupd.vocabulary.penalty import GateOutcome, Reason
+from backupd.vocabulary.records import Phase, RunStatus
+from backupd.vocabulary.servers import Position
+from backupd.vocabulary.volumes import Layout
 from tests.story.world import FILES, World
 
 
@@ -23,13 +26,15 @@ def unpacked(stored: Path) -> dict[str, bytes]:
 
 
 def test_the_row_of_a_good_run_says_everything_that_was_measured(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("backupd.backup.LOOK_SECONDS", 3600.0)  # no second look, however long the copy takes
+    monkeypatch.setattr(
+        "backupd.operations.backup.run.LOOK_SECONDS", 3600.0
+    )  # no second look, however long the copy takes
     row = world.back_up()
     assert (row.status, row.error, row.attention) == (RunStatus.SUCCESS, None, ())
     assert set(row.phases) == set(Phase) - {Phase.PREFLUSH, Phase.SEND}  # the job asks for neither
     assert all(seconds >= 0 for seconds in row.phases.values())
     assert row.verdict is not None
-    assert (row.verdict.outcome, row.verdict.reason) == (Outcome.START, Reason.SETTLED)
+    assert (row.verdict.outcome, row.verdict.reason) == (GateOutcome.START, Reason.SETTLED)
     assert row.position == Position("bin.000001", 1100, "0-1-1100")  # the canary's row moved it from 1000
     assert row.lock is not None
     assert (row.lock.strategy, row.lock.lsn) == ("ftwrl", 4711)

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from backupd.config import CopyConfig, HookConfig, HookPoint, JobConfig
-from backupd.errors import Cancelled, GaveUp, Refused, SnapshotVoid
-from backupd.interruption import cancellable
-from backupd.model import RunStatus
+from backupd.host.signals import cancellable
+from backupd.vocabulary.errors import Cancelled, GaveUp, Refused, SnapshotVoid
+from backupd.vocabulary.records import RunStatus
 from tests.processes import children
 from tests.story.world import World
 
@@ -144,7 +144,7 @@ def test_no_hook_follows_a_phase_that_failed_but_the_last_one_does(
 def test_a_hook_that_does_not_end_is_ended(
     world: World, script: Script, lines_of_it: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("backupd.command._GRACE_SECONDS", 0.1)
+    monkeypatch.setattr("backupd.host.process._GRACE_SECONDS", 0.1)
     program = script(lines_of_it)
     began, before = time.monotonic(), children()
     error = world.try_to_back_up(job=job(world, hook(program, "before-copy", timeout_seconds=0.1)))

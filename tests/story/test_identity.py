@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from backupd.backup import Telling
-from backupd.errors import ExitStatus, NotOurs, Refused, TargetError
-from backupd.identity import Machine
-from backupd.model import HoldingKind, RunStatus
-from backupd.ownership import OwnerRecord
-from backupd.owning import Ownership, ownership_of
-from backupd.prune import Pruning, prune
-from backupd.rebuild import rebuild
-from backupd.recover import Recovery, dead_runs
+from backupd.operations.backup.run import BackupTelling
+from backupd.operations.upkeep.ownership import Ownership, ownership_of
+from backupd.operations.upkeep.prune import Pruning, prune
+from backupd.operations.upkeep.rebuild import rebuild
+from backupd.operations.upkeep.recover import Recovery, dead_runs
+from backupd.policy.owner_record import OwnerRecord
 from backupd.targets.directory import DirectoryTarget
+from backupd.vocabulary.errors import ExitStatus, NotOurs, Refused, TargetError
+from backupd.vocabulary.identity import Machine
+from backupd.vocabulary.records import HoldingKind, RunStatus
 from tests.story.test_recover import die_at
 from tests.story.world import ToldTarget, World
 
@@ -74,7 +74,7 @@ def test_a_job_of_the_same_name_on_another_host_is_another_one(host: Callable[[s
         a.back_up(f"a{number}")
     b.back_up("b0")
     with b.catalogue() as catalogue:
-        assert rebuild(b.target, catalogue).known == ("b0",)
+        assert rebuild(b.target, catalogue, catalogue.trust(b.target.machine)).known == ("b0",)
     assert {fate.decision.backup_id for fate in prune_job(b).fates} == {"b0"}
     assert backups_of(a) == {"a0", "a1", "a2"}
     with b.catalogue() as catalogue, pytest.raises(NotOurs, match="is not this machine's"):
@@ -131,7 +131,7 @@ def test_a_clone_that_was_booted_in_mid_copy_removes_nothing_of_the_live_run(wor
             assert any("r1" in name for name in world.stored())
 
     with pytest.raises(NotOurs, match="another machine uses this identity"):
-        world.back_up(telling=Telling(copied=boot))
+        world.back_up(telling=BackupTelling(copied=boot))
     (recovery,) = seen
     assert [holding.name for holding, _ in recovery.kept] == ["vault/nightly/r1"]
     assert world.row().status in (RunStatus.FAILED, RunStatus.REFUSED)
@@ -173,7 +173,7 @@ def test_a_clone_that_comes_after_a_renewal_is_refused_and_the_original_ends_wel
                 ownership_of(catalogue, world.tools).take(world.target)
             seen.append(recover(other))
 
-    assert world.back_up(telling=Telling(copied=boot)).backup is not None
+    assert world.back_up(telling=BackupTelling(copied=boot)).backup is not None
     (recovery,) = seen
     (why,) = [why for holding, why in recovery.left if holding.kind is HoldingKind.PARTIAL]
     assert "another machine uses this identity" in why
@@ -189,7 +189,7 @@ def set_back(world: World, tmp_path: Path) -> World:
         if not copied:
             copied.append(clone(world, tmp_path / "clone"))
 
-    assert world.back_up(telling=Telling(copied=copy)).backup is not None
+    assert world.back_up(telling=BackupTelling(copied=copy)).backup is not None
     return copied[0]
 
 

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from backupd.lab.s3server import BUCKET, S3Service
-from backupd.lab.sshd import SshServer
 from backupd.targets.directory import DirectoryTarget
 from backupd.targets.s3 import S3Target
 from backupd.targets.sftp import SftpTarget
 from tests.contract.s3_server import s3_config, s3_service
 from tests.contract.sftp_server import sftp_config, sftp_server
+from tests.servers.s3server import BUCKET, S3Service
+from tests.servers.sshd import SshServer
 from tests.story.machines_world import COUNTED, InFolder, Storage, run_histories
 
 __all__ = ["s3_service", "sftp_server"]

@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from backupd.errors import (
+from backupd.load import Counters
+from backupd.operations.measure.probe_steps import ProbeTelling
+from backupd.operations.tools import FilesystemRoom
+from backupd.vocabulary.errors import (
     BackupdError,
     Busy,
     Cancelled,
@@ -17,11 +20,10 @@ from backupd.errors import (
     SnapshotVoid,
     UsageError,
 )
-from backupd.gauges import DiskCounters, FileLoad, Mode, ProcessorTimes, Stage
-from backupd.model import DeviceNumber, Reason, RunStatus, ThinPool
-from backupd.probe import Counters
-from backupd.probing import Telling
-from backupd.tools import Room
+from backupd.vocabulary.gauges import DiskCounters, FileLoad, Mode, ProcessorTimes, Stage
+from backupd.vocabulary.penalty import Reason
+from backupd.vocabulary.records import RunStatus
+from backupd.vocabulary.volumes import DeviceNumber, ThinPool
 from tests.story.probe_world import SMALL, ProbeWorld
 from tests.story.world import World
 
@@ -85,7 +87,7 @@ def test_a_probe_is_no_backup_and_leaves_nothing(probe: ProbeWorld) -> None:
 def test_what_it_will_cost_is_told_before_anything_is_written(probe: ProbeWorld) -> None:
     told: list[tuple[int, int, int]] = []
     probe.take(
-        telling=Telling(bill=lambda bill, _: told.append((bill.file_bytes, bill.cow_bytes // 2, probe.disk.calls)))
+        telling=ProbeTelling(bill=lambda bill, _: told.append((bill.file_bytes, bill.cow_bytes // 2, probe.disk.calls)))
     )
     [(file_bytes, cow_bytes, calls)] = told
     assert file_bytes == 64 << 10
@@ -261,11 +263,11 @@ def test_a_volume_that_a_run_holds_is_busy(probe: ProbeWorld) -> None:
 
 
 def read_only(probe: ProbeWorld) -> None:
-    probe.world.room = Room(1 << 40, 1 << 40, read_only=True)
+    probe.world.room = FilesystemRoom(1 << 40, 1 << 40, read_only=True)
 
 
 def too_full(probe: ProbeWorld) -> None:
-    probe.world.room = Room(free=(64 << 10) + 100, total=1 << 30, read_only=False)
+    probe.world.room = FilesystemRoom(free=(64 << 10) + 100, total=1 << 30, read_only=False)
 
 
 def loaded(probe: ProbeWorld) -> None:

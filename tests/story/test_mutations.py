@@ -13,11 +13,11 @@ from random import Random
 
 import pytest
 
-from backupd import manifest as manifests
-from backupd.errors import BackupdError, NotAsRecorded
-from backupd.restore import restore
-from backupd.unfinished import INCOMPLETE
-from backupd.verify import verify_backup
+from backupd.operations.restore.into_folder import restore
+from backupd.operations.restore.unfinished import INCOMPLETE
+from backupd.operations.restore.verify import verify_backup
+from backupd.policy import manifest as manifests
+from backupd.vocabulary.errors import BackupdError, NotAsRecorded
 from tests.mutations import (
     MANIFEST,
     Stored,

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from backupd.backup import Telling
 from backupd.catalogue.store import Catalogue
-from backupd.model import HoldingKind, Phase, RunStatus
+from backupd.operations.backup.run import BackupTelling
+from backupd.vocabulary.records import HoldingKind, Phase, RunStatus
 from tests.fakes.server import FakeCanary
 from tests.story.world import World
 
@@ -122,7 +122,7 @@ def test_no_canary_row_is_written_where_the_job_wants_none(world: World) -> None
 
 def test_a_progress_bar_hears_the_phases_in_their_order(world: World) -> None:
     heard: list[Phase] = []
-    world.back_up(telling=Telling(phase=heard.append))
+    world.back_up(telling=BackupTelling(phase=heard.append))
     assert heard == [
         Phase.PREFLIGHT,
         Phase.BASELINE,
@@ -136,7 +136,7 @@ def test_a_progress_bar_hears_the_phases_in_their_order(world: World) -> None:
 
 def test_progress_ends_at_all_of_it(world: World) -> None:
     heard: list[tuple[int, int]] = []
-    world.back_up(telling=Telling(copied=lambda done, total: heard.append((done, total))))
+    world.back_up(telling=BackupTelling(copied=lambda done, total: heard.append((done, total))))
     assert [done for done, _ in heard] == sorted(done for done, _ in heard)
     assert all(done <= total for done, total in heard)
     assert heard[-1][0] > 0.9 * heard[-1][1]
@@ -146,5 +146,5 @@ def test_progress_counts_the_binlog_too(world: World) -> None:
     world.database.offset = 1 << 20
     (world.datadir / "bin.000001").write_bytes(bytes(2 << 20))
     heard: list[tuple[int, int]] = []
-    row = world.back_up(telling=Telling(copied=lambda done, total: heard.append((done, total))))
+    row = world.back_up(telling=BackupTelling(copied=lambda done, total: heard.append((done, total))))
     assert heard[-1][1] == pytest.approx(row.backups[0].bytes_read, rel=0.05)

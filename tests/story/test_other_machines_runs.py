@@ -11,8 +11,8 @@ from backupd.catalogue.details import Filter
 from backupd.catalogue.endings import GOOD
 from backupd.catalogue.store import Catalogue
 from backupd.cli.chosen import run_of
-from backupd.errors import UsageError
-from backupd.model import Drill, RunDetails
+from backupd.vocabulary.errors import UsageError
+from backupd.vocabulary.records import Drill, RunDetails
 from tests.story.world import World
 
 OTHER = "db2-0a1b2c3e"
@@ -88,3 +88,10 @@ def test_where_there_are_only_another_machines_backups_the_latest_is_none_and_sa
         with pytest.raises(UsageError, match="no backup of job weekly") as refused:
             run_of(catalogue, "latest:weekly")
     assert "another machine by its id" in refused.value.hint
+
+
+def test_a_run_whose_names_are_no_text_is_entered_with_their_bytes_spelt_out(world: World) -> None:
+    run = replace(world.back_up(), run_id="theirs", machine=OTHER, host="caf\udce9")
+    with world.catalogue() as catalogue:
+        assert catalogue.import_run(run)
+        assert catalogue.run("theirs").host == "caf\\udce9"

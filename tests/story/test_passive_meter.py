@@ -3,7 +3,8 @@
 import pytest
 
 from backupd.config import LimitsConfig, SettleConfig
-from backupd.model import Outcome, Reason, RunStatus
+from backupd.vocabulary.penalty import GateOutcome, Reason
+from backupd.vocabulary.records import RunStatus
 from tests.story.world import World
 
 ENDLESS = SettleConfig(windows=1, baseline_windows=1, patience=1e9)
@@ -58,7 +59,9 @@ def test_a_copy_within_a_budget_records_how_fast_it_was_read(world: World) -> No
 def test_a_run_that_was_given_up_keeps_its_verdict_and_what_was_seen(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("backupd.backup.LOOK_SECONDS", 3600.0)  # the look that ends the run is the last one
+    monkeypatch.setattr(
+        "backupd.operations.backup.run.LOOK_SECONDS", 3600.0
+    )  # the look that ends the run is the last one
     world.with_probe = False
     world.write_milliseconds = 40.0
     world.database.lag_seconds = 99.0
@@ -67,7 +70,7 @@ def test_a_run_that_was_given_up_keeps_its_verdict_and_what_was_seen(
     row = world.row()
     assert row.status is RunStatus.FAILED
     assert row.verdict is not None
-    assert (row.verdict.outcome, row.verdict.reason) == (Outcome.GIVE_UP, Reason.LIMIT)
+    assert (row.verdict.outcome, row.verdict.reason) == (GateOutcome.GIVE_UP, Reason.LIMIT)
     assert {sample.stage for sample in row.samples} == {"baseline", "settle"}
     assert row.samples[0].write_latency_ms == pytest.approx(40.0)
     assert row.samples[-1].replica_lag_seconds == 99.0

@@ -6,12 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from backupd import preflight
 from backupd.config import LockConfig
-from backupd.errors import Cancelled, CleanupIncomplete, ExitStatus, ServerError, SnapshotError
-from backupd.interruption import cancellable
-from backupd.model import HoldingKind, Level, Phase, Preflush, PreflushEnd, RunStatus
+from backupd.host.signals import cancellable
 from backupd.mysql.flushing import DATADIR, LOW_WATER_MARK, MAX_DIRTY, UPTIME
+from backupd.operations.backup import preflight
+from backupd.vocabulary.errors import Cancelled, CleanupIncomplete, ExitStatus, ServerError, SnapshotError
+from backupd.vocabulary.records import HoldingKind, Level, Phase, RunStatus
+from backupd.vocabulary.servers import Preflush, PreflushEnd
 from tests.fakes.server import SETTINGS, FakeFlusher
 from tests.story.test_recover import die_at, recover
 from tests.story.world import World

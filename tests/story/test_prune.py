@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 
 from backupd.catalogue.store import Catalogue
-from backupd.claims import Claims
 from backupd.config import JobConfig, RetentionConfig
-from backupd.errors import Busy, TargetError
-from backupd.identity import Machine
-from backupd.model import Backup, Check, Drill, RunDetails, RunStatus
-from backupd.owning import Ownership
-from backupd.prune import Pruning, after_run, prune
+from backupd.host.claims import Claims
+from backupd.operations.upkeep.ownership import Ownership
+from backupd.operations.upkeep.prune import Pruning, after_run, prune
+from backupd.vocabulary.errors import Busy, TargetError
+from backupd.vocabulary.identity import Machine
+from backupd.vocabulary.records import Check, Drill, RunDetails, RunStatus
+from backupd.vocabulary.storage import Backup
 from tests.contract.test_targets import MANIFEST
 from tests.fakes.target import MACHINE, MemoryTarget
 from tests.mutations import sealed

@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 
-from backupd.errors import Cancelled, ExitStatus, TargetError, VerificationError
-from backupd.interruption import cancellable
-from backupd.listing import unknown_beside
-from backupd.model import Manifest, RunStatus
-from backupd.publishing import Published, publish_copies
+from backupd.host.signals import cancellable
+from backupd.operations.backup.publishing import Published, publish_copies
+from backupd.targets.listing import unknown_beside
+from backupd.vocabulary.errors import Cancelled, ExitStatus, TargetError, VerificationError
+from backupd.vocabulary.records import RunStatus
+from backupd.vocabulary.storage import Manifest
 from tests.fakes.target import MemoryTarget
 from tests.story.stored import JOB, RUN, put
 from tests.story.world import World

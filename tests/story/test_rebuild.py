@@ -8,38 +8,22 @@ from pathlib import Path
 import pytest
 
 from backupd.catalogue.store import Catalogue
-from backupd.claims import Claims
-from backupd.contents import run_section
-from backupd.errors import TargetError, VerificationError
-from backupd.identity import Machine
-from backupd.model import (
-    Bill,
-    Check,
-    Counted,
-    Drill,
-    Layout,
-    LockReceipt,
-    Losses,
-    Outcome,
-    Phase,
-    Position,
-    Reason,
-    ReplicaPosition,
-    RunDetails,
-    RunStatus,
-    Sample,
-    SnapshotFacts,
-    Throughput,
-    Verdict,
-)
-from backupd.ownership import OwnerRecord
-from backupd.owning import Ownership
-from backupd.proofs import leave_proof
-from backupd.rebuild import copy_on, rebuild
-from backupd.run_section import SnapshotSection, VerdictSection
-from backupd.targets import Source
+from backupd.host.claims import Claims
+from backupd.operations.backup.contents import run_section
+from backupd.operations.restore.proofs import leave_proof
+from backupd.operations.upkeep.ownership import Ownership
+from backupd.operations.upkeep.rebuild import copy_on, rebuild
+from backupd.policy.owner_record import OwnerRecord
+from backupd.targets import BackupSource
+from backupd.vocabulary.errors import TargetError, VerificationError
+from backupd.vocabulary.identity import Machine
+from backupd.vocabulary.penalty import Bill, Counted, GateOutcome, Losses, Reason, Sample, Throughput, Verdict
+from backupd.vocabulary.records import Check, Drill, Phase, RunDetails, RunStatus, SnapshotFacts
+from backupd.vocabulary.run_section import SnapshotSection, VerdictSection
+from backupd.vocabulary.servers import LockReceipt, Position, ReplicaPosition
+from backupd.vocabulary.volumes import Layout
 from tests.contract.test_targets import MANIFEST
-from tests.fakes.target import MemoryTarget
+from tests.fakes.target import BELIEVED, MemoryTarget
 from tests.story.world import World
 
 NOW = datetime(2026, 11, 21, 4, tzinfo=UTC)
@@ -71,7 +55,7 @@ def store(target: MemoryTarget, run_id: str, *, run: RunDetails | None = None, a
 def back_up(catalogue: Catalogue, run_id: str, *targets: MemoryTarget, attention: str = "") -> None:
     with catalogue.open_run("nightly", "db1", run_id=run_id) as run:
         run.took(Phase.COPY, 2.5)
-        run.verdict(Verdict(Outcome.START, Reason.SETTLED, "3 windows within 10 %", 61.5))
+        run.verdict(Verdict(GateOutcome.START, Reason.SETTLED, "3 windows within 10 %", 61.5))
         run.position(Position("binlog.000007", 4242, "0-1-99", (ReplicaPosition("", "source.000001", 17, "0-2-3"),)))
         run.lock(LockReceipt("backup-stage", 2, 0.5, 0.031, "metadata-locks", lsn=1 << 40))
         run.snapshot(SnapshotFacts("bk_r1", "labvg/data", Layout.STRIPED, 3, 65536, 4096, 1 << 30, 700))
@@ -84,7 +68,7 @@ def back_up(catalogue: Catalogue, run_id: str, *targets: MemoryTarget, attention
         so_far = run.so_far()
         for target in targets:
             store(target, run_id, run=so_far)
-        run.complete([copy_on(target, replace(MANIFEST, run_id=run_id)) for target in targets])
+        run.complete([copy_on(target, target.manifest("nightly", run_id)) for target in targets])
 
 
 def comparable(run: RunDetails) -> RunDetails:
@@ -97,7 +81,7 @@ def test_the_rows_of_a_lost_catalogue_come_back_from_its_targets(catalogue: Cata
     back_up(catalogue, "r1", here, there)
     back_up(catalogue, "r2", here, attention="target there has no copy of this run")
     for target in (here, there):
-        rebuild(target, empty).require_complete()
+        rebuild(target, empty, BELIEVED).require_complete()
     assert [comparable(run) for run in empty.runs()] == [comparable(run) for run in catalogue.runs()]
     assert [run.status for run in empty.runs()] == [RunStatus.ATTENTION, RunStatus.SUCCESS]
     assert all(run.ended_at == MANIFEST.created_at for run in empty.runs())
@@ -110,10 +94,10 @@ def test_what_drills_proved_comes_back_with_the_backup(catalogue: Catalogue, emp
     for hours, ok in ((1, True), (2, False)):
         drill = Drill("r1", ok, (Check("tables", ok, "3", "3"),), 7.5, NOW + timedelta(hours=hours))
         catalogue.record_drill(drill)
-        assert leave_proof([Source(here, "nightly", "r1")], drill, ownership, host="db1") == ()
+        assert leave_proof([BackupSource(here, "nightly", "r1", BELIEVED)], drill, ownership, host="db1") == ()
     here.stored["nightly", "r1", "proof-20200101T000000Z.json"] = b'{"run_id": "r1", "ok": true}'
     here.stored["nightly", "r1", "proof-20200102T000000Z.json"] = b"[" * 100_000
-    rebuild(here, empty).require_complete()
+    rebuild(here, empty, BELIEVED).require_complete()
     assert empty.run("r1").drills == catalogue.run("r1").drills
     assert empty.run("r1").doubted
 
@@ -126,7 +110,9 @@ def test_a_proof_that_cannot_be_left_is_told(catalogue: Catalogue, tmp_path: Pat
         here.calls, here.fail_at_call = 0, 1
     else:
         assert here.succeed(OwnerRecord(here.machine, 2, "e" * 32, "a-clone", NOW))
-    (told,) = leave_proof([Source(here, "nightly", "r1")], Drill("r1", True, (), 1.0, NOW), ownership, host="db1")
+    (told,) = leave_proof(
+        [BackupSource(here, "nightly", "r1", BELIEVED)], Drill("r1", True, (), 1.0, NOW), ownership, host="db1"
+    )
     assert "could not be left on target here, and a rebuilt catalogue will not know of it" in told
 
 
@@ -135,7 +121,7 @@ def test_no_proof_is_left_beside_another_machines_backup(catalogue: Catalogue, t
     theirs = here.of_machine("db2-0a1b2c3e")
     before = dict(here.stored)
     drill = Drill("r1", True, (), 1.0, NOW)
-    assert leave_proof([Source(theirs, "nightly", "r1")], drill, ownership, host="db2") == ()
+    assert leave_proof([BackupSource(theirs, "nightly", "r1", BELIEVED)], drill, ownership, host="db2") == ()
     assert here.stored == before
 
 
@@ -152,7 +138,7 @@ def test_what_a_run_left_on_its_targets_is_enough_to_know_it_by(world: World, em
     world.others = [MemoryTarget("other")]
     row = world.back_up(job=world.job(targets=("vault", "other")))
     for target in world.tools.targets:
-        rebuild(target, empty).require_complete()
+        rebuild(target, empty, BELIEVED).require_complete()
     before = replace(
         row,
         phases={phase: seconds for phase, seconds in row.phases.items() if phase is not Phase.VERIFY},
@@ -167,7 +153,7 @@ def test_rows_that_are_there_stay_as_they_are(catalogue: Catalogue) -> None:
     back_up(catalogue, "r1", here)
     catalogue.pin("r1", "note")
     before = catalogue.runs()
-    rebuilding = rebuild(here, catalogue)
+    rebuilding = rebuild(here, catalogue, BELIEVED)
     assert (rebuilding.imported, rebuilding.known) == ((), ("r1",))
     assert catalogue.runs() == before
 
@@ -183,28 +169,28 @@ def test_words_that_only_a_newer_backupd_says_are_left_out_and_the_run_is_known(
     with here.writing("nightly", "r1", "data-1.tar.zst") as writer:
         writer.write(b"12345")
     here.publish(replace(MANIFEST, run_id="r1", run=section, layout="zoned"))
-    assert rebuild(here, empty).imported == ("r1",)
+    assert rebuild(here, empty, BELIEVED).imported == ("r1",)
     run = empty.run("r1")
     assert (run.job, run.status, run.started_at, run.ended_at) == (
         "nightly", RunStatus.ATTENTION, section.started_at, MANIFEST.created_at
     )  # fmt: skip
     assert (run.phases, run.verdict, run.snapshot, run.attention) == ({Phase.COPY: 2.5}, None, None, ("look",))
-    assert run.backup == copy_on(here, replace(MANIFEST, run_id="r1"))
+    assert run.backup == copy_on(here, here.manifest("nightly", "r1"))
 
 
 def test_backups_are_imported_oldest_first_and_of_one_job_where_it_is_named(empty: Catalogue) -> None:
     here = MemoryTarget("here")
     for run_id, days in (("r2", 1), ("r3", 0), ("r1", 2)):
         store(here, run_id, at=NOW - timedelta(days=days))
-    assert rebuild(here, empty, job="weekly").imported == ()
-    assert rebuild(here, empty, job="nightly").imported == ("r1", "r2", "r3")
+    assert rebuild(here, empty, BELIEVED, job="weekly").imported == ()
+    assert rebuild(here, empty, BELIEVED, job="nightly").imported == ("r1", "r2", "r3")
 
 
 def test_an_unfinished_backup_is_none(empty: Catalogue) -> None:
     here = MemoryTarget("here")
     with here.writing("nightly", "r1", "data-1.tar.zst") as writer:
         writer.write(b"12345")
-    rebuilding = rebuild(here, empty)
+    rebuilding = rebuild(here, empty, BELIEVED)
     assert (rebuilding.imported, rebuilding.unfinished) == ((), ("r1",))
     assert empty.runs() == []
 
@@ -216,9 +202,11 @@ def test_a_broken_manifest_is_told_and_keeps_no_other_from_being_imported(empty:
     broken, copied = ("nightly", "r2", "manifest.json"), ("nightly", "r3", "manifest.json")
     here.stored[broken] = here.stored[broken].replace(b'"db1"', b'"db2"')
     here.stored[copied] = here.stored["nightly", "r1", "manifest.json"]
-    rebuilding = rebuild(here, empty)
+    rebuilding = rebuild(here, empty, BELIEVED)
     assert rebuilding.imported == ("r1", "r4")
-    with pytest.raises(VerificationError, match=r"r2: the manifest was changed .*r3: its manifest is that of run r1"):
+    with pytest.raises(
+        VerificationError, match=r"r2: the manifest was changed .*r3: the manifest of run r3 .* is that of run r1"
+    ):
         rebuilding.require_complete()
 
 
@@ -227,7 +215,7 @@ def test_a_manifest_that_cannot_be_read_is_the_targets_fault(empty: Catalogue) -
     for run_id in ("r1", "r2"):
         store(here, run_id)
     here.calls, here.fail_at_call = 0, 2
-    rebuilding = rebuild(here, empty)
+    rebuilding = rebuild(here, empty, BELIEVED)
     assert rebuilding.imported == ("r2",)
     with pytest.raises(TargetError, match="not all manifests could be read: r1"):
         rebuilding.require_complete()
@@ -237,6 +225,6 @@ def test_a_run_that_is_still_at_work_is_left_alone(catalogue: Catalogue) -> None
     here = MemoryTarget("here")
     with catalogue.open_run("nightly", "db1", run_id="r1") as run:
         store(here, "r1", run=run.so_far())
-        assert rebuild(here, catalogue).imported == ()
+        assert rebuild(here, catalogue, BELIEVED).imported == ()
         run.complete((copy_on(here, replace(MANIFEST, run_id="r1")),))
     assert len(catalogue.run("r1").backups) == 1

@@ -16,17 +16,18 @@ from types import SimpleNamespace
 
 import pytest
 
-from backupd.backup import Telling
-from backupd.claims import Claims
-from backupd.command import start_time
 from backupd.config import CopyConfig, JobConfig
-from backupd.errors import Busy, Cancelled, CleanupIncomplete, ExitStatus, NoRoom, UsageError
-from backupd.interruption import cancellable
-from backupd.live import LiveRuns, Progress
-from backupd.model import Backup, Holding, HoldingKind, Phase, RunStatus
-from backupd.recover import Recovery, dead_runs
-from backupd.snapshots import Snapshots
+from backupd.host.claims import Claims
+from backupd.host.live_progress import LiveRuns, Progress
+from backupd.host.process import start_time
+from backupd.host.signals import cancellable
+from backupd.lvm import Snapshots
+from backupd.operations.backup.run import BackupTelling
+from backupd.operations.upkeep.recover import Recovery, dead_runs
 from backupd.targets import Target
+from backupd.vocabulary.errors import Busy, Cancelled, CleanupIncomplete, ExitStatus, NoRoom, UsageError
+from backupd.vocabulary.records import Holding, HoldingKind, Phase, RunStatus
+from backupd.vocabulary.storage import Backup
 from tests.fakes.lvm_host import FakeSnapshots
 from tests.story.world import ToldTarget, World
 
@@ -59,7 +60,7 @@ def die_at(world: World, event: str, run_id: str = "r1", *, job: JobConfig | Non
             os.kill(os.getpid(), signal.SIGKILL)
 
         world.at[event] = die
-        telling = Telling(copied=lambda done, total: world.happened("in mid-copy"))
+        telling = BackupTelling(copied=lambda done, total: world.happened("in mid-copy"))
         try:
             world.back_up(run_id, job=job, telling=telling)
         finally:
@@ -295,7 +296,7 @@ def test_a_drill_folder_that_resists_is_named_and_keeps_no_run_from_starting(
         raise PermissionError("not permitted")
 
     ours = SimpleNamespace(rmtree=resist, disk_usage=shutil.disk_usage)  # others remove folders meanwhile
-    monkeypatch.setattr("backupd.filesystem.shutil", ours)
+    monkeypatch.setattr("backupd.host.filesystem.shutil", ours)
     recovery = recover(world)
     assert [holding.kind for holding, _ in recovery.left] == [HoldingKind.STAGING]
     with pytest.raises(CleanupIncomplete, match="drill-r1"):

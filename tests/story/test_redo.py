@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from backupd.errors import UsageError
-from backupd.model import Flavour
 from backupd.mysql.tablefiles import Table
-from backupd.restore import restore
-from backupd.targets import Source
+from backupd.operations.restore.into_folder import restore
+from backupd.targets import BackupSource
+from backupd.vocabulary.errors import UsageError
+from backupd.vocabulary.servers import Flavour
 from tests.fakes.redo import redo_head
+from tests.fakes.target import BELIEVED
 from tests.story.test_good_run import unpacked
 from tests.story.test_restore_resumed import has_free
 from tests.story.world import World
@@ -94,7 +95,7 @@ def test_a_restore_needs_room_for_the_hole_too_for_a_server_fills_it(
     with_log(world)
     world.database.lsn = TOLD
     world.back_up()
-    source = Source(world.target, "nightly", "r1")
+    source = BackupSource(world.target, "nightly", "r1", BELIEVED)
     restore([source], to=tmp_path / "first", tables=tables)
     held = sum(path.stat().st_blocks * 512 for path in (tmp_path / "first").rglob("*") if path.is_file())
     has_free(monkeypatch, held + left_out(world) // 2)

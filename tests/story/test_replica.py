@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import pytest
 
-from backupd.errors import Cancelled, CleanupIncomplete, ExitStatus, SnapshotError
-from backupd.interruption import cancellable
-from backupd.model import HoldingKind, RunStatus
-from backupd.ownership import OwnerRecord
+from backupd.host.signals import cancellable
+from backupd.policy.owner_record import OwnerRecord
+from backupd.vocabulary.errors import Cancelled, CleanupIncomplete, ExitStatus, SnapshotError
+from backupd.vocabulary.records import HoldingKind, RunStatus
 from tests.story.test_recover import die_at, recover
 from tests.story.world import World
 

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from backupd.errors import Cancelled, TargetError, UsageError, VerificationError
-from backupd.interruption import cancellable
-from backupd.restore import require_room, restore
-from backupd.targets import Source
+from backupd.host.signals import cancellable
+from backupd.operations.restore.into_folder import require_room, restore
+from backupd.operations.restore.unfinished import INCOMPLETE
+from backupd.targets import BackupSource
 from backupd.targets.directory import DirectoryTarget
-from backupd.unfinished import INCOMPLETE
-from tests.fakes.target import MACHINE
+from backupd.vocabulary.errors import Cancelled, TargetError, UsageError, VerificationError
+from tests.fakes.target import BELIEVED, MACHINE
 from tests.story.world import FILES, World
 
 PATH_MAX = os.pathconf("/", "PC_PATH_MAX")
@@ -35,8 +35,8 @@ def files_in(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def copies(world: World) -> list[Source]:
-    return [Source(world.target, "nightly", "r1")]
+def copies(world: World) -> list[BackupSource]:
+    return [BackupSource(world.target, "nightly", "r1", BELIEVED)]
 
 
 def damage(world: World, name: str) -> None:
@@ -153,7 +153,10 @@ def test_a_restore_that_is_cancelled_at_once_leaves_the_folder_as_it_was(
     if exists:
         to.mkdir()
     with pytest.raises(Cancelled), cancellable():
-        restore([Source(StoppedAtTheBeginning("vault", backed_up.vault, machine=MACHINE), "nightly", "r1")], to=to)
+        restore(
+            [BackupSource(StoppedAtTheBeginning("vault", backed_up.vault, machine=MACHINE), "nightly", "r1", BELIEVED)],
+            to=to,
+        )
     assert to.exists() == exists
     assert not exists or list(to.iterdir()) == []
 

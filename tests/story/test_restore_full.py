@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from backupd.errors import UsageError
-from backupd.restore import restore
-from backupd.targets import Source
+from backupd.operations.restore.into_folder import restore
+from backupd.targets import BackupSource
 from backupd.targets.directory import DirectoryTarget
-from tests.fakes.target import MACHINE
+from backupd.vocabulary.errors import UsageError
+from tests.fakes.target import BELIEVED, MACHINE
 from tests.story.stored import JOB, RUN, Stream, content, put_in
 
 MIB = 1 << 20
@@ -51,7 +51,7 @@ def restore_there(vault: Path, disk: Path) -> None:
     target = Filling(vault.name, vault, machine=MACHINE)
     target.neighbour = disk / "neighbour"
     try:
-        restore([Source(target, JOB, RUN)], to=disk / "restored")
+        restore([BackupSource(target, JOB, RUN, BELIEVED)], to=disk / "restored")
     except UsageError as error:
         left = [path.name for path in disk.iterdir()]
         document = {"message": error.message, "hint": error.hint, "read": target.read, "left": left}

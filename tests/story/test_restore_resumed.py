@@ -16,13 +16,13 @@ import pytest
 from backupd.archive.encryption import Identities, read_identities
 from backupd.archive.frames import Reading
 from backupd.archive.unpack import Unpacking
-from backupd.errors import Busy, Cancelled, TargetError, UsageError, VerificationError
-from backupd.interruption import cancellable
-from backupd.restore import restore
-from backupd.targets import Source
+from backupd.host.signals import cancellable
+from backupd.operations.restore.into_folder import restore
+from backupd.operations.restore.unfinished import INCOMPLETE
+from backupd.targets import BackupSource
 from backupd.targets.directory import DirectoryTarget
-from backupd.unfinished import INCOMPLETE
-from tests.fakes.target import MACHINE
+from backupd.vocabulary.errors import Busy, Cancelled, TargetError, UsageError, VerificationError
+from tests.fakes.target import BELIEVED, MACHINE
 from tests.story.stored import FRAME_BYTES, JOB, RUN, Stream, content, files_in, put, put_in, tar, unpacked
 
 MIB = 1 << 20
@@ -124,8 +124,8 @@ def to(tmp_path: Path) -> Path:
     return tmp_path / "restored"
 
 
-def source(target: DirectoryTarget) -> Source:
-    return Source(target, JOB, RUN)
+def source(target: DirectoryTarget) -> BackupSource:
+    return BackupSource(target, JOB, RUN, BELIEVED)
 
 
 def recorded(to: Path, name: str = "data-1.tar.zst") -> int:
@@ -193,7 +193,7 @@ def test_a_cancelled_restore_goes_on(vault: Path, to: Path) -> None:
 
 
 def test_a_killed_restore_goes_on(vault: Path, to: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("backupd.restore.SAVE_BYTES", MIB)
+    monkeypatch.setattr("backupd.operations.restore.into_folder.SAVE_BYTES", MIB)
     size = stored_bytes(vault, "data-1.tar.zst")
     child = os.fork()
     if child == 0:

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from backupd.archive.encryption import read_identities
-from backupd.errors import TargetError, UsageError, VerificationError
 from backupd.mysql.tablefiles import tables_in
-from backupd.restore import restore
+from backupd.operations.restore.into_folder import restore
+from backupd.operations.restore.unfinished import INCOMPLETE
 from backupd.targets.directory import DirectoryTarget
-from backupd.unfinished import INCOMPLETE
+from backupd.vocabulary.errors import TargetError, UsageError, VerificationError
 from tests.fakes.target import MACHINE
 from tests.story.stored import content, files_in, put, put_in
 from tests.story.test_restore_resumed import Failing, source, stored_bytes

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from backupd.errors import ExitStatus, Refused, SnapshotError
-from backupd.model import DataPath, DeviceNumber
+from backupd.vocabulary.errors import ExitStatus, Refused, SnapshotError
+from backupd.vocabulary.servers import DataPath
+from backupd.vocabulary.volumes import DeviceNumber
 from tests.story.test_every_failure import assert_failed_and_clean
 from tests.story.test_good_run import unpacked
 from tests.story.world import World

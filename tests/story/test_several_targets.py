@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 
-from backupd import preflight
-from backupd.backup import Telling, run_backup
 from backupd.catalogue import store
 from backupd.catalogue.store import RunRecord
-from backupd.contents import run_section
-from backupd.errors import CatalogueError, ExitStatus, Refused, TargetError
-from backupd.model import Backup, HoldingKind, Level, Phase, RunStatus
-from backupd.recover import dead_runs
+from backupd.operations.backup import preflight
+from backupd.operations.backup.contents import run_section
+from backupd.operations.backup.run import BackupTelling, run_backup
+from backupd.operations.upkeep.recover import dead_runs
+from backupd.vocabulary.errors import CatalogueError, ExitStatus, Refused, TargetError
+from backupd.vocabulary.records import HoldingKind, Level, Phase, RunStatus
+from backupd.vocabulary.storage import Backup
 from tests.fakes.target import MemoryTarget
 from tests.story.test_every_failure import assert_failed_and_clean
 from tests.story.world import World
@@ -51,7 +52,7 @@ def test_each_target_has_the_same_backup(world: World, other: MemoryTarget) -> N
 
 def test_the_snapshot_is_read_once(world: World, other: MemoryTarget) -> None:
     done: list[int] = []
-    row = world.back_up(telling=Telling(copied=lambda now, _total: done.append(now)))
+    row = world.back_up(telling=BackupTelling(copied=lambda now, _total: done.append(now)))
     assert {stage.stage: stage.bytes for stage in row.throughput if stage.stage.startswith("write:")} == {
         f"write:{backup.target}": backup.bytes_stored for backup in row.backups
     }
@@ -158,7 +159,7 @@ def test_a_target_on_which_another_process_waits_for_its_owner_record_costs_the_
     world: World, other: MemoryTarget, monkeypatch: pytest.MonkeyPatch, event: str
 ) -> None:
     """It does not answer that process, a run of another job for example; nor would it answer us."""
-    monkeypatch.setattr("backupd.claims._OWNING_SECONDS", 0.0)
+    monkeypatch.setattr("backupd.host.claims._OWNING_SECONDS", 0.0)
     with ExitStack() as waiting:
         if event == "while it is read back":
             read = other.reading

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from backupd.lab.bench_size import RESTORED, make_files, run_case
-from backupd.lab.memory import Step
+from tests.bench.bench_size import RESTORED, make_files, run_case
+from tests.bench.memory import MemoryStep
 
 FEW, MANY = 10_000, 30_000  # the few fill every buffer
 A_FILE_AT_MOST = 640  # bytes: 400,000 of them are 244 MiB, and a run may take 256 with all else
@@ -20,7 +20,9 @@ TRIES = 3  # how threads take turns decides what an allocator has at once: 30 Mi
 
 
 def too_large(
-    folder: Path, sizes: tuple[tuple[int, int], tuple[int, int]], is_too_large: Callable[[str, Step, Step], bool]
+    folder: Path,
+    sizes: tuple[tuple[int, int], tuple[int, int]],
+    is_too_large: Callable[[str, MemoryStep, MemoryStep], bool],
 ) -> set[str]:
     """The steps that were too large at every try, of two cases side by side: so many files, of so many bytes."""
     found: set[str] | None = None
@@ -34,7 +36,9 @@ def too_large(
     return found
 
 
-def both(folder: Path, sizes: tuple[tuple[int, int], tuple[int, int]]) -> tuple[dict[str, Step], dict[str, Step]]:
+def both(
+    folder: Path, sizes: tuple[tuple[int, int], tuple[int, int]]
+) -> tuple[dict[str, MemoryStep], dict[str, MemoryStep]]:
     """Their steps by name."""
     for number, (files, noise) in enumerate(sizes):
         (folder / str(number)).mkdir()
@@ -51,7 +55,7 @@ def both(folder: Path, sizes: tuple[tuple[int, int], tuple[int, int]]) -> tuple[
 
 @pytest.mark.timeout(600)  # seconds; 20 on an idle machine
 def test_a_file_costs_a_run_few_bytes_of_memory(tmp_path: Path) -> None:
-    def costs_too_much(_name: str, few: Step, many: Step) -> bool:  # a restore, too
+    def costs_too_much(_name: str, few: MemoryStep, many: MemoryStep) -> bool:  # a restore, too
         return (many.mib - few.mib) * MIB / (MANY - FEW) >= A_FILE_AT_MOST
 
     assert too_large(tmp_path, ((FEW, 0), (MANY, 0)), costs_too_much) == set()
@@ -61,7 +65,7 @@ def test_a_file_costs_a_run_few_bytes_of_memory(tmp_path: Path) -> None:
 def test_bytes_cost_a_run_no_memory(tmp_path: Path) -> None:
     """From the first 256 MiB on every buffer of two streams is full."""
 
-    def grows(name: str, small: Step, large: Step) -> bool:
+    def grows(name: str, small: MemoryStep, large: MemoryStep) -> bool:
         return name != RESTORED and large.mib >= 1.25 * small.mib
 
     assert too_large(tmp_path, ((0, 256 * MIB), (0, 512 * MIB)), grows) == set()

@@ -9,15 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from backupd.agenda import Deadline
-from backupd.backup import Telling
 from backupd.config import CopyConfig, JobConfig
-from backupd.errors import ExitStatus, GaveUp
-from backupd.model import HoldingKind, Phase, RunStatus
-from backupd.recover import dead_runs
-from backupd.targets import Source
-from backupd.tools import Room
-from backupd.verify import verify_backup
+from backupd.operations.backup.run import BackupTelling
+from backupd.operations.restore.verify import verify_backup
+from backupd.operations.tools import FilesystemRoom
+from backupd.operations.upkeep.recover import dead_runs
+from backupd.targets import BackupSource
+from backupd.vocabulary.errors import ExitStatus, GaveUp
+from backupd.vocabulary.records import HoldingKind, Phase, RunStatus
+from backupd.vocabulary.schedule import Deadline
+from tests.fakes.target import BELIEVED
 from tests.story.test_recover import die_at
 from tests.story.world import World
 
@@ -42,7 +43,7 @@ def test_the_snapshot_is_gone_before_anything_is_sent_and_the_backup_is_the_same
     assert row.status is RunStatus.SUCCESS
     assert Phase.SEND in row.phases
     assert stage(world, "spool") == stage(world, "read-spool") == stage(world, "digest") > 4 * MIB
-    assert verify_backup(Source(world.target, "nightly", "r1")).whole
+    assert verify_backup(BackupSource(world.target, "nightly", "r1", BELIEVED)).whole
     assert world.left() == []
     world.at.clear()
     spooled = world.target.manifest("nightly", "r1").objects
@@ -83,12 +84,12 @@ def test_what_does_not_fit_streams_while_the_snapshot_exists(world: World) -> No
     assert 0 < stage(world, "spool") <= 64 * MIB
     names = [each.name for each in world.target.manifest("nightly", "r1").objects]
     assert names == [*(f"data-{number}.tar.zst" for number in range(1, len(names) - 1)), "binlog.tar.zst", *names[-1:]]
-    assert verify_backup(Source(world.target, "nightly", "r1")).whole
+    assert verify_backup(BackupSource(world.target, "nightly", "r1", BELIEVED)).whole
     assert world.left() == []
 
 
 def test_a_file_system_without_room_spools_nothing(world: World) -> None:
-    world.room = Room(free=MIB, total=10 << 30, read_only=False)
+    world.room = FilesystemRoom(free=MIB, total=10 << 30, read_only=False)
     world.memory = None
     existing: list[bool] = []
     world.at["target.writing"] = lambda: existing.append(bool(world.host.lvs))
@@ -112,7 +113,7 @@ def test_a_spool_whose_disk_fails_in_the_middle_loses_nothing(
     row = world.back_up(job=with_spool(world))
     assert row.status is RunStatus.ATTENTION
     assert f"the spool could not be written: {os.strerror(number)}" in row.attention[0]
-    assert verify_backup(Source(world.target, "nightly", "r1")).whole
+    assert verify_backup(BackupSource(world.target, "nightly", "r1", BELIEVED)).whole
     assert world.left() == []
 
 
@@ -215,7 +216,7 @@ def test_a_spool_s_disk_that_takes_no_changes_costs_no_backup(
     row = world.back_up(job=with_spool(world))
     assert (row.status, world.left()) == (RunStatus.ATTENTION if verb == "mkdir" else RunStatus.SUCCESS, [])
     assert ("the spool could not be used: Read-only file system" in str(row.attention)) is (verb == "mkdir")
-    assert verify_backup(Source(world.target, "nightly", "r1")).whole
+    assert verify_backup(BackupSource(world.target, "nightly", "r1", BELIEVED)).whole
 
 
 def test_the_spool_is_entered_before_it_is_made_and_a_live_run_s_is_left_alone(world: World) -> None:
@@ -241,7 +242,9 @@ def test_the_deadline_is_that_of_the_last_byte_sent(world: World) -> None:
             threading.Event().wait(3.1)
 
     with pytest.raises(GaveUp, match="not done by its deadline: 0 of"):
-        world.back_up(job=with_spool(world, must_finish_by=Deadline(within_seconds=3.0)), telling=Telling(phase=dawdle))
+        world.back_up(
+            job=with_spool(world, must_finish_by=Deadline(within_seconds=3.0)), telling=BackupTelling(phase=dawdle)
+        )
     assert Phase.SEND in world.row().phases
     assert (world.left(), world.stored()) == ([], [])
 

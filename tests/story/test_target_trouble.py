@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from backupd.errors import ExitStatus, TargetError, VerificationError
-from backupd.model import RunStatus
+from backupd.vocabulary.errors import ExitStatus, TargetError, VerificationError
+from backupd.vocabulary.records import RunStatus
 from tests.fakes.target import MemoryTarget
 from tests.story.world import World
 

@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from backupd import preflight
 from backupd.config import SettleConfig
-from backupd.errors import ExitStatus, GaveUp
-from backupd.model import Level, RunStatus, Volume
+from backupd.operations.backup import preflight
+from backupd.vocabulary.errors import ExitStatus, GaveUp
+from backupd.vocabulary.records import Level, RunStatus
+from backupd.vocabulary.volumes import Volume
 from tests.fakes.lvm_host import LvmHost, thin_volume
 from tests.story.world import World
 

@@ -7,13 +7,14 @@ from dataclasses import replace
 import pytest
 
 from backupd.config import SnapshotConfig, SnapshotSize
-from backupd.errors import GaveUp, ProbeError, Refused, SnapshotVoid, UsageError
-from backupd.gauges import FileLoad, Mode, Tuning
-from backupd.measurement import Measurement
-from backupd.model import AUTO, Level, RunStatus, ThinPool
-from backupd.preflight import examine
-from backupd.probing import Telling
-from backupd.tuning import recommended
+from backupd.operations.backup.preflight import examine
+from backupd.operations.measure.probe_steps import ProbeTelling
+from backupd.policy.cow_area import recommended
+from backupd.vocabulary.errors import GaveUp, ProbeError, Refused, SnapshotVoid, UsageError
+from backupd.vocabulary.gauges import FileLoad, Mode, Tuning
+from backupd.vocabulary.probes import Measurement
+from backupd.vocabulary.records import Level, RunStatus
+from backupd.vocabulary.volumes import AUTO, ThinPool
 from tests.story.probe_world import SMALL, ProbeWorld
 from tests.story.test_measure import Writing
 from tests.story.world import World
@@ -297,7 +298,7 @@ def test_the_default_stays_where_the_noise_is_as_large_as_the_gain(probe: Tuned)
 
 def test_what_it_costs_is_told_and_holds(probe: Tuned) -> None:
     told: list[tuple[int, float]] = []
-    probe.take(TUNE, telling=Telling(bill=lambda bill, _: told.append((bill.snapshots, bill.seconds))))
+    probe.take(TUNE, telling=ProbeTelling(bill=lambda bill, _: told.append((bill.snapshots, bill.seconds))))
     assert told == [(3 * 12, 3 * (1 + 12) * 1.0)]
     assert probe.world.host.calls["create"] == 3 * 12
 

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backupd import manifest as manifests
-from backupd.errors import TargetError, Unreadable, UsageError, VerificationError
-from backupd.targets import Source
-from backupd.verify import share_of, verify_backup
-from tests.fakes.target import MemoryTarget
+from backupd.operations.restore.verify import share_of, verify_backup
+from backupd.policy import manifest as manifests
+from backupd.targets import BackupSource
+from backupd.vocabulary.errors import TargetError, Unreadable, UsageError, VerificationError
+from tests.fakes.target import BELIEVED, MemoryTarget
 from tests.mutations import sealed
 from tests.story.stored import JOB, RUN, content, put
 
@@ -38,8 +38,8 @@ def target(backed_up: MemoryTarget) -> MemoryTarget:
     return replace(backed_up, stored=dict(backed_up.stored), at=dict(backed_up.at), calls=0)
 
 
-def copy(target: MemoryTarget) -> Source:
-    return Source(target, JOB, RUN)
+def copy(target: MemoryTarget) -> BackupSource:
+    return BackupSource(target, JOB, RUN, BELIEVED)
 
 
 def key(name: str) -> tuple[str, str, str]:

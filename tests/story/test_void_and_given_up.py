@@ -11,12 +11,14 @@ from typing import Any
 
 import pytest
 
-from backupd.agenda import Deadline
 from backupd.archive.governor import CHECK_SECONDS
-from backupd.backup import Telling
 from backupd.config import CopyConfig, JobConfig, LimitsConfig, SettleConfig, SnapshotConfig, SnapshotSize
-from backupd.errors import ExitStatus, GaveUp, LockLost, LockNotGranted, SnapshotError, SnapshotVoid
-from backupd.model import Blocker, Outcome, Phase, Reason, RunStatus
+from backupd.operations.backup.run import BackupTelling
+from backupd.vocabulary.errors import ExitStatus, GaveUp, LockLost, LockNotGranted, SnapshotError, SnapshotVoid
+from backupd.vocabulary.penalty import GateOutcome, Reason
+from backupd.vocabulary.records import Phase, RunStatus
+from backupd.vocabulary.schedule import Deadline
+from backupd.vocabulary.servers import Blocker
 from tests.fakes.target import MemoryTarget
 from tests.story.world import World
 
@@ -39,7 +41,7 @@ def impatient(**limits: float) -> dict[str, object]:
     return {"settle": settle, "limits": LimitsConfig(**limits)}
 
 
-def in_mid_copy(world: World, happens: Callable[[], object]) -> Telling:
+def in_mid_copy(world: World, happens: Callable[[], object]) -> BackupTelling:
     """Something happens after the first bytes; the copy goes on once the observer has looked and a check is due."""
     world.make_orders_large()
     looked = threading.Semaphore(0)
@@ -51,7 +53,7 @@ def in_mid_copy(world: World, happens: Callable[[], object]) -> Telling:
             assert looked.acquire(timeout=TWO_TICKS)
             threading.Event().wait(CHECK_SECONDS + 0.1)
 
-    return Telling(copied=once)
+    return BackupTelling(copied=once)
 
 
 # --- the lock ---------------------------------------------------------------------------------------------------------
@@ -150,7 +152,7 @@ def test_an_overflow_in_mid_copy_ends_the_copy(world: World) -> None:
         overflow.copied(done, total)
 
     with pytest.raises(SnapshotVoid):
-        world.back_up(telling=Telling(copied=note))
+        world.back_up(telling=BackupTelling(copied=note))
     assert copied[-1][0] < copied[-1][1] / 2
     assert_failed_and_clean(world, ExitStatus.SNAPSHOT)
 
@@ -212,7 +214,7 @@ def test_beyond_a_limit_the_backup_is_given_up_and_the_snapshot_dropped(
     assert mounted == []
     verdict = world.row().verdict
     assert verdict is not None
-    assert (verdict.outcome, verdict.reason) == (Outcome.GIVE_UP, Reason.LIMIT)
+    assert (verdict.outcome, verdict.reason) == (GateOutcome.GIVE_UP, Reason.LIMIT)
     assert world.row().samples
     assert_failed_and_clean(world, ExitStatus.SNAPSHOT)
 
@@ -284,7 +286,7 @@ def test_an_outage_longer_than_the_snapshots_life_ends_with_the_snapshots_senten
             filled.append(time.monotonic())
 
     with pytest.raises(GaveUp, match="COW area"):
-        world.back_up(job=world.job(limits=LimitsConfig(max_cow_fill=0.5)), telling=Telling(copied=fill_up))
+        world.back_up(job=world.job(limits=LimitsConfig(max_cow_fill=0.5)), telling=BackupTelling(copied=fill_up))
     assert time.monotonic() - filled[0] < 4.5  # a thread that does not end is waited for for five seconds
     assert "inside a call" not in caplog.text
     assert_failed_and_clean(world, ExitStatus.SNAPSHOT)
@@ -311,7 +313,7 @@ def test_a_copy_that_is_not_done_by_its_deadline_is_given_up(world: World) -> No
     with pytest.raises(GaveUp, match="deadline"):
         world.back_up(
             job=world.job(copy=CopyConfig(must_finish_by=Deadline(clock=deadline.time()))),
-            telling=Telling(copied=lambda _done, _total: wait_until(deadline)),
+            telling=BackupTelling(copied=lambda _done, _total: wait_until(deadline)),
         )
     assert_failed_and_clean(world, ExitStatus.SNAPSHOT)
 
@@ -326,7 +328,7 @@ def test_a_deadline_that_passes_before_the_copy_is_not_the_next_days(world: Worl
     with pytest.raises(GaveUp, match="not done by its deadline: 0 of"):
         world.back_up(
             job=world.job(copy=CopyConfig(must_finish_by=Deadline(clock=deadline.time()))),
-            telling=Telling(phase=dawdle),
+            telling=BackupTelling(phase=dawdle),
         )
     assert_failed_and_clean(world, ExitStatus.SNAPSHOT)
 
@@ -351,7 +353,7 @@ def test_a_gate_that_waited_long_enough_starts_and_asks_for_attention(
     row = world.back_up(job=world.job(settle=SettleConfig(baseline_windows=1, patience=1e9, max_wait_seconds=max_wait)))
     assert row.status is RunStatus.ATTENTION
     assert row.verdict is not None
-    assert (row.verdict.outcome, row.verdict.reason) == (Outcome.START, reason)
+    assert (row.verdict.outcome, row.verdict.reason) == (GateOutcome.START, reason)
     assert f"({reason})" in row.attention[0]
     assert row.backup is not None
     assert world.left() == []

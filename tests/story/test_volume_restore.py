@@ -8,11 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from backupd.errors import BackupdError, Busy, Cancelled, Refused, SnapshotError, UsageError, VerificationError
-from backupd.interruption import cancellable
-from backupd.model import Backup, HoldingKind, Manifest, StoredObject
-from backupd.recover import dead_runs
-from backupd.volume_restore import FilledVolume, needed_bytes, restore_into_volume
+from backupd.host.signals import cancellable
+from backupd.operations.restore.into_volume import FilledVolume, needed_bytes, restore_into_volume
+from backupd.operations.upkeep.recover import dead_runs
+from backupd.vocabulary.errors import (
+    BackupdError,
+    Busy,
+    Cancelled,
+    Refused,
+    SnapshotError,
+    UsageError,
+    VerificationError,
+)
+from backupd.vocabulary.records import HoldingKind
+from backupd.vocabulary.storage import Backup, Manifest, StoredObject
 from tests.fakes.blank_volumes import FakeBlankVolumes
 from tests.story.world import World
 from tests.unit.test_seeding import MARIADB
@@ -168,7 +177,7 @@ def test_an_unmount_that_fails_afterwards_does_not_unmake_a_good_restore(somebod
 def dies(somebody: Somebody, monkeypatch: pytest.MonkeyPatch) -> None:
     """The process ends in the middle, and no release of it runs."""
     with monkeypatch.context() as dead:
-        dead.setattr("backupd.holding.give_back", lambda *asked: None)
+        dead.setattr("backupd.host.holdings.give_back", lambda *asked: None)
         with pytest.raises(KeyboardInterrupt):
             somebody.restores(fill=lambda folder: _gone())
     assert somebody.held() == [HoldingKind.MOUNT, HoldingKind.FILESYSTEM]

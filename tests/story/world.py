@@ -11,35 +11,30 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from backupd import spooling
-from backupd.backup import Telling, run_backup
 from backupd.catalogue.store import Catalogue
-from backupd.claims import Claims
-from backupd.command import end_stray
 from backupd.config import JobConfig, SettleConfig
-from backupd.errors import BackupdError
-from backupd.filesystem import remove_tree
-from backupd.finishing import MaxRate
-from backupd.gauges import DiskCounters, InFlight
-from backupd.holding import Releases
-from backupd.identity import Machine
-from backupd.model import (
-    DataPath,
-    DeviceNumber,
-    Holding,
-    HoldingKind,
-    Manifest,
-    MountPoint,
-    Preflush,
-    RunDetails,
-    Window,
-)
-from backupd.preflush import put_back
-from backupd.replicas import start_again
-from backupd.snapshots import disks_of
+from backupd.host.claims import Claims
+from backupd.host.filesystem import remove_tree
+from backupd.host.holdings import Releases
+from backupd.host.process import end_stray
+from backupd.lvm import disks_of
+from backupd.operations.backup import spool_folder
+from backupd.operations.backup.preflush import put_back
+from backupd.operations.backup.replicas import start_again
+from backupd.operations.backup.run import BackupTelling, run_backup
+from backupd.operations.tools import FilesystemRoom, HostFiles, Places, Tools
+from backupd.operations.upkeep.finishing import MaxRate
+from backupd.policy.signing import KEY_FILE, signer_at
 from backupd.targets import Target
 from backupd.targets.directory import DirectoryTarget
-from backupd.tools import HostFiles, Places, Room, Tools
+from backupd.vocabulary.errors import BackupdError
+from backupd.vocabulary.gauges import DiskCounters, InFlight
+from backupd.vocabulary.identity import Machine
+from backupd.vocabulary.penalty import Window
+from backupd.vocabulary.records import Holding, HoldingKind, RunDetails
+from backupd.vocabulary.servers import DataPath, Preflush
+from backupd.vocabulary.storage import Manifest
+from backupd.vocabulary.volumes import DeviceNumber, MountPoint
 from tests.fakes.lvm_host import LvmHost
 from tests.fakes.probe import FakeProbe
 from tests.fakes.scratch_disks import FakeScratchDisks
@@ -188,7 +183,7 @@ class World:
     nested: tuple[Path, ...] = ()  # where the same file system is mounted once more,
     nested_device: DeviceNumber | None = None  # or another one
     at: dict[str, Callable[[], object]] = field(default_factory=dict)
-    room: Room = field(default_factory=lambda: Room(free=8 << 30, total=10 << 30, read_only=False))
+    room: FilesystemRoom = field(default_factory=lambda: FilesystemRoom(free=8 << 30, total=10 << 30, read_only=False))
     spool_device: DeviceNumber = _SPOOL_S  # of its file system
     with_probe: bool = True
     with_canary: bool = True
@@ -241,6 +236,11 @@ class World:
     def name(self) -> str:
         """Of the machine, as its catalogue's first identity has it (`tests/conftest.py`)."""
         return f"{self.machine.host}-{MACHINE.rpartition('-')[2]}"
+
+    @property
+    def public_key(self) -> str:
+        """Of the machine's signing key."""
+        return signer_at(self.places.catalogue.with_name(KEY_FILE)).public
 
     @property
     def spool(self) -> Path:
@@ -338,7 +338,7 @@ class World:
             HoldingKind.STAGING: lambda holding: remove_tree(Path(holding.name)),
             HoldingKind.PROBE_FILES: lambda holding: self.probe.remove(Path(holding.name)),
             HoldingKind.PARTIAL: remove_objects,
-            HoldingKind.SPOOL: spooling.remove,
+            HoldingKind.SPOOL: spool_folder.remove,
             HoldingKind.CHILD: end_child,
             HoldingKind.APPLIER: lambda holding: start_again(holding, {"db1": self.applier}.__getitem__),
             HoldingKind.FLUSH_SETTINGS: lambda holding: put_back(holding, {"db1": self.flusher}.__getitem__),
@@ -391,7 +391,7 @@ class World:
         )
 
     def back_up(
-        self, run_id: str = "r1", *, job: JobConfig | None = None, telling: Telling | None = None
+        self, run_id: str = "r1", *, job: JobConfig | None = None, telling: BackupTelling | None = None
     ) -> RunDetails:
         """What `backupd run` does; the run's row is returned."""
         with self.catalogue() as catalogue:

@@ -11,7 +11,7 @@ from itertools import pairwise
 from math import exp, inf
 from random import Random
 
-from backupd.pacing import Look, Pace
+from backupd.policy.pacing import Pace, PaceLook
 
 TICK = 0.1
 READ_BYTES = 4 << 20
@@ -135,7 +135,7 @@ def governed(
         ended = int(under_way / READ_BYTES)
         under_way -= ended * READ_BYTES
         count = round(writes * TICK * disk.drawn())
-        look = Look(
+        look = PaceLook(
             TICK,
             count,
             count * latency * disk.drawn(),

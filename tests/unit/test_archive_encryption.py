@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from pyrage import x25519
 
-from backupd.archive.conveyor import Conveyor, Station
 from backupd.archive.encryption import Decryptor, Identities, read_identities
+from backupd.archive.pipeline import Conveyor, Station
 from backupd.archive.sealing import Encryptor
-from backupd.errors import BackupdError, ConfigurationError, UsageError, VerificationError
+from backupd.vocabulary.errors import BackupdError, ConfigurationError, UsageError, VerificationError
 
 ALICE, BOB, EVE = x25519.Identity.generate(), x25519.Identity.generate(), x25519.Identity.generate()
 CHUNK = 64 << 10  # age's
@@ -244,6 +244,21 @@ def test_a_missing_identity_file_and_a_folder_are_refused(tmp_path: Path) -> Non
 def test_nothing_is_encrypted_for_what_is_no_recipient(recipient: str) -> None:
     with pytest.raises(ConfigurationError, match="is not an age recipient"):
         Encryptor([str(BOB.to_public()), recipient])
+
+
+@pytest.mark.parametrize("header", [STORED[:22] + b"-> X25519 AAAA\nAAAA\n" * 8000, b"x" * (129 << 10)])
+def test_a_header_that_nobody_of_ours_writes_is_refused_before_a_key_is_tried_on_it(header: bytes) -> None:
+    with Decryptor(identities(ALICE), "o") as station, pytest.raises(VerificationError, match="its header has no end"):
+        through(station, header + STORED)
+    assert not station._thread.ident
+
+
+def test_as_many_recipients_as_can_be_read_back_are_taken_and_no_more() -> None:
+    key = str(ALICE.to_public())
+    many = through(Encryptor([key] * 1300), b"plain")
+    assert decrypted(many) == b"plain"
+    with pytest.raises(ConfigurationError, match="1400 recipients are more than"):
+        Encryptor([key] * 1400)
 
 
 def test_no_two_files_have_a_key_in_common() -> None:

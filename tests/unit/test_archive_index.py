@@ -7,18 +7,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backupd.archive.index import Index, Kind, Member, MemberLines, Recorded, written
-from backupd.errors import Unreadable, VerificationError
+from backupd.archive.index import Index, Member, MemberKind, MemberLines, Recorded, written
+from backupd.vocabulary.errors import Unreadable, VerificationError
 
 if sys.version_info >= (3, 14):
     from compression import zstd
 else:
     from backports import zstd
 
-NAMES = st.text(st.characters(codec="utf-8") | st.just("\udcff"), min_size=1)
+NAMES = st.text(st.characters(codec="utf-8", exclude_characters="\0") | st.just("\udcff"), min_size=1)
 RECORDED = st.builds(
     Recorded,
-    st.sampled_from(Kind),
+    st.sampled_from(MemberKind),
     mode=st.integers(0, 0o7777),
     uid=st.integers(0, 1 << 32),
     gid=st.integers(0, 1 << 32),
@@ -85,6 +85,8 @@ def line(**other: object) -> bytes:
         FIRST + b'{"name":"a"}\n',
         line(name=""),
         line(name=1),
+        line(name="a\0b"),
+        line(kind="symlink", target="a\0b"),
         line(offset=-1),
         line(bytes=0),
         line(bytes=True),

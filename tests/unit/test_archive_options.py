@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backupd.archive.options import option_files, without_secrets
-from backupd.errors import ConfigurationError
+from backupd.vocabulary.errors import ConfigurationError
 
 CANARY = "hunter2Canary"
 

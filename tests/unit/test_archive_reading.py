@@ -15,12 +15,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backupd.archive.conveyor import BLOCK_BYTES, BLOCKS_PER_QUEUE
 from backupd.archive.packing import CopyManner
-from backupd.archive.reading import REQUEST_BYTES, Content, Part, Reader, Source, Span, batches, size_of
+from backupd.archive.pipeline import BLOCK_BYTES, BLOCKS_PER_QUEUE
+from backupd.archive.reading import REQUEST_BYTES, Content, Part, ReadingThread, ReadSpan, SourceFile, batches, size_of
 from backupd.archive.sources import Exclusions, list_members
 from backupd.archive.stream import store_content, store_streams
-from backupd.errors import GaveUp, SnapshotError
+from backupd.vocabulary.errors import GaveUp, SnapshotError
 from tests.unit.test_archive_streams import Objects
 
 MIB = 1 << 20
@@ -226,10 +226,10 @@ def test_disk_that_never_answers_does_not_keep_a_copy_from_ending(
 
 # --- batches ---------------------------------------------------------------------------------------------------------
 
-SOURCE = Source(b"/nowhere", b"nowhere", os.stat("/"))  # noqa: PTH116 - as `Source` has it
+SOURCE = SourceFile(b"/nowhere", b"nowhere", os.stat("/"))  # noqa: PTH116 - as `SourceFile` has it
 PARTS = st.lists(
     st.sampled_from([1, 512, 3000, 9 * MIB]).map(bytes)
-    | st.integers(1, REQUEST_BYTES).map(lambda size: Span(SOURCE, [(0, size)])),
+    | st.integers(1, REQUEST_BYTES).map(lambda size: ReadSpan(SOURCE, [(0, size)])),
     min_size=1,
     max_size=60,
 )
@@ -247,14 +247,14 @@ def test_batches_are_the_stream_and_fit_into_an_empty_queue(parts: list[Part]) -
 
 
 def test_small_files_do_not_cost_a_batch_each(root: Path) -> None:
-    small = [Span(SOURCE, [(0, 1000)]) for _ in range(1000)]
+    small = [ReadSpan(SOURCE, [(0, 1000)]) for _ in range(1000)]
     assert len(list(batches(iter(small)))) == 1
 
 
 def test_blocks_of_a_batch_are_about_as_large_as_each_other(tmp_path: Path) -> None:
     (tmp_path / "t").write_bytes(content := os.urandom(REQUEST_BYTES))
-    source = Source(bytes(tmp_path / "t"), b"t", (tmp_path / "t").stat())
-    [batch] = batches(iter([b"header", Span(source, [(0, REQUEST_BYTES)])]))
+    source = SourceFile(bytes(tmp_path / "t"), b"t", (tmp_path / "t").stat())
+    [batch] = batches(iter([b"header", ReadSpan(source, [(0, REQUEST_BYTES)])]))
     blocks = Content(lambda: None).blocks(batch)
     assert len(blocks) == batch.blocks == 4
     assert b"".join(blocks) == b"header" + content
@@ -266,7 +266,7 @@ def test_thread_that_reads_is_not_in_the_idle_class_where_the_servers_writes_wou
         argv = ["ionice", "-p", str(threading.get_native_id())]
         return subprocess.run(argv, check=True, capture_output=True, text=True).stdout.strip()
 
-    with Reader(gently=True, idle=lambda: None) as reader:
+    with ReadingThread(gently=True, idle=lambda: None) as reader:
         assert reader.do(look) == "best-effort: prio 7"
 
 
@@ -289,7 +289,7 @@ def test_file_that_a_server_appends_to_is_read_through_its_pages_in_small_pieces
 
     monkeypatch.setattr("os.open", noted)
     monkeypatch.setattr("os.preadv", counted)
-    source = Source(bytes(tmp_path / "binlog"), b"binlog", (tmp_path / "binlog").stat(), live=True)
-    [batch] = batches(iter([Span(source, [(0, len(content))])]))
+    source = SourceFile(bytes(tmp_path / "binlog"), b"binlog", (tmp_path / "binlog").stat(), live=True)
+    [batch] = batches(iter([ReadSpan(source, [(0, len(content))])]))
     assert b"".join(Content(lambda: None).blocks(batch)) == content
     assert (flags, max(sizes)) == ({0}, 256 << 10)

@@ -7,7 +7,7 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from backupd.archive.sources import Exclusions, list_members
-from backupd.errors import SnapshotError
+from backupd.vocabulary.errors import SnapshotError
 
 USUAL = Exclusions(
     datadir=PurePosixPath("mysql"),

@@ -21,10 +21,10 @@ from backupd.archive.packing import CopyManner
 from backupd.archive.sources import BinlogCut, Exclusions, list_members
 from backupd.archive.stations import Compressor
 from backupd.archive.stream import OpenObject, store_binlog, store_tree
-from backupd.errors import Cancelled, GaveUp, SnapshotError, TargetError, VerificationError
-from backupd.interruption import cancellable
-from backupd.model import StoredObject
-from backupd.verify import verify_object
+from backupd.host.signals import cancellable
+from backupd.operations.restore.verify import verify_object
+from backupd.vocabulary.errors import Cancelled, GaveUp, SnapshotError, TargetError, VerificationError
+from backupd.vocabulary.storage import StoredObject
 from tests.fakes.target import MemoryTarget
 from tests.processes import children
 

@@ -21,13 +21,13 @@ from backupd.archive import listing as archive_listing
 from backupd.archive.governor import CopyGovernor
 from backupd.archive.index import Index, Member, written
 from backupd.archive.listing import Entry, Listing, Packed, divide
-from backupd.archive.packing import CopyManner, Storing, automatic_streams
+from backupd.archive.packing import CopyManner, ObjectSink, automatic_streams
 from backupd.archive.sealing import Encryptor
 from backupd.archive.sources import Exclusions, list_members
 from backupd.archive.stations import Compressor
 from backupd.archive.stream import StoredStreams, store_content, store_streams
-from backupd.errors import GaveUp, SnapshotError, TargetError
-from backupd.model import StoredObject
+from backupd.vocabulary.errors import GaveUp, SnapshotError, TargetError
+from backupd.vocabulary.storage import StoredObject
 from tests.processes import children
 
 if sys.version_info >= (3, 14):
@@ -408,7 +408,7 @@ def test_frames_of_a_sealed_object_tile_it(blocks: list[int], frame_bytes: int, 
     compressor = Compressor(level=1, threads=1, frame_bytes=frame_bytes)
     objects = Objects()
     noise = os.urandom(max(blocks))
-    storing = Storing(compressor, _Object(objects, "o"), Encryptor([str(KEY.to_public())]))
+    storing = ObjectSink(compressor, _Object(objects, "o"), Encryptor([str(KEY.to_public())]))
     for size in blocks:
         for piece in compressor.take(noise[:size] if random else bytes(size)):
             assert list(storing.take(piece)) == []

@@ -22,11 +22,11 @@ from backupd.archive.index import Member
 from backupd.archive.listing import Listing
 from backupd.archive.members import Members
 from backupd.archive.packing import CopyManner
-from backupd.archive.pax import Header, Kind
+from backupd.archive.pax import Header, HeaderType
 from backupd.archive.redo import RedoCut
 from backupd.archive.sources import Exclusions, list_members
 from backupd.archive.stream import store_tree
-from backupd.errors import SnapshotError
+from backupd.vocabulary.errors import SnapshotError
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -226,7 +226,7 @@ def test_whatever_a_header_is_given_is_read_from_it(
 ) -> None:
     uid, gid, mtime_ns, mode = numbers
     facts = os.stat_result((mode, 1, 1, 1, uid, gid, 0, 0, 0, 0), {"st_mtime_ns": mtime_ns})
-    header = Header(name, Kind.SYMLINK, facts, target=target, xattrs=xattrs).encoded()
+    header = Header(name, HeaderType.SYMLINK, facts, target=target, xattrs=xattrs).encoded()
     assert len(header) % 512 == 0
     with tarfile.open(fileobj=BytesIO(header + bytes(1024)), errors="surrogateescape") as archive:
         [found] = archive.getmembers()

@@ -2,9 +2,11 @@
 
 import hashlib
 import os
+import stat
 import sys
 import tarfile
 import threading
+from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path, PurePosixPath
 
@@ -12,13 +14,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from backupd.archive.index import Member
+from backupd.archive.members import Members
 from backupd.archive.packing import CopyManner
+from backupd.archive.reading import Part
 from backupd.archive.sources import BinlogCut, Exclusions, list_members
 from backupd.archive.stream import store_binlog, store_tree
+from backupd.archive.tarring import tar_stream
 from backupd.archive.unpack import unpack
-from backupd.errors import GaveUp, UsageError, VerificationError
-from backupd.model import Frame, StoredObject
-from backupd.verify import verify_object
+from backupd.archive.unpack_progress import TrackedMembers, UnpackProgress
+from backupd.operations.restore.verify import verify_object
+from backupd.vocabulary.errors import GaveUp, UsageError, VerificationError
+from backupd.vocabulary.storage import Frame, StoredObject
 from tests.fakes.target import MemoryTarget
 
 if sys.version_info >= (3, 14):
@@ -84,7 +91,14 @@ def test_files_modes_owners_times_and_links_come_back(root: Path, into: Path) ->
     content, told = packed(root)
     unpack(iter(chunks(content)), told, into)
     before, after = tree(root), tree(into)
-    assert after == before
+    assert {**after, ".": ()} == {**before, ".": ()}
+
+
+def test_the_folder_itself_stays_ours_alone(root: Path, into: Path) -> None:
+    content, told = packed(root)
+    unpack(iter(chunks(content)), told, into)
+    assert stat.S_IMODE(into.stat().st_mode) == 0o700
+    assert into.stat().st_uid == os.geteuid()
 
 
 def test_holes_come_back_as_holes(tmp_path: Path, into: Path) -> None:
@@ -198,6 +212,28 @@ def extended(**records: str) -> bytes:
     return info.tobuf(tarfile.PAX_FORMAT)
 
 
+def with_field(place: slice, field: bytes) -> bytes:
+    """A header with these bytes in one of its fields."""
+    header = bytearray(member("evil"))
+    header[place] = field
+    header[148:156] = b" " * 8
+    header[148:156] = b"%06o\0 " % sum(header)
+    return bytes(header)
+
+
+def record(keyword: str, value: str) -> bytes:
+    size = next(size for size in range(1, 1000) if len(f"{size} {keyword}={value}\n") == size)
+    return f"{size} {keyword}={value}\n".encode()
+
+
+def with_records(*records: bytes) -> bytes:
+    """A member with an extended header in these words."""
+    content = b"".join(records)
+    info = tarfile.TarInfo("PaxHeaders/evil")
+    info.type, info.size = tarfile.XHDTYPE, len(content)
+    return info.tobuf(tarfile.PAX_FORMAT) + content + bytes(-len(content) % 512) + member("evil")
+
+
 def of_format(magic: bytes) -> bytes:
     """Outside of POSIX's format the prefix of a name is none: tar reads `/tmp/evil`."""
     header = bytearray(member("/tmp/evil"))
@@ -233,6 +269,33 @@ EVIL = {
     "unknown kind": member("evil", b"Z"),
     "deleting extension": extended(GNU__dumpdir="Rx\0"),
     "folder with content": member("evil", tarfile.DIRTYPE, content=b"x" * 512),
+    "binary size": with_field(slice(124, 136), b"\x80" + bytes(10) + b"\0"),
+    "signed size": with_field(slice(124, 136), b"-0000000000\0"),
+    "blank size": with_field(slice(124, 136), b" " * 12),
+    "padded size": with_field(slice(124, 136), b"     000000\0"),
+    "size in two words": with_field(slice(124, 136), b"0 000000001\0"),
+    "size with a line in it": with_field(slice(124, 136), b"0000_000000\0"),
+    "binary owner": with_field(slice(108, 116), b"\x80" + bytes(7)),
+    "signed size in an extended header": with_records(record("size", "+0")),
+    "padded size in an extended header": with_records(record("size", " 0")),
+    "negative size in an extended header": with_records(record("size", "-512")),
+    "size of other digits": with_records(record("size", "\u0660")),
+    "size beyond all files": with_records(record("size", "9" * 19)),
+    "owner who is nobody": with_records(record("uid", str(2**32 - 1))),
+    "size twice": with_records(record("size", "0"), record("size", "512")),
+    "path twice": with_records(record("path", "a"), record("path", "b")),
+    "record whose length is padded": with_records(b"012 path=abc\n"),
+    "two extended headers": with_records(record("path", "a"))[:1024] + with_records(record("path", "b")),
+    "extended header of nothing": with_records(record("path", "a"))[:1024],
+    "holes of another version": extended(
+        GNU__sparse__name="a", GNU__sparse__major="0", GNU__sparse__minor="1", GNU__sparse__realsize="5"
+    ),
+    "holes without a size": extended(GNU__sparse__name="a", GNU__sparse__major="1", GNU__sparse__minor="0"),
+    "a thousand folders": member("a/" * 1000 + "evil", content=b"x"),
+    "our own marker": member(".backupd-incomplete", content=b"x"),
+    "our marker's link": member("./.backupd-incomplete.new", LINK, "shop"),
+    "file in the folder's own place": member(".", content=b"x"),
+    "link in the folder's own place": member("./", LINK, "shop"),
     "damaged header": member("evil")[:100] + b"\xff" + member("evil")[101:],
     "header cut short": member("evil")[:300],
     "content cut short": member("evil", content=b"x" * 2000)[:1024],
@@ -250,6 +313,74 @@ def test_archive_that_backupd_never_wrote_is_refused_and_nothing_is_outside(into
         unpack(iter(chunks(content)), told, into / "target")
     assert refused.value.hint
     assert {path.name for path in into.iterdir()} == {"target"}
+
+
+def test_tar_is_told_in_our_words_alone(monkeypatch: pytest.MonkeyPatch, root: Path, into: Path) -> None:
+    """However a header said it, what tar reads is what was judged."""
+    given: list[bytes] = []
+    take = TrackedMembers.take
+
+    def kept(course: TrackedMembers, block: bytes) -> Iterator[bytes]:
+        for piece in take(course, block):
+            given.append(piece)
+            yield piece
+
+    monkeypatch.setattr(TrackedMembers, "take", kept)
+    header = bytearray(member("a", content=b"x" * 5))
+    header[50:60], header[265:270] = b"/../../../", b"owner"  # behind the name's end
+    header[148:156] = b" " * 8
+    header[148:156] = b"%06o\0 " % sum(header[:512])
+    odd = with_records(record("SCHILY.acl.access", "u::rwx"), record("SCHILY.fflags", "x"))
+    content, told = sealed(bytes(header) + odd + END, files=2)
+    unpack(iter(chunks(content)), told, into)
+    assert {path.name for path in into.iterdir()} == {"a", "evil"}
+    assert b"owner" not in b"".join(given)
+    assert b"SCHILY" not in b"".join(given)
+    assert b".." not in b"".join(given)
+
+
+def test_what_was_judged_and_told_again_is_the_same(root: Path) -> None:
+    """Of an archive of ours each header is as it was, but for the folder itself."""
+    (root / ("long" * 40)).symlink_to("shop/" + "x" * 200)
+    (root / "schön").hardlink_to(root / "ibdata1")
+    with (root / "sparse").open("wb") as file:
+        file.truncate(1 << 30)
+    listing = list_members(root, Exclusions(datadir=PurePosixPath()))
+    plain = b"".join(part for part in every_byte(tar_stream(root, listing)))
+    course = TrackedMembers("ours", begun=UnpackProgress(), ranges=((0, len(plain)),), fed=lambda: 0)
+    again = b"".join(piece for block in chunks(plain, 1000) for piece in course.take(block))
+    told: list[list[Member]] = [[], []]
+    for stream, found in zip((plain, again), told, strict=True):
+        for _ in Members("a stream", told=found.append).take(stream):
+            pass
+    first, second = ([(each.name.rstrip("/"), each.recorded) for each in found if each.name != "."] for found in told)
+    assert second == first
+    assert len(first) == 7
+
+
+def every_byte(parts: Iterator[Part]) -> Iterator[bytes]:
+    for part in parts:
+        yield part if isinstance(part, bytes) else bytes(sum(size for _, size in part.pieces))
+
+
+@pytest.mark.parametrize(
+    ("kind", "mode", "restored"),
+    [(tarfile.REGTYPE, 0o6755, 0o755), (tarfile.DIRTYPE, 0o6755, 0o2755), (tarfile.DIRTYPE, 0o1777, 0o1777)],
+)
+def test_no_file_acts_as_its_owner(into: Path, kind: bytes, mode: int, restored: int) -> None:
+    info = tarfile.TarInfo("evil")
+    info.type, info.mode = kind, mode
+    content, told = sealed(info.tobuf(tarfile.PAX_FORMAT) + END, files=kind == tarfile.REGTYPE)
+    unpack(iter(chunks(content)), told, into)
+    assert stat.S_IMODE((into / "evil").stat().st_mode) == restored
+
+
+def test_no_capability_and_no_policy_is_restored(into: Path) -> None:
+    capability = "\x01\x00\x00\x02\x00\x04" + "\x00" * 14
+    odd = extended(**{"SCHILY.xattr.security.capability": capability, "SCHILY.xattr.user.kept": "1"})
+    content, told = sealed(odd + END)
+    unpack(iter(chunks(content)), told, into)
+    assert os.listxattr(into / "harmless") == ["user.kept"]
 
 
 def test_wrong_number_of_files_is_refused(into: Path) -> None:

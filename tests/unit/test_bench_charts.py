@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from backupd.benchmark import DiskSample, LayoutBench, Table
-from backupd.layouts import MIB
 from backupd.report.bench_charts import chart_svg
 from backupd.report.bench_course import bands, course_svg
 from backupd.report.svg import NAMESPACE
+from backupd.vocabulary.benches import DiskSample, LayoutBench, PublishedTable
+from backupd.vocabulary.scratch_layouts import MIB
 from tests.fakes.benched import PVS, a_bench
 
 SVG = f"{{{NAMESPACE}}}"
@@ -103,32 +103,32 @@ def test_the_course_has_words_for_those_who_cannot_see_it() -> None:
 
 
 def test_three_stripes_stand_three_times_as_high_as_one() -> None:
-    root = ET.fromstring(chart_svg(a_bench(), Table.E3))
+    root = ET.fromstring(chart_svg(a_bench(), PublishedTable.E3))
     ((_, one), (_, two), (_, three)) = points(root, "polyline", "line-s0")[0]
     assert one - three == pytest.approx(2 * (one - two), abs=0.2)
     assert "as many times as stripes" in words(root)
 
 
 def test_raw_figures_are_a_line_of_their_own_that_says_so() -> None:
-    written = words(ET.fromstring(chart_svg(a_bench(raw=True), Table.E3)))
+    written = words(ET.fromstring(chart_svg(a_bench(raw=True), PublishedTable.E3)))
     assert any("raw, by fio" in text for text in written)
-    assert not any("raw" in text for text in words(ET.fromstring(chart_svg(a_bench(), Table.E3))))
+    assert not any("raw" in text for text in words(ET.fromstring(chart_svg(a_bench(), PublishedTable.E3))))
 
 
 def test_each_layout_is_a_line_over_the_writers() -> None:
-    root = ET.fromstring(chart_svg(a_bench(), Table.E4))
+    root = ET.fromstring(chart_svg(a_bench(), PublishedTable.E4))
     assert {"1", "2", "6", "linear", "striped-2x64k", "striped-3x64k"} <= set(words(root))
     assert all(len(points(root, "polyline", f"line-s{number}")) == 2 for number in range(3))
 
 
 def test_stripes_and_an_array_are_lines_over_the_record_sizes() -> None:
-    root = ET.fromstring(chart_svg(a_bench(arrays=True), Table.E5))
+    root = ET.fromstring(chart_svg(a_bench(arrays=True), PublishedTable.E5))
     assert {"striped-2x64k", "raid0-2x64k"} <= set(words(root))
     assert [len(line) for line in points(root, "polyline", "line-s1")] == [10, 10, 10, 10]
 
 
-@pytest.mark.parametrize("table", list(Table))
-def test_what_was_not_measured_has_no_picture(table: Table) -> None:
+@pytest.mark.parametrize("table", list(PublishedTable))
+def test_what_was_not_measured_has_no_picture(table: PublishedTable) -> None:
     bench = a_bench()
     assert chart_svg(replace(bench, cells=()), table) == ""
     assert chart_svg(replace(bench, settings=replace(bench.settings, tables=())), table) == ""
@@ -138,7 +138,7 @@ def test_what_was_not_measured_has_no_picture(table: Table) -> None:
 def test_a_load_that_was_left_out_breaks_no_line() -> None:
     bench = a_bench()
     without = replace(bench, cells=tuple(one for one in bench.cells if (one.layout, one.threads) != ("linear", 2)))
-    lines = points(ET.fromstring(chart_svg(without, Table.E4)), "polyline", "line-s0")
+    lines = points(ET.fromstring(chart_svg(without, PublishedTable.E4)), "polyline", "line-s0")
     assert [len(line) for line in lines] == [2, 2]
 
 
@@ -158,7 +158,7 @@ def odd(value: float) -> LayoutBench:
 @pytest.mark.parametrize("value", [math.nan, math.inf, 0.0, 1e308, -1.0])
 def test_odd_figures_leave_pictures_well_formed(value: float) -> None:
     bench = odd(value)
-    for picture in (course_svg(bench.samples), *(chart_svg(bench, table) for table in Table)):
+    for picture in (course_svg(bench.samples), *(chart_svg(bench, table) for table in PublishedTable)):
         if picture:
             ET.fromstring(picture)
         assert not re.search(r'="(nan|-?inf)|[ ,]nan|[ ,]-?inf', picture)

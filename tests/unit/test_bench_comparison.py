@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from backupd.benchmark import BenchRecord, LayoutBench
-from backupd.layouts import Operation
-from backupd.model import RunStatus
 from backupd.report.bench_comparison import compare_document, compare_table, differences, only, pairs
+from backupd.vocabulary.benches import BenchRecord, LayoutBench
+from backupd.vocabulary.records import RunStatus
+from backupd.vocabulary.scratch_layouts import Operation
 from tests.fakes.benched import BEGAN, a_bench, a_bench_record
 
 

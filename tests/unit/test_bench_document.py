@@ -8,9 +8,9 @@ from io import StringIO
 
 import pytest
 
-from backupd.benchmark import BenchRecord
-from backupd.model import RunError, RunStatus
 from backupd.report.bench_document import csv_text, document
+from backupd.vocabulary.benches import BenchRecord
+from backupd.vocabulary.records import RunError, RunStatus
 from tests.fakes.benched import BEGAN, a_bench, a_bench_record
 
 DOCUMENT_KEYS = "run_id status started_at ended_at host settings layouts cells samples snapshots verdict notes error"

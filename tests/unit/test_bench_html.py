@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from backupd.benchmark import BenchRecord, LayoutBench, Table
-from backupd.layouts import KIB, MIB
-from backupd.model import RunError, RunStatus
 from backupd.report.bench_html import bench_page
 from backupd.report.bench_verdict import verdict
 from backupd.report.svg import NAMESPACE
+from backupd.vocabulary.benches import BenchRecord, LayoutBench, PublishedTable
+from backupd.vocabulary.records import RunError, RunStatus
+from backupd.vocabulary.scratch_layouts import KIB, MIB
 from tests.fakes.benched import PVS, a_bench, a_bench_record
 from tests.unit.page_reader import Reader
 
@@ -51,10 +51,10 @@ def test_a_page_needs_nothing_but_itself(bench: LayoutBench) -> None:
 def test_a_page_has_every_part() -> None:
     bench = a_bench()
     reader = Reader(bench_page(a_bench_record(bench)))
-    assert reader.tags.count("svg") == 1 + len((Table.E3, Table.E4, Table.E5))
+    assert reader.tags.count("svg") == 1 + len((PublishedTable.E3, PublishedTable.E4, PublishedTable.E5))
     for words in ("labvg", "xfs", "6.1.0", "2.03.16(2)", "1.0.20", "256.0 MiB", "2.0 GiB of RAM", "2026-11-20 03:00"):
         assert words in reader.words
-    for table in Table:
+    for table in PublishedTable:
         assert f"{table.value.upper()}: " in reader.words
     assert "load average when it began: 0.3" in reader.words
     assert bench.snapshots[0].probe_run_id in reader.words
@@ -87,7 +87,7 @@ def test_stripes_and_an_array_of_the_same_width_have_no_large_figures() -> None:
 
 
 def test_only_the_tables_that_were_asked_for_are_there() -> None:
-    reader = Reader(bench_page(a_bench_record(), wanted=[Table.E3]))
+    reader = Reader(bench_page(a_bench_record(), wanted=[PublishedTable.E3]))
     assert "E3: " in reader.words
     assert "E4: " not in reader.words
     assert reader.tags.count("svg") == 2

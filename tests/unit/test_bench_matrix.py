@@ -4,15 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from backupd.benchmark import LEAST_SIZE, BenchRequest, Cell, Table
 from backupd.cli import quantities
-from backupd.errors import BackupdError, Refused, UsageError
-from backupd.layouts import KIB, MIB, LayoutKind, Medium, Operation
-from backupd.model import VolumeGroup
-from backupd.probe.bench_bill import PROBE_FILE_SIZE
-from backupd.probe.bench_request import require_sound
-from backupd.probe.matrix import Disks, group_disks, plan_matrix, whole_disks
-from backupd.snapshots.plan import complete_cow_bytes
+from backupd.policy.bench_cost import PROBE_FILE_SIZE
+from backupd.policy.bench_plan import Disks, group_disks, plan_matrix, whole_disks
+from backupd.policy.bench_request import require_sound
+from backupd.policy.snapshot_plan import complete_cow_bytes
+from backupd.vocabulary.benches import LEAST_SIZE, BenchRequest, Cell, PublishedTable
+from backupd.vocabulary.errors import BackupdError, Refused, UsageError
+from backupd.vocabulary.scratch_layouts import KIB, MIB, LayoutKind, Medium, Operation
+from backupd.vocabulary.volumes import VolumeGroup
 
 EXTENT = 4 * MIB
 GROUP = Disks("vg0", EXTENT, {"/dev/c": 200, "/dev/a": 200, "/dev/b": 200})
@@ -92,19 +92,19 @@ def test_the_usual_tables_need_ten_loads_of_the_two_that_are_compared_by_writers
 
 
 def test_the_device_itself_is_measured_before_there_is_a_file_system() -> None:
-    media = [cell.medium for cell in cells(replace(IN_GROUP, raw=True, tables=(Table.E3,)), "linear")]
+    media = [cell.medium for cell in cells(replace(IN_GROUP, raw=True, tables=(PublishedTable.E3,)), "linear")]
     assert media == [Medium.RAW, Medium.RAW, Medium.FILE, Medium.FILE]
 
 
 def test_threads_that_are_asked_for_are_those_of_e4_and_the_most_of_them_is_that_of_e5() -> None:
-    request = replace(IN_GROUP, tables=(Table.E4, Table.E5), threads=(8, 4), records=(MIB,))
+    request = replace(IN_GROUP, tables=(PublishedTable.E4, PublishedTable.E5), threads=(8, 4), records=(MIB,))
     found = cells(request, "linear")
     assert {cell.threads for cell in found if cell.record == 16 * KIB} == {4, 8}
     assert {cell.threads for cell in found if cell.record == MIB} == {8}
 
 
 def test_record_sizes_are_compared_on_linear_and_on_the_widest_alone() -> None:
-    request = replace(IN_GROUP, tables=(Table.E5,), stripe_sizes=(64 * KIB, 256 * KIB))
+    request = replace(IN_GROUP, tables=(PublishedTable.E5,), stripe_sizes=(64 * KIB, 256 * KIB))
     assert names(request) == ["linear", "striped-3x64k", "striped-3x256k"]
     assert len(cells(request, "linear")) == 4 * len(request.records)
 
@@ -115,13 +115,13 @@ def test_an_array_is_compared_by_record_sizes() -> None:
 
 
 def test_records_that_the_disks_do_not_take_are_left_out_and_that_is_said() -> None:
-    plan = plan_matrix(replace(IN_GROUP, tables=(Table.E5,)), replace(GROUP, sector_size=4096))
+    plan = plan_matrix(replace(IN_GROUP, tables=(PublishedTable.E5,)), replace(GROUP, sector_size=4096))
     assert min(cell.record for volume in plan.volumes for cell in volume.cells) == 8 * KIB
     assert plan.notes == (
         "records of 1 KiB are left out: the disks read and write nothing but multiples of 4096 bytes directly",
     )
     with pytest.raises(Refused, match="nothing is left to measure"):
-        plan_matrix(replace(IN_GROUP, tables=(Table.E5,), records=(KIB,)), replace(GROUP, sector_size=4096))
+        plan_matrix(replace(IN_GROUP, tables=(PublishedTable.E5,), records=(KIB,)), replace(GROUP, sector_size=4096))
 
 
 # --- room ------------------------------------------------------------------------------------------------------------
@@ -213,8 +213,8 @@ def test_longer_windows_and_more_repeats_cost_more() -> None:
         (replace(IN_GROUP, filesystem="btrfs"), "no 'btrfs'"),
         (replace(IN_GROUP, file_size=0), "--size 0 B is no multiple"),
         (replace(IN_GROUP, file_size=MIB + 512), "--size 1049088 B is no multiple of a record of 1 MiB"),
-        (replace(IN_GROUP, tables=(Table.E5,), file_size=8 * MIB), "no multiple of a record of 16 MiB"),
-        (replace(IN_GROUP, tables=(Table.E5,), records=(48 * KIB, MIB)), "no multiple of a record of 48 KiB"),
+        (replace(IN_GROUP, tables=(PublishedTable.E5,), file_size=8 * MIB), "no multiple of a record of 16 MiB"),
+        (replace(IN_GROUP, tables=(PublishedTable.E5,), records=(48 * KIB, MIB)), "no multiple of a record of 48 KiB"),
         (replace(IN_GROUP, records=(256,)), "--records: 256 bytes are none"),
         (replace(IN_GROUP, records=(1000,)), "--records: 1000 bytes are none"),
         (replace(IN_GROUP, stripe_sizes=(2 * KIB,)), "--stripe-sizes: 2 KiB is none that LVM takes"),
@@ -227,7 +227,7 @@ def test_longer_windows_and_more_repeats_cost_more() -> None:
         (replace(IN_GROUP, seconds=0.0), "--seconds is above 0"),
         (replace(IN_GROUP, seconds=float("nan")), "--seconds is above 0"),
         (replace(IN_GROUP, repeat=0), "--repeat 1 or more"),
-        (replace(IN_GROUP, raw=True, tables=(Table.E4,)), "--raw measures table e3"),
+        (replace(IN_GROUP, raw=True, tables=(PublishedTable.E4,)), "--raw measures table e3"),
     ],
 )
 def test_what_cannot_be_asked_for_is_a_fault_of_usage(request_: BenchRequest, words: str) -> None:
@@ -238,7 +238,7 @@ def test_what_cannot_be_asked_for_is_a_fault_of_usage(request_: BenchRequest, wo
 
 @pytest.mark.parametrize("records", [(KIB, 16 * MIB), (48 * KIB, MIB)])
 def test_the_size_that_is_proposed_can_be_asked_for(records: tuple[int, ...]) -> None:
-    request = replace(IN_GROUP, tables=(Table.E2, Table.E5), records=records, file_size=MIB)
+    request = replace(IN_GROUP, tables=(PublishedTable.E2, PublishedTable.E5), records=records, file_size=MIB)
     with pytest.raises(UsageError, match="no multiple of a record") as fault:
         require_sound(request)
     option, word = fault.value.hint.split()[-2:]

@@ -10,13 +10,18 @@ from typing import Any
 import pytest
 
 from backupd.config import load as configured
-from backupd.errors import LabError, UnexpectedOutput
-from backupd.gauges import DiskCounters
 from backupd.lab import configuration
-from backupd.lab.bench_peers import Boot, boot_from, faults, main
 from backupd.lab.load import Heartbeat, LoadSample
-from backupd.lab.peers.calm import LONGEST_SECONDS, Look, await_calm, is_calm
-from backupd.lab.peers.contenders import (
+from backupd.lab.site import guest_site
+from backupd.lab.sizes import MIB
+from backupd.load.counters import parse_stat
+from backupd.vocabulary.errors import LabError, UnexpectedOutput
+from backupd.vocabulary.gauges import DiskCounters
+from backupd.vocabulary.penalty import Bill
+from backupd.vocabulary.records import Phase, RunDetails, RunStatus
+from tests.bench.bench_peers import Boot, boot_from, faults, main
+from tests.bench.peers.calm import LONGEST_SECONDS, ServerSecond, await_calm, is_calm
+from tests.bench.peers.contenders import (
     BACKUPD,
     FAST_PV,
     MARIADB_BACKUP,
@@ -26,20 +31,20 @@ from backupd.lab.peers.contenders import (
     NOTHING,
     SETTINGS,
     TUNED,
-    Ground,
+    PeerGround,
     contenders,
     mydumper_argv,
     mylvmbackup_argv,
     snapshot_settings,
     turns,
 )
-from backupd.lab.peers.figures import (
+from tests.bench.peers.figures import (
     BEFORE_SECONDS,
     COLUMNS,
     Cost,
     Moments,
-    Part,
     Reading,
+    StageImpact,
     cell,
     impact,
     parts,
@@ -50,14 +55,10 @@ from backupd.lab.peers.figures import (
     stages,
     table,
 )
-from backupd.lab.site import guest_site
-from backupd.lab.sizes import MIB
-from backupd.model import Bill, Phase, RunDetails, RunStatus
-from backupd.probe.counters import parse_stat
 
 BEGAN = 1000.0
 RUN = Moments(BEGAN, BEGAN + 20)
-GROUND = Ground(guest_site(), 5000 * MIB, Path("/dev/ubdg"))
+GROUND = PeerGround(guest_site(), 5000 * MIB, Path("/dev/ubdg"))
 STORED = Path("/backups/peers")
 # Recorded: a `stat` file of Linux 6.1.
 STAT = "  4120  11  93184  20600  1500  20  48000  9000  0  16000  29600  0  0  0  0  3  10\n"
@@ -157,9 +158,9 @@ def test_nothing_takes_as_long_as_the_others_did() -> None:
 # --- rest before a round ---------------------------------------------------------------------------------------------
 
 
-def looks(rates: list[float], dirty: float = 1000.0) -> list[Look]:
+def looks(rates: list[float], dirty: float = 1000.0) -> list[ServerSecond]:
     commits = [sum(rates[:number]) for number in range(len(rates) + 1)]
-    return [Look(dirty, 50 << 20, one) for one in commits]
+    return [ServerSecond(dirty, 50 << 20, one) for one in commits]
 
 
 def test_a_server_that_does_the_same_for_ten_seconds_is_calm() -> None:
@@ -240,10 +241,11 @@ def test_mydumper_leaves_the_servers_own_schemas_out() -> None:
 @pytest.mark.parametrize("name", SETTINGS)
 def test_the_settings_of_ours_are_a_configuration(name: str, tmp_path: Path) -> None:
     file = tmp_path / "backupd.toml"
-    file.write_text(configuration.text(guest_site(), snapshot=snapshot_settings(name, GROUND.fast_pv)))
-    snapshot = configured(file).jobs["nightly"].snapshot
-    assert (snapshot.chunk_size == 512 << 10) == (name == TUNED)
-    assert snapshot.pvs == (("/dev/ubdg",) if name == FAST_PV else ())
+    settings = snapshot_settings(name, GROUND.fast_pv, spool=Path("/spool"))
+    file.write_text(configuration.text(guest_site(), snapshot=settings))
+    job = configured(file).jobs["nightly"]
+    assert job.snapshot.pvs == (("/dev/ubdg",) if name in (FAST_PV, TUNED) else ())
+    assert job.copy.spool == (Path("/spool") if name == TUNED else None)
 
 
 # --- what is told ----------------------------------------------------------------------------------------------------
@@ -268,7 +270,10 @@ def test_the_table_has_a_row_for_each_contender_and_tells_which_rounds_are_missi
 
 
 def test_the_stages_have_a_table_of_those_who_tell_them() -> None:
-    told = [replace(reading(at, 20), parts=(Part("starting", 3.0, 100.0 + at), Part("rest", 17.0, 9))) for at in (0, 2)]
+    told = [
+        replace(reading(at, 20), parts=(StageImpact("starting", 3.0, 100.0 + at), StageImpact("rest", 17.0, 9)))
+        for at in (0, 2)
+    ]
     assert parts_table([reading(0, 10, NOTHING), *told]).splitlines() == [
         "| | starting s | lost | rest s | lost |",
         "|---|---|---|---|---|",
@@ -278,7 +283,7 @@ def test_the_stages_have_a_table_of_those_who_tell_them() -> None:
 
 
 def test_what_a_machine_prints_is_read_back_and_kept_whole() -> None:
-    whole = replace(reading(0, 20), parts=(Part("starting", 3.0, 100.0),))
+    whole = replace(reading(0, 20), parts=(StageImpact("starting", 3.0, 100.0),))
     readings = (whole, Reading(BACKUPD, 1, failed="no room"))
     lines = [json.dumps({"load": "85", "saturated": 141.5}), *(json.dumps(one.to_values()) for one in readings)]
     boot = boot_from("hdd", "rate", lines)

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from backupd.benchmark import LARGE_RECORD, BenchPlan, Cell, DiskSample, PlannedLayout, Table
 from backupd.cli.bench_plan import plan_lines
-from backupd.cli.bench_progress import Course, bench_progress, disk_lines
-from backupd.layouts import MIB, LayoutKind, Operation
+from backupd.cli.bench_progress import BenchProgress, bench_progress, disk_lines
+from backupd.vocabulary.benches import LARGE_RECORD, BenchPlan, Cell, DiskSample, PlannedLayout, PublishedTable
+from backupd.vocabulary.scratch_layouts import MIB, LayoutKind, Operation
 from tests.fakes.benched import PVS, striped
 
 GIB = 1 << 30
@@ -42,7 +42,9 @@ SAMPLE = DiskSample(
 
 
 def told(plan: BenchPlan, *, free: int | None = 4 * GIB) -> str:
-    return "\n".join(plan_lines(plan, tables=(Table.E2, Table.E3), repeat=3, free=free, name="backupd-b1"))
+    return "\n".join(
+        plan_lines(plan, tables=(PublishedTable.E2, PublishedTable.E3), repeat=3, free=free, name="backupd-b1")
+    )
 
 
 # --- before ----------------------------------------------------------------------------------------------------------
@@ -88,7 +90,7 @@ def test_a_full_bar_is_the_fastest_rate_that_any_disk_had() -> None:
 
 @pytest.mark.parametrize("width", [60, 72, 80, 200])
 def test_a_disk_has_one_line_on_a_narrow_terminal_too(width: int) -> None:
-    course = Course(PLAN, width=width)
+    course = BenchProgress(PLAN, width=width)
     course.disks(SAMPLE)
     lines = course.lines()
     assert len(lines) == 4
@@ -113,7 +115,7 @@ class Clock:
 
 def test_the_display_says_which_volume_it_is_at_and_how_long_it_will_take() -> None:
     clock = Clock()
-    course = Course(PLAN, clock)
+    course = BenchProgress(PLAN, clock)
     assert course.lines() == ["about 4 min 10 s left"]
     course.step("linear: making the volume")
     clock.now += 100.0
@@ -129,7 +131,7 @@ def test_the_display_says_which_volume_it_is_at_and_how_long_it_will_take() -> N
 
 def test_the_time_left_is_told_by_what_the_volumes_so_far_took() -> None:
     clock = Clock()
-    course = Course(PLAN, clock)
+    course = BenchProgress(PLAN, clock)
     course.step("linear: making the volume")
     clock.now += 120.0  # a fifth more than these disks were thought to take, and not yet done
     assert course.lines()[-1] == "scratch volume 1 of 3, about 3 min 00 s left"
@@ -145,14 +147,14 @@ def test_the_time_left_is_told_by_what_the_volumes_so_far_took() -> None:
 
 def test_time_left_is_never_less_than_nothing() -> None:
     clock = Clock()
-    course = Course(PLAN, clock)
+    course = BenchProgress(PLAN, clock)
     course.step("striped-3x64k: making the volume")
     clock.now += 1000.0
     assert course.lines()[-1] == "scratch volume 3 of 3, taking longer than was thought"
 
 
 def test_a_bar_stays_as_long_for_the_same_rate() -> None:
-    course = Course(PLAN)
+    course = BenchProgress(PLAN)
     course.disks(SAMPLE)
     slower = replace(SAMPLE, read={}, written={"/dev/nbd0": 20.0 * MIB})
     course.disks(slower)

@@ -7,17 +7,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backupd.benchmark import LARGE_RECORD, SMALL_RECORD, BenchSettings, Cell, LayoutBench, Table, size_words
-from backupd.layouts import KIB, MIB, Medium, Operation
 from backupd.report.bench_disks import hours_per_tebibyte
 from backupd.report.bench_grid import TitledGrid, mib, said_once
 from backupd.report.bench_tables import tables
 from backupd.report.bench_words import base, layout_words, load_words, quotient
 from backupd.report.words import columns
+from backupd.vocabulary.benches import (
+    LARGE_RECORD,
+    SMALL_RECORD,
+    BenchSettings,
+    Cell,
+    LayoutBench,
+    PublishedTable,
+    size_words,
+)
+from backupd.vocabulary.scratch_layouts import KIB, MIB, Medium, Operation
 from tests.fakes.benched import a_bench, result, striped
 
 
-def drawn(bench: LayoutBench, table: Table) -> list[str]:
+def drawn(bench: LayoutBench, table: PublishedTable) -> list[str]:
     """The rows of this table, as text."""
     return [as_text(one) for one in tables(bench, [table])]
 
@@ -33,7 +41,7 @@ def lines(text: str) -> str:
 
 
 def test_e2_has_a_row_per_layout_with_the_spread_beside_each_figure() -> None:
-    assert drawn(a_bench(), Table.E2) == [
+    assert drawn(a_bench(), PublishedTable.E2) == [
         lines("""
         LAYOUT         WRITE  SPREAD  REWRITE  SPREAD  READ  SPREAD  SEEKS/S  SPREAD
         linear          38.0      4%     38.0      4%  38.0      4%      228      4%
@@ -44,7 +52,7 @@ def test_e2_has_a_row_per_layout_with_the_spread_beside_each_figure() -> None:
 
 
 def test_e3_has_a_row_per_number_of_stripes_and_its_raw_rows_are_labelled() -> None:
-    assert drawn(a_bench(raw=True), Table.E3) == [
+    assert drawn(a_bench(raw=True), PublishedTable.E3) == [
         lines("""
         STRIPES       READ  SPREAD  SCALE  WRITE  SPREAD  SCALE
         1             38.0      4%  1.00x   38.0      4%  1.00x
@@ -58,7 +66,7 @@ def test_e3_has_a_row_per_number_of_stripes_and_its_raw_rows_are_labelled() -> N
 
 
 def test_e4_holds_the_layouts_against_each_other_for_each_number_of_writers() -> None:
-    random = tables(a_bench(), [Table.E4])[1]
+    random = tables(a_bench(), [PublishedTable.E4])[1]
     assert random.title.endswith("MiB/s of random writes of 16 KiB")
     assert "factor: against linear" in random.grid.shared
     assert as_text(random) == lines("""
@@ -76,7 +84,7 @@ def test_e4_holds_the_layouts_against_each_other_for_each_number_of_writers() ->
 
 
 def test_e5_has_two_layouts_side_by_side_once_as_throughput_and_once_as_iops() -> None:
-    found = tables(a_bench(arrays=True), [Table.E5])
+    found = tables(a_bench(arrays=True), [PublishedTable.E5])
     assert [one.title for one in found] == [
         "record sizes, sequential: MiB/s, by 6 threads",
         "record sizes, random: MiB/s, by 6 threads",
@@ -128,31 +136,31 @@ def test_snapshots_tell_how_long_a_tebibyte_takes_and_which_probe_says_so() -> N
 def test_none_named_is_all_that_were_asked_for_and_the_rest() -> None:
     assert list(dict.fromkeys(one.key for one in tables(a_bench()))) == ["e2", "e3", "e4", "e5", "disks", "snapshots"]
     assert list(dict.fromkeys(one.key for one in tables(a_bench(arrays=True)))) == ["e5", "disks"]
-    assert {one.key for one in tables(a_bench(), [Table.E4, Table.E2])} == {"e4", "e2"}
+    assert {one.key for one in tables(a_bench(), [PublishedTable.E4, PublishedTable.E2])} == {"e4", "e2"}
 
 
-@pytest.mark.parametrize("table", [Table.E2, Table.E3, Table.E4])
-def test_a_table_without_a_figure_says_how_to_get_them(table: Table) -> None:
+@pytest.mark.parametrize("table", [PublishedTable.E2, PublishedTable.E3, PublishedTable.E4])
+def test_a_table_without_a_figure_says_how_to_get_them(table: PublishedTable) -> None:
     for one in tables(a_bench(arrays=True), [table]):
         assert (one.grid.rows, one.words) == ((), (f"not measured: ask for it with --table {table.value}",))
 
 
 def test_the_cells_of_e2_are_not_taken_for_e5() -> None:
     bench = a_bench()
-    (one,) = tables(replace(bench, settings=replace(bench.settings, tables=("e2",))), [Table.E5])
+    (one,) = tables(replace(bench, settings=replace(bench.settings, tables=("e2",))), [PublishedTable.E5])
     assert one.words == ("not measured: ask for it with --table e5",)
 
 
 def test_what_was_not_measured_is_a_dash_beside_what_was() -> None:
     bench = replace(a_bench(), cells=(result(striped(1), Operation.READ, LARGE_RECORD),))
-    assert drawn(bench, Table.E3)[0].splitlines()[1].split() == ["1", "38.0", "4%", "1.00x", "-", "-", "-"]
-    assert "linear" in drawn(bench, Table.E2)[0]
-    assert "striped" not in drawn(bench, Table.E2)[0]
+    assert drawn(bench, PublishedTable.E3)[0].splitlines()[1].split() == ["1", "38.0", "4%", "1.00x", "-", "-", "-"]
+    assert "linear" in drawn(bench, PublishedTable.E2)[0]
+    assert "striped" not in drawn(bench, PublishedTable.E2)[0]
 
 
 def test_a_scale_needs_the_figure_that_it_is_against() -> None:
     bench = replace(a_bench(), cells=(result(striped(2), Operation.READ, LARGE_RECORD),))
-    assert drawn(bench, Table.E3)[0].splitlines()[1].split() == ["2", "76.0", "4%", "-", "-", "-", "-"]
+    assert drawn(bench, PublishedTable.E3)[0].splitlines()[1].split() == ["2", "76.0", "4%", "-", "-", "-", "-"]
 
 
 def test_layouts_of_the_same_width_have_names_in_e3() -> None:
@@ -161,14 +169,14 @@ def test_layouts_of_the_same_width_have_names_in_e3() -> None:
     more = replace(
         bench, layouts=(*bench.layouts, wide), cells=(*bench.cells, result(wide, Operation.READ, LARGE_RECORD))
     )
-    named = [line.split()[:2] for line in drawn(more, Table.E3)[0].splitlines()[1:]]
+    named = [line.split()[:2] for line in drawn(more, PublishedTable.E3)[0].splitlines()[1:]]
     assert named == [["1", "linear"], ["2", "striped-2x64k"], ["2", "striped-2x256k"], ["3", "striped-3x64k"]]
 
 
 def test_one_layout_alone_has_its_tables() -> None:
     bench = a_bench()
     alone = replace(bench, layouts=bench.layouts[:1], cells=tuple(one for one in bench.cells if one.layout == "linear"))
-    e5 = tables(alone, [Table.E5])
+    e5 = tables(alone, [PublishedTable.E5])
     assert e5[0].grid.head == ("RECORD", "WRITE", "SPREAD", "READ", "SPREAD")
     assert len(e5[0].grid.rows) == 10
 
@@ -176,7 +184,7 @@ def test_one_layout_alone_has_its_tables() -> None:
 def test_of_what_was_measured_once_no_spread_is_claimed() -> None:
     bench = a_bench()
     once = replace(bench, cells=tuple(replace(one, repeats=1, spread=0.0) for one in bench.cells))
-    (e2,) = tables(once, [Table.E2])
+    (e2,) = tables(once, [PublishedTable.E2])
     assert e2.grid.shared[0] == "measured once: no spread is known"
     assert {row[2] for row in e2.grid.rows} == {"-"}
 

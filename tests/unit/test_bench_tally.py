@@ -2,11 +2,11 @@
 
 import pytest
 
-from backupd.benchmark import Cell
-from backupd.layouts import MIB, Medium, Operation
-from backupd.model import Window
-from backupd.probe.bench_tally import cell_result
-from backupd.probe.disk_watch import Usage
+from backupd.load.bench_tally import cell_result
+from backupd.load.disk_watch import Usage
+from backupd.vocabulary.benches import Cell
+from backupd.vocabulary.penalty import Window
+from backupd.vocabulary.scratch_layouts import MIB, Medium, Operation
 
 
 def measured(

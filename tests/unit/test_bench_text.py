@@ -8,9 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backupd.benchmark import LARGE_RECORD, BenchRecord, DiskSample, LayoutBench, Table
-from backupd.layouts import KIB, MIB, Operation
-from backupd.model import RunError, RunStatus
 from backupd.report.bench_series import (
     disk_series,
     layout_spans,
@@ -22,12 +19,15 @@ from backupd.report.bench_series import (
 )
 from backupd.report.bench_text import bench_text, benches_table, headline
 from backupd.report.combinations import Series
-from backupd.report.plot import Frame, plot
+from backupd.report.plot import PlotFrame, plot
 from backupd.report.scale import named_scale
+from backupd.vocabulary.benches import LARGE_RECORD, BenchRecord, DiskSample, LayoutBench, PublishedTable
+from backupd.vocabulary.records import RunError, RunStatus
+from backupd.vocabulary.scratch_layouts import KIB, MIB, Operation
 from tests.fakes.benched import BEGAN, a_bench, a_bench_record, result, striped
 
 
-def told(bench: LayoutBench, *wanted: Table, ascii_only: bool = False) -> str:
+def told(bench: LayoutBench, *wanted: PublishedTable, ascii_only: bool = False) -> str:
     """The whole text of it."""
     return bench_text(a_bench_record(bench), tables=wanted, ascii_only=ascii_only)
 
@@ -71,7 +71,7 @@ def test_each_sentence_of_the_verdict_has_its_evidence_below_it() -> None:
 
 
 def test_tables_that_are_named_come_alone_with_their_plots() -> None:
-    text = told(a_bench(), Table.E3)
+    text = told(a_bench(), PublishedTable.E3)
     assert "\nE3: how sequential throughput scales" in text
     assert "E2: " not in text
     assert "E5: " not in text
@@ -79,8 +79,8 @@ def test_tables_that_are_named_come_alone_with_their_plots() -> None:
     assert "● sequential reads   ▲ sequential writes" in text
     assert "● system   ▲ I/O wait" in text
     assert "that each disk read and wrote" not in text
-    assert "● nbd0   ▲ nbd1   ■ nbd2" in told(a_bench(), Table.E2)
-    assert "record size\n" in told(a_bench(), Table.E5)
+    assert "● nbd0   ▲ nbd1   ■ nbd2" in told(a_bench(), PublishedTable.E2)
+    assert "record size\n" in told(a_bench(), PublishedTable.E5)
 
 
 def test_everything_of_three_disks_fits_eighty_columns() -> None:
@@ -241,7 +241,7 @@ def test_layouts_follow_each_other_in_time() -> None:
 def test_an_axis_can_have_names_for_its_ticks() -> None:
     axis = named_scale([(10.0, "1 KiB"), (24.0, "16 MiB")], [12.0, math.nan])
     assert (axis.low, axis.high, axis.labels()) == (10.0, 24.0, ("1 KiB", "16 MiB"))
-    text = plot([Series("", (((10.0, 1.0), (24.0, 2.0)),))], Frame(names=((10.0, "1 KiB"), (24.0, "16 MiB"))))
+    text = plot([Series("", (((10.0, 1.0), (24.0, 2.0)),))], PlotFrame(names=((10.0, "1 KiB"), (24.0, "16 MiB"))))
     assert re.search(r"1 KiB +16 MiB$", text.splitlines()[-2])
 
 

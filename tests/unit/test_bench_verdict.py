@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backupd.benchmark import LARGE_RECORD, SMALL_RECORD, Cell, CellResult, LayoutBench
-from backupd.layouts import KIB, LayoutKind, Operation, ScratchLayout
-from backupd.report.bench_contrast import Finding, Judgement, Topic, contrast, overall
+from backupd.report.bench_contrast import Judgement, Tendency, Topic, contrast, overall
 from backupd.report.bench_verdict import span_words, verdict
+from backupd.vocabulary.benches import LARGE_RECORD, SMALL_RECORD, Cell, CellResult, LayoutBench
+from backupd.vocabulary.scratch_layouts import KIB, LayoutKind, Operation, ScratchLayout
 from tests.fakes.benched import a_bench, result, striped
 
 LARGE_WRITE = Cell(Operation.WRITE, LARGE_RECORD)
@@ -60,28 +60,28 @@ def conclusion(bench: LayoutBench) -> Judgement:
 @pytest.mark.parametrize(
     ("times", "spread_a", "spread_b", "finding"),
     [
-        (2.9, 0.04, 0.04, Finding.GAIN),
-        (1.16, 0.02, 0.02, Finding.GAIN),
-        (1.149, 0.0, 0.0, Finding.SAME),
-        (1.02, 0.04, 0.04, Finding.SAME),
-        (1.20, 0.15, 0.06, Finding.SAME),  # a's best repeat may be as good as b's worst
-        (1.20, 0.04, 0.15, Finding.SAME),
-        (1.60, 0.15, 0.15, Finding.GAIN),
-        (0.80, 0.04, 0.04, Finding.LOSS),
-        (0.90, 0.0, 0.0, Finding.SAME),
-        (0.80, 0.20, 0.10, Finding.SAME),
-        (0.0, 0.0, 0.0, Finding.LOSS),
-        (1.4, 0.26, 0.0, Finding.UNCLEAR),
-        (1.4, 0.0, 0.26, Finding.UNCLEAR),
-        (3.0, 0.26, 0.27, Finding.GAIN),  # the slowest of one is still 1.7 times the fastest of the other
-        (0.3, 0.27, 0.26, Finding.LOSS),
-        (1.5, 0.25, 0.0, Finding.GAIN),
-        (3.0, float("nan"), 0.0, Finding.UNCLEAR),
-        (3.0, 0.0, float("nan"), Finding.UNCLEAR),
+        (2.9, 0.04, 0.04, Tendency.GAIN),
+        (1.16, 0.02, 0.02, Tendency.GAIN),
+        (1.149, 0.0, 0.0, Tendency.SAME),
+        (1.02, 0.04, 0.04, Tendency.SAME),
+        (1.20, 0.15, 0.06, Tendency.SAME),  # a's best repeat may be as good as b's worst
+        (1.20, 0.04, 0.15, Tendency.SAME),
+        (1.60, 0.15, 0.15, Tendency.GAIN),
+        (0.80, 0.04, 0.04, Tendency.LOSS),
+        (0.90, 0.0, 0.0, Tendency.SAME),
+        (0.80, 0.20, 0.10, Tendency.SAME),
+        (0.0, 0.0, 0.0, Tendency.LOSS),
+        (1.4, 0.26, 0.0, Tendency.UNCLEAR),
+        (1.4, 0.0, 0.26, Tendency.UNCLEAR),
+        (3.0, 0.26, 0.27, Tendency.GAIN),  # the slowest of one is still 1.7 times the fastest of the other
+        (0.3, 0.27, 0.26, Tendency.LOSS),
+        (1.5, 0.25, 0.0, Tendency.GAIN),
+        (3.0, float("nan"), 0.0, Tendency.UNCLEAR),
+        (3.0, 0.0, float("nan"), Tendency.UNCLEAR),
     ],
 )
 def test_a_gain_is_more_than_small_and_more_than_the_spreads(
-    times: float, spread_a: float, spread_b: float, finding: Finding
+    times: float, spread_a: float, spread_b: float, finding: Tendency
 ) -> None:
     a = result(striped(1), Operation.WRITE, LARGE_RECORD, spread=spread_a)
     b = replace(a, bytes_per_second=a.bytes_per_second * times, spread=spread_b)
@@ -102,15 +102,15 @@ def test_what_is_no_throughput_is_not_compared(rate: float) -> None:
 @pytest.mark.parametrize(
     ("findings", "whole"),
     [
-        ([Finding.SAME, Finding.SAME], Finding.SAME),
-        ([Finding.SAME, Finding.GAIN], Finding.GAIN),
-        ([Finding.LOSS, Finding.UNCLEAR], Finding.LOSS),
-        ([Finding.LOSS, Finding.GAIN, Finding.SAME], Finding.MIXED),
-        ([Finding.SAME, Finding.UNCLEAR], Finding.UNCLEAR),
-        ([], Finding.UNCLEAR),
+        ([Tendency.SAME, Tendency.SAME], Tendency.SAME),
+        ([Tendency.SAME, Tendency.GAIN], Tendency.GAIN),
+        ([Tendency.LOSS, Tendency.UNCLEAR], Tendency.LOSS),
+        ([Tendency.LOSS, Tendency.GAIN, Tendency.SAME], Tendency.MIXED),
+        ([Tendency.SAME, Tendency.UNCLEAR], Tendency.UNCLEAR),
+        ([], Tendency.UNCLEAR),
     ],
 )
-def test_several_findings_come_to_one(findings: list[Finding], whole: Finding) -> None:
+def test_several_findings_come_to_one(findings: list[Tendency], whole: Tendency) -> None:
     assert overall(findings) is whole
 
 
@@ -136,8 +136,8 @@ def test_one_thread_s_loads_are_judged_with_the_figures_of_every_width() -> None
 def test_loads_past_the_file_system_are_judged_too_where_they_were_measured() -> None:
     raw = [one for one in verdict(a_bench(raw=True)) if "raw, fio" in one.text]
     assert [(one.topic, one.finding, one.text) for one in raw] == [
-        (Topic.ONE_THREAD, Finding.GAIN, "3 stripes: 3.0x sequential writes of 1 MiB by 1 thread, raw, fio"),
-        (Topic.ONE_THREAD, Finding.GAIN, "3 stripes: 3.0x sequential reads of 1 MiB by 1 thread, raw, fio"),
+        (Topic.ONE_THREAD, Tendency.GAIN, "3 stripes: 3.0x sequential writes of 1 MiB by 1 thread, raw, fio"),
+        (Topic.ONE_THREAD, Tendency.GAIN, "3 stripes: 3.0x sequential reads of 1 MiB by 1 thread, raw, fio"),
     ]
     assert raw[0].evidence == (
         "linear 38.0 MiB/s (spread 4%)",
@@ -164,7 +164,7 @@ def test_a_loss_is_called_one() -> None:
 def test_what_is_too_noisy_is_not_judged() -> None:
     bench = changed(a_bench(), of(striped(3), LARGE_WRITE), spread=0.7)
     found = next(one for one in verdict(bench) if one.topic is Topic.ONE_THREAD)
-    assert found.finding is Finding.UNCLEAR
+    assert found.finding is Tendency.UNCLEAR
     assert found.text == (
         "3 stripes: cannot tell for sequential writes of 1 MiB by 1 thread: repeats lie too far apart"
         " (3.00x, spread 70%)"
@@ -256,7 +256,7 @@ def test_where_an_array_is_ahead_is_said_by_record_size() -> None:
         " equal within the spread at 32 KiB, behind (0.5x) at 64 KiB, cannot tell (spread 30%) at 128 KiB,"
         " equal within the spread at 512 KiB-16 MiB"
     )
-    assert conclusion(bench).finding is Finding.MIXED
+    assert conclusion(bench).finding is Tendency.MIXED
 
 
 def test_a_small_difference_beyond_the_spread_is_not_called_equal() -> None:
@@ -305,7 +305,7 @@ def test_backups_are_told_how_long_a_tebibyte_takes() -> None:
         "a snapshot of 3 stripes is read at 144 MiB/s, 2.0 h per TiB; of linear at 48.0 MiB/s, 6.1 h per TiB"
         " (3.0x, measured once)"
     )
-    assert (reading.finding, len(reading.evidence)) == (Finding.GAIN, 3)
+    assert (reading.finding, len(reading.evidence)) == (Tendency.GAIN, 3)
     assert penalty.text == (
         "penalty of first writes while there is a snapshot: 3.50x on linear, 2.50x on 2 stripes, 1.50x on 3 stripes"
     )
@@ -371,7 +371,7 @@ def flat(bench: LayoutBench) -> LayoutBench:
 def test_where_nothing_is_gained_linear_does_as_well() -> None:
     found = conclusion(flat(a_bench()))
     assert (found.finding, found.text) == (
-        Finding.SAME,
+        Tendency.SAME,
         "linear does as well: 2 stripes gained nothing that the repeats bear out",
     )
 
@@ -399,7 +399,7 @@ def test_no_more_stripes_are_advised_than_gain_something() -> None:
 
 def test_where_all_is_noise_no_advice_is_given() -> None:
     found = conclusion(changed(a_bench(), lambda _: True, spread=0.5))
-    assert found.finding is Finding.UNCLEAR
+    assert found.finding is Tendency.UNCLEAR
     assert found.text.startswith("no advice: their repeats lie too far apart: measure again, in longer windows")
 
 

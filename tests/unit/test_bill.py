@@ -6,8 +6,8 @@ from itertools import accumulate
 
 import pytest
 
-from backupd.bill import Count, copied_on_write, losses, penalty_seconds
-from backupd.model import Counted, Losses, Sample
+from backupd.policy.bill import Count, copied_on_write, losses, penalty_seconds
+from backupd.vocabulary.penalty import Counted, Losses, Sample
 
 CLOSED_BEFORE = (108, 118, 97, 112, 115, 104, 110, 116)  # transactions in each second, four writers, nothing else
 CLOSED_DURING = (0, 61, 70, 74, 66, 81, 78, 83, 74, 69, 80, 77, 84, 79, 71, 82, 88, 79, 85, 90)

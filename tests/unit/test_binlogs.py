@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from backupd.errors import ServerError
 from backupd.mysql.binlogs import committed_end, listed, needed_by_recovery
+from backupd.vocabulary.errors import ServerError
 
 FORMAT, ROTATE, XID, TABLE_MAP, ROWS, INTVAR = 15, 4, 16, 19, 23, 5
 GTID_LIST, CHECKPOINT, GTID, ENCRYPTED, QUERY = 163, 161, 162, 164, 2

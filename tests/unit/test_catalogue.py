@@ -14,8 +14,8 @@ import pytest
 
 from backupd.catalogue import RunJournal
 from backupd.catalogue.store import Catalogue, RunRecord
-from backupd.command import start_time
-from backupd.errors import (
+from backupd.host.process import start_time
+from backupd.vocabulary.errors import (
     BackupdError,
     Busy,
     Cancelled,
@@ -26,33 +26,21 @@ from backupd.errors import (
     TargetError,
     UsageError,
 )
-from backupd.model import (
-    Backup,
-    Bill,
+from backupd.vocabulary.penalty import Bill, Counted, GateOutcome, Losses, Reason, Sample, SnapshotLife, Verdict
+from backupd.vocabulary.records import (
     Check,
-    Counted,
     Drill,
     Holding,
     HoldingKind,
-    LastCopy,
-    Layout,
-    LockReceipt,
-    Losses,
-    Outcome,
     Phase,
-    Position,
-    Preflush,
-    PreflushEnd,
-    Reason,
-    ReplicaPosition,
     RunDetails,
     RunError,
     RunStatus,
-    Sample,
     SnapshotFacts,
-    SnapshotLife,
-    Verdict,
 )
+from backupd.vocabulary.servers import LockReceipt, Position, Preflush, PreflushEnd, ReplicaPosition
+from backupd.vocabulary.storage import Backup, LastCopy
+from backupd.vocabulary.volumes import Layout
 
 BACKUP = Backup("disk", "/backups/nightly/r1", 1000, 400, 12, "ab" * 32)
 SNAPSHOT = SnapshotFacts("bk_r1", "labvg/data", Layout.STRIPED, 3, 65536, 4096, 1 << 30)
@@ -61,7 +49,7 @@ LOCK = LockReceipt("backup-stage", 2, 0.5, 0.031, "metadata-locks", 1 << 40, 0.0
 BILL = Bill(50.5, 12.25, 1 << 20, 3, 30.5, 7.5)
 PREFLUSH = Preflush(4000, 90, 12.5, PreflushEnd.STEADY)
 LOSSES = Losses(Counted.LOGGED, 50.5, 110.0, None, 4000, 60.5)
-VERDICT = Verdict(Outcome.START, Reason.SETTLED, "3 windows within 10 %", 61.5)
+VERDICT = Verdict(GateOutcome.START, Reason.SETTLED, "3 windows within 10 %", 61.5)
 MOUNT = Holding(HoldingKind.MOUNT, "/run/backupd/mount/r1", {"run": "r1"})
 LV = Holding(HoldingKind.SNAPSHOT, "labvg/bk_r1", {"run": "r1"})
 DIED = RunError("died", "the run's process ended without a word", "start it again", 1)
@@ -550,7 +538,7 @@ def test_the_last_copy_is_the_newest_one_of_the_job_that_went_on_for_long_enough
 def test_a_forecast_that_has_cost_a_backup_is_not_made_again_before_a_copy_was_tried(catalogue: Catalogue) -> None:
     copied(catalogue, "r1", 20.0)
     with suppress(TargetError), catalogue.open_run("nightly", "db1", run_id="r2") as run:
-        run.verdict(Verdict(Outcome.GIVE_UP, Reason.COW_SHORT, "it would fill", 12.0))
+        run.verdict(Verdict(GateOutcome.GIVE_UP, Reason.COW_SHORT, "it would fill", 12.0))
         raise TargetError("given up")
     assert catalogue.last_copy("nightly") is None
     copied(catalogue, "r3", 30.0, fails=True)

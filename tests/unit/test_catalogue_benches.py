@@ -9,14 +9,15 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 
-from backupd.benchmark import BenchRecord, LayoutBench
 from backupd.catalogue import RunJournal
 from backupd.catalogue.database import direct
 from backupd.catalogue.details import Filter
 from backupd.catalogue.store import Catalogue
-from backupd.errors import BackupdError, Cancelled, CatalogueError, CleanupIncomplete, ProbeError, UsageError
-from backupd.layouts import LayoutKind, Medium, Operation
-from backupd.model import Backup, Holding, HoldingKind, LastCopy, Phase, RunError, RunKind, RunStatus
+from backupd.vocabulary.benches import BenchRecord, LayoutBench
+from backupd.vocabulary.errors import BackupdError, Cancelled, CatalogueError, CleanupIncomplete, ProbeError, UsageError
+from backupd.vocabulary.records import Holding, HoldingKind, Phase, RunError, RunKind, RunStatus
+from backupd.vocabulary.scratch_layouts import LayoutKind, Medium, Operation
+from backupd.vocabulary.storage import Backup, LastCopy
 from tests.any_values import values
 from tests.fakes.benched import a_bench
 from tests.fakes.measured import measurement

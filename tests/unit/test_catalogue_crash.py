@@ -13,8 +13,10 @@ import pytest
 
 from backupd.catalogue.database import direct
 from backupd.catalogue.store import Catalogue
-from backupd.command import start_time
-from backupd.model import Backup, Holding, HoldingKind, Phase, RunError, RunStatus, Sample
+from backupd.host.process import start_time
+from backupd.vocabulary.penalty import Sample
+from backupd.vocabulary.records import Holding, HoldingKind, Phase, RunError, RunStatus
+from backupd.vocabulary.storage import Backup
 
 pytestmark = pytest.mark.exhaustive
 

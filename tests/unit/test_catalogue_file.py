@@ -14,9 +14,10 @@ from sqlalchemy import text
 from backupd.catalogue import tables
 from backupd.catalogue.database import direct, engine_for, fault
 from backupd.catalogue.store import Catalogue
-from backupd.errors import Cancelled, CatalogueError, ExitStatus
-from backupd.interruption import cancellable
-from backupd.model import Backup, Holding, HoldingKind, RunStatus
+from backupd.host.signals import cancellable
+from backupd.vocabulary.errors import Cancelled, CatalogueError, ExitStatus
+from backupd.vocabulary.records import Holding, HoldingKind, RunStatus
+from backupd.vocabulary.storage import Backup
 
 ROOT = Path(__file__).parents[2]
 BACKUP = Backup("disk", "/backups/nightly/r1", 1000, 400, 12, "ab" * 32)
@@ -24,8 +25,10 @@ PREAMBLE = """
 import resource, sys
 from pathlib import Path
 from backupd.catalogue.store import Catalogue
-from backupd.errors import CatalogueError
-from backupd.model import Backup, Holding, HoldingKind, Sample
+from backupd.vocabulary.errors import CatalogueError
+from backupd.vocabulary.penalty import Sample
+from backupd.vocabulary.records import Holding, HoldingKind
+from backupd.vocabulary.storage import Backup
 path = Path(sys.argv[1])
 backup = Backup("disk", "/backups/nightly/r1", 1000, 400, 12, "ab" * 32)
 """

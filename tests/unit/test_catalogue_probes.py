@@ -12,10 +12,28 @@ from hypothesis import given, settings
 from backupd.catalogue import RunJournal
 from backupd.catalogue.database import direct
 from backupd.catalogue.store import Catalogue
-from backupd.errors import BackupdError, Cancelled, CatalogueError, CleanupIncomplete, SnapshotVoid, UsageError
-from backupd.gauges import CurvePoint, Mode, Stage, TunedCell, Tuning, VolumeLayout
-from backupd.measurement import Curve, Measurement, PhysicalCost, ProbedVolume, ProbeRecord, ProbeRow, ProbeSettings
-from backupd.model import Backup, Holding, HoldingKind, LastCopy, Layout, Phase, Reason, RunError, RunKind, RunStatus
+from backupd.vocabulary.errors import (
+    BackupdError,
+    Cancelled,
+    CatalogueError,
+    CleanupIncomplete,
+    SnapshotVoid,
+    UsageError,
+)
+from backupd.vocabulary.gauges import CurvePoint, Mode, Stage, TunedCell, Tuning, VolumeLayout
+from backupd.vocabulary.penalty import Reason
+from backupd.vocabulary.probes import (
+    Curve,
+    Measurement,
+    PhysicalCost,
+    ProbedVolume,
+    ProbeRecord,
+    ProbeRow,
+    ProbeSettings,
+)
+from backupd.vocabulary.records import Holding, HoldingKind, Phase, RunError, RunKind, RunStatus
+from backupd.vocabulary.storage import Backup, LastCopy
+from backupd.vocabulary.volumes import Layout
 from tests.any_values import values
 
 BACKUP = Backup("disk", "/backups/nightly/r1", 1000, 400, 12, "ab" * 32)

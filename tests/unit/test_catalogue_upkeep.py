@@ -12,20 +12,11 @@ import pytest
 
 from backupd.catalogue.database import direct
 from backupd.catalogue.store import Catalogue
-from backupd.errors import TargetError
-from backupd.model import (
-    Backup,
-    Check,
-    Drill,
-    LockReceipt,
-    Phase,
-    Position,
-    RunDetails,
-    RunError,
-    RunStatus,
-    Sample,
-    Throughput,
-)
+from backupd.vocabulary.errors import TargetError
+from backupd.vocabulary.penalty import Sample, Throughput
+from backupd.vocabulary.records import Check, Drill, Phase, RunDetails, RunError, RunStatus
+from backupd.vocabulary.servers import LockReceipt, Position
+from backupd.vocabulary.storage import Backup
 
 NOW = datetime(2026, 11, 21, 4, tzinfo=UTC)
 HERE = Backup("disk", "/backups/nightly/r1", 1000, 400, 12, "ab" * 32, verified_at=NOW)

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from backupd.config.schema import SnapshotConfig
-from backupd.model import AUTO, DiskQueue, VolumeGroup
-from backupd.snapshots.chunks import chunks_for
-from backupd.snapshots.plan import plan_snapshot
-from backupd.snapshots.queues import queue_of, with_queues
+from backupd.lvm.queues import queue_of, with_queues
+from backupd.policy.chunk_size import chunks_for
+from backupd.policy.snapshot_plan import plan_snapshot
+from backupd.vocabulary.volumes import AUTO, DiskQueue, VolumeGroup
 from tests.fakes.lvm_host import LvmHost, striped_volume, thin_volume
 
 KIB = 1 << 10

@@ -1,6 +1,8 @@
 """Who may act now: locks that the kernel forgets when their holder dies."""
 
+import os
 import resource
+import stat
 import subprocess
 import sys
 from collections.abc import Callable
@@ -9,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from backupd.claims import Claims
-from backupd.errors import Busy, ConfigurationError
+from backupd.host.claims import Claims
+from backupd.vocabulary.errors import Busy, ConfigurationError
+
+NOBODY = 65534
 
 
 def test_a_second_run_of_a_job_is_busy_and_told_whom_it_waits_for(tmp_path: Path) -> None:
@@ -107,7 +111,7 @@ def test_a_lock_file_that_has_no_room_is_a_sentence_and_holds_nothing(tmp_path: 
 def test_a_killed_holder_holds_nothing(tmp_path: Path) -> None:
     script = (
         "import pathlib, sys, time\n"
-        "from backupd.claims import Claims\n"
+        "from backupd.host.claims import Claims\n"
         "with Claims(pathlib.Path(sys.argv[1])).job('nightly', 'r1'):\n"
         "    print('held', flush=True)\n"
         "    time.sleep(60)\n"
@@ -127,3 +131,66 @@ def test_a_folder_that_cannot_be_made_is_one_clear_sentence(tmp_path: Path) -> N
     (tmp_path / "file").touch()
     with pytest.raises(ConfigurationError, match="cannot be opened"), Claims(tmp_path / "file").run("r1"):
         pass
+
+
+def test_nobody_else_can_open_a_lock_and_so_hold_it(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    with Claims(run).job("nightly", "r1"):
+        modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (run, *run.rglob("*"))}
+    assert modes == {"run": 0o700, "lock": 0o700, "job-nightly.lock": 0o600}
+
+
+def test_what_an_older_version_left_open_is_closed(tmp_path: Path) -> None:
+    lock = tmp_path / "run" / "lock"
+    lock.mkdir(parents=True, mode=0o755)
+    (lock / "job-nightly.lock").touch(mode=0o644)
+    for folder in (lock, lock.parent):
+        folder.chmod(0o755)
+    with Claims(tmp_path / "run").job("nightly", "r1"):
+        pass
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (lock.parent, lock, lock / "job-nightly.lock")] == [
+        *(0o700, 0o700, 0o600)
+    ]
+
+
+def test_a_folder_that_others_use_too_stays_open_to_them(tmp_path: Path) -> None:
+    (tmp_path / "somebodys").touch()
+    tmp_path.chmod(0o755)
+    with Claims(tmp_path).run("r1"):
+        pass
+    assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o755
+    assert stat.S_IMODE((tmp_path / "lock").stat().st_mode) == 0o700
+
+
+def test_a_link_in_a_lock_s_place_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "lock").mkdir()
+    (tmp_path / "lock" / "run-r1.lock").symlink_to(tmp_path / "precious")
+    with pytest.raises(ConfigurationError, match="cannot be opened"), Claims(tmp_path).run("r1"):
+        pass
+    assert not (tmp_path / "precious").exists()
+
+
+def test_a_lock_folder_that_somebody_else_has_planted_is_not_used(tmp_path: Path) -> None:
+    (tmp_path / "lock").mkdir()
+    os.chown(tmp_path / "lock", NOBODY, NOBODY)
+    with pytest.raises(ConfigurationError, match=f"belongs to the user of id {NOBODY}"), Claims(tmp_path).run("r1"):
+        pass
+
+
+def test_a_process_of_somebody_else_s_that_locks_a_file_of_our_inode_s_number_holds_nothing(tmp_path: Path) -> None:
+    """A pid comes round, and an inode's number is another file's on another file system: here both are the lock's."""
+    path = tmp_path / "lock" / "job-nightly.lock"
+    with Claims(tmp_path).job("nightly", "r1"):
+        pass
+    for folder in (path.parent, tmp_path):
+        folder.chmod(0o755)
+    path.chmod(0o644)
+    with path.open() as file:
+        argv = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--"]
+        script = "import fcntl, time; fcntl.flock(0, fcntl.LOCK_SH); print('held', flush=True); time.sleep(60)"
+        with subprocess.Popen([*argv, "/usr/bin/python3", "-c", script], stdin=file, stdout=subprocess.PIPE) as other:
+            assert other.stdout is not None
+            assert other.stdout.readline() == b"held\n"
+            path.write_text(f"run r1 of job nightly (process {other.pid})\n")
+            assert Claims(tmp_path).holder_of_job("nightly") is None
+            other.kill()

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backupd.agenda import Deadline
 from backupd.config import (
     Configuration,
     HostConfig,
@@ -22,11 +21,12 @@ from backupd.config import (
     locate,
 )
 from backupd.config.effective import as_toml
-from backupd.config.faults import quoted
 from backupd.config.reading import checked
 from backupd.config.wording import keys_of
-from backupd.errors import ConfigurationError, ExitStatus
-from backupd.model import AUTO
+from backupd.vocabulary.errors import ConfigurationError, ExitStatus
+from backupd.vocabulary.faults import quoted
+from backupd.vocabulary.schedule import Deadline
+from backupd.vocabulary.volumes import AUTO
 from tests.unit.config_texts import HOST, JOB, MINIMAL, TARGET
 
 Write = Callable[[str], Path]

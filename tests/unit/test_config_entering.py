@@ -10,7 +10,7 @@ import pytest
 
 from backupd.config import load
 from backupd.config.entering import enter, entered, require_enterable
-from backupd.errors import Busy, ConfigurationError
+from backupd.vocabulary.errors import Busy, ConfigurationError
 
 HEAD = """\
 # our server

@@ -6,7 +6,7 @@ import pytest
 
 from backupd.config import HookPoint, load
 from backupd.config.effective import as_toml
-from backupd.errors import ConfigurationError
+from backupd.vocabulary.errors import ConfigurationError
 from tests.unit.config_texts import MINIMAL
 
 REST = MINIMAL + "[jobs.nightly.hooks.cache]\n"

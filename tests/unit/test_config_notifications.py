@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from backupd.agenda import NoticeKind
 from backupd.config import MailConfig, PingConfig, load
 from backupd.config.effective import as_toml
-from backupd.errors import ConfigurationError
+from backupd.vocabulary.errors import ConfigurationError
+from backupd.vocabulary.schedule import NoticeKind
 from tests.unit.config_texts import MINIMAL
 
 CANARY = "c4n4ry"

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from backupd.config import S3Config, load
-from backupd.errors import ConfigurationError
-from backupd.lab.s3server import S3Service
+from backupd.vocabulary.errors import ConfigurationError
+from tests.servers.s3server import S3Service
 
 BUCKET = '[targets.bucket]\ntype = "s3"\nbucket = "backups"\naccept_unencrypted = true\n'
 REST = (
@@ -40,3 +40,25 @@ def test_the_labs_server_tells_a_configuration_that_can_be_loaded(tmp_path: Path
     assert (target.endpoint, target.credentials_file) == (service.endpoint, tmp_path / "credentials")
     assert (tmp_path / "credentials").stat().st_mode & 0o777 == 0o600
     assert "secret" not in repr(service)
+
+
+@pytest.mark.parametrize("endpoint", ["http://s3.example.com", "http://10.0.0.7:9000", "http://localhost.example.com"])
+def test_a_store_elsewhere_without_tls_is_refused_unless_somebody_has_written_that_it_may_be(
+    tmp_path: Path, endpoint: str
+) -> None:
+    file = tmp_path / "backupd.toml"
+    file.write_text(f'{BUCKET}endpoint = "{endpoint}"\n{REST}')
+    with pytest.raises(ConfigurationError, match=r"targets\.bucket\.endpoint: .* is not HTTPS") as refused:
+        load(file)
+    assert "accept_http = true" in refused.value.hint
+    file.write_text(f'{BUCKET}endpoint = "{endpoint}"\naccept_http = true\n{REST}')
+    assert load(file).targets
+
+
+@pytest.mark.parametrize(
+    "endpoint", ["http://localhost:9000", "http://127.0.0.1:9000", "http://[::1]:9000", "https://s3"]
+)
+def test_a_store_on_this_machine_or_behind_tls_is_well(tmp_path: Path, endpoint: str) -> None:
+    file = tmp_path / "backupd.toml"
+    file.write_text(f'{BUCKET}endpoint = "{endpoint}"\n{REST}')
+    assert load(file).targets

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from backupd.agenda import Activity
 from backupd.config import Configuration, load
 from backupd.config.effective import as_toml
-from backupd.errors import ConfigurationError
 from backupd.service.timetables import timetables, zone_of, zone_of_machine
+from backupd.vocabulary.errors import ConfigurationError
+from backupd.vocabulary.schedule import Activity
 from tests.unit.config_texts import MINIMAL
 
 BASE = f"""

@@ -8,7 +8,7 @@ import pytest
 
 from backupd.config import HostConfig
 from backupd.config.secrets import client_options, credentials, password
-from backupd.errors import ConfigurationError, ExitStatus
+from backupd.vocabulary.errors import ConfigurationError, ExitStatus
 
 SECRET = "hunter2 é#'"
 SOCKET = Path("/run/mysqld/mysqld.sock")

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backupd.config.faults import BadValue
-from backupd.config.units import format_duration, format_size, parse_duration, parse_size
+from backupd.vocabulary.faults import BadValue
+from backupd.vocabulary.units import format_duration, format_size, parse_duration, parse_size
 
 CENTURY = 100 * 366 * 86400
 

@@ -6,17 +6,20 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from backupd import contents
-from backupd.errors import SnapshotError
-from backupd.live_binlogs import live_binlogs
-from backupd.model import Flavour, Frame, Layout, MountPoint, Position, RunDetails, RunStatus, StoredObject, VolumeGroup
-from backupd.preflight import Ready
+from backupd.operations.backup import contents
+from backupd.operations.backup.live_binlogs import live_binlogs
+from backupd.operations.backup.preflight import Ready
+from backupd.vocabulary.errors import SnapshotError
+from backupd.vocabulary.records import RunDetails, RunStatus
+from backupd.vocabulary.servers import Flavour, Position
+from backupd.vocabulary.storage import Frame, StoredObject
+from backupd.vocabulary.volumes import Layout, MountPoint, VolumeGroup
 from tests.fakes.lvm_host import striped_volume
 from tests.fakes.server import FACTS
 from tests.fakes.target import MACHINE
 
 POSITION = Position("bin.000007", 4096, "0-1-7")
-STANDING = contents.Standing(POSITION)
+STANDING = contents.BinlogTail(POSITION)
 OBJECT = StoredObject("data-1.tar.zst", 10, 5, "a" * 64, "b" * 64, 1, (Frame(10, 5, "b" * 64),))
 
 
@@ -39,7 +42,7 @@ def ready(root: Path, *, datadir: str = "mysql", binlog: str | None = "mysql/bin
     )
 
 
-def left_out(known: Ready, *, include_binlogs: bool = False, standing: contents.Standing = STANDING) -> set[str]:
+def left_out(known: Ready, *, include_binlogs: bool = False, standing: contents.BinlogTail = STANDING) -> set[str]:
     names = [
         "mysql/ibdata1",
         "mysql/ibtmp1",
@@ -112,14 +115,14 @@ def test_a_binlog_that_the_snapshot_does_not_have_is_read_from_the_file_that_is_
 def test_the_header_of_an_encrypted_binlog_is_counted_by_no_position_and_stored(tmp_path: Path) -> None:
     known = ready(tmp_path)
     encrypted = replace(known, facts=replace(known.facts, settings={"binlog_encryption": "ON"}))
-    cut = contents.binlog_cut(encrypted, contents.Standing(POSITION), tmp_path)
+    cut = contents.binlog_cut(encrypted, contents.BinlogTail(POSITION), tmp_path)
     assert cut is not None
     assert cut.offset == 4096 + 512
 
 
 @pytest.mark.parametrize(("binlog", "position"), [(None, POSITION), ("mysql/bin", Position())])
 def test_without_a_position_there_is_no_binlog_to_store(tmp_path: Path, binlog: str | None, position: Position) -> None:
-    assert contents.binlog_cut(ready(tmp_path, binlog=binlog), contents.Standing(position), tmp_path) is None
+    assert contents.binlog_cut(ready(tmp_path, binlog=binlog), contents.BinlogTail(position), tmp_path) is None
 
 
 def written(known: Ready) -> tuple[str, str | None]:
@@ -163,7 +166,7 @@ def in_image(root: Path, index: str, *binlogs: str) -> Ready:
 def test_without_a_lock_the_image_says_which_binlog_is_its_last_and_what_of_it_counts(tmp_path: Path) -> None:
     known = in_image(tmp_path, "./bin.000006\n/srv/live/bin.000007\n", "bin.000006", "bin.000007")
     standing = contents.standing_in_image(known, tmp_path)
-    assert standing == contents.Standing(Position("bin.000007"))
+    assert standing == contents.BinlogTail(Position("bin.000007"))
     cut = contents.binlog_cut(known, standing, tmp_path)
     assert cut is not None
     assert (cut.file, cut.offset) == (tmp_path / "mysql" / "bin.000007", 4), "what is no whole event counts for nothing"
@@ -174,7 +177,7 @@ def test_without_a_lock_the_image_says_which_binlog_is_its_last_and_what_of_it_c
 
 
 def test_what_recovery_needs_of_the_binlogs_before_is_stored_with_the_data(tmp_path: Path) -> None:
-    standing = contents.Standing(Position("bin.000007"), earlier=("bin.000006",))
+    standing = contents.BinlogTail(Position("bin.000007"), earlier=("bin.000006",))
     assert "mysql/bin.000006" not in left_out(ready(tmp_path), standing=standing)
     known = in_image(tmp_path, "./bin.000006\n./bin.000007\n", "bin.000007")
     cut = contents.binlog_cut(known, standing, tmp_path)
@@ -189,4 +192,4 @@ def test_an_image_whose_binlog_cannot_be_read_is_no_backup(tmp_path: Path, index
 
 
 def test_a_server_without_binlog_has_none_in_its_image(tmp_path: Path) -> None:
-    assert contents.standing_in_image(ready(tmp_path, binlog=None), tmp_path) == contents.Standing(Position())
+    assert contents.standing_in_image(ready(tmp_path, binlog=None), tmp_path) == contents.BinlogTail(Position())

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from backupd import copies as copying
-from backupd.copies import Copies
-from backupd.errors import CatalogueError, GaveUp, TargetError, VerificationError
+from backupd.operations.backup import copies as copying
+from backupd.operations.backup.copies import Copies
+from backupd.vocabulary.errors import CatalogueError, GaveUp, TargetError, VerificationError
 from tests.fakes.target import MemoryTarget
 
 BLOCKS = [bytes([number]) * 1000 for number in range(40)]  # more than a queue holds

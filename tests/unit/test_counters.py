@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from backupd.errors import CommandError, UnexpectedOutput
-from backupd.gauges import DiskCounters, InFlight, ProcessorTimes
-from backupd.model import DeviceNumber
-from backupd.probe.counters import KernelCounters, parse_inflight, parse_processors, parse_stat
+from backupd.load.counters import KernelCounters, parse_inflight, parse_processors, parse_stat
+from backupd.vocabulary.errors import CommandError, UnexpectedOutput
+from backupd.vocabulary.gauges import DiskCounters, InFlight, ProcessorTimes
+from backupd.vocabulary.volumes import DeviceNumber
 
 # a virtual disk's, Linux 6.18; and the first eleven fields as a kernel before 4.18 has them
 RECENT = (

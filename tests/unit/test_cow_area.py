@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backupd.gauges import TunedCell, Tuning, place_words
+from backupd.policy.cow_area import LEAST_GAIN, cell_of, change_since, choose, layout_of, recommended, relative
 from backupd.report.tuning_text import tuning_text
-from backupd.tuning import LEAST_GAIN, cell_of, change_since, choose, layout_of, recommended, relative
+from backupd.vocabulary.gauges import TunedCell, Tuning, place_words
 from tests.fakes.lvm_host import LvmHost, striped_volume
 
 KIB = 1 << 10

@@ -6,10 +6,10 @@ from datetime import UTC, datetime, time
 
 import pytest
 
-from backupd.agenda import Deadline
 from backupd.archive.governor import CopyGovernor
-from backupd.deadline import seconds_until
-from backupd.errors import GaveUp
+from backupd.policy.deadline import seconds_until
+from backupd.vocabulary.errors import GaveUp
+from backupd.vocabulary.schedule import Deadline
 
 HOUR = 3600.0
 SUNDAY = 6

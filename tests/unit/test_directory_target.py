@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from backupd.errors import TargetError
-from backupd.ownership import OwnerRecord
+from backupd.policy.owner_record import OwnerRecord
 from backupd.targets.directory import DirectoryTarget
+from backupd.vocabulary.errors import TargetError
 from tests.contract.test_targets import MANIFEST
 from tests.fakes.target import MACHINE
 
@@ -375,3 +375,24 @@ def test_an_owner_record_that_cannot_be_written_is_told_and_leaves_nothing(
         target.succeed(RECORD)
     assert sentence in failed.value.message
     assert everything(tmp_path) == {"owner"}
+
+
+def test_a_pipe_in_the_storage_keeps_nobody_waiting(tmp_path: Path) -> None:
+    """Whoever owns the storage can put one in any file's place."""
+    target = DirectoryTarget("store", tmp_path, machine=MACHINE)
+    put(target, b"x")
+    target.publish(replace(MANIFEST, job=JOB, run_id=RUN))
+    assert target.succeed(RECORD)
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert len(files) == 3
+    for path in files:
+        path.unlink()
+        os.mkfifo(path)
+    for ask in (lambda: target.manifest(JOB, RUN), target.owner, lambda: list(read(target))):
+        with pytest.raises(TargetError, match="is not a regular file"):
+            ask()
+
+
+def read(target: DirectoryTarget) -> bytes:
+    with target.reading(JOB, RUN, NAME) as chunks:
+        return b"".join(chunks)

@@ -6,10 +6,8 @@ from uuid import UUID
 
 import pytest
 
-from backupd.errors import Refused, UnexpectedOutput
-from backupd.layouts import KIB, LayoutKind, ScratchLayout
-from backupd.snapshots import Mark, scratch_name
-from backupd.snapshots.disk_marks import (
+from backupd.lvm import Mark, scratch_name
+from backupd.lvm.disk_marks import (
     Superblock,
     array_uuid,
     parse_superblock,
@@ -17,10 +15,12 @@ from backupd.snapshots.disk_marks import (
     require_markable,
     run_of_pv,
 )
-from backupd.snapshots.report import PhysicalVolume, dashed, parse_labels
-from backupd.snapshots.scratch_arrays import create_argv, ours
-from backupd.snapshots.scratch_groups import group_argv, pv_argv, run_of
-from backupd.snapshots.version import parse_mdadm_version
+from backupd.lvm.report import LabelledDisk, dashed, parse_labels
+from backupd.lvm.scratch_arrays import create_argv, ours
+from backupd.lvm.scratch_groups import group_argv, pv_argv, run_of
+from backupd.lvm.version import parse_mdadm_version
+from backupd.vocabulary.errors import Refused, UnexpectedOutput
+from backupd.vocabulary.scratch_layouts import KIB, LayoutKind, ScratchLayout
 from tests.fakes.target import MACHINE
 
 RUN = "20261122-005204-ab12"
@@ -107,7 +107,7 @@ def test_a_pv_in_a_group_is_whose_the_group_is_and_one_in_none_whose_it_says() -
     assert (stranger.vg, run_of(stranger, MACHINE)) == ("labvg", None)
     assert (another.vg_tags, run_of(another, MACHINE)) == (frozenset(Mark(MACHINE, "another").tags), "another")
     assert (ours.path, run_of(ours, MACHINE)) == ("/dev/ubdh", RUN)
-    taken = PhysicalVolume(ours.path, ours.uuid, "theirs", frozenset())
+    taken = LabelledDisk(ours.path, ours.uuid, "theirs", frozenset())
     assert run_of(taken, MACHINE) is None, "somebody has made a group of it since"
     assert (run_of(another, "db2-0a1b2c3d"), run_of(ours, "db2-0a1b2c3d")) == (None, None)
 

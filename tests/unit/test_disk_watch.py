@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from backupd.benchmark import Cell, DiskSample
-from backupd.errors import CommandError
-from backupd.gauges import DiskCounters, ProcessorTimes
-from backupd.layouts import KIB, MIB, LayoutKind, Medium, Operation, ScratchLayout
-from backupd.model import DeviceNumber
-from backupd.probe.disk_watch import BenchLook, DiskWatch, rates, usage
+from backupd.load.disk_watch import BenchLook, DiskWatch, rates, usage
+from backupd.vocabulary.benches import Cell, DiskSample
+from backupd.vocabulary.errors import CommandError
+from backupd.vocabulary.gauges import DiskCounters, ProcessorTimes
+from backupd.vocabulary.scratch_layouts import KIB, MIB, LayoutKind, Medium, Operation, ScratchLayout
+from backupd.vocabulary.volumes import DeviceNumber
 from tests.fakes.bench_loads import DISKS, FakeDisks
 
 PATIENCE = 10.0

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from backupd.benchmark import Cell
-from backupd.errors import CommandError, UnexpectedOutput
-from backupd.layouts import KIB, MIB, Medium, Operation
-from backupd.probe.fio import FioLoads, failure, parse_job, parse_version, prepare_argv, window_argv
+from backupd.load.fio import FioLoads, failure, parse_job, parse_version, prepare_argv, window_argv
+from backupd.vocabulary.benches import Cell
+from backupd.vocabulary.errors import CommandError, UnexpectedOutput
+from backupd.vocabulary.scratch_layouts import KIB, MIB, Medium, Operation
 
 RECORDED = Path(__file__).parents[1] / "data" / "fio"
 DEVICE = Path("/dev/labvg/backupd-bench-1")

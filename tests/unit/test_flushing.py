@@ -3,9 +3,10 @@
 import pytest
 
 from backupd.config import Configuration
-from backupd.errors import ServerError, UsageError
-from backupd.model import Holding, HoldingKind, PreflushEnd
 from backupd.mysql.flushing import AT, DATADIR, LOW_WATER_MARK, MAX_DIRTY, UPTIME, ended, restoration
+from backupd.vocabulary.errors import ServerError, UsageError
+from backupd.vocabulary.records import Holding, HoldingKind
+from backupd.vocabulary.servers import PreflushEnd
 from backupd.wiring import host_tools
 from tests.fakes.target import MACHINE
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backupd.archive.governor import CopyGovernor
-from backupd.errors import GaveUp, SnapshotVoid
+from backupd.vocabulary.errors import GaveUp, SnapshotVoid
 
 MIB = 1 << 20
 

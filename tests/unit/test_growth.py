@@ -5,11 +5,11 @@ from collections.abc import Sequence
 import pytest
 
 from backupd.config import SnapshotConfig, SnapshotSize
-from backupd.model import Sample
-from backupd.probe.growth import wanted_total
-from backupd.probe.settle import CowForecast
-from backupd.snapshots.extending import extension, further_bytes
-from backupd.snapshots.plan import Further, further_extents, plan_snapshot
+from backupd.lvm.extending import extension, further_bytes
+from backupd.policy.cow_growth import wanted_total
+from backupd.policy.settle_gate import CowForecast
+from backupd.policy.snapshot_plan import Further, further_extents, plan_snapshot
+from backupd.vocabulary.penalty import Sample
 from tests.fakes.lvm_host import EXTENT, LvmHost
 
 MIB = 1 << 20

@@ -2,9 +2,9 @@
 
 import pytest
 
-from backupd.errors import SnapshotError
-from backupd.holding import held
-from backupd.model import Holding, HoldingKind
+from backupd.host.holdings import held
+from backupd.vocabulary.errors import SnapshotError
+from backupd.vocabulary.records import Holding, HoldingKind
 
 MOUNT = Holding(HoldingKind.MOUNT, "/run/backupd/mnt/r1")
 

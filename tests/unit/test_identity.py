@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from backupd.catalogue.store import Catalogue
-from backupd.errors import ExitStatus, Refused
-from backupd.identity import Identity, Machine, is_name, new_name
-from backupd.machine import this_machine
+from backupd.host.machine_ids import this_machine
+from backupd.vocabulary.errors import ExitStatus, Refused
+from backupd.vocabulary.identity import Identity, Machine, is_name, new_name
 
 NOW = datetime(2026, 11, 22, tzinfo=UTC)
 HERE = Machine("db1", {"machine-id": "a1", "product-uuid": "b1"})

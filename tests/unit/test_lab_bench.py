@@ -2,12 +2,12 @@
 
 import pytest
 
-from backupd.errors import LabError
-from backupd.lab.bench_settle import UNDISTURBED_SECONDS, WINDOW_SECONDS, Moments, Price, p99, price, table
 from backupd.lab.load import Heartbeat, LoadSample
+from backupd.vocabulary.errors import LabError
+from tests.bench.bench_settle import UNDISTURBED_SECONDS, WINDOW_SECONDS, Price, SettleMoments, p99, price, table
 
 BEGAN = 1000.0
-RUN = Moments(began=BEGAN, ended=BEGAN + 30)
+RUN = SettleMoments(began=BEGAN, ended=BEGAN + 30)
 
 
 def load_of(rates: dict[int, float]) -> list[LoadSample]:
@@ -48,6 +48,14 @@ def test_a_server_that_gets_faster_all_the_while_has_not_won_transactions_by_a_b
 def test_a_run_that_outlasts_the_shared_length_is_no_result() -> None:
     with pytest.raises(LabError, match="too long"):
         price_of(load_of({}), beats_of({}), gone=WINDOW_SECONDS - 10)
+
+
+def test_a_longer_window_takes_a_longer_copy_and_is_named_in_the_table() -> None:
+    with pytest.raises(LabError, match="does not cover"):  # the logs go on for as long as the usual window
+        price(load_of({}), beats_of({}), RUN, window=WINDOW_SECONDS + 40, gone=BEGAN + 150, waited=0, copied=140)
+    short = price(load_of({}), beats_of({}), RUN, window=80, gone=BEGAN + 50, waited=0, copied=40)
+    assert short.lost_in_window == pytest.approx(0)
+    assert "lost in 80 s" in table({"off": [short]}, window=80)
 
 
 def test_a_log_that_ends_early_is_no_result() -> None:

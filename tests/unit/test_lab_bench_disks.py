@@ -1,7 +1,7 @@
 """How `make bench-disks` tells what it measured."""
 
-from backupd.lab.bench_disks import Took, table
 from backupd.lab.sizes import KIB, MIB
+from tests.bench.bench_disks import Took, table
 
 
 def test_a_row_tells_time_and_throughput_and_the_last_one_that_of_all_at_once() -> None:

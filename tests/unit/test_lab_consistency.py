@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from backupd.errors import LabError
-from backupd.lab.consistency import counters_check, schema
-from backupd.lab.replay import binlogs_between, same_tables
-from backupd.model import Flavour, Position
+from backupd.vocabulary.errors import LabError
+from backupd.vocabulary.servers import Flavour, Position
+from tests.bench.consistency import counters_check, schema
+from tests.bench.replay import binlogs_between, same_tables
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from backupd.lab import images
-from backupd.lab.options import Filesystem, LabOptions, Layout, ServerKind
+from backupd.lab.options import Filesystem, LabLayout, LabOptions, ServerKind
 from backupd.lab.sizes import SPARE_DISK, Sizes, sizes_for
 
 SMALL = Sizes(volume=12 * 2**20, disk=8 * 2**20, scratch=4 * 2**20)
@@ -15,7 +15,7 @@ SMALL = Sizes(volume=12 * 2**20, disk=8 * 2**20, scratch=4 * 2**20)
 
 def _key(
     *,
-    layout: Layout = Layout.STRIPED,
+    layout: LabLayout = LabLayout.STRIPED,
     filesystem: Filesystem = Filesystem.XFS,
     rows: int = 1000,
     thin: bool = False,
@@ -36,7 +36,7 @@ def test_the_same_options_have_the_same_key() -> None:
 @pytest.mark.parametrize(
     "other",
     [
-        _key(layout=Layout.LINEAR),
+        _key(layout=LabLayout.LINEAR),
         _key(filesystem=Filesystem.EXT4),
         _key(rows=1001),
         _key(thin=True),

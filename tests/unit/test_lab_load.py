@@ -2,7 +2,6 @@
 
 import pytest
 
-from backupd.errors import UnexpectedOutput
 from backupd.lab.load import (
     Heartbeat,
     LoadSample,
@@ -15,6 +14,7 @@ from backupd.lab.load import (
     transactions_lost,
 )
 from backupd.lab.options import Load
+from backupd.vocabulary.errors import UnexpectedOutput
 
 # Recorded: sysbench 1.0.20 (Debian 12), oltp_write_only, --report-interval=1
 REPORT = (

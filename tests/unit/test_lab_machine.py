@@ -3,6 +3,7 @@
 import os
 import re
 import shlex
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,20 +20,22 @@ from backupd.lab.disks import (
     pool_argvs,
     volume_argv,
 )
+from backupd.lab.kernels import UserModeKernel
 from backupd.lab.machine import Hardware, boot_environment, idlest_processor, kernel_argv
-from backupd.lab.options import Filesystem, LabOptions, Layout, ServerKind
+from backupd.lab.options import Filesystem, LabLayout, LabOptions, ServerKind
 from backupd.lab.plan import Control, Purpose, plan_for
 from backupd.lab.servers import SOFTWARE
 from backupd.lab.site import guest_site, host_site
 from backupd.lab.sizes import KIB, MIB, sizes_for
-from backupd.model import AUTO, Flavour
+from backupd.vocabulary.servers import Flavour
+from backupd.vocabulary.volumes import AUTO
 
 DISKS = [Path(f"/dev/ubd{letter}") for letter in "bcde"]
 HARDWARE = Hardware(
     control=Control(Path("/t/control")),
     memory_folder=Path("/memory"),
     disks=tuple(Path(f"/d/{letter}.img") for letter in "bcdef"),
-    modules=Path("/m"),
+    kernel=UserModeKernel("/k/linux.uml", Path("/m"), ("seccomp=auto",)),
 )
 
 
@@ -50,7 +53,13 @@ def test_spare_disks_come_after_the_others() -> None:
 def test_the_kernel_leaves_nothing_in_the_home_folder_and_keeps_its_memory_where_it_is_told() -> None:
     argv = kernel_argv(HARDWARE)
     assert "uml_dir=/t/control/uml" in argv
-    assert argv[:2] == ["env", "TMPDIR=/memory"]
+    assert argv[:3] == ["env", "TMPDIR=/memory", "/k/linux.uml"]
+
+
+def test_a_kernel_gets_the_options_that_only_it_knows() -> None:
+    assert "seccomp=auto" in kernel_argv(HARDWARE)
+    installed = UserModeKernel("linux.uml", Path("/m"))
+    assert not [word for word in kernel_argv(replace(HARDWARE, kernel=installed)) if word.startswith("seccomp")]
 
 
 def test_the_outside_is_mounted_read_only() -> None:
@@ -69,7 +78,7 @@ def test_boot_environment_is_quoted_for_a_shell() -> None:
 
 
 def test_a_striped_volume_has_three_stripes_of_64_kib_on_the_first_three_disks() -> None:
-    argv = volume_argv(guest_site(), Layout.STRIPED, DISKS, sizes_for(1000))
+    argv = volume_argv(guest_site(), LabLayout.STRIPED, DISKS, sizes_for(1000))
     assert argv[argv.index("--stripes") + 1] == "3"
     assert argv[argv.index("--stripesize") + 1] == "65536b"
     assert argv[-4:] == ["labvg", "/dev/ubdb", "/dev/ubdc", "/dev/ubdd"]
@@ -77,7 +86,7 @@ def test_a_striped_volume_has_three_stripes_of_64_kib_on_the_first_three_disks()
 
 def test_a_linear_volume_lies_equally_on_three_disks_and_the_fourth_is_free() -> None:
     sizes = sizes_for(1000)
-    argv = volume_argv(guest_site(), Layout.LINEAR, DISKS, sizes)
+    argv = volume_argv(guest_site(), LabLayout.LINEAR, DISKS, sizes)
     last = sizes.extents_a_disk - 1
     assert argv[-3:] == [f"/dev/ubdb:0-{last}", f"/dev/ubdc:0-{last}", f"/dev/ubdd:0-{last}"]
     assert "--stripes" not in argv
@@ -85,8 +94,8 @@ def test_a_linear_volume_lies_equally_on_three_disks_and_the_fourth_is_free() ->
 
 def test_a_thin_volume_lies_in_a_pool_as_it_would_without_one_and_the_metadata_on_the_fourth_disk() -> None:
     sizes = sizes_for(1000)
-    data, metadata, convert, volume = pool_argvs(guest_site(), Layout.STRIPED, DISKS, sizes)
-    thick = volume_argv(guest_site(), Layout.STRIPED, DISKS, sizes)
+    data, metadata, convert, volume = pool_argvs(guest_site(), LabLayout.STRIPED, DISKS, sizes)
+    thick = volume_argv(guest_site(), LabLayout.STRIPED, DISKS, sizes)
     assert [word if word != "pool" else "data" for word in data] == thick
     assert metadata[-2:] == ["labvg", "/dev/ubde"]
     assert convert[-1] == "labvg/pool"
@@ -174,8 +183,25 @@ def test_every_kind_has_its_programs_and_only_mariadb_an_aria_table(kind: Server
     assert ("aria_log" in software.log_tables) == (software.flavour is Flavour.MARIADB)
 
 
-def test_a_program_of_another_root_becomes_the_process_that_was_started() -> None:
-    assert programs.wrapper(Path("/r"), "/usr/sbin/mysqld").endswith('\nexec chroot /r /usr/sbin/mysqld "$@"\n')
+def test_a_program_of_another_root_becomes_the_process_that_was_started(tmp_path: Path) -> None:
+    """Of whom may change his root by that, of anybody else by the loader that came with it."""
+    usr = tmp_path / "usr"
+    loader = usr / "lib64" / "ld-linux-x86-64.so.2"
+    loader.parent.mkdir(parents=True)
+    loader.write_text('#!/bin/sh\necho "loaded $*"\n')
+    loader.chmod(0o755)
+    script = tmp_path / "mysqld"
+    script.write_text(programs.wrapper(Path("/r"), usr, "/usr/sbin/mysqld"))
+    assert 'exec chroot /r /usr/sbin/mysqld "$@"\n' in script.read_text()
+    for name, uid in (("chroot", 0), ("id", 65534)):
+        (tmp_path / name).write_text(f"#!/bin/sh\necho {uid}\n")
+        (tmp_path / name).chmod(0o755)
+    path = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    by_loader = subprocess.run(
+        ["sh", str(script), "--no-defaults", "--datadir=/a b"], env=path, capture_output=True, text=True, check=True
+    ).stdout
+    program = f"{usr}/sbin/mysqld --no-defaults --basedir={usr} --datadir=/a b"
+    assert by_loader == f"loaded --library-path {usr}/lib/x86_64-linux-gnu {program}\n"
 
 
 def test_the_configuration_made_ready_has_the_job_nightly_and_dirs_backups_as_its_target() -> None:

@@ -4,15 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from backupd.lab.cells import Cell, all_cells, pairwise
-from backupd.lab.matrix import Kept, Outcome, main, result_of, table, told
-from backupd.lab.matrix_cell import CellResult
-from backupd.lab.options import Filesystem, Layout, ServerKind
+from backupd.lab.options import Filesystem, LabLayout, ServerKind
+from tests.bench.cells import MatrixCell, all_cells, pairwise
+from tests.bench.matrix import CellOutcome, Kept, main, result_of, table, told
+from tests.bench.matrix_cell import MatrixCellResult
 
-CELL = Cell(ServerKind.MYSQL_9, Layout.LINEAR, Filesystem.XFS, thin=True)
-RIGHT = Outcome(CellResult("9.7.4", backups=2, drills=2, proofs=2), 0, 120.4)
-WRONG = Outcome(CellResult("9.7.4", 2, 2, 1, ("run-1: ledger: expected x, found y",)), 1, 99.0)
-SILENT = Outcome(None, 125, 3.0)
+CELL = MatrixCell(ServerKind.MYSQL_9, LabLayout.LINEAR, Filesystem.XFS, thin=True)
+RIGHT = CellOutcome(MatrixCellResult("9.7.4", backups=2, drills=2, proofs=2), 0, 120.4)
+WRONG = CellOutcome(MatrixCellResult("9.7.4", 2, 2, 1, ("run-1: ledger: expected x, found y",)), 1, 99.0)
+SILENT = CellOutcome(None, 125, 3.0)
 
 
 def test_pairwise_every_two_values_of_two_factors_meet_in_seven_cells_at_most() -> None:
@@ -34,7 +34,7 @@ def test_a_cell_says_to_the_lab_which_machine_it_wants() -> None:
     assert CELL.name == "mysql-9-linear-xfs-thin"
     wanted = ["--server", "mysql-9", "--layout", "linear", "--filesystem", "xfs", "--thin"]
     assert CELL.machine() == wanted
-    assert "--thin" not in Cell(CELL.server, CELL.layout, CELL.filesystem, thin=False).machine()
+    assert "--thin" not in MatrixCell(CELL.server, CELL.layout, CELL.filesystem, thin=False).machine()
 
 
 @pytest.mark.parametrize(
@@ -43,15 +43,15 @@ def test_a_cell_says_to_the_lab_which_machine_it_wants() -> None:
         (RIGHT, True),
         (WRONG, False),
         (SILENT, False),
-        (Outcome(None, 0, 1.0), False),  # it ended well, but said nothing
-        (Outcome(CellResult("9", 2, 2, 2), 124, 1.0), False),  # it said all was well, but did not end well
-        (Outcome(CellResult("9", 1, 1, 1), 0, 1.0), False),
-        (Outcome(CellResult("9", 2, 2, 2, ("x",)), 0, 1.0), False),
+        (CellOutcome(None, 0, 1.0), False),  # it ended well, but said nothing
+        (CellOutcome(MatrixCellResult("9", 2, 2, 2), 124, 1.0), False),  # it said all was well, but did not end well
+        (CellOutcome(MatrixCellResult("9", 1, 1, 1), 0, 1.0), False),
+        (CellOutcome(MatrixCellResult("9", 2, 2, 2, ("x",)), 0, 1.0), False),
     ],
 )
-def test_only_a_cell_that_did_everything_and_found_nothing_wrong_is_right(outcome: Outcome, right: bool) -> None:
+def test_only_a_cell_that_did_everything_and_found_nothing_wrong_is_right(outcome: CellOutcome, right: bool) -> None:
     assert outcome.right is right
-    assert Outcome.from_json(outcome.to_json()) == outcome
+    assert CellOutcome.from_json(outcome.to_json()) == outcome
 
 
 @pytest.mark.parametrize("printed", ["", "not json\n", "{}\n", '{"version": "9", "more": 1}\n', "[1]\n", "null\n"])
@@ -92,7 +92,7 @@ def test_a_failed_cell_is_told_with_its_reason_the_end_of_its_words_and_where_th
 
 
 def test_the_table_has_a_line_for_each_cell_and_counts_the_wrong_ones() -> None:
-    other = Cell(ServerKind.MARIADB_11, Layout.STRIPED, Filesystem.EXT4, thin=False)
+    other = MatrixCell(ServerKind.MARIADB_11, LabLayout.STRIPED, Filesystem.EXT4, thin=False)
     lines = table({CELL: RIGHT, other: SILENT}).splitlines()
     assert lines[2] == "| mysql-9 (9.7.4) | linear | xfs | thin | 2 of 2 | 2 of 2 | 2 of 2 | 120 | right |"
     assert lines[3] == (

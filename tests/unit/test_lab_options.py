@@ -5,16 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from backupd.errors import LabError, UsageError
 from backupd.lab.host import run_on_host
-from backupd.lab.options import DiskModel, Filesystem, Init, Kernel, LabOptions, Layout, Load, ServerKind
+from backupd.lab.options import DiskModel, Filesystem, Init, Kernel, LabLayout, LabOptions, Load, ServerKind
 from backupd.lab.plan import Plan, Purpose, plan_for
-from backupd.lab.room import Place, choose, missing_packages, require_cache_room
+from backupd.lab.room import LabFolder, choose, missing_packages, require_cache_room
 from backupd.lab.sizes import EXTENT, GIB, MIB, SPARE_DISK, STRIPES, Needs, in_words, needs_for, sizes_for
+from backupd.vocabulary.errors import LabError, UsageError
 
 NEEDS = Needs(memory=2 * GIB, disks=3 * GIB, cache=1 * GIB)
-SHM = Place(Path("/memory"), free=12 * GIB, in_memory=True, executable=True)
-DISK = Place(Path("/disk"), free=50 * GIB, in_memory=False, executable=True)
+SHM = LabFolder(Path("/memory"), free=12 * GIB, in_memory=True, executable=True)
+DISK = LabFolder(Path("/disk"), free=50 * GIB, in_memory=False, executable=True)
 
 
 def test_defaults_are_those_of_the_documentation() -> None:
@@ -47,7 +47,7 @@ def test_options_out_of_bounds_are_usage_errors(wrong: dict[str, int]) -> None:
 
 
 def test_a_plan_survives_its_journey_into_the_machine() -> None:
-    options = LabOptions(DiskModel.DELAY, Layout.LINEAR, Filesystem.EXT4, 7, Load.parse("60"), thin=True)
+    options = LabOptions(DiskModel.DELAY, LabLayout.LINEAR, Filesystem.EXT4, 7, Load.parse("60"), thin=True)
     options = replace(options, server=ServerKind.MYSQL_9, init=Init.SYSTEMD, spare_disks=2)
     plan = plan_for(Purpose.RUN, options, command=("sh", "-c", "echo 'ä\n'"), python="/p y", out=Path("/o,ut"))
     assert Plan.from_json(plan.to_json()) == plan
@@ -107,13 +107,13 @@ def test_disks_go_to_a_file_system_when_memory_is_short() -> None:
 
 
 def test_a_memory_file_system_that_is_too_small_for_both_holds_the_machine_only() -> None:
-    small = Place(SHM.folder, free=4 * GIB, in_memory=True, executable=True)
+    small = LabFolder(SHM.folder, free=4 * GIB, in_memory=True, executable=True)
     choice = choose(NEEDS, [small, DISK], 20 * GIB)
     assert (choice.memory, choice.disks) == (small, DISK)
 
 
 def test_the_machine_is_not_put_where_nothing_may_be_executed() -> None:
-    noexec = Place(SHM.folder, free=12 * GIB, in_memory=True, executable=False)
+    noexec = LabFolder(SHM.folder, free=12 * GIB, in_memory=True, executable=False)
     assert choose(NEEDS, [noexec, DISK], 20 * GIB).memory == DISK
     with pytest.raises(LabError, match="noexec") as refused:
         choose(NEEDS, [noexec], 20 * GIB)
@@ -126,8 +126,8 @@ def test_too_little_memory_is_said_with_both_numbers() -> None:
 
 
 def test_too_little_room_is_said_with_every_place_that_was_looked_at() -> None:
-    full = Place(DISK.folder, free=GIB, in_memory=False, executable=True)
-    tight = Place(SHM.folder, free=2 * GIB, in_memory=True, executable=True)
+    full = LabFolder(DISK.folder, free=GIB, in_memory=False, executable=True)
+    tight = LabFolder(SHM.folder, free=2 * GIB, in_memory=True, executable=True)
     with pytest.raises(LabError, match=r"/memory has 2\.0 GiB, /disk has 1\.0 GiB"):
         choose(NEEDS, [tight, full], 20 * GIB)
 
@@ -137,17 +137,19 @@ def test_packages_are_asked_for_only_where_the_options_need_them() -> None:
         return False
 
     everything = missing_packages(LabOptions(), nothing)
-    assert {"user-mode-linux", "nbdkit", "xfsprogs", "mariadb-server-core", "sysbench", "lvm2"} <= set(everything)
+    assert {"patchelf", "nbdkit", "xfsprogs", "mariadb-server-core", "sysbench", "lvm2"} <= set(everything)
+    assert "user-mode-linux" not in everything
     lean = missing_packages(LabOptions(disks=DiskModel.SSD, filesystem=Filesystem.EXT4, kernel=Kernel.HOST), nothing)
-    assert {"user-mode-linux", "nbdkit", "nbd-client", "xfsprogs"}.isdisjoint(lean)
+    assert {"user-mode-linux", "patchelf", "mmdebstrap", "nbdkit", "nbd-client", "xfsprogs"}.isdisjoint(lean)
     assert missing_packages(LabOptions(), lambda _: True) == ()
 
 
 def test_mmdebstrap_is_asked_for_where_the_server_is_another_distributions_and_the_own_server_where_it_is_not() -> None:
-    own = set(missing_packages(LabOptions(), lambda _: False))
+    own = set(missing_packages(LabOptions(kernel=Kernel.UML_INSTALLED), lambda _: False))
     assert "mmdebstrap" not in own
+    assert "user-mode-linux" in own
     for kind in (ServerKind.MARIADB_11, ServerKind.MYSQL_9):
-        other = set(missing_packages(LabOptions(server=kind), lambda _: False))
+        other = set(missing_packages(LabOptions(server=kind, kernel=Kernel.UML_INSTALLED), lambda _: False))
         assert other == own - {"mariadb-server-core"} | {"mmdebstrap"}
 
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from backupd.errors import LabError
 from backupd.lab import roots
 from backupd.lab.images import clean
 from backupd.lab.options import ServerKind
 from backupd.lab.servers import SOFTWARE, Distribution
+from backupd.vocabulary.errors import LabError
 
 # `apt-get indextargets` on Debian 12 with a mirror, and in an image without package lists.
 INDEXES = """\

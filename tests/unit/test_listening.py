@@ -1,29 +1,20 @@
-"""The web pages' thread: it comes back when it has ended, and never keeps the daemon from ending."""
+"""Where the pages listen, and what their process is handed; that one comes back is asked of real ones elsewhere."""
 
-import http.client
 import socket
-import threading
+import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fastapi import FastAPI
+from pydantic import TypeAdapter
 
-from backupd.catalogue.store import Catalogue
-from backupd.config import Configuration, HostConfig, ServiceConfig
-from backupd.errors import Refused
-from backupd.service.listening import WebThread, listen, url_of
-from backupd.service.site import Site
+from backupd.config import Configuration, ServiceConfig
+from backupd.config.effective import as_toml
+from backupd.config.reading import understood
+from backupd.service.listening import WebProcess, listen, shown_of, url_of
+from backupd.vocabulary.errors import Refused
 
 ANY_PORT = ServiceConfig(port=0)
-
-
-@pytest.fixture
-def site(path_in_memory: Path) -> Iterator[Site]:
-    """One without jobs."""
-    with Catalogue.open(path_in_memory / "catalogue.sqlite") as catalogue:
-        yield Site(Configuration(), catalogue)
 
 
 @pytest.fixture
@@ -32,85 +23,44 @@ def listener() -> socket.socket:
     return listen(ANY_PORT)
 
 
-class HostsPage(FastAPI):
-    """An application that shows which hosts its site has, and one page that never comes."""
-
-    def show(self, site: Site) -> None:
-        """As the real one does."""
-        self.state.site = site
-
-
-def hosts_page(site: Site) -> HostsPage:
-    """Over this site."""
-    application = HostsPage()
-    application.show(site)
-
-    @application.get("/")
-    def hosts() -> list[str]:
-        return list(application.state.site.configuration.hosts)
-
-    @application.get("/never")
-    def never() -> None:
-        threading.Event().wait(5)
-
-    return application
-
-
-def asked(listener: socket.socket, path: str = "/", *, seconds: float = 10.0) -> str:
-    """What it answers."""
-    connection = http.client.HTTPConnection("127.0.0.1", listener.getsockname()[1], timeout=seconds)
-    try:
-        connection.request("GET", path)
-        return connection.getresponse().read().decode()
-    finally:
-        connection.close()
-
-
-def test_whoever_comes_before_the_application_is_there_is_answered_and_a_new_site_is_shown(
-    site: Site, listener: socket.socket
-) -> None:
-    pages = WebThread(listener, site, hosts_page)
-    pages.keep_up()
-    assert asked(listener) == "[]"
-    pages.show(Site(Configuration(hosts={"db1": HostConfig(name="db1")}), site.catalogue))
-    assert asked(listener) == '["db1"]'
-    pages.stop()
-    with pytest.raises(OSError):
-        asked(listener)
-
-
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_pages_that_have_ended_by_themselves_come_back(site: Site, listener: socket.socket) -> None:
-    tries: list[int] = []
-
-    def broken_at_first(site: Site) -> HostsPage:
-        tries.append(1)
-        if len(tries) == 1:
-            raise RuntimeError("the templates are missing")
-        return hosts_page(site)
-
-    pages = WebThread(listener, site, broken_at_first)
-    while len(tries) < 2:
-        pages.keep_up()
-    assert asked(listener) == "[]"
-    pages.stop()
-
-
-def test_a_page_that_never_comes_does_not_keep_the_daemon_from_ending(site: Site, listener: socket.socket) -> None:
-    pages = WebThread(listener, site, hosts_page)
-    pages.keep_up()
-    assert asked(listener) == "[]"
-    visitor = http.client.HTTPConnection("127.0.0.1", listener.getsockname()[1])
-    visitor.request("GET", "/never")
-    began = time.monotonic()
-    pages.stop()
-    assert time.monotonic() - began < 2.0
-    visitor.close()
-
-
 def test_a_port_is_listened_on_once(listener: socket.socket) -> None:
     port = listener.getsockname()[1]
     assert url_of(listener) == f"http://127.0.0.1:{port}/"
     with pytest.raises(Refused, match=f"address 127.0.0.1:{port} is taken"):
         listen(ServiceConfig(port=port))
     listener.close()
+
+
+def test_what_is_handed_on_reads_as_it_was_without_hooks_and_without_who_is_told(tmp_path: Path) -> None:
+    """The address of a webhook lets whoever knows it write there."""
+    hook = {"when": ["before-lock"], "command": ["/usr/bin/notify", "--password=s3cr3t"]}
+    whole = TypeAdapter(Configuration).validate_python(
+        {
+            "hosts": {"db1": {"socket": "/run/s", "user": "backup"}},
+            "targets": {"vault": {"type": "directory", "path": str(tmp_path)}},
+            "jobs": {"nightly": {"host": "db1", "targets": ["vault"], "hooks": {"tell": hook}}},
+            "notifications": {"chat": {"type": "webhook", "url": "https://chat/s3cr3t", "on": ["failed"]}},
+        }
+    )
+    handed = as_toml(shown_of(whole))
+    assert "s3cr3t" not in handed
+    read = understood(handed, tmp_path)
+    assert (read.hosts, read.targets, read.service) == (whole.hosts, whole.targets, whole.service)
+    assert read.jobs["nightly"].schedules == whole.jobs["nightly"].schedules
+
+
+@pytest.mark.parametrize("program", ["/bin/false", "/nonexistent"])
+def test_one_that_cannot_live_is_tried_again_later_and_keeps_nobody_waiting(
+    listener: socket.socket, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, program: str
+) -> None:
+    monkeypatch.setattr(sys, "executable", program)
+    pages = WebProcess(listener, Configuration(), token=None)
+    deadline = time.monotonic() + 20
+    while "again in 2 s" not in caplog.text and time.monotonic() < deadline:
+        began = time.monotonic()
+        pages.keep_up()
+        assert time.monotonic() - began < 0.5
+        time.sleep(0.01)
+    assert "started again in 1 s" in caplog.text
+    assert "started again in 2 s" in caplog.text
+    pages.stop()

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from backupd.errors import VerificationError
-from backupd.listing import compare_listing
-from backupd.model import StoredObject
+from backupd.targets.listing import compare_listing
+from backupd.vocabulary.errors import VerificationError
+from backupd.vocabulary.storage import StoredObject
 from tests.story.stored import manifest
 
 RECORDED = manifest(

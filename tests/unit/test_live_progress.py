@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from backupd.cli.telling import LiveFile, telling_everybody
-from backupd.live import LiveRuns, Progress
-from backupd.model import Phase
-from backupd.priority import Yielding
+from backupd.host.live_progress import LiveRuns, Progress
+from backupd.vocabulary.records import Phase
 
 
 @dataclass
@@ -72,7 +71,7 @@ def test_a_copy_is_told_once_a_second(tmp_path: Path) -> None:
 
 def test_nothing_is_left_when_the_run_has_ended_whatever_ended_it(tmp_path: Path) -> None:
     live = LiveRuns(tmp_path)
-    with pytest.raises(KeyboardInterrupt), telling_everybody(live, "r1", Yielding()) as telling:
+    with pytest.raises(KeyboardInterrupt), telling_everybody(live, "r1") as telling:
         telling.phase(Phase.COPY)
         assert live.told() == ("r1",)
         raise KeyboardInterrupt
@@ -83,7 +82,7 @@ def test_nothing_is_left_when_the_run_has_ended_whatever_ended_it(tmp_path: Path
 def test_a_run_that_never_began_takes_nothing_of_its_namesake_s_away(tmp_path: Path) -> None:
     live = LiveRuns(tmp_path)
     live.tell("r1", Progress(Phase.COPY, 1.0, 2.0))
-    with telling_everybody(live, "r1", Yielding()):
+    with telling_everybody(live, "r1"):
         pass
     assert live.told() == ("r1",)
 
@@ -103,7 +102,7 @@ def test_a_folder_that_takes_no_file_is_one_warning_and_no_more(
 ) -> None:
     (tmp_path / "live").write_text("a file where the folder should be")
     live = LiveRuns(tmp_path)
-    with caplog.at_level(logging.WARNING), telling_everybody(live, "r1", Yielding()) as telling:
+    with caplog.at_level(logging.WARNING), telling_everybody(live, "r1") as telling:
         for phase in Phase:
             telling.phase(phase)
     (warning,) = caplog.messages

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from backupd import preflight
 from backupd.config import LockConfig, LockStrategy
-from backupd.errors import ServerError
-from backupd.model import DataPath, Finding, Flavour, Level
 from backupd.mysql.engines import unsafe_tables
+from backupd.operations.backup import preflight
+from backupd.vocabulary.errors import ServerError
+from backupd.vocabulary.records import Finding, Level
+from backupd.vocabulary.servers import DataPath, Flavour
 from tests.story.world import World
 
 UNLOCKED = LockConfig(strategy=LockStrategy.NONE)

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from backupd.errors import UnexpectedOutput
-from backupd.model import CowUsage, DeviceNumber
-from backupd.snapshots import devicemapper
-from backupd.snapshots.devicemapper import MappedDevice, Target
+from backupd.lvm import devicemapper
+from backupd.lvm.devicemapper import MappedDevice, TableLine
+from backupd.vocabulary.errors import UnexpectedOutput
+from backupd.vocabulary.volumes import CowUsage, DeviceNumber
 
 ANSWERS: dict[str, str] = json.loads((Path(__file__).parent.parent / "data" / "lvm" / "devicemapper.json").read_text())
 
@@ -18,7 +18,7 @@ def answer(name: str) -> MappedDevice:
 
 
 def snapshot_with(status: str, kind: str = "snapshot") -> MappedDevice:
-    return MappedDevice("vg-s", "LVM-x", DeviceNumber(254, 3), False, (Target(kind, status),))
+    return MappedDevice("vg-s", "LVM-x", DeviceNumber(254, 3), False, (TableLine(kind, status),))
 
 
 def test_live_snapshot_is_read_with_its_fill() -> None:
@@ -28,8 +28,8 @@ def test_live_snapshot_is_read_with_its_fill() -> None:
 
 
 def test_tables_of_snapshot_and_origin_name_the_same_device_beneath() -> None:
-    assert answer("snapshot_table").only == Target("snapshot", "254:1 254:2 P 128")
-    assert answer("origin_table").only == Target("snapshot-origin", "254:1")
+    assert answer("snapshot_table").only == TableLine("snapshot", "254:1 254:2 P 128")
+    assert answer("origin_table").only == TableLine("snapshot-origin", "254:1")
 
 
 def test_suspended_device_says_so() -> None:

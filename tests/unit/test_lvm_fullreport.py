@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from backupd.errors import SnapshotError, UnexpectedOutput
-from backupd.extents import Landscape, Occupied, Part, PlacedGroup, PlacedVolume, VolumeKind
-from backupd.model import Layout, Volume
-from backupd.snapshots import fullreport, report
-from backupd.snapshots.fullreport import parse_landscape
+from backupd.lvm import fullreport, report
+from backupd.lvm.fullreport import parse_landscape
+from backupd.vocabulary.errors import SnapshotError, UnexpectedOutput
+from backupd.vocabulary.extents import HiddenVolume, Landscape, Occupied, PlacedGroup, PlacedVolume, VolumeKind
+from backupd.vocabulary.volumes import Layout, Volume
 
 DATA = Path(__file__).parent.parent / "data" / "lvm"
 STATES = sorted(path.stem.removeprefix("full_") for path in DATA.glob("full_*.json"))
@@ -32,7 +32,7 @@ def volume(state: str, name: str) -> PlacedVolume:
     return next(one for one in group(state).volumes if one.volume.name == name)
 
 
-def lies_on(one: PlacedVolume | Part) -> list[tuple[int, int, str, int, list[str]]]:
+def lies_on(one: PlacedVolume | HiddenVolume) -> list[tuple[int, int, str, int, list[str]]]:
     """First and last extent, type, stripes, and where each stripe or leg lies."""
     return [
         (part.first, part.last, part.kind, part.stripes, ["+".join(map(str, place)) for place in part.places])
@@ -64,7 +64,7 @@ def test_range_that_is_no_range_is_not_understood() -> None:
 
 
 def test_host_without_lvm_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("backupd.command._environment", lambda: {"PATH": str(tmp_path)})
+    monkeypatch.setattr("backupd.host.process._environment", lambda: {"PATH": str(tmp_path)})
     with pytest.raises(SnapshotError, match="LVM gave no report: program not found: lvm") as caught:
         fullreport.landscape()
     assert caught.value.hint == "install the package that has lvm"

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from backupd.errors import SnapshotError, UnexpectedOutput
-from backupd.model import DeviceNumber, Snapshot
-from backupd.snapshots.mounting import LinuxMounts, mount_argv, mount_of, parse_mountinfo
+from backupd.lvm.mounting import LinuxMounts, mount_argv, mount_of, mount_to_write, parse_mountinfo
+from backupd.vocabulary.errors import SnapshotError, UnexpectedOutput
+from backupd.vocabulary.volumes import DeviceNumber, Snapshot
 from tests.fakes.lvm_host import striped_volume
 
 LINES = """23 1 0:19 / / rw,relatime - overlay lab rw,lowerdir=/dev/lab/lower
@@ -64,6 +64,11 @@ def test_mount_is_read_only_and_nouuid_is_for_xfs_alone(filesystem: str, nouuid:
     assert not {"norecovery", "noload"} & set(options)
 
 
+def test_only_where_it_is_told_so_a_log_is_not_replayed() -> None:
+    argv = mount_argv(Path("/dev/vg/s"), Path("/mnt"), filesystem="xfs", replay=False)
+    assert {"ro", "nouuid", "norecovery"} <= set(argv[argv.index("-o") + 1].split(","))
+
+
 def test_path_that_leads_to_another_device_is_not_mounted(tmp_path: Path) -> None:
     with pytest.raises(SnapshotError, match="does not lead to snapshot"):
         LinuxMounts().mount(snapshot_at(Path("/dev/null")), tmp_path / "mnt")
@@ -100,3 +105,28 @@ def test_folder_with_files_that_is_not_mounted_is_kept(tmp_path: Path) -> None:
     with pytest.raises(SnapshotError, match="not mounted"):
         LinuxMounts().unmount(tmp_path)
     assert (tmp_path / "file").exists()
+
+
+def test_nothing_is_mounted_where_others_may_enter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is mounted brings modes of its own: the folder above is closed before, one of an older version's too."""
+    programs, at = tmp_path / "bin", tmp_path / "run" / "mnt" / "r1"
+    programs.mkdir()
+    (programs / "mount").write_text(f"#!/bin/sh\nstat --format=%a {at.parent} >{tmp_path}/seen\n")
+    (programs / "mount").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    at.parent.mkdir(parents=True)
+    at.parent.chmod(0o755)
+    null, root = Path("/dev/null").stat().st_rdev, mount_of(Path("/proc"))
+    monkeypatch.setattr("backupd.lvm.mounting._EXTRA", {"proc": ""})
+    snapshot = replace(snapshot_at(Path("/dev/null")), device=DeviceNumber(os.major(null), os.minor(null)))
+    LinuxMounts().mount(replace(snapshot, origin=replace(snapshot.origin, device=root.device)), at)
+    assert (tmp_path / "seen").read_text() == "700\n"
+    at.parent.chmod(0o755)
+    mount_to_write(Path("/dev/null"), "xfs", at, called="a volume")
+    assert (tmp_path / "seen").read_text() == "700\n"
+
+
+def test_a_folder_above_the_mount_that_is_somebody_else_s_is_refused(tmp_path: Path) -> None:
+    os.chown(tmp_path, 65534, 65534)
+    with pytest.raises(SnapshotError, match="belongs to the user of id 65534"):
+        mount_to_write(Path("/dev/null"), "xfs", tmp_path / "r1", called="a volume")

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backupd.errors import SnapshotError
-from backupd.model import SnapshotPlan, VolumeGroup
-from backupd.snapshots.plan import complete_cow_bytes, further_extents, plan_snapshot
+from backupd.policy.snapshot_plan import complete_cow_bytes, further_extents, plan_snapshot
+from backupd.vocabulary.errors import SnapshotError
+from backupd.vocabulary.volumes import SnapshotPlan, VolumeGroup
 from tests.fakes.lvm_host import striped_volume
 
 GIB = 1 << 30

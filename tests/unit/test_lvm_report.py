@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from backupd.errors import UnexpectedOutput
-from backupd.model import DeviceNumber, Layout, Volume
-from backupd.snapshots import Mark, report, run_of_tags
+from backupd.lvm import Mark, report, run_of_tags
+from backupd.vocabulary.errors import UnexpectedOutput
+from backupd.vocabulary.volumes import DeviceNumber, Layout, Volume
 from tests.fakes.target import MACHINE
 
 DATA = Path(__file__).parent.parent / "data" / "lvm"

@@ -7,15 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from backupd import command
-from backupd.benchmark import LEAST_SIZE
 from backupd.config import Configuration
-from backupd.errors import Refused, SnapshotError
-from backupd.layouts import KIB, MIB, LayoutKind, ScratchLayout
-from backupd.model import DeviceNumber, Holding, HoldingKind
-from backupd.snapshots import Mark
-from backupd.snapshots.devicemapper import MappedDevice, Target
-from backupd.snapshots.scratch import LvmScratchVolumes, create_argv, format_argv
+from backupd.host import process
+from backupd.lvm import Mark
+from backupd.lvm.devicemapper import MappedDevice, TableLine
+from backupd.lvm.scratch import LvmScratchVolumes, create_argv, format_argv
+from backupd.vocabulary.benches import LEAST_SIZE
+from backupd.vocabulary.errors import Refused, SnapshotError
+from backupd.vocabulary.records import Holding, HoldingKind
+from backupd.vocabulary.scratch_layouts import KIB, MIB, LayoutKind, ScratchLayout
+from backupd.vocabulary.volumes import DeviceNumber
 from backupd.wiring import host_tools
 from tests.fakes.target import MACHINE
 
@@ -50,7 +51,7 @@ def device_file(tmp_path: Path, size: int) -> Path:
 
 
 def told(*argv: str) -> str:
-    return command.run(argv, timeout_seconds=60).stdout
+    return process.run(argv, timeout_seconds=60).stdout
 
 
 @pytest.mark.parametrize(
@@ -104,7 +105,7 @@ def test_what_an_old_array_had_in_its_place_is_no_obstacle_but_on_a_volume_it_is
 def test_missing_mkfs_is_told_with_its_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, filesystem: str, package: str
 ) -> None:
-    monkeypatch.setattr(command, "_environment", lambda: {"PATH": str(tmp_path)})
+    monkeypatch.setattr(process, "_environment", lambda: {"PATH": str(tmp_path)})
     with pytest.raises(SnapshotError, match=rf"no {filesystem} could be made.*program not found: mkfs") as caught:
         LvmScratchVolumes(MACHINE).format(tmp_path / "device", LINEAR, filesystem)
     assert caught.value.hint == f"apt-get install {package}"
@@ -125,9 +126,9 @@ def test_failure_of_lvcreate_is_told_in_its_words(programs: Path) -> None:
 def test_volume_whose_path_leads_elsewhere_is_not_taken_for_the_one_just_made(
     programs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("backupd.snapshots.scratch._PAUSE_SECONDS", 0)
+    monkeypatch.setattr("backupd.lvm.scratch._PAUSE_SECONDS", 0)
     script(programs, "lvcreate", "")
-    made = MappedDevice("labvg-x", "LVM-x", DeviceNumber(254, 99), False, (Target("striped", ""),))
+    made = MappedDevice("labvg-x", "LVM-x", DeviceNumber(254, 99), False, (TableLine("striped", ""),))
     with pytest.raises(SnapshotError, match="/dev/labvg/x does not lead to the volume that was just made") as caught:
         LvmScratchVolumes(MACHINE, mapped={"labvg-x": made}.get).create(
             "labvg", "x", STRIPED, size=312 * MIB, run_id="r1"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from backupd.errors import CommandError, SnapshotError
-from backupd.snapshots.shell import LvmShell, lvm_shell, meaningful
+from backupd.lvm.shell import LvmShell, lvm_shell, meaningful
+from backupd.vocabulary.errors import CommandError, SnapshotError
 
 LIKE_LVM = """#!/bin/sh
 while read -r word rest; do
@@ -96,7 +96,7 @@ def test_shell_that_died_is_an_error_with_its_last_words() -> None:
 
 
 def test_missing_lvm_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("backupd.command._environment", lambda: {"PATH": str(tmp_path)})
+    monkeypatch.setattr("backupd.host.process._environment", lambda: {"PATH": str(tmp_path)})
     with pytest.raises(CommandError, match="not found: lvm"), lvm_shell(None) as shell:
         ask(shell, "say one")
 

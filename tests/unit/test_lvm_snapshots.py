@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from backupd.errors import ExitStatus, SnapshotError, SnapshotVoid
-from backupd.model import CowUsage, DeviceNumber, Snapshot, SnapshotPlan
-from backupd.snapshots import Mark, classic, devicemapper
-from backupd.snapshots.devicemapper import MappedDevice, Target
-from backupd.snapshots.lvm import LvmSnapshots, chosen_removal_argv, remove_argv
+from backupd.lvm import Mark, classic, devicemapper
+from backupd.lvm.devicemapper import MappedDevice, TableLine
+from backupd.lvm.snapshots import LvmSnapshots, chosen_removal_argv, remove_argv
+from backupd.vocabulary.errors import ExitStatus, SnapshotError, SnapshotVoid
+from backupd.vocabulary.volumes import CowUsage, DeviceNumber, Snapshot, SnapshotPlan
 from tests.fakes.lvm_host import striped_volume
 from tests.fakes.target import MACHINE
 
@@ -210,7 +210,7 @@ def test_snapshot_that_is_gone_is_not_removed_again(programs: Programs, said: st
 
 
 def test_busy_snapshot_is_tried_again_and_then_told(programs: Programs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("backupd.snapshots.lvm._BUSY_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr("backupd.lvm.snapshots._BUSY_PAUSE_SECONDS", 0.0)
     programs.report("lvs", "volumes_snapshots")
     programs.lvremove("echo '  Logical volume labvg/backupd-r1 in use.' >&2; exit 5")
     with pytest.raises(SnapshotError, match="in use") as caught:
@@ -220,7 +220,7 @@ def test_busy_snapshot_is_tried_again_and_then_told(programs: Programs, monkeypa
 
 
 def test_snapshot_that_was_busy_for_a_moment_is_removed(programs: Programs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("backupd.snapshots.lvm._BUSY_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr("backupd.lvm.snapshots._BUSY_PAUSE_SECONDS", 0.0)
     programs.report("lvs", "volumes_snapshots")
     programs.lvremove(f'[ "$(wc -l < "{programs.removed}")" -gt 1 ] || {{ echo " in use" >&2; exit 5; }}')
     LvmSnapshots(MACHINE).remove("labvg", "backupd-r1", "r1")
@@ -263,7 +263,7 @@ def test_refusal_of_the_cow_area_comes_before_anything_is_locked(programs: Progr
 def test_cow_area_that_stays_active_is_refused_before_anything_is_locked(
     programs: Programs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("backupd.snapshots.lvm._GROUP_SECONDS_BEFORE_LOCK", 0.0)
+    monkeypatch.setattr("backupd.lvm.snapshots._GROUP_SECONDS_BEFORE_LOCK", 0.0)
     programs.shell(OBEDIENT_LVCONVERT, lvchange="echo '  Logical volume labvg/backupd-r1 in use.'")
     error = refused(tmp_path)
     assert error.message.endswith(": Logical volume labvg/backupd-r1 in use.")
@@ -294,8 +294,8 @@ def test_line_that_is_too_long_for_the_shell_is_a_program_of_its_own(programs: P
 def test_lvm_that_does_not_answer_before_the_lock_is_not_waited_for_without_end(
     programs: Programs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("backupd.snapshots.lvm._REPORT_SECONDS", 0.2)
-    monkeypatch.setattr("backupd.command._PARTING_SECONDS", 0.2)
+    monkeypatch.setattr("backupd.lvm.snapshots._REPORT_SECONDS", 0.2)
+    monkeypatch.setattr("backupd.host.process._PARTING_SECONDS", 0.2)
     programs.shell(OBEDIENT_LVCONVERT, lvcreate="sleep 3")
     began = time.monotonic()
     assert "LVM has not answered within 0.2 s: lvcreate" in refused(tmp_path).message
@@ -312,7 +312,7 @@ def test_refusal_in_the_rehearsal_comes_before_anything_is_locked(programs: Prog
 def test_group_that_another_command_has_while_the_cow_area_is_made_is_waited_for(
     programs: Programs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("backupd.snapshots.lvm._GROUP_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr("backupd.lvm.snapshots._GROUP_PAUSE_SECONDS", 0.0)
     held = 'echo "  Can\'t get lock for labvg."'
     again = f"[ $(grep -c ^$word '{programs.told}') -gt 2 ]"
     programs.shell(
@@ -339,7 +339,7 @@ OBEDIENT_LVCONVERT = """[ "${rest#--test}" != "$rest" ] || { sleep 0.2; touch "$
 
 
 def mapped(uuid: str, kind: str, words: str, *, suspended: bool = False) -> MappedDevice:
-    return MappedDevice("name", uuid, DeviceNumber(254, 3), suspended, (Target(kind, words),))
+    return MappedDevice("name", uuid, DeviceNumber(254, 3), suspended, (TableLine(kind, words),))
 
 
 COW_AREA = mapped(SNAPSHOT_UUID, "linear", "8:16 2048")
@@ -423,7 +423,7 @@ def lvconvert_that_finds_the_group_held(times: int) -> str:
 def test_group_that_another_command_has_for_a_moment_is_waited_for(
     programs: Programs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int
 ) -> None:
-    monkeypatch.setattr("backupd.snapshots.lvm._GROUP_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr("backupd.lvm.snapshots._GROUP_PAUSE_SECONDS", 0.0)
     snapshots = LvmSnapshots(MACHINE, sysfs=sysfs_with(tmp_path, ORIGIN_UUID))
     monkeypatch.setattr(devicemapper, "by_uuid", lambda uuid, table=False: LIVE_ORIGIN if table else COW_STATUS)
     converted = programs.folder / "converted"

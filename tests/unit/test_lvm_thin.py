@@ -6,12 +6,21 @@ from pathlib import Path
 
 import pytest
 
-from backupd.errors import SnapshotError, SnapshotVoid, UnexpectedOutput
-from backupd.model import CowUsage, DeviceNumber, Layout, Snapshot, SnapshotPlan, ThinPool, Volume, VolumeGroup
-from backupd.snapshots import Mark, devicemapper, report, thin
-from backupd.snapshots.devicemapper import MappedDevice, Target
-from backupd.snapshots.lvm import LvmSnapshots
-from backupd.snapshots.plan import free_bytes, plan_snapshot
+from backupd.lvm import Mark, devicemapper, report, thin
+from backupd.lvm.devicemapper import MappedDevice, TableLine
+from backupd.lvm.snapshots import LvmSnapshots
+from backupd.policy.snapshot_plan import free_bytes, plan_snapshot
+from backupd.vocabulary.errors import SnapshotError, SnapshotVoid, UnexpectedOutput
+from backupd.vocabulary.volumes import (
+    CowUsage,
+    DeviceNumber,
+    Layout,
+    Snapshot,
+    SnapshotPlan,
+    ThinPool,
+    Volume,
+    VolumeGroup,
+)
 from tests.fakes.lvm_host import thin_volume
 from tests.fakes.target import MACHINE
 
@@ -220,7 +229,7 @@ def test_snapshot_is_confirmed_by_its_live_table_beside_its_origins(monkeypatch:
 
 
 def table(device: MappedDevice, kind: str, words: str) -> MappedDevice:
-    return replace(device, targets=(Target(kind, words),))
+    return replace(device, targets=(TableLine(kind, words),))
 
 
 @pytest.mark.parametrize(
@@ -287,7 +296,7 @@ def test_snapshot_or_pool_that_is_gone_or_became_something_else_is_not_intact(mo
     kernel(monkeypatch, pool=table(answer("pool"), "linear", "8:0 0"))
     assert thin.usage(TAKEN).state == "pool linear"
     assert devicemapper.pool_usage(None, 4096).state == "pool gone"
-    failed = replace(answer("thin"), targets=(Target("thin", "Fail"),))
+    failed = replace(answer("thin"), targets=(TableLine("thin", "Fail"),))
     monkeypatch.setattr(devicemapper, "by_uuid", lambda uuid: failed)
     assert thin.usage(TAKEN).state == "thin Fail"
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from backupd.errors import UnexpectedOutput
-from backupd.snapshots.version import parse_version
+from backupd.lvm.version import parse_version
+from backupd.vocabulary.errors import UnexpectedOutput
 
 SAID = """  LVM version:     2.03.16(2) (2022-05-18)
   Library version: 1.02.185 (2022-05-18)

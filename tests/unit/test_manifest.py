@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backupd import manifest as manifests
-from backupd.errors import Unreadable, VerificationError
-from backupd.model import Flavour, Frame, Layout, Manifest, Position, ReplicaPosition, ServerFacts, StoredObject
-from backupd.run_section import (
+from backupd.policy import manifest as manifests
+from backupd.vocabulary.errors import Unreadable, VerificationError
+from backupd.vocabulary.escaping import is_one_line
+from backupd.vocabulary.run_section import (
     BillSection,
     LockSection,
     LossesSection,
@@ -22,12 +22,19 @@ from backupd.run_section import (
     StageSection,
     VerdictSection,
 )
+from backupd.vocabulary.servers import Flavour, Position, ReplicaPosition, ServerFacts
+from backupd.vocabulary.storage import Frame, Manifest, StoredObject
+from backupd.vocabulary.volumes import Layout
 from tests.fakes.target import MACHINE
 from tests.mutations import add_of_tomorrow
+from tests.signers import signer
 
 NUMBERS = st.integers(0, 1 << 60)
-TEXTS = st.text(max_size=12)
-PATHS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=12).map(Path)
+PROSE = st.text(max_size=12)
+TURNS = "".join(map(chr, [*range(0x202A, 0x202F), *range(0x2066, 0x206A)]))  # the way of writing
+ONE_LINE = st.characters(exclude_categories=["Cc", "Cs", "Zl", "Zp"], exclude_characters=TURNS)
+TEXTS = st.text(ONE_LINE, max_size=12)
+PATHS = st.text(ONE_LINE, min_size=1, max_size=12).map(Path)
 INSIDE = st.lists(st.text("ab.#- ", min_size=1, max_size=4).filter(lambda part: part != ".."), max_size=3).map("/".join)
 OBJECTS = st.builds(
     StoredObject,
@@ -52,7 +59,7 @@ SERVERS = st.builds(
     is_replica=st.booleans(),
     redo_logging=st.booleans(),
     page_size=NUMBERS,
-    settings=st.dictionaries(TEXTS, TEXTS, max_size=4),
+    settings=st.dictionaries(TEXTS, PROSE, max_size=4),
 )
 POSITIONS = st.builds(
     Position,
@@ -62,22 +69,24 @@ POSITIONS = st.builds(
     replicas=st.lists(st.builds(ReplicaPosition, TEXTS, TEXTS, NUMBERS, TEXTS), max_size=2).map(tuple),
 )
 SECONDS = st.floats(0, 1e9)
-INSTANTS = st.datetimes(timezones=st.just(UTC))
+INSTANTS = st.datetimes(datetime(2000, 1, 1), datetime(2999, 12, 31), timezones=st.just(UTC))
 WORDS = TEXTS  # a later backupd may have more of them than this one knows
 RUNS = st.builds(
     RunSection,
     started_at=INSTANTS,
     phases=st.dictionaries(WORDS, SECONDS, max_size=3),
-    verdict=st.none() | st.builds(VerdictSection, WORDS, WORDS, TEXTS, SECONDS),
+    verdict=st.none() | st.builds(VerdictSection, WORDS, WORDS, PROSE, SECONDS),
     lock=st.none() | st.builds(LockSection, TEXTS, NUMBERS, SECONDS, SECONDS, TEXTS, st.none() | NUMBERS),
     snapshot=st.none()
     | st.builds(
         SnapshotSection,
         *[TEXTS, TEXTS, WORDS, NUMBERS, st.none() | NUMBERS, NUMBERS, NUMBERS, st.none() | NUMBERS, st.none() | TEXTS],
+        chunk_reason=PROSE,
         cow_extended=NUMBERS,
+        size_reason=PROSE,
         redo_left_out=NUMBERS,
     ),
-    attention=st.lists(TEXTS, max_size=2).map(tuple),
+    attention=st.lists(PROSE, max_size=2).map(tuple),
     throughput=st.lists(st.builds(StageSection, WORDS, NUMBERS, SECONDS), max_size=2).map(tuple),
 )
 MANIFESTS = st.builds(
@@ -85,7 +94,8 @@ MANIFESTS = st.builds(
     run_id=TEXTS,
     job=TEXTS,
     host=TEXTS,
-    created_at=st.datetimes(timezones=st.just(UTC)),
+    machine=TEXTS,
+    created_at=INSTANTS,
     objects=st.lists(OBJECTS, max_size=3).map(tuple),
     server=SERVERS,
     position=POSITIONS,
@@ -139,6 +149,7 @@ ONE = Manifest(
     binlog="mysql/binlog.000007",
 )
 
+SIGNER, OTHER = signer(), signer()
 
 JSON = st.recursive(
     st.none() | st.booleans() | NUMBERS | TEXTS,
@@ -162,7 +173,7 @@ def test_manifest_survives_being_written_and_read(manifest: Manifest) -> None:
 def test_document_is_readable_and_stable() -> None:
     text = manifests.to_text(ONE)
     assert text.startswith(
-        '{\n  "schema": {\n    "major": 1,\n    "minor": 1\n  },\n  "run_id": "20260102T030405Z-ab12",\n'
+        '{\n  "schema": {\n    "major": 1,\n    "minor": 2\n  },\n  "run_id": "20260102T030405Z-ab12",\n'
     )
     assert text.endswith("}\n")
     reordered = replace(ONE, server=replace(ONE.server, settings=dict(reversed(list(ONE.server.settings.items())))))
@@ -212,6 +223,72 @@ def test_a_word_that_a_restore_depends_on_must_be_known() -> None:
 def test_order_of_keys_and_blanks_mean_nothing() -> None:
     body = json.loads(manifests.to_text(ONE))
     assert manifests.from_text(json.dumps(dict(reversed(body.items())), separators=(",", ":"))) == ONE
+
+
+# --- signed ----------------------------------------------------------------------------------------------------------
+
+
+@given(MANIFESTS)
+def test_a_signed_manifest_survives_too_and_knows_its_documents_digest(manifest: Manifest) -> None:
+    signed = manifests.signed(manifest, SIGNER)
+    read = manifests.from_text(manifests.to_text(signed))
+    assert read == signed
+    assert read.signature is not None
+    assert read.signature.key == SIGNER.public
+    assert read.digest == signed.digest == json.loads(manifests.to_text(signed))["digest"]
+
+
+def test_nothing_of_a_signed_manifest_can_be_changed_by_whoever_can_only_make_digests() -> None:
+    body = json.loads(manifests.to_text(manifests.signed(ONE, SIGNER)))
+    assert manifests.from_text(sealed(body)).signature is not None
+    for key, value in list(body.items()):
+        if key in ("schema", "digest", "signature"):
+            continue
+        changed = {**body, key: "x" if value != "x" else "y"}
+        with pytest.raises(VerificationError):
+            manifests.from_text(sealed(changed))
+    with pytest.raises(VerificationError, match="changed after it was signed"):
+        manifests.from_text(sealed({**body, "run_id": "another"}))
+    with pytest.raises(VerificationError, match="changed after it was signed"):
+        manifests.from_text(sealed({**body, "of_tomorrow": 1}))
+    with pytest.raises(VerificationError, match="changed after it was signed"):
+        manifests.from_text(sealed({**body, "schema": {"major": 1, "minor": 1}}))
+
+
+@pytest.mark.parametrize(
+    "signature",
+    [
+        {"key": "backupd-ed25519:", "value": ""},
+        {"key": "backupd-ed25519:" + "A" * 43 + "=", "value": "A" * 86 + "=="},
+        {"key": "ssh-ed25519 AAAA", "value": "AAAA"},
+        {"key": SIGNER.public, "value": "no base64"},
+        {"key": SIGNER.public, "value": "A" * 86 + "=="},
+    ],
+)
+def test_a_signature_that_is_none_is_refused(signature: dict[str, str]) -> None:
+    body = json.loads(manifests.to_text(manifests.signed(ONE, SIGNER)))
+    with pytest.raises(VerificationError, match="its signature is wrong"):
+        manifests.from_text(sealed({**body, "signature": signature}))
+
+
+def test_another_key_signs_another_document() -> None:
+    """Whose name is changed in the signature has signed nothing; who signs anew is told by its own key."""
+    body = json.loads(manifests.to_text(manifests.signed(ONE, SIGNER)))
+    forged = {**body, "signature": {**body["signature"], "key": OTHER.public}}
+    with pytest.raises(VerificationError, match="its signature is wrong"):
+        manifests.from_text(sealed(forged))
+    anew = manifests.from_text(manifests.to_text(manifests.signed(ONE, OTHER)))
+    assert anew.signature is not None
+    assert anew.signature.key == OTHER.public
+
+
+def test_what_was_written_before_there_were_signatures_can_be_read() -> None:
+    body = json.loads(manifests.to_text(ONE))
+    del body["signature"]
+    body["schema"] = {"major": 1, "minor": 1}
+    read = manifests.from_text(sealed(body))
+    assert (read, read.signature) == (ONE, None)
+    assert read.digest == json.loads(sealed(body))["digest"]
 
 
 @pytest.mark.parametrize("schema", [{"major": 2, "minor": 0}, {"major": 17, "minor": 3, "patch": 1}])
@@ -290,7 +367,7 @@ def keys(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return []
 
 
-ADDED = {("run", "snapshot", "redo_left_out")}  # by a minor
+ADDED = {("run", "snapshot", "redo_left_out"), ("signature",)}  # by a minor
 OF_OLD = [path for path in keys(BODY) if path[0] not in {"digest", "schema"} and path not in ADDED]
 
 
@@ -330,6 +407,55 @@ def test_a_number_that_no_catalogue_keeps_is_refused(number: int) -> None:
     snapshot = {**BODY["run"]["snapshot"], "redo_left_out": number}
     with pytest.raises(VerificationError, match=r"no proper manifest\.run\.snapshot\.redo_left_out"):
         manifests.from_text(sealed({**BODY, "run": {**BODY["run"], "snapshot": snapshot}}))
+
+
+PROSE_AT = {("run", "attention"), ("server", "settings")}
+REASONS = {"detail", "chunk_reason", "size_reason"}
+IN_LINES = {"gtid"}  # MySQL breaks a long set
+NAMES_AT = [
+    path
+    for path in leaves(BODY)
+    if path[0] not in {"digest", "schema"} and path[:2] not in PROSE_AT and path[-1] not in REASONS | IN_LINES
+]
+
+
+@pytest.mark.parametrize("hostile", ["a\nb", "\x1b]0;x\x07", "a\rb", "\0", "\x9b2J", "\u2028", "\u202egnp.exe"])
+def test_no_name_has_a_control_character(hostile: str) -> None:
+    for path in NAMES_AT:
+        with pytest.raises(Unreadable, match="no proper manifest") as refused:
+            manifests.from_text(sealed(changed(json.loads(manifests.to_text(ONE)), path, hostile)))
+        assert is_one_line(refused.value.message)
+    for mapping in (("server", "settings"), ("run", "phases")):
+        with pytest.raises(Unreadable, match="key"):
+            manifests.from_text(sealed(changed(json.loads(manifests.to_text(ONE)), (*mapping, hostile), "1")))
+
+
+def test_what_a_server_or_a_program_said_may_have_several_lines() -> None:
+    """MySQL's tablespaces outside of the datadir are one setting, a line each."""
+    said = {"run": {**BODY["run"], "attention": ["it said\n\x1b[1mno"]}}
+    read = manifests.from_text(sealed({**BODY, **said}))
+    assert read.run.attention == ("it said\n\x1b[1mno",)
+    changed_settings = {"server": {**BODY["server"], "settings": {"external_tablespaces": "/a.ibd\n/b.ibd"}}}
+    assert manifests.from_text(sealed({**BODY, **changed_settings})).server.settings == {
+        "external_tablespaces": "/a.ibd\n/b.ibd"
+    }
+
+
+def test_a_name_of_bytes_that_are_no_text_is_kept() -> None:
+    assert manifests.from_text(sealed({**BODY, "datadir": "caf\udce9"})).datadir == "caf\udce9"
+
+
+@pytest.mark.parametrize("name", ["half \ud800", "db1\udfff", "\ude00\ud83d", "x" * 4097])
+def test_a_name_that_is_no_text_and_one_longer_than_any_path_are_refused(name: str) -> None:
+    with pytest.raises(Unreadable, match=r"no proper manifest\.host") as refused:
+        manifests.from_text(sealed({**BODY, "host": name}))
+    assert len(refused.value.message) < 200
+
+
+@pytest.mark.parametrize("instant", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"])
+def test_an_instant_that_nothing_can_be_reckoned_with_is_refused(instant: str) -> None:
+    with pytest.raises(Unreadable, match=r"no proper manifest\.created_at"):
+        manifests.from_text(sealed({**BODY, "created_at": instant}))
 
 
 def test_instant_without_a_zone_is_refused() -> None:

@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from backupd.bill import Count
-from backupd.billing import Billing
 from backupd.catalogue.record import RunRecord
 from backupd.catalogue.store import Catalogue
-from backupd.errors import CatalogueError, CommandError, ServerError
-from backupd.gauges import DiskCounters
-from backupd.model import Bill, Losses, Sample, Volume
+from backupd.operations.backup.meter import Billing
+from backupd.policy.bill import Count
+from backupd.vocabulary.errors import CatalogueError, CommandError, ServerError
+from backupd.vocabulary.gauges import DiskCounters
+from backupd.vocabulary.penalty import Bill, Losses, Sample
+from backupd.vocabulary.volumes import Volume
 from tests.fakes.lvm_host import LvmHost
 
 BEFORE, MEANWHILE, AFTER = 100, 70, 95  # transactions a second

@@ -16,33 +16,22 @@ from prometheus_client.parser import text_string_to_metric_families
 from pydantic import TypeAdapter
 from typer.testing import CliRunner
 
-from backupd.agenda import Activity, Slot, SlotState
 from backupd.catalogue.store import Catalogue
 from backupd.cli.main import app
 from backupd.cli.metrics import left_for_node_exporter
 from backupd.config import Configuration, DirectoryConfig
-from backupd.errors import Cancelled, TargetError, UsageError
-from backupd.model import (
-    Backup,
-    Bill,
-    Check,
-    Counted,
-    Drill,
-    Layout,
-    LockReceipt,
-    Losses,
-    Outcome,
-    Phase,
-    Reason,
-    RunKind,
-    Sample,
-    SnapshotFacts,
-    Verdict,
-)
 from backupd.service.metrics import Metrics
+from backupd.service.outlook import own_eyes
 from backupd.service.site import Site
-from backupd.service.target_rooms import Pace, SeenTarget, TargetRooms
+from backupd.service.target_rooms import LookTimes, SeenTarget, TargetRooms
 from backupd.service.textfile import write_textfile
+from backupd.vocabulary.errors import Cancelled, TargetError, UsageError
+from backupd.vocabulary.penalty import Bill, Counted, GateOutcome, Losses, Reason, Sample, Verdict
+from backupd.vocabulary.records import Check, Drill, Phase, RunKind, SnapshotFacts
+from backupd.vocabulary.schedule import Activity, Slot, SlotState
+from backupd.vocabulary.servers import LockReceipt
+from backupd.vocabulary.storage import Backup
+from backupd.vocabulary.volumes import Layout
 from tests.many_runs import NEWEST, catalogue_of
 
 SNAPSHOT = SnapshotFacts("bk_r1", "labvg/data", Layout.STRIPED, 3, 65536, 4096, 1000, cow_used_peak=850)
@@ -95,7 +84,7 @@ def good(catalogue: Catalogue, run_id: str = "r1") -> None:
         run.losses(Losses(Counted.LOGGED, 50.0, 110.0, None, 4000, 60.0))
         run.samples([Sample(-1.0, "baseline", iops=900.0)])
         run.samples([Sample(at, "settle", iops=iops) for at, iops in enumerate((300.0, 600.0, 600.0, 600.0))])
-        run.verdict(Verdict(Outcome.START, Reason.SETTLED, "", 61.5))
+        run.verdict(Verdict(GateOutcome.START, Reason.SETTLED, "", 61.5))
         run.complete((Backup("vault", "/v", 5000, 400, 12, "ab" * 32),))
 
 
@@ -105,7 +94,8 @@ def failed(catalogue: Catalogue, error: Exception, run_id: str = "r2") -> None:
 
 
 def metrics_of(site: Site) -> Metrics:
-    return Metrics(site, rooms=TargetRooms(site.configuration))
+    seen = own_eyes(site.configuration)
+    return Metrics(site, live=seen.live, rooms=seen.rooms)
 
 
 def exposition(catalogue: Catalogue, folder: Path, later: timedelta = timedelta(), **tables: Any) -> bytes:
@@ -263,7 +253,7 @@ def test_a_hundred_thousand_runs_cost_less_than_a_tenth_of_a_second(tmp_path: Pa
 
 def test_a_folder_without_its_sentinel_is_not_there_and_has_no_room(tmp_path: Path) -> None:
     target = {"type": "directory", "path": tmp_path, "sentinel": "mounted"}
-    rooms = TargetRooms(configured(tmp_path, targets={"vault": target}), pace=Pace(apart_seconds=0))
+    rooms = TargetRooms(configured(tmp_path, targets={"vault": target}), pace=LookTimes(apart_seconds=0))
     assert rooms.seen(within_seconds=5) == {"vault": SeenTarget(up=False)}
     (tmp_path / "mounted").touch()
     seen, room = rooms.seen(within_seconds=5)["vault"], os.statvfs(tmp_path)
@@ -291,10 +281,10 @@ def test_a_target_that_hangs_holds_up_no_answer_and_is_not_asked_again(tmp_path:
         release.wait()
         return SeenTarget(up=True)
 
-    patient = TargetRooms(configured(tmp_path), look=hanging, pace=Pace(apart_seconds=0, patience_seconds=1000))
+    patient = TargetRooms(configured(tmp_path), look=hanging, pace=LookTimes(apart_seconds=0, patience_seconds=1000))
     assert [patient.seen(within_seconds=0.01) for _ in range(3)] == [{}, {}, {}]
     assert asked == ["vault"]
-    hasty = TargetRooms(configured(tmp_path), look=hanging, pace=Pace(apart_seconds=0, patience_seconds=0))
+    hasty = TargetRooms(configured(tmp_path), look=hanging, pace=LookTimes(apart_seconds=0, patience_seconds=0))
     assert [hasty.seen(within_seconds=0.01) for _ in range(3)] == [{"vault": SeenTarget(up=False)}] * 3
     assert asked == ["vault"] * 2
     assert not release.is_set()
@@ -385,3 +375,15 @@ def test_the_command_writes_a_file_instead(configuration_file: Path) -> None:
     done = CliRunner().invoke(app, ["--config", str(configuration_file), "metrics", "--textfile", str(path)])
     assert (done.exit_code, done.stdout) == (0, "")
     assert value(path.read_bytes(), "job_interval_seconds", **NIGHTLY) == 86400
+
+
+def test_a_link_that_somebody_planted_at_the_file_s_temporary_name_is_not_written_through(tmp_path: Path) -> None:
+    precious, path = tmp_path / "precious", tmp_path / "backupd.prom"
+    precious.write_text("root's")
+    precious.chmod(0o600)
+    for planted in (f".{path.name}.{os.getpid()}", f"{path.stem}.{os.getpid()}"):
+        (tmp_path / planted).symlink_to(precious)
+    write_textfile(path, b"x 1\n")
+    assert (precious.read_text(), stat.S_IMODE(precious.stat().st_mode)) == ("root's", 0o600)
+    assert path.read_bytes() == b"x 1\n"
+    assert not path.is_symlink()

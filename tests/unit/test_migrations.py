@@ -19,8 +19,10 @@ from backupd.catalogue import schema, tables
 from backupd.catalogue.database import direct, engine_for
 from backupd.catalogue.schema import migrations_folder, prepare, upgrade
 from backupd.catalogue.store import Catalogue
-from backupd.errors import CatalogueError, TargetError
-from backupd.model import Backup, Check, Drill, Holding, HoldingKind, Phase, RunDetails, Sample
+from backupd.vocabulary.errors import CatalogueError, TargetError
+from backupd.vocabulary.penalty import Sample
+from backupd.vocabulary.records import Check, Drill, Holding, HoldingKind, Phase, RunDetails
+from backupd.vocabulary.storage import Backup
 
 BACKUP = Backup("disk", "/backups/nightly/r1", 1000, 400, 12, "ab" * 32)
 LV = Holding(HoldingKind.SNAPSHOT, "labvg/bk_bad", {"run": "bad"})
@@ -146,6 +148,24 @@ def test_probes_of_an_earlier_backupd_had_linear_cow_areas(tmp_path: Path) -> No
         connection.commit()
     upgrade(path, migrations=migrations_folder())
     assert rows(path, "SELECT iops, cow_stripes FROM probe_rows") == [(9.0, 1)]
+
+
+def test_backups_of_an_earlier_backupd_have_no_digest_of_a_manifest_and_nobodys_key_is_known(tmp_path: Path) -> None:
+    folder, path = tmp_path / "migrations", tmp_path / "catalogue.db"
+    shutil.copytree(migrations_folder(), folder, ignore=shutil.ignore_patterns("__pycache__", "000[5-9]_*"))
+    upgrade(path, migrations=folder)
+    with direct(path, busy_timeout_seconds=1) as connection:
+        for table, key in (("runs", {"run_id": "r1"}), ("backups", {"run_id": "r1", "target": "disk"})):
+            query = f"SELECT name FROM pragma_table_info('{table}') WHERE \"notnull\" AND dflt_value IS NULL AND NOT pk"
+            row = dict.fromkeys([name for (name,) in connection.execute(query)], 1) | key
+            marks = ", ".join("?" * len(row))
+            connection.execute(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({marks})", tuple(row.values()))
+        connection.commit()
+    upgrade(path, migrations=migrations_folder())
+    with Catalogue(engine_for(path, busy_timeout_seconds=1), path) as catalogue:
+        (backup,) = catalogue.backups_of("r1")
+        assert (backup.manifest_digest, backup.recipients) == ("", ())
+        assert catalogue.keys("db1-0a1b2c3d") == frozenset()
 
 
 def test_an_upgrade_keeps_every_row_and_a_copy_of_what_was(populated: Path, future: Callable[[str], Path]) -> None:

@@ -6,8 +6,6 @@ from pathlib import Path
 import pymysql
 import pytest
 
-from backupd.errors import ServerError
-from backupd.model import Flavour, Position, ReplicaPosition
 from backupd.mysql.activity import blocking, is_read
 from backupd.mysql.facts import expire_seconds, version_number
 from backupd.mysql.grants import grant_script
@@ -16,6 +14,8 @@ from backupd.mysql.login import Login, connection_options
 from backupd.mysql.positions import PositionReader, lag_seconds
 from backupd.mysql.refusals import explained
 from backupd.mysql.session import Row, Session, whole_seconds
+from backupd.vocabulary.errors import ServerError
+from backupd.vocabulary.servers import Flavour, Position, ReplicaPosition
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,11 @@ from typing import cast
 
 import pytest
 
-from backupd.model import Check, Flavour, Position
 from backupd.mysql.canary import canary_check
 from backupd.mysql.proof import Recovered, TableResult, position_checks, recovered, table_results, tables_check
 from backupd.mysql.session import Row, Session
+from backupd.vocabulary.records import Check
+from backupd.vocabulary.servers import Flavour, Position
 from tests.fakes.server import FACTS
 
 MYSQL = replace(FACTS, flavour=Flavour.MYSQL)
@@ -88,7 +89,7 @@ MARIADB_ANSWERS: dict[str, list[Row]] = {
     "XA RECOVER": [],
 }
 MYSQL_ANSWERS: dict[str, list[Row]] = {
-    "SELECT @@global.gtid_executed": [{"gtid": "uuid:1-9849"}],
+    "SELECT @@global.gtid_executed": [{"gtid": "ce07eaf4-e5b7-11f1-9501-02fc00000001:1-9849"}],
     "SHOW BINARY LOGS": BINLOGS,
     "XA RECOVER": [],
 }
@@ -102,17 +103,17 @@ def test_mariadbs_error_log_of_a_recovery_tells_innodbs_position_and_the_end_of_
 
 
 def test_mysqls_tells_how_far_its_log_was_scanned_and_of_innodbs_position_nothing() -> None:
-    recorded = Position("bin.000002", 336, "uuid:1-9849")
+    recorded = Position("bin.000002", 336, "ce07eaf4-e5b7-11f1-9501-02fc00000001:1-9849")
     log = (LOGS / "recovery-9.7.4.log").read_text()
     found = recovered(cast(Session, Answers(MYSQL_ANSWERS)), recorded, log, facts=MYSQL)
-    assert found == Recovered(336, "uuid:1-9849", None, 38878468, 0)
+    assert found == Recovered(336, "ce07eaf4-e5b7-11f1-9501-02fc00000001:1-9849", None, 38878468, 0)
     names = [check.name for check in position_checks(recorded, found, lsn=1)]
     assert names == ["binlog position", "gtid", "redo log", "prepared transactions"]
 
 
 def test_the_header_of_mysqls_encrypted_binlog_is_no_part_of_its_position() -> None:
     facts = replace(MYSQL, settings={"binlog_encryption": "ON"})
-    recorded = Position("bin.000001", 16170154 - 512, "uuid:1-9849")
+    recorded = Position("bin.000001", 16170154 - 512, "ce07eaf4-e5b7-11f1-9501-02fc00000001:1-9849")
     found = recovered(cast(Session, Answers(MYSQL_ANSWERS)), recorded, "", facts=facts)
     assert found.binlog_size == recorded.binlog_offset
 

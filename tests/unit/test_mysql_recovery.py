@@ -8,8 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from backupd.errors import ServerError, Undecided
-from backupd.model import Flavour
 from backupd.mysql.recovery import (
     LEAST_POOL,
     LEAST_SECONDS,
@@ -19,6 +17,9 @@ from backupd.mysql.recovery import (
     redo_bytes,
 )
 from backupd.mysql.scratch import _within_limits
+from backupd.mysql.startup import ScratchPlaces
+from backupd.vocabulary.errors import ServerError, Undecided
+from backupd.vocabulary.servers import Flavour
 from tests.fakes.server import FACTS
 
 MIB, GIB = 1 << 20, 1 << 30
@@ -32,6 +33,9 @@ MIB, GIB = 1 << 20, 1 << 30
         (Flavour.MYSQL, {"innodb_log_file_size": str(GIB)}, 2 * GIB),
         (Flavour.MYSQL, {"innodb_log_file_size": str(48 * MIB), "innodb_redo_log_capacity": str(GIB)}, GIB),
         (Flavour.MYSQL, {}, 0),
+        (Flavour.MYSQL, {"innodb_redo_log_capacity": "9" * 20}, 512 * GIB),
+        (Flavour.MARIADB, {"innodb_log_file_size": "9" * 20, "innodb_log_files_in_group": "9" * 20}, 512 * GIB),
+        (Flavour.MARIADB, {"innodb_log_file_size": "9" * 5000}, 0),
     ],
 )
 def test_the_redo_of_a_backup_is_what_its_server_s_log_can_hold(
@@ -75,7 +79,7 @@ def test_a_server_that_ran_into_a_limit_of_the_drill_decides_nothing(
     with (
         subprocess.Popen(["sh", "-c", script]) as process,
         pytest.raises(Undecided, match=says) as undecided,
-        _within_limits(process, tmp_path / "log.err"),
+        _within_limits(process, ScratchPlaces(tmp_path)),
     ):
         raise ServerError("the server did not start")
     assert "neither proven nor doubted" in undecided.value.hint
@@ -86,7 +90,7 @@ def test_any_other_end_of_the_server_is_an_answer(tmp_path: Path) -> None:
     with (
         subprocess.Popen(["sh", "-c", "kill -6 $$"]) as process,
         pytest.raises(ServerError) as failed,
-        _within_limits(process, tmp_path / "log.err"),
+        _within_limits(process, ScratchPlaces(tmp_path)),
     ):
         raise ServerError("the server did not start")
     assert not isinstance(failed.value, Undecided)

@@ -1,25 +1,33 @@
 """The command line of a scratch server shows it the copy and nothing else."""
 
 import json
-from dataclasses import replace
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
+from subprocess import Popen
+from typing import cast
 
 import pytest
 
-from backupd.errors import ServerError
-from backupd.model import Flavour, ServerFacts
+from backupd.mysql.facts import server_facts
 from backupd.mysql.keyring import keyring_options
-from backupd.mysql.relocation import Relocation
-from backupd.mysql.scratch import first_error
+from backupd.mysql.relocation import Relocation, require_self_contained
+from backupd.mysql.scratch import Account, RunningServer, ScratchServer, first_error
+from backupd.mysql.session import Session
 from backupd.mysql.startup import (
     ScratchPlaces,
+    folders_of,
     matching_program,
     require_keys,
     require_no_live_tablespace,
     require_tablespaces,
     server_argv,
 )
+from backupd.vocabulary.errors import ServerError, Unreadable
+from backupd.vocabulary.servers import Flavour, ServerFacts
 from tests.fakes.server import FACTS
+from tests.unit.test_seeding import MARIADB as MANIFEST
 
 DATA = Path(__file__).parents[1] / "data" / "mysql"
 PLACES = ScratchPlaces(Path("/run/scratch"))
@@ -104,8 +112,10 @@ def test_mysqls_tablespaces_outside_of_the_datadir_are_looked_for_in_the_copy_an
             "innodb_directories": "/srv/data/gone;/mnt/bulk",
         },
     )
-    argv = server_argv("mysqld", Relocation(tmp_path, "mysql", Path("/srv/data/mysql")), facts, PLACES, None)
-    assert f"--innodb-directories={tmp_path}/general" in argv
+    copy = Relocation(tmp_path, "mysql", Path("/srv/data/mysql"))
+    assert f"--innodb-directories={tmp_path}/general" in server_argv("mysqld", copy, facts, PLACES, None)
+    seen = replace(copy, folder=Path("/run/scratch/copy"), here=tmp_path)  # by a server that may not enter `tmp_path`
+    assert "--innodb-directories=/run/scratch/copy/general" in server_argv("mysqld", seen, facts, PLACES, None)
 
 
 def test_a_mysql_tablespace_that_was_not_backed_up_is_refused() -> None:
@@ -143,24 +153,72 @@ def test_a_missing_key_file_is_named_before_the_server_has_to_guess(tmp_path: Pa
     facts = replace(FACTS, settings={setting: f"FILE:{key}" if setting.endswith("filekey") else str(key)})
     with pytest.raises(ServerError, match=f"the key file {key} is not here"):
         require_keys(facts)
-    key.touch()
+    key.touch(mode=0o600)
     require_keys(facts)
+    other = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups") if os.geteuid() == 0 else ("false",)
+    with pytest.raises(ServerError, match="cannot be read as the owner of the restored files"):
+        require_keys(facts, other)
 
 
 def test_a_password_in_place_of_a_key_file_is_no_file() -> None:
     require_keys(replace(FACTS, settings={"file_key_management_filekey": "secret", "keyring_file_data": ""}))
 
 
+@dataclass
+class Answering:
+    """A MariaDB with these variables, which has nothing else to tell."""
+
+    named: Mapping[str, str]
+
+    def variables(self) -> Mapping[str, str]:
+        usual = {"aria_block_size": "8192", "version": "10.11.19-MariaDB", "datadir": "/d", "innodb_page_size": "16384"}
+        return {**usual, **self.named}
+
+    def status(self, name: str) -> None:
+        """No counters."""
+
+    def query(self, statement: str) -> list[Mapping[str, str | None]]:
+        return []
+
+    def value(self, statement: str) -> None:
+        """No rows."""
+
+    one = value
+
+
+@pytest.mark.parametrize("filekey", ["FILE:/etc/keys.password", ""])
+def test_where_the_password_of_a_key_file_lies_is_recorded(filekey: str) -> None:
+    facts = server_facts(cast(Session, Answering({"file_key_management_filekey": filekey})))
+    assert facts.settings["file_key_management_filekey"] == filekey
+
+
+def test_the_password_of_a_key_file_is_not_recorded_and_a_drill_says_what_it_lacks() -> None:
+    facts = server_facts(cast(Session, Answering({"file_key_management_filekey": "c4n4ry"})))
+    assert "c4n4ry" not in repr(facts)
+    with pytest.raises(ServerError, match="password of the server's key file is in no backup"):
+        require_keys(facts)
+
+
 def keyring_facts(component: str, file: Path) -> ServerFacts:
-    settings = {"keyring_component": component, "keyring_file_data": str(file), "plugin_dir": "/usr/lib/mysql/plugin/"}
+    settings = {"keyring_component": component, "keyring_file_data": str(file), "plugin_dir": "/srv/planted/"}
     return replace(MYSQL, settings={**settings, "plugin_libraries": "ha_mock.so"})
 
 
-def test_a_scratch_server_writes_a_keyring_of_its_own(tmp_path: Path) -> None:
+@pytest.fixture
+def program(tmp_path: Path) -> str:
+    """What a server program says of its plugins, and no server."""
+    said = "Variables (--variable-name=value)\nplugin-dir                 /usr/lib/mysql/plugin/\nplugin-load    (No)"
+    path = tmp_path / "mysqld"
+    path.write_text(f"#!/bin/sh\ncat <<'END'\n{said}\nEND\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_a_scratch_server_writes_a_keyring_of_its_own(tmp_path: Path, program: str) -> None:
     live, folder = tmp_path / "keyring", tmp_path / "scratch"
     live.write_text("the keys")
     folder.mkdir()
-    (option,) = keyring_options(keyring_facts("component_keyring_file", live), folder)
+    (option,) = keyring_options(keyring_facts("component_keyring_file", live), folder, program, ())
     plugins = Path(option.removeprefix("--plugin-dir="))
     mine = Path(json.loads((plugins / "component_keyring_file.cnf").read_text())["path"])
     assert mine.is_relative_to(folder)
@@ -170,14 +228,35 @@ def test_a_scratch_server_writes_a_keyring_of_its_own(tmp_path: Path) -> None:
         assert (plugins / library).readlink() == Path("/usr/lib/mysql/plugin") / library
 
 
+def test_a_keyring_is_read_as_the_copys_owner_and_by_nobody_else(tmp_path: Path, program: str) -> None:
+    """What the manifest calls a keyring may be any file of this host."""
+    secret, folder = tmp_path / "shadow", tmp_path / "scratch"
+    secret.write_text("root's alone")
+    secret.chmod(0o600)
+    folder.mkdir()
+    reader = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups") if os.geteuid() == 0 else ("false",)
+    with pytest.raises(ServerError, match="cannot be read as the owner of the restored files"):
+        keyring_options(keyring_facts("component_keyring_file", secret), folder, program, reader)
+    assert (folder / "plugins" / "keyring").read_bytes() == b""
+
+
 def test_a_server_without_a_keyring_component_needs_none(tmp_path: Path) -> None:
-    assert keyring_options(MYSQL, tmp_path) == ()
+    assert keyring_options(MYSQL, tmp_path, "mysqld", ()) == ()
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_keyring_that_only_one_server_can_use_is_refused(tmp_path: Path) -> None:
+    facts = keyring_facts("component_keyring_oci", tmp_path / "none")
     with pytest.raises(ServerError, match="kept by component_keyring_oci"):
-        keyring_options(keyring_facts("component_keyring_oci", tmp_path / "none"), tmp_path)
+        keyring_options(facts, tmp_path, "mysqld", ())
+    with pytest.raises(ServerError, match="kept by component_keyring_oci"):
+        ScratchServer(tmp_path, replace(MANIFEST, server=facts))
+
+
+def test_a_keyring_without_a_file_is_refused(tmp_path: Path) -> None:
+    facts = replace(MYSQL, settings={"keyring_component": "component_keyring_file"})
+    with pytest.raises(ServerError, match="its file is not recorded"):
+        ScratchServer(tmp_path, replace(MANIFEST, server=facts))
 
 
 def test_what_the_files_depend_on_is_carried_over() -> None:
@@ -202,8 +281,129 @@ def test_the_restored_binlog_is_used_through_an_index_of_our_own() -> None:
 
 
 def test_plugins_with_tables_or_keys_are_loaded() -> None:
-    argv = server_argv("m", MOVED, replace(FACTS, settings={"plugin_libraries": "a.so,b.so"}), PLACES, None)
-    assert [option for option in argv if "plugin" in option] == ["--plugin-load-add=a.so", "--plugin-load-add=b.so"]
+    recorded = {"plugin_libraries": "ha_rocksdb.so,provider_lz4.so,handlersocket.so", "plugin_dir": "/srv/planted"}
+    argv = server_argv("m", MOVED, replace(FACTS, settings=recorded), PLACES, None)
+    loaded = ["--plugin-load-add=ha_rocksdb.so", "--plugin-load-add=provider_lz4.so"]
+    assert [option for option in argv if "plugin" in option] == loaded  # no folder: the program's own is searched
+
+
+@pytest.mark.parametrize("library", ["ha_evil.so", "../../srv/data/mysql/ha_archive.so", "x=y.so", "a.so;b.so"])
+def test_a_library_that_no_server_comes_with_is_not_loaded(tmp_path: Path, library: str) -> None:
+    hostile = replace(FACTS, settings={"plugin_libraries": f"ha_archive.so,{library}"})
+    with pytest.raises(ServerError, match="names a plugin library that no server comes with"):
+        server_argv("m", MOVED, hostile, PLACES, None)
+    with pytest.raises((ServerError, Unreadable), match="plugin"):
+        ScratchServer(tmp_path, replace(MANIFEST, server=hostile))
+
+
+@pytest.mark.parametrize(
+    ("recorded", "moved"),
+    [
+        ("../redo", "/restored/redo"),
+        ("/srv/data/mysql/../redo", "/restored/redo"),
+        ("a/../../mysql/b", "/restored/mysql/b"),
+    ],
+)
+def test_a_path_with_dots_is_found_where_it_leads(recorded: str, moved: str) -> None:
+    assert MOVED.moved(recorded) == Path(moved)
+
+
+@pytest.mark.parametrize("outside", ["../../../etc", "/srv/data/mysql/../../../var/lib/mysql", "../../elsewhere"])
+def test_no_path_leads_out_of_the_copy_by_its_dots(outside: str) -> None:
+    with pytest.raises(ServerError, match="not in the backup"):
+        MOVED.moved(outside)
+
+
+def planted(folder: Path) -> Relocation:
+    (folder / "copy" / "mysql").mkdir(parents=True)
+    return Relocation(folder / "copy", "mysql", Path("/srv/data/mysql"))
+
+
+def test_a_datadir_that_is_a_link_to_the_live_one_is_refused(tmp_path: Path) -> None:
+    copy = planted(tmp_path)
+    copy.datadir.rmdir()
+    (tmp_path / "live").mkdir()
+    copy.datadir.symlink_to("../live")
+    with pytest.raises(ServerError, match="mysql leads out of the restored copy"):
+        require_self_contained(copy)
+
+
+def test_a_redo_folder_beside_the_datadir_leads_nowhere_either(tmp_path: Path) -> None:
+    copy = planted(tmp_path)
+    (copy.folder / "redo").symlink_to("/var/lib")
+    facts = replace(FACTS, settings={"innodb_log_group_home_dir": "/srv/data/redo"})
+    require_self_contained(copy)
+    with pytest.raises(ServerError, match="redo leads out of the restored copy"):
+        require_self_contained(copy, *folders_of(copy, facts))
+
+
+def test_an_isl_file_is_read_if_it_is_a_small_plain_one(tmp_path: Path) -> None:
+    copy = planted(tmp_path)
+    isl = copy.datadir / "t.isl"
+    isl.write_text(f"{copy.folder}/else/../t.ibd\n")
+    require_self_contained(copy)
+    isl.write_text(f"{copy.folder}/../t.ibd\n")
+    with pytest.raises(ServerError, match=r"t\.isl leads out"):
+        require_self_contained(copy)
+    isl.write_text("x" * 10_000)
+    with pytest.raises(ServerError, match="more than 4096 bytes"):
+        require_self_contained(copy)
+    isl.unlink()
+    os.mkfifo(isl)
+    require_self_contained(copy)  # and nobody waits for somebody to write into it
+
+
+def log_of(folder: Path) -> RunningServer:
+    return RunningServer(cast("Popen[bytes]", None), cast(Session, None), ScratchPlaces(folder))
+
+
+def test_a_log_is_read_as_far_as_it_is_the_servers_own(tmp_path: Path) -> None:
+    log, secret = tmp_path / "own" / "log.err", tmp_path / "shadow"
+    log.parent.mkdir()
+    assert log_of(log.parent).error_log == ""
+    log.write_text("ready\n")
+    assert log_of(log.parent).error_log == "ready\n"
+    log.unlink()
+    secret.write_text("root's alone")
+    log.symlink_to(secret)
+    with pytest.raises(ServerError, match="cannot read the error log"):
+        _ = log_of(log.parent).error_log
+    log.unlink()
+    os.mkfifo(log)
+    with pytest.raises(ServerError, match="cannot read the error log"):
+        _ = log_of(log.parent).error_log
+    log.unlink()
+    with log.open("wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(ServerError, match="it has more than"):
+        _ = log_of(log.parent).error_log
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make what another owns")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_a_folder_is_given_back_though_the_server_has_put_a_link_in_its_place(tmp_path: Path) -> None:
+    copy, outside, its, owner = tmp_path / "copy", tmp_path / "outside", 61001, 61002
+    (outside / "inner").mkdir(parents=True)
+    (copy / "outer" / "inner" / "data").mkdir(parents=True)
+    os.chown(copy / "outer" / "inner", owner, owner)
+    for folder in (copy, copy / "outer", copy / "outer" / "inner"):
+        folder.chmod(0o700)
+    with Account((its, its)).lent(Relocation(copy, "outer/inner/data", Path("/srv/data"))):
+        assert (copy / "outer" / "inner").stat().st_uid == its
+        (copy / "outer").rename(copy / "away")
+        (copy / "outer").symlink_to(outside)
+    assert (outside / "inner").stat().st_uid == 0
+    assert (copy / "away" / "inner").stat().st_uid == owner
+
+
+def test_a_hard_link_to_somebody_elses_file_is_no_log(tmp_path: Path) -> None:
+    log, secret = tmp_path / "own" / "log.err", tmp_path / "shadow"
+    log.parent.mkdir()
+    secret.write_text("root's alone")
+    os.chown(log.parent, 65534, 65534)
+    log.hardlink_to(secret)
+    with pytest.raises(ServerError, match="not the file that should be there"):
+        _ = log_of(log.parent).error_log
 
 
 def test_a_flavour_that_no_program_here_serves_is_refused() -> None:

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from backupd.model import Manifest, Position, ReplicaPosition
 from backupd.mysql.next_steps import next_steps
 from backupd.mysql.seeding import Words, words_for
+from backupd.vocabulary.servers import Position, ReplicaPosition
+from backupd.vocabulary.storage import Manifest
 from tests.fakes.server import FACTS
 from tests.unit.test_seeding import MARIADB, MYSQL, SET, WITHOUT_GTID
 

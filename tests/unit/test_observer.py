@@ -10,13 +10,14 @@ from types import FrameType
 
 import pytest
 
-from backupd.errors import CommandError, GaveUp, ServerError, SnapshotError, SnapshotVoid
-from backupd.gauges import DiskCounters
-from backupd.model import CowUsage, Outcome, Reason, Verdict, Window
-from backupd.probe import WriteProbe
-from backupd.probe.baseline import Baseline, PassiveMeter, measure_baseline, watch_baseline
-from backupd.probe.observer import Observer
-from backupd.probe.settle import COW_AREA, OWN_CHUNKS, Area, SettleLimits
+from backupd.load import WriteProbe
+from backupd.load.baseline import Baseline, PassiveMeter, measure_baseline, watch_baseline
+from backupd.load.observer import Observer
+from backupd.policy.settle_gate import COW_AREA, OWN_CHUNKS, Area, SettleLimits
+from backupd.vocabulary.errors import CommandError, GaveUp, ServerError, SnapshotError, SnapshotVoid
+from backupd.vocabulary.gauges import DiskCounters
+from backupd.vocabulary.penalty import GateOutcome, Reason, Verdict, Window
+from backupd.vocabulary.volumes import CowUsage
 from tests.fakes.probe import FakeProbe
 
 MIB = 1 << 20
@@ -302,7 +303,7 @@ def test_after_a_probe_that_failed_the_cow_area_decides_alone(host: Host, folder
     assert len(observer.samples) == 60
     assert "told to fail" in " ".join(observer.trouble)
     verdict = observer.wait_for_verdict()
-    assert (verdict.outcome, verdict.reason) == (Outcome.START, Reason.SETTLED)
+    assert (verdict.outcome, verdict.reason) == (GateOutcome.START, Reason.SETTLED)
 
 
 def test_a_fill_that_cannot_be_read_for_a_while_leaves_a_gap_and_no_false_rate(host: Host, folder: Path) -> None:
@@ -389,7 +390,7 @@ def test_a_cow_area_is_extended_before_its_fill_is_judged(host: Host, folder: Pa
         asked.append((total // MIB, wanted // MIB))
         assert observer.samples[-1].cow_used == 700 * MIB  # it is told already, whatever becomes of it
         observer.require_within_limits()  # nobody gives up meanwhile
-        assert observer._verdict().outcome is Outcome.WAIT
+        assert observer._verdict().outcome is GateOutcome.WAIT
         host.total = wanted
         return wanted - total
 
@@ -451,7 +452,7 @@ def test_a_gate_counts_on_the_room_that_the_area_can_be_extended_by(host: Host, 
         tick(observer, host, 12)
         return observer._verdict()
 
-    assert (decided(0).outcome, decided(1000).outcome) == (Outcome.GIVE_UP, Outcome.WAIT)
+    assert (decided(0).outcome, decided(1000).outcome) == (GateOutcome.GIVE_UP, GateOutcome.WAIT)
 
 
 def test_where_there_is_no_room_the_limit_stays_and_room_is_looked_for_each_minute(host: Host, folder: Path) -> None:
@@ -537,7 +538,7 @@ def test_the_penalty_limit_gives_up_before_the_copy(host: Host, folder: Path) ->
     observer = observer_of(host, folder, probe_at(host, folder, 10.0), SettleLimits(max_penalty=8))
     tick(observer, host, 19)
     verdict = observer.wait_for_verdict()
-    assert (verdict.outcome, verdict.reason) == (Outcome.GIVE_UP, Reason.LIMIT)
+    assert (verdict.outcome, verdict.reason) == (GateOutcome.GIVE_UP, Reason.LIMIT)
     assert "10.0 times slower" in verdict.detail
 
 
@@ -550,7 +551,7 @@ def test_the_forecast_knows_how_long_the_last_copy_took(host: Host, folder: Path
         tick(observer, host, 15)
         verdicts.append(observer.wait_for_verdict())
     assert [verdict.reason for verdict in verdicts] == [Reason.COW_SHORT, Reason.COW_SHORT]
-    assert [verdict.outcome for verdict in verdicts] == [Outcome.START, Outcome.GIVE_UP]
+    assert [verdict.outcome for verdict in verdicts] == [GateOutcome.START, GateOutcome.GIVE_UP]
 
 
 def test_without_a_probe_it_starts_when_everybodys_writes_are_as_fast_as_before(folder: Path) -> None:
@@ -566,7 +567,7 @@ def test_without_a_probe_it_starts_when_everybodys_writes_are_as_fast_as_before(
     host.usage = usage  # type: ignore[method-assign]
     with observer_of(host, folder) as observer:
         verdict = observer.wait_for_verdict()
-    assert (verdict.outcome, verdict.reason) == (Outcome.START, Reason.SETTLED)
+    assert (verdict.outcome, verdict.reason) == (GateOutcome.START, Reason.SETTLED)
     assert verdict.waited_seconds >= 40
     assert "everybody's writes take 1.0" in verdict.detail
 
@@ -576,7 +577,7 @@ def test_a_probe_that_settles_only_its_own_chunks_is_called_so_in_the_verdict(ho
     observer = observer_of(host, folder, probe_at(host, folder, 40.0, 98.0))
     tick(observer, host, 120)
     verdict = observer.wait_for_verdict()
-    assert (verdict.outcome, verdict.reason) == (Outcome.START, Reason.PLATEAU)
+    assert (verdict.outcome, verdict.reason) == (GateOutcome.START, Reason.PLATEAU)
     assert OWN_CHUNKS in verdict.detail
 
 
@@ -594,7 +595,7 @@ def test_it_watches_until_the_gate_opens_and_leaves_no_thread(folder: Path) -> N
     with observer_of(host, folder, probe) as observer:
         verdict = observer.wait_for_verdict()
         assert threads() != []
-    assert (verdict.outcome, verdict.reason) == (Outcome.START, Reason.SETTLED)
+    assert (verdict.outcome, verdict.reason) == (GateOutcome.START, Reason.SETTLED)
     ratios = [sample.ratio for sample in observer.samples if sample.ratio is not None]
     assert ratios[:4] == pytest.approx([100 / 20, 100 / 40, 100 / 80, 100 / 95])
     assert threads() == []
@@ -605,7 +606,7 @@ def test_without_any_measurement_it_starts_at_the_maximum_wait(folder: Path) -> 
     host.usage_error = SnapshotError("no dmsetup here")
     with observer_of(host, folder, limits=SettleLimits(max_wait_seconds=30)) as observer:
         verdict = observer.wait_for_verdict()
-    assert (verdict.outcome, verdict.reason) == (Outcome.START, Reason.NO_DATA)
+    assert (verdict.outcome, verdict.reason) == (GateOutcome.START, Reason.NO_DATA)
     assert verdict.waited_seconds >= 30
 
 

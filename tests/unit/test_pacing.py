@@ -11,7 +11,7 @@ from itertools import pairwise
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from backupd.pacing import LEAST_SHARE, OFF_EVERY_SECONDS, Budgets, Look, Pace
+from backupd.policy.pacing import LEAST_SHARE, OFF_EVERY_SECONDS, Budgets, Pace, PaceLook
 from tests.unit.simulated_disk import TICK, Load, SimulatedDisk, copied, governed
 
 GIB = 1 << 30
@@ -156,6 +156,8 @@ def test_copy_never_stands_still_and_is_looked_at_without_reads_every_two_second
 def test_replica_that_falls_behind_slows_the_copy() -> None:
     pace = Pace.at_first(0.005, Budgets(max_lag_seconds=10.0))
     for _ in range(20):
-        pace = pace.after(Look(TICK, 20, 0.1, 1, reads=1, read_bytes=1 << 20, reading_seconds=0.05, lag_seconds=12.0))
+        pace = pace.after(
+            PaceLook(TICK, 20, 0.1, 1, reads=1, read_bytes=1 << 20, reading_seconds=0.05, lag_seconds=12.0)
+        )
     assert pace.allowed == LEAST_SHARE
     assert "budget" in pace.decision.reason

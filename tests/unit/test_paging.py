@@ -9,8 +9,8 @@ import pytest
 from backupd.catalogue.details import Filter
 from backupd.catalogue.endings import GOOD
 from backupd.catalogue.store import Catalogue
-from backupd.errors import UsageError
-from backupd.model import RunKind
+from backupd.vocabulary.errors import UsageError
+from backupd.vocabulary.records import RunKind
 from tests.many_runs import NEWEST, catalogue_of
 
 RUNS = 450

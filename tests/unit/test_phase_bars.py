@@ -2,8 +2,8 @@
 
 import pytest
 
-from backupd.model import Phase
 from backupd.report.phase_bars import phase_bars
+from backupd.vocabulary.records import Phase
 
 RUN = {
     **{Phase.PREFLIGHT: 2.0, Phase.BASELINE: 10.0, Phase.LOCK_WAIT: 0.2, Phase.LOCK_HOLD: 0.03},

@@ -7,11 +7,11 @@ from datetime import UTC, datetime
 import pytest
 
 from backupd.config import SnapshotConfig, SnapshotSize
-from backupd.errors import SnapshotError
-from backupd.gauges import TunedCell, Tuning
-from backupd.model import AUTO, DiskQueue
-from backupd.snapshots.plan import plan_snapshot
-from backupd.tuning import layout_of
+from backupd.policy.cow_area import layout_of
+from backupd.policy.snapshot_plan import plan_snapshot
+from backupd.vocabulary.errors import SnapshotError
+from backupd.vocabulary.gauges import TunedCell, Tuning
+from backupd.vocabulary.volumes import AUTO, DiskQueue
 from tests.fakes.lvm_host import LvmHost, thin_volume
 
 KIB = 1 << 10

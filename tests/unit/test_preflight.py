@@ -9,24 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from backupd import preflight
 from backupd.config import CopyConfig, JobConfig, SettleConfig, SnapshotConfig, SnapshotSize
-from backupd.errors import CommandError, ExitStatus, Refused, SnapshotError
-from backupd.model import (
-    Blocker,
-    Cluster,
-    DataPath,
-    DeviceNumber,
-    Finding,
-    Flavour,
-    Layout,
-    Level,
-    Membership,
-    MountPoint,
-    RunStatus,
-    Segment,
-)
-from backupd.tools import Room
+from backupd.operations.backup import preflight
+from backupd.operations.tools import FilesystemRoom
+from backupd.vocabulary.errors import CommandError, ExitStatus, Refused, SnapshotError
+from backupd.vocabulary.records import Finding, Level, RunStatus
+from backupd.vocabulary.servers import Blocker, Cluster, DataPath, Flavour, Membership
+from backupd.vocabulary.volumes import DeviceNumber, Layout, MountPoint, Segment
 from tests.fakes.lvm_host import FakeSnapshots
 from tests.fakes.target import MemoryTarget
 from tests.story.world import World
@@ -358,15 +347,25 @@ def spooling(world: World, **how: object) -> Finding:
 @pytest.mark.parametrize(
     ("room", "size", "level", "told"),
     [
-        (Room(8 << 30, 10 << 30, read_only=False), None, OK, "room for 7.0 GiB, at most"),
-        (Room(8 << 30, 10 << 30, read_only=False), 64 << 20, OK, "room for 64.0 MiB, at most"),
-        (Room(8 << 30, 10 << 30, read_only=True), None, WARNING, "has no room: everything would be streamed"),
-        (Room((1 << 30) + 1, 1 << 31, read_only=False), None, WARNING, "has no room: everything would be streamed"),
-        (Room(1 << 40, 10 << 40, read_only=False), None, WARNING, "has no room: everything would be streamed"),
+        (FilesystemRoom(8 << 30, 10 << 30, read_only=False), None, OK, "room for 7.0 GiB, at most"),
+        (FilesystemRoom(8 << 30, 10 << 30, read_only=False), 64 << 20, OK, "room for 64.0 MiB, at most"),
+        (FilesystemRoom(8 << 30, 10 << 30, read_only=True), None, WARNING, "has no room: everything would be streamed"),
+        (
+            FilesystemRoom((1 << 30) + 1, 1 << 31, read_only=False),
+            None,
+            WARNING,
+            "has no room: everything would be streamed",
+        ),
+        (
+            FilesystemRoom(1 << 40, 10 << 40, read_only=False),
+            None,
+            WARNING,
+            "has no room: everything would be streamed",
+        ),
     ],
 )
 def test_how_much_a_spool_could_take_is_told(
-    world: World, room: Room, size: int | None, level: Level, told: str
+    world: World, room: FilesystemRoom, size: int | None, level: Level, told: str
 ) -> None:
     world.room = room
     found = spooling(world, spool_size=size)

@@ -4,10 +4,10 @@ import threading
 
 import pytest
 
-from backupd.errors import CommandError, GaveUp, SnapshotVoid
-from backupd.gauges import DiskCounters
-from backupd.probe.guard import Guard
-from backupd.probe.tally import Look
+from backupd.load.guard import ProbeGuard
+from backupd.load.tally import CounterLook
+from backupd.vocabulary.errors import CommandError, GaveUp, SnapshotVoid
+from backupd.vocabulary.gauges import DiskCounters
 
 PATIENCE = 10.0
 
@@ -22,19 +22,19 @@ class Disks:
         self.told = threading.Event()
         self.rates: dict[str, float] = {}
 
-    def look(self) -> Look:
+    def look(self) -> CounterLook:
         self.looks += 1
         if self.error is not None:
             raise self.error
         origin = DiskCounters(writes=self.looks, write_seconds=self.looks * self.latency_ms / 1000)
-        return Look(float(self.looks), origin, {"/dev/a": DiskCounters(self.looks, 0, 2 * self.looks)})
+        return CounterLook(float(self.looks), origin, {"/dev/a": DiskCounters(self.looks, 0, 2 * self.looks)})
 
     def tell(self, rates: object, latency_ms: float) -> None:
         self.rates = dict(rates) if isinstance(rates, dict) else {}
         self.told.set()
 
-    def guard(self, limit_ms: float | None) -> Guard:
-        return Guard(
+    def guard(self, limit_ms: float | None) -> ProbeGuard:
+        return ProbeGuard(
             self.look,
             max_write_latency_ms=limit_ms,
             interrupt=self.interrupted.set,

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from backupd.gauges import FileLoad, Mode
-from backupd.measurement import ProbeRequest, Variant
-from backupd.probe.plan import bill, read_load, variants, write_loads
+from backupd.policy.probe_plan import bill, read_load, variants, write_loads
+from backupd.vocabulary.gauges import FileLoad, Mode
+from backupd.vocabulary.probes import ProbeRequest, Variant
 
 K = 1 << 10
 

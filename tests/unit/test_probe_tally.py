@@ -2,10 +2,10 @@
 
 import pytest
 
-from backupd.gauges import DiskCounters, FileLoad, Mode, Stage
-from backupd.measurement import Variant
-from backupd.model import Window
-from backupd.probe.tally import Look, Measured, Tally
+from backupd.load.tally import CounterLook, Measured, Tally
+from backupd.vocabulary.gauges import DiskCounters, FileLoad, Mode, Stage
+from backupd.vocabulary.penalty import Window
+from backupd.vocabulary.probes import Variant
 
 DIRECT = FileLoad(Mode.DIRECT)
 PASSIVE = FileLoad(Mode.PASSIVE, block_size=0, area=0)
@@ -27,8 +27,8 @@ def measured(
 ) -> Measured:
     """A window of a second; the counters stood at nothing before it."""
     after = pvs or {}
-    before = Look(0.0, NOTHING, dict.fromkeys(after, NOTHING), None if copied is None else 0)
-    return Measured(window(iops, latency_ms=latency_ms), before, Look(1.0, origin, after, copied))
+    before = CounterLook(0.0, NOTHING, dict.fromkeys(after, NOTHING), None if copied is None else 0)
+    return Measured(window(iops, latency_ms=latency_ms), before, CounterLook(1.0, origin, after, copied))
 
 
 def test_a_row_is_the_median_of_its_windows_and_says_how_far_they_lay_apart() -> None:

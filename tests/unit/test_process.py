@@ -11,14 +11,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from backupd import command
-from backupd.errors import CommandError
+from backupd.host import process as programs
+from backupd.vocabulary.errors import CommandError
 
 
 def gone(pid: int, *, within_seconds: float = 5.0) -> bool:
     """Whether a process ends in time; a zombie has ended."""
     deadline = time.monotonic() + within_seconds
-    while command.start_time(pid) is not None:
+    while programs.start_time(pid) is not None:
         if time.monotonic() > deadline:
             return False
         time.sleep(0.01)
@@ -26,39 +26,39 @@ def gone(pid: int, *, within_seconds: float = 5.0) -> bool:
 
 
 def test_what_a_program_prints_comes_back_as_text() -> None:
-    done = command.run(["sh", "-c", "echo out; echo err >&2"], timeout_seconds=10)
+    done = programs.run(["sh", "-c", "echo out; echo err >&2"], timeout_seconds=10)
     assert (done.stdout, done.stderr, done.status) == ("out\n", "err\n", 0)
 
 
 def test_a_program_speaks_english_to_us() -> None:
-    assert command.run(["sh", "-c", "echo $LC_ALL"], timeout_seconds=10).stdout == "C\n"
+    assert programs.run(["sh", "-c", "echo $LC_ALL"], timeout_seconds=10).stdout == "C\n"
 
 
 def test_a_failing_program_is_an_error_with_its_words() -> None:
     with pytest.raises(CommandError, match="status 3: no such thing"):
-        command.run(["sh", "-c", "echo no such thing >&2; exit 3"], timeout_seconds=10)
+        programs.run(["sh", "-c", "echo no such thing >&2; exit 3"], timeout_seconds=10)
 
 
 def test_a_status_that_the_caller_accepts_is_no_error() -> None:
-    assert command.run(["sh", "-c", "exit 3"], timeout_seconds=10, accept=(0, 3)).status == 3
+    assert programs.run(["sh", "-c", "exit 3"], timeout_seconds=10, accept=(0, 3)).status == 3
 
 
 def test_a_missing_program_is_named() -> None:
     with pytest.raises(CommandError, match="program not found: no-such-program"):
-        command.run(["no-such-program"], timeout_seconds=10)
+        programs.run(["no-such-program"], timeout_seconds=10)
 
 
 def test_a_deadline_ends_the_program_and_what_it_started(tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
     with pytest.raises(CommandError, match=r"did not end within 0\.3 s"):
-        command.run(["sh", "-c", f"sleep 60 & echo $! > {pid_file}; wait"], timeout_seconds=0.3)
+        programs.run(["sh", "-c", f"sleep 60 & echo $! > {pid_file}; wait"], timeout_seconds=0.3)
     assert gone(int(pid_file.read_text()))
 
 
 def test_a_command_that_must_finish_is_not_killed_at_its_deadline(tmp_path: Path) -> None:
     witness = tmp_path / "witness"
     with pytest.raises(CommandError, match="did not end") as caught:
-        command.run(["sh", "-c", f"sleep 0.5; touch {witness}"], timeout_seconds=0.1, must_finish=True)
+        programs.run(["sh", "-c", f"sleep 0.5; touch {witness}"], timeout_seconds=0.1, must_finish=True)
     assert "left running" in caught.value.hint
     deadline = time.monotonic() + 5
     while not witness.exists():
@@ -70,7 +70,8 @@ def test_a_command_that_must_finish_does_not_die_of_what_it_prints_when_we_were_
     """LVM does: nobody reads a dead backupd's pipe, and its volumes would stay suspended."""
     begun, witness = tmp_path / "begun", tmp_path / "witness"
     line = f"touch {begun}; sleep 0.5; echo out; echo err >&2; touch {witness}"
-    script = f"from backupd import command; command.run(['sh', '-c', {line!r}], timeout_seconds=60, must_finish=True)"
+    run = f"process.run(['sh', '-c', {line!r}], timeout_seconds=60, must_finish=True)"
+    script = f"from backupd.host import process; {run}"
     with subprocess.Popen([sys.executable, "-c", script]) as parent:
         deadline = time.monotonic() + 20
         while not begun.exists():
@@ -84,18 +85,18 @@ def test_a_command_that_must_finish_does_not_die_of_what_it_prints_when_we_were_
 
 
 def test_a_child_ends_with_its_block() -> None:
-    with command.spawned(["sleep", "60"]) as child:
-        assert command.start_time(child.pid) is not None
+    with programs.spawned(["sleep", "60"]) as child:
+        assert programs.start_time(child.pid) is not None
     assert gone(child.pid)
 
 
 def test_what_a_child_has_started_ends_with_it_although_it_ignores_sigterm(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("backupd.command._GRACE_SECONDS", 0.2)
+    monkeypatch.setattr("backupd.host.process._GRACE_SECONDS", 0.2)
     pid_file, deaf = tmp_path / "pid", tmp_path / "deaf"
     script = f"(trap '' TERM; touch {deaf}; exec sleep 60) & echo $! >{pid_file}; wait"
-    with command.spawned(["sh", "-c", script]) as child:
+    with programs.spawned(["sh", "-c", script]) as child:
         while not (deaf.exists() and pid_file.exists()):
             assert child.poll() is None
             time.sleep(0.01)
@@ -104,7 +105,7 @@ def test_what_a_child_has_started_ends_with_it_although_it_ignores_sigterm(
 
 def test_a_child_that_must_not_be_killed_is_waited_for(tmp_path: Path) -> None:
     witness = tmp_path / "witness"
-    with command.spawned(["sh", "-c", f"cat; touch {witness}"], stdin=subprocess.PIPE, dies_with_us=False):
+    with programs.spawned(["sh", "-c", f"cat; touch {witness}"], stdin=subprocess.PIPE, dies_with_us=False):
         pass
     assert witness.exists()
 
@@ -114,8 +115,8 @@ def test_a_child_that_must_not_be_killed_and_hangs_is_left_and_stays_in_the_ledg
 ) -> None:
     ended: list[int] = []
     ledger = SimpleNamespace(started=lambda *_: None, ended=lambda pid, _: ended.append(pid))
-    monkeypatch.setattr(command, "_PARTING_SECONDS", 0.1)
-    with command.spawned(["sleep", "60"], dies_with_us=False, ledger=ledger) as child:
+    monkeypatch.setattr(programs, "_PARTING_SECONDS", 0.1)
+    with programs.spawned(["sleep", "60"], dies_with_us=False, ledger=ledger) as child:
         pass
     assert ended == []
     assert f"process {child.pid} hangs and was left running" in caplog.text
@@ -127,7 +128,7 @@ def test_a_child_dies_when_we_are_killed(tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
     script = textwrap.dedent(f"""
         import pathlib, time
-        from backupd import command
+        from backupd.host import process as command
         with command.spawned(["sleep", "60"]) as child:
             pathlib.Path({str(pid_file)!r}).write_text(str(child.pid))
             time.sleep(60)
@@ -144,18 +145,18 @@ def test_a_child_dies_when_we_are_killed(tmp_path: Path) -> None:
 
 def test_a_stray_is_ended_only_when_it_is_the_one_that_was_recorded() -> None:
     with subprocess.Popen(["sleep", "60"], start_new_session=True) as process:
-        born = command.start_time(process.pid)
+        born = programs.start_time(process.pid)
         assert born is not None
-        assert not command.end_stray(process.pid, born + 1)
-        assert command.start_time(process.pid) == born
-        assert command.end_stray(process.pid, born)
+        assert not programs.end_stray(process.pid, born + 1)
+        assert programs.start_time(process.pid) == born
+        assert programs.end_stray(process.pid, born)
         assert process.wait() == -signal.SIGTERM
 
 
 def test_no_child_inherits_a_descriptor_of_ours(tmp_path: Path) -> None:
     descriptor = os.open(tmp_path / "lock", os.O_RDWR | os.O_CREAT)
     try:
-        listed = command.run(["ls", "-l", "/proc/self/fd"], timeout_seconds=10).stdout
+        listed = programs.run(["ls", "-l", "/proc/self/fd"], timeout_seconds=10).stdout
     finally:
         os.close(descriptor)
     assert str(tmp_path) not in listed
@@ -173,7 +174,7 @@ def test_a_child_is_told_to_the_ledger_before_and_after() -> None:
             del self.alive[pid]
 
     ledger = Ledger()
-    with command.spawned(["sleep", "60"], ledger=ledger) as child:
+    with programs.spawned(["sleep", "60"], ledger=ledger) as child:
         assert ledger.alive == {child.pid: "sleep"}
     assert ledger.alive == {}
 
@@ -188,9 +189,20 @@ def test_a_child_that_cannot_be_recorded_does_not_go_on() -> None:
             raise CommandError("no room for a row")
 
         def ended(self, pid: int, start_time: int) -> None:
-            assert command.start_time(pid) is None
+            assert programs.start_time(pid) is None
 
     ledger = FullDisk()
-    with pytest.raises(CommandError, match="no room"), command.spawned(["sleep", "60"], ledger=ledger):
+    with pytest.raises(CommandError, match="no room"), programs.spawned(["sleep", "60"], ledger=ledger):
         pytest.fail("it went on")
     assert gone(ledger.pid)
+
+
+def test_a_process_of_somebody_else_s_bears_no_mark_of_ours() -> None:
+    """Anybody may put a slot's mark into the environment of a process of his own."""
+    as_nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--"]
+    for prefix, ours in (([], True), (as_nobody, False)):
+        argv = [*prefix, "sh", "-c", "echo; exec sleep 60"]
+        with programs.spawned(argv, environment={"BACKUPD_TEST_MARK": str(ours)}) as child:
+            assert child.stdout is not None
+            assert child.stdout.readline() == b"\n"
+            assert programs.marked("BACKUPD_TEST_MARK", str(ours)) is ours

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from backupd.errors import CommandError
-from backupd.probe.direct import scan_offsets
-from backupd.probe.reading import DirectReader, random_offsets
+from backupd.load.direct import scan_offsets
+from backupd.load.reading import DirectReader, random_offsets
+from backupd.vocabulary.errors import CommandError
 
 BLOCK = 16 << 10
 

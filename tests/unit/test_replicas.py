@@ -6,11 +6,12 @@ from dataclasses import replace
 import pytest
 
 from backupd.config import Configuration, JobConfig, LimitsConfig, LockConfig
-from backupd.errors import UsageError
-from backupd.model import Channel, Cluster, Finding, Flavour, HoldingKind, Level, Membership, Replication
 from backupd.mysql.replication import channels, group_membership
 from backupd.mysql.session import Row
-from backupd.replicas import applier_holding, of_member, of_replica
+from backupd.operations.backup.replicas import applier_holding, of_member, of_replica
+from backupd.vocabulary.errors import UsageError
+from backupd.vocabulary.records import Finding, HoldingKind, Level
+from backupd.vocabulary.servers import Channel, Cluster, Flavour, Membership, Replication
 from backupd.wiring import host_tools
 from tests.fakes.target import MACHINE
 

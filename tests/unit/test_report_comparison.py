@@ -5,9 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from backupd.gauges import Mode, Stage
-from backupd.model import Layout, RunStatus
 from backupd.report.comparison import compare_document, compare_table, differences, pairs
+from backupd.vocabulary.gauges import Mode, Stage
+from backupd.vocabulary.records import RunStatus
+from backupd.vocabulary.volumes import Layout
 from tests.fakes.measured import VOLUME, measurement, record, rows
 
 

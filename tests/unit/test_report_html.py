@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from backupd.gauges import CurvePoint, Mode
-from backupd.measurement import Measurement, PhysicalCost
-from backupd.model import RunError, RunStatus
 from backupd.report.charts import curve_svg, penalty_svg, shares_svg
 from backupd.report.html import html_page
 from backupd.report.svg import NAMESPACE
+from backupd.vocabulary.gauges import CurvePoint, Mode
+from backupd.vocabulary.probes import Measurement, PhysicalCost
+from backupd.vocabulary.records import RunError, RunStatus
 from tests.fakes.measured import COPYING, SETTINGS, VOLUME, WINDOWS, curve, measurement, record, rows
 from tests.unit.page_reader import Reader
 

@@ -9,12 +9,13 @@ from math import inf, nan
 import pytest
 
 from backupd.catalogue.costs import Beside, RunCost
-from backupd.model import Reason, RunStatus, Sample
 from backupd.report.costs import cost_document, csv_text, hold_seconds, penalties
 from backupd.report.impact import Impact, Summary, impacts
 from backupd.report.impact_charts import gathered, summary_svg
 from backupd.report.impact_html import impact_page
 from backupd.report.impact_text import impact_document, impact_text
+from backupd.vocabulary.penalty import Reason, Sample
+from backupd.vocabulary.records import RunStatus
 
 NOW = datetime(2026, 11, 21, 4, tzinfo=UTC)
 GOOD = RunCost(

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backupd.report.combinations import Series
-from backupd.report.plot import Frame, draws_dots, plot
+from backupd.report.plot import PlotFrame, draws_dots, plot
 from backupd.report.scale import scale
 
 DECAY = [(5.0 * i, 1 + 5 * math.exp(-i / 4)) for i in range(1, 20)]
@@ -17,7 +17,7 @@ BRAILLE = re.compile("[\u2801-\u28ff]")
 ANY_FLOAT = st.floats(allow_nan=True, allow_infinity=True)
 
 
-def one_line(points: Sequence[tuple[float, float]], frame: Frame) -> str:
+def one_line(points: Sequence[tuple[float, float]], frame: PlotFrame) -> str:
     return plot([Series("", (tuple(points),))], frame)
 
 
@@ -37,7 +37,7 @@ def drawn_rows(text: str) -> list[str]:
 def test_any_points_can_be_drawn_in_any_room(
     points: list[tuple[float, float]], width: int, height: int, threshold: float | None, ascii_only: bool
 ) -> None:
-    frame = Frame("penalty (÷)", width=width, height=height, threshold=threshold, ascii_only=ascii_only)
+    frame = PlotFrame("penalty (÷)", width=width, height=height, threshold=threshold, ascii_only=ascii_only)
     text = one_line(points, frame)
     assert all(len(line) <= width for line in text.splitlines())
     assert "nan" not in text
@@ -61,7 +61,7 @@ def test_ticks_are_round_and_can_be_told_apart() -> None:
 
 
 def test_a_decay_starts_at_the_top_left_and_ends_at_the_bottom_right() -> None:
-    rows = drawn_rows(one_line(DECAY, Frame("penalty")))
+    rows = drawn_rows(one_line(DECAY, PlotFrame("penalty")))
     inked = [(column, row) for row, text in enumerate(rows) for column, _ in enumerate(text) if BRAILLE.match(_)]
     first, last = min(inked), max(inked)
     assert first[1] < 6 < last[1]
@@ -70,17 +70,17 @@ def test_a_decay_starts_at_the_top_left_and_ends_at_the_bottom_right() -> None:
 
 
 def test_nothing_to_draw_is_said() -> None:
-    assert one_line([], Frame("penalty")) == "penalty: nothing to draw"
-    assert one_line([(0.0, math.nan)], Frame("penalty")) == "penalty: nothing to draw"
+    assert one_line([], PlotFrame("penalty")) == "penalty: nothing to draw"
+    assert one_line([(0.0, math.nan)], PlotFrame("penalty")) == "penalty: nothing to draw"
 
 
 def test_one_window_is_seen() -> None:
-    assert "●" in one_line([(5.0, 2.0)], Frame("penalty"))
-    assert sum(row.count("*") for row in drawn_rows(one_line([(5.0, 2.0)], Frame("", ascii_only=True)))) == 1
+    assert "●" in one_line([(5.0, 2.0)], PlotFrame("penalty"))
+    assert sum(row.count("*") for row in drawn_rows(one_line([(5.0, 2.0)], PlotFrame("", ascii_only=True)))) == 1
 
 
 def test_a_constant_is_a_level_line() -> None:
-    inked = [row for row in drawn_rows(one_line([(0.0, 2.0), (9.0, 2.0)], Frame("penalty"))) if BRAILLE.search(row)]
+    inked = [row for row in drawn_rows(one_line([(0.0, 2.0), (9.0, 2.0)], PlotFrame("penalty"))) if BRAILLE.search(row)]
     assert len(inked) == 1
     assert len(BRAILLE.findall(inked[0])) == len(inked[0])
 
@@ -88,14 +88,14 @@ def test_a_constant_is_a_level_line() -> None:
 def test_each_of_several_series_has_its_own_marker_and_name() -> None:
     series = [Series(name, (((0.0, high), (9.0, 1.0)),)) for name, high in (("4.0 KiB", 5.0), ("64.0 KiB", 3.0))]
     for ascii_only, markers in ((False, "●▲"), (True, "*x")):
-        text = plot(series, Frame("penalty", ascii_only=ascii_only))
+        text = plot(series, PlotFrame("penalty", ascii_only=ascii_only))
         body, _, legend = text.rpartition("snapshot\n")
         assert all(marker in body and marker in legend for marker in markers)
         assert legend.strip() == f"{markers[0]} 4.0 KiB   {markers[1]} 64.0 KiB"
 
 
 def test_threshold_and_mark_are_drawn_and_explained() -> None:
-    text = plot([Series("", (tuple(DECAY),))], Frame(threshold=1.25, mark_at=50.0, mark="the copy started"))
+    text = plot([Series("", (tuple(DECAY),))], PlotFrame(threshold=1.25, mark_at=50.0, mark="the copy started"))
     assert text.endswith("┈┈ threshold 1.25   ╎ the copy started")
     rows = drawn_rows(text)
     column = {row.index("╎") for row in rows if "╎" in row}

@@ -4,8 +4,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from backupd.model import Sample
 from backupd.report.run_svg import course_picture, courses
+from backupd.vocabulary.penalty import Sample
 
 
 def sample(at: float, stage: str = "settle", **measured: float) -> Sample:

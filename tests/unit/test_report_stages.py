@@ -1,7 +1,7 @@
 """Which stage of a copy held the others up."""
 
-from backupd.model import Throughput
 from backupd.report.stages import bottleneck, stage_table
+from backupd.vocabulary.penalty import Throughput
 
 STAGES = (
     Throughput("read", 300 << 20, 1.5),

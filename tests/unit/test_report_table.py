@@ -8,10 +8,11 @@ from io import StringIO
 
 import pytest
 
-from backupd.gauges import Mode, Stage
-from backupd.measurement import Measurement, PhysicalCost, ProbeRow
-from backupd.model import Layout, RunError, RunStatus
 from backupd.report.probe_table import csv_text, document, grid, table
+from backupd.vocabulary.gauges import Mode, Stage
+from backupd.vocabulary.probes import Measurement, PhysicalCost, ProbeRow
+from backupd.vocabulary.records import RunError, RunStatus
+from backupd.vocabulary.volumes import Layout
 from tests.fakes.measured import COPYING, SETTINGS, VOLUME, WINDOWS, curve, measurement, record, rows
 
 DOCUMENT_KEYS = "run_id status started_at ended_at volume settings rows curves notes tuning error"

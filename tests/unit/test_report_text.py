@@ -2,11 +2,12 @@
 
 from dataclasses import replace
 
-from backupd.gauges import Mode
-from backupd.model import Outcome, Reason, RunDetails, RunError, RunStatus, Sample, Verdict
 from backupd.report.combinations import labels, of_row
 from backupd.report.probe_text import curve_plots, outcomes, probe_text, probes_table
 from backupd.report.run_plot import run_plots
+from backupd.vocabulary.gauges import Mode
+from backupd.vocabulary.penalty import GateOutcome, Reason, Sample, Verdict
+from backupd.vocabulary.records import RunDetails, RunError, RunStatus
 from tests.fakes.measured import NOON, curve, measurement, record, rows
 from tests.fakes.target import MACHINE
 
@@ -39,7 +40,7 @@ def test_what_was_not_sampled_is_not_drawn() -> None:
 
 
 def test_the_gate_s_word_stands_below_what_it_saw() -> None:
-    verdict = Verdict(Outcome.START, Reason.PLATEAU, f"no longer falling: {'very ' * 20}slowly", 60.0)
+    verdict = Verdict(GateOutcome.START, Reason.PLATEAU, f"no longer falling: {'very ' * 20}slowly", 60.0)
     text = run_plots(replace(RUN, verdict=verdict))
     assert "the gate: start (plateau) no longer falling" in text.rpartition("\n\n")[2]
     assert max(map(len, text.splitlines())) <= 72

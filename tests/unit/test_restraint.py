@@ -5,11 +5,11 @@ from collections.abc import Callable
 import pytest
 
 from backupd.archive.governor import CopyGovernor
-from backupd.archive.restraint import Outlook, Restraint
-from backupd.errors import AbortedImpact, CommandError
-from backupd.gauges import DiskCounters, InFlight
-from backupd.model import PaceChange
-from backupd.pacing import Budgets, Pace
+from backupd.archive.restraint import Restraint, SnapshotOutlook
+from backupd.policy.pacing import Budgets, Pace
+from backupd.vocabulary.errors import AbortedImpact, CommandError
+from backupd.vocabulary.gauges import DiskCounters, InFlight
+from backupd.vocabulary.penalty import PaceChange
 
 MIB = 1 << 20
 USUAL = 0.005  # seconds of a write, before the snapshot
@@ -152,7 +152,7 @@ def test_what_a_probe_of_ours_does_to_the_counters_is_not_laid_at_the_servers_do
         Pace.at_first(USUAL, Budgets(max_penalty_seconds=0.1)),
         counters=volume.counters,
         in_flight=lambda: volume.in_flight,
-        outlook=lambda: Outlook(disturbed=True),
+        outlook=lambda: SnapshotOutlook(disturbed=True),
         told=told.append,
         clock=lambda: volume.now,
         wait=volume.wait,

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from backupd.config import RetentionConfig
-from backupd.model import Decision
-from backupd.retention import Candidate, by_each_clock, decide
+from backupd.policy.retention import Candidate, by_each_clock, decide
+from backupd.vocabulary.storage import RetentionDecision
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)  # a Saturday
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -39,11 +39,11 @@ def every(hours: float, count: int) -> list[Candidate]:
     return [backup(NOW - timedelta(hours=hours * number)) for number in range(count)]
 
 
-def kept(decisions: Sequence[Decision]) -> dict[str, str]:
+def kept(decisions: Sequence[RetentionDecision]) -> dict[str, str]:
     return {decision.backup_id: decision.reason for decision in decisions if decision.keep}
 
 
-def expired(decisions: Sequence[Decision]) -> dict[str, str]:
+def expired(decisions: Sequence[RetentionDecision]) -> dict[str, str]:
     return {decision.backup_id: decision.reason for decision in decisions if not decision.keep}
 
 

@@ -5,10 +5,11 @@ from collections.abc import Sequence
 import pytest
 
 from backupd.config import SnapshotConfig, SnapshotSize
-from backupd.errors import SnapshotError
-from backupd.model import SnapshotLife, SnapshotPlan
-from backupd.snapshots.plan import plan_snapshot
-from backupd.snapshots.room import room_for
+from backupd.policy.cow_size import room_for
+from backupd.policy.snapshot_plan import plan_snapshot
+from backupd.vocabulary.errors import SnapshotError
+from backupd.vocabulary.penalty import SnapshotLife
+from backupd.vocabulary.volumes import SnapshotPlan
 from tests.fakes.lvm_host import LvmHost, striped_volume
 
 MIB = 1 << 20

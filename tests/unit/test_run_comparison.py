@@ -3,29 +3,19 @@
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from backupd.model import (
-    Backup,
-    Layout,
-    LockReceipt,
-    Outcome,
-    Phase,
-    Reason,
-    RunDetails,
-    RunError,
-    RunStatus,
-    Sample,
-    SnapshotFacts,
-    Throughput,
-    Verdict,
-)
 from backupd.report.run_comparison import circumstances, compare_document, compare_text, figures
+from backupd.vocabulary.penalty import GateOutcome, Reason, Sample, Throughput, Verdict
+from backupd.vocabulary.records import Phase, RunDetails, RunError, RunStatus, SnapshotFacts
+from backupd.vocabulary.servers import LockReceipt
+from backupd.vocabulary.storage import Backup
+from backupd.vocabulary.volumes import Layout
 from tests.fakes.target import MACHINE
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 A = RunDetails(
     "a1", "nightly", "db1", MACHINE, RunStatus.SUCCESS, NOON, NOON + timedelta(minutes=10),
     phases={Phase.LOCK_HOLD: 0.03, Phase.SNAPSHOT: 0.02, Phase.SETTLE: 60.0, Phase.COPY: 100.0, Phase.VERIFY: 30.0},
-    verdict=Verdict(Outcome.START, Reason.SETTLED),
+    verdict=Verdict(GateOutcome.START, Reason.SETTLED),
     lock=LockReceipt("backup-stage", 1, 0.2, 0.03, "metadata-locks"),
     snapshot=SnapshotFacts("bk", "vg/data", Layout.LINEAR, 1, None, 64 << 10, 8 << 30, 1 << 28),
     samples=(Sample(-1.0, "baseline", iops=400.0), Sample(1.0, "settle", iops=100.0)),

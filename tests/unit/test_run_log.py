@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from backupd import runlog
-from backupd.errors import TargetError
-from backupd.runlog import RunLogs
+from backupd.host import run_log
+from backupd.host.run_log import RunLogs
+from backupd.vocabulary.errors import TargetError
 
 log = logging.getLogger("backupd.of_this_test")
 
@@ -55,7 +55,7 @@ def test_a_disk_that_becomes_full_is_told_once_and_the_run_goes_on(
     assert handler is not None
     with Path("/dev/full").open("w") as full:
         handler.setStream(full)
-        with runlog._listening(logging.getLogger(), handler):
+        with run_log._listening(logging.getLogger(), handler):
             for _ in range(3):
                 log.warning("said")
     assert capsys.readouterr().err.count("No space left on device") == 1
@@ -111,7 +111,7 @@ def test_the_error_that_ends_the_run_is_its_last_line(folder: Path) -> None:
 def test_a_fault_of_ours_is_there_with_its_traceback(folder: Path) -> None:
     with pytest.raises(ZeroDivisionError), RunLogs(folder).kept("r1"):
         1 / 0  # noqa: B018
-    assert RunLogs(folder).tail("r1", lines=1) == ["ZeroDivisionError: division by zero"]
+    assert RunLogs(folder).tail("r1", lines=1) == ["    ZeroDivisionError: division by zero"]
 
 
 def test_nothing_is_logged_there_after_the_run(folder: Path) -> None:

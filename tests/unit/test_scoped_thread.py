@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from backupd.companion import Companion
+from backupd.host.scoped_thread import Companion
 
 PATIENCE = 10.0
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from backupd.errors import CommandError
-from backupd.probe.sectors import explained, sector_size
+from backupd.load.sectors import explained, sector_size
+from backupd.vocabulary.errors import CommandError
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def test_a_kernel_that_says_what_we_do_not_know_says_nothing(tmp_path: Path, dev
 
 
 def test_a_refusal_of_whole_sectors_keeps_its_own_hint(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("backupd.probe.sectors.sector_size", lambda where: 4096)
+    monkeypatch.setattr("backupd.load.sectors.sector_size", lambda where: 4096)
     with pytest.raises(CommandError) as caught, explained(tmp_path, 8192):
         raise CommandError("refused", hint="its own")
     assert caught.value.hint == "its own"

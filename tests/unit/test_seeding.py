@@ -6,14 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from backupd.errors import UsageError
-from backupd.model import Flavour, Layout, Manifest, Position
 from backupd.mysql.relocation import Relocation
 from backupd.mysql.replica_files import option_file, statements_file
 from backupd.mysql.seeding import (
     Following,
+    ReplicationSource,
     Seeded,
-    Source,
     Wanted,
     Words,
     following,
@@ -25,7 +23,11 @@ from backupd.mysql.seeding import (
     statements,
 )
 from backupd.mysql.startup import ScratchPlaces, file_options, server_argv
-from backupd.run_section import RunSection
+from backupd.vocabulary.errors import UsageError
+from backupd.vocabulary.run_section import RunSection
+from backupd.vocabulary.servers import Flavour, Position
+from backupd.vocabulary.storage import Manifest
+from backupd.vocabulary.volumes import Layout
 from tests.fakes.server import FACTS
 from tests.fakes.target import MACHINE
 
@@ -37,7 +39,10 @@ MARIADB = Manifest(
     machine=MACHINE,
     created_at=datetime(2026, 3, 1, tzinfo=UTC),
     objects=(),
-    server=replace(FACTS, settings={"server_id": "1", "innodb_page_size": "16384", "plugin_libraries": "a.so,b.so"}),
+    server=replace(
+        FACTS,
+        settings={"server_id": "1", "innodb_page_size": "16384", "plugin_libraries": "ha_archive.so,ha_spider.so"},
+    ),
     position=Position("bin.000007", 1234, "0-1-55"),
     lsn=None,
     layout=Layout.LINEAR,
@@ -59,7 +64,7 @@ MYSQL = replace(
 WITHOUT_GTID = replace(
     MYSQL, server=replace(MYSQL.server, settings={"gtid_mode": "OFF"}), position=Position("bin.000007", 1234, "")
 )
-SOURCE = Source("db1", "repl", 3307, "s3cret")
+SOURCE = ReplicationSource("db1", "repl", 3307, "s3cret")
 BY_GTID = Wanted(77, Following.GTID, SOURCE)
 BY_FILE = Wanted(77, Following.FILE_POSITION, SOURCE)
 MOVED = Relocation(Path("/clone"), "mysql", Path("/srv/data/mysql"))
@@ -191,7 +196,7 @@ def test_each_server_is_told_in_its_own_words(
 
 
 def test_a_quote_in_a_name_ends_no_literal() -> None:
-    *_, change = statements(Words.MARIADB, MARIADB.position, replace(BY_GTID, source=Source("h", "o'hara")))
+    *_, change = statements(Words.MARIADB, MARIADB.position, replace(BY_GTID, source=ReplicationSource("h", "o'hara")))
     assert "MASTER_USER = 'o''hara'," in change
 
 

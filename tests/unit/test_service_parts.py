@@ -13,15 +13,17 @@ from pathlib import Path
 
 import pytest
 
-from backupd.agenda import Activity, Notice, NoticeKind, Slot, SlotState
-from backupd.claims import Claims
-from backupd.errors import CommandError
+from backupd.host.claims import Claims
+from backupd.host.process import start_time
+from backupd.policy.timetable import Timetable
 from backupd.service.bell import Bell, signals
 from backupd.service.clock import Clock
-from backupd.service.launch import Detached, FoundChild, OurChild, arguments, unit_argv
+from backupd.service.going import alive
+from backupd.service.launch import Detached, FoundChild, OurChild, arguments, ourselves, unit_argv
 from backupd.service.systemd import Notify
 from backupd.service.telling import told_by_a_thread
-from backupd.timetable import Timetable
+from backupd.vocabulary.errors import CommandError
+from backupd.vocabulary.schedule import Activity, Notice, NoticeKind, Slot, SlotState
 
 DUE = datetime(2026, 11, 22, 3, 0, tzinfo=UTC)
 
@@ -54,7 +56,7 @@ def test_systemd_is_told_in_its_own_words(manager: tuple[socket.socket, str]) ->
     notify.reloading()
     notify.stopping()
     told = [listening.recv(200).decode() for _ in range(5)]
-    assert told[:3] == ["READY=1", "STATUS=next: nightly", "WATCHDOG=1"]
+    assert told[:3] == ["READY=1", "STATUS=next: nightly\\nSTOPPING=1", "WATCHDOG=1"]
     assert told[3].startswith("RELOADING=1\nMONOTONIC_USEC=")
     assert told[4] == "STOPPING=1"
     assert notify.watchdog_seconds == 60
@@ -92,6 +94,21 @@ def test_signals_are_flags_that_wake_the_loop_and_go_with_the_block() -> None:
         bell.wait(60)
         assert asked.stop
     assert signal.getsignal(signal.SIGHUP) is before
+    bell.close()
+
+
+def test_a_signal_that_another_thread_was_given_wakes_the_loop_too() -> None:
+    """As the kernel does where the first thread has one to deal with already: no system call of its is interrupted."""
+    bell, over = Bell(), threading.Event()
+    other = threading.Thread(target=over.wait, args=(30,))
+    other.start()
+    with signals(bell) as asked:
+        began = time.monotonic()
+        threading.Timer(0.2, signal.pthread_kill, (other.ident, signal.SIGTERM)).start()
+        bell.wait(20)
+        assert (asked.stop, time.monotonic() - began < 10) == (True, True)
+    over.set()
+    other.join()
     bell.close()
 
 
@@ -196,7 +213,7 @@ def test_looking_at_a_claim_tells_its_holder_and_claims_nothing(tmp_path: Path) 
 
 
 def test_a_holder_that_was_killed_holds_nothing(tmp_path: Path) -> None:
-    script = "import os, sys; from pathlib import Path; from backupd.claims import Claims\n"
+    script = "import os, sys; from pathlib import Path; from backupd.host.claims import Claims\n"
     script += "with Claims(Path(sys.argv[1])).job('nightly', 'r1'): os._exit(1)"
     subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=False)
     assert (tmp_path / "lock" / "job-nightly.lock").read_text()
@@ -221,3 +238,51 @@ def test_telling_keeps_nobody_waiting_and_keeps_the_order() -> None:
         assert told == []
         go_on.set()
     assert told == ["first", "second"]
+
+
+def test_what_lies_in_the_folder_that_the_daemon_was_started_in_is_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planted = tmp_path / "planted"
+    planted.mkdir()
+    for name in ("backupd", "typer", "json"):
+        (planted / f"{name}.py").write_text(f"open({str(tmp_path / 'witness')!r}, 'w').close()\n")
+    monkeypatch.chdir(planted)
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
+    child = Detached(ourselves(tmp_path / "none.toml"), tmp_path / "log").start(slot(run_id="r1"))
+    assert isinstance(child, OurChild)
+    child.process.wait(60)
+    said = (tmp_path / "log" / "r1.out.log").read_text()
+    assert "none.toml" in said, said
+    assert not (tmp_path / "witness").exists()
+
+
+def test_what_is_started_works_in_the_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    child = Detached(("sh", "-c", "pwd"), tmp_path / "log").start(slot(run_id="r1"))
+    assert isinstance(child, OurChild)
+    child.process.wait(10)
+    assert (tmp_path / "log" / "r1.out.log").read_text() == "/\n"
+
+
+def test_a_link_in_the_place_of_what_is_printed_is_not_written_through(tmp_path: Path) -> None:
+    precious, log = tmp_path / "precious", tmp_path / "log"
+    precious.write_text("root's\n")
+    log.mkdir()
+    (log / "r1.out.log").symlink_to(precious)
+    child = Detached(("sh", "-c", "echo said"), log).start(slot(run_id="r1"))
+    assert isinstance(child, OurChild)
+    assert child.process.wait(10) == 0
+    assert precious.read_text() == "root's\n"
+
+
+def test_a_process_of_somebody_else_s_is_no_run_of_ours() -> None:
+    as_nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--", "sh", "-c", "echo; exec sleep 60"]
+    for prefix, ours in ((as_nobody[:-3], False), ([], True)):
+        with subprocess.Popen([*prefix, *as_nobody[-3:]], stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"\n"
+            found = alive((process.pid, start_time(process.pid) or 0))
+            process.kill()
+        assert found is ours

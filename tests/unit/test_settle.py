@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backupd.model import Outcome, Reason, Sample, Verdict
-from backupd.probe.settle import (
+from backupd.policy.settle_gate import (
     COW_AREA,
     Area,
     CowForecast,
@@ -20,6 +19,7 @@ from backupd.probe.settle import (
     waiting_may_pay,
     way_out,
 )
+from backupd.vocabulary.penalty import GateOutcome, Reason, Sample, Verdict
 
 MIB = 1 << 20
 LIMITS = SettleLimits(threshold=1.25, windows=3, max_wait_seconds=600, plateau_windows=6, plateau_looks=20)
@@ -47,8 +47,8 @@ def judge(samples: list[Sample], *, now: float = 60.0, probing: bool = True, lim
     return decide(samples, limits, now_seconds=now, probing=probing)
 
 
-WAIT, START, GIVE_UP = Outcome.WAIT, Outcome.START, Outcome.GIVE_UP
-TABLE: list[tuple[str, list[Sample], Outcome, Reason]] = [
+WAIT, START, GIVE_UP = GateOutcome.WAIT, GateOutcome.START, GateOutcome.GIVE_UP
+TABLE: list[tuple[str, list[Sample], GateOutcome, Reason]] = [
     ("settling: the ratio falls", series(FALLING), WAIT, Reason.SETTLING),
     ("settled: three cheap windows", series([*FALLING, 1.2, 1.1, 1.2]), START, Reason.SETTLED),
     ("settled from the first window on", series([1.0, 1.0, 1.0]), START, Reason.SETTLED),
@@ -106,12 +106,12 @@ TABLE: list[tuple[str, list[Sample], Outcome, Reason]] = [
 
 
 @pytest.mark.parametrize(("samples", "outcome", "reason"), [row[1:] for row in TABLE], ids=[row[0] for row in TABLE])
-def test_the_table_of_series(samples: list[Sample], outcome: Outcome, reason: Reason) -> None:
+def test_the_table_of_series(samples: list[Sample], outcome: GateOutcome, reason: Reason) -> None:
     verdict = judge(samples)
     assert (verdict.outcome, verdict.reason) == (outcome, reason), verdict.detail
 
 
-PASSIVE: list[tuple[str, list[float | None], Outcome, Reason]] = [
+PASSIVE: list[tuple[str, list[float | None], GateOutcome, Reason]] = [
     ("it gets less", list(decaying(20 * MIB, 15)), WAIT, Reason.SETTLING),
     ("it has died down", list(decaying(20 * MIB, 60)), START, Reason.SETTLED),
     ("it goes on and on", [20.0 * MIB] * 20, START, Reason.PLATEAU),
@@ -124,7 +124,7 @@ PASSIVE: list[tuple[str, list[float | None], Outcome, Reason]] = [
 
 @pytest.mark.parametrize(("rates", "outcome", "reason"), [row[1:] for row in PASSIVE], ids=[row[0] for row in PASSIVE])
 def test_without_a_probe_the_rate_of_first_writes_decides_alone(
-    rates: list[float | None], outcome: Outcome, reason: Reason
+    rates: list[float | None], outcome: GateOutcome, reason: Reason
 ) -> None:
     verdict = judge(series(rates=rates), probing=False)
     assert (verdict.outcome, verdict.reason) == (outcome, reason), verdict.detail
@@ -217,7 +217,7 @@ def filling(rate: float, seconds: int = 15) -> list[Sample]:
     ],
 )
 def test_a_cow_area_that_will_not_last_starts_at_once_or_gives_up(
-    total_mib: int, outcome: Outcome, reason: Reason
+    total_mib: int, outcome: GateOutcome, reason: Reason
 ) -> None:
     forecast = CowForecast(total=total_mib * MIB, copy_seconds=100)
     verdict = decide(filling(10 * MIB), LIMITS, now_seconds=15, forecast=forecast, probing=True)

@@ -15,8 +15,8 @@ from statistics import fmean
 
 import pytest
 
-from backupd.model import Outcome, Reason, Sample, Verdict
-from backupd.probe.settle import OWN_CHUNKS, CowForecast, SettleLimits, decide
+from backupd.policy.settle_gate import OWN_CHUNKS, CowForecast, SettleLimits, decide
+from backupd.vocabulary.penalty import GateOutcome, Reason, Sample, Verdict
 
 MIB = 1 << 20
 FOLDER = Path(__file__).parents[1] / "data" / "settle"
@@ -25,7 +25,7 @@ HASTY = SettleLimits(max_wait_seconds=600, plateau_looks=30)
 PATIENCE_OF_ONE = SettleLimits(max_wait_seconds=600, patience=1.0)
 NO_MORE_THAN_FOUR = SettleLimits(max_wait_seconds=600, max_penalty=4.0)
 OVER = SettleLimits(max_wait_seconds=10)
-WAIT, START, GIVE_UP = Outcome.WAIT, Outcome.START, Outcome.GIVE_UP
+WAIT, START, GIVE_UP = GateOutcome.WAIT, GateOutcome.START, GateOutcome.GIVE_UP
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def cow_area(mib: int, copy_seconds: float | None = 100.0) -> CowForecast:
     return CowForecast(total=mib * MIB, copy_seconds=copy_seconds)
 
 
-ROWS: list[tuple[str, SettleLimits, CowForecast | None, Outcome, Reason]] = [
+ROWS: list[tuple[str, SettleLimits, CowForecast | None, GateOutcome, Reason]] = [
     ("recorded-settling", LIMITS, None, START, Reason.SETTLED),
     ("recorded-settling", LIMITS, cow_area(836), START, Reason.SETTLED),
     ("recorded-settling", PATIENCE_OF_ONE, cow_area(836, 600), START, Reason.SETTLED),
@@ -102,7 +102,7 @@ ROWS: list[tuple[str, SettleLimits, CowForecast | None, Outcome, Reason]] = [
 
 @pytest.mark.parametrize(("name", "limits", "forecast", "outcome", "reason"), ROWS)
 def test_each_series_has_its_verdict(
-    name: str, limits: SettleLimits, forecast: CowForecast | None, outcome: Outcome, reason: Reason
+    name: str, limits: SettleLimits, forecast: CowForecast | None, outcome: GateOutcome, reason: Reason
 ) -> None:
     verdict = series(name).judged(limits, forecast)
     assert (verdict.outcome, verdict.reason) == (outcome, reason), verdict.detail
@@ -224,7 +224,7 @@ def test_a_probe_that_still_falls_is_waited_for_and_a_server_that_writes_nothing
 def test_a_short_copy_is_not_waited_for_once_a_probe_has_told_of_the_shock() -> None:
     recorded, cow = series("recorded-settling"), cow_area(836, 9)
     first = recorded.samples[0].at_seconds
-    assert recorded.judged(PATIENCE_OF_ONE, cow, until=first / 2).outcome is Outcome.WAIT
+    assert recorded.judged(PATIENCE_OF_ONE, cow, until=first / 2).outcome is GateOutcome.WAIT
     verdict = recorded.judged(PATIENCE_OF_ONE, cow, until=first)
     assert verdict.reason is Reason.PLATEAU
     assert "a copy of about 9 s is over before waiting would pay" in verdict.detail
@@ -233,7 +233,7 @@ def test_a_short_copy_is_not_waited_for_once_a_probe_has_told_of_the_shock() -> 
 
 def test_a_short_copy_without_a_probe_is_not_waited_for_at_all() -> None:
     verdict = series("recorded-passive").judged(PATIENCE_OF_ONE, cow_area(836, 9), until=0.0)
-    assert (verdict.outcome, verdict.reason, verdict.waited_seconds) == (Outcome.START, Reason.PLATEAU, 0.0)
+    assert (verdict.outcome, verdict.reason, verdict.waited_seconds) == (GateOutcome.START, Reason.PLATEAU, 0.0)
     assert verdict.detail == "a copy of about 9 s is over before waiting would pay"
 
 

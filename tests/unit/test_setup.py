@@ -5,7 +5,6 @@ import re
 import subprocess
 import tomllib
 from importlib.metadata import PackageNotFoundError, version
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -148,11 +147,9 @@ def test_ci_fails_when_make_test_fails_or_runs_no_test(tmp_path: Path) -> None:
     assert done.returncode == 5
 
 
-def test_readme_has_every_module_once_in_the_order_of_the_layers() -> None:
-    layers = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"][0]["layers"]
-    depth = {name: at for at, layer in enumerate(layers) for name in re.findall(r"\w+", layer) if name != "__main__"}
-    table = (ROOT / "README.md").read_text().partition("| layer | modules |")[2].partition("\n\n")[0]
-    rows = [re.findall(r"`(\w+)/?`", line.split("|")[2]) for line in table.splitlines()[2:]]
-    assert sorted(name for row in rows for name in row) == sorted(depth)
-    reached = [{depth[name] for name in row} for row in rows]
-    assert all(max(above) < min(below) for above, below in pairwise(reached))
+def test_every_row_of_the_threat_model_names_tests_that_there_are() -> None:
+    table = (ROOT / "docs" / "pages" / "security.md").read_text().partition("| who | may |")[2].partition("\n\n")[0]
+    rows = [re.findall(r"`(tests/[^`]*)`", line) for line in table.splitlines()[2:]]
+    assert len(rows) >= 5
+    assert all(rows)
+    assert [path for row in rows for path in row if not (ROOT / path).is_file()] == []

@@ -5,8 +5,8 @@ import signal
 
 import pytest
 
-from backupd.errors import Cancelled
-from backupd.interruption import cancellable, shielded
+from backupd.host.signals import cancellable, shielded
+from backupd.vocabulary.errors import Cancelled
 
 
 def stop(number: int = signal.SIGTERM) -> None:

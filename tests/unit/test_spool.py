@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from backupd.archive import conveyor
+from backupd.archive import pipeline
 from backupd.archive import spool as spool_module
-from backupd.archive.conveyor import BLOCK_BYTES
 from backupd.archive.packing import CopyManner
+from backupd.archive.pipeline import BLOCK_BYTES
 from backupd.archive.sending import store_spooled
 from backupd.archive.spool import Spool, Spooled, read_back
-from backupd.errors import SpoolError
+from backupd.vocabulary.errors import SpoolError
 
 MIB = 1 << 20
 
@@ -149,7 +149,7 @@ def test_what_others_need_meanwhile_is_left_to_them(folder: Path, monkeypatch: p
 def test_a_disk_that_hangs_at_the_first_byte_keeps_nobody_waiting(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(conveyor, "_JOIN_SECONDS", 0.01)
+    monkeypatch.setattr(pipeline, "_JOIN_SECONDS", 0.01)
     goes_on, hung, really = threading.Event(), threading.Event(), os.open
 
     def hang(path: Path, flags: int, mode: int = 0o777) -> int:

@@ -12,14 +12,16 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from backupd.agenda import Activity, Slot, SlotState
 from backupd.catalogue.store import Catalogue
 from backupd.config import Configuration
-from backupd.errors import Cancelled, Refused, TargetError
-from backupd.live import LiveRuns, Progress
-from backupd.model import Backup, Check, Drill, Phase, RunDetails, RunStatus
+from backupd.host.live_progress import Progress
+from backupd.service.job_status import Alarm, AlarmKind, JobStanding, Running, remaining_seconds, standings
+from backupd.service.outlook import LiveHere
 from backupd.service.site import Site
-from backupd.service.standing import Alarm, AlarmKind, JobStanding, Running, remaining_seconds, standings
+from backupd.vocabulary.errors import Cancelled, Refused, TargetError
+from backupd.vocabulary.records import Check, Drill, Phase, RunDetails, RunStatus
+from backupd.vocabulary.schedule import Activity, Slot, SlotState
+from backupd.vocabulary.storage import Backup
 from tests.fakes.target import MACHINE
 
 STARTED = datetime(2026, 3, 1, 2, tzinfo=UTC)
@@ -34,8 +36,8 @@ def catalogue(path_in_memory: Path) -> Iterator[Catalogue]:
 
 
 @pytest.fixture
-def live(path_in_memory: Path) -> LiveRuns:
-    return LiveRuns(path_in_memory)
+def live(path_in_memory: Path) -> LiveHere:
+    return LiveHere(path_in_memory)
 
 
 def configured(**job: Any) -> Configuration:
@@ -46,7 +48,7 @@ def configured(**job: Any) -> Configuration:
 
 
 def standing(
-    catalogue: Catalogue, live: LiveRuns, configuration: Configuration, later: timedelta = timedelta()
+    catalogue: Catalogue, live: LiveHere, configuration: Configuration, later: timedelta = timedelta()
 ) -> JobStanding:
     now = datetime.now(UTC) + later
     (found,) = standings(Site(configuration, catalogue, lambda: now), live)
@@ -75,14 +77,14 @@ def missed(activity: Activity, due_at: datetime) -> Slot:
     return Slot("nightly", activity, due_at, SlotState.MISSED, due_at, reason="the machine was off")
 
 
-def test_a_job_without_a_good_backup_is_an_alarm(catalogue: Catalogue, live: LiveRuns) -> None:
+def test_a_job_without_a_good_backup_is_an_alarm(catalogue: Catalogue, live: LiveHere) -> None:
     found = standing(catalogue, live, configured())
 
     assert (found.last_run, found.last_good) == (None, None)
     assert [alarm.text for alarm in found.alarms] == ["there is no good backup yet"]
 
 
-def test_a_fresh_good_backup_is_none(catalogue: Catalogue, live: LiveRuns) -> None:
+def test_a_fresh_good_backup_is_none(catalogue: Catalogue, live: LiveHere) -> None:
     good(catalogue, "r1")
 
     found = standing(catalogue, live, configured())
@@ -91,7 +93,7 @@ def test_a_fresh_good_backup_is_none(catalogue: Catalogue, live: LiveRuns) -> No
     assert (found.last_good.run_id, found.last_good.backups, found.alarms) == ("r1", (COPY,), ())
 
 
-def test_a_failure_after_a_good_backup_is_told_in_its_own_words(catalogue: Catalogue, live: LiveRuns) -> None:
+def test_a_failure_after_a_good_backup_is_told_in_its_own_words(catalogue: Catalogue, live: LiveHere) -> None:
     good(catalogue, "r1")
     ended_by(catalogue, "r2", TargetError("the disk is full\nand more", hint="make room"))
 
@@ -102,7 +104,7 @@ def test_a_failure_after_a_good_backup_is_told_in_its_own_words(catalogue: Catal
     assert found.last_good.run_id == "r1"
 
 
-def test_a_refusal_is_an_alarm_and_a_cancelled_run_is_none(catalogue: Catalogue, live: LiveRuns) -> None:
+def test_a_refusal_is_an_alarm_and_a_cancelled_run_is_none(catalogue: Catalogue, live: LiveHere) -> None:
     good(catalogue, "r1")
     ended_by(catalogue, "r2", Refused("no room"))
     assert kinds(standing(catalogue, live, configured())) == [AlarmKind.FAILED]
@@ -111,7 +113,7 @@ def test_a_refusal_is_an_alarm_and_a_cancelled_run_is_none(catalogue: Catalogue,
     assert kinds(standing(catalogue, live, configured())) == []
 
 
-def test_a_backup_is_overdue_half_an_interval_late(catalogue: Catalogue, live: LiveRuns) -> None:
+def test_a_backup_is_overdue_half_an_interval_late(catalogue: Catalogue, live: LiveHere) -> None:
     good(catalogue, "r1")
 
     assert kinds(standing(catalogue, live, configured(), timedelta(hours=35.9))) == []
@@ -119,7 +121,7 @@ def test_a_backup_is_overdue_half_an_interval_late(catalogue: Catalogue, live: L
     assert [alarm.text for alarm in late.alarms] == ["the last good backup is 36 hours old"]
 
 
-def test_a_weekly_schedule_is_not_overdue_before_its_slot(catalogue: Catalogue, live: LiveRuns) -> None:
+def test_a_weekly_schedule_is_not_overdue_before_its_slot(catalogue: Catalogue, live: LiveHere) -> None:
     good(catalogue, "r1")
     weekday = (datetime.now(UTC) - DAY).isoweekday() % 7  # its next slot is six or seven days off
     weekly = configured(schedules={"backup": {"cron": f"0 2 * * {weekday}", "zone": "UTC"}})
@@ -128,7 +130,7 @@ def test_a_weekly_schedule_is_not_overdue_before_its_slot(catalogue: Catalogue, 
     assert kinds(standing(catalogue, live, weekly, 9 * DAY)) == [AlarmKind.OVERDUE]
 
 
-def test_what_is_missed_is_an_alarm_until_it_was_done_again(catalogue: Catalogue, live: LiveRuns) -> None:
+def test_what_is_missed_is_an_alarm_until_it_was_done_again(catalogue: Catalogue, live: LiveHere) -> None:
     good(catalogue, "r1")
     now = datetime.now(UTC)
     catalogue.take_slot(missed(Activity.BACKUP, now - DAY))  # before the good one: made good already
@@ -153,7 +155,7 @@ def test_what_is_missed_is_an_alarm_until_it_was_done_again(catalogue: Catalogue
     ("status", "became"), [(9, "failed (verification)"), (14, "was undecided: it ran into a limit of its own")]
 )
 def test_a_scheduled_drill_that_did_not_prove_its_backup_is_an_alarm(
-    catalogue: Catalogue, live: LiveRuns, status: int, became: str
+    catalogue: Catalogue, live: LiveHere, status: int, became: str
 ) -> None:
     good(catalogue, "r1")
     slot = Slot("nightly", Activity.DRILL, datetime.now(UTC), SlotState.STARTED, datetime.now(UTC))
@@ -166,7 +168,7 @@ def test_a_scheduled_drill_that_did_not_prove_its_backup_is_an_alarm(
     assert found.last_slots[Activity.DRILL].exit_status == status
 
 
-def test_a_proof_grows_old_and_counts_from_the_first_backup(catalogue: Catalogue, live: LiveRuns) -> None:
+def test_a_proof_grows_old_and_counts_from_the_first_backup(catalogue: Catalogue, live: LiveHere) -> None:
     within = configured(drill_within=f"{7 * 86400}s", every="100d")
     good(catalogue, "r1")
     assert kinds(standing(catalogue, live, within, 6 * DAY)) == []
@@ -182,7 +184,7 @@ def test_a_proof_grows_old_and_counts_from_the_first_backup(catalogue: Catalogue
     assert kinds(standing(catalogue, live, within, 11 * DAY)) == [AlarmKind.DRILL_OVERDUE]
 
 
-def test_attention_and_a_broken_copy_are_alarms(catalogue: Catalogue, live: LiveRuns) -> None:
+def test_attention_and_a_broken_copy_are_alarms(catalogue: Catalogue, live: LiveHere) -> None:
     good(catalogue, "r1", attention="the mount could not be given back")
     assert [alarm.text for alarm in standing(catalogue, live, configured()).alarms] == [
         "the mount could not be given back"
@@ -198,7 +200,7 @@ def test_attention_and_a_broken_copy_are_alarms(catalogue: Catalogue, live: Live
 
 
 def test_a_live_run_shows_its_progress_and_a_dead_one_is_an_alarm(
-    catalogue: Catalogue, live: LiveRuns, path_in_memory: Path
+    catalogue: Catalogue, live: LiveHere, path_in_memory: Path
 ) -> None:
     good(catalogue, "r1")
     told = Progress(Phase.SETTLE, since=1.0, at=2.0)
@@ -220,7 +222,7 @@ def test_a_live_run_shows_its_progress_and_a_dead_one_is_an_alarm(
     assert standing(catalogue, live, configured()).running == ()
 
 
-def test_a_job_that_is_paused_says_so_without_an_alarm(catalogue: Catalogue, live: LiveRuns) -> None:
+def test_a_job_that_is_paused_says_so_without_an_alarm(catalogue: Catalogue, live: LiveHere) -> None:
     good(catalogue, "r1")
     catalogue.pause("nightly", "the disks are changed")
 
@@ -232,7 +234,7 @@ def test_a_job_that_is_paused_says_so_without_an_alarm(catalogue: Catalogue, liv
 
 
 def test_what_is_missed_is_no_alarm_while_the_job_is_paused_but_too_old_a_backup_is(
-    catalogue: Catalogue, live: LiveRuns
+    catalogue: Catalogue, live: LiveHere
 ) -> None:
     good(catalogue, "r1")
     catalogue.pause("nightly", "the disks are changed")
@@ -246,7 +248,7 @@ def test_what_is_missed_is_no_alarm_while_the_job_is_paused_but_too_old_a_backup
 
 
 def test_what_a_clock_that_was_ahead_has_left_counts_when_its_time_has_come(
-    catalogue: Catalogue, live: LiveRuns, path_in_memory: Path
+    catalogue: Catalogue, live: LiveHere, path_in_memory: Path
 ) -> None:
     """Neither does a good backup of years to come hide that there is none since, nor a slot of then cry until then."""
     overdue, proven = configured(), configured(drill_within="7d", every="100d")

@@ -5,10 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from backupd.errors import CommandError, UnexpectedOutput
-from backupd.gauges import FileLoad, Mode
-from backupd.probe.fileprobe import SysbenchProbe, sysbench_test
-from backupd.probe.sysbench import (
+from backupd.load.fileprobe import SysbenchProbe, sysbench_test
+from backupd.load.sysbench import (
     FileTest,
     failure,
     overwrite_argv,
@@ -18,9 +16,10 @@ from backupd.probe.sysbench import (
     prepare_argv,
     window_argv,
 )
+from backupd.vocabulary.errors import CommandError, UnexpectedOutput
+from backupd.vocabulary.gauges import FileLoad, Mode
 
 RECORDED = Path(__file__).parents[1] / "data" / "sysbench"
-FOLDER = Path("/data/.backupd-1")
 
 
 def recorded(name: str) -> str:
@@ -165,7 +164,7 @@ def test_a_failure_without_a_fatal_line_shows_everything() -> None:
 
 @pytest.mark.parametrize(("seconds", "option"), [(1.0, "--time=1"), (2.5, "--time=3"), (0.2, "--time=1")])
 def test_a_window_is_whole_seconds_and_never_endless(seconds: float, option: str) -> None:
-    assert option in window_argv(FOLDER, FileTest("rndwr", 8 << 20, 16 << 10), seconds)
+    assert option in window_argv(FileTest("rndwr", 8 << 20, 16 << 10), seconds)
 
 
 @pytest.mark.parametrize(
@@ -180,7 +179,7 @@ def test_a_window_is_whole_seconds_and_never_endless(seconds: float, option: str
     ],
 )
 def test_a_mode_is_a_test_and_a_way_past_the_page_cache(mode: Mode, test: str, direct: bool, fsyncs: set[str]) -> None:
-    argv = window_argv(FOLDER, sysbench_test(FileLoad(mode, threads=10)), 1.0)
+    argv = window_argv(sysbench_test(FileLoad(mode, threads=10)), 1.0)
     assert f"--file-test-mode={test}" in argv
     assert ("--file-extra-flags=direct" in argv) is direct
     assert {each for each in argv if "fsync" in each} == fsyncs
@@ -189,12 +188,12 @@ def test_a_mode_is_a_test_and_a_way_past_the_page_cache(mode: Mode, test: str, d
 
 @pytest.mark.parametrize("mode", [mode for mode in Mode if mode.writes])
 def test_a_fifth_of_writes_is_four_reads_to_one(mode: Mode) -> None:
-    argv = window_argv(FOLDER, sysbench_test(FileLoad(mode, write_share=0.2)), 1.0)
+    argv = window_argv(sysbench_test(FileLoad(mode, write_share=0.2)), 1.0)
     assert {"--file-test-mode=rndrw", "--file-rw-ratio=4"} <= set(argv)
 
 
 def test_the_file_is_prepared_by_large_writes_through_the_page_cache() -> None:
-    argv = prepare_argv(FOLDER, 8 << 20)
+    argv = prepare_argv(8 << 20)
     assert f"--file-block-size={1 << 20}" in argv
     assert not [each for each in argv if "direct" in each]
 
@@ -203,7 +202,7 @@ def test_the_file_is_prepared_by_large_writes_through_the_page_cache() -> None:
     ("area", "block", "events"), [(8 << 20, 1 << 20, 8), (48 << 10, 16 << 10, 3), (3 << 19, 1 << 19, 3)]
 )
 def test_an_area_is_overwritten_in_the_largest_blocks_that_fit(area: int, block: int, events: int) -> None:
-    argv = set(overwrite_argv(FOLDER, area))
+    argv = set(overwrite_argv(area))
     assert {f"--file-block-size={block}", f"--events={events}", f"--file-total-size={area}"} <= argv
     assert {"--file-test-mode=seqrewr", "--file-extra-flags=direct", "--threads=1", "--time=0"} <= argv
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from backupd.errors import UsageError
 from backupd.mysql.tablefiles import Table, TableFiles, file_name, tables_in
+from backupd.vocabulary.errors import UsageError
 
 EVERYBODY_S = [
     ".",

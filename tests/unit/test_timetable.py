@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from backupd.agenda import Blackout
-from backupd.blackouts import never_end, next_start
-from backupd.config.units import format_duration
-from backupd.errors import UsageError
-from backupd.lateness import Due, Missed, Start, Wait, due_slots, lateness
-from backupd.timetable import Timetable, require_cron, stable_offset
+from backupd.policy.blackouts import never_end, next_start
+from backupd.policy.lateness import Due, Missed, Start, Wait, due_slots, lateness
+from backupd.policy.timetable import Timetable, require_cron, stable_offset
+from backupd.vocabulary.errors import UsageError
+from backupd.vocabulary.schedule import Blackout
+from backupd.vocabulary.units import format_duration
 
 BERLIN = "Europe/Berlin"
 SPRING = datetime(2026, 3, 29, 1, tzinfo=UTC)  # the clocks of Berlin jump from 02:00 to 03:00

@@ -9,7 +9,7 @@ from zoneinfo import available_timezones
 
 import pytest
 
-from backupd.timetable import Timetable
+from backupd.policy.timetable import Timetable
 from tests.clocks import Clock, Stretch, clock_of, first_at, in_utc, whenever_at
 
 NEAR = timedelta(hours=30)  # of a change

@@ -61,3 +61,8 @@ def test_what_the_daemon_starts_has_the_sandbox_of_the_template() -> None:
 def test_a_unit_makes_the_folders_that_the_configuration_has_by_default(file: str, name: str) -> None:
     made = dict(settings(UNITS / file))[name]
     assert Path(ROOTS[name]) / made == FOLDERS[name]
+
+
+@pytest.mark.parametrize("file", ["backupd.service", "backupd-run@.service.d/sandbox.conf"])
+def test_nobody_else_may_enter_the_folder_with_the_locks(file: str) -> None:
+    assert dict(settings(UNITS / file))["RuntimeDirectoryMode"] == "0700"

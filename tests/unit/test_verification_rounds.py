@@ -3,7 +3,7 @@
 from hypothesis import example, given
 from hypothesis import strategies as some
 
-from backupd.rotation import next_part
+from backupd.policy.verification_rounds import next_part
 
 
 @example(sizes=[5, 0, 0], rounds=1)

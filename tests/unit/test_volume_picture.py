@@ -4,8 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from backupd.errors import ServerError
-from backupd.extents import (
+from backupd.operations.measure.volume_survey import only
+from backupd.report.volume_picture import group_picture, volume_picture
+from backupd.report.volume_table import survey_text
+from backupd.vocabulary.errors import ServerError
+from backupd.vocabulary.extents import (
     Occupied,
     PhysicalVolume,
     PlacedGroup,
@@ -15,10 +18,7 @@ from backupd.extents import (
     Survey,
     VolumeKind,
 )
-from backupd.model import VolumeGroup
-from backupd.report.volume_picture import group_picture, volume_picture
-from backupd.report.volume_table import survey_text
-from backupd.volume_survey import only
+from backupd.vocabulary.volumes import VolumeGroup
 from tests.fakes.lvm_host import striped_volume
 from tests.fakes.surveyed import DATADIR, SurveyedHost, recorded
 from tests.unit.test_volume_survey import job

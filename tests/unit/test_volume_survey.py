@@ -6,8 +6,9 @@ import pytest
 
 from backupd.config import JobConfig, SnapshotConfig
 from backupd.config.fields import SnapshotSize
-from backupd.errors import Cancelled, ConfigurationError, ServerError, SnapshotError, UsageError
-from backupd.extents import (
+from backupd.operations.measure.volume_survey import only, survey
+from backupd.vocabulary.errors import Cancelled, ConfigurationError, ServerError, SnapshotError, UsageError
+from backupd.vocabulary.extents import (
     HostElsewhere,
     HostHere,
     JobHere,
@@ -18,8 +19,7 @@ from backupd.extents import (
     Use,
     UseKind,
 )
-from backupd.model import DeviceNumber, MountPoint
-from backupd.volume_survey import only, survey
+from backupd.vocabulary.volumes import DeviceNumber, MountPoint
 from tests.fakes.surveyed import DATADIR, SurveyedHost
 
 EXTENT = 4 << 20

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from backupd.extents import Use, UseKind
-from backupd.model import DeviceNumber
-from backupd.snapshots.mounting import mount_of
-from backupd.snapshots.uses import holders, parse_swaps, uses
+from backupd.lvm.mounting import mount_of
+from backupd.lvm.uses import holders, parse_swaps, uses
+from backupd.vocabulary.extents import Use, UseKind
+from backupd.vocabulary.volumes import DeviceNumber
 
 VOLUME = DeviceNumber(254, 0)
 GROUP = "ldi0jniO83qgIk8PN9o53Txfh4Dmv8pj"

@@ -13,32 +13,24 @@ import httpx
 import pytest
 import uvicorn
 from pydantic import TypeAdapter
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from backupd.agenda import Activity, Slot, SlotState
 from backupd.catalogue.store import Catalogue
 from backupd.config import Configuration
-from backupd.errors import TargetError
-from backupd.live import LiveRuns, Progress
-from backupd.model import (
-    Backup,
-    Bill,
-    Check,
-    Counted,
-    Drill,
-    LockReceipt,
-    Losses,
-    Outcome,
-    Phase,
-    Reason,
-    Sample,
-    Verdict,
-)
+from backupd.host.live_progress import LiveRuns, Progress
+from backupd.service.outlook import own_eyes
 from backupd.service.site import Site
-from backupd.service.web.application import Application, application
+from backupd.service.web.application import application
 from backupd.service.web.serving import settings
+from backupd.vocabulary.errors import TargetError
+from backupd.vocabulary.penalty import Bill, Counted, GateOutcome, Losses, Reason, Sample, Verdict
+from backupd.vocabulary.records import Check, Drill, Phase
+from backupd.vocabulary.schedule import Activity, Slot, SlotState
+from backupd.vocabulary.servers import LockReceipt
+from backupd.vocabulary.storage import Backup
 
 NIGHTLY = Backup("disk", "/backups/nightly/good", 5 << 30, 2 << 30, 12, "ab" * 32)
+TOKEN = "opensésame"
 HOSTILE = "<script>alert('x')</script>\x1b[31m\nand a second line"
 
 
@@ -58,6 +50,18 @@ def served(application: ASGIApp) -> Iterator[str]:
     finally:
         server.should_exit = True
         thread.join()
+
+
+def shown(site: Site) -> ASGIApp:
+    """All pages of this site, to visitors who know the token."""
+    pages = application(site, own_eyes(site.configuration), token=TOKEN)
+
+    async def known(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            scope = {**scope, "headers": [*scope["headers"], (b"authorization", f"Bearer {TOKEN}".encode())]}
+        await pages(scope, receive, send)
+
+    return known
 
 
 def configured(folder: Path, **service: Any) -> Configuration:
@@ -99,7 +103,7 @@ def told(catalogue: Catalogue, folder: Path) -> Iterator[None]:
         run.lock(LockReceipt("backup-stage", 1, 0.2, 0.031, "metadata-locks", stalled=6))
         run.bill(Bill(70.0, penalty_seconds=14.0))
         run.losses(Losses(Counted.LOGGED, 70.0, 400.0, None, 27_000, 300.0))
-        run.verdict(Verdict(Outcome.START, Reason.SETTLED, "3 windows within 10 %", 61.5))
+        run.verdict(Verdict(GateOutcome.START, Reason.SETTLED, "3 windows within 10 %", 61.5))
         run.samples(
             [
                 Sample(-2.0, "baseline", iops=400.0),
@@ -138,12 +142,12 @@ def site(folder: Path) -> Iterator[Site]:
 
 
 @pytest.fixture(scope="session")
-def app(site: Site) -> Application:
-    return application(site)
+def app(site: Site) -> ASGIApp:
+    return shown(site)
 
 
 @pytest.fixture(scope="session")
-def address(app: Application) -> Iterator[str]:
+def address(app: ASGIApp) -> Iterator[str]:
     with served(app) as url:
         yield url
 

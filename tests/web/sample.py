@@ -15,37 +15,20 @@ from pathlib import Path
 
 from sqlalchemy import insert, update
 
-from backupd.agenda import Activity, Slot, SlotState
 from backupd.catalogue import tables
 from backupd.catalogue.columns import to_row
 from backupd.catalogue.store import Catalogue
-from backupd.command import start_time
 from backupd.config import Configuration, load
-from backupd.live import LiveRuns, Progress
-from backupd.model import (
-    Backup,
-    Bill,
-    Check,
-    Counted,
-    Drill,
-    Layout,
-    LockReceipt,
-    Losses,
-    Outcome,
-    Phase,
-    Pin,
-    Position,
-    Reason,
-    RunDetails,
-    RunError,
-    RunStatus,
-    Sample,
-    SnapshotFacts,
-    Throughput,
-    Verdict,
-)
-from backupd.runlog import RunLogs
+from backupd.host.live_progress import LiveRuns, Progress
+from backupd.host.process import start_time
+from backupd.host.run_log import RunLogs
 from backupd.service.site import Site
+from backupd.vocabulary.penalty import Bill, Counted, GateOutcome, Losses, Reason, Sample, Throughput, Verdict
+from backupd.vocabulary.records import Check, Drill, Phase, Pin, RunDetails, RunError, RunStatus, SnapshotFacts
+from backupd.vocabulary.schedule import Activity, Slot, SlotState
+from backupd.vocabulary.servers import LockReceipt, Position
+from backupd.vocabulary.storage import Backup
+from backupd.vocabulary.volumes import Layout
 
 NOW = datetime(2026, 11, 21, 2, 41, 30, tzinfo=UTC)
 LIVE, FAILED, ATTENTION, GOOD = "sample-shop-live", "sample-shop-failed", "sample-shop-attention", "sample-shop-good"
@@ -156,7 +139,7 @@ class _Past:
         if run_id == ATTENTION:
             run = replace(
                 run, status=RunStatus.ATTENTION,
-                verdict=Verdict(Outcome.START, Reason.MAX_WAIT, "ratio 1.61 over 3 windows", 1800.0),
+                verdict=Verdict(GateOutcome.START, Reason.MAX_WAIT, "ratio 1.61 over 3 windows", 1800.0),
                 attention=(
                     "the copy started without a settled penalty (max-wait): ratio 1.61 over 3 windows",
                     "target offsite drops out of this run: connection reset by peer",
@@ -210,7 +193,7 @@ class _Past:
         return RunDetails(
             run_id, job.name, job.host, "", RunStatus.SUCCESS, began, ended,
             phases=phases,
-            verdict=Verdict(Outcome.START, Reason.SETTLED, "ratio 1.19 over 3 windows", settle),
+            verdict=Verdict(GateOutcome.START, Reason.SETTLED, "ratio 1.19 over 3 windows", settle),
             position=Position(
                 f"binlog.{1200 - night:06d}", 4 * _MIB + night * 991, f"0-1-{9_000_000 - night * 71_113}"
             ),
@@ -239,7 +222,7 @@ class _Past:
                 Phase.SETTLE: 64.0,
             },
             samples=tuple(_worsening(sample) for sample in shown if sample.at_seconds < 64),
-            verdict=Verdict(Outcome.GIVE_UP, Reason.LIMIT, "penalty 6.31 is above limits.max_penalty (6.0)", 64.0),
+            verdict=Verdict(GateOutcome.GIVE_UP, Reason.LIMIT, "penalty 6.31 is above limits.max_penalty (6.0)", 64.0),
             error=RunError(
                 "gave-up", "the backup was given up (limit): penalty 6.31 is above limits.max_penalty (6.0)",
                 "see `backupd show RUN`; extend the volume group, raise the job's limits, or choose a quieter hour", 7,

@@ -11,21 +11,20 @@ import httpx
 import pytest
 
 from backupd.catalogue.store import Catalogue
-from backupd.errors import ProbeError
-from backupd.model import RunKind
-from backupd.runlog import RunLogs
+from backupd.host.run_log import RunLogs
 from backupd.service.site import Site
-from backupd.service.web.application import application
+from backupd.vocabulary.errors import ProbeError
+from backupd.vocabulary.records import RunKind
 from tests.fakes.benched import a_bench
 from tests.fakes.measured import measurement
-from tests.web.conftest import configured, served
+from tests.web.conftest import configured, served, shown
 from tests.web.test_pages import seen
 
 DIES = """
 import os, sys
 from pathlib import Path
 from backupd.catalogue.store import Catalogue
-from backupd.model import RunKind
+from backupd.vocabulary.records import RunKind
 with Catalogue.open(Path(sys.argv[1])) as catalogue, catalogue.open_run("", "", run_id="b0", kind=RunKind.BENCH):
     os._exit(0)
 """
@@ -51,7 +50,7 @@ def benches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
             catalogue.open_run("", "", run_id="b3-1", kind=RunKind.PROBE) as probe,
         ):
             site = Site(configured(folder), catalogue, lambda: datetime.now(UTC))
-            with served(application(site)) as url, httpx.Client(base_url=url, timeout=20) as client:
+            with served(shown(site)) as url, httpx.Client(base_url=url, timeout=20) as client:
                 yield client
             probe.measured(measurement())
             bench.benched(a_bench())

@@ -14,13 +14,12 @@ from playwright.sync_api import Browser, expect, sync_playwright
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from backupd.live import LiveRuns, Progress
-from backupd.model import Phase
+from backupd.host.live_progress import LiveRuns, Progress
 from backupd.service.site import Site
-from backupd.service.web.application import application
 from backupd.service.web.guard import HEADERS
+from backupd.vocabulary.records import Phase
 from tests.web.browsing import Look, Looked, chromium, look_at, opened
-from tests.web.conftest import served
+from tests.web.conftest import served, shown
 from tests.web.sample import ATTENTION, FAILED, GOOD, LIVE, NOW, end, sample_site
 
 expect.set_options(timeout=20_000)  # milliseconds: a busy machine's
@@ -61,14 +60,14 @@ def chrome() -> Iterator[Browser]:
 @pytest.fixture(scope="session")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a daemon's pages of some weeks."""
-    with sample_site(tmp_path_factory.mktemp("pages")) as site, served(application(site)) as address:
+    with sample_site(tmp_path_factory.mktemp("pages")) as site, served(shown(site)) as address:
         yield address
 
 
 @pytest.fixture
 def changing(tmp_path: Path) -> Iterator[tuple[Site, str]]:
     """Pages of one live run, for a test that changes it."""
-    with sample_site(tmp_path, nights=2) as site, served(application(site)) as address:
+    with sample_site(tmp_path, nights=2) as site, served(shown(site)) as address:
         yield site, address
 
 

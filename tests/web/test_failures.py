@@ -13,8 +13,7 @@ import pytest
 
 from backupd.catalogue.store import Catalogue
 from backupd.service.site import Site
-from backupd.service.web.application import Application, application
-from tests.web.conftest import served
+from tests.web.conftest import served, shown
 
 ASKED = ("/", "/history", "/schedule", "/targets", "/healthz", "/api/jobs", "/api/runs", "/api/impact", "/api/schedule")
 
@@ -38,7 +37,7 @@ def unprepared(monkeypatch: pytest.MonkeyPatch) -> None:
 def asked(site: Site, path: Path) -> Iterator[httpx.Client]:
     with (
         Catalogue.open(path, busy_timeout_seconds=0.02) as catalogue,
-        served(application(replace(site, catalogue=catalogue))) as url,
+        served(shown(replace(site, catalogue=catalogue))) as url,
         httpx.Client(base_url=url, timeout=20) as client,
     ):
         yield client
@@ -101,7 +100,7 @@ def test_a_bug_is_a_page_without_a_traceback_and_is_logged(site: Site, caplog: p
 
     with (
         caplog.at_level(logging.ERROR),
-        served(application(replace(site, now=broken))) as url,
+        served(shown(replace(site, now=broken))) as url,
         httpx.Client(base_url=url) as client,
     ):
         answers = [client.get("/"), client.get("/api/jobs")]
@@ -114,14 +113,3 @@ def test_a_bug_is_a_page_without_a_traceback_and_is_logged(site: Site, caplog: p
         assert answer.headers["content-security-policy"]
     assert well.status_code == 200
     assert "the clock's secret" in caplog.text
-
-
-def test_a_new_configuration_is_shown_without_a_restart(site: Site, app: Application) -> None:
-    fresh = application(site)
-    less = replace(site.configuration, jobs={"new": site.configuration.jobs["new"]})
-    with served(fresh) as url, httpx.Client(base_url=url) as client:
-        before = [job["job"] for job in client.get("/api/jobs").json()["jobs"]]
-        fresh.show(replace(site, configuration=less))
-        after = [job["job"] for job in client.get("/api/jobs").json()["jobs"]]
-
-    assert (before, after) == (["new", "nightly", "shop"], ["new"])

@@ -12,11 +12,11 @@ import httpx
 import pytest
 
 from backupd import __version__
+from backupd.service.outlook import own_eyes
 from backupd.service.site import Site
 from backupd.service.web.application import application
-from tests.web.conftest import served
+from tests.web.conftest import TOKEN, served
 
-TOKEN = "opensésame"
 PROMISED = {
     "content-security-policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -32,8 +32,18 @@ PROMISED = {
 @pytest.fixture(scope="module")
 def locked(site: Site) -> Iterator[httpx.Client]:
     """The same pages, for those who know the token."""
-    with served(application(site, token=TOKEN)) as url, httpx.Client(base_url=url, timeout=20) as client:
+    with (
+        served(application(site, own_eyes(site.configuration), token=TOKEN)) as url,
+        httpx.Client(base_url=url, timeout=20) as client,
+    ):
         yield client
+
+
+@pytest.fixture(scope="module")
+def tokenless(site: Site) -> Iterator[str]:
+    """Where nobody has set a token."""
+    with served(application(site, own_eyes(site.configuration))) as url:
+        yield url
 
 
 def raw(address: str, target: str, *, method: str = "GET", host: str | None = None) -> tuple[int, bytes]:
@@ -78,8 +88,9 @@ def test_every_answer_carries_the_policy(browser: httpx.Client, path: str) -> No
     assert {name: headers.get(name) for name in PROMISED} == PROMISED
 
 
-def test_refusals_carry_the_policy_too(browser: httpx.Client, locked: httpx.Client) -> None:
-    for answer in (browser.post("/"), locked.get("/"), browser.get("/", headers={"Host": "evil.example"})):
+def test_refusals_carry_the_policy_too(browser: httpx.Client, locked: httpx.Client, tokenless: str) -> None:
+    strange = httpx.get(tokenless, headers={"Host": "evil.example"})
+    for answer in (browser.post("/"), locked.get("/"), httpx.get(tokenless), strange):
         assert {name: answer.headers.get(name) for name in PROMISED} == PROMISED
 
 
@@ -89,16 +100,16 @@ def test_refusals_carry_the_policy_too(browser: httpx.Client, locked: httpx.Clie
 @pytest.mark.parametrize(
     "host", ["evil.example", "evil.example:9476", "127.0.0.1.evil.example", "", "[::2]", "0.0.0.0"]
 )
-def test_a_name_that_is_not_ours_is_refused_without_a_token(address: str, host: str) -> None:
-    status, body = raw(address, "/api/jobs", host=host or " ")
+def test_a_name_that_is_not_ours_is_refused_without_a_token(tokenless: str, host: str) -> None:
+    status, body = raw(tokenless, "/metrics", host=host or " ")
 
     assert status == 421 or (host == "" and status == 400)  # the server itself may refuse no host at all
     assert b"nightly" not in body
 
 
 @pytest.mark.parametrize("host", ["localhost", "LOCALHOST:1", "127.0.0.1:9476", "[::1]:9476", "[::1]", "localhost."])
-def test_this_machines_own_names_are_ours(address: str, host: str) -> None:
-    assert raw(address, "/healthz", host=host) == (200, b"ok\n")
+def test_this_machines_own_names_are_ours(tokenless: str, host: str) -> None:
+    assert raw(tokenless, "/healthz", host=host) == (200, b"ok\n")
 
 
 def test_with_a_token_any_name_will_do(locked: httpx.Client) -> None:
@@ -119,11 +130,11 @@ def test_without_the_token_nothing_is_told(locked: httpx.Client, path: str) -> N
 
 
 def test_nobody_learns_the_machines_name_or_our_version_by_being_refused(
-    browser: httpx.Client, locked: httpx.Client
+    browser: httpx.Client, locked: httpx.Client, tokenless: str
 ) -> None:
     """A page from elsewhere could read it too: of its own name it may (DNS rebinding)."""
     told = [f" on {platform.node()}<", f"on {platform.node()}</title>", __version__]
-    for answer in (locked.get("/"), browser.get("/", headers={"Host": "evil.example"})):
+    for answer in (locked.get("/"), httpx.get(tokenless, headers={"Host": "evil.example"})):
         assert [words for words in told if words in answer.text] == []
     known = browser.get("/").text
     assert [words for words in told if words not in known] == []
@@ -157,25 +168,53 @@ def test_the_token_is_a_bearers_or_a_password(locked: httpx.Client, authorizatio
     assert locked.get("/api/jobs", headers={b"Authorization": authorization}).status_code == status
 
 
+@pytest.mark.parametrize(
+    "path", ["/", "/history", "/runs/good", "/api/jobs", "/api/runs/good/live", "/openapi.json", "/static/style.css"]
+)
+def test_where_there_is_no_token_no_local_user_is_shown_a_page(tokenless: str, path: str) -> None:
+    status, body = raw(tokenless, path)
+
+    assert status == 403
+    assert b"service.token_file" in body
+    assert b"nightly" not in body
+    assert platform.node().encode() not in body
+
+
+def test_where_there_is_no_token_the_figures_are_told(tokenless: str) -> None:
+    status, body = raw(tokenless, "/metrics")
+
+    assert status == 200
+    assert b'backupd_running{backup_job="nightly"}' in body
+
+
 def test_health_is_told_to_everybody(locked: httpx.Client) -> None:
     assert locked.get("/healthz").text == "ok\n"
 
 
 def test_a_token_that_is_empty_lets_nobody_in(site: Site) -> None:
     with pytest.raises(ValueError, match="empty"):
-        application(site, token="")
+        application(site, own_eyes(site.configuration), token="")
 
 
 # --- what is too much, and what leads elsewhere ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("target", ["/history?job={}", "/api/runs?job={}", "/?{}", "/nothing?{}", "/{}"])
-def test_a_megabyte_of_address_is_refused_quickly(address: str, target: str) -> None:
-    began = time.monotonic()
-    status, body = raw(address, target.format("x" * (1 << 20)))
+def test_an_address_of_many_pages_is_refused_with_a_sentence(address: str, target: str) -> None:
+    status, body = raw(address, target.format("x" * 60_000))
 
     assert status == (404 if target == "/{}" else 414)
     assert re.search(rb"longer than 4096 bytes|no such page", body)
+
+
+def test_a_megabyte_of_address_is_not_read(address: str) -> None:
+    began = time.monotonic()
+    try:
+        status, _ = raw(address, f"/{'x' * (1 << 20)}")
+    except (ConnectionError, http.client.HTTPException):
+        status = 400
+
+    assert status == 400
     assert time.monotonic() - began < 2
 
 

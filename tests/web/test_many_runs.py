@@ -14,9 +14,8 @@ from pydantic import TypeAdapter
 from backupd.catalogue.store import Catalogue
 from backupd.config import Configuration
 from backupd.service.site import Site
-from backupd.service.web.application import application
 from tests.many_runs import JOBS, NEWEST, catalogue_of, run_id_of
-from tests.web.conftest import served
+from tests.web.conftest import served, shown
 
 FEW, MANY = 1_000, 100_000
 ROUNDS = 15
@@ -73,7 +72,7 @@ def few_and_many() -> Iterator[tuple[Asked, Asked]]:
             path: Path = stack.enter_context(catalogue_of(runs))
             catalogue = stack.enter_context(Catalogue.open(path))
             site = Site(configuration(), catalogue, lambda: NEWEST + timedelta(hours=1))
-            url = stack.enter_context(served(application(site)))
+            url = stack.enter_context(served(shown(site)))
             return Asked(runs, stack.enter_context(httpx.Client(base_url=url, timeout=30)))
 
         yield asked(FEW), asked(MANY)

@@ -9,8 +9,7 @@ import pytest
 
 from backupd.config import DirectoryConfig
 from backupd.service.site import Site
-from backupd.service.web.application import application
-from tests.web.conftest import served
+from tests.web.conftest import served, shown
 
 PAGES = ("/", "/history", "/schedule", "/targets", "/api")
 
@@ -159,7 +158,7 @@ def test_a_folder_is_looked_at_once_for_the_metrics_and_for_the_page(
         return 4096, 8192, False
 
     monkeypatch.setattr("backupd.service.target_rooms.room", room)
-    with served(application(site)) as url, httpx.Client(base_url=url, timeout=20) as client:
+    with served(shown(site)) as url, httpx.Client(base_url=url, timeout=20) as client:
         for path in ("/metrics", "/targets", "/metrics"):
             assert client.get(path).status_code == 200
     assert looked == [

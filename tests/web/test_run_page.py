@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from backupd.runlog import RunLogs
+from backupd.host.run_log import RunLogs
 from tests.web.conftest import HOSTILE
 
 

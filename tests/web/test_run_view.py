@@ -6,10 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from backupd.live import LiveRuns, Progress
-from backupd.model import Outcome, Phase, Position, Reason, RunDetails, RunStatus, Verdict
+from backupd.host.live_progress import LiveRuns, Progress
+from backupd.service.outlook import own_eyes
 from backupd.service.site import Site
 from backupd.service.web.run_view import RunView, decision, run_view
+from backupd.vocabulary.penalty import GateOutcome, Reason, Verdict
+from backupd.vocabulary.records import Phase, RunDetails, RunStatus
+from backupd.vocabulary.servers import Position
 from tests.fakes.target import MACHINE
 from tests.web.sample import ATTENTION, GOOD, LIVE, NOW, end, sample_site
 
@@ -22,7 +25,7 @@ def site(path_in_memory: Path) -> Iterator[Site]:
 
 
 def view_of(site: Site, run_id: str) -> RunView:
-    return run_view(site, site.catalogue.run(run_id))
+    return run_view(site, own_eyes(site.configuration), site.catalogue.run(run_id))
 
 
 def tell(site: Site, progress: Progress) -> None:
@@ -99,10 +102,12 @@ RUN = RunDetails("r1", "nightly", "db1", MACHINE, RunStatus.SUCCESS, NOW)
 
 
 @pytest.mark.parametrize("reason", list(Reason))
-@pytest.mark.parametrize("outcome", [Outcome.START, Outcome.GIVE_UP])
-def test_every_decision_has_a_sentence(reason: Reason, outcome: Outcome) -> None:
+@pytest.mark.parametrize("outcome", [GateOutcome.START, GateOutcome.GIVE_UP])
+def test_every_decision_has_a_sentence(reason: Reason, outcome: GateOutcome) -> None:
     said = decision(replace(RUN, verdict=Verdict(outcome, reason, "of a test", 64.0)))
-    assert said.startswith(f"The gate {'gave the backup up' if outcome is Outcome.GIVE_UP else 'let the copy start'}")
+    assert said.startswith(
+        f"The gate {'gave the backup up' if outcome is GateOutcome.GIVE_UP else 'let the copy start'}"
+    )
     assert said.endswith("(of a test).")
 
 
@@ -119,4 +124,4 @@ def test_no_decision_is_no_sentence() -> None:
 )
 def test_a_position_without_offset_is_left_to_a_drill(site: Site, position: Position, words: str) -> None:
     run = replace(site.catalogue.run(GOOD), position=position, derived=False)
-    assert dict(run_view(site, run).facts)["Position"] == words
+    assert dict(run_view(site, own_eyes(site.configuration), run).facts)["Position"] == words

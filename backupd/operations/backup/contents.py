@@ -14,23 +14,14 @@ from backupd.archive import redo
 from backupd.archive.listing import Listing
 from backupd.archive.redo import RedoCut
 from backupd.archive.sources import BinlogCut, Exclusions
-from backupd.errors import ServerError, SnapshotError
-from backupd.live_binlogs import LiveBinlogs
-from backupd.model import (
-    Flavour,
-    LockReceipt,
-    Losses,
-    Manifest,
-    Position,
-    RunDetails,
-    SnapshotFacts,
-    StoredObject,
-    Verdict,
-)
 from backupd.mysql.binlogs import committed_end, listed, needed_by_recovery
 from backupd.mysql.facts import binlog_header
-from backupd.preflight import Ready
-from backupd.run_section import (
+from backupd.operations.backup.live_binlogs import LiveBinlogs
+from backupd.operations.backup.preflight import Ready
+from backupd.vocabulary.errors import ServerError, SnapshotError
+from backupd.vocabulary.penalty import Losses, Verdict
+from backupd.vocabulary.records import RunDetails, SnapshotFacts
+from backupd.vocabulary.run_section import (
     BillSection,
     LockSection,
     LossesSection,
@@ -39,6 +30,8 @@ from backupd.run_section import (
     StageSection,
     VerdictSection,
 )
+from backupd.vocabulary.servers import Flavour, LockReceipt, Position
+from backupd.vocabulary.storage import Manifest, StoredObject
 
 _REDO_LOG = "ib_logfile0"
 _CUT_BY = frozenset({(10, 11)})  # of MariaDB: recoveries from cut logs were compared with others on 10.11.19
@@ -49,14 +42,14 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class BinlogTail:
     """The binlog that a backup ends with, and those before it without which it cannot be recovered."""
 
     position: Position
     earlier: tuple[str, ...] = ()  # file names; only of an image that was taken without a lock
 
 
-def standing_in_image(ready: Ready, mounted: Path) -> Standing:
+def standing_in_image(ready: Ready, mounted: Path) -> BinlogTail:
     """What the image itself says: its newest binlog, of which nobody knows yet up to where it counts.
 
     Raises:
@@ -64,17 +57,17 @@ def standing_in_image(ready: Ready, mounted: Path) -> Standing:
     """
     index = _below(ready, _index(ready))
     if ready.facts.binlog_basename is None or index is None:
-        return Standing(Position())
+        return BinlogTail(Position())
     try:
         names = listed(mounted / index)
         if ready.facts.flavour is Flavour.MARIADB:
             names = needed_by_recovery(mounted / _binlog_folder(ready), names)
     except ServerError as error:
         raise SnapshotError(f"the snapshot's binlog: {error.message}", hint=error.hint) from error
-    return Standing(Position(binlog_file=names[-1]), names[:-1])
+    return BinlogTail(Position(binlog_file=names[-1]), names[:-1])
 
 
-def exclusions(ready: Ready, standing: Standing, *, include_binlogs: bool) -> Exclusions:
+def exclusions(ready: Ready, standing: BinlogTail, *, include_binlogs: bool) -> Exclusions:
     """Which files of the archived folder are not stored."""
     relay_log = ready.facts.settings.get("relay_log_basename")
     return Exclusions(
@@ -87,7 +80,7 @@ def exclusions(ready: Ready, standing: Standing, *, include_binlogs: bool) -> Ex
     )
 
 
-def earlier_stored(ready: Ready, standing: Standing, listing: Listing) -> Standing:
+def earlier_stored(ready: Ready, standing: BinlogTail, listing: Listing) -> BinlogTail:
     """The standing with every binlog before the named one that is in the listing: the index is to tell of each.
 
     Raises:
@@ -133,7 +126,9 @@ def live_folder(ready: Ready) -> tuple[Path, Path] | None:
     return index, basename.parent
 
 
-def binlog_cut(ready: Ready, standing: Standing, mounted: Path, *, live: LiveBinlogs | None = None) -> BinlogCut | None:
+def binlog_cut(
+    ready: Ready, standing: BinlogTail, mounted: Path, *, live: LiveBinlogs | None = None
+) -> BinlogCut | None:
     """The binlog that the position names, to be stored up to the recorded offset; None where there is no position.
 
     It is read from the snapshot where the volume has it, else from the live file that is held open (`live`): the server

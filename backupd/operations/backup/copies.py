@@ -17,11 +17,11 @@ from types import TracebackType
 from typing import Self
 
 from backupd.archive import Sink
-from backupd.errors import BackupdError, TargetError, VerificationError
-from backupd.interruption import shielded
-from backupd.model import Throughput
-from backupd.priority import give_way_copying
+from backupd.host.priority import give_way_copying
+from backupd.host.signals import shielded
 from backupd.targets import ObjectWriter, Target, UploadLedger
+from backupd.vocabulary.errors import BackupdError, TargetError, VerificationError
+from backupd.vocabulary.penalty import Throughput
 
 log = logging.getLogger(__name__)
 

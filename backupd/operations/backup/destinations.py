@@ -7,9 +7,9 @@ anything but what a target's own `require_usable` does.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from backupd.errors import TargetError
-from backupd.model import Finding, Level
 from backupd.targets import Target
+from backupd.vocabulary.errors import TargetError
+from backupd.vocabulary.records import Finding, Level
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,9 +17,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from backupd.archive.listing import Listing
-from backupd.errors import SnapshotError
-from backupd.model import FileIdentity
-from backupd.preflight import Ready
+from backupd.operations.backup.preflight import Ready
+from backupd.vocabulary.errors import SnapshotError
+from backupd.vocabulary.escaping import some
+from backupd.vocabulary.volumes import FileIdentity
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -92,9 +93,8 @@ def require_tablespaces(
     still, datadir = again(), ready.facts.datadir
     lost = sorted(file for file, space in missing.items() if still.get(file) == space and (datadir / file).exists())
     if lost:
-        more = f" and {len(lost) - _NAMED_AT_MOST} more" if len(lost) > _NAMED_AT_MOST else ""
         raise SnapshotError(
-            f"the server has tablespaces that are not in the snapshot: {', '.join(lost[:_NAMED_AT_MOST])}{more}",
+            f"the server has tablespaces that are not in the snapshot: {some(lost, _NAMED_AT_MOST)}",
             hint=_hint(datadir),
         )
     log.info("%d tablespaces were dropped, renamed or discarded before the snapshot", len(missing))

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from backupd.archive.sources import WholeBinlog
-from backupd.errors import ServerError, SnapshotError
 from backupd.mysql.binlogs import listed, listed_paths
+from backupd.vocabulary.errors import ServerError, SnapshotError
 
 _MOST_EARLIER = 400  # open files: a process has 1024 as a rule
 

@@ -5,10 +5,11 @@ Knows: why each of it matters. Refuses to know volumes; that the binlog shares t
 
 from collections.abc import Iterator
 
-from backupd.errors import ServerError
-from backupd.findings import ok, refused
-from backupd.model import Finding, Flavour, Level, ServerFacts
 from backupd.mysql import Server
+from backupd.operations.findings import ok, refused
+from backupd.vocabulary.errors import ServerError
+from backupd.vocabulary.records import Finding, Level
+from backupd.vocabulary.servers import Flavour, ServerFacts
 
 _SHOWN = 5  # tables that a finding names
 _OWN_SCHEMAS = ("mysql", "sys", "performance_schema", "information_schema")

@@ -12,13 +12,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from backupd.bill import Count, copied_on_write, losses, penalty_seconds
 from backupd.catalogue import RunJournal
-from backupd.companion import Companion
-from backupd.errors import CatalogueError, CommandError, ServerError, UnexpectedOutput
-from backupd.gauges import DiskCounters
-from backupd.model import Bill, Losses, Sample, Volume
+from backupd.host.scoped_thread import Companion
 from backupd.mysql import WorkCounters
+from backupd.policy.bill import Count, copied_on_write, losses, penalty_seconds
+from backupd.vocabulary.errors import CatalogueError, CommandError, ServerError, UnexpectedOutput
+from backupd.vocabulary.gauges import DiskCounters
+from backupd.vocabulary.penalty import Bill, Losses, Sample
+from backupd.vocabulary.volumes import Volume
 
 log = logging.getLogger(__name__)
 

@@ -9,27 +9,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from backupd import destinations, preflush, replicas, spooling, unlocked, volumes
 from backupd.archive.options import option_files
 from backupd.config import JobConfig, LockStrategy
-from backupd.errors import ConfigurationError, Refused, SnapshotError
-from backupd.findings import HOST_FAULTS, ok, refused
-from backupd.gauges import Tuning
-from backupd.identity import Identity, Machine
-from backupd.model import (
-    DataPath,
-    FileIdentity,
-    Finding,
-    Flavour,
-    Level,
-    MountPoint,
-    ServerFacts,
-    SnapshotLife,
-    Volume,
-    VolumeGroup,
-)
+from backupd.operations.backup import destinations, lock_free, preflush, replicas, spool_folder, volume_checks
+from backupd.operations.findings import HOST_FAULTS, ok, refused
+from backupd.operations.tools import Tools
 from backupd.targets import Target
-from backupd.tools import Tools
+from backupd.vocabulary.errors import ConfigurationError, Refused, SnapshotError
+from backupd.vocabulary.gauges import Tuning
+from backupd.vocabulary.identity import Identity, Machine
+from backupd.vocabulary.penalty import SnapshotLife
+from backupd.vocabulary.records import Finding, Level
+from backupd.vocabulary.servers import DataPath, Flavour, ServerFacts
+from backupd.vocabulary.volumes import FileIdentity, MountPoint, Volume, VolumeGroup
 
 _NO_TUNINGS: Mapping[str, Tuning] = {}
 
@@ -107,7 +99,7 @@ def examine(
     if ready is not None:
         ready = replace(ready, targets=reached.usable, unusable=reached.unusable)
         findings += _places(tools, ready)
-        findings += spooling.examine(
+        findings += spool_folder.examine(
             job.copy, tools, tools.targets, mount=ready.mount, volume=ready.volume, paths=ready.paths
         )
     return Examination(tuple(findings), ready)
@@ -144,13 +136,13 @@ def _examine_host(
     paths = _data_paths(tools, facts, findings)
     try:
         mount = tools.files.mount_of(facts.datadir)
-        findings += volumes.of_filesystem(mount)
+        findings += volume_checks.of_filesystem(mount)
         volume, group = tools.snapshots.volume_and_group_at(mount.device)
     except HOST_FAULTS as error:
         findings.append(refused("volume", error))
         return None
-    findings += volumes.of_volume(volume)
-    findings += volumes.of_room(job, volume, group, past, tuning=tunings.get(volume.uuid))
+    findings += volume_checks.of_volume(volume)
+    findings += volume_checks.of_room(job, volume, group, past, tuning=tunings.get(volume.uuid))
     if paths is None:
         return None
     if job.lock.strategy is LockStrategy.NONE:  # then crash recovery needs the binlog of the same instant
@@ -158,15 +150,15 @@ def _examine_host(
     shared = [path for path in paths if path.must_share]
     below = dict.fromkeys(at for path in shared for at in tools.files.mounts_below(path.path))
     shared += [DataPath("mount", at, must_share=True) for at in below]
-    findings += volumes.of_links(paths)
-    findings += volumes.of_keys(paths, mount, tools.files.mount_of)
-    findings += volumes.of_one_volume(shared, mount, tools.files.mount_of)
-    findings += volumes.of_one_mount(shared, mount, tools.files.mount_of)
+    findings += volume_checks.of_links(paths)
+    findings += volume_checks.of_keys(paths, mount, tools.files.mount_of)
+    findings += volume_checks.of_one_volume(shared, mount, tools.files.mount_of)
+    findings += volume_checks.of_one_mount(shared, mount, tools.files.mount_of)
     root = Path(os.path.commonpath([facts.datadir.resolve(), *(_folder(path.path) for path in shared)]))
     if not root.is_relative_to(mount.path):  # a path elsewhere was refused above; the datadir decides
         root = facts.datadir.resolve()
     try:
-        landmarks = volumes.landmarks(paths, tools.files.identity)
+        landmarks = volume_checks.landmarks(paths, tools.files.identity)
     except SnapshotError as error:
         findings.append(refused("datadir", error))
         return None
@@ -193,7 +185,7 @@ def _server(job: JobConfig, tools: Tools, facts: ServerFacts) -> Iterator[Findin
         )
     yield _binlog(job, facts)
     if job.lock.strategy is LockStrategy.NONE:
-        yield from unlocked.told(tools.server, facts)
+        yield from lock_free.told(tools.server, facts)
     else:
         yield from _redo_log(job, facts)
         yield _blockers(job, tools)

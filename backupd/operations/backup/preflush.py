@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from backupd.catalogue import RunJournal
-from backupd.errors import ServerError
-from backupd.findings import ok, refused
-from backupd.holding import Releases, held
-from backupd.model import Finding, Holding, HoldingKind, Phase
+from backupd.host.holdings import Releases, held
 from backupd.mysql import Flusher
+from backupd.operations.findings import ok, refused
+from backupd.vocabulary.errors import ServerError
+from backupd.vocabulary.records import Finding, Holding, HoldingKind, Phase
 
 log = logging.getLogger(__name__)
 

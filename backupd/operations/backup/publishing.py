@@ -15,14 +15,15 @@ from queue import Empty, SimpleQueue
 
 from backupd.archive import Governor
 from backupd.archive.governor import CopyGovernor
-from backupd.archive.sidebyside import side_by_side
-from backupd.errors import TargetError, VerificationError
-from backupd.listing import require_listed
-from backupd.model import READ_BACK, Backup, Manifest, Throughput
-from backupd.priority import give_way
-from backupd.rebuild import copy_on
+from backupd.archive.parallel import side_by_side
+from backupd.host.priority import give_way
+from backupd.operations.restore.verify import verify_object
+from backupd.operations.upkeep.rebuild import copy_on
 from backupd.targets import Target
-from backupd.verify import verify_object
+from backupd.targets.listing import require_listed
+from backupd.vocabulary.errors import TargetError, VerificationError
+from backupd.vocabulary.penalty import READ_BACK, Throughput
+from backupd.vocabulary.storage import Backup, Manifest
 
 
 @dataclass(frozen=True, slots=True)

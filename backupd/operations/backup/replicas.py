@@ -9,22 +9,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from backupd.config import JobConfig
-from backupd.errors import ServerError
-from backupd.findings import ok, refused
-from backupd.holding import HoldingJournal, Releases, held
-from backupd.model import (
-    Channel,
-    Cluster,
-    Finding,
-    Flavour,
-    Holding,
-    HoldingKind,
-    Level,
-    Membership,
-    Replication,
-    ServerFacts,
-)
+from backupd.host.holdings import HoldingJournal, Releases, held
 from backupd.mysql import Applier, Server
+from backupd.operations.findings import ok, refused
+from backupd.vocabulary.errors import ServerError
+from backupd.vocabulary.records import Finding, Holding, HoldingKind, Level
+from backupd.vocabulary.servers import Channel, Cluster, Flavour, Membership, Replication, ServerFacts
 
 _ONLINE = "ONLINE"
 _ELSEWHERE = "back up an asynchronous replica of the cluster instead"

@@ -12,22 +12,42 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
-from backupd import contents, image, preflight, preflush, recover, replicas, spooling
-from backupd import manifest as manifests
-from backupd.agenda import Deadline
 from backupd.archive.governor import CopyGovernor
 from backupd.archive.packing import CopyManner
-from backupd.archive.restraint import Outlook, Restraint
+from backupd.archive.restraint import Restraint, SnapshotOutlook
 from backupd.archive.sources import list_members
 from backupd.archive.spool import Spool
-from backupd.billing import Billing
 from backupd.catalogue import RunJournal
 from backupd.catalogue.endings import as_told, status_of
 from backupd.catalogue.store import Catalogue
 from backupd.config import JobConfig, LockStrategy
-from backupd.copies import Copies
-from backupd.deadline import seconds_until
-from backupd.errors import (
+from backupd.host.holdings import Claim, held
+from backupd.host.hooks import Hooks
+from backupd.host.signals import require_going_on, shielded
+from backupd.load import WriteProbe
+from backupd.load.baseline import Baseline, PassiveMeter, measure_baseline, watch_baseline
+from backupd.load.observer import Observer
+from backupd.lvm.extending import extension, further_bytes
+from backupd.mysql import Canary, HeldLock
+from backupd.operations.backup import contents, image, preflight, preflush, replicas, spool_folder
+from backupd.operations.backup.copies import Copies
+from backupd.operations.backup.live_binlogs import LiveBinlogs, live_binlogs
+from backupd.operations.backup.meter import Billing
+from backupd.operations.backup.preflight import Ready
+from backupd.operations.backup.publishing import Published, publish_copies
+from backupd.operations.backup.storing import Contents, StoredContents, Storing
+from backupd.operations.tools import Tools
+from backupd.operations.upkeep import recover
+from backupd.operations.upkeep.ownership import Ownership, Renewal, ownership_of
+from backupd.policy import manifest as manifests
+from backupd.policy.deadline import seconds_until
+from backupd.policy.pacing import Budgets, Pace
+from backupd.policy.settle_gate import COW_AREA, Area, SettleLimits, waiting_may_pay
+from backupd.policy.signing import Signer
+from backupd.policy.snapshot_plan import plan_snapshot
+from backupd.targets import Target
+from backupd.targets.listing import unknown_beside
+from backupd.vocabulary.errors import (
     CatalogueError,
     CommandError,
     GaveUp,
@@ -38,44 +58,12 @@ from backupd.errors import (
     TargetError,
     UnexpectedOutput,
 )
-from backupd.holding import Claim, held
-from backupd.hooks import Hooks
-from backupd.interruption import require_going_on, shielded
-from backupd.listing import unknown_beside
-from backupd.live_binlogs import LiveBinlogs, live_binlogs
-from backupd.model import (
-    AUTO,
-    Backup,
-    Holding,
-    HoldingKind,
-    Manifest,
-    Outcome,
-    PaceChange,
-    Phase,
-    Position,
-    Reason,
-    RunStatus,
-    Snapshot,
-    SnapshotFacts,
-    SnapshotPlan,
-    StoredObject,
-    Verdict,
-    Volume,
-)
-from backupd.mysql import Canary, HeldLock
-from backupd.owning import Ownership, Renewal, ownership_of
-from backupd.pacing import Budgets, Pace
-from backupd.preflight import Ready
-from backupd.probe import WriteProbe
-from backupd.probe.baseline import Baseline, PassiveMeter, measure_baseline, watch_baseline
-from backupd.probe.observer import Observer
-from backupd.probe.settle import COW_AREA, Area, SettleLimits, waiting_may_pay
-from backupd.publishing import Published, publish_copies
-from backupd.snapshots.extending import extension, further_bytes
-from backupd.snapshots.plan import plan_snapshot
-from backupd.storing import Contents, Stored, Storing
-from backupd.targets import Target
-from backupd.tools import Tools
+from backupd.vocabulary.penalty import GateOutcome, PaceChange, Reason, Verdict
+from backupd.vocabulary.records import Holding, HoldingKind, Phase, RunStatus, SnapshotFacts
+from backupd.vocabulary.schedule import Deadline
+from backupd.vocabulary.servers import Position
+from backupd.vocabulary.storage import Backup, Manifest, StoredObject
+from backupd.vocabulary.volumes import AUTO, Snapshot, SnapshotPlan, Volume
 
 log = logging.getLogger(__name__)
 
@@ -84,7 +72,7 @@ _CAUTIOUS_COPY_RATE = 20 << 20  # bytes a second, to guess by: half of what thre
 
 
 @dataclass(frozen=True, slots=True)
-class Telling:
+class BackupTelling:
     """Whom a run tells how it goes: a progress bar, a test, nobody."""
 
     phase: Callable[[Phase], None] = lambda _phase: None
@@ -93,7 +81,7 @@ class Telling:
 
 
 def run_backup(
-    job: JobConfig, tools: Tools, catalogue: Catalogue, *, run_id: str, telling: Telling | None = None
+    job: JobConfig, tools: Tools, catalogue: Catalogue, *, run_id: str, telling: BackupTelling | None = None
 ) -> None:
     """Take one backup; the catalogue has its record. Whether this returns or raises, nothing of ours is left.
 
@@ -101,9 +89,9 @@ def run_backup(
         Busy, Refused, ServerError, SnapshotError, GaveUp, TargetError, VerificationError, Cancelled: as they say;
             there is no backup then, and the run's row keeps the error.
     """
-    telling = telling or Telling()
+    telling = telling or BackupTelling()
     ownership = ownership_of(catalogue, tools)
-    ownership.require_here()  # before the row: the catalogue of another machine stays as it is
+    signer = ownership.signer()  # before the row: the catalogue of another machine stays as it is
     must_finish_by = _must_finish_by(
         job.copy.must_finish_by
     )  # of this run: however long it waits, the instant stays the same
@@ -142,7 +130,11 @@ def run_backup(
         copies = Copies(ready.targets, job.name, run_id, ledger=run)
         renewal = ownership.renewal(ready.targets, lost=copies.drop)
         attempt = _Attempt(
-            job, tools, run, ready, plan, course, copy_seconds, must_finish_by, copies, ownership, renewal, billing
+            *(job, tools, run, ready, plan, course, copy_seconds, must_finish_by, copies),
+            ownership=ownership,
+            signer=signer,
+            renewal=renewal,
+            billing=billing,
         )
         with ExitStack() as unfinished:
             partial = {
@@ -168,7 +160,7 @@ class _Course:
     """Where a run stands: the job's hooks, whoever is told, and the record hear of each phase, in that order."""
 
     run: RunJournal
-    telling: Telling
+    telling: BackupTelling
     hooks: Hooks
 
     @contextmanager
@@ -183,7 +175,7 @@ class _Course:
 
 
 @contextmanager
-def _course(job: JobConfig, run: RunJournal, telling: Telling) -> Iterator[_Course]:
+def _course(job: JobConfig, run: RunJournal, telling: BackupTelling) -> Iterator[_Course]:
     """The block is the run, between its first and its last hooks; the last ones hear what became of it, always."""
     hooks = Hooks(job.hooks.values(), run)
     try:
@@ -222,6 +214,7 @@ class _Attempt:
     must_finish_by: float | None  # an instant of the monotonic clock
     copies: Copies
     ownership: Ownership
+    signer: Signer
     renewal: Renewal  # of this machine's owner records on the targets
     billing: Billing
 
@@ -277,7 +270,7 @@ class _Attempt:
 class Copied:
     """What was read from the snapshot: on the targets, or some of it in the spool."""
 
-    stored: Stored
+    stored: StoredContents
     storing: Storing | None = None  # what sends the rest
 
 
@@ -330,7 +323,9 @@ def _held_objects(attempt: _Attempt, target: Target) -> AbstractContextManager[C
 def _spool(attempt: _Attempt) -> AbstractContextManager[Spool | None]:
     """Where what is read can wait until the snapshot is gone; None: the job has none."""
     machine = attempt.ownership.require_here().name
-    return spooling.spool_of(attempt.job.copy, attempt.tools, attempt.run, machine=machine, run_id=attempt.run.run_id)
+    return spool_folder.spool_of(
+        attempt.job.copy, attempt.tools, attempt.run, machine=machine, run_id=attempt.run.run_id
+    )
 
 
 def _copy_forecast(job: JobConfig, tools: Tools, catalogue: Catalogue, ready: Ready) -> float | None:
@@ -519,7 +514,7 @@ def _wait_until_cheap(attempt: _Attempt, observer: Observer) -> Verdict:
     verdict = observer.wait_for_verdict()
     attempt.run.verdict(verdict)
     log.info("gate: %s (%s) after %.1f s %s", verdict.outcome, verdict.reason, verdict.waited_seconds, verdict.detail)
-    if verdict.outcome is Outcome.GIVE_UP:
+    if verdict.outcome is GateOutcome.GIVE_UP:
         raise GaveUp(
             f"the backup was given up ({verdict.reason}): {verdict.detail}",
             hint=f"see `backupd show RUN`; {observer.way_out}",
@@ -539,7 +534,7 @@ def _copy(attempt: _Attempt, owed: ExitStack, point: _Point, observer: Observer,
     tools.mounts.mount(point.snapshot, at)
     image.require_same_files(ready, at, tools.files.identity)
     root = at / ready.mount.inside(ready.root)
-    standing = contents.Standing(point.position)
+    standing = contents.BinlogTail(point.position)
     if not point.locked:
         standing = contents.standing_in_image(ready, root)
         run.position(standing.position)
@@ -619,7 +614,7 @@ def _restraint(attempt: _Attempt, observer: Observer, told: Callable[[PaceChange
         Pace.at_first(observer.usual_seconds, budgets, slowdown=observer.slowdown),
         counters=lambda: files.write_counters(device),
         in_flight=lambda: files.in_flight(device),
-        outlook=lambda: Outlook(observer.lag_seconds, observer.cow_seconds, observer.measuring),
+        outlook=lambda: SnapshotOutlook(observer.lag_seconds, observer.cow_seconds, observer.measuring),
         told=told,
         since_snapshot=lambda: observer.seconds,
     )
@@ -695,7 +690,7 @@ def _verify_and_publish(
         if one.unknown:
             run.attention(unknown_beside(one.unknown, name))
 
-    manifest = _manifest(attempt, objects)
+    manifest = manifests.signed(_manifest(attempt, objects), attempt.signer)
     run.finished_manifest(manifests.to_text(manifest))
     with attempt.course.phase(Phase.VERIFY):
         publish_copies(

@@ -13,15 +13,17 @@ from pathlib import Path
 
 from backupd.archive.spool import Spool, told
 from backupd.config import CopyConfig
-from backupd.errors import CleanupIncomplete, SpoolError
-from backupd.filesystem import identity, remove_tree
-from backupd.findings import HOST_FAULTS, ok
-from backupd.holding import HoldingJournal, held
-from backupd.model import DataPath, Finding, Holding, HoldingKind, Level, MountPoint, Volume
+from backupd.host.filesystem import identity, remove_tree
+from backupd.host.holdings import HoldingJournal, held
 from backupd.mysql import KEYS
+from backupd.operations.findings import HOST_FAULTS, ok
+from backupd.operations.tools import HostTools
 from backupd.report.words import size
 from backupd.targets import Target
-from backupd.tools import HostTools
+from backupd.vocabulary.errors import CleanupIncomplete, SpoolError
+from backupd.vocabulary.records import Finding, Holding, HoldingKind, Level
+from backupd.vocabulary.servers import DataPath
+from backupd.vocabulary.volumes import MountPoint, Volume
 
 _LEFT_BYTES, _LEFT_SHARE = 1 << 30, 10  # a tenth of the file system, at least a gibibyte, is left to others
 _OWNER_S = stat.S_IRWXU

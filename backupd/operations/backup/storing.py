@@ -21,7 +21,8 @@ from backupd.archive.spool import Spool, Spooled
 from backupd.archive.stopwatch import together
 from backupd.archive.stream import at_most_spooled, store_binlog, store_content, store_streams
 from backupd.config import CopyConfig
-from backupd.model import StoredObject, Throughput
+from backupd.vocabulary.penalty import Throughput
+from backupd.vocabulary.storage import StoredObject
 
 OPTIONS_OBJECT = "options.tar.zst"
 
@@ -71,7 +72,7 @@ class Contents:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredContents:
     """What became of them."""
 
     objects: tuple[StoredObject, ...]
@@ -94,7 +95,7 @@ class Storing:
     copy: CopyConfig
     spool: Spool | None = None
 
-    def store(self, manner: CopyManner) -> Stored:
+    def store(self, manner: CopyManner) -> StoredContents:
         """Read everything; all objects of the backup but its manifest are written where no spool has any of them.
 
         Raises:
@@ -121,10 +122,10 @@ class Storing:
             members |= binlog.members
             spooled += binlog.spooled
             throughput = together(throughput, binlog.throughput)
-        stored = Stored(objects, _without_writing(throughput), members, spooled)
+        stored = StoredContents(objects, _without_writing(throughput), members, spooled)
         return stored if spooled else self._rounded_off(stored, manner)
 
-    def send(self, stored: Stored, manner: CopyManner) -> Stored:
+    def send(self, stored: StoredContents, manner: CopyManner) -> StoredContents:
         """The same with everything written that waited in the spool, whose files are gone.
 
         Raises:
@@ -136,10 +137,10 @@ class Storing:
         sent = store_spooled(stored.spooled, self._open_object(manner), streams=self.copy.streams, manner=manner)
         objects = sorted((*stored.objects, *sent.objects), key=lambda each: _place(each.name))
         throughput = together(stored.throughput, _without_writing(sent.throughput))
-        whole = Stored(tuple(objects), throughput, {**stored.members, **sent.members})
+        whole = StoredContents(tuple(objects), throughput, {**stored.members, **sent.members})
         return self._rounded_off(whole, manner)
 
-    def _rounded_off(self, stored: Stored, manner: CopyManner) -> Stored:
+    def _rounded_off(self, stored: StoredContents, manner: CopyManner) -> StoredContents:
         """With the option files, and the index of them all."""
         objects, open_object = list(stored.objects), self._open_object(manner)
         if self.copy.option_files:
@@ -147,7 +148,7 @@ class Storing:
             objects.append(store_content(OPTIONS_OBJECT, [archive], open_object=open_object, manner=manner))
         lines = index.written(dict(sorted(stored.members.items(), key=lambda each: _place(each[0]))))
         objects.append(store_content(index.INDEX_OBJECT, lines, open_object=open_object, manner=manner))
-        return Stored(tuple(objects), stored.throughput)
+        return StoredContents(tuple(objects), stored.throughput)
 
     def _open_object(self, manner: CopyManner) -> Callable[[str], AbstractContextManager[Sink]]:
         at_most = self.contents.at_most(self.copy.object_size)

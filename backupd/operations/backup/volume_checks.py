@@ -9,25 +9,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from backupd.config import JobConfig
-from backupd.errors import SnapshotError
-from backupd.findings import HOST_FAULTS, ok, refused
-from backupd.gauges import Tuning, place_words
-from backupd.model import (
-    DataPath,
-    FileIdentity,
-    Finding,
-    Level,
-    MountPoint,
-    SnapshotLife,
-    ThinPool,
-    Volume,
-    VolumeGroup,
-)
+from backupd.lvm.mounting import FILESYSTEMS
 from backupd.mysql import ABSOLUTE_LINK, DATA_DIRECTORY, KEYS, LASTING
-from backupd.snapshots.chunks import Chunks
-from backupd.snapshots.mounting import FILESYSTEMS
-from backupd.snapshots.plan import plan_snapshot
-from backupd.tuning import RISK, is_at_home
+from backupd.operations.findings import HOST_FAULTS, ok, refused
+from backupd.policy.chunk_size import Chunks
+from backupd.policy.cow_area import RISK, is_at_home
+from backupd.policy.snapshot_plan import plan_snapshot
+from backupd.vocabulary.errors import SnapshotError
+from backupd.vocabulary.gauges import Tuning, place_words
+from backupd.vocabulary.penalty import SnapshotLife
+from backupd.vocabulary.records import Finding, Level
+from backupd.vocabulary.servers import DataPath
+from backupd.vocabulary.volumes import FileIdentity, MountPoint, ThinPool, Volume, VolumeGroup
 
 _WAY_OUT = "`backupd recover` removes this machine's own; another's, or what nobody needs: lvremove VG/LV"
 

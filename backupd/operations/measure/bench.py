@@ -9,20 +9,28 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from backupd import recover
-from backupd.benching import Benching, BenchTelling
-from backupd.benchmark import BenchHost, BenchPlan, BenchRequest, BenchSettings, LayoutBench, PlannedLayout, size_words
 from backupd.catalogue.store import Catalogue
-from backupd.errors import CommandError, Refused, SnapshotError, UnexpectedOutput
-from backupd.ground import require_calm
-from backupd.layouts import Medium
-from backupd.measure import explained
-from backupd.model import RunKind
-from backupd.probe.bench_request import require_sound
-from backupd.probe.matrix import Disks, group_disks, plan_matrix, whole_disks
-from backupd.probe.published import tables_of
-from backupd.snapshots import disks_of
-from backupd.tools import BenchTools, HostTools
+from backupd.lvm import disks_of
+from backupd.operations.measure.bench_steps import Benching, BenchTelling
+from backupd.operations.measure.ground import require_calm
+from backupd.operations.measure.probe import explained
+from backupd.operations.tools import BenchTools, HostTools
+from backupd.operations.upkeep import recover
+from backupd.policy.bench_plan import Disks, group_disks, plan_matrix, whole_disks
+from backupd.policy.bench_request import require_sound
+from backupd.policy.published_benches import tables_of
+from backupd.vocabulary.benches import (
+    BenchHost,
+    BenchPlan,
+    BenchRequest,
+    BenchSettings,
+    LayoutBench,
+    PlannedLayout,
+    size_words,
+)
+from backupd.vocabulary.errors import CommandError, Refused, SnapshotError, UnexpectedOutput
+from backupd.vocabulary.records import RunKind
+from backupd.vocabulary.scratch_layouts import Medium
 
 _FAULTS = (SnapshotError, CommandError, UnexpectedOutput)
 _MOST_MOVED = 1.05  # times what a load asked for: the rest may be a file system's journal, which slow disks feel

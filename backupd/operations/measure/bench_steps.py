@@ -9,7 +9,21 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from backupd.benchmark import (
+from backupd.catalogue import RunJournal
+from backupd.catalogue.store import Catalogue
+from backupd.config import SnapshotConfig, SnapshotSize
+from backupd.host.holdings import held
+from backupd.host.signals import shielded
+from backupd.load.bench_tally import cell_result
+from backupd.load.disk_watch import DiskWatch, Usage, usage
+from backupd.lvm import holding_on_disks, scratch_name
+from backupd.operations.measure.ground import Subject
+from backupd.operations.measure.probe import measure
+from backupd.operations.measure.probe_steps import ProbeTelling
+from backupd.operations.tools import BenchTools, HostTools
+from backupd.policy.bench_cost import SNAPSHOT_SIZE, probe_request
+from backupd.policy.chunk_size import USUAL
+from backupd.vocabulary.benches import (
     BenchPlan,
     BenchRequest,
     Cell,
@@ -19,25 +33,12 @@ from backupd.benchmark import (
     SnapshotFigures,
     size_words,
 )
-from backupd.catalogue import RunJournal
-from backupd.catalogue.store import Catalogue
-from backupd.config import SnapshotConfig, SnapshotSize
-from backupd.errors import CommandError
-from backupd.gauges import Mode, Stage
-from backupd.ground import Subject
-from backupd.holding import held
-from backupd.interruption import shielded
-from backupd.layouts import LayoutKind, Medium, ScratchLayout
-from backupd.measure import measure
-from backupd.measurement import Measurement
-from backupd.model import Holding, HoldingKind, Window
-from backupd.probe.bench_bill import SNAPSHOT_SIZE, probe_request
-from backupd.probe.bench_tally import cell_result
-from backupd.probe.disk_watch import DiskWatch, Usage, usage
-from backupd.probing import Telling
-from backupd.snapshots import holding_on_disks, scratch_name
-from backupd.snapshots.chunks import USUAL
-from backupd.tools import BenchTools, HostTools
+from backupd.vocabulary.errors import CommandError
+from backupd.vocabulary.gauges import Mode, Stage
+from backupd.vocabulary.penalty import Window
+from backupd.vocabulary.probes import Measurement
+from backupd.vocabulary.records import Holding, HoldingKind
+from backupd.vocabulary.scratch_layouts import LayoutKind, Medium, ScratchLayout
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +190,7 @@ class Benching:
             self.bench_tools.probing,
             self.catalogue,
             run_id=run_id,
-            telling=Telling(step=lambda words: self.step(layout, f"probe: {words}")),
+            telling=ProbeTelling(step=lambda words: self.step(layout, f"probe: {words}")),
             holds_group=True,
         )
         self.snapshots.append(_figures(layout, run_id, measurement))

@@ -1,7 +1,7 @@
 """The rounds of a probe that compares COW areas, and what it keeps of them: `backupd probe --tune`.
 
 Read `rounds` aloud. Each variant has a snapshot and a window of its own in each round, in another order each time, so
-that neither a load that changes nor the place in the order decides. Refuses to know which variant is best (`tuning`).
+that neither a load that changes nor the place in the order decides. Refuses to know which variant is best (`cow_area`).
 """
 
 import math
@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
-from backupd.errors import GaveUp, ProbeError, SnapshotError
-from backupd.gauges import FileLoad, Mode, Stage, TunedCell, Tuning, place_words
-from backupd.measurement import Variant
-from backupd.probe.plan import write_loads
-from backupd.probe.tally import Measured, speed_of
-from backupd.probing import Probing, variant_words
-from backupd.tuning import LEAST_ROUNDS, layout_of
+from backupd.load.tally import Measured, speed_of
+from backupd.operations.measure.probe_steps import Probing, variant_words
+from backupd.policy.cow_area import LEAST_ROUNDS, layout_of
+from backupd.policy.probe_plan import write_loads
+from backupd.vocabulary.errors import GaveUp, ProbeError, SnapshotError
+from backupd.vocabulary.gauges import FileLoad, Mode, Stage, TunedCell, Tuning, place_words
+from backupd.vocabulary.probes import Variant
 
 
 def rounds(probing: Probing) -> None:

@@ -15,8 +15,8 @@ from typing import Self
 from backupd.archive.packing import CopyManner
 from backupd.archive.sources import Exclusions, list_members
 from backupd.archive.stream import store_tree
-from backupd.companion import Companion
-from backupd.errors import SnapshotError
+from backupd.host.scoped_thread import Companion
+from backupd.vocabulary.errors import SnapshotError
 
 _PROMPT_SECONDS = 0.1
 _EVERYTHING = Exclusions(datadir=PurePosixPath())

@@ -8,15 +8,15 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from backupd.errors import CommandError, Refused, ServerError, SnapshotError, UnexpectedOutput, UsageError
-from backupd.gauges import Place, Tuning
-from backupd.measurement import ProbeRequest, Variant
-from backupd.model import AUTO, MountPoint, SnapshotPlan, Volume, VolumeGroup
-from backupd.probe.plan import tuned_variants, variants
-from backupd.snapshots.chunks import chunks_for
-from backupd.snapshots.placing import Placed, placed, without_probe
-from backupd.snapshots.plan import CowSettings, complete_cow_bytes, free_bytes, plan_snapshot, usual_bytes
-from backupd.tools import HostTools, Instruments, Versions
+from backupd.operations.tools import HostTools, Instruments, Versions
+from backupd.policy.chunk_size import chunks_for
+from backupd.policy.cow_placing import Placed, placed, without_probe
+from backupd.policy.probe_plan import tuned_variants, variants
+from backupd.policy.snapshot_plan import CowSettings, complete_cow_bytes, free_bytes, plan_snapshot, usual_bytes
+from backupd.vocabulary.errors import CommandError, Refused, ServerError, SnapshotError, UnexpectedOutput, UsageError
+from backupd.vocabulary.gauges import Place, Tuning
+from backupd.vocabulary.probes import ProbeRequest, Variant
+from backupd.vocabulary.volumes import AUTO, MountPoint, SnapshotPlan, Volume, VolumeGroup
 
 _FAULTS = (ServerError, SnapshotError, CommandError, UnexpectedOutput)
 _LEAST_SHARE_LEFT = 0.05  # of the file system, beside the probe's file: a server that runs out of room stops
@@ -49,7 +49,7 @@ class Ground:
 
 @dataclass(frozen=True, slots=True)
 class _Bytes:
-    """A COW area's size as `snapshots.plan` takes it."""
+    """A COW area's size as `snapshot_plan` takes it."""
 
     bytes: int
     percent_of_origin: None = None
@@ -57,7 +57,7 @@ class _Bytes:
 
 @dataclass(frozen=True, slots=True)
 class _Settings:
-    """A snapshot's settings as `snapshots.plan` takes them."""
+    """A snapshot's settings as `snapshot_plan` takes them."""
 
     size: _Bytes
     chunk_size: int

@@ -10,18 +10,20 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import TypeVar
 
-from backupd import ground, recover, tune
 from backupd.catalogue.store import Catalogue
-from backupd.errors import CommandError, ProbeError, UnexpectedOutput
-from backupd.gauges import CurvePoint, FileLoad, Mode, Stage
-from backupd.ground import Subject
-from backupd.measurement import Curve, Measurement, ProbedVolume, ProbeRequest, ProbeRow, ProbeSettings, Variant
-from backupd.model import Outcome, Reason, RunKind, Sample, Verdict
-from backupd.probe import plan
-from backupd.probe.settle import SETTLE, SettleLimits, decide
-from backupd.probe.tally import Measured
-from backupd.probing import Probing, Telling, variant_words
-from backupd.tools import HostTools, Instruments
+from backupd.load.tally import Measured
+from backupd.operations.measure import cow_comparison, ground
+from backupd.operations.measure.ground import Subject
+from backupd.operations.measure.probe_steps import ProbeTelling, Probing, variant_words
+from backupd.operations.tools import HostTools, Instruments
+from backupd.operations.upkeep import recover
+from backupd.policy import probe_plan
+from backupd.policy.settle_gate import SETTLE, SettleLimits, decide
+from backupd.vocabulary.errors import CommandError, ProbeError, UnexpectedOutput
+from backupd.vocabulary.gauges import CurvePoint, FileLoad, Mode, Stage
+from backupd.vocabulary.penalty import GateOutcome, Reason, Sample, Verdict
+from backupd.vocabulary.probes import Curve, Measurement, ProbedVolume, ProbeRequest, ProbeRow, ProbeSettings, Variant
+from backupd.vocabulary.records import RunKind
 
 Found = TypeVar("Found", ProbeRow, Curve)
 
@@ -37,7 +39,7 @@ def measure(
     catalogue: Catalogue,
     *,
     run_id: str,
-    telling: Telling | None = None,
+    telling: ProbeTelling | None = None,
     holds_group: bool = False,
 ) -> Measurement:
     """Probe a volume; the catalogue has the result. Whether this returns or raises, nothing of ours is left.
@@ -48,7 +50,7 @@ def measure(
         Busy, Refused, SnapshotError, GaveUp, ProbeError, Cancelled: as they say; the run's row keeps the error, and
             no figure of a probe that did not come to its end is kept.
     """
-    telling = telling or Telling()
+    telling = telling or ProbeTelling()
     with (
         tools.claims.run(run_id),
         catalogue.open_run(subject.job, subject.host, run_id=run_id, kind=RunKind.PROBE) as run,
@@ -60,11 +62,11 @@ def measure(
         if not holds_group:  # a live run's snapshot is not refused, but waited for
             claimed.enter_context(tools.claims.volume_group(volume.vg, run_id))
         found = ground.require(request, subject, tools, instruments, mount, tunings=catalogue.tunings())
-        telling.bill(plan.bill(request, found.variants, cow_size=found.cow_size), found)
+        telling.bill(probe_plan.bill(request, found.variants, cow_size=found.cow_size), found)
         probing = Probing(request, found, tools, instruments, run, telling)
         if request.tune:
             with explained("probe"):
-                tune.rounds(probing)
+                cow_comparison.rounds(probing)
         elif request.passive:
             with explained("probe"), probing.guarded():
                 _watch(probing)
@@ -90,7 +92,7 @@ def explained(command: str) -> Iterator[None]:
 
 def _round(probing: Probing, number: int) -> None:
     """Every row once: each load without a snapshot, then with each kind of them, right after one another."""
-    for load in plan.write_loads(probing.request):
+    for load in probe_plan.write_loads(probing.request):
         probing.telling.step(f"round {number}: {_load_words(load)} without a snapshot")
         probing.tally.add(load, None, Stage.BASELINE, probing.window(load))
         for variant in probing.ground.variants:
@@ -119,7 +121,7 @@ def _with_snapshots(probing: Probing, load: FileLoad, variant: Variant, *, numbe
 def _decay(probing: Probing, load: FileLoad, variant: Variant, *, first: Measured, number: int, began: float) -> None:
     """Rewrite until the penalty has settled, falls no more, or the wait is over; the gate's own function decides."""
     measured, verdict = [first], _judge(probing, load, [first], began)
-    while verdict.outcome is Outcome.WAIT:
+    while verdict.outcome is GateOutcome.WAIT:
         measured.append(probing.window(load))
         verdict = _judge(probing, load, measured, began)
     _keep_decay(probing, load, variant, measured, verdict, number=number, began=began)
@@ -136,7 +138,7 @@ def _watch(probing: Probing) -> None:
         measured = [probing.idle_window()]
         probing.tally.add(load, variant, Stage.FIRST, measured[0])
         verdict = _judge(probing, load, measured, began)
-        while verdict.outcome is Outcome.WAIT:
+        while verdict.outcome is GateOutcome.WAIT:
             measured.append(probing.idle_window())
             verdict = _judge(probing, load, measured, began)
     _keep_decay(probing, load, variant, measured, verdict, number=1, began=began)
@@ -213,8 +215,8 @@ def _cow_rate(measured: Measured) -> float | None:
 def _reads(probing: Probing, number: int) -> None:
     """What reading costs: the origin and the snapshot, before every chunk of the file has been copied, and after."""
     probing.telling.step(f"round {number}: reads without a snapshot")
-    for mode in plan.read_modes(probing.request):
-        load = plan.read_load(probing.request, mode)
+    for mode in probe_plan.read_modes(probing.request):
+        load = probe_plan.read_load(probing.request, mode)
         probing.tally.add(load, None, Stage.BASELINE, probing.reading(load, probing.folder))
     for variant in probing.ground.variants:
         with probing.snapshots(variant):
@@ -228,13 +230,13 @@ def _reads(probing: Probing, number: int) -> None:
 
 def _read_both(probing: Probing, variant: Variant, stage: Stage, number: int) -> None:
     probing.telling.step(f"round {number}: reads with {variant_words(variant)}, {stage}")
-    for mode in plan.read_modes(probing.request):
-        load = plan.read_load(probing.request, mode)
+    for mode in probe_plan.read_modes(probing.request):
+        load = probe_plan.read_load(probing.request, mode)
         probing.tally.add(load, variant, stage, probing.reading(load, probing.folder))
     with probing.mounted() as root:
         folder = root / probing.ground.mount.inside(probing.folder)
-        for mode in plan.read_modes(probing.request, of_snapshot=True):
-            load = plan.read_load(probing.request, mode)
+        for mode in probe_plan.read_modes(probing.request, of_snapshot=True):
+            load = probe_plan.read_load(probing.request, mode)
             probing.tally.add(load, variant, stage, probing.reading(load, folder))
 
 

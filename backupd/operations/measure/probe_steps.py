@@ -1,7 +1,7 @@
 """What the steps of one probe share: windows between two looks, snapshots and mounts in their scopes.
 
 Knows: how a window is measured and watched over, how one or more snapshots come and go. Refuses to know in which order
-`measure` asks for any of it, and what the figures mean (`probe.tally`).
+`probe` asks for any of it, and what the figures mean (`load.tally`).
 """
 
 import threading
@@ -11,28 +11,30 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from backupd import ground
 from backupd.catalogue import RunJournal
-from backupd.dry_copy import DryCopy
-from backupd.errors import CommandError, SnapshotVoid
-from backupd.gauges import FileLoad, Mode, Tuning, place_words
-from backupd.ground import Ground
-from backupd.holding import held
-from backupd.interruption import shielded
-from backupd.measurement import Curve, ProbeRequest, Variant
-from backupd.model import CowUsage, Holding, HoldingKind, Snapshot, SnapshotPlan, Window
-from backupd.probe import PROBE_FILE, FileProbe
-from backupd.probe.guard import Guard
-from backupd.probe.plan import Bill
-from backupd.probe.tally import Look, Measured, Tally
-from backupd.tools import HostTools, Instruments
+from backupd.host.holdings import held
+from backupd.host.signals import shielded
+from backupd.load import PROBE_FILE, FileProbe
+from backupd.load.guard import ProbeGuard
+from backupd.load.tally import CounterLook, Measured, Tally
+from backupd.operations.measure import ground
+from backupd.operations.measure.dry_copy import DryCopy
+from backupd.operations.measure.ground import Ground
+from backupd.operations.tools import HostTools, Instruments
+from backupd.policy.probe_plan import ProbeCost
+from backupd.vocabulary.errors import CommandError, SnapshotVoid
+from backupd.vocabulary.gauges import FileLoad, Mode, Tuning, place_words
+from backupd.vocabulary.penalty import Window
+from backupd.vocabulary.probes import Curve, ProbeRequest, Variant
+from backupd.vocabulary.records import Holding, HoldingKind
+from backupd.vocabulary.volumes import CowUsage, Snapshot, SnapshotPlan
 
 
 @dataclass(frozen=True, slots=True)
-class Telling:
+class ProbeTelling:
     """Whom a probe tells how it goes: a display, a test, nobody."""
 
-    bill: Callable[[Bill, Ground], None] = lambda _bill, _ground: None
+    bill: Callable[[ProbeCost, Ground], None] = lambda _bill, _ground: None
     step: Callable[[str], None] = lambda _step: None
     disks: Callable[[Mapping[str, float], float], None] = lambda _rates, _latency: None  # PV -> requests/s; ms
 
@@ -46,7 +48,7 @@ class Probing:
     tools: HostTools
     instruments: Instruments
     run: RunJournal
-    telling: Telling
+    telling: ProbeTelling
     tally: Tally = field(default_factory=Tally)
     curves: list[Curve] = field(default_factory=list)
     placed: dict[Variant, tuple[str, ...]] = field(default_factory=dict)  # where LVM put the COW areas
@@ -54,7 +56,7 @@ class Probing:
     failed: list[str] = field(default_factory=list)  # places of the COW area that a tuning gave up, and why
     _live: tuple[Snapshot, ...] = ()
     _current: FileProbe | None = None
-    _guard: Guard | None = None
+    _guard: ProbeGuard | None = None
 
     @property
     def folder(self) -> Path:
@@ -77,7 +79,7 @@ class Probing:
     @contextmanager
     def guarded(self) -> Iterator[None]:
         """Within the block the disks are watched, and a window that must not go on is ended."""
-        guard = Guard(
+        guard = ProbeGuard(
             self.look,
             max_write_latency_ms=self.request.max_write_latency_ms,
             interrupt=self._interrupt,
@@ -156,7 +158,7 @@ class Probing:
 
         return self._measured(work)
 
-    def look(self) -> Look:
+    def look(self) -> CounterLook:
         """The kernel's counters now.
 
         Raises:
@@ -171,7 +173,7 @@ class Probing:
                     " smaller --file-size, or make room in the volume group",
                 )
         counters = self.instruments.counters
-        return Look(
+        return CounterLook(
             at=time.monotonic(),
             origin=counters.disk(self.ground.volume.device),
             pvs={pv: counters.disk(counters.number_of(Path(pv))) for pv in self._pvs},

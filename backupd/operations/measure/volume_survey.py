@@ -9,8 +9,11 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from backupd.config import JobConfig
-from backupd.errors import ConfigurationError, SnapshotError, UsageError
-from backupd.extents import (
+from backupd.lvm import run_of_tags
+from backupd.operations.findings import HOST_FAULTS
+from backupd.policy.snapshot_plan import free_bytes, plan_snapshot, room_in_pool
+from backupd.vocabulary.errors import ConfigurationError, SnapshotError, UsageError
+from backupd.vocabulary.extents import (
     HostElsewhere,
     HostHere,
     JobHere,
@@ -18,8 +21,8 @@ from backupd.extents import (
     Landscape,
     PlacedGroup,
     PlacedVolume,
-    Room,
     SnapshotHere,
+    SnapshotRoom,
     Survey,
     SurveyedGroup,
     SurveyedVolume,
@@ -27,11 +30,9 @@ from backupd.extents import (
     UseKind,
     VolumeKind,
 )
-from backupd.findings import HOST_FAULTS
-from backupd.gauges import Tuning
-from backupd.model import DeviceNumber, MountPoint, SnapshotLife
-from backupd.snapshots import run_of_tags
-from backupd.snapshots.plan import free_bytes, plan_snapshot, room_in_pool
+from backupd.vocabulary.gauges import Tuning
+from backupd.vocabulary.penalty import SnapshotLife
+from backupd.vocabulary.volumes import DeviceNumber, MountPoint
 
 _FAULTS = (*HOST_FAULTS, ConfigurationError, OSError)  # of one host: the others can be told all the same
 
@@ -177,12 +178,12 @@ def _snapshots(
         yield from (SnapshotHere(name, thin, whose(tags.get(name, frozenset()))) for name in sorted(names))
 
 
-def _room(placed: PlacedVolume, group: PlacedGroup) -> Room:
+def _room(placed: PlacedVolume, group: PlacedGroup) -> SnapshotRoom:
     volume, room = placed.volume, group.room
     if volume.pool is not None:
-        return Room(volume.pool.free, {}, f"{volume.vg}/{volume.pool.name}")
+        return SnapshotRoom(volume.pool.free, {}, f"{volume.vg}/{volume.pool.name}")
     by_pv = {pv: extents * room.extent_size for pv, extents in room.free_by_pv.items()}
-    return Room(free_bytes(volume, room), by_pv)
+    return SnapshotRoom(free_bytes(volume, room), by_pv)
 
 
 def _job(job: JobConfig, placed: PlacedVolume, group: PlacedGroup, known_from: KnownFrom, sources: Sources) -> JobHere:

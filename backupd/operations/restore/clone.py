@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from backupd.errors import ServerError, UsageError, VerificationError
-from backupd.filesystem import MORE_ROOM, write_words
-from backupd.model import Manifest, Position
+from backupd.host.filesystem import MORE_ROOM, write_beside
 from backupd.mysql.derivation import derive
 from backupd.mysql.proof import position_checks, recovered
-from backupd.mysql.relocation import Relocation
+from backupd.mysql.recorded import judged
+from backupd.mysql.relocation import Relocation, require_self_contained
 from backupd.mysql.replica_files import OPTION_FILE, STATEMENTS_FILE, option_file, statements_file
 from backupd.mysql.scratch import RunningServer, ScratchServer
 from backupd.mysql.seeding import (
@@ -22,9 +21,12 @@ from backupd.mysql.seeding import (
     seed,
 )
 from backupd.mysql.startup import matching_program
-from backupd.restore import key_of, require_room, unpack_objects
-from backupd.targets import Source
-from backupd.unfinished import filling
+from backupd.operations.restore.into_folder import key_of, require_room, unpack_objects
+from backupd.operations.restore.unfinished import filling
+from backupd.targets import BackupSource
+from backupd.vocabulary.errors import ServerError, UsageError, VerificationError
+from backupd.vocabulary.servers import Position
+from backupd.vocabulary.storage import Manifest
 
 if TYPE_CHECKING:
     from backupd.archive.encryption import Identities
@@ -42,11 +44,12 @@ class Clone:
 
 def clone(
     manifest: Manifest,
-    sources: Sequence[Source],
+    sources: Sequence[BackupSource],
     wanted: Wanted,
     *,
     to: Path,
     identities: "Identities | None" = None,
+    confined: bool = True,
     telling: Callable[[str], None] = lambda _step: None,
 ) -> Clone:
     """The folder holds a recovered copy with an identity of its own that knows its position, and its source if named.
@@ -59,24 +62,29 @@ def clone(
         UsageError: the folder is not empty, has no room, or cannot be written; the backup is encrypted, and no
             identity opens it.
         TargetError: no target cannot be read.
-        VerificationError: what is stored is not what was written, or recovered to another position than was recorded.
+        VerificationError: what is stored is not what was written, or recovered to another position than was recorded,
+            or its manifest names what no server has.
         ServerError: no matching server is here, or it did not start, or refused what it was told.
     """
+    manifest = judged(manifest)
     matching_program(manifest.server)
+    server = ScratchServer(to, manifest, seeding=True, confined=confined)
     key_of(manifest, identities)
     require_room(to, manifest)
     with filling(to, {"run": manifest.run_id, "job": manifest.job}) as made:
         telling("restoring")
-        unpack_objects(sources, manifest, to=to, identities=identities)
+        unpack_objects(sources, manifest, to=to, identities=identities, confined=confined)
         relocation = Relocation(to, manifest.datadir, manifest.server.datadir)
         telling("recovering it and telling it where to go on")
+        require_self_contained(relocation)  # before a file is removed in it
         forget_the_old_server(relocation.datadir)
-        seeded = _seeded(manifest, wanted, to)
+        seeded = _seeded(server, manifest, wanted)
         if manifest.binlog is not None:
+            require_self_contained(relocation, (to / manifest.binlog).parent)  # a server has worked in it since
             remove_binlogs(to / manifest.binlog)
         written = Clone(relocation.datadir, to / OPTION_FILE, to / STATEMENTS_FILE, seeded)
-        write_words(written.option_file, option_file(manifest, relocation, wanted), hint=MORE_ROOM)
-        write_words(written.statements_file, statements_file(manifest, seeded, wanted), hint=MORE_ROOM)
+        write_beside(written.option_file, option_file(manifest, relocation, wanted), hint=MORE_ROOM)
+        write_beside(written.statements_file, statements_file(manifest, seeded, wanted), hint=MORE_ROOM)
         _hand_over(to, like=relocation.datadir, itself=made)
     return written
 
@@ -102,8 +110,8 @@ def new_server_id(manifest: Manifest) -> int:
             return chosen
 
 
-def _seeded(manifest: Manifest, wanted: Wanted, folder: Path) -> Seeded:
-    with ScratchServer(folder, manifest, seeding=True).running() as server:
+def _seeded(scratch: ScratchServer, manifest: Manifest, wanted: Wanted) -> Seeded:
+    with scratch.running() as server:
         seeded = seed(server.session, _position(server, manifest), wanted)
         ended = server.shut_down()
     if not ended.ok:

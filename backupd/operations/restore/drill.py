@@ -8,17 +8,27 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from backupd.errors import BackupdError, Cancelled, NotAsRecorded, NotHeld, Undecided, VerificationError
-from backupd.filesystem import remove_tree
-from backupd.interruption import shielded
-from backupd.model import Check, Drill, Manifest, Position
+from backupd.host.filesystem import remove_tree
+from backupd.host.signals import shielded
 from backupd.mysql.derivation import derive
 from backupd.mysql.proof import prove
 from backupd.mysql.scratch import ScratchServer
-from backupd.restore import agreed, key_of, require_room, unpack_objects
-from backupd.targets import Source
-from backupd.tools import HostTools
-from backupd.unfinished import filling
+from backupd.operations.restore.into_folder import agreed, key_of, require_room, unpack_objects
+from backupd.operations.restore.unfinished import filling
+from backupd.operations.tools import HostTools
+from backupd.targets import BackupSource
+from backupd.vocabulary.errors import (
+    BackupdError,
+    Cancelled,
+    NotAsRecorded,
+    NotHeld,
+    Undecided,
+    UsageError,
+    VerificationError,
+)
+from backupd.vocabulary.records import Check, Drill
+from backupd.vocabulary.servers import Position
+from backupd.vocabulary.storage import Manifest
 
 if TYPE_CHECKING:
     from backupd.archive.encryption import Identities
@@ -29,10 +39,11 @@ log = logging.getLogger(__name__)
 
 
 def drill(
-    sources: Sequence[Source],
+    sources: Sequence[BackupSource],
     tools: HostTools,
     *,
     identities: "Identities | None" = None,
+    confined: bool = True,
     telling: Callable[[str], None] = lambda _step: None,
 ) -> Drill:
     """Restore into the staging folder, start the matching server there, check, shut down, remove.
@@ -41,9 +52,11 @@ def drill(
     agree; nothing is left in the staging folder either way.
 
     Raises:
-        UsageError: no room in the staging folder; the backup is encrypted, and no identity opens it.
+        UsageError: no room in the staging folder; the backup is encrypted, and no identity opens it; nothing here can
+            keep a server within its bounds.
         TargetError: the backup cannot be read.
-        VerificationError: no copy has a manifest that can be understood.
+        VerificationError: no copy has a manifest that can be understood, or it names what no server has.
+        ServerError: its keys cannot be given to a second server.
     """
     began = time.monotonic()
     run_id = sources[0].run_id
@@ -52,9 +65,11 @@ def drill(
         remove_tree(folder)
         manifest, readable = agreed(sources)
         key_of(manifest, identities)
+        server = ScratchServer(folder, manifest, confined=confined)
         require_room(folder, manifest)
         try:
-            checks, position, undecided = _checks(_Copy(readable, manifest, identities), folder, telling)
+            copy = _Copy(readable, manifest, identities, confined, server)
+            checks, position, undecided = _checks(copy, folder, telling)
         finally:
             with shielded():
                 remove_tree(folder)
@@ -68,9 +83,11 @@ def drill(
 class _Copy:
     """What is to be proven, and what opens it."""
 
-    sources: Sequence[Source]
+    sources: Sequence[BackupSource]
     manifest: Manifest
     identities: "Identities | None"
+    confined: bool
+    server: ScratchServer
 
 
 def _checks(copy: _Copy, folder: Path, telling: Callable[[str], None]) -> _Answer:
@@ -79,7 +96,7 @@ def _checks(copy: _Copy, folder: Path, telling: Callable[[str], None]) -> _Answe
     manifest = copy.manifest
     try:
         with filling(folder, {"run": manifest.run_id, "job": manifest.job}):
-            unpack_objects(copy.sources, manifest, to=folder, identities=copy.identities)
+            unpack_objects(copy.sources, manifest, to=folder, identities=copy.identities, confined=copy.confined)
     except NotHeld as error:
         log.warning("drill: %s", error.message)
         return (), None, f"the staging folder cannot hold the backup as it was recorded: {error.message}"
@@ -90,8 +107,8 @@ def _checks(copy: _Copy, folder: Path, telling: Callable[[str], None]) -> _Answe
     restored = Check("restore", ok=True, expected="every digest as recorded", found="every digest as recorded")
     telling("starting a server on the restored files")
     try:
-        checks, position = _ask_the_server(manifest, folder, telling)
-    except Cancelled:
+        checks, position = _ask_the_server(copy, telling)
+    except (Cancelled, UsageError):
         raise
     except Undecided as error:
         log.warning("drill: %s", error.message)
@@ -102,10 +119,9 @@ def _checks(copy: _Copy, folder: Path, telling: Callable[[str], None]) -> _Answe
     return (restored, *checks), position, ""
 
 
-def _ask_the_server(
-    manifest: Manifest, folder: Path, telling: Callable[[str], None]
-) -> tuple[tuple[Check, ...], Position | None]:
-    with ScratchServer(folder, manifest).running() as server:
+def _ask_the_server(copy: _Copy, telling: Callable[[str], None]) -> tuple[tuple[Check, ...], Position | None]:
+    manifest = copy.manifest
+    with copy.server.running() as server:
         telling("comparing what it says with what was recorded")
         if manifest.locked:
             return (*prove(server, manifest), server.shut_down()), None

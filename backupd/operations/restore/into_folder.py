@@ -4,38 +4,49 @@ A run may have left several copies. They are tried in order, for each object by 
 does not give, the next one may have. What an interruption leaves can be gone on with (`unfinished`).
 """
 
-import hashlib
 import logging
 import shutil
 import threading
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, tee
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from backupd import manifest as manifests
-from backupd.archive.course import Standing
 from backupd.archive.frames import DAMAGED, Range
 from backupd.archive.governor import Unhindered
-from backupd.archive.index import INDEX_OBJECT, Index, Member
-from backupd.archive.ondisk import differences
-from backupd.archive.sidebyside import side_by_side
+from backupd.archive.index import INDEX_OBJECT, Index, Member, MemberKind
+from backupd.archive.ondisk import differences, opened
+from backupd.archive.parallel import side_by_side
+from backupd.archive.restating import is_root
 from backupd.archive.stream import BINLOG_OBJECT
 from backupd.archive.unpack import Key, Manner, Unpacking, frames_in
-from backupd.errors import BackupdError, Cancelled, NotAsRecorded, NotHeld, TargetError, UsageError, VerificationError
-from backupd.filesystem import MORE_ROOM
-from backupd.interruption import shielded
-from backupd.model import Manifest, StoredObject
+from backupd.archive.unpack_progress import UnpackProgress
+from backupd.host.filesystem import MORE_ROOM, require_no_way_out
+from backupd.host.signals import shielded
 from backupd.mysql.tablefiles import Table, TableFiles
-from backupd.targets import Source
-from backupd.unfinished import Unfinished, occupied_bytes, resumable
-from backupd.verify import manifest_of, reading_of
+from backupd.operations.restore.unfinished import Unfinished, occupied_bytes, resumable
+from backupd.operations.restore.verify import manifest_of, reading_of
+from backupd.targets import BackupSource
+from backupd.vocabulary.errors import (
+    BackupdError,
+    Cancelled,
+    NotAsRecorded,
+    NotHeld,
+    TargetError,
+    UsageError,
+    VerificationError,
+)
+from backupd.vocabulary.storage import Manifest, StoredObject
 
 if TYPE_CHECKING:
     from backupd.archive.encryption import Identities
 
 log = logging.getLogger(__name__)
+
+_LEAST_INDEX = 64 << 20  # bytes that any index may unpack to
+_INDEX_LINES = 4 << 10  # more for each file: a usual line has 200
 
 SAVE_BYTES = 512 << 20  # of the tar streams, between two records of how far it is
 
@@ -48,12 +59,13 @@ Copied = Callable[[int, int], None]  # bytes of the tar streams: so far, in all
 
 
 def restore(
-    sources: Sequence[Source],
+    sources: Sequence[BackupSource],
     *,
     to: Path,
     identities: "Identities | None" = None,
     tables: Collection[Table] = (),
     copied: Copied = lambda _done, _total: None,
+    confined: bool = True,
 ) -> Manifest:
     """Unpack a backup into an empty folder or mount point, which is made if it is not there.
 
@@ -65,7 +77,8 @@ def restore(
     what an earlier call has left, or what is whole, is kept.
 
     With `tables`, only what a server with these tables needs is fetched. They are as the snapshot had them: a server
-    has to recover them before they are of use.
+    has to recover them before they are of use. Where it is not `confined`, tar is bound by nothing but our judgement of
+    what it is given.
 
     Raises:
         UsageError: the folder is not empty, or has no room; the backup is encrypted, and no identity opens it; there is
@@ -77,8 +90,7 @@ def restore(
     """
     manifest, readable = agreed(sources)
     key = key_of(manifest, identities)
-    digest = hashlib.sha256(manifests.to_text(manifest).encode()).hexdigest()
-    what = Unfinished(manifest.job, manifest.run_id, digest, tuple(sorted(map(str, tables))))
+    what = Unfinished(manifest.job, manifest.run_id, manifest.digest, tuple(sorted(map(str, tables))))
     parts = parts_with(tables, _index(readable, manifest, key), manifest) if tables else parts_of(manifest)
     needed, there = _unpacked_bytes(parts, manifest), occupied_bytes(to)
     if there:
@@ -86,7 +98,13 @@ def restore(
     with resumable(to, what) as folder:
         if not there:
             _require_free(to, needed)
-        work = _Work(readable, manifest, to, key, parts, copied=copied, begun=folder.begun, save=folder.save)
+        work = _Work(
+            *(readable, manifest, to, key, parts),
+            copied=copied,
+            confined=confined,
+            begun=folder.begun,
+            save=folder.save,
+        )
         work.do()
         folder.unpacked(work.standings)
         _require_as_recorded(to, readable, manifest, key, tables)
@@ -94,14 +112,17 @@ def restore(
 
 
 def unpack_objects(
-    sources: Sequence[Source],
+    sources: Sequence[BackupSource],
     manifest: Manifest,
     *,
     to: Path,
     identities: "Identities | None" = None,
     copied: Copied = lambda _done, _total: None,
+    confined: bool = True,
 ) -> None:
     """Every object of the backup is unpacked, and stands there as recorded; `copied` is told the bytes so far, and all.
+
+    The folder is one that nobody else can enter (`unfinished`).
 
     Raises:
         UsageError: the folder cannot take it; the backup is encrypted, and no identity opens it.
@@ -110,11 +131,11 @@ def unpack_objects(
         NotAsRecorded: what stands in the folder is not what was recorded, or cannot be compared.
     """
     key = key_of(manifest, identities)
-    _Work(sources, manifest, to, key, parts_of(manifest), copied=copied).do()
+    _Work(sources, manifest, to, key, parts_of(manifest), copied=copied, confined=confined).do()
     _require_as_recorded(to, sources, manifest, key)
 
 
-def agreed(sources: Sequence[Source]) -> tuple[Manifest, Sequence[Source]]:
+def agreed(sources: Sequence[BackupSource]) -> tuple[Manifest, Sequence[BackupSource]]:
     """The manifest of the first copy that has one, and the copies from there on.
 
     Raises:
@@ -154,7 +175,7 @@ def key_of(manifest: Manifest, identities: "Identities | None") -> Key | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class WantedPart:
     """What is wanted of one object: these ranges of its tar stream; None is all."""
 
     stored: StoredObject
@@ -166,12 +187,12 @@ class Part:
         return self.stored.plain_bytes if self.wanted is None else sum(end - begin for begin, end in self.wanted)
 
 
-def parts_of(manifest: Manifest) -> tuple[Part, ...]:
+def parts_of(manifest: Manifest) -> tuple[WantedPart, ...]:
     """All that a restored folder consists of."""
-    return tuple(Part(stored) for stored in manifest.objects if stored.name.removesuffix(".age") not in _BESIDE)
+    return tuple(WantedPart(stored) for stored in manifest.objects if stored.name.removesuffix(".age") not in _BESIDE)
 
 
-def parts_with(tables: Collection[Table], listed: Index, manifest: Manifest) -> tuple[Part, ...]:
+def parts_with(tables: Collection[Table], listed: Index, manifest: Manifest) -> tuple[WantedPart, ...]:
     """What a server with these tables consists of, by the index of the backup's members.
 
     Raises:
@@ -191,7 +212,7 @@ def parts_with(tables: Collection[Table], listed: Index, manifest: Manifest) -> 
         if found is None:  # nothing of it is known: all of it may be needed
             parts.append(part)
         elif found:
-            parts.append(Part(part.stored, tuple(found)))
+            parts.append(WantedPart(part.stored, tuple(found)))
     return tuple(parts)
 
 
@@ -229,7 +250,7 @@ def _misfit(name: str) -> VerificationError:
     return VerificationError(f"the index does not fit {name}", hint=DAMAGED)
 
 
-def _index(sources: Sequence[Source], manifest: Manifest, key: Key | None) -> Index:
+def _index(sources: Sequence[BackupSource], manifest: Manifest, key: Key | None) -> Index:
     """From the first copy that has it.
 
     Raises:
@@ -242,6 +263,7 @@ def _index(sources: Sequence[Source], manifest: Manifest, key: Key | None) -> In
             f"run {manifest.run_id} has no index of its members: tables cannot be told apart",
             hint="restore all of it: leave out --tables",
         )
+    _require_modest_index(stored, manifest)
     errors: list[BackupdError] = []
     for i, source in enumerate(sources):
         try:
@@ -252,10 +274,24 @@ def _index(sources: Sequence[Source], manifest: Manifest, key: Key | None) -> In
     raise _gravest(errors)
 
 
+def _require_modest_index(stored: StoredObject, manifest: Manifest) -> None:
+    """It unpacks to no more than lines of these files, and as many folders again, can be.
+
+    Raises:
+        VerificationError: it would.
+    """
+    files = sum(each.files for each in manifest.objects)
+    if stored.plain_bytes > _LEAST_INDEX + files * _INDEX_LINES:
+        raise VerificationError(
+            f"the index of run {manifest.run_id} unpacks to {stored.plain_bytes} bytes: {files} files need far less",
+            hint=DAMAGED,
+        )
+
+
 def _require_as_recorded(
-    to: Path, sources: Sequence[Source], manifest: Manifest, key: Key | None, tables: Collection[Table] = ()
+    to: Path, sources: Sequence[BackupSource], manifest: Manifest, key: Key | None, tables: Collection[Table] = ()
 ) -> None:
-    """What was unpacked stands there as the index has it; folders have their times.
+    """What was unpacked stands there as the index has it; folders have their times, and the folder itself is opened.
 
     Raises:
         NotAsRecorded: something is different, or there is no index that could be read.
@@ -266,9 +302,10 @@ def _require_as_recorded(
     try:
         listed = _index(sources, manifest, key)
         if tables:
-            members = (member for _, member, wanted in _selected(listed, manifest, tables) if wanted)
+            members: Iterator[Member] = (member for _, member, wanted in _selected(listed, manifest, tables) if wanted)
         else:
-            members = (member for _, member in listed.members())
+            members = _every(listed, manifest)
+        itself = next((member.recorded for _, member in listed.members() if is_root(member.name)), None)
         found = differences(to, members)
         first = tuple(islice(found, _TOLD))
         rest = [difference.only_beside for difference in found]
@@ -278,6 +315,29 @@ def _require_as_recorded(
         told = "; ".join((*map(str, first), *((f"and {len(rest)} more",) if rest else ())))
         kind = NotHeld if all((*(difference.only_beside for difference in first), *rest)) else NotAsRecorded
         raise kind(f"what was restored to {to} is not as it was recorded: {told}", hint=_OTHERWISE)
+    try:
+        if itself is not None:
+            opened(to, itself)
+    except OSError as error:
+        raise NotHeld(f"{to} cannot be as it was recorded: {error.strerror}", hint=_OTHERWISE) from error
+
+
+def _every(listed: Index, manifest: Manifest) -> Iterator[Member]:
+    """All members that it tells of, which are as many files as were stored.
+
+    Raises:
+        VerificationError: it is silent about some: nobody could say what they should be.
+    """
+    told = Counter[str]()
+    for name, member in listed.members():
+        told[name] += member.recorded.kind is not MemberKind.FOLDER
+        yield member
+    for part in parts_of(manifest):
+        found = told[part.stored.name.removesuffix(".age")]
+        if found != part.stored.files:
+            raise VerificationError(
+                f"the index tells of {found} of the {part.stored.files} files in {part.stored.name}"
+            )
 
 
 def require_room(to: Path, manifest: Manifest) -> None:
@@ -294,7 +354,7 @@ def unpacked_bytes(manifest: Manifest) -> int:
     return _unpacked_bytes(parts_of(manifest), manifest)
 
 
-def _unpacked_bytes(parts: Sequence[Part], manifest: Manifest) -> int:
+def _unpacked_bytes(parts: Sequence[WantedPart], manifest: Manifest) -> int:
     snapshot = manifest.run.snapshot
     hole = max(snapshot.redo_left_out, 0) if snapshot is not None else 0
     return sum(part.size for part in parts) + hole
@@ -306,11 +366,11 @@ def _require_free(to: Path, needed: int) -> None:
         raise UsageError(f"{to} has {free} bytes free, and the backup needs {needed}", hint=MORE_ROOM)
 
 
-def _missing(parts: Sequence[Part], begun: Mapping[str, Standing]) -> int:
+def _missing(parts: Sequence[WantedPart], begun: Mapping[str, UnpackProgress]) -> int:
     """Bytes of the tar streams that are not unpacked yet."""
     missing = 0
     for part in parts:
-        standing = begun.get(part.stored.name, Standing())
+        standing = begun.get(part.stored.name, UnpackProgress())
         ranges = ((0, part.stored.plain_bytes),) if part.wanted is None else part.wanted
         missing += (
             0
@@ -324,14 +384,15 @@ def _missing(parts: Sequence[Part], begun: Mapping[str, Standing]) -> int:
 class _Work:
     """The parts of one backup on their way into a folder, side by side."""
 
-    sources: Sequence[Source]
+    sources: Sequence[BackupSource]
     manifest: Manifest
     to: Path
     key: Key | None
-    parts: Sequence[Part]
+    parts: Sequence[WantedPart]
     copied: Copied
-    begun: Mapping[str, Standing] = field(default_factory=dict)
-    save: Callable[[Mapping[str, Standing]], None] | None = None
+    confined: bool = True
+    begun: Mapping[str, UnpackProgress] = field(default_factory=dict)
+    save: Callable[[Mapping[str, UnpackProgress]], None] | None = None
 
     def __post_init__(self) -> None:
         self._now: dict[str, Unpacking] = {}
@@ -342,7 +403,7 @@ class _Work:
         self._asking = threading.Lock()
 
     def do(self) -> None:
-        """Everything is unpacked."""
+        """Everything is unpacked, and nothing in the folder leads out of it; until it is opened it is ours alone."""
         largest_first = sorted(self.parts, key=lambda part: -part.size)
         try:
             side_by_side([self._task(part) for part in largest_first], idle=self._look)
@@ -350,6 +411,10 @@ class _Work:
             with shielded():
                 self._save_at_the_end(interrupted)
             raise
+        try:
+            require_no_way_out(self.to)
+        except OSError as error:
+            raise UsageError(f"{self.to} cannot be read: {error.strerror}", hint="look at its disk") from error
         self.copied(self._total, self._total)
 
     def _look(self) -> None:
@@ -368,14 +433,14 @@ class _Work:
             interrupted.add_note(error.message)
 
     @property
-    def standings(self) -> Mapping[str, Standing]:
+    def standings(self) -> Mapping[str, UnpackProgress]:
         """How far each object is."""
         return {**self.begun, **{name: unpacking.standing for name, unpacking in tuple(self._now.items())}}
 
-    def _task(self, part: Part) -> Callable[[Callable[[], None]], None]:
-        return lambda require_wanted: self._unpack(part, Manner(_Wanted(require_wanted)))
+    def _task(self, part: WantedPart) -> Callable[[Callable[[], None]], None]:
+        return lambda require_wanted: self._unpack(part, Manner(_Wanted(require_wanted), confined=self.confined))
 
-    def _unpack(self, part: Part, manner: Manner) -> None:
+    def _unpack(self, part: WantedPart, manner: Manner) -> None:
         """The part is unpacked from the first copy that has it; a later one goes on where the one before ended."""
         name = part.stored.name
         begun = self.begun.get(name)
@@ -420,7 +485,7 @@ class _Wanted:
         self.require_wanted()
 
 
-def _difference(source: Source, manifest: Manifest) -> BackupdError | None:
+def _difference(source: BackupSource, manifest: Manifest) -> BackupdError | None:
     try:
         if manifest_of(source).objects == manifest.objects:
             return None
@@ -429,7 +494,7 @@ def _difference(source: Source, manifest: Manifest) -> BackupdError | None:
     return VerificationError(f"the copy on target {source.target.name} is not of the same objects", hint=DAMAGED)
 
 
-def _tell(source: Source, error: BackupdError, *, another: bool) -> None:
+def _tell(source: BackupSource, error: BackupdError, *, another: bool) -> None:
     log.warning(
         "target %s: %s%s", source.target.name, error.message, "; going on with the next copy" if another else ""
     )

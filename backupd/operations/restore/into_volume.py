@@ -10,12 +10,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from backupd.catalogue.store import Catalogue
-from backupd.errors import Refused, SnapshotError, UsageError
-from backupd.holding import held
-from backupd.model import Holding, HoldingKind, Manifest, Volume
-from backupd.restore import unpacked_bytes
-from backupd.snapshots import BlankVolumes
-from backupd.tools import HostTools
+from backupd.host.holdings import held
+from backupd.lvm import BlankVolumes
+from backupd.operations.restore.into_folder import unpacked_bytes
+from backupd.operations.tools import HostTools
+from backupd.vocabulary.errors import Refused, SnapshotError, UsageError
+from backupd.vocabulary.records import Holding, HoldingKind
+from backupd.vocabulary.storage import Manifest
+from backupd.vocabulary.volumes import Volume
 
 MIB = 1 << 20
 

@@ -6,20 +6,25 @@ tables are missing: with `innodb_force_recovery=1` it passes over those. MariaDB
 without it ("Cannot apply log to [page id: space=10, page number=0] of corrupted file './other/t.ibd'").
 """
 
+import os
 import re
 import secrets
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
-from backupd.errors import ServerError, UsageError
-from backupd.filesystem import MORE_ROOM, write_words
-from backupd.model import Manifest
+from backupd.host.filesystem import MORE_ROOM, opened_plain
+from backupd.mysql.recorded import judged
 from backupd.mysql.relocation import Relocation
 from backupd.mysql.scratch import RunningServer, ScratchServer
 from backupd.mysql.session import Session
+from backupd.mysql.sqltext import comment, literal, quoted, require_definition
 from backupd.mysql.tablefiles import Table, TableFiles, file_name
+from backupd.vocabulary.errors import ServerError, UsageError
+from backupd.vocabulary.storage import Manifest
 
 FOLDER = "tables"  # below the restored folder
 
@@ -48,7 +53,12 @@ class Exported:
 
 
 def export(
-    folder: Path, manifest: Manifest, tables: Sequence[Table], *, telling: Callable[[str], None] = lambda _step: None
+    folder: Path,
+    manifest: Manifest,
+    tables: Sequence[Table],
+    *,
+    confined: bool = True,
+    telling: Callable[[str], None] = lambda _step: None,
 ) -> tuple[Exported, ...]:
     """Each of these tables lies in `tables/SCHEMA/` of the folder with its definition and the statements to import it.
 
@@ -56,22 +66,76 @@ def export(
 
     Raises:
         ServerError: no matching server is here, or it did not start on the files, or refused to export a table.
+        Unreadable: the manifest names what no server has.
+        UsageError: a table could not be copied; nothing here can keep a server within its bounds.
     """
-    try:
-        with ScratchServer(folder, manifest, partial=True).running() as server:
-            fresh = f"backupd_{secrets.token_hex(4)}"
-            found = tuple(_exported(server, folder, manifest, table, fresh, telling) for table in tables)
-            server.shut_down()  # however it ends: what was copied before is whole
-    except BaseException:
-        shutil.rmtree(folder / FOLDER, ignore_errors=True)
-        raise
+    scratch = ScratchServer(folder, manifest, partial=True, confined=confined)
+    with _new_folder(folder / FOLDER) as home, scratch.running() as server:
+        to = _Place(folder, home, f"backupd_{secrets.token_hex(4)}")
+        found = tuple(_exported(server, to, manifest, table, telling) for table in tables)
+        server.shut_down()  # however it ends: what was copied before is whole
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """The copy, and a folder in it, made before a server ran on it: who renames that one gets nothing of ours."""
+
+    folder: Path
+    home: int  # descriptor
+    fresh: str  # the schema into which a person imports
+
+    @contextmanager
+    def new(self, schema: str, name: str) -> Iterator[BinaryIO]:
+        """A file that was not there before, by no link.
+
+        Raises:
+            OSError: it cannot be made.
+        """
+        with suppress(FileExistsError):
+            os.mkdir(schema, dir_fd=self.home)
+        within = os.open(schema, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=self.home)
+        try:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            descriptor = os.open(name, flags, 0o644, dir_fd=within)
+        finally:
+            os.close(within)
+        with os.fdopen(descriptor, "wb") as file:
+            yield file
+
+
+@contextmanager
+def _new_folder(path: Path) -> Iterator[int]:
+    """A descriptor of it; it is gone with all that is in it when the block fails.
+
+    Raises:
+        UsageError: something of this name is there: an archive may have brought it.
+    """
+    try:
+        path.mkdir()
+    except OSError as error:
+        raise UsageError(
+            f"{path} cannot be made: {error.strerror}", hint="restore without --tables, and export by hand"
+        ) from error
+    descriptor = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        yield descriptor
+    except BaseException:
+        shutil.rmtree(path, ignore_errors=True)
+        raise
+    finally:
+        os.close(descriptor)
+
+
 def by_hand(folder: Path, manifest: Manifest, tables: Sequence[Table]) -> str:
-    """What a person does on a machine that has the server program, where `export` could not be done here."""
+    """What a person does on a machine that has the server program, where `export` could not be done here.
+
+    Raises:
+        Unreadable: the manifest names what no server has.
+    """
+    manifest = judged(manifest)
     relocation = Relocation(folder, manifest.datadir, manifest.server.datadir)
-    named = ", ".join(f"{_quoted(table.schema)}.{_quoted(table.name)}" for table in tables)
+    named = ", ".join(f"{quoted(table.schema)}.{quoted(table.name)}" for table in tables)
     return "\n".join(
         (
             f"the files in {folder} are as the snapshot had them: no server can import them before they are recovered",
@@ -86,23 +150,23 @@ def by_hand(folder: Path, manifest: Manifest, tables: Sequence[Table]) -> str:
 
 
 def _exported(
-    server: RunningServer,
-    folder: Path,
-    manifest: Manifest,
-    table: Table,
-    fresh: str,
-    telling: Callable[[str], None],
+    server: RunningServer, to: _Place, manifest: Manifest, table: Table, telling: Callable[[str], None]
 ) -> Exported:
     telling(f"exporting {table}")
-    session, named = server.session, f"{_quoted(table.schema)}.{_quoted(table.name)}"
+    session, named = server.session, f"{quoted(table.schema)}.{quoted(table.name)}"
     row = session.one(f"SHOW CREATE TABLE {named}") or {}
     imported = engine_of(session, table) == _TRANSPORTABLE
     session.execute(f"FLUSH TABLES {named} {'FOR EXPORT' if imported else 'WITH READ LOCK'}")
-    files = _copied(folder, manifest, table)  # they do not change until the tables are unlocked
+    files = _copied(to, manifest, table)  # they do not change until the tables are unlocked
     session.execute("UNLOCK TABLES")
     statements = files[0].with_name(f"{file_name(table.name)}.sql")
-    text = _statements(table, row.get("Create Table") or "", files, fresh, imported=imported)
-    write_words(statements, text, hint=MORE_ROOM)
+    require_definition(row.get("Create Table") or "")
+    text = _statements(table, row.get("Create Table") or "", files, to.fresh, imported=imported)
+    try:
+        with to.new(statements.parent.name, statements.name) as file:
+            file.write(text.encode())
+    except OSError as error:
+        raise UsageError(f"{statements} could not be written: {error.strerror}", hint=MORE_ROOM) from error
     return Exported(table, files, statements)
 
 
@@ -114,19 +178,26 @@ def engine_of(session: Session, table: Table) -> str | None:
     )
 
 
-def _copied(folder: Path, manifest: Manifest, table: Table) -> tuple[Path, ...]:
-    datadir = Relocation(folder, manifest.datadir, manifest.server.datadir).datadir
+def _copied(to: _Place, manifest: Manifest, table: Table) -> tuple[Path, ...]:
+    """By no link on either side: neither is a file of this host read, nor one written."""
+    datadir = Relocation(to.folder, manifest.datadir, manifest.server.datadir).datadir
     names = sorted(str(path.relative_to(datadir)) for path in datadir.glob("*/*"))
     lower_case = manifest.server.settings.get("lower_case_table_names", "0") != "0"
     belonging = [datadir / name for name in TableFiles(names, datadir="", lower_case=lower_case).of(table, names)]
     if not belonging:
         raise ServerError(f"no file of {table} was found in {datadir}", hint="its files lie outside of the datadir")
-    to = folder / FOLDER / belonging[0].parent.name
-    to.mkdir(parents=True, exist_ok=True)
+    schema = belonging[0].parent.name
+    folder = to.folder / FOLDER / schema
     try:
-        return tuple(Path(shutil.copy2(path, to)) for path in belonging)
+        for path in belonging:
+            with opened_plain(path, beneath=to.folder) as original, to.new(schema, path.name) as copy:
+                shutil.copyfileobj(original, copy)
+                found = os.fstat(original.fileno())
+                os.fchmod(copy.fileno(), found.st_mode & 0o777)
+                os.utime(copy.fileno(), ns=(found.st_atime_ns, found.st_mtime_ns))
     except OSError as error:
-        raise UsageError(f"{to} cannot be written: {error.strerror}", hint=MORE_ROOM) from error
+        raise UsageError(f"{table} cannot be copied to {folder}: {error.strerror}", hint=MORE_ROOM) from error
+    return tuple(folder / path.name for path in belonging)
 
 
 def _statements(table: Table, definition: str, files: Sequence[Path], fresh: str, *, imported: bool) -> str:
@@ -135,19 +206,19 @@ def _statements(table: Table, definition: str, files: Sequence[Path], fresh: str
     Nothing that a server has is touched, whether a client ends at the first error or goes on: the table is made in the
     schema `fresh`, which no server has, and what could do harm is said in full names and only where it can do none.
     """
-    name = f"{_quoted(fresh)}.{_quoted(table.name)}"
+    name = f"{quoted(fresh)}.{quoted(table.name)}"
     copied = ", ".join(path.name for path in files if path.suffix in _IMPORTED or not imported)
     place = f"now copy {copied} into the folder {fresh} in the datadir, owned by the server's user"
-    made = [*_BEGIN, f"CREATE DATABASE {_quoted(fresh)};"]
+    made = [*_BEGIN, f"CREATE DATABASE {quoted(fresh)};"]
     if imported:
-        made += [f"{_in_schema(fresh, table, definition)};", *_discard(name), *_END, _comment(place)]
+        made += [f"{_in_schema(fresh, table, definition)};", *_discard(name), *_END, comment(place)]
         made += [*_BEGIN, *_unless_logged(f"ALTER TABLE {name} IMPORT TABLESPACE"), *_END]
         if any("#p#" in path.name.lower() for path in files):
             made.append(
                 "-- MariaDB: import each partition's file as a table of its own, then ALTER TABLE … EXCHANGE PARTITION"
             )
     else:
-        made += [*_END, _comment(f"{definition};"), _comment(place)]
+        made += [*_END, comment(f"{definition};"), comment(place)]
         made += [f"FLUSH NO_WRITE_TO_BINLOG TABLES {name};"]
     return "\n".join((*made, *_afterwards(table, name, definition))) + "\n"
 
@@ -157,7 +228,7 @@ def _in_schema(fresh: str, table: Table, definition: str) -> str:
     found = _CREATE.match(definition)
     if found is None:
         raise ServerError(f"{table} is told as {definition[:80]!r}", hint="it is no table: leave it out of --tables")
-    return f"CREATE TABLE {_quoted(fresh)}.{definition[found.end() :]}"
+    return f"CREATE TABLE {quoted(fresh)}.{definition[found.end() :]}"
 
 
 def _discard(name: str) -> tuple[str, ...]:
@@ -175,7 +246,7 @@ def _unless_logged(statement: str, *, also: str = "TRUE") -> tuple[str, ...]:
     return (
         "SET @backupd_do = IF("
         f"COALESCE({also}, FALSE) AND (@@SESSION.sql_log_bin = 0 OR @@GLOBAL.log_bin = 0),"
-        f" {_text(statement)}, {_text(refusal)});",
+        f" {literal(statement)}, {literal(refusal)});",
         "PREPARE backupd FROM @backupd_do;",
         "EXECUTE backupd;",
         "DEALLOCATE PREPARE backupd;",
@@ -183,7 +254,7 @@ def _unless_logged(statement: str, *, also: str = "TRUE") -> tuple[str, ...]:
 
 
 def _afterwards(table: Table, name: str, definition: str) -> tuple[str, ...]:
-    own = f"{_quoted(table.schema)}.{_quoted(table.name)}"
+    own = f"{quoted(table.schema)}.{quoted(table.name)}"
     said = [
         f"then it is whole as {name}, on this server alone; to have it in its place, where there is none:",
         f"RENAME TABLE {name} TO {own};",
@@ -192,17 +263,4 @@ def _afterwards(table: Table, name: str, definition: str) -> tuple[str, ...]:
     ]
     if "FOREIGN KEY" in definition:
         said.append("its foreign keys lead into its new schema: drop them before a RENAME, and add them again after it")
-    return tuple(map(_comment, said))
-
-
-def _comment(text: str) -> str:
-    return "\n".join(f"-- {line}" for line in text.splitlines())
-
-
-def _text(text: str) -> str:
-    """A string of SQL, in the mode that `_BEGIN` sets."""
-    return "'" + text.replace("\\", "\\\\").replace("'", "''") + "'"
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
+    return tuple(map(comment, said))

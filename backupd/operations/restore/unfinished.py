@@ -8,21 +8,21 @@ import base64
 import fcntl
 import json
 import os
-import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from backupd.archive.course import Folder, Standing
-from backupd.errors import Busy, Cancelled, NotAsRecorded, TargetError, UsageError
-from backupd.filesystem import sync_filesystem
-from backupd.interruption import shielded
+from backupd.archive.members import MARKER
+from backupd.archive.restating import PRIVATE
+from backupd.archive.unpack_progress import Folder, UnpackProgress
+from backupd.host.filesystem import OWN_TO_A_FILE_SYSTEM, remove_tree, sync_filesystem, write_among_others
+from backupd.host.signals import shielded
+from backupd.vocabulary.errors import Busy, Cancelled, NotAsRecorded, TargetError, UsageError
 
-INCOMPLETE = ".backupd-incomplete"  # in the folder while it is not whole
+INCOMPLETE = MARKER  # in the folder while it is not whole
 _NEXT = f"{INCOMPLETE}.new"  # becomes the marker
-_OWN_TO_A_FILE_SYSTEM = {"lost+found"}  # what an empty mount point may hold
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +31,10 @@ class Unfinished:
 
     job: str
     run_id: str
-    manifest: str  # SHA-256 of its text: what is gone on with is what was begun
+    manifest: str  # its digest: what is gone on with is what was begun
     tables: tuple[str, ...] = ()  # only these; empty: everything
     made: bool = False  # the folder was made for it
-    objects: Mapping[str, Standing] = field(default_factory=dict)
+    objects: Mapping[str, UnpackProgress] = field(default_factory=dict)
 
     @property
     def worth_keeping(self) -> bool:
@@ -62,7 +62,7 @@ class Filling:
         """Something that is worth going on with is durable, and written down."""
         return self._what.worth_keeping
 
-    def unpacked(self, objects: Mapping[str, Standing]) -> None:
+    def unpacked(self, objects: Mapping[str, UnpackProgress]) -> None:
         """Everything is there and durable, and written down.
 
         Raises:
@@ -72,7 +72,7 @@ class Filling:
         if objects != self._what.objects:  # or nothing has come since: a disk that is full by now is no matter
             self.save(objects)
 
-    def save(self, objects: Mapping[str, Standing]) -> None:
+    def save(self, objects: Mapping[str, UnpackProgress]) -> None:
         """What is unpacked so far is durable, and written down.
 
         Raises:
@@ -93,7 +93,7 @@ class Filling:
 def filling(to: Path, what: Mapping[str, str]) -> Iterator[bool]:
     """For the length of the block the folder is marked as incomplete; afterwards it is durable, or empty as before.
 
-    The block is told whether the folder had to be made.
+    The block is told whether the folder had to be made. It is ours alone, whosever it was, until who fills it opens it.
 
     Raises:
         UsageError: the folder is not empty, or cannot be written.
@@ -101,7 +101,7 @@ def filling(to: Path, what: Mapping[str, str]) -> Iterator[bool]:
     """
     made = _require_there(to)
     with _alone(to):
-        _require_empty(to)
+        _require_empty_and_ours(to)
         try:
             _mark(to, json.dumps(what) + "\n")
             yield made
@@ -128,7 +128,9 @@ def resumable(to: Path, what: Unfinished) -> Iterator[Filling]:
     with _alone(to):
         begun = _begun(to, what)
         if begun is None:
-            _require_empty(to)
+            _require_empty_and_ours(to)
+        else:
+            _close_to_others(to)
         folder = Filling(to, begun or Unfinished(what.job, what.run_id, what.manifest, what.tables, made))
         try:
             if begun is None:
@@ -137,7 +139,7 @@ def resumable(to: Path, what: Unfinished) -> Iterator[Filling]:
             _finish(to)
         except NotAsRecorded as error:
             how = "put that right, and the same command compares again; to use it as it is, remove"
-            error.hint = f"{to} keeps it: {how} {to / INCOMPLETE}"
+            error.hint = f"{to} keeps it: {how} {to / INCOMPLETE}, and let its server in, for its mode is {PRIVATE:04o}"
             raise
         except BaseException as error:
             with shielded():
@@ -176,7 +178,10 @@ def _begun(to: Path, what: Unfinished) -> Unfinished | None:
         UsageError: it is marked for something else.
     """
     try:
-        text = (to / INCOMPLETE).read_text()
+        with open(os.open(to / INCOMPLETE, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)) as file:  # noqa: PTH123
+            if os.fstat(file.fileno()).st_uid != os.geteuid():
+                raise UsageError(f"{to / INCOMPLETE} is not ours", hint="who has put it there? empty the folder first")
+            text = file.read()
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -206,6 +211,33 @@ def _require_there(to: Path) -> bool:
     return True
 
 
+def _require_empty_and_ours(to: Path) -> None:
+    """From now on nobody else can enter it, who could put a link in our way; so it is looked at again.
+
+    A folder that is in use is refused as it is.
+    """
+    _require_empty(to)
+    _close_to_others(to)
+    _require_empty(to)
+
+
+def _close_to_others(to: Path) -> None:
+    """It is ours, as long as it is not whole: whose it was might be the server's account."""
+    try:
+        descriptor = os.open(to, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            if os.geteuid() == 0:
+                os.fchown(descriptor, 0, 0)
+            os.fchmod(descriptor, PRIVATE)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise UsageError(
+            f"{to} cannot be closed to others while it is filled: {error.strerror}",
+            hint="restore into a folder of your own",
+        ) from error
+
+
 def _require_empty(to: Path) -> None:
     try:
         entries = {entry.name for entry in to.iterdir()}
@@ -213,7 +245,7 @@ def _require_empty(to: Path) -> None:
         raise UsageError(f"{to} cannot be read: {error.strerror}", hint="name a folder") from error
     if INCOMPLETE in entries:
         raise UsageError(f"{to} holds a restore that was cut short", hint=f"empty it first: rm -r {to}")
-    if entries - _OWN_TO_A_FILE_SYSTEM:
+    if entries - OWN_TO_A_FILE_SYSTEM:
         raise UsageError(f"{to} is not empty", hint="restore into an empty folder or mount point")
 
 
@@ -243,10 +275,7 @@ def _mark(to: Path, text: str) -> None:
 
 def _write(to: Path, text: str) -> None:
     """The marker has this text or the one before, whatever happens."""
-    with (to / _NEXT).open("w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
+    write_among_others(to, _NEXT, text)
     (to / _NEXT).rename(to / INCOMPLETE)
     _sync_folder(to)
 
@@ -273,8 +302,8 @@ def _empty(to: Path, *, remove: bool) -> None:
     """As it was; the marker goes last."""
     for entry in sorted(to.iterdir(), key=lambda entry: entry.name == INCOMPLETE):
         if entry.is_dir() and not entry.is_symlink():
-            if entry.name not in _OWN_TO_A_FILE_SYSTEM:
-                shutil.rmtree(entry)
+            if entry.name not in OWN_TO_A_FILE_SYSTEM:
+                remove_tree(entry)
         else:
             entry.unlink()
     if remove:
@@ -287,7 +316,7 @@ def _to_text(what: Unfinished) -> str:
     return json.dumps({**document, "made": what.made, "objects": objects}) + "\n"
 
 
-def _standing_document(standing: Standing) -> dict[str, Any]:
+def _standing_document(standing: UnpackProgress) -> dict[str, Any]:
     folders = [[folder.name, base64.b64encode(folder.headers).decode()] for folder in standing.folders]
     at = {"offset": standing.offset, "files": standing.files, "done": standing.done}
     return {**at, "links": standing.links, "folders": folders}
@@ -310,8 +339,8 @@ def _from_text(text: str) -> Unfinished | None:
         return None
 
 
-def _standing(document: Mapping[str, Any]) -> Standing:
-    return Standing(
+def _standing(document: Mapping[str, Any]) -> UnpackProgress:
+    return UnpackProgress(
         offset=int(document["offset"]),
         files=int(document["files"]),
         links=tuple(map(str, document["links"])),

@@ -1,4 +1,4 @@
-"""Reading a backup back from where it lies: all of it, or a sample. No key is needed: the stored bytes are compared.
+"""Reading a backup back from where it lies: all of it, or a sample. What was encrypted is compared as it is stored.
 
 A full verification covers every byte: the manifest has a digest of itself and those of every object and frame, and an
 object that is missing, too long or too short is a fault as well. What somebody has put beside the objects is none: it
@@ -19,12 +19,12 @@ from dataclasses import dataclass
 from backupd.archive import Governor
 from backupd.archive.frames import DAMAGED, Frames, Pieces, Reading, compare, frames_of
 from backupd.archive.governor import Unhindered
-from backupd.archive.sidebyside import side_by_side
-from backupd.errors import Unreadable, UsageError, VerificationError
-from backupd.listing import require_listed
-from backupd.model import Manifest, StoredObject
-from backupd.rotation import next_part
-from backupd.targets import Source, Target
+from backupd.archive.parallel import side_by_side
+from backupd.policy.verification_rounds import next_part
+from backupd.targets import BackupSource, Target
+from backupd.targets.listing import require_listed
+from backupd.vocabulary.errors import Unreadable, Untrusted, UsageError, VerificationError
+from backupd.vocabulary.storage import Manifest, StoredObject
 
 log = logging.getLogger(__name__)
 
@@ -86,7 +86,7 @@ def verify_object(
 
 
 def verify_backup(
-    source: Source,
+    source: BackupSource,
     *,
     share: float | None = None,
     part: Round | None = None,
@@ -133,23 +133,24 @@ def verify_backup(
     )
 
 
-def manifest_of(source: Source) -> Manifest:
+def manifest_of(source: BackupSource) -> Manifest:
     """The manifest that lies there, of the run that was asked for. One that came damaged is asked for a second time.
 
     Raises:
+        Untrusted: it is not to be believed; see `trust`.
         VerificationError: it is another run's, was damaged, or cannot be understood.
         TargetError: there is none, or it cannot be read.
     """
     try:
         return _manifest_seen(source)
-    except Unreadable:
+    except (Unreadable, Untrusted):
         raise
     except VerificationError as error:
         log.warning("the manifest of run %s is asked for again: %s", source.run_id, error.message)
         return _manifest_seen(source)
 
 
-def _manifest_seen(source: Source) -> Manifest:
+def _manifest_seen(source: BackupSource) -> Manifest:
     manifest = source.target.manifest(source.job, source.run_id)
     if (manifest.machine, manifest.job, manifest.run_id) != (source.target.machine, source.job, source.run_id):
         raise VerificationError(
@@ -157,6 +158,11 @@ def _manifest_seen(source: Source) -> Manifest:
             f" job {manifest.job} of machine {manifest.machine}",
             hint=DAMAGED,
         )
+    if not manifest.objects:
+        raise VerificationError(
+            f"the manifest of run {source.run_id} names no object", hint="it is no backup; remove it"
+        )
+    source.trust.require(manifest)
     return manifest
 
 
@@ -198,7 +204,7 @@ class _Pace:
 
 
 def _task(
-    source: Source, frames: Frames, numbers: Sequence[int], count: _Count
+    source: BackupSource, frames: Frames, numbers: Sequence[int], count: _Count
 ) -> Callable[[Callable[[], None]], None]:
     def work(require_wanted: Callable[[], None]) -> None:
         pace = _Pace(count, require_wanted)
@@ -215,7 +221,7 @@ def _task(
     return work
 
 
-def reading_of(source: Source, stored: StoredObject) -> Reading:
+def reading_of(source: BackupSource, stored: StoredObject) -> Reading:
     """How this object is read there: from an offset, so many bytes."""
 
     def reading(offset: int, size: int | None) -> AbstractContextManager[Iterator[bytes]]:
@@ -258,7 +264,7 @@ def _runs(numbers: Sequence[int]) -> list[range]:
     return found
 
 
-def _unknown_beside(source: Source, manifest: Manifest) -> tuple[str, ...]:
+def _unknown_beside(source: BackupSource, manifest: Manifest) -> tuple[str, ...]:
     """What lies there and the manifest does not name, once all that it names is listed as it was stored."""
     names = [stored.name for stored in manifest.objects]
     if len(set(names)) != len(names) or not names:

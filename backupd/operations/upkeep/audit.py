@@ -10,9 +10,9 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from backupd.catalogue.audit import Trail
-from backupd.errors import BackupdError, TargetError, Unreadable, VerificationError
-from backupd.model import Manifest, StoredBackup
 from backupd.targets import Target
+from backupd.vocabulary.errors import BackupdError, TargetError, Unreadable, VerificationError
+from backupd.vocabulary.storage import Manifest, StoredBackup
 
 _HINT = (
     "somebody changed the catalogue, or an older copy of it was put back; the backups themselves are told by"
@@ -31,7 +31,7 @@ class Flaw:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class TargetLook:
     """What was found on one target."""
 
     target: str
@@ -42,13 +42,13 @@ class Look:
 
 
 @dataclass(frozen=True, slots=True)
-class Examination:
+class AuditResult:
     """The answer: what was compared, and what does not hold."""
 
     rows: int
     head: str
     flaws: tuple[Flaw, ...] = ()  # of the catalogue by itself
-    looks: tuple[Look, ...] = ()
+    looks: tuple[TargetLook, ...] = ()
 
     @property
     def all_flaws(self) -> tuple[Flaw, ...]:
@@ -77,14 +77,14 @@ class Examination:
             raise TargetError(f"not all manifests could be read: {told}", hint=errors[0][1].hint)
 
 
-def examine(trail: Trail, targets: Sequence[Target], jobs: Collection[str]) -> Examination:
+def examine(trail: Trail, targets: Sequence[Target], jobs: Collection[str]) -> AuditResult:
     """Compare the chain with itself, with the catalogue's rows, and with the manifests on these targets.
 
     Of what lies on a target, backups of these jobs count, and those that the chain tells of: others may be another
     host's. A target that cannot be read keeps no other from being read.
     """
     looks = tuple(_look(target, trail, jobs) for target in targets)
-    return Examination(trail.chain.rows, trail.chain.head, tuple(_of_itself(trail)), looks)
+    return AuditResult(trail.chain.rows, trail.chain.head, tuple(_of_itself(trail)), looks)
 
 
 def _of_itself(trail: Trail) -> Iterator[Flaw]:
@@ -113,12 +113,23 @@ def _of_itself(trail: Trail) -> Iterator[Flaw]:
                 target=target,
             )
 
+    for where, digest in chain.manifests.items():
+        run_id, target = where
+        if run_id in trail.runs and trail.manifests.get(where) != digest:
+            yield Flaw(
+                f"the audit chain tells of the manifest of run {run_id} on target {target} as {digest[:16]}…, and the"
+                " catalogue does not: its row was changed",
+                None,
+                run_id,
+                target,
+            )
 
-def _look(target: Target, trail: Trail, jobs: Collection[str]) -> Look:
+
+def _look(target: Target, trail: Trail, jobs: Collection[str]) -> TargetLook:
     try:
         there = [one for one in target.backups() if one.job in jobs or one.backup_id in trail.chain.started]
     except TargetError as error:
-        return Look(target.name, errors=(error,))
+        return TargetLook(target.name, errors=(error,))
     manifests = foreign = 0
     flaws: list[Flaw] = []
     errors: list[BackupdError] = []
@@ -137,7 +148,8 @@ def _look(target: Target, trail: Trail, jobs: Collection[str]) -> Look:
             else:
                 manifests += 1
                 flaws += _disagreements(trail, manifest, target.name)
-    return Look(target.name, manifests, foreign, tuple(flaws), tuple(errors))
+            flaws += _replaced(trail, manifest, target.name)
+    return TargetLook(target.name, manifests, foreign, tuple(flaws), tuple(errors))
 
 
 def _manifest(target: Target, one: StoredBackup) -> Manifest | None:
@@ -158,6 +170,19 @@ def _manifest(target: Target, one: StoredBackup) -> Manifest | None:
             f"its manifest is that of run {manifest.run_id} of job {manifest.job} of machine {manifest.machine}"
         )
     return manifest
+
+
+def _replaced(trail: Trail, manifest: Manifest, target: str) -> Iterator[Flaw]:
+    """A manifest is the one that was recorded, where that is known."""
+    recorded = trail.chain.manifests.get((manifest.run_id, target))
+    if recorded is not None and manifest.digest != recorded:
+        yield Flaw(
+            f"the manifest of run {manifest.run_id} on target {target} is not the one that was recorded: its digest is"
+            f" {manifest.digest[:16]}…, and the audit chain has {recorded[:16]}…",
+            None,
+            manifest.run_id,
+            target,
+        )
 
 
 def _disagreements(trail: Trail, manifest: Manifest, target: str) -> Iterator[Flaw]:

@@ -11,13 +11,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from backupd.catalogue.store import Catalogue
-from backupd.errors import BackupdError, Cancelled, VerificationError
-from backupd.interruption import shielded
-from backupd.listing import require_listed, unknown_beside
-from backupd.model import Backup, Holding, Manifest
-from backupd.publishing import Published, publish_copies, require_published
-from backupd.rebuild import copy_on
+from backupd.host.signals import shielded
+from backupd.operations.backup.publishing import Published, publish_copies, require_published
+from backupd.operations.upkeep.rebuild import copy_on
 from backupd.targets import Target
+from backupd.targets.listing import require_listed, unknown_beside
+from backupd.vocabulary.errors import BackupdError, Cancelled, VerificationError
+from backupd.vocabulary.records import Holding
+from backupd.vocabulary.storage import Backup, Manifest
 
 log = logging.getLogger(__name__)
 

@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
-from backupd.agenda import Activity, Notice, NoticeKind, SlotState
 from backupd.catalogue.endings import as_told
 from backupd.catalogue.store import Catalogue
-from backupd.errors import BackupdError, ExitStatus, Undecided
-from backupd.model import RunDetails, RunError, RunStatus
 from backupd.notifications import Notifier
 from backupd.report.words import duration, instant, size
+from backupd.vocabulary.errors import BackupdError, ExitStatus, Undecided
+from backupd.vocabulary.records import RunDetails, RunError, RunStatus
+from backupd.vocabulary.schedule import Activity, Notice, NoticeKind, SlotState
 
 DIED = "died"  # the code of the error of a run whose process ended without a word
 

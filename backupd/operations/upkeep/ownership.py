@@ -16,16 +16,18 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from backupd import ownership
 from backupd.catalogue.owners import ChainEnd
 from backupd.catalogue.store import Catalogue
-from backupd.claims import Claims
-from backupd.companion import Companion
-from backupd.errors import BackupdError, Busy, NoRoom, NotOurs, TargetError, VerificationError
-from backupd.identity import Identity, Machine
-from backupd.ownership import OwnerRecord
+from backupd.host.claims import Claims
+from backupd.host.scoped_thread import Companion
+from backupd.operations.tools import HostTools
+from backupd.policy import owner_record
+from backupd.policy.owner_record import OwnerRecord
+from backupd.policy.signing import Signer, signer_at
+from backupd.policy.trust import Known
 from backupd.targets import Target
-from backupd.tools import HostTools
+from backupd.vocabulary.errors import BackupdError, Busy, NoRoom, NotOurs, TargetError, VerificationError
+from backupd.vocabulary.identity import Identity, Machine
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +57,10 @@ class Ownership:
         identity = self.catalogue.identity()
         identity.require_of(self.machine)
         return identity
+
+    def signer(self) -> Signer:
+        """Signs as this machine; see `signer_of`."""
+        return signer_of(self.catalogue, self.machine)
 
     def take(self, target: Target) -> bool:
         """This machine has written the last owner record there, and nobody else since it wrote the one before.
@@ -185,7 +191,7 @@ class Ownership:
                     hint=_HINT,
                 )
             return None
-        known = self.catalogue.end_of_chain(target.machine, ownership.to_text(found))
+        known = self.catalogue.end_of_chain(target.machine, owner_record.to_text(found))
         if known is None:
             raise NotOurs(_sentence(found, target), hint=_HINT)
         return known
@@ -210,7 +216,7 @@ class Ownership:
         boot = self.machine.boot_id
         since = after.since_seconds if after is not None and after.boot_id == boot else self.clock()
         follows = "" if after is None else after.record
-        return ChainEnd(ownership.to_text(record), record.number, follows, target.name, boot, since)
+        return ChainEnd(owner_record.to_text(record), record.number, follows, target.name, boot, since)
 
     def _write(self, target: Target, end: ChainEnd) -> None:
         """Row first, effect second.
@@ -219,7 +225,7 @@ class Ownership:
             NotOurs: somebody else was faster.
         """
         self.catalogue.owner_pending(target.machine, end)
-        record = ownership.from_text(end.record, machine=target.machine, number=end.number, where="the catalogue")
+        record = owner_record.from_text(end.record, machine=target.machine, number=end.number, where="the catalogue")
         if not target.succeed(record):
             found = target.owner()
             raise NotOurs(_sentence(found or record, target), hint=_HINT)
@@ -266,6 +272,21 @@ def _sentence(found: OwnerRecord, target: Target) -> str:
         f"another machine uses this identity ({found.machine}): it wrote last on target {target.name}"
         f" at {found.at:%Y-%m-%d %H:%M:%S} UTC, by host {found.host}; was this one cloned?"
     )
+
+
+def signer_of(catalogue: Catalogue, machine: Machine) -> Signer:
+    """Signs as the catalogue's machine, which this is, with its key: one that it had, or a new one. The key is known.
+
+    Raises:
+        Refused: the catalogue is another machine's, or the key is of no use.
+    """
+    identity = catalogue.identity()
+    identity.require_of(machine)
+    signer = signer_at(catalogue.key_file)
+    if signer.public not in catalogue.keys(identity.name):
+        catalogue.know_key(signer.public, identity.name, Known.MADE)
+        log.info("backups are signed by %s: keep this public key off the host, beside the age key", signer.public)
+    return signer
 
 
 def ownership_of(catalogue: Catalogue, tools: HostTools) -> Ownership:

@@ -13,14 +13,15 @@ from datetime import UTC, datetime, timedelta
 
 from backupd.catalogue.store import Catalogue
 from backupd.config import JobConfig
-from backupd.errors import Busy, TargetError, Unreadable, VerificationError
-from backupd.listing import require_listed
-from backupd.model import Backup, Decision, RunDetails, StoredBackup
-from backupd.owning import Ownership
-from backupd.retention import Candidate, by_each_clock, decide, good_ones
-from backupd.targets import Source, Target
+from backupd.operations.restore.verify import manifest_of
+from backupd.operations.upkeep.ownership import Ownership
+from backupd.policy.retention import Candidate, by_each_clock, decide, good_ones
+from backupd.targets import BackupSource, Target
+from backupd.targets.listing import require_listed
 from backupd.targets.names import is_ours
-from backupd.verify import manifest_of
+from backupd.vocabulary.errors import Busy, TargetError, Unreadable, VerificationError
+from backupd.vocabulary.records import RunDetails
+from backupd.vocabulary.storage import Backup, Manifest, RetentionDecision, StoredBackup
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +34,7 @@ class Fate:
     """What becomes of one backup on one target."""
 
     target: str
-    decision: Decision
+    decision: RetentionDecision
     at: datetime
     bytes_stored: int | None = None  # None: the catalogue does not know
     removed: bool = False  # it was to go, and has gone
@@ -196,7 +197,9 @@ def _known(work: _Work, target: Target, stored: Sequence[StoredBackup]) -> _Know
     return _Known(runs, backups)
 
 
-def _decided(work: _Work, target: Target, stored: Sequence[StoredBackup], known: _Known) -> dict[str, Decision]:
+def _decided(
+    work: _Work, target: Target, stored: Sequence[StoredBackup], known: _Known
+) -> dict[str, RetentionDecision]:
     """What is to become of each, by its id."""
     candidates = _candidates(work, target, stored, known)
     decisions = {one.backup_id: one for one in decide(candidates, work.job.retention, work.now)}
@@ -222,12 +225,23 @@ def _look_at_the_last_good_ones(work: _Work, target: Target, stored: Sequence[St
     whole: set[str] = set()
     for candidates in by_each_clock(_candidates(work, target, stored, known)):
         for one in good_ones(candidates, work.now):
-            if one.backup_id in whole or _is_seen_whole(work, target, one.backup_id):
+            if one.backup_id in whole or _is_seen_whole(work, target, one.backup_id, known):
                 whole.add(one.backup_id)
                 break
 
 
-def _is_seen_whole(work: _Work, target: Target, backup_id: str) -> bool:
+def _manifest(work: _Work, target: Target, backup_id: str, known: _Known) -> Manifest:
+    """That of the backup that was recorded.
+
+    Raises:
+        VerificationError: it is another one, or cannot be understood.
+        TargetError: it cannot be read.
+    """
+    trust = work.catalogue.trust(target.machine, known.backups[backup_id])
+    return manifest_of(BackupSource(target, work.job.name, backup_id, trust))
+
+
+def _is_seen_whole(work: _Work, target: Target, backup_id: str, known: _Known) -> bool:
     """Whether it is, as far as the target tells without reading; one that is not is uncertain from now on.
 
     Raises:
@@ -236,7 +250,7 @@ def _is_seen_whole(work: _Work, target: Target, backup_id: str) -> bool:
     if (target.name, backup_id) in work.uncertain:
         return False
     try:
-        require_listed(target, manifest_of(Source(target, work.job.name, backup_id)))
+        require_listed(target, _manifest(work, target, backup_id, known))
     except Unreadable as error:
         why = f"{error.message}: a newer backupd may have written it"
     except VerificationError as error:  # one look breaks no backup: only reading it does
@@ -259,7 +273,7 @@ def _look_at_the_broken(work: _Work, target: Target, stored: Sequence[StoredBack
         if _stays(one, candidates, work) or not _stays(one, whole, work):
             continue
         try:
-            require_listed(target, manifest_of(Source(target, work.job.name, one.backup_id)))
+            require_listed(target, _manifest(work, target, one.backup_id, known))
         except Unreadable as error:
             why = error.message
         except VerificationError:
@@ -329,13 +343,13 @@ def _note_vanished(work: _Work, target: Target, known: Collection[str], finished
             work.catalogue.removed(run_id, target.name, because=_GONE)
 
 
-def _unknown(stored: StoredBackup, target: Target) -> Decision:
+def _unknown(stored: StoredBackup, target: Target) -> RetentionDecision:
     """It may be another host's, or of a catalogue that was lost: a person must say what it is."""
     hint = f"`backupd catalogue rebuild --target {target.name}` makes it known"
-    return Decision(stored.backup_id, keep=True, reason=f"the catalogue does not have it: {hint}")
+    return RetentionDecision(stored.backup_id, keep=True, reason=f"the catalogue does not have it: {hint}")
 
 
-def _unfinished(work: _Work, target: Target, stored: StoredBackup, known: _Known) -> Decision:
+def _unfinished(work: _Work, target: Target, stored: StoredBackup, known: _Known) -> RetentionDecision:
     """Remains go once no run can be at work on them: its lock is asked, and no clock.
 
     Of a run that has had a whole backup there somebody has taken the manifest away, and may say why. Where something
@@ -343,18 +357,20 @@ def _unfinished(work: _Work, target: Target, stored: StoredBackup, known: _Known
     """
     run = known.runs.get(stored.backup_id)
     if _is_alive(work, stored.backup_id):
-        return Decision(stored.backup_id, keep=True, reason="unfinished: its run is alive")
+        return RetentionDecision(stored.backup_id, keep=True, reason="unfinished: its run is alive")
     if run is not None and any(backup.target == target.name for backup in run.backups):
-        return Decision(stored.backup_id, keep=True, reason="it was whole once: somebody has taken its manifest away")
+        return RetentionDecision(
+            stored.backup_id, keep=True, reason="it was whole once: somebody has taken its manifest away"
+        )
     if run is not None and work.catalogue.pending_manifest(run.run_id) is not None:
-        return Decision(stored.backup_id, keep=True, reason="unfinished: `backupd recover` may finish it")
+        return RetentionDecision(stored.backup_id, keep=True, reason="unfinished: `backupd recover` may finish it")
     foreign = [name for name in target.objects(stored.job, stored.backup_id) if not is_ours(name)]
     if foreign:
-        return Decision(stored.backup_id, keep=True, reason=f"not ours: it holds {min(foreign)}")
+        return RetentionDecision(stored.backup_id, keep=True, reason=f"not ours: it holds {min(foreign)}")
     if work.ownership.may_live_elsewhere(stored.backup_id, target):
         reason = "unfinished, and kept for now: its run began before this boot, and may be alive where this was cloned"
-        return Decision(stored.backup_id, keep=True, reason=reason)
-    return Decision(stored.backup_id, keep=False, reason="left over: unfinished, and no run is at work on it")
+        return RetentionDecision(stored.backup_id, keep=True, reason=reason)
+    return RetentionDecision(stored.backup_id, keep=False, reason="left over: unfinished, and no run is at work on it")
 
 
 def _is_alive(work: _Work, run_id: str) -> bool:
@@ -385,7 +401,7 @@ def _carry_out(work: _Work, target: Target, stored: Sequence[StoredBackup], fate
             _require_ours(work, target)
             target.remove(work.job.name, backup_id)
     except Busy as error:
-        return replace(fate, decision=Decision(backup_id, keep=True, reason=f"{error.message}; else {reason}"))
+        return replace(fate, decision=RetentionDecision(backup_id, keep=True, reason=f"{error.message}; else {reason}"))
     except TargetError as error:
         log.warning("backup %s stays on target %s: %s", backup_id, target.name, error.message)
         work.failures.append((target.name, error))

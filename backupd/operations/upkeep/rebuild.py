@@ -1,41 +1,33 @@
 """The catalogue from what lies on a target: for a host whose catalogue was lost, and for one that takes over.
 
-Knows: how a manifest becomes a run with one backup. Refuses to read an object: `verify` does. What a manifest cannot
-know is what came after it: pins, the seconds of its own writing; and it is not told a run's samples.
+Knows: how a manifest becomes a run with one backup, and that none does which is not believed. Refuses to read an
+object: `verify` does. What a manifest cannot know is what came after it: pins, the seconds of its own writing; and it
+is not told a run's samples.
 """
 
 import logging
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import TypeVar
 
 from backupd.catalogue.store import Catalogue
-from backupd.errors import BackupdError, TargetError, VerificationError
-from backupd.model import (
-    Backup,
-    Bill,
-    Counted,
-    Layout,
-    LockReceipt,
-    Losses,
-    Manifest,
-    Outcome,
-    Phase,
-    Reason,
-    RunDetails,
-    RunStatus,
-    SnapshotFacts,
-    StoredBackup,
-    Throughput,
-    Verdict,
-)
-from backupd.proofs import proofs_of
-from backupd.run_section import LossesSection, SnapshotSection, VerdictSection
-from backupd.targets import Target
+from backupd.operations.restore.proofs import proofs_of
+from backupd.operations.restore.verify import manifest_of
+from backupd.policy.trust import Trust
+from backupd.targets import BackupSource, Target
+from backupd.vocabulary.errors import BackupdError, TargetError, VerificationError
+from backupd.vocabulary.escaping import some
+from backupd.vocabulary.penalty import Bill, Counted, GateOutcome, Losses, Reason, Throughput, Verdict
+from backupd.vocabulary.records import Phase, RunDetails, RunStatus, SnapshotFacts
+from backupd.vocabulary.run_section import LossesSection, SnapshotSection, VerdictSection
+from backupd.vocabulary.servers import LockReceipt
+from backupd.vocabulary.storage import Backup, Manifest, StoredBackup
+from backupd.vocabulary.volumes import Layout
 
 log = logging.getLogger(__name__)
 
+_TOLD = 20  # failures that the error names; each is in the log
 _Word = TypeVar("_Word", bound=StrEnum)
 
 
@@ -52,21 +44,22 @@ class Rebuilding:
         """Raise when a manifest could not be read.
 
         Raises:
-            VerificationError: one of them cannot be understood; each is named.
+            VerificationError: one of them cannot be understood; the first are named.
             TargetError: all that failed is that they could not be read.
         """
         if not self.failures:
             return
-        told = "; ".join(f"{run_id}: {error.message}" for run_id, error in self.failures)
+        told = some([f"{run_id}: {error.message}" for run_id, error in self.failures], _TOLD, "; ")
         errors = [error for _, error in self.failures]
         worst = next((error for error in errors if isinstance(error, VerificationError)), errors[0])
         raise type(worst)(f"not all manifests could be read: {told}", hint=worst.hint)
 
 
-def rebuild(target: Target, catalogue: Catalogue, *, job: str | None = None) -> Rebuilding:
+def rebuild(target: Target, catalogue: Catalogue, trust: Trust, *, job: str | None = None) -> Rebuilding:
     """Every finished backup on the target, of this job where it is named, is in the catalogue; known rows stay.
 
-    A backup whose manifest cannot be read is in `failures`, and keeps no other from being imported.
+    Only what is believed enters: by `trust`, and what the catalogue has recorded of the run, on whichever target. A
+    backup whose manifest cannot be read or believed is in `failures`, and keeps no other from being imported.
 
     Raises:
         TargetError: the target cannot be read at all.
@@ -78,12 +71,13 @@ def rebuild(target: Target, catalogue: Catalogue, *, job: str | None = None) -> 
     failures: list[tuple[str, BackupdError]] = []
     for one in (one for one in stored if one.finished):
         try:
-            run = _run(target, one, manifest_on(target, one))
+            run = _run(BackupSource(target, one.job, one.backup_id, replace(trust, recorded=_recorded(catalogue, one))))
+            entered = catalogue.import_run(run)
         except (TargetError, VerificationError) as error:
             log.warning("backup %s of job %s: %s", one.backup_id, one.job, error.message)
             failures.append((one.backup_id, error))
         else:
-            (imported if catalogue.import_run(run) else known).append(one.backup_id)
+            (imported if entered else known).append(one.backup_id)
     unfinished = tuple(one.backup_id for one in stored if not one.finished)
     return Rebuilding(tuple(imported), tuple(known), unfinished, tuple(failures))
 
@@ -102,31 +96,27 @@ def copy_on(target: Target, manifest: Manifest, *, verified_at: datetime | None 
         files=sum(stored.files for stored in manifest.objects),
         sha256=manifest.objects[0].stored_sha256,
         verified_at=verified_at or manifest.created_at,
+        manifest_digest=manifest.digest,
+        recipients=manifest.recipients,
     )
 
 
-def manifest_on(target: Target, stored: StoredBackup) -> Manifest:
-    """The backup's own manifest.
+def _recorded(catalogue: Catalogue, stored: StoredBackup) -> Backup | None:
+    """What is known of this run's copies, on any target: they are all the same. One with a digest, where there is."""
+    known = catalogue.backups_of(stored.backup_id)
+    return next((backup for backup in known if backup.manifest_digest), known[0] if known else None)
+
+
+def _run(source: BackupSource) -> RunDetails:
+    """What the catalogue had of it, as far as its manifest was told and in words that this backupd has.
 
     Raises:
         TargetError: it cannot be read.
-        VerificationError: it cannot be understood, or is another backup's.
+        VerificationError: it cannot be understood or believed, or is another backup's.
     """
-    manifest = target.manifest(stored.job, stored.backup_id)
-    if (manifest.machine, manifest.job, manifest.run_id) != (target.machine, stored.job, stored.backup_id):
-        raise VerificationError(
-            f"its manifest is that of run {manifest.run_id} of job {manifest.job} of machine {manifest.machine}",
-            hint="somebody has copied or renamed it; give each backup back its own name",
-        )
-    if not manifest.objects:
-        raise VerificationError("its manifest names no object", hint="it is no backup; remove it")
-    return manifest
-
-
-def _run(target: Target, stored: StoredBackup, manifest: Manifest) -> RunDetails:
-    """What the catalogue had of it, as far as its manifest was told and in words that this backupd has."""
+    manifest = manifest_of(source)
     section = manifest.run
-    drills = proofs_of(target, stored.job, stored.backup_id)
+    drills = proofs_of(source)
     found = next((drill.position for drill in reversed(drills) if drill.ok and drill.position is not None), None)
     phases = ((_known(Phase, word), seconds) for word, seconds in section.phases.items())
     return RunDetails(
@@ -145,7 +135,7 @@ def _run(target: Target, stored: StoredBackup, manifest: Manifest) -> RunDetails
         snapshot=None if section.snapshot is None else _snapshot(section.snapshot),
         bill=None if section.bill is None else Bill(**asdict(section.bill)),
         losses=None if section.losses is None else _losses(section.losses),
-        backups=(copy_on(target, manifest),),
+        backups=(copy_on(source.target, manifest),),
         drills=drills,
         attention=section.attention,
         throughput=tuple(Throughput(stage.stage, stage.bytes, stage.busy_seconds) for stage in section.throughput),
@@ -153,7 +143,7 @@ def _run(target: Target, stored: StoredBackup, manifest: Manifest) -> RunDetails
 
 
 def _verdict(told: VerdictSection) -> Verdict | None:
-    outcome, reason = _known(Outcome, told.outcome), _known(Reason, told.reason)
+    outcome, reason = _known(GateOutcome, told.outcome), _known(Reason, told.reason)
     if outcome is None or reason is None:
         return None
     return Verdict(outcome, reason, told.detail, told.waited_seconds)

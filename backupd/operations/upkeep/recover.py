@@ -8,13 +8,23 @@ its catalogue, and with it its name, finds what it had made by tag again once it
 import logging
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from backupd import manifest as manifests
-from backupd import spooling
 from backupd.catalogue.store import Catalogue
-from backupd.errors import (
+from backupd.host.holdings import give_back
+from backupd.host.live_progress import LiveRuns
+from backupd.host.signals import shielded
+from backupd.operations.backup import spool_folder
+from backupd.operations.restore.verify import manifest_of
+from backupd.operations.tools import HostTools
+from backupd.operations.upkeep.finishing import MaxRate, finish
+from backupd.operations.upkeep.ownership import Ownership, ownership_of
+from backupd.operations.upkeep.rebuild import copy_on
+from backupd.policy import manifest as manifests
+from backupd.targets import BackupSource, Target
+from backupd.targets.listing import require_listed
+from backupd.vocabulary.errors import (
     BackupdError,
     Busy,
     Cancelled,
@@ -26,16 +36,8 @@ from backupd.errors import (
     UsageError,
     VerificationError,
 )
-from backupd.finishing import MaxRate, finish
-from backupd.holding import give_back
-from backupd.interruption import shielded
-from backupd.listing import require_listed
-from backupd.live import LiveRuns
-from backupd.model import Holding, HoldingKind, RunDetails, RunError, RunKind, RunStatus, StoredBackup
-from backupd.owning import Ownership, ownership_of
-from backupd.rebuild import copy_on, manifest_on
-from backupd.targets import Target
-from backupd.tools import HostTools
+from backupd.vocabulary.records import Holding, HoldingKind, RunDetails, RunError, RunKind, RunStatus
+from backupd.vocabulary.storage import StoredBackup
 
 log = logging.getLogger(__name__)
 
@@ -234,7 +236,8 @@ def _entered(catalogue: Catalogue, run_id: str, target: Target, holding: Holding
         TargetError: nobody knows.
     """
     try:
-        manifest = manifest_on(target, published)
+        trust = catalogue.trust(target.machine)
+        manifest = manifest_of(BackupSource(target, published.job, published.backup_id, trust))
         require_listed(target, manifest)
     except VerificationError as error:
         log.warning(
@@ -272,6 +275,8 @@ def _finish(
         log.error("%s", unread.message)
         found.left += [(holding, unread) for holding in copies]
         return
+    if manifest.signature is None:  # an earlier backupd made it: published now, it has another digest
+        manifest = replace(manifest, digest="")
     done = finish(
         catalogue,
         manifest,
@@ -435,7 +440,7 @@ def _spools(tools: HostTools, machine: str, roots: Iterable[Path]) -> Marked:
     found: list[tuple[Holding, str]] = []
     for root in roots:
         try:
-            found += spooling.left_by(tools, machine, root)
+            found += spool_folder.left_by(tools, machine, root)
         except OSError as error:
             log.warning("%s could not be searched for what dead runs have spooled: %s", root, error.strerror)
     return tuple(found)

@@ -10,17 +10,17 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query
 
-from backupd.agenda import Activity
 from backupd.catalogue.details import Filter
 from backupd.catalogue.endings import GOOD
-from backupd.live import Progress
-from backupd.model import RunDetails, RunKind, RunStatus
-from backupd.service.standing import Alarm, JobStanding, Running, remaining_seconds, standings
+from backupd.host.live_progress import Progress
+from backupd.service.job_status import Alarm, JobStanding, Running, remaining_seconds, standings
 from backupd.service.web.asked import AskedLive, AskedSite, Instant
 from backupd.service.web.guard import LONGEST_QUERY
 from backupd.service.web.history import RunFigures, run_named
 from backupd.service.web.refusals import Refusal
 from backupd.service.web.schedules import ScheduleLine, schedule_lines
+from backupd.vocabulary.records import RunDetails, RunKind, RunStatus
+from backupd.vocabulary.schedule import Activity
 
 Answers = dict[int | str, dict[str, Any]]  # what FastAPI is told of a status, by the status
 
@@ -83,7 +83,7 @@ class RunsPage:
 
 
 @dataclass(frozen=True)
-class Impact:
+class ImpactDocument:
     """What backups cost, oldest first: all, or so many spread over the time."""
 
     runs: Sequence[RunFigures]
@@ -143,10 +143,10 @@ def impact(
     since: Since = None,
     until: Until = None,
     points: Annotated[int, Query(ge=2, le=500)] = 300,
-) -> Impact:
+) -> ImpactDocument:
     """What good backups of this machine cost over time, for plots."""
     found = site.catalogue.costs_over_time(Filter(job, since, until, GOOD, ours=True), points=points)
-    return Impact([RunFigures.of(run) for run in reversed(found)])
+    return ImpactDocument([RunFigures.of(run) for run in reversed(found)])
 
 
 @router.get("/runs/{run_id}", responses=NOT_FOUND)

@@ -14,35 +14,30 @@ from starlette.types import Receive, Scope, Send
 
 from backupd import __version__
 from backupd.service.metrics import Metrics
+from backupd.service.outlook import MachineView
 from backupd.service.site import Site
-from backupd.service.target_rooms import TargetRooms
 from backupd.service.web import api, looks, pages, run_page
-from backupd.service.web.guard import Guard, allowed_hosts
+from backupd.service.web.guard import WebGuard, allowed_hosts
 from backupd.service.web.refusals import explain_failures, refuse
 
-_THREADS = 8  # that read the catalogue at a time; each has a connection of its own
+THREADS = 8  # that read the catalogue at a time; each has a connection of its own
 
 
 class Application(FastAPI):
-    """An ASGI application that shows one site at a time."""
+    """An ASGI application that shows one site."""
 
-    guard: Guard
-
-    def show(self, site: Site) -> None:
-        """From now on this site is shown; whoever is being answered still gets the one before."""
-        rooms = TargetRooms(site.configuration)
-        self.state.site, self.state.rooms, self.state.metrics = site, rooms, Metrics(site, rooms=rooms)
+    guard: WebGuard
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The guard answers, or lets the routes answer."""
         await self.guard(super().__call__, scope, receive, send)
 
 
-def application(site: Site, *, token: str | None = None) -> Application:
+def application(site: Site, outlook: MachineView, *, token: str | None = None) -> Application:
     """All pages, `/api`, `/metrics` and `/healthz` over this site.
 
-    Without a token whoever reaches the port may read, but only by the names of this machine's own addresses and of
-    `service.address`. After a reload, `show` gives it the new configuration; token and address stay.
+    Without a token nobody sees a page; whoever reaches the port may read `/metrics` and `/healthz`, but only by the
+    names of this machine's own addresses and of `service.address`.
 
     Raises:
         ValueError: the token is empty.
@@ -57,9 +52,11 @@ def application(site: Site, *, token: str | None = None) -> Application:
         docs_url=None,  # they load their scripts from elsewhere; `/api` lists the same
         redoc_url=None,
         redirect_slashes=False,
+        default_response_class=looks.Document,
     )
-    made.guard = Guard(token, allowed_hosts(site.configuration.service.address), refuse)
-    made.show(site)
+    made.guard = WebGuard(token, allowed_hosts(site.configuration.service.address), refuse)
+    made.state.site, made.state.outlook = site, outlook
+    made.state.metrics = Metrics(site, live=outlook.live, rooms=outlook.rooms)
     explain_failures(made)
     made.add_api_route("/static/colours.css", _colours, include_in_schema=False)
     made.mount("/static", StaticFiles(directory=looks.STATIC), name="static")
@@ -75,5 +72,5 @@ async def _colours() -> Response:
 
 @asynccontextmanager
 async def _few_threads(_application: FastAPI) -> AsyncIterator[None]:
-    anyio.to_thread.current_default_thread_limiter().total_tokens = _THREADS
+    anyio.to_thread.current_default_thread_limiter().total_tokens = THREADS
     yield

@@ -11,10 +11,9 @@ from fastapi import Depends
 from pydantic import BeforeValidator, WithJsonSchema
 from starlette.requests import Request
 
-from backupd.live import LiveRuns
 from backupd.service.metrics import Metrics
+from backupd.service.outlook import Live, MachineView, Rooms
 from backupd.service.site import Site
-from backupd.service.target_rooms import TargetRooms
 from backupd.service.web.refusals import BadQuestion
 
 
@@ -23,8 +22,13 @@ def _site(request: Request) -> Site:
     return site
 
 
-def _live(site: Annotated[Site, Depends(_site)]) -> LiveRuns:
-    return LiveRuns(site.configuration.paths.run)
+def _outlook(request: Request) -> MachineView:
+    outlook: MachineView = request.app.state.outlook
+    return outlook
+
+
+def _live(outlook: Annotated[MachineView, Depends(_outlook)]) -> Live:
+    return outlook.live
 
 
 def _metrics(request: Request) -> Metrics:
@@ -32,15 +36,15 @@ def _metrics(request: Request) -> Metrics:
     return metrics
 
 
-def _rooms(request: Request) -> TargetRooms:
-    rooms: TargetRooms = request.app.state.rooms
-    return rooms
+def _rooms(outlook: Annotated[MachineView, Depends(_outlook)]) -> Rooms:
+    return outlook.rooms
 
 
 AskedSite = Annotated[Site, Depends(_site)]
-AskedLive = Annotated[LiveRuns, Depends(_live)]
+AskedOutlook = Annotated[MachineView, Depends(_outlook)]
+AskedLive = Annotated[Live, Depends(_live)]
 AskedMetrics = Annotated[Metrics, Depends(_metrics)]
-AskedRooms = Annotated[TargetRooms, Depends(_rooms)]
+AskedRooms = Annotated[Rooms, Depends(_rooms)]
 
 
 # --- of programs -----------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 OPEN_PATHS = frozenset({"/healthz"})  # it says nothing of anybody
+FIGURES = frozenset({"/metrics"})  # told to every user of this machine where there is no token, as node_exporter's are
 LONGEST_QUERY = 4096  # bytes
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
@@ -47,10 +48,10 @@ Refuse = Callable[[Scope, int, str, str], Response]  # a status, what is wrong, 
 
 
 @dataclass(frozen=True, slots=True)
-class Guard:
+class WebGuard:
     """The rules for one daemon."""
 
-    token: str | None  # None: who reaches the port may read
+    token: str | None  # None: nobody is shown a page, and who reaches the port may read the figures
     hosts: frozenset[str]  # names and addresses that a browser may have asked for
     refuse: Refuse
 
@@ -71,6 +72,9 @@ class Guard:
         if self.token is None and host_in(headers.get("host", "")) not in self.hosts:
             hint = "ask for localhost, or for the address in the configuration's [service]"
             return self.refuse(scope, 421, "this machine does not serve pages under that name", hint)
+        if self.token is None and scope["path"] not in OPEN_PATHS | FIGURES:
+            hint = "set service.token_file in the configuration, and restart the daemon"
+            return self.refuse(scope, 403, "pages are shown to those who know the token, and there is none", hint)
         if scope["path"] not in OPEN_PATHS and not self._is_known(headers.get("authorization", "")):
             hint = "give the token of the configuration's token_file as the password, with any name"
             answer = self.refuse(scope, 401, "these pages want a token", hint)

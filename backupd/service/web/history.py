@@ -12,17 +12,17 @@ from urllib.parse import urlencode
 from backupd.catalogue.costs import RunCost
 from backupd.catalogue.details import Filter
 from backupd.catalogue.endings import GOOD
-from backupd.errors import UsageError
-from backupd.model import RunDetails, RunKind, RunStatus
 from backupd.report.costs import copy_rate, hold_seconds, penalties
 from backupd.service.site import Site
 from backupd.service.web.asked import day
 from backupd.service.web.refusals import BadQuestion, NotFound
+from backupd.vocabulary.errors import UsageError
+from backupd.vocabulary.records import RunDetails, RunKind, RunStatus
 
 PAGE = 50  # runs
 
 
-class Outcome(StrEnum):
+class RunFilter(StrEnum):
     """What a person asks for; a run's statuses are finer."""
 
     GOOD = "good"
@@ -37,10 +37,10 @@ class Outcome(StrEnum):
 
 
 _STATUSES = {
-    Outcome.GOOD: GOOD,
-    Outcome.FAILED: (RunStatus.FAILED, RunStatus.REFUSED),
-    Outcome.RUNNING: (RunStatus.RUNNING,),
-    Outcome.OTHER: (RunStatus.BUSY, RunStatus.CANCELLED),
+    RunFilter.GOOD: GOOD,
+    RunFilter.FAILED: (RunStatus.FAILED, RunStatus.REFUSED),
+    RunFilter.RUNNING: (RunStatus.RUNNING,),
+    RunFilter.OTHER: (RunStatus.BUSY, RunStatus.CANCELLED),
 }
 
 
@@ -116,9 +116,9 @@ class Asked:
             BadQuestion: a field cannot be understood.
         """
         try:
-            statuses = Outcome(self.outcome).statuses if self.outcome else ()
+            statuses = RunFilter(self.outcome).statuses if self.outcome else ()
         except ValueError as error:
-            hint = "choose one of: " + ", ".join(Outcome)
+            hint = "choose one of: " + ", ".join(RunFilter)
             raise BadQuestion('"outcome" is none that there is', hint=hint) from error
         return Filter(self.job or None, day("from", self.since), day("to", self.until, end=True), statuses)
 

@@ -1,21 +1,25 @@
-"""How templates are filled: words for figures, one place for the frame of all pages, the colours of the reports.
+"""How templates are filled: words for figures, one place for the frame of all pages, the colours of the reports; and
+how JSON is written.
 
-Knows: Jinja, and nothing of what is shown. Every value is escaped; what no screen can show is replaced.
+Knows: Jinja, JSON, and nothing of what is shown. Every value is escaped, and shown `plain`.
 """
 
+import json
 import platform
 from datetime import datetime
 from functools import cache
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
 from starlette.requests import Request
-from starlette.responses import HTMLResponse
+from starlette.responses import HTMLResponse, JSONResponse
 
 from backupd import __version__
-from backupd.errors import ExitStatus
 from backupd.report import svg, words
+from backupd.vocabulary.errors import ExitStatus
+from backupd.vocabulary.escaping import plain
 
 _HERE = Path(__file__).parent
 STATIC = _HERE / "static"
@@ -28,10 +32,11 @@ def environment() -> Environment:
     made = Environment(
         loader=FileSystemLoader(_HERE / "templates"),
         autoescape=True,
+        auto_reload=False,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        finalize=_printable,
+        finalize=_plain,
     )
     made.filters |= {
         "size": words.size,
@@ -49,10 +54,24 @@ def environment() -> Environment:
     return made
 
 
+def read_templates() -> None:
+    """From now on no page reads a file."""
+    for name in environment().list_templates():
+        environment().get_template(name)
+
+
 def page(request: Request, template: str, *, status: int = 200, **shown: Any) -> HTMLResponse:
     """A whole page. `shown` is what its template asks for."""
     text = environment().get_template(template).render(path=request.url.path, **shown)
     return HTMLResponse(text, status_code=status)
+
+
+class Document(JSONResponse):
+    """An answer for programs, in ASCII: who looks at it in a terminal is shown nothing that acts there."""
+
+    def render(self, content: object) -> bytes:
+        """What is no ASCII is escaped."""
+        return json.dumps(content, allow_nan=False, separators=(",", ":")).encode("ascii")
 
 
 def colours() -> str:
@@ -69,9 +88,9 @@ def _meaning(exit_status: int) -> str:
     return next((one.meaning for one in ExitStatus if one == exit_status), f"exit status {exit_status}")
 
 
-def _printable(value: object) -> object:
-    """Text of hosts and of errors, line by line; markup is left alone."""
-    return "\n".join(map(svg.printable, value.split("\n"))) if type(value) is str else value
+def _plain(value: object) -> object:
+    """Text of hosts and of errors; markup is left alone."""
+    return plain(str(value)) if isinstance(value, str | PurePath) and not isinstance(value, Markup) else value
 
 
 def _since(at: datetime | None, now: datetime) -> str:

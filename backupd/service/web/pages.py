@@ -9,10 +9,10 @@ from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
+from backupd.service.job_status import running_besides, standings
 from backupd.service.metrics import CONTENT_TYPE
-from backupd.service.standing import running_besides, standings
 from backupd.service.web.asked import AskedLive, AskedMetrics, AskedRooms, AskedSite
-from backupd.service.web.history import Asked, Outcome, history_page
+from backupd.service.web.history import Asked, RunFilter, history_page
 from backupd.service.web.looks import page
 from backupd.service.web.run_view import getting_on
 from backupd.service.web.schedules import schedule_lines
@@ -74,7 +74,7 @@ def history(
         request,
         "history.html",
         asked=asked,
-        outcomes=list(Outcome),
+        outcomes=list(RunFilter),
         jobs=sorted({*site.configuration.jobs, *filter(None, [asked.job])}),
         runs=shown.runs,
         machine=site.catalogue.identity().name,

@@ -13,11 +13,11 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.types import Scope
 
-from backupd.errors import BackupdError, CatalogueError, ConfigurationError, UsageError
-from backupd.service.web.looks import page
+from backupd.service.web.looks import Document, page
+from backupd.vocabulary.errors import BackupdError, CatalogueError, ConfigurationError, UsageError
 
 log = logging.getLogger(__name__)
 
@@ -47,14 +47,20 @@ _STATUSES: dict[type[BackupdError], int] = {
     CatalogueError: 503,
     ConfigurationError: 503,
 }
-_TO_STRANGERS = (401, 421)  # who may be anybody: neither the machine's name nor our version is theirs to know
-_MEANINGS = {400: "That cannot be asked", 401: "Not without the token", 404: "Not found", 405: "Not here"}
+_TO_STRANGERS = (401, 403, 421)  # who may be anybody: neither the machine's name nor our version is theirs to know
+_MEANINGS = {
+    400: "That cannot be asked",
+    401: "Not without the token",
+    403: "Not without a token",
+    404: "Not found",
+    405: "Not here",
+}
 
 
 def refuse(scope: Scope, status: int, message: str, hint: str) -> Response:
     """The answer with this status, in the way that was asked for."""
     if str(scope["path"]).startswith(JSON_PREFIXES):
-        return JSONResponse({"message": message, "hint": hint}, status_code=status)
+        return Document({"message": message, "hint": hint}, status_code=status)
     title = _MEANINGS.get(status, "Not now" if status >= 500 else "That cannot be asked")
     hidden = {"host": "", "version": ""} if status in _TO_STRANGERS else {}
     return page(Request(scope), "refusal.html", status=status, title=title, message=message, hint=hint, **hidden)

@@ -8,19 +8,21 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from backupd.command import start_time
-from backupd.live import LiveRuns, Progress
-from backupd.model import Backup, Outcome, Phase, Position, Reason, RunDetails, RunStatus
+from backupd.host.live_progress import Progress
 from backupd.mysql import UNLOCKED
-from backupd.probe.settle import penalty_of
+from backupd.policy.settle_gate import penalty_of
 from backupd.report.bill_words import bill_words
 from backupd.report.pace import pace_words
-from backupd.report.run_svg import Course, course_picture, courses
-from backupd.report.timeline import Span, spans
+from backupd.report.run_svg import RunFigure, course_picture, courses
+from backupd.report.timeline import PhaseSpan, spans
 from backupd.report.words import duration, instant, ratio, share, size
-from backupd.runlog import RunLogs
+from backupd.service.job_status import Running, remaining_seconds
+from backupd.service.outlook import Live, MachineView
 from backupd.service.site import Site
-from backupd.service.standing import Running, remaining_seconds
+from backupd.vocabulary.penalty import GateOutcome, Reason
+from backupd.vocabulary.records import Phase, RunDetails, RunStatus
+from backupd.vocabulary.servers import Position
+from backupd.vocabulary.storage import Backup
 
 LOG_LINES = 200
 _BAR = 1000.0  # width of the whole timeline, in its own units
@@ -123,13 +125,13 @@ class RunView:
     log: tuple[str, ...]
 
 
-def run_view(site: Site, run: RunDetails) -> RunView:
+def run_view(site: Site, seen: MachineView, run: RunDetails) -> RunView:
     """The run as it stands now.
 
     Raises:
         CatalogueError: the catalogue cannot be read.
     """
-    now, running = site.now(), running_now(site, run)
+    now, running = site.now(), running_now(site, seen.live, run)
     told = running.progress if running is not None else None
     job = site.configuration.jobs.get(run.job)
     return RunView(
@@ -144,7 +146,7 @@ def run_view(site: Site, run: RunDetails) -> RunView:
             for course in courses(run.samples, threshold=job.settle.threshold if job is not None else None)
         ),
         copies=tuple(map(_copy, run.backups)),
-        log=tuple(RunLogs(site.configuration.paths.log).tail(run.run_id, lines=LOG_LINES)),
+        log=tuple(seen.logs.tail(run.run_id, lines=LOG_LINES)),
     )
 
 
@@ -153,13 +155,13 @@ def decision(run: RunDetails) -> str:
     if run.verdict is None:
         return ""
     verdict = run.verdict
-    did = "gave the backup up" if verdict.outcome is Outcome.GIVE_UP else "let the copy start"
+    did = "gave the backup up" if verdict.outcome is GateOutcome.GIVE_UP else "let the copy start"
     after = f" after {duration(verdict.waited_seconds)}" if verdict.waited_seconds > 0 else " at once"
     detail = f" ({verdict.detail})" if verdict.detail else ""
     return f"The gate {did}{after}: {_BECAUSE[verdict.reason]}{detail}."
 
 
-def numbers(course: Course) -> dict[str, Any]:
+def numbers(course: RunFigure) -> dict[str, Any]:
     """What a script draws it from."""
     return {
         "title": course.title,
@@ -177,7 +179,7 @@ def numbers(course: Course) -> dict[str, Any]:
 # --- a live run ------------------------------------------------------------------------------------------------------
 
 
-def running_now(site: Site, run: RunDetails) -> Running | None:
+def running_now(site: Site, live: Live, run: RunDetails) -> Running | None:
     """None: it has ended.
 
     Raises:
@@ -186,8 +188,8 @@ def running_now(site: Site, run: RunDetails) -> Running | None:
     if run.status is not RunStatus.RUNNING:
         return None
     process = site.catalogue.process_of(run.run_id)
-    alive = process is not None and start_time(process[0]) == process[1]
-    return Running(run, alive, LiveRuns(site.configuration.paths.run).of(run.run_id) if alive else None)
+    alive = process is not None and live.born(process[0]) == process[1]
+    return Running(run, alive, live.of(run.run_id) if alive else None)
 
 
 def last_good(site: Site, run: RunDetails) -> RunDetails | None:
@@ -226,7 +228,7 @@ def _going_on(told: Progress | None, now: datetime) -> tuple[Phase, float] | Non
 # --- what became of it -----------------------------------------------------------------------------------------------
 
 
-def _bars(found: tuple[Span, ...]) -> tuple[Bar, ...]:
+def _bars(found: tuple[PhaseSpan, ...]) -> tuple[Bar, ...]:
     """Every phase is seen, however short."""
     whole = max((span.end for span in found), default=0.0) or 1.0
     bars = []

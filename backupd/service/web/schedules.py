@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
-from backupd.agenda import Activity, Pause, Slot
-from backupd.live import LiveRuns
+from backupd.service.job_status import standings
+from backupd.service.outlook import Live
 from backupd.service.site import Site
-from backupd.service.standing import standings
 from backupd.service.timetables import zone_of
+from backupd.vocabulary.schedule import Activity, Pause, Slot
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class ScheduleLine:
         return None if self.next_at is None else self.next_at.astimezone(ZoneInfo(self.zone))
 
 
-def schedule_lines(site: Site, live: LiveRuns) -> Sequence[ScheduleLine]:
+def schedule_lines(site: Site, live: Live) -> Sequence[ScheduleLine]:
     """By job, then in the order of activities."""
     return [
         ScheduleLine(

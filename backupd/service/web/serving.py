@@ -3,9 +3,10 @@
 import uvicorn
 from starlette.types import ASGIApp
 
-LONGEST_HEAD = 1_200_000  # bytes: an address of a megabyte is read, so that it can be refused with a sentence
-CONNECTIONS = 64  # at a time; more are told to come back
+from backupd.service.web.connections import LONGEST_HEAD, PatientProtocol
+
 LAST_WORD_SECONDS = 1  # of what is being answered when the server is to end
+_BACKLOG = 128  # that wait to be accepted, and that are accepted at a time
 
 
 def settings(application: ASGIApp, *, port: int = 0) -> uvicorn.Config:
@@ -18,13 +19,13 @@ def settings(application: ASGIApp, *, port: int = 0) -> uvicorn.Config:
         host="127.0.0.1",
         port=port,
         loop="asyncio",
-        http="h11",
+        http=PatientProtocol,
         ws="none",
         log_config=None,
         access_log=False,
         server_header=False,
         proxy_headers=False,
+        backlog=_BACKLOG,
         h11_max_incomplete_event_size=LONGEST_HEAD,
-        limit_concurrency=CONNECTIONS,
         timeout_graceful_shutdown=LAST_WORD_SECONDS,
     )

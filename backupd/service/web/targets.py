@@ -6,10 +6,11 @@ Knows: how a person is told where a target is. Refuses to know its credentials.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from backupd.catalogue.standing import Stored
+from backupd.catalogue.job_status import StoredOnTarget
 from backupd.config import DirectoryConfig, SftpConfig, TargetConfig
+from backupd.service.outlook import Rooms
 from backupd.service.site import Site
-from backupd.service.target_rooms import SeenTarget, TargetRooms
+from backupd.service.target_rooms import SeenTarget
 
 _PATIENCE_SECONDS = 0.05  # that a page waits for a look at folders; a hung one is left out
 
@@ -21,7 +22,7 @@ class TargetStanding:
     name: str
     kind: str  # empty where it is no longer configured
     location: str
-    jobs: tuple[Stored, ...] = ()  # what each job has there
+    jobs: tuple[StoredOnTarget, ...] = ()  # what each job has there
     room: SeenTarget | None = None  # None: not known, or not asked
     expected: tuple[str, ...] = ()  # jobs that write there
 
@@ -41,7 +42,7 @@ class TargetStanding:
         return sum(job.broken for job in self.jobs)
 
 
-def target_standings(site: Site, rooms: TargetRooms) -> Sequence[TargetStanding]:
+def target_standings(site: Site, rooms: Rooms) -> Sequence[TargetStanding]:
     """The configured targets by name, then those that only old backups are on."""
     stored = site.catalogue.stored()
     configured = dict(sorted(site.configuration.targets.items()))

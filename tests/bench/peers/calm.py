@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import mean
 
-from backupd.errors import LabError
 from backupd.mysql.session import Session
+from backupd.vocabulary.errors import LabError
 
 LONGEST_SECONDS = 90.0  # then it goes on, and the figures say so
 _LOOKS = 10  # a second apart, that have to be alike
@@ -21,7 +21,7 @@ _LITTLE_AGE = 4 << 20  # bytes of redo log
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class ServerSecond:
     """One second of a server under load."""
 
     dirty_pages: float
@@ -29,7 +29,7 @@ class Look:
     commits: float  # since the server was started
 
 
-def look(session: Session) -> Look:
+def look(session: Session) -> ServerSecond:
     """How it stands now.
 
     Raises:
@@ -42,10 +42,12 @@ def look(session: Session) -> Look:
             raise LabError(f"the server has no status {name}", hint="bench-peers needs MariaDB")
         return float(value)
 
-    return Look(counter("Innodb_buffer_pool_pages_dirty"), counter("Innodb_checkpoint_age"), counter("Handler_commit"))
+    return ServerSecond(
+        counter("Innodb_buffer_pool_pages_dirty"), counter("Innodb_checkpoint_age"), counter("Handler_commit")
+    )
 
 
-def is_calm(looks: Sequence[Look]) -> bool:
+def is_calm(looks: Sequence[ServerSecond]) -> bool:
     """Whether the last ten seconds were alike: the second half of them like the first."""
     last = looks[-_LOOKS - 1 :]
     if len(last) < _LOOKS + 1:
@@ -58,7 +60,7 @@ def is_calm(looks: Sequence[Look]) -> bool:
     )
 
 
-def await_calm(look: Callable[[], Look], *, sleep: Callable[[float], None] = time.sleep) -> bool:
+def await_calm(look: Callable[[], ServerSecond], *, sleep: Callable[[float], None] = time.sleep) -> bool:
     """Return as soon as the server is calm, or at the deadline; whether it is."""
     looks = [look()]
     while not is_calm(looks):

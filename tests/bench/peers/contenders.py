@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from backupd.lab import configuration
-from backupd.lab.site import VOLUME, Site
+from backupd.lab.site import VOLUME, LabSite
 from backupd.lab.sizes import MIB
 
 NOTHING = "nothing"
@@ -19,8 +19,8 @@ MYLVMBACKUP = "mylvmbackup, zstd -1"
 MARIADB_BACKUP = "mariadb-backup, zstd -1"
 MYDUMPER = "mydumper"
 BACKUPD = "backupd"
-TUNED = "backupd, 512 KiB chunks"
 FAST_PV = "backupd, COW area on a fast PV"
+TUNED = "backupd, COW area and spool on fast disks"
 
 MYLVM_SNAPSHOT = f"{VOLUME}_snapshot"  # as mylvmbackup names it
 
@@ -28,22 +28,24 @@ _ZSTD = "zstd -1 --quiet"
 _MYDUMPER_THREADS = 2
 _COW_SHARE = 0.2  # of the volume, as backupd has it by default
 
-# What the configuration that the lab makes for `backupd` says of the snapshot.
+# What the configuration that the lab makes for `backupd` says of the snapshot, and after it of the copy.
+_ON_FAST_PV = 'size = "480MiB"\npvs = ["{fast_pv}"]'
 SETTINGS: Mapping[str, str] = MappingProxyType(
     {
         BACKUPD: configuration.SNAPSHOT,
-        TUNED: f'{configuration.SNAPSHOT}\nchunk_size = "512KiB"',
-        FAST_PV: 'size = "480MiB"\npvs = ["{fast_pv}"]',
+        FAST_PV: _ON_FAST_PV,
+        TUNED: f'{_ON_FAST_PV}\n\n[jobs.nightly.copy]\nspool = "{{spool}}"',
     }
 )
+ON_FAST_PV = (FAST_PV, TUNED)
 NAMES = (NOTHING, MYLVMBACKUP, MARIADB_BACKUP, MYDUMPER, *SETTINGS)  # in the table's order
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class PeerGround:
     """Where a contender works."""
 
-    site: Site
+    site: LabSite
     volume_size: int  # bytes
     fast_pv: Path  # in the group, on a disk that is not slowed
 
@@ -60,7 +62,7 @@ class Contender:
     loads_into_a_server: bool = False  # its restore needs one that is empty; its socket is `$SOCKET`
 
 
-def contenders(ground: Ground, folder: Path) -> Mapping[str, Contender]:
+def contenders(ground: PeerGround, folder: Path) -> Mapping[str, Contender]:
     """All of them by name, in the order of the table. The rivals write into `folder`, backupd to its target."""
     site, stored = ground.site, shlex.quote(str(folder))
     # A job that is not there is refused once all that a run works with has been imported.
@@ -93,12 +95,12 @@ def contenders(ground: Ground, folder: Path) -> Mapping[str, Contender]:
     return MappingProxyType({one.name: one for one in (*everyone, *ours)})
 
 
-def snapshot_settings(name: str, fast_pv: Path) -> str:
-    """The lines of `[jobs.nightly.snapshot]` with which this one of ours runs."""
-    return SETTINGS[name].format(fast_pv=fast_pv)
+def snapshot_settings(name: str, fast_pv: Path, *, spool: Path) -> str:
+    """The lines of `[jobs.nightly.snapshot]`, and of what may follow it, with which this one of ours runs."""
+    return SETTINGS[name].format(fast_pv=fast_pv, spool=spool)
 
 
-def mylvmbackup_argv(ground: Ground, folder: Path) -> list[str]:
+def mylvmbackup_argv(ground: PeerGround, folder: Path) -> list[str]:
     """Its package's configuration, which it does not start without, but for zstd instead of `gzip --best`.
 
     The snapshot is as large as ours; its chunk size is LVM's default, for it has no option for another.
@@ -114,7 +116,7 @@ def mylvmbackup_argv(ground: Ground, folder: Path) -> list[str]:
     ]
 
 
-def mydumper_argv(site: Site, folder: Path) -> list[str]:
+def mydumper_argv(site: LabSite, folder: Path) -> list[str]:
     """Everything but the server's own schemas; it compresses with zlib, and knows nothing else here."""
     return [
         *("mydumper", "--user=root", f"--socket={site.socket}", f"--threads={_MYDUMPER_THREADS}", "--compress"),

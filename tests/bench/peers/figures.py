@@ -8,12 +8,12 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
-from backupd.errors import LabError
-from backupd.gauges import DiskCounters
 from backupd.lab import load
 from backupd.lab.load import Heartbeat, LoadSample
 from backupd.lab.sizes import MIB
-from backupd.model import Phase, RunDetails
+from backupd.vocabulary.errors import LabError
+from backupd.vocabulary.gauges import DiskCounters
+from backupd.vocabulary.records import Phase, RunDetails
 
 BEFORE_SECONDS = 15.0  # undisturbed, just before: what it is compared with
 
@@ -27,7 +27,7 @@ class Moments:
 
 
 @dataclass(frozen=True, slots=True)
-class Impact:
+class PeerImpact:
     """What the server's users felt of it."""
 
     tps_before: float
@@ -55,7 +55,7 @@ class Cost:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class StageImpact:
     """Of one backup: a stage of it, and what the server did not do meanwhile."""
 
     name: str
@@ -70,24 +70,24 @@ class Reading:
     contender: str
     round: int
     calm: bool = False  # whether the server had come to rest before
-    impact: Impact | None = None
+    impact: PeerImpact | None = None
     cost: Cost | None = None
-    parts: tuple[Part, ...] = ()  # where the tool tells when its stages ended
+    parts: tuple[StageImpact, ...] = ()  # where the tool tells when its stages ended
     failed: str = ""
 
     @classmethod
     def from_values(cls, raw: Mapping[str, Any]) -> "Reading":
         """What `to_values` gave."""
         cost = raw["cost"] and Cost(**{**raw["cost"], "disks": DiskCounters(**raw["cost"]["disks"])})
-        parts = tuple(Part(**part) for part in raw["parts"])
-        return cls(**{**raw, "impact": raw["impact"] and Impact(**raw["impact"]), "cost": cost, "parts": parts})
+        parts = tuple(StageImpact(**part) for part in raw["parts"])
+        return cls(**{**raw, "impact": raw["impact"] and PeerImpact(**raw["impact"]), "cost": cost, "parts": parts})
 
     def to_values(self) -> dict[str, Any]:
         """For JSON."""
         return asdict(self)
 
 
-def impact(samples: Sequence[LoadSample], beats: Sequence[Heartbeat], moments: Moments) -> Impact:
+def impact(samples: Sequence[LoadSample], beats: Sequence[Heartbeat], moments: Moments) -> PeerImpact:
     """What both logs say of the time between two moments, beside that just before.
 
     Raises:
@@ -100,7 +100,7 @@ def impact(samples: Sequence[LoadSample], beats: Sequence[Heartbeat], moments: M
         raise LabError("the load's log does not cover the backup")
     calm = _milliseconds(beats, start - BEFORE_SECONDS, start)
     during = _milliseconds(beats, start, end)
-    return Impact(
+    return PeerImpact(
         tps_before=before,
         tps=rate,
         lost=(before - rate) * (end - start),
@@ -114,7 +114,7 @@ def impact(samples: Sequence[LoadSample], beats: Sequence[Heartbeat], moments: M
 
 def parts(
     samples: Sequence[LoadSample], began: float, ends: Sequence[tuple[str, float]], *, undisturbed: float
-) -> tuple[Part, ...]:
+) -> tuple[StageImpact, ...]:
     """What each stage cost, of which `ends` has the names and, by the wall clock, the ends; the first began then.
 
     Raises:
@@ -125,7 +125,7 @@ def parts(
         lost = load.transactions_lost(samples, start, end, undisturbed=undisturbed)
         if lost is None:
             raise LabError(f"the load's log does not cover the backup's stage {name!r}")
-        found.append(Part(name, end - start, lost))
+        found.append(StageImpact(name, end - start, lost))
         start = end
     return tuple(found)
 
@@ -167,7 +167,7 @@ def _milliseconds(beats: Sequence[Heartbeat], start: float, end: float) -> list[
 # --- the table -------------------------------------------------------------------------------------------------------
 
 
-def _of_impact(value: Callable[[Impact], float]) -> Callable[[Reading], float | None]:
+def _of_impact(value: Callable[[PeerImpact], float]) -> Callable[[Reading], float | None]:
     return lambda reading: value(reading.impact) if reading.impact else None
 
 

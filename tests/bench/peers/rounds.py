@@ -1,6 +1,6 @@
 """What is done in one machine: round after round, everyone in turn, the server under load and at rest before each.
 
-Started in the machine as `python -m backupd.lab.peers.rounds --load closed|rate [--rounds N] [--only NAME]…`. On stdout
+Started in the machine as `python -m tests.bench.peers.rounds --load closed|rate [--rounds N] [--only NAME]…`. On stdout
 it says as JSON, a line each: at what rate the server was loaded, and every reading.
 """
 
@@ -19,31 +19,31 @@ from functools import partial, reduce
 from pathlib import Path
 
 from backupd import wiring
-from backupd.command import Completed, run
-from backupd.errors import BackupdError, LabError
-from backupd.gauges import DiskCounters
+from backupd.host.process import Completed, run
 from backupd.lab import configuration, disks, load, server
 from backupd.lab.guest import SPARE
-from backupd.lab.memory import Memory, children_of
 from backupd.lab.options import CLOSED, Load
-from backupd.lab.peers import calm, figures
-from backupd.lab.peers.contenders import (
-    FAST_PV,
+from backupd.lab.plan import Control, Plan
+from backupd.lab.site import LabSite, guest_site, host_site
+from backupd.load.counters import KernelCounters
+from backupd.mysql.session import Login, Session
+from backupd.vocabulary.errors import BackupdError, LabError
+from backupd.vocabulary.gauges import DiskCounters
+from backupd.vocabulary.records import RunDetails
+from tests.bench.memory import Memory, children_of
+from tests.bench.peers import calm, figures
+from tests.bench.peers.contenders import (
     MYLVM_SNAPSHOT,
     NAMES,
+    ON_FAST_PV,
     Contender,
-    Ground,
+    PeerGround,
     contenders,
     ours_restored,
     snapshot_settings,
     turns,
 )
-from backupd.lab.peers.figures import BEFORE_SECONDS, Cost, Moments, Reading
-from backupd.lab.plan import Control, Plan
-from backupd.lab.site import Site, guest_site, host_site
-from backupd.model import RunDetails
-from backupd.mysql.session import Login, Session
-from backupd.probe.counters import KernelCounters
+from tests.bench.peers.figures import BEFORE_SECONDS, Cost, Moments, Reading
 
 RATE_SHARE = 0.6  # of what the server does when nobody holds it back
 _SATURATED_SECONDS = 20.0
@@ -52,14 +52,14 @@ _RESTORE_SECONDS = 300.0
 _QUICK_SECONDS = 60.0
 _ATTENTION = 3  # backupd: the backup is good, and there is something to look at
 _LATE_SECONDS = 2.0  # the load's last line is written a second after its second
-_MEMORY = Path("/dev/shm")  # noqa: S108 - the machine's own
+_MEMORY = Path("/dev/shm")
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class PeerMachine:
     """What a turn needs."""
 
-    site: Site
+    site: LabSite
     plan: Plan
     session: Session
     disks: tuple[Path, ...]
@@ -68,10 +68,10 @@ class Machine:
 
 
 @dataclass(frozen=True, slots=True)
-class Logs:
+class LoadLogs:
     """Of one load, from its start on."""
 
-    site: Site  # its runtime folder is this load's own
+    site: LabSite  # its runtime folder is this load's own
 
     def samples(self) -> list[load.LoadSample]:
         """A line a second."""
@@ -92,16 +92,16 @@ def main(words: Sequence[str]) -> int:
     site = guest_site()
     plan = Plan.from_json(Control(Path("/run/lab/control")).plan.read_text(encoding="utf-8"))
     stored = site.backups / "peers"
-    everyone = dict(contenders(Ground(site, plan.sizes.volume, SPARE[0]), stored))
+    everyone = dict(contenders(PeerGround(site, plan.sizes.volume, SPARE[0]), stored))
     with Session.open(Login("root", socket=site.socket)) as session:
-        machine = Machine(site, plan, session, _disks_of(site), everyone, stored)
+        machine = PeerMachine(site, plan, session, _disks_of(site), everyone, stored)
         rate = saturated(machine)
         asked = CLOSED if told.load == "closed" else Load("rate", max(1, round(RATE_SHARE * rate)))
         _tell({"load": str(asked), "saturated": rate})
         return int(_rounds(machine, told.only or list(everyone), told.rounds, asked))
 
 
-def _rounds(machine: Machine, names: Sequence[str], rounds: int, asked: Load) -> bool:
+def _rounds(machine: PeerMachine, names: Sequence[str], rounds: int, asked: Load) -> bool:
     """Whether any of them failed."""
     walls: list[float] = []
     failed = False
@@ -115,7 +115,7 @@ def _rounds(machine: Machine, names: Sequence[str], rounds: int, asked: Load) ->
     return failed
 
 
-def saturated(machine: Machine) -> float:
+def saturated(machine: PeerMachine) -> float:
     """Transactions a second when the load waits for nothing but the server."""
     with loaded(machine, CLOSED) as logs:
         calm.await_calm(partial(calm.look, machine.session))
@@ -127,7 +127,7 @@ def saturated(machine: Machine) -> float:
     return rate
 
 
-def turn(machine: Machine, contender: Contender, number: int, asked: Load, pause: float) -> Reading:
+def turn(machine: PeerMachine, contender: Contender, number: int, asked: Load, pause: float) -> Reading:
     """One backup of one of them, and its restore. Afterwards nothing is left of it but what backupd has stored.
 
     Nor of one that failed: a snapshot that stayed would be paid for by everyone after it.
@@ -168,7 +168,7 @@ def _nothing_cached_but_programs(contender: Contender) -> None:
     _shell(contender.warm_up, Path("/"), seconds=_BACKUP_SECONDS, accept=(0, _ATTENTION))  # the processor may be short
 
 
-def _cleared(machine: Machine) -> None:
+def _cleared(machine: PeerMachine) -> None:
     """What a failed backup left of its snapshot is gone: ours by its own means, mylvmbackup's by name."""
     run(["backupd", "--quiet", "recover"], timeout_seconds=_BACKUP_SECONDS, accept=range(256))
     group = machine.site.volume_group
@@ -179,17 +179,17 @@ def _cleared(machine: Machine) -> None:
 
 
 @contextmanager
-def loaded(machine: Machine, asked: Load) -> Iterator[Logs]:
+def loaded(machine: PeerMachine, asked: Load) -> Iterator[LoadLogs]:
     """The server is under that load, whose logs are new, for the length of the block."""
     with tempfile.TemporaryDirectory(dir=machine.site.runtime) as folder:
         site = replace(machine.site, runtime=Path(folder))
         with load.generator(site, replace(machine.plan, load=asked)) as wait_for_load:
             wait_for_load()
-            yield Logs(site)
+            yield LoadLogs(site)
 
 
 @contextmanager
-def _stage(machine: Machine, contender: Contender) -> Iterator[None]:
+def _stage(machine: PeerMachine, contender: Contender) -> Iterator[None]:
     """It finds as much to copy as everyone else: no binlog but the current one; and what its settings name is there."""
     machine.session.execute("FLUSH BINARY LOGS")
     logs = machine.session.query("SHOW BINARY LOGS")
@@ -198,16 +198,18 @@ def _stage(machine: Machine, contender: Contender) -> Iterator[None]:
         machine.stored.mkdir()
         owed.callback(shutil.rmtree, machine.stored)
         if contender.is_backupd:
-            if contender.name == FAST_PV:
+            if contender.name in ON_FAST_PV:
                 owed.enter_context(_fast_pv(machine))
-            settings = snapshot_settings(contender.name, SPARE[0])
+            spool = machine.site.state / "spool"  # not on the slowed disks
+            spool.mkdir(mode=0o700, exist_ok=True)
+            settings = snapshot_settings(contender.name, SPARE[0], spool=spool)
             text = configuration.text(machine.site, snapshot=settings)
             machine.site.configuration.write_text(text, encoding="utf-8")
         yield
 
 
 @contextmanager
-def _fast_pv(machine: Machine) -> Iterator[None]:
+def _fast_pv(machine: PeerMachine) -> Iterator[None]:
     """The spare disk is in the group, past what makes the disks of this machine slow; and after the block no more."""
     site = machine.site
     disks.restrict_lvm(site, [*machine.disks, SPARE[0]], with_udev=machine.plan.has_udev)
@@ -229,7 +231,7 @@ class _Taken:
     processor: float  # seconds
 
 
-def _taken(machine: Machine, contender: Contender, pause: float) -> _Taken:
+def _taken(machine: PeerMachine, contender: Contender, pause: float) -> _Taken:
     """The backup, or the pause for as long as others take."""
     with Memory(beside=children_of(os.getpid())) as memory:
         with memory.of("this process") as alone:
@@ -253,7 +255,7 @@ def _processor_seconds() -> float:
 
 
 def _cost(
-    machine: Machine,
+    machine: PeerMachine,
     contender: Contender,
     taken: _Taken,
     details: RunDetails | None,
@@ -275,7 +277,7 @@ def _cost(
     )
 
 
-def _restored(machine: Machine, line: str, *, into_server: bool) -> float:
+def _restored(machine: PeerMachine, line: str, *, into_server: bool) -> float:
     """Seconds of that, with no load on the server."""
     with tempfile.TemporaryDirectory(dir=_MEMORY) as name:
         folder = Path(name)
@@ -299,12 +301,12 @@ def _ours() -> RunDetails:
         return catalogue.run("latest")
 
 
-def _disks_of(site: Site) -> tuple[Path, ...]:
+def _disks_of(site: LabSite) -> tuple[Path, ...]:
     argv = ["pvs", "--noheadings", "--options", "pv_name", "--select", f"vg_name={site.volume_group}"]
     return tuple(map(Path, run(argv, timeout_seconds=_QUICK_SECONDS).stdout.split()))
 
 
-def _disk_use(machine: Machine) -> DiskCounters:
+def _disk_use(machine: PeerMachine) -> DiskCounters:
     """Of the volume's disks together, since they were made."""
     counters = KernelCounters()
     return reduce(DiskCounters.plus, (counters.disk(counters.number_of(disk)) for disk in machine.disks))

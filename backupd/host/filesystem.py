@@ -1,0 +1,216 @@
+"""File systems as a story meets them: room, that the page cache is on disk, a tree removed, a person's file written."""
+
+import ctypes
+import errno
+import fcntl
+import os
+import shutil
+import stat
+import struct
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import BinaryIO
+
+from backupd.vocabulary.errors import CleanupIncomplete, UsageError, VerificationError
+from backupd.vocabulary.volumes import FileIdentity
+
+OWN_TO_A_FILE_SYSTEM = frozenset({"lost+found"})  # what an empty mount point may hold
+MORE_ROOM = "choose a folder with more room"  # a hint
+
+_GENERATION = 0x80087601  # FS_IOC_GETVERSION (linux/fs.h): ext4 and XFS tell an inode's generation; others refuse
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def sync_filesystem(path: Path) -> None:
+    """Everything that was written to the file system of `path` is on its disk: syncfs(2).
+
+    Done just before the lock, because whatever is still dirty then is written while the server stands still.
+
+    Raises:
+        OSError: a write-back failed.
+    """
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        if _libc.syncfs(descriptor) != 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number), str(path))
+    finally:
+        os.close(descriptor)
+
+
+def identity(path: Path) -> FileIdentity:
+    """By what its file system knows what a path leads to, links followed.
+
+    Raises:
+        OSError: it is not there, or nobody may look at it.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        told = bytearray(struct.calcsize("l"))
+        try:
+            fcntl.ioctl(descriptor, _GENERATION, told)
+        except OSError:
+            return FileIdentity(os.fstat(descriptor).st_ino, None)
+        return FileIdentity(os.fstat(descriptor).st_ino, int.from_bytes(told[:4], "little"))
+    finally:
+        os.close(descriptor)
+
+
+def write_words(path: Path, text: str, *, hint: str) -> None:
+    """The file, which a person asked for, has this text; `hint` tells what is not lost where that fails.
+
+    Raises:
+        UsageError: it could not be written.
+    """
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{path} could not be written: {error.strerror}", hint=hint) from error
+
+
+@contextmanager
+def opened_plain(path: Path, *, beneath: Path, owners: Collection[int] = ()) -> Iterator[BinaryIO]:
+    """A file below a folder that others may write into, to be read: a plain file, and by no link.
+
+    `owners` are the users one of whom it has to belong to; anybody where none is named. So a link to a stranger's
+    file, hard or soft, is no way to have us read that.
+
+    Raises:
+        OSError: it is not there, is no such file, or is behind a link.
+    """
+    *folders, name = path.relative_to(beneath).parts
+    if ".." in (*folders, name):
+        raise OSError(errno.EXDEV, "it leads out of its folder", str(path))
+    descriptor = os.open(beneath, os.O_PATH | os.O_DIRECTORY)
+    try:
+        for folder in folders:
+            inner = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=descriptor)
+            os.close(descriptor)
+            descriptor = inner
+        file = open(name, "rb", opener=partial(_open_plain, owners=owners, dir_fd=descriptor))  # noqa: SIM115
+    finally:
+        os.close(descriptor)
+    with file:
+        yield file
+
+
+def read_plain(path: Path, *, beneath: Path, at_most: int, owners: Collection[int] = ()) -> bytes:
+    """What is in such a file, which is not without end.
+
+    Raises:
+        OSError: as of `opened_plain`, or it has more than `at_most` bytes.
+    """
+    with opened_plain(path, beneath=beneath, owners=owners) as file:
+        found = file.read(at_most + 1)
+    if len(found) > at_most:
+        raise OSError(errno.EFBIG, f"it has more than {at_most} bytes", str(path))
+    return found
+
+
+def _open_plain(name: str, flags: int, *, owners: Collection[int], dir_fd: int) -> int:
+    """Without waiting: a FIFO's other end may never come."""
+    descriptor = os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC, dir_fd=dir_fd)
+    found = os.fstat(descriptor)
+    if stat.S_ISREG(found.st_mode) and (not owners or found.st_uid in owners):
+        return descriptor
+    os.close(descriptor)
+    raise OSError(errno.EPERM, "it is not the file that should be there", name)
+
+
+def write_among_others(folder: Path, name: str, text: str) -> None:
+    """The file `name` in the folder has this text, durably, whatever stood or led there: others wrote there too.
+
+    Raises:
+        OSError: it could not be written. Something else of that name may be gone.
+    """
+    within = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=within)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        with os.fdopen(os.open(name, flags, 0o644, dir_fd=within), "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+    finally:
+        os.close(within)
+
+
+def write_beside(path: Path, text: str, *, hint: str) -> None:
+    """A restored copy has this file with these words for a person; `hint` tells what is not lost where that fails.
+
+    Raises:
+        UsageError: it could not be written.
+    """
+    try:
+        write_among_others(path.parent, path.name, text)
+    except OSError as error:
+        raise UsageError(f"{path} could not be written: {error.strerror}", hint=hint) from error
+
+
+def require_no_way_out(folder: Path) -> None:
+    """Each symbolic link in the folder leads to something in it, and all else is a file or a folder.
+
+    Judged as they stand, by where each lies: a link may climb at its beginning alone (`../../x`), and no higher than
+    the folder; as that holds for every one of them, what it leads through does not matter. Nobody else may write in it
+    meanwhile.
+
+    Raises:
+        VerificationError: naming the first that is otherwise.
+        OSError: it cannot be looked at.
+    """
+    waiting = [("", 0)]
+    while waiting:
+        within, depth = waiting.pop()
+        with os.scandir(folder / within) as entries:
+            for entry in entries:
+                name = os.path.join(within, entry.name)  # noqa: PTH118 - there may be a million
+                if entry.is_dir(follow_symlinks=False):
+                    if name in OWN_TO_A_FILE_SYSTEM and not os.access(entry.path, os.R_OK | os.X_OK):
+                        continue  # who is not root: nothing was unpacked there
+                    waiting.append((name, depth + 1))
+                elif entry.is_symlink():
+                    if _climbs_out(os.readlink(entry.path), depth):  # noqa: PTH115
+                        raise _way_out(folder, name, "leads out of it")
+                elif not entry.is_file(follow_symlinks=False):
+                    raise _way_out(folder, name, "is neither a file, a folder nor a link")
+
+
+def _climbs_out(link: str, depth: int) -> bool:
+    parts = [part for part in link.split("/") if part not in ("", ".")]
+    climbs = next((i for i, part in enumerate(parts) if part != ".."), len(parts))
+    return link.startswith("/") or climbs > depth or ".." in parts[climbs:]
+
+
+def _way_out(folder: Path, name: str, why: str) -> VerificationError:
+    return VerificationError(
+        f"what was unpacked into {folder} is not what backupd wrote: {name!r} {why}",
+        hint="the backup was changed on its target; restore another one",
+    )
+
+
+def remove_tree(folder: Path) -> None:
+    """The folder is gone with all that is in it; nothing happens when it was.
+
+    Raises:
+        CleanupIncomplete: something in it could not be removed.
+    """
+    try:
+        shutil.rmtree(folder)
+    except FileNotFoundError:
+        return
+    except (OSError, RecursionError) as error:  # of a thousand folders in one another, too
+        raise CleanupIncomplete(f"{folder} could not be removed: {error}", hint=f"rm -r {folder}") from error
+
+
+def used_bytes(path: Path) -> int:
+    """How much of the file system of `path` is in use: the upper bound of what a copy of it reads."""
+    return shutil.disk_usage(path).used
+
+
+def room(path: Path) -> tuple[int, int, bool]:
+    """What the file system of `path` has left for us, its size, both in bytes, and whether it is read-only."""
+    found = os.statvfs(path)
+    return found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize, bool(found.f_flag & os.ST_RDONLY)

@@ -1,0 +1,44 @@
+"""What of the processors and the disks a thread leaves to others.
+
+Knows: that Linux keeps nice values and I/O classes for each thread (setpriority(2), ioprio_set(2)), and that threads
+and children begin with those of the thread which started them. Refuses to know when it is time to give way.
+"""
+
+import ctypes
+import logging
+import os
+import platform
+import threading
+
+log = logging.getLogger(__name__)
+
+_IOPRIO_SET = {"x86_64": 251, "aarch64": 30}  # asm/unistd_64.h, asm-generic/unistd.h; glibc has no wrapper
+_IOPRIO_WHO_PROCESS = 1  # linux/ioprio.h; with a thread's id it is that thread
+_IOPRIO_IDLE = 3 << 13  # IOPRIO_CLASS_IDLE << IOPRIO_CLASS_SHIFT
+_IOPRIO_LAST = (2 << 13) + 7  # IOPRIO_CLASS_BE, its lowest level
+
+_NICEST = 19
+
+
+def give_way() -> None:
+    """Nice 19 and the idle I/O class for the calling thread and those that it starts: nothing waits for them."""
+    _give_way(_NICEST, _IOPRIO_IDLE)
+
+
+def give_way_copying() -> None:
+    """Nice 5 and the best-effort I/O class, its lowest level, for the same: the server pays until the copy is done.
+
+    At nice 19 a copy beside a busy processor takes ten times as long, and the snapshot lives ten times as long. A read
+    that waits in the disk's queue, as the idle class lets it, keeps every first write of the server to its chunk
+    waiting: kcopyd polls until the read has ended (`__check_for_conflicting_io` in drivers/md/dm-snap.c).
+    """
+    _give_way(5, _IOPRIO_LAST)
+
+
+def _give_way(nice: int, io_priority: int) -> None:
+    """Where the I/O class cannot be set (a seccomp filter, another machine type), niceness alone has to do."""
+    thread = threading.get_native_id()
+    os.setpriority(os.PRIO_PROCESS, thread, max(nice, os.getpriority(os.PRIO_PROCESS, thread)))  # never to rise
+    number = _IOPRIO_SET.get(platform.machine())
+    if number is not None and ctypes.CDLL(None).syscall(number, _IOPRIO_WHO_PROCESS, thread, io_priority) != 0:
+        log.debug("the I/O class was refused; nice %d has to do", nice)

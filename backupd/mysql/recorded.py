@@ -1,0 +1,212 @@
+"""What a manifest records of a server, judged before any of it reaches a command line, an option file or SQL.
+
+Knows: how each setting, name, path and position of a real server looks, and which plugin libraries servers come with.
+Refuses to know what is done with them. All of it is a stranger's: whoever owns the storage may have written it.
+
+What fits is given on; what does not is refused with a sentence, because nobody can tell what it was meant to do. A
+setting that is not known here is left out, so that a newer backupd may record more of them.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+from backupd.mysql import gtid
+from backupd.vocabulary.errors import ServerError, Unreadable
+from backupd.vocabulary.records import RUN_ID
+from backupd.vocabulary.servers import Position, ReplicaPosition, ServerFacts
+from backupd.vocabulary.storage import Manifest
+
+_LONGEST = 4096  # bytes of a path (PATH_MAX), and more than any of these settings needs
+_HINT = "somebody wrote it by other means than backupd's: use another backup, and find out who can write to the target"
+_PLUGIN_HINT = "if you know where it comes from, start a server on a restored copy by hand, on a machine of its own"
+
+# What comes with MariaDB and MySQL, of the kinds that are recorded: engines, keys, compression, types. Of what loads
+# at the server's start nothing else is needed by files.
+_LIBRARIES: Final = frozenset(
+    {
+        *("ha_archive.so", "ha_blackhole.so", "ha_connect.so", "ha_example.so", "ha_federated.so", "ha_federatedx.so"),
+        *("ha_mock.so", "ha_mroonga.so", "ha_oqgraph.so", "ha_rocksdb.so", "ha_s3.so", "ha_sphinx.so", "ha_spider.so"),
+        *("ha_tokudb.so", "ha_columnstore.so", "ha_innodb.so", "ha_archive_mock.so"),
+        *("file_key_management.so", "hashicorp_key_management.so", "aws_key_management.so"),
+        *("keyring_file.so", "keyring_encrypted_file.so", "keyring_udf.so"),
+        *("provider_bzip2.so", "provider_lz4.so", "provider_lzma.so", "provider_lzo.so", "provider_snappy.so"),
+        *("type_mysql_json.so", "type_mysql_timestamp.so", "type_inet.so", "type_uuid.so"),
+    }
+)
+# Theirs as well, of no use to files; some listen or reach out.
+_IDLE_LIBRARIES: Final = frozenset(
+    {
+        *("handlersocket.so", "group_replication.so", "semisync_master.so", "semisync_slave.so", "rewriter.so"),
+        *("semisync_source.so", "semisync_replica.so", "ddl_rewriter.so", "version_token.so", "locking_service.so"),
+        *("mysqlx.so", "daemon_example.so", "libdaemon_example.so", "test_services.so", "func_test.so", "type_test.so"),
+        *("mysql_clone.so", "connection_control.so", "validate_password.so", "server_audit.so", "audit_log.so"),
+    }
+)
+
+_UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII | re.IGNORECASE)
+_NUMBER = re.compile(r"[0-9]{1,20}[KMGT]?", re.ASCII)
+_WORD = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
+_SWITCH = re.compile(r"ON|OFF|ON_PERMISSIVE|OFF_PERMISSIVE|WARN|FORCE|0|1", re.ASCII)
+_BINLOG = re.compile(r"""[^/\\'"`;]{1,200}\.[0-9]{6,10}""")
+_PLUGIN = re.compile(r"[A-Za-z0-9_-]{1,64}\.so", re.ASCII)
+_TABLESPACE = re.compile(r" *[^:;]+:[0-9]{1,19}[KMGkmg]?(?::autoextend(?::max:[0-9]{1,19}[KMGkmg]?)?)? *", re.ASCII)
+
+
+def judged(manifest: Manifest) -> Manifest:
+    """The same manifest, all of whose words about the server may be put on a line: a path's may lie anywhere.
+
+    Raises:
+        Unreadable: naming the first that no server has, or that does not print on one line.
+    """
+    _require(RUN_ID.fullmatch(manifest.run_id) is not None, "run_id", manifest.run_id)
+    for name in ("job", "host", "machine", "volume"):
+        _require(is_one_line(getattr(manifest, name)), name, getattr(manifest, name))
+    _require(is_path(manifest.datadir), "datadir", manifest.datadir)
+    known = not manifest.locked or manifest.position.binlog_file is None or manifest.position.binlog_offset is not None
+    _require(known, "position.binlog_offset", None)
+    if manifest.binlog is not None:
+        _require(is_path(manifest.binlog) and is_binlog(PurePosixPath(manifest.binlog).name), "binlog", manifest.binlog)
+    return replace(manifest, server=_server(manifest.server), position=judged_position(manifest.position))
+
+
+def judged_position(position: Position) -> Position:
+    """A position in which each binlog has a binlog's name, and each GTID set is one, on one line.
+
+    Raises:
+        Unreadable: naming what is none.
+    """
+    file = position.binlog_file
+    _require(file is None or is_binlog(file), "position.binlog_file", file)
+    _require((position.binlog_offset or 0) >= 0, "position.binlog_offset", position.binlog_offset)
+    found = None if position.gtid is None else _gtids(position.gtid, "position.gtid")
+    return replace(position, gtid=found, replicas=tuple(map(_replica, position.replicas)))
+
+
+def libraries(facts: ServerFacts) -> tuple[str, ...]:
+    """The plugin libraries that the files may need, by their bare names: the local server looks for them at home.
+
+    Raises:
+        ServerError: one is none that servers come with; it may do anything, and is of this host's making at best.
+    """
+    named = tuple(filter(None, facts.settings.get("plugin_libraries", "").split(",")))
+    for name in named:
+        if name not in _LIBRARIES | _IDLE_LIBRARIES:
+            raise ServerError(
+                f"the manifest names a plugin library that no server comes with: {name!r:.80}", hint=_PLUGIN_HINT
+            )
+    return tuple(name for name in named if name in _LIBRARIES)
+
+
+def is_one_line(text: str) -> bool:
+    """Whether it prints on one line: no control characters, no separators of lines, nothing that turns its writing."""
+    return len(text) <= _LONGEST and text.isprintable()
+
+
+def is_path(text: str) -> bool:
+    """Whether it can be a path. Nothing is said of where it leads: see `Relocation`."""
+    return is_one_line(text)
+
+
+def is_binlog(name: str) -> bool:
+    """Whether a binlog file may be called so; it needs no quoting anywhere but in a shell."""
+    return is_one_line(name) and _BINLOG.fullmatch(name) is not None
+
+
+def _server(facts: ServerFacts) -> ServerFacts:
+    _require(is_one_line(facts.version), "server.version", facts.version)
+    for name in ("datadir", "binlog_basename", "socket"):
+        path: Path | None = getattr(facts, name)
+        _require(path is None or is_path(str(path)), f"server.{name}", path)
+    _require(facts.datadir.is_absolute(), "server.datadir", facts.datadir)
+    for name, value in facts.settings.items():
+        fits = _SETTINGS.get(name)
+        _require(fits is None or value == "" or fits(value), f"server.settings.{name}", value)
+    known = {name: value for name, value in facts.settings.items() if name in _SETTINGS}
+    return replace(facts, settings=known)
+
+
+def _replica(channel: ReplicaPosition) -> ReplicaPosition:
+    file = channel.source_log_file
+    _require(is_one_line(channel.channel), "position.replicas.channel", channel.channel)
+    _require(file == "" or is_binlog(file), "position.replicas.source_log_file", file)
+    return replace(channel, gtid=_gtids(channel.gtid, "position.replicas.gtid"))
+
+
+def _gtids(text: str, where: str) -> str:
+    """Early backups have MySQL's line breaks in it."""
+    one_line = "".join(text.split())
+    _require(gtid.is_set(one_line), where, text)
+    return one_line
+
+
+def _require(holds: bool, where: str, value: object) -> None:
+    if not holds:
+        raise Unreadable(f"the manifest's {where} is nothing that a server has: {value!r:.80}", hint=_HINT)
+
+
+def _like(pattern: "re.Pattern[str]") -> Callable[[str], bool]:
+    return lambda value: pattern.fullmatch(value) is not None
+
+
+def _are(each: Callable[[str], bool], separator: str) -> Callable[[str], bool]:
+    return lambda value: all(each(item) for item in value.split(separator) if item)
+
+
+def _is_library(name: str) -> bool:
+    return _PLUGIN.fullmatch(name) is not None
+
+
+def _is_absolute(path: str) -> bool:
+    return is_path(path) and path.startswith("/")
+
+
+_number, _word, _switch = _like(_NUMBER), _like(_WORD), _like(_SWITCH)
+
+_SETTINGS: Mapping[str, Callable[[str], bool]] = {
+    "aria_log_dir_path": is_path,
+    "aria_log_file_size": _number,
+    "binlog_encryption": _switch,
+    "character_set_server": _word,
+    "collation_server": _word,
+    "default_storage_engine": _word,
+    "encrypt_binlog": _switch,
+    "enforce_gtid_consistency": _switch,
+    "external_tablespaces": _are(_is_absolute, "\n"),
+    "file_key_management_encryption_algorithm": _word,
+    "file_key_management_filekey": is_one_line,
+    "file_key_management_filekey_is_withheld": _switch,
+    "file_key_management_filename": is_path,
+    "gtid_domain_id": _number,
+    "gtid_mode": _switch,
+    "innodb_checksum_algorithm": _word,
+    "innodb_data_file_path": lambda value: is_one_line(value) and _are(_like(_TABLESPACE), ";")(value),
+    "innodb_data_home_dir": is_path,
+    "innodb_directories": _are(is_path, ";"),
+    "innodb_doublewrite_dir": is_path,
+    "innodb_encrypt_log": _switch,
+    "innodb_encrypt_tables": _switch,
+    "innodb_flush_log_at_timeout": _number,
+    "innodb_flush_log_at_trx_commit": _number,
+    "innodb_log_file_size": _number,
+    "innodb_log_files_in_group": _number,
+    "innodb_log_group_home_dir": is_path,
+    "innodb_page_size": _number,
+    "innodb_redo_log_capacity": _number,
+    "innodb_undo_directory": is_path,
+    "innodb_undo_tablespaces": _number,
+    "keyring_component": _word,
+    "keyring_file_data": is_path,
+    "log_bin_basename": is_path,
+    "log_bin_index": is_path,
+    "lower_case_table_names": _number,
+    "plugin_libraries": _are(_is_library, ","),
+    "relay_log_basename": is_path,
+    "server_id": _number,
+    "server_uuid": _like(_UUID),
+    "sync_binlog": _number,
+    "version": is_one_line,
+    "version_comment": is_one_line,
+}

@@ -1,0 +1,61 @@
+"""SQL as text for a file or a client: strings, names and comments of which no part is taken for a statement.
+
+Knows: what a server in any mode and the client programs make of quotes, backslashes and lines. Refuses to know what is
+said. The client obeys more than the server: outside of quotes a backslash begins a command of its own, and `\\!` runs a
+shell; so does a line that begins with `system`, where a statement could begin. Hence no line of a comment is left
+without its dashes, and nothing with a backslash is quoted as a string, which some modes read in another way.
+"""
+
+import re
+
+from backupd.vocabulary.errors import ServerError
+
+_STRING = r"'(?:[^'\\]|''|\\.)*'" + r'|"(?:[^"\\]|""|\\.)*"'
+_NAME = r"`(?:[^`]|``)*`"
+_FOR_SOME_VERSIONS = r"/\*!(?:[0-9]{5,6})?|\*/"  # MySQL tells partitions and newer words so
+_PLAIN = r"[^'\"`\\;#/*\-\x00-\x08\x0b-\x1f\x7f]|-(?!-)|/(?!\*)|\*(?!/)"
+_DEFINITION = re.compile(rf"(?:{_STRING}|{_NAME}|{_FOR_SOME_VERSIONS}|{_PLAIN})*+", re.DOTALL)
+_DELIMITER = re.compile(r"^\s*delimiter\b", re.IGNORECASE | re.MULTILINE)
+
+
+def literal(text: str) -> str:
+    """A string that every SQL mode reads alike: no mode gives a doubled quote another meaning.
+
+    Raises:
+        ServerError: there is no such string, because it has a backslash, or more than one line.
+    """
+    if "\\" in text or not text.isprintable():
+        raise ServerError(
+            f"this cannot be put into SQL that every server reads alike: {text!r:.80}",
+            hint="it has a backslash or a control character",
+        )
+    return "'" + text.replace("'", "''") + "'"
+
+
+def quoted(name: str) -> str:
+    """A name of a schema, table or column."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def comment(text: str) -> str:
+    """A comment of as many lines as the text has; what does not print is told by its number."""
+    return "\n".join(f"-- {_printable(line)}".rstrip() for line in text.splitlines())
+
+
+def require_definition(text: str) -> None:
+    """What a server tells of a table is one statement, in which the client finds no command and no comment.
+
+    Who made the server's files may have made its words: a dictionary keeps some of them as they were typed.
+
+    Raises:
+        ServerError: it is something else.
+    """
+    if _DEFINITION.fullmatch(text) is None or _DELIMITER.search(text) is not None:
+        raise ServerError(
+            f"the server tells a table's definition that no client should be fed: {text!r:.80}",
+            hint="do not import this table; who can write to the target, or could to the server?",
+        )
+
+
+def _printable(line: str) -> str:
+    return "".join(c if c.isprintable() or c == "\t" else c.encode("unicode_escape").decode() for c in line)

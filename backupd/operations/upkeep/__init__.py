@@ -1,0 +1,1 @@
+"""What keeps backups and their record in order: prune, recover, rebuild, audit, notices."""

@@ -1,0 +1,210 @@
+"""What is written down of a run: its phases, findings, holdings, errors, drills, and how it ended."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Final
+
+from backupd.vocabulary.penalty import Bill, Losses, PaceChange, Sample, Throughput, Verdict
+from backupd.vocabulary.servers import LockReceipt, Position, Preflush
+from backupd.vocabulary.storage import Backup
+from backupd.vocabulary.volumes import Layout
+
+
+class Phase(StrEnum):
+    """Where a run stands. `snapshot` lies inside `lock_hold`; the others follow one another."""
+
+    PREFLIGHT = "preflight"
+    BASELINE = "baseline"
+    PREFLUSH = "preflush"
+    LOCK_WAIT = "lock_wait"
+    LOCK_HOLD = "lock_hold"
+    SNAPSHOT = "snapshot"
+    SETTLE = "settle"
+    COPY = "copy"
+    RELEASE = "release"
+    SEND = "send"  # what waited in the spool
+    VERIFY = "verify"
+
+
+class RunKind(StrEnum):
+    """What a run is for."""
+
+    BACKUP = "backup"
+    PROBE = "probe"
+    BENCH = "bench"
+
+
+class RunStatus(StrEnum):
+    """How a run ended, or that it has not."""
+
+    RUNNING = "running"
+    SUCCESS = "success"
+    ATTENTION = "attention"
+    FAILED = "failed"
+    REFUSED = "refused"
+    BUSY = "busy"
+    CANCELLED = "cancelled"
+
+
+class Level(StrEnum):
+    """How grave a finding is. Only `refused` stops a run."""
+
+    OK = "ok"
+    WARNING = "warning"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One answer of the preflight, with what to do about it."""
+
+    name: str
+    level: Level
+    detail: str
+    hint: str = ""
+
+
+RUN_ID: Final = re.compile(r"[0-9A-Za-z][0-9A-Za-z_.-]{0,60}")  # it goes into an LVM name, a tag and a path
+
+
+class HoldingKind(StrEnum):
+    """Kinds of things on the host that must be given back."""
+
+    SNAPSHOT = "snapshot"
+    MOUNT = "mount"
+    STAGING = "staging"
+    PROBE_FILES = "probe-files"
+    PARTIAL = "partial-objects"
+    CHILD = "child-process"
+    APPLIER = "replica-applier"
+    FLUSH_SETTINGS = "flush-settings"  # of a server that was told to write its dirty pages
+    UPLOAD = "upload"
+    SPOOL = "spool"  # the folder of one run in it
+    FILESYSTEM = "file-system"  # that a restore fills
+    SCRATCH_VOLUME = "scratch-volume"
+    SCRATCH_GROUP = "scratch-group"  # a volume group on disks that a person named
+    SCRATCH_ARRAY = "scratch-array"  # an mdadm array on them
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """Something on the host that must be given back, told so that a later process can find it."""
+
+    kind: HoldingKind
+    name: str  # VG/LV, VG, mount point, folder, backup id, array, or pid
+    detail: Mapping[str, str] = field(default_factory=dict)  # what proves it ours: tag, uuid, start time, target
+
+
+@dataclass(frozen=True, slots=True)
+class RunError:
+    """The error that ended a run, for machines and for people."""
+
+    code: str
+    message: str
+    hint: str
+    exit_status: int
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotFacts:
+    """What the catalogue keeps of a snapshot. `layout`, `stripes` and `stripe_size` describe the origin."""
+
+    name: str
+    volume: str
+    layout: Layout
+    stripes: int
+    stripe_size: int | None
+    chunk_size: int
+    cow_size: int
+    cow_used_peak: int | None = None
+    pool: str | None = None  # VG/POOL of a thin origin: sizes are the pool's then; None: a COW area of its own
+    chunk_reason: str = ""  # why the chunks are of this size
+    cow_extended: int = 0  # bytes of `cow_size` that were added while the snapshot was used
+    size_reason: str = ""  # why the COW area was as large as it was at first; empty where the job said it
+    redo_left_out: int = 0  # bytes of the redo log that are a hole in the backup: no recovery looks at them
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One comparison of a drill."""
+
+    name: str
+    ok: bool
+    expected: str
+    found: str
+
+
+@dataclass(frozen=True, slots=True)
+class Drill:
+    """A proof, or its failure: the backup was restored and a server was started on it."""
+
+    run_id: str
+    ok: bool
+    checks: tuple[Check, ...]
+    seconds: float
+    at: datetime
+    position: Position | None = None  # where the recovered server stood, of a backup that was taken without a lock
+    undecided: str = ""  # the limit of its own that it ran into; then nothing was found out. Empty: it has an answer
+
+    @property
+    def failed(self) -> bool:
+        """It has an answer, and that is no proof."""
+        return not self.ok and not self.undecided
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """A person wants this backup to be kept whatever retention says."""
+
+    note: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class RunDetails:
+    """Everything that the catalogue knows of one run."""
+
+    run_id: str
+    job: str
+    host: str
+    machine: str  # that took it: the name of its identity, and of its folder on every target
+    status: RunStatus
+    started_at: datetime
+    ended_at: datetime | None = None
+    pid: int | None = None
+    phases: Mapping[Phase, float] = field(default_factory=dict)
+    verdict: Verdict | None = None
+    position: Position | None = None
+    lock: LockReceipt | None = None
+    snapshot: SnapshotFacts | None = None
+    samples: tuple[Sample, ...] = ()
+    backups: tuple[Backup, ...] = ()  # one for each target that has it, in the job's order
+    error: RunError | None = None
+    attention: tuple[str, ...] = ()  # what a person should look at although the backup is good
+    drills: tuple[Drill, ...] = ()
+    kind: RunKind = RunKind.BACKUP
+    derived: bool = False  # the position was found by a drill: nothing was locked
+    throughput: tuple[Throughput, ...] = ()  # of the copy
+    pace: tuple[PaceChange, ...] = ()  # how fast the snapshot was read; without those of no consequence
+    pin: Pin | None = None
+    bill: Bill | None = None  # of a run that asked for its lock, whatever became of it
+    losses: Losses | None = None
+    preflush: Preflush | None = None  # of a run whose job has `lock.preflush`
+
+    @property
+    def backup(self) -> Backup | None:
+        """The one to read first: the first that is still there; None where there is none."""
+        return next((backup for backup in self.backups if backup.is_there), None)
+
+    @property
+    def proven_at(self) -> datetime | None:
+        """When a drill last proved it."""
+        return max((drill.at for drill in self.drills if drill.ok), default=None)
+
+    @property
+    def doubted(self) -> bool:
+        """The last drill that had an answer failed."""
+        return next((drill.failed for drill in reversed(self.drills) if not drill.undecided), False)

@@ -1,0 +1,132 @@
+"""A restore of what a stranger could have written: kept in its folder by the kernel, closed to others until whole."""
+
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from backupd.archive.unpack_progress import UnpackProgress
+from backupd.operations.restore.into_folder import restore
+from backupd.operations.restore.unfinished import INCOMPLETE, Unfinished, filling, resumable
+from backupd.targets import BackupSource
+from backupd.targets.directory import DirectoryTarget
+from backupd.vocabulary.errors import BackupdError, Cancelled, UsageError
+from tests.fakes.target import BELIEVED, MACHINE
+from tests.story.stored import JOB, RUN, Stream, files_in, put_in
+from tests.unconfinable import without
+
+SOMEBODY = 61000  # a user whom nobody is
+
+BENIGN: dict[str, Stream] = {
+    "data-1.tar.zst": [("./", b""), ("./shop/", b""), ("./shop/a.ibd", b"a" * 1000), ("./alias", "shop/a.ibd")]
+}
+
+RESTORE = """
+import sys
+from pathlib import Path
+from backupd.vocabulary.errors import BackupdError
+from tests.story.test_restore_confined import restored
+try:
+    restored(Path(sys.argv[1]), Path(sys.argv[2]), confined=sys.argv[3] == "confined")
+except BackupdError as error:
+    sys.exit(f"{error.message} / {error.hint}")
+"""
+
+
+def restored(vault: Path, to: Path, *, confined: bool = True) -> None:
+    source = BackupSource(DirectoryTarget(vault.name, vault, machine=MACHINE), JOB, RUN, BELIEVED)
+    restore([source], to=to, confined=confined)
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_the_folder_is_closed_until_it_is_whole_and_then_as_it_was(tmp_path: Path) -> None:
+    vault, to = put_in(tmp_path / "vault", BENIGN), tmp_path / "to"
+    to.mkdir(mode=0o755)
+    modes = []
+    source = BackupSource(DirectoryTarget("vault", vault, machine=MACHINE), JOB, RUN, BELIEVED)
+    restore([source], to=to, copied=lambda _done, _all: modes.append(mode(to)))
+    assert set(modes) == {0o700}
+    assert mode(to) == 0o750
+    assert files_in(to) == {"shop/a.ibd": b"a" * 1000, "alias": "shop/a.ibd"}
+
+
+def test_a_folder_that_is_filled_is_ours_alone_whosever_it_was(tmp_path: Path) -> None:
+    if os.geteuid() == 0:
+        os.chown(tmp_path, SOMEBODY, SOMEBODY)
+    tmp_path.chmod(0o777)
+    with filling(tmp_path, {"run": RUN, "job": JOB}):
+        assert (tmp_path.stat().st_uid, mode(tmp_path)) == (os.geteuid(), 0o700)
+
+
+def test_what_somebody_puts_into_an_empty_folder_a_moment_before_it_is_closed_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fchmod = os.fchmod
+
+    def late(descriptor: int, bits: int) -> None:
+        (tmp_path / "data").symlink_to("/etc")
+        fchmod(descriptor, bits)
+
+    monkeypatch.setattr(os, "fchmod", late)
+    with pytest.raises(UsageError, match="is not empty"), resumable(tmp_path, Unfinished(JOB, RUN, "digest")):
+        raise AssertionError("filled")
+    assert (tmp_path / "data").is_symlink()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_a_mark_that_somebody_else_has_made_is_not_gone_on_from(tmp_path: Path) -> None:
+    """It would say that all is restored already: what lies there is his."""
+    what = Unfinished(JOB, RUN, "digest", objects={"data-1.tar.zst": UnpackProgress(9, done=True)})
+    with pytest.raises(Cancelled), resumable(tmp_path, Unfinished(JOB, RUN, "digest")) as folder:
+        folder.save(what.objects)
+        raise Cancelled("cancelled")
+    os.chown(tmp_path / INCOMPLETE, SOMEBODY, SOMEBODY)
+    with pytest.raises(UsageError, match="is not ours"), resumable(tmp_path, Unfinished(JOB, RUN, "digest")):
+        raise AssertionError("gone on")
+
+
+EVIL: dict[str, dict[str, Stream]] = {
+    "links of two objects": {
+        "data-1.tar.zst": [("./", b""), ("./a/", b""), ("./a/b/", b""), ("./a/b/d", "../..")],
+        "data-2.tar.zst": [("./a/b/d/e", "../../..")],
+    },
+    "a file through such a link": {
+        "data-1.tar.zst": [("./", b""), ("./a/", b""), ("./a/b/", b""), ("./a/b/d", "../..")],
+        "data-2.tar.zst": [("./a/b/d/e", "../../../outside")],
+        "data-3.tar.zst": [("./e/evil", b"x" * 5000)],
+    },
+}
+
+
+@pytest.mark.parametrize("streams", EVIL.values(), ids=EVIL)
+def test_objects_that_are_harmless_alone_are_refused_together(tmp_path: Path, streams: dict[str, Stream]) -> None:
+    """In whatever order they are unpacked; and nothing of them is left."""
+    (tmp_path / "outside").mkdir()
+    vault, to = put_in(tmp_path / "vault", streams), tmp_path / "x" / "y" / "to"
+    with pytest.raises(BackupdError):
+        restored(vault, to)
+    assert {path.name for path in tmp_path.iterdir()} == {"outside", "vault", "x"}
+    assert not list((tmp_path / "outside").iterdir())
+    assert [path.name for path in (tmp_path / "x").rglob("*")] == ["y"]
+
+
+@pytest.mark.parametrize("kept", ["confined", "unconfined"])
+def test_where_the_kernel_has_nothing_a_restore_is_refused_unless_told_otherwise(tmp_path: Path, kept: str) -> None:
+    vault, to = put_in(tmp_path / "vault", BENIGN), tmp_path / "to"
+    nothing = without(("unshare", "landlock_create_ruleset"))
+    argv = [*nothing, sys.executable, "-c", RESTORE, str(vault), str(to), kept]
+    ended = subprocess.run(argv, capture_output=True, text=True, check=False)
+    if kept == "unconfined":
+        assert (ended.returncode, ended.stderr) == (0, "")
+        assert files_in(to) == {"shop/a.ibd": b"a" * 1000, "alias": "shop/a.ibd"}
+        return
+    assert ended.returncode == 1
+    assert "unpacking cannot be confined on this host" in ended.stderr
+    assert "restore.unconfined = true" in ended.stderr
+    assert not to.exists()

@@ -1,0 +1,274 @@
+"""The page of JSON documents: what the functions that make them say of values that have everything, and of bare ones.
+
+Knows: which document each command prints. Nothing is listed by hand but the commands: keys come from the functions, and
+what may be null from what is null where a value has as little as it may.
+"""
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
+from datetime import UTC, datetime, timedelta
+from enum import Enum
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from backupd.catalogue.audit import AuditEntry
+from backupd.catalogue.costs import RunCost
+from backupd.cli import audit, documents, identity, notify
+from backupd.cli.output import SCHEMA
+from backupd.notifications.fanout import Delivery
+from backupd.operations.upkeep.audit import AuditResult
+from backupd.operations.upkeep.prune import Pruning
+from backupd.operations.upkeep.rebuild import Rebuilding
+from backupd.report import bench_document, costs, impact_text, probe_table, run_comparison, volume_document
+from backupd.report.impact import Impact
+from backupd.vocabulary.benches import BenchRecord
+from backupd.vocabulary.extents import Survey
+from backupd.vocabulary.identity import Identity, Machine
+from backupd.vocabulary.probes import ProbeRecord
+from backupd.vocabulary.records import Drill, Finding, RunDetails
+
+_HEAD = f"""# JSON documents
+
+A command with `--json` prints exactly one document, whose first key is `"schema": {SCHEMA}`. Keys are only ever added.
+Sizes are bytes and times are seconds; an instant is ISO 8601 with its zone. Every `*_ratio` is baseline ÷ measured:
+above 1 is slower, `null` was not measured. An error is a document too:
+`{{"schema": 1, "error": {{"code", "message", "hint"}}}}`; the codes are under [exit statuses](exit-statuses.md).
+
+`[]` after a key stands for each element of a list, `{{}}` for each key of an object whose keys are names. `null` may
+also stand for what does not apply."""
+_OTHERS = """
+## Other documents
+
+- `config show --json`: the configuration in force, sizes in bytes, times in seconds; its keys are those of the
+  [configuration](configuration.md), with the unit where it is a time: `every_seconds`.
+- `verify --json`: for each copy its `target`, `status` (`verified`, `sampled`, `broken`, `unreadable`,
+  `unreachable`), what was read, and its `error`; with `--job` a list `runs` of these.
+- `schedule list --json`: `schedules`, for each activity when it is due, its pause, and its `last` slot;
+  `schedule next --json`: `times`.
+- `clone --json`: where the copy and its files are, its position, and the statements that are left to be run.
+- `version --json`: `version`."""
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class _Document:
+    """One document: who prints it, what is said of it, and how it is made of a bare value or of one with everything."""
+
+    commands: str
+    title: str
+    made: Callable[["Maker"], Any]
+
+
+def page() -> str:
+    """Every document with its keys."""
+    return "\n".join(_lines()) + "\n"
+
+
+def _lines() -> Iterator[str]:
+    yield _HEAD
+    for one in DOCUMENTS:
+        yield ""
+        yield f"## {one.title}"
+        yield ""
+        yield f"Printed by {one.commands}."
+        yield ""
+        yield "| key | type |"
+        yield "|---|---|"
+        whole, *less = (dict(_keys(one.made(Maker(having)))) for having in Having)
+        for key, kind in whole.items():
+            nullable = kind != "null" and any(found.get(key) == "null" for found in less)
+            yield f"| `{key}` | {kind}{' or null' if nullable else ''} |"
+    yield _OTHERS
+
+
+def _keys(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    """Each path in a document with the JSON type of what is there."""
+    if isinstance(value, Mapping):
+        if path:
+            yield path, "object"
+        named = len(value) == 1 and next(iter(value)) == Maker.NAME
+        for key, inner in value.items():
+            shown = "{}" if named else str(getattr(key, "value", key))
+            yield from _keys(inner, f"{path}.{shown}" if path else shown)
+    elif isinstance(value, list | tuple):
+        yield path, "array"
+        for inner in value[:1]:
+            yield from _keys(inner, f"{path}[]")
+    else:
+        yield path, _json_type(value)
+
+
+def _json_type(value: Any) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, Enum):
+        return "string: " + ", ".join(f"`{one.value}`" for one in type(value))
+    if isinstance(value, bool):
+        return "true or false"
+    return "number" if isinstance(value, int | float) else "string"
+
+
+class Having(Enum):
+    """How much a made value has."""
+
+    EVERYTHING = 1
+    NO_SCALARS = 2  # that it may do without
+    AS_LITTLE_AS_IT_MUST = 3
+
+
+class Maker:
+    """Makes a value of any type of the vocabulary, which has this much."""
+
+    NAME = "NAME"
+
+    def __init__(self, having: Having) -> None:
+        self._having = having
+        self._full = having is not Having.AS_LITTLE_AS_IT_MUST
+
+    def __call__(self, hint: Any) -> Any:
+        origin, inner = get_origin(hint), get_args(hint)
+        if origin in (UnionType, Union):
+            return self._of_union(inner)
+        if origin is tuple and Ellipsis not in inner:
+            return tuple(map(self, inner))
+        if origin in (tuple, list, Sequence):
+            return (self(inner[0]),) if self._full else ()
+        if origin in (frozenset, set):
+            return frozenset({self(inner[0])}) if self._full else frozenset()
+        if origin is Mapping or origin is dict:
+            return {name: self(inner[1]) for name in self._names_of(inner[0])} if self._full else {}
+        if origin is Callable:
+            return lambda *_: None
+        if origin is Literal:
+            return inner[0]
+        if isinstance(hint, type) and is_dataclass(hint):
+            return self._of_dataclass(hint)
+        return _plain_value(hint)
+
+    def _of_union(self, choices: tuple[Any, ...]) -> Any:
+        chosen = next(one for one in choices if one is not NoneType)
+        scalar = not is_dataclass(chosen) and get_origin(chosen) is None
+        if NoneType in choices and (not self._full or (scalar and self._having is Having.NO_SCALARS)):
+            return None
+        return self(chosen)
+
+    def _of_dataclass(self, kind: type) -> Any:
+        hints = get_type_hints(kind, localns=vars(inspect.getmodule(kind)))
+        optional = {
+            one.name for one in fields(kind) if one.default is not MISSING or one.default_factory is not MISSING
+        }
+        wanted = [one.name for one in fields(kind) if one.init and (self._full or one.name not in optional)]
+        return kind(**{name: self(hints[name]) for name in wanted})
+
+    def _names_of(self, hint: Any) -> Sequence[Any]:
+        if isinstance(hint, type) and issubclass(hint, Enum):
+            return list(hint)
+        return [self.NAME if hint is str else _plain_value(hint)]
+
+
+def _plain_value(hint: Any) -> Any:
+    values: dict[Any, Any] = {
+        int: 1,
+        float: 1.0,
+        str: "text",
+        bool: True,
+        datetime: NOON,
+        timedelta: timedelta(seconds=1),
+        Path: Path("/path"),
+        Any: "text",
+        object: "text",
+    }
+    if hint in values:
+        return values[hint]
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return next(iter(hint))
+    if isinstance(hint, type) and issubclass(hint, Exception):
+        return hint("text")
+    raise TypeError(f"no value of {hint} is known here")
+
+
+def _run(make: Maker) -> RunDetails:
+    """One with a whole copy, whose penalty was measured, where it has everything."""
+    run: RunDetails = make(RunDetails)
+    samples = tuple(replace(one, stage=stage) for one in run.samples for stage in ("baseline", "settle", "settle"))
+    whole = tuple(replace(one, broken="", removed_at=None) for one in run.backups)
+    return replace(run, samples=samples, backups=whole)
+
+
+DOCUMENTS = (
+    _Document(
+        "`run --json` and `show RUN --json` of a backup",
+        "A run",
+        lambda make: documents.run_document(_run(make)),
+    ),
+    _Document(
+        "`history --json`: `runs`, newest first, each as above without `penalty.samples`",
+        "History",
+        lambda make: {"runs": [{"run_id": make(str)}]},
+    ),
+    _Document(
+        "`check --json`",
+        "A preflight",
+        lambda make: documents.check_document("nightly", (make(Finding),)),
+    ),
+    _Document("`drill --json`", "A drill", lambda make: documents.drill_document(make(Drill))),
+    _Document(
+        "`prune --json`",
+        "Retention",
+        lambda make: documents.prune_document([make(Pruning)], dry_run=True),
+    ),
+    _Document(
+        "`catalogue rebuild --json`",
+        "A rebuilt catalogue",
+        lambda make: documents.rebuild_document("vault", make(Rebuilding)),
+    ),
+    _Document(
+        "`compare A B --json`",
+        "Two runs compared",
+        lambda make: run_comparison.compare_document(_run(make), _run(make)),
+    ),
+    _Document(
+        "`report` as rows: what `history --csv` has of each backup, and the page's plots",
+        "What a backup cost",
+        lambda make: costs.cost_document(make(RunCost)),
+    ),
+    _Document(
+        "`probe --json`, `show RUN --json` of a probe; without `curves` in `history --probes --json`",
+        "A probe",
+        lambda make: probe_table.document(make(ProbeRecord)),
+    ),
+    _Document(
+        "`bench layouts --json` and `bench show --json`; without `samples` in `history --benches --json`",
+        "A bench",
+        lambda make: bench_document.document(make(BenchRecord)),
+    ),
+    _Document(
+        "`report --json`: `jobs`, a list of these",
+        "What backups cost over time",
+        lambda make: impact_text.impact_document(make(Impact)),
+    ),
+    _Document(
+        "`identity show --json`, which adds `public_key` and `targets`",
+        "An identity",
+        lambda make: identity._document(make(Identity), make(Machine)),
+    ),
+    _Document(
+        "`notify test --json`: `notifications`, a list of these",
+        "A notification that was tried",
+        lambda make: notify._as_document(make(Delivery)),
+    ),
+    _Document(
+        "`audit list --json`: `entries`, a list of these",
+        "A row of the audit trail",
+        lambda make: audit._entry(make(AuditEntry)),
+    ),
+    _Document("`audit verify --json`", "The audit trail, checked", lambda make: audit._examination(make(AuditResult))),
+    _Document(
+        "`volumes --json`",
+        "Volumes",
+        lambda make: volume_document.survey_document(make(Survey)),
+    ),
+)

@@ -1,0 +1,45 @@
+"""Where the documentation lies, and how a block of a page that a program writes is replaced.
+
+Knows: the marks. Refuses to know what is written between them.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = ROOT / "docs" / "pages"
+README = ROOT / "README.md"
+
+# <!-- generated: grants-mariadb --> … <!-- /generated -->, and the same with `example`.
+_BLOCK = r"^<!-- {kind}: (?P<name>.+?) -->\n(?P<text>.*?)^<!-- /{kind} -->$"
+
+
+def documents() -> Iterator[Path]:
+    """Every file that is written for people to read, README first."""
+    yield README
+    yield from sorted(PAGES.rglob("*.md"))
+
+
+def blocks(text: str, kind: str) -> list[tuple[str, str]]:
+    """The names and the texts of the blocks of this kind, in their order."""
+    return [(found["name"], found["text"]) for found in _pattern(kind).finditer(text)]
+
+
+def replaced(text: str, kind: str, write: Callable[[str], str]) -> str:
+    """The page with what `write` says for each name between its marks; all else as it was."""
+
+    def whole(found: re.Match[str]) -> str:
+        name = found["name"]
+        return f"<!-- {kind}: {name} -->\n{write(name).rstrip()}\n<!-- /{kind} -->"
+
+    return _pattern(kind).sub(whole, text)
+
+
+def fenced(text: str, language: str = "") -> str:
+    """As a block of code."""
+    return f"```{language}\n{text.rstrip()}\n```\n"
+
+
+def _pattern(kind: str) -> re.Pattern[str]:
+    return re.compile(_BLOCK.format(kind=kind), re.MULTILINE | re.DOTALL)

@@ -1,7 +1,7 @@
 """What commands end with and where their words go."""
 
 import contextlib
-import importlib
+import importlib.util
 import json
 import os
 import re
@@ -719,10 +719,16 @@ def test_a_run_loads_nothing_that_only_other_commands_work_with(tmp_path: Path) 
         jobs.nightly = {{ host = "db", targets = ["disk"], settle.probe = false }}
         """
     )
+    lvm = tmp_path / "programs" / "lvm"  # of a host without volumes, whether or not this one has LVM
+    lvm.parent.mkdir()
+    lvm.write_text('#!/bin/sh\necho \'{"report": [{"seg": [], "pv": []}]}\'\n')
+    lvm.chmod(0o755)
+    (lvm.parent / "lvs").symlink_to(lvm)
     told = "import atexit, sys; atexit.register(lambda: print(*sys.modules)); from backupd.cli.main import main; main()"
     argv = [sys.executable, "-c", told, "--config", str(configuration), "run", "nightly"]
+    environment = os.environ | {"PATH": f"{lvm.parent}:{os.environ['PATH']}"}
     for _ in range(2):  # the first makes the catalogue, which takes more
-        ended = subprocess.run(argv, capture_output=True, text=True, cwd=ROOT, check=False)
+        ended = subprocess.run(argv, capture_output=True, text=True, cwd=ROOT, check=False, env=environment)
         assert ended.returncode == ExitStatus.REFUSED, ended.stderr
     loaded = set(ended.stdout.split())
     assert {
@@ -746,8 +752,9 @@ def test_a_run_loads_nothing_that_only_other_commands_work_with(tmp_path: Path) 
         "operations.measure.bench",
     }
     others |= {"catalogue.benches", "catalogue.costs", "catalogue.imported", "catalogue.probes"}
-    others |= {"catalogue.standing", "report.probe_table", "snapshots.fullreport", "snapshots.scratch"}
-    others |= {"probe.fileload", "probe.fileprobe", "probe.fio", "probe.reading", "cli.bench", "cli.probe", "cli.lab"}
+    others |= {"catalogue.job_status", "report.probe_table", "lvm.fullreport", "lvm.scratch"}
+    others |= {"load.fileload", "load.fileprobe", "load.fio", "load.reading", "cli.bench", "cli.probe", "cli.lab"}
+    assert [name for name in others if importlib.util.find_spec(f"backupd.{name}") is None] == []
     assert loaded & {f"backupd.{name}" for name in others} == set()
     assert {name for name in loaded if name.startswith(("backupd.service", "backupd.lab"))} == set()
 

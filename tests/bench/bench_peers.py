@@ -1,7 +1,8 @@
 """backupd beside its rivals: `make bench-peers`, a machine for each model of disks under each kind of load.
 
 In a machine everyone has a turn in each round, on the same data under the same load. The tables show medians, and from
-the least to the most that was seen; `--json FILE` keeps every round. See `lab.peers` for who takes part and how.
+the least to the most that was seen; `--json FILE` keeps every round. See `tests.bench.peers` for who takes
+part and how.
 """
 
 import argparse
@@ -17,7 +18,7 @@ from backupd.host.process import spawned
 from backupd.lab.options import DEFAULT_ROWS, DiskModel
 from backupd.vocabulary.errors import LabError
 from tests.bench.peers.contenders import NAMES
-from tests.bench.peers.figures import Reading, parts_table, table
+from tests.bench.peers.figures import Reading, parts_table, processor_table, table
 from tests.bench.peers.rounds import RATE_SHARE
 
 ROUNDS = 5
@@ -70,7 +71,8 @@ def main(words: Sequence[str]) -> int:
         for kind in told.load or LOADS:
             boot = _boot(disks, kind, rounds=told.rounds, rows=told.rows, only=told.only)
             boots.append(boot)
-            told_of = (f"### {boot.title}", table(boot.readings), parts_table(boot.readings), faults(boot.readings))
+            tables = (table(boot.readings), parts_table(boot.readings), processor_table(boot.readings))
+            told_of = (f"### {boot.title}", *tables, faults(boot.readings))
             sys.stdout.write("".join(f"{part}\n\n" for part in told_of if part))
             sys.stdout.flush()
             if told.json:

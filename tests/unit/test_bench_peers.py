@@ -55,6 +55,7 @@ from tests.bench.peers.figures import (
     stages,
     table,
 )
+from tests.bench.peers.processor import Owner, ProcessorUse, parse_process
 
 BEGAN = 1000.0
 RUN = Moments(BEGAN, BEGAN + 20)
@@ -79,11 +80,52 @@ def reading(number: int, wall: float, name: str = BACKUPD) -> Reading:
         stored=100 * MIB,
         disks=DiskCounters(read_bytes=200 * MIB, read_seconds=2.0, busy_seconds=8.0),
         memory=30.0,
-        processor=1.5,
+        processor={**dict.fromkeys(map(str, Owner), 0.5), Owner.BACKUP: 1.5, Owner.IDLE: wall - 4},
         restore=4.0,
         lock_held=0.25,
     )
     return Reading(name, number, calm=True, impact=impact(load_of({}), beats_of({}), RUN), cost=cost)
+
+
+# --- whose the processor was -----------------------------------------------------------------------------------------
+
+# Recorded: /proc/PID/stat of Linux 6.1, of a server whose name has a blank and a bracket, and of a kernel's thread.
+SERVER = "812 (mariadbd) S 1 812 812 0 -1 4194560 91 0 3 0 250 130 0 0 20 0 9 0 5100 1 2 3"
+ODD = "813 (a) b) R 1 813 813 0 -1 4194560 91 0 3 0 7 2 0 0 20 0 9 0 5200 1 2 3"
+THREAD = "31 (kcopyd/0) I 2 0 0 0 -1 69238880 0 0 0 0 0 40 0 0 0 -20 1 0 60 0 0"
+
+
+def proc(folder: Path, processes: dict[int, str], idle: int) -> Path:
+    for number, text in processes.items():
+        (folder / str(number)).mkdir(parents=True)
+        (folder / str(number) / "stat").write_text(text)
+    (folder / "stat").write_text(f"cpu  1 0 1 {idle} 50 0 0 0 0 0\ncpu0 1 0 1 {idle} 50 0 0 0 0 0\n")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (SERVER, (5100, "server", 380)),
+        (ODD, (5200, "load, other", 9)),
+        (THREAD, (60, "kernel threads", 40)),
+    ],
+)
+def test_the_kernels_line_of_a_process_says_whose_it_is_and_its_ticks(text: str, found: tuple[int, str, int]) -> None:
+    assert parse_process(text) == found
+
+
+def test_a_processors_time_is_told_by_owner_and_a_number_that_is_used_again_is_another_process(tmp_path: Path) -> None:
+    earlier = ProcessorUse.now(proc(tmp_path / "earlier", {812: SERVER, 31: THREAD, 813: ODD}, idle=1000))
+    later = {
+        812: SERVER.replace(" 250 130 ", " 450 230 "),
+        31: THREAD.replace(" 0 40 0 ", " 0 90 0 "),
+        813: ODD.replace("5200", "6200"),
+    }
+    used = ProcessorUse.now(proc(tmp_path / "later", later, idle=1350)).since(earlier)
+    assert used == pytest.approx(
+        {"backup": 0, "server": 3, "disks": 0, "kernel threads": 0.5, "load, other": 0.09, "idle": 3.5}
+    )
 
 
 # --- a round's logs --------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from backupd.lab.sizes import MIB
 from backupd.vocabulary.errors import LabError
 from backupd.vocabulary.gauges import DiskCounters
 from backupd.vocabulary.records import Phase, RunDetails
+from tests.bench.peers.processor import Owner
 
 BEFORE_SECONDS = 15.0  # undisturbed, just before: what it is compared with
 
@@ -48,7 +49,7 @@ class Cost:
     stored: int  # bytes
     disks: DiskCounters  # of the volume's disks together, for the server as well as for the backup
     memory: float  # MiB, of its processes together
-    processor: float  # seconds, of its processes together; none of the kernel's own threads
+    processor: Mapping[str, float]  # seconds of the machine's one while it lasted, by `Owner`
     restore: float  # seconds
     lock_held: float | None = None  # seconds
     cow: int | None = None  # bytes
@@ -195,7 +196,7 @@ COLUMNS: Mapping[str, Callable[[Reading], float | None]] = {
     "read ms/MiB": _of_cost(lambda cost: read_milliseconds(cost.disks)),
     "disks busy s": _of_cost(lambda cost: cost.disks.busy_seconds),
     "memory MiB": _of_cost(lambda cost: cost.memory),
-    "processor s": _of_cost(lambda cost: cost.processor),
+    "processor s": _of_cost(lambda cost: cost.processor[Owner.BACKUP]),
     "restore s": _of_cost(lambda cost: cost.restore),
 }
 
@@ -222,6 +223,19 @@ def parts_table(readings: Sequence[Reading]) -> str:
         stages = zip(*(reading.parts for reading in telling if reading.contender == name), strict=True)
         cells = [(cell([one.seconds for one in stage]), cell([one.lost for one in stage])) for stage in stages]
         lines.append(f"| {name} | {' | '.join(f'{seconds} | {lost}' for seconds, lost in cells)} |")
+    return "\n".join(lines)
+
+
+def processor_table(readings: Sequence[Reading]) -> str:
+    """A Markdown table of whose the processor was meanwhile, in seconds; the rest of its time is not accounted for."""
+    costs = [(reading.contender, reading.cost) for reading in readings if reading.cost]
+    if not costs:
+        return ""
+    lines = [f"| processor s | {' | '.join(Owner)} | of wall s |", f"|---{'|---' * (len(Owner) + 1)}|"]
+    for name in dict.fromkeys(contender for contender, _cost in costs):
+        seen = [cost for contender, cost in costs if contender == name]
+        cells = [cell([cost.processor[owner] for cost in seen]) for owner in Owner]
+        lines.append(f"| {name} | {' | '.join(cells)} | {cell([cost.wall for cost in seen])} |")
     return "\n".join(lines)
 
 

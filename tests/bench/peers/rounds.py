@@ -7,7 +7,6 @@ it says as JSON, a line each: at what rate the server was loaded, and every read
 import argparse
 import json
 import os
-import resource
 import shutil
 import sys
 import tempfile
@@ -44,6 +43,7 @@ from tests.bench.peers.contenders import (
     turns,
 )
 from tests.bench.peers.figures import BEFORE_SECONDS, Cost, Moments, Reading
+from tests.bench.peers.processor import ProcessorUse
 
 RATE_SHARE = 0.6  # of what the server does when nobody holds it back
 _SATURATED_SECONDS = 20.0
@@ -228,14 +228,14 @@ class _Taken:
     moments: Moments
     disks: DiskCounters
     memory: float  # MiB
-    processor: float  # seconds
+    processor: dict[str, float]  # seconds, by owner
 
 
 def _taken(machine: PeerMachine, contender: Contender, pause: float) -> _Taken:
     """The backup, or the pause for as long as others take."""
     with Memory(beside=children_of(os.getpid())) as memory:
         with memory.of("this process") as alone:
-            before, worked = _disk_use(machine), _processor_seconds()
+            before, worked = _disk_use(machine), ProcessorUse.now()
         with memory.of(contender.name) as took:
             began = time.time()
             if contender.backup:
@@ -244,14 +244,8 @@ def _taken(machine: PeerMachine, contender: Contender, pause: float) -> _Taken:
             else:
                 time.sleep(pause)
             ended = time.time()
-    used = _processor_seconds() - worked
+    used = ProcessorUse.now().since(worked)
     return _Taken(Moments(began, ended), _disk_use(machine).since(before), max(0.0, took().mib - alone().mib), used)
-
-
-def _processor_seconds() -> float:
-    """Of all children that have ended, and of theirs; the load's have not."""
-    use = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return use.ru_utime + use.ru_stime
 
 
 def _cost(

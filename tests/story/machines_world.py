@@ -148,7 +148,7 @@ class Tap:
     then: Callable[[], object]
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()
         self.heal()
 
     def heal(self) -> None:
@@ -163,14 +163,16 @@ class Tap:
         self.at, self.then, self.verb, self.anywhere = at, then, verb, anywhere
 
     def tick(self, verb: str) -> None:
+        """What happens at a call happens at once: the run's other threads wait at their next one.
+
+        Else a thread that is short of the processor would damage a copy that another has looked at for the last time.
+        """
         with self.lock:
             self.calls += 1
             call = self.calls
-            now = 0 < self.at <= call and self.verb in {"", verb} and (self.anywhere or verb not in _OWNING)
-            if now:
+            if 0 < self.at <= call and self.verb in {"", verb} and (self.anywhere or verb not in _OWNING):
                 self.at = 0
-        if now:
-            self.then()
+                self.then()
         if self.frozen or call == self.fails:
             raise TargetError("told to fail")
 

@@ -12,7 +12,7 @@ from typing import Self
 from backupd.host.signals import shielded
 
 
-class Companion:
+class ScopedThread:
     """Runs `work` beside the block. `stop` is called at the block's end: `work` must return soon after.
 
     An error of its own is raised at the block's end, unless the block itself raised, and by `require_working`. Enter

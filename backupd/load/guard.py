@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Self
 
-from backupd.host.scoped_thread import Companion
+from backupd.host.scoped_thread import ScopedThread
 from backupd.load.tally import CounterLook
 from backupd.vocabulary.errors import BackupdError, GaveUp
 
@@ -39,16 +39,16 @@ class ProbeGuard:
         self._tick_seconds = tick_seconds
         self._stop = threading.Event()
         self._trouble: BackupdError | None = None
-        self._companion = Companion("guard", self._watch, stop=self._stop.set)
+        self._thread = ScopedThread("guard", self._watch, stop=self._stop.set)
 
     def __enter__(self) -> Self:
-        self._companion.__enter__()
+        self._thread.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._companion.__exit__(kind, error, trace)
+        self._thread.__exit__(kind, error, trace)
 
     def require_fine(self) -> None:
         """The probe may go on.
@@ -59,7 +59,7 @@ class ProbeGuard:
         """
         if self._trouble is not None:
             raise self._trouble
-        self._companion.require_working()
+        self._thread.require_working()
 
     def _watch(self) -> None:
         before: CounterLook | None = None

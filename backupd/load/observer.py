@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from backupd.host.scoped_thread import Companion
+from backupd.host.scoped_thread import ScopedThread
 from backupd.load import WriteProbe
 from backupd.load.baseline import Baseline, PassiveMeter, window_sample
 from backupd.policy.cow_growth import LOOK_BACK, wanted_total
@@ -104,18 +104,18 @@ class Observer:
         self._measuring = False
         self._changed = threading.Condition()
         self._stop = threading.Event()
-        self._companion = Companion("observer", self._watch, stop=self._end)
+        self._thread = ScopedThread("observer", self._watch, stop=self._end)
 
     def __enter__(self) -> Self:
         self._began = self._next_window = self._next_lag = self._next_extension = self._clock()
-        self._companion.__enter__()
+        self._thread.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """The thread has ended, and its probe window with it. An error of its own is raised unless there is one."""
-        self._companion.__exit__(kind, error, trace)
+        self._thread.__exit__(kind, error, trace)
 
     @property
     def samples(self) -> tuple[Sample, ...]:
@@ -407,7 +407,7 @@ class Observer:
                 self._void,
                 hint=f"{self._area.name} was probably too small for the writes meanwhile: {self._area.remedy}",
             )
-        self._companion.require_working()
+        self._thread.require_working()
 
     def _note(self, kind: str, text: str) -> None:
         if kind not in self._trouble:

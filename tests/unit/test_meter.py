@@ -184,8 +184,8 @@ def test_a_look_that_is_not_answered_does_not_hold_up_the_lock_nor_does_anybody_
     billing: Billing, server: Server
 ) -> None:
     server.answers.clear()
-    with ThreadPoolExecutor(1) as companion:
-        hanging = companion.submit(billing.look)
+    with ThreadPoolExecutor(1) as beside:
+        hanging = beside.submit(billing.look)
         assert server.asked.wait(60)
         began = time.monotonic()
         with billing.silent():

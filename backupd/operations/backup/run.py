@@ -108,7 +108,7 @@ def run_backup(
             undisturbed_seconds=tools.undisturbed_seconds,
         )
         with shielded():  # a signal between its thread's start and the block would leave the thread behind
-            claimed.enter_context(billing.companion)
+            claimed.enter_context(billing.thread)
         telling.begun(recover.dead_runs(catalogue, tools, every_disk=False, spool=job.copy.spool).runs)
         course = claimed.enter_context(_course(job, run, telling))
         with course.phase(Phase.PREFLIGHT):
@@ -142,7 +142,7 @@ def run_backup(
             }
             unfinished.enter_context(copies)
             with shielded():  # a signal between its thread's start and the block would leave the thread behind
-                unfinished.enter_context(renewal.companion)
+                unfinished.enter_context(renewal.thread)
             with _spool(attempt) as spool:
                 with billing.settled(ready.volume), ExitStack() as owed:
                     copied = _take(attempt, owed, spool)

@@ -60,14 +60,14 @@ class StationChain:
 
 
 class _Stopped(Exception):
-    """The conveyor ends; somebody else has the error."""
+    """The pipeline ends; somebody else has the error."""
 
 
-class Conveyor:
+class Pipeline:
     """Threads for the length of a `with`; when it ends none of them is left.
 
     `gently` gives the threads, and what they start, the priority of a copy. `on_news` is called by a thread
-    when there is room for another block, and when a station has failed: for whoever feeds several conveyors. `on_end`
+    when there is room for another block, and when a station has failed: for whoever feeds several pipelines. `on_end`
     is called by the last station's thread when it ends, whatever has ended it: what it has open is closed there, where
     a disk that hangs keeps nobody else waiting.
     """

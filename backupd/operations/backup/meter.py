@@ -30,7 +30,7 @@ _UNREADABLE = (ServerError, OSError, ValueError)  # what a look may fail with; i
 _AFTER_SECONDS = 10.0  # of what follows the release, this much is told
 
 
-class Billing:
+class CostMeter:
     """Looks at the server's counters once a second for the length of `thread`'s block."""
 
     def __init__(
@@ -58,7 +58,7 @@ class Billing:
         self._samples: Sequence[Sample] = ()
         self._disks: tuple[Path, ...] = ()
         self._disks_before: DiskCounters | None = None
-        self.thread = ScopedThread("backupd bill", self._watch, stop=self._ended.set)
+        self.thread = ScopedThread("backupd cost meter", self._watch, stop=self._ended.set)
 
     def wait_undisturbed(self) -> None:
         """The server's usual rate is known as far as it can be; whatever disturbs it may begin."""

@@ -32,7 +32,7 @@ from backupd.mysql import Canary, HeldLock
 from backupd.operations.backup import contents, image, preflight, preflush, replicas, spool_folder
 from backupd.operations.backup.copies import Copies
 from backupd.operations.backup.live_binlogs import LiveBinlogs, live_binlogs
-from backupd.operations.backup.meter import Billing
+from backupd.operations.backup.meter import CostMeter
 from backupd.operations.backup.preflight import Ready
 from backupd.operations.backup.publishing import Published, publish_copies
 from backupd.operations.backup.storing import Contents, StoredContents, Storing
@@ -101,14 +101,14 @@ def run_backup(
         ExitStack() as claimed,
     ):
         claimed.enter_context(tools.claims.job(job.name, run_id))
-        billing = Billing(
+        cost_meter = CostMeter(
             run,
             tools.work_counters,
             read_disk=tools.files.disk_counters,
             undisturbed_seconds=tools.undisturbed_seconds,
         )
         with shielded():  # a signal between its thread's start and the block would leave the thread behind
-            claimed.enter_context(billing.thread)
+            claimed.enter_context(cost_meter.thread)
         telling.begun(recover.dead_runs(catalogue, tools, every_disk=False, spool=job.copy.spool).runs)
         course = claimed.enter_context(_course(job, run, telling))
         with course.phase(Phase.PREFLIGHT):
@@ -134,7 +134,7 @@ def run_backup(
             ownership=ownership,
             signer=signer,
             renewal=renewal,
-            billing=billing,
+            cost_meter=cost_meter,
         )
         with ExitStack() as unfinished:
             partial = {
@@ -144,14 +144,14 @@ def run_backup(
             with shielded():  # a signal between its thread's start and the block would leave the thread behind
                 unfinished.enter_context(renewal.thread)
             with _spool(attempt) as spool:
-                with billing.settled(ready.volume), ExitStack() as owed:
+                with cost_meter.settled(ready.volume), ExitStack() as owed:
                     copied = _take(attempt, owed, spool)
                     with course.phase(Phase.RELEASE):
                         owed.close()  # the snapshot costs the server until it is gone, so it goes before what can wait
                 objects = _send(attempt, copied)
             backups = _verify_and_publish(attempt, objects, partial)
             _note_missing_copies(attempt, backups)
-            billing.told_after()
+            cost_meter.told_after()
             run.complete(backups)
 
 
@@ -216,7 +216,7 @@ class _Attempt:
     ownership: Ownership
     signer: Signer
     renewal: Renewal  # of this machine's owner records on the targets
-    billing: Billing
+    cost_meter: CostMeter
 
     @property
     def canary(self) -> Canary | None:
@@ -338,7 +338,7 @@ def _take(attempt: _Attempt, owed: ExitStack, spool: Spool | None) -> Copied:
     """From the baseline to the last byte read. What is made on the host is in `owed` when this returns or raises."""
     run, tools, course = attempt.run, attempt.tools, attempt.course
     with course.phase(Phase.BASELINE):
-        attempt.billing.wait_undisturbed()
+        attempt.cost_meter.wait_undisturbed()
         probe = attempt.probe  # once: what the volume holds, by which it is decided, goes on changing
         baseline = _measure_baseline(attempt, owed, probe)
     with preflush.dirty_pages_flushed(
@@ -361,7 +361,7 @@ def _take(attempt: _Attempt, owed: ExitStack, spool: Spool | None) -> Copied:
                 run.cow_peak(tools.snapshots.require_intact(point.snapshot).used)  # after the last byte was read
         finally:
             run.samples(observer.samples)
-            attempt.billing.sampled(observer.samples)
+            attempt.cost_meter.sampled(observer.samples)
             if observer.cow_added:
                 run.cow_extended(observer.cow_added)
             if observer.cow_peak is not None:
@@ -388,7 +388,7 @@ def _measure_baseline(attempt: _Attempt, owed: ExitStack, probe: WriteProbe | No
             run.attention(f"no probe, the gate had only the passive meter to go by: {error.message}")
     baseline = baseline or watch_baseline(meter, looks=job.baseline_windows, seconds=job.window_seconds)
     run.samples(baseline.samples)
-    attempt.billing.sampled(baseline.samples)
+    attempt.cost_meter.sampled(baseline.samples)
     return baseline
 
 
@@ -409,7 +409,7 @@ def _snapshot_under_lock(attempt: _Attempt, owed: ExitStack) -> _Point:
         replicas.applier_stopped(applier, attempt.job.host, run, tools.releases),
     ):
         _sync(attempt)
-        with attempt.billing.silent():
+        with attempt.cost_meter.silent():
             with run.quiet():
                 with _lock_held(attempt) as lock:
                     began = time.monotonic()

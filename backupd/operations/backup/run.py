@@ -534,18 +534,18 @@ def _copy(attempt: _Attempt, owed: ExitStack, point: _Point, observer: Observer,
     tools.mounts.mount(point.snapshot, at)
     image.require_same_files(ready, at, tools.files.identity)
     root = at / ready.mount.inside(ready.root)
-    standing = contents.BinlogTail(point.position)
+    tail = contents.BinlogTail(point.position)
     if not point.locked:
-        standing = contents.standing_in_image(ready, root)
-        run.position(standing.position)
-    exclusions = contents.exclusions(ready, standing, include_binlogs=job.copy.include_binlogs)
+        tail = contents.tail_in_image(ready, root)
+        run.position(tail.position)
+    exclusions = contents.exclusions(ready, tail, include_binlogs=job.copy.include_binlogs)
     redo = contents.redo_cut(ready, root, told_lsn=point.told_lsn)
     listing = list_members(root, exclusions, redo)
     if redo is not None:
         run.redo_left_out(redo.left_out)
     image.require_tablespaces(ready, root, listing, point.tablespaces, again=lambda: _tablespaces(attempt))
-    standing = contents.earlier_stored(ready, standing, listing)
-    kept = Contents(root, listing, contents.binlog_cut(ready, standing, root, live=point.binlogs))
+    tail = contents.earlier_stored(ready, tail, listing)
+    kept = Contents(root, listing, contents.binlog_cut(ready, tail, root, live=point.binlogs))
     size = kept.size
     changes: list[PaceChange] = []
     restraint = _restraint(attempt, observer, changes.append)

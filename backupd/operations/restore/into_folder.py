@@ -106,7 +106,7 @@ def restore(
             save=folder.save,
         )
         work.do()
-        folder.unpacked(work.standings)
+        folder.unpacked(work.progress)
         _require_as_recorded(to, readable, manifest, key, tables)
     return manifest
 
@@ -370,12 +370,12 @@ def _missing(parts: Sequence[WantedPart], begun: Mapping[str, UnpackProgress]) -
     """Bytes of the tar streams that are not unpacked yet."""
     missing = 0
     for part in parts:
-        standing = begun.get(part.stored.name, UnpackProgress())
+        progress = begun.get(part.stored.name, UnpackProgress())
         ranges = ((0, part.stored.plain_bytes),) if part.wanted is None else part.wanted
         missing += (
             0
-            if standing.done
-            else sum(end - max(begin, standing.offset) for begin, end in ranges if end > standing.offset)
+            if progress.done
+            else sum(end - max(begin, progress.offset) for begin, end in ranges if end > progress.offset)
         )
     return missing
 
@@ -422,20 +422,20 @@ class _Work:
         self.copied(done, self._total)
         if self.save is not None and done - self._saved_at >= SAVE_BYTES:
             self._saved_at = done
-            self.save(self.standings)
+            self.save(self.progress)
 
     def _save_at_the_end(self, interrupted: BackupdError) -> None:
         if self.save is None:
             return
         try:
-            self.save(self.standings)
+            self.save(self.progress)
         except UsageError as error:
             interrupted.add_note(error.message)
 
     @property
-    def standings(self) -> Mapping[str, UnpackProgress]:
+    def progress(self) -> Mapping[str, UnpackProgress]:
         """How far each object is."""
-        return {**self.begun, **{name: unpacking.standing for name, unpacking in tuple(self._now.items())}}
+        return {**self.begun, **{name: unpacking.progress for name, unpacking in tuple(self._now.items())}}
 
     def _task(self, part: WantedPart) -> Callable[[Callable[[], None]], None]:
         return lambda require_wanted: self._unpack(part, Manner(_Wanted(require_wanted), confined=self.confined))
@@ -456,7 +456,7 @@ class _Work:
             except (TargetError, VerificationError) as error:
                 errors.append(error)
                 if name in self._now:
-                    begun = self._now[name].standing
+                    begun = self._now[name].progress
                 _tell(source, error, another=i + 1 < len(self.sources))
         raise _gravest(errors)
 

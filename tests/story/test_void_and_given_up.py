@@ -13,7 +13,7 @@ import pytest
 
 from backupd.archive.governor import CHECK_SECONDS
 from backupd.config import CopyConfig, JobConfig, LimitsConfig, SettleConfig, SnapshotConfig, SnapshotSize
-from backupd.operations.backup.run import BackupTelling
+from backupd.operations.backup.phases import BackupTelling
 from backupd.vocabulary.errors import ExitStatus, GaveUp, LockLost, LockNotGranted, SnapshotError, SnapshotVoid
 from backupd.vocabulary.penalty import GateOutcome, Reason
 from backupd.vocabulary.records import Phase, RunStatus

@@ -152,20 +152,20 @@ def test_what_is_missed_is_an_alarm_until_it_was_done_again(catalogue: Catalogue
 
 
 @pytest.mark.parametrize(
-    ("status", "became"), [(9, "failed (verification)"), (14, "was undecided: it ran into a limit of its own")]
+    ("exit_status", "became"), [(9, "failed (verification)"), (14, "was undecided: it ran into a limit of its own")]
 )
 def test_a_scheduled_drill_that_did_not_prove_its_backup_is_an_alarm(
-    catalogue: Catalogue, live: LiveHere, status: int, became: str
+    catalogue: Catalogue, live: LiveHere, exit_status: int, became: str
 ) -> None:
     good(catalogue, "r1")
     slot = Slot("nightly", Activity.DRILL, datetime.now(UTC), SlotState.STARTED, datetime.now(UTC))
     catalogue.take_slot(slot)
-    catalogue.slot_ended(slot, exit_status=status)
+    catalogue.slot_ended(slot, exit_status=exit_status)
 
     found = status(catalogue, live, configured())
 
     assert [alarm.text for alarm in found.alarms] == [f"the last scheduled drill {became}"]
-    assert found.last_slots[Activity.DRILL].exit_status == status
+    assert found.last_slots[Activity.DRILL].exit_status == exit_status
 
 
 def test_a_proof_grows_old_and_counts_from_the_first_backup(catalogue: Catalogue, live: LiveHere) -> None:

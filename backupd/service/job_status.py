@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
 from backupd.catalogue.job_status import JobRecord, UnfinishedRun
-from backupd.config.schema import JobConfig
+from backupd.config import JobConfig
 from backupd.host.live_progress import Progress
 from backupd.policy.timetable import Timetable
 from backupd.service.outlook import Live

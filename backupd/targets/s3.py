@@ -21,7 +21,7 @@ from datetime import UTC, datetime, timedelta
 from threading import Event
 from typing import Any, Literal
 
-from backupd.config.schema import LockMode, S3Config
+from backupd.config import LockMode, S3Config
 from backupd.policy import manifest as manifests
 from backupd.policy.owner_record import OwnerRecord
 from backupd.targets import UploadLedger, chain

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from backupd.config.schema import S3Config
+from backupd.config import S3Config
 from backupd.targets.s3_client import Service
 from backupd.targets.s3_errors import FAILURES, code_of, explained
 from backupd.targets.s3_listing import BucketListing

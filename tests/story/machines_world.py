@@ -39,8 +39,7 @@ import pytest
 
 from backupd.catalogue.audit import Event
 from backupd.catalogue.store import Catalogue
-from backupd.config import JobConfig
-from backupd.config.schema import RetentionConfig
+from backupd.config import JobConfig, RetentionConfig
 from backupd.operations.backup import run as backup_run
 from backupd.operations.backup.copying import Copied
 from backupd.operations.backup.run import run_backup

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, tee
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from backupd.archive.frames import DAMAGED, Range
 from backupd.archive.governor import Unhindered
@@ -55,6 +55,7 @@ _BESIDE = frozenset({INDEX_OBJECT, "options.tar.zst"})  # objects that are no pa
 _TOLD = 5  # differences, by name
 _OTHERWISE = "something has changed it, or this file system cannot hold it: restore into another folder"
 
+T = TypeVar("T")
 Copied = Callable[[int, int], None]  # bytes of the tar streams: so far, in all
 
 
@@ -135,20 +136,30 @@ def unpack_objects(
     _require_as_recorded(to, sources, manifest, key)
 
 
+def first_given(sources: Sequence[BackupSource], ask: Callable[[int, BackupSource], T]) -> T:
+    """What the first of these copies gives; `ask` is told its number as well.
+
+    Raises:
+        TargetError, VerificationError: none of them does. Where a target may come back, that one is told of.
+    """
+    errors: list[BackupdError] = []
+    for number, source in enumerate(sources):
+        try:
+            return ask(number, source)
+        except (TargetError, VerificationError) as error:
+            errors.append(error)
+            another = "; going on with the next copy" if number + 1 < len(sources) else ""
+            log.warning("target %s: %s%s", source.target.name, error.message, another)
+    raise _gravest(errors)
+
+
 def agreed(sources: Sequence[BackupSource]) -> tuple[Manifest, Sequence[BackupSource]]:
     """The manifest of the first copy that has one, and the copies from there on.
 
     Raises:
         TargetError, VerificationError: none has one; as the first of them says it.
     """
-    errors: list[BackupdError] = []
-    for i, source in enumerate(sources):
-        try:
-            return manifest_of(source), sources[i:]
-        except (TargetError, VerificationError) as error:
-            errors.append(error)
-            _tell(source, error, another=i + 1 < len(sources))
-    raise _gravest(errors)
+    return first_given(sources, lambda number, source: (manifest_of(source), sources[number:]))
 
 
 def key_of(manifest: Manifest, identities: "Identities | None") -> Key | None:
@@ -264,14 +275,10 @@ def _index(sources: Sequence[BackupSource], manifest: Manifest, key: Key | None)
             hint="restore all of it: leave out --tables",
         )
     _require_modest_index(stored, manifest)
-    errors: list[BackupdError] = []
-    for i, source in enumerate(sources):
-        try:
-            return Index(frames_in(stored, reading_of(source, stored), key=key, governor=Unhindered()))
-        except (TargetError, VerificationError) as error:
-            errors.append(error)
-            _tell(source, error, another=i + 1 < len(sources))
-    raise _gravest(errors)
+    return first_given(
+        sources,
+        lambda _, source: Index(frames_in(stored, reading_of(source, stored), key=key, governor=Unhindered())),
+    )
 
 
 def _require_modest_index(stored: StoredObject, manifest: Manifest) -> None:
@@ -443,22 +450,16 @@ class _Work:
     def _unpack(self, part: WantedPart, manner: Manner) -> None:
         """The part is unpacked from the first copy that has it; a later one goes on where the one before ended."""
         name = part.stored.name
-        begun = self.begun.get(name)
-        errors: list[BackupdError] = []
-        for i, source in enumerate(self.sources):
-            try:
-                self._require_same(i)
-                unpacking = Unpacking(
-                    part.stored, self.to, manner=manner, begun=begun, wanted=part.wanted, key=self.key
-                )
-                self._now[name] = unpacking
-                return unpacking.run(reading_of(source, part.stored))
-            except (TargetError, VerificationError) as error:
-                errors.append(error)
-                if name in self._now:
-                    begun = self._now[name].progress
-                _tell(source, error, another=i + 1 < len(self.sources))
-        raise _gravest(errors)
+
+        def unpack(number: int, source: BackupSource) -> None:
+            self._require_same(number)
+            begun = self._now[name].progress if name in self._now else self.begun.get(name)
+            self._now[name] = Unpacking(
+                part.stored, self.to, manner=manner, begun=begun, wanted=part.wanted, key=self.key
+            )
+            self._now[name].run(reading_of(source, part.stored))
+
+        first_given(self.sources, unpack)
 
     def _require_same(self, number: int) -> None:
         """This copy is one of the same backup, by its manifest.
@@ -492,12 +493,6 @@ def _difference(source: BackupSource, manifest: Manifest) -> BackupdError | None
     except (TargetError, VerificationError) as error:
         return error
     return VerificationError(f"the copy on target {source.target.name} is not of the same objects", hint=DAMAGED)
-
-
-def _tell(source: BackupSource, error: BackupdError, *, another: bool) -> None:
-    log.warning(
-        "target %s: %s%s", source.target.name, error.message, "; going on with the next copy" if another else ""
-    )
 
 
 def _gravest(errors: Sequence[BackupdError]) -> BackupdError:

@@ -4,7 +4,6 @@ A run may have left several copies, which are tried in order for each object by 
 interruption leaves can be gone on with (`unfinished`).
 """
 
-import logging
 import shutil
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -30,8 +29,6 @@ from backupd.vocabulary.storage import Manifest
 
 if TYPE_CHECKING:
     from backupd.archive.encryption import Identities
-
-log = logging.getLogger(__name__)
 
 SAVE_BYTES = 512 << 20  # of the tar streams, between two records of how far it is
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from backupd.mysql import scratch
+from backupd.mysql import scratch, scratch_account
 from backupd.mysql.binlogs import committed_end, listed
 from backupd.mysql.canary import MysqlCanary
 from backupd.mysql.derivation import derive
@@ -316,14 +316,14 @@ def test_nobody_else_can_reach_it_and_it_is_gone_afterwards(late_image: Image) -
 def test_only_a_copy_that_needs_keys_is_served_as_its_owner(late_image: Image, monkeypatch: pytest.MonkeyPatch) -> None:
     """The account of this host's server has that server's files, processes and socket as well."""
     servers = next(entry for entry in pwd.getpwall() if entry.pw_uid not in (0, 65534) and entry.pw_gid)
-    monkeypatch.setattr(scratch, "_ITS_ACCOUNTS", {servers.pw_name})
+    monkeypatch.setattr(scratch_account, "_ITS_ACCOUNTS", {servers.pw_name})
     for path in (late_image.datadir, *late_image.datadir.rglob("*")):
         os.chown(path, servers.pw_uid, servers.pw_gid)
     with late_image.scratch().running() as server:
         assert is_nobody(int(status_of(server)["Uid"].split()[0]))
         assert server.shut_down().ok
     assert late_image.datadir.stat().st_uid == servers.pw_uid
-    assert scratch._account(late_image.datadir, with_keys=True).ids == (servers.pw_uid, servers.pw_gid)
+    assert scratch_account.account_for(late_image.datadir, with_keys=True).ids == (servers.pw_uid, servers.pw_gid)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="others run it as themselves")

@@ -13,7 +13,8 @@ from backupd.vocabulary.servers import LockReceipt, Position
 from backupd.vocabulary.storage import Backup
 
 if TYPE_CHECKING:  # it loads the catalogue's driver
-    from backupd.operations.upkeep.prune import Fate, Pruning
+    from backupd.operations.upkeep.prune import Pruning
+    from backupd.operations.upkeep.prune_plan import Fate
 
 
 def run_summary(run: RunDetails) -> str:

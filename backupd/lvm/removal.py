@@ -36,7 +36,9 @@ def chosen_removal_argv(vg: str, name: str, mark: Mark) -> list[str]:
 
 
 def is_ours(there: Sequence[report.TaggedVolume], vg: str, name: str, mark: Mark) -> bool:
-    """Whether the LV is among those of its group, and it and what would go with it are ours: it bears the tags of this machine's run.
+    """Whether the LV is there, and it and what would go with it are ours: it bears the tags of this machine's run.
+
+    `there` are all of the group, as they are now.
 
     Raises:
         SnapshotError: it is there and does not, or somebody has a snapshot of it that bears no tags of this machine's.

@@ -13,8 +13,9 @@ from dataclasses import replace
 
 import pytest
 
+from backupd.config import LockConfig
 from backupd.host.signals import cancellable
-from backupd.mysql.locks import STRATEGIES, LockLimits, ServerLock
+from backupd.mysql.locks import STRATEGIES, ServerLock
 from backupd.mysql.locksession import LockSession, NotGranted, Strategy
 from backupd.mysql.session import Session
 from backupd.mysql.unlocked import NoLock
@@ -24,7 +25,7 @@ from tests.contract.mariadb import MariadbServer, lock_sessions, mysql_server, r
 
 __all__ = ["mysql_server"]
 
-LIMITS = LockLimits(wait_seconds=1, hold_seconds=20, tries=1, pause_seconds=0, blocker_age_seconds=3600)
+LIMITS = LockConfig(wait_timeout_seconds=1, hold_budget_seconds=20, tries=1, pause_seconds=0, blocker_age_seconds=3600)
 
 WAITING = "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE STATE LIKE 'Waiting for%lock'"
 
@@ -32,10 +33,11 @@ HOLDER = """
 import os, signal, sys
 from pathlib import Path
 from backupd.vocabulary.errors import LockLost
-from backupd.mysql.locks import LockLimits, ServerLock
+from backupd.config import LockConfig
+from backupd.mysql.locks import ServerLock
 from backupd.mysql.session import Login, connector
 try:
-    with ServerLock(connector(Login("root", socket=Path(sys.argv[1]))), LockLimits(hold_seconds=1)).held():
+    with ServerLock(connector(Login("root", socket=Path(sys.argv[1]))), LockConfig(hold_budget_seconds=1)).held():
         os.kill(os.getpid(), signal.SIGSTOP)
 except LockLost as error:
     print(error.message)
@@ -217,7 +219,7 @@ def test_each_try_is_a_session_of_its_own_after_a_pause(
         wait_until(lambda: not sessions(observer) - before)
         pauses.append(seconds)
 
-    limits = LockLimits(tries=3, pause_seconds=7, blocker_age_seconds=0.05)
+    limits = LockConfig(tries=3, pause_seconds=7, blocker_age_seconds=0.05)
     with running(mysql_server, "UPDATE t.aria SET v = SLEEP(50) WHERE id = 1"):
         before = sessions(observer)
         lock = ServerLock(mysql_server.connect(), limits, strategy=strategy, pause=pause)

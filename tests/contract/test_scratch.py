@@ -15,11 +15,12 @@ from pathlib import Path
 
 import pytest
 
+from backupd.config import LockConfig
 from backupd.mysql import scratch, scratch_account
 from backupd.mysql.binlogs import committed_end, listed
 from backupd.mysql.canary import MysqlCanary
 from backupd.mysql.derivation import derive
-from backupd.mysql.locks import LockLimits, ServerLock
+from backupd.mysql.locks import ServerLock
 from backupd.mysql.proof import prove
 from backupd.mysql.recorded import judged
 from backupd.mysql.scratch import RunningServer, ScratchServer
@@ -49,7 +50,7 @@ from backupd.mysql.scratch import ScratchServer
 with ScratchServer(Path(sys.argv[1]), from_text(Path(sys.argv[2]).read_text())).running():
     print("started")
 """
-LIMITS = LockLimits(wait_seconds=20, hold_seconds=20, tries=1)
+LIMITS = LockConfig(wait_timeout_seconds=20, hold_budget_seconds=20, tries=1)
 
 
 @dataclass

@@ -7,10 +7,11 @@ from typing import Protocol
 
 import pytest
 
+from backupd.config import LockConfig
 from backupd.mysql import Canary, Lock, Server
 from backupd.mysql.canary import MysqlCanary, moments
 from backupd.mysql.grants import grant_script
-from backupd.mysql.locks import LockLimits, ServerLock
+from backupd.mysql.locks import ServerLock
 from backupd.mysql.server import MysqlServer
 from backupd.mysql.session import StatementError
 from backupd.vocabulary.errors import LockLost, LockNotGranted, ServerError
@@ -20,7 +21,7 @@ from tests.fakes.server import FakeCanary, FakeDatabase, FakeLock, FakeServer
 
 __all__ = ["mysql_server"]
 
-LIMITS = LockLimits(wait_seconds=1, hold_seconds=5, tries=2, pause_seconds=0, blocker_age_seconds=0.05)
+LIMITS = LockConfig(wait_timeout_seconds=1, hold_budget_seconds=5, tries=2, pause_seconds=0, blocker_age_seconds=0.05)
 WRITE_SECONDS = 0.3  # a write that has not come through by then is stalled
 
 

@@ -20,8 +20,9 @@ import pymysql
 import pytest
 from pymysql.constants import CLIENT
 
+from backupd.config import LockConfig
 from backupd.mysql.grants import grant_script
-from backupd.mysql.locks import LockLimits, ServerLock
+from backupd.mysql.locks import ServerLock
 from backupd.mysql.session import Login, connector
 from backupd.vocabulary.errors import LockLost, LockNotGranted, ServerError
 from tests.contract.mariadb import PASSWORD, wait_until
@@ -40,17 +41,18 @@ LOCKS = [
 pytestmark = pytest.mark.parametrize(("kind", "strategy"), LOCKS, indirect=["kind"], scope="session")
 
 USER = "locker"
-LIMITS = LockLimits(wait_seconds=1, hold_seconds=1, tries=1, pause_seconds=0, blocker_age_seconds=3600)
+LIMITS = LockConfig(wait_timeout_seconds=1, hold_budget_seconds=1, tries=1, pause_seconds=0, blocker_age_seconds=3600)
 TOLERATED_SECONDS = 0.1
 HOLDER = f"""
 import os, signal, sys
 from pathlib import Path
 from backupd.vocabulary.errors import LockLost
-from backupd.mysql.locks import LockLimits, ServerLock
+from backupd.config import LockConfig
+from backupd.mysql.locks import ServerLock
 from backupd.mysql.session import Login, connector
 login = Login("{USER}", socket=Path(sys.argv[1]), password="{PASSWORD}")
 try:
-    with ServerLock(connector(login), LockLimits(hold_seconds=1), strategy=sys.argv[2]).held():
+    with ServerLock(connector(login), LockConfig(hold_budget_seconds=1), strategy=sys.argv[2]).held():
         os.kill(os.getpid(), signal.SIGSTOP)
 except LockLost as error:
     print(error.message)
@@ -67,7 +69,7 @@ class Scene:
     heartbeat: Heartbeat
     kept: list[str] = field(default_factory=list)  # snapshots
 
-    def run(self, during: Callable[[], object] = lambda: None, limits: LockLimits = LIMITS) -> None:
+    def run(self, during: Callable[[], object] = lambda: None, limits: LockConfig = LIMITS) -> None:
         """Take a snapshot under the lock, as a run does: it stays only where the lock's end says so."""
         login = Login(USER, socket=self.proxy.path, password=PASSWORD)
         with ExitStack() as owed:

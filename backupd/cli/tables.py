@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from backupd.mysql import UNLOCKED
-from backupd.policy.settle_gate import penalty_of
+from backupd.policy.write_penalty import penalty_of
 from backupd.report.bill_words import bill_words, count
 from backupd.report.words import columns, duration, instant, ratio, size
 from backupd.vocabulary.penalty import SPOOL_STAGE

@@ -18,7 +18,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from backupd import __version__
-from backupd.policy.settle_gate import Penalty, penalty_of
+from backupd.policy.write_penalty import Penalty, penalty_of
 from backupd.service.job_status import AlarmKind, JobStatus, job_statuses
 from backupd.service.outlook import Live, Rooms
 from backupd.service.site import Site

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from backupd.host.scoped_thread import ScopedThread
@@ -43,7 +42,7 @@ _GRACE_SECONDS = 15.0  # that a COW area may be beyond its limit while it is bei
 _PROMPT_SECONDS = 0.5  # how soon a waiting main thread notices a signal at the latest
 
 
-class Observer:
+class Observer(ScopedThread):
     """Looks every tick from entering the block to leaving it; instants count from entering, just after the snapshot.
 
     What fails while it watches does not end the run: a probe that fails is not asked again (the passive meter decides
@@ -100,18 +99,11 @@ class Observer:
         self._measuring = False
         self._changed = threading.Condition()
         self._stop = threading.Event()
-        self._thread = ScopedThread("observer", self._watch, stop=self._end)
+        super().__init__("observer", self._watch, stop=self._end)
 
     def __enter__(self) -> Self:
         self._began = self._next_window = self._next_lag = self._clock()
-        self._thread.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """The thread has ended, and its probe window with it. An error of its own is raised unless there is one."""
-        self._thread.__exit__(kind, error, trace)
+        return super().__enter__()
 
     @property
     def samples(self) -> tuple[Sample, ...]:
@@ -380,7 +372,7 @@ class Observer:
                 self._void,
                 hint=f"{self._area.name} was probably too small for the writes meanwhile: {self._area.remedy}",
             )
-        self._thread.require_working()
+        self.require_working()
 
     def _note(self, kind: str, text: str) -> None:
         if kind not in self._trouble:

@@ -68,7 +68,7 @@ def run_backup(
             undisturbed_seconds=tools.undisturbed_seconds,
         )
         with shielded():  # a signal between its thread's start and the block would leave the thread behind
-            claimed.enter_context(cost_meter.thread)
+            claimed.enter_context(cost_meter)
         telling.begun(recover.dead_runs(catalogue, tools, every_disk=False, spool=job.copy.spool).runs)
         phases = claimed.enter_context(phases_of(job, run, telling))
         with phases.enter(Phase.PREFLIGHT):
@@ -102,7 +102,7 @@ def run_backup(
             }
             unfinished.enter_context(copies)
             with shielded():  # a signal between its thread's start and the block would leave the thread behind
-                unfinished.enter_context(renewal.thread)
+                unfinished.enter_context(renewal)
             with _spool(attempt) as spool:
                 with cost_meter.settled(ready.volume), ExitStack() as owed:
                     copied = _take(attempt, owed, spool)

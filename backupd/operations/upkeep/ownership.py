@@ -231,8 +231,8 @@ class Ownership:
             raise NotOurs(_sentence(found or record, target), hint=_HINT)
 
 
-class Renewal:
-    """Goes on with a live run's chains, in a thread of its own for the length of `thread`'s block."""
+class Renewal(ScopedThread):
+    """Goes on with a live run's chains, in a thread of its own for the length of its block."""
 
     def __init__(
         self, ownership: Ownership, targets: Sequence[Target], lost: Callable[[Target, NotOurs], None]
@@ -242,7 +242,7 @@ class Renewal:
         self._lost = lost
         self._silence = threading.Lock()
         self._ended = threading.Event()
-        self.thread = ScopedThread("backupd owner", self._go_on, stop=self._ended.set)
+        super().__init__("backupd owner", self._go_on, stop=self._ended.set)
 
     @contextmanager
     def silent(self) -> Iterator[None]:

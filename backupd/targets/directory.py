@@ -17,8 +17,8 @@ from pathlib import Path
 from threading import Event
 
 from backupd.policy import manifest as manifests
-from backupd.policy.owner_record import OwnerRecord
-from backupd.targets import UploadLedger, chain
+from backupd.targets import UploadLedger
+from backupd.targets.chain import OwnedFolder
 from backupd.targets.directory_records import DirectoryRecords
 from backupd.targets.directory_root import RootFolder, remove_quietly, sync_folder
 from backupd.targets.names import (
@@ -44,25 +44,20 @@ from backupd.vocabulary.storage import Manifest, StoredBackup
 _WRITE_BEHIND_BYTES = 16 << 20
 
 
-class DirectoryTarget:
+class DirectoryTarget(OwnedFolder):
     """Backups in a folder that exists already: creating it would hide that a file system is not mounted."""
 
     def __init__(self, name: str, path: Path, *, machine: str, sentinel: str | None = None) -> None:
         self._name = name
         self._path = path
-        self._machine = machine_part(machine)
         self._sentinel = sentinel
         self._root = RootFolder(name, path, sentinel)
+        super().__init__(machine_part(machine), DirectoryRecords(self._root, machine))
 
     @property
     def name(self) -> str:
         """As the configuration calls it."""
         return self._name
-
-    @property
-    def machine(self) -> str:
-        """Whose backups these are."""
-        return self._machine
 
     @property
     def folder(self) -> Path:
@@ -202,18 +197,6 @@ class DirectoryTarget:
                 _remove_if_empty(folder)
             if folder.parent.is_dir():
                 _remove_if_empty(folder.parent)
-
-    def owner(self) -> OwnerRecord | None:
-        """Who wrote last; see the contract."""
-        return chain.owner(DirectoryRecords(self._root, self._machine), self._machine)
-
-    def last_owner_number(self) -> int:
-        """The number of the last owner record; see the contract."""
-        return chain.last(DirectoryRecords(self._root, self._machine))
-
-    def succeed(self, record: OwnerRecord) -> bool:
-        """Write an owner record; see the contract."""
-        return chain.succeed(DirectoryRecords(self._root, self._machine), record)
 
     def _folder(self, job: str, backup_id: str) -> Path:
         return self._path / self._machine / job_part(job) / part(backup_id)

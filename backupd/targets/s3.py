@@ -23,8 +23,8 @@ from typing import Any, Literal
 
 from backupd.config import LockMode, S3Config
 from backupd.policy import manifest as manifests
-from backupd.policy.owner_record import OwnerRecord
-from backupd.targets import UploadLedger, chain
+from backupd.targets import UploadLedger
+from backupd.targets.chain import OwnedFolder
 from backupd.targets.names import (
     MANIFEST,
     OWNER,
@@ -68,27 +68,23 @@ _SEGMENT_BYTES = 256 << 20  # at least, of an object whose parts are objects fir
 _USABLE_TRIES = 2  # before a run nobody waits for an outage to end
 
 
-class S3Target:
+class S3Target(OwnedFolder):
     """Backups in a bucket that exists already. Requests go out when something is asked for, not before."""
 
     folder = None
 
     def __init__(self, config: S3Config, *, machine: str, patience: Patience | None = None) -> None:
         self._config = config
-        self._machine = machine_part(machine)
         self._service = Service(config, patience or Patience())
         self._listing = BucketListing(self._service, config.bucket)
+        prefix = self._prefixed(f"{machine_part(machine)}/{OWNER}/")
+        super().__init__(machine, S3Records(self._service, self._listing, config, prefix))
         self._room = PartMemory(config.parts_in_flight)
 
     @property
     def name(self) -> str:
         """As the configuration calls it."""
         return self._config.name
-
-    @property
-    def machine(self) -> str:
-        """Whose backups these are."""
-        return self._machine
 
     def of_machine(self, machine: str) -> "S3Target":
         """The same bucket, as another machine's target."""
@@ -292,21 +288,6 @@ class S3Target:
         """Give back an upload; see the contract."""
         detail = upload.detail
         abort(self._place(detail["job"], detail["backup"], detail["name"]), upload.name)
-
-    def owner(self) -> OwnerRecord | None:
-        """Who wrote last; see the contract."""
-        return chain.owner(self._records(), self._machine)
-
-    def last_owner_number(self) -> int:
-        """The number of the last owner record; see the contract."""
-        return chain.last(self._records())
-
-    def succeed(self, record: OwnerRecord) -> bool:
-        """Write an owner record; see the contract."""
-        return chain.succeed(self._records(), record)
-
-    def _records(self) -> S3Records:
-        return S3Records(self._service, self._listing, self._config, self._prefixed(f"{self._machine}/{OWNER}/"))
 
     def _prefixed(self, key: str) -> str:
         return f"{self._config.prefix}/{key}" if self._config.prefix else key

@@ -22,8 +22,8 @@ from asyncssh import SFTPClient
 
 from backupd.config import SftpConfig
 from backupd.policy import manifest as manifests
-from backupd.policy.owner_record import OwnerRecord
-from backupd.targets import UploadLedger, chain
+from backupd.targets import UploadLedger
+from backupd.targets.chain import OwnedFolder
 from backupd.targets.names import (
     MANIFEST,
     already_finished,
@@ -66,14 +66,14 @@ from backupd.vocabulary.storage import Manifest, StoredBackup
 T = TypeVar("T")
 
 
-class SftpTarget:
+class SftpTarget(OwnedFolder):
     """Backups in a folder that exists already on a machine that is known already."""
 
     def __init__(self, config: SftpConfig, *, machine: str, patience: Patience | None = None) -> None:
         self._config = config
-        self._machine = machine_part(machine)
         self._line = SshLine(config, patience or Patience())
         self._root = SftpRoot(config, self._line)
+        super().__init__(machine_part(machine), SftpRecords(self._root, machine))
         self.close = weakref.finalize(self, self._line.close)
         """No connection and no thread is left: by itself when nobody has the target any more, or the process ends."""
 
@@ -81,11 +81,6 @@ class SftpTarget:
     def name(self) -> str:
         """As the configuration calls it."""
         return self._config.name
-
-    @property
-    def machine(self) -> str:
-        """Whose backups these are."""
-        return self._machine
 
     @property
     def folder(self) -> None:
@@ -270,18 +265,6 @@ class SftpTarget:
                     self._line.ask(lambda sftp: remove_folder(sftp, above, backup_id))
             if self._line.ask(lambda sftp: names_in(sftp, above)) == []:
                 self._line.ask(lambda sftp: remove_folder(sftp, machine, job))
-
-    def owner(self) -> OwnerRecord | None:
-        """Who wrote last; see the contract."""
-        return chain.owner(SftpRecords(self._root, self._machine), self._machine)
-
-    def last_owner_number(self) -> int:
-        """The number of the last owner record; see the contract."""
-        return chain.last(SftpRecords(self._root, self._machine))
-
-    def succeed(self, record: OwnerRecord) -> bool:
-        """Write an owner record; see the contract."""
-        return chain.succeed(SftpRecords(self._root, self._machine), record)
 
     def _folders(self, path: str) -> list[str]:
         return self._line.ask(lambda sftp: folders_in(sftp, path))

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Engine, insert, select
 
 from backupd.catalogue import audit, paging, tables
-from backupd.catalogue.agenda import Agenda
 from backupd.catalogue.audit import AuditEntry, Event, Step, Trail, told
 from backupd.catalogue.columns import to_row
 from backupd.catalogue.database import BUSY_TIMEOUT_SECONDS, engine_for, engine_for_looking, explained
@@ -22,6 +21,7 @@ from backupd.catalogue.identities import MachineIdentities
 from backupd.catalogue.owners import OwnerChains
 from backupd.catalogue.past_runs import PastRuns
 from backupd.catalogue.record import RunRecord
+from backupd.catalogue.schedule_records import ScheduleRecords
 from backupd.catalogue.schema import prepare
 from backupd.catalogue.stored_backups import StoredBackups
 from backupd.host.machine_ids import this_machine
@@ -39,7 +39,7 @@ if TYPE_CHECKING:  # what only looks at runs, probes and benches; a backup opens
 __all__ = ["Catalogue", "RunRecord"]
 
 
-class Catalogue(Agenda, DeadRuns, MachineIdentities, OwnerChains, PastRuns, StoredBackups):
+class Catalogue(DeadRuns, MachineIdentities, OwnerChains, PastRuns, ScheduleRecords, StoredBackups):
     """All verbs over one catalogue file. Close it, or use it as a context manager; threads may share it."""
 
     def __init__(self, engine: Engine, path: Path, machine: Callable[[], Machine] = this_machine) -> None:

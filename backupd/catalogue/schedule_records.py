@@ -19,7 +19,7 @@ from backupd.vocabulary.schedule import Activity, NoticeKind, Pause, Slot, SlotS
 Timetables = Mapping[tuple[str, Activity], Timetable]  # by job and activity
 
 
-class Agenda(CatalogueFile):
+class ScheduleRecords(CatalogueFile):
     """Slots, pauses, notices, and by which timetables the daemon goes."""
 
     def take_slot(self, slot: Slot) -> bool:

@@ -77,7 +77,7 @@ def inserted_at_once(mariadb: MariadbServer, *tables: str) -> bool:
 def test_past_its_budget_the_watchdog_ends_it_though_the_block_goes_on(
     mysql_server: MariadbServer, strategy: str
 ) -> None:
-    lock = ServerLock(mysql_server.connect(), replace(LIMITS, hold_seconds=0.5), strategy=strategy)
+    lock = ServerLock(mysql_server.connect(), replace(LIMITS, hold_budget_seconds=0.5), strategy=strategy)
 
     def outlast() -> None:
         began = time.monotonic()
@@ -92,7 +92,7 @@ def test_past_its_budget_the_watchdog_ends_it_though_the_block_goes_on(
 def test_what_the_watchdog_ended_was_held_no_longer_though_the_block_went_on(
     mysql_server: MariadbServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    lock = ServerLock(mysql_server.connect(), replace(LIMITS, hold_seconds=0.2))
+    lock = ServerLock(mysql_server.connect(), replace(LIMITS, hold_budget_seconds=0.2))
     began = time.monotonic()
     with caplog.at_level(logging.INFO), pytest.raises(LockLost), lock.held() as held:
         wait_until(lambda: not lock_sessions(mysql_server))
@@ -106,7 +106,7 @@ def test_the_watchdog_ends_it_even_when_its_own_session_is_gone(
     mysql_server: MariadbServer, observer: Session, strategy: str
 ) -> None:
     before = sessions(observer)
-    lock = ServerLock(mysql_server.connect(), replace(LIMITS, hold_seconds=0.5), strategy=strategy)
+    lock = ServerLock(mysql_server.connect(), replace(LIMITS, hold_budget_seconds=0.5), strategy=strategy)
 
     def outlast_without_watchdog() -> None:
         (holder,) = lock_sessions(mysql_server)
@@ -121,7 +121,7 @@ def test_the_watchdog_ends_it_even_when_its_own_session_is_gone(
 
 
 def test_an_error_in_a_block_that_had_lost_its_lock_says_so(mysql_server: MariadbServer) -> None:
-    lock = ServerLock(mysql_server.connect(), replace(LIMITS, hold_seconds=0.1))
+    lock = ServerLock(mysql_server.connect(), replace(LIMITS, hold_budget_seconds=0.1))
 
     def outlast_and_fail() -> None:
         wait_until(lambda: not lock_sessions(mysql_server))
@@ -151,7 +151,7 @@ def test_when_the_whole_process_is_stopped_the_server_ends_it(mysql_server: Mari
 def test_a_cancellation_while_it_waits_leaves_no_session(
     mysql_server: MariadbServer, observer: Session, strategy: str
 ) -> None:
-    lock = ServerLock(mysql_server.connect(), replace(LIMITS, wait_seconds=30), strategy=strategy)
+    lock = ServerLock(mysql_server.connect(), replace(LIMITS, wait_timeout_seconds=30), strategy=strategy)
     with running(mysql_server, "UPDATE t.myisam SET v = SLEEP(50) WHERE id = 1"):
         before = sessions(observer)
         timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGTERM))
@@ -194,10 +194,10 @@ def test_it_is_not_granted_while_somebody_holds_a_table_and_others_can_write_mea
 
 def test_a_wait_beyond_the_servers_own_time_out_is_ended_by_the_watchdog(mysql_server: MariadbServer) -> None:
     endless = Strategy("endless", ("DO SLEEP(50)",), "DO 1")
-    with LockSession.opened(mysql_server.connect(), endless, replace(LIMITS, wait_seconds=0.1)) as session:
+    with LockSession.opened(mysql_server.connect(), endless, LIMITS) as session:
         answer = session.ask()
     assert isinstance(answer, NotGranted)
-    assert 0.1 < answer.waited_seconds < 5
+    assert LIMITS.wait_timeout_seconds < answer.waited_seconds < 6
 
 
 def test_a_long_read_delays_neither_lock_of_mariadb(mysql_server: MariadbServer, strategy: str) -> None:

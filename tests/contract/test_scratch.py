@@ -218,7 +218,7 @@ def test_the_image_has_every_committed_row_though_no_commit_writes_the_log(
 def test_a_log_that_is_not_written_within_the_budget_loses_the_lock_and_asks_for_no_other(
     mysql_server: MariadbServer,
 ) -> None:
-    limits = replace(LIMITS, hold_seconds=0.2, tries=9)
+    limits = replace(LIMITS, hold_budget_seconds=0.2, tries=9)
     with redo_in_memory(mysql_server, seconds=60), mysql_server.session() as session:
         session.execute("INSERT INTO t.innodb (v) VALUES ('in memory')")
         with (

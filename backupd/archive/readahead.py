@@ -8,7 +8,6 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from queue import Empty, SimpleQueue
-from types import TracebackType
 from typing import Self
 
 from backupd.archive.frames import Block
@@ -54,9 +53,7 @@ class ReadAhead:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_raised: object) -> None:
         self._left.set()
         self._may_go_on.release()
         ended(self._thread, within_seconds=_JOIN_SECONDS)

@@ -19,7 +19,6 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from types import TracebackType
 from typing import Self, TypeVar
 
 from backupd.archive.pipeline import BLOCK_BYTES, BLOCKS_PER_QUEUE
@@ -157,9 +156,7 @@ class ReadingThread:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_raised: object) -> None:
         self._left.set()
         self._asked.put(None)
         ended(self._thread, within_seconds=_JOIN_SECONDS)

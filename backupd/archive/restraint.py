@@ -9,7 +9,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from backupd.policy.pacing import LOOK_SECONDS, OFF_SECONDS, Pace, PaceLook
+from backupd.policy.pace_trial import PaceLook
+from backupd.policy.pacing import LOOK_SECONDS, OFF_SECONDS, Pace
 from backupd.vocabulary.errors import AbortedImpact, CommandError, UnexpectedOutput
 from backupd.vocabulary.gauges import DiskCounters, InFlight
 from backupd.vocabulary.penalty import PaceChange

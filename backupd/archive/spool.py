@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Self
 
 from backupd.archive.packing import CopyManner
-from backupd.archive.pipeline import BLOCK_BYTES, Conveyor
+from backupd.archive.pipeline import BLOCK_BYTES, Pipeline
 from backupd.archive.stations import Digest
 from backupd.archive.stopwatch import Stopwatch, Timed
 from backupd.vocabulary.errors import SpoolError, VerificationError
@@ -234,7 +234,7 @@ class Spooling:
         self._plain = Digest()
         self._digesting, self._writing = Timed("digest-spool", self._plain), Timed(SPOOL_STAGE, _Writing(file))
         stations = [self._digesting, self._writing]
-        self._conveyor = Conveyor(
+        self._pipeline = Pipeline(
             stations,
             idle=lambda: manner.governor.pace(0),
             gently=manner.gently,
@@ -244,25 +244,25 @@ class Spooling:
         self._whole = False
 
     def __enter__(self) -> Self:
-        self._conveyor.__enter__()
+        self._pipeline.__enter__()
         return self
 
     def __exit__(self, *raised: object) -> None:
-        self._conveyor.close()
+        self._pipeline.close()
         self._spool.settled(self._file, used=self._file.size if self._whole else 0)
 
     @property
     def room(self) -> int:
         """How many blocks are taken without waiting. Raises what a stage raised."""
-        return self._conveyor.room
+        return self._pipeline.room
 
     def write(self, block: bytes) -> None:
         """Append what the governor has let pass."""
-        self._conveyor.put(block)
+        self._pipeline.put(block)
 
     def finish(self) -> Spooled:
         """All of it is in its file. Raises what a stage raised."""
-        self._conveyor.finish()
+        self._pipeline.finish()
         self._whole = True
         watches = (self._digesting.watch, self._writing.watch)
         return Spooled(self._name, self._file.path, self._plain.size, self._plain.sha256, self._files, watches)

@@ -108,7 +108,7 @@ class Unpacking:
         self._wanted = tuple(_from(self._begun.offset, everything if wanted is None else wanted))
         self._key = key
         self._fed = 0
-        self._course = TrackedMembers(expected.name, begun=self._begun, ranges=self._wanted, fed=lambda: self._fed)
+        self._tracked = TrackedMembers(expected.name, begun=self._begun, ranges=self._wanted, fed=lambda: self._fed)
         self._done = self._begun.done
 
     @property
@@ -117,16 +117,16 @@ class Unpacking:
         return self._fed
 
     @property
-    def standing(self) -> UnpackProgress:
+    def progress(self) -> UnpackProgress:
         """What is certainly unpacked by now, though perhaps not on the disk. Any thread may ask."""
         if self._done:
             return UnpackProgress(self._stored.plain_bytes, done=True)
-        return self._course.standing
+        return self._tracked.progress
 
     def run(self, reading: Reading) -> None:
         """The wanted members are there, and every byte that was fetched for them has been compared.
 
-        When it raises, `standing` says what is there all the same; there may be more, which is worth nothing.
+        When it raises, `progress` says what is there all the same; there may be more, which is worth nothing.
 
         Raises:
             VerificationError: the object is not what was stored, or has a member that leads outside.
@@ -166,7 +166,7 @@ class Unpacking:
     def _stations(self, selection: Selection, plain: "_Length", opened: ExitStack) -> list[Station]:
         to_the_end = bool(self._wanted) and self._wanted[-1][1] == self._stored.plain_bytes
         cutter = Cutter(selection.cuts, ends_itself=to_the_end)
-        stations: list[Station] = [Decompressor(self._stored.name), plain, cutter, self._course]
+        stations: list[Station] = [Decompressor(self._stored.name), plain, cutter, self._tracked]
         if self._stored.encrypted:
             stations.insert(0, opened.enter_context(decryptor(self._stored, self._key)))
         return stations
@@ -203,9 +203,9 @@ class Unpacking:
     def _require_whole(self, selection: Selection, plain: "_Length") -> None:
         if plain.size != selection.plain_bytes:
             raise plain.wrong()
-        if self._all_wanted and self._course.files != self._stored.files:
+        if self._all_wanted and self._tracked.files != self._stored.files:
             raise VerificationError(
-                f"{self._stored.name}: expected {self._stored.files} files, found {self._course.files}"
+                f"{self._stored.name}: expected {self._stored.files} files, found {self._tracked.files}"
             )
 
 

@@ -58,10 +58,10 @@ class TrackedMembers(Members):
         self._marks: deque[tuple[int, UnpackProgress, int]] = deque([(0, begun, len(begun.links))])
 
     @property
-    def standing(self) -> UnpackProgress:
+    def progress(self) -> UnpackProgress:
         """The latest that tar has certainly reached. Any thread may ask."""
-        _, standing, links = self._forget()
-        return UnpackProgress(standing.offset, standing.files, tuple(self._links_in_order[:links]), standing.folders)
+        _, progress, links = self._forget()
+        return UnpackProgress(progress.offset, progress.files, tuple(self._links_in_order[:links]), progress.folders)
 
     def take(self, block: bytes) -> Iterator[bytes]:
         """Its content, and each header as we would write it; only of members that were judged.

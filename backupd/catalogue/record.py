@@ -9,7 +9,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,8 +23,8 @@ from backupd.catalogue.columns import Fact, to_row
 from backupd.catalogue.database import explained, reading
 from backupd.catalogue.details import details
 from backupd.catalogue.endings import as_told, attention, ending, holding_row, release, status_of, strike_manifest
+from backupd.catalogue.file import uninterrupted
 from backupd.host.process import start_time
-from backupd.host.signals import shielded
 from backupd.vocabulary.errors import CatalogueError, UsageError
 from backupd.vocabulary.penalty import Bill, Losses, PaceChange, Sample, Throughput, Verdict
 from backupd.vocabulary.records import Holding, HoldingKind, Phase, RunDetails, RunKind, RunStatus, SnapshotFacts
@@ -320,11 +320,6 @@ class RunRecord:
             self._quiet -= 1
             if self._pending:
                 self._write()
-
-
-def uninterrupted() -> AbstractContextManager[None]:
-    """A stop signal waits for the block's end. Signals are raised in the main thread only, and shields are its own."""
-    return shielded() if threading.current_thread() is threading.main_thread() else nullcontext()
 
 
 @contextmanager

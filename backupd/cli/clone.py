@@ -63,7 +63,7 @@ def clone(
     from backupd.mysql.seeding import Following, Wanted, following, require_password_fits, require_position
     from backupd.operations.restore.clone import clone as clone_backup
     from backupd.operations.restore.clone import new_server_id, require_another_id
-    from backupd.operations.restore.into_folder import agreed
+    from backupd.operations.restore.fallback import agreed
 
     if not as_replica:
         raise UsageError(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from backupd.cli.output import tell
-from backupd.operations.backup.run import BackupTelling
+from backupd.operations.backup.phases import BackupTelling
 from backupd.report.words import size
 from backupd.vocabulary.escaping import on_one_line
 from backupd.vocabulary.records import Phase

@@ -145,7 +145,8 @@ def _export(to: Path, manifest: "Manifest", tables: "Sequence[Table]", *, confin
 
 def _into_volume(wanted: _Wanted, name: str, tools: "HostTools", catalogue: "Catalogue") -> None:
     from backupd import wiring
-    from backupd.operations.restore.into_folder import agreed, key_of, unpack_objects
+    from backupd.operations.restore.fallback import agreed
+    from backupd.operations.restore.into_folder import key_of, unpack_objects
     from backupd.operations.restore.into_volume import restore_into_volume
     from backupd.operations.restore.unfinished import filling
 

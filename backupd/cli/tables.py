@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from backupd.mysql import UNLOCKED
-from backupd.policy.settle_gate import penalty_of
+from backupd.policy.write_penalty import penalty_of
 from backupd.report.bill_words import bill_words, count
 from backupd.report.words import columns, duration, instant, ratio, size
 from backupd.vocabulary.penalty import SPOOL_STAGE
@@ -13,7 +13,8 @@ from backupd.vocabulary.servers import LockReceipt, Position
 from backupd.vocabulary.storage import Backup
 
 if TYPE_CHECKING:  # it loads the catalogue's driver
-    from backupd.operations.upkeep.prune import Fate, Pruning
+    from backupd.operations.upkeep.prune import Pruning
+    from backupd.operations.upkeep.prune_plan import Fate
 
 
 def run_summary(run: RunDetails) -> str:

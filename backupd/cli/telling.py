@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 from backupd.cli.progress import progress
 from backupd.host.live_progress import LiveRuns, Progress
-from backupd.operations.backup.run import BackupTelling
+from backupd.operations.backup.phases import BackupTelling
 from backupd.vocabulary.records import Phase
 
 log = logging.getLogger(__name__)

@@ -10,7 +10,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from backupd.config.fields import is_loopback
-from backupd.config.schema import JobConfig, TargetKind
+from backupd.config.schema import JobConfig
+from backupd.config.targets import TargetKind
 from backupd.config.wording import dotted, keys_of, unknown_key
 from backupd.vocabulary.errors import UsageError
 from backupd.vocabulary.faults import BadValue, Fault, nearest, quoted

@@ -12,7 +12,9 @@ from pydantic.dataclasses import is_pydantic_dataclass
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from backupd.config.schema import Configuration, NotificationConfig, TargetConfig
+from backupd.config.notifications import NotificationConfig
+from backupd.config.schema import Configuration
+from backupd.config.targets import TargetConfig
 from backupd.vocabulary.faults import BadValue, Fault, nearest, quoted
 
 Location = tuple[str | int, ...]

@@ -5,7 +5,6 @@ servers, locks, and what is read from a snapshot. Nothing that bears no tag of t
 """
 
 import logging
-import re
 import shlex
 import time
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from backupd.host.process import ChildLedger
 from backupd.lvm import Mark, SnapshotCreator, classic, devicemapper, report, thin
 from backupd.lvm.method import DM_UUID_LENGTH, Method, ShellStep
 from backupd.lvm.queues import with_queues
+from backupd.lvm.removal import chosen_removal_argv, is_ours, remove_argv
 from backupd.lvm.shell import LvmShell, lvm_shell, meaningful
 from backupd.vocabulary.errors import CommandError, SnapshotError, SnapshotVoid
 from backupd.vocabulary.volumes import CowUsage, DeviceNumber, Snapshot, SnapshotPlan, Volume, VolumeGroup
@@ -33,7 +33,6 @@ _GROUP_SECONDS_BEFORE_LOCK, _GROUP_PAUSE_SECONDS = 20.0, 0.1
 _MOST_SHELL_WORDS = 60  # of a line for the lvm shell, which takes fewer than 64 (MAX_ARGS of its lvm.c)
 _GROUP_HELD = "Can't get lock"
 _REMOVED = "successfully removed"
-_TAG = re.compile(r"[A-Za-z0-9_+.\-/=!:&#]+")  # lvm(8): what a tag may have; no quotes, so it can be quoted as it is
 _POOL_HINT = "extend the pool: lvextend --size +SIZE VG/POOL"
 
 _HINTS = (
@@ -173,6 +172,10 @@ class LvmSnapshots:
         A busy one (udev looks at new devices) is looked at afresh and tried again.
         """
         mark = Mark(self._machine, run_id)
+
+        def is_there() -> bool:
+            return is_ours(report.parse_tagged(reported(report.volumes_argv(vg=vg))), vg, name, mark)
+
         deadline = time.monotonic() + self._busy_patience_seconds
         argv = chosen_removal_argv(vg, name, mark)
         while True:
@@ -183,7 +186,7 @@ class LvmSnapshots:
                 if going_on:
                     log.info("%s/%s is in use, trying again", vg, name)
                     time.sleep(_BUSY_PAUSE_SECONDS)
-                if not _is_ours(vg, name, mark):
+                if not is_there():
                     return
                 if not going_on:
                     raise SnapshotError(
@@ -191,7 +194,7 @@ class LvmSnapshots:
                     ) from error
             else:
                 by_name = remove_argv(vg, name)
-                if argv == by_name or _REMOVED in said or not _is_ours(vg, name, mark):
+                if argv == by_name or _REMOVED in said or not is_there():
                     return
                 argv = by_name
 
@@ -253,29 +256,6 @@ def volume_group(vg: str, *, promptly: bool = False) -> VolumeGroup:
     if group is None:
         raise SnapshotError(f"no volume group {vg}", hint="see `vgs`")
     return with_queues(group)
-
-
-def remove_argv(vg: str, name: str) -> list[str]:
-    """The command that removes an LV, and first its classic snapshots, which are nothing without it.
-
-    It also writes the metadata backup that taking the snapshot left out.
-    """
-    return ["lvremove", "-y", "--config", "activation/monitoring=0", f"{vg}/{name}"]
-
-
-def chosen_removal_argv(vg: str, name: str, mark: Mark) -> list[str]:
-    """The same if the LV bears the tags of that mark, no others, and no snapshot of it is there; nothing otherwise.
-
-    LVM looks and removes under one lock of the group. `[…]` is a list of whole tags, all of them and none besides.
-
-    Raises:
-        SnapshotError: LVM has no tags with such letters, so that nothing bears them.
-    """
-    if not all(map(_TAG.fullmatch, mark.tags)):
-        raise SnapshotError(f"{vg}/{name} bears no tag of run {mark.run_id}: it is not removed")
-    tags = ",".join(f'"{tag}"' for tag in mark.tags)
-    *head, full_name = remove_argv(vg, name)
-    return [*head, "--select", f'lv_tags=[{tags}] && lv_role!="origin"', full_name]
 
 
 def reported(argv: list[str], *, within_seconds: float = _REPORT_SECONDS) -> str:
@@ -387,34 +367,3 @@ def _group_part(origin: Volume, sysfs: Path) -> str:
             f"device {origin.device} is no longer {origin.full_name}", hint="see `lvs -o +uuid`; try again"
         )
     return uuid[4:36]
-
-
-def _is_ours(vg: str, name: str, mark: Mark) -> bool:
-    """Whether the LV is there, and it and what would go with it are ours: it bears the tags of this machine's run.
-
-    Raises:
-        SnapshotError: it is there and does not, or somebody has a snapshot of it that bears no tags of this machine's.
-    """
-    there = report.parse_tagged(reported(report.volumes_argv(vg=vg)))
-    wanted = next((lv for lv in there if lv.name == name), None)
-    if wanted is None:
-        return False
-    if wanted.mark is not None and wanted.mark.machine != mark.machine:
-        raise SnapshotError(
-            f"{vg}/{name} is machine {wanted.mark.machine}'s by its tag, and this is {mark.machine}: it is not removed",
-            hint="that machine may be at work on it; where this one goes on in its place: `backupd identity adopt"
-            f" {wanted.mark.machine}`, then `backupd recover`; if nobody needs it: lvremove {vg}/{name}",
-        )
-    if wanted.mark != mark:
-        raise SnapshotError(
-            f"{vg}/{name} bears no tag of run {mark.run_id}: it is not removed",
-            hint=f"if it is yours to remove: lvs -o +tags {vg}/{name}; lvremove {vg}/{name}",
-        )
-    ours = [lv.name for lv in there if lv.mark is not None and lv.mark.machine == mark.machine]
-    foreign = [lv.name for lv in there if lv.origin == name and lv.name not in ours]
-    if foreign:
-        raise SnapshotError(
-            f"{vg}/{name} is not removed: somebody has a snapshot of it, {', '.join(foreign)}",
-            hint=f"if nobody needs it: lvremove {vg}/{foreign[0]}; then: backupd recover",
-        )
-    return True

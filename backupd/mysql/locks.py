@@ -14,14 +14,15 @@ from dataclasses import replace
 
 from pymysql.constants import ER
 
+from backupd.config import LockConfig
 from backupd.host.signals import shielded
 from backupd.mysql import UNPROVEN
-from backupd.mysql.locksession import Grant, LockLimits, LockSession, Parting, Strategy
+from backupd.mysql.locksession import Grant, LockSession, Parting, Strategy
 from backupd.mysql.session import Connect, Session, StatementError
 from backupd.vocabulary.errors import LockNotGranted
 from backupd.vocabulary.servers import LockReceipt, Position
 
-__all__ = ["AUTO", "STRATEGIES", "HeldServerLock", "LockLimits", "ServerLock", "best_strategy"]
+__all__ = ["AUTO", "STRATEGIES", "HeldServerLock", "ServerLock", "best_strategy"]
 
 log = logging.getLogger(__name__)
 
@@ -102,7 +103,7 @@ class ServerLock:
     def __init__(
         self,
         connect: Connect,
-        limits: LockLimits,
+        limits: LockConfig,
         *,
         strategy: str = AUTO,
         pause: Callable[[float], None] = time.sleep,

@@ -45,7 +45,7 @@ def whole_disks(sizes: Mapping[str, int], sector_size: int) -> Disks:
     return Disks("", _SCRATCH_EXTENT, extents, sector_size)
 
 
-def plan_matrix(request: BenchRequest, disks: Disks) -> BenchPlan:
+def bench_plan_of(request: BenchRequest, disks: Disks) -> BenchPlan:
     """Every scratch volume in the order of its turn, with every load that it gets.
 
     Raises:

@@ -12,7 +12,6 @@ and the *latency* of everybody's writes to the origin where it is known what it 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, isfinite
-from statistics import median
 
 from backupd.policy.trend import Point, expected_after, expected_sum, is_falling, peak, points, recent
 from backupd.vocabulary.penalty import GateOutcome, Reason, Sample, Verdict
@@ -77,17 +76,6 @@ class CowForecast:
     def expected_seconds(self) -> float | None:
         """Of the copy, guessed where it is not known."""
         return self.copy_seconds if self.copy_seconds is not None else self.guess_seconds
-
-
-@dataclass(frozen=True, slots=True)
-class Penalty:
-    """What writes cost before the snapshot, just after it, and when the copy started; None where not measured."""
-
-    baseline_iops: float | None = None
-    initial_iops: float | None = None
-    settled_iops: float | None = None
-    initial_ratio: float | None = None
-    settled_ratio: float | None = None
 
 
 def decide(
@@ -240,19 +228,6 @@ def _gib(size: float) -> str:
     return f"{ceil(10 * size / (1 << 30)) / 10:g} GiB"
 
 
-def penalty_of(samples: Sequence[Sample], *, windows: int = 3) -> Penalty:
-    """The penalty in five figures: medians, except that `initial` is the one window that came first.
-
-    `settled` is taken over the last `windows` before the copy. What was measured during the copy is in none of them.
-    """
-    baseline = _iops(samples, BASELINE)
-    settling = _iops(samples, SETTLE)
-    before = median(baseline) if baseline else None
-    first = settling[0] if settling else None
-    last = median(settling[-windows:]) if settling else None
-    return Penalty(before, first, last, _ratio(before, first), _ratio(before, last))
-
-
 @dataclass(frozen=True, slots=True)
 class _Seen:
     """What the samples since the snapshot amount to."""
@@ -389,15 +364,3 @@ def _latest(samples: Sequence[Sample]) -> tuple[list[float], float | None, int |
 
 def _slowdown(latency_ms: float | None, baseline_ms: float | None) -> float | None:
     return latency_ms / baseline_ms if latency_ms is not None and baseline_ms and baseline_ms > 0 else None
-
-
-def _iops(samples: Sequence[Sample], stage: str) -> list[float]:
-    return [
-        sample.iops
-        for sample in samples
-        if sample.stage == stage and sample.iops is not None and isfinite(sample.iops) and sample.iops >= 0
-    ]
-
-
-def _ratio(baseline: float | None, iops: float | None) -> float | None:
-    return baseline / iops if baseline and iops else None

@@ -9,7 +9,7 @@ from typing import Any
 
 from backupd.catalogue.costs import RunCost
 from backupd.mysql import UNLOCKED
-from backupd.policy.settle_gate import penalty_of
+from backupd.policy.write_penalty import penalty_of
 from backupd.report import words
 from backupd.vocabulary.records import RunStatus
 

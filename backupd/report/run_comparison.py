@@ -10,7 +10,7 @@ from math import isfinite
 from typing import Any
 
 from backupd.mysql import UNLOCKED
-from backupd.policy.settle_gate import penalty_of
+from backupd.policy.write_penalty import penalty_of
 from backupd.report.bill_words import count
 from backupd.report.words import columns, duration, instant, ratio, size
 from backupd.vocabulary.records import Phase, RunDetails

@@ -1,7 +1,7 @@
 """How each job stands: its last backups, what is going on, what is due next, and what is an alarm.
 
 The one place that pages, metrics and reminders ask. Knows: what deserves an alarm, and how long a run may still take.
-Refuses to know how any of it is shown. `standings` reads; all else here is pure.
+Refuses to know how any of it is shown. `job_statuses` reads; all else here is pure.
 """
 
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
 from backupd.catalogue.job_status import JobRecord, UnfinishedRun
-from backupd.config.schema import JobConfig
+from backupd.config import JobConfig
 from backupd.host.live_progress import Progress
 from backupd.policy.timetable import Timetable
 from backupd.service.outlook import Live
@@ -55,7 +55,7 @@ class Running:
 
 
 @dataclass(frozen=True, slots=True)
-class JobStanding:
+class JobStatus:
     """One job at one instant."""
 
     job: str
@@ -73,7 +73,7 @@ class JobStanding:
     alarms: tuple[Alarm, ...] = ()  # the gravest first
 
 
-def standings(site: Site, live: Live) -> tuple[JobStanding, ...]:
+def job_statuses(site: Site, live: Live) -> tuple[JobStatus, ...]:
     """Every configured job, by name, at one instant of the catalogue. Runs are without their samples.
 
     Raises:
@@ -85,7 +85,7 @@ def standings(site: Site, live: Live) -> tuple[JobStanding, ...]:
     due: dict[str, dict[Activity, Timetable]] = {job: {} for job in jobs}
     for (job, activity), timetable in timetables(site.configuration).items():
         due[job][activity] = timetable
-    return tuple(_standing(config, found[job], due[job], live, now=now) for job, config in jobs.items())
+    return tuple(_job_status(config, found[job], due[job], live, now=now) for job, config in jobs.items())
 
 
 def running_besides(site: Site, live: Live) -> tuple[Running, ...]:
@@ -98,14 +98,14 @@ def running_besides(site: Site, live: Live) -> tuple[Running, ...]:
     return tuple(_running(unfinished, live) for unfinished in besides.unfinished)
 
 
-def _standing(
+def _job_status(
     config: JobConfig, record: JobRecord, tables: Mapping[Activity, Timetable], live: Live, *, now: datetime
-) -> JobStanding:
+) -> JobStatus:
     running = tuple(_running(unfinished, live) for unfinished in record.unfinished)
     due = {activity: table.after(now) for activity, table in tables.items()}
     good = record.last_good
     overdue = overdue_at(config, good, tables.get(Activity.BACKUP)) if good is not None else None
-    return JobStanding(
+    return JobStatus(
         job=record.job,
         now=now,
         config=config,

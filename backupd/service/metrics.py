@@ -18,8 +18,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from backupd import __version__
-from backupd.policy.settle_gate import Penalty, penalty_of
-from backupd.service.job_status import AlarmKind, JobStanding, standings
+from backupd.policy.write_penalty import Penalty, penalty_of
+from backupd.service.job_status import AlarmKind, JobStatus, job_statuses
 from backupd.service.outlook import Live, Rooms
 from backupd.service.site import Site
 from backupd.service.target_rooms import SeenTarget
@@ -68,7 +68,7 @@ class Metrics(Collector):
         yield from _of_targets(self._rooms.seen(within_seconds=self._patience))
 
     def _told(self) -> "list[_Told]":
-        found = standings(self._site, self._live)
+        found = job_statuses(self._site, self._live)
         counts, penalties = self._site.catalogue.run_counts(), self._penalties_of(found)
         return [
             _Told(
@@ -79,7 +79,7 @@ class Metrics(Collector):
             for one in found
         ]
 
-    def _penalties_of(self, found: Sequence[JobStanding]) -> Mapping[str, Penalty]:
+    def _penalties_of(self, found: Sequence[JobStatus]) -> Mapping[str, Penalty]:
         """Of each newest good run. Samples are read once: a run may have thousands."""
         known = {one.last_good.run_id: self._penalties.get(one.last_good.run_id) for one in found if one.last_good}
         unknown = [one.job for one in found if one.last_good and known[one.last_good.run_id] is None]
@@ -96,13 +96,13 @@ class Metrics(Collector):
 class _Told:
     """What a job's series are made from."""
 
-    standing: JobStanding
+    status: JobStatus
     counts: Mapping[RunStatus, int]
     penalty: Penalty | None
 
     @property
     def good(self) -> RunDetails | None:
-        return self.standing.last_good
+        return self.status.last_good
 
 
 Values = Mapping[str, float | None]
@@ -125,7 +125,7 @@ class _Family:
         for one in told:
             for value_of_label, value in self.values(one).items():
                 if value is not None:
-                    names = [one.standing.job, value_of_label][: len(labels)]
+                    names = [one.status.job, value_of_label][: len(labels)]
                     family.add_metric(list(map(on_one_line, names)), value)
         return family
 
@@ -145,14 +145,14 @@ def _seconds(at: datetime | None) -> float | None:
 
 
 def _running_since(told: _Told) -> float | None:
-    backups = [one.run for one in told.standing.running if one.alive and one.run.kind is RunKind.BACKUP]
+    backups = [one.run for one in told.status.running if one.alive and one.run.kind is RunKind.BACKUP]
     return min((run.started_at.timestamp() for run in backups), default=None)
 
 
 def _missed(told: _Told) -> Values:
     """A series begins at 0 with its schedule: Prometheus sees no increase in a first value."""
-    counts = {activity.value: 0 for activity, _ in told.standing.config.schedules.items()}
-    return counts | {activity.value: count for activity, count in told.standing.missed_total.items()}
+    counts = {activity.value: 0 for activity, _ in told.status.config.schedules.items()}
+    return counts | {activity.value: count for activity, count in told.status.missed_total.items()}
 
 
 def _runs(told: _Told) -> Values:
@@ -165,7 +165,7 @@ def _runs(told: _Told) -> Values:
 
 
 def _alarms(told: _Told) -> Values:
-    kinds = [alarm.kind for alarm in told.standing.alarms]
+    kinds = [alarm.kind for alarm in told.status.alarms]
     return {kind.value: kinds.count(kind) for kind in AlarmKind}
 
 
@@ -211,12 +211,12 @@ _FAMILIES = (
     _Family(
         "backupd_overdue_timestamp_seconds",
         "When the newest good backup becomes too old, by the job's `every` and its schedule.",
-        _one(lambda told: _seconds(told.standing.overdue_at)),
+        _one(lambda told: _seconds(told.status.overdue_at)),
     ),
     _Family(
         "backupd_last_run_timestamp_seconds",
         "When the newest run that has ended was begun, whatever became of it.",
-        _one(lambda told: _seconds(told.standing.last_run.started_at) if told.standing.last_run else None),
+        _one(lambda told: _seconds(told.status.last_run.started_at) if told.status.last_run else None),
     ),
     _Family(
         "backupd_running",
@@ -231,7 +231,7 @@ _FAMILIES = (
     _Family(
         "backupd_next_run_timestamp_seconds",
         "When it is due next by schedule; also while the job is paused.",
-        lambda told: {activity.value: _seconds(at) for activity, at in told.standing.next_due.items()},
+        lambda told: {activity.value: _seconds(at) for activity, at in told.status.next_due.items()},
         "activity",
     ),
     _Family(
@@ -253,12 +253,12 @@ _FAMILIES = (
     _Family(
         "backupd_paused",
         "Whether somebody has paused the job's schedules.",
-        _one(lambda told: float(told.standing.pause is not None)),
+        _one(lambda told: float(told.status.pause is not None)),
     ),
     _Family(
         "backupd_job_interval_seconds",
         "How often the job wants a backup: its `every`.",
-        _one(lambda told: told.standing.config.every_seconds),
+        _one(lambda told: told.status.config.every_seconds),
     ),
     _Family(
         "backupd_last_duration_seconds", "How long the newest good backup took.", _of_good(_duration)
@@ -282,7 +282,7 @@ _FAMILIES = (
     _Family(
         "backupd_lock_hold_budget_seconds",
         "How long the job's lock may be held; beyond it a run fails.",
-        _one(lambda told: told.standing.config.lock.hold_budget_seconds),
+        _one(lambda told: told.status.config.lock.hold_budget_seconds),
     ),
     _Family(
         "backupd_lock_stalled_statements",
@@ -329,12 +329,12 @@ _FAMILIES = (
     _Family(
         "backupd_last_proof_timestamp_seconds",
         "When a drill last proved a backup.",
-        _one(lambda told: _seconds(told.standing.proven_at)),
+        _one(lambda told: _seconds(told.status.proven_at)),
     ),
     _Family(
         "backupd_drill_within_seconds",
         "How old the newest proof may be, where the job says so.",
-        _one(lambda told: told.standing.config.drill_within_seconds),
+        _one(lambda told: told.status.config.drill_within_seconds),
     ),
 )  # fmt: skip
 

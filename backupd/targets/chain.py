@@ -49,6 +49,30 @@ class Records(Protocol):
         """
 
 
+class OwnedFolder:
+    """A machine's folder on a storage, and whose it is by the records there: a part of the contract `Target`."""
+
+    def __init__(self, machine: str, records: Records) -> None:
+        self._machine, self._records = machine, records
+
+    @property
+    def machine(self) -> str:
+        """Whose backups these are."""
+        return self._machine
+
+    def owner(self) -> OwnerRecord | None:
+        """Who wrote last; see the contract."""
+        return owner(self._records, self._machine)
+
+    def last_owner_number(self) -> int:
+        """The number of the last owner record; see the contract."""
+        return last(self._records)
+
+    def succeed(self, record: OwnerRecord) -> bool:
+        """Write an owner record; see the contract."""
+        return succeed(self._records, record)
+
+
 def last(records: Records) -> int:
     """The highest number there, whatever is written under it; 0 where nobody has ever written."""
     return max((number for name in records.names() if (number := record_number(name)) is not None), default=0)

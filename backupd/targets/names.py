@@ -97,6 +97,19 @@ def not_attachable(name: str, place: str) -> TargetError:
     )
 
 
+def already_finished(place: str) -> TargetError:
+    """Nothing more is written to what is at this place."""
+    return TargetError(f"{place} holds a finished backup already", hint="a run never writes to another's")
+
+
+def unfinished_backup(backup_id: str, target: str) -> TargetError:
+    """There is something of this backup on the target, and it is none."""
+    return TargetError(
+        f"the backup {backup_id} on target {target} is unfinished: it has no manifest",
+        hint="it cannot be restored; choose another one from `backupd history`",
+    )
+
+
 def is_ours(name: str) -> bool:
     """Whether backupd has given this name to something in a backup's folder; only such things are ever removed."""
     whole = _NUMBER.sub("", name[1 : -len(_PARTIAL)]) if is_partial(name) else name

@@ -20,7 +20,7 @@ import botocore.session
 from botocore.config import Config
 from botocore.loaders import Loader, create_loader
 
-from backupd.config.schema import PartChecksum, S3Config
+from backupd.config import PartChecksum, S3Config
 from backupd.config.secrets import private_text
 from backupd.targets.outages import Outages, Patience, Unwanted, wanted
 from backupd.targets.s3_errors import FAILURES, explained, may_be_expired, passes_by_itself

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 
-from backupd.config.schema import PartChecksum
+from backupd.config import PartChecksum
 from backupd.targets.s3_parts import UploadedPart, UploadPlace
 from backupd.targets.s3_upload import Upload
 from backupd.vocabulary.errors import TargetError

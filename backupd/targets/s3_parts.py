@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from backupd.config.schema import PartChecksum
+from backupd.config import PartChecksum
 from backupd.targets.outages import Unwanted, wanted
 from backupd.targets.s3_client import Service
 from backupd.targets.s3_errors import FAILURES, code_of, explained, is_denied_or_unknown, is_missing

@@ -4,10 +4,13 @@ Knows: ranges, and that what is read is the object that was begun with (its ETag
 """
 
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
+from backupd.policy.manifest import MOST_BYTES
 from backupd.targets.s3_client import Service
-from backupd.targets.s3_errors import FAILURES, code_of, explained, passes_by_itself
+from backupd.targets.s3_errors import FAILURES, code_of, explained, is_missing, passes_by_itself
+from backupd.targets.s3_parts import UploadPlace
 from backupd.vocabulary.errors import TargetError
 
 if TYPE_CHECKING:
@@ -96,3 +99,30 @@ class ObjectReader:
         if self._etag is not None:
             asked["IfMatch"] = self._etag
         return self._service.client.get_object(**asked)
+
+
+def small_object(place: UploadPlace, *, tries: int | None = None) -> bytes | None:
+    """All of a small object; None where there is none. Without `tries` an outage is waited for."""
+    service, doing = place.service, f"read {place.name} from"
+    with explained(service.where, doing):
+        try:
+            return service.persist(
+                doing,
+                lambda: whole(service.client.get_object(**place.address)),
+                unwanted=place.unwanted,
+                tries=tries,
+            )
+        except FAILURES as error:
+            if is_missing(error):
+                return None
+            raise
+
+
+def whole(answer: "GetObjectOutputTypeDef") -> bytes:
+    """Of what is larger than anything that backupd keeps in one piece, the beginning: enough to be refused."""
+    found = bytearray()
+    with closing(answer["Body"]) as body:
+        # To the empty read at the end: it is there that botocore compares length and checksum.
+        while len(found) <= MOST_BYTES and (piece := body.read(1 << 20)):
+            found += piece
+    return bytes(found)

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from typing import Any
 
-from backupd.config.schema import PartChecksum
+from backupd.config import PartChecksum
 from backupd.targets import UploadLedger
 from backupd.targets.outages import Unwanted, wanted
 from backupd.targets.s3_errors import FAILURES, code_of, explained, is_missing, is_untold

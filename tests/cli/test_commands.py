@@ -20,7 +20,7 @@ from backupd import cli as backupd_cli
 from backupd.catalogue.database import direct
 from backupd.cli import tree
 from backupd.cli.main import app
-from backupd.config.schema import Configuration, PathsConfig
+from backupd.config import Configuration, PathsConfig
 from backupd.host.signals import cancellable
 from backupd.vocabulary.errors import Cancelled, ExitStatus, UsageError
 from backupd.vocabulary.records import Holding, HoldingKind, RunStatus

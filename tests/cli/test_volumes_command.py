@@ -8,8 +8,7 @@ import pytest
 
 from backupd import wiring
 from backupd.catalogue.store import Catalogue
-from backupd.config import Configuration
-from backupd.config.schema import CatalogueConfig
+from backupd.config import CatalogueConfig, Configuration
 from backupd.operations.measure.volume_survey import Sources
 from backupd.vocabulary.errors import ExitStatus, ServerError, SnapshotError
 from tests.cli.terminal import Ended, Terminal

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from backupd.config.schema import LockMode, PartChecksum, S3Config
+from backupd.config import LockMode, PartChecksum, S3Config
 from backupd.targets import s3
 from backupd.targets.s3 import S3Target
 from backupd.vocabulary.errors import TargetError, VerificationError

@@ -18,7 +18,7 @@ from cryptography.x509.oid import NameOID
 
 from backupd import wiring
 from backupd.cli.main import _set_up_logging
-from backupd.config.schema import Configuration, LockMode
+from backupd.config import Configuration, LockMode
 from backupd.targets.s3 import S3Target
 from backupd.targets.s3_parts import MOST_PARTS, part_bytes
 from backupd.targets.s3_upload import PartMemory, Upload

@@ -39,9 +39,9 @@ import pytest
 
 from backupd.catalogue.audit import Event
 from backupd.catalogue.store import Catalogue
-from backupd.config import JobConfig
-from backupd.config.schema import RetentionConfig
+from backupd.config import JobConfig, RetentionConfig
 from backupd.operations.backup import run as backup_run
+from backupd.operations.backup.copying import Copied
 from backupd.operations.backup.run import run_backup
 from backupd.operations.backup.storing import StoredContents
 from backupd.operations.restore.verify import verify_backup
@@ -292,7 +292,7 @@ class Renewing(Ownership):
         return renewal
 
 
-def _take(attempt: Any, _owed: ExitStack, _spool: None) -> backup_run.Copied:
+def _take(attempt: Any, _owed: ExitStack, _spool: None) -> Copied:
     """What `run._take` of a backup does, without a server and a volume: two objects of this run."""
     run_id = attempt.run.run_id
     attempt.run.position(Position("bin.000001", 4))
@@ -303,7 +303,7 @@ def _take(attempt: Any, _owed: ExitStack, _spool: None) -> backup_run.Copied:
         with attempt.copies.open_object(name) as sink:
             sink.write(data)
         objects.append(described)
-    return backup_run.Copied(StoredContents(tuple(objects)))
+    return Copied(StoredContents(tuple(objects)))
 
 
 @contextmanager

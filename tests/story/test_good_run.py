@@ -27,7 +27,7 @@ def unpacked(stored: Path) -> dict[str, bytes]:
 
 def test_the_row_of_a_good_run_says_everything_that_was_measured(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "backupd.operations.backup.run.LOOK_SECONDS", 3600.0
+        "backupd.operations.backup.settling.LOOK_SECONDS", 3600.0
     )  # no second look, however long the copy takes
     row = world.back_up()
     assert (row.status, row.error, row.attention) == (RunStatus.SUCCESS, None, ())

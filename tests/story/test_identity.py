@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from backupd.operations.backup.run import BackupTelling
+from backupd.operations.backup.phases import BackupTelling
 from backupd.operations.upkeep.ownership import Ownership, ownership_of
 from backupd.operations.upkeep.prune import Pruning, prune
 from backupd.operations.upkeep.rebuild import rebuild

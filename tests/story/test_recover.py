@@ -22,7 +22,7 @@ from backupd.host.live_progress import LiveRuns, Progress
 from backupd.host.process import start_time
 from backupd.host.signals import cancellable
 from backupd.lvm import Snapshots
-from backupd.operations.backup.run import BackupTelling
+from backupd.operations.backup.phases import BackupTelling
 from backupd.operations.upkeep.recover import Recovery, dead_runs
 from backupd.targets import Target
 from backupd.vocabulary.errors import Busy, Cancelled, CleanupIncomplete, ExitStatus, NoRoom, UsageError

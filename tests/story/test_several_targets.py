@@ -12,7 +12,8 @@ from backupd.catalogue import store
 from backupd.catalogue.store import RunRecord
 from backupd.operations.backup import preflight
 from backupd.operations.backup.contents import run_section
-from backupd.operations.backup.run import BackupTelling, run_backup
+from backupd.operations.backup.phases import BackupTelling
+from backupd.operations.backup.run import run_backup
 from backupd.operations.upkeep.recover import dead_runs
 from backupd.vocabulary.errors import CatalogueError, ExitStatus, Refused, TargetError
 from backupd.vocabulary.records import HoldingKind, Level, Phase, RunStatus

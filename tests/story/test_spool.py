@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from backupd.config import CopyConfig, JobConfig
-from backupd.operations.backup.run import BackupTelling
+from backupd.operations.backup.phases import BackupTelling
 from backupd.operations.restore.verify import verify_backup
 from backupd.operations.tools import FilesystemRoom
 from backupd.operations.upkeep.recover import dead_runs

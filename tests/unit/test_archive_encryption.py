@@ -10,7 +10,7 @@ import pytest
 from pyrage import x25519
 
 from backupd.archive.encryption import Decryptor, Identities, read_identities
-from backupd.archive.pipeline import Conveyor, Station
+from backupd.archive.pipeline import Pipeline, Station
 from backupd.archive.sealing import Encryptor
 from backupd.vocabulary.errors import BackupdError, ConfigurationError, UsageError, VerificationError
 
@@ -146,9 +146,9 @@ def test_nothing_is_taken_after_the_station_was_closed() -> None:
 
 def test_a_station_that_is_closed_by_another_thread_waits_for_nobody() -> None:
     decryptor = Decryptor(identities(ALICE), "o")
-    with Conveyor([decryptor]) as conveyor:
+    with Pipeline([decryptor]) as pipeline:
         for start in range(0, len(STORED), CHUNK // 2):
-            conveyor.put(STORED[start : start + CHUNK // 2])
+            pipeline.put(STORED[start : start + CHUNK // 2])
         decryptor.close()
 
 
@@ -162,7 +162,7 @@ def test_the_thread_ends_when_the_station_is_forgotten() -> None:
     assert not thread.is_alive()
 
 
-def test_the_thread_ends_when_the_conveyor_fails_in_another_station() -> None:
+def test_the_thread_ends_when_the_pipeline_fails_in_another_station() -> None:
     class Full:
         def take(self, block: bytes) -> Iterator[bytes]:
             raise OSError("no room")
@@ -172,24 +172,24 @@ def test_the_thread_ends_when_the_conveyor_fails_in_another_station() -> None:
             yield from ()
 
     decryptor = Decryptor(identities(ALICE), "o")
-    with pytest.raises(OSError, match="no room"), decryptor, Conveyor([decryptor, Full()]) as conveyor:
-        conveyor.put(STORED)
-        conveyor.finish()
+    with pytest.raises(OSError, match="no room"), decryptor, Pipeline([decryptor, Full()]) as pipeline:
+        pipeline.put(STORED)
+        pipeline.finish()
 
 
 @pytest.mark.parametrize("interruption", [KeyboardInterrupt, MemoryError])
 def test_the_thread_ends_when_the_work_is_interrupted(interruption: type[BaseException]) -> None:
     decryptor = Decryptor(identities(ALICE), "o")
-    with pytest.raises(interruption), decryptor, Conveyor([decryptor]) as conveyor:
-        conveyor.put(STORED)
+    with pytest.raises(interruption), decryptor, Pipeline([decryptor]) as pipeline:
+        pipeline.put(STORED)
         raise interruption
 
 
-def test_a_wrong_key_reaches_the_main_thread_through_a_conveyor() -> None:
+def test_a_wrong_key_reaches_the_main_thread_through_a_pipeline() -> None:
     decryptor = Decryptor(identities(EVE), "o")
-    with pytest.raises(UsageError), decryptor, Conveyor([decryptor]) as conveyor:
-        conveyor.put(encrypted())
-        conveyor.finish()
+    with pytest.raises(UsageError), decryptor, Pipeline([decryptor]) as pipeline:
+        pipeline.put(encrypted())
+        pipeline.finish()
 
 
 def test_identities_are_read_as_age_keygen_writes_them(tmp_path: Path) -> None:

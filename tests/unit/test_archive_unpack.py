@@ -320,8 +320,8 @@ def test_tar_is_told_in_our_words_alone(monkeypatch: pytest.MonkeyPatch, root: P
     given: list[bytes] = []
     take = TrackedMembers.take
 
-    def kept(course: TrackedMembers, block: bytes) -> Iterator[bytes]:
-        for piece in take(course, block):
+    def kept(members: TrackedMembers, block: bytes) -> Iterator[bytes]:
+        for piece in take(members, block):
             given.append(piece)
             yield piece
 
@@ -347,8 +347,8 @@ def test_what_was_judged_and_told_again_is_the_same(root: Path) -> None:
         file.truncate(1 << 30)
     listing = list_members(root, Exclusions(datadir=PurePosixPath()))
     plain = b"".join(part for part in every_byte(tar_stream(root, listing)))
-    course = TrackedMembers("ours", begun=UnpackProgress(), ranges=((0, len(plain)),), fed=lambda: 0)
-    again = b"".join(piece for block in chunks(plain, 1000) for piece in course.take(block))
+    members = TrackedMembers("ours", begun=UnpackProgress(), ranges=((0, len(plain)),), fed=lambda: 0)
+    again = b"".join(piece for block in chunks(plain, 1000) for piece in members.take(block))
     told: list[list[Member]] = [[], []]
     for stream, found in zip((plain, again), told, strict=True):
         for _ in Members("a stream", told=found.append).take(stream):

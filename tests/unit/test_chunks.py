@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from backupd.config.schema import SnapshotConfig
+from backupd.config import SnapshotConfig
 from backupd.lvm.queues import queue_of, with_queues
 from backupd.policy.chunk_size import chunks_for
 from backupd.policy.snapshot_plan import plan_snapshot

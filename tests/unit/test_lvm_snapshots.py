@@ -10,7 +10,8 @@ import pytest
 
 from backupd.lvm import Mark, classic, devicemapper
 from backupd.lvm.devicemapper import MappedDevice, TableLine
-from backupd.lvm.snapshots import LvmSnapshots, chosen_removal_argv, remove_argv
+from backupd.lvm.removal import chosen_removal_argv, remove_argv
+from backupd.lvm.snapshots import LvmSnapshots
 from backupd.vocabulary.errors import ExitStatus, SnapshotError, SnapshotVoid
 from backupd.vocabulary.volumes import CowUsage, DeviceNumber, Snapshot, SnapshotPlan
 from tests.fakes.lvm_host import striped_volume

@@ -13,7 +13,8 @@ import pytest
 from backupd.mysql.facts import server_facts
 from backupd.mysql.keyring import keyring_options
 from backupd.mysql.relocation import Relocation, require_self_contained
-from backupd.mysql.scratch import Account, RunningServer, ScratchServer, first_error
+from backupd.mysql.scratch import RunningServer, ScratchServer, first_error
+from backupd.mysql.scratch_account import Account
 from backupd.mysql.session import Session
 from backupd.mysql.startup import (
     ScratchPlaces,

@@ -11,7 +11,8 @@ from itertools import pairwise
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from backupd.policy.pacing import LEAST_SHARE, OFF_EVERY_SECONDS, Budgets, Pace, PaceLook
+from backupd.policy.pace_trial import PaceLook
+from backupd.policy.pacing import LEAST_SHARE, OFF_EVERY_SECONDS, Budgets, Pace
 from tests.unit.simulated_disk import TICK, Load, SimulatedDisk, copied, governed
 
 GIB = 1 << 30

@@ -15,10 +15,10 @@ from backupd.policy.settle_gate import (
     SettleLimits,
     breach,
     decide,
-    penalty_of,
     waiting_may_pay,
     way_out,
 )
+from backupd.policy.write_penalty import penalty_of
 from backupd.vocabulary.penalty import GateOutcome, Reason, Sample, Verdict
 
 MIB = 1 << 20

@@ -281,7 +281,9 @@ def record(catalogue: Catalogue, run: RunDetails) -> None:
 
 def end(catalogue: Catalogue, run_id: str) -> None:
     """The run has failed, as far as the catalogue knows."""
-    catalogue.end_dead_run(run_id, RunError("died", "the run's process ended without a word", "start it again", 1))
+    catalogue.end_dead_run(
+        run_id, RunError("died", "the run's process died without reporting an error", "start it again", 1)
+    )
 
 
 def _live(catalogue: Catalogue, configuration: Configuration) -> None:

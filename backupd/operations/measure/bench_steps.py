@@ -50,7 +50,7 @@ class BenchTelling:
 
 
 @dataclass
-class Benching:
+class BenchSteps:
     """One bench under way, and what it has found so far."""
 
     request: BenchRequest

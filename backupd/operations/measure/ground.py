@@ -111,7 +111,7 @@ def require(
     return Ground(mount, volume, group, versions, tried, cow_size, load_average, note, passed_over)
 
 
-def plan_of(ground: Ground, group: VolumeGroup, run_id: str, variant: Variant) -> SnapshotPlan:
+def bench_plan_of(ground: Ground, group: VolumeGroup, run_id: str, variant: Variant) -> SnapshotPlan:
     """The plan of one snapshot of this variant, with the group as it is now.
 
     Raises:

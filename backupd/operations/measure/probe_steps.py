@@ -40,7 +40,7 @@ class ProbeTelling:
 
 
 @dataclass
-class Probing:
+class ProbeSteps:
     """One probe under way, and what it has found so far."""
 
     request: ProbeRequest
@@ -208,7 +208,7 @@ class Probing:
     def _plan(self, variant: Variant, number: int) -> SnapshotPlan:
         """A further one needs a name of its own."""
         group = self.tools.snapshots.group(self.ground.volume.vg)
-        plan = ground.plan_of(self.ground, group, self.run.run_id, variant)
+        plan = ground.bench_plan_of(self.ground, group, self.run.run_id, variant)
         return replace(plan, name=f"{plan.name}-{number + 1}") if number else plan
 
     def _free(self) -> Mapping[str, int]:

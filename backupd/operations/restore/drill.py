@@ -13,7 +13,8 @@ from backupd.host.signals import shielded
 from backupd.mysql.derivation import derive
 from backupd.mysql.proof import prove
 from backupd.mysql.scratch import ScratchServer
-from backupd.operations.restore.into_folder import agreed, key_of, require_room, unpack_objects
+from backupd.operations.restore.fallback import agreed
+from backupd.operations.restore.into_folder import key_of, require_room, unpack_objects
 from backupd.operations.restore.unfinished import filling
 from backupd.operations.tools import HostTools
 from backupd.targets import BackupSource

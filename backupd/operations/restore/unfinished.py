@@ -39,7 +39,7 @@ class Unfinished:
     @property
     def worth_keeping(self) -> bool:
         """Something of it need not be fetched again."""
-        return any(standing.done or standing.offset for standing in self.objects.values())
+        return any(progress.done or progress.offset for progress in self.objects.values())
 
     def is_of(self, other: "Unfinished") -> bool:
         """Both are the same restore."""
@@ -311,22 +311,22 @@ def _empty(to: Path, *, remove: bool) -> None:
 
 
 def _to_text(what: Unfinished) -> str:
-    objects = {name: _standing_document(standing) for name, standing in what.objects.items()}
+    objects = {name: _progress_document(progress) for name, progress in what.objects.items()}
     document = {"job": what.job, "run": what.run_id, "manifest": what.manifest, "tables": what.tables}
     return json.dumps({**document, "made": what.made, "objects": objects}) + "\n"
 
 
-def _standing_document(standing: UnpackProgress) -> dict[str, Any]:
-    folders = [[folder.name, base64.b64encode(folder.headers).decode()] for folder in standing.folders]
-    at = {"offset": standing.offset, "files": standing.files, "done": standing.done}
-    return {**at, "links": standing.links, "folders": folders}
+def _progress_document(progress: UnpackProgress) -> dict[str, Any]:
+    folders = [[folder.name, base64.b64encode(folder.headers).decode()] for folder in progress.folders]
+    at = {"offset": progress.offset, "files": progress.files, "done": progress.done}
+    return {**at, "links": progress.links, "folders": folders}
 
 
 def _from_text(text: str) -> Unfinished | None:
     """None where the marker is not one that a restore can go on from: a clone's, or another backupd's."""
     try:
         found = json.loads(text)
-        objects = {name: _standing(document) for name, document in found["objects"].items()}
+        objects = {name: _progress(document) for name, document in found["objects"].items()}
         return Unfinished(
             job=str(found["job"]),
             run_id=str(found["run"]),
@@ -339,7 +339,7 @@ def _from_text(text: str) -> Unfinished | None:
         return None
 
 
-def _standing(document: Mapping[str, Any]) -> UnpackProgress:
+def _progress(document: Mapping[str, Any]) -> UnpackProgress:
     return UnpackProgress(
         offset=int(document["offset"]),
         files=int(document["files"]),

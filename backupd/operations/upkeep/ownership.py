@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from backupd.catalogue.owners import ChainEnd
 from backupd.catalogue.store import Catalogue
 from backupd.host.claims import Claims
-from backupd.host.scoped_thread import Companion
+from backupd.host.scoped_thread import ScopedThread
 from backupd.operations.tools import HostTools
 from backupd.policy import owner_record
 from backupd.policy.owner_record import OwnerRecord
@@ -231,8 +231,8 @@ class Ownership:
             raise NotOurs(_sentence(found or record, target), hint=_HINT)
 
 
-class Renewal:
-    """Goes on with a live run's chains, in a thread of its own for the length of `companion`'s block."""
+class Renewal(ScopedThread):
+    """Goes on with a live run's chains, in a thread of its own for the length of its block."""
 
     def __init__(
         self, ownership: Ownership, targets: Sequence[Target], lost: Callable[[Target, NotOurs], None]
@@ -242,7 +242,7 @@ class Renewal:
         self._lost = lost
         self._silence = threading.Lock()
         self._ended = threading.Event()
-        self.companion = Companion("backupd owner", self._go_on, stop=self._ended.set)
+        super().__init__("backupd owner", self._go_on, stop=self._ended.set)
 
     @contextmanager
     def silent(self) -> Iterator[None]:

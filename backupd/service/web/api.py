@@ -13,7 +13,7 @@ from fastapi import APIRouter, Path, Query
 from backupd.catalogue.details import Filter
 from backupd.catalogue.endings import GOOD
 from backupd.host.live_progress import Progress
-from backupd.service.job_status import Alarm, JobStanding, Running, remaining_seconds, standings
+from backupd.service.job_status import Alarm, JobStatus, Running, job_statuses, remaining_seconds
 from backupd.service.web.asked import AskedLive, AskedSite, Instant
 from backupd.service.web.guard import LONGEST_QUERY
 from backupd.service.web.history import RunFigures, run_named
@@ -108,7 +108,7 @@ class Schedule:
 @router.get("/jobs")
 def jobs(site: AskedSite, live: AskedLive) -> Jobs:
     """How every configured job stands."""
-    return Jobs(site.now(), [_job_now(standing) for standing in standings(site, live)])
+    return Jobs(site.now(), [_job_now(status) for status in job_statuses(site, live)])
 
 
 @router.get("/schedule")
@@ -155,25 +155,25 @@ def run(site: AskedSite, run_id: Annotated[str, Path(pattern=NAME)]) -> RunDetai
     return run_named(site, run_id)
 
 
-def _job_now(standing: JobStanding) -> JobNow:
-    good, last = standing.last_good, standing.last_run
+def _job_now(status: JobStatus) -> JobNow:
+    good, last = status.last_good, status.last_run
     return JobNow(
-        job=standing.job,
+        job=status.job,
         last_good_run=None if good is None else good.run_id,
         last_good_at=None if good is None else good.started_at,
         last_run=None if last is None else last.run_id,
         last_run_status=None if last is None else last.status,
-        overdue_at=standing.overdue_at,
-        running=[_running_now(one, standing) for one in standing.running],
-        next_due=standing.next_due,
-        missed_total=standing.missed_total,
-        proven_at=standing.proven_at,
-        paused=standing.pause is not None,
-        pause_note=None if standing.pause is None else standing.pause.note,
-        alarms=standing.alarms,
+        overdue_at=status.overdue_at,
+        running=[_running_now(one, status) for one in status.running],
+        next_due=status.next_due,
+        missed_total=status.missed_total,
+        proven_at=status.proven_at,
+        paused=status.pause is not None,
+        pause_note=None if status.pause is None else status.pause.note,
+        alarms=status.alarms,
     )
 
 
-def _running_now(one: Running, standing: JobStanding) -> RunningNow:
-    remaining = remaining_seconds(one, standing.last_good, now=standing.now)
+def _running_now(one: Running, status: JobStatus) -> RunningNow:
+    remaining = remaining_seconds(one, status.last_good, now=status.now)
     return RunningNow(one.run.run_id, one.run.kind, one.run.started_at, one.alive, one.progress, remaining)

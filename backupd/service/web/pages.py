@@ -9,14 +9,14 @@ from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
-from backupd.service.job_status import running_besides, standings
+from backupd.service.job_status import job_statuses, running_besides
 from backupd.service.metrics import CONTENT_TYPE
 from backupd.service.web.asked import AskedLive, AskedMetrics, AskedRooms, AskedSite
 from backupd.service.web.history import Asked, RunFilter, history_page
 from backupd.service.web.looks import page
 from backupd.service.web.run_view import getting_on
 from backupd.service.web.schedules import schedule_lines
-from backupd.service.web.targets import target_standings
+from backupd.service.web.targets import target_statuses
 
 router = APIRouter(include_in_schema=False)
 
@@ -37,7 +37,7 @@ def metrics(metrics: AskedMetrics) -> Response:
 @router.get("/")
 def overview(request: Request, site: AskedSite, live: AskedLive) -> Response:
     """Each job: last good, next, what runs now; alarms first."""
-    jobs = standings(site, live)
+    jobs = job_statuses(site, live)
     live_runs = [(one, job.last_good) for job in jobs for one in job.running if one.alive]
     return page(
         request,
@@ -92,7 +92,7 @@ def api(request: Request) -> Response:
 @router.get("/targets")
 def targets(request: Request, site: AskedSite, rooms: AskedRooms) -> Response:
     """Where backups live, and what is there."""
-    return page(request, "targets.html", now=site.now(), targets=target_standings(site, rooms))
+    return page(request, "targets.html", now=site.now(), targets=target_statuses(site, rooms))
 
 
 def _questions(document: dict[str, Any]) -> list[tuple[str, str, list[dict[str, Any]]]]:

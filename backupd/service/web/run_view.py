@@ -10,7 +10,7 @@ from typing import Any
 
 from backupd.host.live_progress import Progress
 from backupd.mysql import UNLOCKED
-from backupd.policy.settle_gate import penalty_of
+from backupd.policy.write_penalty import penalty_of
 from backupd.report.bill_words import bill_words
 from backupd.report.pace import pace_words
 from backupd.report.run_svg import RunFigure, course_picture, courses

@@ -107,7 +107,7 @@ class Restraint:
         self._pace = self._pace.after(look)
         if self._pace.abort is not None:
             raise AbortedImpact(
-                f"the backup was given up: {self._pace.abort}",
+                f"backup aborted: {self._pace.abort}",
                 hint="choose a quieter hour, raise the job's limits.max_latency or limits.max_penalty_seconds, or give"
                 " the copy more time",
             )

@@ -81,7 +81,7 @@ def paused(job: str, note: str) -> Callable[[Connection], None]:
 
 
 def resumed(job: str) -> Callable[[Connection], None]:
-    """It goes by its schedules again; nothing happens where it was not paused."""
+    """It runs on schedule again; nothing happens where it was not paused."""
 
     def step(connection: Connection) -> None:
         if connection.execute(delete(tables.pauses).where(tables.pauses.c.job == job)).rowcount:

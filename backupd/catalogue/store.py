@@ -280,7 +280,7 @@ class Catalogue:
         self._write(agenda.paused(job, note))
 
     def resume(self, job: str) -> None:
-        """It goes by its schedules again; nothing happens where it was not paused."""
+        """It runs on schedule again; nothing happens where it was not paused."""
         self._write(agenda.resumed(job))
 
     def first_told(self, kind: NoticeKind, job: str, subject: str) -> bool:

@@ -61,7 +61,7 @@ def probe(
         bool, typer.Option("--while-copying", help="Also while a copy reads the snapshot.")
     ] = False,
     passive: Annotated[
-        bool, typer.Option("--passive", help="No load: watch everybody's writes before and after a snapshot.")
+        bool, typer.Option("--passive", help="No load of its own: watch the write latency before and after a snapshot.")
     ] = False,
     tune: Annotated[
         bool,

@@ -130,7 +130,7 @@ def resume(ctx: typer.Context, job: Annotated[str, typer.Argument(metavar="JOB")
         if not paused:  # one that was paused may have left the configuration since
             opening.job(configuration, job)
         catalogue.resume(job)
-    say(f"job {job} goes by its schedules again" if paused else f"job {job} was not paused")
+    say(f"job {job} runs on schedule again" if paused else f"job {job} was not paused")
 
 
 def _scheduled(configuration: "Configuration", name: str) -> "JobConfig":

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from backupd.mysql import UNLOCKED
 from backupd.policy.settle_gate import penalty_of
 from backupd.report.bill_words import bill_words, count
+from backupd.report.gate_words import gate_words
 from backupd.report.words import columns, duration, instant, ratio, size
 from backupd.vocabulary.penalty import SPOOL_STAGE
 from backupd.vocabulary.records import Check, Drill, Phase, RunDetails, SnapshotFacts
@@ -52,8 +53,7 @@ def run_facts(run: RunDetails) -> list[tuple[str, str]]:
             )
         )
     if run.verdict is not None:
-        waited = f" after {duration(run.verdict.waited_seconds)}"
-        facts.append(("gate", f"{run.verdict.outcome} ({run.verdict.reason}){waited} {run.verdict.detail}".rstrip()))
+        facts.append(("gate", gate_words(run.verdict)))
     facts += _spool(run)
     if run.backups:
         facts += _backups(run)

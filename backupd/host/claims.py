@@ -123,7 +123,7 @@ class Claims:
 
     @contextmanager
     def daemon(self) -> Iterator[None]:
-        """No other `backupd serve` goes by these schedules while the block lasts.
+        """No other `backupd serve` runs these scheduled jobs while the block lasts.
 
         Raises:
             Busy: there is one; the message names it.

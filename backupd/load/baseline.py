@@ -18,7 +18,7 @@ from backupd.vocabulary.penalty import Sample, Window
 
 
 class PassiveMeter:
-    """What everybody's writes to a disk took, from one look at the kernel's counters to the next; no load of ours.
+    """How long writes to a disk took, from one reading of the kernel's counters to the next; no load of ours.
 
     Counters that cannot be read, or none at all, are no measurement; the first reason for it is kept as `trouble`.
     """
@@ -49,7 +49,7 @@ class Baseline:
     spread: float  # (highest - lowest) ÷ median
     bytes_written: int
     samples: tuple[Sample, ...]  # `at_seconds` counts back from the baseline's own end, thus is 0 or below
-    write_latency_ms: float | None = None  # of everybody's writes, median; with a probe that of its windows
+    write_latency_ms: float | None = None  # of all writes, median; with a probe that of its windows
 
 
 def measure_baseline(

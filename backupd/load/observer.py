@@ -151,7 +151,7 @@ class Observer:
 
     @property
     def usual_seconds(self) -> float | None:
-        """What everybody's writes took before the snapshot, while no probe of ours wrote; None where unknown."""
+        """Average write latency before the snapshot, while no probe of ours wrote; None where unknown."""
         if self._baseline is None or self._baseline.iops or self._baseline.write_latency_ms is None:
             return None
         return self._baseline.write_latency_ms / 1000
@@ -210,7 +210,7 @@ class Observer:
             self._end_grace(at=self._clock())
             if self._breach is not None:
                 raise GaveUp(
-                    f"the backup was given up: {self._breach}",
+                    f"backup aborted: {self._breach}",
                     hint=self.way_out,
                 )
 

@@ -49,7 +49,7 @@ def courses(samples: Sequence[Sample], *, threshold: float | None = None) -> tup
         RunFigure(
             "Write latency of the volume",
             "latency",
-            "milliseconds, everybody's writes",
+            "milliseconds, average of all writes",
             _points(samples, lambda sample: sample.write_latency_ms),
             span,
             copying_since=began,

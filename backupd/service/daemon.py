@@ -60,7 +60,7 @@ def serve(configuration: Configuration, given: Surroundings) -> None:
 
     Raises:
         Refused: the port of the pages is taken.
-        Busy: another daemon goes by the schedules of this machine.
+        Busy: another daemon runs this machine's scheduled jobs.
         CatalogueError: at the start, a catalogue that is damaged, newer or not ours.
         ConfigurationError: the lock file or a time zone cannot be had.
     """
@@ -142,7 +142,7 @@ class _Daemon:
         behind = self._behind(given.now)
         scheduled = False
         given.notify.ready()
-        log.info("backupd serve goes by the schedules of: %s", _jobs(site.configuration))
+        log.info("backupd serve runs the scheduled jobs: %s", _jobs(site.configuration))
         while not self.asked.stop:
             if next(behind):
                 self.clock.go_by(dispatch.timetables)

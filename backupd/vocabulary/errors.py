@@ -43,7 +43,7 @@ _MEANINGS = {
     ExitStatus.BUSY: "busy: another run holds the job or the volume group",
     ExitStatus.REFUSED: "refused by preflight, nothing touched",
     ExitStatus.SERVER: "server or lock",
-    ExitStatus.SNAPSHOT: "snapshot failed or void, or given up to spare the server",
+    ExitStatus.SNAPSHOT: "snapshot failed or is void, or the backup was aborted: a limit was exceeded",
     ExitStatus.TARGET: "target, or the spool",
     ExitStatus.VERIFICATION: "verification",
     ExitStatus.CLEANUP: "clean-up incomplete",
@@ -126,7 +126,7 @@ class SnapshotVoid(SnapshotError):
 
 
 class GaveUp(SnapshotError):
-    """A limit of the job was passed and the backup was given up to spare the server."""
+    """The backup was aborted: a limit was exceeded."""
 
 
 class AbortedImpact(GaveUp):

@@ -30,7 +30,7 @@ class Sample:
     cow_rate: float | None = None  # bytes a second of first writes that were not the probe's
     replica_lag_seconds: float | None = None
     write_latency_ms: float | None = (
-        None  # of everybody's writes to the origin since the last sample, the kernel's mean
+        None  # average of all writes to the origin since the last sample, by the kernel's counters
     )
 
 

@@ -174,7 +174,7 @@ def test_a_dead_run_is_told_of_once(terminal: Terminal, peer: WebPeer, world: Wo
     terminal.run("recover")
     of_the_dead = [document for document in told(peer) if document["subject"] == "r1"]
     assert [document["kind"] for document in of_the_dead] == ["failed"]
-    assert "process ended without a word" in of_the_dead[0]["text"]
+    assert "process died without reporting an error" in of_the_dead[0]["text"]
     assert of_the_dead[0]["text"].startswith("run r1 of job nightly, begun ")
 
 

@@ -182,7 +182,7 @@ def test_a_pause_stays_until_it_is_taken_back(terminal: Terminal) -> None:
     assert "paused" in terminal.run("schedule", "list").stdout
     entries = terminal.run("schedule", "list", "--json").document["schedules"]
     assert [entry["paused"]["note"] for entry in entries] == ["new disks", "new disks"]
-    assert terminal.run("schedule", "resume", "nightly").stdout == "job nightly goes by its schedules again\n"
+    assert terminal.run("schedule", "resume", "nightly").stdout == "job nightly runs on schedule again\n"
     assert "paused" not in terminal.run("schedule", "list").stdout
     assert terminal.run("schedule", "resume", "nightly").stdout == "job nightly was not paused\n"
 

@@ -135,7 +135,7 @@ def test_one_scratch_volume_is_there_at_a_time_and_the_server_s_is_not_touched(b
 def test_a_reader_is_told_what_the_figures_depend_on(bench: BenchWorld) -> None:
     found = bench.take()
     assert found.notes == (
-        "load average when it began: 0.5",
+        "load average at the start: 0.5",
         "16 MiB of data, 2048 MiB of RAM: caches are bypassed (O_DIRECT), except those of the disks themselves",
     )
     assert (found.settings.vg, found.settings.filesystem, found.settings.tables) == ("labvg", "xfs", ("e2", "e3", "e4"))
@@ -162,7 +162,7 @@ def test_the_disks_are_watched_all_the_time_and_every_sample_says_what_was_done(
     assert steps[:4] == [
         "linear: making the volume",
         "linear: making its xfs",
-        "linear: writing what the loads work on",
+        "linear: writing the test file",
         "linear: write of 1 MiB, 1 thread, round 1 of 2",
     ]
     assert "linear: probe: round 1: reads without a snapshot" in steps

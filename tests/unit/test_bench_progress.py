@@ -180,9 +180,9 @@ def test_a_terminal_shows_the_step_the_disks_and_the_processors(monkeypatch: pyt
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     monkeypatch.setattr("rich.live.Live.update", lambda self, text: shown.append(str(text)))
     with bench_progress(PLAN, quiet=False) as telling:
-        telling.step("linear: writing what the loads work on")
+        telling.step("linear: writing the test file")
         telling.disks(SAMPLE)
-    assert "linear: writing what the loads work on" in shown[0]
+    assert "linear: writing the test file" in shown[0]
     assert "40.0 MiB/s written" in shown[1]
     assert "I/O wait" in shown[1]
     assert "scratch volume 1 of 3" in shown[1]

@@ -52,7 +52,7 @@ LOSSES = Losses(Counted.LOGGED, 50.5, 110.0, None, 4000, 60.5)
 VERDICT = Verdict(GateOutcome.START, Reason.SETTLED, "3 windows within 10 %", 61.5)
 MOUNT = Holding(HoldingKind.MOUNT, "/run/backupd/mount/r1", {"run": "r1"})
 LV = Holding(HoldingKind.SNAPSHOT, "labvg/bk_r1", {"run": "r1"})
-DIED = RunError("died", "the run's process ended without a word", "start it again", 1)
+DIED = RunError("died", "the run's process died without reporting an error", "start it again", 1)
 
 
 @pytest.fixture

@@ -202,7 +202,9 @@ def test_a_bench_that_died_is_found_with_what_it_held_and_can_be_ended(path: Pat
         ]
         assert catalogue.holdings() == [("b1", VOLUME)]
         assert catalogue.process_of("b1") is not None
-        catalogue.end_dead_run("b1", RunError("died", "its process ended without a word", "start it again", 1))
+        catalogue.end_dead_run(
+            "b1", RunError("died", ("its process died without reporting an error"), "start it again", 1)
+        )
         assert catalogue.unfinished() == []
         found = catalogue.bench("b1")
         assert found.error is not None

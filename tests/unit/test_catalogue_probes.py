@@ -226,7 +226,9 @@ def test_a_probe_that_died_is_found_with_what_it_held_and_can_be_ended(catalogue
         ]
         assert catalogue.holdings() == [("p1", LV)]
         assert catalogue.process_of("p1") is not None
-        catalogue.end_dead_run("p1", RunError("died", "its process ended without a word", "start it again", 1))
+        catalogue.end_dead_run(
+            "p1", RunError("died", ("its process died without reporting an error"), "start it again", 1)
+        )
         assert catalogue.unfinished() == []
         found = catalogue.probe("p1")
         assert found.error is not None

@@ -222,7 +222,7 @@ def test_an_empty_chain_holds_together_and_has_no_head(catalogue: Catalogue) -> 
 
 
 def test_a_dead_run_that_another_process_ends_is_in_the_chain(catalogue: Catalogue, path: Path) -> None:
-    died = RunError("died", "the run's process ended without a word", "start it again", 1)
+    died = RunError("died", "the run's process died without reporting an error", "start it again", 1)
     with catalogue.open_run("nightly", "db1", run_id="r1") as run:
         catalogue.end_dead_run("r1", died)
         assert events(path) == [("run-started", "r1"), ("run-ended", "r1")]

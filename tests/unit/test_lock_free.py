@@ -76,7 +76,7 @@ def binlog_elsewhere(world: World) -> None:
             "position",
             facts(settings={**WITH_BINLOG, "innodb_flush_log_at_trx_commit": "0"}),
             Level.REFUSED,
-            "the binlog has commits that InnoDB has not written yet",
+            "the binlog may have commits that InnoDB has not written yet",
         ),
         ("binlog encryption", facts(settings={"encrypt_binlog": "ON"}), Level.REFUSED, "has to be read from it"),
         ("replica", facts(is_replica=True), Level.WARNING, "nobody knows where a replica stood"),

@@ -569,7 +569,7 @@ def test_without_a_probe_it_starts_when_everybodys_writes_are_as_fast_as_before(
         verdict = observer.wait_for_verdict()
     assert (verdict.outcome, verdict.reason) == (GateOutcome.START, Reason.SETTLED)
     assert verdict.waited_seconds >= 40
-    assert "everybody's writes take 1.0" in verdict.detail
+    assert "average write latency is 1.0" in verdict.detail
 
 
 def test_a_probe_that_settles_only_its_own_chunks_is_called_so_in_the_verdict(host: Host, folder: Path) -> None:

@@ -153,7 +153,7 @@ LONG_QUERY = Blocker(7, "report", 300.0, "SELECT * FROM orders")
         ("grants", database(missing=("RELOAD", "PROCESS")), REFUSED, "RELOAD, PROCESS"),
         ("links", stray("absolute symlink", "/data/mysql/sales"), REFUSED, "/data/mysql/sales"),
         ("data directory", stray("DATA DIRECTORY", "/data/mysql/far.ibd"), REFUSED, "/data/mysql/far.ibd"),
-        ("encryption keys", beside_the_data("keys.txt"), WARNING, "keys.txt lies on the volume that is snapshotted"),
+        ("encryption keys", beside_the_data("keys.txt"), WARNING, "keys.txt is on the volume that is snapshotted"),
         ("redo logging", facts(redo_logging=False), REFUSED, "disabled"),
         ("redo log", facts(settings=LAZY), WARNING, "held longer, by the up to 3 s"),
         ("binlog", as_it_is, OK, "864000 s"),
@@ -211,7 +211,7 @@ def test_nothing_of_ours_may_lie_on_the_volume_that_is_snapshotted(world: World,
     tools = replace(world.tools, files=replace(world.tools.files, mount_of=lambda path: everything_here))
     found = {f.name: f for f in preflight.examine(world.job(), tools, last_stored_bytes=None).findings}
     assert found[name].level is REFUSED
-    assert "lies on the volume that is snapshotted" in found[name].detail
+    assert "is on the volume that is snapshotted" in found[name].detail
     assert found[name].hint
 
 
@@ -377,7 +377,7 @@ def test_a_spool_on_the_disks_of_the_volume_is_a_warning(world: World, monkeypat
     beside = replace(data, name="spool")
     monkeypatch.setattr(FakeSnapshots, "volume_at", lambda _self, device: data if device == data.device else beside)
     found = spooling(world)
-    assert (found.level, found.hint) == (WARNING, "put it on other disks")
+    assert (found.level, found.hint) == (WARNING, "move it to other disks")
     assert f"shares {', '.join(sorted(world.host.volume.devices))} with labvg/data" in found.detail
 
 

@@ -84,7 +84,7 @@ def test_a_passive_probe_is_told_as_everybody_s_writes() -> None:
         curves=(curve(Mode.PASSIVE),),
     )
     text = probe_text(record(found=found))
-    assert "penalty of everybody's writes" in text
+    assert "penalty of all writes" in text
     assert "0 B" not in text
     assert outcomes(found) == [("passive", 4.0, 1.25)]
 

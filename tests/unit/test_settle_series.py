@@ -140,7 +140,7 @@ def test_a_wait_that_outlasts_the_copy_ends() -> None:
     assert began_at("recorded-settling", PATIENCE_OF_ONE, cow_area(836, 35)) == pytest.approx(35, abs=1)
     verdict = series("recorded-settling").judged(PATIENCE_OF_ONE, cow_area(836, 35), until=36)
     assert verdict.reason is Reason.PLATEAU
-    assert "waiting has taken as long as pays before a copy of about 35 s" in verdict.detail
+    assert "the copy takes about 35 s, waiting longer would not pay off" in verdict.detail
     assert "penalty" in verdict.detail
 
 
@@ -227,14 +227,14 @@ def test_a_short_copy_is_not_waited_for_once_a_probe_has_told_of_the_shock() -> 
     assert recorded.judged(PATIENCE_OF_ONE, cow, until=first / 2).outcome is GateOutcome.WAIT
     verdict = recorded.judged(PATIENCE_OF_ONE, cow, until=first)
     assert verdict.reason is Reason.PLATEAU
-    assert "a copy of about 9 s is over before waiting would pay" in verdict.detail
+    assert "the copy takes about 9 s, waiting would not pay off" in verdict.detail
     assert "times as long as before the snapshot" in verdict.detail
 
 
 def test_a_short_copy_without_a_probe_is_not_waited_for_at_all() -> None:
     verdict = series("recorded-passive").judged(PATIENCE_OF_ONE, cow_area(836, 9), until=0.0)
     assert (verdict.outcome, verdict.reason, verdict.waited_seconds) == (GateOutcome.START, Reason.PLATEAU, 0.0)
-    assert verdict.detail == "a copy of about 9 s is over before waiting would pay"
+    assert verdict.detail == "the copy takes about 9 s, waiting would not pay off"
 
 
 @pytest.mark.parametrize(
@@ -255,5 +255,5 @@ def test_a_probe_that_has_settled_only_its_own_chunks_is_called_so(name: str, li
 
 
 def test_what_everybodys_writes_take_is_said_where_it_compares() -> None:
-    assert "everybody's writes take 3.00 times as long" in series("made-passive-slow").judged(LIMITS).detail
+    assert "average write latency is 3.00 times as long" in series("made-passive-slow").judged(LIMITS).detail
     assert "everybody's writes" not in series("made-passive-unknown-before").judged(LIMITS).detail

@@ -141,7 +141,7 @@ class _Past:
                 run, status=RunStatus.ATTENTION,
                 verdict=Verdict(GateOutcome.START, Reason.MAX_WAIT, "ratio 1.61 over 3 windows", 1800.0),
                 attention=(
-                    "the copy started without a settled penalty (max-wait): ratio 1.61 over 3 windows",
+                    "the copy started before the penalty had settled (max-wait): ratio 1.61 over 3 windows",
                     "target offsite drops out of this run: connection reset by peer",
                 ),
                 backups=run.backups[:1],
@@ -281,7 +281,9 @@ def record(catalogue: Catalogue, run: RunDetails) -> None:
 
 def end(catalogue: Catalogue, run_id: str) -> None:
     """The run has failed, as far as the catalogue knows."""
-    catalogue.end_dead_run(run_id, RunError("died", "the run's process ended without a word", "start it again", 1))
+    catalogue.end_dead_run(
+        run_id, RunError("died", ("the run's process died without reporting an error"), "start it again", 1)
+    )
 
 
 def _live(catalogue: Catalogue, configuration: Configuration) -> None:

@@ -160,8 +160,8 @@ class Copies:
         writing = any(writer.thread.is_alive() for writer in self._writers if writer.target.name == target)
         if writing or target in self._occupied:
             raise TargetError(
-                f"target {target} does not answer: a call to it has not returned",
-                hint="`backupd recover` removes what is there once this process has ended",
+                f"target {target} does not answer: a call to it has not returned yet",
+                hint="`backupd recover` removes what is left there once this process has ended",
             )
 
     def _failed(self, writer: "_Writer", error: BaseException) -> None:
@@ -178,7 +178,7 @@ class Copies:
         with self._lock:
             first = self._lost.setdefault(target.name, error) is error
         if first:
-            log.error("target %s drops out of this run: %s", target.name, error.message)
+            log.error("target %s dropped out of this run: %s", target.name, error.message)
         for writer in self._writers:
             if writer.target is target:
                 writer.abandon()
@@ -193,7 +193,7 @@ class Copies:
                 if writer.thread.ident is not None:
                     writer.thread.join(max(0.0, deadline - time.monotonic()))
                 if writer.thread.is_alive():
-                    log.error("target %s does not answer: its writer ends with this process", writer.target.name)
+                    log.error("target %s does not answer: its writer stops with this process", writer.target.name)
 
 
 class _FanOut:

@@ -70,8 +70,8 @@ def require_same_files(ready: Ready, at: Path, identify: Identify) -> None:
             ) from error
         if found != expected:
             raise SnapshotError(
-                f"{live} is not what the snapshot has at {inside} of its file system: inode {expected.inode} was"
-                f" expected, and {found.inode} is there",
+                f"{live} differs from what the snapshot has at {inside} of its file system: expected inode"
+                f" {expected.inode}, found {found.inode}",
                 hint=_hint(live),
             )
 
@@ -120,4 +120,4 @@ def _name(ready: Ready, root: Path, live: Path) -> bytes | None:
 
 
 def _hint(live: Path) -> str:
-    return f"was it moved or replaced, or does something else lie there? See `findmnt --target {live}`; then try again"
+    return f"was it moved, replaced or mounted over? check `findmnt --target {live}`, then try again"

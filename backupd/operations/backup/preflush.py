@@ -45,7 +45,7 @@ def dirty_pages_flushed(
             with run.phase(Phase.PREFLUSH):
                 found = flusher.flush()
         except ServerError as error:
-            run.attention(f"the dirty pages were not written before the lock: {error.message}")
+            run.attention(f"dirty pages were not flushed before the lock: {error.message}")
         else:
             run.preflush(found)
             log.info(
@@ -85,4 +85,4 @@ def examine(flusher: Flusher | None) -> Iterator[Finding]:
     except ServerError as error:
         yield refused("preflush", error)
     else:
-        yield ok("preflush", "the server writes its dirty pages before the lock; its settings are put back")
+        yield ok("preflush", "the server flushes its dirty pages before the lock; its settings are restored")

@@ -123,7 +123,7 @@ def require_published(target: Target, manifest: Manifest) -> tuple[str, ...]:
     if target.manifest(manifest.job, manifest.run_id) != manifest:
         raise VerificationError(
             f"the manifest on target {target.name} is not what was written",
-            hint="look at the target's disk: it loses or changes what is written to it",
+            hint="check the target's disk: it loses or changes what is written to it",
         )
     return require_listed(target, manifest)
 

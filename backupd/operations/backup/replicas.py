@@ -98,8 +98,8 @@ def of_member(member: Membership) -> Finding:
         return Finding(
             "cluster",
             Level.WARNING,
-            f"{member.cluster}: this is the only member, and its clients wait for the lock as anywhere",
-            "with more members, run the job on one that the others do not wait for",
+            f"{member.cluster}: this is the only member; its clients wait for the lock as on any server",
+            "with more members, run the job on one that the others do not depend on",
         )
     return _of_galera(member) if member.cluster is Cluster.GALERA else _of_group(member)
 
@@ -108,19 +108,19 @@ def _threads(found: Replication) -> Finding:
     standing = [*_standing(found, "receiver", lambda one: one.receiving), *_standing(found, "applier", _applying)]
     if not standing:
         names = ", ".join(_named(one) for one in found.channels)
-        return ok("replication", f"{names}: receiver and applier run")
+        return ok("replication", f"{names}: receiver and applier are running")
     return Finding(
         "replication",
         Level.WARNING,
-        f"{'; '.join(standing)}: the backup shows an older state than the source's",
-        "see SHOW REPLICA STATUS for the error that stopped it, or START REPLICA",
+        f"{'; '.join(standing)}: the backup shows an older state than the source has",
+        "check SHOW REPLICA STATUS for the error that stopped it, then START REPLICA",
     )
 
 
 def _standing(found: Replication, thread: str, runs: Callable[[Channel], bool]) -> Iterator[str]:
     names = [_named(one) for one in found.channels if not runs(one)]
     if names:
-        yield f"the {thread} of {', '.join(names)} stands still"
+        yield f"the {thread} of {', '.join(names)} is stopped"
 
 
 def _applying(one: Channel) -> bool:
@@ -146,8 +146,8 @@ def _until(found: Replication) -> Iterator[Finding]:
         yield Finding(
             "applier",
             Level.REFUSED,
-            f"{', '.join(names)} was started with UNTIL, which a stop and a start would forget",
-            "set lock.stop_applier = false, or wait until it has got there",
+            f"{', '.join(names)} was started with UNTIL, which a stop and a restart would lose",
+            "set lock.stop_applier = false, or wait until it has reached that position",
         )
 
 
@@ -162,8 +162,8 @@ def _coordinates(found: Replication) -> Iterator[Finding]:
         yield Finding(
             "replica coordinates",
             Level.WARNING,
-            f"{', '.join(names)} goes by file and offset with {found.workers} parallel workers: what is recorded of its"
-            " source may be earlier than what was applied, or leave gaps",
+            f"{', '.join(names)} uses file and offset with {found.workers} parallel workers: the recorded source"
+            f" position may be earlier than what was applied, or leave gaps",
             f"seed no replica from this backup by file and offset; {_STOP_APPLIER}, or use GTIDs",
         )
 
@@ -180,8 +180,8 @@ def _prepared(flavour: Flavour, found: Replication, *, binlog_shares: bool) -> I
         yield Finding(
             "parallel applier",
             Level.REFUSED,
-            f"{found.workers} parallel workers may leave prepared transactions in the image (MDEV-36025), and no binlog"
-            " in it says what becomes of them: the restored server may not start",
+            f"{found.workers} parallel workers may leave prepared transactions in the image (MDEV-36025), and no"
+            f" binlog in it tells how they end: the restored server may not start",
             f"{_STOP_APPLIER}; or set log_slave_updates and keep the binlog on the datadir's volume",
         )
 
@@ -191,9 +191,9 @@ def _temporary_tables(found: Replication) -> Iterator[Finding]:
         yield Finding(
             "temporary tables",
             Level.WARNING,
-            f"the applier has {found.open_temporary_tables} open: they are in no snapshot, and a replica seeded from it"
-            " would miss them",
-            f"{_STOP_APPLIER}: the run then waits for a moment without any; or binlog_format=ROW on the source",
+            f"the applier has {found.open_temporary_tables} open: no snapshot has them, and a replica seeded from it"
+            f" would miss them",
+            f"{_STOP_APPLIER}: the run then waits for a moment when none is open; or binlog_format=ROW on the source",
         )
 
 
@@ -206,7 +206,7 @@ def _of_group(member: Membership) -> Finding:
         return Finding(
             "cluster",
             Level.REFUSED,
-            f"group replication: this member is {member.state}, and its data may be none that the group agreed upon",
+            f"group replication: this member is {member.state}, and its data may differ from what the group agreed on",
             "wait until it is ONLINE: SELECT * FROM performance_schema.replication_group_members",
         )
     if member.primary:
@@ -219,8 +219,8 @@ def _of_group(member: Membership) -> Finding:
     return Finding(
         "cluster",
         Level.WARNING,
-        f"group replication: a secondary of {member.members} members; flow control may slow the whole group down when"
-        " its queue grows",
+        f"group replication: a secondary of {member.members} members; flow control may slow down the whole group when"
+        f" its queue grows",
         "keep lock.hold_budget and limits.max_penalty low, or raise group_replication_flow_control_applier_threshold",
     )
 
@@ -241,8 +241,8 @@ def _of_galera(member: Membership) -> Finding:
     return Finding(
         "cluster",
         Level.REFUSED,
-        f"galera: this node is {member.state} among {member.members}: while the snapshot makes its writes dear, flow"
-        " control would slow the whole cluster down",
+        f"galera: this node is {member.state} among {member.members}: while the snapshot makes its writes expensive,"
+        f" flow control would slow down the whole cluster",
         f"SET GLOBAL wsrep_desync = ON before the job and OFF when wsrep_local_recv_queue is 0 again, or {_ELSEWHERE}",
     )
 

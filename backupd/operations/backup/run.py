@@ -45,6 +45,7 @@ from backupd.policy.pacing import Budgets, Pace
 from backupd.policy.settle_gate import COW_AREA, Area, SettleLimits, waiting_may_pay
 from backupd.policy.signing import Signer
 from backupd.policy.snapshot_plan import plan_snapshot
+from backupd.report.gate_words import gate_words
 from backupd.targets import Target
 from backupd.targets.listing import unknown_beside
 from backupd.vocabulary.errors import (
@@ -225,7 +226,7 @@ class _Attempt:
 
     @property
     def meter(self) -> PassiveMeter:
-        """What everybody's writes to the origin take, by the kernel's counters."""
+        """Average latency of writes to the origin, by the kernel's counters."""
         device = self.ready.mount.device
         return PassiveMeter(lambda: self.tools.files.write_counters(device))
 
@@ -385,7 +386,7 @@ def _measure_baseline(attempt: _Attempt, owed: ExitStack, probe: WriteProbe | No
             )
         except (CommandError, UnexpectedOutput) as error:
             log.warning("no probe: %s", error.message)
-            run.attention(f"no probe, the gate had only the passive meter to go by: {error.message}")
+            run.attention(f"no probe: the gate relied on the passive meter alone: {error.message}")
     baseline = baseline or watch_baseline(meter, looks=job.baseline_windows, seconds=job.window_seconds)
     run.samples(baseline.samples)
     attempt.billing.sampled(baseline.samples)
@@ -459,7 +460,7 @@ def _sync(attempt: _Attempt) -> None:
     except OSError as error:
         raise SnapshotError(
             f"the file system on {path} could not be synced: {error.strerror}",
-            hint="its disk may be failing: look at the kernel's log before anything else",
+            hint="its disk may be failing: check the kernel log first (dmesg)",
         ) from error
 
 
@@ -510,13 +511,13 @@ def _area(volume: Volume) -> Area:
 
 
 def _wait_until_cheap(attempt: _Attempt, observer: Observer) -> Verdict:
-    """Wait until the penalty is worth paying, or give the backup up rather than the server."""
+    """Wait until the penalty is worth paying, or abort the backup to protect the server."""
     verdict = observer.wait_for_verdict()
     attempt.run.verdict(verdict)
-    log.info("gate: %s (%s) after %.1f s %s", verdict.outcome, verdict.reason, verdict.waited_seconds, verdict.detail)
+    log.info("gate %s", gate_words(verdict))
     if verdict.outcome is GateOutcome.GIVE_UP:
         raise GaveUp(
-            f"the backup was given up ({verdict.reason}): {verdict.detail}",
+            f"backup aborted ({verdict.reason}): {verdict.detail}",
             hint=f"see `backupd show RUN`; {observer.way_out}",
         )
     return verdict
@@ -567,7 +568,7 @@ def _copy(attempt: _Attempt, owed: ExitStack, point: _Point, observer: Observer,
     if restraint is not None and restraint.trouble is not None:
         run.attention(restraint.trouble)
     for trouble in spool.trouble if spool is not None else ():
-        run.attention(f"{trouble}; what did not fit was streamed while the snapshot existed")
+        run.attention(f"{trouble}; the rest was streamed while the snapshot existed")
     return Copied(stored, storing)
 
 
@@ -661,7 +662,7 @@ def _must_finish_by(deadline: Deadline | None) -> float | None:
 def _note_what_needs_attention(run: RunJournal, verdict: Verdict, observer: Observer) -> None:
     """A good backup that someone should look at all the same: exit status 3."""
     if verdict.reason in {Reason.MAX_WAIT, Reason.NO_DATA}:
-        run.attention(f"the copy started without a settled penalty ({verdict.reason}): {verdict.detail}")
+        run.attention(f"the copy started before the penalty had settled ({verdict.reason}): {verdict.detail}")
     for trouble in observer.trouble:
         run.attention(trouble)
 

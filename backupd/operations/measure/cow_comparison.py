@@ -53,7 +53,7 @@ def _try(probing: Probing, load: FileLoad, variant: Variant, speeds: dict[Varian
             raise
         for given_up in [one for one in speeds if one.place == variant.place]:
             del speeds[given_up]
-        probing.failed.append(f"the COW area {place_words(*variant.place)} failed and was given up: {error.message}")
+        probing.failed.append(f"the COW area {place_words(*variant.place)} failed and was skipped: {error.message}")
     else:
         speeds[variant].append(_keep(probing, load, variant, measured))
 
@@ -97,12 +97,15 @@ def _tuning(probing: Probing, speeds: dict[Variant, list[float]]) -> Tuning:
     untold = [cell for cell in cells if sum(speed > 0 for speed in cell.speeds) < LEAST_ROUNDS]
     if cells[0] in untold:
         raise ProbeError(
-            "too little was written to the volume to compare anything, or the kernel's counters jumped",
-            hint="choose a busier hour or longer windows (--seconds), or leave out --passive for a load of our own",
+            "too little was written to the volume for a comparison, or the kernel's counters jumped",
+            hint=(
+                "choose a busier hour or longer windows (--seconds), or omit --passive so that the probe makes"
+                " its own load"
+            ),
         )
     probing.failed += [
         f"{variant_words(Variant(cell.chunk_size, cell.cow_pvs, stripes=cell.stripes))}:"
-        f" fewer than {LEAST_ROUNDS} rounds told anything, it is not chosen"
+        f" fewer than {LEAST_ROUNDS} rounds gave a result, so it is not chosen"
         for cell in untold
     ]
     found = probing.ground

@@ -57,8 +57,8 @@ class DryCopy:
         while not self._reading.wait(_PROMPT_SECONDS) and not self._companion.has_ended:
             if time.monotonic() > deadline:
                 raise SnapshotError(
-                    f"the snapshot gave no byte in {within_seconds:g} s",
-                    hint="its disks may be stalled: look at the kernel's log",
+                    f"nothing could be read from the snapshot within {within_seconds:g} s",
+                    hint="its disks may have stalled: check the kernel log (dmesg)",
                 )
         self._companion.require_working()
 

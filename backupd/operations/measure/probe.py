@@ -86,7 +86,7 @@ def explained(command: str) -> Iterator[None]:
     try:
         yield
     except (CommandError, UnexpectedOutput) as error:
-        hint = error.hint or f"see the kernel's log, and `backupd -v {command} …` for the commands"
+        hint = error.hint or f"check the kernel log (dmesg); `backupd -v {command} …` shows the commands"
         raise ProbeError(error.message, hint=hint) from error
 
 
@@ -128,7 +128,7 @@ def _decay(probing: Probing, load: FileLoad, variant: Variant, *, first: Measure
 
 
 def _watch(probing: Probing) -> None:
-    """No load of ours: what the kernel counts of everybody's writes, before and after a snapshot was taken."""
+    """No load of ours: what the kernel counts of all writes, before and after a snapshot was taken."""
     load, variant = FileLoad(Mode.PASSIVE, block_size=0, area=0), probing.ground.variants[0]
     probing.telling.step("watching writes without a snapshot")
     for _ in range(probing.request.repeat):
@@ -293,18 +293,18 @@ def _where(probing: Probing, variant: Variant) -> tuple[str, ...]:
 
 def _notes(probing: Probing) -> list[str]:
     """What a reader must know to judge the figures."""
-    notes = [f"load average when it began: {probing.ground.load_average:.1f}"]
+    notes = [f"load average at the start: {probing.ground.load_average:.1f}"]
     if probing.ground.note:
         notes.append(probing.ground.note)
     notes += [*probing.ground.passed_over, *probing.failed]
     if probing.request.write_share < 1 and {Mode.SYNC, Mode.FSYNC_100} & set(probing.request.modes):
-        notes.append("the reads in sync and fsync-100 come from memory: these modes bypass no cache")
+        notes.append("reads in sync and fsync-100 come from memory: these modes do not bypass the cache")
     for curve in probing.curves:
         variant = Variant(curve.chunk_size, curve.cow_pvs, curve.snapshots, curve.cow_stripes)
         what = f"{curve.mode} on {variant_words(variant)}"
         if curve.reason is Reason.MAX_WAIT:
             smaller = " or lower --rewrite-size" if curve.mode is Mode.REWRITE else ""
-            notes.append(f"{what} had not settled when it was left: raise --max-wait{smaller}")
+            notes.append(f"{what} had not settled when time was up: raise --max-wait{smaller}")
         elif curve.mode is Mode.REWRITE and len(curve.points) <= _SETTLED_WINDOWS:
             notes.append(f"{what} settled within a few windows: raise --rewrite-size to see how it decays")
     return notes

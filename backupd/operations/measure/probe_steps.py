@@ -169,8 +169,10 @@ class Probing:
             if not usage.intact and snapshot in self._live:
                 raise SnapshotVoid(
                     f"snapshot {snapshot.full_name} overflowed or failed ({usage.state}): the probe has stopped",
-                    hint="its COW area was too small for all that is written meanwhile: choose a quieter hour or a"
-                    " smaller --file-size, or make room in the volume group",
+                    hint=(
+                        "its COW area was too small for what was written: choose a quieter hour or a smaller"
+                        " --file-size, or free space in the volume group"
+                    ),
                 )
         counters = self.instruments.counters
         return CounterLook(

@@ -18,7 +18,7 @@ from backupd.vocabulary.errors import BackupdError, ExitStatus, Undecided
 from backupd.vocabulary.records import RunDetails, RunError, RunStatus
 from backupd.vocabulary.schedule import Activity, Notice, NoticeKind, SlotState
 
-DIED = "died"  # the code of the error of a run whose process ended without a word
+DIED = "died"  # the code of the error of a run whose process died without reporting an error
 
 # Nobody is woken for these: a person has ended it, another run does the work, or the command line was wrong.
 _NO_ALARM = {ExitStatus.CANCELLED, ExitStatus.BUSY}

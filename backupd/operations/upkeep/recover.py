@@ -397,7 +397,7 @@ def _died(kind: RunKind, *, whole: bool, pending: Sequence[Holding]) -> RunError
         held += f"; its copy on {where} may be whole: `backupd recover` reads it back and makes it a backup"
     return RunError(
         code="died",  # `notices` knows it by this
-        message="the run's process ended without a word (killed, or the host went down)",
+        message="the run's process died without reporting an error (it was killed, or the host went down)",
         hint=f"{held}; {_AGAIN[kind]}",
         exit_status=ExitStatus.INTERNAL,
     )

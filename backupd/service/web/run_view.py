@@ -54,10 +54,10 @@ _PHASES = {
 }
 _BECAUSE = {
     Reason.SETTLED: "the penalty had settled",
-    Reason.PLATEAU: "the penalty was as low as it would get, or waiting could no longer pay",
-    Reason.MAX_WAIT: "it had waited for as long as the job lets it, without a settled penalty",
-    Reason.COW_SHORT: "the snapshot's room would not have lasted any longer",
-    Reason.LIMIT: "a limit of the job was passed",
+    Reason.PLATEAU: "the penalty was no longer falling, or waiting would not pay off",
+    Reason.MAX_WAIT: "the longest wait that the job allows was over, and the penalty had not settled",
+    Reason.COW_SHORT: "the snapshot would have run out of room",
+    Reason.LIMIT: "a limit of the job was exceeded",
     Reason.DISABLED: "the job has no gate",
     Reason.NO_DATA: "nothing could be measured",
     Reason.SETTLING: "the penalty had not settled yet",
@@ -155,10 +155,10 @@ def decision(run: RunDetails) -> str:
     if run.verdict is None:
         return ""
     verdict = run.verdict
-    did = "gave the backup up" if verdict.outcome is GateOutcome.GIVE_UP else "let the copy start"
+    did = "aborted the backup" if verdict.outcome is GateOutcome.GIVE_UP else "opened"
     after = f" after {duration(verdict.waited_seconds)}" if verdict.waited_seconds > 0 else " at once"
-    detail = f" ({verdict.detail})" if verdict.detail else ""
-    return f"The gate {did}{after}: {_BECAUSE[verdict.reason]}{detail}."
+    detail = f" {verdict.detail[:1].upper()}{verdict.detail[1:]}." if verdict.detail else ""
+    return f"The gate {did}{after}: {_BECAUSE[verdict.reason]}.{detail}"
 
 
 def numbers(course: RunFigure) -> dict[str, Any]:

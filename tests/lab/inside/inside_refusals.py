@@ -75,7 +75,7 @@ def test_target_on_the_volume_that_is_snapshotted(host: Host) -> None:
     inside = SITE.mount_point / "store"
     inside.mkdir()
     try:
-        host.fails({"targets.store.path": str(inside)}, status=REFUSED, says="lies on the volume that is snapshotted")
+        host.fails({"targets.store.path": str(inside)}, status=REFUSED, says="is on the volume that is snapshotted")
         assert not list(inside.glob("*/*")), "no backup, nor an owner record"
     finally:
         shutil.rmtree(inside)

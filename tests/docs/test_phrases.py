@@ -1,0 +1,75 @@
+"""No foreign phrase comes back: not in a message, a help text, a docstring, a page, an example or a document.
+
+Knows: where a person reads backupd's words, and which phrases the field has better words for. A text is searched as it
+is read, across the lines of a source that it is spread over. Only the glossary's last table may quote a phrase.
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.docs.places import ROOT, documents
+
+FOREIGN = (
+    "as long as pays",
+    "does not come to its end",
+    "ended without a word",
+    "everybody's writes",
+    "given up to spare",
+    "goes by its schedule",
+    "goes by the schedule",
+    "goes by these schedule",
+    "is taken for unmounted",
+    "NFS is well",
+    "that a run of JOB stands on",
+    "that a run stands on",
+    "waiting would pay",
+    "without a word",
+)
+_GLOSSARY = "## Phrases that do not come back"
+_BROKEN = re.compile(r"[\"']\s*\n\s*[rf]*[\"']")  # a literal goes on in the next line
+_COMMENT = re.compile(r"\n\s*#+ ?")
+
+
+def read() -> Iterator[Path]:
+    """Every file with words for a person."""
+    yield from documents()
+    for folder, kinds in {
+        "backupd": (".py", ".html", ".js", ".sh"),
+        "configs": (".toml", ".yml", ".json", ".conf", ".service", ".timer"),
+        "docker": ("", ".yml", ".yaml", ".Dockerfile"),
+    }.items():
+        for path in (ROOT / folder).rglob("*"):
+            if path.is_file() and path.suffix in kinds and "vendor" not in path.parts:
+                yield path
+
+
+def as_read(path: Path) -> str:
+    """Its text in one line, in small letters."""
+    text = path.read_text().partition(_GLOSSARY)[0]
+    return re.sub(r"\s+", " ", _COMMENT.sub(" ", _BROKEN.sub("", text))).lower()
+
+
+@pytest.fixture(scope="module")
+def texts() -> dict[str, str]:
+    return {str(path.relative_to(ROOT)): as_read(path) for path in read()}
+
+
+@pytest.mark.parametrize("phrase", FOREIGN)
+def test_no_foreign_phrase_has_come_back(phrase: str, texts: dict[str, str]) -> None:
+    assert [name for name, text in texts.items() if phrase.lower() in text] == []
+
+
+def test_a_phrase_is_found_across_the_lines_of_a_source(tmp_path: Path) -> None:
+    source = tmp_path / "one.py"
+    source.write_text(
+        'fail(\n    "the gate was given up to"\n    f" spare the server"\n)\n# it ended without\n# a word\n'
+    )
+    assert "given up to spare" in as_read(source)
+    assert "ended without a word" in as_read(source)
+
+
+def test_every_place_with_words_is_read(texts: dict[str, str]) -> None:
+    assert {"backupd", "configs", "docker", "docs", "README.md"} == {name.partition("/")[0] for name in texts}

@@ -68,7 +68,7 @@ def prune(
         say("no backup yet")
     for pruning in prunings:
         for target, run_id in pruning.vanished:
-            tell(f"warning: backup {run_id} of job {pruning.job} is not on target {target} any more")
+            tell(f"warning: backup {run_id} of job {pruning.job} is no longer on target {target}")
     _raise_first(errors)
 
 

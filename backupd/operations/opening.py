@@ -41,7 +41,7 @@ def job(configuration: Configuration, name: str) -> JobConfig:
     try:
         return configuration.jobs[name]
     except KeyError:
-        raise UsageError(f"no job {name!r}", hint=f"the configuration has: {', '.join(configuration.jobs)}") from None
+        raise UsageError(f"no job {name!r}", hint=f"configured jobs: {', '.join(configuration.jobs)}") from None
 
 
 def catalogue(configuration: Configuration) -> Catalogue:

@@ -172,7 +172,7 @@ NEED_A_CATALOGUE = [
 def test_an_unknown_job_is_told_with_those_there_are(terminal: Terminal, command: str) -> None:
     ended = terminal.run(command, "weekly")
     assert (ended.status, ended.stdout) == (ExitStatus.USAGE, "")
-    assert ended.stderr == "error: no job 'weekly'\nhint: the configuration has: nightly\n"
+    assert ended.stderr == "error: no job 'weekly'\nhint: configured jobs: nightly\n"
 
 
 @pytest.mark.parametrize("command", NEED_A_CATALOGUE, ids=" ".join)

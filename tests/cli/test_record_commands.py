@@ -195,7 +195,7 @@ def test_audit_verify_is_status_9_where_rows_were_cut_off(two_runs: Terminal, wo
     ended = two_runs.run("audit", "verify")
     assert ended.status == ExitStatus.VERIFICATION
     assert "NOT RIGHT: the manifest of run r1 on target vault was written when the audit chain ended" in ended.stdout
-    assert "error: the audit trail does not hold: " in ended.stderr
+    assert "error: the audit trail is broken: " in ended.stderr
     ended = two_runs.run("audit", "verify", "--json")
     assert ended.status == ExitStatus.VERIFICATION
     assert json.loads(ended.stdout)["sound"] is False

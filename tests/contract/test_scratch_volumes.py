@@ -33,7 +33,7 @@ UNWATCHED = ("--config", "activation/monitoring=0")  # no dmeventd, which would 
 
 @dataclass(frozen=True)
 class Ground:
-    """A host to try things on: `close` has a PV take no extents, `snapshot_by_hand` makes one that is not ours."""
+    """A host to try things on: `close` has a PV take no extents, `snapshot_by_hand` makes one that is not backupd's."""
 
     scratch: ScratchVolumes
     snapshots: Snapshots

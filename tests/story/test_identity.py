@@ -256,7 +256,7 @@ def test_a_garbled_owner_record_is_refused_with_a_way_out(world: World, garbage:
     record.write_text(garbage)
     error = world.try_to_back_up("r2")
     assert isinstance(error, Refused)
-    assert "nobody can tell whose folder this is" in error.message
+    assert "the owner of this folder is unknown" in error.message
     assert "`backupd identity adopt`" in error.hint
     assert backups_of(world) == {"r1"}
     with world.catalogue() as catalogue:

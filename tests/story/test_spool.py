@@ -198,7 +198,7 @@ def test_one_job_s_dead_spool_stops_neither_another_job_nor_the_rest_of_a_recove
     assert "could not be searched" not in caplog.text
     with world.catalogue() as catalogue:
         dead_runs(catalogue, world.tools).require_complete()
-    assert f"{world.spool} could not be searched for what dead runs have spooled: Stale file handle" in caplog.text
+    assert f"{world.spool} could not be searched for leftovers of dead runs: Stale file handle" in caplog.text
 
 
 @pytest.mark.parametrize("verb", ["mkdir", "unlink"])

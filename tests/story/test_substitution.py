@@ -111,7 +111,7 @@ def test_a_manifest_that_was_written_anew_is_not_the_one_that_was_recorded(backe
     for signature in (None, signer()):
         forged = replace(there(backed_up), volume="vg/evil", signature=None)
         put(backed_up, manifests.to_text(forged if signature is None else manifests.signed(forged, signature)))
-        refused(backed_up, tmp_path / "to", "is not the one that was recorded: its digest is")
+        refused(backed_up, tmp_path / "to", "is not the one on record: its digest is")
 
 
 def test_not_even_the_machines_own_key_makes_another_backup_of_it(backed_up: World, tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ SAVE_BYTES = 512 << 20  # of the tar streams, between two records of how far it 
 _BESIDE = frozenset({INDEX_OBJECT, "options.tar.zst"})  # objects that are no part of the restored folder
 
 _TOLD = 5  # differences, by name
-_OTHERWISE = "something has changed it, or this file system cannot hold it: restore into another folder"
+_OTHERWISE = "something has changed it, or this file system cannot store it: restore into another folder"
 
 Copied = Callable[[int, int], None]  # bytes of the tar streams: so far, in all
 
@@ -163,13 +163,13 @@ def key_of(manifest: Manifest, identities: "Identities | None") -> Key | None:
     if identities is None:
         raise UsageError(
             f"run {manifest.run_id} is encrypted for {recipients}",
-            hint="name the file with the identity of one of these: --identity FILE",
+            hint="pass the file with the identity of one of these: --identity FILE",
         )
     if not set(manifest.recipients) & set(identities.recipients):
         raise UsageError(
             f"none of the identities in {identities.source} can read run {manifest.run_id}: it is encrypted for"
             f" {recipients}",
-            hint="`age-keygen -y FILE` prints whom a file belongs to",
+            hint="`age-keygen -y FILE` prints the recipient of a file",
         )
     return Key(identities, manifest.recipients)
 
@@ -247,7 +247,7 @@ def _join(ranges: list[Range], member: Member, name: str) -> None:
 
 
 def _misfit(name: str) -> VerificationError:
-    return VerificationError(f"the index does not fit {name}", hint=DAMAGED)
+    return VerificationError(f"the index does not match {name}", hint=DAMAGED)
 
 
 def _index(sources: Sequence[BackupSource], manifest: Manifest, key: Key | None) -> Index:
@@ -260,8 +260,8 @@ def _index(sources: Sequence[BackupSource], manifest: Manifest, key: Key | None)
     stored = next((each for each in manifest.objects if each.name.removesuffix(".age") == INDEX_OBJECT), None)
     if stored is None:
         raise UsageError(
-            f"run {manifest.run_id} has no index of its members: tables cannot be told apart",
-            hint="restore all of it: leave out --tables",
+            f"run {manifest.run_id} has no index of its members: single tables cannot be restored",
+            hint="restore everything: omit --tables",
         )
     _require_modest_index(stored, manifest)
     errors: list[BackupdError] = []
@@ -298,7 +298,7 @@ def _require_as_recorded(
         NotHeld: every file is there and holds what was recorded; what is kept beside that is different.
         TargetError: it cannot be read now.
     """
-    log.info("comparing what stands in %s with what was recorded", to)
+    log.info("comparing the files in %s with the manifest", to)
     try:
         listed = _index(sources, manifest, key)
         if tables:
@@ -310,16 +310,16 @@ def _require_as_recorded(
         first = tuple(islice(found, _TOLD))
         rest = [difference.only_beside for difference in found]
     except (VerificationError, UsageError) as error:
-        raise NotAsRecorded(f"what was restored to {to} cannot be compared: {error.message}") from error
+        raise NotAsRecorded(f"the files restored to {to} cannot be compared: {error.message}") from error
     if first:
         told = "; ".join((*map(str, first), *((f"and {len(rest)} more",) if rest else ())))
         kind = NotHeld if all((*(difference.only_beside for difference in first), *rest)) else NotAsRecorded
-        raise kind(f"what was restored to {to} is not as it was recorded: {told}", hint=_OTHERWISE)
+        raise kind(f"the files restored to {to} differ from the manifest: {told}", hint=_OTHERWISE)
     try:
         if itself is not None:
             opened(to, itself)
     except OSError as error:
-        raise NotHeld(f"{to} cannot be as it was recorded: {error.strerror}", hint=_OTHERWISE) from error
+        raise NotHeld(f"{to} cannot be set as recorded: {error.strerror}", hint=_OTHERWISE) from error
 
 
 def _every(listed: Index, manifest: Manifest) -> Iterator[Member]:
@@ -335,9 +335,7 @@ def _every(listed: Index, manifest: Manifest) -> Iterator[Member]:
     for part in parts_of(manifest):
         found = told[part.stored.name.removesuffix(".age")]
         if found != part.stored.files:
-            raise VerificationError(
-                f"the index tells of {found} of the {part.stored.files} files in {part.stored.name}"
-            )
+            raise VerificationError(f"the index lists {found} of the {part.stored.files} files in {part.stored.name}")
 
 
 def require_room(to: Path, manifest: Manifest) -> None:
@@ -414,7 +412,7 @@ class _Work:
         try:
             require_no_way_out(self.to)
         except OSError as error:
-            raise UsageError(f"{self.to} cannot be read: {error.strerror}", hint="look at its disk") from error
+            raise UsageError(f"{self.to} cannot be read: {error.strerror}", hint="check its disk") from error
         self.copied(self._total, self._total)
 
     def _look(self) -> None:
@@ -491,12 +489,12 @@ def _difference(source: BackupSource, manifest: Manifest) -> BackupdError | None
             return None
     except (TargetError, VerificationError) as error:
         return error
-    return VerificationError(f"the copy on target {source.target.name} is not of the same objects", hint=DAMAGED)
+    return VerificationError(f"the copy on target {source.target.name} does not have the same objects", hint=DAMAGED)
 
 
 def _tell(source: BackupSource, error: BackupdError, *, another: bool) -> None:
     log.warning(
-        "target %s: %s%s", source.target.name, error.message, "; going on with the next copy" if another else ""
+        "target %s: %s%s", source.target.name, error.message, "; continuing with the next copy" if another else ""
     )
 
 

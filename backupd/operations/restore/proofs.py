@@ -47,8 +47,8 @@ def leave_proof(sources: Sequence[BackupSource], drill: Drill, ownership: Owners
             source.target.attach(source.job, source.run_id, proof_name(drill.at), content)
         except TargetError as error:
             failed.append(
-                f"the result of the drill could not be left on target {source.target.name}, and a rebuilt catalogue"
-                f" will not know of it: {error.message}"
+                f"the result of the drill could not be stored on target {source.target.name}; a rebuilt catalogue"
+                f" will not have it: {error.message}"
             )
     return tuple(failed)
 
@@ -69,7 +69,7 @@ def proofs_of(source: BackupSource) -> tuple[Drill, ...]:
             drill = from_text(b"".join(map(bytes, chunks)), source)
         if drill is None:
             log.warning(
-                "%s beside backup %s on target %s is no result of a drill of it that a known key has signed",
+                "%s beside backup %s on target %s is not a drill result that a known key has signed",
                 *(name, run_id, target.name),
             )
         else:
@@ -121,7 +121,7 @@ def _meaning(body: Mapping[str, Any]) -> bytes:
 
 def _finite(value: float) -> float:
     if not math.isfinite(value):
-        raise ValueError(f"{value} is no figure")
+        raise ValueError(f"{value} is not a number")
     return value
 
 

@@ -65,7 +65,7 @@ def finish(
         try:
             yield
         except VerificationError as error:
-            log.warning("copy %s is not whole: %s", holding.name, error.message)
+            log.warning("copy %s is not complete: %s", holding.name, error.message)
             done.broken.append(holding)
         except Cancelled:
             raise

@@ -29,7 +29,7 @@ _LOOK_BACK = 20  # runs, to find one that has an answer
 
 def started(job: str, run_id: str) -> Notice:
     """A run has begun."""
-    return Notice(NoticeKind.STARTED, job, datetime.now(UTC), run_id, f"run {run_id} of job {job} has begun")
+    return Notice(NoticeKind.STARTED, job, datetime.now(UTC), run_id, f"run {run_id} of job {job} has started")
 
 
 def ended(catalogue: Catalogue, run: RunDetails) -> Notice:
@@ -39,7 +39,7 @@ def ended(catalogue: Catalogue, run: RunDetails) -> Notice:
     took = duration((at - run.started_at).total_seconds())
     good = f"job {run.job} has a good backup, run {run.run_id}: {stored}, in {took}"
     if run.status is RunStatus.ATTENTION:
-        text = f"{good}; but somebody should look at it: {'; '.join(run.attention)}"
+        text = f"{good}; but it needs attention: {'; '.join(run.attention)}"
         return Notice(NoticeKind.ATTENTION, run.job, at, run.run_id, text, detail)
     wrong = _wrong_before(catalogue, run)
     if wrong:
@@ -151,8 +151,8 @@ def _standing(error: RunError, what: str) -> str:
     if error.exit_status == ExitStatus.REFUSED:
         return "nothing was touched"
     if error.exit_status == ExitStatus.CLEANUP or "clean-up incomplete" in error.message:
-        return "something of the run is left on the host: `backupd recover` gives it back"
-    return "the backup itself is as it was" if what != "backup" else "nothing of the run is left on the host"
+        return "the run left something on the host: `backupd recover` cleans it up"
+    return "the backup itself is unchanged" if what != "backup" else "the run left nothing on the host"
 
 
 def _detail(run: RunDetails) -> dict[str, str]:

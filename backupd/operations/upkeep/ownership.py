@@ -33,8 +33,8 @@ log = logging.getLogger(__name__)
 
 RENEWAL_SECONDS = 60.0  # at most between two records of a live run: its clone then knows an older one
 _HINT = (
-    "see `backupd identity show` on both; on the clone: `backupd identity new`; on the machine that is to go on with"
-    " it: `backupd identity adopt`"
+    "see `backupd identity show` on both; on the clone: `backupd identity new`; on the machine that keeps the"
+    " identity: `backupd identity adopt`"
 )
 
 
@@ -90,7 +90,7 @@ class Ownership:
         try:
             self.take(target)
         except NoRoom as error:
-            log.warning("target %s: the owner record waits until there is room: %s", target.name, error.message)
+            log.warning("target %s: the owner record waits for free space: %s", target.name, error.message)
             self.require_ours(target)
             return False
         return True
@@ -165,8 +165,8 @@ class Ownership:
         name = self.require_here().name
         if target.machine != name:
             raise NotOurs(
-                f"what lies on target {target.name} of machine {target.machine} is not this machine's ({name})",
-                hint="nothing of another machine is changed; to take over its name: `backupd identity adopt`",
+                f"the backups of machine {target.machine} on target {target.name} are not this machine's ({name})",
+                hint="another machine's backups are never changed; to take over its name: `backupd identity adopt`",
             )
 
     def _has_written(self, target: Target) -> bool:
@@ -182,12 +182,12 @@ class Ownership:
         try:
             found = target.owner()
         except VerificationError as error:
-            raise NotOurs(f"nobody can tell whose folder this is: {error.message}", hint=_HINT) from error
+            raise NotOurs(f"the owner of this folder is unknown: {error.message}", hint=_HINT) from error
         if found is None:
             if target.backups():
                 raise NotOurs(
-                    f"the folder of machine {target.machine} on target {target.name} has backups and no owner record:"
-                    " somebody has removed it, or has copied the backups there",
+                    f"the folder of machine {target.machine} on target {target.name} has backups but no owner record:"
+                    f" it was removed, or the backups were copied there",
                     hint=_HINT,
                 )
             return None
@@ -260,7 +260,7 @@ class Renewal:
                     self._left.remove(target)
                     self._lost(target, error)
                 except BackupdError as error:
-                    log.warning("target %s: the owner record is not renewed: %s", target.name, error.message)
+                    log.warning("target %s: the owner record was not renewed: %s", target.name, error.message)
 
     def _go_on(self) -> None:
         while not self._ended.wait(self._ownership.renewal_seconds):

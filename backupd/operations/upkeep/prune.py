@@ -26,7 +26,7 @@ from backupd.vocabulary.storage import Backup, Manifest, RetentionDecision, Stor
 log = logging.getLogger(__name__)
 
 _CLOCKS_DIFFER = timedelta(minutes=5)  # between this host and the storage, without one of them being wrong
-_GONE = "not on the target any more"
+_GONE = "no longer on the target"
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +254,7 @@ def _is_seen_whole(work: _Work, target: Target, backup_id: str, known: _Known) -
     except Unreadable as error:
         why = f"{error.message}: a newer backupd may have written it"
     except VerificationError as error:  # one look breaks no backup: only reading it does
-        why = f"{error.message}: `backupd verify` tells whether it is lost"
+        why = f"{error.message}: `backupd verify` checks whether it is lost"
     else:
         return True
     _uncertain(work, target, backup_id, why)
@@ -279,8 +279,8 @@ def _look_at_the_broken(work: _Work, target: Target, stored: Sequence[StoredBack
         except VerificationError:
             continue
         else:
-            why = "it looks whole now"
-        _uncertain(work, target, one.backup_id, f"found broken ({one.broken}), but {why}: `backupd verify` reads it")
+            why = "it looks complete now"
+        _uncertain(work, target, one.backup_id, f"found broken ({one.broken}), but {why}: `backupd verify` checks it")
 
 
 def _stays(one: Candidate, candidates: Sequence[Candidate], work: _Work) -> bool:
@@ -333,8 +333,8 @@ def _note_vanished(work: _Work, target: Target, known: Collection[str], finished
     missing = [run_id for run_id in known if run_id not in finished]
     if missing and len(missing) == len(known):
         raise TargetError(
-            f"none of the {len(missing)} backups of job {work.job.name} that the catalogue has on it is there",
-            hint="is its file system mounted, its path or bucket still the same? nothing was changed",
+            f"none of the {len(missing)} backups of job {work.job.name} that the catalogue lists there was found",
+            hint="nothing was changed; is its file system mounted, are its path or bucket unchanged?",
         )
     for run_id in missing:
         log.warning("backup %s of job %s is %s (%s)", run_id, work.job.name, _GONE, target.name)
@@ -345,8 +345,8 @@ def _note_vanished(work: _Work, target: Target, known: Collection[str], finished
 
 def _unknown(stored: StoredBackup, target: Target) -> RetentionDecision:
     """It may be another host's, or of a catalogue that was lost: a person must say what it is."""
-    hint = f"`backupd catalogue rebuild --target {target.name}` makes it known"
-    return RetentionDecision(stored.backup_id, keep=True, reason=f"the catalogue does not have it: {hint}")
+    hint = f"`backupd catalogue rebuild --target {target.name}` adds it to the catalogue"
+    return RetentionDecision(stored.backup_id, keep=True, reason=f"not in the catalogue: {hint}")
 
 
 def _unfinished(work: _Work, target: Target, stored: StoredBackup, known: _Known) -> RetentionDecision:
@@ -359,18 +359,19 @@ def _unfinished(work: _Work, target: Target, stored: StoredBackup, known: _Known
     if _is_alive(work, stored.backup_id):
         return RetentionDecision(stored.backup_id, keep=True, reason="unfinished: its run is alive")
     if run is not None and any(backup.target == target.name for backup in run.backups):
-        return RetentionDecision(
-            stored.backup_id, keep=True, reason="it was whole once: somebody has taken its manifest away"
-        )
+        return RetentionDecision(stored.backup_id, keep=True, reason="it was complete before: its manifest was removed")
     if run is not None and work.catalogue.pending_manifest(run.run_id) is not None:
         return RetentionDecision(stored.backup_id, keep=True, reason="unfinished: `backupd recover` may finish it")
     foreign = [name for name in target.objects(stored.job, stored.backup_id) if not is_ours(name)]
     if foreign:
-        return RetentionDecision(stored.backup_id, keep=True, reason=f"not ours: it holds {min(foreign)}")
+        return RetentionDecision(stored.backup_id, keep=True, reason=f"not backupd's: it has {min(foreign)}")
     if work.ownership.may_live_elsewhere(stored.backup_id, target):
-        reason = "unfinished, and kept for now: its run began before this boot, and may be alive where this was cloned"
+        reason = (
+            "unfinished, and kept for now: its run started before this boot, and may be alive on the machine that"
+            " this one was cloned from"
+        )
         return RetentionDecision(stored.backup_id, keep=True, reason=reason)
-    return RetentionDecision(stored.backup_id, keep=False, reason="left over: unfinished, and no run is at work on it")
+    return RetentionDecision(stored.backup_id, keep=False, reason="left over: unfinished, and no run is working on it")
 
 
 def _is_alive(work: _Work, run_id: str) -> bool:

@@ -44,17 +44,17 @@ log = logging.getLogger(__name__)
 Marked = tuple[tuple[Holding, str], ...]  # groups, arrays and spools that bear our marks, each with its run's id
 
 _ON_TARGETS = (HoldingKind.PARTIAL, HoldingKind.UPLOAD)
-_NOT_YET = "its run began before this boot: a machine whose clone this is might be at work on it for two minutes more"
-
-_RESISTS = "remove what keeps it busy, then `backupd recover` again"
-_UNREADABLE = (
-    "the catalogue is damaged, not the target: put a copy of the catalogue in its place, then `backupd recover`"
+_NOT_YET = (
+    "its run started before this boot: the machine that this one was cloned from may work on it for two more minutes"
 )
 
+_RESISTS = "stop what keeps it busy, then `backupd recover` again"
+_UNREADABLE = "the catalogue is damaged, not the target: restore a copy of the catalogue, then `backupd recover`"
+
 _AGAIN = {
-    RunKind.BACKUP: "start the job again when it suits",
-    RunKind.PROBE: "no figure of it is kept: probe again when it suits",
-    RunKind.BENCH: "no figure of it is kept: `backupd bench layouts` again when it suits",
+    RunKind.BACKUP: "start the job again when convenient",
+    RunKind.PROBE: "none of its figures were kept: probe again when convenient",
+    RunKind.BENCH: "none of its figures were kept: run `backupd bench layouts` again when convenient",
 }
 
 
@@ -119,7 +119,7 @@ def dead_runs(
     _forget_progress(tools)
     if finishing is None:
         for holding in found.pending:
-            log.warning("copy %s of a dead run may be whole: `backupd recover` reads it back", holding.name)
+            log.warning("copy %s of a dead run may be complete: `backupd recover` reads it back", holding.name)
         return found.recovery(pending=found.pending)
     for run_id, copies in found.copies.items():
         with suppress(Busy), tools.claims.run(run_id):
@@ -241,11 +241,13 @@ def _entered(catalogue: Catalogue, run_id: str, target: Target, holding: Holding
         require_listed(target, manifest)
     except VerificationError as error:
         log.warning(
-            "copy %s was published by another machine, or before this one was set back: %s", holding.name, error
+            "copy %s was published by another machine, or before this machine was reset to an earlier state: %s",
+            holding.name,
+            error,
         )
         catalogue.released(run_id, holding)
         return False
-    text = f"its process died; what lies on {target.name} is whole, and `backupd recover` has entered it"
+    text = f"its process died; the copy on {target.name} is complete, and `backupd recover` added it to the catalogue"
     catalogue.finish_dead_run(run_id, copy_on(target, manifest), holding, text)
     return True
 
@@ -271,7 +273,7 @@ def _finish(
         manifest = manifests.from_text(text.encode())
     except VerificationError as error:
         hint = error.hint if isinstance(error, Unreadable) else _UNREADABLE
-        unread = CatalogueError(f"what the catalogue keeps of run {run_id} cannot be read: {error.message}", hint=hint)
+        unread = CatalogueError(f"the catalogue's record of run {run_id} cannot be read: {error.message}", hint=hint)
         log.error("%s", unread.message)
         found.left += [(holding, unread) for holding in copies]
         return
@@ -312,8 +314,8 @@ def _require_there(ownership: Ownership, target: Target, holding: Holding) -> No
     ownership.require_ours(target)
     if ownership.was_emptied(target) and not target.objects(holding.detail["job"], holding.detail["backup"]):
         raise TargetError(
-            f"nothing of it is on target {target.name}, which was found empty since it was written",
-            hint="mount its file system; if that is gone for good: `backupd identity adopt`",
+            f"nothing of it is on target {target.name}, which has been found empty since",
+            hint="mount its file system; if it is lost for good: `backupd identity adopt`",
         )
 
 
@@ -375,7 +377,7 @@ class _DeadRun:
             reached = ", ".join(backup.target for backup in row.backups)
             self.catalogue.keep_dead_run(
                 self.run_id,
-                f"its process died before it had ended; the backup is on {reached}",
+                f"its process died before the run ended; the backup is on {reached}",
                 to_finish=bool(pending),
             )
         else:
@@ -391,10 +393,14 @@ class _DeadRun:
 
 
 def _died(kind: RunKind, *, whole: bool, pending: Sequence[Holding]) -> RunError:
-    held = "what it held was given back" if whole else "something that it held is left: `backupd recover`"
+    held = (
+        "everything that it held was released"
+        if whole
+        else "something that it held is left: `backupd recover` cleans it up"
+    )
     if pending:
         where = ", ".join(holding.detail["target"] for holding in pending)
-        held += f"; its copy on {where} may be whole: `backupd recover` reads it back and makes it a backup"
+        held += f"; its copy on {where} may be complete: `backupd recover` reads it back and adds it to the catalogue"
     return RunError(
         code="died",  # `notices` knows it by this
         message="the run's process died without reporting an error (it was killed, or the host went down)",
@@ -442,7 +448,7 @@ def _spools(tools: HostTools, machine: str, roots: Iterable[Path]) -> Marked:
         try:
             found += spool_folder.left_by(tools, machine, root)
         except OSError as error:
-            log.warning("%s could not be searched for what dead runs have spooled: %s", root, error.strerror)
+            log.warning("%s could not be searched for leftovers of dead runs: %s", root, error.strerror)
     return tuple(found)
 
 

@@ -1,4 +1,4 @@
-"""A run that is stopped at any moment, kindly or not, leaves nothing; what is not ours stays.
+"""A run that is stopped at any moment, kindly or not, leaves nothing; what is not backupd's stays.
 
 That nothing is left is asked by the fixture `host`, after every test.
 """

@@ -19,7 +19,7 @@ def register(app: typer.Typer) -> None:
 def compare(
     ctx: typer.Context,
     a: Annotated[str, typer.Argument(metavar="RUN", help="An id, its beginning, or `latest[:JOB]`.")],
-    b: Annotated[str, typer.Argument(metavar="RUN", help="The other one.")],
+    b: Annotated[str, typer.Argument(metavar="RUN", help="The second one.")],
     *,
     json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
 ) -> None:

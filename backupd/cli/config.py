@@ -35,7 +35,7 @@ def init(
     """Write a commented configuration with every key and its default. Never overwrites a file."""
     file = path if path is not None else _file(ctx)
     _write_new(file, _example().read_bytes())
-    say(f"{file}: written; change it, then: backupd config check")
+    say(f"{file}: written; edit it, then run: backupd config check")
 
 
 @app.command()
@@ -108,8 +108,8 @@ def _write_new(file: Path, content: bytes) -> None:
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _MODE)
     except FileExistsError as error:
         raise UsageError(
-            f"{file} exists already and stays as it is",
-            hint="write the example elsewhere and compare: backupd config init --path FILE",
+            f"{file} already exists and was not changed",
+            hint="write the example to another file and compare: backupd config init --path FILE",
         ) from error
     except OSError as error:
         raise _unwritable(file, error) from error
@@ -126,5 +126,5 @@ def _write_new(file: Path, content: bytes) -> None:
 def _unwritable(file: Path, error: OSError) -> UsageError:
     reason = (error.strerror or str(error)).lower()
     return UsageError(
-        f"cannot write {file}: {reason}", hint="run as root, or name another: backupd config init --path FILE"
+        f"cannot write {file}: {reason}", hint="run as root, or name another file: backupd config init --path FILE"
     )

@@ -55,7 +55,7 @@ def page(root: TyperGroup) -> Iterator[str]:
     yield ".nh"  # what a person may copy is not broken by hyphens
     yield from (".SH NAME", _roff(f"{_NAME} - {_lower(root.help or '')}"))
     yield from (".SH SYNOPSIS", rf".B {_NAME}", r"[\fIOPTIONS\fR] \fICOMMAND\fR [\fIARGUMENTS\fR]...")
-    yield from (".SH OPTIONS", "These stand before the command.")
+    yield from (".SH OPTIONS", "Options go before the command.")
     yield from _params(root.params)
     yield ".SH COMMANDS"
     yield from _commands((_NAME,), root)
@@ -119,7 +119,7 @@ def _variables(group: TyperGroup) -> dict[str, str]:
     """The environment variables that stand for options, and the one that names the configuration."""
     from backupd.config.reading import VARIABLE
 
-    found = {VARIABLE: "Configuration file, where --config names none."}
+    found = {VARIABLE: "Configuration file, if --config is not given."}
     for command in group.commands.values():
         if isinstance(command, TyperGroup):
             found |= _variables(command)
@@ -135,9 +135,9 @@ def _files() -> list[tuple[str, str]]:
     places = Configuration()
     return [
         (str(DEFAULT_PATH), "The configuration; `backupd config init` writes a commented one."),
-        (str(places.catalogue.path), "The catalogue, where the configuration names no other."),
-        (str(places.paths.log), "What each run said, one file for each, likewise."),
-        (str(places.paths.run), "Lock files, mount points and what live runs tell of themselves, likewise."),
+        (str(places.catalogue.path), "The catalogue, unless the configuration names another."),
+        (str(places.paths.log), "Logs, one file per run, likewise."),
+        (str(places.paths.run), "Lock files, mount points and progress of live runs, likewise."),
     ]
 
 

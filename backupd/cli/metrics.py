@@ -45,7 +45,8 @@ def metrics(
         write_textfile(textfile, text)
     except OSError as error:
         raise UsageError(
-            f"{textfile} could not be written: {error.strerror}", hint="whoever runs this must own the folder"
+            f"{textfile} could not be written: {error.strerror}",
+            hint=("the user who runs this must be able to write to the folder"),
         ) from error
 
 

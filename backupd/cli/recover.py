@@ -31,11 +31,11 @@ def recover(ctx: typer.Context) -> None:
         recovery = dead_runs(catalogue, tools, finishing=wiring.finishing(configuration))
         tell_of_the_dead(wiring.notifier(configuration), catalogue, recovery.runs)
     for run_id in recovery.runs:
-        say(f"run {run_id}: dead, cleaned up after")
+        say(f"run {run_id}: dead, cleaned up")
     for holding in recovery.finished:
-        say(f"finished {holding.name}: it is a backup now")
+        say(f"finished {holding.name}: it is now a complete backup")
     for holding in recovery.given_back:
-        say(f"gave back {holding.kind} {holding.name}")
+        say(f"released {holding.kind} {holding.name}")
     for holding, why in recovery.kept:
         say(f"kept for now: {holding.kind} {holding.name}: {why}")
     if not recovery.runs:

@@ -20,7 +20,7 @@ def register(app: typer.Typer) -> None:
 def serve(
     ctx: typer.Context,
     *,
-    web: Annotated[bool, typer.Option("--web/--no-web", help="Show pages and metrics, too.")] = True,
+    web: Annotated[bool, typer.Option("--web/--no-web", help="Also serve pages and metrics.")] = True,
 ) -> None:
     """Go by the schedules, and show how the jobs stand; in the foreground, until SIGTERM or Ctrl-C.
 

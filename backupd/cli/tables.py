@@ -43,7 +43,7 @@ def run_facts(run: RunDetails) -> list[tuple[str, str]]:
         if run.snapshot.size_reason:
             facts.append(("its size", run.snapshot.size_reason))
         if run.snapshot.redo_left_out:
-            facts.append(("redo log", f"{size(run.snapshot.redo_left_out)} not stored: recovery does not need them"))
+            facts.append(("redo log", f"{size(run.snapshot.redo_left_out)} not stored: recovery does not need it"))
     if penalty.baseline_iops is not None:
         facts.append(
             (
@@ -174,14 +174,14 @@ def _proven(run: RunDetails) -> str:
 def _lock(receipt: LockReceipt, snapshot_seconds: float | None) -> str:
     took = f"(snapshot {duration(snapshot_seconds)})"
     if receipt.strategy == UNLOCKED:
-        return f"none {took}: the backup shows what a power cut would have left"
+        return f"none {took}: the backup is what a power cut would have left"
     waited, held = duration(receipt.wait_seconds), duration(receipt.hold_seconds)
     return f"{receipt.strategy}: waited {waited}, held {held} {took}; proof: {receipt.proof}"
 
 
 def _position(position: Position, *, derived: bool) -> str:
     if position.binlog_offset is None:
-        return f"in {position.binlog_file}; a drill finds where"
+        return f"in {position.binlog_file}; a drill finds the offset"
     gtid = f", GTID {position.gtid}" if position.gtid else ""
     return f"{position.binlog_file}:{position.binlog_offset}{gtid}{' (found by the drill)' if derived else ''}"
 
@@ -198,7 +198,7 @@ def _chunks(snapshot: SnapshotFacts) -> str:
 
 def _area(snapshot: SnapshotFacts) -> tuple[str, str]:
     """What filled while the snapshot existed: a pool is everybody's, so what was used in it was not ours alone."""
-    added = f" ({size(snapshot.cow_extended)} of them added while it filled)" if snapshot.cow_extended else ""
+    added = f" ({size(snapshot.cow_extended)} of it added while it filled)" if snapshot.cow_extended else ""
     filled = f"{size(snapshot.cow_size)}{added}, at most {size(snapshot.cow_used_peak)} used"
     return ("COW area", filled) if snapshot.pool is None else ("thin pool", f"{snapshot.pool}, {filled}")
 
@@ -209,7 +209,7 @@ def _spool(run: RunDetails) -> list[tuple[str, str]]:
     if not spooled:
         return []
     read, sent = duration(run.phases.get(Phase.COPY)), duration(run.phases.get(Phase.SEND))
-    return [("spool", f"{size(spooled)} in {read}; sent in {sent} after the snapshot was given back")]
+    return [("spool", f"{size(spooled)} in {read}; sent in {sent} after the snapshot was removed")]
 
 
 def _backups(run: RunDetails) -> list[tuple[str, str]]:

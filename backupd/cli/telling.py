@@ -93,4 +93,4 @@ class LiveFile:
     def _fail(self, error: OSError) -> None:
         if not self._failed:
             self._failed = True
-            log.warning("how this run gets on is not told any more: %s", error)
+            log.warning("the progress of this run is no longer reported: %s", error)

@@ -24,9 +24,7 @@ def register(app: typer.Typer) -> None:
 
 def volumes(
     ctx: typer.Context,
-    wanted: Annotated[
-        str | None, typer.Argument(metavar="VG|VG/LV", help="Only this volume group, or this volume.")
-    ] = None,
+    wanted: Annotated[str | None, typer.Argument(metavar="VG|VG/LV", help="Only this volume group or volume.")] = None,
     *,
     json: JsonOption = False,
 ) -> None:
@@ -37,7 +35,7 @@ def volumes(
     from backupd.report.volume_table import survey_text
 
     if os.geteuid() != 0:
-        raise UsageError("only root may look at volumes: LVM tells nobody else", hint="sudo backupd volumes")
+        raise UsageError("only root may list volumes: LVM needs it", hint="sudo backupd volumes")
     configuration = wiring.configuration_or_defaults(ctx.obj.config)
     whole = _survey(configuration)
     chosen = whole if wanted is None else only(whole, wanted)

@@ -198,7 +198,7 @@ def _recipients_of_mail(value: tuple[str, ...]) -> tuple[str, ...]:
 
 def _positive_seconds(value: float) -> float:
     if not value > 0:
-        raise BadValue("is no time at all", "it must be longer than 0s")
+        raise BadValue("must be longer than zero", "for example 30s")
     return value
 
 

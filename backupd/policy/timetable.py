@@ -165,7 +165,7 @@ def require_zone(name: str) -> str:
     except (OSError, ValueError, KeyError) as error:  # a folder or a link, an odd name, none: as zoneinfo has them
         meant = next(iter(get_close_matches(name, available_timezones(), n=1)), None)
         hint = f"did you mean {meant}?" if meant else 'a name of IANA\'s, such as "Europe/Berlin" or "UTC"'
-        raise UsageError(f"there is no time zone {_shown(name)}", hint=hint) from error
+        raise UsageError(f"unknown time zone {_shown(name)}", hint=hint) from error
 
 
 def stable_offset(spread_seconds: float, *names: str) -> float:

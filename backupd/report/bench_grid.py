@@ -57,7 +57,7 @@ def explained(drawn: TitledGrid) -> TitledGrid:
     """A table without rows has a sentence in their place."""
     if drawn.grid.rows:
         return drawn
-    said = f"not measured: ask for it with --table {drawn.key}"
+    said = f"not measured: add --table {drawn.key}"
     return replace(drawn, grid=Grid((), (), (), frozenset()), words=(said,))
 
 

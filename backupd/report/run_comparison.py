@@ -85,7 +85,7 @@ def compare_text(a: RunDetails, b: RunDetails) -> str:
         rows = [(f"  {one.name}", _said(one, one.a), _said(one, one.b)) for one in differing]
         parts.append("a and b differ in\n" + columns([("", "A", "B"), *rows]))
     if not compared:
-        return "\n\n".join([*parts, "neither came to anything that could be measured"])
+        return "\n\n".join([*parts, "neither has anything that could be measured"])
     pairs = [(one.name, one.say(one.a), one.say(one.b), ratio(one.ratio)) for one in compared]
     parts.append(columns([("", "A", "B", "B/A"), *pairs], right=(1, 2, 3)))
     large = sorted((one for one in compared if one.is_large), key=_how_far, reverse=True)
@@ -123,7 +123,7 @@ def _figures(run: RunDetails) -> Iterator[Figure]:
     yield "lock_wait_seconds", "lock waited for", None if locked is None else locked.wait_seconds, duration
     yield "lock_hold_seconds", "lock held", None if locked is None else locked.hold_seconds, duration
     yield "transactions_lost", "transactions lost", None if run.losses is None else run.losses.lost, count
-    yield "penalty_seconds", "writes slowed by", None if run.bill is None else run.bill.penalty_seconds, duration
+    yield "penalty_seconds", "writes delayed by", None if run.bill is None else run.bill.penalty_seconds, duration
     yield "snapshot_seconds", "snapshot taken in", phases.get(Phase.SNAPSHOT), duration
     yield "penalty_initial_ratio", "penalty at first", penalty.initial_ratio, ratio
     yield "penalty_settled_ratio", "penalty when copying", penalty.settled_ratio, ratio

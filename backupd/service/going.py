@@ -105,12 +105,12 @@ class Going:
             CatalogueError: the catalogue cannot be read.
         """
         if any((slot.job, slot.activity) == (job, activity) for slot in self._children):
-            return f"the {activity} before it was still going"
+            return f"the {activity} before it was still running"
         if activity not in _ALONE:
             return None
         for slot in self._children:
             if slot.job == job and slot.activity in _ALONE:
-                return f"the {slot.activity} of job {job} was still going"
+                return f"the {slot.activity} of job {job} was still running"
         if holder := self.claims.holder_of_job(job):
             return f"job {job} was held by {holder}"
         return self._of_runs(job) if activity in RUNS else None
@@ -118,17 +118,17 @@ class Going:
     def _of_runs(self, job: str) -> str | None:
         live = self._live()
         if job in live.values():
-            return f"another run of job {job} was still going"
+            return f"another run of job {job} was still running"
         host = self.site.configuration.jobs[job].host
         for run_id, other in live.items():
             if _host(self.site.configuration, other) == host:  # the same server, so the same volume group
-                return f"run {run_id} of job {other} was still going on host {host}"
+                return f"run {run_id} of job {other} was still running on host {host}"
         vg = self.site.catalogue.last_volume_group(job)
         if vg is not None and (holder := self.claims.holder_of_volume_group(vg)):
             return f"volume group {vg} was held by {holder}"
         most = self.site.configuration.service.max_runs
         if len(live) >= most:
-            return f"{len(live)} of at most {most} runs were going: {', '.join(live)}"
+            return f"{len(live)} of at most {most} runs were running: {', '.join(live)}"
         return None
 
     def _live(self) -> dict[str, str]:

@@ -195,5 +195,5 @@ def _appending(folder: Path, name: str) -> IO[bytes] | None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
         return os.fdopen(os.open(folder / f"{name}.out.log", flags, 0o640), "ab")
     except OSError as error:
-        log.warning("what %s prints is not kept: %s", name, error)
+        log.warning("the output of %s is not recorded: %s", name, error)
         return None

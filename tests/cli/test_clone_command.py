@@ -74,8 +74,8 @@ SOURCE = ["--source", "db1:3307", "--source-user", "repl"]
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ([], "clone makes replicas only"),
-        (["--as-replica", "--source-user", "repl"], "an account is named, but not where"),
+        ([], "clone can only make replicas"),
+        (["--as-replica", "--source-user", "repl"], "a source user is given, but no source"),
         (["--as-replica", "--source", "db1"], "--source needs an account"),
         (["--as-replica", "--source", "db1:0", "--source-user", "r"], "'db1:0' is no HOST[:PORT]"),
         (["--as-replica", "--source", "db1:99999", "--source-user", "r"], "is no HOST[:PORT]"),

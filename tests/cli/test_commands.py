@@ -238,7 +238,7 @@ def test_a_run_id_that_fits_nowhere_is_refused(terminal: Terminal, world: World,
         assert ended.status == ExitStatus.OK
         return
     assert (ended.status, ended.stdout) == (ExitStatus.USAGE, "")
-    assert "cannot be a run id" in ended.stderr
+    assert "is not a valid run id" in ended.stderr
     assert world.left() == []
 
 
@@ -493,7 +493,7 @@ def test_verify_says_what_it_read_and_the_catalogue_remembers(terminal: Terminal
     terminal.run("run", "nightly", "--run-id", "r1")
     ended = terminal.run("verify", "latest")
     assert ended.status == ExitStatus.OK
-    assert ended.stdout.startswith("run r1 on target vault: all of it read back and as it was stored (")
+    assert ended.stdout.startswith("run r1 on target vault: all of it read back, equal to what was stored (")
     backup = world.row().backup
     assert backup is not None
     assert backup.verified_at is not None

@@ -48,7 +48,7 @@ def backed_up(world: World) -> None:
 def test_nothing_to_prove_is_a_matter_of_usage(terminal: Terminal) -> None:
     ended = terminal.run("drill")
     assert ended.status == 2
-    assert "there is no backup to prove" in ended.stderr
+    assert "there is no backup to drill" in ended.stderr
 
 
 def test_a_run_and_a_job_are_one_too_many(terminal: Terminal) -> None:

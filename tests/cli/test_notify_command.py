@@ -185,7 +185,7 @@ def test_nobody_is_woken_for_what_is_no_job_s(terminal: Terminal, peer: WebPeer,
         with world.catalogue() as catalogue, catalogue.open_run("", "", run_id="b1", kind=kind):
             os._exit(0)
     os.waitpid(child, 0)
-    assert terminal.run("recover").stdout.startswith("run b1: dead, cleaned up after\n")
+    assert terminal.run("recover").stdout.startswith("run b1: dead, cleaned up\n")
     assert told(peer) == []
 
 

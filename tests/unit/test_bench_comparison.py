@@ -52,7 +52,7 @@ def test_alike_benches_pair_figure_by_figure() -> None:
         (1.3, 0.04, "B is ahead"),
         (0.7, 0.04, "B is behind"),
         (1.05, 0.04, "within the spread"),
-        (1.10, 0.01, "hardly apart"),
+        (1.10, 0.01, "nearly equal"),
         (1.3, 0.3, "too noisy to tell"),
     ],
 )

@@ -166,7 +166,7 @@ def test_what_is_too_noisy_is_not_judged() -> None:
     found = next(one for one in verdict(bench) if one.topic is Topic.ONE_THREAD)
     assert found.finding is Tendency.UNCLEAR
     assert found.text == (
-        "3 stripes: cannot tell for sequential writes of 1 MiB by 1 thread: repeats lie too far apart"
+        "3 stripes: cannot tell for sequential writes of 1 MiB by 1 thread: the repeats differ too much"
         " (3.00x, spread 70%)"
     )
 
@@ -230,7 +230,7 @@ def test_noise_and_losses_among_writers_are_said() -> None:
     said = texts(bench, Topic.WRITERS)
     assert said[0] == "3 stripes: loss for random writes of 16 KiB with 1 thread (0.5x, spread 4%)"
     assert said[2] == (
-        "3 stripes: cannot tell for random writes of 16 KiB with 6 threads: repeats lie too far apart (spread 70%)"
+        "3 stripes: cannot tell for random writes of 16 KiB with 6 threads: the repeats differ too much (spread 70%)"
     )
 
 
@@ -337,7 +337,7 @@ def test_snapshots_that_were_not_read_are_not_judged() -> None:
 def test_the_conclusion_depends_on_the_writers_at_once() -> None:
     found = conclusion(a_bench())
     assert found.text == (
-        "choose 3 stripes where 2 or more write at once: small random writes gain from there on,"
+        "choose 3 stripes where 2 or more write at once: from there on small random writes are faster,"
         " and gain nothing with 1 writer; large requests are written 3.0x as fast and read 3.0x as fast"
     )
     assert found.evidence[0] == "small random writes with 1 writer 1.00x, 2 writers 2.00x, 6 writers 3.00x"
@@ -380,7 +380,7 @@ def test_where_something_is_lost_and_nothing_gained_linear_is_chosen() -> None:
     bench = changed(flat(a_bench()), of(striped(3), LARGE_WRITE), times=0.5)
     bench = changed(bench, of(striped(2), LARGE_WRITE), times=0.4)
     assert conclusion(bench).text == (
-        "choose linear: 3 stripes gained nothing, and lost under some loads; but large requests are written at 0.5x"
+        "choose linear: 3 stripes gained nothing and lost under some loads; but large requests are written at 0.5x"
     )
 
 
@@ -400,7 +400,7 @@ def test_no_more_stripes_are_advised_than_gain_something() -> None:
 def test_where_all_is_noise_no_advice_is_given() -> None:
     found = conclusion(changed(a_bench(), lambda _: True, spread=0.5))
     assert found.finding is Tendency.UNCLEAR
-    assert found.text.startswith("no advice: their repeats lie too far apart: measure again, in longer windows")
+    assert found.text.startswith("no advice: their the repeats differ too much: measure again, in longer windows")
 
 
 def test_what_small_writes_would_gain_is_not_guessed() -> None:

@@ -244,7 +244,7 @@ def test_what_is_left_to_backupd_may_be_written_out(write: Write) -> None:
 @pytest.mark.parametrize(
     ("table", "setting", "fact"),
     [
-        ("", "every = 0", "every: is no time at all"),
+        ("", "every = 0", "every: must be longer than zero"),
         ("", 'canary = "on"', 'canary: "on" is not true or false'),
         ("", "canary = 1", "canary: 1 is not true or false"),
         ("settle", "probe = 1", 'settle.probe: 1 is none of true, false or "auto"'),
@@ -256,9 +256,9 @@ def test_what_is_left_to_backupd_may_be_written_out(write: Write) -> None:
         ("lock", "tries = 0", "lock.tries: 0 is not at least 1"),
         ("lock", "tries = 2.5", "lock.tries: 2.5 is not a whole number"),
         ("lock", "tries = true", "lock.tries: true is not a whole number"),
-        ("lock", 'hold_budget = "0s"', "lock.hold_budget: is no time at all"),
+        ("lock", 'hold_budget = "0s"', "lock.hold_budget: must be longer than zero"),
         ("lock", "preflush = 60", "lock.preflush: 60 is not true or false"),
-        ("lock", 'preflush_wait = "0s"', "lock.preflush_wait: is no time at all"),
+        ("lock", 'preflush_wait = "0s"', "lock.preflush_wait: must be longer than zero"),
         ("lock", 'preflush_wait = "10%"', 'lock.preflush_wait: "10%" is not a duration'),
         ("snapshot", 'size = "0%"', 'snapshot.size: "0%" is not above 0% and up to 100%'),
         ("snapshot", 'size = "120%"', 'snapshot.size: "120%" is not above 0% and up to 100%'),

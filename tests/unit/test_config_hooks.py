@@ -27,7 +27,7 @@ def written(folder: Path, keys: str) -> Path:
         ('"/usr/local/bin/hook", "", "-x"', "", ".command: names no program"),
         ("/usr/local/bin/hook", "hook", '.command: "hook" is not an absolute path'),
         ('"-x"', "7", ".command[2]: 7 is not a text in quotes"),
-        ('"5s"', '"0s"', ".timeout: is no time at all"),
+        ('"5s"', '"0s"', ".timeout: must be longer than zero"),
         ("timeout", "timeuot", ".timeuot: unknown key"),
         ("timeout", 'name = "x"\ntimeout', ".name: unknown key"),
     ],

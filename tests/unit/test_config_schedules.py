@@ -39,14 +39,14 @@ def refusal(folder: Path, backup: str, *, job: str = "") -> ConfigurationError:
         ('cron = "30 25 * * *"', "cron", '"25" is no hour'),
         ('cron = "0 0 30 2 *"', "cron", "never comes"),
         ('cron = "@nightly"', "cron", "has 1 field,"),
-        ('cron = "0 0 * * *"\nzone = "CEST"', "zone", 'there is no time zone "CEST"'),
-        ('cron = "0 0 * * *"\nzone = "/etc/passwd"', "zone", "there is no time zone"),
+        ('cron = "0 0 * * *"\nzone = "CEST"', "zone", 'unknown time zone "CEST"'),
+        ('cron = "0 0 * * *"\nzone = "/etc/passwd"', "zone", "unknown time zone"),
         ('cron = "0 0 * * *"\nblackout = ["8-18"]', "blackout[0]", '"8-18" is no part of a day'),
         ('cron = "0 0 * * *"\nblackout = ["24:00-01:00"]', "blackout[0]", "is no part of a day"),
         ('cron = "0 0 * * *"\nblackout = ["mon 08:00-09:00"]', "blackout[0]", "is no part of a day"),
         ('cron = "0 0 * * *"\nblackout = ["00:00-00:00"]', "blackout", "leave no minute of the week"),
         ('cron = "0 0 * * *"\nblackout = ["08:00-20:00", "19:00-08:00"]', "blackout", "leave no minute of the week"),
-        ('cron = "0 0 * * *"\nstart_within = 0', "start_within", "is no time at all"),
+        ('cron = "0 0 * * *"\nstart_within = 0', "start_within", "must be longer than zero"),
     ],
 )
 def test_what_cannot_be_is_refused_with_its_key_and_a_hint(tmp_path: Path, line: str, key: str, fact: str) -> None:

@@ -337,7 +337,7 @@ def test_a_baseline_taken_with_a_probe_is_not_compared_with_looks_without_one(ho
     tick(observer, host, 10)
     verdict = observer.wait_for_verdict()
     assert verdict.reason is Reason.SETTLED
-    assert "everybody's writes" not in verdict.detail
+    assert "write latency" not in verdict.detail
 
 
 @pytest.mark.parametrize("how", ["not intact", "raised"])
@@ -539,7 +539,7 @@ def test_the_penalty_limit_gives_up_before_the_copy(host: Host, folder: Path) ->
     tick(observer, host, 19)
     verdict = observer.wait_for_verdict()
     assert (verdict.outcome, verdict.reason) == (GateOutcome.GIVE_UP, Reason.LIMIT)
-    assert "10.0 times slower" in verdict.detail
+    assert "10.0× slower" in verdict.detail
 
 
 def test_the_forecast_knows_how_long_the_last_copy_took(host: Host, folder: Path) -> None:

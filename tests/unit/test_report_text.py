@@ -42,7 +42,7 @@ def test_what_was_not_sampled_is_not_drawn() -> None:
 def test_the_gate_s_word_stands_below_what_it_saw() -> None:
     verdict = Verdict(GateOutcome.START, Reason.PLATEAU, f"no longer falling: {'very ' * 20}slowly", 60.0)
     text = run_plots(replace(RUN, verdict=verdict))
-    assert "the gate: start (plateau) no longer falling" in text.rpartition("\n\n")[2]
+    assert "gate opened after 1 min 00 s (plateau): no longer falling" in text.rpartition("\n\n")[2]
     assert max(map(len, text.splitlines())) <= 72
 
 

@@ -224,7 +224,7 @@ class _Past:
             samples=tuple(_worsening(sample) for sample in shown if sample.at_seconds < 64),
             verdict=Verdict(GateOutcome.GIVE_UP, Reason.LIMIT, "penalty 6.31 is above limits.max_penalty (6.0)", 64.0),
             error=RunError(
-                "gave-up", "the backup was given up (limit): penalty 6.31 is above limits.max_penalty (6.0)",
+                "gave-up", "backup aborted (limit): penalty 6.31 is above limits.max_penalty (6.0)",
                 "see `backupd show RUN`; extend the volume group, raise the job's limits, or choose a quieter hour", 7,
             ),
         )  # fmt: skip

@@ -118,7 +118,7 @@ def test_no_decision_is_no_sentence() -> None:
 @pytest.mark.parametrize(
     ("position", "words"),
     [
-        (Position("bin.000002"), "bin.000002; a drill finds where"),
+        (Position("bin.000002"), "bin.000002; a drill finds the offset"),
         (Position("bin.000002", 4711), "bin.000002, offset 4711"),
     ],
 )

@@ -43,7 +43,7 @@ def application(site: Site, outlook: MachineView, *, token: str | None = None) -
         ValueError: the token is empty.
     """
     if token == "":
-        raise ValueError("an empty token would let everybody in")
+        raise ValueError("an empty token would let anybody in")
     made = Application(
         title="backupd",
         version=__version__,

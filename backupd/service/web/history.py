@@ -118,8 +118,8 @@ class Asked:
         try:
             statuses = RunFilter(self.outcome).statuses if self.outcome else ()
         except ValueError as error:
-            hint = "choose one of: " + ", ".join(RunFilter)
-            raise BadQuestion('"outcome" is none that there is', hint=hint) from error
+            hint = "use one of: " + ", ".join(RunFilter)
+            raise BadQuestion('"outcome" is not a known outcome', hint=hint) from error
         return Filter(self.job or None, day("from", self.since), day("to", self.until, end=True), statuses)
 
     def query(self, **more: str) -> str:

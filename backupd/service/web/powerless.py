@@ -54,7 +54,7 @@ def powerless_afterwards() -> Iterator[None]:
         _require_powerless(account)
     except OSError as error:
         raise ConfigurationError(
-            f"the pages' process cannot give up its powers: {error.strerror}",
+            f"the pages' process cannot drop its privileges: {error.strerror}",
             hint="the daemon needs CAP_SETUID, CAP_SETGID and CAP_DAC_READ_SEARCH for that; or serve --no-web",
         ) from error
 
@@ -68,7 +68,7 @@ def _account() -> pwd.struct_passwd | None:
         if name in known and known[name].pw_uid != 0:
             return known[name]
     raise ConfigurationError(
-        f"there is no account for the pages' process: neither {' nor '.join(ACCOUNTS)}",
+        f"no account for the pages' process: neither {' nor '.join(ACCOUNTS)}",
         hint=f"useradd --system --shell /usr/sbin/nologin {ACCOUNTS[0]}",
     )
 

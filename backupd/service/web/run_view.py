@@ -29,15 +29,15 @@ _BAR = 1000.0  # width of the whole timeline, in its own units
 _SLIVER = 4.0  # of which the shortest phase still has so many
 
 _DOING = {
-    Phase.PREFLIGHT: "looking at server, volume and targets",
-    Phase.BASELINE: "measuring what writes cost without a snapshot",
-    Phase.PREFLUSH: "waiting for the server to write its dirty pages",
+    Phase.PREFLIGHT: "checking server, volume and targets",
+    Phase.BASELINE: "measuring the baseline of writes, without a snapshot",
+    Phase.PREFLUSH: "waiting for the server to flush its dirty pages",
     Phase.LOCK_WAIT: "taking the snapshot under the lock",
-    Phase.SETTLE: "waiting until the penalty has settled",
+    Phase.SETTLE: "waiting for the penalty to settle",
     Phase.COPY: "copying",
-    Phase.RELEASE: "giving the snapshot back",
-    Phase.SEND: "sending what was spooled",
-    Phase.VERIFY: "reading back what was stored",
+    Phase.RELEASE: "removing the snapshot",
+    Phase.SEND: "sending the spooled data",
+    Phase.VERIFY: "reading back the stored copy",
 }
 _PHASES = {
     Phase.PREFLIGHT: "preflight",
@@ -273,7 +273,7 @@ def _lock(run: RunDetails) -> str:
     lock = run.lock
     assert lock is not None
     if lock.strategy == UNLOCKED:
-        return "none: the backup shows what a power cut would have left"
+        return "none: the backup is what a power cut would have left"
     tries = f", {lock.tries} tries" if lock.tries > 1 else ""
     return (
         f"{lock.strategy}: waited {duration(lock.wait_seconds)}{tries}, held {duration(lock.hold_seconds)};"
@@ -284,7 +284,7 @@ def _lock(run: RunDetails) -> str:
 def _offset(position: Position, *, derived: bool) -> str:
     """Of a backup without a lock only a drill can tell it."""
     if position.binlog_offset is None:
-        return "; a drill finds where"
+        return "; a drill finds the offset"
     return f", offset {position.binlog_offset}{', found by a drill' if derived else ''}"
 
 
@@ -310,7 +310,7 @@ def _snapshot(run: RunDetails) -> list[tuple[str, str]]:
     room = f"pool {facts.pool}" if facts.pool else "COW area"
     peak = facts.cow_used_peak
     filled = f", at most {size(peak)} of it used ({share(peak / facts.cow_size)})" if peak and facts.cow_size else ""
-    added = f" ({size(facts.cow_extended)} of them added while it filled)" if facts.cow_extended else ""
+    added = f" ({size(facts.cow_extended)} of it added while it filled)" if facts.cow_extended else ""
     return [
         ("Volume", f"{facts.volume} ({layout})"),
         ("Chunks", f"{size(facts.chunk_size)}: {facts.chunk_reason}" if facts.chunk_reason else size(facts.chunk_size)),

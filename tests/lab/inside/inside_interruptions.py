@@ -94,7 +94,7 @@ def test_recover_gives_back_what_a_killed_run_left_and_nothing_else(host: Host, 
     assert host.left(), "a killed run cannot have cleaned up"
     recovered = host.backupd("recover")
     assert recovered.seconds < 30
-    assert f"run {run.run_id}: dead, cleaned up after" in recovered.stdout
+    assert f"run {run.run_id}: dead, cleaned up" in recovered.stdout
     assert status_of(run.run_id) == "failed"
 
 

@@ -67,7 +67,7 @@ def frames_of(stored: StoredObject) -> Frames:
     least = min((min(frame.plain_bytes, frame.stored_bytes) for frame in frames), default=-1)
     most = max((frame.stored_bytes for frame in frames), default=0)
     if (plain[-1], bytes_stored[-1]) != (stored.plain_bytes, stored.stored_bytes) or least < 0 or most > LARGEST_FRAME:
-        raise Unreadable(f"the frames of {stored.name} do not add up to it", hint=DAMAGED)
+        raise Unreadable(f"the frames of {stored.name} do not add up to its size", hint=DAMAGED)
     return Frames(stored, frames, plain, bytes_stored)
 
 

@@ -207,8 +207,8 @@ def _require_known(first: dict[str, Any] | None) -> None:
         raise _refusal("it does not begin as one")
     if version.get("major") != _MAJOR:
         raise Unreadable(
-            f"the index of the members has the format {version.get('major')!r}, and only {_MAJOR} is known here",
-            hint="a newer backupd wrote it: restore with that one",
+            f"the index of the members has the format {version.get('major')!r}, this backupd supports {_MAJOR}",
+            hint="it was written by a newer backupd: restore with that version",
         )
 
 
@@ -230,6 +230,6 @@ def _line(document: Mapping[str, object]) -> bytes:
 
 def _refusal(why: str) -> VerificationError:
     return VerificationError(
-        f"the index of the members cannot be understood: {why}",
-        hint="restore the whole backup, which needs it for comparing only; or use the backupd that wrote it",
+        f"the index of the members cannot be parsed: {why}",
+        hint="restore the whole backup, which needs the index only to compare; or use the backupd that wrote it",
     )

@@ -255,7 +255,7 @@ class Members:
 
     def _refusal(self, why: str) -> VerificationError:
         return VerificationError(
-            f"{self._archive} is not an archive that backupd wrote: {why}",
+            f"{self._archive} was not written by backupd: {why}",
             hint="it was damaged or changed on the target; restore another backup",
         )
 

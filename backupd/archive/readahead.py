@@ -30,7 +30,7 @@ def ended(thread: threading.Thread, *, within_seconds: float) -> None:
         with shielded():
             thread.join(within_seconds)
     if thread.is_alive():
-        log.error("%s is still inside a call that does not return; it ends with this process", thread.name)
+        log.error("%s is blocked in a call; it ends with this process", thread.name)
 
 
 class ReadAhead:

@@ -58,9 +58,9 @@ class SourceFile:
         """
         was = self.facts
         if (found.st_dev, found.st_ino) != (was.st_dev, was.st_ino):
-            raise self.fault("it is another file now")
+            raise self.fault("it was replaced by another file")
         if found.st_size < was.st_size:
-            raise self.fault("it became shorter while it was read")
+            raise self.fault("it was truncated while it was read")
         if not self.live and (found.st_size, found.st_mtime_ns) != (was.st_size, was.st_mtime_ns):
             raise self.fault("it was changed while it was read")
 
@@ -75,7 +75,7 @@ def unreadable(name: bytes, why: str | None) -> SnapshotError:
     """What to raise for something in a snapshot."""
     return SnapshotError(
         f"{told(name)} could not be read from the snapshot: {why}",
-        hint="see whether the snapshot is intact (lvs) and whether the kernel's log has I/O errors",
+        hint="check that the snapshot is intact (lvs) and that the kernel log has no I/O errors",
     )
 
 
@@ -249,7 +249,9 @@ class Content:
                         raise
                     self._buffered.add(source.facts.st_dev)
                     log.debug(
-                        "%s takes no direct reads (%s): pages are given back after reading", told(source.name), error
+                        "%s does not support direct reads (%s): pages are dropped from the cache after reading",
+                        told(source.name),
+                        error,
                     )
             return self._read(span, 0)
         except OSError as error:
@@ -275,5 +277,5 @@ class Content:
         finally:
             os.close(file)
         if filled < end - first:
-            raise span.source.fault("it became shorter while it was read")
+            raise span.source.fault("it was truncated while it was read")
         return wanted[begin - first : end - first], begin

@@ -108,8 +108,10 @@ class Restraint:
         if self._pace.abort is not None:
             raise AbortedImpact(
                 f"backup aborted: {self._pace.abort}",
-                hint="choose a quieter hour, raise the job's limits.max_latency or limits.max_penalty_seconds, or give"
-                " the copy more time",
+                hint=(
+                    "choose a quieter hour, raise the job's limits.max_latency or limits.max_penalty_seconds, or"
+                    " allow the copy more time"
+                ),
             )
         self._tell(now)
 
@@ -176,11 +178,11 @@ class Restraint:
         if delta.write_seconds > _LONGEST_WRITE_SECONDS * max(1, delta.writes):
             return "the kernel's counters of the volume jumped"
         if self._stuck_seconds >= _STUCK_SECONDS:
-            return f"the kernel has counted no write that ended in {self._stuck_seconds:.0f} s, with some in flight"
+            return f"the kernel counted no finished write for {self._stuck_seconds:.0f} s, with some in flight"
         return None
 
     def _stop(self, why: str) -> None:
-        self.trouble = f"the copy went on at full speed, whatever the server paid: {why}"
+        self.trouble = f"the copy ran at full speed without throttling: {why}"
         log.warning("%s", self.trouble)
 
     def _forget(self) -> None:

@@ -180,6 +180,9 @@ def _require_inside(path: PurePosixPath, root: Path) -> None:
     link = str((root / path).readlink())
     if leads_outside(str(path), link):
         raise SnapshotError(
-            f"the link {path} leads out of the volume's tree, to {link}",
-            hint="a restored server would follow it to the live files: replace it by a relative link or by what it is",
+            f"the link {path} points outside of the volume, to {link}",
+            hint=(
+                "a restored server would follow it to the live files: replace it with a relative link or with its"
+                " target"
+            ),
         )

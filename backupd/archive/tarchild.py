@@ -101,4 +101,4 @@ class TarChild:
             return None
         said = os.pread(self._complaints, _COMPLAINT_BYTES, 0).decode("utf-8", "replace").strip()
         first = said.partition("\n")[0].removeprefix("tar: ")
-        return first or (f"tar was ended by signal {-status}" if status < 0 else f"tar ended with status {status}")
+        return first or (f"tar was killed by signal {-status}" if status < 0 else f"tar ended with status {status}")

@@ -26,7 +26,7 @@ from backupd.vocabulary.errors import SnapshotError
 _NEAR_BYTES = 64 << 10  # a hole that is smaller is read with what is around it: the disk is not asked for it
 _SORTED_FILES = 1024  # at a time; a folder with more is gone through in as many passes
 
-_ANOTHER_KIND = "it is of another kind now"
+_ANOTHER_KIND = "its type has changed"
 
 _FS_IOC_FIEMAP = 0xC020660B  # linux/fiemap.h, and of its structures:
 _FIEMAP = struct.Struct("=QQIIII")  # start, length, flags, mapped, count, reserved; extents follow

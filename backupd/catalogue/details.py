@@ -115,7 +115,7 @@ def require_one_job(connection: Connection) -> None:
         jobs.append(job)
     if len(jobs) > 1:
         raise UsageError(
-            "there are backups of several jobs: `latest` of which one?",
+            "there are backups of several jobs: `latest` needs a job",
             hint=f"say {' or '.join(f'latest:{job}' for job in jobs)}",
         )
 

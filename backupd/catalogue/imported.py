@@ -36,7 +36,7 @@ def import_run(connection: Connection, run: RunDetails) -> bool:
     if row is not None and (row.job, row.machine) != (run.job, run.machine):
         raise Untrusted(
             f"the catalogue has another run {run.run_id}, of job {row.job} of machine {row.machine}",
-            hint="an id is made once; somebody has given this backup the other one's",
+            hint="an id is unique; this backup was given another one's id",
         )
     known = None if row is None else row.status
     have = select(table.c.target).where(table.c.run_id == run.run_id)

@@ -35,7 +35,7 @@ def page(
     if before is not None:
         began = connection.execute(select(_RUNS.started_at).where(_RUNS.run_id == before)).scalar()
         if began is None:
-            raise UsageError(f"no run {before} to go on after", hint="begin at the first page")
+            raise UsageError(f"no run {before} to continue after", hint="start at the first page")
         query = query.where(_RUNS.started_at <= began, or_(_RUNS.started_at < began, _RUNS.run_id < before))
     return query.limit(limit)
 

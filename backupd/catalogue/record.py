@@ -63,10 +63,10 @@ class RunRecord:
 
         def record() -> None:
             seconds = time.monotonic() - began
-            log.info("%s: ended after %.1f s", phase, seconds)
+            log.info("%s: finished after %.1f s", phase, seconds)
             self._write(self._seconds(phase, seconds, add=True))
 
-        log.info("%s: begun", phase)
+        log.info("%s: started", phase)
         with _afterwards(record):
             yield
 
@@ -240,7 +240,7 @@ class RunRecord:
         with explained(self._path), self._engine.begin() as connection:
             known = select(tables.runs.c.run_id).where(tables.runs.c.run_id == self.run_id)
             if connection.execute(known).first():
-                hint = "leave --run-id out, and each run gets its own"
+                hint = "omit --run-id, and each run gets its own"
                 raise UsageError(f"there is a run {self.run_id} already", hint=hint)
             started = told(Event.RUN_STARTED, self.run_id, kind=self.kind.value, job=job, host=host)
             carry_out(connection, [insert(tables.runs).values(row), started])
@@ -265,14 +265,14 @@ class RunRecord:
             if self.is_complete:
                 self._write(*attention(self.run_id, f"after the {self.kind} was complete: {cause.message}"))
             elif self.has_backup:
-                cut_short = f"the run was cut short when it had published a backup: {cause.message}"
+                cut_short = f"the run was interrupted after it had published a backup: {cause.message}"
                 self._succeed(*attention(self.run_id, cut_short))
             else:
                 kept = self._row(tables.errors, to_row(cause))
                 ended = ending(self.run_id, status_of(cause))
                 self._write(kept, ended, strike_manifest(self.run_id), audit.run_ended(self.run_id))
         except CatalogueError as second:
-            error.add_note(f"and the run's row could not be ended: {second.message}")
+            error.add_note(f"and the run could not be recorded as finished: {second.message}")
 
     # --- statements and writing --------------------------------------------------------------------------------------
 

@@ -142,7 +142,9 @@ def private_text(where: str, path: Path, *, content: str = "the password", guard
             return file.read(_LARGEST_FILE).decode()
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
-        raise ConfigurationError(f"{where}: cannot read {path}: {reason}", hint="it must exist and be ours") from error
+        raise ConfigurationError(
+            f"{where}: cannot read {path}: {reason}", hint=("it must exist and belong to backupd's user")
+        ) from error
     except UnicodeDecodeError:
         # Not chained: the cause carries the file's bytes.
         raise ConfigurationError(f"{where}: {path} is not UTF-8 text", hint="save it as UTF-8") from None

@@ -172,7 +172,7 @@ class Claims:
         *,
         remove: bool = False,
         shared: bool = False,
-        hint: str = "wait for it, or look at `backupd history` and end it with `backupd cancel RUN`",
+        hint: str = "wait for it; or find it with `backupd history` and stop it with `backupd cancel RUN`",
     ) -> Iterator[None]:
         path = self._folder / f"{name}.lock"
         descriptor = self._locked(path, fcntl.LOCK_SH if shared else fcntl.LOCK_EX, hint)
@@ -221,7 +221,7 @@ def _sign(path: Path, descriptor: int, owner: str) -> None:
         os.pwrite(descriptor, f"{owner} (process {os.getpid()})\n".encode(), 0)
     except OSError as error:
         raise ConfigurationError(
-            f"lock file {path} cannot be written: {error.strerror}", hint="make room there, or set paths.run"
+            f"lock file {path} cannot be written: {error.strerror}", hint="free space there, or set paths.run"
         ) from error
 
 

@@ -78,7 +78,7 @@ def give_back(journal: HoldingJournal, holding: Holding, releases: Releases) -> 
         releases[holding.kind](holding)
         journal.released(holding)
     except BackupdError as error:
-        log.error("could not give back %s %s: %s", holding.kind, holding.name, error.message)
+        log.error("could not release %s %s: %s", holding.kind, holding.name, error.message)
         return error
-    log.debug("gave back %s %s", holding.kind, holding.name)
+    log.debug("released %s %s", holding.kind, holding.name)
     return None

@@ -90,7 +90,7 @@ class Hooks:
                 kind: type[BackupdError] = Refused if point in _TOUCHES_NOTHING else GaveUp
                 raise kind(
                     f"hook {hook.name} ended the run ({point}): {error.message}",
-                    hint=f"a hook that fails before something ends the run: see what {hook.command[0]} wants",
+                    hint=f"a hook that fails at this point ends the run: check why {hook.command[0]} failed",
                 ) from error
 
     def _try(
@@ -162,9 +162,7 @@ class Hooks:
                 said = _watched(process, hook, began + hook.timeout_seconds, waiting)
         log.info("hook %s (%s): ended after %.1f s", hook.name, point, time.monotonic() - began)
         if process.returncode != 0:
-            raise CommandError(
-                f"{hook.command[0]} ended with status {process.returncode}: {said or '(it said nothing)'}"
-            )
+            raise CommandError(f"{hook.command[0]} ended with status {process.returncode}: {said or '(no output)'}")
 
 
 def _watched(process: subprocess.Popen[bytes], hook: HookConfig, deadline: float, waiting: Callable[[], None]) -> str:

@@ -38,7 +38,7 @@ def _raise_once() -> None:
 def _cancelled(number: int) -> Cancelled:
     return Cancelled(
         f"cancelled by {signal.Signals(number).name}",
-        hint="only what it had published by then is kept; start it again when it suits",
+        hint="only copies already published are kept; start it again when convenient",
     )
 
 

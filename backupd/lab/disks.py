@@ -199,7 +199,7 @@ def _slow_disk(device: Path, site: LabSite) -> Iterator[Path]:
         deadline = time.monotonic() + _QUICK_SECONDS
         while not socket.exists():
             if server.poll() is not None or time.monotonic() > deadline:
-                raise LabError(f"nbdkit does not serve {device}", hint=f"it said: {_last_words(log.name)}")
+                raise LabError(f"nbdkit does not serve {device}", hint=f"its output: {_last_words(log.name)}")
             time.sleep(0.02)
         slow = _free_nbd_device()
         run(["nbd-client", "-unix", str(socket), str(slow), "-b", "512"], timeout_seconds=_QUICK_SECONDS)

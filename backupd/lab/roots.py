@@ -77,7 +77,7 @@ def version(kind: ServerKind, usr: Path | None) -> str:
         raise LabError(f"the lab's server does not start: {error.message}", hint="backupd lab clean") from error
     words = said.partition(" Ver ")[2].split()
     if not words:
-        raise LabError(f"the lab's server told no version: {said!r}", hint="backupd lab clean, and try again")
+        raise LabError(f"the lab's server reported no version: {said!r}", hint="backupd lab clean, and try again")
     return words[0]
 
 

@@ -222,7 +222,7 @@ def _status(
         _require_no_failure(control, alive=alive)
         now = time.monotonic()
         if now > deadline:
-            raise DeadlinePassed("the lab's deadline passed", hint="give it more time with --deadline SECONDS")
+            raise DeadlinePassed("the lab's deadline passed", hint="allow more time with --deadline SECONDS")
         reached = _last_milestone(control)
         if reached != stage:
             stage, since = reached, now

@@ -78,8 +78,8 @@ def measure_baseline(
     middle = median(iops)
     if middle <= 0:
         raise CommandError(
-            f"not one write to the probe file in {folder} ended within {seconds:g} s",
-            hint="the disk may be stalled: look at the kernel's log",
+            f"no write to the probe file in {folder} finished within {seconds:g} s",
+            hint="the disk may have stalled: check the kernel log (dmesg)",
         )
     samples = tuple(window_sample(window, at - ended, BASELINE, latency=latency) for at, window, latency in measured)
     written = sum(window.bytes_written for _, window, _ in measured)

@@ -20,8 +20,10 @@ from backupd.host.signals import shielded
 from backupd.vocabulary.errors import CommandError
 
 _HINTS = {
-    errno.EINVAL: "this file system takes no direct I/O, or none in blocks of this size",
-    errno.EIO: "look at the kernel's log: so does a snapshot answer whose COW area is full, and a disk that fails",
+    errno.EINVAL: "this file system does not support direct I/O, or not in blocks of this size",
+    errno.EIO: (
+        "check the kernel log (dmesg): a snapshot whose COW area is full and a failing disk answer like this too"
+    ),
 }
 
 Request = Callable[[int, mmap.mmap, int], int]  # descriptor, buffer, position in the file -> bytes that were moved

@@ -265,7 +265,9 @@ class Observer:
         except (CommandError, UnexpectedOutput) as error:
             if not self._stop.is_set():
                 self._probing = False
-                self._note("probe", f"the probe failed, from then on the passive meter decided alone: {error.message}")
+                self._note(
+                    "probe", (f"the probe failed, so the passive meter decided alone from then on: {error.message}")
+                )
             return None
         finally:
             self._measuring = False
@@ -275,7 +277,7 @@ class Observer:
         """Milliseconds that a write to the origin took since the last look; None where that is unknown."""
         latency = self._meter.look()
         if self._meter.trouble is not None:
-            self._note("counters", f"what the origin's writes take could not be read: {self._meter.trouble}")
+            self._note("counters", f"the origin's write latency could not be read: {self._meter.trouble}")
         return latency
 
     def _look_at_cow_area(self, *, disturbed: bool) -> float | None:
@@ -294,7 +296,7 @@ class Observer:
             return None
         at = self._clock()
         if not usage.intact:
-            self._void = f"the snapshot is no longer intact, device-mapper says {usage.state!r}"
+            self._void = f"the snapshot is no longer intact, device-mapper reports {usage.state!r}"
             return None
         self._last_fill = (at, usage.used)
         seen = CowForecast(
@@ -405,7 +407,7 @@ class Observer:
         if self._void is not None:
             raise SnapshotVoid(
                 self._void,
-                hint=f"{self._area.name} was probably too small for the writes meanwhile: {self._area.remedy}",
+                hint=f"{self._area.name} was probably too small for the writes during the backup: {self._area.remedy}",
             )
         self._companion.require_working()
 

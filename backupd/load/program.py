@@ -74,7 +74,7 @@ class LoadProgram:
                 if time.monotonic() > ends:
                     raise CommandError(
                         f"{self._name} did not end within {deadline_seconds:g} s",
-                        hint="the disk may be stalled: look at the kernel's log",
+                        hint="the disk may have stalled: check the kernel log (dmesg)",
                     ) from None
             else:
                 return out.decode("utf-8", "replace"), err.decode("utf-8", "replace")

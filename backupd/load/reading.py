@@ -74,5 +74,5 @@ def _read(descriptor: int, buffer: mmap.mmap, position: int) -> int:
     """How many bytes it got: fewer than a block at the file's end."""
     got = os.preadv(descriptor, [buffer], position)
     if got == 0:
-        raise CommandError("the file became shorter while it was read")
+        raise CommandError("the file was truncated while it was read")
     return got

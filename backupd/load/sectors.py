@@ -21,7 +21,7 @@ def explained(where: Path, record: int) -> Iterator[None]:
         if sector is None or record % sector == 0:
             raise
         raise CommandError(
-            error.message, hint=f"its disk takes whole sectors, of {sector} bytes: leave smaller records out"
+            error.message, hint=f"its disk needs whole sectors of {sector} bytes: omit smaller records"
         ) from error
 
 

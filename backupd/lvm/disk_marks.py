@@ -44,11 +44,11 @@ def require_markable(run_id: str, disks: tuple[str, ...]) -> None:
     """
     if not _MARKABLE.fullmatch(run_id):
         raise Refused(
-            f"run id {run_id!r} cannot be written onto a disk, and so a dead run's disks would not be found again",
-            hint=f"at most {_LONGEST_RUN} letters, digits and dashes; or let backupd make one",
+            f"run id {run_id!r} is not a valid disk label, so a dead run's disks could not be found again",
+            hint=f"use at most {_LONGEST_RUN} letters, digits and dashes, or omit it",
         )
     if len(disks) > len(_PLACES):
-        raise Refused(f"{len(disks)} disks are too many", hint=f"name at most {len(_PLACES)}")
+        raise Refused(f"{len(disks)} disks are too many", hint=f"use at most {len(_PLACES)}")
 
 
 def pv_uuid(mark: Mark, place: int) -> str:

@@ -56,7 +56,7 @@ def landscape() -> Landscape:
     try:
         said = process.run(report_argv(), timeout_seconds=_SECONDS).stdout
     except CommandError as error:
-        raise SnapshotError(f"LVM gave no report: {error.message}", hint=error.hint) from error
+        raise SnapshotError(f"LVM could not report: {error.message}", hint=error.hint) from error
     found = parse_landscape(said)
     return replace(found, groups=tuple(replace(group, room=with_queues(group.room)) for group in found.groups))
 

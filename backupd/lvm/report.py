@@ -174,7 +174,9 @@ def understood(report: str, parse: Callable[[], _T]) -> _T:
     try:
         return parse()
     except (ValueError, LookupError, TypeError) as error:
-        raise UnexpectedOutput(f"LVM's report is not understood ({error!r}): {report.strip() or '(empty)'}") from error
+        raise UnexpectedOutput(
+            f"LVM's report could not be parsed ({error!r}): {report.strip() or '(empty)'}"
+        ) from error
 
 
 def _rows(report: str, kind: str) -> Iterator[dict[str, str]]:

@@ -40,7 +40,7 @@ class LinuxScratchDisks:
         """A volume group of this name and our tags is on the disks, which are proven to be empty once more."""
         self._require_ours_to_use(disks, run_id)
         if any(pv.vg == vg for pv in physical_volumes()):
-            raise Refused(f"there is a volume group {vg} already", hint=f"see `vgs -o +tags {vg}`; `backupd recover`")
+            raise Refused(f"volume group {vg} already exists", hint=f"see `vgs -o +tags {vg}`; `backupd recover`")
         scratch_groups.make(vg, disks, Mark(self.machine, run_id))
 
     def remove_group(self, vg: str, disks: tuple[str, ...], run_id: str) -> None:
@@ -51,13 +51,13 @@ class LinuxScratchDisks:
         for pv in _on(disks):
             if pv.vg == vg or run_of_pv(pv.uuid, self.machine) == run_id:
                 raise SnapshotError(
-                    f"{pv.path} is left alone: volume group {pv.vg} on it bears no tag of run {run_id}",
+                    f"{pv.path} is not touched: volume group {pv.vg} on it has no tag of run {run_id}",
                     hint=f"if it is yours to remove: vgs -o +tags {pv.vg}; vgremove {pv.vg}; pvremove {pv.path}",
                 )
         for disk in _there(disks):
             if run_of_pv(filesystem_uuid(disk), self.machine) == run_id:
                 raise SnapshotError(
-                    f"{disk} is a PV of run {run_id}, and LVM does not see it",
+                    f"{disk} is a PV of run {run_id}, but LVM does not see it",
                     hint="LVM's filter or devices file may hide it: see `pvs -a` and `lvmdevices`; then"
                     " `backupd recover`",
                 )
@@ -70,7 +70,7 @@ class LinuxScratchDisks:
         self._require_ours_to_use(layout.disks, run_id)
         names = {member.superblock.name.rpartition(":")[2] for member in scratch_arrays.members()}
         if name in names or (scratch_arrays.NAMES / name).is_symlink():
-            raise Refused(f"there is an array {name} already", hint="see /proc/mdstat; `backupd recover`")
+            raise Refused(f"array {name} already exists", hint="see /proc/mdstat; `backupd recover`")
         return scratch_arrays.make(name, layout, Mark(self.machine, run_id))
 
     def remove_array(self, name: str, disks: tuple[str, ...], run_id: str) -> None:
@@ -81,7 +81,7 @@ class LinuxScratchDisks:
             if filesystem_uuid(disk) == str(array_uuid(mark)):
                 raise SnapshotError(
                     f"{disk} is still part of the array of run {run_id}",
-                    hint="something lies between: see `lsblk`; then `backupd recover`",
+                    hint="something else uses it: see `lsblk`; then `backupd recover`",
                 )
 
     def ours(self) -> tuple[tuple[Holding, str], ...]:

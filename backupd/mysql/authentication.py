@@ -32,10 +32,12 @@ class _Refusing:
             ServerError: always.
         """
         raise ServerError(
-            f"whatever answers on {self._connection.host}:{self._connection.port} asks for the password itself"
-            f" ({self.name}), and nothing shows that it is the server",
-            hint="use the server's socket, or name the certificate of its authority: tls_ca; if it is not the server,"
-            " see who listens there: ss -ltnp",
+            f"the server on {self._connection.host}:{self._connection.port} asks for the password in clear text"
+            f" ({self.name}), and nothing proves that it is the right server",
+            hint=(
+                "use the server's socket, or set tls_ca to its authority's certificate; if it is not your server,"
+                " see what listens there: ss -ltnp"
+            ),
         )
 
 

@@ -48,7 +48,7 @@ class ServerCounters:
             raise
         except (LookupError, ValueError) as error:
             self.close()
-            raise ServerError(f"the server's counters are not understood: {error!r}") from error
+            raise ServerError(f"the server's counters could not be parsed: {error!r}") from error
 
     def close(self) -> None:
         """No session is open."""

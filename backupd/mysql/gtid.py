@@ -39,7 +39,7 @@ def members(text: str | None) -> dict[str, tuple[Interval, ...]]:
     """
     one_line = "".join((text or "").split()).lower()
     if not is_set(one_line):
-        raise ServerError(f"this is no set of GTIDs: {text!r:.80}", hint="is it a MariaDB or MySQL server?")
+        raise ServerError(f"this is not a set of GTIDs: {text!r:.80}", hint="is it a MariaDB or MySQL server?")
     found: dict[str, list[Interval]] = defaultdict(list)
     for item in filter(None, one_line.split(",")):
         uuid, *parts = item.split(":")

@@ -187,5 +187,5 @@ class ServerLock:
             journal.append(f"{strategy.name} not granted at try {number}: {refusal}")
         raise LockNotGranted(
             f"{strategy.name} was not granted in {limits.tries} tries: {refusal}",
-            hint="let what it waits for end, or move the job to a quieter hour; SHOW FULL PROCESSLIST tells who",
+            hint="wait until the blocking statement ends, or move the job to a quieter hour; see SHOW FULL PROCESSLIST",
         )

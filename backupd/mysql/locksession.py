@@ -224,7 +224,7 @@ class LockSession:
     def give_up(self, error: BaseException) -> None:
         """Nothing is held any more. That the lock was lost meanwhile becomes a note on the error."""
         if self._watchdog.fired:
-            error.add_note(f"the lock had been lost before: {self._why_ended()}")
+            error.add_note(f"the lock had already been lost: {self._why_ended()}")
         began = time.monotonic()
         self._let_go()
         self._unlocked_at = time.monotonic()
@@ -295,12 +295,12 @@ class LockSession:
 
     def _why_ended(self) -> str:
         if self._watchdog.fired:
-            return f"it was held for longer than {self._limits.hold_seconds:g} s, and the watchdog ended it"
+            return f"it was held for longer than {self._limits.hold_seconds:g} s, and the watchdog killed it"
         return "the session that held it has ended"
 
     def _changed(self, session: list[Row], position: Position, locks: list[Row] | None) -> str | None:
         if session[0]["id"] != str(self._session.connection_id):
-            return "another session answered than the one that held it"
+            return "a different session answered"
         if locks is not None and locks[0]["locks"] == "0":
             return "the server no longer lists it"
         if self._grant is None or _standing(position) != _standing(self._grant.position):
@@ -374,12 +374,12 @@ def _standing(position: Position) -> tuple[object, ...]:
 def _lost(why: str) -> LockLost:
     return LockLost(
         f"the lock was lost while it was needed: {why}",
-        hint="the snapshot is dropped and nothing was stored; start the run again",
+        hint="the snapshot was discarded and nothing was stored; start the run again",
     )
 
 
 def _would_wait_behind(blocker: Blocker) -> str:
     return (
-        f"it would wait behind session {blocker.connection_id} of {blocker.user}, "
+        f"it would be blocked by session {blocker.connection_id} of {blocker.user}, "
         f"which has run for {blocker.seconds:.0f} s: {blocker.statement}"
     )

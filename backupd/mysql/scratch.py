@@ -61,7 +61,7 @@ _END_SECONDS = 30.0
 _OWN_LIMIT = re.compile(
     r".*(cannot allocate memory|out of memory|no space left on device|disk is full|error number 28\b).*", re.IGNORECASE
 )
-_MORE = "the backup is neither proven nor doubted: drill it again when this host has more time, memory or room for it"
+_MORE = "nothing was learned about the backup: drill it again with more time, memory or disk space"
 
 _LARGEST_LOG = 64 << 20  # bytes: of 200,000 tables a line or two each
 _LARGEST_INDEX = 4 << 20  # bytes: the names of a hundred thousand binlogs
@@ -185,8 +185,9 @@ class ScratchServer:
             return self._relocation
         if not self._confined:
             raise UsageError(
-                f"only root can enter {self._relocation.datadir}, and an unconfined server has to, which is never root",
-                hint="let others pass through the folders above it (chmod o+x)",
+                f"only root can enter {self._relocation.datadir}, but an unconfined server, which never runs as root,"
+                f" must enter it",
+                hint="make the folders above it accessible to others (chmod o+x)",
             )
         places.copy.mkdir()
         return replace(self._relocation, folder=places.copy, here=self._relocation.folder)
@@ -223,7 +224,7 @@ class ScratchServer:
                         raise refusal from error
                     raise ServerError(
                         f"the server did not start on the restored files: {first_error(said)}",
-                        hint="the backup is suspect; the log above says what the server could not read",
+                        hint="the backup is suspect; the log above shows what the server could not read",
                     ) from error
                 if time.monotonic() > deadline:
                     raise Undecided(
@@ -323,8 +324,7 @@ def _require_itself(session: Session, process: "Popen[bytes]") -> None:
         raise ServerError(
             f"process {answering} answers at the socket of the server on the restored files, which is process"
             f" {process.pid}",
-            hint="who made the backup has made that server do so: use another backup, and look who can write to the"
-            " target",
+            hint="whoever made the backup caused this: use another backup, and check who can write to the target",
         )
 
 
@@ -343,10 +343,10 @@ def _within_limits(process: "Popen[bytes]", places: ScratchPlaces) -> Iterator[N
         with contextlib.suppress(TimeoutExpired):
             process.wait(_DYING_SECONDS)  # its connection is lost a moment before the process is gone
         if process.returncode == -signal.SIGKILL:
-            raise Undecided("the server on the restored files was killed (is memory short?)", hint=_MORE) from error
+            raise Undecided("the server on the restored files was killed (out of memory?)", hint=_MORE) from error
         if said := _OWN_LIMIT.search(_said(places)):
             short = said[0].strip()[:_LONGEST_LINE]
-            raise Undecided(f"the server on the restored files ran short: {short}", hint=_MORE) from error
+            raise Undecided(f"the server on the restored files ran out of resources: {short}", hint=_MORE) from error
         raise
 
 
@@ -356,9 +356,9 @@ def _index(copy: Path, binlog: Path, *, seen_in: Path) -> str:
     text = read_from_copy(copy, index, at_most=_LARGEST_INDEX) if index.exists() else binlog.name
     names = [line.rpartition("/")[2] for line in text.splitlines() if line]
     if not names:
-        raise ServerError(f"the binlog's index {index} lists no binlog", hint="look at it: is log_bin_index right?")
+        raise ServerError(f"the binlog's index {index} lists no binlog", hint="check it: is log_bin_index right?")
     if strange := next((name for name in names if not is_binlog(name)), None):
-        raise ServerError(f"the restored binlog's index lists what is no binlog: {strange!r:.80}")
+        raise ServerError(f"the restored binlog index lists a file that is not a binlog: {strange!r:.80}")
     return "".join(f"{seen_in / name}\n" for name in names)
 
 
@@ -402,7 +402,7 @@ def _of_its_own() -> int:
     free = (uid for uid in candidates if _known(uid) is None and uid not in running)
     found: int | None = next(free, None)
     if found is None:
-        raise ServerError(f"every user from {_NOBODYS[0]} to {_NOBODYS[-1]} is taken", hint="see getent passwd")
+        raise ServerError(f"every user id from {_NOBODYS[0]} to {_NOBODYS[-1]} is taken", hint="see getent passwd")
     return found
 
 

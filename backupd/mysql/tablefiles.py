@@ -68,14 +68,14 @@ def tables_in(text: str) -> tuple[Table, ...]:
         match = _TABLE.match(text, at)
         if match is None:
             raise UsageError(
-                f"{text!r} does not name tables", hint="for example --tables shop.orders,shop.customers; no patterns"
+                f"{text!r} is not a list of tables", hint="for example --tables shop.orders,shop.customers; no patterns"
             )
         found.add(Table(_bare(match["schema"]), _bare(match["table"])))
         at = match.end()
         if at == len(text):
             return tuple(sorted(found))
         if text[at] != ",":
-            raise UsageError(f"{text!r} does not name tables", hint="put commas between them")
+            raise UsageError(f"{text!r} is not a list of tables", hint="separate them with commas")
         at += 1
 
 
@@ -122,7 +122,7 @@ class TableFiles:
                 near = difflib.get_close_matches(str(table), known, n=3) or known[:3]
                 raise UsageError(
                     f"no table {table} in this backup",
-                    hint=f"it has {', '.join(near)}" if near else "it has no tables at all",
+                    hint=f"it has {', '.join(near)}" if near else "the backup has no tables",
                 )
 
     def of(self, table: Table, names: Iterable[str]) -> tuple[str, ...]:

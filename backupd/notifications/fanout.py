@@ -79,7 +79,9 @@ class Fanout:
         return [known.get(subscriber.name) or self._late(subscriber) for subscriber in subscribers]
 
     def _late(self, subscriber: Subscriber) -> Delivery:
-        error = NotificationError(f"it has not ended within {self._within_seconds:g} s", hint="nobody waits any longer")
+        error = NotificationError(
+            (f"it did not finish within {self._within_seconds:g} s"), hint="backupd stopped waiting"
+        )
         return Delivery(subscriber.name, self._within_seconds, error)
 
 

@@ -64,7 +64,7 @@ def lateness(
         return Missed(f"it could not start within {within}")
     start = next_start(max(now, due_at), blackouts, zone)
     if start is None or start > deadline:
-        return Missed(f"a blackout lasts longer than the {within} within which it starts")
+        return Missed(f"a blackout lasts longer than the {within} within which it may start")
     return Start() if start <= now else Wait(start)
 
 

@@ -71,7 +71,7 @@ def owner(records: Records, machine: str) -> OwnerRecord | None:
             return owner_record.from_text(content, machine=machine, number=number, where=f"{records.where}/{name}")
     raise TargetError(
         f"the owner records in {records.where} change faster than they can be read",
-        hint="several machines write there with one identity: see `backupd identity show` on each",
+        hint="several machines are writing there with one identity: see `backupd identity show` on each",
     )
 
 
@@ -87,7 +87,7 @@ def succeed(records: Records, record: OwnerRecord) -> bool:
     except TargetError as error:
         if records.content(name) is None:
             raise
-        log.debug("%s/%s is there all the same: %s", records.where, name, error.message)
+        log.debug("%s/%s exists anyway: %s", records.where, name, error.message)
     ours = records.content(name) == content
     if ours and last(records) == record.number:
         _tidy(records, below=record.number - 1)
@@ -105,4 +105,4 @@ def _tidy(records: Records, *, below: int) -> None:
             if number < below:
                 records.remove(name)
     except TargetError as error:
-        log.info("older owner records stay: %s", error.message)
+        log.info("older owner records were not removed: %s", error.message)

@@ -119,7 +119,9 @@ class DirectoryTarget:
         with self._present(f"write {name} to"):
             self._make_folders(folder)
             if (folder / MANIFEST).exists() and not is_proof(name):
-                raise TargetError(f"{folder} holds a finished backup already", hint="a run never writes to another's")
+                raise TargetError(
+                    f"{folder} already has a finished backup", hint=("a run never writes to another run's folder")
+                )
             file = FileIO(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w")
         with ExitStack() as owed:
             owed.callback(_remove_quietly, unfinished)
@@ -165,7 +167,7 @@ class DirectoryTarget:
             if not (folder / MANIFEST).exists():
                 raise TargetError(
                     f"the backup {backup_id} on target {self._name} is unfinished: it has no manifest",
-                    hint="it cannot be restored; choose another one from `backupd history`",
+                    hint="it cannot be restored; choose another backup from `backupd history`",
                 )
         with self._past_cache(folder / MANIFEST) as chunks:
             return manifests.from_chunks(chunks)
@@ -281,13 +283,16 @@ class DirectoryTarget:
             if error.errno in _NO_ROOM:
                 quota = " (quota)" if error.errno == errno.EDQUOT else ""
                 raise NoRoom(
-                    f"no room left on {where}{quota}", hint="free room there, or let retention keep fewer backups"
+                    f"no space left on {where}{quota}", hint="free space there, or let retention keep fewer backups"
                 ) from error
             if error.errno == errno.EROFS:
-                message, hint = f"{where} is mounted read-only", "see the kernel's log for why, and mount it writable"
+                message, hint = (
+                    f"{where} is mounted read-only",
+                    ("check the kernel log for the reason (dmesg), then mount it writable"),
+                )
             elif not self._path.is_dir():
-                message = f"{where} is not there" if not self._path.exists() else f"{where} is not a folder"
-                hint = "mount its file system, or create the folder if it is to be a plain one"
+                message = f"{where} does not exist" if not self._path.exists() else f"{where} is not a folder"
+                hint = "mount its file system, or create the folder if no file system belongs there"
             else:
                 message, hint = f"could not {doing} {where}: {error.strerror or error}", _hint(error)
             raise TargetError(message, hint=hint) from error
@@ -491,5 +496,5 @@ def _remove_itself(path: Path, itself: os.stat_result) -> None:
 
 def _hint(error: OSError) -> str:
     if error.errno in (errno.EACCES, errno.EPERM):
-        return "backupd must own the folder or be root; NFS servers squash root unless told otherwise"
-    return "see the kernel's log on this host and, for NFS, on the server"
+        return "backupd must own the folder or be root; NFS servers squash root by default"
+    return "check the kernel log on this host and, for NFS, on the server"

@@ -33,15 +33,15 @@ class Comparison:
         if self.faults:
             raise VerificationError(
                 f"target {target} does not list what was stored: {some(self.faults, _FAULTS, '; ')}",
-                hint="look at the target's storage: it has lost what it had confirmed, or somebody has removed it",
+                hint="check the target's storage: it has lost what it had confirmed, or something was removed",
             )
 
 
 def unknown_beside(unknown: Sequence[str], target: str) -> str:
     """What a person is told of the entries that no manifest names."""
     return (
-        f"beside this backup's objects on target {target} there is {some(unknown, _NAMED)}, which backupd"
-        " did not write: the backup is whole, and backupd leaves it alone"
+        f"beside this backup's objects on target {target} there is {some(unknown, _NAMED)}, which backupd did not"
+        f" write: the backup is complete, and backupd does not touch it"
     )
 
 
@@ -73,9 +73,9 @@ def require_listed(target: Target, manifest: Manifest) -> tuple[str, ...]:
     second = _looked_at(target, manifest)
     if second.faults and second.faults != first.faults:
         raise TargetError(
-            f"target {target.name} lists now this and now that: {some(first.faults, _FAULTS, '; ')}, then"
+            f"target {target.name} gives changing listings: {some(first.faults, _FAULTS, '; ')}, then"
             f" {some(second.faults, _FAULTS, '; ')}",
-            hint="look at the target's storage, then try again",
+            hint="check the target's storage, then try again",
         )
     second.require_whole(target.name)
     return second.unknown
@@ -91,9 +91,9 @@ def _looked_at(target: Target, manifest: Manifest) -> Comparison:
     for stored in manifest.objects:
         if not _is_given_so(target, manifest, stored, listed=listing.get(stored.name, 0)):
             raise TargetError(
-                f"what target {target.name} lists of {stored.name} is not what it gives: nobody can tell whether it"
-                " is whole",
-                hint="look at the target's storage, then try again",
+                f"target {target.name} lists {stored.name} differently from what it returns: it is unknown whether it"
+                f" is complete",
+                hint="check the target's storage, then try again",
             )
     return compare_listing(manifest, listing)
 

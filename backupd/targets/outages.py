@@ -62,7 +62,7 @@ class Outages:
             if self._since is not None:
                 return
             self._since = time.monotonic()
-        log.warning("%s: %s; waiting up to %s for it", self._where, what, format_duration(self.at_most_seconds))
+        log.warning("%s: %s; retrying for up to %s", self._where, what, format_duration(self.at_most_seconds))
 
     def given_up(self) -> None:
         """It has lasted too long for a request; the next failure is said again."""

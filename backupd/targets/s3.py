@@ -132,7 +132,7 @@ class S3Target:
             service.ask("remove from", lambda: service.client.delete_object(**address), tries=_USABLE_TRIES)
         if found != body:
             raise TargetError(
-                f"{service.where} gave back other bytes than were written", hint="see the store's own log"
+                f"{service.where} returned different bytes than were written", hint="check the store's own log"
             )
 
     @contextmanager
@@ -226,7 +226,7 @@ class S3Target:
                     raise
         if self._content(place) != body:
             raise TargetError(
-                f"{service.where} said that it stored {place.name}, but does not give it back",
+                f"{service.where} confirmed {place.name}, but does not return it",
                 hint=UNRELIABLE,
             )
 
@@ -238,11 +238,11 @@ class S3Target:
         if any(backup.backup_id == backup_id for backup in self.backups(job)):
             raise TargetError(
                 f"the backup {backup_id} on target {self.name} is unfinished: it has no manifest",
-                hint="it cannot be restored; choose another one from `backupd history`",
+                hint="it cannot be restored; choose another backup from `backupd history`",
             )
         raise TargetError(
             f"no backup {backup_id} of job {job} on target {self.name} (s3://{self._config.bucket})",
-            hint="see `backupd history`; are bucket and prefix those that it was written to?",
+            hint="see `backupd history`; are bucket and prefix the ones it was written to?",
         )
 
     def objects(self, job: str, backup_id: str) -> Mapping[str, int]:
@@ -287,7 +287,7 @@ class S3Target:
                 return
         if left := ours(self._listing.versions(prefix)):
             raise TargetError(
-                f"{self._service.where} said that it removed {backup_id}, but still has {len(left)} objects of it",
+                f"{self._service.where} confirmed that it removed {backup_id}, but still has {len(left)} objects of it",
                 hint="see the bucket's policy, versions and locks",
             )
 
@@ -352,7 +352,8 @@ class S3Target:
 
     def _finished(self, job: str, backup_id: str) -> TargetError:
         return TargetError(
-            f"{self.location(job, backup_id)} holds a finished backup already", hint="a run never writes to another's"
+            f"{self.location(job, backup_id)} already has a finished backup",
+            hint="a run never writes to another run's folder",
         )
 
     def _content(self, place: UploadPlace, *, tries: int | None = None) -> bytes | None:

@@ -167,7 +167,7 @@ def _credentials(config: S3Config) -> Mapping[str, str]:
         raise TargetError(error.message, hint=error.hint) from error
     except configparser.Error:
         # Not chained: the cause quotes the line.
-        raise TargetError(f"{where}: {config.credentials_file} cannot be understood", hint=hint) from None
+        raise TargetError(f"{where}: {config.credentials_file} cannot be parsed", hint=hint) from None
     if not parser.has_section(section):
         raise TargetError(f"{where}: {config.credentials_file} has no section [{section}]", hint=hint)
     found = {key: parser.get(section, key).strip() for key in _KEYS if parser.has_option(section, key)}

@@ -119,7 +119,7 @@ class BucketListing:
             except FAILURES as error:
                 if not is_denied_or_unknown(error):
                     raise
-                log.debug("%s does not tell of unfinished uploads: %s", self.service.where, error)
+                log.debug("%s does not list unfinished uploads: %s", self.service.where, error)
                 return ()
 
     def delete(self, stored: BucketItem, *, by_version: bool) -> None:

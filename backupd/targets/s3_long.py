@@ -108,4 +108,4 @@ class LongUpload:
         try:
             self._remove_object(place)
         except TargetError as error:
-            log.warning("%s is left beside its backup: %s", place.key, error.message)
+            log.warning("%s is left next to its backup: %s", place.key, error.message)

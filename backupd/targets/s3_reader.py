@@ -65,7 +65,7 @@ class ObjectReader:
             raise TargetError(
                 f"could not {self._doing} {self._service.where}: it ended at byte {self._at} of "
                 f"{max(self._end, self._wanted_end or 0)}",
-                hint="it is not what was stored there; see the store's own log",
+                hint="it is not what was stored there; check the store's own log",
             )
 
     def _begun(self) -> "GetObjectOutputTypeDef | None":
@@ -84,7 +84,7 @@ class ObjectReader:
             answer["Body"].close()
             raise TargetError(
                 f"{self._service.where} answered from byte {begins_at} instead of {self._at}",
-                hint="it does not know the Range header, without which nothing can be restored from it",
+                hint="it does not support the Range header, which restores need",
             )
         self._etag, self._end = answer["ETag"], self._at + answer["ContentLength"]
         return answer

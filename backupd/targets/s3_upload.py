@@ -79,7 +79,7 @@ class PartMemory:
         with self._changed:
             while self._sending and (self._sending >= self._parts or self._held + size > self._budget):
                 if unwanted():
-                    raise TargetError("the upload was given up while it waited for memory")
+                    raise TargetError("the upload was aborted while it waited for memory")
                 self._changed.wait(_TICK_SECONDS)
             self._sending += 1
             self._held += size
@@ -183,7 +183,7 @@ class Upload:
                 service = self.place.service
                 service.ask("remove from", lambda: service.client.delete_object(**self.place.address), tries=LAST_TRIES)
         except TargetError as error:
-            log.error("%s may be left: %s", self.place.key, error.message)
+            log.error("%s may have been left behind: %s", self.place.key, error.message)
         else:
             if self._holding is not None and self._ledger is not None:
                 self._ledger.released(self._holding)
@@ -273,7 +273,7 @@ class Upload:
         if self._begun_parts > MOST_PARTS:
             raise TargetError(
                 f"{self.place.name} has more than {MOST_PARTS} parts of {self._part_size} bytes",
-                hint="raise part_size of this target",
+                hint="raise this target's part_size",
             )
         return upload_id, self._begun_parts
 
@@ -342,9 +342,7 @@ class Upload:
         found = self._found_size()
         if found != self._size:
             has = "does not have it" if found is None else f"has {found} of {self._size} bytes"
-            raise TargetError(
-                f"{self.place.service.where} said that it stored {self.place.name}, but {has}", hint=UNRELIABLE
-            )
+            raise TargetError(f"{self.place.service.where} confirmed {self.place.name}, but {has}", hint=UNRELIABLE)
 
     def _found_size(self) -> int | None:
         """Bytes of the object as the store has it; None where it has none."""

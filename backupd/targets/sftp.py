@@ -187,7 +187,7 @@ class SftpTarget:
             file = await sftp.open(path, "rb", block_size=0)
             found.append((await file.stat()).size or 0)
             if found[-1] != found[0]:
-                raise TargetError(f"{path} has changed while it was read", hint="who else writes there?")
+                raise TargetError(f"{path} has changed while it was read", hint="does something else write there?")
             return sftp, file
 
         with self._explained(doing):
@@ -218,7 +218,7 @@ class SftpTarget:
             if not await sftp.exists(f"{folder}/{MANIFEST}"):
                 raise TargetError(
                     f"the backup {backup_id} on target {self.name} is unfinished: it has no manifest",
-                    hint="it cannot be restored; choose another one from `backupd history`",
+                    hint="it cannot be restored; choose another backup from `backupd history`",
                 )
 
         with self._explained("read"):
@@ -312,7 +312,8 @@ class SftpTarget:
             return sftp
         if not await sftp.isdir(self._root):
             raise TargetError(
-                f"{self._line.where} is not there, or is no folder", hint="mount its file system there, or create it"
+                f"{self._line.where} does not exist or is not a folder",
+                hint="mount its file system there, or create the folder",
             )
         if config.sentinel is not None:
             raise TargetError(
@@ -331,7 +332,7 @@ class SftpTarget:
             await make_folders(sftp, self._root, place.folder)
             if not is_proof(place.name) and await sftp.exists(f"{place.folder}/{MANIFEST}"):
                 raise TargetError(
-                    f"{place.folder} holds a finished backup already", hint="a run never writes to another's"
+                    f"{place.folder} already has a finished backup", hint="a run never writes to another run's folder"
                 )
             if tried:
                 with suppress(asyncssh.SFTPNoSuchFile):
@@ -414,14 +415,16 @@ class SftpTarget:
         except (TargetError, *_FAILURES):
             return self._line.sentence(error, doing)
         if room.flags & _READ_ONLY:
-            return TargetError(f"{self._line.where} is mounted read-only", hint="see that machine's kernel log for why")
+            return TargetError(
+                f"{self._line.where} is mounted read-only", hint="check that machine's kernel log for the reason"
+            )
         if room.bavail * room.frsize < _LITTLE_BYTES or (room.files and not room.favail):
             return NoRoom(
-                f"no room left on {self._line.where}", hint="free room there, or let retention keep fewer backups"
+                f"no space left on {self._line.where}", hint="free space there, or let retention keep fewer backups"
             )
         return TargetError(
             f"could not {doing} {self._line.where}: {error.reason}",
-            hint="a quota, a limit on the size of files, or something of this name there; see the log of its sshd",
+            hint="a quota, a file size limit, or something else with this name; check the log of its sshd",
         )
 
 
@@ -575,6 +578,6 @@ class _Writer:
             raise TargetError(
                 f"{self._target._line.where} has {size} bytes of {self._place.name} where it acknowledged"
                 f" {self._acknowledged}",
-                hint="that machine has restarted, or its storage loses writes: see its kernel log",
+                hint="that machine has restarted, or its storage loses writes: check its kernel log",
             )
         return sftp, file

@@ -27,7 +27,7 @@ async def make_durable(file: SFTPClientFile, size: int) -> None:
     stored = (await file.stat()).size
     if stored != size:
         raise TargetError(
-            f"{size} bytes were written and the server has {stored}", hint="see that machine's kernel log"
+            f"{size} bytes were written and the server has {stored}", hint="check that machine's kernel log"
         )
 
 

@@ -49,7 +49,7 @@ _MEANINGS = {
     ExitStatus.CLEANUP: "clean-up incomplete",
     ExitStatus.CANCELLED: "cancelled",
     ExitStatus.PROBE: "probe or bench: its load or the disk under it failed",
-    ExitStatus.CATALOGUE: "catalogue: it cannot be opened, read or written",
+    ExitStatus.CATALOGUE: "the catalogue cannot be opened, read or written",
     ExitStatus.UNDECIDED: "undecided: the drill ran into a limit of its own",
 }
 

@@ -51,10 +51,12 @@ class Identity:
         """
         if not self.is_of(machine):
             raise Refused(
-                f"this catalogue belongs to machine {self.name}, and this is another:"
-                " was the catalogue copied, or this machine cloned? nothing is changed",
-                hint="see `backupd identity show`; on a clone: `backupd identity new`; where this machine is to go on"
-                " in its place: `backupd identity adopt`",
+                f"this catalogue belongs to another machine, {self.name}: was the catalogue copied, or this machine"
+                f" cloned? nothing was changed",
+                hint=(
+                    "see `backupd identity show`; on a clone: `backupd identity new`; if this machine replaces"
+                    " that one: `backupd identity adopt`"
+                ),
             )
 
 

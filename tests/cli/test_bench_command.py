@@ -71,10 +71,10 @@ def assert_untouched(benching: BenchWorld) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("bench", "layouts"), "name a volume group or disks"),
-        ((*LAYOUTS, "--md", "/dev/sdx,/dev/sdy"), "name a volume group or disks"),
+        (("bench", "layouts"), "give a volume group or disks"),
+        ((*LAYOUTS, "--md", "/dev/sdx,/dev/sdy"), "give a volume group or disks"),
         (("bench", "layouts", "--md", "/dev/sdx"), "one disk only"),
-        (("bench", "layouts", "--md", "/dev/sdx,/dev/sdy", "--pvs", "/dev/sdb"), "leave out --pvs"),
+        (("bench", "layouts", "--md", "/dev/sdx,/dev/sdy", "--pvs", "/dev/sdb"), "omit --pvs"),
         ((*LAYOUTS, "--pvs", "/dev/sdb"), "/dev/sdb twice"),
         ((*LAYOUTS, "--widths", "two"), "no list of whole numbers above 0"),
         ((*LAYOUTS, "--widths", "1"), "--widths are 2 or more"),

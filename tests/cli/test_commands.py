@@ -410,8 +410,8 @@ def test_a_full_disk_of_the_catalogue_is_no_usage(terminal: Terminal) -> None:
     with no_room_in_catalogues():
         ended = terminal.run("pin", "r1", "--note", "x" * 100_000)
     assert ended.status == ExitStatus.CATALOGUE
-    assert "cannot be written: no room is left" in ended.stderr
-    assert "hint: make room on its file system" in ended.stderr
+    assert "cannot be written: no space left" in ended.stderr
+    assert "hint: free space on its file system" in ended.stderr
 
 
 def test_latest_of_a_job_is_its_newest_run_to_show_and_its_newest_good_one_to_read(
@@ -483,7 +483,7 @@ def test_single_tables_that_no_server_here_can_recover_are_files_and_a_list_of_w
     assert (to / "shop" / "a.ibd").read_bytes() == b"a"
     refused = terminal.run("restore", "r1", "--to", str(to), "--tables", "shop")
     assert (refused.status, refused.stdout) == (ExitStatus.USAGE, "")
-    assert "'shop' does not name tables" in refused.stderr
+    assert "'shop' is not a list of tables" in refused.stderr
 
 
 # --- verify -----------------------------------------------------------------------------------------------------------

@@ -79,7 +79,7 @@ def test_an_undecided_drill_is_status_14_and_doubts_nothing(
     terminal: Terminal, world: World, drills: Drills, backed_up: None
 ) -> None:
     assert terminal.run("drill", "r2").status == 0
-    drills.ok, drills.undecided = False, "the server on the restored files was killed (is memory short?)"
+    drills.ok, drills.undecided = False, "the server on the restored files was killed (out of memory?)"
     ended = terminal.run("drill", "r2")
     assert ended.status == 14
     assert "error: the drill of run r2 was not finished: the server on the restored files was killed" in ended.stderr
@@ -90,7 +90,7 @@ def test_an_undecided_drill_is_status_14_and_doubts_nothing(
         assert catalogue.besides()["nightly"].drills_failed == 0
         assert catalogue.audit_entries(limit=1)[0].detail == {"ok": False, "undecided": drills.undecided}
     shown = terminal.run("show", "r2").stdout
-    assert "undecided (the server on the restored files was killed (is memory short?))" in shown
+    assert "undecided (the server on the restored files was killed (out of memory?))" in shown
     assert terminal.run("show", "r2", "--json").document["drills"][1]["status"] == "undecided"
     assert "yes" in terminal.run("history").stdout
 

@@ -80,18 +80,18 @@ def test_host_without_lvm_is_status_7_and_says_what_to_install(
     ended = Terminal(surveyed.terminal.world, monkeypatch, surveyed.terminal._capsys).run("volumes")
     assert (ended.status, ended.stdout) == (ExitStatus.SNAPSHOT, "")
     assert ended.stderr == (
-        "error: LVM gave no report: program not found: lvm\nhint: install the package that has lvm\n"
+        "error: LVM could not report: program not found: lvm\nhint: install the package that has lvm\n"
     )
 
 
 def test_lvm_that_fails_is_told(surveyed: Surveyed, monkeypatch: pytest.MonkeyPatch) -> None:
     def failing() -> None:
-        raise SnapshotError("LVM gave no report: locked")
+        raise SnapshotError("LVM could not report: locked")
 
     monkeypatch.setattr("tests.fakes.surveyed.recorded", lambda state: failing())
     ended = surveyed.volumes("--json")
     assert ended.status == ExitStatus.SNAPSHOT
-    assert ended.document["error"]["message"] == "LVM gave no report: locked"
+    assert ended.document["error"]["message"] == "LVM could not report: locked"
 
 
 # --- what it tells ----------------------------------------------------------------------------------------------------

@@ -180,7 +180,7 @@ def test_named_disks_carry_a_group_and_then_an_array_and_are_empty_afterwards(on
     assert on_them == {("LVM2_member",), ("linux_raid_member",)}
     assert {cell.layout for cell in found.cells} == {"striped-2x64k", "raid0-2x64k"}
     assert [one.layout for one in found.snapshots] == ["striped-2x64k"]
-    assert "no snapshots of RAID-0: it is no logical volume" in found.notes
+    assert "no snapshots of RAID-0: it is not a logical volume" in found.notes
     assert (found.settings.vg, found.settings.disks, found.host.mdadm) == ("", ("/dev/sdx", "/dev/sdy"), "4.2")
     assert on_disks.disks.contents("/dev/sdx") == on_disks.disks.contents("/dev/sdy") == ()
     assert on_disks.world.left() == []
@@ -241,7 +241,7 @@ def test_what_is_refused_has_touched_nothing(
     ("request_", "words"),
     [
         (replace(SMALL, vg="nope"), "no volume group nope"),
-        (replace(SMALL, pvs=("/dev/sdb", "/dev/sdz")), "/dev/sdz: no usable PV of labvg"),
+        (replace(SMALL, pvs=("/dev/sdb", "/dev/sdz")), "/dev/sdz: not a usable PV of labvg"),
         (replace(SMALL, raw=True), "fio is not installed"),
         (replace(ON_DISKS, array_disks=("/dev/sdx", "/dev/sdq")), "there is no /dev/sdq"),
         (replace(ON_DISKS, array_disks=("/dev/sdx", "/dev/held")), "/dev/held is not empty: it holds ext4"),

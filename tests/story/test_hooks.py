@@ -125,7 +125,7 @@ def test_a_hook_that_fails_after_something_wants_attention(world: World, script:
     assert row.status is RunStatus.ATTENTION
     (text,) = row.attention
     assert text.startswith(f"hook one failed ({point}): ")
-    assert text.endswith("ended with status 1: (it said nothing)")
+    assert text.endswith("ended with status 1: (no output)")
     assert world.left() == []
 
 

@@ -155,7 +155,7 @@ def test_a_machine_that_was_set_back_in_mid_copy_removes_no_backup_that_it_had_f
         (world.backups / "r1" / "manifest.json").write_text("as it was published the first time")
 
     world.at["target.begun"] = ends_well
-    with pytest.raises(TargetError, match="holds a finished backup already"):
+    with pytest.raises(TargetError, match="already has a finished backup"):
         world.back_up()
     assert "nightly/r1/manifest.json" in world.stored()
     assert world.left() == ["row of partial-objects vault/nightly/r1"]

@@ -315,7 +315,7 @@ def test_what_fills_a_target_is_given_back_although_no_owner_record_has_room_bes
     die_at(world, "in mid-copy")
 
     def full(*_: object) -> bool:
-        raise NoRoom("no room left on target vault")
+        raise NoRoom("no space left on target vault")
 
     monkeypatch.setattr(ToldTarget, "succeed", full)
     recover(world).require_complete()

@@ -221,7 +221,7 @@ def test_what_nobody_signed_enters_only_where_a_person_says_so_and_is_recorded_t
     put(backed_up, manifests.to_text(replace(there(backed_up), signature=None)))
     found = rebuild(backed_up.target, elsewhere, elsewhere.trust(machine))
     assert found.imported == ()
-    with pytest.raises(Untrusted, match="run r1 is not signed: nobody can tell who made it"):
+    with pytest.raises(Untrusted, match="run r1 is not signed: its origin is unknown"):
         found.require_complete()
     assert set(rebuild(backed_up.target, elsewhere, Trust(unsigned=True)).imported) == {"r1", "r2"}
     (backup,) = elsewhere.run("r1").backups

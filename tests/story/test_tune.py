@@ -106,7 +106,7 @@ def test_stripes_that_are_best_are_recommended_kept_and_followed(probe: Tuned) -
     probe.world.host.free_by_pv["/dev/sdc"] = 4
     left = probe.world.back_up("r2", job=job).snapshot
     assert left is not None
-    assert left.chunk_reason.endswith("its recommendation is left aside: there is too little room for the COW area")
+    assert left.chunk_reason.endswith("its recommendation is ignored: there is not enough space for the COW area")
 
 
 def test_other_pvs_are_striped_over_too_but_for_those_without_room(probe: Tuned) -> None:
@@ -179,7 +179,7 @@ def test_check_says_what_it_follows_and_what_that_risks(probe: Tuned) -> None:
     probe.world.host.pv_uuids["/dev/sde"] = "another disk"
     stale = told(pvs=AUTO)
     assert stale["snapshot"][0] is Level.WARNING
-    assert "its recommendation is left aside: /dev/sde is gone or another disk" in stale["snapshot"][1]
+    assert "its recommendation is ignored: /dev/sde is missing or was replaced" in stale["snapshot"][1]
     assert "COW area" not in stale
     assert probe.world.try_to_back_up(job=probe.world.job(snapshot=SnapshotConfig(pvs=AUTO, size=SIZE))) is None
 

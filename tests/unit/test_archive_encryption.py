@@ -204,8 +204,8 @@ def test_identities_are_read_as_age_keygen_writes_them(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "sentence", "hint"),
     [
-        ("", "holds no identity", "age-keygen -o FILE"),
-        ("# nothing yet\n", "holds no identity", "age-keygen -o FILE"),
+        ("", "has no identity", "age-keygen -o FILE"),
+        ("# nothing yet\n", "has no identity", "age-keygen -o FILE"),
         (f"{ALICE.to_public()}\n", "line 1: is a public key", "AGE-SECRET-KEY-1"),
         (f"{ALICE}\n{str(BOB)[:-1]}\n", "line 2: is not an identity", "AGE-SECRET-KEY-1"),
         ("AGE-PLUGIN-YUBIKEY-1QQQ\n", "line 1: is not an identity", "plugins"),

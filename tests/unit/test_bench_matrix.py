@@ -169,7 +169,7 @@ def test_no_snapshots_are_made_where_none_were_asked_for() -> None:
 def test_of_an_array_there_are_no_snapshots_and_that_is_said() -> None:
     plan = plan_matrix(ON_DISKS, WHOLE)
     assert plan.snapshots
-    assert plan.notes == ("no snapshots of RAID-0: it is no logical volume",)
+    assert plan.notes == ("no snapshots of RAID-0: it is not a logical volume",)
 
 
 def test_a_volume_group_tells_its_free_extents() -> None:
@@ -204,15 +204,15 @@ def test_longer_windows_and_more_repeats_cost_more() -> None:
 @pytest.mark.parametrize(
     ("request_", "words"),
     [
-        (BenchRequest(), "name a volume group or disks"),
-        (replace(ON_DISKS, vg="vg0"), "name a volume group or disks"),
+        (BenchRequest(), "give a volume group or disks"),
+        (replace(ON_DISKS, vg="vg0"), "give a volume group or disks"),
         (replace(ON_DISKS, pvs=("/dev/a",)), "--pvs are those of a volume group"),
         (BenchRequest(array_disks=("/dev/x",)), "one disk only: /dev/x"),
         (BenchRequest(array_disks=("/dev/x", "/dev/x")), "--md names /dev/x twice"),
         (replace(IN_GROUP, pvs=("/dev/a", "/dev/b", "/dev/a")), "--pvs names /dev/a twice"),
         (replace(IN_GROUP, filesystem="btrfs"), "no 'btrfs'"),
         (replace(IN_GROUP, file_size=0), "--size 0 B is no multiple"),
-        (replace(IN_GROUP, file_size=MIB + 512), "--size 1049088 B is no multiple of a record of 1 MiB"),
+        (replace(IN_GROUP, file_size=MIB + 512), "--size 1049088 B is not a multiple of a record of 1 MiB"),
         (replace(IN_GROUP, tables=(PublishedTable.E5,), file_size=8 * MIB), "no multiple of a record of 16 MiB"),
         (replace(IN_GROUP, tables=(PublishedTable.E5,), records=(48 * KIB, MIB)), "no multiple of a record of 48 KiB"),
         (replace(IN_GROUP, records=(256,)), "--records: 256 bytes are none"),
@@ -220,7 +220,7 @@ def test_longer_windows_and_more_repeats_cost_more() -> None:
         (replace(IN_GROUP, stripe_sizes=(2 * KIB,)), "--stripe-sizes: 2 KiB is not a stripe size that LVM accepts"),
         (replace(IN_GROUP, stripe_sizes=(96 * KIB,)), "--stripe-sizes: 96 KiB is not a stripe size that LVM accepts"),
         (replace(IN_GROUP, stripe_sizes=(8 * MIB,)), "--stripe-sizes: 8 MiB is more than an extent"),
-        (replace(IN_GROUP, stripe_sizes=()), "--stripe-sizes names none"),
+        (replace(IN_GROUP, stripe_sizes=()), "--stripe-sizes is empty"),
         (replace(IN_GROUP, widths=(1, 2)), "--widths are 2 or more"),
         (replace(IN_GROUP, widths=(4,)), "--widths: no 4 stripes on 3 disks"),
         (replace(IN_GROUP, threads=(0,)), "--threads are 1 or more"),
@@ -265,7 +265,7 @@ def group_of(**free: int) -> Disks:
         ((), group_of(a=300), "on /dev/a, and striping needs two: 101 free extents .* 300 on /dev/a"),
         ((), group_of(a=300, b=100), "on /dev/a, and striping needs two"),
         (("/dev/a",), GROUP, "one PV only: /dev/a; striping needs two"),
-        (("/dev/a", "/dev/q"), GROUP, "/dev/q: no usable PV of vg0"),
+        (("/dev/a", "/dev/q"), GROUP, "/dev/q: not a usable PV of vg0"),
         (("/dev/a", "/dev/b"), group_of(a=100, b=300), "on /dev/a: the linear scratch volume needs 101, have 100"),
         (("/dev/a", "/dev/b"), group_of(a=300, b=50), "on /dev/b: the striped-2x64k scratch volume needs 51, have 50"),
     ],

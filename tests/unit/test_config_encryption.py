@@ -44,7 +44,7 @@ def test_remote_targets_without_recipients_are_refused_each_by_name(tmp_path: Pa
     error = refusal(path)
     assert error.message == (
         f"{path}: jobs.nightly.encryption.recipients: there is none, but offsite, bucket are not on this machine: "
-        "its backups would go there unencrypted"
+        "its backups would be sent there unencrypted"
     )
     assert "accept_unencrypted = true in [targets.offsite], [targets.bucket]" in error.hint
     assert "age-keygen" in error.hint

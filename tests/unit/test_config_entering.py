@@ -188,7 +188,7 @@ def folder(path: Path) -> None:
     ("spoil", "words"),
     [
         (comment_behind_a_value_of_a_list, "does not stand there in a way that can be changed safely"),
-        (symlinked, "is a symbolic link, which is not replaced"),
+        (symlinked, "is a symbolic link, which backupd does not replace"),
         (read_only, "is read-only"),
         (with_a_second_name, "has 2 names"),
         (inline, "does not stand there in a way that can be changed safely"),
@@ -200,7 +200,7 @@ def folder(path: Path) -> None:
         (faulty, "a fifth"),
         (not_toml, "is not TOML"),
         (gone, "cannot be read: no such file"),
-        (folder, "is no regular file"),
+        (folder, "is not a regular file"),
     ],
 )
 def test_what_cannot_be_changed_safely_is_told_and_left_as_it_was(

@@ -33,7 +33,7 @@ def written(folder: Path, table: str) -> Path:
         (f'{MAIL}user = "me"', "notifications.mail: has only one of user and password_file"),
         (f'{MAIL}user = "me"\npassword_file = "/p"\nsecurity = "none"', "notifications.mail.security: is none beside"),
         (f'{MAIL}on = ["fialed"]', 'notifications.mail.on[0]: "fialed" is none of started'),
-        (f'{MAIL}jobs = ["nightl"]', 'notifications.mail.jobs[0]: there is no job "nightl"'),
+        (f'{MAIL}jobs = ["nightl"]', 'notifications.mail.jobs[0]: no job is configured "nightl"'),
         (f'{MAIL}password = "{CANARY}"', "notifications.mail.password: unknown key"),
         ('type = "webhook"', "notifications.mail: needs either url or url_file"),
         ('type = "ping"\nurl = "http://a"\nurl_file = "/a"', "notifications.mail: needs either url or url_file"),

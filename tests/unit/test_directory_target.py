@@ -84,8 +84,8 @@ def test_file_in_the_folders_place_is_named(tmp_path: Path) -> None:
 
 
 FAULTS = [
-    (errno.ENOSPC, "no room left on target store"),
-    (errno.EDQUOT, "no room left on target store"),
+    (errno.ENOSPC, "no space left on target store"),
+    (errno.EDQUOT, "no space left on target store"),
     (errno.EROFS, "is mounted read-only"),
     (errno.EIO, "could not write data-1.tar.zst to target store"),
 ]

@@ -70,7 +70,7 @@ def test_only_the_chosen_disks_count() -> None:
 
 
 def test_disk_of_another_group_is_named_with_those_to_choose_from() -> None:
-    with pytest.raises(SnapshotError, match="/dev/sdz: no usable PV of vg0") as caught:
+    with pytest.raises(SnapshotError, match="/dev/sdz: not a usable PV of vg0") as caught:
         plan(Size(percent_of_origin=20), pvs=("/dev/sdz",))
     assert "/dev/sda, /dev/sdb" in caught.value.hint
 

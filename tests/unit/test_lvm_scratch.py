@@ -129,7 +129,7 @@ def test_volume_whose_path_leads_elsewhere_is_not_taken_for_the_one_just_made(
     monkeypatch.setattr("backupd.lvm.scratch._PAUSE_SECONDS", 0)
     script(programs, "lvcreate", "")
     made = MappedDevice("labvg-x", "LVM-x", DeviceNumber(254, 99), False, (TableLine("striped", ""),))
-    with pytest.raises(SnapshotError, match="/dev/labvg/x does not lead to the volume that was just made") as caught:
+    with pytest.raises(SnapshotError, match="/dev/labvg/x does not point to the new volume") as caught:
         LvmScratchVolumes(MACHINE, mapped={"labvg-x": made}.get).create(
             "labvg", "x", STRIPED, size=312 * MIB, run_id="r1"
         )

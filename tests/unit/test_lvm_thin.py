@@ -127,7 +127,7 @@ def plan(volume: Volume, size: Size | None = None, *, pvs: tuple[str, ...] = ())
 def test_stripes_are_the_pools() -> None:
     with pytest.raises(SnapshotError, match="have the stripes of that pool") as caught:
         plan_snapshot(thin_volume(), NO_EXTENTS, "r1", Settings(Size(percent_of_origin=20), stripes=2))
-    assert caught.value.hint == "leave out snapshot.stripes"
+    assert caught.value.hint == "omit snapshot.stripes"
 
 
 def test_thin_snapshot_takes_no_extents_and_the_pools_chunk_size() -> None:
@@ -165,7 +165,7 @@ def test_pool_with_little_metadata_left_is_refused(mebibytes: int, refused: bool
 def test_thin_snapshot_cannot_lie_on_chosen_disks() -> None:
     with pytest.raises(SnapshotError, match="is thin") as caught:
         plan(thin_volume(), pvs=("/dev/sda",))
-    assert caught.value.hint == "leave out snapshot.pvs"
+    assert caught.value.hint == "omit snapshot.pvs"
 
 
 def test_free_bytes_are_those_of_the_pool_or_of_the_group() -> None:

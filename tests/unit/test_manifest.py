@@ -398,7 +398,7 @@ def test_missing_key_is_named(path: tuple[Any, ...]) -> None:
 @pytest.mark.parametrize("path", ["/var/lib/mysql", "../mysql", "mysql/../../live", ".."])
 def test_a_path_that_leads_out_of_the_restored_folder_is_refused(key: str, path: str) -> None:
     """There a drill would start its server, and a clone remove binlogs: those of this host."""
-    with pytest.raises(VerificationError, match=f"the manifest's {key} leads out of the backup: '{path}'"):
+    with pytest.raises(VerificationError, match=f"the manifest's {key} points outside of the backup: '{path}'"):
         manifests.from_text(sealed({**BODY, key: path}))
 
 

@@ -94,7 +94,7 @@ def test_a_certificate_file_that_is_not_there_is_the_servers_refusal_like_any_ot
     login = Login("b", address="10.0.0.1", tls_ca=tmp_path / "ca.pem")
     with pytest.raises(ServerError, match="no connection to the server at 10") as refused:
         Session.open(login)
-    assert refused.value.hint == "check its address and tls_ca"
+    assert refused.value.hint == "check the address and tls_ca"
 
 
 READER = PositionReader("SHOW MASTER STATUS", "SELECT @@global.gtid_executed AS gtid", "SHOW REPLICA STATUS", None)

@@ -140,7 +140,7 @@ def test_a_mysql_that_went_by_a_path_of_its_dictionary_is_no_scratch_server() ->
         "1 [Warning] [MY-012177] [InnoDB] The datafile '/srv/else/gout.ibd' for tablespace gout is in an unprotected"
         " location. This file cannot be recovered after a crash until this location is added to innodb_directories."
     )
-    with pytest.raises(ServerError, match=r"opened /srv/else/gout\.ibd, which is not of them"):
+    with pytest.raises(ServerError, match=r"opened /srv/else/gout\.ibd, which is not one of them"):
         require_no_live_tablespace(warning)
     require_no_live_tablespace((DATA / "recovery-9.7.4.log").read_text())
 

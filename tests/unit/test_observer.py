@@ -531,7 +531,9 @@ def test_what_is_said_of_a_pool_is_not_said_of_a_cow_area(host: Host, folder: Pa
     tick(observer, host)
     with pytest.raises(SnapshotVoid) as caught:
         observer.require_within_limits()
-    assert caught.value.hint == "thin pool labvg/pool was probably too small for the writes meanwhile: extend the pool"
+    assert caught.value.hint == (
+        "thin pool labvg/pool was probably too small for the writes during the backup: extend the pool"
+    )
 
 
 def test_the_penalty_limit_gives_up_before_the_copy(host: Host, folder: Path) -> None:

@@ -116,7 +116,7 @@ PASSIVE: list[tuple[str, list[float | None], GateOutcome, Reason]] = [
     ("it has died down", list(decaying(20 * MIB, 60)), START, Reason.SETTLED),
     ("it goes on and on", [20.0 * MIB] * 20, START, Reason.PLATEAU),
     ("it goes on, but not for long enough to say so", [20.0 * MIB] * 19, WAIT, Reason.SETTLING),
-    ("nobody writes", [0.0] * 5, START, Reason.SETTLED),
+    ("the server is not writing", [0.0] * 5, START, Reason.SETTLED),
     ("nobody has written for a moment", [0.0] * 4, WAIT, Reason.SETTLING),
     ("it cannot be read", [None, nan, inf] * 10, WAIT, Reason.SETTLING),
 ]

@@ -213,9 +213,9 @@ DUE = utc("2026-06-05T00:30")
         ((), DUE + timedelta(hours=4, seconds=1), Missed("it could not start within 4h")),
         ((blackout("02:00", "03:00"),), DUE, Wait(utc("2026-06-05T01:00"))),
         ((blackout("02:00", "06:30"),), DUE, Wait(DUE + timedelta(hours=4))),
-        ((blackout("02:00", "06:31"),), DUE, Missed("a blackout lasts longer than the 4h within which it starts")),
+        ((blackout("02:00", "06:31"),), DUE, Missed("a blackout lasts longer than the 4h within which it may start")),
         ((blackout("02:00", "03:00"),), DUE - timedelta(days=1), Wait(utc("2026-06-05T01:00"))),
-        ((blackout("00:00", "00:00"),), DUE, Missed("a blackout lasts longer than the 4h within which it starts")),
+        ((blackout("00:00", "00:00"),), DUE, Missed("a blackout lasts longer than the 4h within which it may start")),
     ],
 )
 def test_a_slot_starts_in_time_waits_for_a_blackout_or_is_missed(

@@ -129,7 +129,7 @@ def test_room_of_a_thin_volume_is_its_pool_s_and_a_job_needs_that_share_of_it() 
         ("nightly", 50 << 20, True),
         ("large", None, False),
     ]
-    assert "not enough room in thin pool labvg/pool" in told.jobs[1].refusal
+    assert "not enough space in thin pool labvg/pool" in told.jobs[1].refusal
 
 
 @pytest.mark.parametrize(("state", "name"), [("thin", "pool"), ("snapshots", "theirs")])

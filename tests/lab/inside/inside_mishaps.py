@@ -141,7 +141,7 @@ def test_target_that_becomes_full(host: Host, tmp_path: Path) -> None:
             run.until(storing_to(store.path))
             store.fill()
             ended = run.ended(expect=TARGET)
-        require_told(ended, status=TARGET, says="no room left on target store")
+        require_told(ended, status=TARGET, says="no space left on target store")
         host.nothing_left()  # while the target is there to be asked
 
 

@@ -63,7 +63,7 @@ def test_target_that_is_read_only(host: Host, tmp_path: Path) -> None:
 def test_target_that_is_full(host: Host, tmp_path: Path) -> None:
     with memory_disk(tmp_path / "target") as path:
         (path / "filler").write_bytes(bytes(1 << 20))
-        host.fails({"targets.store.path": str(path)}, status=REFUSED, says="no room left on target store")
+        host.fails({"targets.store.path": str(path)}, status=REFUSED, says="no space left on target store")
 
 
 def test_target_with_too_little_room(host: Host, tmp_path: Path) -> None:

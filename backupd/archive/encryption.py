@@ -1,7 +1,7 @@
 """Who can read what is stored: age files, opened with identities, as a station.
 
 Knows: pyrage, which does the cryptography; how its pulling and pushing become blocks handed over one at a time; which
-of its failures is a wrong key and which is damage. Refuses to know where keys are configured and what is encrypted.
+of its failures is a wrong key and which is damage.
 
 An object is one age file (age-encryption.org/v1), whatever its size: `age -d` opens it. pyrage reads and writes as it
 likes, so it runs in a thread of its own that works only while its station is inside `take` or `end`: the two are

@@ -1,7 +1,7 @@
 """Which stored bytes are fetched for which bytes of a tar stream, and that they are what was stored.
 
-Knows: that an object's frames tile it, that one which is not encrypted can be read from any frame on, and one which is
-from its beginning only (age through pyrage has no random access). Refuses to know what is in them.
+Knows: that an object's frames tile it, that one which is not encrypted can be read from any frame on, and one which
+is from its beginning only (age through pyrage has no random access).
 
 A frame is handed on only once all of it has been compared: nothing that a damaged copy holds reaches zstd, tar or a
 folder.

@@ -1,7 +1,6 @@
 """How fast a copy may go: a token bucket under a limit, raised when a deadline would be missed.
 
-Knows: bytes, seconds and when to look whether the copy is still wanted. Refuses to know what is looked at (`check`)
-and what is copied.
+Knows: bytes, seconds and when to look whether the copy is still wanted.
 """
 
 import logging

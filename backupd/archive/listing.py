@@ -1,8 +1,7 @@
 """What an archive will hold, and how it is divided into streams and objects.
 
-Knows: that a million entries take some 15 bytes each, names compressed in blocks and numbers in arrays; that the names
-of one file stay together, and that every object has the folders its files lie in. Refuses to know where they were
-found.
+Knows: that a million entries take some 15 bytes each, names compressed in blocks and numbers in arrays; that the
+names of one file stay together, and that every object has the folders its files lie in.
 """
 
 import heapq

@@ -3,7 +3,7 @@
 Knows: the part of POSIX tar (pax) that GNU tar `--format=posix` and tarfile write: folders, files (sparse ones too),
 hard and symbolic links. Everything else is refused, and so is every name or link that leads out of the folder that
 the stream is unpacked into, and whatever could be read in two ways. tar looks at that no more: it is given no header
-of a stranger's (`restating`), and the kernel keeps it in the folder (`sandbox`). Refuses to know what is in the files.
+of a stranger's (`restating`), and the kernel keeps it in the folder (`sandbox`).
 """
 
 import re

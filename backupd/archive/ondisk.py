@@ -1,7 +1,6 @@
 """Whether what stands on a disk is what an archive has recorded of it.
 
-Knows: what can be different, and what a person who is not root cannot restore. Refuses to know what is to be done about
-a difference.
+Knows: what can be different, and what a person who is not root cannot restore.
 
 Owners and folders' set-group-id bits are root's to restore: for everybody else they are not compared. What nobody
 restores (`restating`) is not compared either. A folder's time is not compared but set: whatever is unpacked into it

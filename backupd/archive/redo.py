@@ -3,7 +3,6 @@
 Knows: `ib_logfile0` as MariaDB writes it from 10.8 on (MDEV-14425): a header, two checkpoints and a ring of mini-
 transactions. All of it is in MariaDB's source: offsets in storage/innobase/include/log0log.h (`log_t`), what recovery
 reads in storage/innobase/log/log0recv.cc (`recv_sys_t::find_checkpoint`, `recv_scan_log`, `recv_sys_t::parse`).
-Refuses to know who tells the LSN, and how a file is stored.
 
 Why what is left out cannot matter: recovery begins at the newest valid checkpoint and parses one mini-transaction after
 the other. Where none begins, or its end has the wrong sequence bit or CRC-32C, the log has ended (`GOT_EOF`). `parse`

@@ -1,7 +1,6 @@
 """Holding reads back for the server's sake: looks at the origin ten times a second, asks the law, and waits.
 
-Knows: when a read is under way, when to look, which changes are worth telling. Refuses to know the law (`pacing`), how
-the counters are read, and what is copied.
+Knows: when a read is under way, when to look, which changes are worth telling.
 """
 
 import logging

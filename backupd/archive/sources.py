@@ -1,9 +1,9 @@
 """Which files of a mounted snapshot belong in its archive.
 
-Knows: what a restored server does not need (earlier binlogs, relay logs, temporary tablespaces, unused redo files, pid
-files, sockets, our own probe files). Refuses to know how files become an archive. Of what begins with `#` only what a
-server itself throws away before it recovers is left out: the rest of `#innodb_redo` and `#ib_*.dblwr` are its crash
-recovery, and `#sql…` may be a table in the middle of an ALTER.
+Knows: what a restored server does not need (earlier binlogs, relay logs, temporary tablespaces, unused redo files,
+pid files, sockets, our own probe files). Of what begins with `#` only what a server itself throws away before it
+recovers is left out: the rest of `#innodb_redo` and `#ib_*.dblwr` are its crash recovery, and `#sql…` may be a table
+in the middle of an ALTER.
 
 The unused redo files are those of MySQL from 8.0.30 on, `#ib_redoN_tmp`: its manual (InnoDB, "Redo Log") calls them
 spare, waiting to be used. At each start, before it recovers, `log_sys_init` (storage/innobase/log/log0log.cc) deletes

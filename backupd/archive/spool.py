@@ -1,8 +1,6 @@
 """Objects' plain bytes that wait on another disk until the snapshot is gone.
 
-Knows: a quota, the files of one run's folder, that what is read back must be what was written. Refuses to know what the
-bytes are (`stream`), what becomes of them (`sending`), and where the folder may lie
-(`backupd.operations.backup.spool_folder`).
+Knows: a quota, the files of one run's folder, that what is read back must be what was written.
 
 Everything passes the page cache by where the file system lets it: the server's pages stay where they are, and no dirty
 ones pile up. Where it does not, each piece is written out and dropped before the next one.

@@ -1,9 +1,7 @@
 """A mounted snapshot to objects, a tar stream for each, with one thread that reads for all; binlog and small things.
 
 Knows: that all streams are read by turns under one governor, who is asked before anything is read, and that a failure
-of any of them fails the whole. Refuses to know which files belong in the archive (`sources`), what a tar stream looks
-like (`tarring`), how fast it may go (a `Governor`), what becomes of the bytes (`packing`) and where they go (whatever
-`open_object` opens).
+of any of them fails the whole.
 """
 
 import sys

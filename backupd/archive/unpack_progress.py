@@ -1,7 +1,7 @@
 """How far tar has come: up to which member everything is unpacked, and what has to be known to go on from there.
 
-Knows: that tar has done with a member once it was given some MiB more, and that it sets a folder's mode and times only
-when it leaves it. Refuses to know where this is written down.
+Knows: that tar has done with a member once it was given some MiB more, and that it sets a folder's mode and times
+only when it leaves it.
 """
 
 import threading

@@ -1,7 +1,6 @@
 """SQLite as the catalogue needs it: durable, patient with other processes, and in plain words when it fails.
 
-Knows: the settings of a connection, how a transaction begins, what SQLite's error codes mean to a person. Refuses to
-know which tables there are.
+Knows: the settings of a connection, how a transaction begins, what SQLite's error codes mean to a person.
 """
 
 import sqlite3

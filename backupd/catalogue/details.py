@@ -1,6 +1,6 @@
 """Finding runs and putting together all that the tables say of them.
 
-Knows: the order of runs, what a person may call a run, one query per table. Refuses to know transactions and files.
+Knows: the order of runs, what a person may call a run, one query per table.
 """
 
 from collections import defaultdict

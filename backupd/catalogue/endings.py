@@ -1,7 +1,6 @@
 """What a run holds, and how both come to an end, as statements.
 
-Knows: what an ending writes, whoever writes it: the run itself, or a later process for a dead one. Refuses to know
-transactions.
+Knows: what an ending writes, whoever writes it: the run itself, or a later process for a dead one.
 """
 
 from datetime import UTC, datetime

@@ -1,7 +1,7 @@
 """Whose catalogue it is, as rows: the identity that counts, the names that were given up, whose keys are believed.
 
-Knows: that the newest row counts, and that each but the first, which is as old as the file, is told in the audit chain.
-Refuses to know transactions.
+Knows: that the newest row counts, and that each but the first, which is as old as the file, is told in the audit
+chain.
 """
 
 from collections.abc import Callable

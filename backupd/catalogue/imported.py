@@ -1,7 +1,6 @@
 """A run that is known from its manifest only, as rows.
 
-Knows: how what a manifest tells of a run becomes what the run itself would have written. Refuses to know targets and
-transactions.
+Knows: how what a manifest tells of a run becomes what the run itself would have written.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,7 @@
 """How jobs stand by what is recorded of them: one transaction and a fixed number of queries, however many runs.
 
-Knows: which rows tell it. Refuses to know what is an alarm, and what is due when. Every question is answered
-from an index, or by walking back to what is newest of each job. Only this machine's runs tell how a job stands.
+Knows: which rows tell it. Every question is answered from an index, or by walking back to what is newest of each job.
+Only this machine's runs tell how a job stands.
 
 What is newest is that up to an instant, which is now: a machine whose clock was years ahead for an hour leaves rows of
 then, and the newest of all would be those, for years.

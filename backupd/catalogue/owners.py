@@ -2,7 +2,7 @@
 
 A chain is known by its last record alone, which nobody else can have written: not by what the configuration calls its
 target, nor by where that is. A target may be renamed, be led elsewhere and back, or be a disk that is not mounted.
-Knows: that a record is kept before it is written there. Refuses to know what a record is, and transactions.
+Knows: that a record is kept before it is written there.
 """
 
 from collections.abc import Callable

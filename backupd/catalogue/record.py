@@ -1,7 +1,6 @@
 """One live run's pen: what it tells is in the file when the verb returns.
 
 Knows: which row each verb writes, how writes are held back in a quiet time, what a run's end means for its row.
-Refuses to know queries that read, and when a run does what.
 """
 
 import logging

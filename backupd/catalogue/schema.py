@@ -1,8 +1,8 @@
 """Bringing a catalogue file to the schema of this backupd: making it, upgrading it, or refusing it.
 
-Knows: the schema's revision in a file, where the migrations are, what is kept before an upgrade. Refuses to know what
-the tables mean. Alembic takes long to load, so it is loaded only when a file's revision is not ours; a fresh file gets
-all tables at once and the revision by hand, and a test proves that to be what the migrations make.
+Knows: the schema's revision in a file, where the migrations are, what is kept before an upgrade. Alembic takes long
+to load, so it is loaded only when a file's revision is not ours; a fresh file gets all tables at once and the
+revision by hand, and a test proves that to be what the migrations make.
 """
 
 import errno

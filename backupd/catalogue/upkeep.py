@@ -1,7 +1,7 @@
 """What becomes of backups after their run, as steps of a transaction; each is told in the audit chain as well.
 
-Knows: which rows a later finding changes. Refuses to know transactions, and who found what. A step about a backup that
-the catalogue does not have changes nothing and tells nothing.
+Knows: which rows a later finding changes. A step about a backup that the catalogue does not have changes nothing and
+tells nothing.
 """
 
 from collections.abc import Callable, Collection

@@ -1,6 +1,6 @@
 """What a bench will do, told before it does it, and the question whether it may.
 
-Knows: the words. Refuses to know how a plan is made, and to act.
+Knows: the words.
 """
 
 import sys

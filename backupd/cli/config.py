@@ -1,6 +1,6 @@
 """`backupd config`: write an example, say what is wrong with a file, show what is in force.
 
-Knows: the commands. Refuses to know: what may be configured (`backupd.config` does, and is imported only when asked).
+Knows: the commands.
 """
 
 import contextlib

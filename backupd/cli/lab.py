@@ -1,6 +1,6 @@
 """`backupd lab …`: a machine with real LVM and a real server under load, from one command.
 
-Knows: options, and the exit statuses of the lab itself (125 failed, 124 deadline). Refuses to know how a lab is made.
+Knows: options, and the exit statuses of the lab itself (125 failed, 124 deadline).
 """
 
 import sys

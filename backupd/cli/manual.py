@@ -1,7 +1,6 @@
 """`backupd manual` and `backupd completion`: what a package installs beside the program, made from the command tree.
 
-Knows: how a tree of commands becomes a page of man(7). Refuses to know any command: help texts, options and exit
-statuses are told in one place, their own.
+Knows: how a tree of commands becomes a page of man(7).
 """
 
 import re

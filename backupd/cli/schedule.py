@@ -1,6 +1,6 @@
 """`backupd schedule`: what is due when, and a person's word that nothing of a job is to be started.
 
-Knows: the commands. Refuses to know: how times are reckoned (`timetable`), and who starts what is due (`serve`).
+Knows: the commands.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 """Whom `backupd run` tells how it goes: the terminal, through a file in memory whoever looks at the machine, and its
 own process, which takes its share of the processors only while the server pays for the run.
 
-Knows: how often a file is worth writing, and that it goes with its run. Refuses to know who reads it.
+Knows: how often a file is worth writing, and that it goes with its run.
 """
 
 import logging

@@ -1,8 +1,6 @@
 """Things on the host that must be given back: row first, effect second, release the same in every case.
 
-Knows: the order in which a holding is written, made and released, and what becomes of a release that fails. Refuses to
-know what a snapshot or a mount is: `Releases` maps each kind to the idempotent function that gives it back, and
-`recover` uses that same map for the holdings of a dead run.
+Knows: the order in which a holding is written, made and released, and what becomes of a release that fails.
 """
 
 import logging

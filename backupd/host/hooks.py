@@ -7,7 +7,7 @@ One that fails before something ends the run: that is how it is asked not to go 
 wants attention, and the run goes on. None ever runs while the server is locked: nobody knows how long it would take,
 and everything that the server's clients do would wait for it.
 
-Knows: when which program runs, what it gets, and when it is ended. Refuses to know what a run does.
+Knows: when which program runs, what it gets, and when it is ended.
 """
 
 import contextlib

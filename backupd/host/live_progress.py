@@ -1,7 +1,7 @@
 """How a live run gets on, told by its process to others: a small file in `paths.run`, which is in memory.
 
-Knows: where the file is and how it is read while it is written. Refuses to know what a run does. Not in the catalogue:
-its writes are made durable, and the disk may be the one whose cost is being measured.
+Knows: where the file is and how it is read while it is written. Not in the catalogue: its writes are made durable,
+and the disk may be the one whose cost is being measured.
 """
 
 import contextlib

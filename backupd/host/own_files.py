@@ -1,6 +1,6 @@
 """What on this host is ours and nobody else's: a folder of ours, a file under a temporary name, a process.
 
-Knows: how each is made sure of, where any local user may have been there first. Refuses to know what they are for.
+Knows: how each is made sure of, where any local user may have been there first.
 """
 
 import errno

@@ -1,7 +1,7 @@
 """What of the processors and the disks a thread leaves to others.
 
 Knows: that Linux keeps nice values and I/O classes for each thread (setpriority(2), ioprio_set(2)), and that threads
-and children begin with those of the thread which started them. Refuses to know when it is time to give way.
+and children begin with those of the thread which started them.
 """
 
 import ctypes

@@ -1,7 +1,7 @@
 """The only door to other programs: run one to its end, or keep one as a child.
 
-Knows: argv lists, `LC_ALL=C`, deadlines, process groups, how a child dies with us or lives on. Refuses to know what any
-program means. Adapters build an argv and parse what comes back; nothing else in backupd starts a process.
+Knows: argv lists, `LC_ALL=C`, deadlines, process groups, how a child dies with us or lives on. Adapters build an argv
+and parse what comes back; nothing else in backupd starts a process.
 """
 
 import contextlib

@@ -1,7 +1,7 @@
 """The log of a run: one file for each below `paths.log`, which outlives the terminal, the daemon and the run.
 
-Knows: where the file is, how a line of it looks, how long it is kept. Refuses to know what is logged: it takes what the
-root logger is given, from INFO up. A log that cannot be written is a warning; the run goes on without one.
+Knows: where the file is, how a line of it looks, how long it is kept. A log that cannot be written is a warning; the
+run goes on without one.
 """
 
 import contextlib

@@ -1,7 +1,7 @@
 """SIGINT and SIGTERM become `Cancelled`, but never in the middle of giving something back.
 
-Knows: the process's two stop signals and whether now is a bad moment. Refuses to know what is being stopped.
-Signals belong to the process, so this module's state is the process's too.
+Knows: the process's two stop signals and whether now is a bad moment. Signals belong to the process, so this module's
+state is the process's too.
 """
 
 import signal

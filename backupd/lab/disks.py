@@ -1,7 +1,7 @@
 """Four disks that behave as asked, and the volume on them.
 
-Knows: nbdkit's and dm-delay's arguments, LVM's filter, how `data` is cut. Refuses to know what the volume is for.
-The disk models and their figures are explained in docs/pages/development/lab.md.
+Knows: nbdkit's and dm-delay's arguments, LVM's filter, how `data` is cut. The disk models and their figures are
+explained in docs/pages/development/lab.md.
 """
 
 import re

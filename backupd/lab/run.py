@@ -1,7 +1,7 @@
 """One lab in a user-mode kernel, read aloud from outside: prepare disks once, copy them, start a machine, carry its
 output, bring its status home.
 
-Knows: deadlines, when a machine may be tried again, temporary folders. Refuses to know what happens inside.
+Knows: deadlines, when a machine may be tried again, temporary folders.
 """
 
 import contextlib

@@ -1,7 +1,6 @@
 """What the lab's servers differ in: whose packages they are, what their programs are called, which options they take.
 
-Knows: one value for each kind. Refuses to know how they are started (`lab.server`), fetched (`lab.roots`) or shown to
-the machine (`lab.programs`).
+Knows: one value for each kind.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,6 @@
 """What writes cost before the snapshot: by windows of a probe, or by the kernel's counters alone.
 
-Knows: how many looks make a baseline, and what a look at the counters says. Refuses to know whose counters they are
-(a callable), and what will be compared with the baseline (`settle_gate`).
+Knows: how many looks make a baseline, and what a look at the counters says.
 """
 
 import time

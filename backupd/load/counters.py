@@ -1,4 +1,4 @@
-"""What the kernel has counted of a block device, and of the processors. Refuses to know what the figures mean.
+"""What the kernel has counted of a block device, and of the processors.
 
 Source: the kernel's Documentation/block/stat.rst, and for processors Documentation/filesystems/proc.rst. A sector has
 512 bytes there, whatever the disk's own have; the ticks are milliseconds, summed over requests, so that two requests at

@@ -1,7 +1,6 @@
 """Requests of ours past the page cache, by several threads, timed.
 
-Knows: O_DIRECT, the aligned buffers that it asks for, threads that end with their window. Refuses to know what is read
-or written and why: that is a `Request`.
+Knows: O_DIRECT, the aligned buffers that it asks for, threads that end with their window.
 """
 
 import errno

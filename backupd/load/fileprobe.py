@@ -1,7 +1,6 @@
 """The probe that sysbench's fileio test is: one file of ours, one kind of load, short windows.
 
-Knows: which test each mode is, and which folders are ours to make and to remove. Refuses to know what a snapshot is and
-what the figures mean.
+Knows: which test each mode is, and which folders are ours to make and to remove.
 """
 
 import os

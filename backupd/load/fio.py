@@ -1,6 +1,6 @@
 """The loads of a bench on a volume's device itself, by fio: sysbench's fileio test takes no block device.
 
-Knows: fio 3's options and its JSON. Refuses to know how the device is made, and what its figures say.
+Knows: fio 3's options and its JSON.
 
 Looked up in fio 3.33 itself: its jobs are processes in sessions of their own, but for `--thread`; it ends well although
 it did nothing where the device is too small, so that what it did has to be looked at; it refuses to write to a mounted

@@ -1,7 +1,6 @@
 """Watching over a probe's windows: what the disks do, that the server's writes stay bearable, that a snapshot lives.
 
-Knows: when to look, and that a window that must not go on is ended at once. Refuses to know how anything is read
-(`look`) and who shows it (`tell`).
+Knows: when to look, and that a window that must not go on is ended at once.
 """
 
 import threading

@@ -1,6 +1,6 @@
 """A program that puts a load on a disk: run to its end, or ended at once by whoever must.
 
-Knows: that it is installed, deadlines, interruption from another thread. Refuses to know what it does and prints.
+Knows: that it is installed, deadlines, interruption from another thread.
 """
 
 import os

@@ -1,6 +1,6 @@
 """Reading a file past the page cache, timed: what a read of a snapshot costs, and what a copy of it would see.
 
-Refuses to know whether the file is the origin's or a snapshot's. Not by sysbench, which opens its file for writing in
+ Not by sysbench, which opens its file for writing in
 every mode and so cannot read a read-only mount (seen with strace, 1.0.20).
 """
 

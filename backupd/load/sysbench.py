@@ -1,6 +1,6 @@
 """sysbench's fileio test: its options, and what it prints.
 
-Knows: sysbench 1.0.20. Refuses to know what a test is for; `fileprobe` is a probe by it, `fileload` a bench's loads.
+Knows: sysbench 1.0.20.
 
 Looked up in sysbench 1.0.20 itself, with strace: it works in its current folder and takes no path; `--time` is a whole
 number of seconds; `prepare` writes every block (no holes) and ends with an fsync; it is content with a file that is

@@ -1,9 +1,8 @@
 """What the kernel's device mapper says: which device is which, which tables are live, how full COW areas and pools are.
 
 Knows: the uuids in `/sys`, one ioctl of `/dev/mapper/control` (TABLE_STATUS of the stable interface in the kernel's
-`uapi/linux/dm-ioctl.h`, version 4), the status lines of the snapshot and thin-pool targets. Refuses to know: LVM.
-It changes nothing, starts no process and takes no lock, so it may be asked every few milliseconds, and while LVM is at
-work.
+`uapi/linux/dm-ioctl.h`, version 4), the status lines of the snapshot and thin-pool targets. It changes nothing,
+starts no process and takes no lock, so it may be asked every few milliseconds, and while LVM is at work.
 """
 
 import errno

@@ -1,7 +1,7 @@
 """How a whole disk tells whose it is: in its PV's uuid, and in its md superblock. Pure, but for one read.
 
 Knows: what a run's id may be to fit there, LVM's alphabet, the head of an md superblock of version 1.2 (the kernel's
-`uapi/linux/raid/md_p.h`, struct mdp_superblock_1). Refuses to know: who makes groups and arrays.
+`uapi/linux/raid/md_p.h`, struct mdp_superblock_1).
 
 A group has tags; but its disks become PVs before it exists, and between the two a run may die. So each PV is given a
 uuid that says whose it is: `backupd`, the disk's place, four characters of a digest of the machine's name, for which

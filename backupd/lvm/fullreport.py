@@ -1,8 +1,8 @@
 """LVM's one report of everything on the host: groups, PVs, what lies on each extent, every LV's segments.
 
-Knows: `lvm fullreport` (since LVM 2.02.158) and its quirks in 2.03.16, and how hidden LVs are told as what they serve.
-Refuses to know who uses a volume. One call is one look: LVM locks each group while it reports it. It is apart from
-`report`, whose few fields a run asks for again and again; it costs no more time (0.15 s both, in the lab).
+Knows: `lvm fullreport` (since LVM 2.02.158) and its quirks in 2.03.16, and how hidden LVs are told as what they
+serve. One call is one look: LVM locks each group while it reports it. It is apart from `report`, whose few fields a
+run asks for again and again; it costs no more time (0.15 s both, in the lab).
 """
 
 import json

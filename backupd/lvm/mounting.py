@@ -1,6 +1,6 @@
 """A snapshot's file system made readable, and which mounted file system a path lies on.
 
-Knows: mount options, `/proc/self/mountinfo`, who keeps a mount busy. Refuses to know LVM, and what is in the files.
+Knows: mount options, `/proc/self/mountinfo`, who keeps a mount busy.
 
 A volume that is ours to fill is mounted to be written. Every snapshot is mounted read-only by its device path (its
 UUID is the origin's too), and its log is replayed: the LV itself is writable, so XFS and ext4 can, and the writes go

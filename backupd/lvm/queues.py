@@ -2,7 +2,7 @@
 
 Knows: `queue/rotational` and `queue/max_sectors_kb` (the kernel's Documentation/ABI/stable/sysfs-block); a
 device-mapper or md device has there what its disks have in common, a partition has its disk's. And which disks are
-virtual: most hypervisors call theirs rotational, whatever they lie on. Refuses to know what follows from it.
+virtual: most hypervisors call theirs rotational, whatever they lie on.
 """
 
 import os

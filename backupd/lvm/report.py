@@ -1,8 +1,8 @@
 """What LVM's reports say, in the words of `vocabulary`.
 
-Knows: which fields to ask for, and their quirks in LVM 2.03.16 (Debian 12; it has no `json_std`). Refuses to know what
-is done with a volume. A builder and a parser, both pure, for each of four reports: one of LVs segment by
-segment, one of PVs and the room on them, both of these as one, and one of PVs and their labels.
+Knows: which fields to ask for, and their quirks in LVM 2.03.16 (Debian 12; it has no `json_std`). A builder and a
+parser, both pure, for each of four reports: one of LVs segment by segment, one of PVs and the room on them, both of
+these as one, and one of PVs and their labels.
 """
 
 import json

@@ -1,7 +1,6 @@
 """A RAID-0 of disks that a person named: made with mdadm under our name, and gone without a trace.
 
-Knows: mdadm's commands, how an array is found by what its disks say. Refuses to know: whether the disks were empty,
-and what the array is for.
+Knows: mdadm's commands, how an array is found by what its disks say.
 
 An array is never looked for by its name or node: after a crash udev may have assembled it under another, and where no
 udev runs, both stay behind when it is stopped (mdadm 4.2), and whoever opens the node makes an empty array anew. What

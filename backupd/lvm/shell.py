@@ -1,6 +1,6 @@
 """An `lvm` shell that runs before it is needed, so that a command under the lock costs no process start.
 
-Knows: how to talk to it and when it has answered. Refuses to know what the commands mean.
+Knows: how to talk to it and when it has answered.
 
 The shell reads lines from a pipe, prints no prompt, and has no exit status per command. So each command is followed by
 a line that is no command at all: the complaint about it proves that everything before it has ended. What the shell says

@@ -1,6 +1,6 @@
 """Whether the log of an XFS image holds nothing that its files still need: then a mount need not read the log.
 
-Knows: where the log of an XFS lies, what its last records say. Refuses to know mounts; `mounting` decides with this.
+Knows: where the log of an XFS lies, what its last records say.
 
 A mount first looks for the log's end. Where records are padded to a stripe's unit, as on a striped volume, it walks
 back over them sector by sector: some 480 reads, one after the other, each of them in the way of the server's writes (in

@@ -1,8 +1,8 @@
 """Which proofs of who we are a server gets over a way that anybody on this machine may have taken over.
 
-Knows: the authentication plugins that hand out the password itself, or what it can be reckoned from at leisure. A port
-on loopback is whoever's who binds it first, and it asks for nothing to be trusted: what comes over it may claim to be
-any server, name any plugin, and show a public key of its own. Refuses to know sockets and certificates (`login`).
+Knows: the authentication plugins that hand out the password itself, or what it can be reckoned from at leisure. A
+port on loopback is whoever's who binds it first, and it asks for nothing to be trusted: what comes over it may claim
+to be any server, name any plugin, and show a public key of its own.
 
 Left are the plugins that answer a challenge: mysql_native_password, client_ed25519, and caching_sha2_password as long
 as the server remembers the account.

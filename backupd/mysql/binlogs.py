@@ -1,8 +1,8 @@
 """What binlog files themselves tell: which of them a crash recovery reads, and where the last whole transaction ends.
 
 Knows: the index, and of MariaDB's events their header, the few types that begin or end a group, and the checkpoint.
-Refuses to know what the events change. The layout is MariaDB's knowledge base's ("Replication Protocol: 2-Binlog
-Event", "GTID_EVENT", "BINLOG_CHECKPOINT_EVENT"), and was compared with `mariadb-binlog` on 10.11.19 and 11.8.6.
+The layout is MariaDB's knowledge base's ("Replication Protocol: 2-Binlog Event", "GTID_EVENT",
+"BINLOG_CHECKPOINT_EVENT"), and was compared with `mariadb-binlog` on 10.11.19 and 11.8.6.
 
 A binlog that a power cut left may end in the middle of a transaction. MySQL's recovery cuts that end off. MariaDB's
 leaves it there, so that the file's size is no position, and where it ends within an event (seen on 10.11.19: "Event

@@ -1,7 +1,7 @@
 """Dirty pages, written before the lock instead of under it: the settings that do it, and how they are put back.
 
-Knows: the two settings by which InnoDB writes whatever is dirty, how long that is worth waiting for, and which of them
-is still as we left it. Refuses to know when a run does so.
+Knows: the two settings by which InnoDB writes whatever is dirty, how long that is worth waiting for, and which of
+them is still as we left it.
 
 Seen on MariaDB 10.11.19: with `innodb_max_dirty_pages_pct = 0` the page cleaner writes, no faster than
 `innodb_io_capacity` lets it, until next to nothing is dirty. `innodb_max_dirty_pages_pct_lwm` cannot be above it: it is

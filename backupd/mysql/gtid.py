@@ -1,7 +1,7 @@
 """GTID sets as values: two texts are the same set whatever their order, case, spaces and splits.
 
 Knows: MariaDB's `0-1-41,1-7-3` and MySQL's `uuid:1-5:7,uuid:tag:1-3` (tags from 8.3; a tag holds for the intervals
-after it). Refuses to know servers, and to read what is no such text.
+after it).
 """
 
 import re

@@ -1,6 +1,6 @@
 """The keyring of a scratch server: a copy of the live one's file, which it may write as it likes.
 
-Knows: MySQL's `component_keyring_file`. Refuses to know any other component, and the keys.
+Knows: MySQL's `component_keyring_file`.
 
 A server writes its keyring file anew when it starts, in place, even where the component is set to be read-only (seen
 on 9.7.4 by its system calls): of the live file it must not know. The component finds its configuration in the folder of

@@ -1,7 +1,6 @@
 """Which files and folders a backup of this server must think of, and which of them a snapshot cannot do without.
 
-Knows: what InnoDB, Aria, MyISAM and the replication write, and where each server says that it is. Refuses to know
-devices: whether they share a volume is the preflight's question.
+Knows: what InnoDB, Aria, MyISAM and the replication write, and where each server says that it is.
 
 Everything that InnoDB recovers from must be in one atomic image: with the redo log on another volume, the copy of the
 data is silently corrupt. Binlogs may lie elsewhere, because under the lock they stand still with the data. Without a

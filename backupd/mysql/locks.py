@@ -1,7 +1,6 @@
 """How the server is made to stand still: two strategies, tries within limits, and the block in which it stands.
 
-Knows: which statements lock and unlock, how often to try, what the lock cost. Refuses to know what is done while the
-server stands still; one try and its session are `locksession`'s.
+Knows: which statements lock and unlock, how often to try, what the lock cost.
 
 Between the request and the unlock nothing of ours writes a log line: they are kept, and told afterwards.
 """

@@ -1,6 +1,6 @@
 """One try at a lock, in a session of its own, and the proof that what was granted was never lost.
 
-Knows: the order of things around and under the lock. Refuses to know how often to try.
+Knows: the order of things around and under the lock.
 
 The session is opened for the lock, never reopened, and closed on any error: FLUSH TABLES WITH READ LOCK can report a
 time-out and hold its locks all the same. Seen on MySQL 9.7.4 behind a long SELECT: error 1205, and the session held

@@ -1,7 +1,6 @@
 """Where the server stands: its binlog, its GTIDs, its replication channels, InnoDB's log sequence number.
 
-Knows: which statement each server answers, found by asking it rather than by its version. Refuses to know when it is
-asked: that the answer is worth something is the lock's business.
+Knows: which statement each server answers, found by asking it rather than by its version.
 
 MySQL's `performance_schema.log_status` tells binlog, GTIDs and LSN at once. Tried on MySQL 9.7.4, under FLUSH TABLES
 WITH READ LOCK: 0.07 ms, the three statements that it stands for 0.25 ms; it needs BACKUP_ADMIN and SELECT on the

@@ -1,7 +1,7 @@
 """What a manifest records of a server, judged before any of it reaches a command line, an option file or SQL.
 
 Knows: how each setting, name, path and position of a real server looks, and which plugin libraries servers come with.
-Refuses to know what is done with them. All of it is a stranger's: whoever owns the storage may have written it.
+All of it is a stranger's: whoever owns the storage may have written it.
 
 What fits is given on; what does not is refused with a sentence, because nobody can tell what it was meant to do. A
 setting that is not known here is left out, so that a newer backupd may record more of them.
@@ -144,7 +144,7 @@ def _gtids(text: str, where: str) -> str:
 
 def _require(holds: bool, where: str, value: object) -> None:
     if not holds:
-        raise Unreadable(f"the manifest's {where} is not valid for any server: {value!r:.80}", hint=_HINT)
+        raise Unreadable(f"the manifest's {where} has an invalid value: {value!r:.80}", hint=_HINT)
 
 
 def _like(pattern: "re.Pattern[str]") -> Callable[[str], bool]:

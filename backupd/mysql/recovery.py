@@ -1,6 +1,6 @@
 """How much redo a recovery may have to read, and what it is given for that: time and memory.
 
-Knows: the recorded settings that bound the redo log, and two formulas. Refuses to know how a server is started.
+Knows: the recorded settings that bound the redo log, and two formulas.
 
 Redo that is recovered lies between the last checkpoint and the log's end: it is never more than the log holds, whose
 size is recorded with the backup. The server keeps what it has parsed in its buffer pool, and goes over the log once

@@ -1,6 +1,6 @@
 """Where the recorded server's paths lie in a restored copy, and that nothing in the copy leads out of it.
 
-Knows: paths. Refuses to know what is in the files.
+Knows: paths.
 """
 
 import os

@@ -1,6 +1,6 @@
 """Which files of a datadir belong to a table, and which ones no server starts without.
 
-Knows: how MySQL and MariaDB name files after schemas, tables and partitions. Refuses to know where the files are.
+Knows: how MySQL and MariaDB name files after schemas, tables and partitions.
 
 Letters, digits and `_` stand for themselves, everything else is `@` and four hexadecimal digits (MySQL manual, "Mapping
 of Identifiers to File Names"). Letters beyond ASCII that have a capital form are shortened by a table of the server's

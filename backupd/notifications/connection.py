@@ -1,6 +1,6 @@
 """A connection to somebody who may not answer, or only a byte at a time: it has an end, and its certificate is checked.
 
-Knows: deadlines, certificates, and the words for what went wrong. Refuses to know what is said over it.
+Knows: deadlines, certificates, and the words for what went wrong.
 """
 
 import contextlib

@@ -1,6 +1,6 @@
 """Everybody who wants to hear of something is told at the same time, and nobody is waited for beyond a deadline.
 
-Knows: who wants what, and that a failure is a line in the log. Refuses to know how anybody is told.
+Knows: who wants what, and that a failure is a line in the log.
 """
 
 import logging

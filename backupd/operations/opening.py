@@ -1,7 +1,7 @@
 """What every command opens first: the configuration, and the record of all runs.
 
 Apart from `wiring`, because what acts on a host takes a quarter of a second to load, and a look at the history does
-without. Refuses to know anything that acts.
+without.
 """
 
 import os

@@ -1,7 +1,6 @@
 """How much a snapshot's first write copies at a time, where the job leaves that to backupd. Pure.
 
-Knows: the table that docs/pages/cow-area.md shows with measurements, and its reasons in words. Refuses to know where
-the facts come from: `queues` asks the kernel.
+Knows: the table that docs/pages/cow-area.md shows with measurements, and its reasons in words.
 """
 
 from collections.abc import Iterable

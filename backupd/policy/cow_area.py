@@ -1,8 +1,7 @@
 """Which COW area a probe recommends: the choice among the cells that it measured, and whether it still holds. Pure.
 
 Knows: when a cell is better than the default by more than the noise, and when the disks are no longer those that were
-measured. Refuses to know how a cell is measured (`cow_comparison`), and what a snapshot is given in the end
-(`cow_placing`).
+measured.
 """
 
 import math

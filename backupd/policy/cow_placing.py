@@ -1,7 +1,6 @@
 """Where a COW area goes and in which chunks, where the job leaves that to backupd. Pure.
 
-Knows: that the last tuning of the volume says so as long as it holds, and what is taken instead. Refuses to know how
-large the area is (`snapshot_plan`), and the table of disks (`chunk_size`).
+Knows: that the last tuning of the volume says so as long as it holds, and what is taken instead.
 """
 
 from dataclasses import dataclass, replace

@@ -1,6 +1,6 @@
 """How large a COW area is made where the job leaves that to backupd: by what its past runs have filled. Pure.
 
-Knows: a share that is usual, and what runs before say of the next one. Refuses to know the catalogue that kept them.
+Knows: a share that is usual, and what runs before say of the next one.
 """
 
 import math

@@ -1,7 +1,6 @@
 """What becomes of something that was due: it starts, it waits, or it is missed.
 
-Knows: how late is too late, and that of several slots that have passed only the newest may still start. Refuses to know
-who starts it, and what the time is: every function is told.
+Knows: how late is too late, and that of several slots that have passed only the newest may still start.
 
 Every slot ends in one of two ways, started or missed, and no slot is left out: of those that passed while nobody looked
 (a restart, a suspended machine, a clock that was put forward) the newest is judged by itself and the older ones are

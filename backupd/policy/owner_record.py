@@ -1,7 +1,7 @@
 """An owner record: who wrote last into a machine's folder, so that two hosts with one identity notice each other.
 
-Knows: the record and its JSON. Refuses to know where it lies, and who may write the next one (`targets.chain`).
-A record comes from a storage that may have made it up: what is not as we write it is refused.
+Knows: the record and its JSON. A record comes from a storage that may have made it up: what is not as we write it is
+refused.
 """
 
 import json

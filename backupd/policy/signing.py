@@ -1,7 +1,6 @@
 """A machine's signing key: by its public half anybody tells what that machine wrote, and nobody else can write so.
 
-Knows: the key's file, the text of a public key, how something is signed. Refuses to know what is signed, and whose keys
-are believed (`trust`).
+Knows: the key's file, the text of a public key, how something is signed.
 """
 
 import base64
@@ -138,7 +137,7 @@ def _read(path: Path) -> bytes:
     with os.fdopen(descriptor, "rb") as file:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
-            raise Refused(f"the signing key {path} is no regular file", hint=_HINT)
+            raise Refused(f"the signing key {path} is not a regular file", hint=_HINT)
         if status.st_uid != os.geteuid():
             raise Refused(f"the signing key {path} belongs to user {status.st_uid}, not to backupd's user", hint=_HINT)
         if status.st_mode & 0o077:

@@ -1,7 +1,6 @@
 """How large a snapshot's COW area is, and whether there is room for it, in the group or in a thin pool. Pure.
 
-Knows: extents, percentages and what a complete COW area needs. Refuses to know: LVM's commands, and the configuration's
-other sections.
+Knows: extents, percentages and what a complete COW area needs.
 """
 
 import math

@@ -1,7 +1,7 @@
 """Which backups are believed: those that a known key has signed, and that are what the catalogue recorded.
 
 What lies on a target is a stranger's, who may have put another backup, an older one or one of his own in its place.
-Knows: what must agree with what. Refuses to know where keys and rows come from. Pure values.
+Knows: what must agree with what. Pure values.
 """
 
 import logging

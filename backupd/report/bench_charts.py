@@ -1,7 +1,6 @@
 """The pictures of a bench's tables: how throughput scales with stripes (E3), writers (E4), record sizes (E5).
 
-Knows: which figures are a line. Refuses to know how lines are drawn, and to judge them. A table that was not measured,
-or of which one place only was, has no picture.
+Knows: which figures are a line. A table that was not measured, or of which one place only was, has no picture.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,6 +1,6 @@
 """The course of a bench as SVG: what each disk and the processors did, second by second, one lane below the other.
 
-Knows: how samples become steps in time, and the bands of the layouts behind them. Refuses to know what was measured.
+Knows: how samples become steps in time, and the bands of the layouts behind them.
 """
 
 from collections.abc import Callable, Sequence

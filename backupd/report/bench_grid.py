@@ -1,6 +1,6 @@
 """A bench's table before it is text or HTML, and how its cells are worded.
 
-Knows: what is said once above rows, and which columns are figures. Refuses to know what a table is about.
+Knows: what is said once above rows, and which columns are figures.
 """
 
 from collections.abc import Iterable, Sequence

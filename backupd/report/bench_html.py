@@ -1,7 +1,6 @@
 """One bench as one HTML file that can be mailed; in the frame and the looks of a probe's page.
 
-Knows: the page. Refuses to know where it is kept, and to judge: the verdict is `bench_verdict`'s. Everything that came
-from a host is escaped.
+Knows: the page. Everything that came from a host is escaped.
 """
 
 from collections.abc import Sequence

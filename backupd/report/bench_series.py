@@ -1,6 +1,6 @@
 """A bench's figures as lines: throughput over stripes and over record sizes; disks and processors over time.
 
-Knows: what belongs in one line, and what its points are. Refuses to know how lines are drawn (`plot`, charts).
+Knows: what belongs in one line, and what its points are.
 """
 
 from collections.abc import Callable, Iterable, Sequence

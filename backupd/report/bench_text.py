@@ -1,6 +1,6 @@
 """Benches for a terminal: one in full, verdict first; many, a line each.
 
-Knows: the order in which it is told. Refuses to know options, and where the records come from.
+Knows: the order in which it is told.
 """
 
 import re

@@ -1,6 +1,6 @@
 """What a backup cost its server, in words: the lock and its parts, and the bill.
 
-Knows: how it is said, once for the terminal and the page. Refuses to know how it was found (`bill`).
+Knows: how it is said, once for the terminal and the page.
 """
 
 from backupd.mysql import UNLOCKED

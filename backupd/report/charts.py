@@ -1,6 +1,6 @@
 """The pictures of a probe as SVG: how a penalty decays, how high each is, how much each disk works.
 
-Knows: measures, axes, legends. Refuses to know the page around them.
+Knows: measures, axes, legends.
 """
 
 from collections.abc import Iterable, Sequence

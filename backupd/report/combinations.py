@@ -1,6 +1,6 @@
 """What was measured together, and what to call it beside the rest: `direct`, `direct, 10 threads, 4.0 KiB chunks`.
 
-Knows: which fields tell rows and curves apart. Refuses to know their figures, and how they are drawn.
+Knows: which fields tell rows and curves apart.
 """
 
 from collections.abc import Iterable, Sequence

@@ -1,6 +1,6 @@
 """One probe as one HTML file that can be mailed: pictures inline, no network, no script, light and dark.
 
-Knows: the page. Refuses to know where it is kept. Everything that came from a host is escaped.
+Knows: the page. Everything that came from a host is escaped.
 """
 
 from collections.abc import Sequence

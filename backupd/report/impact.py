@@ -1,7 +1,7 @@
 """What months of backups cost their server: medians, trends, and which runs stood out.
 
-Pure: from slim rows to figures. Knows: which figures count, when one has grown, and when one stands out. Refuses to
-know where the rows come from, and how the figures are shown. Medians throughout: one bad night must not be a trend.
+Pure: from slim rows to figures. Knows: which figures count, when one has grown, and when one stands out. Medians
+throughout: one bad night must not be a trend.
 """
 
 from collections import Counter

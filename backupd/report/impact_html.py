@@ -1,6 +1,6 @@
 """The impact of months of backups as one HTML file that can be mailed; in the frame and the looks of a probe's page.
 
-Knows: the page. Refuses to know where it is kept.
+Knows: the page.
 """
 
 from collections.abc import Sequence

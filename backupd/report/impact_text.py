@@ -1,6 +1,6 @@
 """The impact of months of backups for a terminal, and as a plain document for machines.
 
-Knows: the lines. Refuses to know how a figure was found.
+Knows: the lines.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,6 +1,6 @@
 """Small line charts side by side, with the same axes: one for each way of loading, a line for each layout. SVG.
 
-Knows: places, axes, the legend that all of them share. Refuses to know what the lines are.
+Knows: places, axes, the legend that all of them share.
 """
 
 from collections.abc import Sequence

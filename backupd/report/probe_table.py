@@ -1,7 +1,6 @@
 """A probe's rows as a text table, as CSV and as JSON, with what a reader needs beside them.
 
-Knows: which columns there are, and what does not need one because it is the same everywhere. Refuses to know curves'
-looks (`plot`, `charts`) and to judge the figures.
+Knows: which columns there are, and what does not need one because it is the same everywhere.
 """
 
 from collections.abc import Callable, Iterable, Sequence

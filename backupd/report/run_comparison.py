@@ -1,7 +1,6 @@
 """Two backups side by side: what each cost, in which circumstances they differ, and which differences are large.
 
-Knows: which figures are comparable, and from when on a difference is worth words. Refuses to know the catalogue; two
-probes are compared by `comparison`.
+Knows: which figures are comparable, and from when on a difference is worth words.
 """
 
 from collections.abc import Callable, Iterator

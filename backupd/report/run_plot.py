@@ -1,6 +1,6 @@
 """What the settle gate saw during a run, for a terminal: penalty, the server's first writes, write latency, verdict.
 
-Knows: which figures of a sample make a line, and where the copy began. Refuses to know the catalogue and the terminal.
+Knows: which figures of a sample make a line, and where the copy began.
 """
 
 from collections.abc import Callable

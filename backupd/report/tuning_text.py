@@ -1,7 +1,6 @@
 """What a tuning recommends, in words for a person and as plain values.
 
-Knows: the order in which it is told, and that a COW area on other disks is never told without its risk. Refuses to know
-how it was chosen (`cow_area`).
+Knows: the order in which it is told, and that a COW area on other disks is never told without its risk.
 """
 
 from collections.abc import Iterator

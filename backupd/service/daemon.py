@@ -2,7 +2,7 @@
 
 Knows: the order in which things begin and end, and what may go wrong without ending it. One thread decides: it alone
 touches `Dispatch`, and it alone tells systemd's watchdog that all is well. The clock and the telling have threads of
-their own, the pages a process. Refuses to know what a run is: whatever it starts outlives it.
+their own, the pages a process.
 """
 
 import logging

@@ -2,7 +2,7 @@
 
 Knows: which slots were decided, and carries out what `lateness` says of the others. A slot's row is written before
 anything is started: whoever else goes by the same catalogue, and whatever the machine's clock does, a slot is started
-at most once, and ends as started or as missed. Refuses to know threads, signals and the clock itself.
+at most once, and ends as started or as missed.
 
 What waits is not written down. It stays due, and is looked at again, until it starts or is too late.
 """

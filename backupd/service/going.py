@@ -1,6 +1,6 @@
 """What was started and has not ended: by this daemon, by one before it, and by people.
 
-Knows: which of it is alive, and what stands in the way of starting more. Refuses to know what is due.
+Knows: which of it is alive, and what stands in the way of starting more.
 
 One run of a job and one in a volume group is what the runs' own claims see to. They are looked at here all the same: a
 run that is told that it is busy has used up its slot, and one that waits has not.

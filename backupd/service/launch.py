@@ -3,7 +3,7 @@
 Knows: the command line of each activity, and the two ways of starting it. Under systemd each is a transient unit,
 `backupd-run-….service`: a drop-in folder `backupd-run-.service.d` gives all of them their sandbox, credentials and
 environment (systemd.unit(5), truncated names), and stopping the daemon leaves them alone. Elsewhere each is a session
-of its own, whose output goes to a file. Refuses to know when anything is due, and what became of it.
+of its own, whose output goes to a file.
 """
 
 import logging

@@ -1,8 +1,8 @@
 """The pages' process: it comes and goes without the daemon's noticing more than its end.
 
 Knows: the address, who may be let in without a token, how the process is started, what it is handed, and how often it
-may begin anew. Refuses to know what is shown. What it is handed comes over a socket: neither its command line nor its
-environment has the token, and of the configuration it gets nothing that tells where others are told.
+may begin anew. What it is handed comes over a socket: neither its command line nor its environment has the token, and
+of the configuration it gets nothing that tells where others are told.
 """
 
 import contextlib

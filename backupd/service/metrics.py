@@ -1,7 +1,7 @@
 """What Prometheus is told: how each job stands by the catalogue, in the text format, whenever it asks.
 
-Knows: names, units and labels. Refuses to know what is an alarm (`job_status`) and who asks. Nothing is counted here,
-so that nothing is lost with the process; no label tells one run from another, so that series do not grow with the runs.
+Knows: names, units and labels. Nothing is counted here, so that nothing is lost with the process; no label tells one
+run from another, so that series do not grow with the runs.
 
 A job's label is `backup_job`, because Prometheus gives a label `job` of its own to whatever it scrapes, and renames
 one that it meets to `exported_job` (2.42, unless `honor_labels`; node_exporter's scrapes seldom have that): one set of

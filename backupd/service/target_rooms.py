@@ -1,7 +1,6 @@
 """What room the folders that are targets have, looked at beside whoever asks: a hung NFS mount hangs nobody else.
 
-Knows: how often to look, and that a look may never return. Refuses to know any target but folders: to ask another
-machine takes a login, and a bucket has no end.
+Knows: how often to look, and that a look may never return.
 """
 
 import threading

@@ -1,6 +1,6 @@
 """Telling people without waiting for them: a mail server that does not answer must not keep the clock waiting.
 
-Knows: the order, and that what could not be told before the end is at least in the log. Refuses to know whom to tell.
+Knows: the order, and that what could not be told before the end is at least in the log.
 """
 
 import logging

@@ -1,6 +1,6 @@
 """Metrics without a daemon: a file that node_exporter reads (its textfile collector).
 
-Knows: what node_exporter wants of the file. Refuses to know what is in it.
+Knows: what node_exporter wants of the file.
 """
 
 from pathlib import Path

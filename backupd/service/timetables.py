@@ -1,6 +1,6 @@
 """From the configuration to what is due when: the timetable of each job's activities, in a zone that is known.
 
-Knows: this machine's name and zone. Refuses to know what was done so far, and what the time is.
+Knows: this machine's name and zone.
 """
 
 import os

@@ -2,8 +2,7 @@
 
 Two writers that both read record N both write N + 1: the storage lets one of them. One that was so slow that N + 1 is
 removed already finds a higher one, and takes its own away again. So nobody but the writer of the highest record has
-been told that he owns the folder.
-Knows: that order. Refuses to know how a storage creates what is not there yet (`Records` is what it must be able to).
+been told that he owns the folder. Knows: that order.
 """
 
 import logging

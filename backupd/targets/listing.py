@@ -1,7 +1,6 @@
 """What a target lists of a backup, held against what the backup's manifest says.
 
-Knows: names and sizes, and that a listing may lie. Refuses to know what the bytes are (`verify` compares them) and who
-put there what no manifest knows.
+Knows: names and sizes, and that a listing may lie.
 """
 
 from collections.abc import Mapping, Sequence

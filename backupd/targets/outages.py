@@ -1,7 +1,6 @@
 """How long a target that does not answer is waited for, and how often it is asked again meanwhile.
 
-Knows: pauses, when an outage has lasted too long, that it is said once and not by every request. Refuses to know which
-failures pass by themselves: each target does.
+Knows: pauses, when an outage has lasted too long, that it is said once and not by every request.
 """
 
 import logging

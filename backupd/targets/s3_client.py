@@ -1,7 +1,7 @@
 """A client for one S3 service: who we are to it, how long we wait for it, how often it is asked again.
 
-Knows: the configuration's keys, where credentials lie, which failures pass by themselves. Refuses to know what is
-stored. The AWS packages are loaded here, when a target of this kind is made: they take a second to start.
+Knows: the configuration's keys, where credentials lie, which failures pass by themselves. The AWS packages are loaded
+here, when a target of this kind is made: they take a second to start.
 
 A try that failed is made again by us rather than by botocore, whose own list lacks a part that was damaged on its way.
 botocore's default checksums are off: since boto3 1.36 they are sent as trailers, which Object Lock and other makers'

@@ -1,8 +1,8 @@
 """What an S3 service's refusals and a network's failures mean, in sentences with hints.
 
 Knows: S3's error codes as Amazon lists them ("Error responses" of the API reference) and as versitygw 1.8 and MinIO
-send them, botocore's exceptions, which of them pass by themselves. Refuses to know what was asked for and why.
-No sentence holds a credential: of an answer only its code and its message are shown, never the request that it quotes.
+send them, botocore's exceptions, which of them pass by themselves. No sentence holds a credential: of an answer only
+its code and its message are shown, never the request that it quotes.
 """
 
 import re

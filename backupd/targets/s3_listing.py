@@ -1,6 +1,6 @@
 """What lies in a bucket under a prefix: objects, their versions, uploads that were not completed.
 
-Knows: pages, and what a store that does not tell is taken for. Refuses to know what the keys mean.
+Knows: pages, and what a store that does not tell is taken for.
 """
 
 import logging

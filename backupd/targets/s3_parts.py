@@ -1,6 +1,6 @@
 """The parts of an upload, and its end: what the store has of it, what it acknowledges, how it is given up.
 
-Knows: checksums, part sizes, ListParts. Refuses to know how parts come about (`s3_upload`).
+Knows: checksums, part sizes, ListParts.
 """
 
 import base64

@@ -1,6 +1,6 @@
 """Reading one object from S3, from a byte to another, over as many connections as it takes.
 
-Knows: ranges, and that what is read is the object that was begun with (its ETag). Refuses to know what it holds.
+Knows: ranges, and that what is read is the object that was begun with (its ETag).
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,6 @@
 """One object on its way to S3: in parts while it grows, several at once, visible to nobody before the end.
 
-Knows: parts, their checksums, the upload's id, what must be true before and after it is completed. Refuses to know
-which object it is of which backup.
+Knows: parts, their checksums, the upload's id, what must be true before and after it is completed.
 
 What is in memory is the part that is being filled and those being sent. A part whose sending failed is sent again from
 memory, so that a lost connection costs that part and no other. What the store has is compared with what we sent, part

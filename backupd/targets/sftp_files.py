@@ -1,7 +1,7 @@
 """What is asked of files and folders over SFTP, one step at a time.
 
-Knows: which answers SFTP 3 has for what happened, and what must be asked to have it durable. Refuses to know:
-connections, sentences for people, and in which order a backup is written. Every step raises asyncssh's errors.
+Knows: which answers SFTP 3 has for what happened, and what must be asked to have it durable. Every step raises
+asyncssh's errors.
 """
 
 import stat

@@ -1,7 +1,6 @@
 """Everything that can go wrong, as one tree.
 
-Knows: the sentence, the hint and the exit status of each kind of failure. Refuses to know: how they are shown
-(`cli` has the single place that turns an error into words).
+Knows: the sentence, the hint and the exit status of each kind of failure.
 
 A message is a lower-case fact; a hint says what to do about it. The exit statuses are part of the command line's
 contract: docs/pages/reference/exit-statuses.md is made from them.

@@ -1,7 +1,6 @@
 """Which machine a catalogue belongs to: the name that targets, tags and manifests bear, and how a clone is told.
 
-Knows: how a name is made, what binds it to a machine, when a machine is the one that it was bound to. Refuses to know
-where a machine's ids are read (`machine_ids`), and where an identity is kept (`catalogue`). Pure values.
+Knows: how a name is made, what binds it to a machine, when a machine is the one that it was bound to. Pure values.
 """
 
 import hashlib

@@ -83,7 +83,7 @@ def test_an_undecided_drill_is_status_14_and_doubts_nothing(
     ended = terminal.run("drill", "r2")
     assert ended.status == 14
     assert "error: the drill of run r2 was not finished: the server on the restored files was killed" in ended.stderr
-    assert "neither proven nor doubted" in ended.stderr
+    assert "nothing was learned about the backup: drill it again with more time, memory or disk space" in ended.stderr
     with world.catalogue() as catalogue:
         run = catalogue.run("r2")
         assert (run.doubted, run.proven_at) == (False, NOW + timedelta(hours=1))

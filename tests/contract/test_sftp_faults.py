@@ -389,9 +389,9 @@ def new_key(path: Path, kind: str, *, passphrase: str = "") -> Path:
 
 def test_a_folder_that_is_not_there_is_a_sentence(sftp_server: SshServer, store: Path) -> None:
     config = sftp_config(sftp_server, store / "missing")
-    assert "is not there" in refusal(config).message
+    assert "does not exist" in refusal(config).message
     for touch in touches(sftp_target(config)):
-        with pytest.raises(TargetError, match="is not there"):
+        with pytest.raises(TargetError, match="does not exist"):
             touch()
     assert list(store.iterdir()) == []
 

@@ -265,7 +265,7 @@ def test_an_array_needs_mdadm_before_anything_is_touched(on_disks: BenchWorld) -
 
 
 def test_what_no_host_has_is_a_fault_of_usage(bench: BenchWorld) -> None:
-    with pytest.raises(UsageError, match="no multiple of a record"):
+    with pytest.raises(UsageError, match="is not a multiple of a record of"):
         bench.plan(replace(SMALL, file_size=MIB + 512))
     assert bench.host.calls["group"] == 0
 

@@ -195,10 +195,10 @@ def test_file_that_is_not_what_it_was_in_the_middle_fails_the_copy(
 def test_writer_that_fails_at_any_byte_fails_the_copy(tmp_path: Path, failing_at: int) -> None:
     def fail(size: int) -> None:
         if size > failing_at:
-            raise TargetError("no room left")
+            raise TargetError("no space left on")
 
     sink = Sink(fail)
-    with pytest.raises(TargetError, match="no room left"):
+    with pytest.raises(TargetError, match="no space left on"):
         stored(filled(tmp_path), sink)
     assert len(sink.content) <= failing_at
 

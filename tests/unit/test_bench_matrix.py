@@ -206,20 +206,23 @@ def test_longer_windows_and_more_repeats_cost_more() -> None:
     [
         (BenchRequest(), "give a volume group or disks"),
         (replace(ON_DISKS, vg="vg0"), "give a volume group or disks"),
-        (replace(ON_DISKS, pvs=("/dev/a",)), "--pvs are those of a volume group"),
+        (replace(ON_DISKS, pvs=("/dev/a",)), "--pvs needs a volume group, and --md uses none"),
         (BenchRequest(array_disks=("/dev/x",)), "one disk only: /dev/x"),
         (BenchRequest(array_disks=("/dev/x", "/dev/x")), "--md names /dev/x twice"),
         (replace(IN_GROUP, pvs=("/dev/a", "/dev/b", "/dev/a")), "--pvs names /dev/a twice"),
         (replace(IN_GROUP, filesystem="btrfs"), "no 'btrfs'"),
-        (replace(IN_GROUP, file_size=0), "--size 0 B is no multiple"),
+        (replace(IN_GROUP, file_size=0), "--size 0 B is not a multiple"),
         (replace(IN_GROUP, file_size=MIB + 512), "--size 1049088 B is not a multiple of a record of 1 MiB"),
-        (replace(IN_GROUP, tables=(PublishedTable.E5,), file_size=8 * MIB), "no multiple of a record of 16 MiB"),
-        (replace(IN_GROUP, tables=(PublishedTable.E5,), records=(48 * KIB, MIB)), "no multiple of a record of 48 KiB"),
-        (replace(IN_GROUP, records=(256,)), "--records: 256 bytes are none"),
-        (replace(IN_GROUP, records=(1000,)), "--records: 1000 bytes are none"),
+        (replace(IN_GROUP, tables=(PublishedTable.E5,), file_size=8 * MIB), "not a multiple of a record of 16 MiB"),
+        (
+            replace(IN_GROUP, tables=(PublishedTable.E5,), records=(48 * KIB, MIB)),
+            "not a multiple of a record of 48 KiB",
+        ),
+        (replace(IN_GROUP, records=(256,)), "--records: 256 bytes is not a valid block size"),
+        (replace(IN_GROUP, records=(1000,)), "--records: 1000 bytes is not a valid block size"),
         (replace(IN_GROUP, stripe_sizes=(2 * KIB,)), "--stripe-sizes: 2 KiB is not a stripe size that LVM accepts"),
         (replace(IN_GROUP, stripe_sizes=(96 * KIB,)), "--stripe-sizes: 96 KiB is not a stripe size that LVM accepts"),
-        (replace(IN_GROUP, stripe_sizes=(8 * MIB,)), "--stripe-sizes: 8 MiB is more than an extent"),
+        (replace(IN_GROUP, stripe_sizes=(8 * MIB,)), "--stripe-sizes: 8 MiB is larger than an extent"),
         (replace(IN_GROUP, stripe_sizes=()), "--stripe-sizes is empty"),
         (replace(IN_GROUP, widths=(1, 2)), "--widths are 2 or more"),
         (replace(IN_GROUP, widths=(4,)), "--widths: no 4 stripes on 3 disks"),
@@ -239,7 +242,7 @@ def test_what_cannot_be_asked_for_is_a_fault_of_usage(request_: BenchRequest, wo
 @pytest.mark.parametrize("records", [(KIB, 16 * MIB), (48 * KIB, MIB)])
 def test_the_size_that_is_proposed_can_be_asked_for(records: tuple[int, ...]) -> None:
     request = replace(IN_GROUP, tables=(PublishedTable.E2, PublishedTable.E5), records=records, file_size=MIB)
-    with pytest.raises(UsageError, match="no multiple of a record") as fault:
+    with pytest.raises(UsageError, match="is not a multiple of a record of") as fault:
         require_sound(request)
     option, word = fault.value.hint.split()[-2:]
     require_sound(replace(request, file_size=quantities.size(option, word)))

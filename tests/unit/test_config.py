@@ -344,7 +344,7 @@ def test_a_job_needs_targets_each_of_them_once(write: Write, targets: str, fact:
 @pytest.mark.parametrize("name", ["Nightly", "-a", '"a b"', '""', '"../x"', "a" * 42, '"é"', '"a\\n"'])
 def test_a_name_that_could_not_be_part_of_a_path_and_a_tag_is_refused(write: Write, name: str) -> None:
     error = refusal(write(HOST + TARGET + f'[jobs.{name}]\nhost = "db1"\ntargets = ["vault"]\n'))
-    assert "a name has 1 to 41 of a-z, 0-9, _ and -" in error.message
+    assert "use 1 to 41 of a-z, 0-9, _ and -, beginning with a letter or a digit" in error.message
 
 
 def test_a_name_may_have_forty_one_characters(write: Write) -> None:

@@ -133,7 +133,7 @@ def bech32(key: bytes) -> str:
 def test_a_recipient_that_everybody_has_the_key_to_is_refused(tmp_path: Path, point: int) -> None:
     recipient = bech32(point.to_bytes(32, "little"))
     error = refusal(configured(tmp_path, targets='["vault"]', recipients=f'["{recipient}"]'))
-    assert "is a key of low order: anybody could read" in error.message
+    assert "is a low-order key: anybody could read what is encrypted for it" in error.message
     with pytest.raises(ConfigurationError, match="not an age recipient"):
         Encryptor([recipient])
     with pytest.raises(ValueError, match="shared key"):  # OpenSSL's own mind

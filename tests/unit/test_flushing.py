@@ -53,7 +53,7 @@ def test_a_younger_server_with_another_datadir_is_left_alone_and_told(now: dict[
     found = restoration(SAVED, {**now, DATADIR: "/srv/restored/", UPTIME: "50"})
     assert found.values == ()
     assert "its datadir is /srv/restored/" in found.left[0]
-    assert "if that one still runs: SET GLOBAL innodb_max_dirty_pages_pct = 90 there" in found.left[0]
+    assert "if that server is still running: SET GLOBAL innodb_max_dirty_pages_pct = 90 there" in found.left[0]
 
 
 def test_a_server_that_writes_everything_anyway_keeps_its_settings() -> None:

@@ -59,7 +59,7 @@ def test_report_that_is_not_understood_is_shown(text: str) -> None:
 
 
 def test_range_that_is_no_range_is_not_understood() -> None:
-    with pytest.raises(UnexpectedOutput, match="not understood"):
+    with pytest.raises(UnexpectedOutput, match="could not be parsed"):
         parse_landscape(recorded("striped").replace("/dev/ubdb:0-341", "/dev/ubdb"))
 
 

@@ -303,5 +303,5 @@ def test_snapshot_or_pool_that_is_gone_or_became_something_else_is_not_intact(mo
 
 @pytest.mark.parametrize("status", ["", "1 2 3", "1 a/b 1/2 - rw", "1 0/0 1/2 - rw"])
 def test_status_of_a_pool_of_unknown_form_is_shown(status: str) -> None:
-    with pytest.raises(UnexpectedOutput, match=f"not understood: {status}"):
+    with pytest.raises(UnexpectedOutput, match=f"could not be parsed: {status}"):
         devicemapper.pool_usage(pool_with(status), 4096)

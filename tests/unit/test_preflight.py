@@ -187,7 +187,7 @@ LONG_QUERY = Blocker(7, "report", 300.0, "SELECT * FROM orders")
         ("snapshot room", as_it_is, OK, "30 extents"),
         ("snapshot room", full_group, REFUSED, "need 30, have 3"),
         ("target vault", as_it_is, OK, "writable"),
-        ("target vault", no_target, REFUSED, "is not there"),
+        ("target vault", no_target, REFUSED, "does not exist"),
         ("target vault", free_bytes(100), REFUSED, "100 bytes free"),
         ("target vault", free_bytes(100_000), WARNING, "before compression"),
         ("sysbench", as_it_is, OK, "installed"),

@@ -43,7 +43,7 @@ def test_the_reason_has_the_figures() -> None:
     assert room_for(1000 * MIB, USUAL, [life(300), life(1)]).reason == f"twice the forecast: {told}"
     assert room_for(10**6 * MIB, USUAL, [life(300), life(1)]).reason == f"20% of the origin is enough: {told}"
     assert "a run of at most 1 s filled up to 50 MiB" in room_for(1000 * MIB, USUAL, [life(50, 0.01)]).reason
-    assert "no run has told yet" in room_for(MIB, USUAL, []).reason
+    assert "of the origin: no run has shown yet how much it fills" in room_for(MIB, USUAL, []).reason
 
 
 def plan(past: Sequence[SnapshotLife], *, free: int, settings: SnapshotConfig | None = None) -> SnapshotPlan:

@@ -1,6 +1,6 @@
 """What of a snapshot is stored, under which name, and what the manifest says of it.
 
-Knows: where datadir, binlog and relay logs stand in the archive. Refuses to know how files become an object.
+Knows: where datadir, binlog and relay logs stand in the archive.
 """
 
 import logging

@@ -1,8 +1,7 @@
 """The copies of one run: what is read once goes to every target, and one that fails does not fail the others.
 
-Knows: a thread for each target and object with a bounded queue, so that targets write beside each other and what is in
-memory does not grow; who has dropped out, and of what. Refuses to know what is written, and who gives back what a
-target that dropped out has of it (its holding does).
+Knows: a thread for each target and object with a bounded queue, so that targets write beside each other and what is
+in memory does not grow; who has dropped out, and of what.
 
 A slow target slows the run; one that answers no more is ended by its own time-outs, as its contract demands.
 """

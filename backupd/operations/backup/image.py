@@ -1,7 +1,7 @@
 """Whether a mounted snapshot shows the server's own files, asked of both before the first of them is copied.
 
 Knows: what stays the same between a live file and its image (inode and generation), and which of the files that the
-server names must be there. Refuses to know how a file gets into the archive.
+server names must be there.
 
 The rule for tablespaces: the server is asked before the lock, and what it names then and the listing lacks is asked for
 again. A file that the server still names, under the same space id, and that is there live, was there at the instant of

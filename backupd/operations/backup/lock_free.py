@@ -1,6 +1,6 @@
 """What must be true of a server whose snapshot is taken without a lock.
 
-Knows: why each of it matters. Refuses to know volumes; that the binlog shares the data's is the preflight's to see.
+Knows: why each of it matters.
 """
 
 from collections.abc import Iterator

@@ -1,7 +1,6 @@
 """The server writes its dirty pages before the lock is asked for; its settings are put back, whatever happens.
 
-Knows: what is written down before a setting is touched, and until when the setting stays so. Refuses to know which
-settings those are: that is the server's adapter.
+Knows: what is written down before a setting is touched, and until when the setting stays so.
 """
 
 import logging

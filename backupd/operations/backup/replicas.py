@@ -1,7 +1,6 @@
 """What a replica and a member of a cluster ask of a run: what forbids one, and the applier that stands still meanwhile.
 
-Knows: which coordinates a snapshot of a replica is good for, and whom a lock on a cluster's member is felt by. Refuses
-to know how a channel is stopped: that is the server's adapter.
+Knows: which coordinates a snapshot of a replica is good for, and whom a lock on a cluster's member is felt by.
 """
 
 import json

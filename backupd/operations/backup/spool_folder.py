@@ -1,8 +1,7 @@
 """The spool's folder: whether a run may put what it reads there, and how much.
 
 Knows: what makes a folder safe for the plain data of a server, that some room is left to others, which disks it must
-not share and which it had better not, that a disk which is not mounted has given nothing back. Refuses to know what is
-put there (`archive.spool`).
+not share and which it had better not, that a disk which is not mounted has given nothing back.
 """
 
 import os

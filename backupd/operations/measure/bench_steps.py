@@ -1,7 +1,6 @@
 """What the steps of one bench share: scratch volumes in their scopes, windows between two looks, the probe.
 
-Knows: how a scratch volume comes and goes, and how a load on it is measured and watched. Refuses to know in which order
-`bench` asks for any of it.
+Knows: how a scratch volume comes and goes, and how a load on it is measured and watched.
 """
 
 from collections.abc import Callable, Iterator

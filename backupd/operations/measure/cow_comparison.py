@@ -1,7 +1,7 @@
 """The rounds of a probe that compares COW areas, and what it keeps of them: `backupd probe --tune`.
 
 Read `rounds` aloud. Each variant has a snapshot and a window of its own in each round, in another order each time, so
-that neither a load that changes nor the place in the order decides. Refuses to know which variant is best (`cow_area`).
+that neither a load that changes nor the place in the order decides.
 """
 
 import math

@@ -1,7 +1,6 @@
 """A copy of a snapshot that is kept nowhere, again and again, for as long as somebody measures what it costs.
 
-Knows: that each pass needs a mount of its own, since a second one would be read from memory. Refuses to know what is
-measured.
+Knows: that each pass needs a mount of its own, since a second one would be read from memory.
 """
 
 import threading

@@ -1,7 +1,6 @@
 """What the steps of one probe share: windows between two looks, snapshots and mounts in their scopes.
 
-Knows: how a window is measured and watched over, how one or more snapshots come and go. Refuses to know in which order
-`probe` asks for any of it, and what the figures mean (`load.tally`).
+Knows: how a window is measured and watched over, how one or more snapshots come and go.
 """
 
 import threading

@@ -1,8 +1,8 @@
 """The results of drills beside the backups that were drilled: what a rebuilt catalogue knows of them.
 
 Knows: the document (`"schema": 1`), its name, and that it is signed as the manifest is: of everything else in it.
-Refuses to know how a drill goes. What is read comes from the storage: a document that cannot be understood or believed,
-or is of another run, is passed over; keys that are not known mean nothing.
+What is read comes from the storage: a document that cannot be understood or believed, or is of another run, is passed
+over; keys that are not known mean nothing.
 """
 
 import hashlib

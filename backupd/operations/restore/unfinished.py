@@ -1,7 +1,7 @@
 """A folder that is being filled: marked as incomplete until it is whole and durable.
 
-Knows: the marker file, that it is the last thing to go, and what an interrupted restore has written into it so that it
-can go on. Refuses to know where the files come from.
+Knows: the marker file, that it is the last thing to go, and what an interrupted restore has written into it so that
+it can go on.
 """
 
 import base64

@@ -1,8 +1,7 @@
 """What a dead run had copied whole becomes the backup that it would have been.
 
 Knows: that a run keeps its finished manifest in the catalogue before it reads its copies back; what is whole by that
-manifest, and what is not. Refuses to know which runs are dead: `recover` does. Nothing is removed here on the word of
-a target that could not be asked.
+manifest, and what is not. Nothing is removed here on the word of a target that could not be asked.
 """
 
 import logging

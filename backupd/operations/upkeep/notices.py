@@ -1,7 +1,6 @@
 """What is told of a run, a drill or a dead run, and when it is no news.
 
-Knows: which endings are alarms, what was wrong before, and the sentence for somebody who is woken by it. Refuses to
-know who is told (`Notifier`).
+Knows: which endings are alarms, what was wrong before, and the sentence for somebody who is woken by it.
 """
 
 import contextlib

@@ -2,9 +2,8 @@
 
 Read `Ownership.take` aloud. Two machines with one identity (a clone and its original, a copied catalogue) write into
 one folder; whoever finds there a last owner record that his catalogue does not know stops. The record is written down
-before it is written there, so that a process that dies in between is no stranger to itself.
-Knows: what this machine has written, and since when in this boot nobody has challenged it. Refuses to know how a
-storage keeps records (`targets`), and what is done to the folder afterwards.
+before it is written there, so that a process that dies in between is no stranger to itself. Knows: what this machine
+has written, and since when in this boot nobody has challenged it.
 """
 
 import logging

@@ -1,6 +1,6 @@
 """The same as JSON, for programs: `/api/…`, told by `/openapi.json`. Sizes are bytes, times seconds, instants UTC.
 
-Knows: the shapes. Refuses to know where the figures come from. What is told here only ever gets more.
+Knows: the shapes. What is told here only ever gets more.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,6 +1,6 @@
 """The web application: its routes put together, with the guard around all of them.
 
-Knows: which part serves which paths. Refuses to know how a socket is served: `backupd serve` does, and tests do.
+Knows: which part serves which paths.
 """
 
 from collections.abc import AsyncIterator

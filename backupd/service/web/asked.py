@@ -1,6 +1,6 @@
 """What a route is given: the site, its runs' progress, and parameters as a browser's form or a program sends them.
 
-Knows: how a parameter reads. Refuses to know what is done with it.
+Knows: how a parameter reads.
 """
 
 import re

@@ -1,7 +1,7 @@
 """What is true of every answer, before any page is asked: who may ask, what may be asked, what a browser is told.
 
-Knows: HTTP's methods, hosts and credentials. Refuses to know any page. It stands around the whole application, so that
-its headers are on answers to what went wrong too.
+Knows: HTTP's methods, hosts and credentials. It stands around the whole application, so that its headers are on
+answers to what went wrong too.
 
 Host names are compared where no token is asked for: a page from elsewhere, whose name its owner lets point to this
 machine (DNS rebinding), would otherwise read ours through a person's browser. With a token it gets 401.

@@ -1,6 +1,6 @@
 """The history: which runs are asked for, and what is shown of each.
 
-Knows: filters as a form and as a link carry them, and a run's figures. Refuses to know HTML.
+Knows: filters as a form and as a link carry them, and a run's figures.
 """
 
 from collections.abc import Sequence

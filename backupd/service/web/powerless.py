@@ -1,7 +1,7 @@
 """How the pages' process gives its powers away before it hears a word from the network.
 
-Knows: accounts, capabilities, and what Linux lets a process give up for ever (capabilities(7), prctl(2)). Refuses to
-know what is served. As root it becomes another account; not as root it stays who it is, and gives up the rest.
+Knows: accounts, capabilities, and what Linux lets a process give up for ever (capabilities(7), prctl(2)). As root it
+becomes another account; not as root it stays who it is, and gives up the rest.
 
 The catalogue's folder is root's alone, so its files are opened on the way: by an account that owns nothing, with one
 capability to read whatever there is, so that SQLite gets them for reading only. The real user is root until then,

@@ -1,6 +1,6 @@
 """What is answered where there is no page: one sentence and a hint, as a page or as JSON, and never a traceback.
 
-Knows: which status each kind of failure has in HTTP. Refuses to know what was asked for.
+Knows: which status each kind of failure has in HTTP.
 """
 
 import logging

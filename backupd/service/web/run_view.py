@@ -1,6 +1,6 @@
 """One run as a page shows it: how it gets on or what became of it, its phases, what it cost, its log.
 
-Knows: the words for what the catalogue has, and what of it is worth a line. Refuses to know markup and HTTP.
+Knows: the words for what the catalogue has, and what of it is worth a line.
 """
 
 from collections.abc import Mapping

@@ -251,7 +251,7 @@ def _data_mount(host: HostConfig) -> MountPoint:
     """The file system of the server's datadir.
 
     Raises:
-        ServerError: the server does not tell.
+        ServerError: the server does not report.
         SnapshotError: the datadir is not there.
     """
     return mount_of(MysqlServer(connector(_login(host))).facts().datadir)
@@ -268,7 +268,7 @@ def _mounted_volume(name: str) -> MountPoint:
     for mounted in mounts():
         if mounted.device == device:
             return MountPoint(mounted.path, device, mounted.filesystem, PurePosixPath(mounted.root))
-    raise SnapshotError(f"{name} is not mounted", hint="the probe's file lies on its file system: mount it")
+    raise SnapshotError(f"{name} is not mounted", hint="the probe's file is on its file system: mount it")
 
 
 def survey_sources(configuration: Configuration, catalogue: Catalogue | None) -> "Sources":
@@ -410,7 +410,7 @@ def _target_of(configuration: Configuration, holding: Holding) -> Target:
 def _releases(
     configuration: Configuration, snapshots: Snapshots, scratch_disks: ScratchDisks, mounting: Mounts
 ) -> Releases:
-    """How each kind of holding is given back; every function is idempotent, and recovery uses the same ones."""
+    """How each kind of holding is released; every function is idempotent, and recovery uses the same ones."""
 
     def remove_volume(holding: Holding) -> None:
         vg, _, name = holding.name.partition("/")
@@ -474,6 +474,6 @@ def _end_child(holding: Holding) -> None:
         end_stray(pid, born)
     elif not ended_by_itself(pid, born, within_seconds=_LVM_SECONDS):
         raise SnapshotError(
-            f"process {pid}, a shell of LVM's, has not ended by itself in {_LVM_SECONDS:.0f} s",
+            f"process {pid}, an LVM shell, did not end within {_LVM_SECONDS:.0f} s",
             hint="it is not killed, because LVM may be in the middle of a suspend; see `dmsetup info` for what waits",
         )

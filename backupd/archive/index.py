@@ -214,13 +214,13 @@ def _require_known(first: dict[str, Any] | None) -> None:
 
 def _object(line: bytes) -> dict[str, Any]:
     if sum(map(line.count, (b",", b"[", b"{"))) > _LINE_VALUES:
-        raise _refusal("a line of it tells of more than one member has")
+        raise _refusal("a line of it has more than one member can have")
     try:
         found = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise _refusal(str(error)) from error
     if not isinstance(found, dict):
-        raise _refusal("a line of it is no JSON object")
+        raise _refusal("a line of it is not a JSON object")
     return found
 
 

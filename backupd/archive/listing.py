@@ -56,7 +56,7 @@ class Listing:
 
 
 class Packed(Sequence[Entry]):
-    """Entries in little memory; each is made anew when it is asked for, soonest where its neighbour was the last."""
+    """Entries in little memory; each is recreated when it is asked for, soonest where its neighbour was the last."""
 
     def __init__(self, entries: Iterable[Entry]) -> None:
         self._blocks: list[bytes] = []  # of names, compressed; none has a NUL
@@ -202,7 +202,7 @@ class _Units:
 
 
 def _and_around(folder: bytes) -> Iterator[bytes]:
-    """A folder and those that it lies in, the root too."""
+    """A folder and those that it is in, the root too."""
     yield b"."
     while folder:
         yield folder

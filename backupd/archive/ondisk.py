@@ -87,7 +87,7 @@ def _wrong(to: Path, member: Member, *, as_root: bool) -> tuple[Sequence[str], S
     except FileNotFoundError:
         return ("is missing",), ()
     except OSError as error:
-        return (), (f"cannot be looked at: {error.strerror}",)
+        return (), (f"cannot be read: {error.strerror}",)
 
 
 def _not_the_same(found: os.stat_result, to: Path, target: str) -> Iterator[str]:

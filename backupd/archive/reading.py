@@ -1,6 +1,6 @@
 """Reading files past the page cache, in large requests, one at a time.
 
-Knows: that what is read here evicts nobody's pages (O_DIRECT; where a file system refuses that, pages are given back
+Knows: that what is read here evicts nobody's pages (O_DIRECT; where a file system refuses that, pages are released
 as soon as they were read), that a file which is not what it was when its header was made is a fault, that a disk may
 never answer.
 

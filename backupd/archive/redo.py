@@ -9,7 +9,7 @@ the other. Where none begins, or its end has the wrong sequence bit or CRC-32C, 
 gives up a mini-transaction whose records have 1 MiB (`MTR_SIZE_MAX`, in which the first byte of each does not count),
 so that it looks at no byte further than about 2 MiB from where it began. The log has not been written beyond an LSN
 that the server told after the snapshot was taken: so up to there and `_BEYOND` bytes further recovery finds what was
-there, and decides as it would have decided, whatever stands in the rest.
+there, and decides as it would have decided, whatever is in the rest.
 """
 
 import os

@@ -34,7 +34,7 @@ class Exclusions:
     """What is left out, by paths relative to the mount's root. Without slots: patterns are compiled once."""
 
     datadir: PurePosixPath  # `.` where the mount's root is the datadir
-    binlog: PurePosixPath | None = None  # the server's log_bin_basename, where it lies on the volume
+    binlog: PurePosixPath | None = None  # the server's log_bin_basename, where it is on the volume
     relay_log: PurePosixPath | None = None  # the server's relay_log_basename
     named_binlog: str | None = None  # file name of the binlog that the position names: an object of its own
     include_binlogs: bool = False  # keep the earlier ones

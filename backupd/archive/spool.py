@@ -69,7 +69,7 @@ class Spool:
 
     @property
     def room(self) -> int:
-        """Bytes that may still be taken; none from the moment on that the file system does not tell."""
+        """Bytes that may still be taken; none from the moment on that the file system does not report."""
         if self._closed:
             return 0
         try:

@@ -65,7 +65,7 @@ def store_streams(
 ) -> StoredStreams:
     """Write the files of `listing`, which `sources.list_members` made of `root`, as objects `data-N.tar.zst`.
 
-    At most `streams` are written at once, 0 for as many as suit the host; each goes on with another object where
+    At most `streams` are written at once, 0 for as many as suit the host; each continues with another object where
     `object_size` would be passed, or one has very many names (`listing.divide`). `open_object` is called by
     this thread once for each object, and ends in it; what it opens is written by a thread of the stream's. Holes stay
     holes. Nothing is left running, whether this returns or raises.

@@ -81,7 +81,7 @@ class TarChild:
     def not_written(self) -> str | None:
         """What it has said, since this was last asked, of a file that it could not write: a full disk, most often.
 
-        It goes on with the next file all the same, and reads an archive of any size to its end.
+        It continues with the next file all the same, and reads an archive of any size to its end.
         """
         said = os.pread(self._complaints, _LINES_BYTES, self._looked_at)
         whole = said[: said.rfind(b"\n") + 1]

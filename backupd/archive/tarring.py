@@ -1,4 +1,4 @@
-"""A tar stream of files: what lies in it in which order, before anything of their content is read.
+"""A tar stream of files: what is in it in which order, before anything of their content is read.
 
 Knows: headers (`pax`), second names of a file, holes, where on the disk a file begins (ioctl_fiemap(2)). A span could
 as well be told from elsewhere, for a file that has certainly not changed.

@@ -21,7 +21,7 @@ from backupd.vocabulary.storage import Backup
 _NEWEST_FIRST = tables.runs.c.started_at.desc(), tables.runs.c.run_id.desc()
 
 
-_LAST = "\U0010ffff"  # sorts after whatever an id goes on with
+_LAST = "\U0010ffff"  # sorts after whatever an id continues with
 _NAMED_JOBS = 4
 _PLACES = {
     RunKind.BACKUP: ("run", "backupd history"),

@@ -24,7 +24,7 @@ def import_run(connection: Connection, run: RunDetails) -> bool:
     """The run has its rows. Of one that is known, only backups that it was not known to have are added.
 
     Raises `Untrusted` where another job's or machine's run is known by that id.
-    False where nothing was added. A run that is not known as a good one keeps what it has: what lies on a target is of
+    False where nothing was added. A run that is not known as a good one keeps what it has: what is on a target is of
     a run that is still at work, or that died before it could say that all was well.
     """
     table = tables.backups

@@ -44,12 +44,12 @@ class BrokenBackup:
 
 @dataclass(frozen=True, slots=True)
 class JobRecord:
-    """What the catalogue knew of one job at one instant, of what was begun or due up to then."""
+    """What the catalogue knew of one job at one instant, of what was started or due up to then."""
 
     job: str
     first_at: datetime | None = None  # when its first backup was started
     last_run: RunDetails | None = None  # the newest backup that ended, whatever became of it
-    last_good: RunDetails | None = None  # the newest that ended well or wants attention
+    last_good: RunDetails | None = None  # the newest that ended well or needs attention
     unfinished: tuple[UnfinishedRun, ...] = ()  # of every kind, newest first
     proven_at: datetime | None = None  # by the newest good drill
     last_slots: Mapping[Activity, Slot] = field(default_factory=dict)  # the newest of each activity

@@ -46,7 +46,7 @@ def newest_on(connection: Connection, machine: str, target: str) -> ChainEnd | N
 
 
 def are_several_on(connection: Connection, machine: str, target: str) -> bool:
-    """Whether this machine has begun another chain under the target's name than the one it goes on with."""
+    """Whether this machine has started another chain under the target's name than the one it continues with."""
     query = _of(machine).where(_ends.target == target, ~_ends.pending).limit(2)
     return len(connection.execute(query).all()) > 1
 

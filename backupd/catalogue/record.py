@@ -89,7 +89,7 @@ class RunRecord:
         self._write(holding_row(self.run_id, holding))
 
     def released(self, holding: Holding) -> None:
-        """The holding has been given back; nothing happens when that was known."""
+        """The holding has been released; nothing happens when that was known."""
         self._write(release(self.run_id, holding))
 
     def started(self, pid: int, start_time: int, program: str) -> None:
@@ -253,7 +253,7 @@ class RunRecord:
         self._write(ours.values(ended_at=datetime.now(UTC)))
 
     def fail(self, error: BaseException) -> None:
-        """The row says how the run failed. What was complete or published stays so: that run wants attention.
+        """The row says how the run failed. What was complete or published stays so: that run needs attention.
 
         Where the row cannot be written either, that is a note on the error. A run that never began has no row.
         """
@@ -276,7 +276,7 @@ class RunRecord:
     # --- statements and writing --------------------------------------------------------------------------------------
 
     def _succeed(self, *result: Step) -> None:
-        """The result is kept, and the run has ended well or wants attention: in one transaction."""
+        """The result is kept, and the run has ended well or needs attention: in one transaction."""
         wants_attention = select(tables.attentions.c.id).where(tables.attentions.c.run_id == self.run_id)
         heed = update(tables.runs).where(tables.runs.c.run_id == self.run_id, wants_attention.exists())
         with self._lock:

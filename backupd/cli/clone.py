@@ -119,7 +119,7 @@ def _source(address: str | None, user: str | None, password_file: Path | None) -
     port = int(found["port"] or 3306) if found else 0
     if found is None or not 0 < port <= _LARGEST_PORT:
         raise UsageError(
-            f"{address!r} is no HOST[:PORT]", hint="for example db1.example.org:3306, or [2001:db8::1]:3306"
+            f"{address!r} is not a HOST[:PORT]", hint="for example db1.example.org:3306, or [2001:db8::1]:3306"
         )
     if not user or "\\" in user:
         raise UsageError("--source needs a user", hint="add --source-user NAME, without backslashes")

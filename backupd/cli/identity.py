@@ -134,7 +134,7 @@ def adopt(
         )
         require_consent(yes=yes)
         catalogue.take_identity(Identity(name, here.marks, datetime.now(UTC)), Event.IDENTITY_ADOPTED)
-        signer_of(catalogue, here)  # goes on with the key that is here
+        signer_of(catalogue, here)  # continues with the key that is here
         ownership = ownership_of(catalogue, wiring.host_tools(configuration, name))
         errors: list[BackupdError] = []
         for target in targets:

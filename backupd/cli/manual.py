@@ -145,7 +145,7 @@ def _item(name: str, meaning: str) -> tuple[str, ...]:
 
 
 def _text(help_text: str) -> str:
-    """Running text, with what stands in backticks in bold."""
+    """Running text, with what is in backticks in bold."""
     parts = _CODE.split(" ".join(help_text.split()))
     return "".join(_bold(part) if number % 2 else _roff(part) for number, part in enumerate(parts))
 

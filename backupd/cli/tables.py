@@ -204,7 +204,7 @@ def _area(snapshot: SnapshotFacts) -> tuple[str, str]:
 
 
 def _spool(run: RunDetails) -> list[tuple[str, str]]:
-    """What was read before the snapshot was given back, and sent only then; nothing where nothing was."""
+    """What was read before the snapshot was released, and sent only then; nothing where nothing was."""
     spooled = sum(stage.bytes for stage in run.throughput if stage.stage == SPOOL_STAGE)
     if not spooled:
         return []

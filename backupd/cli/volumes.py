@@ -1,4 +1,4 @@
-"""`backupd volumes`: what lies on every volume of this host, and which jobs use it."""
+"""`backupd volumes`: what is on every volume of this host, and which jobs use it."""
 
 import os
 import shutil
@@ -28,7 +28,7 @@ def volumes(
     *,
     json: JsonOption = False,
 ) -> None:
-    """Every LVM volume of this host: how it lies on disks, what runs on it, which jobs use it, room for snapshots."""
+    """Every LVM volume of this host: how it is on disks, what runs on it, which jobs use it, room for snapshots."""
     from backupd import wiring
     from backupd.operations.measure.volume_survey import only
     from backupd.report.volume_document import survey_document

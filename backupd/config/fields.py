@@ -366,7 +366,7 @@ def _blackouts(value: tuple[Blackout, ...]) -> tuple[Blackout, ...]:
     from backupd.policy.blackouts import never_end
 
     if value and never_end(value):
-        raise BadValue("leave no minute of the week", "no job could ever start: shorten one of them")
+        raise BadValue("leave no minute of the week free", "no job could ever start: shorten one of them")
     return value
 
 

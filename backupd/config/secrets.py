@@ -1,6 +1,6 @@
 """How a host's password is found: in a file, the environment, a systemd credential, or the server's own option file.
 
-Knows: who may read such a file. Refuses to show: no secret stands in any message, `repr` or chained exception.
+Knows: who may read such a file. Refuses to show: no secret is in any message, `repr` or chained exception.
 """
 
 import os

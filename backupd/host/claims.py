@@ -102,7 +102,7 @@ class Claims:
 
     @contextmanager
     def owning(self, target: str) -> Iterator[None]:
-        """No other process of this machine goes on with its owner chain on this target while the block lasts.
+        """No other process of this machine continues with its owner chain on this target while the block lasts.
 
         That takes moments, so whoever has it is waited for.
 

@@ -159,7 +159,7 @@ def require_no_way_out(folder: Path) -> None:
 
     Raises:
         VerificationError: naming the first that is otherwise.
-        OSError: it cannot be looked at.
+        OSError: it cannot be read.
     """
     waiting = [("", 0)]
     while waiting:

@@ -1,4 +1,4 @@
-"""Things on the host that must be given back: row first, effect second, release the same in every case.
+"""Things on the host that must be released: row first, effect second, release the same in every case.
 
 Knows: the order in which a holding is written, made and released, and what becomes of a release that fails.
 """
@@ -39,14 +39,14 @@ class Claim:
         self.kept = False
 
     def keep(self) -> None:
-        """It need not be given back any more. A row that cannot be struck is raised, and `kept` stays as it was."""
+        """It need not be released any more. A row that cannot be struck is raised, and `kept` stays as it was."""
         self._journal.released(self.holding)
         self.kept = True
 
 
 @contextmanager
 def held(journal: HoldingJournal, holding: Holding, releases: Releases) -> Iterator[Claim]:
-    """Answer for a holding: its row is durable before the block makes it, and when the block ends it is given back.
+    """Answer for a holding: its row is durable before the block makes it, and when the block ends it is released.
 
     A release that fails raises nothing: a good backup stays good, and the first error keeps the stage. The failure is
     logged as ERROR, becomes a note on the block's error or else an attention, and the row stays for `recover`.

@@ -55,7 +55,7 @@ class LiveRuns:
         return tuple(sorted({path.stem for path in self._folder.glob("*.*")}))
 
     def of(self, run_id: str) -> Progress | None:
-        """What was told last; None where nothing was, or what is there cannot be understood."""
+        """What was told last; None where nothing was, or what is there cannot be parsed."""
         with contextlib.suppress(OSError, ValueError, TypeError):
             told = json.loads(self._path(run_id).read_text())
             return Progress(**{**told, "phase": Phase(told["phase"])})

@@ -23,7 +23,7 @@ class DiskModel(StrEnum):
 
 
 class LabLayout(StrEnum):
-    """How the volume lies on its three disks."""
+    """How the volume is on its three disks."""
 
     STRIPED = "striped"
     LINEAR = "linear"

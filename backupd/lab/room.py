@@ -103,7 +103,7 @@ def require_packages(options: LabOptions) -> None:
 
 
 def choose(needs: Needs, candidates: Sequence[LabFolder], memory_available: int) -> FolderChoice:
-    """The first places with room, memory before disk. What lies in memory must fit into free memory together.
+    """The first places with room, memory before disk. What is in memory must fit into free memory together.
 
     Raises:
         LabError: too little memory or room, or no place from which a file may be mapped executable.

@@ -24,7 +24,7 @@ class Software:
     """One kind of server."""
 
     flavour: Flavour
-    program: str  # its name; it lies in /usr/sbin
+    program: str  # its name; it is in /usr/sbin
     install: str  # the program that makes an empty datadir
     install_options: tuple[str, ...]
     options: tuple[str, ...]  # lines of its option file that the other kinds do not know

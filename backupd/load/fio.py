@@ -90,7 +90,7 @@ class FioLoads:
 
 
 def require_unused(device: Path) -> None:
-    """Nothing is mounted from the device, and nothing lies on it: the kernel lets us have it for ourselves.
+    """Nothing is mounted from the device, and nothing is on it: the kernel lets us have it for ourselves.
 
     Source: open(2), O_EXCL without O_CREAT on a block device.
 

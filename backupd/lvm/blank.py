@@ -92,7 +92,7 @@ def signatures(path: Path) -> tuple[str, ...]:
     """What wipefs finds on a device: types of file systems, partition tables, physical volumes and the like.
 
     Raises:
-        SnapshotError: it cannot be looked at.
+        SnapshotError: it cannot be read.
         UnexpectedOutput: with the text.
     """
     try:
@@ -109,7 +109,7 @@ def filesystem_uuid(path: Path) -> str:
     """The uuid of the file system on a device, read from the device itself; empty where there is none.
 
     Raises:
-        SnapshotError: it cannot be looked at.
+        SnapshotError: it cannot be read.
     """
     try:
         argv = ["blkid", "-p", "-o", "value", "-s", "UUID", "--", str(path)]

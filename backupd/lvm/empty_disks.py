@@ -65,7 +65,7 @@ class Disk:
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The devices that it lies on."""
+        """The devices that it is on."""
         return _names(self.folder / "slaves")
 
     @property
@@ -115,8 +115,8 @@ def require_empty(path: Path, *, least_size: int = LEAST_SIZE, sysfs: Path = SYS
 
     Raises:
         Refused: naming what is in the way.
-        SnapshotError: it cannot be looked at.
-        UnexpectedOutput: a report is not understood.
+        SnapshotError: it cannot be read.
+        UnexpectedOutput: a report cannot be parsed.
     """
     number = _device_number(path)
     disk = _whole_disk(path, number, sysfs)

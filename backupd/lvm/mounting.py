@@ -1,4 +1,4 @@
-"""A snapshot's file system made readable, and which mounted file system a path lies on.
+"""A snapshot's file system made readable, and which mounted file system a path is on.
 
 Knows: mount options, `/proc/self/mountinfo`, who keeps a mount busy.
 
@@ -138,7 +138,7 @@ def _make_place(at: Path) -> None:
 
 
 def mount_of(path: Path) -> MountPoint:
-    """The mounted file system that a path lies on, with its device as `stat` gives it.
+    """The mounted file system that a path is on, with its device as `stat` gives it.
 
     Raises:
         SnapshotError: the path does not exist, or nobody may look at it.
@@ -147,7 +147,7 @@ def mount_of(path: Path) -> MountPoint:
         number = os.stat(path).st_dev  # noqa: PTH116 (follows links, as the server does)
         real = path.resolve()
     except OSError as error:
-        raise SnapshotError(f"cannot look at {path}: {error.strerror}") from error
+        raise SnapshotError(f"cannot read {path}: {error.strerror}") from error
     device = DeviceNumber(os.major(number), os.minor(number))
     above = [m for m in mounts() if real.is_relative_to(m.path)]
     same = [m for m in above if m.device == device] or above  # btrfs shows another number in mountinfo than in stat

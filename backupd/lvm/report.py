@@ -262,7 +262,7 @@ def _pool_conditions(pool: dict[str, str], children: dict[str, list[dict[str, st
 
 
 def _segments(rows: list[dict[str, str]], children: dict[str, list[dict[str, str]]]) -> Iterator[Segment]:
-    """How a volume lies on disks; a cached one as what is cached does, a pool as its data does."""
+    """How a volume is on disks; a cached one as what is cached does, a pool as its data does."""
     for row in rows:
         if row["segtype"] in (*_CACHES, *_POOLS):
             yield from _segments(_beneath(row, children), children)

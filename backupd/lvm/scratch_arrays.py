@@ -65,7 +65,7 @@ def ours(
     """The members of this machine's arrays, each once.
 
     More than one path may lead to a disk (two ways to one LUN; the lab's `hdd`, a network block device over a disk of
-    the same machine), and the kernel does not tell. Then it is the one that the array was made of, or one of `disks`.
+    the same machine), and the kernel does not report. Then it is the one that the array was made of, or one of `disks`.
     """
     named = {device_number(disk) for disk in disks}
 

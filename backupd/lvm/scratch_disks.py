@@ -1,6 +1,6 @@
 """Groups and arrays on whole disks that a person named, and that are as empty afterwards as they were before.
 
-Knows: what must be proven before a disk is touched, and that it is clean when it is given back.
+Knows: what must be proven before a disk is touched, and that it is clean when it is released.
 
 Whatever is killed when: every step that writes to a disk writes whose it is first of all (`disk_marks`), the removals
 go by that alone, and each begins where the one before it got to.

@@ -1,7 +1,7 @@
 """LVM snapshots, classic and thin: seen, taken under a lock, watched, removed.
 
 Knows: LVM's commands, what their complaints mean for a person, and how one is taken under a lock. Refuses to know:
-servers, locks, and what is read from a snapshot. Nothing that bears no tag of this machine's is ever changed.
+servers, locks, and what is read from a snapshot. Nothing that has no tag of this machine's is ever changed.
 """
 
 import logging
@@ -94,7 +94,7 @@ class LvmSnapshots:
         uuid = devicemapper.device_uuid(device, sysfs=self._sysfs)
         if uuid is None or not uuid.startswith("LVM-") or len(uuid) != DM_UUID_LENGTH:
             raise SnapshotError(
-                f"not on LVM: the file system lies on {devicemapper.describe(device, sysfs=self._sysfs)}",
+                f"not on LVM: the file system is on {devicemapper.describe(device, sysfs=self._sysfs)}",
                 hint=(
                     "put the data on a file system directly on a logical volume, because LVM can freeze no other;"
                     " LUKS and md belong below LVM, on its PVs"

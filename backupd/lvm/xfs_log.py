@@ -249,7 +249,7 @@ def _live_end(origin: DeviceNumber) -> int:
     """The block at which the log of the mounted file system ends by now: behind where its snapshot's ends.
 
     Raises:
-        OSError: the kernel does not tell.
+        OSError: the kernel does not report.
         ValueError: it tells something else.
     """
     name = (_SYSFS / "dev" / "block" / f"{origin.major}:{origin.minor}").resolve(strict=True).name

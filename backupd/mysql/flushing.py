@@ -1,4 +1,4 @@
-"""Dirty pages, written before the lock instead of under it: the settings that do it, and how they are put back.
+"""Dirty pages, written before the lock instead of under it: the settings that do it, and how they are restored.
 
 Knows: the two settings by which InnoDB writes whatever is dirty, how long that is worth waiting for, and which of
 them is still as we left it.
@@ -111,7 +111,7 @@ class PageFlusher:
         self._clock, self._pause = clock, pause
 
     def settings(self) -> Mapping[str, str]:
-        """What is to be put back, and what tells this server from another.
+        """What is to be restored, and what tells this server from another.
 
         Raises:
             ServerError: it cannot be asked, or has no such settings.

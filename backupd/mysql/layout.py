@@ -46,7 +46,7 @@ _TABLESPACES = {
     Flavour.MYSQL: "SELECT FILE_NAME, FILE_ID FROM information_schema.FILES"
     " WHERE ENGINE = 'InnoDB' AND FILE_NAME LIKE '%.ibd'",
 }
-_TEMPORARY = "ibtmp"  # innodb_temporary: made anew at every start
+_TEMPORARY = "ibtmp"  # innodb_temporary: recreated at every start
 
 
 def data_paths(session: Session, facts: ServerFacts) -> tuple[DataPath, ...]:

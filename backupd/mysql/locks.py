@@ -69,7 +69,7 @@ class HeldServerLock:
 
     @property
     def receipt(self) -> LockReceipt:
-        """What the lock cost. Complete only after the lock has been given back; until then its hold is 0."""
+        """What the lock cost. Complete only after the lock has been released; until then its hold is 0."""
         return self._receipt
 
     @property

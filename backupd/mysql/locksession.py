@@ -83,7 +83,7 @@ class LockLimits:
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
-    """One way of locking: what to send, the last of which stops the commits, and what gives it back."""
+    """One way of locking: what to send, the last of which stops the commits, and what releases it."""
 
     name: str
     request: tuple[str, ...]
@@ -104,7 +104,7 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Parting:
-    """How the lock was given back: what that took of the hold, and how many statements had waited for it."""
+    """How the lock was released: what that took of the hold, and how many statements had waited for it."""
 
     proof_seconds: float = 0.0
     unlock_seconds: float = 0.0
@@ -159,7 +159,7 @@ class LockSession:
 
     @property
     def ended_at(self) -> float:
-        """When what was held was given back: now, unless it was unlocked or ended before. Monotonic clock."""
+        """When what was held was released: now, unless it was unlocked or ended before. Monotonic clock."""
         return self._watchdog.ended_at or self._unlocked_at or time.monotonic()
 
     def ask(self) -> Grant | NotGranted:

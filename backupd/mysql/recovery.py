@@ -44,7 +44,7 @@ def buffer_pool_bytes(redo: int, *, available: int) -> int:
 
 
 def memory_available() -> int:
-    """Bytes that a new program can have without swapping, as the kernel estimates it; 0 where it does not tell."""
+    """Bytes that a new program can have without swapping, as the kernel estimates it; 0 where it does not report."""
     for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
         name, _, value = line.partition(":")
         if name == "MemAvailable":

@@ -83,7 +83,7 @@ def cluster_of(session: Session, variables: Mapping[str, str]) -> Cluster | None
 
 
 def membership(session: Session, variables: Mapping[str, str]) -> Membership | None:
-    """How it stands in its cluster; None where it takes part in none.
+    """How it is in its cluster; None where it takes part in none.
 
     Galera's variables are the same in MariaDB (10.11.19 with provider 26.4.23) and Percona XtraDB Cluster. One that was
     told to desync says `Donor/Desynced`, as one does that feeds a joining node: only wsrep_desync tells them apart.

@@ -6,7 +6,7 @@ Nothing is left to an option file: with the production's `my.cnf`, recovery woul
 path is given, so is every log; replication information is looked for in an empty folder, except where the copy is to
 become a replica, and replication never starts; a symlink or `.isl` file that
 leads out of the copy is refused. `--skip-grant-tables` because nobody knows the restored accounts' passwords, and ours
-may not read all tables; the socket lies in a folder that only its owner can enter, and there is no other way in.
+may not read all tables; the socket is in a folder that only its owner can enter, and there is no other way in.
 
 The copy is a stranger's work and the server a large program that reads it. So it never runs as root, has no network,
 and can write nothing but the copy and its own folder, whatever it is made to do; of these we read plain files only.
@@ -263,7 +263,7 @@ class Account:
         """The copy's own files are theirs within the block, and its owner's after it, with what was made meanwhile.
 
         So are the folders above its datadir, as far as they could not enter them: these are held open, for the server
-        can rename what lies in them. Nothing runs as them any more when they give it back.
+        can rename what is in them. Nothing runs as them any more when they give it back.
         """
         if self.ids is None:
             yield
@@ -313,7 +313,7 @@ class Account:
 
 
 def _require_itself(session: Session, process: "Popen[bytes]") -> None:
-    """The server that we have started answers. The socket lies in its own folder: it may have put another one there.
+    """The server that we have started answers. The socket is in its own folder: it may have put another one there.
 
     Raises:
         ServerError: another program does, of which nothing was asked.
@@ -441,7 +441,7 @@ def _change_owner(top: Path, *, users: Mapping[int, int], groups: Mapping[int, i
 
 
 def _said(places: ScratchPlaces) -> str:
-    """What the server has written to its log, which lies in a folder of its own: a plain file of its, or nothing.
+    """What the server has written to its log, which is in a folder of its own: a plain file of its, or nothing.
 
     Raises:
         ServerError: something else lies there, or it is beyond all measure.

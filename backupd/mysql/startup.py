@@ -171,7 +171,7 @@ def require_tablespaces(relocation: Relocation, facts: ServerFacts) -> None:
 
 
 def require_no_live_tablespace(error_log: str) -> None:
-    """MySQL did not go by a path of its dictionary: it warns of a file that lies in none of the folders it was given.
+    """MySQL did not go by a path of its dictionary: it warns of a file that is in none of the folders it was given.
 
     Raises:
         ServerError: naming the first such file. End the server now: it has it open.

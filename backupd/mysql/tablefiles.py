@@ -105,7 +105,7 @@ class TableFiles:
                     if room < 0:
                         raise VerificationError(
                             "the index of the members names more tables than can be held in memory",
-                            hint="restore all of it: leave out --tables",
+                            hint="restore everything: omit --tables",
                         )
 
     def require(self, tables: Collection[Table]) -> None:

@@ -57,7 +57,7 @@ class Watchdog:
             self._change.notify()
 
     def end(self) -> None:
-        """End the guarded session now; returns when the server has given back what it held, or after 2 s.
+        """End the guarded session now; returns when the server has released what it held, or after 2 s.
 
         Never raises: it is called where something has failed already.
         """

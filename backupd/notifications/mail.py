@@ -1,7 +1,7 @@
 """A mail through a server that takes it.
 
 Knows: SMTP with STARTTLS, TLS or neither, a password, a deadline over all of it. What a server or a disk has said
-stands in the body only, so that no header can be slipped in.
+is in the body only, so that no header can be slipped in.
 """
 
 import contextlib

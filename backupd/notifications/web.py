@@ -20,7 +20,7 @@ from backupd.vocabulary.faults import BadValue
 
 
 def address_in(url: str | None, url_file: Path | None, *, named: str) -> str:
-    """The address, as it stands in the configuration or in the file.
+    """The address, as it is in the configuration or in the file.
 
     Raises:
         ConfigurationError: the file cannot be read, others can read it, or there is no address in it.

@@ -68,7 +68,7 @@ def lateness(
 
 
 def due_slots(timetable: Timetable, *, since: datetime, now: datetime) -> Due:
-    """The slots after `since` and up to now. None where now is before: a clock that was put back owes nothing."""
+    """The slots after `since` and up to now. None where now is before: a clock that was restored owes nothing."""
     passed: deque[datetime] = deque(maxlen=_LISTED + 1)
     count = 0
     for due_at in timetable.following(since):

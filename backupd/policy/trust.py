@@ -1,6 +1,6 @@
 """Which backups are believed: those that a known key has signed, and that are what the catalogue recorded.
 
-What lies on a target is a stranger's, who may have put another backup, an older one or one of his own in its place.
+What is on a target is a stranger's, who may have put another backup, an older one or one of his own in its place.
 Knows: what must agree with what. Pure values.
 """
 

@@ -122,7 +122,7 @@ def _outcome(record: BenchRecord) -> list[tuple[str, str]]:
 
 
 def _verdict_text(judgements: Sequence[Judgement]) -> str:
-    """Each sentence with its evidence below it; that of record sizes is the whole of E5, and stands in its tables."""
+    """Each sentence with its evidence below it; that of record sizes is the whole of E5, and is in its tables."""
     lines = []
     for one in judgements:
         lines += _wrapped([f"- {one.text}"])

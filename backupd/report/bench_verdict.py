@@ -207,7 +207,8 @@ def _records(bench: LayoutBench, a: ScratchLayout, b: ScratchLayout) -> list[Jud
         Judgement(
             Topic.RECORDS,
             overall(one.finding for _, one in found),
-            f"{name_b} beside {name_a}, {LOADS[operation]} by {many(threads, 'thread')}: {_records_words(found)}",
+            f"{name_b} compared with {name_a}, {LOADS[operation]} by {many(threads, 'thread')}:"
+            f" {_records_words(found)}",
             tuple(f"{size_words(record)}: {one.words()}" for record, one in found),
         )
         for operation, found in by_load

@@ -115,7 +115,7 @@ class Impact:
     until: datetime
     outcomes: Mapping[RunStatus, int] = field(default_factory=dict)
     failures: Mapping[str, int] = field(default_factory=dict)  # by the error's code
-    gates: Mapping[str, int] = field(default_factory=dict)  # why the copy was begun
+    gates: Mapping[str, int] = field(default_factory=dict)  # why the copy was started
     missed: int = 0  # slots
     drills: int = 0
     drills_failed: int = 0

@@ -111,7 +111,7 @@ def _words(axes: Axes, panels: Sequence[Panel]) -> str:
 
 
 def _x(number: int, count: int, left: float, wide: float) -> float:
-    """Places share the width; each stands in the middle of its part."""
+    """Places share the width; each is in the middle of its part."""
     return left + (number + 0.5) * wide / max(count, 1)
 
 

@@ -131,7 +131,7 @@ def _figures(run: RunDetails) -> Iterator[Figure]:
     yield "copy_bytes_per_second", "copy rate", backup.bytes_read / copy if backup and copy else None, _rate
     for stage in ("read", "compress", "encrypt"):
         rate = next((one.rate for one in run.throughput if one.stage == stage), None)
-        yield f"{stage}_bytes_per_second", f"{stage}, by itself", rate, _rate
+        yield f"{stage}_bytes_per_second", f"{stage}, alone", rate, _rate
     yield "verify_seconds", "verified in", phases.get(Phase.VERIFY), duration
     yield "read_bytes", "read", None if backup is None else backup.bytes_read, size
     yield "stored_bytes", "stored", None if backup is None else backup.bytes_stored, size

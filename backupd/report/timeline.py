@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from backupd.vocabulary.records import Phase
 
-_ORDER = (  # the snapshot is given back before the backup is read back: it costs the server until it is gone
+_ORDER = (  # the snapshot is released before the backup is read back: it costs the server until it is gone
     Phase.PREFLIGHT,
     Phase.BASELINE,
     Phase.PREFLUSH,

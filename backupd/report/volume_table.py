@@ -1,4 +1,4 @@
-"""What lies on each volume of a host, as tables for a person. Pure; `volume_document` is the same for machines."""
+"""What is on each volume of a host, as tables for a person. Pure; `volume_document` is the same for machines."""
 
 from collections.abc import Iterator, Sequence
 

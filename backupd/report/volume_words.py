@@ -102,4 +102,4 @@ def places(segment: PlacedSegment) -> Sequence[str]:
 
 
 def _whose(run_id: str | None) -> str:
-    return f" (ours, run {run_id})" if run_id is not None else ""
+    return f" (backupd, run {run_id})" if run_id is not None else ""

@@ -54,7 +54,7 @@ class _Schedule:
         self.next_due = self.timetable.after(instant)
 
     def is_due(self, now: datetime) -> bool:
-        """A slot awaits its decision. Where the clock was put back, what has a row there is not done again."""
+        """A slot awaits its decision. Where the clock was restored, what has a row there is not done again."""
         if self.decided > now:
             self.decide_up_to(now)
         return self.next_due is not None and self.next_due <= now

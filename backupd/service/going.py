@@ -1,6 +1,6 @@
 """What was started and has not ended: by this daemon, by one before it, and by people.
 
-Knows: which of it is alive, and what stands in the way of starting more.
+Knows: which of it is alive, and what is in the way of starting more.
 
 One run of a job and one in a volume group is what the runs' own claims see to. They are looked at here all the same: a
 run that is told that it is busy has used up its slot, and one that waits has not.
@@ -55,7 +55,7 @@ class Going:
         return adopted
 
     def start(self, slot: Slot) -> None:
-        """It goes on from now on. The slot has been taken.
+        """It continues from now on. The slot has been taken.
 
         Raises:
             CommandError: it could not be started.
@@ -99,7 +99,7 @@ class Going:
         return self.claims.holder_of_run(run_id) is not None or alive(self.site.catalogue.process_of(run_id))
 
     def obstacle(self, job: str, activity: Activity) -> str | None:
-        """What stands in the way of starting this now, in words; None where nothing does.
+        """What is in the way of starting this now, in words; None where nothing does.
 
         Raises:
             CatalogueError: the catalogue cannot be read.
@@ -152,7 +152,7 @@ class Going:
             return None
 
     def _may_still_come(self, slot: Slot, run: RunDetails | None) -> bool:
-        """It was begun a moment ago by a daemon that is gone, and may not be a process yet."""
+        """It was started a moment ago by a daemon that is gone, and may not be a process yet."""
         begun = slot.decided_at
         now: datetime = self.site.now()
         return run is None and begun <= now < begun + timedelta(seconds=_COMING_SECONDS)

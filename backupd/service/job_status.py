@@ -62,7 +62,7 @@ class JobStanding:
     now: datetime
     config: JobConfig
     last_run: RunDetails | None = None  # the newest backup that ended, whatever became of it
-    last_good: RunDetails | None = None  # the newest that ended well or wants attention
+    last_good: RunDetails | None = None  # the newest that ended well or needs attention
     running: tuple[Running, ...] = ()  # backups and probes, newest first
     overdue_at: datetime | None = None  # when the last good backup becomes too old
     next_due: Mapping[Activity, datetime] = field(default_factory=dict)  # of what has a schedule; also while paused

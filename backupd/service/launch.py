@@ -82,7 +82,7 @@ def name_of(slot: Slot) -> str:
 
 
 def mark_of(slot: Slot) -> str:
-    """What stands in `SLOT_VARIABLE`."""
+    """What is in `SLOT_VARIABLE`."""
     return f"{slot.job}/{slot.activity}/{slot.due_at.isoformat()}"
 
 

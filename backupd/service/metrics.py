@@ -156,7 +156,7 @@ def _missed(told: _Told) -> Values:
 
 
 def _runs(told: _Told) -> Values:
-    """Good whether or not one wants attention: that may come later, and a counter never falls."""
+    """Good whether or not one needs attention: that may come later, and a counter never falls."""
     results = dict.fromkeys((_GOOD, *(status.value for status in _BAD)), 0)
     for status, count in told.counts.items():
         if status is not RunStatus.RUNNING:

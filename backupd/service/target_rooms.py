@@ -78,7 +78,7 @@ class _Watched:
         self._seen: SeenTarget | None = None
 
     def begin(self) -> threading.Thread | None:
-        """The look that has begun; None where none is due, or one is still going on."""
+        """The look that has started; None where none is due, or one is still going on."""
         with self._guard:
             if self._look is not None and (self._look.is_alive() or self._age() < self._pace.apart_seconds):
                 return None

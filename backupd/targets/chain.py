@@ -28,7 +28,7 @@ class Records(Protocol):
         """As a person knows it."""
 
     def names(self) -> Collection[str]:
-        """Of all that lies there; nothing where there is no folder."""
+        """Of all that lies there; nothing where there is not a folder."""
 
     def content(self, name: str) -> bytes | None:
         """All of it, or of more than `MOST_BYTES` the beginning; None where it is not there."""

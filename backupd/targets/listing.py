@@ -24,7 +24,7 @@ class Comparison:
     unknown: tuple[str, ...]  # entries that neither a run nor a drill has written, sorted: no fault of the backup's
 
     def require_whole(self, target: str) -> None:
-        """Every recorded object lies on the target in its recorded size.
+        """Every recorded object is on the target in its recorded size.
 
         Raises:
             VerificationError: one does not; names the first of them.
@@ -58,7 +58,7 @@ def compare_listing(manifest: Manifest, listing: Mapping[str, int]) -> Compariso
 
 
 def require_listed(target: Target, manifest: Manifest) -> tuple[str, ...]:
-    """Every recorded object lies on the target in its size; the entries that no manifest names are told.
+    """Every recorded object is on the target in its size; the entries that no manifest names are told.
 
     A listing may lie. Before an object is called lost it is asked for by name, and the listing for a second time.
 

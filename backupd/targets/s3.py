@@ -183,7 +183,7 @@ class S3Target:
     def reading(
         self, job: str, backup_id: str, name: str, *, offset: int = 0, size: int | None = None
     ) -> Iterator[Iterator[bytes]]:
-        """The object's bytes; see the contract. A connection that breaks is made anew at the byte where it broke."""
+        """The object's bytes; see the contract. A connection that breaks is recreated at the byte where it broke."""
         place = self._place(job, backup_id, name)
         with closing(ObjectReader(place.service, place.address, name, at=offset, size=size)) as reader:
             yield reader.pieces()

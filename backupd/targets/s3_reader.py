@@ -1,6 +1,6 @@
 """Reading one object from S3, from a byte to another, over as many connections as it takes.
 
-Knows: ranges, and that what is read is the object that was begun with (its ETag).
+Knows: ranges, and that what is read is the object that was started with (its ETag).
 """
 
 from collections.abc import Iterator, Mapping
@@ -69,7 +69,7 @@ class ObjectReader:
             )
 
     def _begun(self) -> "GetObjectOutputTypeDef | None":
-        """The store has begun to answer; None where the object has no byte there."""
+        """The store has started to answer; None where the object has no byte there."""
         if self._wanted_end is not None and self._wanted_end <= self._at:
             self._service.persist(self._doing, lambda: self._service.client.head_object(**self._address))
             return None

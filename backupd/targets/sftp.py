@@ -177,7 +177,7 @@ class SftpTarget:
     ) -> Iterator[Iterator[bytes]]:
         """The object's bytes as the server hands them out; see the contract and the module's words on its cache.
 
-        A connection that was lost is made anew, and reading goes on at the byte.
+        A connection that was lost is recreated, and reading continues at the byte.
         """
         path, doing = f"{self._folder(job, backup_id)}/{part(name)}", f"read {name} from"
         found: list[int] = []  # its bytes each time it was opened

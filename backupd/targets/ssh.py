@@ -117,7 +117,7 @@ class SshLine:
                 return answer
 
     def answer(self, future: "Future[T]", *, unwanted: Unwanted = wanted, at_most_seconds: float | None = None) -> T:
-        """What has come of something that was begun. Without other seconds it is waited for as long as the timeout.
+        """What has come of something that was started. Without other seconds it is waited for as long as the timeout.
 
         Raises:
             TimeoutError: nothing.

@@ -179,7 +179,7 @@ class Unreadable(VerificationError):
 
 
 class Untrusted(VerificationError):
-    """What lies on the target is not the backup that was recorded, or nobody known has signed it."""
+    """What is on the target is not the backup that was recorded, or nobody known has signed it."""
 
 
 class CleanupIncomplete(BackupdError):

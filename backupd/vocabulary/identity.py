@@ -23,7 +23,7 @@ class Machine:
 
     host: str  # its name
     marks: Mapping[str, str] = field(default_factory=dict)  # by kind of id: its digest; empty where it has no id
-    boot_id: str = ""  # another after each boot, and in each container; empty where the kernel does not tell
+    boot_id: str = ""  # another after each boot, and in each container; empty where the kernel does not report
 
 
 @dataclass(frozen=True, slots=True)

@@ -147,6 +147,6 @@ class Bill:
     seconds: float
     penalty_seconds: float | None = None  # of writing: see `bill.penalty_seconds`
     copied_on_write: int | None = None  # bytes
-    disks: int = 0  # that the origin lies on
+    disks: int = 0  # that the origin is on
     disk_seconds: float | None = None  # that these were busy, summed, whoever used them
     disk_read_seconds: float | None = None  # that reads of them waited and were served, summed, whoever read

@@ -44,8 +44,12 @@ def refusal(folder: Path, backup: str, *, job: str = "") -> ConfigurationError:
         ('cron = "0 0 * * *"\nblackout = ["8-18"]', "blackout[0]", '"8-18" is not a time window'),
         ('cron = "0 0 * * *"\nblackout = ["24:00-01:00"]', "blackout[0]", "is not a time window"),
         ('cron = "0 0 * * *"\nblackout = ["mon 08:00-09:00"]', "blackout[0]", "is not a time window"),
-        ('cron = "0 0 * * *"\nblackout = ["00:00-00:00"]', "blackout", "leave no minute of the week"),
-        ('cron = "0 0 * * *"\nblackout = ["08:00-20:00", "19:00-08:00"]', "blackout", "leave no minute of the week"),
+        ('cron = "0 0 * * *"\nblackout = ["00:00-00:00"]', "blackout", "leave no minute of the week free"),
+        (
+            ('cron = "0 0 * * *"\nblackout = ["08:00-20:00", "19:00-08:00"]'),
+            "blackout",
+            "leave no minute of the week free",
+        ),
         ('cron = "0 0 * * *"\nstart_within = 0', "start_within", "must be longer than zero"),
     ],
 )

@@ -269,7 +269,7 @@ def _index(ready: Ready) -> Path | None:
 
 
 def _below(ready: Ready, path: Path | None) -> PurePosixPath | None:
-    """A live file's path, relative to the archived folder; None where it lies elsewhere."""
+    """A live file's path, relative to the archived folder; None where it is elsewhere."""
     if path is None:
         return None
     resolved = path.parent.resolve() / path.name

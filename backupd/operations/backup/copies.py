@@ -37,7 +37,7 @@ class Copies:
     """The targets of one run that have everything so far. No thread of it is left at its block's end.
 
     Where one is (its target does not answer), it is told as an ERROR, and `require_ended` keeps its objects from being
-    taken for given back.
+    taken for released.
     """
 
     def __init__(self, targets: Sequence[Target], job: str, run_id: str, *, ledger: UploadLedger | None = None) -> None:

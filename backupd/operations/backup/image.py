@@ -5,7 +5,7 @@ server names must be there.
 
 The rule for tablespaces: the server is asked before the lock, and what it names then and the listing lacks is asked for
 again. A file that the server still names, under the same space id, and that is there live, was there at the instant of
-the snapshot too: without it there is no backup. One that it names no more was dropped, renamed or made anew meanwhile
+the snapshot too: without it there is no backup. One that it names no more was dropped, renamed or recreated meanwhile
 (TRUNCATE and CREATE take another id), and one that is not there live either (DISCARD TABLESPACE) no backup can have.
 """
 

@@ -166,7 +166,7 @@ def _examine_host(
 
 
 def _data_paths(tools: Tools, facts: ServerFacts, findings: list[Finding]) -> tuple[DataPath, ...] | None:
-    """Where the server's files are; None where it does not tell, which says nothing of the volume."""
+    """Where the server's files are; None where it does not report, which says nothing of the volume."""
     try:
         return tools.server.data_paths(facts)
     except HOST_FAULTS as error:
@@ -234,11 +234,11 @@ def _binlog(job: JobConfig, facts: ServerFacts) -> Finding:
             f"binlogs are kept for {kept} s, but the job runs every {job.every_seconds:.0f} s",
             "raise binlog_expire_logs_seconds above the interval between backups",
         )
-    return ok("binlog", "kept for ever" if kept is None else f"kept for {kept} s")
+    return ok("binlog", "kept indefinitely" if kept is None else f"kept for {kept} s")
 
 
 def _binlog_shares(tools: Tools, facts: ServerFacts) -> bool:
-    """Whether the binlog is in the image. What cannot be looked at is not."""
+    """Whether the binlog is in the image. What cannot be read is not."""
     if facts.binlog_basename is None:
         return False
     mount_of = tools.files.mount_of

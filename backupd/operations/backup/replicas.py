@@ -28,7 +28,7 @@ def applier_stopped(applier: Applier | None, host: str, journal: HoldingJournal,
     """The appliers that run now stand still within the block, and run again after it, whatever happens.
 
     What is stopped already stays so. With no applier, or none that runs, nothing is touched. A failed start is no
-    error, as with every holding: its row stays for `backupd recover`, and the run wants attention.
+    error, as with every holding: its row stays for `backupd recover`, and the run needs attention.
 
     Raises:
         ServerError: they could not be stopped; they have been started again.
@@ -60,7 +60,7 @@ def start_again(holding: Holding, applier: Callable[[str], Applier]) -> None:
 
 
 def examine(job: JobConfig, server: Server, facts: ServerFacts, *, binlog_shares: bool) -> Iterator[Finding]:
-    """What only replicas and members of clusters are asked. `binlog_shares`: it lies on the datadir's volume."""
+    """What only replicas and members of clusters are asked. `binlog_shares`: it is on the datadir's volume."""
     try:
         if facts.is_replica:
             yield from of_replica(job, facts.flavour, server.replication(), binlog_shares=binlog_shares)

@@ -180,7 +180,7 @@ def _room(root: Path, tools: HostTools) -> int:
 
 
 def _shared_disks(tools: HostTools, there: MountPoint, volume: Volume) -> list[str]:
-    """PVs that the spool's file system lies on as well; what is no logical volume is not known to share any."""
+    """PVs that the spool's file system is on as well; what is no logical volume is not known to share any."""
     try:
         other = tools.snapshots.volume_at(there.device)
     except HOST_FAULTS:

@@ -163,7 +163,7 @@ def of_one_volume(
 def of_one_mount(
     shared: list[DataPath], mount: MountPoint, mount_of: Callable[[Path], MountPoint]
 ) -> Iterator[Finding]:
-    """What is seen through another mount of the same file system lies elsewhere in it, and so in the snapshot."""
+    """What is seen through another mount of the same file system is elsewhere in it, and so in the snapshot."""
     detours = []
     for path in shared:
         with contextlib.suppress(OSError, *HOST_FAULTS):  # told by `of_one_volume`
@@ -183,7 +183,7 @@ def landmarks(paths: tuple[DataPath, ...], identity: Callable[[Path], FileIdenti
     """What a snapshot is to be known by: the datadir, and what no server replaces while it runs.
 
     Raises:
-        SnapshotError: one of them cannot be looked at.
+        SnapshotError: one of them cannot be read.
     """
     try:
         return {path.path: identity(path.path) for path in paths if path.role in LASTING and path.path.exists()}
@@ -215,7 +215,7 @@ def of_links(paths: tuple[DataPath, ...]) -> Iterator[Finding]:
 def of_keys(
     paths: tuple[DataPath, ...], mount: MountPoint, mount_of: Callable[[Path], MountPoint]
 ) -> Iterator[Finding]:
-    """A file that cannot be looked at is no finding of ours: it matters to the drill, which says so."""
+    """A file that cannot be read is no finding of ours: it matters to the drill, which says so."""
     beside = []
     for file in (path.path for path in paths if path.role == KEYS):
         with contextlib.suppress(OSError, *HOST_FAULTS):

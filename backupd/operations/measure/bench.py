@@ -1,6 +1,6 @@
 """One bench: does striping pay on this host? Scratch volumes of several layouts, measured one after the other.
 
-Read `run_bench`, then `_measure`, aloud. Everything that is made on the host has its scope and is given back in reverse
+Read `run_bench`, then `_measure`, aloud. Everything that is made on the host has its scope and is released in reverse
 order, whatever happens. No volume that is there is touched, and no server is needed.
 """
 
@@ -71,7 +71,7 @@ def run_bench(
         Busy: another run has the volume group or a disk.
         Refused: the host is not any more as it was when the plan was agreed to; nothing was touched.
         SnapshotError, ProbeError, Cancelled: as they say; the run's row keeps the error, and no figure of a bench that
-            did not come to its end is kept. Probes that did are runs of their own.
+            did not finished is kept. Probes that did are runs of their own.
     """
     with (
         tools.claims.run(run_id),

@@ -66,7 +66,7 @@ def _still_has_one(probing: Probing) -> bool:
 def _keep(probing: Probing, load: FileLoad, variant: Variant | None, measured: Measured) -> float:
     """The window is in the table if it told something; how fast it was, 0 where it did not.
 
-    Counters of the kernel that stand still tell nothing, nor do those that jump back: the device was made anew.
+    Counters of the kernel that stand still tell nothing, nor do those that jump back: the device was recreated.
     """
     speed = speed_of(load.mode, measured)
     if not (math.isfinite(speed) and speed > 0):

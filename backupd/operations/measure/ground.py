@@ -66,7 +66,7 @@ class _Settings:
 
 
 def find(subject: Subject, tools: HostTools) -> tuple[MountPoint, Volume]:
-    """The file system and the volume that it lies on.
+    """The file system and the volume that it is on.
 
     Raises:
         Refused: there is none, or it is on no LV.

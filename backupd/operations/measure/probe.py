@@ -1,7 +1,7 @@
 """One probe: what writes cost without a snapshot, with one, and until it has settled.
 
 Read `measure`, then `_round` and `_with_snapshots`, aloud. As in a backup, everything that is made on the host has its
-scope and is given back in reverse order, whatever happens. No server is needed and none is locked: LVM freezes the file
+scope and is released in reverse order, whatever happens. No server is needed and none is locked: LVM freezes the file
 system by itself, and nobody will restore these snapshots.
 """
 
@@ -44,11 +44,11 @@ def measure(
 ) -> Measurement:
     """Probe a volume; the catalogue has the result. Whether this returns or raises, nothing of ours is left.
 
-    A run of ours that has claimed the volume's group, and given back what dead runs left, says so by `holds_group`.
+    A run of ours that has claimed the volume's group, and released what dead runs left, says so by `holds_group`.
 
     Raises:
         Busy, Refused, SnapshotError, GaveUp, ProbeError, Cancelled: as they say; the run's row keeps the error, and
-            no figure of a probe that did not come to its end is kept.
+            no figure of a probe that did not finished is kept.
     """
     telling = telling or ProbeTelling()
     with (

@@ -1,4 +1,4 @@
-"""What lies on every volume of the host, which jobs use it, and whether their snapshots would fit.
+"""What is on every volume of the host, which jobs use it, and whether their snapshots would fit.
 
 Knows: how LVM's facts, the kernel's, the servers' and the catalogue's are joined. Refuses to change anything, and to
 fail because a server does not answer: where its data lies is then told by the last run of its job, or is unknown.
@@ -65,8 +65,8 @@ def survey(hosts: Sequence[str], jobs: Sequence[JobConfig], sources: Sources) ->
     """Every volume of the host.
 
     Raises:
-        SnapshotError: LVM or the kernel does not tell.
-        UnexpectedOutput: LVM's report is not understood.
+        SnapshotError: LVM or the kernel does not report.
+        UnexpectedOutput: LVM's report cannot be parsed.
     """
     land = sources.landscape()
     uses = sources.uses()

@@ -70,9 +70,9 @@ def restore(
     """Unpack a backup into an empty folder or mount point, which is made if it is not there.
 
     `sources` are copies of one run, the first of them preferred. When this returns, the folder is whole and durable,
-    and what stands in it is what was recorded (`archive.ondisk` says what is compared).
+    and what is in it is what was recorded (`archive.ondisk` says what is compared).
     When it is interrupted (`Cancelled`, a target that cannot be reached, the end of the process) the folder keeps what
-    is durable, marked by `.backupd-incomplete`, and the same call goes on from there. So does a folder in which
+    is durable, marked by `.backupd-incomplete`, and the same call continues from there. So does a folder in which
     something is not as recorded: the same call compares once more. After any other error it is as empty as before, but
     what an earlier call has left, or what is whole, is kept.
 
@@ -86,7 +86,7 @@ def restore(
         Busy: another process restores into the folder.
         TargetError: there is no such backup, or no target that can be read.
         VerificationError: what is stored is not what was written, on any of the targets.
-        NotAsRecorded: what stands in the folder is not what was recorded, or cannot be compared.
+        NotAsRecorded: what is in the folder is not what was recorded, or cannot be compared.
     """
     manifest, readable = agreed(sources)
     key = key_of(manifest, identities)
@@ -128,7 +128,7 @@ def unpack_objects(
         UsageError: the folder cannot take it; the backup is encrypted, and no identity opens it.
         TargetError: no target can be read.
         VerificationError: what is stored is not what was written, on any of the targets.
-        NotAsRecorded: what stands in the folder is not what was recorded, or cannot be compared.
+        NotAsRecorded: what is in the folder is not what was recorded, or cannot be compared.
     """
     key = key_of(manifest, identities)
     _Work(sources, manifest, to, key, parts_of(manifest), copied=copied, confined=confined).do()

@@ -1,7 +1,7 @@
 """The results of drills beside the backups that were drilled: what a rebuilt catalogue knows of them.
 
 Knows: the document (`"schema": 1`), its name, and that it is signed as the manifest is: of everything else in it.
-What is read comes from the storage: a document that cannot be understood or believed, or is of another run, is passed
+What is read comes from the storage: a document that cannot be parsed or believed, or is of another run, is passed
 over; keys that are not known mean nothing.
 """
 
@@ -69,7 +69,7 @@ def proofs_of(source: BackupSource) -> tuple[Drill, ...]:
             drill = from_text(b"".join(map(bytes, chunks)), source)
         if drill is None:
             log.warning(
-                "%s beside backup %s on target %s is not a drill result that a known key has signed",
+                "%s next to backup %s on target %s is not a drill result that a known key has signed",
                 *(name, run_id, target.name),
             )
         else:
@@ -86,7 +86,7 @@ def to_text(drill: Drill, source: BackupSource, *, host: str, signer: Signer) ->
 
 
 def from_text(text: bytes, source: BackupSource) -> Drill | None:
-    """What was written; None where it is not of this backup, or cannot be understood or believed."""
+    """What was written; None where it is not of this backup, or cannot be parsed or believed."""
     try:
         body = json.loads(text)
         told = body.pop("signature", None)

@@ -45,7 +45,7 @@ _END = (
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """One table as it lies in the folder, and what a person does with it."""
+    """One table as it is in the folder, and what a person does with it."""
 
     table: Table
     files: tuple[Path, ...]
@@ -60,7 +60,7 @@ def export(
     confined: bool = True,
     telling: Callable[[str], None] = lambda _step: None,
 ) -> tuple[Exported, ...]:
-    """Each of these tables lies in `tables/SCHEMA/` of the folder with its definition and the statements to import it.
+    """Each of these tables is in `tables/SCHEMA/` of the folder with its definition and the statements to import it.
 
     What was restored stays where it is, recovered. When it raises, the folder has no `tables`.
 
@@ -228,7 +228,9 @@ def _in_schema(fresh: str, table: Table, definition: str) -> str:
     """SHOW CREATE TABLE names no schema: what was the session's would be used."""
     found = _CREATE.match(definition)
     if found is None:
-        raise ServerError(f"{table} is told as {definition[:80]!r}", hint="it is not a table: remove it from --tables")
+        raise ServerError(
+            (f"{table} has the definition {definition[:80]!r}"), hint="it is not a table: remove it from --tables"
+        )
     return f"CREATE TABLE {quoted(fresh)}.{definition[found.end() :]}"
 
 

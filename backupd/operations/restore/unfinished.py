@@ -31,7 +31,7 @@ class Unfinished:
 
     job: str
     run_id: str
-    manifest: str  # its digest: what is gone on with is what was begun
+    manifest: str  # its digest: what is gone on with is what was started
     tables: tuple[str, ...] = ()  # only these; empty: everything
     made: bool = False  # the folder was made for it
     objects: Mapping[str, UnpackProgress] = field(default_factory=dict)
@@ -155,7 +155,7 @@ def resumable(to: Path, what: Unfinished) -> Iterator[Filling]:
 def occupied_bytes(to: Path) -> int:
     """What an unfinished restore takes of the folder's disk: of a file that was cut short what is there of it, too.
 
-    None where the folder is not marked. What cannot be looked at is not counted.
+    None where the folder is not marked. What cannot be read is not counted.
     """
     blocks = 0
     with suppress(OSError):

@@ -93,14 +93,14 @@ def verify_backup(
     read: Callable[[int, int], None] = lambda _done, _total: None,
     chance: random.Random | None = None,
 ) -> Verified:
-    """What lies on the target is what the run stored. With a `share`, that much of each object's frames is read.
+    """What is on the target is what the run stored. With a `share`, that much of each object's frames is read.
 
     The first and the last frame of an object are always among them. With a `part`, its frames are read instead. `read`
     is told the bytes so far, and those of all that are to be read.
 
     Raises:
         VerificationError: something is not what was stored, or is missing.
-        Unreadable: the manifest is as it was written, and cannot be understood: nothing is known of the rest.
+        Unreadable: the manifest is as it was written, and cannot be parsed: nothing is known of the rest.
         TargetError: the target cannot be read: nothing is known of the backup then.
     """
     began = time.monotonic()
@@ -138,7 +138,7 @@ def manifest_of(source: BackupSource) -> Manifest:
 
     Raises:
         Untrusted: it is not to be believed; see `trust`.
-        VerificationError: it is another run's, was damaged, or cannot be understood.
+        VerificationError: it is another run's, was damaged, or cannot be parsed.
         TargetError: there is none, or it cannot be read.
     """
     try:

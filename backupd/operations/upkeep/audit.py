@@ -80,7 +80,7 @@ class AuditResult:
 def examine(trail: Trail, targets: Sequence[Target], jobs: Collection[str]) -> AuditResult:
     """Compare the chain with itself, with the catalogue's rows, and with the manifests on these targets.
 
-    Of what lies on a target, backups of these jobs count, and those that the chain tells of: others may be another
+    Of what is on a target, backups of these jobs count, and those that the chain tells of: others may be another
     host's. A target that cannot be read keeps no other from being read.
     """
     looks = tuple(_look(target, trail, jobs) for target in targets)
@@ -157,7 +157,7 @@ def _manifest(target: Target, one: StoredBackup) -> Manifest | None:
 
     Raises:
         TargetError: it cannot be read.
-        VerificationError: it cannot be understood, or is another run's.
+        VerificationError: it cannot be parsed, or is another run's.
     """
     try:
         manifest = target.manifest(one.job, one.backup_id)

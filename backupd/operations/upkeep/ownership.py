@@ -39,7 +39,7 @@ _HINT = (
 
 @dataclass(frozen=True, slots=True)
 class Ownership:
-    """This machine's right to change what lies in its folders."""
+    """This machine's right to change what is in its folders."""
 
     catalogue: Catalogue
     machine: Machine
@@ -121,7 +121,7 @@ class Ownership:
         return known is None or known.boot_id != boot or self.clock() - known.since_seconds < 2 * self.renewal_seconds
 
     def adopt(self, target: Target) -> None:
-        """This machine goes on with the folder, whoever wrote there last and whatever he wrote.
+        """This machine continues with the folder, whoever wrote there last and whatever he wrote.
 
         Raises:
             Refused: the catalogue is another machine's.
@@ -135,12 +135,12 @@ class Ownership:
             self.catalogue.owner_adopted(target.machine, end)
 
     def renewal(self, targets: Sequence[Target], lost: Callable[[Target, NotOurs], None]) -> "Renewal":
-        """What goes on with these chains while a run lives; `lost` is told of each that has another owner."""
+        """What continues with these chains while a run lives; `lost` is told of each that has another owner."""
         return Renewal(self, targets, lost)
 
     @contextmanager
     def _alone(self, target: Target) -> Iterator[None]:
-        """No other thread or process of this machine goes on with its chain there.
+        """No other thread or process of this machine continues with its chain there.
 
         Raises:
             TargetError: one has waited too long for an answer.
@@ -284,7 +284,7 @@ def signer_of(catalogue: Catalogue, machine: Machine) -> Signer:
     signer = signer_at(catalogue.key_file)
     if signer.public not in catalogue.keys(identity.name):
         catalogue.know_key(signer.public, identity.name, Known.MADE)
-        log.info("backups are signed by %s: keep this public key off the host, beside the age key", signer.public)
+        log.info("backups are signed by %s: keep this public key off the host, with the age key", signer.public)
     return signer
 
 

@@ -1,4 +1,4 @@
-"""Carrying out retention: what lies on a job's targets is compared with the catalogue, decided about, and removed.
+"""Carrying out retention: what is on a job's targets is compared with the catalogue, decided about, and removed.
 
 Read `prune`, then `_plan`, aloud. Knows: what lies where, what the catalogue says of it, what is a left-over. Refuses
 to decide: `retention` does. Nothing is removed that the catalogue does not know, but for unfinished remains in this
@@ -136,7 +136,7 @@ def after_run(
 ) -> Pruning | None:
     """Prune after a good run of the job; its row and its backups stay what they are whatever becomes of this.
 
-    What goes wrong with a target is an attention of that run. None where another run of the job has begun: that one
+    What goes wrong with a target is an attention of that run. None where another run of the job has started: that one
     will prune.
 
     Raises:
@@ -168,7 +168,7 @@ def _failing_alone(work: _Work, target: Target) -> Iterator[None]:
 
 
 def _plan(work: _Work, target: Target, stored: Sequence[StoredBackup]) -> list[Fate]:
-    """What is to become of everything of the job that lies on the target, newest first."""
+    """What is to become of everything of the job that is on the target, newest first."""
     known = _known(work, target, stored)
     _note_vanished(work, target, known.backups, {one.backup_id for one in stored if one.finished})
     decisions = _decided(work, target, stored, known)
@@ -183,7 +183,7 @@ def _plan(work: _Work, target: Target, stored: Sequence[StoredBackup]) -> list[F
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What the catalogue says of what lies on a target."""
+    """What the catalogue says of what is on a target."""
 
     runs: Mapping[str, RunDetails]
     backups: Mapping[str, Backup]  # there, by all that the catalogue knows
@@ -234,7 +234,7 @@ def _manifest(work: _Work, target: Target, backup_id: str, known: _Known) -> Man
     """That of the backup that was recorded.
 
     Raises:
-        VerificationError: it is another one, or cannot be understood.
+        VerificationError: it is another one, or cannot be parsed.
         TargetError: it cannot be read.
     """
     trust = work.catalogue.trust(target.machine, known.backups[backup_id])

@@ -1,7 +1,7 @@
 """Give back what dead runs left: the same releases that a run's own end uses.
 
 Knows: which runs are dead (their lock can be taken), and that either the catalogue or a tag on the host is enough.
-Refuses to touch what bears no tag of this machine's and what belongs to a run that is alive. A machine that has lost
+Refuses to touch what has no tag of this machine's and what belongs to a run that is alive. A machine that has lost
 its catalogue, and with it its name, finds what it had made by tag again once it has adopted that name.
 """
 
@@ -60,7 +60,7 @@ _AGAIN = {
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """What was found of dead runs, and what could not be given back."""
+    """What was found of dead runs, and what could not be released."""
 
     runs: tuple[str, ...]
     given_back: tuple[Holding, ...]
@@ -91,7 +91,7 @@ def dead_runs(
     spool: Path | None = None,
     finishing: MaxRate | None = None,
 ) -> Recovery:
-    """Everything that dead runs left is given back, as far as it lets itself be; their rows say so.
+    """Everything that dead runs left is released, as far as it lets itself be; their rows say so.
 
     Without `every_disk` no disk is read for marks of groups, arrays and spools but this `spool`, and the catalogue's
     rows tell of them alone: a disk that hangs, and is none of the job's, must not keep a backup waiting.
@@ -157,7 +157,7 @@ class _Found:
 
 
 def _recover_run(ownership: Ownership, tools: HostTools, run_id: str, on_disks: Marked, found: _Found) -> None:
-    """What this dead run left is given back, but for its copies that may be whole; its row says so."""
+    """What this dead run left is released, but for its copies that may be whole; its row says so."""
     catalogue = ownership.catalogue
     journal, resisted = _DeadRun(catalogue, run_id), len(found.left) + len(found.kept)
     for holding in _holdings(catalogue, tools, run_id, on_disks):
@@ -260,7 +260,7 @@ def _finish(
     finishing: MaxRate,
     found: _Found,
 ) -> None:
-    """What is whole of these copies of a dead run is a backup, what is not is given back; the rest waits.
+    """What is whole of these copies of a dead run is a backup, what is not is released; the rest waits.
 
     The run's other copies are not asked: they may be at work elsewhere.
     """
@@ -320,7 +320,7 @@ def _require_there(ownership: Ownership, target: Target, holding: Holding) -> No
 
 
 def _give_back(journal: "_DeadRun", tools: HostTools, holding: Holding, found: _Found) -> None:
-    """It is given back now, or left with the reason."""
+    """It is released now, or left with the reason."""
     with shielded():
         failure = give_back(journal, holding, tools.releases)
     if failure is None:
@@ -366,7 +366,7 @@ class _DeadRun:
         return row is not None and any(backup.target == target for backup in row.backups)
 
     def end(self, *, whole: bool, pending: Sequence[Holding]) -> None:
-        """A run that was still `running` is `failed` now, or wants attention where it has published a backup.
+        """A run that was still `running` is `failed` now, or needs attention where it has published a backup.
 
         `whole`: nothing that it held is left but `pending`, its copies that may be whole.
         """
@@ -453,5 +453,5 @@ def _spools(tools: HostTools, machine: str, roots: Iterable[Path]) -> Marked:
 
 
 def _as_marked(kind: HoldingKind) -> HoldingKind:
-    """What a volume of ours is taken for where only its tags tell of it; it is given back in the same way."""
+    """What a volume of ours is taken for where only its tags tell of it; it is released in the same way."""
     return HoldingKind.SNAPSHOT if kind is HoldingKind.SCRATCH_VOLUME else kind

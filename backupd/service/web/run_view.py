@@ -262,7 +262,7 @@ def _facts(run: RunDetails) -> list[tuple[str, str]]:
     facts += [(name.capitalize(), words) for name, words in bill_words(run)]
     for stage in run.throughput:
         if stage.rate is not None:
-            facts.append((f"Stage {stage.stage}", f"{size(stage.rate)}/s by itself, {size(stage.bytes)}"))
+            facts.append((f"Stage {stage.stage}", f"{size(stage.rate)}/s alone, {size(stage.bytes)}"))
     facts += [(f"Speed after {duration(change.at_seconds)}", pace_words(change)) for change in run.pace]
     if run.pin is not None:
         facts.append(("Pinned", f"{run.pin.note or 'without a note'}, since {instant(run.pin.at)}"))

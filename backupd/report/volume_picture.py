@@ -31,7 +31,7 @@ def group_picture(group: PlacedGroup, *, width: int = 80, ascii_only: bool = Fal
         own = max(round(cells * pv.extents / largest), min(_LEAST_BAR, cells)) if largest else cells
         lines.append(f"{name.ljust(label)} {frame}{_bar(pv, signs, own, ascii_only=ascii_only)}{frame}")
     every = size(largest / cells * group.room.extent_size) if largest else "-"
-    legend = [f"{_FREE[ascii_only]} free", f"each column is {every}"]
+    legend = [f"{_FREE[ascii_only]} free", f"a column is {every}"]
     if group.spares:
         legend.insert(1, f"{_SPARE} spare for a pool's metadata")
     return "\n".join((*lines, _cut(", ".join(legend), width, ascii_only=ascii_only)))

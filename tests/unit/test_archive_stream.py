@@ -188,7 +188,7 @@ def test_file_that_is_not_what_it_was_in_the_middle_fails_the_copy(
 
     with pytest.raises(SnapshotError, match=rf"^t000\.ibd could not be read from the snapshot: {says}") as failed:
         stored(tmp_path, Sink(), CopyManner(Pacing(in_the_middle)))
-    assert "see whether the snapshot is intact" in (failed.value.hint or "")
+    assert "check that the snapshot is intact" in (failed.value.hint or "")
 
 
 @pytest.mark.parametrize("failing_at", [0, 1, MIB, 3 * MIB])

@@ -117,9 +117,7 @@ def test_an_array_is_compared_by_record_sizes() -> None:
 def test_records_that_the_disks_do_not_take_are_left_out_and_that_is_said() -> None:
     plan = plan_matrix(replace(IN_GROUP, tables=(PublishedTable.E5,)), replace(GROUP, sector_size=4096))
     assert min(cell.record for volume in plan.volumes for cell in volume.cells) == 8 * KIB
-    assert plan.notes == (
-        "records of 1 KiB are left out: the disks read and write nothing but multiples of 4096 bytes directly",
-    )
+    assert plan.notes == ("records of 1 KiB are skipped: direct I/O on these disks needs multiples of 4096 bytes",)
     with pytest.raises(Refused, match="nothing is left to measure"):
         plan_matrix(replace(IN_GROUP, tables=(PublishedTable.E5,), records=(KIB,)), replace(GROUP, sector_size=4096))
 
@@ -156,7 +154,7 @@ def test_where_snapshots_are_planned_a_probe_has_the_room_that_it_asks_for(chunk
 def test_without_room_beside_a_volume_snapshots_are_left_out_and_that_is_said() -> None:
     plan = plan_matrix(ON_DISKS, Disks("", EXTENT, dict.fromkeys(ON_DISKS.array_disks, 52)))
     assert plan.notes == (
-        "snapshots are left out: beside the largest scratch volume there are 2 free extents for one, and 18 are needed",
+        "snapshots are skipped: next to the largest scratch volume 2 extents are free for one, 18 are needed",
     )
 
 

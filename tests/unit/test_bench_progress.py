@@ -60,7 +60,7 @@ def test_the_plan_names_each_volume_with_its_size_and_its_disks() -> None:
         "takes at most 456.0 MiB of the free 4.0 GiB at once, snapshot included",
         "measures 6 loads (tables e2, e3) on a file of 256.0 MiB in xfs, each 3 times",
         "takes snapshots of each scratch volume, to see what they cost and how fast they are read",
-        "writes at most 3.0 GiB, and takes about 4 min 10 s, if each disk writes 150 MB/s;",
+        "writes at most 3.0 GiB, and takes about 4 min 10 s if each disk writes 150 MB/s;",
         "slower disks take longer; on faster disks more is written",
         "note: records of 512 bytes are left out",
         "Ctrl-C stops and cleans up",

@@ -186,7 +186,7 @@ def test_a_folder_that_may_not_be_written_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "folder"
     folder.mkdir(mode=0o500)
     said = refusal_for_a_plain_user(folder / "catalogue.db")
-    assert said.startswith(f"the catalogue {folder / 'catalogue.db'} cannot be made: Permission denied / ")
+    assert said.startswith(f"the catalogue {folder / 'catalogue.db'} cannot be created: Permission denied / ")
 
 
 # --- failing in mid-run ----------------------------------------------------------------------------------------------

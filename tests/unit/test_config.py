@@ -144,7 +144,7 @@ def test_the_option_goes_before_the_variable_and_the_variable_before_the_default
 
 def test_a_missing_file_is_named_with_the_command_that_writes_one(tmp_path: Path) -> None:
     error = refusal(tmp_path / "none.toml")
-    assert error.message == f"there is no configuration at {tmp_path / 'none.toml'}"
+    assert error.message == f"no configuration at {tmp_path / 'none.toml'}"
     assert "backupd config init" in error.hint
 
 
@@ -218,7 +218,7 @@ def test_all_faults_are_reported_at_once_each_with_its_path_and_hint(write: Writ
         'hosts.db1.socket: "mysqld.sock" is not an absolute path',
         "hosts.db1.usr: unknown key",
         "hosts.db1.user: is missing",
-        'targets.vault.type: "ftp" is none of directory, sftp, s3',
+        'targets.vault.type: "ftp" is not one of directory, sftp, s3',
         'jobs.nightly.host: there is no host "db2"',
         'jobs.nightly.targets[0]: there is no target "vualt"',
         "hint: did you mean vault?",
@@ -229,7 +229,7 @@ def test_all_faults_are_reported_at_once_each_with_its_path_and_hint(write: Writ
         "jobs.owner: cannot be a job's name",
         "hint: every target uses a folder of that name for owner records",
         'jobs."Weekly!".host: is missing',
-        'jobs."Weekly!".targets: names no target',
+        'jobs."Weekly!".targets: lists no target',
         'jobs."Weekly!": use 1 to 41 of a-z, 0-9, _ and -, beginning with a letter or a digit',
     ):
         assert told in lines, error.message
@@ -263,7 +263,7 @@ def test_what_is_left_to_backupd_may_be_written_out(write: Write) -> None:
         ("snapshot", 'size = "0%"', 'snapshot.size: "0%" is not above 0% and up to 100%'),
         ("snapshot", 'size = "120%"', 'snapshot.size: "120%" is not above 0% and up to 100%'),
         ("snapshot", 'size = "20"', 'snapshot.size: "20" has no known unit of size'),
-        ("snapshot", "size = 0", "snapshot.size: a snapshot of no size"),
+        ("snapshot", "size = 0", "snapshot.size: has no size"),
         ("snapshot", 'chunk_size = "1MiB"', "snapshot.chunk_size: 1 MiB is not a power of two from 4 KiB to 512 KiB"),
         ("snapshot", 'chunk_size = "64K"', 'snapshot.chunk_size: "64K" is ambiguous'),
         ("snapshot", 'pvs = ["sdd"]', 'snapshot.pvs[0]: "sdd" is not a path under /dev'),

@@ -62,5 +62,5 @@ def test_one_that_cannot_live_is_tried_again_later_and_keeps_nobody_waiting(
         assert time.monotonic() - began < 0.5
         time.sleep(0.01)
     assert "restarting it in 1 s" in caplog.text
-    assert "started again in 2 s" in caplog.text
+    assert "restarting it in 2 s" in caplog.text
     pages.stop()

@@ -36,7 +36,7 @@ def findings(world: World) -> dict[str, Finding]:
 def test_a_server_with_nothing_but_innodb_needs_no_lock(world: World) -> None:
     found = findings(world)
     assert {finding.name for finding in found.values() if finding.level is not Level.OK} == set()
-    assert found["engines"].detail == "all tables are InnoDB's"
+    assert found["engines"].detail == "all tables are InnoDB"
     assert "blockers" not in found, "nothing is waited for"
 
 

@@ -141,7 +141,7 @@ def test_hidden_or_inactive_volume_of_the_name_is_in_the_way_too(programs: Path)
     with pytest.raises(Refused, match="labvg/r1 already exists"):
         LvmScratchVolumes(MACHINE).require_unused("labvg", "r1")
     script(programs, "lvs", f'cat "{DATA}/volumes_thin.json"')
-    with pytest.raises(Refused, match="labvg/pool_tdata is there already"):
+    with pytest.raises(Refused, match="labvg/pool_tdata already exists"):
         LvmScratchVolumes(MACHINE).require_unused("labvg", "pool_tdata")
 
 

@@ -137,18 +137,18 @@ def test_a_log_status_without_binlog_is_no_position() -> None:
 
 @pytest.mark.parametrize("engines", [None, "", "{}", "[]", '{"InnoDB": {}}'])
 def test_a_log_status_without_innodb_is_an_error(engines: str | None) -> None:
-    with pytest.raises(ServerError, match="the server reported an implausible log status:"):
+    with pytest.raises(ServerError, match="the server reported an implausible"):
         LOG_STATUS.lsn_beside([[{"here": "{}", "engines": engines}]])
 
 
 @pytest.mark.parametrize("told", ['{"binary_log_file": "bin.000001"}', "?", '{"binary_log_file": 7}'])
 def test_a_log_status_that_is_no_position_is_an_error(told: str) -> None:
-    with pytest.raises(ServerError, match="the server reported an implausible log status:"):
+    with pytest.raises(ServerError, match="the server reported an implausible"):
         LOG_STATUS.position([[{"here": told, "engines": ENGINES}]])
 
 
 def test_an_answer_that_is_no_position_is_an_error() -> None:
-    with pytest.raises(ServerError, match="the server reported an implausible log status:"):
+    with pytest.raises(ServerError, match="the server reported an implausible"):
         READER.position([[{"File": "bin.000003", "Position": None}], [{"gtid": ""}], []])
 
 

@@ -119,7 +119,7 @@ def rotational(host: LvmHost) -> None:
         (missing, "/dev/sde is missing or was replaced"),
         (closed, "/dev/sde is full, missing or closed"),
         (full, "/dev/sde is full, missing or closed"),
-        (given_up, "the kernel has given up /dev/sde"),
+        (given_up, "the kernel has disabled /dev/sde"),
         (nearly_full, "there is not enough space for the COW area"),
         (otherwise_laid_out, "the volume's layout on its PVs has changed"),
     ],
@@ -221,7 +221,7 @@ def test_stripes_that_the_job_says_need_no_probe() -> None:
     [
         (lambda host: host.free_by_pv.update({"/dev/sdc": 0}), "/dev/sdc is full, missing or closed"),
         (lambda host: host.closed.add("/dev/sdc"), "/dev/sdc is full, missing or closed"),
-        (lambda host: host.failed.add("/dev/sdc"), "the kernel has given up /dev/sdc"),
+        (lambda host: host.failed.add("/dev/sdc"), "the kernel has disabled /dev/sdc"),
         (lambda host: host.free_by_pv.update({"/dev/sdc": 3}), "there is not enough space for the COW area"),
         (otherwise_laid_out, "the volume's layout on its PVs has changed"),
     ],

@@ -76,7 +76,7 @@ def test_anothers_file_is_no_key_of_ours(tmp_path: Path, monkeypatch: pytest.Mon
     signer_at(path)
     ours = os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: ours + 1)
-    with pytest.raises(Refused, match=f"belongs to user {ours}, not to us"):
+    with pytest.raises(Refused, match=f"belongs to user {ours}, not to backupd"):
         signer_at(path)
 
 

@@ -149,7 +149,7 @@ def test_prepare_says_what_it_wrote() -> None:
             "No space left on device",
             "free some space on the file system, or use a smaller probe file",
         ),
-        ("run-io-error", "Input/output error", "check the kernel log (dmesg): the disk or the volume is failing"),
+        ("run-io-error", "Input/output error", "check the kernel log (dmesg): the disk or the volume under"),
         ("run-not-prepared", "No such file", ""),
         ("run-file-too-small", "at least 16MiB is expected", ""),
     ],

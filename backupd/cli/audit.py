@@ -36,7 +36,7 @@ def list_command(
     limit: Annotated[int, typer.Option(min=1, max=quantities.MOST_ROWS, help="How many to show, newest first.")] = 50,
     json: JsonOption = False,
 ) -> None:
-    """What became of runs, backups and schedules, in the order in which it happened."""
+    """List what happened to runs, backups and schedules, in order."""
     from backupd.operations import opening
 
     begin, _ = span(since, None, now=datetime.now(UTC))
@@ -58,7 +58,7 @@ def verify(
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Follow the chain, and compare it with the catalogue's rows and with the manifests on the jobs' targets."""
+    """Check the chain, and compare it with the catalogue and with the manifests on the jobs' targets."""
     from backupd import wiring
     from backupd.host.signals import cancellable
     from backupd.operations import opening

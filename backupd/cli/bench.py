@@ -78,10 +78,10 @@ def layouts(
     csv: CsvOption = False,
     json: JsonOption = False,
 ) -> None:
-    """Which layout pays on these disks: linear and striped volumes, measured in turn in a group's free extents.
+    """Find the best layout for these disks: measure linear and striped volumes in a group's free extents.
 
-    Says beforehand what it will make and write, and asks. No volume that is there is touched, and nothing is left of it
-    but its record: `backupd history --benches`. With `--md`, a striped volume and an mdadm array of the same disks.
+    Says beforehand what it will create and write, and asks. Touches no existing volume, and leaves only its record:
+    `backupd history --benches`. With `--md`, a striped volume and an mdadm array of the same disks.
     """
     from backupd import wiring
     from backupd.cli.bench_plan import plan_lines, require_consent
@@ -146,7 +146,7 @@ def show(
     csv: CsvOption = False,
     json: JsonOption = False,
 ) -> None:
-    """An earlier bench: its verdict, its tables and plots; or only the tables that are named."""
+    """Show an earlier bench: its verdict, tables and plots, or only some tables."""
     from backupd.operations import opening
 
     _require_one_output(csv=csv, json=json)
@@ -158,7 +158,7 @@ def show(
 
 @app.command()
 def compare(ctx: typer.Context, a: RunArgument, b: RunArgument, *, json: JsonOption = False) -> None:
-    """Two benches side by side, load by load: in what they differ, and what is beyond their spread."""
+    """Compare two benches, load by load: how they differ, and what exceeds their spread."""
     from backupd.operations import opening
     from backupd.report.bench_comparison import compare_document, compare_table
 

@@ -53,9 +53,9 @@ def rebuild(
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
 ) -> None:
-    """Enter every finished backup of a target that the catalogue does not have, by its manifest; rows there stay.
+    """Add every finished backup of a target that the catalogue lacks, from its manifest; existing rows stay.
 
-    Only what a known key has signed is entered: this machine's own, and those that were named by --trust.
+    Only backups signed by a known key are added: this machine's own, and those given with --trust.
     """
     from dataclasses import replace
 

@@ -61,7 +61,7 @@ def clone(
     identity: IdentityOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Make a replica of a backup: a folder with a copy that knows its position, for a new server to start on."""
+    """Make a replica from a backup: a folder, ready for a new server, that knows its replication position."""
     from backupd import wiring
     from backupd.cli.documents import clone_document
     from backupd.host.signals import cancellable

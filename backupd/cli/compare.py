@@ -23,7 +23,7 @@ def compare(
     *,
     json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
 ) -> None:
-    """Two backups side by side: what each cost, in what they differ, and which differences are large."""
+    """Compare two backups: what each cost, how they differ, and which differences are large."""
     from backupd.operations import opening
     from backupd.report.run_comparison import compare_document, compare_text
 

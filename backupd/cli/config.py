@@ -40,7 +40,7 @@ def init(
 
 @app.command()
 def check(ctx: typer.Context) -> None:
-    """Say everything that is wrong with the configuration, or that it is good. Asks no server, reads no secret."""
+    """List all faults of the configuration. Contacts no server, reads no secret."""
     from backupd.config import load
 
     file = _file(ctx)
@@ -67,7 +67,7 @@ def show(
         bool, typer.Option("--json", help="One JSON document: sizes in bytes, times in seconds.")
     ] = False,
 ) -> None:
-    """Show the configuration in force, defaults filled in, without any secret. As TOML it can be read back."""
+    """Show the configuration in force, including defaults, without secrets. The TOML can be used as a configuration."""
     from backupd.config import load
     from backupd.config.effective import as_toml, as_values
 

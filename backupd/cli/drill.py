@@ -40,7 +40,7 @@ def drill(
     identity: IdentityOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Prove a backup: restore it, start a server on it, compare; the result goes into the catalogue."""
+    """Prove a backup: restore it, start a server on it, and compare. The result is recorded in the catalogue."""
     from backupd import wiring
     from backupd.cli.documents import drill_document
     from backupd.cli.tables import drill_table

@@ -42,7 +42,7 @@ def history(
     csv: Annotated[bool, typer.Option("--csv", help="One CSV line per backup on stdout, with its cost.")] = False,
     json: JsonOption = False,
 ) -> None:
-    """Runs, newest first, failed ones included; --probes, --benches: what was measured without a backup."""
+    """List runs, newest first, including failed ones; --probes and --benches list measurements instead."""
     from backupd.operations import opening
 
     _require_one_list(job, probes=probes, benches=benches, csv=csv, json=json)
@@ -123,7 +123,7 @@ def show(
     *,
     json: JsonOption = False,
 ) -> None:
-    """Everything that the catalogue knows of one run, be it a backup, a probe or a bench."""
+    """Show everything that the catalogue has on one run: a backup, a probe or a bench."""
     from backupd.host.run_log import RunLogs
     from backupd.operations import opening
     from backupd.vocabulary.records import RunKind

@@ -32,9 +32,9 @@ def commands() -> None:
 
 @app.command()
 def show(ctx: typer.Context, *, json: JsonOption = False) -> None:
-    """Which machine this catalogue belongs to, by which key its backups are known, and who wrote last on each target.
+    """Show which machine this catalogue belongs to, its public key, and who last wrote on each target.
 
-    Keep the public key off the host, beside the age identity: without the catalogue it says what to believe.
+    Keep the public key off the host, with the age identity: without the catalogue it proves which backups are genuine.
     """
     from backupd.host import machine_ids
     from backupd.operations import opening
@@ -54,7 +54,7 @@ def show(ctx: typer.Context, *, json: JsonOption = False) -> None:
 
 @app.command()
 def new(ctx: typer.Context, *, yes: YesOption = False) -> None:
-    """On a clone: give this machine a name of its own. What the catalogue has of before stays the other machine's."""
+    """On a clone: give this machine its own name. Earlier backups in the catalogue remain the other machine's."""
     from datetime import UTC, datetime
 
     from backupd.catalogue.audit import Event
@@ -108,7 +108,7 @@ def adopt(
     ] = None,
     yes: YesOption = False,
 ) -> None:
-    """Go on here with a machine's identity: on new hardware, with a lost catalogue, or after a clone took over."""
+    """Continue here with a machine's identity: on new hardware, with a lost catalogue, or after a clone took over."""
     from datetime import UTC, datetime
 
     from backupd import wiring

@@ -79,7 +79,7 @@ def run_command(
     init: InitOption = Init.SCRIPT,
     spare_disks: SpareDisks = 0,
 ) -> None:
-    """Start a machine, run COMMAND as root in it, end with its exit status (125: the lab failed, 124: its deadline)."""
+    """Start a machine, run COMMAND in it as root, end with its exit status (125: the lab failed, 124: timed out)."""
     from backupd.lab import run as lab
 
     options = LabOptions(
@@ -103,7 +103,7 @@ def shell_command(
     init: InitOption = Init.SCRIPT,
     spare_disks: SpareDisks = 0,
 ) -> None:
-    """Start a machine and give a prompt in it."""
+    """Start a machine with a prompt."""
     from backupd.lab import run as lab
 
     options = LabOptions(
@@ -115,7 +115,7 @@ def shell_command(
 
 @app.command("clean")
 def clean_command() -> None:
-    """Remove prepared disks, fetched servers, and what labs that died have left."""
+    """Remove prepared disks, downloaded servers, and leftovers of labs that died."""
     from backupd.lab import run as lab
 
     for name in lab.clean():

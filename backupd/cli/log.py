@@ -30,7 +30,7 @@ def log(
     *,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow until the run ends.")] = False,
 ) -> None:
-    """The log of RUN, on stdout; it is kept for 400 days. A bench's log has its probes' too."""
+    """Print the log of RUN; logs are kept for 400 days. A bench's log includes its probes."""
     from backupd import wiring
     from backupd.host.run_log import RunLogs
 

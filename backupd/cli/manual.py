@@ -35,14 +35,14 @@ def register(app: typer.Typer) -> None:
 
 
 def manual(ctx: typer.Context) -> None:
-    """The man page, to read with `backupd manual | man -l -` or to install as backupd.1."""
+    """Print the man page, to read with `backupd manual | man -l -` or to install as backupd.1."""
     root = ctx.find_root().command
     assert isinstance(root, TyperGroup)
     print_text("\n".join(page(root)))
 
 
 def completion(shell: Annotated[Shell, typer.Argument(metavar="SHELL", help="bash, zsh or fish.")]) -> None:
-    """The script with which SHELL completes our commands and options; `. <(backupd completion bash)` tries it."""
+    """Print the completion script for SHELL; try it with `. <(backupd completion bash)`."""
     from typer.completion import get_completion_script  # type: ignore[attr-defined]  # theirs, made elsewhere
 
     print_text(get_completion_script(prog_name=_NAME, complete_var=f"_{_NAME.upper()}_COMPLETE", shell=shell.value))

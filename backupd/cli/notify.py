@@ -34,7 +34,7 @@ def try_out(
     *,
     json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
 ) -> None:
-    """Send a notice that says it is a test, as of a good backup, and say what became of it on each channel."""
+    """Send a test notification, as for a good backup, and show the result for each channel."""
     from backupd import wiring
 
     configuration = wiring.configuration(ctx.obj.config)

@@ -102,10 +102,10 @@ def probe(
         tuple[str, str] | None, typer.Option(metavar="A B", help="Compare two earlier probes; measures nothing.")
     ] = None,
 ) -> None:
-    """How much slower a snapshot makes writes, for how long, and under which settings.
+    """Measure how much a snapshot slows down writes, for how long, and under which settings.
 
-    Measures with sysbench on a file of its own on the volume: without a snapshot, with one, and until it has settled.
-    It says beforehand what it will write. Nothing is left of it but its record: `backupd history --probes`.
+    Runs sysbench on its own file on the volume: without a snapshot, with one, and until the penalty has settled. Says
+    beforehand what it will write. Leaves only its record: `backupd history --probes`.
     """
     from backupd import wiring
     from backupd.cli.probe_progress import probe_progress

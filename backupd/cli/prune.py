@@ -32,7 +32,7 @@ def prune(
     ] = False,
     json: JsonOption = False,
 ) -> None:
-    """Remove the backups that the retention of their job gives up, and what dead runs left on the targets."""
+    """Remove backups that their job's retention no longer keeps, and leftovers of dead runs on the targets."""
     from backupd import wiring
     from backupd.cli.documents import prune_document
     from backupd.cli.tables import prune_table
@@ -85,7 +85,7 @@ def pin(
     *,
     note: Annotated[str, typer.Option(help="Reason, shown with the run or job from now on.")],
 ) -> None:
-    """Keep the backups of RUN whatever retention says, until `unpin`."""
+    """Keep the backups of RUN, whatever retention says, until `unpin`."""
     from backupd import wiring
 
     configuration = wiring.configuration_or_defaults(ctx.obj.config)

@@ -12,9 +12,9 @@ def register(app: typer.Typer) -> None:
 
 
 def recover(ctx: typer.Context) -> None:
-    """Remove what dead runs left: snapshots, mounts, probe files, partial objects. Live runs are left alone.
+    """Clean up after dead runs: snapshots, mounts, probe files, partial objects. Live runs are not touched.
 
-    A copy whose bytes were complete is read back and becomes the backup that it would have been.
+    A copy that was already complete is read back and becomes a backup.
     """
     from backupd import wiring
     from backupd.host.signals import cancellable

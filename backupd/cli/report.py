@@ -33,7 +33,7 @@ def report(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
 ) -> None:
-    """Backup impact over months: locks, penalties, settling, copy rate, COW area; with trends and outliers."""
+    """Show what backups cost over months: locks, penalties, settling, copy rate, COW area; trends and outliers."""
     from backupd.operations import opening
     from backupd.report.impact import impacts
     from backupd.report.impact_text import impact_text, impacts_document

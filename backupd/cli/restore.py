@@ -59,9 +59,9 @@ def restore(
     ] = None,
     identity: IdentityOption = None,
 ) -> None:
-    """Restore a backup into an empty folder; what was interrupted goes on. Every byte is compared before it is used.
+    """Restore a backup into an empty folder, or continue an interrupted restore. Every byte is compared before use.
 
-    Prints what a replica or a point-in-time recovery needs next, in the words of the server.
+    Prints the next statements for a replica or a point-in-time recovery.
     """
     from backupd import wiring
     from backupd.cli.progress import share_done

@@ -109,7 +109,7 @@ def _print_what_was_recorded(catalogue: "Catalogue", run_id: str) -> None:
 
 
 def cancel(ctx: typer.Context, run_id: Annotated[str, typer.Argument(metavar="RUN")]) -> None:
-    """Ask a live run to stop; it gives back what it holds and ends with status 11."""
+    """Stop a live run. It cleans up and ends with exit status 11."""
     from backupd import wiring
     from backupd.host.process import start_time
     from backupd.vocabulary.records import RunStatus

@@ -49,7 +49,7 @@ class _Entry:
 
 @app.command("list")
 def list_schedules(ctx: typer.Context, *, json: JsonOption = False) -> None:
-    """Every schedule of every job: when it is due next, by its own clock and in UTC, and what became of it last."""
+    """List every schedule: when it is next due, in its own time zone and in UTC, and its last outcome."""
     from backupd.operations import opening
 
     configuration = opening.configuration(ctx.obj.config)
@@ -82,7 +82,7 @@ def next_times(
     count: Annotated[int, typer.Option(min=1, max=_MOST, help="How many to show.")] = 5,
     json: JsonOption = False,
 ) -> None:
-    """The next times at which JOB, or an expression of cron, is due; no change of the clock skips or doubles one."""
+    """Show the next times at which JOB, or a cron expression, is due; clock changes neither skip nor double one."""
     if (job is None) == (cron is None):
         raise UsageError("give either a job or --cron", hint='backupd schedule next --cron "30 2 * * *"')
     if job is not None and tz is not None:
@@ -107,7 +107,7 @@ def pause(
     *,
     note: Annotated[str, typer.Option(help="Reason, shown with the run or job from now on.")] = "",
 ) -> None:
-    """Let nothing of JOB be started by schedule until `schedule resume`. What runs goes on."""
+    """Stop starting JOB by schedule until `schedule resume`. A run in progress continues."""
     from backupd.operations import opening
 
     configuration = opening.configuration(ctx.obj.config)
@@ -119,7 +119,7 @@ def pause(
 
 @app.command()
 def resume(ctx: typer.Context, job: Annotated[str, typer.Argument(metavar="JOB")]) -> None:
-    """Let JOB go by its schedules again."""
+    """Start JOB by schedule again."""
     from backupd.operations import opening
 
     configuration = opening.configuration(ctx.obj.config)

@@ -50,7 +50,7 @@ def verify(
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Read a backup back, past the page cache, and compare every digest: each of its copies, whole or a sample."""
+    """Read back a backup, bypassing the page cache, and compare every digest: all copies, completely or as a sample."""
     from backupd import wiring
     from backupd.host.signals import cancellable
     from backupd.operations.restore.verify import share_of

@@ -28,7 +28,7 @@ def volumes(
     *,
     json: JsonOption = False,
 ) -> None:
-    """Every LVM volume of this host: how it is on disks, what runs on it, which jobs use it, room for snapshots."""
+    """List every LVM volume of this host: its layout on disks, its users, its jobs, and free space for snapshots."""
     from backupd import wiring
     from backupd.operations.measure.volume_survey import only
     from backupd.report.volume_document import survey_document

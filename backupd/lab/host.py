@@ -83,7 +83,7 @@ def _require_host(options: LabOptions) -> None:
     if options.server is not ServerKind.MARIADB_10:
         raise LabError(
             f"--kernel host runs this machine's own server, not {options.server}",
-            hint="leave --server out, or use --kernel uml",
+            hint="omit --server, or use --kernel uml",
         )
     if options.init is not Init.SCRIPT:
         raise LabError(f"--kernel host has no first process of its own: not {options.init}", hint="use --kernel uml")

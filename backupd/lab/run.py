@@ -227,7 +227,7 @@ def _status(
         if reached != stage:
             stage, since = reached, now
         if not control.started.exists() and now - since > patience:
-            raise MachineHung(f"the machine stood still for {patience:.0f} s after: {stage or 'its start'}")
+            raise MachineHung(f"the machine did not respond for {patience:.0f} s after: {stage or 'its start'}")
         pause(_LOOK_SECONDS)
 
 

@@ -64,7 +64,7 @@ def plan_snapshot(
     """Decide everything about the snapshot of one run. A thin volume's takes room in its pool instead of extents.
 
     `past` is what snapshots of earlier runs on this volume have filled, `tuning` the last that was made of it: where
-    the place that it recommends has too little room, the default is taken.
+    the place that it recommends has too little space, the default is used.
 
     Raises:
         SnapshotError: a PV is not of this group, there are not enough free extents, or too few PVs that have some for

@@ -35,7 +35,7 @@ class Filter:
     """Which runs are wanted; of every job, since ever and whatever became of them where not told otherwise."""
 
     job: str | None = None
-    since: datetime | None = None  # begun then or later
+    since: datetime | None = None  # started then or later
     until: datetime | None = None  # begun before then
     statuses: Collection[RunStatus] = ()
     ours: bool = False  # of this machine only

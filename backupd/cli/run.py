@@ -22,7 +22,7 @@ from backupd.vocabulary.records import RUN_ID
 if TYPE_CHECKING:
     from backupd.catalogue.store import Catalogue
 
-_CANCEL_SECONDS = 30.0  # a run gives everything back within 10 s; a slow LVM may take longer
+_CANCEL_SECONDS = 30.0  # a run cleans up within 10 s; a slow LVM may take longer
 
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 

@@ -250,7 +250,7 @@ def _data_mount(host: HostConfig) -> MountPoint:
     """The file system of the server's datadir.
 
     Raises:
-        ServerError: the server does not tell.
+        ServerError: the server does not report.
         SnapshotError: the datadir is not there.
     """
     return mount_of(MysqlServer(connector(_login(host))).facts().datadir)
@@ -267,7 +267,7 @@ def _mounted_volume(name: str) -> MountPoint:
     for mounted in mounts():
         if mounted.device == device:
             return MountPoint(mounted.path, device, mounted.filesystem, PurePosixPath(mounted.root))
-    raise SnapshotError(f"{name} is not mounted", hint="the probe's file lies on its file system: mount it")
+    raise SnapshotError(f"{name} is not mounted", hint="the probe's file is on its file system: mount it")
 
 
 def survey_sources(configuration: Configuration, catalogue: Catalogue | None) -> "Sources":

@@ -1,7 +1,6 @@
 """The way of plain bytes to an object: SHA-256, zstd frames, age where somebody is to read it alone, SHA-256 again.
 
-Knows: which stages share a thread, where frames end in what is stored, how long each stage worked. Refuses to know
-where the bytes come from (`stream`) and where they go (a `Sink`).
+Knows: which stages share a thread, where frames end in what is stored, how long each stage worked.
 
 An object opens without backupd: `age -d -i KEY data-1.tar.zst.age | zstd -d | tar -x`, and without age where it is not
 encrypted.

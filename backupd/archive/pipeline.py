@@ -2,7 +2,7 @@
 writing overlap.
 
 Knows: bounded queues (what is in flight is a few blocks, whatever the size), how a failure of any station reaches the
-main thread and ends the others, that the threads give way to everybody else. Refuses to know what a station does.
+main thread and ends the others, that the threads give way to everybody else.
 
 The main thread never waits for longer than a tenth of a second at a time, so that a signal's `Cancelled` is raised
 promptly, and calls `idle` in between, so that the limits of a job are watched although nothing moves.

@@ -1,7 +1,7 @@
 """Items of an iterator, the next of which is made by a thread of its own while one is worked on.
 
-Knows: that two are in memory at most, that an error of the thread is raised where its item was awaited, that the thread
-is gone when the block ends. Refuses to know what the items are.
+Knows: that two are in memory at most, that an error of the thread is raised where its item was awaited, that the
+thread is gone when the block ends.
 """
 
 import logging
@@ -29,7 +29,7 @@ def ended(thread: threading.Thread, *, within_seconds: float) -> None:
         with shielded():
             thread.join(within_seconds)
     if thread.is_alive():
-        log.error("%s is still inside a call that does not return; it ends with this process", thread.name)
+        log.error("%s is blocked in a call; it ends with this process", thread.name)
 
 
 class ReadAhead:

@@ -191,10 +191,10 @@ class Unpacking:
                 raise self._cannot_take(complaint)
 
     def _cannot_take(self, complaint: str) -> UsageError:
-        hint = "choose an empty folder with enough room that may be written"
+        hint = "choose an empty, writable folder with enough space"
         with suppress(OSError):
             if disk_usage(self._into).free < BLOCK_BYTES:  # of a short write tar does not say why
-                return UsageError(f"no room left in {self._into} for {self._stored.name}", hint=hint)
+                return UsageError(f"no space left in {self._into} for {self._stored.name}", hint=hint)
         return UsageError(f"{self._stored.name} could not be unpacked into {self._into}: {complaint}", hint=hint)
 
     def _count(self, size: int) -> None:
@@ -247,7 +247,7 @@ def decryptor(stored: StoredObject, key: Key | None) -> Iterator[Station]:
         UsageError: there is no key.
     """
     if key is None:
-        raise UsageError(f"{stored.name} is encrypted", hint="name the file with its identity: --identity FILE")
+        raise UsageError(f"{stored.name} is encrypted", hint="pass the file with its identity: --identity FILE")
     from backupd.archive.encryption import Decryptor
 
     with Decryptor(key.identities, stored.name, recipients=key.recipients) as station:
@@ -297,7 +297,7 @@ class _Length:
         return VerificationError(
             f"{self._selection.frames.stored.name}: expected {self._selection.plain_bytes} plain bytes in the frames"
             f" that were read, found {self.size}{' or more' if self.size > self._selection.plain_bytes else ''}",
-            hint="the backup is not what its manifest says: restore another one",
+            hint="the backup does not match its manifest: restore another one",
         )
 
 

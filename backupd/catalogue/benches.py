@@ -1,7 +1,6 @@
 """What benches found, to the tables and back.
 
-Knows: which rows a bench is taken apart into, and how it is put together from them. Refuses to know transactions and
-files, and what the figures mean.
+Knows: which rows a bench is taken apart into, and how it is put together from them.
 """
 
 from collections.abc import Mapping, Sequence

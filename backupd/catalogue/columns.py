@@ -1,6 +1,6 @@
 """How a fact of the vocabulary becomes a row of text and numbers, and comes back.
 
-Knows: the types of columns. Refuses to know which tables there are.
+Knows: the types of columns.
 """
 
 import json

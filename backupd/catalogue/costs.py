@@ -1,7 +1,6 @@
 """What each of many backups cost its server, in a few figures a run: for months of them at once.
 
-Knows: which columns tell it, two queries however many runs. Refuses to know what is much and what is little, and how a
-penalty follows from the windows of a probe.
+Knows: which columns tell it, two queries however many runs.
 """
 
 from collections import defaultdict

@@ -24,7 +24,7 @@ class DeadRuns(CatalogueFile):
         return [row["run_id"] for row in self._read(query)]
 
     def holdings(self, run_id: str | None = None) -> list[tuple[str, Holding]]:
-        """What has not been given back, with its run; newest first, which is the order to give it back in."""
+        """What has not been released, with its run; newest first, which is the order to give it back in."""
         table = tables.holdings
         query = select(table).where(table.c.released_at.is_(None)).order_by(table.c.id.desc())
         if run_id is not None:
@@ -50,7 +50,7 @@ class DeadRuns(CatalogueFile):
         self._write(holding_row(run_id, holding))
 
     def released(self, run_id: str, holding: Holding) -> None:
-        """The holding of a run that cannot say so itself has been given back; nothing happens when that was known."""
+        """The holding of a run that cannot say so itself has been released; nothing happens when that was known."""
         self._write(release(run_id, holding))
 
     def end_dead_run(self, run_id: str, error: RunError) -> None:
@@ -65,7 +65,7 @@ class DeadRuns(CatalogueFile):
                 carry_out(connection, [kept, ending(run_id, RunStatus.FAILED), audit.run_ended(run_id)])
 
     def keep_dead_run(self, run_id: str, text: str, *, to_finish: bool) -> None:
-        """A run that has died with a backup published wants attention, and this text says why.
+        """A run that has died with a backup published needs attention, and this text says why.
 
         `to_finish`: others of its copies may be whole, and its manifest stays for them.
         """
@@ -84,7 +84,7 @@ class DeadRuns(CatalogueFile):
         self._write(strike_manifest(run_id))
 
     def finish_dead_run(self, run_id: str, backup: Backup, holding: Holding, text: str) -> None:
-        """A dead run's copy is a backup after all: the run wants attention, and has failed no longer."""
+        """A dead run's copy is a backup after all: the run needs attention, and has failed no longer."""
         backups, errors = tables.backups, tables.errors
         known = select(func.count()).select_from(backups).where(backups.c.run_id == run_id).scalar_subquery()
         self._write(

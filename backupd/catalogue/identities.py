@@ -68,7 +68,7 @@ def current(connection: Connection) -> Identity:
     row = connection.execute(newest).mappings().first()
     if row is None:
         raise CatalogueError(
-            "the catalogue has no identity: it is not known which machine it belongs to",
-            hint="`backupd identity new` gives it one; `backupd identity adopt NAME` one that lies on a target",
+            "the catalogue has no identity: its machine is unknown",
+            hint="`backupd identity new` creates one; `backupd identity adopt NAME` takes one over from a target",
         )
     return from_row(Identity, row)

@@ -2,7 +2,7 @@
 
 A chain is known by its last record alone, which nobody else can have written: not by what the configuration calls its
 target, nor by where that is. A target may be renamed, be led elsewhere and back, or be a disk that is not mounted.
-Knows: that a record is kept before it is written there. Refuses to know what a record is.
+Knows: that a record is kept before it is written there.
 """
 
 from dataclasses import dataclass
@@ -47,7 +47,7 @@ class OwnerChains(CatalogueFile):
         return self._first(_of(machine).where(_ends.target == target, ~_ends.pending))
 
     def has_several_chains(self, machine: str, target: str) -> bool:
-        """Whether the machine has begun another owner chain under the target's name than the newest one."""
+        """Whether the machine has started another owner chain under the target's name than the newest one."""
         return len(self._read(_of(machine).where(_ends.target == target, ~_ends.pending).limit(2))) > 1
 
     def owner_pending(self, machine: str, end: ChainEnd) -> None:

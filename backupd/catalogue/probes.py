@@ -1,7 +1,6 @@
 """What probes measured, to the tables and back.
 
-Knows: which rows a measurement is taken apart into, and how a probe is put together from them. Refuses to know
-transactions and files, and what the figures mean.
+Knows: which rows a measurement is taken apart into, and how a probe is put together from them.
 """
 
 from collections.abc import Sequence

@@ -94,7 +94,7 @@ class ScheduleRecords(CatalogueFile):
         self._write(insert(tables.pauses).prefix_with("OR REPLACE").values(row), told(Event.PAUSED, job, note=note))
 
     def resume(self, job: str) -> None:
-        """It goes by its schedules again; nothing happens where it was not paused."""
+        """It runs on schedule again; nothing happens where it was not paused."""
         with self._writing() as connection:
             if connection.execute(delete(tables.pauses).where(tables.pauses.c.job == job)).rowcount:
                 told(Event.RESUMED, job)(connection)

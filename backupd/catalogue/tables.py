@@ -329,7 +329,7 @@ holdings = Table(
     Column("detail", Entries, nullable=False),
     Column("held_at", Instant, nullable=False),
     Column("released_at", Instant),
-    Index(None, "released_at"),  # the daemon asks at each look what was not given back
+    Index(None, "released_at"),  # the daemon asks at each look what was not released
 )
 
 drills = Table(

@@ -1,6 +1,6 @@
 """What this machine's probes found best for each volume's COW area, to the table and back.
 
-Apart from `probes`, because every run asks for it. Refuses to know transactions, and what follows from a tuning.
+Apart from `probes`, because every run asks for it.
 """
 
 from typing import Any

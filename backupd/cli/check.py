@@ -19,7 +19,7 @@ def check(
     *,
     json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
 ) -> None:
-    """Everything that a run of JOB stands on, each with a hint; nothing is changed."""
+    """Check all prerequisites for JOB, each with a hint. Changes nothing."""
     from backupd import wiring
     from backupd.cli.documents import check_document
     from backupd.operations.backup import preflight

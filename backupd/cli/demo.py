@@ -22,9 +22,9 @@ def register(app: typer.Typer) -> None:
 
 
 def demo(*, inside: Annotated[bool, typer.Option(hidden=True)] = False) -> None:
-    """The job in the lab, on a striped volume under a loaded server; and what it would have cost once.
+    """Try a job in the lab, on a striped volume under a loaded server, and compare it with earlier defaults.
 
-    Types check, run, verify, drill, history, compare and probe.
+    Runs check, run, verify, drill, history, compare and probe.
     """
     if inside:
         _inside()

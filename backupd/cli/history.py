@@ -31,16 +31,18 @@ def history(
     ctx: typer.Context,
     job: Annotated[str | None, typer.Argument(metavar="JOB", help="Only runs of this job.")] = None,
     *,
-    probes: Annotated[bool, typer.Option("--probes", help="Probes instead of backups.")] = False,
-    benches: Annotated[bool, typer.Option("--benches", help="Benches of layouts instead of backups.")] = False,
+    probes: Annotated[bool, typer.Option("--probes", help="List probes instead of backups.")] = False,
+    benches: Annotated[bool, typer.Option("--benches", help="List benches of layouts instead of backups.")] = False,
     since: SinceOption = None,
     until: UntilOption = None,
-    status: Annotated[list[RunStatus] | None, typer.Option("--status", help="Only these; repeatable.")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=quantities.MOST_ROWS, help="How many, newest first.")] = 50,
-    csv: Annotated[bool, typer.Option("--csv", help="A line per backup on stdout, with what it cost.")] = False,
+    status: Annotated[
+        list[RunStatus] | None, typer.Option("--status", help=("Only runs with this outcome; repeatable."))
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, max=quantities.MOST_ROWS, help="How many to list, newest first.")] = 50,
+    csv: Annotated[bool, typer.Option("--csv", help="One CSV line per backup on stdout, with its cost.")] = False,
     json: JsonOption = False,
 ) -> None:
-    """Runs, newest first, failed ones included; --probes, --benches: what was measured without a backup."""
+    """List runs, newest first, including failed ones; --probes and --benches list measurements instead."""
     from backupd.operations import opening
 
     _require_one_list(job, probes=probes, benches=benches, csv=csv, json=json)
@@ -72,11 +74,11 @@ def _require_one_list(job: str | None, *, probes: bool, benches: bool, csv: bool
     """
     others = {"--json": json, "--probes": probes, "--benches": benches}
     if csv and (other := next((name for name, asked in others.items() if asked), None)):
-        raise UsageError(f"--csv and {other} do not go together", hint="--csv is a table of backups; choose one")
+        raise UsageError(f"--csv and {other} cannot be combined", hint="--csv lists backups only; use one of them")
     if probes and benches:
-        raise UsageError("--probes and --benches do not go together", hint="each is a list of its own; choose one")
+        raise UsageError("--probes and --benches cannot be combined", hint="they are separate lists; use one of them")
     if benches and job is not None:
-        raise UsageError(f"no bench is of job {job}", hint="a bench is of disks, not of a job: leave JOB out")
+        raise UsageError(f"job {job} has no benches", hint="a bench measures disks, not a job: omit JOB")
 
 
 def _print_costs(costs: "list[RunCost]") -> None:
@@ -92,7 +94,7 @@ def _list_runs(runs: "list[RunDetails]", *, own: str, json: bool, filtered: bool
     if json:
         print_document(history_document(runs))
     else:
-        print_text(history_table(runs, own=own) if runs else "no such run" if filtered else "no run yet")
+        print_text(history_table(runs, own=own) if runs else "no matching run" if filtered else "no run yet")
 
 
 def _list_probes(probes: "list[ProbeRecord]", *, json: bool, filtered: bool) -> None:
@@ -102,7 +104,7 @@ def _list_probes(probes: "list[ProbeRecord]", *, json: bool, filtered: bool) -> 
     if json:
         print_document(probes_document(probes))
     else:
-        print_text(probes_table(probes) if probes else "no such probe" if filtered else "no probe yet")
+        print_text(probes_table(probes) if probes else "no matching probe" if filtered else "no probe yet")
 
 
 def _list_benches(benches: "list[BenchRecord]", *, json: bool, filtered: bool) -> None:
@@ -112,7 +114,7 @@ def _list_benches(benches: "list[BenchRecord]", *, json: bool, filtered: bool) -
     if json:
         print_document(benches_document(benches))
     else:
-        print_text(benches_table(benches) if benches else "no such bench" if filtered else "no bench yet")
+        print_text(benches_table(benches) if benches else "no matching bench" if filtered else "no bench yet")
 
 
 def show(
@@ -121,7 +123,7 @@ def show(
     *,
     json: JsonOption = False,
 ) -> None:
-    """Everything that the catalogue knows of one run, be it a backup, a probe or a bench."""
+    """Show everything that the catalogue has on one run: a backup, a probe or a bench."""
     from backupd.host.run_log import RunLogs
     from backupd.operations import opening
     from backupd.vocabulary.records import RunKind

@@ -28,9 +28,9 @@ def log(
     ctx: typer.Context,
     run_id: Annotated[str, typer.Argument(metavar="RUN", help="An id, its beginning, or `latest[:JOB]`.")],
     *,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the run ends.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow until the run ends.")] = False,
 ) -> None:
-    """The log of RUN, on stdout; it is kept for 400 days. A bench's log has its probes' too."""
+    """Print the log of RUN; logs are kept for 400 days. A bench's log includes its probes."""
     from backupd import wiring
     from backupd.host.run_log import RunLogs
 
@@ -83,7 +83,7 @@ def _lines(path: Path, run_id: str, is_alive: Callable[[], bool]) -> Iterator[st
     except OSError as error:
         raise UsageError(
             f"the log of run {run_id} cannot be read: {path}: {error.strerror}",
-            hint="logs are kept for 400 days; `backupd show` has what the catalogue knows of the run",
+            hint="logs are kept for 400 days; `backupd show` shows the catalogue's record of the run",
         ) from error
 
 

@@ -43,12 +43,13 @@ def options(
     ctx: typer.Context,
     *,
     config: Annotated[Path | None, typer.Option(help="Configuration file.", show_default=False)] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Warnings and errors only on stderr.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only warnings and errors on stderr.")] = False,
     verbose: Annotated[
-        int, typer.Option("--verbose", "-v", count=True, help="Commands too; twice: tracebacks.", show_default=False)
+        int,
+        typer.Option("--verbose", "-v", count=True, help=("Also log commands; twice: tracebacks."), show_default=False),
     ] = 0,
     version: Annotated[  # noqa: ARG001  # its callback acts
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and end.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
     """Options of every command."""

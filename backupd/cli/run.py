@@ -22,7 +22,7 @@ from backupd.vocabulary.records import RUN_ID
 if TYPE_CHECKING:
     from backupd.catalogue.store import Catalogue
 
-_CANCEL_SECONDS = 30.0  # a run gives everything back within 10 s; a slow LVM may take longer
+_CANCEL_SECONDS = 30.0  # a run cleans up within 10 s; a slow LVM may take longer
 
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 
@@ -37,7 +37,7 @@ def run(
     ctx: typer.Context,
     job: Annotated[str, typer.Argument(metavar="JOB")],
     *,
-    run_id: Annotated[str | None, typer.Option(help="The run's id; by default made from the time.")] = None,
+    run_id: Annotated[str | None, typer.Option(help="The run's id; default: generated from the time.")] = None,
     json: JsonOption = False,
 ) -> None:
     """Take one backup of JOB: lock, snapshot, settle, copy, verify, record."""
@@ -109,7 +109,7 @@ def _print_what_was_recorded(catalogue: "Catalogue", run_id: str) -> None:
 
 
 def cancel(ctx: typer.Context, run_id: Annotated[str, typer.Argument(metavar="RUN")]) -> None:
-    """Ask a live run to stop; it gives back what it holds and ends with status 11."""
+    """Stop a live run. It cleans up and ends with exit status 11."""
     from backupd import wiring
     from backupd.host.process import start_time
     from backupd.vocabulary.records import RunStatus
@@ -122,7 +122,8 @@ def cancel(ctx: typer.Context, run_id: Annotated[str, typer.Argument(metavar="RU
         if details.status is not RunStatus.RUNNING:
             raise UsageError(f"run {details.run_id} has ended (status {details.status})", hint="see `backupd show RUN`")
         raise UsageError(
-            f"run {details.run_id} is not alive (status {details.status})", hint="`backupd recover` cleans up dead runs"
+            f"run {details.run_id} is dead: its process is gone",
+            hint="`backupd recover` cleans up dead runs",
         )
     pid, born = process
     os.kill(pid, signal.SIGTERM)
@@ -131,7 +132,7 @@ def cancel(ctx: typer.Context, run_id: Annotated[str, typer.Argument(metavar="RU
         if time.monotonic() > deadline:
             raise CleanupIncomplete(
                 f"run {details.run_id} (process {pid}) has not ended {_CANCEL_SECONDS:.0f} s after SIGTERM",
-                hint=f"see what it waits for: ps -o pid,stat,wchan:30,args -p {pid}",
+                hint=f"check what it waits for: ps -o pid,stat,wchan:30,args -p {pid}",
             )
         time.sleep(0.05)
     say(f"run {details.run_id} was cancelled")
@@ -150,8 +151,8 @@ def require_run_id(run_id: str) -> str:
     """
     if not RUN_ID.fullmatch(run_id) or run_id == "latest":  # the word for the newest run
         raise UsageError(
-            f"{run_id!r} cannot be a run id",
-            hint="letters, digits, `-`, `_` and `.`, at most 61: it goes into an LVM name, a tag and a path",
+            f"{run_id!r} is not a valid run id",
+            hint="use at most 61 letters, digits, `-`, `_` and `.`: it becomes part of an LVM name, a tag and a path",
         )
     return run_id
 

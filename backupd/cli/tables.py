@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from backupd.mysql import UNLOCKED
 from backupd.policy.write_penalty import penalty_of
 from backupd.report.bill_words import bill_words, count
+from backupd.report.gate_words import gate_words
 from backupd.report.words import columns, duration, instant, ratio, size
 from backupd.vocabulary.penalty import SPOOL_STAGE
 from backupd.vocabulary.records import Check, Drill, Phase, RunDetails, SnapshotFacts
@@ -43,7 +44,7 @@ def run_facts(run: RunDetails) -> list[tuple[str, str]]:
         if run.snapshot.size_reason:
             facts.append(("its size", run.snapshot.size_reason))
         if run.snapshot.redo_left_out:
-            facts.append(("redo log", f"{size(run.snapshot.redo_left_out)} not stored: recovery does not need them"))
+            facts.append(("redo log", f"{size(run.snapshot.redo_left_out)} not stored: recovery does not need it"))
     if penalty.baseline_iops is not None:
         facts.append(
             (
@@ -53,8 +54,7 @@ def run_facts(run: RunDetails) -> list[tuple[str, str]]:
             )
         )
     if run.verdict is not None:
-        waited = f" after {duration(run.verdict.waited_seconds)}"
-        facts.append(("gate", f"{run.verdict.outcome} ({run.verdict.reason}){waited} {run.verdict.detail}".rstrip()))
+        facts.append(("gate", gate_words(run.verdict)))
     facts += _spool(run)
     if run.backups:
         facts += _backups(run)
@@ -175,14 +175,14 @@ def _proven(run: RunDetails) -> str:
 def _lock(receipt: LockReceipt, snapshot_seconds: float | None) -> str:
     took = f"(snapshot {duration(snapshot_seconds)})"
     if receipt.strategy == UNLOCKED:
-        return f"none {took}: the backup shows what a power cut would have left"
+        return f"none {took}: the backup is what a power cut would have left"
     waited, held = duration(receipt.wait_seconds), duration(receipt.hold_seconds)
     return f"{receipt.strategy}: waited {waited}, held {held} {took}; proof: {receipt.proof}"
 
 
 def _position(position: Position, *, derived: bool) -> str:
     if position.binlog_offset is None:
-        return f"in {position.binlog_file}; a drill finds where"
+        return f"in {position.binlog_file}; a drill finds the offset"
     gtid = f", GTID {position.gtid}" if position.gtid else ""
     return f"{position.binlog_file}:{position.binlog_offset}{gtid}{' (found by the drill)' if derived else ''}"
 
@@ -199,18 +199,18 @@ def _chunks(snapshot: SnapshotFacts) -> str:
 
 def _area(snapshot: SnapshotFacts) -> tuple[str, str]:
     """What filled while the snapshot existed: a pool is everybody's, so what was used in it was not ours alone."""
-    added = f" ({size(snapshot.cow_extended)} of them added while it filled)" if snapshot.cow_extended else ""
+    added = f" ({size(snapshot.cow_extended)} of it added while it filled)" if snapshot.cow_extended else ""
     filled = f"{size(snapshot.cow_size)}{added}, at most {size(snapshot.cow_used_peak)} used"
     return ("COW area", filled) if snapshot.pool is None else ("thin pool", f"{snapshot.pool}, {filled}")
 
 
 def _spool(run: RunDetails) -> list[tuple[str, str]]:
-    """What was read before the snapshot was given back, and sent only then; nothing where nothing was."""
+    """What was read before the snapshot was released, and sent only then; nothing where nothing was."""
     spooled = sum(stage.bytes for stage in run.throughput if stage.stage == SPOOL_STAGE)
     if not spooled:
         return []
     read, sent = duration(run.phases.get(Phase.COPY)), duration(run.phases.get(Phase.SEND))
-    return [("spool", f"{size(spooled)} in {read}; sent in {sent} after the snapshot was given back")]
+    return [("spool", f"{size(spooled)} in {read}; sent in {sent} after the snapshot was removed")]
 
 
 def _backups(run: RunDetails) -> list[tuple[str, str]]:

@@ -1,7 +1,7 @@
 """Whom `backupd run` tells how it goes: the terminal, through a file in memory whoever looks at the machine, and its
 own process, which takes its share of the processors only while the server pays for the run.
 
-Knows: how often a file is worth writing, and that it goes with its run. Refuses to know who reads it.
+Knows: how often a file is worth writing, and that it goes with its run.
 """
 
 import logging
@@ -93,4 +93,4 @@ class LiveFile:
     def _fail(self, error: OSError) -> None:
         if not self._failed:
             self._failed = True
-            log.warning("how this run gets on is not told any more: %s", error)
+            log.warning("the progress of this run is no longer reported: %s", error)

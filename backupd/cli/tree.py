@@ -1,7 +1,6 @@
 """Every command's name, and the module that it is in, which is imported when the command is looked up.
 
 Knows: that one process runs one command; what the other thirty import would cost each of them a tenth of a second.
-Refuses to know how a command is called: its module's `register` says.
 """
 
 from collections.abc import Iterator, Mapping

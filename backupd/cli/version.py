@@ -14,7 +14,7 @@ def register(app: typer.Typer) -> None:
 
 
 def version(*, json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False) -> None:
-    """The version of backupd, as `backupd --version` tells it too."""
+    """Print the version of backupd, like `backupd --version`."""
     if json:
         print_document({"version": __version__})
     else:

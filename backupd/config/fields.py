@@ -53,7 +53,7 @@ class SnapshotSize:
 def _name(value: str) -> str:
     if not _NAME.fullmatch(value):
         raise BadValue(
-            "a name has 1 to 41 of a-z, 0-9, _ and -, and begins with a letter or a digit",
+            "use 1 to 41 of a-z, 0-9, _ and -, beginning with a letter or a digit",
             "it becomes part of paths and LVM tags",
         )
     return value
@@ -64,20 +64,20 @@ def _absolute(value: object) -> Path:
     if text is None or not Path(text).is_absolute() or "\0" in str(text):
         raise BadValue(f"{quoted(value)} is not an absolute path", "begin it with /")
     if any(len(os.fsencode(name)) > _NAME_BYTES for name in Path(text).parts):
-        raise BadValue(f"{quoted(value)} has a name of more than {_NAME_BYTES} bytes", "no file system takes it")
+        raise BadValue(f"{quoted(value)} has a name of more than {_NAME_BYTES} bytes", "no file system accepts it")
     return Path(text)
 
 
 def _secret_file(value: object) -> Path:
     """Like any absolute path, but never shown: someone may have written the secret itself."""
     if not isinstance(value, str | Path) or not Path(value).is_absolute() or "\0" in str(value):
-        raise BadValue("not an absolute path", "name a file that holds the password, mode 0600; begin with /")
+        raise BadValue("not an absolute path", "give the file with the password, mode 0600, as an absolute path")
     return Path(value)
 
 
 def _variable(value: object) -> str:
     if not isinstance(value, str) or not _VARIABLE.fullmatch(value):
-        raise BadValue("not the name of an environment variable", "name the variable that holds the password")
+        raise BadValue("not the name of an environment variable", "give the variable that has the password")
     return value
 
 
@@ -89,31 +89,33 @@ def _credential(value: object) -> str:
 
 def _device(value: str) -> str:
     if not value.startswith("/dev/") or ".." in value.split("/"):
-        raise BadValue(f"{quoted(value)} is not a path under /dev", "name physical volumes as pvs shows them: /dev/sdd")
+        raise BadValue(f"{quoted(value)} is not a path under /dev", "give physical volumes as pvs shows them: /dev/sdd")
     return value
 
 
 def _targets(value: tuple[str, ...]) -> tuple[str, ...]:
     if not value:
-        raise BadValue("names no target", 'name at least one: targets = ["NAME"]')
+        raise BadValue("lists no target", 'name at least one: targets = ["NAME"]')
     if len(set(value)) < len(value):
-        raise BadValue("names a target twice", "every target gets one copy: name it once")
+        raise BadValue("names a target twice", "every target gets one copy: list it once")
     return value
 
 
 def _command(value: tuple[str, ...]) -> tuple[str, ...]:
     if not value:
-        raise BadValue("names no program", 'such as ["/usr/local/bin/before-backup", "--quietly"]')
+        raise BadValue("has no program", 'for example ["/usr/local/bin/before-backup", "--quietly"]')
     if not value[0].startswith("/"):
-        raise BadValue(f"{quoted(value[0])} is not an absolute path", "no shell and no PATH is asked: begin it with /")
+        raise BadValue(
+            f"{quoted(value[0])} is not an absolute path", ("backupd uses no shell and no PATH: give an absolute path")
+        )
     if any("\0" in part for part in value):
-        raise BadValue("an argument has a zero byte in it", "no program can be given one")
+        raise BadValue("an argument has a zero byte in it", "programs cannot receive one")
     return value
 
 
 def _file_name(value: str) -> str:
     if value in {".", ".."} or "/" in value or "\0" in value:
-        raise BadValue(f"{quoted(value)} is not the name of a file", "a name alone, without a folder")
+        raise BadValue(f"{quoted(value)} is not the name of a file", "give a name alone, without a folder")
     return value
 
 
@@ -129,8 +131,8 @@ def _recipient(value: str) -> str:
         raise BadValue(fact, hint)
     if is_anybodys(key):
         raise BadValue(
-            f"{quoted(value)} is a key of low order: anybody could read what is encrypted for it",
-            "it is nobody's key; ask whoever gave it to you, and make one: age-keygen",
+            f"{quoted(value)} is a low-order key: anybody could read what is encrypted for it",
+            "it is not a real key: check where you got it, and create one with age-keygen",
         )
     return value
 
@@ -174,14 +176,14 @@ def _mail(value: str) -> str:
 
 def _recipients_of_mail(value: tuple[str, ...]) -> tuple[str, ...]:
     if not value:
-        raise BadValue("names nobody", 'name at least one: recipients = ["dba@example.com"]')
+        raise BadValue("lists no recipient", 'name at least one: recipients = ["dba@example.com"]')
     return value
 
 
 def positive_seconds(value: float) -> float:
     """Raises BadValue: it is none."""
     if not value > 0:
-        raise BadValue("is no time at all", "it must be longer than 0s")
+        raise BadValue("must be longer than zero", "for example 30s")
     return value
 
 
@@ -189,7 +191,7 @@ def _whole_seconds(value: float) -> float:
     if value < 1 or not value.is_integer():
         raise BadValue(
             f"{format_duration(value)} is not a whole number of seconds from 1s up",
-            "the program that is told this time counts in seconds",
+            "the program that gets this value counts in seconds",
         )
     return value
 
@@ -237,7 +239,7 @@ def _cow_stripes(value: object) -> int | Auto:
     if value == AUTO:
         return AUTO
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _MOST_STRIPES:
-        raise BadValue(f"{quoted(value)} is no number of stripes", f'1 (linear) to {_MOST_STRIPES}, or "auto"')
+        raise BadValue(f"{quoted(value)} is not a number of stripes", f'1 (linear) to {_MOST_STRIPES}, or "auto"')
     return value
 
 
@@ -250,7 +252,7 @@ def _flag_or_auto(value: object) -> bool | Auto:
         return AUTO
     if isinstance(value, bool):
         return value
-    raise BadValue(f'{quoted(value)} is none of true, false or "auto"', "leave it out for auto")
+    raise BadValue(f'{quoted(value)} is not true, false or "auto"', "omit it for auto")
 
 
 class _OrAuto:
@@ -276,7 +278,7 @@ def _snapshot_size(value: object) -> SnapshotSize | Auto:
         except BadValue as bad:
             raise BadValue(bad.fact, _SNAPSHOT_SIZE_HINT) from bad
         if size == 0:
-            raise BadValue("a snapshot of no size", _SNAPSHOT_SIZE_HINT)
+            raise BadValue("has no size", _SNAPSHOT_SIZE_HINT)
         return SnapshotSize(bytes=size)
     percent = float(match[1])
     if not 0 < percent <= 100:

@@ -78,8 +78,8 @@ def _blackout(value: object) -> Blackout:
         return value
     match = _BLACKOUT.fullmatch(value) if isinstance(value, str) else None
     if match is None:
-        hint = 'hours and minutes, and days where it is not for all: "08:00-18:00" or "Mon-Fri 22:00-04:00"'
-        raise BadValue(f"{quoted(value)} is no part of a day", hint)
+        hint = 'write hours and minutes, with weekdays unless it is for all: "08:00-18:00" or "Mon-Fri 22:00-04:00"'
+        raise BadValue(f"{quoted(value)} is not a time window", hint)
     first, last = (_DAYS.index(day) for day in (match["first"] or "Mon", match["last"] or match["first"] or "Sun"))
     days = range(first, last + 1) if first <= last else (*range(first, 7), *range(last + 1))
     return Blackout(frozenset(days), time.fromisoformat(match["begin"]), time.fromisoformat(match["end"]))
@@ -89,7 +89,7 @@ def _blackouts(value: tuple[Blackout, ...]) -> tuple[Blackout, ...]:
     from backupd.policy.blackouts import never_end
 
     if value and never_end(value):
-        raise BadValue("leave no minute of the week", "nothing could ever begin: make one of them shorter")
+        raise BadValue("leave no minute of the week free", "no job could ever start: shorten one of them")
     return value
 
 

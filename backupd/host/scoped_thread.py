@@ -1,7 +1,6 @@
 """A thread of ours for the length of a block: it has ended when the block has, however that ends.
 
-Knows: how a worker is started, asked to stop and waited for, and what becomes of an error of its own. Refuses to know
-what it does.
+Knows: how a worker is started, asked to stop and waited for, and what becomes of an error of its own.
 """
 
 from collections.abc import Callable

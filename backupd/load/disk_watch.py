@@ -1,7 +1,6 @@
 """Watching disks and processors while a bench loads them: second by second, and around one window.
 
-Knows: when to look, what a second of the counters is in rates, what a disk's share of a window is. Refuses to know what
-is measured (`label` says it in words) and who shows it (`tell`).
+Knows: when to look, what a second of the counters is in rates, what a disk's share of a window is.
 """
 
 import threading

@@ -1,7 +1,6 @@
 """Watching over a probe's windows: what the disks do, that the server's writes stay bearable, that a snapshot lives.
 
-Knows: when to look, and that a window that must not go on is ended at once. Refuses to know how anything is read
-(`look`) and who shows it (`tell`).
+Knows: when to look, and that a window that must not go on is ended at once.
 """
 
 import threading
@@ -71,7 +70,7 @@ class ProbeGuard(ScopedThread):
         self._tell({pv: (delta.reads + delta.writes) / seconds for pv, delta in deltas.items()}, latency)
         if self._max_write_latency_ms is not None and latency > self._max_write_latency_ms:
             raise GaveUp(
-                f"a write to the volume took {latency:.0f} ms on average, the limit is"
-                f" {self._max_write_latency_ms:g} ms: the probe has stopped",
+                f"a write to the volume took {latency:.0f} ms on average, the limit is {self._max_write_latency_ms:g}"
+                f" ms: the probe has stopped",
                 hint="choose a quieter hour, fewer threads, or raise --max-write-latency",
             )

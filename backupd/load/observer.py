@@ -134,7 +134,7 @@ class Observer(ScopedThread):
 
     @property
     def usual_seconds(self) -> float | None:
-        """What everybody's writes took before the snapshot, while no probe of ours wrote; None where unknown."""
+        """Average write latency before the snapshot, while no probe of ours wrote; None where unknown."""
         if self._baseline is None or self._baseline.iops or self._baseline.write_latency_ms is None:
             return None
         return self._baseline.write_latency_ms / 1000
@@ -192,7 +192,7 @@ class Observer(ScopedThread):
             self._require_watched()
             self._end_grace(at=self._clock())
             if self._breach is not None:
-                raise GaveUp(f"the backup was given up: {self._breach}", hint=self.way_out)
+                raise GaveUp(f"backup aborted: {self._breach}", hint=self.way_out)
 
     def observe(self) -> None:
         """Look once: a probe window if one is due, the COW area, the lag if it is due; one sample more."""
@@ -245,7 +245,9 @@ class Observer(ScopedThread):
         except (CommandError, UnexpectedOutput) as error:
             if not self._stop.is_set():
                 self._probing = False
-                self._note("probe", f"the probe failed, from then on the passive meter decided alone: {error.message}")
+                self._note(
+                    "probe", (f"the probe failed, so the passive meter decided alone from then on: {error.message}")
+                )
             return None
         finally:
             self._measuring = False
@@ -255,7 +257,7 @@ class Observer(ScopedThread):
         """Milliseconds that a write to the origin took since the last look; None where that is unknown."""
         latency = self._meter.look()
         if self._meter.trouble is not None:
-            self._note("counters", f"what the origin's writes take could not be read: {self._meter.trouble}")
+            self._note("counters", f"the origin's write latency could not be read: {self._meter.trouble}")
         return latency
 
     def _look_at_cow_area(self, *, disturbed: bool) -> float | None:
@@ -274,7 +276,7 @@ class Observer(ScopedThread):
             return None
         at = self._clock()
         if not usage.intact:
-            self._void = f"the snapshot is no longer intact, device-mapper says {usage.state!r}"
+            self._void = f"the snapshot is no longer intact, device-mapper reports {usage.state!r}"
             return None
         self._last_fill = (at, usage.used)
         seen = CowForecast(
@@ -370,7 +372,7 @@ class Observer(ScopedThread):
         if self._void is not None:
             raise SnapshotVoid(
                 self._void,
-                hint=f"{self._area.name} was probably too small for the writes meanwhile: {self._area.remedy}",
+                hint=f"{self._area.name} was probably too small for the writes during the backup: {self._area.remedy}",
             )
         self.require_working()
 

@@ -29,7 +29,7 @@ def chosen_removal_argv(vg: str, name: str, mark: Mark) -> list[str]:
         SnapshotError: LVM has no tags with such letters, so that nothing bears them.
     """
     if not all(map(_TAG.fullmatch, mark.tags)):
-        raise SnapshotError(f"{vg}/{name} bears no tag of run {mark.run_id}: it is not removed")
+        raise SnapshotError(f"{vg}/{name} has no tag of run {mark.run_id}, so it is not removed")
     tags = ",".join(f'"{tag}"' for tag in mark.tags)
     *head, full_name = remove_argv(vg, name)
     return [*head, "--select", f'lv_tags=[{tags}] && lv_role!="origin"', full_name]
@@ -48,20 +48,20 @@ def is_ours(there: Sequence[report.TaggedVolume], vg: str, name: str, mark: Mark
         return False
     if wanted.mark is not None and wanted.mark.machine != mark.machine:
         raise SnapshotError(
-            f"{vg}/{name} is machine {wanted.mark.machine}'s by its tag, and this is {mark.machine}: it is not removed",
-            hint="that machine may be at work on it; where this one goes on in its place: `backupd identity adopt"
+            f"{vg}/{name} is tagged by machine {wanted.mark.machine}, this is {mark.machine}: it is not removed",
+            hint="that machine may be using it; if this one replaces it: `backupd identity adopt"
             f" {wanted.mark.machine}`, then `backupd recover`; if nobody needs it: lvremove {vg}/{name}",
         )
     if wanted.mark != mark:
         raise SnapshotError(
-            f"{vg}/{name} bears no tag of run {mark.run_id}: it is not removed",
+            f"{vg}/{name} has no tag of run {mark.run_id}, so it is not removed",
             hint=f"if it is yours to remove: lvs -o +tags {vg}/{name}; lvremove {vg}/{name}",
         )
     ours = [lv.name for lv in there if lv.mark is not None and lv.mark.machine == mark.machine]
     foreign = [lv.name for lv in there if lv.origin == name and lv.name not in ours]
     if foreign:
         raise SnapshotError(
-            f"{vg}/{name} is not removed: somebody has a snapshot of it, {', '.join(foreign)}",
+            f"{vg}/{name} is not removed, because it has a snapshot: {', '.join(foreign)}",
             hint=f"if nobody needs it: lvremove {vg}/{foreign[0]}; then: backupd recover",
         )
     return True

@@ -1,7 +1,7 @@
 """LVM snapshots, classic and thin: seen, taken under a lock, watched, removed.
 
 Knows: LVM's commands, what their complaints mean for a person, and how one is taken under a lock. Refuses to know:
-servers, locks, and what is read from a snapshot. Nothing that bears no tag of this machine's is ever changed.
+servers, locks, and what is read from a snapshot. Nothing that has no tag of this machine's is ever changed.
 """
 
 import logging
@@ -38,11 +38,11 @@ _POOL_HINT = "extend the pool: lvextend --size +SIZE VG/POOL"
 _HINTS = (
     ("reached threshold", f"{_POOL_HINT}; see thin_pool_autoextend_threshold"),
     ("insufficient", "lower snapshot.size, or extend the volume group: vgextend VG DEVICE"),
-    ("already exists in volume group", "something of an earlier run is left: backupd recover"),
-    (_GROUP_HELD, "another LVM command holds the volume group; see `ps -C lvm,lvs,lvcreate,pvmove` and try again"),
+    ("already exists in volume group", "left over from an earlier run: backupd recover"),
+    (_GROUP_HELD, "another LVM command has locked the volume group; see `ps -C lvm,lvs,lvcreate,pvmove` and try again"),
     ("not found in Volume Group", "snapshot.pvs must name PVs of the origin's volume group: see `pvs`"),
     ("target(s) not detected", "load the kernel's module: modprobe dm-snapshot, for a thin volume dm-thin-pool"),
-    ("in use", "see what holds it: lsof, `grep VG-LV /proc/*/mountinfo`, `dmsetup ls --tree`"),
+    ("in use", "see what uses it: lsof, `grep VG-LV /proc/*/mountinfo`, `dmsetup ls --tree`"),
 )
 
 
@@ -93,9 +93,11 @@ class LvmSnapshots:
         uuid = devicemapper.device_uuid(device, sysfs=self._sysfs)
         if uuid is None or not uuid.startswith("LVM-") or len(uuid) != DM_UUID_LENGTH:
             raise SnapshotError(
-                f"not on LVM: the file system lies on {devicemapper.describe(device, sysfs=self._sysfs)}",
-                hint="put the data on a file system directly on a logical volume: LVM freezes no other for a snapshot;"
-                " LUKS and md fit below LVM, on its PVs",
+                f"not on LVM: the file system is on {devicemapper.describe(device, sysfs=self._sysfs)}",
+                hint=(
+                    "put the data on a file system directly on a logical volume, because LVM can freeze no other;"
+                    " LUKS and md belong below LVM, on its PVs"
+                ),
             )
         return report.dashed(uuid[4:36]), report.dashed(uuid[36:])
 
@@ -136,7 +138,7 @@ class LvmSnapshots:
         usage = self.usage(snapshot)
         if not usage.intact:
             raise SnapshotVoid(
-                f"snapshot {snapshot.full_name} is not intact ({usage.state}): what was read from it is no backup",
+                f"snapshot {snapshot.full_name} is not intact ({usage.state}): what was read from it is not a backup",
                 hint="its COW area or pool overflowed or failed: raise snapshot.size or extend the pool (lvextend), or"
                 " back up when the server writes less",
             )
@@ -149,7 +151,7 @@ class LvmSnapshots:
             raise SnapshotError(f"{snapshot.full_name} is thin: it has no COW area of its own", hint=_POOL_HINT)
         there = report.parse_tagged(_promptly_reported(report.volumes_argv(vg=vg)))
         if not any(lv.name == name and lv.mark == mark for lv in there):
-            raise SnapshotError(f"{vg}/{name} is no snapshot of run {mark.run_id}: it is not extended")
+            raise SnapshotError(f"{vg}/{name} is not a snapshot of run {mark.run_id}, so it is not extended")
         try:
             argv = classic.extending_argv(snapshot, extents, pvs, stripes=stripes)
             _outlasting_others(argv, patience_seconds=_PROMPT_SECONDS)
@@ -227,8 +229,9 @@ class _LvmCreator:
                 self.shell.send(self.line)
             elif passed > self.deadline_seconds:
                 raise SnapshotError(
-                    f"snapshot {self.plan.origin.vg}/{self.plan.name} was not there within {self.deadline_seconds:g} s",
-                    hint="LVM was left to finish; see `dmsetup info -c -o name,suspended` if it does not",
+                    f"snapshot {self.plan.origin.vg}/{self.plan.name} did not appear within {self.deadline_seconds:g}"
+                    f" s",
+                    hint="LVM was left running; if it does not finish, see `dmsetup info -c -o name,suspended`",
                 )
             time.sleep(_POLL_SECONDS)
 
@@ -267,7 +270,9 @@ def reported(argv: list[str], *, within_seconds: float = _REPORT_SECONDS) -> str
     try:
         return process.run(argv, timeout_seconds=within_seconds).stdout
     except CommandError as error:
-        raise SnapshotError(f"LVM gave no report: {error.message}", hint=error.hint or _hint(error.message)) from error
+        raise SnapshotError(
+            (f"LVM could not report: {error.message}"), hint=error.hint or _hint(error.message)
+        ) from error
 
 
 def _of_uuid(uuid: str, volumes: tuple[Volume, ...], device: DeviceNumber) -> Volume:
@@ -343,8 +348,8 @@ def _answer(shell: LvmShell, plan: SnapshotPlan, line: str) -> str:
 
 
 def _refusal(plan: SnapshotPlan, said: str) -> SnapshotError:
-    text = meaningful(said) or "LVM said nothing, and there is no snapshot"
-    return SnapshotError(f"no snapshot of {plan.origin.full_name}: {text}", hint=_hint(text))
+    text = meaningful(said) or "LVM printed nothing, and there is no snapshot"
+    return SnapshotError(f"cannot create a snapshot of {plan.origin.full_name}: {text}", hint=_hint(text))
 
 
 def _hint(text: str) -> str:

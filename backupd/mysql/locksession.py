@@ -1,6 +1,6 @@
 """One try at a lock, in a session of its own, and the proof that what was granted was never lost.
 
-Knows: the order of things around and under the lock. Refuses to know how often to try.
+Knows: the order of things around and under the lock.
 
 The session is opened for the lock, never reopened, and closed on any error: FLUSH TABLES WITH READ LOCK can report a
 time-out and hold its locks all the same. Seen on MySQL 9.7.4 behind a long SELECT: error 1205, and the session held
@@ -73,7 +73,7 @@ _METADATA_INSTRUMENT = """
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
-    """One way of locking: what to send, the last of which stops the commits, and what gives it back."""
+    """One way of locking: what to send, the last of which stops the commits, and what releases it."""
 
     name: str
     request: tuple[str, ...]
@@ -94,7 +94,7 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Parting:
-    """How the lock was given back: what that took of the hold, and how many statements had waited for it."""
+    """How the lock was released: what that took of the hold, and how many statements had waited for it."""
 
     proof_seconds: float = 0.0
     unlock_seconds: float = 0.0
@@ -149,7 +149,7 @@ class LockSession:
 
     @property
     def ended_at(self) -> float:
-        """When what was held was given back: now, unless it was unlocked or ended before. Monotonic clock."""
+        """When what was held was released: now, unless it was unlocked or ended before. Monotonic clock."""
         return self._watchdog.ended_at or self._unlocked_at or time.monotonic()
 
     def ask(self) -> Grant | NotGranted:
@@ -214,7 +214,7 @@ class LockSession:
     def give_up(self, error: BaseException) -> None:
         """Nothing is held any more. That the lock was lost meanwhile becomes a note on the error."""
         if self._watchdog.fired:
-            error.add_note(f"the lock had been lost before: {self._why_ended()}")
+            error.add_note(f"the lock had already been lost: {self._why_ended()}")
         began = time.monotonic()
         self._let_go()
         self._unlocked_at = time.monotonic()
@@ -285,12 +285,12 @@ class LockSession:
 
     def _why_ended(self) -> str:
         if self._watchdog.fired:
-            return f"it was held for longer than {self._limits.hold_budget_seconds:g} s, and the watchdog ended it"
+            return f"it was held for longer than {self._limits.hold_budget_seconds:g} s, and the watchdog killed it"
         return "the session that held it has ended"
 
     def _changed(self, session: list[Row], position: Position, locks: list[Row] | None) -> str | None:
         if session[0]["id"] != str(self._session.connection_id):
-            return "another session answered than the one that held it"
+            return "a different session answered"
         if locks is not None and locks[0]["locks"] == "0":
             return "the server no longer lists it"
         if self._grant is None or _standing(position) != _standing(self._grant.position):
@@ -364,12 +364,12 @@ def _standing(position: Position) -> tuple[object, ...]:
 def _lost(why: str) -> LockLost:
     return LockLost(
         f"the lock was lost while it was needed: {why}",
-        hint="the snapshot is dropped and nothing was stored; start the run again",
+        hint="the snapshot was discarded and nothing was stored; start the run again",
     )
 
 
 def _would_wait_behind(blocker: Blocker) -> str:
     return (
-        f"it would wait behind session {blocker.connection_id} of {blocker.user}, "
+        f"it would be blocked by session {blocker.connection_id} of {blocker.user}, "
         f"which has run for {blocker.seconds:.0f} s: {blocker.statement}"
     )

@@ -6,7 +6,7 @@ Nothing is left to an option file: with the production's `my.cnf`, recovery woul
 path is given, so is every log; replication information is looked for in an empty folder, except where the copy is to
 become a replica, and replication never starts; a symlink or `.isl` file that
 leads out of the copy is refused. `--skip-grant-tables` because nobody knows the restored accounts' passwords, and ours
-may not read all tables; the socket lies in a folder that only its owner can enter, and there is no other way in.
+may not read all tables; the socket is in a folder that only its owner can enter, and there is no other way in.
 
 The copy is a stranger's work and the server a large program that reads it. So it never runs as root, has no network,
 and can write nothing but the copy and its own folder, whatever it is made to do; of these we read plain files only.
@@ -58,7 +58,7 @@ _DYING_SECONDS = 1.0
 _OWN_LIMIT = re.compile(
     r".*(cannot allocate memory|out of memory|no space left on device|disk is full|error number 28\b).*", re.IGNORECASE
 )
-_MORE = "the backup is neither proven nor doubted: drill it again when this host has more time, memory or room for it"
+_MORE = "nothing was learned about the backup: drill it again with more time, memory or disk space"
 
 _LARGEST_LOG = 64 << 20  # bytes: of 200,000 tables a line or two each
 _LARGEST_INDEX = 4 << 20  # bytes: the names of a hundred thousand binlogs
@@ -180,8 +180,9 @@ class ScratchServer:
             return self._relocation
         if not self._confined:
             raise UsageError(
-                f"only root can enter {self._relocation.datadir}, and an unconfined server has to, which is never root",
-                hint="let others pass through the folders above it (chmod o+x)",
+                f"only root can enter {self._relocation.datadir}, but an unconfined server, which never runs as root,"
+                f" must enter it",
+                hint="make the folders above it accessible to others (chmod o+x)",
             )
         places.copy.mkdir()
         return replace(self._relocation, folder=places.copy, here=self._relocation.folder)
@@ -218,7 +219,7 @@ class ScratchServer:
                         raise refusal from error
                     raise ServerError(
                         f"the server did not start on the restored files: {first_error(said)}",
-                        hint="the backup is suspect; the log above says what the server could not read",
+                        hint="the backup is suspect; the log above shows what the server could not read",
                     ) from error
                 if time.monotonic() > deadline:
                     raise Undecided(
@@ -232,7 +233,7 @@ class ScratchServer:
 
 
 def _require_itself(session: Session, process: "Popen[bytes]") -> None:
-    """The server that we have started answers. The socket lies in its own folder: it may have put another one there.
+    """The server that we have started answers. The socket is in its own folder: it may have put another one there.
 
     Raises:
         ServerError: another program does, of which nothing was asked.
@@ -243,8 +244,7 @@ def _require_itself(session: Session, process: "Popen[bytes]") -> None:
         raise ServerError(
             f"process {answering} answers at the socket of the server on the restored files, which is process"
             f" {process.pid}",
-            hint="who made the backup has made that server do so: use another backup, and look who can write to the"
-            " target",
+            hint="whoever made the backup caused this: use another backup, and check who can write to the target",
         )
 
 
@@ -263,10 +263,10 @@ def _within_limits(process: "Popen[bytes]", places: ScratchPlaces) -> Iterator[N
         with contextlib.suppress(TimeoutExpired):
             process.wait(_DYING_SECONDS)  # its connection is lost a moment before the process is gone
         if process.returncode == -signal.SIGKILL:
-            raise Undecided("the server on the restored files was killed (is memory short?)", hint=_MORE) from error
+            raise Undecided("the server on the restored files was killed (out of memory?)", hint=_MORE) from error
         if said := _OWN_LIMIT.search(_said(places)):
             short = said[0].strip()[:_LONGEST_LINE]
-            raise Undecided(f"the server on the restored files ran short: {short}", hint=_MORE) from error
+            raise Undecided(f"the server on the restored files ran out of resources: {short}", hint=_MORE) from error
         raise
 
 
@@ -276,9 +276,9 @@ def _index(copy: Path, binlog: Path, *, seen_in: Path) -> str:
     text = read_from_copy(copy, index, at_most=_LARGEST_INDEX) if index.exists() else binlog.name
     names = [line.rpartition("/")[2] for line in text.splitlines() if line]
     if not names:
-        raise ServerError(f"the binlog's index {index} lists no binlog", hint="look at it: is log_bin_index right?")
+        raise ServerError(f"the binlog's index {index} lists no binlog", hint="check it: is log_bin_index right?")
     if strange := next((name for name in names if not is_binlog(name)), None):
-        raise ServerError(f"the restored binlog's index lists what is no binlog: {strange!r:.80}")
+        raise ServerError(f"the restored binlog index lists a file that is not a binlog: {strange!r:.80}")
     return "".join(f"{seen_in / name}\n" for name in names)
 
 
@@ -300,7 +300,7 @@ def _private_folder() -> Iterator[ScratchPlaces]:
 
 
 def _said(places: ScratchPlaces) -> str:
-    """What the server has written to its log, which lies in a folder of its own: a plain file of its, or nothing.
+    """What the server has written to its log, which is in a folder of its own: a plain file of its, or nothing.
 
     Raises:
         ServerError: something else lies there, or it is beyond all measure.

@@ -49,7 +49,7 @@ class Account:
         """The copy's own files are theirs within the block, and its owner's after it, with what was made meanwhile.
 
         So are the folders above its datadir, as far as they could not enter them: these are held open, for the server
-        can rename what lies in them. Nothing runs as them any more when they give it back.
+        can rename what is in them. Nothing runs as them any more when they give it back.
         """
         if self.ids is None:
             yield
@@ -121,7 +121,7 @@ def _of_its_own() -> int:
     free = (uid for uid in candidates if _known(uid) is None and uid not in running)
     found: int | None = next(free, None)
     if found is None:
-        raise ServerError(f"every user from {_NOBODYS[0]} to {_NOBODYS[-1]} is taken", hint="see getent passwd")
+        raise ServerError(f"every user id from {_NOBODYS[0]} to {_NOBODYS[-1]} is taken", hint="see getent passwd")
     return found
 
 

@@ -119,18 +119,18 @@ class Pace:
     def reason(self) -> str:
         """Why reading goes at this speed."""
         if self.floor > min(self.share, self.cap):
-            return f"slower than this the copy would not be done before {self.end}"
+            return f"any slower, the copy would not finish before {self.end}"
         if self.cap < self.share:
-            return "faster than this the copy would take more than its budget"
+            return "any faster, the copy would exceed its budget"
         if self.usual_seconds is None:
-            return "what writes took before the snapshot is not known"
+            return "the baseline of write latency is not known"
         if self.idle_seconds >= _IDLE_SECONDS:
-            return "nobody writes"
+            return "the server is not writing"
         if not self.resting:
-            return "trying which speed costs the server least"
+            return "finding the speed that costs the server least"
         if self.share >= 1:
-            return "the sooner the snapshot is gone, the less it costs"
-        return "slower the snapshot would cost more, faster the reading would"
+            return "the sooner the snapshot is removed, the less it costs"
+        return "slower, the snapshot would cost more; faster, the reading would"
 
     def after(self, look: PaceLook) -> Self:
         """What is known after one look more."""
@@ -326,9 +326,9 @@ class Pace:
     def _why_abort(self) -> str | None:
         limit = self.budgets.max_penalty_seconds
         if limit is not None and self.penalty_seconds > limit:
-            return f"the server has lost {self.penalty_seconds:.0f} s of its writing, the limit is {limit:g} s"
+            return f"the server has lost {self.penalty_seconds:.0f} s of writing, the limit is {limit:g} s"
         if self.hopeless_seconds >= _HOPELESS_SECONDS:
-            return f"the copy cannot be done before {self.end} without taking more from the server than the job allows"
+            return f"the copy cannot finish before {self.end} within the job's limits"
         return None
 
 

@@ -150,7 +150,9 @@ def _alone(a: BenchRecord, b: BenchRecord, matched: Sequence[FigurePair]) -> lis
     names = {"a": only(a, b), "b": only(b, a)}
     said = [f"only {letter} has {', '.join(of_it)}" for letter, of_it in names.items() if of_it]
     of_a, of_b = sum(pair.b is None for pair in matched), sum(pair.a is None for pair in matched)
-    return said + ([f"figures that the other has not: {of_a} of a, {of_b} of b (see --json)"] if of_a or of_b else [])
+    return said + (
+        [(f"figures that only one of them has: {of_a} in a, {of_b} in b (see --json)")] if of_a or of_b else []
+    )
 
 
 def _pair_table(both: Sequence[tuple[CellResult, CellResult]]) -> str:
@@ -178,7 +180,7 @@ def _pair_row(a: CellResult, b: CellResult) -> tuple[str, ...]:
 def _finding(compared: Contrast | None) -> str:
     if compared is None:
         return "-"
-    near = "within the spread" if compared.within and not compared.once else "hardly apart"
+    near = "within the spread" if compared.within and not compared.once else "nearly equal"
     return _SAID.get(compared.finding, near) + (", once" if compared.once else "")
 
 

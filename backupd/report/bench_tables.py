@@ -75,7 +75,7 @@ def _e2(bench: LayoutBench) -> list[TitledGrid]:
         if any(of_layout)
     ]
     head = ("LAYOUT", *(text for name, _ in _E2 for text in (name, "SPREAD")))
-    title = "linear beside striped: MiB/s of 1 MiB records, and random reads of 16 KiB a second (seeks), by 1 thread"
+    title = "linear and striped: MiB/s of 1 MiB records, and random reads of 16 KiB a second (seeks), by 1 thread"
     return [titled(bench, PublishedTable.E2.value, title, head, rows, [one for some in found for one in some], left=1)]
 
 

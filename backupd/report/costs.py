@@ -17,7 +17,7 @@ _NONE = RunCost("", "", "", "", RunStatus.FAILED, datetime.min.replace(tzinfo=UT
 
 
 def penalties(cost: RunCost) -> tuple[float | None, float | None]:
-    """How many times slower writes were at first, and when the copy was begun; None where nothing was measured."""
+    """How many times slower writes were at first, and when the copy was started; None where nothing was measured."""
     found = penalty_of(cost.windows)
     return found.initial_ratio, found.settled_ratio
 

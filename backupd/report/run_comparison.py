@@ -1,7 +1,6 @@
 """Two backups side by side: what each cost, in which circumstances they differ, and which differences are large.
 
-Knows: which figures are comparable, and from when on a difference is worth words. Refuses to know the catalogue; two
-probes are compared by `comparison`.
+Knows: which figures are comparable, and from when on a difference is worth words.
 """
 
 from collections.abc import Callable, Iterator
@@ -85,7 +84,7 @@ def compare_text(a: RunDetails, b: RunDetails) -> str:
         rows = [(f"  {one.name}", _said(one, one.a), _said(one, one.b)) for one in differing]
         parts.append("a and b differ in\n" + columns([("", "A", "B"), *rows]))
     if not compared:
-        return "\n\n".join([*parts, "neither came to anything that could be measured"])
+        return "\n\n".join([*parts, "neither has anything that could be measured"])
     pairs = [(one.name, one.say(one.a), one.say(one.b), ratio(one.ratio)) for one in compared]
     parts.append(columns([("", "A", "B", "B/A"), *pairs], right=(1, 2, 3)))
     large = sorted((one for one in compared if one.is_large), key=_how_far, reverse=True)
@@ -123,7 +122,7 @@ def _figures(run: RunDetails) -> Iterator[Figure]:
     yield "lock_wait_seconds", "lock waited for", None if locked is None else locked.wait_seconds, duration
     yield "lock_hold_seconds", "lock held", None if locked is None else locked.hold_seconds, duration
     yield "transactions_lost", "transactions lost", None if run.losses is None else run.losses.lost, count
-    yield "penalty_seconds", "writes slowed by", None if run.bill is None else run.bill.penalty_seconds, duration
+    yield "penalty_seconds", "writes delayed by", None if run.bill is None else run.bill.penalty_seconds, duration
     yield "snapshot_seconds", "snapshot taken in", phases.get(Phase.SNAPSHOT), duration
     yield "penalty_initial_ratio", "penalty at first", penalty.initial_ratio, ratio
     yield "penalty_settled_ratio", "penalty when copying", penalty.settled_ratio, ratio
@@ -132,7 +131,7 @@ def _figures(run: RunDetails) -> Iterator[Figure]:
     yield "copy_bytes_per_second", "copy rate", backup.bytes_read / copy if backup and copy else None, _rate
     for stage in ("read", "compress", "encrypt"):
         rate = next((one.rate for one in run.throughput if one.stage == stage), None)
-        yield f"{stage}_bytes_per_second", f"{stage}, by itself", rate, _rate
+        yield f"{stage}_bytes_per_second", f"{stage}, alone", rate, _rate
     yield "verify_seconds", "verified in", phases.get(Phase.VERIFY), duration
     yield "read_bytes", "read", None if backup is None else backup.bytes_read, size
     yield "stored_bytes", "stored", None if backup is None else backup.bytes_stored, size

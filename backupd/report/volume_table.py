@@ -1,4 +1,4 @@
-"""What lies on each volume of a host, as tables for a person. Pure; `volume_document` is the same for machines."""
+"""What is on each volume of a host, as tables for a person. Pure; `volume_document` is the same for machines."""
 
 from collections.abc import Iterator, Sequence
 
@@ -65,7 +65,7 @@ def _pv_table(pvs: Sequence[PhysicalVolume], extent_size: int) -> str:
 
 
 def _state(pv: PhysicalVolume) -> str:
-    return "MISSING" if pv.missing else "" if pv.allocatable else "takes no allocations"
+    return "MISSING" if pv.missing else "" if pv.allocatable else "not allocatable"
 
 
 def _volume_table(volumes: Sequence[SurveyedVolume], signs: dict[str, str]) -> str:

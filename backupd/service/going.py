@@ -1,6 +1,6 @@
 """What was started and has not ended: by this daemon, by one before it, and by people.
 
-Knows: which of it is alive, and what stands in the way of starting more. Refuses to know what is due.
+Knows: which of it is alive, and what is in the way of starting more.
 
 One run of a job and one in a volume group is what the runs' own claims see to. They are looked at here all the same: a
 run that is told that it is busy has used up its slot, and one that waits has not.
@@ -55,7 +55,7 @@ class Going:
         return adopted
 
     def start(self, slot: Slot) -> None:
-        """It goes on from now on. The slot has been taken.
+        """It continues from now on. The slot has been taken.
 
         Raises:
             CommandError: it could not be started.
@@ -99,18 +99,18 @@ class Going:
         return self.claims.holder_of_run(run_id) is not None or alive(self.site.catalogue.process_of(run_id))
 
     def obstacle(self, job: str, activity: Activity) -> str | None:
-        """What stands in the way of starting this now, in words; None where nothing does.
+        """What is in the way of starting this now, in words; None where nothing does.
 
         Raises:
             CatalogueError: the catalogue cannot be read.
         """
         if any((slot.job, slot.activity) == (job, activity) for slot in self._children):
-            return f"the {activity} before it was still going"
+            return f"the {activity} before it was still running"
         if activity not in _ALONE:
             return None
         for slot in self._children:
             if slot.job == job and slot.activity in _ALONE:
-                return f"the {slot.activity} of job {job} was still going"
+                return f"the {slot.activity} of job {job} was still running"
         if holder := self.claims.holder_of_job(job):
             return f"job {job} was held by {holder}"
         return self._of_runs(job) if activity in RUNS else None
@@ -118,17 +118,17 @@ class Going:
     def _of_runs(self, job: str) -> str | None:
         live = self._live()
         if job in live.values():
-            return f"another run of job {job} was still going"
+            return f"another run of job {job} was still running"
         host = self.site.configuration.jobs[job].host
         for run_id, other in live.items():
             if _host(self.site.configuration, other) == host:  # the same server, so the same volume group
-                return f"run {run_id} of job {other} was still going on host {host}"
+                return f"run {run_id} of job {other} was still running on host {host}"
         vg = self.site.catalogue.last_volume_group(job)
         if vg is not None and (holder := self.claims.holder_of_volume_group(vg)):
             return f"volume group {vg} was held by {holder}"
         most = self.site.configuration.service.max_runs
         if len(live) >= most:
-            return f"{len(live)} of at most {most} runs were going: {', '.join(live)}"
+            return f"{len(live)} of at most {most} runs were running: {', '.join(live)}"
         return None
 
     def _live(self) -> dict[str, str]:
@@ -152,7 +152,7 @@ class Going:
             return None
 
     def _may_still_come(self, slot: Slot, run: RunDetails | None) -> bool:
-        """It was begun a moment ago by a daemon that is gone, and may not be a process yet."""
+        """It was started a moment ago by a daemon that is gone, and may not be a process yet."""
         begun = slot.decided_at
         now: datetime = self.site.now()
         return run is None and begun <= now < begun + timedelta(seconds=_COMING_SECONDS)

@@ -62,7 +62,7 @@ class JobStatus:
     now: datetime
     config: JobConfig
     last_run: RunDetails | None = None  # the newest backup that ended, whatever became of it
-    last_good: RunDetails | None = None  # the newest that ended well or wants attention
+    last_good: RunDetails | None = None  # the newest that ended well or needs attention
     running: tuple[Running, ...] = ()  # backups and probes, newest first
     overdue_at: datetime | None = None  # when the last good backup becomes too old
     next_due: Mapping[Activity, datetime] = field(default_factory=dict)  # of what has a schedule; also while paused
@@ -169,7 +169,7 @@ def _failed(record: JobRecord) -> list[Alarm]:
 
 def _died(running: tuple[Running, ...]) -> list[Alarm]:
     return [
-        Alarm(AlarmKind.DIED, f"the process of a {one.run.kind} is gone; `backupd recover` cleans up", one.run.run_id)
+        Alarm(AlarmKind.DIED, f"the process of a {one.run.kind} has died; `backupd recover` cleans up", one.run.run_id)
         for one in running
         if not one.alive
     ]
@@ -245,7 +245,7 @@ def _attention(record: JobRecord) -> list[Alarm]:
     good = record.last_good
     if good is None or good.status is not RunStatus.ATTENTION:
         return []
-    said = "; ".join(good.attention) or "the last good backup wants attention"
+    said = "; ".join(good.attention) or "the last good backup needs attention"
     return [Alarm(AlarmKind.ATTENTION, said, good.run_id)]
 
 

@@ -1,7 +1,7 @@
 """What Prometheus is told: how each job stands by the catalogue, in the text format, whenever it asks.
 
-Knows: names, units and labels. Refuses to know what is an alarm (`job_status`) and who asks. Nothing is counted here,
-so that nothing is lost with the process; no label tells one run from another, so that series do not grow with the runs.
+Knows: names, units and labels. Nothing is counted here, so that nothing is lost with the process; no label tells one
+run from another, so that series do not grow with the runs.
 
 A job's label is `backup_job`, because Prometheus gives a label `job` of its own to whatever it scrapes, and renames
 one that it meets to `exported_job` (2.42, unless `honor_labels`; node_exporter's scrapes seldom have that): one set of
@@ -54,7 +54,7 @@ class Metrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """The families, as prometheus_client wants them."""
-        build = GaugeMetricFamily("backupd_build_info", "The version of backupd that tells this.", labels=["version"])
+        build = GaugeMetricFamily("backupd_build_info", "The version of backupd that exports this.", labels=["version"])
         build.add_metric([__version__], 1)
         yield build
         try:
@@ -156,7 +156,7 @@ def _missed(told: _Told) -> Values:
 
 
 def _runs(told: _Told) -> Values:
-    """Good whether or not one wants attention: that may come later, and a counter never falls."""
+    """Good whether or not one needs attention: that may come later, and a counter never falls."""
     results = dict.fromkeys((_GOOD, *(status.value for status in _BAD)), 0)
     for status, count in told.counts.items():
         if status is not RunStatus.RUNNING:
@@ -200,12 +200,12 @@ def _duration(run: RunDetails) -> float | None:
 
 
 _BAD = (RunStatus.FAILED, RunStatus.REFUSED, RunStatus.BUSY, RunStatus.CANCELLED)
-_UP = ("backupd_catalogue_up", "Whether the catalogue could be read just now: without it no job is told of.")
+_UP = ("backupd_catalogue_up", "Whether the catalogue can be read; without it there are no metrics of jobs.")
 
 _FAMILIES = (
     _Family(
         "backupd_last_success_timestamp_seconds",
-        "When the newest good backup was begun: what a restore brings back is about as old.",
+        "When the newest good backup was started: a restore brings back data of about that time.",
         _of_good(lambda run: _seconds(run.started_at)),
     ),
     _Family(
@@ -215,22 +215,22 @@ _FAMILIES = (
     ),
     _Family(
         "backupd_last_run_timestamp_seconds",
-        "When the newest run that has ended was begun, whatever became of it.",
+        "When the newest finished run was started, whatever its outcome.",
         _one(lambda told: _seconds(told.status.last_run.started_at) if told.status.last_run else None),
     ),
     _Family(
         "backupd_running",
-        "Whether a backup is being taken.",
+        "Whether a backup is running.",
         _one(lambda told: float(_running_since(told) is not None)),
     ),
     _Family(
         "backupd_running_since_timestamp_seconds",
-        "When the backup that is being taken was begun; absent while there is none.",
+        "When the current backup was started; absent while none is running.",
         _one(_running_since),
     ),
     _Family(
         "backupd_next_run_timestamp_seconds",
-        "When it is due next by schedule; also while the job is paused.",
+        "When it is next due by schedule; also while the job is paused.",
         lambda told: {activity.value: _seconds(at) for activity, at in told.status.next_due.items()},
         "activity",
     ),
@@ -242,22 +242,22 @@ _FAMILIES = (
         counter=True,
     ),
     _Family(
-        "backupd_runs", "Backups that were tried, by what became of them.", _runs, "result", counter=True
+        "backupd_runs", "Backups that were tried, by outcome.", _runs, "result", counter=True
     ),
     _Family(
         "backupd_alarms",
-        "What somebody should look at, by kind, as the page of the daemon has it.",
+        "Alarms by kind, as on the daemon's page.",
         _alarms,
         "kind",
     ),
     _Family(
         "backupd_paused",
-        "Whether somebody has paused the job's schedules.",
+        "Whether the job's schedules are paused.",
         _one(lambda told: float(told.status.pause is not None)),
     ),
     _Family(
         "backupd_job_interval_seconds",
-        "How often the job wants a backup: its `every`.",
+        "How often the job needs a backup: its `every`.",
         _one(lambda told: told.status.config.every_seconds),
     ),
     _Family(
@@ -286,17 +286,17 @@ _FAMILIES = (
     ),
     _Family(
         "backupd_lock_stalled_statements",
-        "Statements that waited behind the newest good backup's lock when it ended.",
+        "Statements that were waiting for the newest good backup's lock when it was released.",
         _of_good(lambda run: run.lock.stalled if run.lock else None),
     ),
     _Family(
         "backupd_transactions_lost",
-        "Transactions that the newest good backup cost the server, by its own counters; 0 where that may be noise.",
+        "Transactions that the newest good backup cost the server, by the server's counters; 0 if within the noise.",
         _of_good(lambda run: run.losses.lost if run.losses else None),
     ),
     _Family(
         "backupd_transactions_expected",
-        "Transactions that it would have done meanwhile, at its rate just before.",
+        "Transactions that the server would have done in that time, at its rate just before.",
         _of_good(lambda run: run.losses.expected if run.losses else None),
     ),
     _Family(
@@ -320,7 +320,7 @@ _FAMILIES = (
     ),
     _Family(
         "backupd_snapshot_cow_peak_ratio",
-        "How full the room of the newest good backup's snapshot became, up to 1; of a thin volume its pool's.",
+        "How full the newest good backup's snapshot became, up to 1; for a thin volume, its pool.",
         _of_good(_cow_peak),
     ),
     _Family(
@@ -341,9 +341,11 @@ _FAMILIES = (
 
 def _of_targets(seen: Mapping[str, SeenTarget]) -> Iterator[Metric]:
     """Of folders only. Room is not told of a folder that is not there: it would be that of what lies below."""
-    up = GaugeMetricFamily("backupd_target_up", "Whether a target that is a folder is there.", labels=["target"])
-    free = GaugeMetricFamily("backupd_target_free_bytes", "Room that a folder has left.", labels=["target"])
-    size = GaugeMetricFamily("backupd_target_size_bytes", "Size of a folder's file system.", labels=["target"])
+    up = GaugeMetricFamily("backupd_target_up", "Whether a target that is a folder is available.", labels=["target"])
+    free = GaugeMetricFamily("backupd_target_free_bytes", "Free space of a target that is a folder.", labels=["target"])
+    size = GaugeMetricFamily(
+        "backupd_target_size_bytes", ("Size of the file system of a target that is a folder."), labels=["target"]
+    )
     for name, target in seen.items():
         label = [on_one_line(name)]
         up.add_metric(label, target.up)

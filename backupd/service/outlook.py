@@ -1,7 +1,7 @@
 """What is to be seen of this machine beside the catalogue: how live runs get on, what runs said, the room of folders.
 
-Knows: who sees each. Refuses to know what is shown of it. The daemon sees with its own eyes; the pages' process may
-open no file, and asks the daemon through a window.
+Knows: who sees each. The daemon sees with its own eyes; the pages' process may open no file, and asks the daemon
+through a window.
 """
 
 from collections.abc import Mapping

@@ -1,6 +1,6 @@
 """What nobody is told by a run's own end: that the proof of a job's backups has grown too old.
 
-Knows: whom it concerns, and that once a day is enough. Refuses to know what an alarm is: `job_status` says so.
+Knows: whom it concerns, and that once a day is enough.
 """
 
 from collections.abc import Callable

@@ -49,13 +49,16 @@ class RootFolder:
             if error.errno in _NO_ROOM:
                 quota = " (quota)" if error.errno == errno.EDQUOT else ""
                 raise NoRoom(
-                    f"no room left on {where}{quota}", hint="free room there, or let retention keep fewer backups"
+                    f"no space left on {where}{quota}", hint="free space there, or let retention keep fewer backups"
                 ) from error
             if error.errno == errno.EROFS:
-                message, hint = f"{where} is mounted read-only", "see the kernel's log for why, and mount it writable"
+                message, hint = (
+                    f"{where} is mounted read-only",
+                    ("check the kernel log for the reason (dmesg), then mount it writable"),
+                )
             elif not self.path.is_dir():
-                message = f"{where} is not there" if not self.path.exists() else f"{where} is not a folder"
-                hint = "mount its file system, or create the folder if it is to be a plain one"
+                message = f"{where} does not exist" if not self.path.exists() else f"{where} is not a folder"
+                hint = "mount its file system, or create the folder if no file system belongs there"
             else:
                 message, hint = f"could not {doing} {where}: {error.strerror or error}", _hint(error)
             raise TargetError(message, hint=hint) from error
@@ -138,5 +141,5 @@ def remove_quietly(path: Path) -> None:
 
 def _hint(error: OSError) -> str:
     if error.errno in (errno.EACCES, errno.EPERM):
-        return "backupd must own the folder or be root; NFS servers squash root unless told otherwise"
-    return "see the kernel's log on this host and, for NFS, on the server"
+        return "backupd must own the folder or be root; NFS servers squash root by default"
+    return "check the kernel log on this host and, for NFS, on the server"

@@ -128,7 +128,7 @@ class S3Target(OwnedFolder):
             service.ask("remove from", lambda: service.client.delete_object(**address), tries=_USABLE_TRIES)
         if found != body:
             raise TargetError(
-                f"{service.where} gave back other bytes than were written", hint="see the store's own log"
+                f"{service.where} returned different bytes than were written", hint="check the store's own log"
             )
 
     @contextmanager
@@ -179,7 +179,7 @@ class S3Target(OwnedFolder):
     def reading(
         self, job: str, backup_id: str, name: str, *, offset: int = 0, size: int | None = None
     ) -> Iterator[Iterator[bytes]]:
-        """The object's bytes; see the contract. A connection that breaks is made anew at the byte where it broke."""
+        """The object's bytes; see the contract. A connection that breaks is recreated at the byte where it broke."""
         place = self._place(job, backup_id, name)
         with closing(ObjectReader(place.service, place.address, name, at=offset, size=size)) as reader:
             yield reader.pieces()
@@ -222,7 +222,7 @@ class S3Target(OwnedFolder):
                     raise
         if small_object(place) != body:
             raise TargetError(
-                f"{service.where} said that it stored {place.name}, but does not give it back",
+                f"{service.where} confirmed {place.name}, but does not return it",
                 hint=UNRELIABLE,
             )
 
@@ -235,7 +235,7 @@ class S3Target(OwnedFolder):
             raise unfinished_backup(backup_id, self.name)
         raise TargetError(
             f"no backup {backup_id} of job {job} on target {self.name} (s3://{self._config.bucket})",
-            hint="see `backupd history`; are bucket and prefix those that it was written to?",
+            hint="see `backupd history`; are bucket and prefix the ones it was written to?",
         )
 
     def objects(self, job: str, backup_id: str) -> Mapping[str, int]:
@@ -280,7 +280,7 @@ class S3Target(OwnedFolder):
                 return
         if left := ours(self._listing.versions(prefix)):
             raise TargetError(
-                f"{self._service.where} said that it removed {backup_id}, but still has {len(left)} objects of it",
+                f"{self._service.where} confirmed that it removed {backup_id}, but still has {len(left)} objects of it",
                 hint="see the bucket's policy, versions and locks",
             )
 

@@ -1,6 +1,6 @@
 """Reading one object from S3, from a byte to another, over as many connections as it takes.
 
-Knows: ranges, and that what is read is the object that was begun with (its ETag). Refuses to know what it holds.
+Knows: ranges, and that what is read is the object that was started with (its ETag).
 """
 
 from collections.abc import Iterator, Mapping
@@ -68,11 +68,11 @@ class ObjectReader:
             raise TargetError(
                 f"could not {self._doing} {self._service.where}: it ended at byte {self._at} of "
                 f"{max(self._end, self._wanted_end or 0)}",
-                hint="it is not what was stored there; see the store's own log",
+                hint="it is not what was stored there; check the store's own log",
             )
 
     def _begun(self) -> "GetObjectOutputTypeDef | None":
-        """The store has begun to answer; None where the object has no byte there."""
+        """The store has started to answer; None where the object has no byte there."""
         if self._wanted_end is not None and self._wanted_end <= self._at:
             self._service.persist(self._doing, lambda: self._service.client.head_object(**self._address))
             return None
@@ -87,7 +87,7 @@ class ObjectReader:
             answer["Body"].close()
             raise TargetError(
                 f"{self._service.where} answered from byte {begins_at} instead of {self._at}",
-                hint="it does not know the Range header, without which nothing can be restored from it",
+                hint="it does not support the Range header, which restores need",
             )
         self._etag, self._end = answer["ETag"], self._at + answer["ContentLength"]
         return answer

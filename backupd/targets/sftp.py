@@ -162,7 +162,7 @@ class SftpTarget(OwnedFolder):
     ) -> Iterator[Iterator[bytes]]:
         """The object's bytes as the server hands them out; see the contract and the module's words on its cache.
 
-        A connection that was lost is made anew, and reading goes on at the byte.
+        A connection that was lost is recreated, and reading continues at the byte.
         """
         path, doing = f"{self._folder(job, backup_id)}/{part(name)}", f"read {name} from"
         found: list[int] = []  # its bytes each time it was opened
@@ -172,7 +172,7 @@ class SftpTarget(OwnedFolder):
             file = await sftp.open(path, "rb", block_size=0)
             found.append((await file.stat()).size or 0)
             if found[-1] != found[0]:
-                raise TargetError(f"{path} has changed while it was read", hint="who else writes there?")
+                raise TargetError(f"{path} has changed while it was read", hint="does something else write there?")
             return sftp, file
 
         with self._root.explained(doing):

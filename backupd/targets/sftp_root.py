@@ -39,7 +39,8 @@ class SftpRoot:
             return sftp
         if not await sftp.isdir(self.path):
             raise TargetError(
-                f"{self.line.where} is not there, or is no folder", hint="mount its file system there, or create it"
+                f"{self.line.where} does not exist or is not a folder",
+                hint="mount its file system there, or create the folder",
             )
         if self._sentinel is not None:
             raise TargetError(
@@ -65,12 +66,14 @@ class SftpRoot:
         except (TargetError, *FAILURES):
             return self.line.sentence(error, doing)
         if room.flags & _READ_ONLY:
-            return TargetError(f"{self.line.where} is mounted read-only", hint="see that machine's kernel log for why")
+            return TargetError(
+                f"{self.line.where} is mounted read-only", hint="check that machine's kernel log for the reason"
+            )
         if room.bavail * room.frsize < _LITTLE_BYTES or (room.files and not room.favail):
             return NoRoom(
-                f"no room left on {self.line.where}", hint="free room there, or let retention keep fewer backups"
+                f"no room left on {self.line.where}", hint="free space there, or let retention keep fewer backups"
             )
         return TargetError(
             f"could not {doing} {self.line.where}: {error.reason}",
-            hint="a quota, a limit on the size of files, or something of this name there; see the log of its sshd",
+            hint="a quota, a file size limit, or something else with this name; check the log of its sshd",
         )

@@ -113,6 +113,6 @@ class SftpWriter:
             raise TargetError(
                 f"{self._root.line.where} has {size} bytes of {self._place.name} where it acknowledged"
                 f" {self._acknowledged}",
-                hint="that machine has restarted, or its storage loses writes: see its kernel log",
+                hint="that machine has restarted, or its storage loses writes: check its kernel log",
             )
         return sftp, file

@@ -113,7 +113,7 @@ class SshLine:
                 return answer
 
     def answer(self, future: "Future[T]", *, unwanted: Unwanted = wanted, at_most_seconds: float | None = None) -> T:
-        """What has come of something that was begun. Without other seconds it is waited for as long as the timeout.
+        """What has come of something that was started. Without other seconds it is waited for as long as the timeout.
 
         Raises:
             TimeoutError: nothing.
@@ -123,7 +123,7 @@ class SshLine:
         until = time.monotonic() + (self._config.timeout_seconds if at_most_seconds is None else at_most_seconds)
         while not future.done():
             if unwanted():
-                raise TargetError(f"nobody waits for {self.where} any more")
+                raise TargetError(f"nothing is waiting for {self.where} any longer")
             left = until - time.monotonic()
             if left <= 0:
                 raise TimeoutError
@@ -157,12 +157,15 @@ class SshLine:
         if isinstance(error, TimeoutError):
             return TargetError(
                 f"{where} did not answer for {self._config.timeout_seconds:g} s",
-                hint="is that machine, its network or its storage overloaded or down? `timeout` is how long we wait",
+                hint=(
+                    "is that machine, its network or its storage overloaded or down? `timeout` sets how long"
+                    " backupd waits"
+                ),
             )
         if isinstance(error, asyncssh.SFTPOpUnsupported):
             return TargetError(
-                f"{where} cannot do what a durable backup needs: {error.reason}",
-                hint="OpenSSH's SFTP server can, from 6.5 on",
+                f"{where} lacks what a durable backup needs: {error.reason}",
+                hint="OpenSSH's SFTP server has it since 6.5",
             )
         if isinstance(error, asyncssh.SFTPPermissionDenied):
             return TargetError(
@@ -170,10 +173,12 @@ class SshLine:
                 hint=f"{self._config.user} must own {self._config.path} there and be able to write to it",
             )
         if isinstance(error, asyncssh.SFTPError) and is_answer(error):
-            return TargetError(f"could not {doing} {where}: {error.reason}", hint="see the log of sshd on that machine")
+            return TargetError(
+                (f"could not {doing} {where}: {error.reason}"), hint="check the log of sshd on that machine"
+            )
         return TargetError(
             f"lost the connection to {where}: {_reason(error)}",
-            hint="see the log of sshd on that machine, and the network in between",
+            hint="check the log of sshd on that machine, and the network in between",
         )
 
     def _reason(self, error: Exception) -> str:
@@ -216,7 +221,7 @@ class SshLine:
         seconds: float,
     ) -> T:
         if on is not None and (on is not self._sftp or self._is_lost()):
-            raise asyncssh.SFTPConnectionLost("it was lost before")
+            raise asyncssh.SFTPConnectionLost("the connection was lost earlier")
         sftp = on or await self._connected(seconds)
         try:
             async with asyncio.timeout(seconds):
@@ -281,16 +286,21 @@ class SshLine:
             return unknown_server(config, known, error)
         if isinstance(error, asyncssh.PermissionDenied):
             return TargetError(
-                f"{failed}: it does not let {config.user} in with the key {config.key_file}",
-                hint=f"add its public half to ~{config.user}/.ssh/authorized_keys there; see the log of sshd for why",
+                f"{failed}: it does not accept {config.user} with the key {config.key_file}",
+                hint=(
+                    f"add its public half to ~{config.user}/.ssh/authorized_keys there; check the log of sshd for"
+                    f" the reason"
+                ),
             )
         if isinstance(error, TimeoutError):
             return Unreachable(
-                f"{failed}: no answer for {config.timeout_seconds:g} s", hint="is it on, and may we reach that port?"
+                f"{failed}: no answer for {config.timeout_seconds:g} s",
+                hint="is it up, and can this host reach that port?",
             )
         if isinstance(error, asyncssh.ChannelOpenError | asyncssh.SFTPError):
             return TargetError(
-                f"{failed}: it serves no SFTP: {error.reason}", hint="sshd_config needs: Subsystem sftp internal-sftp"
+                f"{failed}: it does not serve SFTP: {error.reason}",
+                hint="sshd_config needs: Subsystem sftp internal-sftp",
             )
         return Unreachable(f"{failed}: {_reason(error)}", hint="is sshd running there, and is the address right?")
 

@@ -28,10 +28,10 @@ def private_key(config: SftpConfig) -> asyncssh.SSHKey:
         if "passphrase" in str(error).lower():
             fact, hint = (
                 "is protected by a passphrase",
-                "nobody is there to type it: make a key without one for backupd",
+                "backupd cannot type it: create a key without a passphrase",
             )
         else:
-            fact, hint = "holds no private key", "ssh-keygen -t ed25519 makes one; the file without .pub is it"
+            fact, hint = "has no private key", "ssh-keygen -t ed25519 makes one; the file without .pub is it"
     raise TargetError(f"{where}: {config.key_file} {fact}", hint=hint)  # not chained: a cause may quote the file
 
 
@@ -71,10 +71,10 @@ def unknown_server(config: SftpConfig, known: bytes, error: asyncssh.DisconnectE
         return TargetError(f"{config.known_hosts} does not know {where}", hint=_how_to_know(config))
     if isinstance(error, asyncssh.HostKeyNotVerifiable) or "host key" in error.reason:
         return TargetError(
-            f"{where} shows another host key than the one in {config.known_hosts}",
-            hint="somebody may stand in between; ask that machine's administrator before you change the file",
+            f"{where} shows a different host key than {config.known_hosts} has",
+            hint="this may be an attack; ask that machine's administrator before you change the file",
         )
-    return TargetError(f"could not agree with {where} on how to encrypt: {error.reason}", hint="is its sshd too old?")
+    return TargetError(f"could not agree on encryption with {where}: {error.reason}", hint="is its sshd too old?")
 
 
 def _how_to_know(config: SftpConfig) -> str:

@@ -71,10 +71,10 @@ def assert_untouched(benching: BenchWorld) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("bench", "layouts"), "name a volume group or disks"),
-        ((*LAYOUTS, "--md", "/dev/sdx,/dev/sdy"), "name a volume group or disks"),
+        (("bench", "layouts"), "give a volume group or disks"),
+        ((*LAYOUTS, "--md", "/dev/sdx,/dev/sdy"), "give a volume group or disks"),
         (("bench", "layouts", "--md", "/dev/sdx"), "one disk only"),
-        (("bench", "layouts", "--md", "/dev/sdx,/dev/sdy", "--pvs", "/dev/sdb"), "leave out --pvs"),
+        (("bench", "layouts", "--md", "/dev/sdx,/dev/sdy", "--pvs", "/dev/sdb"), "omit --pvs"),
         ((*LAYOUTS, "--pvs", "/dev/sdb"), "/dev/sdb twice"),
         ((*LAYOUTS, "--widths", "two"), "no list of whole numbers above 0"),
         ((*LAYOUTS, "--widths", "1"), "--widths are 2 or more"),
@@ -89,7 +89,7 @@ def assert_untouched(benching: BenchWorld) -> None:
         ((*LAYOUTS, "--table", ""), "no table given"),
         ((*LAYOUTS, "--table", "e5", "--records", "1k,300"), "none that a disk takes"),
         ((*LAYOUTS, "--threads", "0"), "no list of whole numbers above 0"),
-        ((*LAYOUTS, "--run-id", "a/b"), "cannot be a run id"),
+        ((*LAYOUTS, "--run-id", "a/b"), "is not a valid run id"),
         (("bench", "show", "nothing"), "no bench nothing"),
         (("bench", "show", "nothing", "--table", "e9"), "no table e9"),
         (("bench", "compare", "one", "two"), "no bench one"),
@@ -150,7 +150,7 @@ def test_a_program_that_is_missing_is_told_before_anything_is_asked(terminal: Te
 def test_without_a_terminal_the_plan_is_shown_and_nothing_is_done(terminal: Terminal, benching: BenchWorld) -> None:
     ended = terminal.run(*LAYOUTS)
     assert ended.status == ExitStatus.USAGE
-    assert "makes 3 scratch volumes in free extents of labvg; no volume that is there is touched" in ended.stderr
+    assert "makes 3 scratch volumes in free extents of labvg; no existing volume is touched" in ended.stderr
     assert "striped-3x64k" in ended.stderr
     assert "nobody is there to be asked" in ended.stderr
     assert "--yes" in ended.stderr

@@ -151,7 +151,7 @@ def test_after_a_lost_catalogue_a_machine_s_name_is_taken_over_and_its_backups_a
     world.machine = replace(world.machine, host="reinstalled")
     assert old not in terminal.run("identity", "show").stdout
     unknown = terminal.run("identity", "adopt", "db9-00000000", "--yes")
-    assert (unknown.status, f"the targets have: {old}" in unknown.stderr) == (ExitStatus.USAGE, True)
+    assert (unknown.status, f"machines on the targets: {old}" in unknown.stderr) == (ExitStatus.USAGE, True)
     assert terminal.run("identity", "adopt", old, "--yes").status == ExitStatus.OK
     assert terminal.run("catalogue", "rebuild", "--target", "vault").status == ExitStatus.OK
     with world.catalogue() as catalogue:

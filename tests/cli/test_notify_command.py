@@ -81,7 +81,7 @@ def test_a_failed_run_is_told_with_why_and_how_things_stand(terminal: Terminal, 
     failed = told(peer)[-1]
     assert (failed["kind"], failed["subject"]) == ("failed", "r1")
     assert failed["text"] == (
-        "the backup of job nightly failed: no room in the group; nothing of the run is left on the host"
+        "the backup of job nightly failed: no room in the group; the run left nothing on the host"
     )
     assert failed["detail"]["hint"] == "make some"
     assert failed["detail"]["exit status"].startswith("7 (")
@@ -91,7 +91,7 @@ def test_what_is_left_on_the_host_is_told(terminal: Terminal, peer: WebPeer, wor
     fail(world)
     world.host.fail("remove")
     terminal.run("run", "nightly")
-    assert "something of the run is left on the host: `backupd recover` gives it back" in told(peer)[-1]["text"]
+    assert "the run left something on the host: `backupd recover` cleans it up" in told(peer)[-1]["text"]
 
 
 def test_the_first_good_run_after_a_failed_one_has_recovered(terminal: Terminal, peer: WebPeer, world: World) -> None:
@@ -185,7 +185,7 @@ def test_nobody_is_woken_for_what_is_no_job_s(terminal: Terminal, peer: WebPeer,
         with world.catalogue() as catalogue, catalogue.open_run("", "", run_id="b1", kind=kind):
             os._exit(0)
     os.waitpid(child, 0)
-    assert terminal.run("recover").stdout.startswith("run b1: dead, cleaned up after\n")
+    assert terminal.run("recover").stdout.startswith("run b1: dead, cleaned up\n")
     assert told(peer) == []
 
 
@@ -245,4 +245,4 @@ def test_a_test_names_who_was_not_reached(terminal: Terminal, peer: WebPeer) -> 
 def test_a_test_of_nobody_says_who_there_is(terminal: Terminal) -> None:
     ended = terminal.run("notify", "test", "somebody")
     assert (ended.status, ended.stdout) == (ExitStatus.USAGE, "")
-    assert ended.stderr == "error: no notification 'somebody'\nhint: the configuration has: all\n"
+    assert ended.stderr == "error: no notification 'somebody'\nhint: configured jobs: all\n"

@@ -180,7 +180,7 @@ def test_a_lost_catalogue_is_rebuilt_from_the_target(terminal: Terminal, world: 
     world.places.catalogue.unlink()
     nothing = terminal.run("catalogue", "rebuild", "--target", "vault")
     assert (nothing.status, nothing.stdout) == (ExitStatus.VERIFICATION, "0 new, 0 known before\n")
-    assert "r1: run r1 is not signed: nobody can tell who made it" in nothing.stderr
+    assert "r1: run r1 is not signed: its origin is unknown" in nothing.stderr
     ended = terminal.run("catalogue", "rebuild", "--target", "vault", "--unsigned")
     assert "warning: --unsigned: nobody can tell who made what is entered now" in ended.stderr
     assert (ended.status, ended.stdout.splitlines()[-1]) == (ExitStatus.OK, "3 new, 0 known before")

@@ -73,7 +73,7 @@ def test_the_bill_tells_what_was_lost_and_to_what() -> None:
         " 93 a second before, 81 meanwhile, 91 after",
         "lock held for": "reading the position 1 ms, engine logs 3 ms, snapshot 20 ms, proof 2 ms, unlock 1 ms",
         "statements stalled": "4 when the lock ended",
-        "writes slowed by": "12.0 s of 1 min 40 s",
+        "writes delayed by": "12.0 s of 1 min 40 s",
         "copied on write": "21.0 MiB",
         "disk time": "3 disks busy for 1 min 01 s, reads took 2.0 s, 20.0 ms per MiB copied",
     }
@@ -85,7 +85,7 @@ def test_the_bill_tells_what_was_lost_and_to_what() -> None:
     [
         (
             {"done": 9250},
-            "none that could be told from the noise (± 60 of 9,300), by the server's own counters;"
+            "none beyond the noise (± 60 of 9,300), by the server's own counters;"
             " 93 a second before, 92 meanwhile, 91 after",
         ),
         (
@@ -208,7 +208,7 @@ def test_a_failed_check_says_what_was_expected() -> None:
 @pytest.mark.parametrize(
     ("position", "derived", "words"),
     [
-        (Position("bin.000007"), False, "in bin.000007; a drill finds where"),
+        (Position("bin.000007"), False, "in bin.000007; a drill finds the offset"),
         (Position("bin.000007", 4096, "0-1-7"), True, "bin.000007:4096, GTID 0-1-7 (found by the drill)"),
     ],
 )

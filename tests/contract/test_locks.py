@@ -85,7 +85,7 @@ def test_past_its_budget_the_watchdog_ends_it_though_the_block_goes_on(
         assert 0.3 < time.monotonic() - began < 5
         assert inserted_at_once(mysql_server, "innodb", "myisam", "aria")
 
-    with pytest.raises(LockLost, match=r"longer than 0\.5 s, and the watchdog ended it"):
+    with pytest.raises(LockLost, match=r"longer than 0\.5 s, and the watchdog killed it"):
         hold(lock, outlast)
 
 

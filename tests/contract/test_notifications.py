@@ -400,7 +400,7 @@ def test_a_service_of_apprise_that_fails_is_told_and_its_address_not_shown(
 @pytest.mark.parametrize("line", [f"nonsense://{CANARY}", CANARY])
 def test_a_line_that_apprise_does_not_know_is_told_by_its_number(secret: Callable[..., Path], line: str) -> None:
     error = undelivered(apprise(secret(f"# ours\n{line}\n")))
-    assert "line 2 is no address that apprise knows" in error.message
+    assert "line 2 is not an address that apprise supports" in error.message
     assert CANARY not in error.message
 
 

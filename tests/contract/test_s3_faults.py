@@ -661,7 +661,7 @@ def look_at_backups(target: S3Target) -> None:
         (403, "AccessDenied", "does not let us"),
         (404, "NoSuchBucket", "no such bucket"),
         (400, "AuthorizationHeaderMalformed", "another region"),
-        (507, "InsufficientStorage", "no room left"),
+        (507, "InsufficientStorage", "no space left on"),
         (400, "InvalidRequest", "as told"),
     ],
 )

@@ -53,7 +53,7 @@ def target(s3_service: S3Service) -> S3Target:
         ("[default]\naws_access_key_id = {id}\naws_secret_access_key = hunter22\n", 0o640, "read or written by others"),
         ("[default]\naws_access_key_id = {id}\n", 0o600, "no aws_secret_access_key"),
         ("[other]\naws_access_key_id = {id}\naws_secret_access_key = hunter22\n", 0o600, r"no section \[default\]"),
-        ("hunter22\n", 0o600, "cannot be understood"),
+        ("hunter22\n", 0o600, "cannot be parsed"),
         ("", 0o600, r"no section \[default\]"),
     ],
 )

@@ -136,9 +136,9 @@ def test_a_disk_that_is_named_twice_is_refused_by_whatever_paths(host: Host) -> 
 
 @pytest.mark.parametrize("run_id", ["a_b", "x" * 25])
 def test_a_run_whose_disks_could_not_be_found_again_gets_none(host: Host, run_id: str) -> None:
-    with pytest.raises(Refused, match="cannot be written onto a disk"):
+    with pytest.raises(Refused, match="is not a valid disk label, so a dead run's disks could not be found again"):
         host.scratch.make_group("vg", host.disks, run_id)
-    with pytest.raises(Refused, match="cannot be written onto a disk"):
+    with pytest.raises(Refused, match="is not a valid disk label, so a dead run's disks could not be found again"):
         host.scratch.make_array(scratch_name(run_id), host.layout, run_id)
     assert host.everything() == [(), ()]
 

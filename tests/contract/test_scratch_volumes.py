@@ -33,7 +33,7 @@ UNWATCHED = ("--config", "activation/monitoring=0")  # no dmeventd, which would 
 
 @dataclass(frozen=True)
 class Ground:
-    """A host to try things on: `close` has a PV take no extents, `snapshot_by_hand` makes one that is not ours."""
+    """A host to try things on: `close` has a PV take no extents, `snapshot_by_hand` makes one that is not backupd's."""
 
     scratch: ScratchVolumes
     snapshots: Snapshots
@@ -136,7 +136,7 @@ def test_group_that_is_not_there_is_told(ground: Ground) -> None:
 
 def test_disk_that_is_no_pv_of_the_group_is_told_with_those_that_are(ground: Ground) -> None:
     layout = ScratchLayout(LayoutKind.STRIPED, (ground.pvs[0], "/dev/nosuch"), 64 * KIB)
-    refused(ground, layout, says="/dev/nosuch is no PV of labvg", hint=ground.pvs[0])
+    refused(ground, layout, says="/dev/nosuch is not a PV of labvg", hint=ground.pvs[0])
 
 
 def test_pv_that_is_closed_to_allocation_is_told_with_how_to_open_it(ground: Ground) -> None:

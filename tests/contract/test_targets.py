@@ -544,8 +544,8 @@ def test_owner_records_are_no_job_s(target: Target) -> None:
     lay(target, f"{MACHINE}/owner/run-1/data-1.tar.zst", b"x")
     assert listed(target) == set()
     for call in (lambda: target.backups("owner"), lambda: target.remove("owner", RUN)):
-        with pytest.raises(TargetError, match="no job is called 'owner'"):
+        with pytest.raises(TargetError, match="a job cannot be called 'owner'"):
             call()
-    with pytest.raises(TargetError, match="no job is called 'owner'"):
+    with pytest.raises(TargetError, match="a job cannot be called 'owner'"):
         put(target, b"x", job="owner")
     assert target.owner() == record(1)

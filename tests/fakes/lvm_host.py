@@ -398,7 +398,7 @@ class FakeSnapshots:
             strangers = {one for one, lv in host.lvs.items() if not run_of_tags(lv.tags, self.machine)}
             foreign = [other for other in going if other in strangers]
             if foreign:
-                raise SnapshotError(f"{vg}/{name} is not removed: somebody has a snapshot of it, {', '.join(foreign)}")
+                raise SnapshotError(f"{vg}/{name} is not removed, because it has a snapshot: {', '.join(foreign)}")
             for one in going:
                 if host.is_mounted(one):
                     raise SnapshotError(f"Logical volume {vg}/{one} contains a filesystem in use.")

@@ -49,7 +49,7 @@ class FakeScratchDisks:
         real = [self._disk(disk) for disk in disks]
         for disk in real:
             if real.count(disk) > 1:
-                raise Refused(f"{disk} is named twice", hint="name each disk once")
+                raise Refused(f"{disk} is named twice", hint="give each disk once")
 
     def require_empty(self, disk: Path) -> int:
         """Nothing is known to be on it."""

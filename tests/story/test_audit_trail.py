@@ -100,7 +100,7 @@ def test_rows_that_were_cut_off_the_end_are_told_by_the_manifests(site: Site) ->
     found = site.look(site.here)
     assert "the manifest of run r3 on target here was written when the audit chain ended with" in texts(found)
     assert "no row of the audit chain tells of that run" in texts(found)
-    with pytest.raises(VerificationError, match="the audit trail does not hold: the manifest of run r3"):
+    with pytest.raises(VerificationError, match="the audit trail is broken: the manifest of run r3"):
         found.require_sound()
 
 

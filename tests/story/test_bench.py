@@ -135,7 +135,7 @@ def test_one_scratch_volume_is_there_at_a_time_and_the_server_s_is_not_touched(b
 def test_a_reader_is_told_what_the_figures_depend_on(bench: BenchWorld) -> None:
     found = bench.take()
     assert found.notes == (
-        "load average when it began: 0.5",
+        "load average at the start: 0.5",
         "16 MiB of data, 2048 MiB of RAM: caches are bypassed (O_DIRECT), except those of the disks themselves",
     )
     assert (found.settings.vg, found.settings.filesystem, found.settings.tables) == ("labvg", "xfs", ("e2", "e3", "e4"))
@@ -162,7 +162,7 @@ def test_the_disks_are_watched_all_the_time_and_every_sample_says_what_was_done(
     assert steps[:4] == [
         "linear: making the volume",
         "linear: making its xfs",
-        "linear: writing what the loads work on",
+        "linear: writing the test file",
         "linear: write of 1 MiB, 1 thread, round 1 of 2",
     ]
     assert "linear: probe: round 1: reads without a snapshot" in steps
@@ -180,7 +180,7 @@ def test_named_disks_carry_a_group_and_then_an_array_and_are_empty_afterwards(on
     assert on_them == {("LVM2_member",), ("linux_raid_member",)}
     assert {cell.layout for cell in found.cells} == {"striped-2x64k", "raid0-2x64k"}
     assert [one.layout for one in found.snapshots] == ["striped-2x64k"]
-    assert "no snapshots of RAID-0: it is no logical volume" in found.notes
+    assert "no snapshots of RAID-0: it is not a logical volume" in found.notes
     assert (found.settings.vg, found.settings.disks, found.host.mdadm) == ("", ("/dev/sdx", "/dev/sdy"), "4.2")
     assert on_disks.disks.contents("/dev/sdx") == on_disks.disks.contents("/dev/sdy") == ()
     assert on_disks.world.left() == []
@@ -241,7 +241,7 @@ def test_what_is_refused_has_touched_nothing(
     ("request_", "words"),
     [
         (replace(SMALL, vg="nope"), "no volume group nope"),
-        (replace(SMALL, pvs=("/dev/sdb", "/dev/sdz")), "/dev/sdz: no usable PV of labvg"),
+        (replace(SMALL, pvs=("/dev/sdb", "/dev/sdz")), "/dev/sdz: not a usable PV of labvg"),
         (replace(SMALL, raw=True), "fio is not installed"),
         (replace(ON_DISKS, array_disks=("/dev/sdx", "/dev/sdq")), "there is no /dev/sdq"),
         (replace(ON_DISKS, array_disks=("/dev/sdx", "/dev/held")), "/dev/held is not empty: it holds ext4"),
@@ -265,7 +265,7 @@ def test_an_array_needs_mdadm_before_anything_is_touched(on_disks: BenchWorld) -
 
 
 def test_what_no_host_has_is_a_fault_of_usage(bench: BenchWorld) -> None:
-    with pytest.raises(UsageError, match="no multiple of a record"):
+    with pytest.raises(UsageError, match="is not a multiple of a record of"):
         bench.plan(replace(SMALL, file_size=MIB + 512))
     assert bench.host.calls["group"] == 0
 

@@ -147,8 +147,9 @@ def test_a_dead_bench_and_its_probe_are_no_job_to_be_started_again(bench: BenchW
         errors = [catalogue.bench("b1").error, catalogue.probe("b1-1").error]
     hints = [error.hint for error in errors if error is not None]
     assert hints == [
-        "what it held was given back; no figure of it is kept: `backupd bench layouts` again when it suits",
-        "what it held was given back; no figure of it is kept: probe again when it suits",
+        "everything that it held was released; none of its figures were kept: run `backupd bench layouts` again when"
+        " convenient",
+        "everything that it held was released; none of its figures were kept: probe again when convenient",
     ]
 
 

@@ -137,7 +137,7 @@ def test_bytes_that_have_changed_are_no_backup_and_the_run_has_failed(world: Wor
     assert (row.status, row.backups, on(world.target)) == (RunStatus.FAILED, (), set())
     assert row.error is not None
     assert (row.error.code, world.left()) == ("died", [])
-    assert row.error.hint == "what it held was given back; start the job again when it suits"
+    assert row.error.hint == "everything that it held was released; start the job again when convenient"
 
 
 def test_what_was_published_is_not_read_again(world: World) -> None:

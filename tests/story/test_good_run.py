@@ -111,7 +111,7 @@ def test_without_a_lock_a_table_of_another_engine_is_refused_before_anything_is_
     unlocked(world).database.unsafe = ("shop/a (MyISAM)",)
     error = world.try_to_back_up(job=world.job(lock=LockConfig(strategy=LockStrategy.NONE)))
     assert isinstance(error, Refused)
-    assert "may be torn: shop/a (MyISAM)" in error.message
+    assert "may be inconsistent: shop/a (MyISAM)" in error.message
     assert world.stored() == []
 
 

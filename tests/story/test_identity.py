@@ -155,7 +155,7 @@ def test_a_machine_that_was_set_back_in_mid_copy_removes_no_backup_that_it_had_f
         (world.backups / "r1" / "manifest.json").write_text("as it was published the first time")
 
     world.at["target.begun"] = ends_well
-    with pytest.raises(TargetError, match="holds a finished backup already"):
+    with pytest.raises(TargetError, match="already has a finished backup"):
         world.back_up()
     assert "nightly/r1/manifest.json" in world.stored()
     assert world.left() == ["row of partial-objects vault/nightly/r1"]
@@ -256,7 +256,7 @@ def test_a_garbled_owner_record_is_refused_with_a_way_out(world: World, garbage:
     record.write_text(garbage)
     error = world.try_to_back_up("r2")
     assert isinstance(error, Refused)
-    assert "nobody can tell whose folder this is" in error.message
+    assert "the owner of this folder is unknown" in error.message
     assert "`backupd identity adopt`" in error.hint
     assert backups_of(world) == {"r1"}
     with world.catalogue() as catalogue:

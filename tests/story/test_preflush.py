@@ -85,7 +85,7 @@ def test_a_server_that_refuses_to_write_them_costs_no_backup(world: World) -> No
     world.database.refuses_settings = True
     row = world.back_up()
     assert (row.status, row.preflush) == (RunStatus.ATTENTION, None)
-    assert "the dirty pages were not written before the lock: the server refused" in row.attention[0]
+    assert "dirty pages were not flushed before the lock: the server refused" in row.attention[0]
     assert row.backup is not None
     assert (world.database.settings, world.left()) == (SETTINGS, [])
 

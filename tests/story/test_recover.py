@@ -120,7 +120,7 @@ def test_recovery_is_idempotent(world: World) -> None:
     first = recover(world)
     error = world.row().error
     assert error is not None
-    assert error.hint == "what it held was given back; start the job again when it suits"
+    assert error.hint == "everything that it held was released; start the job again when convenient"
     assert {holding.kind for holding in first.given_back} >= {HoldingKind.SNAPSHOT, HoldingKind.MOUNT}
     before = world.row()
     assert recover(world) == Recovery((), (), ())
@@ -222,7 +222,9 @@ def test_a_thing_that_resists_is_named_and_the_rest_is_given_back(world: World) 
         recovery.require_complete()
     error = world.row().error
     assert error is not None
-    assert error.hint == "something that it held is left: `backupd recover`; start the job again when it suits"
+    assert error.hint == (
+        "something that it held is left: `backupd recover` cleans it up; start the job again when convenient"
+    )
     assert HoldingKind.PROBE_FILES in {holding.kind for holding in recovery.given_back}
     assert {holding.kind for holding, _ in recovery.left} == {HoldingKind.MOUNT, HoldingKind.SNAPSHOT}
     recover(world).require_complete()
@@ -313,7 +315,7 @@ def test_what_fills_a_target_is_given_back_although_no_owner_record_has_room_bes
     die_at(world, "in mid-copy")
 
     def full(*_: object) -> bool:
-        raise NoRoom("no room left on target vault")
+        raise NoRoom("no space left on target vault")
 
     monkeypatch.setattr(ToldTarget, "succeed", full)
     recover(world).require_complete()

@@ -59,9 +59,9 @@ def another_file(world: World) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (moved_aside, "mysql is not what the snapshot has at mysql of its file system"),
+        (moved_aside, "mysql differs from what the snapshot has at mysql of its file system"),
         (gone, "mysql is not in the snapshot"),
-        (another_file, "ibdata1 is not what the snapshot has at mysql/ibdata1"),
+        (another_file, "ibdata1 differs from what the snapshot has at mysql/ibdata1"),
     ],
 )
 def test_a_datadir_that_was_replaced_before_the_snapshot_is_no_backup(

@@ -198,7 +198,7 @@ def test_one_job_s_dead_spool_stops_neither_another_job_nor_the_rest_of_a_recove
     assert "could not be searched" not in caplog.text
     with world.catalogue() as catalogue:
         dead_runs(catalogue, world.tools).require_complete()
-    assert f"{world.spool} could not be searched for what dead runs have spooled: Stale file handle" in caplog.text
+    assert f"{world.spool} could not be searched for leftovers of dead runs: Stale file handle" in caplog.text
 
 
 @pytest.mark.parametrize("verb", ["mkdir", "unlink"])
@@ -258,7 +258,7 @@ def somebody_else_s(spool: Path) -> None:
     [
         (Path.rmdir, "does not exist: is its file system not mounted?", "install --directory --mode 0700"),
         (lambda spool: (spool.rmdir(), spool.symlink_to(spool.parent)), "is a symbolic link", "copy.spool"),
-        (lambda spool: (spool.rmdir(), spool.write_text("")), "is no folder", "copy.spool"),
+        (lambda spool: (spool.rmdir(), spool.write_text("")), "is not a folder", "copy.spool"),
         (lambda spool: spool.chmod(0o770), "can be written by other users", "chmod 700"),
         (somebody_else_s, "is owned by another user (7)", "chown"),
     ],
@@ -282,4 +282,4 @@ def test_a_spool_on_the_origin_s_own_volume_is_refused(world: World) -> None:
     error = world.try_to_back_up(job=with_spool(world, spool=own))
     assert error is not None
     assert error.exit_status is ExitStatus.REFUSED
-    assert "lies on the volume that is snapshotted" in error.message
+    assert "is on the volume that is snapshotted" in error.message

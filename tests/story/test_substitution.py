@@ -112,7 +112,7 @@ def test_a_manifest_that_was_written_anew_is_not_the_one_that_was_recorded(backe
     for signature in (None, signer()):
         forged = replace(there(backed_up), volume="vg/evil", signature=None)
         put(backed_up, manifests.to_text(forged if signature is None else manifests.signed(forged, signature)))
-        refused(backed_up, tmp_path / "to", "is not the one that was recorded: its digest is")
+        refused(backed_up, tmp_path / "to", "is not the one on record: its digest is")
 
 
 def test_not_even_the_machines_own_key_makes_another_backup_of_it(backed_up: World, tmp_path: Path) -> None:
@@ -222,7 +222,7 @@ def test_what_nobody_signed_enters_only_where_a_person_says_so_and_is_recorded_t
     put(backed_up, manifests.to_text(replace(there(backed_up), signature=None)))
     found = rebuild(backed_up.target, elsewhere, elsewhere.trust(machine))
     assert found.imported == ()
-    with pytest.raises(Untrusted, match="run r1 is not signed: nobody can tell who made it"):
+    with pytest.raises(Untrusted, match="run r1 is not signed: its origin is unknown"):
         found.require_complete()
     assert set(rebuild(backed_up.target, elsewhere, Trust(unsigned=True)).imported) == {"r1", "r2"}
     (backup,) = elsewhere.run("r1").backups

@@ -106,7 +106,7 @@ def test_stripes_that_are_best_are_recommended_kept_and_followed(probe: Tuned) -
     probe.world.host.free_by_pv["/dev/sdc"] = 4
     left = probe.world.back_up("r2", job=job).snapshot
     assert left is not None
-    assert left.chunk_reason.endswith("its recommendation is left aside: there is too little room for the COW area")
+    assert left.chunk_reason.endswith("its recommendation is ignored: there is not enough space for the COW area")
 
 
 def test_other_pvs_are_striped_over_too_but_for_those_without_room(probe: Tuned) -> None:
@@ -179,7 +179,7 @@ def test_check_says_what_it_follows_and_what_that_risks(probe: Tuned) -> None:
     probe.world.host.pv_uuids["/dev/sde"] = "another disk"
     stale = told(pvs=AUTO)
     assert stale["snapshot"][0] is Level.WARNING
-    assert "its recommendation is left aside: /dev/sde is gone or another disk" in stale["snapshot"][1]
+    assert "its recommendation is ignored: /dev/sde is missing or was replaced" in stale["snapshot"][1]
     assert "COW area" not in stale
     assert probe.world.try_to_back_up(job=probe.world.job(snapshot=SnapshotConfig(pvs=AUTO, size=SIZE))) is None
 
@@ -232,8 +232,8 @@ def test_a_full_pv_a_closed_one_a_failed_one_and_a_slower_one_are_told_and_not_c
     assert not {FAST, ("/dev/sdg",), ("/dev/sdh",)} & {cell.cow_pvs for cell in tuning.cells}
     assert recommended(tuning).cell.cow_pvs == ()
     assert "/dev/sde: too full to try, 8 MiB are free and a COW area takes 120 MiB" in measured.notes
-    assert "/dev/sdh: the kernel has given up the disk, it was not tried" in measured.notes
-    assert "/dev/sdg is missing or takes no extents: no COW area was tried there" in measured.notes
+    assert "/dev/sdh: the kernel has disabled the disk, so it was not measured" in measured.notes
+    assert "/dev/sdg is missing or not allocatable, so no COW area was measured there" in measured.notes
 
 
 def test_a_pv_that_fails_is_given_up_and_the_others_are_measured(probe: Tuned) -> None:
@@ -247,7 +247,7 @@ def test_a_pv_that_fails_is_given_up_and_the_others_are_measured(probe: Tuned) -
     probe.during = fail
     measured = probe.take(TUNE)
     assert FAST not in {cell.cow_pvs for cell in tuning_of(measured).cells}
-    assert [note for note in measured.notes if note.startswith("the COW area on /dev/sde failed and was given up")]
+    assert [note for note in measured.notes if note.startswith("the COW area on /dev/sde failed and was skipped")]
     assert recommended(tuning_of(measured)).cell.chunk_size == 512 * KIB
     assert probe.world.left() == []
 
@@ -310,8 +310,7 @@ def test_a_thin_volume_has_nothing_to_tune(probe: Tuned) -> None:
     with pytest.raises(UsageError) as caught:
         probe.take(TUNE)
     assert caught.value.message == (
-        "labvg/data is thin: its snapshots lie in thin pool labvg/pool, in that pool's chunks,"
-        " so there is nothing to tune"
+        "labvg/data is thin: its snapshots are in thin pool labvg/pool, in that pool's chunks, there is nothing to tune"
     )
     assert probe.disk.calls == 0
 

@@ -256,7 +256,7 @@ def test_a_sample_of_everything_is_everything(target: MemoryTarget) -> None:
 
 @pytest.mark.parametrize("text", ["0%", "101%", "five", "", "-1%", "5", "nan%", "1e1%", "0.00001%", "5%%"])
 def test_a_share_that_is_none_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="is no share to sample") as refused:
+    with pytest.raises(UsageError, match="is not a valid sample size") as refused:
         share_of(text)
     assert "--sample 5%" in refused.value.hint
 

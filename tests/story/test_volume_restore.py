@@ -79,7 +79,7 @@ def somebody(world: World) -> Somebody:
 
 @pytest.mark.parametrize("name", ["data", "/data", "labvg/", "labvg/data/more", ""])
 def test_what_names_no_volume_is_a_matter_of_usage(somebody: Somebody, name: str) -> None:
-    with pytest.raises(UsageError, match="names no logical volume"):
+    with pytest.raises(UsageError, match="is not a logical volume"):
         somebody.restores(into=name)
 
 

@@ -102,6 +102,6 @@ def line(**other: object) -> bytes:
     ],
 )
 def test_anything_else_is_refused(content: bytes) -> None:
-    with pytest.raises(VerificationError, match="the index of the members cannot be understood") as refused:
+    with pytest.raises(VerificationError, match="the index of the members cannot be parsed") as refused:
         read(content)
     assert refused.value.hint

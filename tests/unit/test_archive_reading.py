@@ -217,7 +217,7 @@ def test_disk_that_never_answers_does_not_keep_a_copy_from_ending(
 
     with pytest.raises(GaveUp):
         stored(root, pacing=Pacing(give_up))
-    assert "is still inside a call that does not return" in caplog.text
+    assert "is blocked in a call; it ends with this process" in caplog.text
     answers.set()
     for thread in threading.enumerate():
         if thread.name.startswith("backupd"):

@@ -309,7 +309,7 @@ def test_archive_that_backupd_never_wrote_is_refused_and_nothing_is_outside(into
     (into / "target").mkdir()
     proper_end = END if evil[-512:] != bytes(512) and len(evil) % 512 == 0 and b"fine" not in evil else b""
     content, told = sealed(evil + proper_end)
-    with pytest.raises(VerificationError, match="not an archive that backupd wrote") as refused:
+    with pytest.raises(VerificationError, match="was not written by backupd") as refused:
         unpack(iter(chunks(content)), told, into / "target")
     assert refused.value.hint
     assert {path.name for path in into.iterdir()} == {"target"}

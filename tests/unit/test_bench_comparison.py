@@ -52,7 +52,7 @@ def test_alike_benches_pair_figure_by_figure() -> None:
         (1.3, 0.04, "B is ahead"),
         (0.7, 0.04, "B is behind"),
         (1.05, 0.04, "within the spread"),
-        (1.10, 0.01, "hardly apart"),
+        (1.10, 0.01, "nearly equal"),
         (1.3, 0.3, "too noisy to tell"),
     ],
 )
@@ -66,7 +66,7 @@ def test_each_pair_says_what_its_repeats_bear_out(faster: float, spread: float, 
 
 def test_figures_that_were_measured_once_say_so() -> None:
     once = replace(small(), cells=tuple(replace(one, repeats=1, spread=0.0) for one in small().cells))
-    assert "hardly apart, once\n" in compare_table(record(once, "a"), record(small(), "b"))
+    assert "nearly equal, once\n" in compare_table(record(once, "a"), record(small(), "b"))
 
 
 def test_what_differs_comes_before_the_figures_that_it_may_explain() -> None:

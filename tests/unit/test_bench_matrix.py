@@ -117,9 +117,7 @@ def test_an_array_is_compared_by_record_sizes() -> None:
 def test_records_that_the_disks_do_not_take_are_left_out_and_that_is_said() -> None:
     plan = bench_plan_of(replace(IN_GROUP, tables=(PublishedTable.E5,)), replace(GROUP, sector_size=4096))
     assert min(cell.record for volume in plan.volumes for cell in volume.cells) == 8 * KIB
-    assert plan.notes == (
-        "records of 1 KiB are left out: the disks read and write nothing but multiples of 4096 bytes directly",
-    )
+    assert plan.notes == ("records of 1 KiB are skipped: direct I/O on these disks needs multiples of 4096 bytes",)
     with pytest.raises(Refused, match="nothing is left to measure"):
         bench_plan_of(replace(IN_GROUP, tables=(PublishedTable.E5,), records=(KIB,)), replace(GROUP, sector_size=4096))
 
@@ -156,7 +154,7 @@ def test_where_snapshots_are_planned_a_probe_has_the_room_that_it_asks_for(chunk
 def test_without_room_beside_a_volume_snapshots_are_left_out_and_that_is_said() -> None:
     plan = bench_plan_of(ON_DISKS, Disks("", EXTENT, dict.fromkeys(ON_DISKS.array_disks, 52)))
     assert plan.notes == (
-        "snapshots are left out: beside the largest scratch volume there are 2 free extents for one, and 18 are needed",
+        "snapshots are skipped: next to the largest scratch volume 2 extents are free for one, 18 are needed",
     )
 
 
@@ -169,7 +167,7 @@ def test_no_snapshots_are_made_where_none_were_asked_for() -> None:
 def test_of_an_array_there_are_no_snapshots_and_that_is_said() -> None:
     plan = bench_plan_of(ON_DISKS, WHOLE)
     assert plan.snapshots
-    assert plan.notes == ("no snapshots of RAID-0: it is no logical volume",)
+    assert plan.notes == ("no snapshots of RAID-0: it is not a logical volume",)
 
 
 def test_a_volume_group_tells_its_free_extents() -> None:
@@ -204,23 +202,26 @@ def test_longer_windows_and_more_repeats_cost_more() -> None:
 @pytest.mark.parametrize(
     ("request_", "words"),
     [
-        (BenchRequest(), "name a volume group or disks"),
-        (replace(ON_DISKS, vg="vg0"), "name a volume group or disks"),
-        (replace(ON_DISKS, pvs=("/dev/a",)), "--pvs are those of a volume group"),
+        (BenchRequest(), "give a volume group or disks"),
+        (replace(ON_DISKS, vg="vg0"), "give a volume group or disks"),
+        (replace(ON_DISKS, pvs=("/dev/a",)), "--pvs needs a volume group, and --md uses none"),
         (BenchRequest(array_disks=("/dev/x",)), "one disk only: /dev/x"),
         (BenchRequest(array_disks=("/dev/x", "/dev/x")), "--md names /dev/x twice"),
         (replace(IN_GROUP, pvs=("/dev/a", "/dev/b", "/dev/a")), "--pvs names /dev/a twice"),
         (replace(IN_GROUP, filesystem="btrfs"), "no 'btrfs'"),
-        (replace(IN_GROUP, file_size=0), "--size 0 B is no multiple"),
-        (replace(IN_GROUP, file_size=MIB + 512), "--size 1049088 B is no multiple of a record of 1 MiB"),
-        (replace(IN_GROUP, tables=(PublishedTable.E5,), file_size=8 * MIB), "no multiple of a record of 16 MiB"),
-        (replace(IN_GROUP, tables=(PublishedTable.E5,), records=(48 * KIB, MIB)), "no multiple of a record of 48 KiB"),
-        (replace(IN_GROUP, records=(256,)), "--records: 256 bytes are none"),
-        (replace(IN_GROUP, records=(1000,)), "--records: 1000 bytes are none"),
-        (replace(IN_GROUP, stripe_sizes=(2 * KIB,)), "--stripe-sizes: 2 KiB is none that LVM takes"),
-        (replace(IN_GROUP, stripe_sizes=(96 * KIB,)), "--stripe-sizes: 96 KiB is none that LVM takes"),
-        (replace(IN_GROUP, stripe_sizes=(8 * MIB,)), "--stripe-sizes: 8 MiB is more than an extent"),
-        (replace(IN_GROUP, stripe_sizes=()), "--stripe-sizes names none"),
+        (replace(IN_GROUP, file_size=0), "--size 0 B is not a multiple"),
+        (replace(IN_GROUP, file_size=MIB + 512), "--size 1049088 B is not a multiple of a record of 1 MiB"),
+        (replace(IN_GROUP, tables=(PublishedTable.E5,), file_size=8 * MIB), "not a multiple of a record of 16 MiB"),
+        (
+            replace(IN_GROUP, tables=(PublishedTable.E5,), records=(48 * KIB, MIB)),
+            "not a multiple of a record of 48 KiB",
+        ),
+        (replace(IN_GROUP, records=(256,)), "--records: 256 bytes is not a valid block size"),
+        (replace(IN_GROUP, records=(1000,)), "--records: 1000 bytes is not a valid block size"),
+        (replace(IN_GROUP, stripe_sizes=(2 * KIB,)), "--stripe-sizes: 2 KiB is not a stripe size that LVM accepts"),
+        (replace(IN_GROUP, stripe_sizes=(96 * KIB,)), "--stripe-sizes: 96 KiB is not a stripe size that LVM accepts"),
+        (replace(IN_GROUP, stripe_sizes=(8 * MIB,)), "--stripe-sizes: 8 MiB is larger than an extent"),
+        (replace(IN_GROUP, stripe_sizes=()), "--stripe-sizes is empty"),
         (replace(IN_GROUP, widths=(1, 2)), "--widths are 2 or more"),
         (replace(IN_GROUP, widths=(4,)), "--widths: no 4 stripes on 3 disks"),
         (replace(IN_GROUP, threads=(0,)), "--threads are 1 or more"),
@@ -239,7 +240,7 @@ def test_what_cannot_be_asked_for_is_a_fault_of_usage(request_: BenchRequest, wo
 @pytest.mark.parametrize("records", [(KIB, 16 * MIB), (48 * KIB, MIB)])
 def test_the_size_that_is_proposed_can_be_asked_for(records: tuple[int, ...]) -> None:
     request = replace(IN_GROUP, tables=(PublishedTable.E2, PublishedTable.E5), records=records, file_size=MIB)
-    with pytest.raises(UsageError, match="no multiple of a record") as fault:
+    with pytest.raises(UsageError, match="is not a multiple of a record of") as fault:
         require_sound(request)
     option, word = fault.value.hint.split()[-2:]
     require_sound(replace(request, file_size=quantities.size(option, word)))
@@ -265,7 +266,7 @@ def group_of(**free: int) -> Disks:
         ((), group_of(a=300), "on /dev/a, and striping needs two: 101 free extents .* 300 on /dev/a"),
         ((), group_of(a=300, b=100), "on /dev/a, and striping needs two"),
         (("/dev/a",), GROUP, "one PV only: /dev/a; striping needs two"),
-        (("/dev/a", "/dev/q"), GROUP, "/dev/q: no usable PV of vg0"),
+        (("/dev/a", "/dev/q"), GROUP, "/dev/q: not a usable PV of vg0"),
         (("/dev/a", "/dev/b"), group_of(a=100, b=300), "on /dev/a: the linear scratch volume needs 101, have 100"),
         (("/dev/a", "/dev/b"), group_of(a=300, b=50), "on /dev/b: the striped-2x64k scratch volume needs 51, have 50"),
     ],

@@ -52,7 +52,7 @@ def told(plan: BenchPlan, *, free: int | None = 4 * GIB) -> str:
 
 def test_the_plan_names_each_volume_with_its_size_and_its_disks() -> None:
     assert told(PLAN).splitlines() == [
-        "makes 3 scratch volumes in free extents of labvg; no volume that is there is touched.",
+        "makes 3 scratch volumes in free extents of labvg; no existing volume is touched.",
         "One after the other, called backupd-b1-LAYOUT; each is removed before the next:",
         "  linear         384.0 MiB  2 loads  on nbd0",
         "  striped-2x64k  384.0 MiB  2 loads  on nbd0, nbd1",
@@ -60,10 +60,10 @@ def test_the_plan_names_each_volume_with_its_size_and_its_disks() -> None:
         "takes at most 456.0 MiB of the free 4.0 GiB at once, snapshot included",
         "measures 6 loads (tables e2, e3) on a file of 256.0 MiB in xfs, each 3 times",
         "takes snapshots of each scratch volume, to see what they cost and how fast they are read",
-        "writes at most 3.0 GiB, and takes about 4 min 10 s, if each disk writes 150 MB/s;",
-        "slower disks take longer, and more is written to faster ones",
+        "writes at most 3.0 GiB, and takes about 4 min 10 s if each disk writes 150 MB/s;",
+        "slower disks take longer; on faster disks more is written",
         "note: records of 512 bytes are left out",
-        "Ctrl-C gives everything back",
+        "Ctrl-C stops and cleans up",
     ]
 
 
@@ -142,7 +142,7 @@ def test_the_time_left_is_told_by_what_the_volumes_so_far_took() -> None:
     course.step("striped-3x64k: making the volume")
     assert course.lines()[-1] == "scratch volume 3 of 3, about 2 min 30 s left"
     clock.now += 151.0
-    assert course.lines()[-1] == "scratch volume 3 of 3, taking longer than was thought"
+    assert course.lines()[-1] == "scratch volume 3 of 3, taking longer than estimated"
 
 
 def test_time_left_is_never_less_than_nothing() -> None:
@@ -150,7 +150,7 @@ def test_time_left_is_never_less_than_nothing() -> None:
     course = BenchProgress(PLAN, clock)
     course.step("striped-3x64k: making the volume")
     clock.now += 1000.0
-    assert course.lines()[-1] == "scratch volume 3 of 3, taking longer than was thought"
+    assert course.lines()[-1] == "scratch volume 3 of 3, taking longer than estimated"
 
 
 def test_a_bar_stays_as_long_for_the_same_rate() -> None:
@@ -180,9 +180,9 @@ def test_a_terminal_shows_the_step_the_disks_and_the_processors(monkeypatch: pyt
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     monkeypatch.setattr("rich.live.Live.update", lambda self, text: shown.append(str(text)))
     with bench_progress(PLAN, quiet=False) as telling:
-        telling.step("linear: writing what the loads work on")
+        telling.step("linear: writing the test file")
         telling.disks(SAMPLE)
-    assert "linear: writing what the loads work on" in shown[0]
+    assert "linear: writing the test file" in shown[0]
     assert "40.0 MiB/s written" in shown[1]
     assert "I/O wait" in shown[1]
     assert "scratch volume 1 of 3" in shown[1]

@@ -142,13 +142,13 @@ def test_none_named_is_all_that_were_asked_for_and_the_rest() -> None:
 @pytest.mark.parametrize("table", [PublishedTable.E2, PublishedTable.E3, PublishedTable.E4])
 def test_a_table_without_a_figure_says_how_to_get_them(table: PublishedTable) -> None:
     for one in tables(a_bench(arrays=True), [table]):
-        assert (one.grid.rows, one.words) == ((), (f"not measured: ask for it with --table {table.value}",))
+        assert (one.grid.rows, one.words) == ((), (f"not measured: add --table {table.value}",))
 
 
 def test_the_cells_of_e2_are_not_taken_for_e5() -> None:
     bench = a_bench()
     (one,) = tables(replace(bench, settings=replace(bench.settings, tables=("e2",))), [PublishedTable.E5])
-    assert one.words == ("not measured: ask for it with --table e5",)
+    assert one.words == ("not measured: add --table e5",)
 
 
 def test_what_was_not_measured_is_a_dash_beside_what_was() -> None:

@@ -64,7 +64,7 @@ def read(chunks: str) -> tuple[str, int]:
         ("[b'{\"a\":[' + b'{\"\":1},' * 300_000 + b'1]}']", "its digest differs"),
         ("[b'{\"a\":\"' + b'a' * (31 << 20) + b'\"}']", "its digest differs"),
         ("[b'[' * (31 << 20)]", "has more than 1048576 values"),
-        ("[b'[' * 1_000_000]", "cannot be understood"),
+        ("[b'[' * 1_000_000]", "cannot be parsed"),
     ],
     ids=["400 MiB", "endless", "ten million lists", "objects", "objects with a key", "one text", "brackets", "deep"],
 )
@@ -145,7 +145,7 @@ def packed(*lines: bytes) -> bytes:
     [
         (b'{"name":[' + b"[]," * 200_000 + b"[]]}\n", "tells of more than one member has"),
         (b'{"name":"' + b"a" * (10 * MIB) + b'"}\n', "a line of it has no end"),
-        (b"[" * 130_000 + b"\n", "cannot be understood"),
+        (b"[" * 130_000 + b"\n", "cannot be parsed"),
     ],
 )
 def test_a_line_of_an_index_is_no_larger_than_a_member_can_be(line: bytes, why: str) -> None:

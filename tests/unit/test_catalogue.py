@@ -469,7 +469,7 @@ def test_latest_shows_no_job_s_success_in_place_of_another_s_failure(catalogue: 
     finished(catalogue, "r2", "weekly")
     finished(catalogue, "r3", "hourly")
     for ask in (lambda: catalogue.run("latest"), catalogue.newest_with_backup):
-        with pytest.raises(UsageError, match="backups of several jobs: `latest` of which one") as raised:
+        with pytest.raises(UsageError, match="there are backups of several jobs: `latest` needs a job") as raised:
             ask()
         assert raised.value.hint == "say latest:hourly or latest:nightly or latest:weekly"
 

@@ -186,7 +186,7 @@ def test_a_folder_that_may_not_be_written_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "folder"
     folder.mkdir(mode=0o500)
     said = refusal_for_a_plain_user(folder / "catalogue.db")
-    assert said.startswith(f"the catalogue {folder / 'catalogue.db'} cannot be made: Permission denied / ")
+    assert said.startswith(f"the catalogue {folder / 'catalogue.db'} cannot be created: Permission denied / ")
 
 
 # --- failing in mid-run ----------------------------------------------------------------------------------------------
@@ -218,8 +218,8 @@ def test_a_full_disk_is_called_so(path: Path) -> None:
         with pytest.raises(sqlite3.OperationalError) as raised:
             connection.execute("INSERT INTO filler VALUES (zeroblob(100000))")
     error = fault(path, raised.value)
-    assert error.message == f"the catalogue {path} cannot be written: no room is left (database or disk is full)"
-    assert error.hint == "make room on its file system"
+    assert error.message == f"the catalogue {path} cannot be written: no space left (database or disk is full)"
+    assert error.hint == "free space on its file system"
 
 
 def test_a_stop_signal_ends_a_run_as_cancelled(path: Path) -> None:

@@ -172,7 +172,7 @@ def test_a_known_run_gets_the_backup_of_a_target_that_it_was_not_known_on(catalo
 def test_a_backup_that_was_taken_for_removed_and_is_found_again_is_there_again(catalogue: Catalogue) -> None:
     finished(catalogue, "r1", backups=(HERE, THERE))
     before = catalogue.run("r1")
-    catalogue.removed("r1", "disk", because="not on the target any more")
+    catalogue.removed("r1", "disk", because="no longer on the target")
     assert catalogue.import_run(replace(before, backups=(HERE,))) is True
     assert catalogue.run("r1") == replace(before, backups=(THERE, HERE))
 

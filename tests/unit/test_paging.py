@@ -47,7 +47,7 @@ def test_a_page_has_probes_and_benches_only_where_they_are_wanted(catalogue: Cat
 
 
 def test_there_is_no_page_after_a_run_that_is_unknown(catalogue: Catalogue) -> None:
-    with pytest.raises(UsageError, match="no run nowhere to go on after"):
+    with pytest.raises(UsageError, match="no run nowhere to continue after"):
         catalogue.costs_page(Filter(), before="nowhere")
 
 

@@ -157,7 +157,7 @@ def test_backups_of_a_clock_that_was_ahead_push_out_no_other() -> None:
     ahead = [backup(f"2031-01-0{day}", f"ahead-{day}") for day in range(1, 8)]
     decisions = decide([*ahead, *every(24, 3)], policy(2, yearly=1), NOW, zone=UTC)
     assert {name for name in kept(decisions) if not name.startswith("ahead")} == {"20261121-1200", "20261120-1200"}
-    assert kept(decisions)["ahead-1"] == "its time has not come yet: a clock is or was wrong"
+    assert kept(decisions)["ahead-1"] == "dated in the future: a clock is or was wrong"
     assert not any(name.startswith("ahead") for name in expired(decisions))
 
 
@@ -165,7 +165,7 @@ def test_a_proof_of_a_clock_that_was_ahead_pushes_out_no_other() -> None:
     proven = [backup("2031-01-01", "ahead", proven=True), backup("2026-01-01", "proven", proven=True)]
     decisions = decide([*proven, *every(24, 3)], policy(1), NOW, zone=UTC)
     assert kept(decisions)["proven"] == "last proven one"
-    assert kept(decisions)["ahead"] == "its time has not come yet: a clock is or was wrong"
+    assert kept(decisions)["ahead"] == "dated in the future: a clock is or was wrong"
 
 
 def test_a_clock_that_is_behind_expires_nothing() -> None:

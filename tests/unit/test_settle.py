@@ -116,7 +116,7 @@ PASSIVE: list[tuple[str, list[float | None], GateOutcome, Reason]] = [
     ("it has died down", list(decaying(20 * MIB, 60)), START, Reason.SETTLED),
     ("it goes on and on", [20.0 * MIB] * 20, START, Reason.PLATEAU),
     ("it goes on, but not for long enough to say so", [20.0 * MIB] * 19, WAIT, Reason.SETTLING),
-    ("nobody writes", [0.0] * 5, START, Reason.SETTLED),
+    ("the server is not writing", [0.0] * 5, START, Reason.SETTLED),
     ("nobody has written for a moment", [0.0] * 4, WAIT, Reason.SETTLING),
     ("it cannot be read", [None, nan, inf] * 10, WAIT, Reason.SETTLING),
 ]
@@ -175,7 +175,7 @@ def test_two_windows_in_a_row_above_the_penalty_limit_give_up_and_one_does_not(s
     assert breach(series([9, nan, None, 5], stage=stage), limits, cow=None) is not None
     verdict = judge(series([9, 5], stage=stage), limits=limits)
     assert (verdict.outcome, verdict.reason) == (GIVE_UP, Reason.LIMIT)
-    assert "5.0 times slower" in verdict.detail
+    assert "5.0× slower" in verdict.detail
 
 
 def test_a_replica_that_falls_behind_gives_up_by_the_last_known_lag() -> None:
@@ -265,8 +265,10 @@ def test_the_way_out_of_a_cow_area_that_is_too_small_has_figures() -> None:
         " or choose a quieter hour"
     )
     unknown = way_out(filling(90 * MIB), LIMITS, CowForecast(total), area=COW_AREA)
-    assert unknown.startswith("raise snapshot.size: the COW area has 1 GiB, and how long the copy takes is not known")
-    assert "2 GiB are a beginning" in unknown
+    assert unknown == (
+        "raise snapshot.size: try 2 GiB for the COW area (now 1 GiB; how long the copy takes is not known yet), raise"
+        " limits.max_cow_fill (now 80%), or choose a quieter hour"
+    )
     in_general = way_out(samples, LIMITS, CowForecast(total), area=COW_AREA)
     assert in_general == "raise snapshot.size, raise the job's limits, or choose a quieter hour"
 
@@ -398,7 +400,7 @@ def test_settled_means_cheap_by_the_signal_that_decides(
 
 def test_what_keeps_the_gate_shut_is_said() -> None:
     verdict = judge(series([1.1, 1.1, 1.1], decaying(20 * MIB, 15)))
-    assert "the probe's own chunks have settled, the server's are still being copied" in verdict.detail
+    assert "the probe's own chunks have settled, but the server's are still being copied" in verdict.detail
     assert "MiB/s" in verdict.detail
 
 

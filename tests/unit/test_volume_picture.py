@@ -286,9 +286,7 @@ def test_job_whose_snapshot_does_not_fit_is_told_why_and_what_to_do() -> None:
 
 def test_group_and_disk_with_a_flaw_are_told_so() -> None:
     assert "EXPORTED" in survey_text(SurveyedHost("exported").survey()).splitlines()[0]
-    assert "/dev/ubde  1.8 GiB      471   458    1.8 GiB  takes no allocations" in survey_text(
-        SurveyedHost("raid").survey()
-    )
+    assert "/dev/ubde  1.8 GiB      471   458    1.8 GiB  not allocatable" in survey_text(SurveyedHost("raid").survey())
     assert "[unknown]  1.8 GiB      471   129  516.0 MiB  MISSING" in survey_text(SurveyedHost("partial").survey())
 
 

@@ -141,7 +141,7 @@ class _Past:
                 run, status=RunStatus.ATTENTION,
                 verdict=Verdict(GateOutcome.START, Reason.MAX_WAIT, "ratio 1.61 over 3 windows", 1800.0),
                 attention=(
-                    "the copy started without a settled penalty (max-wait): ratio 1.61 over 3 windows",
+                    "the copy started before the penalty had settled (max-wait): ratio 1.61 over 3 windows",
                     "target offsite drops out of this run: connection reset by peer",
                 ),
                 backups=run.backups[:1],
@@ -224,7 +224,7 @@ class _Past:
             samples=tuple(_worsening(sample) for sample in shown if sample.at_seconds < 64),
             verdict=Verdict(GateOutcome.GIVE_UP, Reason.LIMIT, "penalty 6.31 is above limits.max_penalty (6.0)", 64.0),
             error=RunError(
-                "gave-up", "the backup was given up (limit): penalty 6.31 is above limits.max_penalty (6.0)",
+                "gave-up", "backup aborted (limit): penalty 6.31 is above limits.max_penalty (6.0)",
                 "see `backupd show RUN`; extend the volume group, raise the job's limits, or choose a quieter hour", 7,
             ),
         )  # fmt: skip

@@ -126,7 +126,7 @@ def test_the_history_is_filtered(browser: httpx.Client, query: str, shown: set[s
         ("from=x", 400, '"from" is no day'),
         ("to=2026-02-30", 400, '"to" is no day'),
         ("from=0000-01-01", 400, '"from" is no day'),
-        ("outcome=splendid", 400, '"outcome" is none that there is'),
+        ("outcome=splendid", 400, '"outcome" is not a known outcome'),
         ("before=nothing", 404, "o run nothing to go on after"),
         ("job=%00", 200, "No run like that"),
         ("job=%ff%fe", 200, "No run like that"),

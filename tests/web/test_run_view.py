@@ -106,9 +106,9 @@ RUN = RunDetails("r1", "nightly", "db1", MACHINE, RunStatus.SUCCESS, NOW)
 def test_every_decision_has_a_sentence(reason: Reason, outcome: GateOutcome) -> None:
     said = decision(replace(RUN, verdict=Verdict(outcome, reason, "of a test", 64.0)))
     assert said.startswith(
-        f"The gate {'gave the backup up' if outcome is GateOutcome.GIVE_UP else 'let the copy start'}"
+        f"The gate {'aborted the backup' if outcome is GateOutcome.GIVE_UP else 'opened'} after 1 min"
     )
-    assert said.endswith("(of a test).")
+    assert said.endswith(". Of a test.")
 
 
 def test_no_decision_is_no_sentence() -> None:
@@ -118,7 +118,7 @@ def test_no_decision_is_no_sentence() -> None:
 @pytest.mark.parametrize(
     ("position", "words"),
     [
-        (Position("bin.000002"), "bin.000002; a drill finds where"),
+        (Position("bin.000002"), "bin.000002; a drill finds the offset"),
         (Position("bin.000002", 4711), "bin.000002, offset 4711"),
     ],
 )

@@ -50,7 +50,7 @@ class Attempt:
 
     @property
     def meter(self) -> PassiveMeter:
-        """What everybody's writes to the origin take, by the kernel's counters."""
+        """Average latency of writes to the origin, by the kernel's counters."""
         device = self.ready.mount.device
         return PassiveMeter(lambda: self.tools.files.write_counters(device))
 

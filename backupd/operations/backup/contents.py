@@ -1,6 +1,6 @@
 """What of a snapshot is stored, under which name, and what the manifest says of it.
 
-Knows: where datadir, binlog and relay logs stand in the archive. Refuses to know how files become an object.
+Knows: where datadir, binlog and relay logs stand in the archive.
 """
 
 import logging
@@ -96,8 +96,11 @@ def earlier_stored(ready: Ready, tail: BinlogTail, listing: Listing) -> BinlogTa
     earlier = tuple(name for number, name in numbers if number < _number(named))
     if missing := [name for name in tail.earlier if name not in earlier]:
         raise SnapshotError(
-            f"the snapshot has no binlog {missing[0]}, which {basename.parent / named} says its recovery needs",
-            hint="look at the server's binlog index; another lock.strategy than none does without earlier binlogs",
+            f"the snapshot has no binlog {missing[0]}, which its recovery needs, says {basename.parent / named}",
+            hint=(
+                "check the server's binlog index, or set lock.strategy to anything but none: the others need no"
+                " earlier binlogs"
+            ),
         )
     return replace(tail, earlier=earlier)
 
@@ -114,7 +117,7 @@ def redo_cut(ready: Ready, mounted: Path, *, told_lsn: int | None) -> RedoCut | 
     try:
         return redo.redo_cut(mounted, str(log_file), told_lsn=told_lsn)
     except redo.NotCut as why:
-        log.info("the redo log is stored whole: %s", why)
+        log.info("storing the whole redo log: %s", why)
         return None
 
 
@@ -264,7 +267,7 @@ def _index(ready: Ready) -> Path | None:
 
 
 def _below(ready: Ready, path: Path | None) -> PurePosixPath | None:
-    """A live file's path, relative to the archived folder; None where it lies elsewhere."""
+    """A live file's path, relative to the archived folder; None where it is elsewhere."""
     if path is None:
         return None
     resolved = path.parent.resolve() / path.name

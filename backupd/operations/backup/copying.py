@@ -82,7 +82,7 @@ def copy_snapshot(
     if restraint is not None and restraint.trouble is not None:
         run.attention(restraint.trouble)
     for trouble in spool.trouble if spool is not None else ():
-        run.attention(f"{trouble}; what did not fit was streamed while the snapshot existed")
+        run.attention(f"{trouble}; the rest was streamed while the snapshot existed")
     return Copied(stored, storing)
 
 

@@ -100,7 +100,7 @@ def _sync(attempt: Attempt) -> None:
     except OSError as error:
         raise SnapshotError(
             f"the file system on {path} could not be synced: {error.strerror}",
-            hint="its disk may be failing: look at the kernel's log before anything else",
+            hint="its disk may be failing: check the kernel log first (dmesg)",
         ) from error
 
 

@@ -16,6 +16,7 @@ from backupd.load.observer import Observer
 from backupd.lvm.extending import extension, further_bytes
 from backupd.operations.backup.attempt import Attempt
 from backupd.policy.settle_gate import COW_AREA, Area
+from backupd.report.gate_words import gate_words
 from backupd.vocabulary.errors import CommandError, GaveUp, UnexpectedOutput
 from backupd.vocabulary.penalty import GateOutcome, Reason, Verdict
 from backupd.vocabulary.records import Holding, HoldingKind
@@ -41,7 +42,7 @@ def take_baseline(attempt: Attempt, owed: ExitStack, probe: WriteProbe | None) -
             )
         except (CommandError, UnexpectedOutput) as error:
             log.warning("no probe: %s", error.message)
-            run.attention(f"no probe, the gate had only the passive meter to go by: {error.message}")
+            run.attention(f"no probe: the gate relied on the passive meter alone: {error.message}")
     baseline = baseline or watch_baseline(meter, looks=job.baseline_windows, seconds=job.window_seconds)
     run.samples(baseline.samples)
     attempt.cost_meter.sampled(baseline.samples)
@@ -94,10 +95,10 @@ def wait_until_cheap(attempt: Attempt, observer: Observer) -> Verdict:
     """
     verdict = observer.wait_for_verdict()
     attempt.run.verdict(verdict)
-    log.info("gate: %s (%s) after %.1f s %s", verdict.outcome, verdict.reason, verdict.waited_seconds, verdict.detail)
+    log.info("gate %s", gate_words(verdict))
     if verdict.outcome is GateOutcome.GIVE_UP:
         raise GaveUp(
-            f"the backup was given up ({verdict.reason}): {verdict.detail}",
+            f"backup aborted ({verdict.reason}): {verdict.detail}",
             hint=f"see `backupd show RUN`; {observer.way_out}",
         )
     return verdict
@@ -106,6 +107,6 @@ def wait_until_cheap(attempt: Attempt, observer: Observer) -> Verdict:
 def note_what_needs_attention(run: RunJournal, verdict: Verdict, observer: Observer) -> None:
     """A good backup that someone should look at all the same: exit status 3."""
     if verdict.reason in {Reason.MAX_WAIT, Reason.NO_DATA}:
-        run.attention(f"the copy started without a settled penalty ({verdict.reason}): {verdict.detail}")
+        run.attention(f"the copy started before the penalty had settled ({verdict.reason}): {verdict.detail}")
     for trouble in observer.trouble:
         run.attention(trouble)

@@ -1,6 +1,6 @@
 """One bench: does striping pay on this host? Scratch volumes of several layouts, measured one after the other.
 
-Read `run_bench`, then `_measure`, aloud. Everything that is made on the host has its scope and is given back in reverse
+Read `run_bench`, then `_measure`, aloud. Everything that is made on the host has its scope and is released in reverse
 order, whatever happens. No volume that is there is touched, and no server is needed.
 """
 
@@ -71,7 +71,7 @@ def run_bench(
         Busy: another run has the volume group or a disk.
         Refused: the host is not any more as it was when the plan was agreed to; nothing was touched.
         SnapshotError, ProbeError, Cancelled: as they say; the run's row keeps the error, and no figure of a bench that
-            did not come to its end is kept. Probes that did are runs of their own.
+            did not finished is kept. Probes that did are runs of their own.
     """
     with (
         tools.claims.run(run_id),
@@ -162,15 +162,15 @@ def _empty_size(disk: str, tools: HostTools) -> int:
         owners = [run_id for holding, run_id in tools.scratch_disks.ours() if paths & {*disks_of(holding)}]
         if not owners:
             raise
-        hint = f"run {owners[0]} of backupd has it: wait for it, or, where it died: backupd recover"
+        hint = f"run {owners[0]} of backupd is using it: wait for it; if it died: backupd recover"
         raise Refused(error.message, hint=hint) from error
 
 
 def _require_as_agreed(plan: BenchPlan, agreed: BenchPlan) -> None:
     if plan != agreed:
         raise Refused(
-            "the host is not any more as it was when the plan was agreed to: another plan would be made now",
-            hint="somebody has used or freed disks meanwhile: start again, and look at the new plan",
+            "the host has changed since the plan was confirmed: the plan would be different now",
+            hint="disks were used or freed in the meantime: start again, and check the new plan",
         )
 
 
@@ -202,7 +202,7 @@ def _result(found: _Found, steps: BenchSteps) -> LayoutBench:
 
 def _notes(found: _Found, steps: BenchSteps) -> Iterator[str]:
     """What a reader must know to judge the figures."""
-    yield f"load average when it began: {found.load_average:.1f}"
+    yield f"load average at the start: {found.load_average:.1f}"
     memory = found.host.memory >> 20 << 20
     yield (
         f"{size_words(found.plan.file_size)} of data, {size_words(memory)} of RAM: caches are bypassed (O_DIRECT),"
@@ -212,6 +212,6 @@ def _notes(found: _Found, steps: BenchSteps) -> Iterator[str]:
     most = max((sum(cell.shares.values()), cell.layout) for cell in steps.cells())
     if most[0] > _MOST_MOVED:
         yield (
-            f"the disks moved up to {most[0]:.2f} times what a load asked for ({most[1]}): somebody else used them"
-            " meanwhile, and the figures are lower for it"
+            f"the disks moved up to {most[0]:.2f} times what a load asked for ({most[1]}): something else used them"
+            f" at the same time, so the figures are too low"
         )

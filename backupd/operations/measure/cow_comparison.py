@@ -1,7 +1,7 @@
 """The rounds of a probe that compares COW areas, and what it keeps of them: `backupd probe --tune`.
 
 Read `rounds` aloud. Each variant has a snapshot and a window of its own in each round, in another order each time, so
-that neither a load that changes nor the place in the order decides. Refuses to know which variant is best (`cow_area`).
+that neither a load that changes nor the place in the order decides.
 """
 
 import math
@@ -53,7 +53,7 @@ def _try(steps: ProbeSteps, load: FileLoad, variant: Variant, speeds: dict[Varia
             raise
         for given_up in [one for one in speeds if one.place == variant.place]:
             del speeds[given_up]
-        steps.failed.append(f"the COW area {place_words(*variant.place)} failed and was given up: {error.message}")
+        steps.failed.append(f"the COW area {place_words(*variant.place)} failed and was skipped: {error.message}")
     else:
         speeds[variant].append(_keep(steps, load, variant, measured))
 
@@ -66,7 +66,7 @@ def _still_has_one(steps: ProbeSteps) -> bool:
 def _keep(steps: ProbeSteps, load: FileLoad, variant: Variant | None, measured: Measured) -> float:
     """The window is in the table if it told something; how fast it was, 0 where it did not.
 
-    Counters of the kernel that stand still tell nothing, nor do those that jump back: the device was made anew.
+    Counters of the kernel that stand still tell nothing, nor do those that jump back: the device was recreated.
     """
     speed = speed_of(load.mode, measured)
     if not (math.isfinite(speed) and speed > 0):
@@ -97,12 +97,15 @@ def _tuning(steps: ProbeSteps, speeds: dict[Variant, list[float]]) -> Tuning:
     untold = [cell for cell in cells if sum(speed > 0 for speed in cell.speeds) < LEAST_ROUNDS]
     if cells[0] in untold:
         raise ProbeError(
-            "too little was written to the volume to compare anything, or the kernel's counters jumped",
-            hint="choose a busier hour or longer windows (--seconds), or leave out --passive for a load of our own",
+            "too little was written to the volume for a comparison, or the kernel's counters jumped",
+            hint=(
+                "choose a busier hour or longer windows (--seconds), or omit --passive so that the probe makes"
+                " its own load"
+            ),
         )
     steps.failed += [
         f"{variant_words(Variant(cell.chunk_size, cell.cow_pvs, stripes=cell.stripes))}:"
-        f" fewer than {LEAST_ROUNDS} rounds told anything, it is not chosen"
+        f" fewer than {LEAST_ROUNDS} rounds gave a result, so it is not chosen"
         for cell in untold
     ]
     found = steps.ground

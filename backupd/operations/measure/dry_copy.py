@@ -1,7 +1,6 @@
 """A copy of a snapshot that is kept nowhere, again and again, for as long as somebody measures what it costs.
 
-Knows: that each pass needs a mount of its own, since a second one would be read from memory. Refuses to know what is
-measured.
+Knows: that each pass needs a mount of its own, since a second one would be read from memory.
 """
 
 import threading
@@ -46,8 +45,8 @@ class DryCopy(ScopedThread):
         while not self._reading.wait(_PROMPT_SECONDS) and not self.has_ended:
             if time.monotonic() > deadline:
                 raise SnapshotError(
-                    f"the snapshot gave no byte in {within_seconds:g} s",
-                    hint="its disks may be stalled: look at the kernel's log",
+                    f"nothing could be read from the snapshot within {within_seconds:g} s",
+                    hint="its disks may have stalled: check the kernel log (dmesg)",
                 )
         self.require_working()
 

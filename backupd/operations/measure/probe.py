@@ -1,7 +1,7 @@
 """One probe: what writes cost without a snapshot, with one, and until it has settled.
 
 Read `measure`, then `_round` and `_with_snapshots`, aloud. As in a backup, everything that is made on the host has its
-scope and is given back in reverse order, whatever happens. No server is needed and none is locked: LVM freezes the file
+scope and is released in reverse order, whatever happens. No server is needed and none is locked: LVM freezes the file
 system by itself, and nobody will restore these snapshots.
 """
 
@@ -44,11 +44,11 @@ def measure(
 ) -> Measurement:
     """Probe a volume; the catalogue has the result. Whether this returns or raises, nothing of ours is left.
 
-    A run of ours that has claimed the volume's group, and given back what dead runs left, says so by `holds_group`.
+    A run of ours that has claimed the volume's group, and released what dead runs left, says so by `holds_group`.
 
     Raises:
         Busy, Refused, SnapshotError, GaveUp, ProbeError, Cancelled: as they say; the run's row keeps the error, and
-            no figure of a probe that did not come to its end is kept.
+            no figure of a probe that did not finished is kept.
     """
     telling = telling or ProbeTelling()
     with (
@@ -86,7 +86,7 @@ def explained(command: str) -> Iterator[None]:
     try:
         yield
     except (CommandError, UnexpectedOutput) as error:
-        hint = error.hint or f"see the kernel's log, and `backupd -v {command} …` for the commands"
+        hint = error.hint or f"check the kernel log (dmesg); `backupd -v {command} …` shows the commands"
         raise ProbeError(error.message, hint=hint) from error
 
 
@@ -128,7 +128,7 @@ def _decay(steps: ProbeSteps, load: FileLoad, variant: Variant, *, first: Measur
 
 
 def _watch(steps: ProbeSteps) -> None:
-    """No load of ours: what the kernel counts of everybody's writes, before and after a snapshot was taken."""
+    """No load of ours: what the kernel counts of all writes, before and after a snapshot was taken."""
     load, variant = FileLoad(Mode.PASSIVE, block_size=0, area=0), steps.ground.variants[0]
     steps.telling.step("watching writes without a snapshot")
     for _ in range(steps.request.repeat):
@@ -293,18 +293,18 @@ def _where(steps: ProbeSteps, variant: Variant) -> tuple[str, ...]:
 
 def _notes(steps: ProbeSteps) -> list[str]:
     """What a reader must know to judge the figures."""
-    notes = [f"load average when it began: {steps.ground.load_average:.1f}"]
+    notes = [f"load average at the start: {steps.ground.load_average:.1f}"]
     if steps.ground.note:
         notes.append(steps.ground.note)
     notes += [*steps.ground.passed_over, *steps.failed]
     if steps.request.write_share < 1 and {Mode.SYNC, Mode.FSYNC_100} & set(steps.request.modes):
-        notes.append("the reads in sync and fsync-100 come from memory: these modes bypass no cache")
+        notes.append("reads in sync and fsync-100 come from memory: these modes do not bypass the cache")
     for curve in steps.curves:
         variant = Variant(curve.chunk_size, curve.cow_pvs, curve.snapshots, curve.cow_stripes)
         what = f"{curve.mode} on {variant_words(variant)}"
         if curve.reason is Reason.MAX_WAIT:
             smaller = " or lower --rewrite-size" if curve.mode is Mode.REWRITE else ""
-            notes.append(f"{what} had not settled when it was left: raise --max-wait{smaller}")
+            notes.append(f"{what} had not settled when time was up: raise --max-wait{smaller}")
         elif curve.mode is Mode.REWRITE and len(curve.points) <= _SETTLED_WINDOWS:
             notes.append(f"{what} settled within a few windows: raise --rewrite-size to see how it decays")
     return notes

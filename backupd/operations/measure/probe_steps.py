@@ -1,7 +1,6 @@
 """What the steps of one probe share: windows between two looks, snapshots and mounts in their scopes.
 
-Knows: how a window is measured and watched over, how one or more snapshots come and go. Refuses to know in which order
-`probe` asks for any of it, and what the figures mean (`load.tally`).
+Knows: how a window is measured and watched over, how one or more snapshots come and go.
 """
 
 import threading
@@ -169,8 +168,10 @@ class ProbeSteps:
             if not usage.intact and snapshot in self._live:
                 raise SnapshotVoid(
                     f"snapshot {snapshot.full_name} overflowed or failed ({usage.state}): the probe has stopped",
-                    hint="its COW area was too small for all that is written meanwhile: choose a quieter hour or a"
-                    " smaller --file-size, or make room in the volume group",
+                    hint=(
+                        "its COW area was too small for what was written: choose a quieter hour or a smaller"
+                        " --file-size, or free space in the volume group"
+                    ),
                 )
         counters = self.instruments.counters
         return CounterLook(

@@ -22,7 +22,7 @@ from backupd.vocabulary.storage import Manifest
 log = logging.getLogger(__name__)
 
 _TOLD = 5  # differences, by name
-_OTHERWISE = "something has changed it, or this file system cannot hold it: restore into another folder"
+_OTHERWISE = "something has changed it, or this file system cannot store it: restore into another folder"
 
 
 def require_as_recorded(
@@ -35,7 +35,7 @@ def require_as_recorded(
         NotHeld: every file is there and holds what was recorded; what is kept beside that is different.
         TargetError: it cannot be read now.
     """
-    log.info("comparing what stands in %s with what was recorded", to)
+    log.info("comparing the files in %s with the manifest", to)
     try:
         listed = index_of(sources, manifest, key)
         if tables:
@@ -49,16 +49,16 @@ def require_as_recorded(
         first = tuple(islice(found, _TOLD))
         rest = [difference.only_beside for difference in found]
     except (VerificationError, UsageError) as error:
-        raise NotAsRecorded(f"what was restored to {to} cannot be compared: {error.message}") from error
+        raise NotAsRecorded(f"the files restored to {to} cannot be compared: {error.message}") from error
     if first:
         told = "; ".join((*map(str, first), *((f"and {len(rest)} more",) if rest else ())))
         kind = NotHeld if all((*(difference.only_beside for difference in first), *rest)) else NotAsRecorded
-        raise kind(f"what was restored to {to} is not as it was recorded: {told}", hint=_OTHERWISE)
+        raise kind(f"the files restored to {to} differ from the manifest: {told}", hint=_OTHERWISE)
     try:
         if itself is not None:
             opened(to, itself)
     except OSError as error:
-        raise NotHeld(f"{to} cannot be as it was recorded: {error.strerror}", hint=_OTHERWISE) from error
+        raise NotHeld(f"{to} cannot be set as recorded: {error.strerror}", hint=_OTHERWISE) from error
 
 
 def _every(listed: Index, manifest: Manifest) -> Iterator[Member]:
@@ -74,6 +74,4 @@ def _every(listed: Index, manifest: Manifest) -> Iterator[Member]:
     for part in parts_of(manifest):
         found = told[part.stored.name.removesuffix(".age")]
         if found != part.stored.files:
-            raise VerificationError(
-                f"the index tells of {found} of the {part.stored.files} files in {part.stored.name}"
-            )
+            raise VerificationError(f"the index lists {found} of the {part.stored.files} files in {part.stored.name}")

@@ -29,7 +29,7 @@ def first_given(sources: Sequence[BackupSource], ask: Callable[[int, BackupSourc
             return ask(number, source)
         except (TargetError, VerificationError) as error:
             errors.append(error)
-            another = "; going on with the next copy" if number + 1 < len(sources) else ""
+            another = "; continuing with the next copy" if number + 1 < len(sources) else ""
             log.warning("target %s: %s%s", source.target.name, error.message, another)
     raise _gravest(errors)
 

@@ -47,9 +47,9 @@ def restore(
     """Unpack a backup into an empty folder or mount point, which is made if it is not there.
 
     `sources` are copies of one run, the first of them preferred. When this returns, the folder is whole and durable,
-    and what stands in it is what was recorded (`archive.ondisk` says what is compared).
+    and what is in it is what was recorded (`archive.ondisk` says what is compared).
     When it is interrupted (`Cancelled`, a target that cannot be reached, the end of the process) the folder keeps what
-    is durable, marked by `.backupd-incomplete`, and the same call goes on from there. So does a folder in which
+    is durable, marked by `.backupd-incomplete`, and the same call continues from there. So does a folder in which
     something is not as recorded: the same call compares once more. After any other error it is as empty as before, but
     what an earlier call has left, or what is whole, is kept.
 
@@ -63,7 +63,7 @@ def restore(
         Busy: another process restores into the folder.
         TargetError: there is no such backup, or no target that can be read.
         VerificationError: what is stored is not what was written, on any of the targets.
-        NotAsRecorded: what stands in the folder is not what was recorded, or cannot be compared.
+        NotAsRecorded: what is in the folder is not what was recorded, or cannot be compared.
     """
     manifest, readable = agreed(sources)
     key = key_of(manifest, identities)
@@ -105,7 +105,7 @@ def unpack_objects(
         UsageError: the folder cannot take it; the backup is encrypted, and no identity opens it.
         TargetError: no target can be read.
         VerificationError: what is stored is not what was written, on any of the targets.
-        NotAsRecorded: what stands in the folder is not what was recorded, or cannot be compared.
+        NotAsRecorded: what is in the folder is not what was recorded, or cannot be compared.
     """
     key = key_of(manifest, identities)
     _Work(sources, manifest, to, key, parts_of(manifest), copied=copied, confined=confined).do()
@@ -124,13 +124,13 @@ def key_of(manifest: Manifest, identities: "Identities | None") -> Key | None:
     if identities is None:
         raise UsageError(
             f"run {manifest.run_id} is encrypted for {recipients}",
-            hint="name the file with the identity of one of these: --identity FILE",
+            hint="pass the file with the identity of one of these: --identity FILE",
         )
     if not set(manifest.recipients) & set(identities.recipients):
         raise UsageError(
             f"none of the identities in {identities.source} can read run {manifest.run_id}: it is encrypted for"
             f" {recipients}",
-            hint="`age-keygen -y FILE` prints whom a file belongs to",
+            hint="`age-keygen -y FILE` prints the recipient of a file",
         )
     return Key(identities, manifest.recipients)
 
@@ -209,7 +209,7 @@ class _Work:
         try:
             require_no_way_out(self.to)
         except OSError as error:
-            raise UsageError(f"{self.to} cannot be read: {error.strerror}", hint="look at its disk") from error
+            raise UsageError(f"{self.to} cannot be read: {error.strerror}", hint="check its disk") from error
         self.copied(self._total, self._total)
 
     def _look(self) -> None:
@@ -280,4 +280,4 @@ def _difference(source: BackupSource, manifest: Manifest) -> BackupdError | None
             return None
     except (TargetError, VerificationError) as error:
         return error
-    return VerificationError(f"the copy on target {source.target.name} is not of the same objects", hint=DAMAGED)
+    return VerificationError(f"the copy on target {source.target.name} does not have the same objects", hint=DAMAGED)

@@ -76,8 +76,8 @@ def index_of(sources: Sequence[BackupSource], manifest: Manifest, key: Key | Non
     stored = next((each for each in manifest.objects if each.name.removesuffix(".age") == INDEX_OBJECT), None)
     if stored is None:
         raise UsageError(
-            f"run {manifest.run_id} has no index of its members: tables cannot be told apart",
-            hint="restore all of it: leave out --tables",
+            f"run {manifest.run_id} has no index of its members: single tables cannot be restored",
+            hint="restore everything: omit --tables",
         )
     _require_modest_index(stored, manifest)
     return first_given(
@@ -119,7 +119,7 @@ def _join(ranges: list[Range], member: Member, name: str) -> None:
 
 
 def _misfit(name: str) -> VerificationError:
-    return VerificationError(f"the index does not fit {name}", hint=DAMAGED)
+    return VerificationError(f"the index does not match {name}", hint=DAMAGED)
 
 
 def _require_modest_index(stored: StoredObject, manifest: Manifest) -> None:

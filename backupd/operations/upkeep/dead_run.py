@@ -11,9 +11,9 @@ from backupd.vocabulary.errors import ExitStatus, UsageError
 from backupd.vocabulary.records import Holding, RunDetails, RunError, RunKind, RunStatus
 
 _AGAIN = {
-    RunKind.BACKUP: "start the job again when it suits",
-    RunKind.PROBE: "no figure of it is kept: probe again when it suits",
-    RunKind.BENCH: "no figure of it is kept: `backupd bench layouts` again when it suits",
+    RunKind.BACKUP: "start the job again when convenient",
+    RunKind.PROBE: "none of its figures were kept: probe again when convenient",
+    RunKind.BENCH: "none of its figures were kept: run `backupd bench layouts` again when convenient",
 }
 
 
@@ -41,7 +41,7 @@ class DeadRunJournal:
         return row is not None and any(backup.target == target for backup in row.backups)
 
     def end(self, *, whole: bool, pending: Sequence[Holding]) -> None:
-        """A run that was still `running` is `failed` now, or wants attention where it has published a backup.
+        """A run that was still `running` is `failed` now, or needs attention where it has published a backup.
 
         `whole`: nothing that it held is left but `pending`, its copies that may be whole.
         """
@@ -52,7 +52,7 @@ class DeadRunJournal:
             reached = ", ".join(backup.target for backup in row.backups)
             self.catalogue.keep_dead_run(
                 self.run_id,
-                f"its process died before it had ended; the backup is on {reached}",
+                f"its process died before the run ended; the backup is on {reached}",
                 to_finish=bool(pending),
             )
         else:
@@ -69,10 +69,14 @@ class DeadRunJournal:
 
 def died(kind: RunKind, *, whole: bool, pending: Sequence[Holding]) -> RunError:
     """The error of a run that died: what became of what it held, and what a person is to do."""
-    held = "what it held was given back" if whole else "something that it held is left: `backupd recover`"
+    held = (
+        "everything that it held was released"
+        if whole
+        else "something that it held is left: `backupd recover` cleans it up"
+    )
     if pending:
         where = ", ".join(holding.detail["target"] for holding in pending)
-        held += f"; its copy on {where} may be whole: `backupd recover` reads it back and makes it a backup"
+        held += f"; its copy on {where} may be complete: `backupd recover` reads it back and adds it to the catalogue"
     return RunError(
         code="died",  # `notices` knows it by this
         message="the run's process died without reporting an error (killed, or the host went down)",

@@ -101,7 +101,7 @@ def after_run(
 ) -> Pruning | None:
     """Prune after a good run of the job; its row and its backups stay what they are whatever becomes of this.
 
-    What goes wrong with a target is an attention of that run. None where another run of the job has begun: that one
+    What goes wrong with a target is an attention of that run. None where another run of the job has started: that one
     will prune.
 
     Raises:

@@ -24,7 +24,7 @@ from backupd.vocabulary.storage import Backup, Manifest, RetentionDecision, Stor
 log = logging.getLogger(__name__)
 
 _CLOCKS_DIFFER = timedelta(minutes=5)  # between this host and the storage, without one of them being wrong
-GONE = "not on the target any more"
+GONE = "no longer on the target"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class PruneWork:
 
 
 def plan_for(work: PruneWork, target: Target, stored: Sequence[StoredBackup]) -> list[Fate]:
-    """What is to become of everything of the job that lies on the target, newest first."""
+    """What is to become of everything of the job that is on the target, newest first."""
     known = known_of(work, target, stored)
     _note_vanished(work, target, known.backups, {one.backup_id for one in stored if one.finished})
     decisions = decided(work, target, stored, known)
@@ -70,7 +70,7 @@ def plan_for(work: PruneWork, target: Target, stored: Sequence[StoredBackup]) ->
 
 @dataclass(frozen=True, slots=True)
 class KnownBackups:
-    """What the catalogue says of what lies on a target."""
+    """What the catalogue says of what is on a target."""
 
     runs: Mapping[str, RunDetails]
     backups: Mapping[str, Backup]  # there, by all that the catalogue knows
@@ -125,7 +125,7 @@ def _manifest(work: PruneWork, target: Target, backup_id: str, known: KnownBacku
     """That of the backup that was recorded.
 
     Raises:
-        VerificationError: it is another one, or cannot be understood.
+        VerificationError: it is another one, or cannot be parsed.
         TargetError: it cannot be read.
     """
     trust = work.catalogue.trust(target.machine, known.backups[backup_id])
@@ -145,7 +145,7 @@ def _is_seen_whole(work: PruneWork, target: Target, backup_id: str, known: Known
     except Unreadable as error:
         why = f"{error.message}: a newer backupd may have written it"
     except VerificationError as error:  # one look breaks no backup: only reading it does
-        why = f"{error.message}: `backupd verify` tells whether it is lost"
+        why = f"{error.message}: `backupd verify` checks whether it is lost"
     else:
         return True
     _uncertain(work, target, backup_id, why)
@@ -170,8 +170,8 @@ def _look_at_the_broken(work: PruneWork, target: Target, stored: Sequence[Stored
         except VerificationError:
             continue
         else:
-            why = "it looks whole now"
-        _uncertain(work, target, one.backup_id, f"found broken ({one.broken}), but {why}: `backupd verify` reads it")
+            why = "it looks complete now"
+        _uncertain(work, target, one.backup_id, f"found broken ({one.broken}), but {why}: `backupd verify` checks it")
 
 
 def _stays(one: Candidate, candidates: Sequence[Candidate], work: PruneWork) -> bool:
@@ -224,8 +224,8 @@ def _note_vanished(work: PruneWork, target: Target, known: Collection[str], fini
     missing = [run_id for run_id in known if run_id not in finished]
     if missing and len(missing) == len(known):
         raise TargetError(
-            f"none of the {len(missing)} backups of job {work.job.name} that the catalogue has on it is there",
-            hint="is its file system mounted, its path or bucket still the same? nothing was changed",
+            f"none of the {len(missing)} backups of job {work.job.name} that the catalogue lists there was found",
+            hint="nothing was changed; is its file system mounted, are its path or bucket unchanged?",
         )
     for run_id in missing:
         log.warning("backup %s of job %s is %s (%s)", run_id, work.job.name, GONE, target.name)
@@ -236,8 +236,8 @@ def _note_vanished(work: PruneWork, target: Target, known: Collection[str], fini
 
 def _unknown(stored: StoredBackup, target: Target) -> RetentionDecision:
     """It may be another host's, or of a catalogue that was lost: a person must say what it is."""
-    hint = f"`backupd catalogue rebuild --target {target.name}` makes it known"
-    return RetentionDecision(stored.backup_id, keep=True, reason=f"the catalogue does not have it: {hint}")
+    hint = f"`backupd catalogue rebuild --target {target.name}` adds it to the catalogue"
+    return RetentionDecision(stored.backup_id, keep=True, reason=f"not in the catalogue: {hint}")
 
 
 def _unfinished(work: PruneWork, target: Target, stored: StoredBackup, known: KnownBackups) -> RetentionDecision:
@@ -250,18 +250,19 @@ def _unfinished(work: PruneWork, target: Target, stored: StoredBackup, known: Kn
     if _is_alive(work, stored.backup_id):
         return RetentionDecision(stored.backup_id, keep=True, reason="unfinished: its run is alive")
     if run is not None and any(backup.target == target.name for backup in run.backups):
-        return RetentionDecision(
-            stored.backup_id, keep=True, reason="it was whole once: somebody has taken its manifest away"
-        )
+        return RetentionDecision(stored.backup_id, keep=True, reason="it was complete before: its manifest was removed")
     if run is not None and work.catalogue.pending_manifest(run.run_id) is not None:
         return RetentionDecision(stored.backup_id, keep=True, reason="unfinished: `backupd recover` may finish it")
     foreign = [name for name in target.objects(stored.job, stored.backup_id) if not is_ours(name)]
     if foreign:
-        return RetentionDecision(stored.backup_id, keep=True, reason=f"not ours: it holds {min(foreign)}")
+        return RetentionDecision(stored.backup_id, keep=True, reason=f"not backupd's: it has {min(foreign)}")
     if work.ownership.may_live_elsewhere(stored.backup_id, target):
-        reason = "unfinished, and kept for now: its run began before this boot, and may be alive where this was cloned"
+        reason = (
+            "unfinished, and kept for now: its run started before this boot, and may be alive on the machine that"
+            " this one was cloned from"
+        )
         return RetentionDecision(stored.backup_id, keep=True, reason=reason)
-    return RetentionDecision(stored.backup_id, keep=False, reason="left over: unfinished, and no run is at work on it")
+    return RetentionDecision(stored.backup_id, keep=False, reason="left over: unfinished, and no run is working on it")
 
 
 def _is_alive(work: PruneWork, run_id: str) -> bool:

@@ -1,7 +1,7 @@
 """Give back what dead runs left: the same releases that a run's own end uses.
 
 Knows: which runs are dead (their lock can be taken), and that either the catalogue or a tag on the host is enough.
-Refuses to touch what bears no tag of this machine's and what belongs to a run that is alive. A machine that has lost
+Refuses to touch what has no tag of this machine's and what belongs to a run that is alive. A machine that has lost
 its catalogue, and with it its name, finds what it had made by tag again once it has adopted that name.
 """
 
@@ -40,19 +40,17 @@ from backupd.vocabulary.storage import StoredBackup
 
 log = logging.getLogger(__name__)
 
-
+_RESISTS = "stop what keeps it busy, then `backupd recover` again"
+_UNREADABLE = "the catalogue is damaged, not the target: restore a copy of the catalogue, then `backupd recover`"
 _ON_TARGETS = (HoldingKind.PARTIAL, HoldingKind.UPLOAD)
-_NOT_YET = "its run began before this boot: a machine whose clone this is might be at work on it for two minutes more"
-
-_RESISTS = "remove what keeps it busy, then `backupd recover` again"
-_UNREADABLE = (
-    "the catalogue is damaged, not the target: put a copy of the catalogue in its place, then `backupd recover`"
+_NOT_YET = (
+    "its run started before this boot: the machine that this one was cloned from may work on it for two more minutes"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """What was found of dead runs, and what could not be given back."""
+    """What was found of dead runs, and what could not be released."""
 
     runs: tuple[str, ...]
     given_back: tuple[Holding, ...]
@@ -83,7 +81,7 @@ def dead_runs(
     spool: Path | None = None,
     finishing: MaxRate | None = None,
 ) -> Recovery:
-    """Everything that dead runs left is given back, as far as it lets itself be; their rows say so.
+    """Everything that dead runs left is released, as far as it lets itself be; their rows say so.
 
     Without `every_disk` no disk is read for marks of groups, arrays and spools but this `spool`, and the catalogue's
     rows tell of them alone: a disk that hangs, and is none of the job's, must not keep a backup waiting.
@@ -111,7 +109,7 @@ def dead_runs(
     _forget_progress(tools)
     if finishing is None:
         for holding in found.pending:
-            log.warning("copy %s of a dead run may be whole: `backupd recover` reads it back", holding.name)
+            log.warning("copy %s of a dead run may be complete: `backupd recover` reads it back", holding.name)
         return found.recovery(pending=found.pending)
     for run_id, copies in found.copies.items():
         with suppress(Busy), tools.claims.run(run_id):
@@ -149,7 +147,7 @@ class _Found:
 
 
 def _recover_run(ownership: Ownership, tools: HostTools, run_id: str, on_disks: Marked, found: _Found) -> None:
-    """What this dead run left is given back, but for its copies that may be whole; its row says so."""
+    """What this dead run left is released, but for its copies that may be whole; its row says so."""
     catalogue = ownership.catalogue
     journal, resisted = DeadRunJournal(catalogue, run_id), len(found.left) + len(found.kept)
     for holding in holdings_of(catalogue, tools, run_id, on_disks):
@@ -233,11 +231,13 @@ def _entered(catalogue: Catalogue, run_id: str, target: Target, holding: Holding
         require_listed(target, manifest)
     except VerificationError as error:
         log.warning(
-            "copy %s was published by another machine, or before this one was set back: %s", holding.name, error
+            "copy %s was published by another machine, or before this machine was reset to an earlier state: %s",
+            holding.name,
+            error,
         )
         catalogue.released(run_id, holding)
         return False
-    text = f"its process died; what lies on {target.name} is whole, and `backupd recover` has entered it"
+    text = f"its process died; the copy on {target.name} is complete, and `backupd recover` added it to the catalogue"
     catalogue.finish_dead_run(run_id, copy_on(target, manifest), holding, text)
     return True
 
@@ -250,7 +250,7 @@ def _finish(
     finishing: MaxRate,
     found: _Found,
 ) -> None:
-    """What is whole of these copies of a dead run is a backup, what is not is given back; the rest waits.
+    """What is whole of these copies of a dead run is a backup, what is not is released; the rest waits.
 
     The run's other copies are not asked: they may be at work elsewhere.
     """
@@ -263,7 +263,7 @@ def _finish(
         manifest = manifests.from_text(text.encode())
     except VerificationError as error:
         hint = error.hint if isinstance(error, Unreadable) else _UNREADABLE
-        unread = CatalogueError(f"what the catalogue keeps of run {run_id} cannot be read: {error.message}", hint=hint)
+        unread = CatalogueError(f"the catalogue's record of run {run_id} cannot be read: {error.message}", hint=hint)
         log.error("%s", unread.message)
         found.left += [(holding, unread) for holding in copies]
         return
@@ -304,13 +304,13 @@ def _require_there(ownership: Ownership, target: Target, holding: Holding) -> No
     ownership.require_ours(target)
     if ownership.was_emptied(target) and not target.objects(holding.detail["job"], holding.detail["backup"]):
         raise TargetError(
-            f"nothing of it is on target {target.name}, which was found empty since it was written",
-            hint="mount its file system; if that is gone for good: `backupd identity adopt`",
+            f"nothing of it is on target {target.name}, which has been found empty since",
+            hint="mount its file system; if it is lost for good: `backupd identity adopt`",
         )
 
 
 def _give_back(journal: "DeadRunJournal", tools: HostTools, holding: Holding, found: _Found) -> None:
-    """It is given back now, or left with the reason."""
+    """It is released now, or left with the reason."""
     with shielded():
         failure = give_back(journal, holding, tools.releases)
     if failure is None:

@@ -1,4 +1,4 @@
-"""How each kind of holding is given back; every function is idempotent, and recovery uses the same ones.
+"""How each kind of holding is released; every function is idempotent, and recovery uses the same ones.
 
 Knows: what each kind needs. Refuses to know the configuration: who is asked for a target or a server does.
 """
@@ -73,6 +73,6 @@ def _end_child(holding: Holding) -> None:
         end_stray(pid, born)
     elif not ended_by_itself(pid, born, within_seconds=_LVM_SECONDS):
         raise SnapshotError(
-            f"process {pid}, a shell of LVM's, has not ended by itself in {_LVM_SECONDS:.0f} s",
+            f"process {pid}, an LVM shell, did not end within {_LVM_SECONDS:.0f} s",
             hint="it is not killed, because LVM may be in the middle of a suspend; see `dmsetup info` for what waits",
         )

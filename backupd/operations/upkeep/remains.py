@@ -56,10 +56,10 @@ def spooled(tools: HostTools, machine: str, roots: Iterable[Path]) -> Marked:
         try:
             found += spool_folder.left_by(tools, machine, root)
         except OSError as error:
-            log.warning("%s could not be searched for what dead runs have spooled: %s", root, error.strerror)
+            log.warning("%s could not be searched for leftovers of dead runs: %s", root, error.strerror)
     return tuple(found)
 
 
 def _as_marked(kind: HoldingKind) -> HoldingKind:
-    """What a volume of ours is taken for where only its tags tell of it; it is given back in the same way."""
+    """What a volume of ours is taken for where only its tags tell of it; it is released in the same way."""
     return HoldingKind.SNAPSHOT if kind is HoldingKind.SCRATCH_VOLUME else kind

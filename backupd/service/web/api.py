@@ -1,6 +1,6 @@
 """The same as JSON, for programs: `/api/…`, told by `/openapi.json`. Sizes are bytes, times seconds, instants UTC.
 
-Knows: the shapes. Refuses to know where the figures come from. What is told here only ever gets more.
+Knows: the shapes. What is told here only ever gets more.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,17 +28,17 @@ REFUSALS: Answers = {  # of whatever is asked
     status: {"model": Refusal, "description": words}
     for status, words in (
         (401, "The token is missing or wrong."),
-        (414, f"The address is too long: its query has more than {LONGEST_QUERY} bytes."),
-        (421, "This machine does not serve under the name in the Host header."),
-        (422, "A parameter cannot be understood."),
+        (414, f"The URL is too long: its query has more than {LONGEST_QUERY} bytes."),
+        (421, "This machine does not serve the name in the Host header."),
+        (422, "A parameter is invalid."),
         (503, "The catalogue cannot be read."),
     )
 }
-NOT_FOUND: Answers = {404: {"model": Refusal, "description": "There is none of that name."}}
+NOT_FOUND: Answers = {404: {"model": Refusal, "description": "Not found."}}
 NAME = "^[^\\x00-\\x1f/\\\\]{1,100}$"
 Job = Annotated[str | None, Query(min_length=1, max_length=100, description="Only of this job.")]
-Since = Annotated[Instant | None, Query(description="Only what began then or later.")]
-Until = Annotated[Instant | None, Query(description="Only what began before then.")]
+Since = Annotated[Instant | None, Query(description="Only runs started at this time or later.")]
+Until = Annotated[Instant | None, Query(description="Only runs started before this time.")]
 
 router = APIRouter(prefix="/api", responses=REFUSALS)
 
@@ -124,8 +124,8 @@ def runs(
     job: Job = None,
     since: Since = None,
     until: Until = None,
-    status: Annotated[list[RunStatus], Query(description="Only these; may be given more than once.")] = [],  # noqa: B006
-    before: Annotated[str | None, Query(pattern=NAME, description="Go on after this run.")] = None,
+    status: Annotated[list[RunStatus], Query(description=("Only these outcomes; may be given more than once."))] = [],  # noqa: B006
+    before: Annotated[str | None, Query(pattern=NAME, description="Continue after this run.")] = None,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
 ) -> RunsPage:
     """Runs of every kind, newest first."""

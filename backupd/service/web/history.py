@@ -1,6 +1,6 @@
 """The history: which runs are asked for, and what is shown of each.
 
-Knows: filters as a form and as a link carry them, and a run's figures. Refuses to know HTML.
+Knows: filters as a form and as a link carry them, and a run's figures.
 """
 
 from collections.abc import Sequence
@@ -113,13 +113,13 @@ class Asked:
         """The runs that are meant.
 
         Raises:
-            BadQuestion: a field cannot be understood.
+            BadQuestion: a field cannot be parsed.
         """
         try:
             statuses = RunFilter(self.outcome).statuses if self.outcome else ()
         except ValueError as error:
-            hint = "choose one of: " + ", ".join(RunFilter)
-            raise BadQuestion('"outcome" is none that there is', hint=hint) from error
+            hint = "use one of: " + ", ".join(RunFilter)
+            raise BadQuestion('"outcome" is not a known outcome', hint=hint) from error
         return Filter(self.job or None, day("from", self.since), day("to", self.until, end=True), statuses)
 
     def query(self, **more: str) -> str:
@@ -140,7 +140,7 @@ def history_page(site: Site, asked: Asked, *, before: str) -> HistoryPage:
     """The runs after `before`, or the newest.
 
     Raises:
-        BadQuestion: a field cannot be understood.
+        BadQuestion: a field cannot be parsed.
         UsageError: there is no run `before`.
     """
     found = site.catalogue.costs_page(asked.filter(), before=before or None, limit=PAGE + 1)

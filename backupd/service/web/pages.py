@@ -1,6 +1,6 @@
 """The pages: overview, schedule, targets. Each asks the catalogue once or twice and fills one template.
 
-Knows: what belongs on which page. Refuses to know HTML, and what an alarm is.
+Knows: what belongs on which page.
 """
 
 from typing import Annotated, Any

@@ -1,6 +1,6 @@
 """One run as a page shows it: how it gets on or what became of it, its phases, what it cost, its log.
 
-Knows: the words for what the catalogue has, and what of it is worth a line. Refuses to know markup and HTTP.
+Knows: the words for what the catalogue has, and what of it is worth a line.
 """
 
 from collections.abc import Mapping
@@ -29,15 +29,15 @@ _BAR = 1000.0  # width of the whole timeline, in its own units
 _SLIVER = 4.0  # of which the shortest phase still has so many
 
 _DOING = {
-    Phase.PREFLIGHT: "looking at server, volume and targets",
-    Phase.BASELINE: "measuring what writes cost without a snapshot",
-    Phase.PREFLUSH: "waiting for the server to write its dirty pages",
+    Phase.PREFLIGHT: "checking server, volume and targets",
+    Phase.BASELINE: "measuring the baseline of writes, without a snapshot",
+    Phase.PREFLUSH: "waiting for the server to flush its dirty pages",
     Phase.LOCK_WAIT: "taking the snapshot under the lock",
-    Phase.SETTLE: "waiting until the penalty has settled",
+    Phase.SETTLE: "waiting for the penalty to settle",
     Phase.COPY: "copying",
-    Phase.RELEASE: "giving the snapshot back",
-    Phase.SEND: "sending what was spooled",
-    Phase.VERIFY: "reading back what was stored",
+    Phase.RELEASE: "removing the snapshot",
+    Phase.SEND: "sending the spooled data",
+    Phase.VERIFY: "reading back the stored copy",
 }
 _PHASES = {
     Phase.PREFLIGHT: "preflight",
@@ -54,10 +54,10 @@ _PHASES = {
 }
 _BECAUSE = {
     Reason.SETTLED: "the penalty had settled",
-    Reason.PLATEAU: "the penalty was as low as it would get, or waiting could no longer pay",
-    Reason.MAX_WAIT: "it had waited for as long as the job lets it, without a settled penalty",
-    Reason.COW_SHORT: "the snapshot's room would not have lasted any longer",
-    Reason.LIMIT: "a limit of the job was passed",
+    Reason.PLATEAU: "the penalty was no longer falling, or waiting would not pay off",
+    Reason.MAX_WAIT: "the longest wait that the job allows was over, and the penalty had not settled",
+    Reason.COW_SHORT: "the snapshot would have run out of room",
+    Reason.LIMIT: "a limit of the job was exceeded",
     Reason.DISABLED: "the job has no gate",
     Reason.NO_DATA: "nothing could be measured",
     Reason.SETTLING: "the penalty had not settled yet",
@@ -155,10 +155,10 @@ def decision(run: RunDetails) -> str:
     if run.verdict is None:
         return ""
     verdict = run.verdict
-    did = "gave the backup up" if verdict.outcome is GateOutcome.GIVE_UP else "let the copy start"
+    did = "aborted the backup" if verdict.outcome is GateOutcome.GIVE_UP else "opened"
     after = f" after {duration(verdict.waited_seconds)}" if verdict.waited_seconds > 0 else " at once"
-    detail = f" ({verdict.detail})" if verdict.detail else ""
-    return f"The gate {did}{after}: {_BECAUSE[verdict.reason]}{detail}."
+    detail = f" {verdict.detail[:1].upper()}{verdict.detail[1:]}." if verdict.detail else ""
+    return f"The gate {did}{after}: {_BECAUSE[verdict.reason]}.{detail}"
 
 
 def numbers(course: RunFigure) -> dict[str, Any]:
@@ -262,7 +262,7 @@ def _facts(run: RunDetails) -> list[tuple[str, str]]:
     facts += [(name.capitalize(), words) for name, words in bill_words(run)]
     for stage in run.throughput:
         if stage.rate is not None:
-            facts.append((f"Stage {stage.stage}", f"{size(stage.rate)}/s by itself, {size(stage.bytes)}"))
+            facts.append((f"Stage {stage.stage}", f"{size(stage.rate)}/s alone, {size(stage.bytes)}"))
     facts += [(f"Speed after {duration(change.at_seconds)}", pace_words(change)) for change in run.pace]
     if run.pin is not None:
         facts.append(("Pinned", f"{run.pin.note or 'without a note'}, since {instant(run.pin.at)}"))
@@ -273,7 +273,7 @@ def _lock(run: RunDetails) -> str:
     lock = run.lock
     assert lock is not None
     if lock.strategy == UNLOCKED:
-        return "none: the backup shows what a power cut would have left"
+        return "none: the backup is what a power cut would have left"
     tries = f", {lock.tries} tries" if lock.tries > 1 else ""
     return (
         f"{lock.strategy}: waited {duration(lock.wait_seconds)}{tries}, held {duration(lock.hold_seconds)};"
@@ -284,7 +284,7 @@ def _lock(run: RunDetails) -> str:
 def _offset(position: Position, *, derived: bool) -> str:
     """Of a backup without a lock only a drill can tell it."""
     if position.binlog_offset is None:
-        return "; a drill finds where"
+        return "; a drill finds the offset"
     return f", offset {position.binlog_offset}{', found by a drill' if derived else ''}"
 
 
@@ -310,7 +310,7 @@ def _snapshot(run: RunDetails) -> list[tuple[str, str]]:
     room = f"pool {facts.pool}" if facts.pool else "COW area"
     peak = facts.cow_used_peak
     filled = f", at most {size(peak)} of it used ({share(peak / facts.cow_size)})" if peak and facts.cow_size else ""
-    added = f" ({size(facts.cow_extended)} of them added while it filled)" if facts.cow_extended else ""
+    added = f" ({size(facts.cow_extended)} of it added while it filled)" if facts.cow_extended else ""
     return [
         ("Volume", f"{facts.volume} ({layout})"),
         ("Chunks", f"{size(facts.chunk_size)}: {facts.chunk_reason}" if facts.chunk_reason else size(facts.chunk_size)),

@@ -250,7 +250,7 @@ def another_session(server: ServerContainer) -> socket.socket:
 
 
 def test_beyond_its_budget_it_is_a_lost_lock(scene: Scene) -> None:
-    with pytest.raises(LockLost, match="and the watchdog ended it"):
+    with pytest.raises(LockLost, match="and the watchdog killed it"):
         scene.run(lambda: wait_until(lambda: not scene.holders()))
     scene.require_nothing_left(budget=LIMITS.hold_seconds)
 

@@ -139,7 +139,7 @@ def test_listings_that_contradict_each_other_tell_nothing_of_the_backup(backed_u
     for name in ("data-1.tar.zst", "data-2.tar.zst"):
         del target.stored[key(name)]
     target.lies = ({"data-1.tar.zst": 7},)
-    with pytest.raises(TargetError, match=r"now this and now that: data-1\.tar\.zst has 7 bytes, .* then data-1"):
+    with pytest.raises(TargetError, match=r"changing listings: data-1\.tar\.zst has 7 bytes, .* then data-1"):
         verify_backup(copy(target))
 
 

@@ -81,7 +81,7 @@ def assert_untouched(benching: BenchWorld) -> None:
         ((*LAYOUTS, "--widths", "9"), "no 9 stripes"),
         ((*LAYOUTS, "--stripe-sizes", "64q"), "no size"),
         ((*LAYOUTS, "--stripe-sizes", ","), "not a list of sizes"),
-        ((*LAYOUTS, "--stripe-sizes", "48k"), "none that LVM takes"),
+        ((*LAYOUTS, "--stripe-sizes", "48k"), "not a stripe size that LVM accepts"),
         ((*LAYOUTS, "--filesystem", "btrfs"), "btrfs"),
         ((*LAYOUTS, "--size", "0"), "no size"),
         ((*LAYOUTS, "--size", "1000000"), "no multiple of"),

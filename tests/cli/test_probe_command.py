@@ -130,7 +130,7 @@ def test_a_job_lends_its_settings(terminal: Terminal, probing: ProbeWorld, monke
         ((*VOLUME, "--file-size", "20k"), "not a multiple of the block size"),
         ((*VOLUME, "--file-size", "64k"), "larger than the file"),
         ((*VOLUME, "--chunk-sizes", "4k,3k"), "3k is not a chunk size that LVM accepts"),
-        ((*VOLUME, "--chunk-sizes", "1M"), "none that LVM takes"),
+        ((*VOLUME, "--chunk-sizes", "1M"), "not a chunk size that LVM accepts"),
         ((*VOLUME, "--write-share", "0"), "not a valid share of writes"),
         ((*VOLUME, "--max-wait", "-1"), "--max-wait 0 or more"),
         ((*VOLUME, "--json", "--csv"), "cannot both"),

@@ -391,7 +391,7 @@ class FakeSnapshots:
             mark = mark_of_tags(tags)
             if mark is not None and mark.machine != self.machine:
                 raise SnapshotError(
-                    f"{vg}/{name} is machine {mark.machine}', this is {self.machine}: not removed",
+                    f"{vg}/{name} is tagged by machine {mark.machine}, this is {self.machine}: not removed",
                     hint=f"`backupd identity adopt {mark.machine}`, then `backupd recover`",
                 )
             if mark != Mark(self.machine, run_id):

@@ -130,7 +130,7 @@ def test_a_listing_that_an_object_contradicts_tells_nothing_of_the_backup(
 ) -> None:
     target = Lying(stored=dict(backed_up.stored), at=dict(backed_up.at))
     target.lies = (LIES[lie],) * times
-    with pytest.raises(TargetError, match=r"lists of data-1\.tar\.zst is not what it gives"):
+    with pytest.raises(TargetError, match=r"lists data-1\.tar\.zst differently"):
         verify_backup(copy(target))
 
 

@@ -131,7 +131,7 @@ def _writers(bench: LayoutBench, operation: Operation) -> TitledGrid:
                 known.append(one)
     head = ("THREADS", "LAYOUT", "IN ALL", "EACH", "IOPS", "SPREAD", "FACTOR")
     kind = "random" if operation.is_random else "sequential"
-    title = f"how many writers it takes for striping to pay: MiB/s of {kind} writes of 16 KiB"
+    title = f"number of writers from which striping pays off: MiB/s of {kind} writes of 16 KiB"
     drawn = titled(bench, PublishedTable.E4.value, title, head, rows, known, left=0)
     return sharing(drawn, f"factor: against {first.name}" if first else "")
 

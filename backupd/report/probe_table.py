@@ -246,7 +246,7 @@ def shares_theory(layout: Layout) -> str:
         Layout.STRIPED: "striped: all disks work",
         Layout.MIXED: "mixed: depends on the segment that has the file",
     }
-    return f"{expected[layout]}; the plus the COW area's disks"
+    return f"{expected[layout]}, plus the COW area's disks"
 
 
 def _share_table(measurement: Measurement) -> str:

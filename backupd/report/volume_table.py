@@ -71,7 +71,7 @@ def _state(pv: PhysicalVolume) -> str:
 def _volume_table(volumes: Sequence[SurveyedVolume], signs: dict[str, str]) -> str:
     """A line for each segment; below a volume's own those of the hidden LVs that serve it."""
     rows = [row for volume in volumes for row in _volume_rows(volume, signs)]
-    return columns([("", "VOLUME", "SIZE", "LAYOUT", "EXTENTS", "SEGMENT", "LIES ON"), *rows], right=(2,))
+    return columns([("", "VOLUME", "SIZE", "LAYOUT", "EXTENTS", "SEGMENT", "ON PVS"), *rows], right=(2,))
 
 
 def _volume_rows(surveyed: SurveyedVolume, signs: dict[str, str]) -> Iterator[tuple[str, ...]]:

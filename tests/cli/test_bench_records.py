@@ -86,7 +86,7 @@ def die() -> None:
 IMPOSSIBLE = [
     (["history", "--benches", "--probes"], "error: --probes and --benches cannot be combined"),
     (["history", "--benches", "--csv"], "error: --csv and --benches cannot be combined"),
-    (["history", "nightly", "--benches"], "error: no bench is of job nightly"),
+    (["history", "nightly", "--benches"], "error: job nightly has no benches"),
     (["history", "--benches", "--since", "yesterday"], "error: --since: 'yesterday' is not a time"),
     (["compare", "b1", "r1"], "error: run b1 is a bench, not a backup\nhint: name two backups"),
     (["compare", "r1", "b1"], "error: run b1 is a bench, not a backup\nhint: name two backups"),
@@ -95,7 +95,7 @@ IMPOSSIBLE = [
     (["compare", "b1-1", "b1-1"], "error: run b1-1 is a probe, not a backup\nhint: backupd probe --compare b1-1 b1-1"),
     (["show", "b"], "error: more than one run begins with b: b1, b1-1, b2"),
     (["cancel", "b1"], "error: run b1 has ended (status success)"),
-    (["pin", "b1", "--note", "x"], "error: run b1 has no backup that could be kept"),
+    (["pin", "b1", "--note", "x"], "error: run b1 has no backup to pin"),
     (["verify", "b1"], "error: run b1 has no backup"),
     (["drill", "b1"], "error: run b1 has no backup"),
     (["restore", "b1", "--to", "/nowhere"], "error: run b1 has no backup"),
@@ -142,7 +142,7 @@ def test_history_of_benches_is_what_was_asked_for(benched: Terminal) -> None:
 
 def test_a_history_without_a_bench_says_so(terminal: Terminal) -> None:
     assert terminal.run("history", "--benches").stdout == "no bench yet\n"
-    assert terminal.run("history", "--benches", "--since", "7d").stdout == "no such bench\n"
+    assert terminal.run("history", "--benches", "--since", "7d").stdout == "no matching bench\n"
     assert terminal.run("history", "--benches", "--json").document["benches"] == []
 
 

@@ -76,7 +76,7 @@ SOURCE = ["--source", "db1:3307", "--source-user", "repl"]
     [
         ([], "clone can only make replicas"),
         (["--as-replica", "--source-user", "repl"], "a source user is given, but no source"),
-        (["--as-replica", "--source", "db1"], "--source needs an account"),
+        (["--as-replica", "--source", "db1"], "--source needs a user"),
         (["--as-replica", "--source", "db1:0", "--source-user", "r"], "'db1:0' is not a HOST[:PORT]"),
         (["--as-replica", "--source", "db1:99999", "--source-user", "r"], "is not a HOST[:PORT]"),
         (["--as-replica", "--source", "db1:x", "--source-user", "r"], "is not a HOST[:PORT]"),

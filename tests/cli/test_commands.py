@@ -528,7 +528,9 @@ def test_stray_entries_beside_a_backup_are_an_attention_and_never_cost_it(termin
     row = world.row()
     assert row.backup is not None
     [told] = row.attention
-    assert "there is .DS_Store, @eaDir/, Thumbs.db and 1 more, which backupd did not write: the backup is whole" in told
+    assert (
+        "there is .DS_Store, @eaDir/, Thumbs.db and 1 more, which backupd did not write: the backup is complete" in told
+    )
 
 
 def test_in_rounds_a_copy_counts_as_read_only_once_all_of_it_was(terminal: Terminal, world: World) -> None:

@@ -65,7 +65,7 @@ def test_the_newest_unproven_backup_goes_first_and_then_the_oldest_proof(
     assert drills.of == ["r2", "r1", "r2"]
     assert "run r2 of job nightly: the newest that no drill has proven" in first.stderr
     assert "run r1 of job nightly: the newest that no drill has proven" in second.stderr
-    assert "run r2 of job nightly: its proof is the oldest, of 2026-11-21 13:00 UTC" in third.stderr
+    assert "run r2 of job nightly: it has the oldest proof, of 2026-11-21 13:00 UTC" in third.stderr
 
 
 def test_a_backup_whose_drill_failed_is_still_unproven(terminal: Terminal, drills: Drills, backed_up: None) -> None:
@@ -82,7 +82,7 @@ def test_an_undecided_drill_is_status_14_and_doubts_nothing(
     drills.ok, drills.undecided = False, "the server on the restored files was killed (out of memory?)"
     ended = terminal.run("drill", "r2")
     assert ended.status == 14
-    assert "error: the drill of run r2 was not finished: the server on the restored files was killed" in ended.stderr
+    assert "error: the drill of run r2 was undecided: the server on the restored files was killed" in ended.stderr
     assert "nothing was learned about the backup: drill it again with more time, memory or disk space" in ended.stderr
     with world.catalogue() as catalogue:
         run = catalogue.run("r2")

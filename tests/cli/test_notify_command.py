@@ -156,7 +156,7 @@ def test_a_backup_that_wants_attention_says_why(terminal: Terminal, peer: WebPee
     world.host.fail("remove")
     assert terminal.run("run", "nightly").status == ExitStatus.ATTENTION
     assert kinds(peer) == ["started", "attention"]
-    assert "but somebody should look at it: clean-up incomplete" in told(peer)[1]["text"]
+    assert "but it needs attention: clean-up incomplete" in told(peer)[1]["text"]
 
 
 def test_a_catalogue_that_cannot_be_used_for_a_run_is_told(terminal: Terminal, peer: WebPeer, world: World) -> None:

@@ -122,22 +122,22 @@ def test_a_job_lends_its_settings(terminal: Terminal, probing: ProbeWorld, monke
         ((*VOLUME, "--modes", "fast"), "no mode fast"),
         ((*VOLUME, "--modes", "read"), "no mode read"),
         ((*VOLUME, "--modes", ""), "no mode given"),
-        ((*VOLUME, "--threads", "0"), "no list of whole numbers above 0"),
-        ((*VOLUME, "--threads", "1;2"), "no list of whole numbers above 0"),
-        ((*VOLUME, "--snapshots", "x"), "no list of whole numbers above 0"),
+        ((*VOLUME, "--threads", "0"), "not a list of whole numbers above 0"),
+        ((*VOLUME, "--threads", "1;2"), "not a list of whole numbers above 0"),
+        ((*VOLUME, "--snapshots", "x"), "not a list of whole numbers above 0"),
         ((*VOLUME, "--block-size", "16q"), "no size"),
-        ((*VOLUME, "--block-size", "100"), "none that a disk takes"),
-        ((*VOLUME, "--file-size", "20k"), "no multiple of the block size"),
-        ((*VOLUME, "--file-size", "64k"), "more than the file's"),
+        ((*VOLUME, "--block-size", "100"), "not a valid block size"),
+        ((*VOLUME, "--file-size", "20k"), "not a multiple of the block size"),
+        ((*VOLUME, "--file-size", "64k"), "larger than the file"),
         ((*VOLUME, "--chunk-sizes", "4k,3k"), "3k is not a chunk size that LVM accepts"),
-        ((*VOLUME, "--chunk-sizes", "1M"), "none that LVM takes"),
-        ((*VOLUME, "--write-share", "0"), "no share of writes"),
+        ((*VOLUME, "--chunk-sizes", "1M"), "not a chunk size that LVM accepts"),
+        ((*VOLUME, "--write-share", "0"), "not a valid share of writes"),
         ((*VOLUME, "--max-wait", "-1"), "--max-wait 0 or more"),
         ((*VOLUME, "--json", "--csv"), "cannot both"),
         ((*VOLUME, "--run-id", "a/b"), "is not a valid run id"),
         (("probe", "--compare", "one", "two"), "no probe one"),
         (("probe", "--compare", "one", "two", "--tune"), "--compare measures nothing"),
-        ((*VOLUME, "--write"), "--write enters what --tune recommends"),
+        ((*VOLUME, "--write"), "--write needs the recommendation of --tune"),
         ((*VOLUME, "--tune", "--write"), "no job is named"),
         ((*VOLUME, "--tune", "--repeat", "2"), "too few"),
         ((*VOLUME, "--tune", "--snapshots", "1,2"), "one load on one snapshot"),
@@ -178,7 +178,7 @@ def test_a_probe_that_failed_says_so_in_its_document_and_in_the_list(terminal: T
     assert "failed" in terminal.run("history", "--probes").stdout
     compared = terminal.run("probe", "--compare", "latest", "latest")
     assert compared.status == ExitStatus.USAGE
-    assert "did not come to its end" in compared.stderr
+    assert "did not finish" in compared.stderr
     assert probing.world.left() == []
 
 

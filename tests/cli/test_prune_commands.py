@@ -150,7 +150,7 @@ def test_a_run_without_a_backup_cannot_be_pinned(terminal: Terminal) -> None:
     terminal.run("prune")
     ended = terminal.run("pin", "r1", "--note", "too late")
     assert (ended.status, ended.stdout) == (ExitStatus.USAGE, "")
-    assert "error: run r1 has no backup that could be kept" in ended.stderr
+    assert "error: run r1 has no backup to pin" in ended.stderr
 
 
 def test_a_target_that_is_not_there_is_status_8_and_changes_no_row(terminal: Terminal, world: World) -> None:
@@ -173,7 +173,7 @@ def test_a_job_that_has_no_backup_yet_says_so(terminal: Terminal, world: World, 
 
 def test_what_somebody_else_removed_is_told(terminal: Terminal, vault: DirectoryTarget) -> None:
     vault.remove("nightly", "r3")
-    assert "warning: backup r3 of job nightly is not on target vault any more" in terminal.run("prune").stderr
+    assert "warning: backup r3 of job nightly is no longer on target vault" in terminal.run("prune").stderr
 
 
 def test_a_lost_catalogue_is_rebuilt_from_the_target(terminal: Terminal, world: World) -> None:
@@ -182,7 +182,7 @@ def test_a_lost_catalogue_is_rebuilt_from_the_target(terminal: Terminal, world: 
     assert (nothing.status, nothing.stdout) == (ExitStatus.VERIFICATION, "0 new, 0 known before\n")
     assert "r1: run r1 is not signed: its origin is unknown" in nothing.stderr
     ended = terminal.run("catalogue", "rebuild", "--target", "vault", "--unsigned")
-    assert "warning: --unsigned: nobody can tell who made what is entered now" in ended.stderr
+    assert "warning: --unsigned: the origin of these backups cannot be verified" in ended.stderr
     assert (ended.status, ended.stdout.splitlines()[-1]) == (ExitStatus.OK, "3 new, 0 known before")
     assert terminal.run("catalogue", "rebuild", "--target", "vault", "--json").document["known"] == ["r1", "r2", "r3"]
     assert len(terminal.run("history").stdout.splitlines()) == 4

@@ -65,7 +65,7 @@ def test_statements_that_find_no_room_cost_no_restored_file(
     ended = terminal.run("restore", "r1", "--to", str(tmp_path / "back"), "--prepare-replica")
     assert ended.status == ExitStatus.USAGE
     assert f"error: {tmp_path}/back/{STATEMENTS_FILE} could not be written: No space left on device" in ended.stderr
-    assert "hint: the restored copy is whole" in ended.stderr
+    assert "hint: the restored copy is complete" in ended.stderr
     assert (tmp_path / "back" / "ibdata1").stat().st_size == 100_000
 
 

@@ -90,7 +90,7 @@ def test_the_bill_tells_what_was_lost_and_to_what() -> None:
         ),
         (
             {"rate_before": 0.2, "done": 0},
-            "none to lose: the server did 0.2 transactions a second, by the server's own counters",
+            "none: the server did 0.2 transactions a second, by the server's own counters",
         ),
         (
             {"rate_after": None},
@@ -219,4 +219,4 @@ def test_of_a_run_without_a_lock_it_is_said_who_found_the_position(
     facts = dict(tables.run_facts(run))
     assert facts["position"] == words
     assert facts["lock"].startswith("none (snapshot ")
-    assert facts["lock"].endswith("): the backup shows what a power cut would have left")
+    assert facts["lock"].endswith("): the backup is what a power cut would have left")

@@ -80,7 +80,7 @@ def test_a_physical_volume_or_partition_table_on_it_is_something_too(volume: Vol
     [
         ({"targets": (TableLine("snapshot", ""),)}, "it is a snapshot"),
         ({"targets": (TableLine("snapshot-origin", ""),)}, "it has snapshots"),
-        ({"open_count": 2}, "some process has it open"),
+        ({"open_count": 2}, "a process has it open"),
     ],
 )
 def test_a_volume_that_somebody_uses_is_refused(

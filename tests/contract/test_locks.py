@@ -116,7 +116,7 @@ def test_the_watchdog_ends_it_even_when_its_own_session_is_gone(
             session.kill(watchdog)
         wait_until(lambda: not lock_sessions(mysql_server))
 
-    with pytest.raises(LockLost, match="watchdog ended it"):
+    with pytest.raises(LockLost, match="watchdog killed it"):
         hold(lock, outlast_without_watchdog)
 
 
@@ -129,7 +129,7 @@ def test_an_error_in_a_block_that_had_lost_its_lock_says_so(mysql_server: Mariad
 
     with pytest.raises(ZeroDivisionError) as failed:
         hold(lock, outlast_and_fail)
-    assert "the lock had been lost before" in failed.value.__notes__[0]
+    assert "the lock had already been lost" in failed.value.__notes__[0]
 
 
 def test_when_the_whole_process_is_stopped_the_server_ends_it(mysql_server: MariadbServer) -> None:

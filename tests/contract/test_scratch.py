@@ -222,7 +222,7 @@ def test_a_log_that_is_not_written_within_the_budget_loses_the_lock_and_asks_for
     with redo_in_memory(mysql_server, seconds=60), mysql_server.session() as session:
         session.execute("INSERT INTO t.innodb (v) VALUES ('in memory')")
         with (
-            pytest.raises(LockLost, match=r"longer than 0\.2 s, and the watchdog ended it while InnoDB wrote its log"),
+            pytest.raises(LockLost, match=r"longer than 0\.2 s, and the watchdog killed it while InnoDB wrote its log"),
             ServerLock(mysql_server.connect(), limits).held(),
         ):
             raise AssertionError("granted")

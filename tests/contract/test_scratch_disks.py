@@ -185,7 +185,7 @@ def test_disks_in_a_group_or_an_array_are_empty_for_nobody(host: Host) -> None:
 
 def test_what_is_another_runs_stays(host: Host) -> None:
     host.scratch.make_group(NAME, host.disks, RUN)
-    with pytest.raises(SnapshotError, match=f"bears no tag of run {OTHER}") as told:
+    with pytest.raises(SnapshotError, match=f"has no tag of run {OTHER}") as told:
         host.scratch.remove_group(NAME, host.disks, OTHER)
     assert told.value.hint
     host.scratch.remove_group(scratch_name(OTHER), host.disks, OTHER)
@@ -202,7 +202,7 @@ def test_a_group_of_somebody_else_of_the_same_name_is_left_alone(host: Host) -> 
         assert host.ours() == []
         with pytest.raises(Refused):
             host.scratch.make_group(NAME, host.disks, RUN)
-        with pytest.raises(SnapshotError, match=f"bears no tag of run {RUN}"):
+        with pytest.raises(SnapshotError, match=f"has no tag of run {RUN}"):
             host.scratch.remove_group(NAME, host.disks, RUN)
         assert host.everything() == before == [("LVM2_member",)] * 2
 

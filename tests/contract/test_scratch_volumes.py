@@ -156,7 +156,7 @@ def test_too_few_extents_on_one_of_the_pvs_are_told_with_both_numbers(ground: Gr
 
 @pytest.mark.parametrize("size", [SIZE + 1, SIZE - 4 * KIB, SIZE + EXTENT, 0, -8 * EXTENT])
 def test_size_that_is_no_whole_extents_on_each_stripe_is_a_mistake_of_the_caller(ground: Ground, size: int) -> None:
-    with pytest.raises(ValueError, match=f"{size} bytes are no whole extents"):
+    with pytest.raises(ValueError, match=f"{size} bytes are not a whole number of extents"):
         ground.create(ground.striped(0, 1), size=size)
     assert ground.snapshots.ours() == ()
 
@@ -308,6 +308,6 @@ def test_snapshot_that_a_dead_probe_left_goes_with_it(ground: Ground) -> None:
 def test_snapshot_that_somebody_has_of_it_is_not_removed_nor_is_it(ground: Ground) -> None:
     ground.create(ground.linear())
     ground.snapshot_by_hand(NAME, "somebodys")
-    with pytest.raises(SnapshotError, match="somebody has a snapshot of it, somebodys"):
+    with pytest.raises(SnapshotError, match="it has a snapshot: somebodys"):
         ground.snapshots.remove(VG, NAME, "r1")
     assert ground.snapshots.volume(VG, NAME).snapshots == ("somebodys",)

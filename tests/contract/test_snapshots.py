@@ -374,7 +374,7 @@ def test_what_another_machine_has_taken_is_none_of_ours_and_never_removed(bench:
     """On a volume group that two hosts see."""
     snapshot = bench.take("r1")
     assert bench.another.ours() == ()
-    with pytest.raises(SnapshotError, match=f"is machine {MACHINE}'s by its tag, and this is {ANOTHER}") as refused:
+    with pytest.raises(SnapshotError, match=f"is tagged by machine {MACHINE}, this is {ANOTHER}") as refused:
         bench.another.remove(VG, snapshot.name, "r1")
     assert f"`backupd identity adopt {MACHINE}`" in refused.value.hint
     assert bench.snapshots.require_intact(snapshot).intact

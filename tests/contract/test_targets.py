@@ -400,7 +400,7 @@ def test_locations_of_two_machines_differ(target: Target) -> None:
 
 @pytest.mark.parametrize("bad", ["", "..", "db1", "-0badcafe", ".db1-0badcafe", "a/b-0badcafe", "db1-0BADCAFE"])
 def test_what_can_be_no_machine_s_name_leads_nowhere(target: Target, bad: str) -> None:
-    with pytest.raises(TargetError, match="no machine's name"):
+    with pytest.raises(TargetError, match="not a machine's name"):
         target.of_machine(bad)
 
 

@@ -74,7 +74,7 @@ class FakeScratchDisks:
         real = {self._disk(disk) for disk in disks}
         for one in self.made:
             if one.kind is HoldingKind.SCRATCH_GROUP and one.name == vg and real & set(one.disks):
-                raise SnapshotError(f"volume group {vg} bears no tag of run {run_id}", hint="vgs -o +tags")
+                raise SnapshotError(f"volume group {vg} has no tag of run {run_id}", hint="vgs -o +tags")
 
     def make_array(self, name: str, layout: ScratchLayout, run_id: str) -> Path:
         """Its disks are marked, also where the rest went wrong."""

@@ -88,4 +88,4 @@ def _require_possible(layout: ScratchLayout, size: int) -> None:
     if striped and layout.stripe_size not in [4 * KIB << power for power in range(11)]:
         raise ValueError(f"no stripe size: {layout.stripe_size}")
     if size <= 0 or size % (EXTENT * layout.width):
-        raise ValueError(f"{size} bytes are no whole extents on each of {layout.width} stripes")
+        raise ValueError(f"{size} bytes are not a whole number of extents on each of {layout.width} stripes")

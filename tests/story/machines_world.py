@@ -220,7 +220,7 @@ class Host(World):
     """One physical machine. Its catalogue can be any machine's."""
 
     storages: dict[str, Storage] = field(default_factory=dict)
-    days: int = 0  # that its clock is wrong
+    days: int = 0  # that its clock as wrong
     boot_seconds: float = 1000.0  # since the boot
     renewals: list[Renewal] = field(default_factory=list)  # of its live run
     lost: set[str] = field(default_factory=set)  # targets on which that run knows of another owner

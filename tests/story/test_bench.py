@@ -144,7 +144,7 @@ def test_a_reader_is_told_what_the_figures_depend_on(bench: BenchWorld) -> None:
 def test_somebody_else_s_requests_are_seen_and_said(bench: BenchWorld) -> None:
     bench.during = lambda: bench.loads.move("/dev/sdc", written=50 * MIB)
     notes = bench.take().notes
-    assert [note for note in notes if "somebody else used them" in note] == [notes[-1]]
+    assert [note for note in notes if "something else used them" in note] == [notes[-1]]
 
 
 def test_the_disks_are_watched_all_the_time_and_every_sample_says_what_was_done(
@@ -160,7 +160,7 @@ def test_the_disks_are_watched_all_the_time_and_every_sample_says_what_was_done(
     assert write.layout == "linear"
     assert write.written["/dev/sdb"] > 0
     assert steps[:4] == [
-        "linear: making the volume",
+        "linear: creating the volume",
         "linear: making its xfs",
         "linear: writing the test file",
         "linear: write of 1 MiB, 1 thread, round 1 of 2",
@@ -274,7 +274,7 @@ def test_a_plan_that_is_no_longer_the_one_that_was_agreed_to_is_not_carried_out(
     request = replace(SMALL, pvs=())
     agreed = bench.plan(request)
     bench.host.free_by_pv["/dev/sdc"] = 10
-    with pytest.raises(Refused, match="another plan would be made now"):
+    with pytest.raises(Refused, match="the plan would be different now"):
         bench.take(request, agreed=agreed)
     bench.assert_failed_and_clean(RunStatus.REFUSED)
     assert bench.host.calls["create_scratch"] == 0

@@ -121,7 +121,7 @@ def test_disks_that_a_dead_bench_left_are_refused_with_the_way_to_have_them_back
     die_at(on_disks, event, ON_DISKS)
     with pytest.raises(Refused, match="/dev/sdx is not empty") as refused:
         on_disks.plan(ON_DISKS)
-    assert refused.value.hint == "run b1 of backupd has it: wait for it, or, where it died: backupd recover"
+    assert refused.value.hint == "run b1 of backupd is using it: wait for it; if it died: backupd recover"
     on_disks.recover()
     assert on_disks.plan(ON_DISKS).disks == ("/dev/sdx", "/dev/sdy")
 

@@ -166,7 +166,7 @@ def test_sigterm_ends_the_daemon_at_once_and_not_the_run_and_systemd_is_told(sit
                 told.append(manager.recv(4096).decode())
     assert status == 0
     assert seconds < _AT_ONCE_SECONDS
-    assert "is not taken over, and the one of before goes on: " in said
+    assert "is not used, the old one stays in force: " in said
     assert (site.slot() or slot).state is SlotState.STARTED
     assert slot.run_id in site.catalogue.unfinished()
     environment = Path(f"/proc/{(site.catalogue.process_of(slot.run_id) or (0, 0))[0]}/environ").read_bytes()

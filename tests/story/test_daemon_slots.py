@@ -357,7 +357,7 @@ def test_what_a_run_could_not_give_back_is_given_back_soon_after_its_end(
     mount = leave_a_mount(daemon)
     daemon.after(seconds=30)
     assert len(daemon.launcher.recoveries) == 1
-    assert "mount /run/backupd/mnt/ended of run ended was not given back" in caplog.text
+    assert "mount /run/backupd/mnt/ended of run ended was not released" in caplog.text
     daemon.launcher.recoveries[0].end()
     daemon.after(minutes=10)
     assert len(daemon.launcher.recoveries) == 2, "it was busy still, and is tried again"

@@ -213,7 +213,9 @@ def test_what_a_machine_had_published_before_it_was_set_back_is_a_backup_again(w
     assert recovery.left == ()
     row = set_back.row()
     assert (row.status, [backup.target for backup in row.backups]) == (RunStatus.ATTENTION, ["vault"])
-    assert row.attention == ("its process died; what lies on vault is whole, and `backupd recover` has entered it",)
+    assert row.attention == (
+        "its process died; the copy on vault is complete, and `backupd recover` added it to the catalogue",
+    )
     assert world.stored() == before
 
 

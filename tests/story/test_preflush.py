@@ -175,7 +175,7 @@ def test_settings_that_cannot_be_put_back_take_nothing_from_the_backup_and_are_n
 def test_settings_that_cannot_be_read_are_refused_by_the_preflight(world: World) -> None:
     class Mute(FakeFlusher):
         def settings(self) -> dict[str, str]:
-            raise ServerError("the server does not tell innodb_max_dirty_pages_pct", hint="set lock.preflush = false")
+            raise ServerError("the server does not report innodb_max_dirty_pages_pct", hint="set lock.preflush = false")
 
     tools = replace(world.tools, flusher=Mute(world.database))
     job = world.job(lock=LockConfig(preflush=True))

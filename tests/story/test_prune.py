@@ -186,7 +186,7 @@ def test_one_lying_listing_costs_no_backup(site: Site) -> None:
     site.nights(4)
     hidden = {run_id: site.here.stored.pop(("nightly", run_id, "data-1.tar.zst")) for run_id in ("r3", "r4")}
     fates = {fate.decision.backup_id: fate.decision for fate in site.prune().fates if fate.target == "here"}
-    assert "does not list what was stored: data-1.tar.zst is missing: `backupd verify` tells" in fates["r4"].reason
+    assert "does not list what was stored: data-1.tar.zst is missing: `backupd verify` checks" in fates["r4"].reason
     for run_id, content in hidden.items():
         site.here.stored["nightly", run_id, "data-1.tar.zst"] = content
     site.back_up("r5", NOW)
@@ -380,7 +380,7 @@ def test_what_a_person_has_put_beside_the_backups_is_nobodys_left_over(site: Sit
     done = site.prune()
     assert "by-hand" in site.on(site.here)
     (fate,) = (fate for fate in done.fates if fate.decision.backup_id == "by-hand")
-    assert fate.decision.reason == f"not ours: it holds {name}"
+    assert fate.decision.reason == f"not backupd's: it has {name}"
 
 
 def test_remains_are_told_by_the_names_that_objects_have(site: Site) -> None:
@@ -556,7 +556,7 @@ def test_after_a_good_run_the_job_is_pruned_and_the_run_stays_a_success(site: Si
     [
         (lambda site: unreadable(site.here), "pruning job nightly is incomplete: target here: connection refused"),
         (lambda site: denying(site.there, "r1"), "pruning job nightly is incomplete: target there: r1 is locked"),
-        (lambda site: site.here.remove("nightly", "r3"), "backup r3 is not on the target any more (here)"),
+        (lambda site: site.here.remove("nightly", "r3"), "backup r3 is no longer on the target (here)"),
     ],
 )
 def test_trouble_after_a_run_is_an_attention_of_it_and_its_backups_stay(

@@ -145,6 +145,6 @@ def test_files_seen_through_another_mount_of_the_same_file_system_are_refused(wo
     world.nested = (world.datadir / "shop",)
     error = world.try_to_back_up()
     assert isinstance(error, Refused)
-    assert f"one mount: not within the mount at {world.mount_root}" in error.message
+    assert f"one mount: outside of the mount at {world.mount_root}" in error.message
     assert f"{world.datadir}/shop is seen through {world.datadir}/shop" in error.message
-    assert "without a bind mount of its own" in error.hint
+    assert "without a separate bind mount" in error.hint

@@ -120,10 +120,7 @@ def test_other_pvs_are_striped_over_too_but_for_those_without_room(probe: Tuned)
     host.free_by_pv |= {"/dev/sdf": 2, "/dev/sdb": 0, "/dev/sdc": 3}
     measured = probe.take(TUNE, run_id="p2")
     assert {cell.place for cell in tuning_of(measured).cells if cell.stripes > 1} == {(("/dev/sde", "/dev/sdg"), 2)}
-    assert (
-        "striped over /dev/sdc, /dev/sdd: too full to try, 24 MiB are free and a COW area takes 120 MiB"
-        in measured.notes
-    )
+    assert "striped over /dev/sdc, /dev/sdd: not measured: 24 MiB are free, a COW area needs 120 MiB" in measured.notes
 
 
 def test_where_no_other_pv_has_room_nothing_is_striped_over_others(probe: Tuned) -> None:
@@ -210,9 +207,9 @@ def test_the_servers_own_writes_can_be_what_is_measured(probe: Tuned) -> None:
 
 
 def test_counters_that_stand_still_are_told_and_nothing_is_recommended(probe: Tuned) -> None:
-    with pytest.raises(ProbeError, match="too little was written to the volume to compare anything") as caught:
+    with pytest.raises(ProbeError, match="too little was written to the volume for a comparison") as caught:
         probe.take(replace(TUNE, passive=True, seconds=0.01))
-    assert "leave out --passive" in caught.value.hint
+    assert "omit --passive" in caught.value.hint
     probe.assert_failed_and_clean()
     with probe.world.catalogue() as catalogue:
         assert catalogue.tunings() == {}
@@ -231,7 +228,7 @@ def test_a_full_pv_a_closed_one_a_failed_one_and_a_slower_one_are_told_and_not_c
     assert ("/dev/sdf",) in {cell.cow_pvs for cell in tuning.cells}
     assert not {FAST, ("/dev/sdg",), ("/dev/sdh",)} & {cell.cow_pvs for cell in tuning.cells}
     assert recommended(tuning).cell.cow_pvs == ()
-    assert "/dev/sde: too full to try, 8 MiB are free and a COW area takes 120 MiB" in measured.notes
+    assert "/dev/sde: not measured: 8 MiB are free, a COW area needs 120 MiB" in measured.notes
     assert "/dev/sdh: the kernel has disabled the disk, so it was not measured" in measured.notes
     assert "/dev/sdg is missing or not allocatable, so no COW area was measured there" in measured.notes
 
@@ -284,7 +281,7 @@ def test_it_tries_the_pvs_that_are_named_and_no_others(probe: Tuned) -> None:
         *((4, ()), (64, ()), (256, ())),
         *((4, FAST), (64, FAST), (256, FAST)),
     ]
-    with pytest.raises(Refused, match="no usable PV"):
+    with pytest.raises(Refused, match="not a usable PV"):
         probe.take(replace(TUNE, cow_on=("/dev/nosuch",)), run_id="p2")
 
 

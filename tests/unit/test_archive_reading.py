@@ -109,7 +109,7 @@ def takes_direct_reads(path: Path) -> bool:
 
 def test_nothing_that_was_read_is_in_the_page_cache(root: Path) -> None:
     if not takes_direct_reads(root / "large"):
-        pytest.skip("the file system takes no direct reads")
+        pytest.skip("the file system does not support direct reads")
     stored(root)
     assert in_page_cache(root / "large") == 0
 

@@ -97,7 +97,7 @@ def test_layouts_and_figures_that_only_one_has_are_named() -> None:
     text = compare_table(a, b)
     assert "only a has striped-2x64k, striped-3x64k\n" in text
     alone = len(a_bench(raw=True).cells) - 4
-    assert f"figures that the other has not: {alone} of a, 0 of b (see --json)" in text
+    assert f"figures that only one of them has: {alone} in a, 0 in b (see --json)" in text
     assert (only(a, b), only(b, a)) == (["striped-2x64k", "striped-3x64k"], [])
     assert "striped-2x64k:" not in text
 

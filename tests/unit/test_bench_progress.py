@@ -117,9 +117,9 @@ def test_the_display_says_which_volume_it_is_at_and_how_long_it_will_take() -> N
     clock = Clock()
     course = BenchProgress(PLAN, clock)
     assert course.lines() == ["about 4 min 10 s left"]
-    course.step("linear: making the volume")
+    course.step("linear: creating the volume")
     clock.now += 100.0
-    course.step("striped-2x64k: making the volume")
+    course.step("striped-2x64k: creating the volume")
     clock.now += 20.0
     course.step("striped-2x64k: write of 1 MiB, 1 thread, round 2 of 3")
     course.disks(SAMPLE)
@@ -132,14 +132,14 @@ def test_the_display_says_which_volume_it_is_at_and_how_long_it_will_take() -> N
 def test_the_time_left_is_told_by_what_the_volumes_so_far_took() -> None:
     clock = Clock()
     course = BenchProgress(PLAN, clock)
-    course.step("linear: making the volume")
+    course.step("linear: creating the volume")
     clock.now += 120.0  # a fifth more than these disks were thought to take, and not yet done
     assert course.lines()[-1] == "scratch volume 1 of 3, about 3 min 00 s left"
     clock.now += 30.0
-    course.step("striped-2x64k: making the volume")
+    course.step("striped-2x64k: creating the volume")
     assert course.lines()[-1] == "scratch volume 2 of 3, about 3 min 45 s left"
     clock.now += 75.0
-    course.step("striped-3x64k: making the volume")
+    course.step("striped-3x64k: creating the volume")
     assert course.lines()[-1] == "scratch volume 3 of 3, about 2 min 30 s left"
     clock.now += 151.0
     assert course.lines()[-1] == "scratch volume 3 of 3, taking longer than estimated"
@@ -148,7 +148,7 @@ def test_the_time_left_is_told_by_what_the_volumes_so_far_took() -> None:
 def test_time_left_is_never_less_than_nothing() -> None:
     clock = Clock()
     course = BenchProgress(PLAN, clock)
-    course.step("striped-3x64k: making the volume")
+    course.step("striped-3x64k: creating the volume")
     clock.now += 1000.0
     assert course.lines()[-1] == "scratch volume 3 of 3, taking longer than estimated"
 
@@ -163,14 +163,14 @@ def test_a_bar_stays_as_long_for_the_same_rate() -> None:
 
 def test_without_a_terminal_each_step_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     with bench_progress(PLAN, quiet=False) as telling:
-        telling.step("linear: making the volume")
+        telling.step("linear: creating the volume")
         telling.disks(SAMPLE)
-    assert capsys.readouterr().err == "linear: making the volume\n"
+    assert capsys.readouterr().err == "linear: creating the volume\n"
 
 
 def test_quietly_nothing_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     with bench_progress(PLAN, quiet=True) as telling:
-        telling.step("linear: making the volume")
+        telling.step("linear: creating the volume")
         telling.disks(SAMPLE)
     assert capsys.readouterr().err == ""
 

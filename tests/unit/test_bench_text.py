@@ -109,7 +109,7 @@ def test_a_bench_that_is_still_running_has_no_end() -> None:
 def test_without_samples_and_snapshots_there_are_no_plots_and_tables_of_them() -> None:
     text = told(replace(a_bench(), samples=(), snapshots=()))
     assert "that each disk read and wrote" not in text
-    assert "percent of the processors" not in text
+    assert "percent of processor" not in text
     assert "what a layout means for backups" not in text
 
 

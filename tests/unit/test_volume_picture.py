@@ -179,7 +179,7 @@ PV            SIZE  EXTENTS  FREE
 /dev/ubdd  1.8 GiB      471   124  496.0 MiB
 /dev/ubde  1.8 GiB      471   456    1.8 GiB
 
-   VOLUME      SIZE  LAYOUT  EXTENTS    SEGMENT                LIES ON
+   VOLUME      SIZE  LAYOUT  EXTENTS    SEGMENT                ON PVS
 A  data     4.0 GiB  mixed   0-1025     3 stripes of 64.0 KiB  /dev/ubdb:0-341 /dev/ubdc:0-341 /dev/ubdd:0-341
                              1026-1035  linear                 /dev/ubde:0-9
 B  own     60.0 MiB  mixed   0-5        2 stripes of 32.0 KiB  /dev/ubdd:342-344 /dev/ubdc:342-344
@@ -263,7 +263,7 @@ def test_hidden_volumes_stand_below_those_that_they_serve() -> None:
     text = survey_text(only(SurveyedHost("thin").survey(), "labvg/pool"))
     table = text.split("\n\n")[2]
     assert table == (
-        "   VOLUME              SIZE  LAYOUT              EXTENTS  SEGMENT                LIES ON\n"
+        "   VOLUME              SIZE  LAYOUT              EXTENTS  SEGMENT                ON PVS\n"
         "D  pool            76.0 MiB  mixed               0-15     2 stripes of 64.0 KiB  "
         "/dev/ubdb:343-350 /dev/ubdc:342-349\n"
         "                                                 16-18    linear                 /dev/ubde:10-12\n"

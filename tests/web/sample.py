@@ -142,7 +142,7 @@ class _Past:
                 verdict=Verdict(GateOutcome.START, Reason.MAX_WAIT, "ratio 1.61 over 3 windows", 1800.0),
                 attention=(
                     "the copy started before the penalty had settled (max-wait): ratio 1.61 over 3 windows",
-                    "target offsite drops out of this run: connection reset by peer",
+                    "target offsite dropped out of this run: connection reset by peer",
                 ),
                 backups=run.backups[:1],
             )  # fmt: skip
@@ -319,7 +319,7 @@ def _live(catalogue: Catalogue, configuration: Configuration) -> None:
                 (11.1, "INFO", "baseline: ended after 9.6 s"),
                 (11.4, "INFO", "lock: held for 0.031 s; proof: metadata-locks"),
                 (11.4, "INFO", "settle: begun"),
-                (106.0, "INFO", "gate: start (settled) after 95.2 s ratio 1.19 over 3 windows"),
+                (106.0, "INFO", "gate opened after 1 min 35 s (settled): penalty 1.19 (threshold 1.25)"),
                 (106.0, "INFO", "settle: ended after 95.2 s"),
                 (106.1, "INFO", "copy: begun"),
                 (107.0, "INFO", 'a statement of <somebody\'s> & "others" is escaped'),

@@ -96,7 +96,7 @@ def test_the_history_says_which_runs_are_benches(benches: httpx.Client) -> None:
 
 
 def test_a_bench_whose_process_is_gone_is_said_to_be_so(benches: httpx.Client) -> None:
-    assert "b0 the process of this bench is gone : backupd recover cleans up" in seen(benches, "/").words
-    assert "Its process is gone" in seen(benches, "/runs/b0").words
+    assert "b0 the process of this bench has died : backupd recover cleans up" in seen(benches, "/").words
+    assert "Its process has died" in seen(benches, "/runs/b0").words
     told = benches.get("/api/runs/b0/live").json()
     assert (told["status"], told["alive"]) == ("running", False)

@@ -268,7 +268,7 @@ def test_a_group_whose_volume_is_mounted_stays(tmp_path: Path) -> None:
 def test_a_disk_that_somebody_took_into_a_group_of_his_is_his() -> None:
     DISKS.make_group(NAME, SPARE, RUN)
     tool("vgchange", "-qq", "-An", "--deltag", "backupd", NAME)
-    with pytest.raises(SnapshotError, match=f"volume group {NAME} on it bears no tag of run {RUN}"):
+    with pytest.raises(SnapshotError, match=f"volume group {NAME} on it has no tag of run {RUN}"):
         DISKS.remove_group(NAME, SPARE, RUN)
     assert DISKS.ours() == ()
     tool("vgchange", "-qq", "-An", "--addtag", "backupd", NAME)

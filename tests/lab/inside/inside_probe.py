@@ -193,7 +193,7 @@ def test_a_loaded_host_is_refused(host: Host) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "size", "words"), [("ro", "200m", "is read-only"), ("defaults", "200m", "too full")]
+    ("options", "size", "words"), [("ro", "200m", "is read-only"), ("defaults", "200m", "not enough space")]
 )
 def test_a_volume_that_takes_no_file_is_refused(
     host: Host, tmp_path: Path, options: str, size: str, words: str

@@ -22,6 +22,8 @@ from backupd.archive.stream import store_tree
 from backupd.mysql.locks import LockLimits, ServerLock
 from tests.contract.mariadb import MariadbServer, mariadb, wait_until
 
+pytestmark = pytest.mark.thorough
+
 if sys.version_info >= (3, 14):
     from compression import zstd
 else:

@@ -23,6 +23,8 @@ from backupd.config import LockConfig
 from backupd.mysql.locks import ServerLock
 from tests.contract.mariadb import MariadbServer, mariadb, wait_until
 
+pytestmark = pytest.mark.thorough
+
 if sys.version_info >= (3, 14):
     from compression import zstd
 else:

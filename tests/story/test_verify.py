@@ -18,6 +18,7 @@ from backupd.targets import BackupSource
 from backupd.vocabulary.errors import TargetError, Unreadable, UsageError, VerificationError
 from tests.fakes.target import BELIEVED, MemoryTarget
 from tests.mutations import sealed
+from tests.share import examples
 from tests.story.stored import JOB, RUN, content, put
 
 STREAMS = {
@@ -66,7 +67,7 @@ def test_the_frame_and_its_bytes_are_named(target: MemoryTarget) -> None:
         verify_backup(copy(target))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(at=st.floats(0, 1, exclude_max=True), name=st.sampled_from([*STREAMS, "index.jsonl.zst", "manifest.json"]))
 def test_no_byte_is_left_out(backed_up: MemoryTarget, at: float, name: str) -> None:
     target = replace(backed_up, stored=dict(backed_up.stored))

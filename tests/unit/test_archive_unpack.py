@@ -27,6 +27,7 @@ from backupd.operations.restore.verify import verify_object
 from backupd.vocabulary.errors import GaveUp, UsageError, VerificationError
 from backupd.vocabulary.storage import Frame, StoredObject
 from tests.fakes.target import MemoryTarget
+from tests.share import examples
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -164,7 +165,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, StoredObject
     return packed(root)
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(MUTATIONS)
 def test_every_mutation_of_a_stored_object_is_found_when_it_is_read_back(
     small: tuple[bytes, StoredObject], mutation: tuple[str, int, bytes]
@@ -176,7 +177,7 @@ def test_every_mutation_of_a_stored_object_is_found_when_it_is_read_back(
             verify_object(MemoryTarget(stored={("nightly", "r1", told.name): changed}), "nightly", "r1", told)
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(100), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(MUTATIONS)
 def test_every_mutation_of_a_stored_object_is_found_while_it_is_unpacked(
     small: tuple[bytes, StoredObject], tmp_path_factory: pytest.TempPathFactory, mutation: tuple[str, int, bytes]
@@ -389,6 +390,7 @@ def test_wrong_number_of_files_is_refused(into: Path) -> None:
         unpack(iter(chunks(content)), told, into)
 
 
+@pytest.mark.thorough
 def test_stream_that_expands_beyond_what_was_recorded_is_ended_early(into: Path) -> None:
     bomb = zstd.compress(member("a", content=bytes(256 * MIB)) + END)
     digest = hashlib.sha256(bomb).hexdigest()

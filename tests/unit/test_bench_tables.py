@@ -23,6 +23,7 @@ from backupd.vocabulary.benches import (
 )
 from backupd.vocabulary.scratch_layouts import KIB, MIB, Medium, Operation
 from tests.fakes.benched import a_bench, result, striped
+from tests.share import examples
 
 
 def drawn(bench: LayoutBench, table: PublishedTable) -> list[str]:
@@ -204,7 +205,7 @@ def test_the_tables_of_three_disks_fit_eighty_columns() -> None:
 NUMBERS = st.floats(-1e300, 1e300) | st.sampled_from((math.nan, math.inf, -math.inf))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(st.data())
 def test_any_figures_make_tables_without_nan_in_them(data: st.DataObject) -> None:
     bench = a_bench(raw=True)

@@ -25,6 +25,7 @@ from backupd.vocabulary.benches import LARGE_RECORD, BenchRecord, DiskSample, La
 from backupd.vocabulary.records import RunError, RunStatus
 from backupd.vocabulary.scratch_layouts import KIB, MIB, Operation
 from tests.fakes.benched import BEGAN, a_bench, a_bench_record, result, striped
+from tests.share import examples
 
 
 def told(bench: LayoutBench, *wanted: PublishedTable, ascii_only: bool = False) -> str:
@@ -124,7 +125,7 @@ def test_a_bench_of_one_layout_is_told() -> None:
 NUMBERS = st.floats(-1e300, 1e300) | st.sampled_from((math.nan, math.inf, -math.inf))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.data())
 def test_any_bench_can_be_told(data: st.DataObject) -> None:
     bench = a_bench()

@@ -14,6 +14,7 @@ from backupd.report.bench_verdict import span_words, verdict
 from backupd.vocabulary.benches import LARGE_RECORD, SMALL_RECORD, Cell, CellResult, LayoutBench
 from backupd.vocabulary.scratch_layouts import KIB, LayoutKind, Operation, ScratchLayout
 from tests.fakes.benched import a_bench, result, striped
+from tests.share import examples
 
 LARGE_WRITE = Cell(Operation.WRITE, LARGE_RECORD)
 RAID0 = striped(2, kind=LayoutKind.RAID0)
@@ -428,7 +429,7 @@ def test_one_layout_alone_is_compared_with_nothing() -> None:
 NUMBERS = st.floats(-1e300, 1e300) | st.sampled_from((math.nan, math.inf, -math.inf))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(st.data())
 def test_any_figures_can_be_judged(data: st.DataObject) -> None:
     bench = data.draw(st.sampled_from([a_bench(), a_bench(raw=True), a_bench(arrays=True)]))

@@ -163,6 +163,7 @@ def test_a_newer_schema_is_refused_and_left_alone(path: Path) -> None:
     assert path.read_bytes() == before
 
 
+@pytest.mark.thorough
 def test_a_file_that_may_not_be_read_is_refused(path: Path) -> None:
     Catalogue.open(path).close()
     path.chmod(0o000)
@@ -192,6 +193,7 @@ def test_a_folder_that_may_not_be_written_is_refused(tmp_path: Path) -> None:
 # --- failing in mid-run ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_a_file_that_cannot_grow_fails_the_run_and_keeps_what_was_there(path: Path) -> None:
     script = (
         "with Catalogue.open(path) as c, c.open_run('nightly', 'db1', run_id='r1') as run:\n"
@@ -240,6 +242,7 @@ def test_a_stop_signal_ends_a_run_as_cancelled(path: Path) -> None:
 # --- two processes ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_processes_that_find_no_catalogue_make_one_between_them(path: Path) -> None:
     script = (
         "print('ready', flush=True); sys.stdin.read()\n"

@@ -49,6 +49,7 @@ def test_a_little_noise_leaves_it_within_5_percent_and_as_much_as_the_noise(
     assert worth >= 1 / ((1 + max(LEAST_GAIN, choice.noise)) * slack) * 0.999
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("rounds", [3, 5, 9, 100])
 @pytest.mark.parametrize("noise", [0.02, 0.1, 0.3])
 def test_noise_alone_does_not_flip_it(rounds: int, noise: float) -> None:

@@ -27,6 +27,7 @@ from backupd.vocabulary.storage import Frame, Manifest, StoredObject
 from backupd.vocabulary.volumes import Layout
 from tests.fakes.target import MACHINE
 from tests.mutations import add_of_tomorrow
+from tests.share import examples
 from tests.signers import signer
 
 NUMBERS = st.integers(0, 1 << 60)
@@ -463,7 +464,7 @@ def test_instant_without_a_zone_is_refused() -> None:
         manifests.from_text(sealed({**BODY, "created_at": "2026-01-02T03:04:05"}))
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.data())
 def test_no_mutation_of_the_text_passes_or_crashes_the_reader(data: st.DataObject) -> None:
     text = bytearray(manifests.to_text(ONE).encode())

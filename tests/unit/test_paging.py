@@ -22,6 +22,7 @@ def catalogue() -> Iterator[Catalogue]:
         yield opened
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("wanted", [Filter(), Filter("shop"), Filter(statuses=GOOD), Filter("gone")])
 @pytest.mark.parametrize("limit", [1, 7, 450, 1000])
 def test_pages_follow_one_another_without_a_gap(catalogue: Catalogue, wanted: Filter, limit: int) -> None:

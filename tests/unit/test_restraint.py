@@ -98,6 +98,7 @@ def test_read_that_is_held_back_begins_as_soon_as_nothing_is_in_flight() -> None
     assert copy(volume, pacing, seconds=20) > 1.1 * held
 
 
+@pytest.mark.thorough
 def test_each_change_is_told_once_with_its_reason_and_a_long_copy_tells_few() -> None:
     volume, told = Volume(), list[PaceChange]()
     pacing, _ = governor(volume, told=told.append)

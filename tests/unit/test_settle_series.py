@@ -200,6 +200,7 @@ MADE = [
 ]
 
 
+@pytest.mark.thorough
 def test_waiting_costs_little_more_than_the_best_wait_in_hindsight() -> None:
     """By a seventh on average: what falls slower than in the half minute that it takes to see it costs most."""
     prices = [beside_the_best(copy_seconds, rate) for rate in MADE for copy_seconds in (40, 60, 120, 300, 1200)]

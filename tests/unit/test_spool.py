@@ -171,6 +171,7 @@ def test_a_disk_that_hangs_at_the_first_byte_keeps_nobody_waiting(
     assert [*folder.iterdir()] == []
 
 
+@pytest.mark.thorough
 def test_bytes_cost_no_memory_on_either_way(folder: Path) -> None:
     def opened(_name: str) -> AbstractContextManager[Nowhere]:
         return nullcontext(Nowhere())

@@ -72,10 +72,10 @@ def _type(*words: str) -> None:
 
 def _price(began: float, ended: float) -> str:
     from backupd import wiring
-    from backupd.cli.tables import run_facts
     from backupd.lab import load
     from backupd.lab.site import guest_site
     from backupd.report.bill_words import bill_words
+    from backupd.report.run_facts import run_facts
     from backupd.report.words import columns
 
     with wiring.catalogue(wiring.configuration(None)) as catalogue:

@@ -50,7 +50,9 @@ def history(
     begin, end = span(since, until, now=datetime.now(UTC))
     statuses = status or ()
     with opening.catalogue(configuration) as catalogue:
-        if csv:
+        if json and not (probes or benches):
+            _print_runs(catalogue.runs(job=job, since=begin, until=end, statuses=statuses, limit=limit))
+        elif csv:
             _print_costs(catalogue.costs(job=job, since=begin, until=end, statuses=statuses, limit=limit))
         elif benches:
             benched = catalogue.benches(since=begin, until=end, statuses=statuses, limit=limit)
@@ -59,9 +61,8 @@ def history(
             found = catalogue.probes(job=job, since=begin, until=end, statuses=statuses, limit=limit)
             _list_probes(found, json=json, filtered=bool(begin or end or statuses))
         else:
-            runs = catalogue.runs(job=job, since=begin, until=end, statuses=statuses, limit=limit)
-            own = catalogue.identity().name
-            _list_runs(runs, own=own, json=json, filtered=bool(begin or end or statuses))
+            runs = catalogue.costs(job=job, since=begin, until=end, statuses=statuses, limit=limit)
+            _list_runs(runs, own=catalogue.identity().name, filtered=bool(begin or end or statuses))
 
 
 def _require_one_list(job: str | None, *, probes: bool, benches: bool, csv: bool, json: bool) -> None:
@@ -85,14 +86,16 @@ def _print_costs(costs: "list[RunCost]") -> None:
     print_text(csv_text(costs).rstrip("\n"))
 
 
-def _list_runs(runs: "list[RunDetails]", *, own: str, json: bool, filtered: bool) -> None:
+def _print_runs(runs: "list[RunDetails]") -> None:
     from backupd.cli.documents import history_document
-    from backupd.cli.tables import history_table
 
-    if json:
-        print_document(history_document(runs))
-    else:
-        print_text(history_table(runs, own=own) if runs else "no such run" if filtered else "no run yet")
+    print_document(history_document(runs))
+
+
+def _list_runs(runs: "list[RunCost]", *, own: str, filtered: bool) -> None:
+    from backupd.report.history_columns import history_table
+
+    print_text(history_table(runs, own=own) if runs else "no such run" if filtered else "no run yet")
 
 
 def _list_probes(probes: "list[ProbeRecord]", *, json: bool, filtered: bool) -> None:

@@ -11,8 +11,7 @@ from typing import Any
 
 from backupd.mysql import UNLOCKED
 from backupd.policy.write_penalty import penalty_of
-from backupd.report.bill_words import count
-from backupd.report.words import columns, duration, instant, ratio, size
+from backupd.report.words import columns, count, duration, instant, ratio, size
 from backupd.vocabulary.records import Phase, RunDetails
 
 LARGE = 1.5  # times

@@ -55,6 +55,7 @@ class RunFigures:
     lock_hold_seconds: float | None
     transactions_lost: float | None  # by the server's own counters; 0.0: not to be told from the noise
     transactions_expected: float | None
+    stalled_statements: int | None  # that waited behind the lock
     penalty_first: float | None
     penalty_settled: float | None
     settle_seconds: float | None
@@ -82,6 +83,7 @@ class RunFigures:
             lock_hold_seconds=hold_seconds(cost),
             transactions_lost=cost.transactions_lost,
             transactions_expected=cost.transactions_expected,
+            stalled_statements=cost.stalled,
             penalty_first=first,
             penalty_settled=settled,
             settle_seconds=cost.settle_seconds,

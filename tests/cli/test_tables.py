@@ -163,6 +163,11 @@ def cells(*runs: RunCost) -> list[dict[str, str]]:
     return [dict(zip(head, row, strict=True)) for row in rows]
 
 
+@pytest.mark.parametrize(("stalled", "words"), [(None, "-"), (0, "0"), (1204, "1,204")])
+def test_history_says_how_many_statements_waited_behind_the_lock(stalled: int | None, words: str) -> None:
+    assert cells(replace(COST, stalled=stalled))[0]["STALLED"] == words
+
+
 @pytest.mark.parametrize(
     ("drills", "ok", "proven"), [(0, None, "not yet"), (1, True, "yes"), (2, False, "FAILED"), (1, None, "undecided")]
 )

@@ -8,6 +8,7 @@ import typer
 
 from backupd.cli import quantities
 from backupd.cli.instants import SinceOption, UntilOption, span
+from backupd.cli.loading import without_collecting
 from backupd.cli.output import draws_dots_here, print_document, print_text
 from backupd.vocabulary.errors import UsageError
 from backupd.vocabulary.records import RunStatus
@@ -27,6 +28,7 @@ def register(app: typer.Typer) -> None:
     app.command()(show)
 
 
+@without_collecting()
 def history(
     ctx: typer.Context,
     job: Annotated[str | None, typer.Argument(metavar="JOB", help="Only runs of this job.")] = None,
@@ -118,6 +120,7 @@ def _list_benches(benches: "list[BenchRecord]", *, json: bool, filtered: bool) -
         print_text(benches_table(benches) if benches else "no such bench" if filtered else "no bench yet")
 
 
+@without_collecting()
 def show(
     ctx: typer.Context,
     run_id: Annotated[str, typer.Argument(metavar="RUN", help="An id, its beginning, or `latest[:JOB]`.")],

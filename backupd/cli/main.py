@@ -1,6 +1,7 @@
 """`backupd`: the command tree, and the one place where an error becomes words and an exit status."""
 
 import logging
+import os
 import sys
 import traceback
 from io import TextIOWrapper
@@ -58,6 +59,9 @@ def options(
 
 def main() -> None:
     """Run the command line; every failure ends here with its sentence, its hint and its exit status."""
+    os.environ.setdefault(
+        "PYDANTIC_DISABLE_PLUGINS", "__all__"
+    )  # else it looks through all packages
     open_standard_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # a terminal without UTF-8 gets a `?` rather than a traceback

@@ -88,7 +88,6 @@ def _lines(path: Path, run_id: str, is_alive: Callable[[], bool]) -> Iterator[st
 
 
 def _is_alive(catalogue: "Catalogue", run_id: str) -> bool:
-    from backupd.host.process import start_time
+    from backupd.host.process import is_alive
 
-    process = catalogue.process_of(run_id)
-    return process is not None and start_time(process[0]) == process[1]
+    return is_alive(catalogue.process_of(run_id))

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from backupd.host.live_progress import Progress
+from backupd.host.process import is_alive
 from backupd.report.bill_words import bill_words
 from backupd.report.pace import pace_words
 from backupd.report.run_facts import copy_state, course_facts
@@ -161,8 +162,7 @@ def running_now(site: Site, live: Live, run: RunDetails) -> Running | None:
     """
     if run.status is not RunStatus.RUNNING:
         return None
-    process = site.catalogue.process_of(run.run_id)
-    alive = process is not None and live.born(process[0]) == process[1]
+    alive = is_alive(site.catalogue.process_of(run.run_id), live.born)
     return Running(run, alive, live.of(run.run_id) if alive else None)
 
 

@@ -16,11 +16,6 @@ _DEADLINE_SECONDS = 900.0  # three minutes are enough on two idle cores; a busy 
 _JOB = "nightly"
 
 
-def register(app: typer.Typer) -> None:
-    """Add this command to the tree."""
-    app.command()(demo)
-
-
 def demo(*, inside: Annotated[bool, typer.Option(hidden=True)] = False) -> None:
     """The job in the lab, on a striped volume under a loaded server; and what it would have cost once.
 

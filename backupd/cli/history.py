@@ -22,12 +22,6 @@ if TYPE_CHECKING:
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 
 
-def register(app: typer.Typer) -> None:
-    """Add these commands to the tree."""
-    app.command()(history)
-    app.command()(show)
-
-
 @without_collecting()
 def history(
     ctx: typer.Context,

@@ -18,11 +18,6 @@ YesOption = Annotated[bool, typer.Option("--yes", help="Do it without asking.")]
 app = typer.Typer(no_args_is_help=True, help="A machine's identity: the name under which its backups lie on targets.")
 
 
-def register(tree: typer.Typer) -> None:
-    """Add this group of commands to the tree."""
-    tree.add_typer(app, name="identity")
-
-
 @app.callback()
 def commands() -> None:
     """A machine's identity: the name under which its backups lie on targets."""

@@ -53,11 +53,6 @@ Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Backups,
 Deadline = Annotated[float, typer.Option("--deadline", metavar="SECONDS", help="Then the machine is ended.")]
 
 
-def register(tree: typer.Typer) -> None:
-    """Add this group of commands to the tree."""
-    tree.add_typer(app, name="lab")
-
-
 @app.command("run", context_settings={"allow_interspersed_args": False})
 def run_command(
     command: Annotated[list[str], typer.Argument(metavar="-- COMMAND…")],

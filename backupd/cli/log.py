@@ -19,11 +19,6 @@ if TYPE_CHECKING:
 _LOOK_SECONDS = 0.5  # between two looks for new lines
 
 
-def register(app: typer.Typer) -> None:
-    """Add this command to the tree."""
-    app.command()(log)
-
-
 def log(
     ctx: typer.Context,
     run_id: Annotated[str, typer.Argument(metavar="RUN", help="An id, its beginning, or `latest[:JOB]`.")],

@@ -26,12 +26,6 @@ _CANCEL_SECONDS = 30.0  # a run gives everything back within 10 s; a slow LVM ma
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 
 
-def register(app: typer.Typer) -> None:
-    """Add these commands to the tree."""
-    app.command()(run)
-    app.command()(cancel)
-
-
 def run(
     ctx: typer.Context,
     job: Annotated[str, typer.Argument(metavar="JOB")],

@@ -5,6 +5,7 @@ Knows: how a comparison begins, in words and as a document. Refuses to know thei
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from backupd.report.words import columns, instant
@@ -36,7 +37,7 @@ def differing(
     """The fields of two values of one class that are not the same."""
     both = ((field.name, getattr(a, field.name), getattr(b, field.name)) for field in fields(a))
     return [
-        Difference(key, of_a, of_b, names.get(key, key.replace("_", " ")), lambda value, key=key: say(key, value))
+        Difference(key, of_a, of_b, names.get(key, key.replace("_", " ")), partial(say, key))
         for key, of_a, of_b in both
         if of_a != of_b
     ]

@@ -12,7 +12,8 @@ from backupd.config import JobConfig
 from backupd.host.run_log import RunLogs
 from backupd.host.signals import cancellable
 from backupd.notifications import Notifier
-from backupd.operations.backup.run import BackupTelling, run_backup
+from backupd.operations.backup.phases import BackupTelling
+from backupd.operations.backup.run import run_backup
 from backupd.operations.tools import Tools
 from backupd.operations.upkeep import notices
 from backupd.operations.upkeep.ownership import ownership_of

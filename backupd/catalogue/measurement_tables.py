@@ -1,12 +1,14 @@
 """The catalogue's tables of what probes measured and what benches found; see `tables`, which knows the others."""
 
+from typing import Any
+
 from sqlalchemy import Boolean, Column, Float, Integer, Table, Text
 
-from backupd.catalogue.columns import Cells, Entries, FactsColumn, Instant, Layouts, Names, Word
+from backupd.catalogue.columns import Instant, Json, Word
 from backupd.catalogue.metadata import metadata, of_run
-from backupd.vocabulary.gauges import CurvePoint, Mode, Stage
+from backupd.vocabulary.gauges import CurvePoint, Mode, Stage, TunedCell
 from backupd.vocabulary.penalty import Reason
-from backupd.vocabulary.scratch_layouts import Medium, Operation
+from backupd.vocabulary.scratch_layouts import Medium, Operation, ScratchLayout
 from backupd.vocabulary.volumes import Layout
 
 # --- what probes measured --------------------------------------------------------------------------------------------
@@ -20,7 +22,7 @@ probes = Table(  # a `ProbedVolume` and its `ProbeSettings` in one row
     Column("layout", Word(Layout), nullable=False),
     Column("stripes", Integer, nullable=False),
     Column("stripe_size", Integer),
-    Column("pvs", Names, nullable=False),
+    Column("pvs", Json(tuple[str, ...]), nullable=False),
     Column("filesystem", Text, nullable=False),
     Column("thin", Boolean, nullable=False),
     Column("kernel", Text, nullable=False),
@@ -33,10 +35,10 @@ probes = Table(  # a `ProbedVolume` and its `ProbeSettings` in one row
     Column("rewrite_size", Integer, nullable=False),
     Column("write_share", Float, nullable=False),
     Column("chunk_size", Integer, nullable=False),
-    Column("cow_pvs", Names, nullable=False),
+    Column("cow_pvs", Json(tuple[str, ...]), nullable=False),
     Column("cow_size", Integer, nullable=False),
     Column("threshold", Float, nullable=False),
-    Column("notes", Names, nullable=False),
+    Column("notes", Json(tuple[str, ...]), nullable=False),
     Column("cow_stripes", Integer, nullable=False, server_default="1"),
 )
 
@@ -49,7 +51,7 @@ probe_rows = Table(  # a `ProbeRow` with its `PhysicalCost`; without one `shares
     Column("threads", Integer, nullable=False),
     Column("block_size", Integer, nullable=False),
     Column("chunk_size", Integer),
-    Column("cow_pvs", Names, nullable=False),
+    Column("cow_pvs", Json(tuple[str, ...]), nullable=False),
     Column("snapshots", Integer, nullable=False),
     Column("phase", Word(Stage), nullable=False),
     Column("iops", Float, nullable=False),
@@ -61,7 +63,7 @@ probe_rows = Table(  # a `ProbeRow` with its `PhysicalCost`; without one `shares
     Column("reads_per_write", Float),
     Column("writes_per_write", Float),
     Column("cow_chunks_per_second", Float),
-    Column("shares", Entries),
+    Column("shares", Json(dict[str, Any])),
     Column("cow_stripes", Integer, nullable=False, server_default="1"),
 )
 
@@ -73,11 +75,11 @@ probe_curves = Table(  # the points are read with SQLite's json_each
     Column("mode", Word(Mode), nullable=False),
     Column("threads", Integer, nullable=False),
     Column("chunk_size", Integer, nullable=False),
-    Column("cow_pvs", Names, nullable=False),
+    Column("cow_pvs", Json(tuple[str, ...]), nullable=False),
     Column("snapshots", Integer, nullable=False),
     Column("repeat", Integer, nullable=False),
     Column("reason", Word(Reason), nullable=False),
-    Column("points", FactsColumn(CurvePoint), nullable=False),
+    Column("points", Json(tuple[CurvePoint, ...]), nullable=False),
     Column("cow_stripes", Integer, nullable=False, server_default="1"),
 )
 
@@ -88,11 +90,11 @@ tunings = Table(  # a `Tuning` with its `VolumeLayout`
     Column("made_at", Instant, nullable=False),
     Column("volume_uuid", Text, nullable=False),
     Column("group_uuid", Text, nullable=False),
-    Column("devices", Names, nullable=False),
+    Column("devices", Json(tuple[str, ...]), nullable=False),
     Column("stripes", Integer, nullable=False),
     Column("stripe_size", Integer),
-    Column("pvs", Entries, nullable=False),
-    Column("cells", Cells, nullable=False),
+    Column("pvs", Json(dict[str, Any]), nullable=False),
+    Column("cells", Json(tuple[TunedCell, ...]), nullable=False),
 )
 
 # --- what benches found ----------------------------------------------------------------------------------------------
@@ -109,15 +111,15 @@ benches = Table(  # a `LayoutBench` without what it measured: its `BenchHost`, `
     Column("memory", Integer, nullable=False),
     Column("processors", Integer, nullable=False),
     Column("vg", Text, nullable=False),
-    Column("disks", Names, nullable=False),
+    Column("disks", Json(tuple[str, ...]), nullable=False),
     Column("filesystem", Text, nullable=False),
     Column("file_size", Integer, nullable=False),
     Column("volume_size", Integer, nullable=False),
     Column("seconds", Float, nullable=False),
     Column("repeat", Integer, nullable=False),
-    Column("tables", Names, nullable=False),
-    Column("layouts", Layouts, nullable=False),
-    Column("notes", Names, nullable=False),
+    Column("tables", Json(tuple[str, ...]), nullable=False),
+    Column("layouts", Json(tuple[ScratchLayout, ...]), nullable=False),
+    Column("notes", Json(tuple[str, ...]), nullable=False),
 )
 
 bench_cells = Table(
@@ -135,7 +137,7 @@ bench_cells = Table(
     Column("spread", Float, nullable=False),
     Column("repeats", Integer, nullable=False),
     Column("latency_p95_ms", Float),
-    Column("shares", Entries, nullable=False),
+    Column("shares", Json(dict[str, Any]), nullable=False),
     Column("system", Float),
     Column("iowait", Float),
 )
@@ -148,8 +150,8 @@ bench_samples = Table(
     Column("at_seconds", Float, nullable=False),
     Column("layout", Text, nullable=False),
     Column("step", Text, nullable=False),
-    Column("read", Entries, nullable=False),
-    Column("written", Entries, nullable=False),
+    Column("read", Json(dict[str, Any]), nullable=False),
+    Column("written", Json(dict[str, Any]), nullable=False),
     Column("system", Float, nullable=False),
     Column("iowait", Float, nullable=False),
 )

@@ -5,6 +5,8 @@ columns. Refuses to know queries and files. What changes here needs a revision i
 name; a test holds the two together.
 """
 
+from typing import Any
+
 from sqlalchemy import (
     Boolean,
     Column,
@@ -22,14 +24,14 @@ from sqlalchemy import (
 )
 
 from backupd.catalogue import measurement_tables  # noqa: F401  the metadata has all tables
-from backupd.catalogue.columns import Entries, FactsColumn, Instant, Names, PositionColumn, Prose, Word
+from backupd.catalogue.columns import Instant, Json, Prose, Word
 from backupd.catalogue.metadata import metadata as metadata
 from backupd.catalogue.metadata import of_run
 from backupd.policy.trust import Known
 from backupd.vocabulary.penalty import Counted, GateOutcome, Reason
 from backupd.vocabulary.records import Check, HoldingKind, Phase, RunKind, RunStatus
 from backupd.vocabulary.schedule import Activity, NoticeKind, SlotState
-from backupd.vocabulary.servers import PreflushEnd, ReplicaPosition
+from backupd.vocabulary.servers import Position, PreflushEnd, ReplicaPosition
 from backupd.vocabulary.volumes import Layout
 
 HEAD = "0005"  # the newest revision in `migrations/`
@@ -39,7 +41,7 @@ identities = Table(  # an `Identity`; the newest row counts, and those before it
     metadata,
     Column("id", Integer, primary_key=True),
     Column("name", Text, nullable=False),
-    Column("bound_to", Entries, nullable=False),
+    Column("bound_to", Json(dict[str, Any]), nullable=False),
     Column("made_at", Instant, nullable=False),
 )
 
@@ -127,7 +129,7 @@ positions = Table(
     Column("binlog_file", Text),
     Column("binlog_offset", Integer),
     Column("gtid", Text),
-    Column("replicas", FactsColumn(ReplicaPosition), nullable=False),
+    Column("replicas", Json(tuple[ReplicaPosition, ...]), nullable=False),
     Column("derived", Boolean, nullable=False, server_default="0"),  # by a drill: nothing was locked
 )
 
@@ -236,7 +238,7 @@ backups = Table(
     Column("read_frames", Integer, nullable=False, server_default=text("0")),
     Column("reading_since", Instant),
     Column("manifest_digest", Text, nullable=False, server_default=text("''")),  # empty: of an earlier backupd's
-    Column("recipients", Names, nullable=False, server_default=text("'[]'")),
+    Column("recipients", Json(tuple[str, ...]), nullable=False, server_default=text("'[]'")),
 )
 # The few that are not removed, among the many that were: all that is asked of them is in the index itself.
 THERE = backups.c.removed_at.is_(None)
@@ -326,7 +328,7 @@ holdings = Table(
     of_run(one=False),
     Column("kind", Word(HoldingKind), nullable=False),
     Column("name", Text, nullable=False),
-    Column("detail", Entries, nullable=False),
+    Column("detail", Json(dict[str, Any]), nullable=False),
     Column("held_at", Instant, nullable=False),
     Column("released_at", Instant),
     Index(None, "released_at"),  # the daemon asks at each look what was not released
@@ -338,10 +340,10 @@ drills = Table(
     Column("id", Integer, primary_key=True),
     of_run(one=False),
     Column("ok", Boolean, nullable=False),
-    Column("checks", FactsColumn(Check), nullable=False),
+    Column("checks", Json(tuple[Check, ...]), nullable=False),
     Column("seconds", Float, nullable=False),
     Column("at", Instant, nullable=False),
-    Column("position", PositionColumn),
+    Column("position", Json(Position)),
     Column("undecided", Prose, nullable=False, server_default=text("''")),
 )
 

@@ -18,11 +18,6 @@ JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on s
 app = typer.Typer(no_args_is_help=True, help="The audit trail: an append-only chain of what was done.")
 
 
-def register(tree: typer.Typer) -> None:
-    """Add this group of commands to the tree."""
-    tree.add_typer(app, name="audit")
-
-
 @app.callback()
 def commands() -> None:
     """The audit trail: an append-only chain of what was done."""

@@ -28,11 +28,6 @@ RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="An id, its begi
 _HTML_HINT = "the bench itself is in the catalogue: `backupd bench show RUN --html FILE`"
 
 
-def register(tree: typer.Typer) -> None:
-    """Add this group of commands to the tree."""
-    tree.add_typer(app, name="bench")
-
-
 @app.command()
 def layouts(
     ctx: typer.Context,

@@ -9,11 +9,6 @@ from backupd.cli.output import print_document, say, tell
 app = typer.Typer(no_args_is_help=True, help="The record of all runs.")
 
 
-def register(tree: typer.Typer) -> None:
-    """Add this group of commands to the tree."""
-    tree.add_typer(app, name="catalogue")
-
-
 @app.callback()
 def commands() -> None:
     """The record of all runs."""

@@ -8,11 +8,6 @@ from backupd.cli.output import print_document, say
 from backupd.vocabulary.errors import ExitStatus
 
 
-def register(app: typer.Typer) -> None:
-    """Add this command to the tree."""
-    app.command()(check)
-
-
 def check(
     ctx: typer.Context,
     job: Annotated[str, typer.Argument(metavar="JOB")],

@@ -27,11 +27,6 @@ _ADDRESS = re.compile(r"(?P<host>[^\s:\[\]'\\]+|\[[0-9A-Fa-f:.]+\])(:(?P<port>[0
 _LARGEST_PORT = 0xFFFF
 
 
-def register(app: typer.Typer) -> None:
-    """Add this command to the tree."""
-    app.command()(clone)
-
-
 def clone(
     ctx: typer.Context,
     run_id: RunArgument,

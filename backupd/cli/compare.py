@@ -11,11 +11,6 @@ from backupd.vocabulary.records import RunKind
 _COMPARES = {RunKind.PROBE: "backupd probe --compare", RunKind.BENCH: "backupd bench compare"}
 
 
-def register(app: typer.Typer) -> None:
-    """Add this command to the tree."""
-    app.command()(compare)
-
-
 def compare(
     ctx: typer.Context,
     a: Annotated[str, typer.Argument(metavar="RUN", help="An id, its beginning, or `latest[:JOB]`.")],

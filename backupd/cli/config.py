@@ -22,11 +22,6 @@ _EXAMPLE = "backupd.toml"
 _MODE = 0o640  # it holds no secret, but says where they are
 
 
-def register(tree: typer.Typer) -> None:
-    """Add this group of commands to the tree."""
-    tree.add_typer(app, name="config")
-
-
 @app.command()
 def init(
     ctx: typer.Context,

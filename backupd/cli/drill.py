@@ -16,11 +16,6 @@ if TYPE_CHECKING:
     from backupd.vocabulary.records import RunDetails
 
 
-def register(app: typer.Typer) -> None:
-    """Add this command to the tree."""
-    app.command()(drill)
-
-
 def drill(
     ctx: typer.Context,
     run_id: Annotated[

@@ -8,6 +8,7 @@ import typer
 
 from backupd.cli import quantities
 from backupd.cli.instants import SinceOption, UntilOption, span
+from backupd.cli.loading import without_collecting
 from backupd.cli.output import draws_dots_here, print_document, print_text
 from backupd.vocabulary.errors import UsageError
 from backupd.vocabulary.records import RunStatus
@@ -21,12 +22,7 @@ if TYPE_CHECKING:
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 
 
-def register(app: typer.Typer) -> None:
-    """Add these commands to the tree."""
-    app.command()(history)
-    app.command()(show)
-
-
+@without_collecting()
 def history(
     ctx: typer.Context,
     job: Annotated[str | None, typer.Argument(metavar="JOB", help="Only runs of this job.")] = None,
@@ -52,7 +48,9 @@ def history(
     begin, end = span(since, until, now=datetime.now(UTC))
     statuses = status or ()
     with opening.catalogue(configuration) as catalogue:
-        if csv:
+        if json and not (probes or benches):
+            _print_runs(catalogue.runs(job=job, since=begin, until=end, statuses=statuses, limit=limit))
+        elif csv:
             _print_costs(catalogue.costs(job=job, since=begin, until=end, statuses=statuses, limit=limit))
         elif benches:
             benched = catalogue.benches(since=begin, until=end, statuses=statuses, limit=limit)
@@ -61,9 +59,8 @@ def history(
             found = catalogue.probes(job=job, since=begin, until=end, statuses=statuses, limit=limit)
             _list_probes(found, json=json, filtered=bool(begin or end or statuses))
         else:
-            runs = catalogue.runs(job=job, since=begin, until=end, statuses=statuses, limit=limit)
-            own = catalogue.identity().name
-            _list_runs(runs, own=own, json=json, filtered=bool(begin or end or statuses))
+            runs = catalogue.costs(job=job, since=begin, until=end, statuses=statuses, limit=limit)
+            _list_runs(runs, own=catalogue.identity().name, filtered=bool(begin or end or statuses))
 
 
 def _require_one_list(job: str | None, *, probes: bool, benches: bool, csv: bool, json: bool) -> None:
@@ -87,14 +84,16 @@ def _print_costs(costs: "list[RunCost]") -> None:
     print_text(csv_text(costs).rstrip("\n"))
 
 
-def _list_runs(runs: "list[RunDetails]", *, own: str, json: bool, filtered: bool) -> None:
+def _print_runs(runs: "list[RunDetails]") -> None:
     from backupd.cli.documents import history_document
-    from backupd.cli.tables import history_table
 
-    if json:
-        print_document(history_document(runs))
-    else:
-        print_text(history_table(runs, own=own) if runs else "no matching run" if filtered else "no run yet")
+    print_document(history_document(runs))
+
+
+def _list_runs(runs: "list[RunCost]", *, own: str, filtered: bool) -> None:
+    from backupd.report.history_columns import history_table
+
+    print_text(history_table(runs, own=own) if runs else "no matching run" if filtered else "no run yet")
 
 
 def _list_probes(probes: "list[ProbeRecord]", *, json: bool, filtered: bool) -> None:
@@ -117,6 +116,7 @@ def _list_benches(benches: "list[BenchRecord]", *, json: bool, filtered: bool) -
         print_text(benches_table(benches) if benches else "no matching bench" if filtered else "no bench yet")
 
 
+@without_collecting()
 def show(
     ctx: typer.Context,
     run_id: Annotated[str, typer.Argument(metavar="RUN", help="An id, its beginning, or `latest[:JOB]`.")],

@@ -20,11 +20,6 @@ app = typer.Typer(
 )
 
 
-def register(tree: typer.Typer) -> None:
-    """Add this group of commands to the tree."""
-    tree.add_typer(app, name="identity")
-
-
 @app.callback()
 def commands() -> None:
     """A machine's identity: the name under which its backups are stored on targets."""

@@ -58,11 +58,6 @@ Out = Annotated[
 Deadline = Annotated[float, typer.Option("--deadline", metavar="SECONDS", help="Stop the machine after this time.")]
 
 
-def register(tree: typer.Typer) -> None:
-    """Add this group of commands to the tree."""
-    tree.add_typer(app, name="lab")
-
-
 @app.command("run", context_settings={"allow_interspersed_args": False})
 def run_command(
     command: Annotated[list[str], typer.Argument(metavar="-- COMMAND…")],

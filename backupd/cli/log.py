@@ -19,11 +19,6 @@ if TYPE_CHECKING:
 _LOOK_SECONDS = 0.5  # between two looks for new lines
 
 
-def register(app: typer.Typer) -> None:
-    """Add this command to the tree."""
-    app.command()(log)
-
-
 def log(
     ctx: typer.Context,
     run_id: Annotated[str, typer.Argument(metavar="RUN", help="An id, its beginning, or `latest[:JOB]`.")],
@@ -88,7 +83,6 @@ def _lines(path: Path, run_id: str, is_alive: Callable[[], bool]) -> Iterator[st
 
 
 def _is_alive(catalogue: "Catalogue", run_id: str) -> bool:
-    from backupd.host.process import start_time
+    from backupd.host.process import is_alive
 
-    process = catalogue.process_of(run_id)
-    return process is not None and start_time(process[0]) == process[1]
+    return is_alive(catalogue.process_of(run_id))

@@ -28,12 +28,6 @@ class Shell(StrEnum):
     FISH = "fish"
 
 
-def register(app: typer.Typer) -> None:
-    """Add these commands to the tree."""
-    app.command()(manual)
-    app.command()(completion)
-
-
 def manual(ctx: typer.Context) -> None:
     """Print the man page, to read with `backupd manual | man -l -` or to install as backupd.1."""
     root = ctx.find_root().command

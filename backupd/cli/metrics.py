@@ -18,11 +18,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def register(app: typer.Typer) -> None:
-    """Add this command to the tree."""
-    app.command()(metrics)
-
-
 def metrics(
     ctx: typer.Context,
     *,

@@ -14,11 +14,6 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Test notifications.", no_args_is_help=True)
 
 
-def register(tree: typer.Typer) -> None:
-    """Add this group of commands to the tree."""
-    tree.add_typer(app, name="notify")
-
-
 @app.callback()
 def notify() -> None:
     """Test notifications."""

@@ -24,11 +24,6 @@ _REWRITTEN, _REWRITTEN_TO_TUNE = "4M", "32M"  # the second has chunks of 512 KiB
 _KEYS = ("chunk_size", "pvs", "stripes")  # that --write enters
 
 
-def register(app: typer.Typer) -> None:
-    """Add this command to the tree."""
-    app.command()(probe)
-
-
 def probe(
     ctx: typer.Context,
     job: Annotated[

@@ -16,13 +16,6 @@ JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on s
 RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="An id, its beginning, or `latest[:JOB]`.")]
 
 
-def register(app: typer.Typer) -> None:
-    """Add these commands to the tree."""
-    app.command()(prune)
-    app.command()(pin)
-    app.command()(unpin)
-
-
 def prune(
     ctx: typer.Context,
     job: Annotated[str | None, typer.Argument(metavar="JOB", help="Only this job; default: all jobs.")] = None,

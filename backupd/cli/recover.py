@@ -6,11 +6,6 @@ from backupd.cli.metrics import left_for_node_exporter
 from backupd.cli.output import say
 
 
-def register(app: typer.Typer) -> None:
-    """Add this command to the tree."""
-    app.command()(recover)
-
-
 def recover(ctx: typer.Context) -> None:
     """Clean up after dead runs: snapshots, mounts, probe files, partial objects. Live runs are not touched.
 

@@ -10,11 +10,6 @@ from backupd.cli.instants import UntilOption, span
 from backupd.cli.output import print_document, print_text, write_report
 
 
-def register(app: typer.Typer) -> None:
-    """Add this command to the tree."""
-    app.command()(report)
-
-
 def report(
     ctx: typer.Context,
     job: Annotated[str | None, typer.Argument(metavar="JOB", help="Only this job.")] = None,

@@ -25,11 +25,6 @@ if TYPE_CHECKING:
 _MOUNT_POINT = Path("MOUNT-POINT")  # of a volume that a person mounts later
 
 
-def register(app: typer.Typer) -> None:
-    """Add this command to the tree."""
-    app.command()(restore)
-
-
 def restore(
     ctx: typer.Context,
     run_id: RunArgument,

@@ -29,11 +29,6 @@ JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="A job that has 
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 
 
-def register(tree: typer.Typer) -> None:
-    """Add this group of commands to the tree."""
-    tree.add_typer(app, name="schedule")
-
-
 @dataclass(frozen=True, slots=True)
 class _Entry:
     """One activity of a job: when it is due, and what became of it last."""

@@ -12,11 +12,6 @@ if TYPE_CHECKING:
     from backupd.service.listening import WebProcess
 
 
-def register(app: typer.Typer) -> None:
-    """Add this command to the tree."""
-    app.command()(serve)
-
-
 def serve(
     ctx: typer.Context,
     *,

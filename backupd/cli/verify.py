@@ -20,11 +20,6 @@ if TYPE_CHECKING:
     from backupd.vocabulary.storage import Backup
 
 
-def register(app: typer.Typer) -> None:
-    """Add this command to the tree."""
-    app.command()(verify)
-
-
 def verify(
     ctx: typer.Context,
     run_id: Annotated[

@@ -8,11 +8,6 @@ from backupd import __version__
 from backupd.cli.output import print_document, say
 
 
-def register(app: typer.Typer) -> None:
-    """Add this command to the tree."""
-    app.command()(version)
-
-
 def version(*, json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False) -> None:
     """Print the version of backupd, like `backupd --version`."""
     if json:

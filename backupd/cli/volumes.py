@@ -17,11 +17,6 @@ if TYPE_CHECKING:
 _WIDTH = 80
 
 
-def register(app: typer.Typer) -> None:
-    """Add this command to the tree."""
-    app.command()(volumes)
-
-
 def volumes(
     ctx: typer.Context,
     wanted: Annotated[str | None, typer.Argument(metavar="VG|VG/LV", help="Only this volume group or volume.")] = None,

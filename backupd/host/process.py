@@ -14,7 +14,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -197,6 +197,16 @@ def start_time(pid: int) -> int | None:
     except (FileNotFoundError, ProcessLookupError):
         return None
     return None if fields[0] in "ZX" else int(fields[19])
+
+
+def start_of_ours(pid: int) -> int | None:
+    """The same, of a process of this user's only: after a boot pid and start may come round to somebody else's."""
+    return start_time(pid) if is_our_process(pid) else None
+
+
+def is_alive(process: tuple[int, int] | None, born: Callable[[int], int | None] = start_of_ours) -> bool:
+    """Whether a process that was recorded, by its pid and its start, is still there; `born` looks for us."""
+    return process is not None and born(process[0]) == process[1]
 
 
 def end_stray(pid: int, born: int) -> bool:

@@ -42,7 +42,6 @@ _ESCAPE = re.compile(r"\\([0-7]{3})")
 class Mounted:
     """One line of mountinfo."""
 
-    mount_id: int
     device: DeviceNumber
     root: str  # the folder of the file system that is seen here; not `/` for a bind mount
     path: Path
@@ -185,11 +184,9 @@ def mount_argv(device: Path, at: Path, *, filesystem: str, replay: bool = True) 
 def _parse_line(line: str) -> Mounted:
     try:
         before, _, after = line.partition(" - ")
-        mount_id, _, device, root, path, *_ = before.split(" ")
+        _, _, device, root, path, *_ = before.split(" ")
         major, _, minor = device.partition(":")
-        return Mounted(
-            int(mount_id), DeviceNumber(int(major), int(minor)), _plain(root), Path(_plain(path)), after.split(" ")[0]
-        )
+        return Mounted(DeviceNumber(int(major), int(minor)), _plain(root), Path(_plain(path)), after.split(" ")[0])
     except ValueError as error:
         raise UnexpectedOutput(f"a line of mountinfo could not be parsed: {line}") from error
 

@@ -37,11 +37,11 @@ class SettleLimits:
 
     threshold: float = 1.25  # the ratio that is worth paying
     windows: int = 3  # in a row at or below it
-    max_wait_seconds: float = 600.0
+    max_wait_seconds: float = 1800.0
     patience: float | None = None  # the longest wait that can pay, as a multiple of what the copy is expected to take
     max_penalty: float | None = None
     max_replica_lag_seconds: float | None = None
-    max_cow_fill: float = 0.8  # 0 to 1
+    max_cow_fill: float = 0.9  # 0 to 1
     max_metadata_fill: float = 0.9  # of a thin pool's; once it runs out, every write to the pool fails
     plateau_windows: int = 6  # over which the ratio has not fallen by a tenth
     plateau_looks: int = 60  # the same for rate and latency, where they decide alone

@@ -4,7 +4,7 @@ Knows: how it is said, once for the terminal and the page.
 """
 
 from backupd.mysql import UNLOCKED
-from backupd.report.words import duration, share, size
+from backupd.report.words import count, duration, share, size
 from backupd.vocabulary.penalty import Bill, Counted, Losses
 from backupd.vocabulary.records import Phase, RunDetails
 from backupd.vocabulary.servers import LockReceipt, Preflush, PreflushEnd
@@ -22,11 +22,6 @@ def bill_words(run: RunDetails) -> list[tuple[str, str]]:
     """Name and words of all that is known of it, the dearest first; nothing of a run that never asked for its lock."""
     bill = [] if run.bill is None else _bill(run.bill, copied=run.backups[0].bytes_read if run.backups else None)
     return [*_lost(run.losses), *_preflush(run.preflush), *_lock(run), *bill]
-
-
-def count(number: float | None) -> str:
-    """Transactions, in whole ones."""
-    return "-" if number is None else f"{number:,.0f}"
 
 
 def _lost(losses: Losses | None) -> list[tuple[str, str]]:

@@ -12,9 +12,8 @@ from math import ceil, isfinite
 from statistics import median
 
 from backupd.catalogue.costs import Beside, RunCost
-from backupd.report.bill_words import count
 from backupd.report.costs import copy_rate, hold_seconds, penalties
-from backupd.report.words import duration, ratio, size
+from backupd.report.words import count, duration, ratio, size
 from backupd.vocabulary.records import RunStatus
 
 RECENT = timedelta(days=30)

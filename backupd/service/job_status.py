@@ -12,6 +12,7 @@ from enum import StrEnum
 from backupd.catalogue.job_status import JobRecord, UnfinishedRun
 from backupd.config import JobConfig
 from backupd.host.live_progress import Progress
+from backupd.host.process import is_alive
 from backupd.policy.timetable import Timetable
 from backupd.service.outlook import Live
 from backupd.service.site import Site
@@ -123,7 +124,7 @@ def _job_status(
 
 
 def _running(unfinished: UnfinishedRun, live: Live) -> Running:
-    alive = unfinished.process is not None and live.born(unfinished.process[0]) == unfinished.process[1]
+    alive = is_alive(unfinished.process, live.born)
     return Running(unfinished.run, alive, live.of(unfinished.run.run_id) if alive else None)
 
 

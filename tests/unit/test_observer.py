@@ -117,7 +117,7 @@ def observer_of(
         meter=PassiveMeter(host.counters),
         read_usage=host.usage,
         read_lag=host.replica_lag,
-        limits=limits or SettleLimits(),
+        limits=limits or SettleLimits(max_wait_seconds=600, max_cow_fill=0.8),
         area=area,
         extend=extend,
         growth=growth,

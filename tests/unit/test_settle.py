@@ -1,13 +1,14 @@
 """The settle gate: which series of samples it waits on, starts after, or gives up on, and why."""
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import fields, replace
 from math import inf, isfinite, nan
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from backupd.config import LimitsConfig, SettleConfig
 from backupd.policy.settle_gate import (
     COW_AREA,
     Area,
@@ -22,7 +23,9 @@ from backupd.policy.write_penalty import penalty_of
 from backupd.vocabulary.penalty import GateOutcome, Reason, Sample, Verdict
 
 MIB = 1 << 20
-LIMITS = SettleLimits(threshold=1.25, windows=3, max_wait_seconds=600, plateau_windows=6, plateau_looks=20)
+LIMITS = SettleLimits(
+    threshold=1.25, windows=3, max_wait_seconds=600, max_cow_fill=0.8, plateau_windows=6, plateau_looks=20
+)
 FALLING = [5.0, 4.0, 3.0, 2.0, 1.5]
 
 
@@ -450,3 +453,11 @@ def test_waiting_may_pay_before_a_copy_that_is_long_or_of_which_nothing_is_known
     copy_seconds: float | None, patience: float | None, enabled: bool, may_pay: bool
 ) -> None:
     assert waiting_may_pay(replace(LIMITS, patience=patience, enabled=enabled), copy_seconds) == may_pay
+
+
+def test_what_nobody_says_the_gate_goes_by_the_configurations_defaults() -> None:
+    tables = (SettleConfig(), LimitsConfig())
+    said = {field.name: getattr(table, field.name) for table in tables for field in fields(table)}
+    ours = {field.name: getattr(SettleLimits(), field.name) for field in fields(SettleLimits)}
+    drifted = {name for name in said.keys() & ours.keys() if said[name] != ours[name]}
+    assert drifted == {"patience"}  # a probe's wait is no copy's: it has none

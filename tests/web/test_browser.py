@@ -40,7 +40,7 @@ _SAID = {  # what a page is for, which must be there without scripts
     "overview": ("sample-shop", "sample-archive", "copying", "43%: 22.6 GiB of at most 52.5 GiB", "left"),
     "history": ("sample-shop-failed", "sample-shop-good"),
     "history-of-a-job": ("sample-shop-failed",),
-    "run-live": ("copying", "43%", "preflight: begun", "The gate opened"),
+    "run-live": ("copying", "43%", "preflight: begun", "opened after"),
     "run": ("binlog.001199", "vault", "offsite", "verification", "backup-stage"),
     "run-failed": ("above limits.max_penalty", "Hint:", "aborted the backup"),
     "run-attention": ("target offsite dropped out of this run",),

@@ -96,6 +96,7 @@ def test_the_history_shows_what_runs_cost(browser: httpx.Client) -> None:
     for figure in ("31 ms", "4.00x", "1.25x", "1 min 02 s", "51.2 MiB/s", "2.0 GiB"):
         assert figure in words, words
     assert "going" not in words
+    assert "Stalled" in words
 
 
 @pytest.mark.parametrize(

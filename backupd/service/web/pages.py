@@ -9,6 +9,7 @@ from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
+from backupd.report.history_columns import ON_PAGE
 from backupd.service.job_status import job_statuses, running_besides
 from backupd.service.metrics import CONTENT_TYPE
 from backupd.service.web.asked import AskedLive, AskedMetrics, AskedRooms, AskedSite
@@ -77,6 +78,7 @@ def history(
         outcomes=list(RunFilter),
         jobs=sorted({*site.configuration.jobs, *filter(None, [asked.job])}),
         runs=shown.runs,
+        columns=ON_PAGE,
         machine=site.catalogue.identity().name,
         older=asked.query(before=shown.older) if shown.older else "",
         newest=asked.query() if before else None,

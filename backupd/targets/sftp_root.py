@@ -71,7 +71,7 @@ class SftpRoot:
             )
         if room.bavail * room.frsize < _LITTLE_BYTES or (room.files and not room.favail):
             return NoRoom(
-                f"no room left on {self.line.where}", hint="free space there, or let retention keep fewer backups"
+                f"no space left on {self.line.where}", hint="free space there, or let retention keep fewer backups"
             )
         return TargetError(
             f"could not {doing} {self.line.where}: {error.reason}",

@@ -79,7 +79,7 @@ def test_without_it_what_was_planned_is_done(terminal: Terminal, world: World) -
     assert (ended.status, "removed  expired: not among the last 2" in ended.stdout) == (ExitStatus.OK, True)
     assert lying(world) == {"r2", "r3"}
     history = terminal.run("history").stdout.splitlines()
-    assert re.split(r" {2,}", history[-1])[0::8] == ["r1", "removed"]
+    assert re.split(r" {2,}", history[-1])[0::9] == ["r1", "removed"]
 
 
 def test_a_stop_signal_ends_it_before_the_next_job(
@@ -179,11 +179,11 @@ def test_what_somebody_else_removed_is_told(terminal: Terminal, vault: Directory
 def test_a_lost_catalogue_is_rebuilt_from_the_target(terminal: Terminal, world: World) -> None:
     world.places.catalogue.unlink()
     nothing = terminal.run("catalogue", "rebuild", "--target", "vault")
-    assert (nothing.status, nothing.stdout) == (ExitStatus.VERIFICATION, "0 new, 0 known before\n")
+    assert (nothing.status, nothing.stdout) == (ExitStatus.VERIFICATION, "0 new, 0 already known\n")
     assert "r1: run r1 is not signed: its origin is unknown" in nothing.stderr
     ended = terminal.run("catalogue", "rebuild", "--target", "vault", "--unsigned")
     assert "warning: --unsigned: the origin of these backups cannot be verified" in ended.stderr
-    assert (ended.status, ended.stdout.splitlines()[-1]) == (ExitStatus.OK, "3 new, 0 known before")
+    assert (ended.status, ended.stdout.splitlines()[-1]) == (ExitStatus.OK, "3 new, 0 already known")
     assert terminal.run("catalogue", "rebuild", "--target", "vault", "--json").document["known"] == ["r1", "r2", "r3"]
     assert len(terminal.run("history").stdout.splitlines()) == 4
 
@@ -192,5 +192,5 @@ def test_a_damaged_manifest_is_status_9_after_the_others_were_read(terminal: Ter
     world.places.catalogue.unlink()
     (world.backups / "r2" / "manifest.json").write_text("{")
     ended = terminal.run("catalogue", "rebuild", "--target", "vault", "--unsigned")
-    assert (ended.status, ended.stdout.splitlines()[-1]) == (ExitStatus.VERIFICATION, "2 new, 0 known before")
+    assert (ended.status, ended.stdout.splitlines()[-1]) == (ExitStatus.VERIFICATION, "2 new, 0 already known")
     assert "error: not all manifests could be read: r2: " in ended.stderr

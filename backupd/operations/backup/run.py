@@ -1,7 +1,7 @@
 """One backup: lock, snapshot, unlock, wait until it is cheap, copy, send what was spooled, verify, publish.
 
 Read `run_backup`, then `_take`, then `point_in_time.snapshot_under_lock` aloud. Everything that is made on the host is
-entered into `owed` and given back in reverse order, whatever happens; the lock is the inner `with` and ends first.
+entered into `owed` and released in reverse order, whatever happens; the lock is the inner `with` and ends first.
 """
 
 import logging

@@ -1,6 +1,6 @@
 """The journal of a run that cannot keep one any more, and what is said of its death.
 
-Knows: what becomes of its row. Refuses to know what is given back.
+Knows: what becomes of its row.
 """
 
 from collections.abc import Sequence

@@ -55,7 +55,7 @@ class Asked:
         """The runs that are meant.
 
         Raises:
-            BadQuestion: a field cannot be understood.
+            BadQuestion: a field cannot be parsed.
         """
         try:
             statuses = RunFilter(self.outcome).statuses if self.outcome else ()
@@ -82,7 +82,7 @@ def history_page(site: Site, asked: Asked, *, before: str) -> HistoryPage:
     """The runs after `before`, or the newest.
 
     Raises:
-        BadQuestion: a field cannot be understood.
+        BadQuestion: a field cannot be parsed.
         UsageError: there is no run `before`.
     """
     found = site.catalogue.costs_page(asked.filter(), before=before or None, limit=PAGE + 1)

@@ -131,7 +131,7 @@ def require_empty(path: Path, *, least_size: int = LEAST_SIZE, sysfs: Path = SYS
     found = signatures(path)
     if found:
         raise Refused(
-            f"{path} is not empty: it holds {', '.join(found)}",
+            f"{path} is not empty: it has {', '.join(found)}",
             hint=f"nothing is ever overwritten: check it, and if nobody needs it: wipefs --all {path}",
         )
     why = _opened(path, number)

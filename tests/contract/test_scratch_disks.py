@@ -106,12 +106,12 @@ def test_an_empty_disk_is_told_with_its_size(host: Host) -> None:
 
 def test_a_disk_that_holds_something_is_refused_by_name_and_left_as_it_is(host: Host) -> None:
     host.put(host.disks[1])
-    with pytest.raises(Refused, match=f"{host.disks[1]} is not empty: it holds ext4") as refused:
+    with pytest.raises(Refused, match=f"{host.disks[1]} is not empty: it has ext4") as refused:
         host.scratch.require_empty(Path(host.disks[1]))
     assert f"wipefs --all {host.disks[1]}" in refused.value.hint
-    with pytest.raises(Refused, match="it holds ext4"):
+    with pytest.raises(Refused, match="it has ext4"):
         host.scratch.make_group(NAME, host.disks, RUN)
-    with pytest.raises(Refused, match="it holds ext4"):
+    with pytest.raises(Refused, match="it has ext4"):
         host.scratch.make_array(NAME, host.layout, RUN)
     assert host.everything() == [(), ("ext4",)], "and nothing was done to the other one"
 

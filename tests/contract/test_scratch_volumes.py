@@ -184,11 +184,11 @@ def test_layout_that_no_lv_has_is_a_mistake_too(ground: Ground) -> None:
 def test_name_that_something_has_is_refused_before_anything_is_made(ground: Ground) -> None:
     ground.scratch.require_unused(VG, NAME)
     ground.scratch.require_unused("nosuch", "data")
-    with pytest.raises(Refused, match="labvg/data is there already") as caught:
+    with pytest.raises(Refused, match="labvg/data already exists") as caught:
         ground.scratch.require_unused(VG, "data")
     assert "lvrename" in caught.value.hint
     ground.create(ground.linear())
-    with pytest.raises(Refused, match=f"{NAME} is there already") as caught:
+    with pytest.raises(Refused, match=f"{NAME} already exists") as caught:
         ground.scratch.require_unused(VG, NAME)
     assert "backupd recover" in caught.value.hint
 

@@ -520,7 +520,7 @@ WHOLE = owner_record.to_text(record(7))
 def test_a_record_that_is_garbage_says_so_and_can_be_succeeded(target: Target, garbage: str) -> None:
     assert target.succeed(record(1))
     lay(target, f"{MACHINE}/owner/0000000007.json", garbage.encode())
-    with pytest.raises(VerificationError, match=r"0000000007\.json is (no owner record|owner record )") as refused:
+    with pytest.raises(VerificationError, match=r"0000000007\.json is (not an owner record|owner record )") as refused:
         target.owner()
     assert "`backupd identity adopt`" in refused.value.hint
     assert not target.succeed(record(2, "b"))

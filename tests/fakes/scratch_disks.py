@@ -59,7 +59,7 @@ class FakeScratchDisks:
             raise Refused(f"there is no {disk}", hint="see `lsblk -p`")
         found = self.contents(real)
         if found:
-            raise Refused(f"{disk} is not empty: it holds {', '.join(found)}", hint=f"wipefs --all {disk}")
+            raise Refused(f"{disk} is not empty: it has {', '.join(found)}", hint=f"wipefs --all {disk}")
         return self.sizes[real]
 
     def make_group(self, vg: str, disks: tuple[str, ...], run_id: str) -> None:

@@ -129,13 +129,13 @@ def test_a_daemon_that_is_killed_leaves_the_run_alive_and_the_next_one_sees_it_e
     assert os.getsid(pid) == pid
     with serving(site) as daemon:
         assert daemon.stderr is not None
-        assert any("watched from now on" in line for line in iter(daemon.stderr.readline, ""))
+        assert any("watching it now" in line for line in iter(daemon.stderr.readline, ""))
         site.gate.touch()
         until(lambda: (now := site.slot()) and now.state is SlotState.ENDED)
         daemon.send_signal(signal.SIGTERM)
         status, said, _ = ended(daemon)
     assert (status, site.catalogue.run(slot.run_id).status) == (0, RunStatus.FAILED)
-    assert f"ended with status {ExitStatus.SERVER}" in said
+    assert f"ended with exit status {ExitStatus.SERVER}" in said
     assert site.slot() is not None
     assert (site.slot() or slot).exit_status == ExitStatus.SERVER
 

@@ -20,7 +20,7 @@ from backupd.vocabulary.penalty import GateOutcome, Reason, Sample, Verdict
 
 MIB = 1 << 20
 FOLDER = Path(__file__).parents[1] / "data" / "settle"
-LIMITS = SettleLimits(max_wait_seconds=600)
+LIMITS = SettleLimits(max_wait_seconds=600, max_cow_fill=0.8)
 HASTY = SettleLimits(max_wait_seconds=600, plateau_looks=30)
 PATIENCE_OF_ONE = SettleLimits(max_wait_seconds=600, patience=1.0)
 NO_MORE_THAN_FOUR = SettleLimits(max_wait_seconds=600, max_penalty=4.0)

@@ -18,7 +18,7 @@ class Share(StrEnum):
 
 SHARE = Share(os.environ.get(VARIABLE, Share.USUAL))
 
-_QUICK_PART, _QUICK_LEAST = 10, 6
+_QUICK_PART, _QUICK_LEAST = 10, 4
 
 
 def examples(count: int) -> int:

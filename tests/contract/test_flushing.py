@@ -12,6 +12,8 @@ from backupd.vocabulary.errors import ServerError
 from backupd.vocabulary.servers import PreflushEnd
 from tests.contract.mariadb import MariadbServer, mysql_server, wait_until
 
+pytestmark = pytest.mark.thorough
+
 __all__ = ["mysql_server"]
 
 USUAL = {MAX_DIRTY: 80.5, LOW_WATER_MARK: 70.0}

@@ -22,6 +22,8 @@ from backupd.vocabulary.errors import ExitStatus
 from backupd.vocabulary.records import RunStatus
 from backupd.vocabulary.schedule import Activity, Slot, SlotState
 
+pytestmark = pytest.mark.thorough
+
 Found = TypeVar("Found")
 
 _SECONDS = 20.0  # patience with a busy machine

@@ -29,6 +29,7 @@ ON_SERVERS = 12
 Told = Callable[[str, object], None]
 
 
+@pytest.mark.thorough
 def test_a_few_histories(tmp_path: Path) -> None:
     assert run_histories(tmp_path, range(HISTORIES, HISTORIES + 8))["histories"] == 8
 

@@ -22,6 +22,8 @@ from backupd.vocabulary.errors import UsageError
 from tests.fakes.target import BELIEVED, MACHINE
 from tests.story.stored import JOB, RUN, Stream, content, put_in
 
+pytestmark = pytest.mark.thorough
+
 MIB = 1 << 20
 DISK_BYTES = 40 * MIB
 SMALL_FILES = [("./", b""), *((f"t{i}.ibd", content(f"t{i}", MIB)) for i in range(32))]

@@ -38,7 +38,7 @@ def test_of_what_one_target_leaves_out_another_one_tries_all() -> None:
 @pytest.mark.parametrize(
     ("part", "tried", "of_a_seed"),
     [
-        (share.Share.QUICK, (6, 10, 4), 200),
+        (share.Share.QUICK, (5, 10, 4), 200),
         (share.Share.USUAL, (50, 100, 4), 200),
         (share.Share.FULL, (50, 100, 4), 1000),
     ],

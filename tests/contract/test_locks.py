@@ -223,7 +223,7 @@ def test_each_try_is_a_session_of_its_own_after_a_pause(
     with running(mysql_server, "UPDATE t.aria SET v = SLEEP(50) WHERE id = 1"):
         before = sessions(observer)
         lock = ServerLock(mysql_server.connect(), limits, strategy=strategy, pause=pause)
-        with pytest.raises(LockNotGranted, match=r"would wait behind .*: UPDATE t\.aria"), lock.held():
+        with pytest.raises(LockNotGranted, match=r"would be blocked by .*: UPDATE t\.aria"), lock.held():
             raise AssertionError("granted")
     assert pauses == [7, 7]
 

@@ -285,7 +285,7 @@ def test_one_part_is_sent_at_a_time_however_little_room_there_is() -> None:
     first = room.memory(10, is_next=False)
     room.enter(10)
     second = room.memory(10, is_next=True)
-    with pytest.raises(TargetError, match="given up"):
+    with pytest.raises(TargetError, match="aborted"):
         room.enter(10, unwanted=lambda: True)
     room.leave(first, 10)
     room.enter(10)

@@ -161,7 +161,7 @@ def test_the_disks_are_watched_all_the_time_and_every_sample_says_what_was_done(
     assert write.written["/dev/sdb"] > 0
     assert steps[:4] == [
         "linear: creating the volume",
-        "linear: making its xfs",
+        "linear: creating its xfs",
         "linear: writing the test file",
         "linear: write of 1 MiB, 1 thread, round 1 of 2",
     ]

@@ -252,7 +252,7 @@ def test_where_an_array_is_ahead_is_said_by_record_size() -> None:
     bench = changed(bench, of(RAID0, Cell(Operation.WRITE, 64 * KIB, 6)), times=0.5)
     bench = changed(bench, of(RAID0, Cell(Operation.WRITE, 128 * KIB, 6)), spread=0.3)
     assert texts(bench, Topic.RECORDS)[0] == (
-        "RAID-0 of 2 disks beside 2 stripes, sequential writes by 6 threads: 1.2x ahead at 1-8 KiB,"
+        "RAID-0 of 2 disks compared with 2 stripes, sequential writes by 6 threads: 1.2x ahead at 1-8 KiB,"
         " equal within the spread at 32 KiB, behind (0.5x) at 64 KiB, cannot tell (spread 30%) at 128 KiB,"
         " equal within the spread at 512 KiB-16 MiB"
     )

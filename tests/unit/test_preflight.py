@@ -157,7 +157,7 @@ LONG_QUERY = Blocker(7, "report", 300.0, "SELECT * FROM orders")
         ("redo logging", facts(redo_logging=False), REFUSED, "disabled"),
         ("redo log", facts(settings=LAZY), WARNING, "held up to 3 s longer"),
         ("binlog", as_it_is, OK, "864000 s"),
-        ("binlog", facts(binlog_expire_seconds=None), OK, "for ever"),
+        ("binlog", facts(binlog_expire_seconds=None), OK, "kept indefinitely"),
         ("binlog", facts(binlog_basename=None), WARNING, "off"),
         ("binlog", facts(binlog_expire_seconds=3600), WARNING, "3600 s"),
         ("blockers", as_it_is, OK, "no running statement"),

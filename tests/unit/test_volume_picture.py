@@ -227,11 +227,11 @@ def test_whole_text_of_a_host_with_mixed_volumes() -> None:
         (
             "snapshots",
             "labvg/own",
-            "labvg/own  snapshot  backupd-r1 (ours, run r1)\n"
+            "labvg/own  snapshot  backupd-r1 (backupd, run r1)\n"
             "           snapshot  theirs\n"
             "           room      3.2 GiB for snapshots in the group, by PV as above",
         ),
-        ("snapshots", "labvg/backupd-r1", "labvg/backupd-r1  state  snapshot of own (ours, run r1)"),
+        ("snapshots", "labvg/backupd-r1", "labvg/backupd-r1  state  snapshot of own (backupd, run r1)"),
         (
             "snapshots",
             "labvg/idle",

@@ -59,7 +59,7 @@ def state_words(surveyed: SurveyedVolume) -> list[str]:
     elif placed.kind is VolumeKind.POOL:
         words.append("pool")
     elif surveyed.run_id is not None:
-        words.append(f"ours, run {surveyed.run_id}")
+        words.append(f"backupd, run {surveyed.run_id}")
     if not placed.active:
         words.append("not active")
     return [*words, *placed.volume.conditions]

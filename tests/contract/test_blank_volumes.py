@@ -97,7 +97,10 @@ def test_a_volume_that_somebody_uses_is_refused(
         ({"snapshots": ("s",)}, "it has snapshots: s"),
         ({"thin_snapshots": ("t",)}, "it has snapshots: t"),
         ({"conditions": ("merging",)}, "merging"),
-        ({"tags": frozenset({"backupd", "backupd.machine=db1-0a1b2c3d", "backupd.run=r1"})}, "snapshot or COW area of backupd"),
+        (
+            {"tags": frozenset({"backupd", "backupd.machine=db1-0a1b2c3d", "backupd.run=r1"})},
+            "snapshot or COW area of backupd",
+        ),
     ],
 )
 def test_a_volume_in_a_state_that_forbids_it_is_refused(volume: Volume, changes: dict[str, object], says: str) -> None:

@@ -244,7 +244,7 @@ def test_what_is_refused_has_touched_nothing(
         (replace(SMALL, pvs=("/dev/sdb", "/dev/sdz")), "/dev/sdz: not a usable PV of labvg"),
         (replace(SMALL, raw=True), "fio is not installed"),
         (replace(ON_DISKS, array_disks=("/dev/sdx", "/dev/sdq")), "there is no /dev/sdq"),
-        (replace(ON_DISKS, array_disks=("/dev/sdx", "/dev/held")), "/dev/held is not empty: it holds ext4"),
+        (replace(ON_DISKS, array_disks=("/dev/sdx", "/dev/held")), "/dev/held is not empty: it has ext4"),
         (replace(ON_DISKS, array_disks=("/dev/sdx", "/dev/alias")), "/dev/sdx is named twice"),
     ],
 )

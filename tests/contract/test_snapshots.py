@@ -363,7 +363,7 @@ def test_what_bears_no_tag_of_the_run_is_never_removed(bench: Bench) -> None:
 def test_run_whose_id_is_the_beginning_of_another_s_removes_nothing_of_it(bench: Bench) -> None:
     snapshot = bench.take("r12")
     for run_id in ("r1", "r", "r123", "12"):
-        with pytest.raises(SnapshotError, match=f"no tag of run {run_id}:"):
+        with pytest.raises(SnapshotError, match=f"no tag of run {run_id},"):
             bench.snapshots.remove(VG, snapshot.name, run_id)
     assert bench.snapshots.require_intact(snapshot).intact
     bench.snapshots.remove(VG, snapshot.name, "r12")

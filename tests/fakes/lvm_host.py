@@ -395,7 +395,7 @@ class FakeSnapshots:
                     hint=f"`backupd identity adopt {mark.machine}`, then `backupd recover`",
                 )
             if mark != Mark(self.machine, run_id):
-                raise SnapshotError(f"{vg}/{name} has no tag of run {run_id}: it is not removed")
+                raise SnapshotError(f"{vg}/{name} has no tag of run {run_id}, so it is not removed")
             going = [*self._snapshots_of(name), name]
             strangers = {one for one, lv in host.lvs.items() if not run_of_tags(lv.tags, self.machine)}
             foreign = [other for other in going if other in strangers]

@@ -49,14 +49,14 @@ class FakeScratchDisks:
         real = [self._disk(disk) for disk in disks]
         for disk in real:
             if real.count(disk) > 1:
-                raise Refused(f"{disk} is named twice", hint="give each disk once")
+                raise Refused(f"{disk} is given twice", hint="give each disk once")
 
     def require_empty(self, disk: Path) -> int:
         """Nothing is known to be on it."""
         self._called("require_empty")
         real = self._disk(str(disk))
         if real not in self.sizes:
-            raise Refused(f"there is no {disk}", hint="see `lsblk -p`")
+            raise Refused(f"{disk} does not exist", hint="see `lsblk -p`")
         found = self.contents(real)
         if found:
             raise Refused(f"{disk} is not empty: it has {', '.join(found)}", hint=f"wipefs --all {disk}")

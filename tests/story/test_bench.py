@@ -243,9 +243,9 @@ def test_what_is_refused_has_touched_nothing(
         (replace(SMALL, vg="nope"), "no volume group nope"),
         (replace(SMALL, pvs=("/dev/sdb", "/dev/sdz")), "/dev/sdz: not a usable PV of labvg"),
         (replace(SMALL, raw=True), "fio is not installed"),
-        (replace(ON_DISKS, array_disks=("/dev/sdx", "/dev/sdq")), "there is no /dev/sdq"),
+        (replace(ON_DISKS, array_disks=("/dev/sdx", "/dev/sdq")), "/dev/sdq does not exist"),
         (replace(ON_DISKS, array_disks=("/dev/sdx", "/dev/held")), "/dev/held is not empty: it has ext4"),
-        (replace(ON_DISKS, array_disks=("/dev/sdx", "/dev/alias")), "/dev/sdx is named twice"),
+        (replace(ON_DISKS, array_disks=("/dev/sdx", "/dev/alias")), "/dev/sdx is given twice"),
     ],
 )
 def test_what_this_host_has_not_is_refused(bench: BenchWorld, request_: BenchRequest, words: str) -> None:

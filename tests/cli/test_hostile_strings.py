@@ -20,10 +20,12 @@ from typer.core import TyperArgument, TyperGroup
 from typer.main import get_command
 
 from backupd import wiring
+from backupd.catalogue.store import Catalogue
 from backupd.cli import main
 from backupd.policy import manifest as manifests
 from backupd.service.systemd import Notify
 from backupd.vocabulary.errors import ExitStatus, TargetError
+from backupd.vocabulary.records import RunKind
 from tests.cli.terminal import Ended, Terminal
 from tests.hostile_words import ARGUMENT, FORGED, HOSTILE, MARKUP, faults, make_hostile_catalogue
 from tests.story.world import World
@@ -89,10 +91,18 @@ TREE = dict(leaves(get_command(main.app)))
 
 
 @pytest.fixture(scope="module")
-def hostile_catalogue(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+def hostile_catalogue(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
+    """The file, and the runs that words stand for; looked for once, since all of a run is read to know its kind."""
     folder = tmp_path_factory.mktemp("hostile")
     path = folder / "catalogue.sqlite"
-    return path, make_hostile_catalogue(path, machine=World(folder / "world").name)
+    ids = make_hostile_catalogue(path, machine=World(folder / "world").name)
+    with Catalogue.open(path) as catalogue:
+        with_backup = next(run_id for run_id in ids if catalogue.run(run_id).backups)
+        probe, bench = (
+            next(run_id for run_id in ids if catalogue.run(run_id).kind is kind)
+            for kind in (RunKind.PROBE, RunKind.BENCH)
+        )
+    return path, {"RUN": with_backup, "PROBE": probe, "BENCH": bench, "STORED": "stored"}
 
 
 @pytest.fixture
@@ -100,7 +110,7 @@ def terminal(
     world: World,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-    hostile_catalogue: tuple[Path, list[str]],
+    hostile_catalogue: tuple[Path, dict[str, str]],
     tmp_path: Path,
 ) -> Terminal:
     """`backupd` on a host whose catalogue and whose files' names are hostile; a daemon ends as soon as it is ready."""
@@ -153,15 +163,6 @@ def require_plain_files(folder: Path) -> None:
         assert path.suffix != ".html" or MARKUP not in text
 
 
-def words_of(words: list[str], ids: list[str], terminal: Terminal) -> list[str]:
-    """With a run of each kind in its place."""
-    with terminal.world.catalogue() as catalogue:
-        kinds = {catalogue.run(run_id).kind.value: run_id for run_id in reversed(ids)}
-        with_backup = next(run_id for run_id in ids if catalogue.run(run_id).backups)
-    named = {"RUN": with_backup, "PROBE": kinds["probe"], "BENCH": kinds["bench"], "STORED": "stored"}
-    return [named.get(word, word) for word in words]
-
-
 def test_every_command_is_walked() -> None:
     assert set(TREE) == set(OVER_A_HOSTILE_HOST)
 
@@ -190,10 +191,10 @@ def test_hostile_words_in_place_of_a_command_are_shown_plain(terminal: Terminal)
 
 @pytest.mark.parametrize("command", sorted(OVER_A_HOSTILE_HOST))
 def test_a_hostile_host_is_shown_plain(
-    terminal: Terminal, hostile_catalogue: tuple[Path, list[str]], world: World, backed_up: None, command: str
+    terminal: Terminal, hostile_catalogue: tuple[Path, dict[str, str]], world: World, backed_up: None, command: str
 ) -> None:
     for words in OVER_A_HOSTILE_HOST[command]:
-        ended = terminal.run(*command.split(), *words_of(words, hostile_catalogue[1], terminal))
+        ended = terminal.run(*command.split(), *(hostile_catalogue[1].get(word, word) for word in words))
         require_plain(ended)
         if "--json" in words:
             assert ended.document["schema"] == 1

@@ -645,7 +645,7 @@ def test_recover_names_what_it_gave_back_and_what_resists(terminal: Terminal, wo
     assert "snapshot labvg/backupd-r1 is left" in ended.stderr
     ended = terminal.run("recover")
     assert ended.status == ExitStatus.OK
-    assert "gave back snapshot labvg/backupd-r1" in ended.stdout
+    assert "released snapshot labvg/backupd-r1" in ended.stdout
     assert world.left() == []
 
 

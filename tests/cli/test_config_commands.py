@@ -52,7 +52,7 @@ def test_init_never_overwrites(tmp_path: Path) -> None:
     file.write_text("mine")
     result = run("init", config=file)
     assert isinstance(result.exception, UsageError)
-    assert "exists already" in result.exception.message
+    assert "already exists" in result.exception.message
     assert "--path" in result.exception.hint
     assert file.read_text() == "mine"
     assert result.stdout == ""

@@ -66,7 +66,7 @@ def test_what_a_run_did_is_there_afterwards(terminal: Terminal, wanted: str) -> 
     assert terminal.run("--quiet", "run", "nightly", "--run-id", "r1").status == ExitStatus.OK
     ended = terminal.run("log", wanted)
     assert ended.status == ExitStatus.OK
-    phases = [phase for phase in Phase if f"[r1] {phase}: begun" in ended.stdout]
+    phases = [phase for phase in Phase if f"[r1] {phase}: started" in ended.stdout]
     assert phases == [Phase.PREFLIGHT, Phase.BASELINE, Phase.SETTLE, Phase.COPY, Phase.RELEASE, Phase.VERIFY]
 
 

@@ -175,7 +175,7 @@ def test_a_dead_run_is_told_of_once(terminal: Terminal, peer: WebPeer, world: Wo
     of_the_dead = [document for document in told(peer) if document["subject"] == "r1"]
     assert [document["kind"] for document in of_the_dead] == ["failed"]
     assert "process died without reporting an error" in of_the_dead[0]["text"]
-    assert of_the_dead[0]["text"].startswith("run r1 of job nightly, begun ")
+    assert of_the_dead[0]["text"].startswith("run r1 of job nightly, started ")
 
 
 @pytest.mark.parametrize("kind", [RunKind.BENCH, RunKind.PROBE])
@@ -245,4 +245,4 @@ def test_a_test_names_who_was_not_reached(terminal: Terminal, peer: WebPeer) -> 
 def test_a_test_of_nobody_says_who_there_is(terminal: Terminal) -> None:
     ended = terminal.run("notify", "test", "somebody")
     assert (ended.status, ended.stdout) == (ExitStatus.USAGE, "")
-    assert ended.stderr == "error: no notification 'somebody'\nhint: configured jobs: all\n"
+    assert ended.stderr == "error: no notification 'somebody'\nhint: configured notifications: all\n"

@@ -125,7 +125,7 @@ def test_a_job_lends_its_settings(terminal: Terminal, probing: ProbeWorld, monke
         ((*VOLUME, "--threads", "0"), "not a list of whole numbers above 0"),
         ((*VOLUME, "--threads", "1;2"), "not a list of whole numbers above 0"),
         ((*VOLUME, "--snapshots", "x"), "not a list of whole numbers above 0"),
-        ((*VOLUME, "--block-size", "16q"), "no size"),
+        ((*VOLUME, "--block-size", "16q"), "is not a size"),
         ((*VOLUME, "--block-size", "100"), "not a valid block size"),
         ((*VOLUME, "--file-size", "20k"), "not a multiple of the block size"),
         ((*VOLUME, "--file-size", "64k"), "larger than the file"),
@@ -138,8 +138,8 @@ def test_a_job_lends_its_settings(terminal: Terminal, probing: ProbeWorld, monke
         (("probe", "--compare", "one", "two"), "no probe one"),
         (("probe", "--compare", "one", "two", "--tune"), "--compare measures nothing"),
         ((*VOLUME, "--write"), "--write needs the recommendation of --tune"),
-        ((*VOLUME, "--tune", "--write"), "no job is named"),
-        ((*VOLUME, "--tune", "--repeat", "2"), "too few"),
+        ((*VOLUME, "--tune", "--write"), "no job was given"),
+        ((*VOLUME, "--tune", "--repeat", "2"), "--tune needs more rounds"),
         ((*VOLUME, "--tune", "--snapshots", "1,2"), "one load on one snapshot"),
         ((*VOLUME, "--tune", "--reads"), "one load on one snapshot"),
         ((*VOLUME, "--tune", "--while-copying"), "one load on one snapshot"),
@@ -304,7 +304,7 @@ def test_nothing_is_entered_where_nothing_is_better(tuned: Terminal, probing: Pr
     ended = tuned.run("probe", "nightly", *TUNE, "--write")
     assert ended.status == ExitStatus.OK
     assert "recommended: the default" in ended.stdout
-    assert "stays as it is" in ended.stderr
+    assert "was not changed" in ended.stderr
     assert tuned.configuration.read_text() == before
 
 

@@ -179,11 +179,11 @@ def test_what_somebody_else_removed_is_told(terminal: Terminal, vault: Directory
 def test_a_lost_catalogue_is_rebuilt_from_the_target(terminal: Terminal, world: World) -> None:
     world.places.catalogue.unlink()
     nothing = terminal.run("catalogue", "rebuild", "--target", "vault")
-    assert (nothing.status, nothing.stdout) == (ExitStatus.VERIFICATION, "0 new, 0 known before\n")
+    assert (nothing.status, nothing.stdout) == (ExitStatus.VERIFICATION, "0 new, 0 already known\n")
     assert "r1: run r1 is not signed: its origin is unknown" in nothing.stderr
     ended = terminal.run("catalogue", "rebuild", "--target", "vault", "--unsigned")
     assert "warning: --unsigned: the origin of these backups cannot be verified" in ended.stderr
-    assert (ended.status, ended.stdout.splitlines()[-1]) == (ExitStatus.OK, "3 new, 0 known before")
+    assert (ended.status, ended.stdout.splitlines()[-1]) == (ExitStatus.OK, "3 new, 0 already known")
     assert terminal.run("catalogue", "rebuild", "--target", "vault", "--json").document["known"] == ["r1", "r2", "r3"]
     assert len(terminal.run("history").stdout.splitlines()) == 4
 
@@ -192,5 +192,5 @@ def test_a_damaged_manifest_is_status_9_after_the_others_were_read(terminal: Ter
     world.places.catalogue.unlink()
     (world.backups / "r2" / "manifest.json").write_text("{")
     ended = terminal.run("catalogue", "rebuild", "--target", "vault", "--unsigned")
-    assert (ended.status, ended.stdout.splitlines()[-1]) == (ExitStatus.VERIFICATION, "2 new, 0 known before")
+    assert (ended.status, ended.stdout.splitlines()[-1]) == (ExitStatus.VERIFICATION, "2 new, 0 already known")
     assert "error: not all manifests could be read: r2: " in ended.stderr

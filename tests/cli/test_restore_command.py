@@ -124,7 +124,7 @@ def test_a_volume_that_holds_something_is_status_5(terminal: Terminal, blanks: F
     blanks.held[DEVICE] = "xfs"
     ended = terminal.run("restore", "r1", "--into-volume", "labvg/data")
     assert ended.status == Refused.exit_status
-    assert "holds xfs" in ended.stderr
+    assert "it has xfs" in ended.stderr
 
 
 def test_a_volume_that_stays_mounted_is_an_attention(terminal: Terminal, blanks: FakeBlankVolumes) -> None:

@@ -94,7 +94,7 @@ def test_a_volume_that_is_not_there_is_answered_with_the_command_that_makes_it(s
 
 def test_a_volume_that_holds_something_is_left_as_it_is(somebody: Somebody) -> None:
     somebody.blanks.held[DEVICE] = "xfs"
-    with pytest.raises(Refused, match="holds xfs"):
+    with pytest.raises(Refused, match="it has xfs"):
         somebody.restores()
     assert somebody.blanks.held == {DEVICE: "xfs"}
     assert somebody.filled == []

@@ -96,5 +96,5 @@ def test_recover_makes_a_volume_blank_again_whose_restore_was_killed(host: Host,
         process.kill()
         process.wait()
         assert signature() != ""
-        assert "gave back file-system" in host.backupd("recover").stdout
+        assert "released file-system" in host.backupd("recover").stdout
         assert signature() == ""

@@ -161,7 +161,7 @@ def test_the_disks_are_watched_all_the_time_and_every_sample_says_what_was_done(
     assert write.written["/dev/sdb"] > 0
     assert steps[:4] == [
         "linear: creating the volume",
-        "linear: making its xfs",
+        "linear: creating its xfs",
         "linear: writing the test file",
         "linear: write of 1 MiB, 1 thread, round 1 of 2",
     ]
@@ -282,7 +282,7 @@ def test_a_plan_that_is_no_longer_the_one_that_was_agreed_to_is_not_carried_out(
 
 def test_a_foreign_volume_of_our_name_is_refused_and_left(bench: BenchWorld) -> None:
     bench.host.hidden.add("backupd-b1-striped-3x64k")
-    with pytest.raises(Refused, match="striped-3x64k is there already"):
+    with pytest.raises(Refused, match="striped-3x64k already exists"):
         bench.take()
     bench.assert_failed_and_clean(RunStatus.REFUSED)
     assert bench.host.calls["create_scratch"] == 0

@@ -77,7 +77,7 @@ def test_a_job_of_the_same_name_on_another_host_is_another_one(host: Callable[[s
         assert rebuild(b.target, catalogue, catalogue.trust(b.target.machine)).known == ("b0",)
     assert {fate.decision.backup_id for fate in prune_job(b).fates} == {"b0"}
     assert backups_of(a) == {"a0", "a1", "a2"}
-    with b.catalogue() as catalogue, pytest.raises(NotOurs, match="is not this machine's"):
+    with b.catalogue() as catalogue, pytest.raises(NotOurs, match="are not this machine's"):
         ownership_of(catalogue, b.tools).take(b.target.of_machine(a.target.machine))
 
 

@@ -489,7 +489,7 @@ def test_a_full_target_is_pruned_and_its_owner_record_written_once_there_is_room
 def test_a_full_target_from_which_nothing_goes_says_so(site: Site) -> None:
     site.nights(2)
     site.here.free_bytes = 0
-    with pytest.raises(TargetError, match="target here: no room left"):
+    with pytest.raises(TargetError, match="target here: no space left"):
         site.prune().require_complete()
     assert site.on(site.here) == {"r1", "r2"}
 

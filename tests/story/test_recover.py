@@ -189,7 +189,7 @@ def test_a_volume_of_our_name_without_our_tag_is_named_and_left(world: World) ->
     die_at(world, "lock.ended")
     world.host.lvs["backupd-r1"].tags = frozenset()
     recovery = recover(world)
-    with pytest.raises(CleanupIncomplete, match=r"snapshot labvg/backupd-r1 is left: .* bears no tag") as refused:
+    with pytest.raises(CleanupIncomplete, match=r"snapshot labvg/backupd-r1 is left: .* has no tag") as refused:
         recovery.require_complete()
     assert refused.value.exit_status is ExitStatus.CLEANUP
     assert set(world.host.lvs) == {"backupd-r1"}

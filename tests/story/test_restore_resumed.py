@@ -268,7 +268,7 @@ def test_a_restore_that_has_no_room_to_go_on_keeps_what_is_there(
 def test_two_restores_into_one_folder_at_once_are_refused(vault: Path, to: Path) -> None:
     class Meanwhile(Failing):
         def _counted(self, chunks: Iterator[bytes], name: str) -> Iterator[bytes]:
-            with pytest.raises(Busy, match="another process restores into"):
+            with pytest.raises(Busy, match="another process is restoring into"):
                 restore([source(Failing(vault))], to=to)
             return super()._counted(chunks, name)
 

@@ -138,7 +138,7 @@ def test_another_file_system_within_the_datadir_is_refused(world: World) -> None
     world.nested, world.nested_device = (world.datadir / "shop",), DeviceNumber(8, 2)
     error = world.try_to_back_up()
     assert isinstance(error, Refused)
-    assert f"mount {world.datadir}/shop lies on {world.datadir}/shop (8:2)" in error.message
+    assert f"mount {world.datadir}/shop is on {world.datadir}/shop (8:2)" in error.message
 
 
 def test_files_seen_through_another_mount_of_the_same_file_system_are_refused(world: World) -> None:
@@ -146,5 +146,5 @@ def test_files_seen_through_another_mount_of_the_same_file_system_are_refused(wo
     error = world.try_to_back_up()
     assert isinstance(error, Refused)
     assert f"one mount: outside of the mount at {world.mount_root}" in error.message
-    assert f"{world.datadir}/shop is seen through {world.datadir}/shop" in error.message
+    assert f"{world.datadir}/shop is reached through {world.datadir}/shop" in error.message
     assert "without a separate bind mount" in error.hint

@@ -126,8 +126,8 @@ def flip_a_byte(file: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "expected", "told"),
     [
-        (flip_a_byte, ExitStatus.VERIFICATION, "is not what was written to it"),
-        (lambda file: os.truncate(file, MIB), ExitStatus.VERIFICATION, "is not what was written to it"),
+        (flip_a_byte, ExitStatus.VERIFICATION, "differs from what was written"),
+        (lambda file: os.truncate(file, MIB), ExitStatus.VERIFICATION, "differs from what was written"),
         (Path.unlink, ExitStatus.TARGET, "the spool could not be read back: No such file"),
     ],
 )

@@ -142,7 +142,7 @@ def test_a_plain_backup_does_not_pass_for_an_encrypted_one(backed_up: World, tmp
         restore([BackupSource(backed_up.target, "nightly", "r1", trust)], to=tmp_path / "to")
     half = replace(there(backed_up), recipients=("age1x",), signature=None)
     put(backed_up, manifests.to_text(half))
-    with pytest.raises(Untrusted, match=r"says that it is encrypted, and its data-1\.tar\.zst is not"):
+    with pytest.raises(Untrusted, match=r"is marked as encrypted, and its data-1\.tar\.zst is not"):
         restore([BackupSource(backed_up.target, "nightly", "r1", Trust(unsigned=True))], to=tmp_path / "to")
     assert not (tmp_path / "to").exists()
 
@@ -186,13 +186,13 @@ def test_what_an_earlier_backupd_recorded_is_taken_with_a_warning(
 
 @pytest.mark.parametrize(
     ("column", "what"),
-    [("sha256", "first object"), ("bytes_read", "bytes"), ("bytes_stored", "stored bytes"), ("files", "files")],
+    [("sha256", "first object"), ("bytes_read", "bytes read"), ("bytes_stored", "stored bytes"), ("files", "files")],
 )
 def test_but_only_where_it_agrees_with_all_that_was_recorded(
     backed_up: World, tmp_path: Path, column: str, what: str
 ) -> None:
     of_old(backed_up, **{column: 7})
-    refused(backed_up, tmp_path / "to", f"is not the one on record: its {what} should be 7")
+    refused(backed_up, tmp_path / "to", f"is not the one on record: {what}: expected 7")
 
 
 # --- without the catalogue -------------------------------------------------------------------------------------------

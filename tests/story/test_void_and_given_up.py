@@ -298,7 +298,7 @@ def test_the_next_gate_knows_how_fast_a_copy_was_that_failed(world: World, monke
     telling = in_mid_copy(world, lambda: world.host.write(100 << 20))
     with pytest.raises(GaveUp, match="COW area") as given_up:
         world.back_up(job=world.job(limits=LimitsConfig(max_cow_fill=0.5)), telling=telling)
-    assert "raise snapshot.size: the COW area has 0.2 GiB" in given_up.value.hint
+    assert "raise snapshot.size: try 0.3 GiB for the COW area (now 0.2 GiB" in given_up.value.hint
     with world.catalogue() as catalogue:
         last = catalogue.last_copy("nightly")
     assert last is not None

@@ -16,9 +16,10 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 	--no-emit-index-url --no-emit-find-links --annotation-style line \
 	--custom-compile-command 'make requirements' $(if $(UPGRADE),--upgrade)
 
-.PHONY: help demo demo-targets test check lint types imports tests exhaustive-tests service-tests packaging-tests \
-	docker-tests lab-tests docs docs-reference docs-examples test-all figure-tests test-matrix campaign hostile bench-lock bench-settle bench-peers \
-	bench-copy bench-disks bench-size bench-tables \
+.PHONY: help demo demo-targets test check lint types imports tests thorough-tests exhaustive-tests \
+	service-tests packaging-tests docker-tests lab-tests docs docs-reference docs-examples test-all figure-tests \
+	test-matrix campaign hostile bench-lock bench-settle bench-peers \
+	bench-copy bench-disks bench-size bench-tables bench-start bench-age \
 	setup-python setup-check setup-s3 setup-service setup-docker setup-lab setup-peers requirements wheel deb clean
 
 help: ## this list
@@ -31,9 +32,9 @@ demo-targets: setup-python setup-lab setup-s3 ## one job on a folder, an SFTP an
 	$(BIN)/backupd lab run --rows 5000 --load 20 -- python -m tests.bench.three_targets
 
 # The one that takes longest goes last, so that what is wrong is seen early.
-test: check exhaustive-tests service-tests docker-tests lab-tests ## every promise (an hour)
+test: check thorough-tests exhaustive-tests service-tests docker-tests lab-tests ## every promise (an hour)
 
-check: lint types imports tests ## what needs neither root nor the lab (90 seconds)
+check: lint types imports tests ## after every change: what takes no whole run, server or lab (about a minute)
 
 lint: setup-python
 	$(BIN)/ruff check .
@@ -46,11 +47,15 @@ imports: setup-python
 	$(BIN)/lint-imports --no-logo
 
 tests: setup-python setup-check setup-s3
-	$(SIDE_BY_SIDE) $(QUICK) -m "not exhaustive"
+	BACKUPD_TESTS_SHARE=quick $(SIDE_BY_SIDE) $(QUICK) -m "not thorough and not exhaustive"
 
-# Failures at every call, ten thousand mutations, every zone's clock, a hundred thousand runs, a thousand histories,
-# six hundred hostile backups.
-exhaustive-tests: setup-python setup-check setup-s3 ## what walks through every case, and a thousand histories of several machines (6 minutes)
+# What `check` leaves out for its time, and its properties with all their examples.
+thorough-tests: setup-python setup-check setup-s3 ## whole runs, real servers and stores, this machine's kernel (about 5 minutes)
+	$(SIDE_BY_SIDE) $(QUICK) -m "(thorough or hypothesis) and not exhaustive"
+
+# Failures at every call, every zone's clock, a hundred thousand runs; of what comes from a seed a share, as
+# tests/share.py says: mutations, histories, hostile backups.
+exhaustive-tests: setup-python setup-check setup-s3 ## what walks through every case, and histories of several machines (8 minutes at most)
 	$(SIDE_BY_SIDE) $(QUICK) tests/web -m exhaustive
 
 service-tests: setup-python setup-service ## the pages in a real browser, the metrics under a real Prometheus (3 minutes)
@@ -77,7 +82,8 @@ docs-reference: setup-python ## write anew what the documentation has from the c
 docs-examples: setup-python setup-lab setup-s3 ## type the documentation's examples anew in the lab: ONLY=demo (7 minutes)
 	$(BIN)/python -m tests.docs.examples $(ONLY)
 
-# When what measures has changed, and before a release.
+# When what measures has changed, and before a release. Of what comes from a seed it tries all.
+test-all: export BACKUPD_TESTS_SHARE := full
 test-all: test packaging-tests figure-tests test-matrix hostile ## every test, the packages, the figures, the matrix and all attacks (two hours)
 
 figure-tests: setup-python setup-lab
@@ -116,6 +122,12 @@ bench-size: setup-python setup-check setup-s3 ## how much memory and time 5 TiB 
 
 bench-tables: setup-python setup-check ## how soon a server with 200,000 tables answers, as root: FOLDER=/tmp (6 minutes in memory)
 	$(BIN)/python -m tests.bench.bench_tables $(if $(FOLDER),--folder $(FOLDER))
+
+bench-age: setup-python setup-check ## what encrypting costs by OpenSSL, by pyrage and by the age program (half a minute)
+	$(BIN)/python -m tests.bench.bench_age
+
+bench-start: setup-python ## how soon `backupd history` answers, beside a Python that does nothing (half a minute)
+	$(BIN)/python -m tests.bench.bench_start
 
 setup-python: $(READY) ## .venv with the pinned packages and the project
 

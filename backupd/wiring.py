@@ -4,6 +4,8 @@ What only a probe, a bench, a restore or a survey works with is imported where i
 """
 
 import os
+from dataclasses import fields
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -14,6 +16,7 @@ from backupd.config import (
     DirectoryConfig,
     HostConfig,
     JobConfig,
+    LockConfig,
     LockStrategy,
     MailConfig,
     NotificationConfig,
@@ -25,13 +28,12 @@ from backupd.config import (
 )
 from backupd.config.secrets import credentials
 from backupd.host.claims import Claims
-from backupd.host.filesystem import identity, remove_tree, room, sync_filesystem, used_bytes
-from backupd.host.holdings import Releases
+from backupd.host.filesystem import identity, room, sync_filesystem, used_bytes
 from backupd.host.machine_ids import this_machine
-from backupd.host.process import end_stray, ended_by_itself, found
+from backupd.host.process import found
 from backupd.load import WriteProbe
 from backupd.load.counters import KernelCounters
-from backupd.lvm import BlankVolumes, Mounts, ScratchDisks, Snapshots, disks_of
+from backupd.lvm import BlankVolumes
 from backupd.lvm.mounting import FILESYSTEMS, LinuxMounts, mount_of, mounts, mounts_below
 from backupd.lvm.scratch_disks import LinuxScratchDisks
 from backupd.lvm.snapshots import LvmSnapshots, active_volume
@@ -39,15 +41,12 @@ from backupd.mysql import Applier, Flusher, Lock
 from backupd.mysql.canary import MysqlCanary
 from backupd.mysql.counting import ServerCounters
 from backupd.mysql.flushing import PageFlusher
-from backupd.mysql.locks import LockLimits, ServerLock
+from backupd.mysql.locks import ServerLock
 from backupd.mysql.login import Login
 from backupd.mysql.replication import ReplicaApplier
 from backupd.mysql.server import MysqlServer
 from backupd.mysql.session import Connect, connector
 from backupd.notifications.fanout import Fanout, Subscriber
-from backupd.operations.backup import spool_folder
-from backupd.operations.backup.preflush import put_back
-from backupd.operations.backup.replicas import start_again
 from backupd.operations.opening import catalogue as catalogue
 from backupd.operations.opening import configuration as configuration
 from backupd.operations.opening import configuration_or_defaults as configuration_or_defaults
@@ -65,19 +64,18 @@ from backupd.operations.tools import (
 )
 from backupd.operations.upkeep.finishing import MaxRate
 from backupd.operations.upkeep.ownership import RENEWAL_SECONDS
+from backupd.operations.upkeep.releases import releases
 from backupd.targets import Target
 from backupd.targets.directory import DirectoryTarget
 from backupd.vocabulary.errors import SnapshotError, UsageError
-from backupd.vocabulary.records import Holding, HoldingKind
+from backupd.vocabulary.records import Holding
 from backupd.vocabulary.volumes import MountPoint
 
 if TYPE_CHECKING:
     from backupd.notifications import NotificationChannel
     from backupd.operations.measure.ground import Subject
     from backupd.operations.measure.volume_survey import Sources
-    from backupd.vocabulary.benches import BenchHost
 
-_LVM_SECONDS = 10.0
 _UNDISTURBED_SECONDS = 5.0
 _LEAST_SECTOR = 512  # bytes
 _LVM_CHUNK_SIZE = 4 << 10  # bytes: what LVM takes where it is not told (lvcreate(8), 2.03.16)
@@ -150,6 +148,7 @@ def host_tools(configuration: Configuration, machine: str) -> HostTools:
     """What acts on the host whatever the job, and marks what it makes there as this machine's."""
     kernel = KernelCounters()
     snapshots, scratch_disks, mounting = LvmSnapshots(machine), LinuxScratchDisks(machine), LinuxMounts()
+    target_of = partial(_target_of, configuration)
     return HostTools(
         snapshots=snapshots,
         mounts=mounting,
@@ -172,9 +171,25 @@ def host_tools(configuration: Configuration, machine: str) -> HostTools:
             spools=tuple({job.copy.spool for job in configuration.jobs.values() if job.copy.spool is not None}),
         ),
         claims=Claims(configuration.paths.run),
-        releases=_releases(configuration, snapshots, scratch_disks, mounting),
+        releases=releases(
+            *(snapshots, scratch_disks, mounting),
+            blank_volumes=blank_volumes,
+            target_of=target_of,
+            applier_of=lambda host: ReplicaApplier(
+                _connect_again(
+                    *(configuration, host, "whose replica applier was stopped"),
+                    hint="START REPLICA SQL_THREAD there, or put the host back into the configuration",
+                )
+            ),
+            flusher_of=lambda host: PageFlusher(
+                _connect_again(
+                    *(configuration, host, "whose server was told to write its dirty pages"),
+                    hint="put the host back into the configuration, then `backupd recover`",
+                )
+            ),
+        ),
         scratch_disks=scratch_disks,
-        target_of=lambda holding: _target_of(configuration, holding),
+        target_of=target_of,
         machine=this_machine(),
         renewal_seconds=RENEWAL_SECONDS,
     )
@@ -200,26 +215,10 @@ def tools(configuration: Configuration, job: JobConfig, machine: str) -> Tools:
     """
     host = host_tools(configuration, machine)
     connect = connector(_login(configuration.hosts[job.host]))
-    limits = LockLimits(
-        wait_seconds=job.lock.wait_timeout_seconds,
-        hold_seconds=job.lock.hold_budget_seconds,
-        tries=job.lock.tries,
-        pause_seconds=job.lock.pause_seconds,
-        blocker_age_seconds=job.lock.blocker_age_seconds,
-    )
     return Tools(
-        snapshots=host.snapshots,
-        mounts=host.mounts,
-        files=host.files,
-        places=host.places,
-        claims=host.claims,
-        releases=host.releases,
-        scratch_disks=host.scratch_disks,
-        target_of=host.target_of,
-        machine=host.machine,
-        renewal_seconds=host.renewal_seconds,
+        **{each.name: getattr(host, each.name) for each in fields(host)},
         server=MysqlServer(connect),
-        lock=_lock(connect, limits, job.lock.strategy),
+        lock=_lock(connect, job.lock),
         applier=_applier(job, connect),
         flusher=_flusher(job, connect),
         canary=MysqlCanary(connect) if job.canary else None,
@@ -251,7 +250,7 @@ def _data_mount(host: HostConfig) -> MountPoint:
     """The file system of the server's datadir.
 
     Raises:
-        ServerError: the server does not tell.
+        ServerError: the server does not report.
         SnapshotError: the datadir is not there.
     """
     return mount_of(MysqlServer(connector(_login(host))).facts().datadir)
@@ -268,7 +267,7 @@ def _mounted_volume(name: str) -> MountPoint:
     for mounted in mounts():
         if mounted.device == device:
             return MountPoint(mounted.path, device, mounted.filesystem, PurePosixPath(mounted.root))
-    raise SnapshotError(f"{name} is not mounted", hint="the probe's file lies on its file system: mount it")
+    raise SnapshotError(f"{name} is not mounted", hint="the probe's file is on its file system: mount it")
 
 
 def survey_sources(configuration: Configuration, catalogue: Catalogue | None) -> "Sources":
@@ -314,6 +313,7 @@ def bench_tools(machine: str) -> BenchTools:
     from backupd.load.fio import FioLoads
     from backupd.load.sectors import sector_size
     from backupd.lvm.scratch import LvmScratchVolumes
+    from backupd.operations.measure.bench_host import bench_host
     from backupd.vocabulary.scratch_layouts import Medium
 
     return BenchTools(
@@ -322,41 +322,19 @@ def bench_tools(machine: str) -> BenchTools:
         counters=KernelCounters(),
         sector_size=lambda disk: sector_size(disk) or _LEAST_SECTOR,
         load_average=lambda: os.getloadavg()[0],
-        host=_bench_host,
+        host=bench_host,
         probing=instruments(),
     )
 
 
-def _bench_host(with_fio: bool, with_mdadm: bool) -> "BenchHost":
-    """On what is measured.
-
-    Raises:
-        CommandError: a program that is needed is missing.
-    """
-    from backupd.load.fio import fio_version
-    from backupd.load.sysbench import require_version
-    from backupd.lvm.version import lvm_version, mdadm_version
-    from backupd.vocabulary.benches import BenchHost
-
-    return BenchHost(
-        kernel=os.uname().release,
-        lvm=lvm_version(),
-        sysbench=require_version(),
-        fio=fio_version() if with_fio else None,
-        mdadm=mdadm_version() if with_mdadm else None,
-        memory=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
-        processors=os.cpu_count() or 1,
-    )
-
-
-def _lock(connect: Connect, limits: LockLimits, strategy: LockStrategy) -> Lock:
-    match strategy:
+def _lock(connect: Connect, wanted: LockConfig) -> Lock:
+    match wanted.strategy:
         case LockStrategy.NONE:
             from backupd.mysql.unlocked import NoLock
 
             return NoLock(connect)
         case LockStrategy.AUTO | LockStrategy.FTWRL | LockStrategy.BACKUP_STAGE:
-            return ServerLock(connect, limits, strategy=strategy)
+            return ServerLock(connect, wanted, strategy=wanted.strategy)
 
 
 def _applier(job: JobConfig, connect: Connect) -> Applier | None:
@@ -392,6 +370,17 @@ def _login(host: HostConfig) -> Login:
     )
 
 
+def _connect_again(configuration: Configuration, host: str, became: str, *, hint: str) -> Connect:
+    """The way to a server that a run has changed something on.
+
+    Raises:
+        UsageError: the configuration has no host of this name any more.
+    """
+    if host not in configuration.hosts:
+        raise UsageError(f"no host {host!r}, {became}", hint=hint)
+    return connector(_login(configuration.hosts[host]))
+
+
 def _target_of(configuration: Configuration, holding: Holding) -> Target:
     """That has this copy or upload, as the machine's that made it.
 
@@ -405,75 +394,3 @@ def _target_of(configuration: Configuration, holding: Holding) -> Target:
             hint=f"put target {name} back until `backupd recover` has done its work there",
         )
     return target(configuration, name, holding.detail["machine"])
-
-
-def _releases(
-    configuration: Configuration, snapshots: Snapshots, scratch_disks: ScratchDisks, mounting: Mounts
-) -> Releases:
-    """How each kind of holding is given back; every function is idempotent, and recovery uses the same ones."""
-
-    def remove_volume(holding: Holding) -> None:
-        vg, _, name = holding.name.partition("/")
-        snapshots.remove(vg, name, holding.detail["run"])
-
-    def remove_objects(holding: Holding) -> None:
-        _target_of(configuration, holding).remove(holding.detail["job"], holding.detail["backup"])
-
-    def remove_probe_files(holding: Holding) -> None:
-        from backupd.load.fileprobe import remove_folder
-
-        remove_folder(Path(holding.name))
-
-    def abandon_upload(holding: Holding) -> None:
-        _target_of(configuration, holding).abandon(holding)
-
-    def applier_of(host: str) -> Applier:
-        if host not in configuration.hosts:
-            raise UsageError(
-                f"no host {host!r}, whose replica applier was stopped",
-                hint="START REPLICA SQL_THREAD there, or put the host back into the configuration",
-            )
-        return ReplicaApplier(connector(_login(configuration.hosts[host])))
-
-    def flusher_of(host: str) -> Flusher:
-        if host not in configuration.hosts:
-            raise UsageError(
-                f"no host {host!r}, whose server was told to write its dirty pages",
-                hint="put the host back into the configuration, then `backupd recover`",
-            )
-        return PageFlusher(connector(_login(configuration.hosts[host])))
-
-    return {
-        HoldingKind.SNAPSHOT: remove_volume,
-        HoldingKind.SCRATCH_VOLUME: remove_volume,
-        HoldingKind.MOUNT: lambda holding: mounting.unmount(Path(holding.name)),
-        HoldingKind.PROBE_FILES: remove_probe_files,
-        HoldingKind.PARTIAL: remove_objects,
-        HoldingKind.UPLOAD: abandon_upload,
-        HoldingKind.STAGING: lambda holding: remove_tree(Path(holding.name)),
-        HoldingKind.SPOOL: spool_folder.remove,
-        HoldingKind.CHILD: _end_child,
-        HoldingKind.APPLIER: lambda holding: start_again(holding, applier_of),
-        HoldingKind.FLUSH_SETTINGS: lambda holding: put_back(holding, flusher_of),
-        HoldingKind.FILESYSTEM: lambda holding: blank_volumes().wipe(
-            Path("/dev", holding.name), holding.detail["uuid"]
-        ),
-        HoldingKind.SCRATCH_GROUP: lambda holding: scratch_disks.remove_group(
-            holding.name, disks_of(holding), holding.detail["run"]
-        ),
-        HoldingKind.SCRATCH_ARRAY: lambda holding: scratch_disks.remove_array(
-            holding.name, disks_of(holding), holding.detail["run"]
-        ),
-    }
-
-
-def _end_child(holding: Holding) -> None:
-    """A shell of LVM's is waited for, because LVM killed in mid-suspend would leave the server frozen."""
-    pid, born = int(holding.name), int(holding.detail["start_time"])
-    if holding.detail["program"] != "lvm":
-        end_stray(pid, born)
-    elif not ended_by_itself(pid, born, within_seconds=_LVM_SECONDS):
-        raise SnapshotError(
-            f"process {pid}, a shell of LVM's, has not ended by itself in {_LVM_SECONDS:.0f} s",
-            hint="it is not killed, because LVM may be in the middle of a suspend; see `dmsetup info` for what waits",
-        )

@@ -2,8 +2,8 @@
 #
 # Knows: that the host is handed in, as in
 #     docker run --rm --privileged --pid=host --network=host -v /dev:/dev -v /run:/run -v /etc/backupd:/etc/backupd … backupd run
-# with the data directory and the targets at the paths that they have on the host. Refuses to know packages and
-# versions: .ci/packages.txt (group host) and requirements.txt are the lists.
+# with the data directory and the targets at the paths that they have on the host. Packages and
+# versions are listed in .ci/packages.txt (group host) and requirements.txt.
 # Built by docker/build backupd, or, where an image registry answers, by `docker build -f docker/backupd.Dockerfile .`
 # It wants BuildKit, for the secret, the caches and backupd.Dockerfile.dockerignore (DOCKER_BUILDKIT=1 before Docker 23).
 

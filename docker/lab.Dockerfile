@@ -1,7 +1,7 @@
 # The lab in a container: `docker run --rm backupd-lab demo` needs no capability, no device and no privilege.
 #
-# Knows: which base, in which order, what may be cached. Refuses to know packages and versions: .ci/packages.txt and
-# requirements-dev.txt are the only lists, installed by the scripts that install them everywhere else.
+# Knows: which base, in which order, what may be cached. Packages and versions are listed in .ci/packages.txt and
+# requirements-dev.txt only, and installed by the scripts that install them everywhere else.
 # Built by docker/build lab, or, where an image registry answers, by `docker build -f docker/lab.Dockerfile .`
 # It wants BuildKit, for the secret, the caches and lab.Dockerfile.dockerignore (DOCKER_BUILDKIT=1 before Docker 23).
 

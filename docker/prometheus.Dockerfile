@@ -1,7 +1,6 @@
 # Prometheus as Debian has it, with nothing of ours in it: docker/monitoring.compose.yaml hands it its files.
 #
-# Knows: how it is installed. Refuses to know what it scrapes. Built by docker/build prometheus; no image registry is
-# needed.
+# Knows: how it is installed. Built by docker/build prometheus; no image registry is needed.
 
 ARG BASE=debian:12
 FROM ${BASE}

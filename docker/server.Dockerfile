@@ -1,7 +1,6 @@
 # A database server that people run: MariaDB or MySQL, as docker/build made its base from Debian's archive.
 #
-# Knows: how it is started. Refuses to know which server it is: the base has one, and server-start looks.
-# Built by docker/build mariadb-10.11|mariadb-11|mysql-9, started by docker/compose.yaml.
+# Knows: how it is started. Built by docker/build mariadb-10.11|mariadb-11|mysql-9, started by docker/compose.yaml.
 
 ARG BASE
 FROM ${BASE}

@@ -1,5 +1,6 @@
 """What holds for every test: a property is judged by what it finds, never by how fast a busy machine looked for it."""
 
+import gc
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -9,14 +10,29 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from backupd.catalogue import schema
+from tests import thorough
 from tests.fakes.target import MACHINE
+from tests.share import examples
 from tests.statements import compiled_once
 
-settings.register_profile("backupd", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "backupd", max_examples=examples(100), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("backupd")
 
 _SHARED_MEMORY = Path("/dev/shm")
 _ROOM_ENOUGH = 1 << 30  # bytes; a container often has 64 MiB
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Before `-m` looks at the marks."""
+    thorough.mark(items)
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of tests and all that they have imported live to the end: a collection need not look at them again."""
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

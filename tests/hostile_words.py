@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import Column, Text
 
 from backupd.catalogue import tables
-from backupd.catalogue.columns import Cells, Entries, FactsColumn, Layouts, Names, PositionColumn, Prose
+from backupd.catalogue.columns import Json, Prose
 from backupd.catalogue.database import direct
 from tests.many_runs import make_catalogue
 
@@ -81,7 +81,7 @@ def _add_what_is_rare(connection: Any) -> None:
 
 
 def _is_a_strangers(table: str, column: Column[Any]) -> bool:
-    kinds = (Text, Prose, Names, Entries, FactsColumn, Cells, Layouts, PositionColumn)
+    kinds = (Text, Prose, Json)
     ours = {f"{table}.*", f"*.{column.name}", f"{table}.{column.name}"} & _OURS
     return not ours and isinstance(column.type, kinds)
 

@@ -19,7 +19,7 @@ from pyrage import x25519
 from backupd.archive.encryption import Identities, read_identities
 from backupd.archive.packing import CopyManner
 from backupd.config import CopyConfig, EncryptionConfig
-from backupd.operations.backup import run
+from backupd.operations.backup import copying
 from backupd.operations.restore.into_folder import restore
 from backupd.operations.restore.verify import verify_backup
 from backupd.policy import manifest as manifests
@@ -68,7 +68,7 @@ def stored_backup(base: Path, *, encrypted: bool) -> Stored:
         copy=CopyConfig(streams=2, option_files=(base / "my.cnf",)), encryption=EncryptionConfig(recipients=recipients)
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run, "CopyManner", partial(CopyManner, frame_bytes=16 << 10))
+        patch.setattr(copying, "CopyManner", partial(CopyManner, frame_bytes=16 << 10))
         world.back_up(job=job)
     identities = read_identities(key_file) if recipients else None
     objects = {name: content for (_, _, name), content in world.memory.stored.items()}

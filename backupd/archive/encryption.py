@@ -1,7 +1,7 @@
 """Who can read what is stored: age files, opened with identities, as a station.
 
 Knows: pyrage, which does the cryptography; how its pulling and pushing become blocks handed over one at a time; which
-of its failures is a wrong key and which is damage. Refuses to know where keys are configured and what is encrypted.
+of its failures is a wrong key and which is damage.
 
 An object is one age file (age-encryption.org/v1), whatever its size: `age -d` opens it. pyrage reads and writes as it
 likes, so it runs in a thread of its own that works only while its station is inside `take` or `end`: the two are
@@ -18,7 +18,6 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Protocol, Self
 
 from backupd.archive.sealing import LARGEST_HEADER
@@ -52,12 +51,12 @@ def read_identities(path: Path) -> Identities:
     if text.startswith(("age-encryption.org/", "-----BEGIN AGE ENCRYPTED FILE-----")):
         raise UsageError(
             f"--identity: {path} is itself encrypted",
-            hint=f"open it into memory, for as long as it is needed: (umask 077; age -d {path} >/dev/shm/identity)",
+            hint=f"decrypt it into memory for as long as it is needed: (umask 077; age -d {path} >/dev/shm/identity)",
         )
     lines = [(number, line.strip()) for number, line in enumerate(text.splitlines(), start=1)]
     keys = tuple(_identity(line, f"{path}, line {number}") for number, line in lines if line and line[0] != "#")
     if not keys:
-        raise UsageError(f"--identity: {path} holds no identity", hint="age-keygen -o FILE makes one")
+        raise UsageError(f"--identity: {path} has no identity", hint="age-keygen -o FILE creates one")
     return Identities(str(path), tuple(str(key.to_public()) for key in keys), keys)
 
 
@@ -67,15 +66,15 @@ def _identity(line: str, where: str) -> Any:
     if line.startswith("age1"):
         raise UsageError(
             f"--identity: {where}: is a public key; it can only encrypt",
-            hint="name the file with the line that begins with AGE-SECRET-KEY-1",
+            hint="pass the file with the line that begins with AGE-SECRET-KEY-1",
         )
     try:
         return x25519.Identity.from_str(line)
     except IdentityError:
         # Not chained, and the line is not quoted: it may be a key with one wrong letter.
         raise UsageError(
-            f"--identity: {where}: is not an identity of age's",
-            hint="it begins with AGE-SECRET-KEY-1, as age-keygen printed it; SSH keys and plugins do not serve here",
+            f"--identity: {where}: is not an age identity",
+            hint="it begins with AGE-SECRET-KEY-1, as printed by age-keygen; SSH keys and plugins are not supported",
         ) from None
 
 
@@ -162,9 +161,7 @@ class _AgeStation:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_raised: object) -> None:
         self.close()
 
     def take(self, block: bytes) -> Iterator[bytes]:
@@ -225,8 +222,8 @@ class Decryptor(_AgeStation):
             if _HEADER_END not in self._head[:LARGEST_HEADER]:
                 if len(self._head) > LARGEST_HEADER:
                     raise VerificationError(
-                        f"{self._name} cannot be decrypted: its header has no end, or more recipients than any of"
-                        " backupd's",
+                        f"{self._name} cannot be decrypted: its header is incomplete, or has more recipients than"
+                        f" backupd writes",
                         hint=_DAMAGED,
                     )
                 return
@@ -260,8 +257,8 @@ class Decryptor(_AgeStation):
     def _wrong_key(self) -> UsageError:
         fact = f"none of the identities in {self._identities.source} can read {self._name}"
         if not self._recipients:
-            return UsageError(fact, hint="name another identity; if it is the right one, this copy is damaged")
+            return UsageError(fact, hint="use another identity; if it is the right one, this copy is damaged")
         return UsageError(
             f"{fact}: it was encrypted for {', '.join(self._recipients)}",
-            hint="name a file with the identity of one of these; `age-keygen -y FILE` prints whom a file belongs to",
+            hint="pass a file with the identity of one of these; `age-keygen -y FILE` prints the recipient of a file",
         )

@@ -1,7 +1,7 @@
 """Which stored bytes are fetched for which bytes of a tar stream, and that they are what was stored.
 
-Knows: that an object's frames tile it, that one which is not encrypted can be read from any frame on, and one which is
-from its beginning only (age through pyrage has no random access). Refuses to know what is in them.
+Knows: that an object's frames tile it, that one which is not encrypted can be read from any frame on, and one which
+is from its beginning only (age through pyrage has no random access).
 
 A frame is handed on only once all of it has been compared: nothing that a damaged copy holds reaches zstd, tar or a
 folder.
@@ -67,7 +67,7 @@ def frames_of(stored: StoredObject) -> Frames:
     least = min((min(frame.plain_bytes, frame.stored_bytes) for frame in frames), default=-1)
     most = max((frame.stored_bytes for frame in frames), default=0)
     if (plain[-1], bytes_stored[-1]) != (stored.plain_bytes, stored.stored_bytes) or least < 0 or most > LARGEST_FRAME:
-        raise Unreadable(f"the frames of {stored.name} do not add up to it", hint=DAMAGED)
+        raise Unreadable(f"the frames of {stored.name} do not add up to its size", hint=DAMAGED)
     return Frames(stored, frames, plain, bytes_stored)
 
 

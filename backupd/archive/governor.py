@@ -1,7 +1,6 @@
 """How fast a copy may go: a token bucket under a limit, raised when a deadline would be missed.
 
-Knows: bytes, seconds and when to look whether the copy is still wanted. Refuses to know what is looked at (`check`)
-and what is copied.
+Knows: bytes, seconds and when to look whether the copy is still wanted.
 """
 
 import logging
@@ -94,7 +93,7 @@ class CopyGovernor:
         if self._must_finish_by is not None and now >= self._must_finish_by:
             of = "" if self._total_bytes is None else f" of about {self._total_bytes}"
             raise GaveUp(
-                f"the copy was not done by its deadline: {self._paced}{of} bytes",
+                f"the copy missed its deadline: {self._paced}{of} bytes",
                 hint="start the job earlier, move must_finish_by, or raise max_rate",
             )
         if now >= self._check_at:

@@ -1,7 +1,7 @@
 """How glibc gets memory for a process that hands large blocks from thread to thread.
 
 Knows: mallopt(3). By itself glibc has eight heaps for each core, each of which keeps what its threads once needed, and
-takes large blocks from them too as soon as one of such a size was given back. At 400,000 files and an S3 target that
+takes large blocks from them too as soon as one of such a size was released. At 400,000 files and an S3 target that
 is some 20 MiB. Another C library has no `mallopt`, or none that does anything: it is left as it is.
 """
 

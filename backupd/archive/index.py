@@ -207,20 +207,20 @@ def _require_known(first: dict[str, Any] | None) -> None:
         raise _refusal("it does not begin as one")
     if version.get("major") != _MAJOR:
         raise Unreadable(
-            f"the index of the members has the format {version.get('major')!r}, and only {_MAJOR} is known here",
-            hint="a newer backupd wrote it: restore with that one",
+            f"the index of the members has the format {version.get('major')!r}, this backupd supports {_MAJOR}",
+            hint="it was written by a newer backupd: restore with that version",
         )
 
 
 def _object(line: bytes) -> dict[str, Any]:
     if sum(map(line.count, (b",", b"[", b"{"))) > _LINE_VALUES:
-        raise _refusal("a line of it tells of more than one member has")
+        raise _refusal("a line of it has more than one member can have")
     try:
         found = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise _refusal(str(error)) from error
     if not isinstance(found, dict):
-        raise _refusal("a line of it is no JSON object")
+        raise _refusal("a line of it is not a JSON object")
     return found
 
 
@@ -230,6 +230,6 @@ def _line(document: Mapping[str, object]) -> bytes:
 
 def _refusal(why: str) -> VerificationError:
     return VerificationError(
-        f"the index of the members cannot be understood: {why}",
-        hint="restore the whole backup, which needs it for comparing only; or use the backupd that wrote it",
+        f"the index of the members cannot be parsed: {why}",
+        hint="restore the whole backup, which needs the index only to compare; or use the backupd that wrote it",
     )

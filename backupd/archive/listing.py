@@ -1,8 +1,7 @@
 """What an archive will hold, and how it is divided into streams and objects.
 
-Knows: that a million entries take some 15 bytes each, names compressed in blocks and numbers in arrays; that the names
-of one file stay together, and that every object has the folders its files lie in. Refuses to know where they were
-found.
+Knows: that a million entries take some 15 bytes each, names compressed in blocks and numbers in arrays; that the
+names of one file stay together, and that every object has the folders its files lie in.
 """
 
 import heapq
@@ -57,7 +56,7 @@ class Listing:
 
 
 class Packed(Sequence[Entry]):
-    """Entries in little memory; each is made anew when it is asked for, soonest where its neighbour was the last."""
+    """Entries in little memory; each is recreated when it is asked for, soonest where its neighbour was the last."""
 
     def __init__(self, entries: Iterable[Entry]) -> None:
         self._blocks: list[bytes] = []  # of names, compressed; none has a NUL
@@ -203,7 +202,7 @@ class _Units:
 
 
 def _and_around(folder: bytes) -> Iterator[bytes]:
-    """A folder and those that it lies in, the root too."""
+    """A folder and those that it is in, the root too."""
     yield b"."
     while folder:
         yield folder

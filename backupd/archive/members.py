@@ -3,7 +3,7 @@
 Knows: the part of POSIX tar (pax) that GNU tar `--format=posix` and tarfile write: folders, files (sparse ones too),
 hard and symbolic links. Everything else is refused, and so is every name or link that leads out of the folder that
 the stream is unpacked into, and whatever could be read in two ways. tar looks at that no more: it is given no header
-of a stranger's (`restating`), and the kernel keeps it in the folder (`sandbox`). Refuses to know what is in the files.
+of a stranger's (`restating`), and the kernel keeps it in the folder (`sandbox`).
 """
 
 import re
@@ -149,7 +149,7 @@ class Members:
             raise self._refusal(f"a header is damaged ({error})") from error
         for field, place in _NUMBERS.items():
             if not _OCTAL.fullmatch(held[place]):
-                raise self._refusal(f"a header's {field} is no octal number")
+                raise self._refusal(f"a header's {field} is not an octal number")
         if info.type == tarfile.XHDTYPE:
             if self._pax:
                 raise self._refusal("an extended header is followed by another")
@@ -188,7 +188,7 @@ class Members:
     def _number(self, pax: Mapping[str, str], keyword: str, otherwise: int, largest: int) -> int:
         text = pax.get(keyword)
         if text is not None and not _DECIMAL.fullmatch(text):
-            raise self._refusal(f"{keyword} is no number")
+            raise self._refusal(f"{keyword} is not a number")
         found = otherwise if text is None else int(text)
         if found > largest:
             raise self._refusal(f"{keyword} is {found}")
@@ -208,7 +208,7 @@ class Members:
     def _nanoseconds(self, text: str) -> int:
         time = _TIME.fullmatch(text)
         if time is None:
-            raise self._refusal("a time is no number")
+            raise self._refusal("a time is not a number")
         sign, seconds, fraction = time.groups()
         found = int(seconds) * 10**9 + int((fraction or "").ljust(9, "0")[:9])
         return -found if sign else found
@@ -221,7 +221,7 @@ class Members:
         if info.type != tarfile.DIRTYPE and (name.endswith("/") or not path.name):
             raise self._refusal(f"{name!r} names a folder and is none")
         if len(path.parts) > _DEEPEST:
-            raise self._refusal(f"{name[:80]!r}… lies in {len(path.parts) - 1} folders")
+            raise self._refusal(f"{name[:80]!r}… is {len(path.parts) - 1} folders deep")
         if path.parts[:1] and path.parts[0].startswith(MARKER):
             raise self._refusal(f"the name {name!r} is one of backupd's own")
         if leads_outside(name) or not self._links.isdisjoint(str(parent) for parent in (path, *path.parents)):
@@ -255,7 +255,7 @@ class Members:
 
     def _refusal(self, why: str) -> VerificationError:
         return VerificationError(
-            f"{self._archive} is not an archive that backupd wrote: {why}",
+            f"{self._archive} was not written by backupd: {why}",
             hint="it was damaged or changed on the target; restore another backup",
         )
 

@@ -1,7 +1,6 @@
 """Whether what stands on a disk is what an archive has recorded of it.
 
-Knows: what can be different, and what a person who is not root cannot restore. Refuses to know what is to be done about
-a difference.
+Knows: what can be different, and what a person who is not root cannot restore.
 
 Owners and folders' set-group-id bits are root's to restore: for everybody else they are not compared. What nobody
 restores (`restating`) is not compared either. A folder's time is not compared but set: whatever is unpacked into it
@@ -88,7 +87,7 @@ def _wrong(to: Path, member: Member, *, as_root: bool) -> tuple[Sequence[str], S
     except FileNotFoundError:
         return ("is missing",), ()
     except OSError as error:
-        return (), (f"cannot be looked at: {error.strerror}",)
+        return (), (f"cannot be read: {error.strerror}",)
 
 
 def _not_the_same(found: os.stat_result, to: Path, target: str) -> Iterator[str]:

@@ -1,8 +1,7 @@
 """The server's option files as they may be stored: with the files that they include, and without the secrets in them.
 
-Knows: how an option file is written and which of its lines hold a secret. Refuses to know which files a server reads
-and who asks for them. When in doubt a line is a secret: the stored copy is for a person who sets a server up again,
-and they have the passwords.
+Knows: how an option file is written and which of its lines hold a secret. When in doubt a line is a secret: the
+stored copy is for a person who sets a server up again, and they have the passwords.
 
 Of the servers' own reading (mysys/my_default.c; tried with MariaDB 10.11): `-` and `_` are alike in names, a name may
 be cut short, `#` begins a comment anywhere outside quotes; `!includedir` takes the files that end in .cnf, in order of

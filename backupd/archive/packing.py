@@ -1,7 +1,6 @@
 """The way of plain bytes to an object: SHA-256, zstd frames, age where somebody is to read it alone, SHA-256 again.
 
-Knows: which stages share a thread, where frames end in what is stored, how long each stage worked. Refuses to know
-where the bytes come from (`stream`) and where they go (a `Sink`).
+Knows: which stages share a thread, where frames end in what is stored, how long each stage worked.
 
 An object opens without backupd: `age -d -i KEY data-1.tar.zst.age | zstd -d | tar -x`, and without age where it is not
 encrypted.
@@ -17,7 +16,7 @@ from backupd.archive import Governor, Sink
 from backupd.archive.governor import Unhindered
 from backupd.archive.index import MemberLines
 from backupd.archive.members import Members
-from backupd.archive.pipeline import Conveyor, Station, StationChain
+from backupd.archive.pipeline import Pipeline, Station, StationChain
 from backupd.archive.stations import FRAME_BYTES, Compressor, Digest
 from backupd.archive.stopwatch import Stopwatch, Timed
 from backupd.vocabulary.errors import SnapshotError
@@ -81,29 +80,29 @@ class Packing:
         first = StationChain(self._plain, self._members) if self._members is not None else self._plain
         self._digesting, self._compressing = Timed("digest", first), Timed("compress", self._compressor)
         stations: list[Station] = [self._digesting, self._compressing, self._storing]
-        self._conveyor = Conveyor(stations, idle=lambda: manner.governor.pace(0), gently=manner.gently, on_news=on_room)
+        self._pipeline = Pipeline(stations, idle=lambda: manner.governor.pace(0), gently=manner.gently, on_news=on_room)
 
     def __enter__(self) -> Self:
-        self._conveyor.__enter__()
+        self._pipeline.__enter__()
         return self
 
     def __exit__(self, *raised: object) -> None:
         if raised[0] is not None:
             self._manner.give_up()
-        self._conveyor.close()
+        self._pipeline.close()
 
     @property
     def room(self) -> int:
         """How many blocks are taken without waiting. Raises what a stage raised."""
-        return self._conveyor.room
+        return self._pipeline.room
 
     def write(self, block: bytes) -> None:
         """Append what the governor has let pass."""
-        self._conveyor.put(block)
+        self._pipeline.put(block)
 
     def finish(self) -> StoredObject:
         """What was stored, all of which the sink has now. Raises what a stage raised."""
-        self._conveyor.finish()
+        self._pipeline.finish()
         self.lines.finish()
         return StoredObject(
             name=self.name,

@@ -1,6 +1,6 @@
 """Work on several objects at once, while the main thread stays where a signal finds it.
 
-Knows: that the first failure ends the others, and that no thread is left when it is told. Refuses to know the work.
+Knows: that the first failure ends the others, and that no thread is left when it is told.
 """
 
 import threading

@@ -1,8 +1,8 @@
 """The headers of a tar stream, in the pax format that every tar opens (pax(1), "pax Interchange Format").
 
 Knows: what fits into a ustar header, and what needs a record before it: long and odd names, large numbers, parts of a
-second, extended attributes as GNU tar and star name them, the holes of a file as GNU tar writes them since 1.15 ("GNU.
-sparse", version 1.0). Owners are numbers. Refuses to know files.
+second, extended attributes as GNU tar and star name them, the holes of a file as GNU tar writes them since 1.15
+("GNU. sparse", version 1.0). Owners are numbers.
 """
 
 import stat

@@ -2,7 +2,7 @@
 writing overlap.
 
 Knows: bounded queues (what is in flight is a few blocks, whatever the size), how a failure of any station reaches the
-main thread and ends the others, that the threads give way to everybody else. Refuses to know what a station does.
+main thread and ends the others, that the threads give way to everybody else.
 
 The main thread never waits for longer than a tenth of a second at a time, so that a signal's `Cancelled` is raised
 promptly, and calls `idle` in between, so that the limits of a job are watched although nothing moves.
@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from queue import Empty, Full, Queue
-from types import TracebackType
 from typing import Protocol, Self
 
 from backupd.archive.readahead import ended
@@ -60,14 +59,14 @@ class StationChain:
 
 
 class _Stopped(Exception):
-    """The conveyor ends; somebody else has the error."""
+    """The pipeline ends; somebody else has the error."""
 
 
-class Conveyor:
+class Pipeline:
     """Threads for the length of a `with`; when it ends none of them is left.
 
     `gently` gives the threads, and what they start, the priority of a copy. `on_news` is called by a thread
-    when there is room for another block, and when a station has failed: for whoever feeds several conveyors. `on_end`
+    when there is room for another block, and when a station has failed: for whoever feeds several pipelines. `on_end`
     is called by the last station's thread when it ends, whatever has ended it: what it has open is closed there, where
     a disk that hangs keeps nobody else waiting.
     """
@@ -106,9 +105,7 @@ class Conveyor:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_raised: object) -> None:
         self.close()
 
     @property

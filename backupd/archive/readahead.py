@@ -1,14 +1,13 @@
 """Items of an iterator, the next of which is made by a thread of its own while one is worked on.
 
-Knows: that two are in memory at most, that an error of the thread is raised where its item was awaited, that the thread
-is gone when the block ends. Refuses to know what the items are.
+Knows: that two are in memory at most, that an error of the thread is raised where its item was awaited, that the
+thread is gone when the block ends.
 """
 
 import logging
 import threading
 from collections.abc import Callable, Iterator
 from queue import Empty, SimpleQueue
-from types import TracebackType
 from typing import Self
 
 from backupd.archive.frames import Block
@@ -30,7 +29,7 @@ def ended(thread: threading.Thread, *, within_seconds: float) -> None:
         with shielded():
             thread.join(within_seconds)
     if thread.is_alive():
-        log.error("%s is still inside a call that does not return; it ends with this process", thread.name)
+        log.error("%s is blocked in a call; it ends with this process", thread.name)
 
 
 class ReadAhead:
@@ -54,9 +53,7 @@ class ReadAhead:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_raised: object) -> None:
         self._left.set()
         self._may_go_on.release()
         ended(self._thread, within_seconds=_JOIN_SECONDS)

@@ -3,14 +3,13 @@
 Knows: `ib_logfile0` as MariaDB writes it from 10.8 on (MDEV-14425): a header, two checkpoints and a ring of mini-
 transactions. All of it is in MariaDB's source: offsets in storage/innobase/include/log0log.h (`log_t`), what recovery
 reads in storage/innobase/log/log0recv.cc (`recv_sys_t::find_checkpoint`, `recv_scan_log`, `recv_sys_t::parse`).
-Refuses to know who tells the LSN, and how a file is stored.
 
 Why what is left out cannot matter: recovery begins at the newest valid checkpoint and parses one mini-transaction after
 the other. Where none begins, or its end has the wrong sequence bit or CRC-32C, the log has ended (`GOT_EOF`). `parse`
 gives up a mini-transaction whose records have 1 MiB (`MTR_SIZE_MAX`, in which the first byte of each does not count),
 so that it looks at no byte further than about 2 MiB from where it began. The log has not been written beyond an LSN
 that the server told after the snapshot was taken: so up to there and `_BEYOND` bytes further recovery finds what was
-there, and decides as it would have decided, whatever stands in the rest.
+there, and decides as it would have decided, whatever is in the rest.
 """
 
 import os
@@ -88,9 +87,9 @@ class RedoLog:
             NotCut: that is all of it, or the LSN cannot be one of this log.
         """
         if not self.ended <= told_lsn < _LSN_MOST:
-            raise NotCut(f"the server told LSN {told_lsn}, but the log had reached {self.ended}")
+            raise NotCut(f"the server reported LSN {told_lsn}, but the log had reached {self.ended}")
         if told_lsn - max(self.checkpoints) > self.capacity:
-            raise NotCut(f"the server told LSN {told_lsn}, further from the checkpoint than the log is long")
+            raise NotCut(f"the server reported LSN {told_lsn}, further from the checkpoint than the log is long")
         begin = min(self.checkpoints) - self.first_lsn - _BEFORE
         end = told_lsn - self.first_lsn + _BEYOND
         if end - begin + 2 * _PAGE >= self.capacity:
@@ -113,7 +112,7 @@ def redo_log(head: bytes, size: int) -> RedoLog:
         NotCut: it is encrypted, of another format, or anything in it is not as a running server writes it.
     """
     if len(head) < HEAD_BYTES or size < _LEAST_BYTES or size % 512:
-        raise NotCut(f"a file of {size} bytes is no whole log")
+        raise NotCut(f"a file of {size} bytes is not a complete log")
     version, zero, first_lsn, _creator = _HEADER.unpack_from(head)
     if version != _FORMAT:
         raise NotCut(f"its format is {version:#010x}, not {_FORMAT:#010x}")
@@ -141,7 +140,7 @@ def redo_cut(root: Path, name: str, *, told_lsn: int) -> RedoCut:
     except OSError as error:
         raise NotCut(f"it cannot be read: {error.strerror}") from error
     if not stat.S_ISREG(facts.st_mode) or facts.st_nlink != 1:
-        raise NotCut("it is no file of one name")
+        raise NotCut("it is not a regular file with a single name")
     return RedoCut(os.fsencode(name), facts.st_size, redo_log(head, facts.st_size).needed(told_lsn))
 
 

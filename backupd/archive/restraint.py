@@ -1,7 +1,6 @@
 """Holding reads back for the server's sake: looks at the origin ten times a second, asks the law, and waits.
 
-Knows: when a read is under way, when to look, which changes are worth telling. Refuses to know the law (`pacing`), how
-the counters are read, and what is copied.
+Knows: when a read is under way, when to look, which changes are worth telling.
 """
 
 import logging
@@ -9,7 +8,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from backupd.policy.pacing import LOOK_SECONDS, OFF_SECONDS, Pace, PaceLook
+from backupd.policy.pace_trial import PaceLook
+from backupd.policy.pacing import LOOK_SECONDS, OFF_SECONDS, Pace
 from backupd.vocabulary.errors import AbortedImpact, CommandError, UnexpectedOutput
 from backupd.vocabulary.gauges import DiskCounters, InFlight
 from backupd.vocabulary.penalty import PaceChange
@@ -107,9 +107,11 @@ class Restraint:
         self._pace = self._pace.after(look)
         if self._pace.abort is not None:
             raise AbortedImpact(
-                f"the backup was given up: {self._pace.abort}",
-                hint="choose a quieter hour, raise the job's limits.max_latency or limits.max_penalty_seconds, or give"
-                " the copy more time",
+                f"backup aborted: {self._pace.abort}",
+                hint=(
+                    "choose a quieter hour, raise the job's limits.max_latency or limits.max_penalty_seconds, or"
+                    " allow the copy more time"
+                ),
             )
         self._tell(now)
 
@@ -176,11 +178,11 @@ class Restraint:
         if delta.write_seconds > _LONGEST_WRITE_SECONDS * max(1, delta.writes):
             return "the kernel's counters of the volume jumped"
         if self._stuck_seconds >= _STUCK_SECONDS:
-            return f"the kernel has counted no write that ended in {self._stuck_seconds:.0f} s, with some in flight"
+            return f"the kernel counted no finished write for {self._stuck_seconds:.0f} s, with some in flight"
         return None
 
     def _stop(self, why: str) -> None:
-        self.trouble = f"the copy went on at full speed, whatever the server paid: {why}"
+        self.trouble = f"the copy ran at full speed without throttling: {why}"
         log.warning("%s", self.trouble)
 
     def _forget(self) -> None:

@@ -42,7 +42,7 @@ class Encryptor:
         if len(header) > LARGEST_HEADER:
             raise ConfigurationError(
                 f"{len(recipients)} recipients are more than the 1,300 that one backup may have",
-                hint="name a few: who has one of their identities can encrypt a copy for others",
+                hint="name a few: whoever has one of their identities can encrypt a copy for others",
             )
         self._ready = [header, nonce]
         self._cipher = ChaCha20Poly1305(_derived(file_key, salt=nonce, info=b"payload"))
@@ -91,7 +91,7 @@ def _key(recipient: str) -> bytes:
 
     key = public_key(recipient)
     if key is None or is_anybodys(key):  # not quoted: somebody may have named an identity
-        raise ConfigurationError("what was named is not an age recipient", hint="see `backupd config check`")
+        raise ConfigurationError("this is not an age recipient", hint="see `backupd config check`")
     return key
 
 

@@ -1,7 +1,7 @@
 """What waits in the spool becomes objects: compressed, encrypted and sent when the snapshot is gone.
 
-Knows: that several are packed at once, that what comes from the spool must be what was read from the snapshot, and that
-each file is removed as soon as its object is on its targets. Refuses to know what is in them.
+Knows: that several are packed at once, that what comes from the spool must be what was read from the snapshot, and
+that each file is removed as soon as its object is on its targets.
 """
 
 import logging

@@ -1,9 +1,9 @@
 """Which files of a mounted snapshot belong in its archive.
 
-Knows: what a restored server does not need (earlier binlogs, relay logs, temporary tablespaces, unused redo files, pid
-files, sockets, our own probe files). Refuses to know how files become an archive. Of what begins with `#` only what a
-server itself throws away before it recovers is left out: the rest of `#innodb_redo` and `#ib_*.dblwr` are its crash
-recovery, and `#sql…` may be a table in the middle of an ALTER.
+Knows: what a restored server does not need (earlier binlogs, relay logs, temporary tablespaces, unused redo files,
+pid files, sockets, our own probe files). Of what begins with `#` only what a server itself throws away before it
+recovers is left out: the rest of `#innodb_redo` and `#ib_*.dblwr` are its crash recovery, and `#sql…` may be a table
+in the middle of an ALTER.
 
 The unused redo files are those of MySQL from 8.0.30 on, `#ib_redoN_tmp`: its manual (InnoDB, "Redo Log") calls them
 spare, waiting to be used. At each start, before it recovers, `log_sys_init` (storage/innobase/log/log0log.cc) deletes
@@ -34,7 +34,7 @@ class Exclusions:
     """What is left out, by paths relative to the mount's root. Without slots: patterns are compiled once."""
 
     datadir: PurePosixPath  # `.` where the mount's root is the datadir
-    binlog: PurePosixPath | None = None  # the server's log_bin_basename, where it lies on the volume
+    binlog: PurePosixPath | None = None  # the server's log_bin_basename, where it is on the volume
     relay_log: PurePosixPath | None = None  # the server's relay_log_basename
     named_binlog: str | None = None  # file name of the binlog that the position names: an object of its own
     include_binlogs: bool = False  # keep the earlier ones
@@ -180,6 +180,9 @@ def _require_inside(path: PurePosixPath, root: Path) -> None:
     link = str((root / path).readlink())
     if leads_outside(str(path), link):
         raise SnapshotError(
-            f"the link {path} leads out of the volume's tree, to {link}",
-            hint="a restored server would follow it to the live files: replace it by a relative link or by what it is",
+            f"the link {path} points outside of the volume, to {link}",
+            hint=(
+                "a restored server would follow it to the live files: replace it with a relative link or with its"
+                " target"
+            ),
         )

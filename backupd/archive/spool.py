@@ -1,8 +1,6 @@
 """Objects' plain bytes that wait on another disk until the snapshot is gone.
 
-Knows: a quota, the files of one run's folder, that what is read back must be what was written. Refuses to know what the
-bytes are (`stream`), what becomes of them (`sending`), and where the folder may lie
-(`backupd.operations.backup.spool_folder`).
+Knows: a quota, the files of one run's folder, that what is read back must be what was written.
 
 Everything passes the page cache by where the file system lets it: the server's pages stay where they are, and no dirty
 ones pile up. Where it does not, each piece is written out and dropped before the next one.
@@ -20,7 +18,7 @@ from pathlib import Path
 from typing import Self
 
 from backupd.archive.packing import CopyManner
-from backupd.archive.pipeline import BLOCK_BYTES, Conveyor
+from backupd.archive.pipeline import BLOCK_BYTES, Pipeline
 from backupd.archive.stations import Digest
 from backupd.archive.stopwatch import Stopwatch, Timed
 from backupd.vocabulary.errors import SpoolError, VerificationError
@@ -31,10 +29,10 @@ _LOOK_BYTES = 64 << 20  # between two looks at what is left to others
 _PATIENCE_SECONDS = 5.0  # for a file system that is asked for its room: a disk that hangs answers nobody
 _ALIGNED = 4096  # bytes: what direct I/O asks for on any disk of today
 _FULL = (errno.ENOSPC, errno.EDQUOT)
-_ANOTHER = "give the spool a larger file system, or one of its own"
-_LOOK = "look at the kernel's log and at the disk under copy.spool"
-_NOT_THE_SAME = "what was read back from the spool is not what was written to it"
-_UNSOUND = f"{_LOOK}; leave copy.spool out until it is sound, and start the job again"
+_ANOTHER = "give the spool a larger file system, or a separate one"
+_LOOK = "check the kernel log and the disk under copy.spool"
+_NOT_THE_SAME = "the data read back from the spool differs from what was written"
+_UNSOUND = f"{_LOOK}; remove copy.spool until it is fixed, and start the job again"
 _NO_ROOM_AHEAD = (errno.EOPNOTSUPP, errno.ENOSYS)  # a file system that cannot allocate: NFS before 4.2, some FUSE
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
@@ -71,7 +69,7 @@ class Spool:
 
     @property
     def room(self) -> int:
-        """Bytes that may still be taken; none from the moment on that the file system does not tell."""
+        """Bytes that may still be taken; none from the moment on that the file system does not report."""
         if self._closed:
             return 0
         try:
@@ -195,7 +193,7 @@ class SpoolFile:
             return
         self._looked_at = self.size
         if self._left() < 0:
-            raise SpoolError("the spool's file system has no room to spare any more", hint=_ANOTHER)
+            raise SpoolError("the spool's file system has run out of free space", hint=_ANOTHER)
 
     def _write(self, size: int) -> None:
         """The buffer's first bytes: what is beyond `_filled` is padding, and cut off at the end."""
@@ -234,7 +232,7 @@ class Spooling:
         self._plain = Digest()
         self._digesting, self._writing = Timed("digest-spool", self._plain), Timed(SPOOL_STAGE, _Writing(file))
         stations = [self._digesting, self._writing]
-        self._conveyor = Conveyor(
+        self._pipeline = Pipeline(
             stations,
             idle=lambda: manner.governor.pace(0),
             gently=manner.gently,
@@ -244,25 +242,25 @@ class Spooling:
         self._whole = False
 
     def __enter__(self) -> Self:
-        self._conveyor.__enter__()
+        self._pipeline.__enter__()
         return self
 
     def __exit__(self, *raised: object) -> None:
-        self._conveyor.close()
+        self._pipeline.close()
         self._spool.settled(self._file, used=self._file.size if self._whole else 0)
 
     @property
     def room(self) -> int:
         """How many blocks are taken without waiting. Raises what a stage raised."""
-        return self._conveyor.room
+        return self._pipeline.room
 
     def write(self, block: bytes) -> None:
         """Append what the governor has let pass."""
-        self._conveyor.put(block)
+        self._pipeline.put(block)
 
     def finish(self) -> Spooled:
         """All of it is in its file. Raises what a stage raised."""
-        self._conveyor.finish()
+        self._pipeline.finish()
         self._whole = True
         watches = (self._digesting.watch, self._writing.watch)
         return Spooled(self._name, self._file.path, self._plain.size, self._plain.sha256, self._files, watches)

@@ -1,7 +1,6 @@
 """What a stream passes through: digests and zstd frames.
 
-Knows: SHA-256, the frame format (RFC 8878; concatenated frames are one stream to every zstd). Refuses to know where
-the bytes come from and go to.
+Knows: SHA-256, the frame format (RFC 8878; concatenated frames are one stream to every zstd).
 """
 
 import hashlib

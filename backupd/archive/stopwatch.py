@@ -3,7 +3,6 @@
 import time
 from collections.abc import Iterable, Iterator
 from itertools import chain
-from types import TracebackType
 from typing import Self
 
 from backupd.archive.pipeline import Station
@@ -26,9 +25,7 @@ class Stopwatch:
     def __enter__(self) -> None:
         self._began = time.perf_counter()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_raised: object) -> None:
         self.seconds += time.perf_counter() - self._began
 
 

@@ -1,9 +1,7 @@
 """A mounted snapshot to objects, a tar stream for each, with one thread that reads for all; binlog and small things.
 
 Knows: that all streams are read by turns under one governor, who is asked before anything is read, and that a failure
-of any of them fails the whole. Refuses to know which files belong in the archive (`sources`), what a tar stream looks
-like (`tarring`), how fast it may go (a `Governor`), what becomes of the bytes (`packing`) and where they go (whatever
-`open_object` opens).
+of any of them fails the whole.
 """
 
 import sys
@@ -67,7 +65,7 @@ def store_streams(
 ) -> StoredStreams:
     """Write the files of `listing`, which `sources.list_members` made of `root`, as objects `data-N.tar.zst`.
 
-    At most `streams` are written at once, 0 for as many as suit the host; each goes on with another object where
+    At most `streams` are written at once, 0 for as many as suit the host; each continues with another object where
     `object_size` would be passed, or one has very many names (`listing.divide`). `open_object` is called by
     this thread once for each object, and ends in it; what it opens is written by a thread of the stream's. Holes stay
     holes. Nothing is left running, whether this returns or raises.

@@ -81,7 +81,7 @@ class TarChild:
     def not_written(self) -> str | None:
         """What it has said, since this was last asked, of a file that it could not write: a full disk, most often.
 
-        It goes on with the next file all the same, and reads an archive of any size to its end.
+        It continues with the next file all the same, and reads an archive of any size to its end.
         """
         said = os.pread(self._complaints, _LINES_BYTES, self._looked_at)
         whole = said[: said.rfind(b"\n") + 1]
@@ -101,4 +101,4 @@ class TarChild:
             return None
         said = os.pread(self._complaints, _COMPLAINT_BYTES, 0).decode("utf-8", "replace").strip()
         first = said.partition("\n")[0].removeprefix("tar: ")
-        return first or (f"tar was ended by signal {-status}" if status < 0 else f"tar ended with status {status}")
+        return first or (f"tar was killed by signal {-status}" if status < 0 else f"tar ended with status {status}")

@@ -1,8 +1,7 @@
-"""A tar stream of files: what lies in it in which order, before anything of their content is read.
+"""A tar stream of files: what is in it in which order, before anything of their content is read.
 
-Knows: headers (`pax`), second names of a file, holes, where on the disk a file begins (ioctl_fiemap(2)). Refuses to
-know who reads the content, and when: it is told as spans. A span could as well be told from elsewhere, for a file that
-has certainly not changed.
+Knows: headers (`pax`), second names of a file, holes, where on the disk a file begins (ioctl_fiemap(2)). A span could
+as well be told from elsewhere, for a file that has certainly not changed.
 """
 
 import errno
@@ -26,7 +25,7 @@ from backupd.vocabulary.errors import SnapshotError
 _NEAR_BYTES = 64 << 10  # a hole that is smaller is read with what is around it: the disk is not asked for it
 _SORTED_FILES = 1024  # at a time; a folder with more is gone through in as many passes
 
-_ANOTHER_KIND = "it is of another kind now"
+_ANOTHER_KIND = "its type has changed"
 
 _FS_IOC_FIEMAP = 0xC020660B  # linux/fiemap.h, and of its structures:
 _FIEMAP = struct.Struct("=QQIIII")  # start, length, flags, mapped, count, reserved; extents follow

@@ -108,7 +108,7 @@ class Unpacking:
         self._wanted = tuple(_from(self._begun.offset, everything if wanted is None else wanted))
         self._key = key
         self._fed = 0
-        self._course = TrackedMembers(expected.name, begun=self._begun, ranges=self._wanted, fed=lambda: self._fed)
+        self._tracked = TrackedMembers(expected.name, begun=self._begun, ranges=self._wanted, fed=lambda: self._fed)
         self._done = self._begun.done
 
     @property
@@ -117,16 +117,16 @@ class Unpacking:
         return self._fed
 
     @property
-    def standing(self) -> UnpackProgress:
+    def progress(self) -> UnpackProgress:
         """What is certainly unpacked by now, though perhaps not on the disk. Any thread may ask."""
         if self._done:
             return UnpackProgress(self._stored.plain_bytes, done=True)
-        return self._course.standing
+        return self._tracked.progress
 
     def run(self, reading: Reading) -> None:
         """The wanted members are there, and every byte that was fetched for them has been compared.
 
-        When it raises, `standing` says what is there all the same; there may be more, which is worth nothing.
+        When it raises, `progress` says what is there all the same; there may be more, which is worth nothing.
 
         Raises:
             VerificationError: the object is not what was stored, or has a member that leads outside.
@@ -166,7 +166,7 @@ class Unpacking:
     def _stations(self, selection: Selection, plain: "_Length", opened: ExitStack) -> list[Station]:
         to_the_end = bool(self._wanted) and self._wanted[-1][1] == self._stored.plain_bytes
         cutter = Cutter(selection.cuts, ends_itself=to_the_end)
-        stations: list[Station] = [Decompressor(self._stored.name), plain, cutter, self._course]
+        stations: list[Station] = [Decompressor(self._stored.name), plain, cutter, self._tracked]
         if self._stored.encrypted:
             stations.insert(0, opened.enter_context(decryptor(self._stored, self._key)))
         return stations
@@ -191,10 +191,10 @@ class Unpacking:
                 raise self._cannot_take(complaint)
 
     def _cannot_take(self, complaint: str) -> UsageError:
-        hint = "choose an empty folder with enough room that may be written"
+        hint = "choose an empty, writable folder with enough space"
         with suppress(OSError):
             if disk_usage(self._into).free < BLOCK_BYTES:  # of a short write tar does not say why
-                return UsageError(f"no room left in {self._into} for {self._stored.name}", hint=hint)
+                return UsageError(f"no space left in {self._into} for {self._stored.name}", hint=hint)
         return UsageError(f"{self._stored.name} could not be unpacked into {self._into}: {complaint}", hint=hint)
 
     def _count(self, size: int) -> None:
@@ -203,9 +203,9 @@ class Unpacking:
     def _require_whole(self, selection: Selection, plain: "_Length") -> None:
         if plain.size != selection.plain_bytes:
             raise plain.wrong()
-        if self._all_wanted and self._course.files != self._stored.files:
+        if self._all_wanted and self._tracked.files != self._stored.files:
             raise VerificationError(
-                f"{self._stored.name}: expected {self._stored.files} files, found {self._course.files}"
+                f"{self._stored.name}: expected {self._stored.files} files, found {self._tracked.files}"
             )
 
 
@@ -247,7 +247,7 @@ def decryptor(stored: StoredObject, key: Key | None) -> Iterator[Station]:
         UsageError: there is no key.
     """
     if key is None:
-        raise UsageError(f"{stored.name} is encrypted", hint="name the file with its identity: --identity FILE")
+        raise UsageError(f"{stored.name} is encrypted", hint="pass the file with its identity: --identity FILE")
     from backupd.archive.encryption import Decryptor
 
     with Decryptor(key.identities, stored.name, recipients=key.recipients) as station:
@@ -297,7 +297,7 @@ class _Length:
         return VerificationError(
             f"{self._selection.frames.stored.name}: expected {self._selection.plain_bytes} plain bytes in the frames"
             f" that were read, found {self.size}{' or more' if self.size > self._selection.plain_bytes else ''}",
-            hint="the backup is not what its manifest says: restore another one",
+            hint="the backup does not match its manifest: restore another one",
         )
 
 

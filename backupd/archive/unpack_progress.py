@@ -1,7 +1,7 @@
 """How far tar has come: up to which member everything is unpacked, and what has to be known to go on from there.
 
-Knows: that tar has done with a member once it was given some MiB more, and that it sets a folder's mode and times only
-when it leaves it. Refuses to know where this is written down.
+Knows: that tar has done with a member once it was given some MiB more, and that it sets a folder's mode and times
+only when it leaves it.
 """
 
 import threading
@@ -40,7 +40,7 @@ class UnpackProgress:
 class TrackedMembers(Members):
     """The judge of a stream's members, who tells tar of each in our own words, and writes down where each one began.
 
-    What comes is what lies in `ranges` of the tar stream, each of which begins with a member. `fed` says how much of
+    What comes is what is in `ranges` of the tar stream, each of which begins with a member. `fed` says how much of
     it tar was given.
     """
 
@@ -58,10 +58,10 @@ class TrackedMembers(Members):
         self._marks: deque[tuple[int, UnpackProgress, int]] = deque([(0, begun, len(begun.links))])
 
     @property
-    def standing(self) -> UnpackProgress:
+    def progress(self) -> UnpackProgress:
         """The latest that tar has certainly reached. Any thread may ask."""
-        _, standing, links = self._forget()
-        return UnpackProgress(standing.offset, standing.files, tuple(self._links_in_order[:links]), standing.folders)
+        _, progress, links = self._forget()
+        return UnpackProgress(progress.offset, progress.files, tuple(self._links_in_order[:links]), progress.folders)
 
     def take(self, block: bytes) -> Iterator[bytes]:
         """Its content, and each header as we would write it; only of members that were judged.
@@ -120,7 +120,7 @@ class Cutter:
         self._at = 0
 
     def take(self, block: bytes) -> Iterator[bytes]:
-        """What of it lies in a cut."""
+        """What of it is in a cut."""
         begin, end = self._at, self._at + len(block)
         self._at = end
         while self._cuts and self._cuts[0][0] < end:

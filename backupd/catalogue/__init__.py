@@ -40,10 +40,10 @@ class RunJournal(ChildLedger, Protocol):
         """Within the block nothing is written; what the verbs were told is written when it ends, well or not."""
 
     def hold(self, holding: Holding) -> None:
-        """Something on the host will have to be given back. Called before it is made."""
+        """Something on the host will have to be released. Called before it is made."""
 
     def released(self, holding: Holding) -> None:
-        """It has been given back; nothing happens when that was known."""
+        """It has been released; nothing happens when that was known."""
 
     def verdict(self, verdict: Verdict) -> None:
         """What the settle gate decided; the last one stays."""
@@ -106,10 +106,10 @@ class RunJournal(ChildLedger, Protocol):
         """
 
     def complete(self, backups: Sequence[Backup]) -> None:
-        """The backups are verified: the run is a success, or wants attention where any was asked for."""
+        """The backups are verified: the run is a success, or needs attention where any was asked for."""
 
     def measured(self, measurement: "Measurement") -> None:
-        """The probe is done: all that it measured, and the run is a success or wants attention, as with `complete`."""
+        """The probe is done: all that it measured, and the run is a success or needs attention, as with `complete`."""
 
     def benched(self, bench: "LayoutBench") -> None:
-        """The bench is done: all that it found, and the run is a success or wants attention, as with `complete`."""
+        """The bench is done: all that it found, and the run is a success or needs attention, as with `complete`."""

@@ -1,9 +1,9 @@
 """The audit chain: one row for everything that became of a run or of a backup, each bound to the one before it.
 
-Knows: how a row is bound, and how a chain is followed. Refuses to know what the events mean. A row's digest is the
-SHA-256 of its other columns as they are stored, of which the digest before is one: whoever changes or takes out a row
-must write all later ones anew, and then the head is no longer the one that manifests on the targets were given. Rows
-that were cut off the end are told by such a head only.
+Knows: how a row is bound, and how a chain is followed. A row's digest is the SHA-256 of its other columns as they are
+stored, of which the digest before is one: whoever changes or takes out a row must write all later ones anew, and then
+the head is no longer the one that manifests on the targets were given. Rows that were cut off the end are told by
+such a head only.
 
 A row is written in the transaction of the thing that it tells. Every transaction that writes has the file's write lock
 from its beginning, so that two processes cannot append to the same head.

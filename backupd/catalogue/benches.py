@@ -1,7 +1,6 @@
 """What benches found, to the tables and back.
 
-Knows: which rows a bench is taken apart into, and how it is put together from them. Refuses to know transactions and
-files, and what the figures mean.
+Knows: which rows a bench is taken apart into, and how it is put together from them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,6 +8,7 @@ from math import isfinite
 
 from sqlalchemy import Connection, RowMapping, Select, insert
 
+from backupd.catalogue import measurement_tables as measured
 from backupd.catalogue import tables
 from backupd.catalogue.columns import from_row, to_row
 from backupd.catalogue.database import Write
@@ -38,19 +38,21 @@ def writes(run_id: str, bench: LayoutBench) -> list[Write]:
         _require_numbers({**sample.read, **sample.written}, f"rates of {sample.layout}")
     kept = {**to_row(bench.host), **to_row(bench.settings), "layouts": bench.layouts, "notes": bench.notes}
     of_tables = (
-        (tables.benches, [kept]),
-        (tables.bench_cells, [to_row(cell) for cell in bench.cells]),
-        (tables.bench_samples, [to_row(sample) for sample in bench.samples]),
-        (tables.bench_snapshots, [to_row(figures) for figures in bench.snapshots]),
+        (measured.benches, [kept]),
+        (measured.bench_cells, [to_row(cell) for cell in bench.cells]),
+        (measured.bench_samples, [to_row(sample) for sample in bench.samples]),
+        (measured.bench_snapshots, [to_row(figures) for figures in bench.snapshots]),
     )
     return [(insert(table), [{**row, "run_id": run_id} for row in rows]) for table, rows in of_tables if rows]
 
 
 def records(connection: Connection, chosen: Select[str], *, samples: bool = True) -> list[BenchRecord]:
     """The chosen benches, newest first; their samples are left out where they are not wanted."""
-    benches, errors = (rows_of(connection, chosen, table) for table in (tables.benches, tables.errors))
-    cells, snapshots = (rows_of(connection, chosen, table) for table in (tables.bench_cells, tables.bench_snapshots))
-    sampled = rows_of(connection, chosen, tables.bench_samples) if samples else {}
+    benches, errors = (rows_of(connection, chosen, table) for table in (measured.benches, tables.errors))
+    cells, snapshots = (
+        rows_of(connection, chosen, table) for table in (measured.bench_cells, measured.bench_snapshots)
+    )
+    sampled = rows_of(connection, chosen, measured.bench_samples) if samples else {}
     return [
         BenchRecord(
             run_id=run_id,

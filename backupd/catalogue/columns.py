@@ -1,6 +1,6 @@
 """How a fact of the vocabulary becomes a row of text and numbers, and comes back.
 
-Knows: the types of columns. Refuses to know which tables there are.
+Knows: the types of columns.
 """
 
 import json
@@ -8,14 +8,15 @@ from collections.abc import Mapping
 from dataclasses import Field, asdict, fields
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any, ClassVar, Protocol, TypeVar
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, get_origin
 
 from sqlalchemy import Dialect, RowMapping, Text, TypeDecorator
 
 from backupd.vocabulary.escaping import encodable
-from backupd.vocabulary.gauges import TunedCell
-from backupd.vocabulary.scratch_layouts import LayoutKind, ScratchLayout
-from backupd.vocabulary.servers import Position, ReplicaPosition
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 
 class Fact(Protocol):
@@ -89,103 +90,36 @@ class Word(TypeDecorator[StrEnum]):
         return None if value is None else self.kind(value)
 
 
-class FactsColumn(TypeDecorator[tuple[Fact, ...]]):
-    """A few flat facts of `kind` that are only ever read together, as JSON."""
+class Json(TypeDecorator[Any]):
+    """A value of `kind` that is only ever read whole, as JSON: facts, texts, or a mapping of texts to either.
+
+    Of a tuple that nobody has written there is an empty one; of anything else, None. Keys that a fact no longer has are
+    ignored, and those that it did not have yet get its default.
+    """
 
     impl = Text
     cache_ok = True
 
-    def __init__(self, kind: type[Fact]) -> None:
+    def __init__(self, kind: Any) -> None:
         super().__init__()
         self.kind = kind
+        self._nothing: tuple[()] | None = () if get_origin(kind) is tuple else None
 
-    def process_bind_param(self, value: tuple[Fact, ...] | None, dialect: Dialect) -> str:  # noqa: ARG002
-        """A JSON list of objects."""
-        return json.dumps([asdict(fact) for fact in value or ()])
+    def process_bind_param(self, value: Any, dialect: Dialect) -> str | None:  # noqa: ARG002
+        """The JSON text."""
+        value = self._nothing if value is None else value
+        return None if value is None else json.dumps(value, default=_plain)
 
-    def process_result_value(self, value: str | None, dialect: Dialect) -> tuple[Fact, ...]:  # noqa: ARG002
-        """The facts, in their order."""
-        return tuple(self.kind(**entry) for entry in json.loads(value or "[]"))
+    def process_result_value(self, value: str | None, dialect: Dialect) -> Any:  # noqa: ARG002
+        """The value, of its types."""
+        return self._adapter.validate_json(value) if value else self._nothing
 
+    @cached_property
+    def _adapter(self) -> "TypeAdapter[Any]":
+        from pydantic import TypeAdapter
 
-class Layouts(TypeDecorator[tuple[ScratchLayout, ...]]):
-    """The layouts of a bench in their order, as JSON."""
-
-    impl = Text
-    cache_ok = True
-
-    def process_bind_param(self, value: tuple[ScratchLayout, ...] | None, dialect: Dialect) -> str:  # noqa: ARG002
-        """A JSON list of objects."""
-        return json.dumps([asdict(layout) for layout in value or ()])
-
-    def process_result_value(self, value: str | None, dialect: Dialect) -> tuple[ScratchLayout, ...]:  # noqa: ARG002
-        """The layouts."""
-        told = json.loads(value or "[]")
-        return tuple(ScratchLayout(LayoutKind(one["kind"]), tuple(one["disks"]), one["stripe_size"]) for one in told)
+        return TypeAdapter(self.kind)
 
 
-class Cells(TypeDecorator[tuple[TunedCell, ...]]):
-    """The cells of a tuning in their order, as JSON."""
-
-    impl = Text
-    cache_ok = True
-
-    def process_bind_param(self, value: tuple[TunedCell, ...] | None, dialect: Dialect) -> str:  # noqa: ARG002
-        """A JSON list of objects."""
-        return json.dumps([asdict(cell) for cell in value or ()])
-
-    def process_result_value(self, value: str | None, dialect: Dialect) -> tuple[TunedCell, ...]:  # noqa: ARG002
-        """The cells."""
-        told = json.loads(value or "[]")
-        return tuple(
-            TunedCell(one["chunk_size"], tuple(one["cow_pvs"]), tuple(one["speeds"]), one.get("stripes", 1))
-            for one in told  # those of catalogues up to 0003 say nothing of stripes: they were all linear
-        )
-
-
-class PositionColumn(TypeDecorator[Position]):
-    """A position in one column, as JSON."""
-
-    impl = Text
-    cache_ok = True
-
-    def process_bind_param(self, value: Position | None, dialect: Dialect) -> str | None:  # noqa: ARG002
-        """A JSON object."""
-        return None if value is None else json.dumps(asdict(value))
-
-    def process_result_value(self, value: str | None, dialect: Dialect) -> Position | None:  # noqa: ARG002
-        """The position."""
-        if value is None:
-            return None
-        told = json.loads(value)
-        return Position(**{**told, "replicas": tuple(ReplicaPosition(**one) for one in told["replicas"])})
-
-
-class Entries(TypeDecorator[Mapping[str, Any]]):
-    """A mapping of words to words or figures, as JSON."""
-
-    impl = Text
-    cache_ok = True
-
-    def process_bind_param(self, value: Mapping[str, Any] | None, dialect: Dialect) -> str | None:  # noqa: ARG002
-        """A JSON object."""
-        return None if value is None else json.dumps(dict(value))
-
-    def process_result_value(self, value: str | None, dialect: Dialect) -> Mapping[str, Any] | None:  # noqa: ARG002
-        """A plain dict."""
-        return None if value is None else dict(json.loads(value))
-
-
-class Names(TypeDecorator[tuple[str, ...]]):
-    """A few strings in their order, as JSON."""
-
-    impl = Text
-    cache_ok = True
-
-    def process_bind_param(self, value: tuple[str, ...] | None, dialect: Dialect) -> str:  # noqa: ARG002
-        """A JSON list."""
-        return json.dumps(value or ())
-
-    def process_result_value(self, value: str | None, dialect: Dialect) -> tuple[str, ...]:  # noqa: ARG002
-        """A tuple."""
-        return tuple(json.loads(value or "[]"))
+def _plain(value: Any) -> Any:
+    return dict(value) if isinstance(value, Mapping) else asdict(value)

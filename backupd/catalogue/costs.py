@@ -1,7 +1,6 @@
-"""What each of many backups cost its server, in a few figures a run: for months of them at once.
+"""Each of many runs in a few figures, what it cost and what is there now: for lists, and for months of them at once.
 
-Knows: which columns tell it, two queries however many runs. Refuses to know what is much and what is little, and how a
-penalty follows from the windows of a probe.
+Knows: which columns tell it, two queries however many runs.
 """
 
 from collections import defaultdict
@@ -43,6 +42,11 @@ class RunCost:
     bytes_read: int | None = None
     bytes_stored: int | None = None  # of one copy
     copies: int = 0  # that are still there
+    copies_broken: int = 0  # that are there, and cannot be restored
+    verified_at: datetime | None = None  # when the copy that was read back last was
+    drills: int = 0
+    drill_ok: bool | None = None  # what the last drill with an answer found
+    pinned: str | None = None  # a person's note; "" where there is none
     cow_size: int | None = None
     cow_used_peak: int | None = None
     stalled: int | None = None  # statements that waited behind the lock
@@ -50,6 +54,11 @@ class RunCost:
     transactions_expected: float | None = None  # by the server's own counters; so is what was lost
     transactions_lost: float | None = None  # 0.0 where it cannot be told from the noise
     windows: tuple[Sample, ...] = ()  # of the probe, before the copy; of each its stage and IOPS only
+
+    @property
+    def seconds(self) -> float | None:
+        """From its begin to its end; None while it goes on."""
+        return None if self.ended_at is None else (self.ended_at - self.started_at).total_seconds()
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +102,14 @@ def costs(connection: Connection, chosen: Select[str]) -> list[RunCost]:
 def _figures(chosen: Select[str]) -> Select[tuple[object, ...]]:
     runs, locks, snapshots = tables.runs, tables.locks, tables.snapshots
     verdicts, errors, backups = tables.verdicts, tables.errors, tables.backups
-    bills, losses = tables.bills, tables.losses
+    bills, losses, drills, pins = tables.bills, tables.losses, tables.drills, tables.pins
     expected = losses.c.rate_before * losses.c.seconds
     lost = expected - losses.c.done
     settle, copy = tables.phases.alias("settle"), tables.phases.alias("copy")
     ours = backups.c.run_id == runs.c.run_id
-    there = (backups.c.removed_at.is_(None), backups.c.broken == "")
+    there, broken = (backups.c.removed_at.is_(None), backups.c.broken == ""), backups.c.broken != ""
+    drilled = drills.c.run_id == runs.c.run_id
+    answered = select(drills.c.ok).where(drilled, drills.c.undecided == "").order_by(drills.c.id.desc()).limit(1)
     joined = (
         runs.outerjoin(errors, errors.c.run_id == runs.c.run_id)
         .outerjoin(locks, locks.c.run_id == runs.c.run_id)
@@ -106,6 +117,7 @@ def _figures(chosen: Select[str]) -> Select[tuple[object, ...]]:
         .outerjoin(snapshots, snapshots.c.run_id == runs.c.run_id)
         .outerjoin(bills, bills.c.run_id == runs.c.run_id)
         .outerjoin(losses, losses.c.run_id == runs.c.run_id)
+        .outerjoin(pins, pins.c.run_id == runs.c.run_id)
         .outerjoin(settle, (settle.c.run_id == runs.c.run_id) & (settle.c.phase == Phase.SETTLE))
         .outerjoin(copy, (copy.c.run_id == runs.c.run_id) & (copy.c.phase == Phase.COPY))
     )
@@ -123,6 +135,11 @@ def _figures(chosen: Select[str]) -> Select[tuple[object, ...]]:
         select(func.max(backups.c.bytes_read)).where(ours).scalar_subquery().label("bytes_read"),
         select(func.max(backups.c.bytes_stored)).where(ours).scalar_subquery().label("bytes_stored"),
         select(func.count()).where(ours, *there).scalar_subquery().label("copies"),
+        select(func.count()).where(ours, there[0], broken).scalar_subquery().label("copies_broken"),
+        select(func.max(backups.c.verified_at)).where(ours, *there).scalar_subquery().label("verified_at"),
+        select(func.count()).where(drilled).scalar_subquery().label("drills"),
+        answered.scalar_subquery().label("drill_ok"),
+        pins.c.note.label("pinned"),
         snapshots.c.cow_size,
         snapshots.c.cow_used_peak,
         locks.c.stalled,

@@ -1,7 +1,6 @@
 """SQLite as the catalogue needs it: durable, patient with other processes, and in plain words when it fails.
 
-Knows: the settings of a connection, how a transaction begins, what SQLite's error codes mean to a person. Refuses to
-know which tables there are.
+Knows: the settings of a connection, how a transaction begins, what SQLite's error codes mean to a person.
 """
 
 import sqlite3
@@ -23,19 +22,19 @@ BUSY_TIMEOUT_SECONDS = 5.0
 Write = tuple[Executable, Sequence[Mapping[str, Any]]]  # a statement, and its rows where it is one for many
 
 _OWNER = "run backupd as root or as the user that the catalogue belongs to"
-MAKE_ROOM = "make room on its file system"
-_DAMAGED = "move the file away; `backupd catalogue rebuild --target T` enters the backups of each target into a new one"
+MAKE_ROOM = "free space on its file system"
+_DAMAGED = "move the file away; `backupd catalogue rebuild --target T` adds each target's backups to a new one"
 _FAULTS = {  # sqlite.org/rescode.html, primary codes
     sqlite3.SQLITE_CANTOPEN: ("cannot be opened", _OWNER),
     sqlite3.SQLITE_PERM: ("cannot be opened", _OWNER),
     sqlite3.SQLITE_AUTH: ("cannot be opened", _OWNER),
     sqlite3.SQLITE_READONLY: ("cannot be written", _OWNER),
-    sqlite3.SQLITE_NOTADB: ("is not a catalogue", "name another file as the catalogue in the configuration"),
+    sqlite3.SQLITE_NOTADB: ("is not a catalogue", "set another file as the catalogue in the configuration"),
     sqlite3.SQLITE_CORRUPT: ("is damaged", _DAMAGED),
-    sqlite3.SQLITE_FULL: ("cannot be written: no room is left", MAKE_ROOM),
-    sqlite3.SQLITE_IOERR: ("cannot be read or written: the disk failed or is full", "look at its disk: df, dmesg"),
-    sqlite3.SQLITE_BUSY: ("is locked by another process", "see which one has it open: fuser -v FILE"),
-    sqlite3.SQLITE_LOCKED: ("is locked by another process", "see which one has it open: fuser -v FILE"),
+    sqlite3.SQLITE_FULL: ("cannot be written: no space left", MAKE_ROOM),
+    sqlite3.SQLITE_IOERR: ("cannot be read or written: the disk failed or is full", "check its disk: df, dmesg"),
+    sqlite3.SQLITE_BUSY: ("is locked by another process", "check which one has it open: fuser -v FILE"),
+    sqlite3.SQLITE_LOCKED: ("is locked by another process", "check which one has it open: fuser -v FILE"),
 }
 _PASSING = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 

@@ -1,6 +1,6 @@
 """Finding runs and putting together all that the tables say of them.
 
-Knows: the order of runs, what a person may call a run, one query per table. Refuses to know transactions and files.
+Knows: the order of runs, what a person may call a run, one query per table.
 """
 
 from collections import defaultdict
@@ -21,7 +21,7 @@ from backupd.vocabulary.storage import Backup
 _NEWEST_FIRST = tables.runs.c.started_at.desc(), tables.runs.c.run_id.desc()
 
 
-_LAST = "\U0010ffff"  # sorts after whatever an id goes on with
+_LAST = "\U0010ffff"  # sorts after whatever an id continues with
 _NAMED_JOBS = 4
 _PLACES = {
     RunKind.BACKUP: ("run", "backupd history"),
@@ -35,7 +35,7 @@ class Filter:
     """Which runs are wanted; of every job, since ever and whatever became of them where not told otherwise."""
 
     job: str | None = None
-    since: datetime | None = None  # begun then or later
+    since: datetime | None = None  # started then or later
     until: datetime | None = None  # begun before then
     statuses: Collection[RunStatus] = ()
     ours: bool = False  # of this machine only
@@ -115,7 +115,7 @@ def require_one_job(connection: Connection) -> None:
         jobs.append(job)
     if len(jobs) > 1:
         raise UsageError(
-            "there are backups of several jobs: `latest` of which one?",
+            "there are backups of several jobs: `latest` needs a job",
             hint=f"say {' or '.join(f'latest:{job}' for job in jobs)}",
         )
 

@@ -1,7 +1,6 @@
 """What a run holds, and how both come to an end, as statements.
 
-Knows: what an ending writes, whoever writes it: the run itself, or a later process for a dead one. Refuses to know
-transactions.
+Knows: what an ending writes, whoever writes it: the run itself, or a later process for a dead one.
 """
 
 from datetime import UTC, datetime
@@ -50,7 +49,7 @@ def strike_manifest(run_id: str) -> Executable:
 
 
 def attention(run_id: str, text: str) -> list[Executable]:
-    """The statements that tell what a person should look at; a run that was good wants attention from now on."""
+    """The statements that tell what a person should look at; a run that was good needs attention from now on."""
     good = (tables.runs.c.run_id == run_id) & (tables.runs.c.status == RunStatus.SUCCESS)
     return [
         insert(tables.attentions).values(run_id=run_id, text=text),

@@ -1,41 +1,61 @@
-"""Whose catalogue it is, as rows: the identity that counts, the names that were given up, whose keys are believed.
+"""Whose catalogue it is: the identity that counts, the names that were given up, whose keys are believed.
 
 Knows: that the newest row counts, and that each but the first, which is as old as the file, is told in the audit chain.
-Refuses to know transactions.
 """
 
-from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
 
 from sqlalchemy import Connection, insert, select
 
 from backupd.catalogue import tables
 from backupd.catalogue.audit import Event, told
 from backupd.catalogue.columns import from_row, to_row
-from backupd.policy.trust import Known, KnownKey
+from backupd.catalogue.file import CatalogueFile
+from backupd.policy.signing import KEY_FILE
+from backupd.policy.trust import Known, KnownKey, Trust
 from backupd.vocabulary.errors import CatalogueError
 from backupd.vocabulary.identity import Identity
+from backupd.vocabulary.storage import Backup
 
 
-def took(identity: Identity, event: Event) -> Callable[[Connection], None]:
-    """The step after which this is the catalogue's identity."""
+class MachineIdentities(CatalogueFile):
+    """The machine that the catalogue belongs to, and whom it believes."""
 
-    def step(connection: Connection) -> None:
-        connection.execute(insert(tables.identities).values(to_row(identity)))
-        told(event, identity.name, bound=bool(identity.bound_to))(connection)
+    def identity(self) -> Identity:
+        """The machine that this catalogue belongs to.
 
-    return step
+        Raises:
+            CatalogueError: somebody has removed it from the file.
+        """
+        with self._reading() as connection:
+            return current(connection)
 
+    def take_identity(self, identity: Identity, event: Event) -> None:
+        """This is the catalogue's identity from now on."""
+        row = insert(tables.identities).values(to_row(identity))
+        self._write(row, told(event, identity.name, bound=bool(identity.bound_to)))
 
-def knew(key: str, machine: str, how: Known) -> Callable[[Connection], None]:
-    """The step after which this key may sign the machine's backups."""
+    @property
+    def key_file(self) -> Path:
+        """Where the machine's signing key lies: beside the catalogue, and in no copy of that."""
+        return self._path.with_name(KEY_FILE)
 
-    def step(connection: Connection) -> None:
+    def keys(self, machine: str) -> frozenset[str]:
+        """The public keys that may sign this machine's backups."""
+        table = tables.keys.c
+        return frozenset(row["key"] for row in self._read(select(table.key).where(table.machine == machine)))
+
+    def trust(self, machine: str, recorded: Backup | None = None) -> Trust:
+        """Which of the machine's backups are believed; of one of them, what was recorded."""
+        return Trust(self.keys(machine), recorded)
+
+    def know_key(self, key: str, machine: str, how: Known) -> None:
+        """Whoever has this key may sign the machine's backups; nothing happens where that was known."""
         row = to_row(KnownKey(key, machine, datetime.now(UTC), how))
-        if connection.execute(insert(tables.keys).prefix_with("OR IGNORE").values(row)).rowcount:
-            told(Event.KEY_KNOWN, machine, key=key, how=how.value)(connection)
-
-    return step
+        with self._writing() as connection:
+            if connection.execute(insert(tables.keys).prefix_with("OR IGNORE").values(row)).rowcount:
+                told(Event.KEY_KNOWN, machine, key=key, how=how.value)(connection)
 
 
 def current(connection: Connection) -> Identity:
@@ -48,7 +68,7 @@ def current(connection: Connection) -> Identity:
     row = connection.execute(newest).mappings().first()
     if row is None:
         raise CatalogueError(
-            "the catalogue has no identity: it is not known which machine it belongs to",
-            hint="`backupd identity new` gives it one; `backupd identity adopt NAME` one that lies on a target",
+            "the catalogue has no identity: its machine is unknown",
+            hint="`backupd identity new` creates one; `backupd identity adopt NAME` takes one over from a target",
         )
     return from_row(Identity, row)

@@ -1,7 +1,6 @@
 """A run that is known from its manifest only, as rows.
 
-Knows: how what a manifest tells of a run becomes what the run itself would have written. Refuses to know targets and
-transactions.
+Knows: how what a manifest tells of a run becomes what the run itself would have written.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,7 +24,7 @@ def import_run(connection: Connection, run: RunDetails) -> bool:
     """The run has its rows. Of one that is known, only backups that it was not known to have are added.
 
     Raises `Untrusted` where another job's or machine's run is known by that id.
-    False where nothing was added. A run that is not known as a good one keeps what it has: what lies on a target is of
+    False where nothing was added. A run that is not known as a good one keeps what it has: what is on a target is of
     a run that is still at work, or that died before it could say that all was well.
     """
     table = tables.backups
@@ -36,7 +35,7 @@ def import_run(connection: Connection, run: RunDetails) -> bool:
     if row is not None and (row.job, row.machine) != (run.job, run.machine):
         raise Untrusted(
             f"the catalogue has another run {run.run_id}, of job {row.job} of machine {row.machine}",
-            hint="an id is made once; somebody has given this backup the other one's",
+            hint="an id is unique; this backup was given another one's id",
         )
     known = None if row is None else row.status
     have = select(table.c.target).where(table.c.run_id == run.run_id)

@@ -1,7 +1,7 @@
 """How jobs stand by what is recorded of them: one transaction and a fixed number of queries, however many runs.
 
-Knows: which rows tell it. Refuses to know what is an alarm, and what is due when. Every question is answered
-from an index, or by walking back to what is newest of each job. Only this machine's runs tell how a job stands.
+Knows: which rows tell it. Every question is answered from an index, or by walking back to what is newest of each job.
+Only this machine's runs tell how a job stands.
 
 What is newest is that up to an instant, which is now: a machine whose clock was years ahead for an hour leaves rows of
 then, and the newest of all would be those, for years.
@@ -44,12 +44,12 @@ class BrokenBackup:
 
 @dataclass(frozen=True, slots=True)
 class JobRecord:
-    """What the catalogue knew of one job at one instant, of what was begun or due up to then."""
+    """What the catalogue knew of one job at one instant, of what was started or due up to then."""
 
     job: str
     first_at: datetime | None = None  # when its first backup was started
     last_run: RunDetails | None = None  # the newest backup that ended, whatever became of it
-    last_good: RunDetails | None = None  # the newest that ended well or wants attention
+    last_good: RunDetails | None = None  # the newest that ended well or needs attention
     unfinished: tuple[UnfinishedRun, ...] = ()  # of every kind, newest first
     proven_at: datetime | None = None  # by the newest good drill
     last_slots: Mapping[Activity, Slot] = field(default_factory=dict)  # the newest of each activity

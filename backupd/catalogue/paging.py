@@ -1,6 +1,6 @@
 """How a long list of runs is cut into pages, and how a long time is thinned: what either costs does not grow.
 
-Knows: where a page begins, and which runs stand for many. Refuses to know what is shown of a run.
+Knows: where a page begins, and which runs stand for many.
 
 A page goes on after a run rather than after a number of runs, so that page 1,000 costs what page 1 does. A time with
 more runs than can be drawn is thinned by seeking the first run after each of evenly spaced instants: nothing is
@@ -35,7 +35,7 @@ def page(
     if before is not None:
         began = connection.execute(select(_RUNS.started_at).where(_RUNS.run_id == before)).scalar()
         if began is None:
-            raise UsageError(f"no run {before} to go on after", hint="begin at the first page")
+            raise UsageError(f"no run {before} to continue after", hint="start at the first page")
         query = query.where(_RUNS.started_at <= began, or_(_RUNS.started_at < began, _RUNS.run_id < before))
     return query.limit(limit)
 

@@ -1,7 +1,6 @@
 """What probes measured, to the tables and back.
 
-Knows: which rows a measurement is taken apart into, and how a probe is put together from them. Refuses to know
-transactions and files, and what the figures mean.
+Knows: which rows a measurement is taken apart into, and how a probe is put together from them.
 """
 
 from collections.abc import Sequence
@@ -10,6 +9,7 @@ from typing import Any
 
 from sqlalchemy import Connection, RowMapping, Select, insert
 
+from backupd.catalogue import measurement_tables as measured
 from backupd.catalogue import tables
 from backupd.catalogue.columns import from_row, to_row
 from backupd.catalogue.database import Write
@@ -36,18 +36,18 @@ def writes(run_id: str, measurement: Measurement) -> list[Write]:
     curves = [to_row(curve) for curve in measurement.curves]
     tunings = [] if measurement.tuning is None else [row_of(measurement.tuning)]
     of_tables = (
-        *((tables.probes, [probe]), (tables.probe_rows, rows), (tables.probe_curves, curves)),
-        (tables.tunings, tunings),
+        *((measured.probes, [probe]), (measured.probe_rows, rows), (measured.probe_curves, curves)),
+        (measured.tunings, tunings),
     )
     return [(insert(table), [{**row, "run_id": run_id} for row in rows]) for table, rows in of_tables if rows]
 
 
 def records(connection: Connection, chosen: Select[str], *, curves: bool = True) -> list[ProbeRecord]:
     """The chosen probes, newest first; their curves are left out where they are not wanted."""
-    probes, errors = (rows_of(connection, chosen, table) for table in (tables.probes, tables.errors))
-    measured = rows_of(connection, chosen, tables.probe_rows)
-    curved = rows_of(connection, chosen, tables.probe_curves) if curves else {}
-    tuned = rows_of(connection, chosen, tables.tunings)
+    probes, errors = (rows_of(connection, chosen, table) for table in (measured.probes, tables.errors))
+    rows = rows_of(connection, chosen, measured.probe_rows)
+    curved = rows_of(connection, chosen, measured.probe_curves) if curves else {}
+    tuned = rows_of(connection, chosen, measured.tunings)
     return [
         ProbeRecord(
             run_id=run_id,
@@ -57,7 +57,7 @@ def records(connection: Connection, chosen: Select[str], *, curves: bool = True)
             ended_at=run["ended_at"],
             error=from_row(RunError, errors[run_id][0]) if run_id in errors else None,
             measurement=(
-                _measurement(probes[run_id][0], measured.get(run_id, ()), curved.get(run_id, ()), tuned.get(run_id, ()))
+                _measurement(probes[run_id][0], rows.get(run_id, ()), curved.get(run_id, ()), tuned.get(run_id, ()))
                 if run_id in probes
                 else None
             ),

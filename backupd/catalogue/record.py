@@ -1,7 +1,6 @@
 """One live run's pen: what it tells is in the file when the verb returns.
 
 Knows: which row each verb writes, how writes are held back in a quiet time, what a run's end means for its row.
-Refuses to know queries that read, and when a run does what.
 """
 
 import logging
@@ -9,7 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,8 +22,8 @@ from backupd.catalogue.columns import Fact, to_row
 from backupd.catalogue.database import explained, reading
 from backupd.catalogue.details import details
 from backupd.catalogue.endings import as_told, attention, ending, holding_row, release, status_of, strike_manifest
+from backupd.catalogue.file import uninterrupted
 from backupd.host.process import start_time
-from backupd.host.signals import shielded
 from backupd.vocabulary.errors import CatalogueError, UsageError
 from backupd.vocabulary.penalty import Bill, Losses, PaceChange, Sample, Throughput, Verdict
 from backupd.vocabulary.records import Holding, HoldingKind, Phase, RunDetails, RunKind, RunStatus, SnapshotFacts
@@ -63,10 +62,10 @@ class RunRecord:
 
         def record() -> None:
             seconds = time.monotonic() - began
-            log.info("%s: ended after %.1f s", phase, seconds)
+            log.info("%s: finished after %.1f s", phase, seconds)
             self._write(self._seconds(phase, seconds, add=True))
 
-        log.info("%s: begun", phase)
+        log.info("%s: started", phase)
         with _afterwards(record):
             yield
 
@@ -90,7 +89,7 @@ class RunRecord:
         self._write(holding_row(self.run_id, holding))
 
     def released(self, holding: Holding) -> None:
-        """The holding has been given back; nothing happens when that was known."""
+        """The holding has been released; nothing happens when that was known."""
         self._write(release(self.run_id, holding))
 
     def started(self, pid: int, start_time: int, program: str) -> None:
@@ -240,7 +239,7 @@ class RunRecord:
         with explained(self._path), self._engine.begin() as connection:
             known = select(tables.runs.c.run_id).where(tables.runs.c.run_id == self.run_id)
             if connection.execute(known).first():
-                hint = "leave --run-id out, and each run gets its own"
+                hint = "omit --run-id, and each run gets its own"
                 raise UsageError(f"there is a run {self.run_id} already", hint=hint)
             started = told(Event.RUN_STARTED, self.run_id, kind=self.kind.value, job=job, host=host)
             carry_out(connection, [insert(tables.runs).values(row), started])
@@ -254,7 +253,7 @@ class RunRecord:
         self._write(ours.values(ended_at=datetime.now(UTC)))
 
     def fail(self, error: BaseException) -> None:
-        """The row says how the run failed. What was complete or published stays so: that run wants attention.
+        """The row says how the run failed. What was complete or published stays so: that run needs attention.
 
         Where the row cannot be written either, that is a note on the error. A run that never began has no row.
         """
@@ -265,19 +264,19 @@ class RunRecord:
             if self.is_complete:
                 self._write(*attention(self.run_id, f"after the {self.kind} was complete: {cause.message}"))
             elif self.has_backup:
-                cut_short = f"the run was cut short when it had published a backup: {cause.message}"
+                cut_short = f"the run was interrupted after it had published a backup: {cause.message}"
                 self._succeed(*attention(self.run_id, cut_short))
             else:
                 kept = self._row(tables.errors, to_row(cause))
                 ended = ending(self.run_id, status_of(cause))
                 self._write(kept, ended, strike_manifest(self.run_id), audit.run_ended(self.run_id))
         except CatalogueError as second:
-            error.add_note(f"and the run's row could not be ended: {second.message}")
+            error.add_note(f"and the run could not be recorded as finished: {second.message}")
 
     # --- statements and writing --------------------------------------------------------------------------------------
 
     def _succeed(self, *result: Step) -> None:
-        """The result is kept, and the run has ended well or wants attention: in one transaction."""
+        """The result is kept, and the run has ended well or needs attention: in one transaction."""
         wants_attention = select(tables.attentions.c.id).where(tables.attentions.c.run_id == self.run_id)
         heed = update(tables.runs).where(tables.runs.c.run_id == self.run_id, wants_attention.exists())
         with self._lock:
@@ -320,11 +319,6 @@ class RunRecord:
             self._quiet -= 1
             if self._pending:
                 self._write()
-
-
-def uninterrupted() -> AbstractContextManager[None]:
-    """A stop signal waits for the block's end. Signals are raised in the main thread only, and shields are its own."""
-    return shielded() if threading.current_thread() is threading.main_thread() else nullcontext()
 
 
 @contextmanager

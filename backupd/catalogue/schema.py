@@ -1,8 +1,8 @@
 """Bringing a catalogue file to the schema of this backupd: making it, upgrading it, or refusing it.
 
-Knows: the schema's revision in a file, where the migrations are, what is kept before an upgrade. Refuses to know what
-the tables mean. Alembic takes long to load, so it is loaded only when a file's revision is not ours; a fresh file gets
-all tables at once and the revision by hand, and a test proves that to be what the migrations make.
+Knows: the schema's revision in a file, where the migrations are, what is kept before an upgrade. Alembic takes long
+to load, so it is loaded only when a file's revision is not ours; a fresh file gets all tables at once and the
+revision by hand, and a test proves that to be what the migrations make.
 """
 
 import errno
@@ -99,14 +99,14 @@ def upgrade(path: Path, *, migrations: Path, busy_timeout_seconds: float = BUSY_
 def _newer(path: Path, found: str) -> CatalogueError:
     return CatalogueError(
         f"the catalogue {path} was written by a newer backupd: its schema is {found}, this one knows {tables.HEAD}",
-        hint="use that newer backupd, or name another file as the catalogue in the configuration",
+        hint="use that newer backupd, or set another file as the catalogue in the configuration",
     )
 
 
 def _require_file(path: Path) -> None:
     """The file is there, if only empty. Never opened when it exists: closing it would drop SQLite's own locks on it."""
     if path.is_dir():
-        raise CatalogueError(f"the catalogue {path} is a folder", hint="name a file in the configuration")
+        raise CatalogueError(f"the catalogue {path} is a folder", hint="set a file in the configuration")
     folder = path.absolute().parent
     try:
         if folder.parent.is_dir():
@@ -117,14 +117,14 @@ def _require_file(path: Path) -> None:
         return  # another process was faster; or the folder is none, and then SQLite says so
     except FileNotFoundError as error:
         raise CatalogueError(
-            f"the folder of the catalogue {path} does not exist, nor does the one above it",
+            f"the folder of the catalogue {path} does not exist, nor does its parent folder",
             hint=f"mkdir -p {folder}",
         ) from error
     except OSError as error:
         no_room = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        hint = "run backupd as root, or name another file as the catalogue in the configuration"
+        hint = "run backupd as root, or set another file as the catalogue in the configuration"
         raise CatalogueError(
-            f"the catalogue {path} cannot be made: {error.strerror}",
+            f"the catalogue {path} cannot be created: {error.strerror}",
             hint=MAKE_ROOM if no_room else hint,
         ) from error
 
@@ -140,7 +140,7 @@ def _revision(connection: Connection, path: Path) -> str | None:
     if found is None:
         raise CatalogueError(
             f"{path} is a database of something else, not a catalogue",
-            hint="name another file as the catalogue in the configuration",
+            hint="set another file as the catalogue in the configuration",
         )
     return str(found)
 
@@ -184,7 +184,7 @@ def _keep_copy(path: Path, copy: Path, busy_timeout_seconds: float) -> None:
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
-    log.info("kept the catalogue as it was before the upgrade: %s", copy)
+    log.info("kept a copy of the catalogue from before the upgrade: %s", copy)
 
 
 def _require_references(connection: Connection, path: Path) -> None:
@@ -193,5 +193,5 @@ def _require_references(connection: Connection, path: Path) -> None:
     if broken:
         raise CatalogueError(
             f"upgrading the catalogue {path} would have lost the run of {len(broken)} rows (first in {broken[0][0]})",
-            hint="the file is as it was; this is a bug in backupd, please report it",
+            hint="the file is unchanged; this is a bug in backupd, please report it",
         )

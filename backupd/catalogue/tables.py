@@ -1,9 +1,11 @@
-"""The catalogue's tables. Private to this package: others ask `store`.
+"""The catalogue's tables of runs, backups and schedules. Private to this package: others ask `store`.
 
 Knows: names and types of columns. A table that keeps a fact of the vocabulary has the fact's field names as its
 columns. Refuses to know queries and files. What changes here needs a revision in `migrations/`, and `HEAD` is then its
 name; a test holds the two together.
 """
+
+from typing import Any
 
 from sqlalchemy import (
     Boolean,
@@ -21,39 +23,25 @@ from sqlalchemy import (
     text,
 )
 
-from backupd.catalogue.columns import Cells, Entries, FactsColumn, Instant, Layouts, Names, PositionColumn, Prose, Word
+from backupd.catalogue import measurement_tables  # noqa: F401  the metadata has all tables
+from backupd.catalogue.columns import Instant, Json, Prose, Word
+from backupd.catalogue.metadata import metadata as metadata
+from backupd.catalogue.metadata import of_run
 from backupd.policy.trust import Known
-from backupd.vocabulary.gauges import CurvePoint, Mode, Stage
 from backupd.vocabulary.penalty import Counted, GateOutcome, Reason
 from backupd.vocabulary.records import Check, HoldingKind, Phase, RunKind, RunStatus
 from backupd.vocabulary.schedule import Activity, NoticeKind, SlotState
-from backupd.vocabulary.scratch_layouts import Medium, Operation
-from backupd.vocabulary.servers import PreflushEnd, ReplicaPosition
+from backupd.vocabulary.servers import Position, PreflushEnd, ReplicaPosition
 from backupd.vocabulary.volumes import Layout
 
 HEAD = "0005"  # the newest revision in `migrations/`
-
-metadata = MetaData(
-    naming_convention={  # a batch migration can only drop a constraint that has a name
-        "pk": "pk_%(table_name)s",
-        "fk": "fk_%(table_name)s_%(column_0_name)s",
-        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
-    }
-)
-
-
-def _of_run(*, one: bool) -> Column[str]:
-    """The run that a row belongs to; `one` where a run has at most one such row."""
-    reference = ForeignKey("runs.run_id")
-    return Column("run_id", Text, reference, primary_key=one, nullable=False, index=None if one else True)
-
 
 identities = Table(  # an `Identity`; the newest row counts, and those before it are names that were given up
     "identities",
     metadata,
     Column("id", Integer, primary_key=True),
     Column("name", Text, nullable=False),
-    Column("bound_to", Entries, nullable=False),
+    Column("bound_to", Json(dict[str, Any]), nullable=False),
     Column("made_at", Instant, nullable=False),
 )
 
@@ -109,7 +97,7 @@ OURS = runs.c.machine == select(identities.c.name).order_by(identities.c.id.desc
 errors = Table(
     "errors",
     metadata,
-    _of_run(one=True),
+    of_run(one=True),
     Column("code", Text, nullable=False),
     Column("message", Prose, nullable=False),
     Column("hint", Prose, nullable=False),
@@ -127,7 +115,7 @@ phases = Table(
 verdicts = Table(
     "verdicts",
     metadata,
-    _of_run(one=True),
+    of_run(one=True),
     Column("outcome", Word(GateOutcome), nullable=False),
     Column("reason", Word(Reason), nullable=False),
     Column("detail", Prose, nullable=False),
@@ -137,18 +125,18 @@ verdicts = Table(
 positions = Table(
     "positions",
     metadata,
-    _of_run(one=True),
+    of_run(one=True),
     Column("binlog_file", Text),
     Column("binlog_offset", Integer),
     Column("gtid", Text),
-    Column("replicas", FactsColumn(ReplicaPosition), nullable=False),
+    Column("replicas", Json(tuple[ReplicaPosition, ...]), nullable=False),
     Column("derived", Boolean, nullable=False, server_default="0"),  # by a drill: nothing was locked
 )
 
 preflushes = Table(
     "preflushes",
     metadata,
-    _of_run(one=True),
+    of_run(one=True),
     Column("pages_before", Integer, nullable=False),
     Column("pages_after", Integer, nullable=False),
     Column("seconds", Float, nullable=False),
@@ -158,7 +146,7 @@ preflushes = Table(
 locks = Table(
     "locks",
     metadata,
-    _of_run(one=True),
+    of_run(one=True),
     Column("strategy", Text, nullable=False),
     Column("tries", Integer, nullable=False),
     Column("wait_seconds", Float, nullable=False),
@@ -175,7 +163,7 @@ locks = Table(
 snapshots = Table(
     "snapshots",
     metadata,
-    _of_run(one=True),
+    of_run(one=True),
     Column("name", Text, nullable=False),
     Column("volume", Text, nullable=False),
     Column("layout", Word(Layout), nullable=False),
@@ -194,7 +182,7 @@ snapshots = Table(
 bills = Table(
     "bills",
     metadata,
-    _of_run(one=True),
+    of_run(one=True),
     Column("seconds", Float, nullable=False),
     Column("penalty_seconds", Float),
     Column("copied_on_write", Integer),
@@ -206,7 +194,7 @@ bills = Table(
 losses = Table(
     "losses",
     metadata,
-    _of_run(one=True),
+    of_run(one=True),
     Column("counted", Word(Counted), nullable=False),
     Column("seconds", Float, nullable=False),
     Column("rate_before", Float, nullable=False),
@@ -219,7 +207,7 @@ samples = Table(
     "samples",
     metadata,
     Column("id", Integer, primary_key=True),
-    _of_run(one=False),
+    of_run(one=False),
     Column("at_seconds", Float, nullable=False),
     Column("stage", Text, nullable=False),
     Column("iops", Float),
@@ -250,7 +238,7 @@ backups = Table(
     Column("read_frames", Integer, nullable=False, server_default=text("0")),
     Column("reading_since", Instant),
     Column("manifest_digest", Text, nullable=False, server_default=text("''")),  # empty: of an earlier backupd's
-    Column("recipients", Names, nullable=False, server_default=text("'[]'")),
+    Column("recipients", Json(tuple[str, ...]), nullable=False, server_default=text("'[]'")),
 )
 # The few that are not removed, among the many that were: all that is asked of them is in the index itself.
 THERE = backups.c.removed_at.is_(None)
@@ -261,14 +249,14 @@ Index(
 pending_manifests = Table(  # of runs whose copies are being read back: with it `recover` finishes what has died then
     "pending_manifests",
     metadata,
-    _of_run(one=True),
+    of_run(one=True),
     Column("text", Text, nullable=False),
 )
 
 copies = Table(  # of every run that began to copy, whatever became of it
     "copies",
     metadata,
-    _of_run(one=True),
+    of_run(one=True),
     Column("bytes_read", Integer, nullable=False),
     Column("of_bytes", Integer, nullable=False),
     Column("used_bytes", Integer, nullable=False),
@@ -288,7 +276,7 @@ pace_changes = Table(
     "pace_changes",
     metadata,
     Column("id", Integer, primary_key=True),
-    _of_run(one=False),
+    of_run(one=False),
     Column("at_seconds", Float, nullable=False),
     Column("share", Float, nullable=False),
     Column("bytes_per_second", Integer),
@@ -298,7 +286,7 @@ pace_changes = Table(
 pins = Table(
     "pins",
     metadata,
-    _of_run(one=True),
+    of_run(one=True),
     Column("note", Prose, nullable=False),
     Column("at", Instant, nullable=False),
 )
@@ -329,7 +317,7 @@ attentions = Table(
     "attentions",
     metadata,
     Column("id", Integer, primary_key=True),
-    _of_run(one=False),
+    of_run(one=False),
     Column("text", Prose, nullable=False),
 )
 
@@ -337,25 +325,25 @@ holdings = Table(
     "holdings",
     metadata,
     Column("id", Integer, primary_key=True),
-    _of_run(one=False),
+    of_run(one=False),
     Column("kind", Word(HoldingKind), nullable=False),
     Column("name", Text, nullable=False),
-    Column("detail", Entries, nullable=False),
+    Column("detail", Json(dict[str, Any]), nullable=False),
     Column("held_at", Instant, nullable=False),
     Column("released_at", Instant),
-    Index(None, "released_at"),  # the daemon asks at each look what was not given back
+    Index(None, "released_at"),  # the daemon asks at each look what was not released
 )
 
 drills = Table(
     "drills",
     metadata,
     Column("id", Integer, primary_key=True),
-    _of_run(one=False),
+    of_run(one=False),
     Column("ok", Boolean, nullable=False),
-    Column("checks", FactsColumn(Check), nullable=False),
+    Column("checks", Json(tuple[Check, ...]), nullable=False),
     Column("seconds", Float, nullable=False),
     Column("at", Instant, nullable=False),
-    Column("position", PositionColumn),
+    Column("position", Json(Position)),
     Column("undecided", Prose, nullable=False, server_default=text("''")),
 )
 
@@ -392,164 +380,6 @@ notices = Table(  # what was told already
     Column("job", Text, primary_key=True),
     Column("subject", Text, primary_key=True),
     Column("at", Instant, nullable=False),
-)
-
-# --- what probes measured --------------------------------------------------------------------------------------------
-
-probes = Table(  # a `ProbedVolume` and its `ProbeSettings` in one row
-    "probes",
-    metadata,
-    _of_run(one=True),
-    Column("volume", Text, key="name", nullable=False),
-    Column("volume_size", Integer, key="size", nullable=False),
-    Column("layout", Word(Layout), nullable=False),
-    Column("stripes", Integer, nullable=False),
-    Column("stripe_size", Integer),
-    Column("pvs", Names, nullable=False),
-    Column("filesystem", Text, nullable=False),
-    Column("thin", Boolean, nullable=False),
-    Column("kernel", Text, nullable=False),
-    Column("lvm", Text, nullable=False),
-    Column("sysbench", Text),
-    Column("seconds", Float, nullable=False),
-    Column("repeat", Integer, nullable=False),
-    Column("block_size", Integer, nullable=False),
-    Column("file_size", Integer, nullable=False),
-    Column("rewrite_size", Integer, nullable=False),
-    Column("write_share", Float, nullable=False),
-    Column("chunk_size", Integer, nullable=False),
-    Column("cow_pvs", Names, nullable=False),
-    Column("cow_size", Integer, nullable=False),
-    Column("threshold", Float, nullable=False),
-    Column("notes", Names, nullable=False),
-    Column("cow_stripes", Integer, nullable=False, server_default="1"),
-)
-
-probe_rows = Table(  # a `ProbeRow` with its `PhysicalCost`; without one `shares` is null
-    "probe_rows",
-    metadata,
-    Column("id", Integer, primary_key=True),
-    _of_run(one=False),
-    Column("mode", Word(Mode), nullable=False),
-    Column("threads", Integer, nullable=False),
-    Column("block_size", Integer, nullable=False),
-    Column("chunk_size", Integer),
-    Column("cow_pvs", Names, nullable=False),
-    Column("snapshots", Integer, nullable=False),
-    Column("phase", Word(Stage), nullable=False),
-    Column("iops", Float, nullable=False),
-    Column("spread", Float, nullable=False),
-    Column("penalty", Float),
-    Column("repeats", Integer, nullable=False),
-    Column("bytes_per_second", Float),
-    Column("latency_p95_ms", Float),
-    Column("reads_per_write", Float),
-    Column("writes_per_write", Float),
-    Column("cow_chunks_per_second", Float),
-    Column("shares", Entries),
-    Column("cow_stripes", Integer, nullable=False, server_default="1"),
-)
-
-probe_curves = Table(  # the points are read with SQLite's json_each
-    "probe_curves",
-    metadata,
-    Column("id", Integer, primary_key=True),
-    _of_run(one=False),
-    Column("mode", Word(Mode), nullable=False),
-    Column("threads", Integer, nullable=False),
-    Column("chunk_size", Integer, nullable=False),
-    Column("cow_pvs", Names, nullable=False),
-    Column("snapshots", Integer, nullable=False),
-    Column("repeat", Integer, nullable=False),
-    Column("reason", Word(Reason), nullable=False),
-    Column("points", FactsColumn(CurvePoint), nullable=False),
-    Column("cow_stripes", Integer, nullable=False, server_default="1"),
-)
-
-tunings = Table(  # a `Tuning` with its `VolumeLayout`
-    "tunings",
-    metadata,
-    _of_run(one=True),
-    Column("made_at", Instant, nullable=False),
-    Column("volume_uuid", Text, nullable=False),
-    Column("group_uuid", Text, nullable=False),
-    Column("devices", Names, nullable=False),
-    Column("stripes", Integer, nullable=False),
-    Column("stripe_size", Integer),
-    Column("pvs", Entries, nullable=False),
-    Column("cells", Cells, nullable=False),
-)
-
-# --- what benches found ----------------------------------------------------------------------------------------------
-
-benches = Table(  # a `LayoutBench` without what it measured: its `BenchHost`, `BenchSettings`, layouts and notes
-    "benches",
-    metadata,
-    _of_run(one=True),
-    Column("kernel", Text, nullable=False),
-    Column("lvm", Text, nullable=False),
-    Column("sysbench", Text, nullable=False),
-    Column("fio", Text),
-    Column("mdadm", Text),
-    Column("memory", Integer, nullable=False),
-    Column("processors", Integer, nullable=False),
-    Column("vg", Text, nullable=False),
-    Column("disks", Names, nullable=False),
-    Column("filesystem", Text, nullable=False),
-    Column("file_size", Integer, nullable=False),
-    Column("volume_size", Integer, nullable=False),
-    Column("seconds", Float, nullable=False),
-    Column("repeat", Integer, nullable=False),
-    Column("tables", Names, nullable=False),
-    Column("layouts", Layouts, nullable=False),
-    Column("notes", Names, nullable=False),
-)
-
-bench_cells = Table(
-    "bench_cells",
-    metadata,
-    Column("id", Integer, primary_key=True),
-    _of_run(one=False),
-    Column("layout", Text, nullable=False),
-    Column("operation", Word(Operation), nullable=False),
-    Column("record", Integer, nullable=False),
-    Column("threads", Integer, nullable=False),
-    Column("medium", Word(Medium), nullable=False),
-    Column("iops", Float, nullable=False),
-    Column("bytes_per_second", Float, nullable=False),
-    Column("spread", Float, nullable=False),
-    Column("repeats", Integer, nullable=False),
-    Column("latency_p95_ms", Float),
-    Column("shares", Entries, nullable=False),
-    Column("system", Float),
-    Column("iowait", Float),
-)
-
-bench_samples = Table(
-    "bench_samples",
-    metadata,
-    Column("id", Integer, primary_key=True),
-    _of_run(one=False),
-    Column("at_seconds", Float, nullable=False),
-    Column("layout", Text, nullable=False),
-    Column("step", Text, nullable=False),
-    Column("read", Entries, nullable=False),
-    Column("written", Entries, nullable=False),
-    Column("system", Float, nullable=False),
-    Column("iowait", Float, nullable=False),
-)
-
-bench_snapshots = Table(
-    "bench_snapshots",
-    metadata,
-    Column("id", Integer, primary_key=True),
-    _of_run(one=False),
-    Column("layout", Text, nullable=False),
-    Column("probe_run_id", Text, nullable=False),  # no reference: the bench's figures stand without the probe's
-    Column("chunk_size", Integer, nullable=False),
-    Column("origin_read", Float),
-    Column("snapshot_read", Float),
-    Column("penalty", Float),
 )
 
 # Alembic's own table, written by hand for a fresh catalogue. Apart, because Alembic doesn't count it as schema.

@@ -18,11 +18,6 @@ JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on s
 app = typer.Typer(no_args_is_help=True, help="The audit trail: an append-only chain of what was done.")
 
 
-def register(tree: typer.Typer) -> None:
-    """Add this group of commands to the tree."""
-    tree.add_typer(app, name="audit")
-
-
 @app.callback()
 def commands() -> None:
     """The audit trail: an append-only chain of what was done."""
@@ -33,10 +28,10 @@ def list_command(
     ctx: typer.Context,
     *,
     since: SinceOption = None,
-    limit: Annotated[int, typer.Option(min=1, max=quantities.MOST_ROWS, help="How many, the newest ones.")] = 50,
+    limit: Annotated[int, typer.Option(min=1, max=quantities.MOST_ROWS, help="How many to show, newest first.")] = 50,
     json: JsonOption = False,
 ) -> None:
-    """What became of runs, backups and schedules, in the order in which it happened."""
+    """List what happened to runs, backups and schedules, in order."""
     from backupd.operations import opening
 
     begin, _ = span(since, None, now=datetime.now(UTC))
@@ -45,7 +40,7 @@ def list_command(
     if json:
         print_document({"entries": [_entry(entry) for entry in found]})
     else:
-        print_text(_table(found) if found else "nothing was told yet")
+        print_text(_table(found) if found else "no event yet")
 
 
 @app.command()
@@ -53,11 +48,12 @@ def verify(
     ctx: typer.Context,
     *,
     target: Annotated[
-        list[str] | None, typer.Option("--target", help="Only manifests there; repeatable.", show_default=False)
+        list[str] | None,
+        typer.Option("--target", help=("Check only the manifests on this target; repeatable."), show_default=False),
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Follow the chain, and compare it with the catalogue's rows and with the manifests on the jobs' targets."""
+    """Check the chain, and compare it with the catalogue and with the manifests on the jobs' targets."""
     from backupd import wiring
     from backupd.host.signals import cancellable
     from backupd.operations import opening
@@ -118,12 +114,12 @@ def _lines(found: "AuditResult") -> list[str]:
         lines.append(f"target {look.target}: {many(look.manifests, 'manifest')} compared{_beside(look)}")
         lines += [f"  could not be read: {error.message}" for error in look.errors]
     flaws = [f"NOT RIGHT: {flaw.text}" for flaw in found.all_flaws]
-    well = "nothing is missing, nothing was changed"
-    return [*lines, *(flaws or [well if found.is_whole else f"of what could be read: {well}"])]
+    well = "nothing is missing or changed"
+    return [*lines, *(flaws or [well if found.is_whole else f"in what could be read, {well}"])]
 
 
 def _beside(look: "TargetLook") -> str:
-    return f", {look.foreign} of runs that were imported" if look.foreign else ""
+    return f", {look.foreign} from imported runs" if look.foreign else ""
 
 
 def _examination(found: "AuditResult") -> dict[str, Any]:

@@ -20,65 +20,63 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Compare volume layouts on this host's own disks.", no_args_is_help=True)
 
-HtmlOption = Annotated[Path | None, typer.Option(metavar="FILE", help="Also as a page that can be mailed.")]
-CsvOption = Annotated[bool, typer.Option("--csv", help="A line for each load as CSV on stdout.")]
+HtmlOption = Annotated[Path | None, typer.Option(metavar="FILE", help="Also write a page that can be mailed to FILE.")]
+CsvOption = Annotated[bool, typer.Option("--csv", help="One CSV line per load on stdout.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="An id, its beginning, or `latest`.")]
 
-_HTML_HINT = "the bench itself is kept: `backupd bench show RUN --html FILE`"
-
-
-def register(tree: typer.Typer) -> None:
-    """Add this group of commands to the tree."""
-    tree.add_typer(app, name="bench")
+_HTML_HINT = "the bench itself is in the catalogue: `backupd bench show RUN --html FILE`"
 
 
 @app.command()
 def layouts(
     ctx: typer.Context,
     *,
-    vg: Annotated[str, typer.Option(metavar="VG", help="A volume group: its free extents are used.")] = "",
+    vg: Annotated[str, typer.Option(metavar="VG", help="The volume group whose free extents are used.")] = "",
     pvs: Annotated[
-        list[str] | None, typer.Option(metavar="PV,…", help="Those of it; all with room unless told.")
+        list[str] | None, typer.Option(metavar="PV,…", help="PVs of it to use; default: all with free space.")
     ] = None,
     md: Annotated[
-        list[str] | None, typer.Option(metavar="DISK,…", help="Instead: empty disks, for an LV and an mdadm array.")
+        list[str] | None,
+        typer.Option(metavar="DISK,…", help=("Instead of a volume group: empty disks, for an LV and an mdadm array.")),
     ] = None,
-    widths: Annotated[str, typer.Option(metavar="N,…", help="Of striped layouts; from 2 to all PVs unless told.")] = "",
-    stripe_sizes: Annotated[str, typer.Option(metavar="SIZE,…", help="Of striped layouts.")] = "64k",
-    filesystem: Annotated[str, typer.Option(help="xfs or ext4.")] = "xfs",
-    file_size: Annotated[str, typer.Option("--size", metavar="SIZE", help="Of the file that is worked on.")] = "128M",
-    seconds: Annotated[int, typer.Option(min=1, max=quantities.MOST_SECONDS, help="Length of a window.")] = 1,
-    repeat: Annotated[int, typer.Option(min=1, help="Windows of each load; medians and spread are shown.")] = 3,
+    widths: Annotated[str, typer.Option(metavar="N,…", help="Widths of striped layouts; default: 2 to all PVs.")] = "",
+    stripe_sizes: Annotated[str, typer.Option(metavar="SIZE,…", help="Stripe sizes of striped layouts.")] = "64k",
+    filesystem: Annotated[str, typer.Option(help="File system: xfs or ext4.")] = "xfs",
+    file_size: Annotated[str, typer.Option("--size", metavar="SIZE", help="Size of the test file.")] = "128M",
+    seconds: Annotated[
+        int, typer.Option(min=1, max=quantities.MOST_SECONDS, help=("Length of one measurement window."))
+    ] = 1,
+    repeat: Annotated[int, typer.Option(min=1, help="Windows per load; medians and spread are shown.")] = 3,
     tables: Annotated[
         list[str] | None,
         typer.Option(
-            "--table", metavar="TABLE", help="e2, e3, e4 or e5; repeatable. Unless told the first three, of --md e5."
+            "--table", metavar="TABLE", help="e2, e3, e4 or e5; repeatable. Default: the first three; with --md: e5."
         ),
     ] = None,
     records: Annotated[
-        str, typer.Option(metavar="SIZE,…", help="Sizes of e5's records; ten from 1k to 16M unless told.")
+        str, typer.Option(metavar="SIZE,…", help="Record sizes of e5; default: ten from 1k to 16M.")
     ] = "",
     threads: Annotated[
-        str, typer.Option(metavar="N,…", help="e4's writers; 1, 2 and twice the widest unless told.")
+        str, typer.Option(metavar="N,…", help="Writer threads of e4; default: 1, 2 and twice the widest layout.")
     ] = "",
-    raw: Annotated[bool, typer.Option("--raw", help="Also e3 on the volume's device, by fio.")] = False,
+    raw: Annotated[bool, typer.Option("--raw", help="Also measure e3 on the volume's raw device, with fio.")] = False,
     no_snapshots: Annotated[
-        bool, typer.Option("--no-snapshots", help="Leave out what snapshots of each layout cost.")
+        bool, typer.Option("--no-snapshots", help="Do not measure what snapshots of each layout cost.")
     ] = False,
     max_load: Annotated[
-        float | None, typer.Option(help="Load average above which nothing is begun; 10 per processor unless told.")
+        float | None, typer.Option(help="Do not start above this load average; default: 10 per processor.")
     ] = None,
-    run_id: Annotated[str | None, typer.Option(help="The bench's id; by default made from the time.")] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    run_id: Annotated[str | None, typer.Option(help="The bench's id; default: generated from the time.")] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     html: HtmlOption = None,
     csv: CsvOption = False,
     json: JsonOption = False,
 ) -> None:
-    """Which layout pays on these disks: linear and striped volumes, measured in turn in a group's free extents.
+    """Find the best layout for these disks: measure linear and striped volumes in a group's free extents.
 
-    Says beforehand what it will make and write, and asks. No volume that is there is touched, and nothing is left of it
-    but its record: `backupd history --benches`. With `--md`, a striped volume and an mdadm array of the same disks.
+    Says beforehand what it will create and write, and asks. Touches no existing volume, and leaves only its record:
+    `backupd history --benches`. With `--md`, a striped volume and an mdadm array of the same disks.
     """
     from backupd import wiring
     from backupd.cli.bench_plan import plan_lines, require_consent
@@ -137,13 +135,13 @@ def show(
     run: RunArgument,
     *,
     tables: Annotated[
-        list[str] | None, typer.Option("--table", metavar="TABLE", help="Only e2, e3, e4 or e5; repeatable.")
+        list[str] | None, typer.Option("--table", metavar="TABLE", help="Show only e2, e3, e4 or e5; repeatable.")
     ] = None,
     html: HtmlOption = None,
     csv: CsvOption = False,
     json: JsonOption = False,
 ) -> None:
-    """An earlier bench: its verdict, its tables and plots; or only the tables that are named."""
+    """Show an earlier bench: its verdict, tables and plots, or only some tables."""
     from backupd.operations import opening
 
     _require_one_output(csv=csv, json=json)
@@ -155,7 +153,7 @@ def show(
 
 @app.command()
 def compare(ctx: typer.Context, a: RunArgument, b: RunArgument, *, json: JsonOption = False) -> None:
-    """Two benches side by side, load by load: in what they differ, and what is beyond their spread."""
+    """Compare two benches, load by load: how they differ, and what exceeds their spread."""
     from backupd.operations import opening
     from backupd.report.bench_comparison import compare_document, compare_table
 
@@ -197,7 +195,7 @@ def _print_what_was_recorded(catalogue: "Catalogue", run_id: str) -> None:
 def _require_measured(record: "BenchRecord") -> "LayoutBench":
     if record.bench is None:
         raise UsageError(
-            f"bench {record.run_id} did not come to its end (status {record.status})",
+            f"bench {record.run_id} did not finish (status {record.status})",
             hint="see `backupd history --benches`",
         )
     return record.bench

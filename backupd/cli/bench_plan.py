@@ -1,6 +1,6 @@
 """What a bench will do, told before it does it, and the question whether it may.
 
-Knows: the words. Refuses to know how a plan is made, and to act.
+Knows: the words.
 """
 
 import sys
@@ -30,7 +30,7 @@ def plan_lines(
         yield f"makes {volumes} on the whole of {', '.join(plan.disks)}, which are empty before and afterwards."
         yield f"One after the other, in a group or as an array called {name}; each is removed before the next:"
     else:
-        yield f"makes {volumes} in free extents of {plan.vg}; no volume that is there is touched."
+        yield f"makes {volumes} in free extents of {plan.vg}; no existing volume is touched."
         yield f"One after the other, called {name}-LAYOUT; each is removed before the next:"
     yield columns(_row(volume) for volume in plan.volumes)
     if free is not None:
@@ -43,12 +43,12 @@ def plan_lines(
     if plan.snapshots:
         yield "takes snapshots of each scratch volume, to see what they cost and how fast they are read"
     yield (
-        f"writes at most {size(plan.written)}, and takes about {duration(plan.seconds)}, if each disk writes"
+        f"writes at most {size(plan.written)}, and takes about {duration(plan.seconds)} if each disk writes"
         f" {plan.disk_rate / 1e6:.0f} MB/s;"
     )
-    yield "slower disks take longer, and more is written to faster ones"
+    yield "slower disks take longer; on faster disks more is written"
     yield from (f"note: {words}" for words in plan.notes)
-    yield "Ctrl-C gives everything back"
+    yield "Ctrl-C stops and cleans up"
 
 
 def require_consent(*, yes: bool) -> None:
@@ -61,8 +61,8 @@ def require_consent(*, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise UsageError("nobody is there to be asked whether it may be done", hint="--yes does it without asking")
-    print("Go on? [y/N] ", end="", file=sys.stderr, flush=True)  # noqa: T201
+        raise UsageError("confirmation is needed, and stdin is not a terminal", hint="--yes confirms without asking")
+    print("Continue? [y/N] ", end="", file=sys.stderr, flush=True)  # noqa: T201
     if sys.stdin.readline().strip().lower() not in _YES:
         raise Cancelled("cancelled: the answer was no", hint="nothing was touched")
 

@@ -66,7 +66,7 @@ class BenchProgress:
 
     def _progress(self) -> str:
         left = self._seconds_left()
-        time_left = f"about {duration(left)} left" if left >= 1 else "taking longer than was thought"
+        time_left = f"about {duration(left)} left" if left >= 1 else "taking longer than estimated"
         return f"scratch volume {self._at + 1} of {len(self._names)}, {time_left}" if self._step else time_left
 
     def _seconds_left(self) -> float:

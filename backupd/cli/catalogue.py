@@ -9,11 +9,6 @@ from backupd.cli.output import print_document, say, tell
 app = typer.Typer(no_args_is_help=True, help="The record of all runs.")
 
 
-def register(tree: typer.Typer) -> None:
-    """Add this group of commands to the tree."""
-    tree.add_typer(app, name="catalogue")
-
-
 @app.callback()
 def commands() -> None:
     """The record of all runs."""
@@ -26,26 +21,36 @@ def rebuild(
     target: Annotated[str, typer.Option(help="The target whose backups are read.")],
     machine: Annotated[
         str | None,
-        typer.Option("--from", metavar="MACHINE", help="Another machine's backups, to restore from; kept for ever."),
+        typer.Option(
+            "--from",
+            metavar="MACHINE",
+            help=("Import another machine's backups, to restore from; retention never removes them."),
+        ),
     ] = None,
     job: Annotated[str | None, typer.Option(help="Only backups of this job.")] = None,
     trust: Annotated[
         list[str] | None,
         typer.Option(
             metavar="KEY",
-            help="Believe what this key has signed, from now on: as `backupd identity show` printed it on the machine"
-            " that took the backups; repeatable.",
+            help=(
+                "Trust this public key from now on: as `backupd identity show` printed it on the machine that"
+                " took the backups; repeatable."
+            ),
             show_default=False,
         ),
     ] = None,
     unsigned: Annotated[
-        bool, typer.Option("--unsigned", help="Believe whoever could write there: what nobody known has signed, too.")
+        bool,
+        typer.Option(
+            "--unsigned",
+            help=("Also accept backups that no known key has signed: whoever can write to the target is trusted."),
+        ),
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
 ) -> None:
-    """Enter every finished backup of a target that the catalogue does not have, by its manifest; rows there stay.
+    """Add every finished backup of a target that the catalogue lacks, from its manifest; existing rows stay.
 
-    Only what a known key has signed is entered: this machine's own, and those that were named by --trust.
+    Only backups signed by a known key are added: this machine's own, and those given with --trust.
     """
     from dataclasses import replace
 
@@ -60,8 +65,8 @@ def rebuild(
     keys = [require_public(key) for key in trust or ()]
     if unsigned:
         tell(
-            "warning: --unsigned: nobody can tell who made what is entered now. Whoever can write to the target may"
-            " have made backups of his own there, which a restore unpacks as root and a drill starts a server on"
+            "warning: --unsigned: the origin of these backups cannot be verified. Whoever can write to the target may"
+            " have planted backups there, which a restore unpacks as root and a drill starts a server on"
         )
 
     configuration = wiring.configuration(ctx.obj.config)
@@ -76,8 +81,8 @@ def rebuild(
         print_document(rebuild_document(place.name, rebuilding))
     else:
         for run_id in rebuilding.imported:
-            say(f"run {run_id}: in the catalogue now")
+            say(f"run {run_id}: added to the catalogue")
         for run_id in rebuilding.unfinished:
-            say(f"run {run_id}: unfinished, left out")
-        say(f"{len(rebuilding.imported)} new, {len(rebuilding.known)} known before")
+            say(f"run {run_id}: unfinished, skipped")
+        say(f"{len(rebuilding.imported)} new, {len(rebuilding.known)} already known")
     rebuilding.require_complete()

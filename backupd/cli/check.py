@@ -8,18 +8,13 @@ from backupd.cli.output import print_document, say
 from backupd.vocabulary.errors import ExitStatus
 
 
-def register(app: typer.Typer) -> None:
-    """Add this command to the tree."""
-    app.command()(check)
-
-
 def check(
     ctx: typer.Context,
     job: Annotated[str, typer.Argument(metavar="JOB")],
     *,
     json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
 ) -> None:
-    """Everything that a run of JOB stands on, each with a hint; nothing is changed."""
+    """Check all prerequisites for JOB, each with a hint. Changes nothing."""
     from backupd import wiring
     from backupd.cli.documents import check_document
     from backupd.operations.backup import preflight

@@ -23,7 +23,9 @@ RunArgument = Annotated[
     str, typer.Argument(metavar="RUN", help="An id, its beginning, or `latest[:JOB]`: the newest good one.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
-TargetOption = Annotated[str | None, typer.Option("--target", help="The copy on this target only.", show_default=False)]
+TargetOption = Annotated[
+    str | None, typer.Option("--target", help=("Use only the copy on this target."), show_default=False)
+]
 
 
 def identities_in(file: "Path | None") -> "Identities | None":
@@ -53,7 +55,7 @@ def run_of(catalogue: "Catalogue", wanted: str, *, target: str | None = None) ->
         return run
     of, on = f" of job {job}" if job else "", f" on target {target}" if target is not None else ""
     raise UsageError(
-        f"there is no backup{of} yet{on}", hint="see `backupd history`; name one of another machine by its id"
+        f"there is no backup{of} yet{on}", hint="see `backupd history`; name a backup of another machine by its id"
     )
 
 
@@ -77,10 +79,10 @@ def copies_of(run: "RunDetails", *, target: str | None, broken_too: bool = False
         return chosen if broken_too else good
     if target is None:
         raise UsageError(
-            f"every copy of run {run.run_id} was found broken",
-            hint="to try one all the same, name it: --target " + chosen[0].target,
+            f"all copies of run {run.run_id} are broken",
+            hint="to try one anyway, name it: --target " + chosen[0].target,
         )
-    tell(f"warning: the copy on target {target} was found broken: {chosen[0].broken}")
+    tell(f"warning: the copy on target {target} is broken: {chosen[0].broken}")
     return chosen
 
 
@@ -100,7 +102,7 @@ def sources_of(
     known = [backup for backup in copies if backup.target in configuration.targets]
     for backup in copies:
         if backup not in known and known:
-            tell(f"warning: target {backup.target}, which has a copy too, is not in the configuration")
+            tell(f"warning: target {backup.target}, which also has a copy, is not in the configuration")
     chosen = known or copies[:1]
     return [
         BackupSource(

@@ -27,47 +27,47 @@ _ADDRESS = re.compile(r"(?P<host>[^\s:\[\]'\\]+|\[[0-9A-Fa-f:.]+\])(:(?P<port>[0
 _LARGEST_PORT = 0xFFFF
 
 
-def register(app: typer.Typer) -> None:
-    """Add this command to the tree."""
-    app.command()(clone)
-
-
 def clone(
     ctx: typer.Context,
     run_id: RunArgument,
     *,
     to: Annotated[Path, typer.Option(help="An empty folder.")],
-    as_replica: Annotated[bool, typer.Option("--as-replica", help="What it is to be; there is no other yet.")] = False,
+    as_replica: Annotated[
+        bool, typer.Option("--as-replica", help=("Required: a replica is all that can be made yet."))
+    ] = False,
     source: Annotated[
-        str | None, typer.Option(metavar="HOST[:PORT]", help="Whom it is to follow: the server that was backed up.")
+        str | None,
+        typer.Option(metavar="HOST[:PORT]", help=("The server that was backed up, which the replica will follow.")),
     ] = None,
-    source_user: Annotated[str | None, typer.Option(help="Who it is to its source.")] = None,
-    source_password_file: Annotated[Path | None, typer.Option(help="A file with that account's password.")] = None,
+    source_user: Annotated[str | None, typer.Option(help="Replication user on the source.")] = None,
+    source_password_file: Annotated[Path | None, typer.Option(help="File with that user's password.")] = None,
     server_id: Annotated[
-        int | None, typer.Option(min=1, max=0xFFFF_FFFF, help="Its server_id; random when not given.")
+        int | None, typer.Option(min=1, max=0xFFFF_FFFF, help="server_id of the replica; default: random.")
     ] = None,
     gtid: Annotated[
         bool | None,
         typer.Option(
-            "--gtid/--file-position", help="How it follows; by GTID where the source has it.", show_default=False
+            "--gtid/--file-position",
+            help=("Replicate by GTID or file position; default: GTID if the source uses it."),
+            show_default=False,
         ),
     ] = None,
     target: TargetOption = None,
     identity: IdentityOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Make a replica of a backup: a folder with a copy that knows its position, for a new server to start on."""
+    """Make a replica from a backup: a folder, ready for a new server, that knows its replication position."""
     from backupd import wiring
     from backupd.cli.documents import clone_document
     from backupd.host.signals import cancellable
     from backupd.mysql.seeding import Following, Wanted, following, require_password_fits, require_position
     from backupd.operations.restore.clone import clone as clone_backup
     from backupd.operations.restore.clone import new_server_id, require_another_id
-    from backupd.operations.restore.into_folder import agreed
+    from backupd.operations.restore.fallback import agreed
 
     if not as_replica:
         raise UsageError(
-            "clone makes replicas only", hint="say so: --as-replica; for a plain copy see `backupd restore`"
+            "clone can only make replicas", hint="add --as-replica; for a plain copy use `backupd restore`"
         )
     followed = _source(source, source_user, source_password_file)
     configuration, identities = wiring.configuration(ctx.obj.config), identities_in(identity)
@@ -108,15 +108,15 @@ def _source(address: str | None, user: str | None, password_file: Path | None) -
 
     if address is None:
         if user is not None or password_file is not None:
-            raise UsageError("an account is named, but not where", hint="add --source HOST[:PORT]")
+            raise UsageError("a source user is given, but no source", hint="add --source HOST[:PORT]")
         return None
     found = _ADDRESS.fullmatch(address)
     port = int(found["port"] or 3306) if found else 0
     if found is None or not 0 < port <= _LARGEST_PORT:
         raise UsageError(
-            f"{address!r} is no HOST[:PORT]", hint="for example db1.example.org:3306, or [2001:db8::1]:3306"
+            f"{address!r} is not a HOST[:PORT]", hint="for example db1.example.org:3306, or [2001:db8::1]:3306"
         )
     if not user or "\\" in user:
-        raise UsageError("--source needs an account of it", hint="add --source-user with its name, without backslashes")
+        raise UsageError("--source needs a user", hint="add --source-user NAME, without backslashes")
     password = None if password_file is None else password_in(password_file, named="--source-password-file")
     return ReplicationSource(found["host"].strip("[]"), user, port, password)

@@ -11,19 +11,14 @@ from backupd.vocabulary.records import RunKind
 _COMPARES = {RunKind.PROBE: "backupd probe --compare", RunKind.BENCH: "backupd bench compare"}
 
 
-def register(app: typer.Typer) -> None:
-    """Add this command to the tree."""
-    app.command()(compare)
-
-
 def compare(
     ctx: typer.Context,
     a: Annotated[str, typer.Argument(metavar="RUN", help="An id, its beginning, or `latest[:JOB]`.")],
-    b: Annotated[str, typer.Argument(metavar="RUN", help="The other one.")],
+    b: Annotated[str, typer.Argument(metavar="RUN", help="The second one.")],
     *,
     json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
 ) -> None:
-    """Two backups side by side: what each cost, in what they differ, and which differences are large."""
+    """Compare two backups: what each cost, how they differ, and which differences are large."""
     from backupd.operations import opening
     from backupd.report.run_comparison import compare_document, compare_text
 

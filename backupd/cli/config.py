@@ -1,6 +1,6 @@
 """`backupd config`: write an example, say what is wrong with a file, show what is in force.
 
-Knows: the commands. Refuses to know: what may be configured (`backupd.config` does, and is imported only when asked).
+Knows: the commands.
 """
 
 import contextlib
@@ -22,11 +22,6 @@ _EXAMPLE = "backupd.toml"
 _MODE = 0o640  # it holds no secret, but says where they are
 
 
-def register(tree: typer.Typer) -> None:
-    """Add this group of commands to the tree."""
-    tree.add_typer(app, name="config")
-
-
 @app.command()
 def init(
     ctx: typer.Context,
@@ -35,12 +30,12 @@ def init(
     """Write a commented configuration with every key and its default. Never overwrites a file."""
     file = path if path is not None else _file(ctx)
     _write_new(file, _example().read_bytes())
-    say(f"{file}: written; change it, then: backupd config check")
+    say(f"{file}: written; edit it, then run: backupd config check")
 
 
 @app.command()
 def check(ctx: typer.Context) -> None:
-    """Say everything that is wrong with the configuration, or that it is good. Asks no server, reads no secret."""
+    """List all faults of the configuration. Contacts no server, reads no secret."""
     from backupd.config import load
 
     file = _file(ctx)
@@ -67,7 +62,7 @@ def show(
         bool, typer.Option("--json", help="One JSON document: sizes in bytes, times in seconds.")
     ] = False,
 ) -> None:
-    """Show the configuration in force, defaults filled in, without any secret. As TOML it can be read back."""
+    """Show the configuration in force, including defaults, without secrets. The TOML can be used as a configuration."""
     from backupd.config import load
     from backupd.config.effective import as_toml, as_values
 
@@ -108,8 +103,8 @@ def _write_new(file: Path, content: bytes) -> None:
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _MODE)
     except FileExistsError as error:
         raise UsageError(
-            f"{file} exists already and stays as it is",
-            hint="write the example elsewhere and compare: backupd config init --path FILE",
+            f"{file} already exists and was not changed",
+            hint="write the example to another file and compare: backupd config init --path FILE",
         ) from error
     except OSError as error:
         raise _unwritable(file, error) from error
@@ -126,5 +121,5 @@ def _write_new(file: Path, content: bytes) -> None:
 def _unwritable(file: Path, error: OSError) -> UsageError:
     reason = (error.strerror or str(error)).lower()
     return UsageError(
-        f"cannot write {file}: {reason}", hint="run as root, or name another: backupd config init --path FILE"
+        f"cannot write {file}: {reason}", hint="run as root, or name another file: backupd config init --path FILE"
     )

@@ -16,15 +16,10 @@ _DEADLINE_SECONDS = 900.0  # three minutes are enough on two idle cores; a busy 
 _JOB = "nightly"
 
 
-def register(app: typer.Typer) -> None:
-    """Add this command to the tree."""
-    app.command()(demo)
-
-
 def demo(*, inside: Annotated[bool, typer.Option(hidden=True)] = False) -> None:
-    """The job in the lab, on a striped volume under a loaded server; and what it would have cost once.
+    """Try a job in the lab, on a striped volume under a loaded server, and compare it with earlier defaults.
 
-    Types check, run, verify, drill, history, compare and probe.
+    Runs check, run, verify, drill, history, compare and probe.
     """
     if inside:
         _inside()
@@ -72,10 +67,10 @@ def _type(*words: str) -> None:
 
 def _price(began: float, ended: float) -> str:
     from backupd import wiring
-    from backupd.cli.tables import run_facts
     from backupd.lab import load
     from backupd.lab.site import guest_site
     from backupd.report.bill_words import bill_words
+    from backupd.report.run_facts import run_facts
     from backupd.report.words import columns
 
     with wiring.catalogue(wiring.configuration(None)) as catalogue:

@@ -5,7 +5,7 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from backupd.policy.settle_gate import penalty_of
+from backupd.policy.write_penalty import penalty_of
 from backupd.vocabulary.penalty import Losses, Sample
 from backupd.vocabulary.records import Drill, Finding, Phase, RunDetails
 from backupd.vocabulary.storage import Backup, Manifest

@@ -16,29 +16,26 @@ if TYPE_CHECKING:
     from backupd.vocabulary.records import RunDetails
 
 
-def register(app: typer.Typer) -> None:
-    """Add this command to the tree."""
-    app.command()(drill)
-
-
 def drill(
     ctx: typer.Context,
     run_id: Annotated[
         str | None,
         typer.Argument(
             metavar="RUN",
-            help="An id, its beginning, or `latest[:JOB]`. Else the newest that no drill has proven, or that with the"
-            " oldest proof.",
+            help=(
+                "An id, its beginning, or `latest[:JOB]`. Default: the newest unproven backup, or the one with"
+                " the oldest proof."
+            ),
             show_default=False,
         ),
     ] = None,
     *,
-    job: Annotated[str | None, typer.Option(help="Choose among this job's backups.", show_default=False)] = None,
+    job: Annotated[str | None, typer.Option(help="Choose among this job's backups only.", show_default=False)] = None,
     target: TargetOption = None,
     identity: IdentityOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Prove a backup: restore it, start a server on it, compare; the result goes into the catalogue."""
+    """Prove a backup: restore it, start a server on it, and compare. The result is recorded in the catalogue."""
     from backupd import wiring
     from backupd.cli.documents import drill_document
     from backupd.cli.tables import drill_table
@@ -74,14 +71,14 @@ def drill(
     if result.undecided:
         with told():
             raise Undecided(
-                f"the drill of run {result.run_id} was not finished: {result.undecided}",
-                hint="the backup is neither proven nor doubted: drill again with more time, memory or room",
+                f"the drill of run {result.run_id} was undecided: {result.undecided}",
+                hint="nothing was learned about the backup: drill it again with more time, memory or disk space",
             )
     if not result.ok:
         failed = ", ".join(check.name for check in result.checks if not check.ok)
         with told():
             raise VerificationError(
-                f"the drill of run {result.run_id} failed: {failed}", hint="do not rely on this backup; take another"
+                f"the drill of run {result.run_id} failed: {failed}", hint="do not rely on this backup; take a new one"
             )
 
 
@@ -89,11 +86,13 @@ def _chosen(catalogue: "Catalogue", run_id: str | None, job: str | None, target:
     """The run that is named, or the one that needs a proof most; then it is told which, and why."""
     if run_id is not None:
         if job is not None:
-            raise UsageError("a run and a job are named", hint="name one of them: a run is of one job anyway")
+            raise UsageError(
+                "both a run and a job were given", hint=("give one of them: a run belongs to one job anyway")
+            )
         return run_of(catalogue, run_id, target=target)
     for run in catalogue.newest_unproven(job):
         if any(backup.is_there and target in (None, backup.target) for backup in run.backups):
-            when = f"its proof is the oldest, of {run.proven_at:%Y-%m-%d %H:%M} UTC" if run.proven_at else ""
+            when = f"it has the oldest proof, of {run.proven_at:%Y-%m-%d %H:%M} UTC" if run.proven_at else ""
             tell(f"run {run.run_id} of job {run.job}: {when or 'the newest that no drill has proven'}")
             return run
-    raise UsageError("there is no backup to prove", hint="see `backupd history`")
+    raise UsageError("there is no backup to drill", hint="see `backupd history`")

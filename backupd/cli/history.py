@@ -8,6 +8,7 @@ import typer
 
 from backupd.cli import quantities
 from backupd.cli.instants import SinceOption, UntilOption, span
+from backupd.cli.loading import without_collecting
 from backupd.cli.output import draws_dots_here, print_document, print_text
 from backupd.vocabulary.errors import UsageError
 from backupd.vocabulary.records import RunStatus
@@ -21,26 +22,23 @@ if TYPE_CHECKING:
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 
 
-def register(app: typer.Typer) -> None:
-    """Add these commands to the tree."""
-    app.command()(history)
-    app.command()(show)
-
-
+@without_collecting()
 def history(
     ctx: typer.Context,
     job: Annotated[str | None, typer.Argument(metavar="JOB", help="Only runs of this job.")] = None,
     *,
-    probes: Annotated[bool, typer.Option("--probes", help="Probes instead of backups.")] = False,
-    benches: Annotated[bool, typer.Option("--benches", help="Benches of layouts instead of backups.")] = False,
+    probes: Annotated[bool, typer.Option("--probes", help="List probes instead of backups.")] = False,
+    benches: Annotated[bool, typer.Option("--benches", help="List benches of layouts instead of backups.")] = False,
     since: SinceOption = None,
     until: UntilOption = None,
-    status: Annotated[list[RunStatus] | None, typer.Option("--status", help="Only these; repeatable.")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=quantities.MOST_ROWS, help="How many, newest first.")] = 50,
-    csv: Annotated[bool, typer.Option("--csv", help="A line per backup on stdout, with what it cost.")] = False,
+    status: Annotated[
+        list[RunStatus] | None, typer.Option("--status", help=("Only runs with this outcome; repeatable."))
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, max=quantities.MOST_ROWS, help="How many to list, newest first.")] = 50,
+    csv: Annotated[bool, typer.Option("--csv", help="One CSV line per backup on stdout, with its cost.")] = False,
     json: JsonOption = False,
 ) -> None:
-    """Runs, newest first, failed ones included; --probes, --benches: what was measured without a backup."""
+    """List runs, newest first, including failed ones; --probes and --benches list measurements instead."""
     from backupd.operations import opening
 
     _require_one_list(job, probes=probes, benches=benches, csv=csv, json=json)
@@ -50,7 +48,9 @@ def history(
     begin, end = span(since, until, now=datetime.now(UTC))
     statuses = status or ()
     with opening.catalogue(configuration) as catalogue:
-        if csv:
+        if json and not (probes or benches):
+            _print_runs(catalogue.runs(job=job, since=begin, until=end, statuses=statuses, limit=limit))
+        elif csv:
             _print_costs(catalogue.costs(job=job, since=begin, until=end, statuses=statuses, limit=limit))
         elif benches:
             benched = catalogue.benches(since=begin, until=end, statuses=statuses, limit=limit)
@@ -59,9 +59,8 @@ def history(
             found = catalogue.probes(job=job, since=begin, until=end, statuses=statuses, limit=limit)
             _list_probes(found, json=json, filtered=bool(begin or end or statuses))
         else:
-            runs = catalogue.runs(job=job, since=begin, until=end, statuses=statuses, limit=limit)
-            own = catalogue.identity().name
-            _list_runs(runs, own=own, json=json, filtered=bool(begin or end or statuses))
+            runs = catalogue.costs(job=job, since=begin, until=end, statuses=statuses, limit=limit)
+            _list_runs(runs, own=catalogue.identity().name, filtered=bool(begin or end or statuses))
 
 
 def _require_one_list(job: str | None, *, probes: bool, benches: bool, csv: bool, json: bool) -> None:
@@ -72,11 +71,11 @@ def _require_one_list(job: str | None, *, probes: bool, benches: bool, csv: bool
     """
     others = {"--json": json, "--probes": probes, "--benches": benches}
     if csv and (other := next((name for name, asked in others.items() if asked), None)):
-        raise UsageError(f"--csv and {other} do not go together", hint="--csv is a table of backups; choose one")
+        raise UsageError(f"--csv and {other} cannot be combined", hint="--csv lists backups only; use one of them")
     if probes and benches:
-        raise UsageError("--probes and --benches do not go together", hint="each is a list of its own; choose one")
+        raise UsageError("--probes and --benches cannot be combined", hint="they are separate lists; use one of them")
     if benches and job is not None:
-        raise UsageError(f"no bench is of job {job}", hint="a bench is of disks, not of a job: leave JOB out")
+        raise UsageError(f"job {job} has no benches", hint="a bench measures disks, not a job: omit JOB")
 
 
 def _print_costs(costs: "list[RunCost]") -> None:
@@ -85,14 +84,16 @@ def _print_costs(costs: "list[RunCost]") -> None:
     print_text(csv_text(costs).rstrip("\n"))
 
 
-def _list_runs(runs: "list[RunDetails]", *, own: str, json: bool, filtered: bool) -> None:
+def _print_runs(runs: "list[RunDetails]") -> None:
     from backupd.cli.documents import history_document
-    from backupd.cli.tables import history_table
 
-    if json:
-        print_document(history_document(runs))
-    else:
-        print_text(history_table(runs, own=own) if runs else "no such run" if filtered else "no run yet")
+    print_document(history_document(runs))
+
+
+def _list_runs(runs: "list[RunCost]", *, own: str, filtered: bool) -> None:
+    from backupd.report.history_columns import history_table
+
+    print_text(history_table(runs, own=own) if runs else "no matching run" if filtered else "no run yet")
 
 
 def _list_probes(probes: "list[ProbeRecord]", *, json: bool, filtered: bool) -> None:
@@ -102,7 +103,7 @@ def _list_probes(probes: "list[ProbeRecord]", *, json: bool, filtered: bool) -> 
     if json:
         print_document(probes_document(probes))
     else:
-        print_text(probes_table(probes) if probes else "no such probe" if filtered else "no probe yet")
+        print_text(probes_table(probes) if probes else "no matching probe" if filtered else "no probe yet")
 
 
 def _list_benches(benches: "list[BenchRecord]", *, json: bool, filtered: bool) -> None:
@@ -112,16 +113,17 @@ def _list_benches(benches: "list[BenchRecord]", *, json: bool, filtered: bool) -
     if json:
         print_document(benches_document(benches))
     else:
-        print_text(benches_table(benches) if benches else "no such bench" if filtered else "no bench yet")
+        print_text(benches_table(benches) if benches else "no matching bench" if filtered else "no bench yet")
 
 
+@without_collecting()
 def show(
     ctx: typer.Context,
     run_id: Annotated[str, typer.Argument(metavar="RUN", help="An id, its beginning, or `latest[:JOB]`.")],
     *,
     json: JsonOption = False,
 ) -> None:
-    """Everything that the catalogue knows of one run, be it a backup, a probe or a bench."""
+    """Show everything that the catalogue has on one run: a backup, a probe or a bench."""
     from backupd.host.run_log import RunLogs
     from backupd.operations import opening
     from backupd.vocabulary.records import RunKind

@@ -13,26 +13,23 @@ if TYPE_CHECKING:
     from backupd.vocabulary.identity import Identity, Machine
 
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
-YesOption = Annotated[bool, typer.Option("--yes", help="Do it without asking.")]
+YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 
-app = typer.Typer(no_args_is_help=True, help="A machine's identity: the name under which its backups lie on targets.")
-
-
-def register(tree: typer.Typer) -> None:
-    """Add this group of commands to the tree."""
-    tree.add_typer(app, name="identity")
+app = typer.Typer(
+    no_args_is_help=True, help=("A machine's identity: the name under which its backups are stored on targets.")
+)
 
 
 @app.callback()
 def commands() -> None:
-    """A machine's identity: the name under which its backups lie on targets."""
+    """A machine's identity: the name under which its backups are stored on targets."""
 
 
 @app.command()
 def show(ctx: typer.Context, *, json: JsonOption = False) -> None:
-    """Which machine this catalogue belongs to, by which key its backups are known, and who wrote last on each target.
+    """Show which machine this catalogue belongs to, its public key, and who last wrote on each target.
 
-    Keep the public key off the host, beside the age identity: without the catalogue it says what to believe.
+    Keep the public key off the host, with the age identity: without the catalogue it proves which backups are genuine.
     """
     from backupd.host import machine_ids
     from backupd.operations import opening
@@ -52,7 +49,7 @@ def show(ctx: typer.Context, *, json: JsonOption = False) -> None:
 
 @app.command()
 def new(ctx: typer.Context, *, yes: YesOption = False) -> None:
-    """On a clone: give this machine a name of its own. What the catalogue has of before stays the other machine's."""
+    """On a clone: give this machine its own name. Earlier backups in the catalogue remain the other machine's."""
     from datetime import UTC, datetime
 
     from backupd.catalogue.audit import Event
@@ -68,7 +65,7 @@ def new(ctx: typer.Context, *, yes: YesOption = False) -> None:
     here = machine_ids.this_machine()
     with opening.catalogue(configuration) as catalogue:
         before = catalogue.identity().name
-        tell(f"this machine gives up the name {before}, and what lies under it on targets")
+        tell(f"this machine gives up the name {before} and its backups on targets")
         require_consent(yes=yes)
         made = Identity(new_name(here.host), here.marks, datetime.now(UTC))
         new_signer_at(catalogue.key_file)  # first: the other machine has the key of before, too
@@ -80,10 +77,13 @@ def new(ctx: typer.Context, *, yes: YesOption = False) -> None:
             elif holding.kind in (HoldingKind.SNAPSHOT, HoldingKind.SCRATCH_VOLUME):
                 catalogue.released(run_id, holding)
                 tell(
-                    f"{holding.name} came with the image of {before}'s disk, whose name it bears: `backupd recover`"
-                    f" leaves it alone from now on. To remove it here: lvremove {holding.name}"
+                    f"{holding.name} came with the image of {before}'s disk and has its name: `backupd recover`"
+                    f" ignores it from now on. To remove it here: lvremove {holding.name}"
                 )
-    say(f"this machine is {made.name} from now on; the backups of {before} can be restored, and are kept for ever")
+    say(
+        f"this machine is {made.name} from now on; the backups of {before} can be restored, and retention never"
+        f" removes them"
+    )
     say(f"it signs with a new key: {key}")
 
 
@@ -93,17 +93,17 @@ def adopt(
     name: Annotated[
         str | None,
         typer.Argument(
-            metavar="NAME", help="A machine that lies on a target; else the catalogue's own.", show_default=False
+            metavar="NAME", help="The machine's name on a target; default: the catalogue's own.", show_default=False
         ),
     ] = None,
     *,
     on: Annotated[
         list[str] | None,
-        typer.Option("--target", help="Take over what lies on this target only; repeatable.", show_default=False),
+        typer.Option("--target", help="Take over backups on this target only; repeatable.", show_default=False),
     ] = None,
     yes: YesOption = False,
 ) -> None:
-    """Go on here with a machine's identity: on new hardware, with a lost catalogue, or after a clone took over."""
+    """Continue here with a machine's identity: on new hardware, with a lost catalogue, or after a clone took over."""
     from datetime import UTC, datetime
 
     from backupd import wiring
@@ -124,12 +124,12 @@ def adopt(
         if name != catalogue.identity().name:
             _require_known(configuration, targets, name)
         tell(
-            f"this machine goes on as {name}, and may remove its backups by retention; any other machine of that name"
-            f" is refused from now on{'' if on is None else ' on ' + ', '.join(on)}"
+            f"this machine continues as {name}, and retention may remove its backups; any other machine with that"
+            f" name is refused from now on{'' if on is None else ' on ' + ', '.join(on)}"
         )
         require_consent(yes=yes)
         catalogue.take_identity(Identity(name, here.marks, datetime.now(UTC)), Event.IDENTITY_ADOPTED)
-        signer_of(catalogue, here)  # goes on with the key that is here
+        signer_of(catalogue, here)  # continues with the key that is here
         ownership = ownership_of(catalogue, wiring.host_tools(configuration, name))
         errors: list[BackupdError] = []
         for target in targets:
@@ -140,11 +140,11 @@ def adopt(
                 tell(f"target {target}: NOT taken over: {error.message}")
                 errors.append(error)
     say(
-        f"this machine is {name} from now on; `backupd catalogue rebuild --target T --trust KEY` enters its backups, by"
-        " the public key of the machine that took them"
+        f"this machine is {name} from now on; `backupd catalogue rebuild --target T --trust KEY` adds its backups to"
+        f" the catalogue, by the public key of the machine that took them"
     )
     if errors:
-        errors[0].add_note("once it can be reached: `backupd identity adopt --target T` takes over what lies there")
+        errors[0].add_note("once it can be reached: `backupd identity adopt --target T` takes over the backups there")
         raise errors[0]
 
 
@@ -159,7 +159,9 @@ def _require_known(configuration: "Configuration", targets: list[str], name: str
     from backupd.vocabulary.identity import is_name
 
     if not is_name(name):
-        raise UsageError(f"{name!r} is no machine's name", hint="HOST-xxxxxxxx, as its folder on a target is called")
+        raise UsageError(
+            f"{name!r} is not a machine's name", hint=("HOST-xxxxxxxx, like the name of its folder on a target")
+        )
     there: set[str] = set()
     errors: list[TargetError] = []
     for target in targets:
@@ -170,8 +172,8 @@ def _require_known(configuration: "Configuration", targets: list[str], name: str
     if name not in there and errors:
         raise errors[0]
     if name not in there:
-        known = ", ".join(sorted(there)) or "nothing of any machine"
-        raise UsageError(f"no target has a folder of machine {name}", hint=f"the targets have: {known}")
+        known = ", ".join(sorted(there)) or "no machine's folder"
+        raise UsageError(f"no target has a folder of machine {name}", hint=f"machines on the targets: {known}")
 
 
 def _on_target(
@@ -209,7 +211,7 @@ def _table(identity: "Identity", machine: "Machine", key: str | None, targets: l
             ("machine:", identity.name),
             ("since:", instant(identity.made_at)),
             ("bound to:", _bound(identity, machine)),
-            ("public key:", key or "unknown here: it is another machine's"),
+            ("public key:", key or "unknown: it belongs to another machine"),
             *((f"target {one['target']}:", _writer(one)) for one in targets),
         ]
     )
@@ -217,12 +219,12 @@ def _table(identity: "Identity", machine: "Machine", key: str | None, targets: l
 
 def _bound(identity: "Identity", machine: "Machine") -> str:
     if not identity.bound_to:
-        return "nothing: this machine has no id that backupd could read, so that a clone of it cannot be told from it"
+        return "nothing: backupd found no id of this machine, so a clone of it cannot be told apart from it"
     by = ", ".join(sorted(identity.bound_to))
     return (
         f"this machine, by its {by}"
         if identity.is_of(machine)
-        else f"another machine, by its {by}: nothing is changed from here"
+        else f"another machine, by its {by}: nothing can be changed from here"
     )
 
 
@@ -234,7 +236,7 @@ def _writer(target: dict[str, Any]) -> str:
     if target["error"] is not None:
         return f"unknown: {target['error']}"
     if not target["number"]:
-        return "nothing was written there yet"
+        return "nothing written there yet"
     whose = "this catalogue" if target["ours"] else "ANOTHER MACHINE, or another catalogue,"
     at = instant(datetime.fromisoformat(target["at"]))
-    return f"{whose} wrote last: record {target['number']} at {at}, by host {target['host']}"
+    return f"last written by {whose}: record {target['number']} at {at}, host {target['host']}"

@@ -1,6 +1,6 @@
 """`backupd lab …`: a machine with real LVM and a real server under load, from one command.
 
-Knows: options, and the exit statuses of the lab itself (125 failed, 124 deadline). Refuses to know how a lab is made.
+Knows: options, and the exit statuses of the lab itself (125 failed, 124 deadline).
 """
 
 import sys
@@ -32,30 +32,30 @@ DEADLINE_PASSED = 124
 
 app = typer.Typer(help="A machine with real LVM and a real server under load.", no_args_is_help=True)
 
-Disks = Annotated[DiskModel, typer.Option("--disks", help="How the disks behave.")]
-LayoutOption = Annotated[LabLayout, typer.Option("--layout", help="How the volume lies on its three disks.")]
-FilesystemOption = Annotated[Filesystem, typer.Option("--filesystem", help="What is on the volume.")]
-Rows = Annotated[int, typer.Option("--rows", help="InnoDB rows.")]
-LoadOption = Annotated[str, typer.Option("--load", metavar="none|closed|RATE", help="RATE: transactions a second.")]
-Thin = Annotated[bool, typer.Option("--thin", help="Make the volume one of a thin pool.")]
-Server = Annotated[ServerKind, typer.Option("--server", help="Fetched once from its distribution.")]
-InitOption = Annotated[Init, typer.Option("--init", help="The machine's first process.")]
-SpareDisks = Annotated[int, typer.Option("--spare-disks", help="Empty ones beside the volume's.")]
+Disks = Annotated[DiskModel, typer.Option("--disks", help="Type of disk to imitate.")]
+LayoutOption = Annotated[LabLayout, typer.Option("--layout", help="Layout of the volume on its three disks.")]
+FilesystemOption = Annotated[Filesystem, typer.Option("--filesystem", help="File system of the volume.")]
+Rows = Annotated[int, typer.Option("--rows", help="Rows in the InnoDB table.")]
+LoadOption = Annotated[str, typer.Option("--load", metavar="none|closed|RATE", help="RATE: transactions per second.")]
+Thin = Annotated[bool, typer.Option("--thin", help="Make the volume thin, in a thin pool.")]
+Server = Annotated[ServerKind, typer.Option("--server", help="Database server; downloaded once from its distribution.")]
+InitOption = Annotated[Init, typer.Option("--init", help="The machine's init process.")]
+SpareDisks = Annotated[int, typer.Option("--spare-disks", help="Number of additional empty disks.")]
 KernelOption = Annotated[
     Kernel,
     typer.Option(
         "--kernel",
-        help="uml: the newest user-mode kernel that Debian has; uml-installed: this machine's; "
-        "host: no machine, this one's own device mapper.",
+        help=(
+            "uml: the newest user-mode kernel that Debian has; uml-installed: the installed one; host: no virtual"
+            " machine, this host's own device mapper."
+        ),
     ),
 ]
-Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Backups, catalogue and logs. [temporary]")]
-Deadline = Annotated[float, typer.Option("--deadline", metavar="SECONDS", help="Then the machine is ended.")]
-
-
-def register(tree: typer.Typer) -> None:
-    """Add this group of commands to the tree."""
-    tree.add_typer(app, name="lab")
+Out = Annotated[
+    Path | None,
+    typer.Option("--out", metavar="DIR", help=("Folder for backups, catalogue and logs. [default: temporary]")),
+]
+Deadline = Annotated[float, typer.Option("--deadline", metavar="SECONDS", help="Stop the machine after this time.")]
 
 
 @app.command("run", context_settings={"allow_interspersed_args": False})
@@ -74,7 +74,7 @@ def run_command(
     init: InitOption = Init.SCRIPT,
     spare_disks: SpareDisks = 0,
 ) -> None:
-    """Start a machine, run COMMAND as root in it, end with its exit status (125: the lab failed, 124: its deadline)."""
+    """Start a machine, run COMMAND in it as root, end with its exit status (125: the lab failed, 124: timed out)."""
     from backupd.lab import run as lab
 
     options = LabOptions(
@@ -98,7 +98,7 @@ def shell_command(
     init: InitOption = Init.SCRIPT,
     spare_disks: SpareDisks = 0,
 ) -> None:
-    """Start a machine and give a prompt in it."""
+    """Start a machine with a prompt."""
     from backupd.lab import run as lab
 
     options = LabOptions(
@@ -110,7 +110,7 @@ def shell_command(
 
 @app.command("clean")
 def clean_command() -> None:
-    """Remove prepared disks, fetched servers, and what labs that died have left."""
+    """Remove prepared disks, downloaded servers, and leftovers of labs that died."""
     from backupd.lab import run as lab
 
     for name in lab.clean():

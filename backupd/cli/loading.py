@@ -1,7 +1,7 @@
 """Importing much at once, at less cost to the server beside us.
 
 Knows: that Python looks for garbage after every some hundreds of new objects that stay; that importing makes tens of
-thousands, nearly all of which stay. Refuses to know what is imported.
+thousands, nearly all of which stay.
 """
 
 import gc

@@ -19,18 +19,13 @@ if TYPE_CHECKING:
 _LOOK_SECONDS = 0.5  # between two looks for new lines
 
 
-def register(app: typer.Typer) -> None:
-    """Add this command to the tree."""
-    app.command()(log)
-
-
 def log(
     ctx: typer.Context,
     run_id: Annotated[str, typer.Argument(metavar="RUN", help="An id, its beginning, or `latest[:JOB]`.")],
     *,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the run ends.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow until the run ends.")] = False,
 ) -> None:
-    """The log of RUN, on stdout; it is kept for 400 days. A bench's log has its probes' too."""
+    """Print the log of RUN; logs are kept for 400 days. A bench's log includes its probes."""
     from backupd import wiring
     from backupd.host.run_log import RunLogs
 
@@ -83,12 +78,11 @@ def _lines(path: Path, run_id: str, is_alive: Callable[[], bool]) -> Iterator[st
     except OSError as error:
         raise UsageError(
             f"the log of run {run_id} cannot be read: {path}: {error.strerror}",
-            hint="logs are kept for 400 days; `backupd show` has what the catalogue knows of the run",
+            hint="logs are kept for 400 days; `backupd show` shows the catalogue's record of the run",
         ) from error
 
 
 def _is_alive(catalogue: "Catalogue", run_id: str) -> bool:
-    from backupd.host.process import start_time
+    from backupd.host.process import is_alive
 
-    process = catalogue.process_of(run_id)
-    return process is not None and start_time(process[0]) == process[1]
+    return is_alive(catalogue.process_of(run_id))

@@ -1,6 +1,7 @@
 """`backupd`: the command tree, and the one place where an error becomes words and an exit status."""
 
 import logging
+import os
 import sys
 import traceback
 from io import TextIOWrapper
@@ -18,6 +19,7 @@ from backupd.cli.tree import CommandTree
 from backupd.vocabulary.errors import BackupdError, ExitStatus, UsageError
 from backupd.vocabulary.escaping import PlainFormatter
 
+_COMPLETING = "_BACKUPD_COMPLETE"  # set by the script of `backupd completion`
 _TRACEBACKS = 1  # a level below DEBUG: `-vv`
 STATUSES = "\n\n".join(f"{status.value} {status.meaning}" for status in ExitStatus)
 
@@ -27,6 +29,7 @@ app = typer.Typer(
     help="Snapshot-aware backups for MySQL and MariaDB on LVM, with the cost of every snapshot measured.",
     epilog=f"Exit statuses:\n\n{STATUSES}",
     no_args_is_help=True,
+    add_completion=False,  # its options write into the shell's own files; `backupd completion` prints the script
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
@@ -43,12 +46,13 @@ def options(
     ctx: typer.Context,
     *,
     config: Annotated[Path | None, typer.Option(help="Configuration file.", show_default=False)] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Warnings and errors only on stderr.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only warnings and errors on stderr.")] = False,
     verbose: Annotated[
-        int, typer.Option("--verbose", "-v", count=True, help="Commands too; twice: tracebacks.", show_default=False)
+        int,
+        typer.Option("--verbose", "-v", count=True, help=("Also log commands; twice: tracebacks."), show_default=False),
     ] = 0,
     version: Annotated[  # noqa: ARG001  # its callback acts
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and end.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
     """Options of every command."""
@@ -58,10 +62,15 @@ def options(
 
 def main() -> None:
     """Run the command line; every failure ends here with its sentence, its hint and its exit status."""
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # else it looks through all packages
     open_standard_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # a terminal without UTF-8 gets a `?` rather than a traceback
             stream.reconfigure(errors="replace")
+    if _COMPLETING in os.environ:
+        from typer.completion import completion_init  # type: ignore[attr-defined]  # theirs, made elsewhere
+
+        completion_init()
     try:
         app(prog_name="backupd")  # however it was started: completion goes by this name
     except BackupdError as error:

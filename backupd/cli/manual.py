@@ -1,7 +1,6 @@
 """`backupd manual` and `backupd completion`: what a package installs beside the program, made from the command tree.
 
-Knows: how a tree of commands becomes a page of man(7). Refuses to know any command: help texts, options and exit
-statuses are told in one place, their own.
+Knows: how a tree of commands becomes a page of man(7).
 """
 
 import re
@@ -29,21 +28,15 @@ class Shell(StrEnum):
     FISH = "fish"
 
 
-def register(app: typer.Typer) -> None:
-    """Add these commands to the tree."""
-    app.command()(manual)
-    app.command()(completion)
-
-
 def manual(ctx: typer.Context) -> None:
-    """The man page, to read with `backupd manual | man -l -` or to install as backupd.1."""
+    """Print the man page, to read with `backupd manual | man -l -` or to install as backupd.1."""
     root = ctx.find_root().command
     assert isinstance(root, TyperGroup)
     print_text("\n".join(page(root)))
 
 
 def completion(shell: Annotated[Shell, typer.Argument(metavar="SHELL", help="bash, zsh or fish.")]) -> None:
-    """The script with which SHELL completes our commands and options; `. <(backupd completion bash)` tries it."""
+    """Print the completion script for SHELL; try it with `. <(backupd completion bash)`."""
     from typer.completion import get_completion_script  # type: ignore[attr-defined]  # theirs, made elsewhere
 
     print_text(get_completion_script(prog_name=_NAME, complete_var=f"_{_NAME.upper()}_COMPLETE", shell=shell.value))
@@ -55,7 +48,7 @@ def page(root: TyperGroup) -> Iterator[str]:
     yield ".nh"  # what a person may copy is not broken by hyphens
     yield from (".SH NAME", _roff(f"{_NAME} - {_lower(root.help or '')}"))
     yield from (".SH SYNOPSIS", rf".B {_NAME}", r"[\fIOPTIONS\fR] \fICOMMAND\fR [\fIARGUMENTS\fR]...")
-    yield from (".SH OPTIONS", "These stand before the command.")
+    yield from (".SH OPTIONS", "Options go before the command.")
     yield from _params(root.params)
     yield ".SH COMMANDS"
     yield from _commands((_NAME,), root)
@@ -119,7 +112,7 @@ def _variables(group: TyperGroup) -> dict[str, str]:
     """The environment variables that stand for options, and the one that names the configuration."""
     from backupd.config.reading import VARIABLE
 
-    found = {VARIABLE: "Configuration file, where --config names none."}
+    found = {VARIABLE: "Configuration file, if --config is not given."}
     for command in group.commands.values():
         if isinstance(command, TyperGroup):
             found |= _variables(command)
@@ -135,9 +128,9 @@ def _files() -> list[tuple[str, str]]:
     places = Configuration()
     return [
         (str(DEFAULT_PATH), "The configuration; `backupd config init` writes a commented one."),
-        (str(places.catalogue.path), "The catalogue, where the configuration names no other."),
-        (str(places.paths.log), "What each run said, one file for each, likewise."),
-        (str(places.paths.run), "Lock files, mount points and what live runs tell of themselves, likewise."),
+        (str(places.catalogue.path), "The catalogue, unless the configuration names another."),
+        (str(places.paths.log), "Logs, one file per run, likewise."),
+        (str(places.paths.run), "Lock files, mount points and progress of live runs, likewise."),
     ]
 
 
@@ -146,7 +139,7 @@ def _item(name: str, meaning: str) -> tuple[str, ...]:
 
 
 def _text(help_text: str) -> str:
-    """Running text, with what stands in backticks in bold."""
+    """Running text, with what is in backticks in bold."""
     parts = _CODE.split(" ".join(help_text.split()))
     return "".join(_bold(part) if number % 2 else _roff(part) for number, part in enumerate(parts))
 

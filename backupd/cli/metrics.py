@@ -18,11 +18,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def register(app: typer.Typer) -> None:
-    """Add this command to the tree."""
-    app.command()(metrics)
-
-
 def metrics(
     ctx: typer.Context,
     *,
@@ -31,7 +26,7 @@ def metrics(
         typer.Option(metavar="FILE", help="Write them to FILE (.prom) for node_exporter.", show_default=False),
     ] = None,
 ) -> None:
-    """Print what the daemon tells Prometheus, as of now; no daemon is needed."""
+    """Print the metrics that the daemon exports, as of now; needs no daemon."""
     from backupd import wiring
     from backupd.service.textfile import exposition_once, write_textfile
 
@@ -45,7 +40,8 @@ def metrics(
         write_textfile(textfile, text)
     except OSError as error:
         raise UsageError(
-            f"{textfile} could not be written: {error.strerror}", hint="whoever runs this must own the folder"
+            f"{textfile} could not be written: {error.strerror}",
+            hint=("the user who runs this must be able to write to the folder"),
         ) from error
 
 

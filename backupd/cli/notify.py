@@ -11,29 +11,25 @@ if TYPE_CHECKING:
     from backupd.notifications.fanout import Delivery
     from backupd.vocabulary.schedule import Notice
 
-app = typer.Typer(help="Try the ways in which somebody is told of runs.", no_args_is_help=True)
-
-
-def register(tree: typer.Typer) -> None:
-    """Add this group of commands to the tree."""
-    tree.add_typer(app, name="notify")
+app = typer.Typer(help="Test notifications.", no_args_is_help=True)
 
 
 @app.callback()
 def notify() -> None:
-    """Try the ways in which somebody is told of runs."""
+    """Test notifications."""
 
 
 @app.command("test")
 def try_out(
     ctx: typer.Context,
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="One of [notifications.NAME]; else all.", show_default=False)
+        str | None,
+        typer.Argument(metavar="NAME", help=("One of [notifications.NAME]; default: all."), show_default=False),
     ] = None,
     *,
     json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
 ) -> None:
-    """Send a notice that says it is a test, as of a good backup, and say what became of it on each channel."""
+    """Send a test notification, as for a good backup, and show the result for each channel."""
     from backupd import wiring
 
     configuration = wiring.configuration(ctx.obj.config)
@@ -42,7 +38,8 @@ def try_out(
     if not chosen:
         known = ", ".join(configuration.notifications) or "none: add a table [notifications.NAME]"
         raise UsageError(
-            f"no notification {name!r}" if name else "nobody is told", hint=f"the configuration has: {known}"
+            f"no notification {name!r}" if name else "no notification is configured",
+            hint=(f"the configuration has: {known}"),
         )
     deliveries = notifier.deliver(chosen, _notice(next(iter(configuration.jobs))))
     if json:
@@ -52,9 +49,7 @@ def try_out(
             say(_sentence(delivery))
     failed = [delivery.name for delivery in deliveries if delivery.error is not None]
     if failed:
-        raise NotificationError(
-            f"not delivered: {', '.join(failed)}", hint="backups run all the same, but nobody hears"
-        )
+        raise NotificationError(f"not delivered: {', '.join(failed)}", hint="backups still run, but nobody is notified")
 
 
 def _notice(job: str) -> "Notice":

@@ -71,7 +71,7 @@ def write(text: str) -> bool:
         _lead_nowhere(sys.stdout)
         raise UsageError(
             f"stdout could not be written: {(error.strerror or str(error)).lower()}",
-            hint="what was done is done; `backupd history` and `backupd show RUN` tell what the catalogue has of it",
+            hint="the command itself was carried out; see `backupd history` and `backupd show RUN`",
         ) from error
     return True
 

@@ -24,11 +24,6 @@ _REWRITTEN, _REWRITTEN_TO_TUNE = "4M", "32M"  # the second has chunks of 512 KiB
 _KEYS = ("chunk_size", "pvs", "stripes")  # that --write enters
 
 
-def register(app: typer.Typer) -> None:
-    """Add this command to the tree."""
-    app.command()(probe)
-
-
 def probe(
     ctx: typer.Context,
     job: Annotated[
@@ -36,62 +31,76 @@ def probe(
         typer.Argument(metavar="JOB", help="A job of the configuration: its volume, chunk size and PVs."),
     ] = None,
     *,
-    volume: Annotated[str | None, typer.Option(metavar="VG/LV", help="A mounted volume, with LVM's defaults.")] = None,
+    volume: Annotated[
+        str | None, typer.Option(metavar="VG/LV", help=("A mounted volume instead of a job, with LVM's defaults."))
+    ] = None,
     modes: Annotated[
         str | None,
-        typer.Option(help="Of direct, sync, fsync-100, rewrite; direct,rewrite unless told, with --tune rewrite."),
+        typer.Option(help="Some of direct, sync, fsync-100, rewrite; default: direct,rewrite; with --tune: rewrite."),
     ] = None,
-    threads: Annotated[str, typer.Option(metavar="N,…", help="Writers at once.")] = "1",
-    block_size: Annotated[str, typer.Option(metavar="SIZE", help="Of a request.")] = "16k",
-    file_size: Annotated[str, typer.Option(metavar="SIZE", help="Of the probe's file.")] = "256M",
+    threads: Annotated[str, typer.Option(metavar="N,…", help="Numbers of concurrent writer threads.")] = "1",
+    block_size: Annotated[str, typer.Option(metavar="SIZE", help="Size of one request.")] = "16k",
+    file_size: Annotated[str, typer.Option(metavar="SIZE", help="Size of the probe's file.")] = "256M",
     rewrite_size: Annotated[
         str | None,
-        typer.Option(metavar="SIZE", help="What `rewrite` writes again and again; 4M unless told, with --tune 32M."),
+        typer.Option(
+            metavar="SIZE", help=("Size of the area that `rewrite` writes repeatedly; default: 4M; with --tune: 32M.")
+        ),
     ] = None,
-    seconds: Annotated[int, typer.Option(min=1, max=quantities.MOST_SECONDS, help="Length of a window.")] = 5,
-    repeat: Annotated[int, typer.Option(min=1, help="Rounds; medians and spread are shown.")] = 3,
-    write_share: Annotated[float, typer.Option(help="Of the requests, above 0 to 1; the others are reads.")] = 1.0,
+    seconds: Annotated[
+        int, typer.Option(min=1, max=quantities.MOST_SECONDS, help=("Length of one measurement window."))
+    ] = 5,
+    repeat: Annotated[int, typer.Option(min=1, help="Number of rounds; medians and spread are shown.")] = 3,
+    write_share: Annotated[
+        float, typer.Option(help=("Share of writes among the requests, above 0 and up to 1; the rest are reads."))
+    ] = 1.0,
     chunk_sizes: Annotated[str, typer.Option(metavar="SIZE,…", help="Chunk sizes to compare: 4k to 512k.")] = "",
     cow_on: Annotated[
-        list[str] | None, typer.Option(metavar="PV", help="Also with the COW area there; repeatable.")
+        list[str] | None, typer.Option(metavar="PV", help="Also measure with the COW area on this PV; repeatable.")
     ] = None,
-    snapshots: Annotated[str, typer.Option(metavar="N,…", help="Also with so many snapshots at once.")] = "",
-    reads: Annotated[bool, typer.Option("--reads", help="Also what reading costs, on origin and snapshot.")] = False,
+    snapshots: Annotated[str, typer.Option(metavar="N,…", help="Also measure with this many snapshots at once.")] = "",
+    reads: Annotated[bool, typer.Option("--reads", help="Also measure reads, from origin and snapshot.")] = False,
     while_copying: Annotated[
-        bool, typer.Option("--while-copying", help="Also while a copy reads the snapshot.")
+        bool, typer.Option("--while-copying", help="Also measure while the snapshot is being copied.")
     ] = False,
     passive: Annotated[
-        bool, typer.Option("--passive", help="No load: watch everybody's writes before and after a snapshot.")
+        bool, typer.Option("--passive", help="No load of its own: watch the write latency before and after a snapshot.")
     ] = False,
     tune: Annotated[
         bool,
-        typer.Option("--tune", help="Compare chunk sizes and places of the COW area, striped ones too; recommend."),
+        typer.Option(
+            "--tune",
+            help=("Compare chunk sizes and places of the COW area, including striped ones, and recommend one."),
+        ),
     ] = False,
     write: Annotated[
-        bool, typer.Option("--write", help="Enter what --tune recommends into the job's configuration.")
+        bool, typer.Option("--write", help="Write the recommendation of --tune into the job's configuration.")
     ] = False,
     threshold: Annotated[float, typer.Option(min=1.0, help="The penalty that counts as settled.")] = 1.25,
     max_wait: Annotated[
-        float | None, typer.Option(metavar="SECONDS", help="To follow one decay; 8 windows unless told.")
+        float | None,
+        typer.Option(metavar="SECONDS", help=("Longest time to wait for the penalty to settle; default: 8 windows.")),
     ] = None,
     max_load: Annotated[
-        float | None, typer.Option(help="Load average above which nothing is begun; 10 per processor unless told.")
+        float | None, typer.Option(help="Do not start above this load average; default: 10 per processor.")
     ] = None,
     max_write_latency: Annotated[
-        float, typer.Option(metavar="MS", help="Stop when the volume's writes take longer.")
+        float, typer.Option(metavar="MS", help="Stop if the volume's writes take longer on average.")
     ] = _WRITE_LATENCY_MS,
-    run_id: Annotated[str | None, typer.Option(help="The probe's id; by default made from the time.")] = None,
-    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Also as a page that can be mailed.")] = None,
+    run_id: Annotated[str | None, typer.Option(help="The probe's id; default: generated from the time.")] = None,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help=("Also write a page that can be mailed to FILE."))
+    ] = None,
     csv: Annotated[bool, typer.Option("--csv", help="The table as CSV on stdout.")] = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
     compare: Annotated[
-        tuple[str, str] | None, typer.Option(metavar="A B", help="Two earlier probes side by side; measures nothing.")
+        tuple[str, str] | None, typer.Option(metavar="A B", help="Compare two earlier probes; measures nothing.")
     ] = None,
 ) -> None:
-    """How much slower a snapshot makes writes, for how long, and under which settings.
+    """Measure how much a snapshot slows down writes, for how long, and under which settings.
 
-    Measures with sysbench on a file of its own on the volume: without a snapshot, with one, and until it has settled.
-    It says beforehand what it will write. Nothing is left of it but its record: `backupd history --probes`.
+    Runs sysbench on its own file on the volume: without a snapshot, with one, and until the penalty has settled. Says
+    beforehand what it will write. Leaves only its record: `backupd history --probes`.
     """
     from backupd import wiring
     from backupd.cli.probe_progress import probe_progress
@@ -132,7 +141,7 @@ def probe(
     )
     _require_sound(request)
     if volume is not None and not all(volume.partition("/")):
-        raise UsageError(f"--volume {volume} names no volume", hint="--volume VG/LV: see `lvs`")
+        raise UsageError(f"--volume {volume} is not a volume", hint="--volume VG/LV: see `lvs`")
     subject = wiring.subject(configuration, job_name=job, volume=volume)
     path = locate(ctx.obj.config, os.environ)
     if write:
@@ -168,7 +177,7 @@ def _write(record: "ProbeRecord", path: Path, job: "JobConfig") -> None:
     tuning = record.measurement.tuning
     best = recommended(tuning)
     if best.stays:
-        tell(f"{path} stays as it is: nothing was better than what the job {job.name} has")
+        tell(f"{path} was not changed: nothing was better than the current settings of job {job.name}")
         return
     values: dict[str, str | int | tuple[str, ...]] = {"chunk_size": format_size(best.cell.chunk_size)}
     if best.cell.cow_pvs and best.cell.cow_pvs != job.snapshot.pvs:
@@ -190,7 +199,7 @@ def _show(record: "ProbeRecord", *, html: Path | None, csv: bool, json: bool) ->
     if html is not None:
         from backupd.report.html import html_page
 
-        write_report(html, html_page(record), hint="the probe itself is in `backupd history --probes`")
+        write_report(html, html_page(record), hint="the probe itself is in the catalogue: `backupd history --probes`")
     if json:
         print_document(document(record))
     elif csv:
@@ -208,7 +217,7 @@ def _compare(configuration: "Configuration", ids: tuple[str, str], *, json: bool
     for record in (first, second):
         if record.measurement is None:
             raise UsageError(
-                f"probe {record.run_id} did not come to its end (status {record.status})",
+                f"probe {record.run_id} did not finish (status {record.status})",
                 hint="see `backupd history --probes`",
             )
     if json:
@@ -235,33 +244,36 @@ def _require_sound(request: ProbeRequest) -> None:
         UsageError: naming the option.
     """
     if not 0 < request.write_share <= 1:
-        raise UsageError(f"--write-share {request.write_share:g} is no share of writes", hint="above 0, up to 1")
+        raise UsageError(
+            (f"--write-share {request.write_share:g} is not a valid share of writes"),
+            hint="use a number above 0 and up to 1",
+        )
     if request.block_size % 512 or not 512 <= request.block_size <= 16 << 20:
-        raise UsageError(f"--block-size {request.block_size} is none that a disk takes", hint="a multiple of 512 bytes")
+        raise UsageError(f"--block-size {request.block_size} is not a valid block size", hint="a multiple of 512 bytes")
     for option, size in (("--file-size", request.file_size), ("--rewrite-size", request.rewrite_size)):
         if size < request.block_size or size % request.block_size:
             raise UsageError(
-                f"{option} {size} is no multiple of the block size", hint=f"e.g. {request.block_size * 512}"
+                f"{option} {size} is not a multiple of the block size", hint=f"e.g. {request.block_size * 512}"
             )
     if request.tune:
         _require_one_load(request)
     if request.rewrite_size > request.file_size:
         raise UsageError(
-            f"--rewrite-size {request.rewrite_size} is more than the file's {request.file_size}",
+            f"--rewrite-size {request.rewrite_size} is larger than the file ({request.file_size})",
             hint="raise --file-size, or lower --rewrite-size",
         )
     if request.threshold < 1 or (request.max_wait_seconds is not None and request.max_wait_seconds < 0):
-        raise UsageError("--threshold is 1 or more, and --max-wait 0 or more", hint="see `backupd probe --help`")
+        raise UsageError("--threshold must be 1 or more, and --max-wait 0 or more", hint="see `backupd probe --help`")
 
 
 def _require_tunable(job: str | None, *, tune: bool, write: bool, comparing: bool) -> None:
     """Raises UsageError for options that exclude one another."""
     if write and not tune:
-        raise UsageError("--write enters what --tune recommends, and --tune is not there", hint="add --tune")
+        raise UsageError("--write needs the recommendation of --tune", hint="add --tune")
     if write and job is None:
-        raise UsageError("--write changes a job's configuration, and no job is named", hint="backupd probe JOB --tune")
+        raise UsageError("--write changes a job's configuration, but no job was given", hint="backupd probe JOB --tune")
     if tune and comparing:
-        raise UsageError("--compare measures nothing, and --tune does", hint="leave one of them out")
+        raise UsageError("--compare measures nothing, but --tune does", hint="omit one of them")
 
 
 def _require_one_load(request: ProbeRequest) -> None:
@@ -274,11 +286,11 @@ def _require_one_load(request: ProbeRequest) -> None:
     if request.snapshots or request.reads or request.while_copying or (loads > 1 and not request.passive):
         raise UsageError(
             "--tune compares one load on one snapshot at a time",
-            hint="leave out --snapshots, --reads, --while-copying, and all but one of --modes and --threads",
+            hint="omit --snapshots, --reads and --while-copying, and give one mode and one thread count",
         )
     if request.repeat < LEAST_ROUNDS:
         raise UsageError(
-            f"--tune tells gain from noise by its rounds, and --repeat {request.repeat} are too few",
+            f"--tune needs more rounds than --repeat {request.repeat} to tell gain from noise",
             hint=f"--repeat {LEAST_ROUNDS} or more",
         )
 
@@ -294,5 +306,7 @@ def _modes(text: str) -> tuple[Mode, ...]:
 def _chunk_size(word: str) -> int:
     size = quantities.size("--chunk-sizes", word)
     if size not in _CHUNKS:
-        raise UsageError(f"--chunk-sizes: {word} is none that LVM takes", hint="a power of two from 4k to 512k")
+        raise UsageError(
+            (f"--chunk-sizes: {word} is not a chunk size that LVM accepts"), hint="a power of two from 4k to 512k"
+        )
     return size

@@ -44,16 +44,16 @@ def _bill(bill: ProbeCost, ground: Ground) -> None:
     if bill.file_bytes:
         again = f", {many(bill.rewrites, 'time')} again" if bill.rewrites else ""
         tell(
-            f"writes a file of {size(bill.file_bytes)} there{again}, and then into it for at most"
+            f"writes a file of {size(bill.file_bytes)} there{again}, then writes into it for at most"
             f" {duration(bill.writing_seconds)} as fast as the disks allow"
             f" ({size(bill.written_bytes(10 << 20))} at 10 MiB/s)"
         )
     else:
-        tell("writes nothing of its own")
+        tell("writes nothing itself")
     where = f"{volume.vg}/{volume.pool.name}" if volume.pool is not None else volume.vg
     count = many(bill.snapshots, "snapshot")
     tell(f"takes {count} in all, at most {size(bill.cow_bytes)} of {where}'s free {size(free)} at once")
-    tell(f"measures for {duration(bill.seconds)} at the most; Ctrl-C gives everything back")
+    tell(f"measures for at most {duration(bill.seconds)}; Ctrl-C stops and cleans up")
 
 
 @contextmanager

@@ -6,21 +6,21 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from backupd.cli.output import tell
-from backupd.operations.backup.run import BackupTelling
+from backupd.operations.backup.phases import BackupTelling
 from backupd.report.words import size
 from backupd.vocabulary.escaping import on_one_line
 from backupd.vocabulary.records import Phase
 
 _WORDS = {
-    Phase.PREFLIGHT: "looking at server, volume and target",
-    Phase.BASELINE: "measuring what writes cost without a snapshot",
-    Phase.PREFLUSH: "waiting for the server to write its dirty pages",
+    Phase.PREFLIGHT: "checking server, volume and target",
+    Phase.BASELINE: "measuring the baseline of writes, without a snapshot",
+    Phase.PREFLUSH: "waiting for the server to flush its dirty pages",
     Phase.LOCK_WAIT: "taking the snapshot under the lock",
-    Phase.SETTLE: "waiting until the penalty has settled",
+    Phase.SETTLE: "waiting for the penalty to settle",
     Phase.COPY: "copying",
-    Phase.RELEASE: "giving the snapshot back",
-    Phase.SEND: "sending what was spooled",
-    Phase.VERIFY: "reading back what was stored",
+    Phase.RELEASE: "removing the snapshot",
+    Phase.SEND: "sending the spooled data",
+    Phase.VERIFY: "reading back the stored copy",
 }
 
 

@@ -16,23 +16,16 @@ JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on s
 RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="An id, its beginning, or `latest[:JOB]`.")]
 
 
-def register(app: typer.Typer) -> None:
-    """Add these commands to the tree."""
-    app.command()(prune)
-    app.command()(pin)
-    app.command()(unpin)
-
-
 def prune(
     ctx: typer.Context,
-    job: Annotated[str | None, typer.Argument(metavar="JOB", help="Only this job; by default all of them.")] = None,
+    job: Annotated[str | None, typer.Argument(metavar="JOB", help="Only this job; default: all jobs.")] = None,
     *,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be removed and why; touch nothing.")
+        bool, typer.Option("--dry-run", help="Show what would be removed and why; change nothing.")
     ] = False,
     json: JsonOption = False,
 ) -> None:
-    """Remove the backups that the retention of their job gives up, and what dead runs left on the targets."""
+    """Remove backups that their job's retention no longer keeps, and leftovers of dead runs on the targets."""
     from backupd import wiring
     from backupd.cli.documents import prune_document
     from backupd.cli.tables import prune_table
@@ -68,7 +61,7 @@ def prune(
         say("no backup yet")
     for pruning in prunings:
         for target, run_id in pruning.vanished:
-            tell(f"warning: backup {run_id} of job {pruning.job} is not on target {target} any more")
+            tell(f"warning: backup {run_id} of job {pruning.job} is no longer on target {target}")
     _raise_first(errors)
 
 
@@ -83,9 +76,9 @@ def pin(
     ctx: typer.Context,
     run_id: RunArgument,
     *,
-    note: Annotated[str, typer.Option(help="Why: whoever wonders later is shown it.")],
+    note: Annotated[str, typer.Option(help="Reason, shown with the run or job from now on.")],
 ) -> None:
-    """Keep the backups of RUN whatever retention says, until `unpin`."""
+    """Keep the backups of RUN, whatever retention says, until `unpin`."""
     from backupd import wiring
 
     configuration = wiring.configuration_or_defaults(ctx.obj.config)
@@ -93,7 +86,7 @@ def pin(
         run = catalogue.run(run_id)
         if run.backup is None:
             raise UsageError(
-                f"run {run.run_id} has no backup that could be kept (status {run.status})", hint="see `backupd history`"
+                f"run {run.run_id} has no backup to pin (status {run.status})", hint="see `backupd history`"
             )
         catalogue.pin(run.run_id, note)
     say(f"run {run.run_id} is pinned: {note}")

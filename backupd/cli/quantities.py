@@ -25,11 +25,13 @@ def size(option: str, word: str) -> int:
     """Bytes; `k`, `M` and `G` are 1024 each, as in LVM's own commands.
 
     Raises:
-        UsageError: it is no size, or none above 0.
+        UsageError: it is not a size, or none above 0.
     """
     found = _SIZE.fullmatch(word.strip())
     if found is None or not int(found.group(1)):
-        raise UsageError(f"{option}: {word!r} is no size", hint="a number of bytes, or such as 4k, 64KiB, 256M, 1G")
+        raise UsageError(
+            f"{option}: {word!r} is not a size", hint=("use a number of bytes, or a size such as 4k, 64KiB, 256M, 1G")
+        )
     return int(found.group(1)) * _UNITS[(found.group(2) or "").upper()]
 
 
@@ -37,10 +39,10 @@ def sizes(option: str, text: str) -> tuple[int, ...]:
     """Each size of a list once, in its order.
 
     Raises:
-        UsageError: one of them is no size, or there is none.
+        UsageError: one of them is not a size, or there is none.
     """
     if not words(text):
-        raise UsageError(f"{option}: {text!r} is no list of sizes", hint=f"for example {option} 64k,256k")
+        raise UsageError(f"{option}: {text!r} is not a list of sizes", hint=f"for example {option} 64k,256k")
     return tuple(dict.fromkeys(size(option, word) for word in words(text)))
 
 
@@ -52,7 +54,9 @@ def numbers(option: str, text: str) -> tuple[int, ...]:
     """
     found = words(text)
     if not found or not all(word.isascii() and word.isdecimal() and int(word) > 0 for word in found):
-        raise UsageError(f"{option}: {text!r} is no list of whole numbers above 0", hint=f"for example {option} 1,10")
+        raise UsageError(
+            (f"{option}: {text!r} is not a list of whole numbers above 0"), hint=f"for example {option} 1,10"
+        )
     return tuple(dict.fromkeys(int(word) for word in found))
 
 

@@ -6,15 +6,10 @@ from backupd.cli.metrics import left_for_node_exporter
 from backupd.cli.output import say
 
 
-def register(app: typer.Typer) -> None:
-    """Add this command to the tree."""
-    app.command()(recover)
-
-
 def recover(ctx: typer.Context) -> None:
-    """Remove what dead runs left: snapshots, mounts, probe files, partial objects. Live runs are left alone.
+    """Clean up after dead runs: snapshots, mounts, probe files, partial objects. Live runs are not touched.
 
-    A copy whose bytes were complete is read back and becomes the backup that it would have been.
+    A copy that was already complete is read back and becomes a backup.
     """
     from backupd import wiring
     from backupd.host.signals import cancellable
@@ -31,11 +26,11 @@ def recover(ctx: typer.Context) -> None:
         recovery = dead_runs(catalogue, tools, finishing=wiring.finishing(configuration))
         tell_of_the_dead(wiring.notifier(configuration), catalogue, recovery.runs)
     for run_id in recovery.runs:
-        say(f"run {run_id}: dead, cleaned up after")
+        say(f"run {run_id}: dead, cleaned up")
     for holding in recovery.finished:
-        say(f"finished {holding.name}: it is a backup now")
+        say(f"finished {holding.name}: it is now a complete backup")
     for holding in recovery.given_back:
-        say(f"gave back {holding.kind} {holding.name}")
+        say(f"released {holding.kind} {holding.name}")
     for holding, why in recovery.kept:
         say(f"kept for now: {holding.kind} {holding.name}: {why}")
     if not recovery.runs:

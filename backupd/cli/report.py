@@ -10,23 +10,25 @@ from backupd.cli.instants import UntilOption, span
 from backupd.cli.output import print_document, print_text, write_report
 
 
-def register(app: typer.Typer) -> None:
-    """Add this command to the tree."""
-    app.command()(report)
-
-
 def report(
     ctx: typer.Context,
     job: Annotated[str | None, typer.Argument(metavar="JOB", help="Only this job.")] = None,
     *,
     since: Annotated[
-        str, typer.Option("--since", metavar="TIME", help="Runs begun then or later: 2026-09-01, or so long ago.")
+        str,
+        typer.Option(
+            "--since",
+            metavar="TIME",
+            help=("Runs started at this time or later: 2026-09-01, or 90d for that long ago."),
+        ),
     ] = "90d",
     until: UntilOption = None,
-    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Also as a page that can be mailed.")] = None,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help=("Also write a page that can be mailed to FILE."))
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
 ) -> None:
-    """Backup impact over months: locks, penalties, settling, copy rate, COW area; with trends and outliers."""
+    """Show what backups cost over months: locks, penalties, settling, copy rate, COW area; trends and outliers."""
     from backupd.operations import opening
     from backupd.report.impact import impacts
     from backupd.report.impact_text import impact_text, impacts_document
@@ -43,7 +45,7 @@ def report(
     if html is not None:
         from backupd.report.impact_html import impact_page
 
-        write_report(html, impact_page(found, now=now), hint="`backupd report` makes it again")
+        write_report(html, impact_page(found, now=now), hint="run `backupd report` again")
     if json:
         print_document(impacts_document(found))
     else:

@@ -25,11 +25,6 @@ if TYPE_CHECKING:
 _MOUNT_POINT = Path("MOUNT-POINT")  # of a volume that a person mounts later
 
 
-def register(app: typer.Typer) -> None:
-    """Add this command to the tree."""
-    app.command()(restore)
-
-
 def restore(
     ctx: typer.Context,
     run_id: RunArgument,
@@ -41,22 +36,27 @@ def restore(
     into_volume: Annotated[
         str | None,
         typer.Option(
-            metavar="VG/LV", help="A blank logical volume instead, which gets a file system.", show_default=False
+            metavar="VG/LV",
+            help=("A blank logical volume instead of a folder; it gets a file system."),
+            show_default=False,
         ),
     ] = None,
     prepare_replica: Annotated[
-        bool, typer.Option("--prepare-replica", help="Write the statements into replica.sql beside the datadir, too.")
+        bool,
+        typer.Option(
+            "--prepare-replica", help=("Also write the statements for a replica to replica.sql next to the datadir.")
+        ),
     ] = False,
     target: TargetOption = None,
     tables: Annotated[
         str | None,
-        typer.Option(metavar="DB.T,…", help="These tables only, and what a server needs.", show_default=False),
+        typer.Option(metavar="DB.T,…", help="Restore only these tables, and what a server needs.", show_default=False),
     ] = None,
     identity: IdentityOption = None,
 ) -> None:
-    """Restore a backup into an empty folder; what was interrupted goes on. Every byte is compared before it is used.
+    """Restore a backup into an empty folder, or continue an interrupted restore. Every byte is compared before use.
 
-    Prints what a replica or a point-in-time recovery needs next, in the words of the server.
+    Prints the next statements for a replica or a point-in-time recovery.
     """
     from backupd import wiring
     from backupd.cli.progress import share_done
@@ -64,9 +64,12 @@ def restore(
     from backupd.mysql.tablefiles import tables_in
 
     if (to is None) == (into_volume is None):
-        raise UsageError("name a folder or a volume", hint="--to DIR, or --into-volume VG/LV")
+        raise UsageError("give a folder or a volume", hint="--to DIR, or --into-volume VG/LV")
     if tables is not None and (into_volume is not None or prepare_replica):
-        raise UsageError("single tables go into a folder, and make no replica", hint="with --tables name --to DIR only")
+        raise UsageError(
+            ("single tables can only be restored into a folder, and make no replica"),
+            hint="with --tables, give --to DIR only",
+        )
     chosen = () if tables is None else tables_in(tables)
     configuration, identities = wiring.configuration(ctx.obj.config), identities_in(identity)
     with wiring.catalogue(configuration) as catalogue:
@@ -102,7 +105,7 @@ class _Wanted:
         found = self.run.position if self.run.derived else None
         text = next_steps(manifest, seen_as / manifest.datadir, found=found)
         if self.prepare_replica:
-            hint = "the restored copy is whole; without --prepare-replica the same words go to stdout only"
+            hint = "the restored copy is complete; without --prepare-replica the same text goes to stdout only"
             write_beside(folder / STATEMENTS_FILE, text, hint=hint)
         return text
 
@@ -140,12 +143,13 @@ def _export(to: Path, manifest: "Manifest", tables: "Sequence[Table]", *, confin
         raise typer.Exit(ExitStatus.ATTENTION) from error
     say(f"restored {named} of run {manifest.run_id} to {to}, recovered")
     for each in exported:
-        say(f"to import {each.table}: {each.statements} says how")
+        say(f"to import {each.table}: follow {each.statements}")
 
 
 def _into_volume(wanted: _Wanted, name: str, tools: "HostTools", catalogue: "Catalogue") -> None:
     from backupd import wiring
-    from backupd.operations.restore.into_folder import agreed, key_of, unpack_objects
+    from backupd.operations.restore.fallback import agreed
+    from backupd.operations.restore.into_folder import key_of, unpack_objects
     from backupd.operations.restore.into_volume import restore_into_volume
     from backupd.operations.restore.unfinished import filling
 

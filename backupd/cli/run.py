@@ -6,7 +6,6 @@ import os
 import secrets
 import signal
 import time
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,22 +21,16 @@ from backupd.vocabulary.records import RUN_ID
 if TYPE_CHECKING:
     from backupd.catalogue.store import Catalogue
 
-_CANCEL_SECONDS = 30.0  # a run gives everything back within 10 s; a slow LVM may take longer
+_CANCEL_SECONDS = 30.0  # a run cleans up within 10 s; a slow LVM may take longer
 
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
-
-
-def register(app: typer.Typer) -> None:
-    """Add these commands to the tree."""
-    app.command()(run)
-    app.command()(cancel)
 
 
 def run(
     ctx: typer.Context,
     job: Annotated[str, typer.Argument(metavar="JOB")],
     *,
-    run_id: Annotated[str | None, typer.Option(help="The run's id; by default made from the time.")] = None,
+    run_id: Annotated[str | None, typer.Option(help="The run's id; default: generated from the time.")] = None,
     json: JsonOption = False,
 ) -> None:
     """Take one backup of JOB: lock, snapshot, settle, copy, verify, record."""
@@ -49,11 +42,7 @@ def run(
         from backupd.cli.telling import telling_everybody
         from backupd.host.live_progress import LiveRuns
         from backupd.host.run_log import RunLogs
-        from backupd.host.signals import cancellable
-        from backupd.operations.backup.run import run_backup
-        from backupd.operations.upkeep import notices
-        from backupd.operations.upkeep.ownership import ownership_of
-        from backupd.operations.upkeep.prune import after_run
+        from backupd.operations.backup.around import Surroundings, run_job
         from backupd.vocabulary.records import RunStatus
 
     heap.confine()
@@ -61,33 +50,16 @@ def run(
     chosen = wiring.job(configuration, job)
     run_id = require_run_id(run_id or new_run_id())
     label_log_lines(run_id)
-    paths = configuration.paths
-    notifier = wiring.notifier(configuration)
-    with notices.failure_told(notifier, chosen.name, run_id):
-        opened = wiring.catalogue(configuration)
-    with (
-        RunLogs(paths.log).kept(run_id),
-        opened as catalogue,
-        left_for_node_exporter(configuration, catalogue),
-        notices.outcome_told(notifier, catalogue, chosen.name, run_id) as begun,
-        cancellable(),
-    ):
-        try:
-            tools = wiring.tools(configuration, chosen, catalogue.identity().name)
-            with telling_everybody(LiveRuns(paths.run), run_id) as telling:
-                run_backup(chosen, tools, catalogue, run_id=run_id, telling=replace(telling, begun=begun))
-        except BackupdError:
-            if json:
-                _print_what_was_recorded(catalogue, run_id)
-            raise
-        after_run(
-            chosen,
-            run_id,
-            tools.targets,
-            catalogue,
-            ownership=ownership_of(catalogue, tools),
-        )
-        details = catalogue.run(run_id)
+    around = Surroundings(
+        catalogue=lambda: wiring.catalogue(configuration),
+        logs=RunLogs(configuration.paths.log),
+        figures=lambda catalogue: left_for_node_exporter(configuration, catalogue),
+        notifier=wiring.notifier(configuration),
+        tools=lambda catalogue: wiring.tools(configuration, chosen, catalogue.identity().name),
+        telling=lambda: telling_everybody(LiveRuns(configuration.paths.run), run_id),
+        failed=lambda catalogue: _print_what_was_recorded(catalogue, run_id) if json else None,
+    )
+    details = run_job(chosen, around, run_id=run_id)
     if json:
         print_document(run_document(details))
     else:
@@ -109,29 +81,30 @@ def _print_what_was_recorded(catalogue: "Catalogue", run_id: str) -> None:
 
 
 def cancel(ctx: typer.Context, run_id: Annotated[str, typer.Argument(metavar="RUN")]) -> None:
-    """Ask a live run to stop; it gives back what it holds and ends with status 11."""
+    """Stop a live run. It cleans up and ends with exit status 11."""
     from backupd import wiring
-    from backupd.host.process import start_time
+    from backupd.host.process import is_alive
     from backupd.vocabulary.records import RunStatus
 
     configuration = wiring.configuration(ctx.obj.config)
     with wiring.own_catalogue(configuration) as catalogue:
         details = catalogue.run(run_id)
         process = catalogue.process_of(details.run_id)
-    if details.status is not RunStatus.RUNNING or process is None or start_time(process[0]) != process[1]:
+    if details.status is not RunStatus.RUNNING or process is None or not is_alive(process):
         if details.status is not RunStatus.RUNNING:
             raise UsageError(f"run {details.run_id} has ended (status {details.status})", hint="see `backupd show RUN`")
         raise UsageError(
-            f"run {details.run_id} is not alive (status {details.status})", hint="`backupd recover` cleans up dead runs"
+            f"run {details.run_id} is dead: its process is gone",
+            hint="`backupd recover` cleans up dead runs",
         )
-    pid, born = process
+    pid, _ = process
     os.kill(pid, signal.SIGTERM)
     deadline = time.monotonic() + _CANCEL_SECONDS
-    while start_time(pid) == born:
+    while is_alive(process):
         if time.monotonic() > deadline:
             raise CleanupIncomplete(
                 f"run {details.run_id} (process {pid}) has not ended {_CANCEL_SECONDS:.0f} s after SIGTERM",
-                hint=f"see what it waits for: ps -o pid,stat,wchan:30,args -p {pid}",
+                hint=f"check what it waits for: ps -o pid,stat,wchan:30,args -p {pid}",
             )
         time.sleep(0.05)
     say(f"run {details.run_id} was cancelled")
@@ -150,8 +123,8 @@ def require_run_id(run_id: str) -> str:
     """
     if not RUN_ID.fullmatch(run_id) or run_id == "latest":  # the word for the newest run
         raise UsageError(
-            f"{run_id!r} cannot be a run id",
-            hint="letters, digits, `-`, `_` and `.`, at most 61: it goes into an LVM name, a tag and a path",
+            f"{run_id!r} is not a valid run id",
+            hint="use at most 61 letters, digits, `-`, `_` and `.`: it becomes part of an LVM name, a tag and a path",
         )
     return run_id
 

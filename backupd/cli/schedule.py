@@ -1,6 +1,6 @@
 """`backupd schedule`: what is due when, and a person's word that nothing of a job is to be started.
 
-Knows: the commands. Refuses to know: how times are reckoned (`timetable`), and who starts what is due (`serve`).
+Knows: the commands.
 """
 
 from dataclasses import dataclass
@@ -20,18 +20,13 @@ if TYPE_CHECKING:
     from backupd.config import Configuration, JobConfig, ScheduleConfig
     from backupd.policy.timetable import Timetable
 
-app = typer.Typer(help="What is due when; pause and resume a job.", no_args_is_help=True)
+app = typer.Typer(help="Show what is due when; pause and resume jobs.", no_args_is_help=True)
 
 _MOST = 1_000_000  # times that are told at once
 _NO_TABLE_HINT = "add a table such as [jobs.{}.schedules.{}] with a cron to the configuration"
 
 JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="A job that has a schedule.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
-
-
-def register(tree: typer.Typer) -> None:
-    """Add this group of commands to the tree."""
-    tree.add_typer(app, name="schedule")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +44,7 @@ class _Entry:
 
 @app.command("list")
 def list_schedules(ctx: typer.Context, *, json: JsonOption = False) -> None:
-    """Every schedule of every job: when it is due next, by its own clock and in UTC, and what became of it last."""
+    """List every schedule: when it is next due, in its own time zone and in UTC, and its last outcome."""
     from backupd.operations import opening
 
     configuration = opening.configuration(ctx.obj.config)
@@ -64,38 +59,36 @@ def list_schedules(ctx: typer.Context, *, json: JsonOption = False) -> None:
 @app.command("next")
 def next_times(
     ctx: typer.Context,
-    job: Annotated[str | None, typer.Argument(metavar="JOB", help="A job, with the offset of its schedule.")] = None,
+    job: Annotated[str | None, typer.Argument(metavar="JOB", help="A job that has a schedule.")] = None,
     *,
     activity: Annotated[
-        Activity | None, typer.Option(help="Which of the job's schedules; by default backup.", show_default=False)
+        Activity | None, typer.Option(help="Which of the job's schedules; default: backup.", show_default=False)
     ] = None,
-    cron: Annotated[str | None, typer.Option(metavar="EXPR", help="Five fields of cron, instead of a job.")] = None,
-    tz: Annotated[
-        str | None, typer.Option(metavar="ZONE", help="The zone of --cron; by default the service's.")
-    ] = None,
+    cron: Annotated[str | None, typer.Option(metavar="EXPR", help="Five cron fields, instead of a job.")] = None,
+    tz: Annotated[str | None, typer.Option(metavar="ZONE", help="Time zone of --cron; default: the service's.")] = None,
     since: Annotated[
         str | None,
         typer.Option(
             "--from",
             metavar="TIME",
-            help="Times after this one rather than now; without an offset, by the zone's clock.",
+            help="Show times after this one instead of now; without an offset, in the schedule's zone.",
         ),
     ] = None,
-    count: Annotated[int, typer.Option(min=1, max=_MOST, help="How many.")] = 5,
+    count: Annotated[int, typer.Option(min=1, max=_MOST, help="How many to show.")] = 5,
     json: JsonOption = False,
 ) -> None:
-    """The next times at which JOB, or an expression of cron, is due; no change of the clock skips or doubles one."""
+    """Show the next times at which JOB, or a cron expression, is due; clock changes neither skip nor double one."""
     if (job is None) == (cron is None):
-        raise UsageError("it takes either a job or --cron", hint='backupd schedule next --cron "30 2 * * *"')
+        raise UsageError("give either a job or --cron", hint='backupd schedule next --cron "30 2 * * *"')
     if job is not None and tz is not None:
-        raise UsageError("--tz is for --cron: a job's schedule has its zone", hint="leave --tz out")
+        raise UsageError("--tz is for --cron: a job's schedule has its own zone", hint="omit --tz")
     if cron is not None and activity is not None:
-        raise UsageError("--activity is for a job: --cron is the schedule itself", hint="leave --activity out")
+        raise UsageError("--activity is for a job: --cron is the schedule itself", hint="omit --activity")
     timetable = _of_expression(ctx, cron, tz) if cron is not None else _of_job(ctx, job or "", activity)
     begin = datetime.now(UTC) if since is None else _instant(since, timetable.zone)
     times = list(islice(timetable.following(begin), count))
     if not times:
-        raise UsageError(f"it is not due between {begin.isoformat()} and the end of the year 9999", hint="see --from")
+        raise UsageError(f"it is never due between {begin.isoformat()} and the end of the year 9999", hint="see --from")
     if json:
         print_document({"times": [due.isoformat() for due in times]})
     else:
@@ -107,9 +100,9 @@ def pause(
     ctx: typer.Context,
     job: JobArgument,
     *,
-    note: Annotated[str, typer.Option(help="Why: whoever wonders later is shown it.")] = "",
+    note: Annotated[str, typer.Option(help="Reason, shown with the run or job from now on.")] = "",
 ) -> None:
-    """Let nothing of JOB be started by schedule until `schedule resume`. What runs goes on."""
+    """Stop starting JOB by schedule until `schedule resume`. A run in progress continues."""
     from backupd.operations import opening
 
     configuration = opening.configuration(ctx.obj.config)
@@ -121,7 +114,7 @@ def pause(
 
 @app.command()
 def resume(ctx: typer.Context, job: Annotated[str, typer.Argument(metavar="JOB")]) -> None:
-    """Let JOB go by its schedules again."""
+    """Start JOB by schedule again."""
     from backupd.operations import opening
 
     configuration = opening.configuration(ctx.obj.config)
@@ -130,7 +123,7 @@ def resume(ctx: typer.Context, job: Annotated[str, typer.Argument(metavar="JOB")
         if not paused:  # one that was paused may have left the configuration since
             opening.job(configuration, job)
         catalogue.resume(job)
-    say(f"job {job} goes by its schedules again" if paused else f"job {job} was not paused")
+    say(f"job {job} runs on schedule again" if paused else f"job {job} was not paused")
 
 
 def _scheduled(configuration: "Configuration", name: str) -> "JobConfig":
@@ -173,7 +166,7 @@ def _instant(text: str, zone: str) -> datetime:
         read = datetime.fromisoformat(text)
         return first_showing(read, zone) if read.tzinfo is None else read.astimezone(UTC)
     except (ValueError, OverflowError) as error:
-        raise UsageError(f"{text[:60]!r} is no time", hint='such as "2026-03-29T00:00:00+01:00"') from error
+        raise UsageError(f"{text[:60]!r} is not a time", hint='such as "2026-03-29T00:00:00+01:00"') from error
 
 
 def _entries(configuration: "Configuration", catalogue: "Catalogue") -> list[_Entry]:
@@ -259,7 +252,7 @@ def _became(slot: Slot | None) -> str:
     if slot.state is SlotState.STARTED:
         return f"{due} started"
     if slot.exit_status is None:
-        return f"{due} ended, nobody saw how"
+        return f"{due} ended, exit status unknown"
     known = {status.value: status.meaning for status in ExitStatus}
     return f"{due} {known.get(slot.exit_status, f'ended with status {slot.exit_status}')}"
 

@@ -12,20 +12,14 @@ if TYPE_CHECKING:
     from backupd.service.listening import WebProcess
 
 
-def register(app: typer.Typer) -> None:
-    """Add this command to the tree."""
-    app.command()(serve)
-
-
 def serve(
     ctx: typer.Context,
     *,
-    web: Annotated[bool, typer.Option("--web/--no-web", help="Show pages and metrics, too.")] = True,
+    web: Annotated[bool, typer.Option("--web/--no-web", help="Also serve pages and metrics.")] = True,
 ) -> None:
-    """Go by the schedules, and show how the jobs stand; in the foreground, until SIGTERM or Ctrl-C.
+    """Run scheduled jobs and serve pages and metrics; in the foreground, until SIGTERM or Ctrl-C.
 
-    What is due is started as a process of its own, which goes on when this one ends. SIGHUP reads the configuration
-    anew.
+    Each job runs as a separate process, which continues if this one stops. SIGHUP reloads the configuration.
     """
     import logging
 

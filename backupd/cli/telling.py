@@ -1,7 +1,7 @@
 """Whom `backupd run` tells how it goes: the terminal, through a file in memory whoever looks at the machine, and its
 own process, which takes its share of the processors only while the server pays for the run.
 
-Knows: how often a file is worth writing, and that it goes with its run. Refuses to know who reads it.
+Knows: how often a file is worth writing, and that it goes with its run.
 """
 
 import logging
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 from backupd.cli.progress import progress
 from backupd.host.live_progress import LiveRuns, Progress
-from backupd.operations.backup.run import BackupTelling
+from backupd.operations.backup.phases import BackupTelling
 from backupd.vocabulary.records import Phase
 
 log = logging.getLogger(__name__)
@@ -93,4 +93,4 @@ class LiveFile:
     def _fail(self, error: OSError) -> None:
         if not self._failed:
             self._failed = True
-            log.warning("how this run gets on is not told any more: %s", error)
+            log.warning("the progress of this run is no longer reported: %s", error)

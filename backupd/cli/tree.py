@@ -1,7 +1,7 @@
 """Every command's name, and the module that it is in, which is imported when the command is looked up.
 
 Knows: that one process runs one command; what the other thirty import would cost each of them a tenth of a second.
-Refuses to know how a command is called: its module's `register` says.
+Refuses to know how a command is called: its module's function of that name says, or its `app`, a group of commands.
 """
 
 from collections.abc import Iterator, Mapping
@@ -88,8 +88,11 @@ class _Commands(Mapping[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._made:
-            part = typer.Typer(rich_markup_mode=None)
-            import_module(f"backupd.cli.{_MODULES[name]}").register(part)
+            module, part = import_module(f"backupd.cli.{_MODULES[name]}"), typer.Typer(rich_markup_mode=None)
+            if isinstance(group := getattr(module, "app", None), typer.Typer):
+                part.add_typer(group, name=name)
+            else:
+                part.command(name)(getattr(module, name))
             self._made |= get_group(part).commands
         return self._made[name]
 

@@ -20,11 +20,6 @@ if TYPE_CHECKING:
     from backupd.vocabulary.storage import Backup
 
 
-def register(app: typer.Typer) -> None:
-    """Add this command to the tree."""
-    app.command()(verify)
-
-
 def verify(
     ctx: typer.Context,
     run_id: Annotated[
@@ -34,25 +29,23 @@ def verify(
         ),
     ] = None,
     *,
-    job: Annotated[
-        str | None, typer.Option(help="All backups of this job that are there, instead.", show_default=False)
-    ] = None,
+    job: Annotated[str | None, typer.Option(help="All stored backups of this job instead.", show_default=False)] = None,
     target: TargetOption = None,
     sample: Annotated[
-        str | None, typer.Option(metavar="P%", help="Read only so much of it, chosen by chance.", show_default=False)
+        str | None, typer.Option(metavar="P%", help="Read only a random sample of this size.", show_default=False)
     ] = None,
     rounds: Annotated[
         int | None,
         typer.Option(
             metavar="N",
             min=1,
-            help="Read the next Nth of each copy. With --job, else as configured.",
+            help="Read the next Nth of each copy; needs --job; default: as configured.",
             show_default=False,
         ),
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Read a backup back, past the page cache, and compare every digest: each of its copies, whole or a sample."""
+    """Read back a backup, bypassing the page cache, and compare every digest: all copies, completely or as a sample."""
     from backupd import wiring
     from backupd.host.signals import cancellable
     from backupd.operations.restore.verify import share_of
@@ -61,7 +54,7 @@ def verify(
     configuration = wiring.configuration(ctx.obj.config)
     if sample is not None and rounds is not None:
         raise UsageError(
-            "a sample and rounds are asked for", hint="choose one: --sample 5% by chance, --rounds 20 in turn"
+            "--sample and --rounds cannot be combined", hint="use one: --sample 5% reads at random, --rounds 20 in turn"
         )
     if job is not None:
         configured = wiring.job(configuration, job).verify.rounds
@@ -186,8 +179,9 @@ def _sentence(source: "BackupSource", found: "Verified") -> str:
 
     read = "all of it" if found.whole else f"{found.share:.1%} of it, {found.frames} frames,"
     return (
-        f"run {source.run_id} on target {source.target.name}: {read} read back and as it was stored"
-        f" ({size(found.bytes_read)} of {size(found.bytes_stored)}, {found.objects} objects, {duration(found.seconds)})"
+        f"run {source.run_id} on target {source.target.name}: {read} read back, equal to what was stored"
+        f" ({size(found.bytes_read)} of {size(found.bytes_stored)}, {found.objects} objects,"
+        f" {duration(found.seconds)})"
     )
 
 

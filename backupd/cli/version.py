@@ -8,13 +8,8 @@ from backupd import __version__
 from backupd.cli.output import print_document, say
 
 
-def register(app: typer.Typer) -> None:
-    """Add this command to the tree."""
-    app.command()(version)
-
-
 def version(*, json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False) -> None:
-    """The version of backupd, as `backupd --version` tells it too."""
+    """Print the version of backupd, like `backupd --version`."""
     if json:
         print_document({"version": __version__})
     else:

@@ -1,4 +1,4 @@
-"""`backupd volumes`: what lies on every volume of this host, and which jobs use it."""
+"""`backupd volumes`: what is on every volume of this host, and which jobs use it."""
 
 import os
 import shutil
@@ -17,27 +17,20 @@ if TYPE_CHECKING:
 _WIDTH = 80
 
 
-def register(app: typer.Typer) -> None:
-    """Add this command to the tree."""
-    app.command()(volumes)
-
-
 def volumes(
     ctx: typer.Context,
-    wanted: Annotated[
-        str | None, typer.Argument(metavar="VG|VG/LV", help="Only this volume group, or this volume.")
-    ] = None,
+    wanted: Annotated[str | None, typer.Argument(metavar="VG|VG/LV", help="Only this volume group or volume.")] = None,
     *,
     json: JsonOption = False,
 ) -> None:
-    """Every LVM volume of this host: how it lies on disks, what runs on it, which jobs use it, room for snapshots."""
+    """List every LVM volume of this host: its layout on disks, its users, its jobs, and free space for snapshots."""
     from backupd import wiring
     from backupd.operations.measure.volume_survey import only
     from backupd.report.volume_document import survey_document
     from backupd.report.volume_table import survey_text
 
     if os.geteuid() != 0:
-        raise UsageError("only root may look at volumes: LVM tells nobody else", hint="sudo backupd volumes")
+        raise UsageError("only root may list volumes: LVM needs it", hint="sudo backupd volumes")
     configuration = wiring.configuration_or_defaults(ctx.obj.config)
     whole = _survey(configuration)
     chosen = whole if wanted is None else only(whole, wanted)

@@ -5,13 +5,20 @@ for, and never holds a secret: `backupd.config.secrets` finds one when a connect
 """
 
 from backupd.config.fields import SnapshotSize
+from backupd.config.notifications import (
+    AppriseConfig,
+    MailConfig,
+    MailSecurity,
+    NotificationConfig,
+    NotificationKind,
+    PingConfig,
+    WebhookConfig,
+)
 from backupd.config.reading import DEFAULT_PATH, load, locate
 from backupd.config.schema import (
-    AppriseConfig,
     CatalogueConfig,
     Configuration,
     CopyConfig,
-    DirectoryConfig,
     EncryptionConfig,
     HookConfig,
     HookPoint,
@@ -19,26 +26,23 @@ from backupd.config.schema import (
     JobConfig,
     LimitsConfig,
     LockConfig,
-    LockMode,
     LockStrategy,
-    MailConfig,
-    MailSecurity,
-    NotificationConfig,
-    NotificationKind,
-    PartChecksum,
     PathsConfig,
-    PingConfig,
     RetentionConfig,
-    S3Config,
     ScheduleConfig,
     SchedulesConfig,
     ServiceConfig,
     SettleConfig,
-    SftpConfig,
     SnapshotConfig,
+)
+from backupd.config.targets import (
+    DirectoryConfig,
+    LockMode,
+    PartChecksum,
+    S3Config,
+    SftpConfig,
     TargetConfig,
     TargetKind,
-    WebhookConfig,
 )
 
 __all__ = [

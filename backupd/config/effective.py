@@ -43,7 +43,7 @@ def password_source(host: HostConfig) -> str:
 
 def _source_note(host: HostConfig) -> str:
     source = password_source(host)
-    return f"from {source}" if source else "none: the server knows us by our system user"
+    return f"from {source}" if source else "none: the server identifies backupd by its system user"
 
 
 def _blocks(table: Mapping[str, Any], path: str, notes: Mapping[str, str]) -> Iterator[list[str]]:
@@ -58,7 +58,7 @@ def _blocks(table: Mapping[str, Any], path: str, notes: Mapping[str, str]) -> It
 
 
 def value_text(value: Any) -> str:
-    """As it stands in TOML."""
+    """As it is in TOML."""
     if isinstance(value, str):  # JSON's escapes are TOML's, but TOML wants DEL escaped too
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, list | tuple):

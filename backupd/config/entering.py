@@ -60,7 +60,7 @@ def require_enterable(path: Path, job: str, keys: Sequence[str]) -> None:
     """
     other: dict[str, Value] = {"pvs": ["/dev/null"], "stripes": 2}
     some = {key: other.get(key, "64KiB") for key in keys}
-    otherwise = "leave out --write, and enter by hand what is recommended"
+    otherwise = "omit --write, and enter the recommendation by hand"
     with _opened(path, otherwise) as file:
         entered(file.text, job, some, path=path, otherwise=otherwise)
 
@@ -151,7 +151,7 @@ def _plain(value: Value) -> str | int | list[str]:
 
 def _elsewhere(path: Path, job: str, otherwise: str) -> ConfigurationError:
     return ConfigurationError(
-        f"{path} was left as it is: [jobs.{job}.snapshot] does not stand there in a way that can be changed safely",
+        f"{path} was not changed: its [jobs.{job}.snapshot] cannot be edited safely",
         hint=otherwise,
     )
 
@@ -162,8 +162,8 @@ def _opened(path: Path, otherwise: str) -> Iterator[_Opened]:
     try:
         if stat.S_ISLNK(path.lstat().st_mode):
             raise ConfigurationError(
-                f"{path} is a symbolic link, which is not replaced",
-                hint=f"name the file itself: --config {path.resolve()}; or {otherwise}",
+                f"{path} is a symbolic link, which backupd does not replace",
+                hint=f"give the file itself: --config {path.resolve()}; or {otherwise}",
             )
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
@@ -188,12 +188,12 @@ def _lock(path: Path, descriptor: int) -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
-        raise Busy(f"another command is changing {path}", hint="try again when it has ended") from error
+        raise Busy(f"another command is changing {path}", hint="try again when it has finished") from error
 
 
 def _require_replaceable(path: Path, status: os.stat_result, otherwise: str) -> None:
     if not stat.S_ISREG(status.st_mode):
-        raise ConfigurationError(f"{path} is no regular file", hint=otherwise)
+        raise ConfigurationError(f"{path} is not a regular file", hint=otherwise)
     if status.st_nlink > 1:
         raise ConfigurationError(
             f"{path} has {status.st_nlink} names (hard links), and the others would keep the old text",
@@ -250,7 +250,9 @@ def _require_unchanged(path: Path, file: _Opened) -> None:
     was = file.status
     seen = [(one.st_dev, one.st_ino, one.st_size, one.st_mtime_ns, one.st_mode) for one in (now, was)]
     if seen[0] != seen[1]:
-        raise ConfigurationError(f"{path} was changed meanwhile, and is left as it is", hint="try again")
+        raise ConfigurationError(
+            (f"{path} was changed by somebody else in the meantime, and was not written"), hint="try again"
+        )
 
 
 def _cannot(path: Path, what: str, error: OSError, otherwise: str) -> ConfigurationError:

@@ -1,7 +1,7 @@
 """The kinds of value that a configuration has, each read from TOML and written back to it.
 
 Knows: what one value may be, and the sentence when it is not. Refuses to know: which key it stands under (`schema`),
-and whatever takes two keys to see (`rules`).
+whatever takes two keys to see (`rules`), and when anything is (`times`).
 
 Written back (pydantic's "json" mode) a value has the form that a person types: "64KiB", "10s", "20%".
 """
@@ -12,7 +12,6 @@ import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import time
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -27,9 +26,7 @@ from pydantic import (
 )
 from pydantic_core import core_schema
 
-from backupd.vocabulary.errors import UsageError
 from backupd.vocabulary.faults import BadValue, quoted
-from backupd.vocabulary.schedule import Blackout, Deadline
 from backupd.vocabulary.units import format_duration, format_size, parse_duration, parse_size
 from backupd.vocabulary.volumes import AUTO, Auto
 
@@ -40,23 +37,8 @@ _CREDENTIAL = re.compile(r"(?!\.)[A-Za-z0-9_.@:-]{1,255}", re.ASCII)
 _RECIPIENT = re.compile(r"age1[02-9ac-hj-np-z]{58}", re.ASCII)  # Bech32 of 32 bytes (age's specification)
 _MOST_STRIPES = 128  # LVM's (lvm2, `MAX_STRIPES`)
 _PERCENT = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*%", re.ASCII)
-_DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
-_DEADLINE = re.compile(
-    r"(?:(?P<day>DAY) )?(?P<clock>(?:[01][0-9]|2[0-3]):[0-5][0-9](?::[0-5][0-9])?)".replace("DAY", "|".join(_DAYS)),
-    re.ASCII,
-)
-_BLACKOUT = re.compile(
-    r"(?:(?P<first>DAY)(?:-(?P<last>DAY))? )?(?P<begin>HOUR)-(?P<end>HOUR)".replace("DAY", "|".join(_DAYS)).replace(
-        "HOUR", "(?:[01][0-9]|2[0-3]):[0-5][0-9]"
-    ),
-    re.ASCII,
-)
 _MAIL = re.compile(r"[^\s@<>,;:\"()\[\]\\]+@[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?", re.ASCII)
 _WEB = re.compile(r"https?://[A-Za-z0-9.-]+(?::([0-9]{1,5}))?(?:/[!-~]*)?", re.ASCII)
-_DEADLINE_HINT = (
-    'write a time of this machine\'s clock, "06:00", with its day where it may be days ahead, "Sun 06:00", '
-    'or how long a run may take: "30h"'
-)
 _SNAPSHOT_SIZE_HINT = 'write a share of the origin such as "20%", or a size such as "5GiB"'
 
 
@@ -71,7 +53,7 @@ class SnapshotSize:
 def _name(value: str) -> str:
     if not _NAME.fullmatch(value):
         raise BadValue(
-            "a name has 1 to 41 of a-z, 0-9, _ and -, and begins with a letter or a digit",
+            "use 1 to 41 of a-z, 0-9, _ and -, beginning with a letter or a digit",
             "it becomes part of paths and LVM tags",
         )
     return value
@@ -82,20 +64,20 @@ def _absolute(value: object) -> Path:
     if text is None or not Path(text).is_absolute() or "\0" in str(text):
         raise BadValue(f"{quoted(value)} is not an absolute path", "begin it with /")
     if any(len(os.fsencode(name)) > _NAME_BYTES for name in Path(text).parts):
-        raise BadValue(f"{quoted(value)} has a name of more than {_NAME_BYTES} bytes", "no file system takes it")
+        raise BadValue(f"{quoted(value)} has a name of more than {_NAME_BYTES} bytes", "no file system accepts it")
     return Path(text)
 
 
 def _secret_file(value: object) -> Path:
     """Like any absolute path, but never shown: someone may have written the secret itself."""
     if not isinstance(value, str | Path) or not Path(value).is_absolute() or "\0" in str(value):
-        raise BadValue("not an absolute path", "name a file that holds the password, mode 0600; begin with /")
+        raise BadValue("not an absolute path", "give the file with the password, mode 0600, as an absolute path")
     return Path(value)
 
 
 def _variable(value: object) -> str:
     if not isinstance(value, str) or not _VARIABLE.fullmatch(value):
-        raise BadValue("not the name of an environment variable", "name the variable that holds the password")
+        raise BadValue("not the name of an environment variable", "give the variable that has the password")
     return value
 
 
@@ -107,31 +89,33 @@ def _credential(value: object) -> str:
 
 def _device(value: str) -> str:
     if not value.startswith("/dev/") or ".." in value.split("/"):
-        raise BadValue(f"{quoted(value)} is not a path under /dev", "name physical volumes as pvs shows them: /dev/sdd")
+        raise BadValue(f"{quoted(value)} is not a path under /dev", "give physical volumes as pvs shows them: /dev/sdd")
     return value
 
 
 def _targets(value: tuple[str, ...]) -> tuple[str, ...]:
     if not value:
-        raise BadValue("names no target", 'name at least one: targets = ["NAME"]')
+        raise BadValue("lists no target", 'name at least one: targets = ["NAME"]')
     if len(set(value)) < len(value):
-        raise BadValue("names a target twice", "every target gets one copy: name it once")
+        raise BadValue("names a target twice", "every target gets one copy: list it once")
     return value
 
 
 def _command(value: tuple[str, ...]) -> tuple[str, ...]:
     if not value:
-        raise BadValue("names no program", 'such as ["/usr/local/bin/before-backup", "--quietly"]')
+        raise BadValue("has no program", 'for example ["/usr/local/bin/before-backup", "--quietly"]')
     if not value[0].startswith("/"):
-        raise BadValue(f"{quoted(value[0])} is not an absolute path", "no shell and no PATH is asked: begin it with /")
+        raise BadValue(
+            f"{quoted(value[0])} is not an absolute path", ("backupd uses no shell and no PATH: give an absolute path")
+        )
     if any("\0" in part for part in value):
-        raise BadValue("an argument has a zero byte in it", "no program can be given one")
+        raise BadValue("an argument has a zero byte in it", "programs cannot receive one")
     return value
 
 
 def _file_name(value: str) -> str:
     if value in {".", ".."} or "/" in value or "\0" in value:
-        raise BadValue(f"{quoted(value)} is not the name of a file", "a name alone, without a folder")
+        raise BadValue(f"{quoted(value)} is not the name of a file", "give a name alone, without a folder")
     return value
 
 
@@ -147,8 +131,8 @@ def _recipient(value: str) -> str:
         raise BadValue(fact, hint)
     if is_anybodys(key):
         raise BadValue(
-            f"{quoted(value)} is a key of low order: anybody could read what is encrypted for it",
-            "it is nobody's key; ask whoever gave it to you, and make one: age-keygen",
+            f"{quoted(value)} is a low-order key: anybody could read what is encrypted for it",
+            "it is not a real key: check where you got it, and create one with age-keygen",
         )
     return value
 
@@ -192,13 +176,14 @@ def _mail(value: str) -> str:
 
 def _recipients_of_mail(value: tuple[str, ...]) -> tuple[str, ...]:
     if not value:
-        raise BadValue("names nobody", 'name at least one: recipients = ["dba@example.com"]')
+        raise BadValue("lists no recipient", 'name at least one: recipients = ["dba@example.com"]')
     return value
 
 
-def _positive_seconds(value: float) -> float:
+def positive_seconds(value: float) -> float:
+    """Raises BadValue: it is none."""
     if not value > 0:
-        raise BadValue("is no time at all", "it must be longer than 0s")
+        raise BadValue("must be longer than zero", "for example 30s")
     return value
 
 
@@ -206,7 +191,7 @@ def _whole_seconds(value: float) -> float:
     if value < 1 or not value.is_integer():
         raise BadValue(
             f"{format_duration(value)} is not a whole number of seconds from 1s up",
-            "the program that is told this time counts in seconds",
+            "the program that gets this value counts in seconds",
         )
     return value
 
@@ -254,7 +239,7 @@ def _cow_stripes(value: object) -> int | Auto:
     if value == AUTO:
         return AUTO
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _MOST_STRIPES:
-        raise BadValue(f"{quoted(value)} is no number of stripes", f'1 (linear) to {_MOST_STRIPES}, or "auto"')
+        raise BadValue(f"{quoted(value)} is not a number of stripes", f'1 (linear) to {_MOST_STRIPES}, or "auto"')
     return value
 
 
@@ -267,7 +252,7 @@ def _flag_or_auto(value: object) -> bool | Auto:
         return AUTO
     if isinstance(value, bool):
         return value
-    raise BadValue(f'{quoted(value)} is none of true, false or "auto"', "leave it out for auto")
+    raise BadValue(f'{quoted(value)} is not true, false or "auto"', "omit it for auto")
 
 
 class _OrAuto:
@@ -293,7 +278,7 @@ def _snapshot_size(value: object) -> SnapshotSize | Auto:
         except BadValue as bad:
             raise BadValue(bad.fact, _SNAPSHOT_SIZE_HINT) from bad
         if size == 0:
-            raise BadValue("a snapshot of no size", _SNAPSHOT_SIZE_HINT)
+            raise BadValue("has no size", _SNAPSHOT_SIZE_HINT)
         return SnapshotSize(bytes=size)
     percent = float(match[1])
     if not 0 < percent <= 100:
@@ -307,78 +292,8 @@ def _snapshot_size_text(size: SnapshotSize | Auto) -> str:
     return format_size(size.bytes) if size.bytes is not None else f"{size.percent_of_origin or 0:.15g}%"
 
 
-def _deadline(value: object) -> Deadline:
-    if isinstance(value, Deadline):
-        return value
-    if isinstance(value, time) and value.tzinfo is None:
-        return Deadline(clock=value.replace(microsecond=0))
-    if isinstance(value, str) and (match := _DEADLINE.fullmatch(value)) is not None:
-        return Deadline(
-            clock=time.fromisoformat(match["clock"]), day=_DAYS.index(match["day"]) if match["day"] else None
-        )
-    try:
-        return Deadline(within_seconds=_positive_seconds(parse_duration(value if isinstance(value, str) else "")))
-    except BadValue as bad:  # a number alone too: nobody could tell hours from seconds
-        raise BadValue(f"{quoted(value)} is neither a time of day nor how long a run may take", _DEADLINE_HINT) from bad
-
-
-def _deadline_text(deadline: Deadline) -> str:
-    if deadline.clock is None:
-        return format_duration(deadline.within_seconds)
-    clock = deadline.clock.isoformat() if deadline.clock.second else deadline.clock.isoformat("minutes")
-    return clock if deadline.day is None else f"{_DAYS[deadline.day]} {clock}"
-
-
-def _cron(value: str) -> str:
-    """Imported here, for most commands read no schedule."""
-    from backupd.policy.timetable import require_cron
-
-    try:
-        return require_cron(value)
-    except UsageError as error:
-        raise BadValue(error.message, error.hint) from error
-
-
-def _zone(value: str) -> str:
-    from backupd.policy.timetable import require_zone
-
-    try:
-        return require_zone(value)
-    except UsageError as error:
-        raise BadValue(error.message, error.hint) from error
-
-
-def _blackout(value: object) -> Blackout:
-    if isinstance(value, Blackout):
-        return value
-    match = _BLACKOUT.fullmatch(value) if isinstance(value, str) else None
-    if match is None:
-        hint = 'hours and minutes, and days where it is not for all: "08:00-18:00" or "Mon-Fri 22:00-04:00"'
-        raise BadValue(f"{quoted(value)} is no part of a day", hint)
-    first, last = (_DAYS.index(day) for day in (match["first"] or "Mon", match["last"] or match["first"] or "Sun"))
-    days = range(first, last + 1) if first <= last else (*range(first, 7), *range(last + 1))
-    return Blackout(frozenset(days), time.fromisoformat(match["begin"]), time.fromisoformat(match["end"]))
-
-
-def _blackouts(value: tuple[Blackout, ...]) -> tuple[Blackout, ...]:
-    from backupd.policy.blackouts import never_end
-
-    if value and never_end(value):
-        raise BadValue("leave no minute of the week", "nothing could ever begin: make one of them shorter")
-    return value
-
-
-def _blackout_text(blackout: Blackout) -> str:
-    hours = f"{blackout.begin:%H:%M}-{blackout.end:%H:%M}"
-    days = sorted(blackout.days)
-    if len(days) == len(_DAYS):
-        return hours
-    first = next(day for day in days if (day - 1) % 7 not in blackout.days)
-    last = _DAYS[(first + len(days) - 1) % 7]
-    return f"{_DAYS[first]} {hours}" if len(days) == 1 else f"{_DAYS[first]}-{last} {hours}"
-
-
-def _as_text(to_text: Callable[[Any], str]) -> PlainSerializer:
+def as_text(to_text: Callable[[Any], str]) -> PlainSerializer:
+    """Beside a type: how a person types it."""
     return PlainSerializer(to_text, return_type=str, when_used="json")
 
 
@@ -404,11 +319,11 @@ Url = Annotated[Text, AfterValidator(_url)]
 WebAddress = Annotated[Text, AfterValidator(web_address)]
 MailAddress = Annotated[Text, AfterValidator(_mail)]
 MailAddresses = Annotated[tuple[MailAddress, ...], AfterValidator(_recipients_of_mail)]
-Duration = Annotated[float, BeforeValidator(parse_duration), _as_text(format_duration)]
-PositiveDuration = Annotated[Duration, AfterValidator(_positive_seconds)]
+Duration = Annotated[float, BeforeValidator(parse_duration), as_text(format_duration)]
+PositiveDuration = Annotated[Duration, AfterValidator(positive_seconds)]
 WholeSeconds = Annotated[Duration, AfterValidator(_whole_seconds)]
-Size = Annotated[int, BeforeValidator(parse_size), _as_text(format_size)]
-ChunkSize = Annotated[int | Auto, PlainValidator(_chunk_size), _as_text(_chunk_size_text)]
+Size = Annotated[int, BeforeValidator(parse_size), as_text(format_size)]
+ChunkSize = Annotated[int | Auto, PlainValidator(_chunk_size), as_text(_chunk_size_text)]
 CowStripes = Annotated[int | Auto, PlainValidator(_cow_stripes)]
 BlockSize = Annotated[Size, AfterValidator(_power_of_two(512, 1 << 20))]
 ProbeFileSize = Annotated[Size, AfterValidator(_size_from(1 << 20))]
@@ -416,10 +331,4 @@ PartSize = Annotated[Size, AfterValidator(_size_from(5 << 20))]  # what S3 takes
 ObjectSize = Annotated[Size, AfterValidator(_size_from(1 << 30))]  # smaller ones are many, and gain nothing
 SpoolSize = Annotated[Size, AfterValidator(_size_from(64 << 20))]  # less would take next to nothing
 Rate = Annotated[Size, AfterValidator(_size_from(1 << 10))]
-CowSize = Annotated[SnapshotSize | Auto, PlainValidator(_snapshot_size), _as_text(_snapshot_size_text)]
-FinishBy = Annotated[Deadline, PlainValidator(_deadline), _as_text(_deadline_text)]
-Cron = Annotated[Text, AfterValidator(_cron)]
-Zone = Annotated[Text, AfterValidator(_zone)]
-Blackouts = Annotated[
-    tuple[Annotated[Blackout, PlainValidator(_blackout), _as_text(_blackout_text)], ...], AfterValidator(_blackouts)
-]
+CowSize = Annotated[SnapshotSize | Auto, PlainValidator(_snapshot_size), as_text(_snapshot_size_text)]

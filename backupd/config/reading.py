@@ -70,12 +70,16 @@ def _text(path: Path) -> str:
         return path.read_bytes().decode()
     except FileNotFoundError as error:
         raise ConfigurationError(
-            f"there is no configuration at {path}",
-            hint=f"backupd config init --path {path} writes a commented one; --config or {VARIABLE} names another",
+            f"no configuration at {path}",
+            hint=(
+                f"backupd config init --path {path} writes a commented one; use --config or {VARIABLE} for another file"
+            ),
         ) from error
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
-        raise ConfigurationError(f"cannot read {path}: {reason}", hint="backupd needs to read it, as root") from error
+        raise ConfigurationError(
+            f"cannot read {path}: {reason}", hint=("backupd must be able to read it: run it as root")
+        ) from error
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
         raise ConfigurationError(f"{path} is not UTF-8 text (at line {line})", hint="save it as UTF-8") from error
@@ -88,7 +92,7 @@ def _parsed(text: str, path: Path) -> dict[str, Any]:
         message = str(error).replace(_AT_END, f"(at {_end(text)})")
         raise ConfigurationError(
             f"{path} is not TOML: {message[:1].lower()}{message[1:]}",
-            hint='texts, sizes and durations stand in quotes, flags are true or false: key = "value"',
+            hint='write texts, sizes and durations in quotes, and flags as true or false: key = "value"',
         ) from error
 
 

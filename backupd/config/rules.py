@@ -10,7 +10,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from backupd.config.fields import is_loopback
-from backupd.config.schema import JobConfig, TargetKind
+from backupd.config.schema import JobConfig
+from backupd.config.targets import TargetKind
 from backupd.config.wording import dotted, keys_of, unknown_key
 from backupd.vocabulary.errors import UsageError
 from backupd.vocabulary.faults import BadValue, Fault, nearest, quoted
@@ -37,10 +38,12 @@ def broken(document: Tables) -> Iterator[Fault]:
     for name, notification in _named(document, "notifications"):
         yield from _notification(document, name, notification)
     if not document.get("jobs"):
-        yield Fault("jobs", "there is no job", "a job is a table [jobs.NAME] with a host and its targets")
+        yield Fault("jobs", "no job is configured", "add a table [jobs.NAME] with a host and targets")
     for name, job in _named(document, "jobs"):
         if name == _NO_JOB:
-            yield Fault(f"jobs.{name}", "cannot be a job's name", "on every target that folder has owner records")
+            yield Fault(
+                f"jobs.{name}", "cannot be a job's name", ("every target uses a folder of that name for owner records")
+            )
         yield from _job(document, name, job)
 
 
@@ -56,17 +59,17 @@ def _host(name: str, host: Tables) -> Iterator[Fault]:
     if len(sources) > 1:
         yield Fault(path, f"has {len(sources)} sources for one password: {', '.join(sources)}", "keep one of them")
     if "socket" in host and "address" in host:
-        yield Fault(path, "has both a socket and an address", "keep socket for a server on this machine")
+        yield Fault(path, "has both a socket and an address", "keep socket if the server is on this machine")
     if not {"socket", "address", "defaults_file"} & host.keys():
         yield Fault(path, "does not say where the server is", "add a socket or an address")
     if not {"user", "defaults_file"} & host.keys():
-        yield Fault(f"{path}.user", "is missing", "only a defaults_file can name the user instead")
+        yield Fault(f"{path}.user", "is missing", "add it, or use a defaults_file that names the user")
 
 
 def _locking(name: str, target: Tables) -> Iterator[Fault]:
     if "lock_mode" in target and target.get("checksum") == "none":
         path = dotted(("targets", name, "checksum"))
-        yield Fault(path, "is none beside lock_mode", "S3 locks only what comes with a checksum: sha256")
+        yield Fault(path, 'cannot be "none" with lock_mode', "S3 can only lock objects with a checksum: use sha256")
 
 
 def _in_the_clear(name: str, target: Tables) -> Iterator[Fault]:
@@ -77,7 +80,7 @@ def _in_the_clear(name: str, target: Tables) -> Iterator[Fault]:
                 return
         yield Fault(
             dotted(("targets", name, "endpoint")),
-            f"{quoted(endpoint)} is not HTTPS: whoever is on the way can see and change what is stored",
+            f"{quoted(endpoint)} is not HTTPS: anybody on the network path can see and change the data",
             "write https:// (ca names the certificate of the store's authority), or accept_http = true",
         )
 
@@ -87,10 +90,12 @@ def _notification(document: Tables, name: str, table: Tables) -> Iterator[Fault]
     if table.get("type") in ("webhook", "ping") and len({"url", "url_file"} & table.keys()) != 1:
         yield Fault(path, "needs either url or url_file", "url_file names a file that holds the address, mode 0600")
     if ("user" in table) != ("password_file" in table):
-        yield Fault(path, "has only one of user and password_file", "the server asks for both, or for neither")
+        yield Fault(path, "has only one of user and password_file", "set both or neither")
     if "password_file" in table and table.get("security") == "none":
         yield Fault(
-            f"{path}.security", "is none beside a password", "anybody on the way could read it: starttls or tls"
+            f"{path}.security",
+            'cannot be "none" with a password',
+            "anybody on the network path could read it: use starttls or tls",
         )
     jobs = table.get("jobs")
     for index, job in enumerate(jobs if isinstance(jobs, list) else ()):
@@ -113,7 +118,7 @@ def _job(document: Tables, name: str, job: Tables) -> Iterator[Fault]:
     yield from _as_often(path, job)
     copy = job.get("copy")
     if isinstance(copy, dict) and "spool_size" in copy and "spool" not in copy:
-        yield Fault(f"{path}.copy.spool_size", "there is no spool", "spool names its folder, on other disks")
+        yield Fault(f"{path}.copy.spool_size", "there is no spool", "set spool to a folder on other disks")
 
 
 def _as_often(path: str, job: Tables) -> Iterator[Fault]:
@@ -128,7 +133,7 @@ def _as_often(path: str, job: Tables) -> Iterator[Fault]:
             yield Fault(
                 f"{path}.every",
                 f"is {format_duration(every)}, but the backup schedule {quoted(cron)} leaves {format_duration(gap)}",
-                f'write every = "{format_duration(gap)}": binlogs must be kept that long, and preflight looks',
+                f'write every = "{format_duration(gap)}": binlogs must be kept that long, which preflight checks',
             )
 
 
@@ -162,9 +167,9 @@ def _encrypted(document: Tables, path: str, job: Tables) -> Iterator[Fault]:
         yield Fault(
             f"{path}.encryption.recipients",
             f"there is none, but {', '.join(exposed)} {'is' if len(exposed) == 1 else 'are'} not on this machine: "
-            "its backups would go there unencrypted",
-            "add an age recipient (age-keygen makes a key; only its public half belongs here), "
-            f"or write accept_unencrypted = true in {tables}: whoever runs that machine may then read the backups",
+            "its backups would be sent there unencrypted",
+            "add an age recipient (age-keygen makes a key; only its public key belongs here), "
+            f"or write accept_unencrypted = true in {tables}: whoever runs that machine can then read the backups",
         )
 
 

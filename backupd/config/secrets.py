@@ -1,6 +1,6 @@
 """How a host's password is found: in a file, the environment, a systemd credential, or the server's own option file.
 
-Knows: who may read such a file. Refuses to show: no secret stands in any message, `repr` or chained exception.
+Knows: who may read such a file. Refuses to show: no secret is in any message, `repr` or chained exception.
 """
 
 import os
@@ -142,7 +142,9 @@ def private_text(where: str, path: Path, *, content: str = "the password", guard
             return file.read(_LARGEST_FILE).decode()
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
-        raise ConfigurationError(f"{where}: cannot read {path}: {reason}", hint="it must exist and be ours") from error
+        raise ConfigurationError(
+            f"{where}: cannot read {path}: {reason}", hint=("it must exist and belong to backupd's user")
+        ) from error
     except UnicodeDecodeError:
         # Not chained: the cause carries the file's bytes.
         raise ConfigurationError(f"{where}: {path} is not UTF-8 text", hint="save it as UTF-8") from None

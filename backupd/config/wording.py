@@ -12,21 +12,25 @@ from pydantic.dataclasses import is_pydantic_dataclass
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from backupd.config.schema import Configuration, NotificationConfig, TargetConfig
+from backupd.config.notifications import NotificationConfig
+from backupd.config.schema import Configuration
+from backupd.config.targets import TargetConfig
 from backupd.vocabulary.faults import BadValue, Fault, nearest, quoted
 
 Location = tuple[str | int, ...]
 
 _KEY_ITSELF = "[key]"  # how pydantic ends the location of a table's name
-_SECRETS_HINT = "a password never stands here: use password_file, password_env, password_credential or defaults_file"
+_SECRETS_HINT = (
+    "a password is never written here: use password_file, password_env, password_credential or defaults_file"
+)
 _WRONG_TYPES = {
     "bool_type": ("not true or false", "write true or false, without quotes"),
-    "int_type": ("not a whole number", "write digits alone, without quotes"),
-    "int_from_float": ("not a whole number", "write digits alone, without a point"),
-    "float_type": ("not a number", "write digits, with or without a point, without quotes"),
-    "finite_number": ("not a finite number", "leave the key out for its default"),
+    "int_type": ("not a whole number", "write digits only, without quotes"),
+    "int_from_float": ("not a whole number", "write digits only, without a decimal point"),
+    "float_type": ("not a number", "write a number without quotes"),
+    "finite_number": ("not a finite number", "omit the key to use its default"),
     "string_type": ("not a text in quotes", 'write it in quotes: "…"'),
-    "string_too_short": ("an empty text", "write something, or leave the key out"),
+    "string_too_short": ("an empty text", "write something, or omit the key"),
     "too_short": ("empty", "name at least one"),
     "tuple_type": ("not a list", 'write it in brackets: ["…"]'),
 }
@@ -100,8 +104,8 @@ def _words(finding: ErrorDetails, location: Location) -> tuple[str, str]:
         return "is missing", f"every [{dotted(_without_kind(location[:-1]))}] needs it"
     if kind == "union_tag_invalid":
         return (
-            f"{quoted(context['tag'])} is none of {', '.join(_kinds_at(location))}",
-            "write one that is known, in quotes",
+            f"{quoted(context['tag'])} is not one of {', '.join(_kinds_at(location))}",
+            "use a known one, in quotes",
         )
     if kind in {"dataclass_type", "dict_type", "mapping_type", "model_attributes_type"}:
         return "is not a table", f"it begins with a line [{dotted(location)}]"
@@ -109,7 +113,7 @@ def _words(finding: ErrorDetails, location: Location) -> tuple[str, str]:
         return error.fact, error.hint
     shown = "" if _may_be_secret(location) else f"{quoted(finding['input'])} is "
     if kind == "enum":
-        return f"{shown}none of {context['expected'].replace(chr(39), '')}", "write one that is known, in quotes"
+        return f"{shown}none of {context['expected'].replace(chr(39), '')}", "use a known one, in quotes"
     if kind in _COMPARISONS:
         return f"{shown}not {_COMPARISONS[kind]} {next(iter(context.values())):g}", _default_of(location)
     fact, hint = _WRONG_TYPES.get(kind, (finding["msg"].lower(), ""))
@@ -118,7 +122,7 @@ def _words(finding: ErrorDetails, location: Location) -> tuple[str, str]:
 
 def _default_of(location: Location) -> str:
     default = keys_of(_table_at(location[:-1]))[str(location[-1])].default
-    return "leave the key out: then nothing is limited" if default is None else f"the default is {default}"
+    return "omit the key for no limit" if default is None else f"the default is {default}"
 
 
 def _may_be_secret(location: Location) -> bool:
@@ -136,7 +140,7 @@ def _meant(location: Location) -> str:
             return f"did you mean {dotted((*location[:-1], name, key))}?"
     if (meant := nearest(key, known)) is not None:
         return f"did you mean {meant}?"
-    return f"known here: {', '.join(known)}"
+    return f"known keys: {', '.join(known)}"
 
 
 def _table_at(location: Location) -> Any:

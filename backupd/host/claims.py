@@ -102,7 +102,7 @@ class Claims:
 
     @contextmanager
     def owning(self, target: str) -> Iterator[None]:
-        """No other process of this machine goes on with its owner chain on this target while the block lasts.
+        """No other process of this machine continues with its owner chain on this target while the block lasts.
 
         That takes moments, so whoever has it is waited for.
 
@@ -123,7 +123,7 @@ class Claims:
 
     @contextmanager
     def daemon(self) -> Iterator[None]:
-        """No other `backupd serve` goes by these schedules while the block lasts.
+        """No other `backupd serve` runs these scheduled jobs while the block lasts.
 
         Raises:
             Busy: there is one; the message names it.
@@ -172,7 +172,7 @@ class Claims:
         *,
         remove: bool = False,
         shared: bool = False,
-        hint: str = "wait for it, or look at `backupd history` and end it with `backupd cancel RUN`",
+        hint: str = "wait for it; or find it with `backupd history` and stop it with `backupd cancel RUN`",
     ) -> Iterator[None]:
         path = self._folder / f"{name}.lock"
         descriptor = self._locked(path, fcntl.LOCK_SH if shared else fcntl.LOCK_EX, hint)
@@ -221,7 +221,7 @@ def _sign(path: Path, descriptor: int, owner: str) -> None:
         os.pwrite(descriptor, f"{owner} (process {os.getpid()})\n".encode(), 0)
     except OSError as error:
         raise ConfigurationError(
-            f"lock file {path} cannot be written: {error.strerror}", hint="make room there, or set paths.run"
+            f"lock file {path} cannot be written: {error.strerror}", hint="free space there, or set paths.run"
         ) from error
 
 

@@ -17,7 +17,7 @@ from backupd.vocabulary.errors import CleanupIncomplete, UsageError, Verificatio
 from backupd.vocabulary.volumes import FileIdentity
 
 OWN_TO_A_FILE_SYSTEM = frozenset({"lost+found"})  # what an empty mount point may hold
-MORE_ROOM = "choose a folder with more room"  # a hint
+MORE_ROOM = "choose a folder with more space"  # a hint
 
 _GENERATION = 0x80087601  # FS_IOC_GETVERSION (linux/fs.h): ext4 and XFS tell an inode's generation; others refuse
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -159,7 +159,7 @@ def require_no_way_out(folder: Path) -> None:
 
     Raises:
         VerificationError: naming the first that is otherwise.
-        OSError: it cannot be looked at.
+        OSError: it cannot be read.
     """
     waiting = [("", 0)]
     while waiting:
@@ -186,7 +186,7 @@ def _climbs_out(link: str, depth: int) -> bool:
 
 def _way_out(folder: Path, name: str, why: str) -> VerificationError:
     return VerificationError(
-        f"what was unpacked into {folder} is not what backupd wrote: {name!r} {why}",
+        f"the files unpacked into {folder} are not what backupd wrote: {name!r} {why}",
         hint="the backup was changed on its target; restore another one",
     )
 

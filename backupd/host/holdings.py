@@ -1,8 +1,6 @@
-"""Things on the host that must be given back: row first, effect second, release the same in every case.
+"""Things on the host that must be released: row first, effect second, release the same in every case.
 
-Knows: the order in which a holding is written, made and released, and what becomes of a release that fails. Refuses to
-know what a snapshot or a mount is: `Releases` maps each kind to the idempotent function that gives it back, and
-`recover` uses that same map for the holdings of a dead run.
+Knows: the order in which a holding is written, made and released, and what becomes of a release that fails.
 """
 
 import logging
@@ -41,14 +39,14 @@ class Claim:
         self.kept = False
 
     def keep(self) -> None:
-        """It need not be given back any more. A row that cannot be struck is raised, and `kept` stays as it was."""
+        """It need not be released any more. A row that cannot be struck is raised, and `kept` stays as it was."""
         self._journal.released(self.holding)
         self.kept = True
 
 
 @contextmanager
 def held(journal: HoldingJournal, holding: Holding, releases: Releases) -> Iterator[Claim]:
-    """Answer for a holding: its row is durable before the block makes it, and when the block ends it is given back.
+    """Answer for a holding: its row is durable before the block makes it, and when the block ends it is released.
 
     A release that fails raises nothing: a good backup stays good, and the first error keeps the stage. The failure is
     logged as ERROR, becomes a note on the block's error or else an attention, and the row stays for `recover`.
@@ -78,7 +76,7 @@ def give_back(journal: HoldingJournal, holding: Holding, releases: Releases) -> 
         releases[holding.kind](holding)
         journal.released(holding)
     except BackupdError as error:
-        log.error("could not give back %s %s: %s", holding.kind, holding.name, error.message)
+        log.error("could not release %s %s: %s", holding.kind, holding.name, error.message)
         return error
-    log.debug("gave back %s %s", holding.kind, holding.name)
+    log.debug("released %s %s", holding.kind, holding.name)
     return None

@@ -1,13 +1,13 @@
 """Programs of the job's owner, run before and after a run and its phases.
 
 A program gets data, never a command line made of data: variables in its environment, and one JSON document on its
-stdin. What it prints is thrown away but for the end, which stands in the message where it fails.
+stdin. What it prints is thrown away but for the end, which is in the message where it fails.
 
 One that fails before something ends the run: that is how it is asked not to go on. One that fails after something
-wants attention, and the run goes on. None ever runs while the server is locked: nobody knows how long it would take,
+needs attention, and the run goes on. None ever runs while the server is locked: nobody knows how long it would take,
 and everything that the server's clients do would wait for it.
 
-Knows: when which program runs, what it gets, and when it is ended. Refuses to know what a run does.
+Knows: when which program runs, what it gets, and when it is ended.
 """
 
 import contextlib
@@ -67,7 +67,7 @@ class Hooks:
         self._require(HookPoint.BEFORE_RUN, None, _nothing)
 
     def after_run(self, status: str, error: RunError | None) -> None:
-        """Those that are to hear what became of the run, whatever it was. One that fails wants attention."""
+        """Those that are to hear what became of the run, whatever it was. One that fails needs attention."""
         self._try(HookPoint.AFTER_RUN, None, _nothing, status=status, error=error)
 
     def before(self, phase: Phase, *, waiting: Callable[[], None] = _nothing) -> None:
@@ -79,7 +79,7 @@ class Hooks:
         self._require(HookPoint(f"before-{_name(phase)}"), phase, waiting)
 
     def after(self, phase: Phase, *, waiting: Callable[[], None] = _nothing) -> None:
-        """Those that follow a phase which went well. One that fails wants attention."""
+        """Those that follow a phase which went well. One that fails needs attention."""
         self._try(HookPoint(f"after-{_name(phase)}"), phase, waiting)
 
     def _require(self, point: HookPoint, phase: Phase | None, waiting: Callable[[], None]) -> None:
@@ -90,7 +90,7 @@ class Hooks:
                 kind: type[BackupdError] = Refused if point in _TOUCHES_NOTHING else GaveUp
                 raise kind(
                     f"hook {hook.name} ended the run ({point}): {error.message}",
-                    hint=f"a hook that fails before something ends the run: see what {hook.command[0]} wants",
+                    hint=f"a hook that fails at this point ends the run: check why {hook.command[0]} failed",
                 ) from error
 
     def _try(
@@ -162,9 +162,7 @@ class Hooks:
                 said = _watched(process, hook, began + hook.timeout_seconds, waiting)
         log.info("hook %s (%s): ended after %.1f s", hook.name, point, time.monotonic() - began)
         if process.returncode != 0:
-            raise CommandError(
-                f"{hook.command[0]} ended with status {process.returncode}: {said or '(it said nothing)'}"
-            )
+            raise CommandError(f"{hook.command[0]} ended with status {process.returncode}: {said or '(no output)'}")
 
 
 def _watched(process: subprocess.Popen[bytes], hook: HookConfig, deadline: float, waiting: Callable[[], None]) -> str:

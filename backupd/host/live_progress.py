@@ -1,7 +1,7 @@
 """How a live run gets on, told by its process to others: a small file in `paths.run`, which is in memory.
 
-Knows: where the file is and how it is read while it is written. Refuses to know what a run does. Not in the catalogue:
-its writes are made durable, and the disk may be the one whose cost is being measured.
+Knows: where the file is and how it is read while it is written. Not in the catalogue: its writes are made durable,
+and the disk may be the one whose cost is being measured.
 """
 
 import contextlib
@@ -55,7 +55,7 @@ class LiveRuns:
         return tuple(sorted({path.stem for path in self._folder.glob("*.*")}))
 
     def of(self, run_id: str) -> Progress | None:
-        """What was told last; None where nothing was, or what is there cannot be understood."""
+        """What was told last; None where nothing was, or what is there cannot be parsed."""
         with contextlib.suppress(OSError, ValueError, TypeError):
             told = json.loads(self._path(run_id).read_text())
             return Progress(**{**told, "phase": Phase(told["phase"])})

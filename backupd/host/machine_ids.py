@@ -1,6 +1,6 @@
 """This machine, as far as it can be told from another: its name, its ids, and which boot this is.
 
-Knows: where Linux keeps them. Refuses to know what is bound to them (`identity`).
+Knows: where Linux keeps them.
 """
 
 import platform

@@ -1,6 +1,6 @@
 """What on this host is ours and nobody else's: a folder of ours, a file under a temporary name, a process.
 
-Knows: how each is made sure of, where any local user may have been there first. Refuses to know what they are for.
+Knows: how each is made sure of, where any local user may have been there first.
 """
 
 import errno
@@ -14,7 +14,7 @@ _RUN_FOLDERS = frozenset({"lock", "live", "mnt"})  # all that is ours in `paths.
 def run_folder(run: Path, name: str) -> Path:
     """The folder of this name in `paths.run` is there, a folder of our own, and nobody else may enter it.
 
-    So is `paths.run` itself, where nothing but ours lies in it: an administrator may have named one that others use.
+    So is `paths.run` itself, where nothing but ours is in it: an administrator may have named one that others use.
     One that an older version has left open is closed.
 
     Raises:
@@ -54,7 +54,7 @@ def is_our_process(pid: int) -> bool:
 def replace_file(path: Path, content: bytes, *, mode: int) -> None:
     """The file has this content and mode, whatever the umask; a reader sees the old or the new, whole. Not synced.
 
-    Its temporary name, NAME.PID without the old suffix, is made anew: what somebody has planted there is removed, not
+    Its temporary name, NAME.PID without the old suffix, is recreated: what somebody has planted there is removed, not
     written through.
 
     Raises:

@@ -1,7 +1,7 @@
 """What of the processors and the disks a thread leaves to others.
 
 Knows: that Linux keeps nice values and I/O classes for each thread (setpriority(2), ioprio_set(2)), and that threads
-and children begin with those of the thread which started them. Refuses to know when it is time to give way.
+and children begin with those of the thread which started them.
 """
 
 import ctypes
@@ -41,4 +41,4 @@ def _give_way(nice: int, io_priority: int) -> None:
     os.setpriority(os.PRIO_PROCESS, thread, max(nice, os.getpriority(os.PRIO_PROCESS, thread)))  # never to rise
     number = _IOPRIO_SET.get(platform.machine())
     if number is not None and ctypes.CDLL(None).syscall(number, _IOPRIO_WHO_PROCESS, thread, io_priority) != 0:
-        log.debug("the I/O class was refused; nice %d has to do", nice)
+        log.debug("the I/O class was refused; using only nice %d", nice)

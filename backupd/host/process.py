@@ -1,7 +1,7 @@
 """The only door to other programs: run one to its end, or keep one as a child.
 
-Knows: argv lists, `LC_ALL=C`, deadlines, process groups, how a child dies with us or lives on. Refuses to know what any
-program means. Adapters build an argv and parse what comes back; nothing else in backupd starts a process.
+Knows: argv lists, `LC_ALL=C`, deadlines, process groups, how a child dies with us or lives on. Adapters build an argv
+and parse what comes back; nothing else in backupd starts a process.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -102,14 +102,16 @@ def _run(argv: Sequence[str], timeout: float, accept: Sequence[int], stdin: str 
                 _end_group(process)
             raise CommandError(
                 f"{argv[0]} did not end within {timeout:g} s: {shlex.join(argv)}",
-                hint="" if kill else f"it was left running as process {process.pid}, because killing it could do harm",
+                hint=""
+                if kill
+                else (f"it was left running as process {process.pid}, because killing it could do damage"),
             )
         status, out, err = process.wait(), _written(output), _written(complaints)
     seconds = time.monotonic() - began
     completed = Completed(tuple(argv), status, out, err, seconds)
     log.debug("run: status %d after %.3f s", completed.status, seconds)
     if completed.status not in accept:
-        said = completed.stderr.strip() or completed.stdout.strip() or "(it printed nothing)"
+        said = completed.stderr.strip() or completed.stdout.strip() or "(no output)"
         raise CommandError(f"{shlex.join(argv)} ended with status {completed.status}: {said}")
     return completed
 
@@ -197,6 +199,16 @@ def start_time(pid: int) -> int | None:
     return None if fields[0] in "ZX" else int(fields[19])
 
 
+def start_of_ours(pid: int) -> int | None:
+    """The same, of a process of this user's only: after a boot pid and start may come round to somebody else's."""
+    return start_time(pid) if is_our_process(pid) else None
+
+
+def is_alive(process: tuple[int, int] | None, born: Callable[[int], int | None] = start_of_ours) -> bool:
+    """Whether a process that was recorded, by its pid and its start, is still there; `born` looks for us."""
+    return process is not None and born(process[0]) == process[1]
+
+
 def end_stray(pid: int, born: int) -> bool:
     """End a process and its group, but only if it is still the one that was recorded. True when there was one."""
     if start_time(pid) != born:
@@ -251,7 +263,9 @@ def _start(
         raise CommandError(f"program not found: {argv[0]}", hint=f"install the package that has {argv[0]}") from error
     except OSError as error:  # it may not be executed, or the machine has no room for one more process
         reason = (error.strerror or str(error)).lower()
-        raise CommandError(f"{argv[0]} cannot be started: {reason}", hint="look at its mode, and at free -m") from error
+        raise CommandError(
+            f"{argv[0]} cannot be started: {reason}", hint=("check its mode and the free memory (free -m)")
+        ) from error
 
 
 def _close(stream: IO[bytes] | None) -> None:
@@ -269,7 +283,7 @@ def _part_with(process: subprocess.Popen[bytes], *, dies_with_us: bool) -> bool:
         _has_ended(process, within_seconds=_PARTING_SECONDS)
     ended = process.poll() is not None
     if not ended:
-        log.error("process %d hangs and was left running, because killing it could do harm", process.pid)
+        log.error("process %d hangs and was left running, because killing it could do damage", process.pid)
     _close(process.stdout)
     _close(process.stderr)
     return ended

@@ -1,7 +1,7 @@
 """The log of a run: one file for each below `paths.log`, which outlives the terminal, the daemon and the run.
 
-Knows: where the file is, how a line of it looks, how long it is kept. Refuses to know what is logged: it takes what the
-root logger is given, from INFO up. A log that cannot be written is a warning; the run goes on without one.
+Knows: where the file is, how a line of it looks, how long it is kept. A log that cannot be written is a warning; the
+run goes on without one.
 """
 
 import contextlib
@@ -71,7 +71,7 @@ class RunLogs:
             self._folder.mkdir(mode=0o750, parents=True, exist_ok=True)
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o640)
         except OSError as error:
-            log.warning("this run keeps no log: %s: %s", path, error.strerror)
+            log.warning("this run has no log: %s: %s", path, error.strerror)
             return None
         handler = _Handler(os.fdopen(descriptor, "a", encoding="utf-8", errors="replace"))
         handler.setLevel(logging.INFO)
@@ -99,7 +99,7 @@ class _Handler(logging.StreamHandler[TextIO]):
         """The run goes on."""
         if not self.failed:
             self.failed = True
-            sys.stderr.write(indented(f"warning: the run's log is not whole: {sys.exc_info()[1]}") + "\n")
+            sys.stderr.write(indented(f"warning: the run's log is incomplete: {sys.exc_info()[1]}") + "\n")
 
     def close(self) -> None:
         """The file is closed; what could not be written is lost."""

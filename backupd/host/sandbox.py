@@ -1,7 +1,6 @@
 """The bounds of a child that handles what strangers wrote: what it may write, as whom, whether it has a network.
 
-Knows: how the program `sandbox_program` is called, and what it says where a kernel offers nothing. Refuses to know how
-the kernel binds a process, and what the child is.
+Knows: how the program `sandbox_program` is called, and what it says where a kernel offers nothing.
 """
 
 import sys

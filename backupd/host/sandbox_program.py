@@ -1,8 +1,7 @@
 """The program between us and a child that handles what strangers wrote: it binds itself, and becomes that child.
 
 Knows: what Linux has to keep a process from writing elsewhere, and in which order. It is started by path with `-I -S`
-and imports nothing of ours, because it is started for every object of a restore. Refuses to know whom it binds:
-`sandbox` says how it is called.
+and imports nothing of ours, because it is started for every object of a restore.
 
 What a kernel offers is asked for, never guessed from its version:
 - A mount namespace (as root; otherwise within a user namespace) in which everything is read-only, no device node works

@@ -1,7 +1,7 @@
 """SIGINT and SIGTERM become `Cancelled`, but never in the middle of giving something back.
 
-Knows: the process's two stop signals and whether now is a bad moment. Refuses to know what is being stopped.
-Signals belong to the process, so this module's state is the process's too.
+Knows: the process's two stop signals and whether now is a bad moment. Signals belong to the process, so this module's
+state is the process's too.
 """
 
 import signal
@@ -38,7 +38,7 @@ def _raise_once() -> None:
 def _cancelled(number: int) -> Cancelled:
     return Cancelled(
         f"cancelled by {signal.Signals(number).name}",
-        hint="only what it had published by then is kept; start it again when it suits",
+        hint="only copies already published are kept; start it again when convenient",
     )
 
 

@@ -1,7 +1,6 @@
 """The configuration that a lab makes ready for `backupd`: the only place that knows its text.
 
-Knows: its jobs, `nightly` and `old-defaults`, their target, where the lab's server answers. Refuses to know what the
-keys do.
+Knows: its jobs, `nightly` and `old-defaults`, their target, where the lab's server answers.
 """
 
 from backupd.lab.site import LabSite

@@ -1,7 +1,7 @@
 """Four disks that behave as asked, and the volume on them.
 
-Knows: nbdkit's and dm-delay's arguments, LVM's filter, how `data` is cut. Refuses to know what the volume is for.
-The disk models and their figures are explained in docs/pages/development/lab.md.
+Knows: nbdkit's and dm-delay's arguments, LVM's filter, how `data` is cut. The disk models and their figures are
+explained in docs/pages/development/lab.md.
 """
 
 import re
@@ -199,7 +199,7 @@ def _slow_disk(device: Path, site: LabSite) -> Iterator[Path]:
         deadline = time.monotonic() + _QUICK_SECONDS
         while not socket.exists():
             if server.poll() is not None or time.monotonic() > deadline:
-                raise LabError(f"nbdkit does not serve {device}", hint=f"it said: {_last_words(log.name)}")
+                raise LabError(f"nbdkit does not serve {device}", hint=f"its output: {_last_words(log.name)}")
             time.sleep(0.02)
         slow = _free_nbd_device()
         run(["nbd-client", "-unix", str(socket), str(slow), "-b", "512"], timeout_seconds=_QUICK_SECONDS)

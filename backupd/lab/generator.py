@@ -1,8 +1,7 @@
 """The process that keeps a lab's server busy: sysbench, a heartbeat, and a writer of rows that no transaction protects.
 
-Knows: how to go on when the server is locked, read-only or away. Refuses to know what the figures mean (`lab.load`).
-Started as `python -m backupd.lab.generator LOAD ROWS TABLE,… SOCKET LOAD_LOG HEARTBEAT_LOG`; it ends when it is
-killed.
+Knows: how to go on when the server is locked, read-only or away. Started as `python -m backupd.lab.generator LOAD
+ROWS TABLE,… SOCKET LOAD_LOG HEARTBEAT_LOG`; it ends when it is killed.
 """
 
 import sys

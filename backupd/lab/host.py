@@ -75,9 +75,7 @@ def _command(plan: Plan, seconds: float) -> int:
         try:
             status = process.wait(seconds)
         except subprocess.TimeoutExpired as late:
-            raise DeadlinePassed(
-                "the lab's deadline passed", hint="give it more time with --deadline SECONDS"
-            ) from late
+            raise DeadlinePassed("the lab's deadline passed", hint="allow more time with --deadline SECONDS") from late
     return 128 - status if status < 0 else status
 
 
@@ -85,7 +83,7 @@ def _require_host(options: LabOptions) -> None:
     if options.server is not ServerKind.MARIADB_10:
         raise LabError(
             f"--kernel host runs this machine's own server, not {options.server}",
-            hint="leave --server out, or use --kernel uml",
+            hint="omit --server, or use --kernel uml",
         )
     if options.init is not Init.SCRIPT:
         raise LabError(f"--kernel host has no first process of its own: not {options.init}", hint="use --kernel uml")
@@ -103,8 +101,8 @@ def _folder(needs: Needs, say: Say) -> Iterator[Path]:
     free = shutil.disk_usage(parent).free
     if free < needs.disks:
         raise LabError(
-            f"too little room in {parent}: the lab's disks need {in_words(needs.disks)}, {in_words(free)} are free",
-            hint="set TMPDIR to a folder with more room, or ask for fewer --rows or a shorter --deadline",
+            f"not enough space in {parent}: the lab's disks need {in_words(needs.disks)}, {in_words(free)} are free",
+            hint="set TMPDIR to a folder with more space, or ask for fewer --rows or a shorter --deadline",
         )
     say(f"needs up to {in_words(needs.disks)} of disks in {parent}; uses this machine's own device mapper")
     with tempfile.TemporaryDirectory(prefix="backupd-lab-", dir=parent) as folder:

@@ -1,7 +1,7 @@
 """The cache of prepared disks and server roots: so that the second lab with the same options starts in seconds.
 
-Knows: what makes two sets of disks the same, sparse copies, locks. Refuses to know how an entry is prepared.
-An entry appears in the cache all at once or not at all; whoever uses one holds a shared lock on it.
+Knows: what makes two sets of disks the same, sparse copies, locks. An entry appears in the cache all at once or not
+at all; whoever uses one holds a shared lock on it.
 """
 
 import fcntl

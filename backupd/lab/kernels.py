@@ -1,7 +1,6 @@
 """Which user-mode kernel a machine runs: the newest that Debian has, fetched once, or the one that is installed here.
 
-Knows: where its program and its modules lie, and how a program of a newer distribution is made to start here. Refuses
-to know what is started with it (`lab.machine`).
+Knows: where its program and its modules lie, and how a program of a newer distribution is made to start here.
 
 From Linux 6.16 on a user-mode kernel can do without ptrace (`seccomp=`). Measured on one machine, 6.1 of Debian 12
 beside 7.2: touching a new page 92 and 26 us, a system call 17 and 9 us, `python3 -c pass` 110 and 45 ms.

@@ -137,7 +137,7 @@ def _wait_for_samples(site: LabSite, process: subprocess.Popen[bytes], log: Path
     while _lines_of(site) < WARM_UP_SECONDS:
         if process.poll() is not None or time.monotonic() > deadline:
             said = log.read_text(encoding="utf-8", errors="replace")[-2000:]
-            raise LabError("the load on the lab's server did not start", hint=f"it said: {said or '(nothing)'}")
+            raise LabError("the load on the lab's server did not start", hint=f"its output: {said or '(nothing)'}")
         time.sleep(0.05)
 
 

@@ -1,7 +1,7 @@
 """One user-mode kernel: started, watched, gone.
 
-Knows: its command line, its console log, that it is several processes. Refuses to know what it is for.
-Debian's user-mode-linux is a whole kernel as an ordinary process, without KVM and without root.
+Knows: its command line, its console log, that it is several processes. Debian's user-mode-linux is a whole kernel as
+an ordinary process, without KVM and without root.
 """
 
 import contextlib

@@ -1,7 +1,7 @@
 """Asking a machine's kernel what its processes wait for, when none of them answers any more.
 
 Knows: the management console of a user-mode kernel, a datagram socket in its `uml_dir` (the kernel's documentation,
-"user mode linux", and arch/um/include/shared/mconsole.h: version 2). Refuses to know why anybody asks.
+"user mode linux", and arch/um/include/shared/mconsole.h: version 2).
 """
 
 import contextlib

@@ -1,6 +1,6 @@
 """What a person may ask of a lab, and the defaults.
 
-Knows: names, bounds and how they travel as JSON. Refuses to know how any of it is done.
+Knows: names, bounds and how they travel as JSON.
 """
 
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class DiskModel(StrEnum):
 
 
 class LabLayout(StrEnum):
-    """How the volume lies on its three disks."""
+    """How the volume is on its three disks."""
 
     STRIPED = "striped"
     LINEAR = "linear"

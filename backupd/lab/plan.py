@@ -1,6 +1,6 @@
 """What the outside asks of a machine, as one JSON document in the control folder, and what comes back beside it.
 
-Knows: the names in the control folder, which is all that the two sides share. Refuses to know what they do with them.
+Knows: the names in the control folder, which is all that the two sides share.
 """
 
 import json

@@ -1,6 +1,6 @@
 """Another distribution's server in this machine: the same tree with another `/usr`, and its programs first on PATH.
 
-Knows: bind mounts, `chroot`, how a program is found. Refuses to know where that `/usr` comes from (`lab.roots`).
+Knows: bind mounts, `chroot`, how a program is found.
 
 Only `/usr` is exchanged (Debian 12 and later have no program and no library elsewhere), so that the datadir, sockets,
 staging folders and accounts have the same paths inside and outside, and mounts within them are seen on both sides.

@@ -103,7 +103,7 @@ def require_packages(options: LabOptions) -> None:
 
 
 def choose(needs: Needs, candidates: Sequence[LabFolder], memory_available: int) -> FolderChoice:
-    """The first places with room, memory before disk. What lies in memory must fit into free memory together.
+    """The first places with room, memory before disk. What is in memory must fit into free memory together.
 
     Raises:
         LabError: too little memory or room, or no place from which a file may be mapped executable.
@@ -111,7 +111,7 @@ def choose(needs: Needs, candidates: Sequence[LabFolder], memory_available: int)
     left = memory_available - needs.memory
     if left < 0:
         raise LabError(
-            f"too little memory: the lab needs {in_words(needs.memory)}, {in_words(memory_available)} are available",
+            f"not enough memory: the lab needs {in_words(needs.memory)}, {in_words(memory_available)} are available",
             hint="end other programs, or use a larger machine",
         )
     memory = next((place for place in candidates if place.executable and place.free >= needs.memory), None)
@@ -119,15 +119,15 @@ def choose(needs: Needs, candidates: Sequence[LabFolder], memory_available: int)
         raise LabError(
             f"no folder with {in_words(needs.memory)} free from which files may be mapped executable: "
             + _described(candidates),
-            hint="set TMPDIR to a folder with more room on a file system that is not mounted noexec",
+            hint="set TMPDIR to a folder with more space on a file system that is not mounted noexec",
         )
     for place in candidates:
         taken = needs.memory if place.folder == memory.folder else 0
         if place.free - taken >= needs.disks and (not place.in_memory or left >= needs.disks):
             return FolderChoice(memory, place)
     raise LabError(
-        f"too little room for the lab's disks: they need {in_words(needs.disks)}; " + _described(candidates),
-        hint="set TMPDIR to a folder with more room, or ask for fewer --rows or a shorter --deadline",
+        f"not enough space for the lab's disks: they need {in_words(needs.disks)}; " + _described(candidates),
+        hint="set TMPDIR to a folder with more space, or ask for fewer --rows or a shorter --deadline",
     )
 
 
@@ -155,7 +155,7 @@ def require_cache_room(folder: Path, size: int, *, what: str) -> None:
     free = shutil.disk_usage(folder).free
     if free < size + 64 * MIB:
         raise LabError(
-            f"too little room for {what} in {folder}: {in_words(size)} are needed, {in_words(free)} are free",
+            f"not enough space for {what} in {folder}: {in_words(size)} are needed, {in_words(free)} are free",
             hint="backupd lab clean, or set XDG_CACHE_HOME to a folder with more room",
         )
 

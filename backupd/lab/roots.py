@@ -1,6 +1,6 @@
 """Another distribution's server on this machine: fetched once from where the machine's own packages come from.
 
-Knows: apt's sources, mmdebstrap, how to ask the program for its version. Refuses to know what is done with it.
+Knows: apt's sources, mmdebstrap, how to ask the program for its version.
 
 Packages are extracted, not installed (`--variant=extract`): no script of theirs runs, so that neither root nor a mount
 nor a chroot is needed. Seen with mmdebstrap 1.3.5, for root, for root without CAP_SYS_ADMIN and CAP_MKNOD as in an
@@ -77,7 +77,7 @@ def version(kind: ServerKind, usr: Path | None) -> str:
         raise LabError(f"the lab's server does not start: {error.message}", hint="backupd lab clean") from error
     words = said.partition(" Ver ")[2].split()
     if not words:
-        raise LabError(f"the lab's server told no version: {said!r}", hint="backupd lab clean, and try again")
+        raise LabError(f"the lab's server reported no version: {said!r}", hint="backupd lab clean, and try again")
     return words[0]
 
 

@@ -1,7 +1,7 @@
 """One lab in a user-mode kernel, read aloud from outside: prepare disks once, copy them, start a machine, carry its
 output, bring its status home.
 
-Knows: deadlines, when a machine may be tried again, temporary folders. Refuses to know what happens inside.
+Knows: deadlines, when a machine may be tried again, temporary folders.
 """
 
 import contextlib
@@ -222,12 +222,12 @@ def _status(
         _require_no_failure(control, alive=alive)
         now = time.monotonic()
         if now > deadline:
-            raise DeadlinePassed("the lab's deadline passed", hint="give it more time with --deadline SECONDS")
+            raise DeadlinePassed("the lab's deadline passed", hint="allow more time with --deadline SECONDS")
         reached = _last_milestone(control)
         if reached != stage:
             stage, since = reached, now
         if not control.started.exists() and now - since > patience:
-            raise MachineHung(f"the machine stood still for {patience:.0f} s after: {stage or 'its start'}")
+            raise MachineHung(f"the machine did not respond for {patience:.0f} s after: {stage or 'its start'}")
         pause(_LOOK_SECONDS)
 
 

@@ -1,7 +1,6 @@
 """A server on the volume: made once, started in every lab.
 
-Knows: its options, its accounts, its tables. Refuses to know how busy it is kept (`lab.load`) and what its kind is
-called where (`lab.servers`).
+Knows: its options, its accounts, its tables.
 """
 
 import os

@@ -1,7 +1,6 @@
 """What the lab's servers differ in: whose packages they are, what their programs are called, which options they take.
 
-Knows: one value for each kind. Refuses to know how they are started (`lab.server`), fetched (`lab.roots`) or shown to
-the machine (`lab.programs`).
+Knows: one value for each kind.
 """
 
 from collections.abc import Mapping
@@ -25,7 +24,7 @@ class Software:
     """One kind of server."""
 
     flavour: Flavour
-    program: str  # its name; it lies in /usr/sbin
+    program: str  # its name; it is in /usr/sbin
     install: str  # the program that makes an empty datadir
     install_options: tuple[str, ...]
     options: tuple[str, ...]  # lines of its option file that the other kinds do not know

@@ -1,7 +1,7 @@
 """A person's terminal, joined to a machine's console.
 
-Knows: raw mode, relaying bytes both ways. Refuses to know what is typed. The machine gets pipes and never sees the
-terminal itself, so that whatever becomes of the machine, the terminal is what it was before.
+Knows: raw mode, relaying bytes both ways. The machine gets pipes and never sees the terminal itself, so that whatever
+becomes of the machine, the terminal is what it was before.
 """
 
 import os

@@ -1,6 +1,6 @@
 """What a lab consists of on either kernel: disks, volume, server, configuration, load, one inside the other.
 
-Knows: the order. Refuses to know where the raw devices come from and who uses the bench.
+Knows: the order.
 """
 
 import os

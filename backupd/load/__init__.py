@@ -95,7 +95,7 @@ class BenchLoad(Protocol):
     def window(self, where: Path, cell: "Cell", *, size: int, seconds: float) -> Window:
         """Put this load on what was prepared there, past the page cache, for so long, and say how it went.
 
-        A record that is rewritten is one of the window's IOPS, and lies in its bytes read and in its bytes written.
+        A record that is rewritten is one of the window's IOPS, and is in its bytes read and in its bytes written.
 
         Raises:
             CommandError: the load's program failed, or was interrupted.

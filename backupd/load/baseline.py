@@ -1,7 +1,6 @@
 """What writes cost before the snapshot: by windows of a probe, or by the kernel's counters alone.
 
-Knows: how many looks make a baseline, and what a look at the counters says. Refuses to know whose counters they are
-(a callable), and what will be compared with the baseline (`settle_gate`).
+Knows: how many looks make a baseline, and what a look at the counters says.
 """
 
 import time
@@ -18,7 +17,7 @@ from backupd.vocabulary.penalty import Sample, Window
 
 
 class PassiveMeter:
-    """What everybody's writes to a disk took, from one look at the kernel's counters to the next; no load of ours.
+    """How long writes to a disk took, from one reading of the kernel's counters to the next; no load of ours.
 
     Counters that cannot be read, or none at all, are no measurement; the first reason for it is kept as `trouble`.
     """
@@ -49,7 +48,7 @@ class Baseline:
     spread: float  # (highest - lowest) ÷ median
     bytes_written: int
     samples: tuple[Sample, ...]  # `at_seconds` counts back from the baseline's own end, thus is 0 or below
-    write_latency_ms: float | None = None  # of everybody's writes, median; with a probe that of its windows
+    write_latency_ms: float | None = None  # of all writes, median; with a probe that of its windows
 
 
 def measure_baseline(
@@ -78,8 +77,8 @@ def measure_baseline(
     middle = median(iops)
     if middle <= 0:
         raise CommandError(
-            f"not one write to the probe file in {folder} ended within {seconds:g} s",
-            hint="the disk may be stalled: look at the kernel's log",
+            f"no write to the probe file in {folder} finished within {seconds:g} s",
+            hint="the disk may have stalled: check the kernel log (dmesg)",
         )
     samples = tuple(window_sample(window, at - ended, BASELINE, latency=latency) for at, window, latency in measured)
     written = sum(window.bytes_written for _, window, _ in measured)

@@ -1,4 +1,4 @@
-"""What the kernel has counted of a block device, and of the processors. Refuses to know what the figures mean.
+"""What the kernel has counted of a block device, and of the processors.
 
 Source: the kernel's Documentation/block/stat.rst, and for processors Documentation/filesystems/proc.rst. A sector has
 512 bytes there, whatever the disk's own have; the ticks are milliseconds, summed over requests, so that two requests at
@@ -76,7 +76,7 @@ class KernelCounters:
         try:
             found = path.stat()
         except OSError as error:
-            raise CommandError(f"cannot look at the device {path}: {error.strerror}") from error
+            raise CommandError(f"cannot read the device {path}: {error.strerror}") from error
         if not stat.S_ISBLK(found.st_mode):
             raise CommandError(f"{path} is not a block device")
         return DeviceNumber(os.major(found.st_rdev), os.minor(found.st_rdev))
@@ -91,7 +91,7 @@ def parse_processors(text: str) -> ProcessorTimes:
     found = re.match(r"cpu +([\d ]+)\n", text)
     ticks = [int(field) for field in found.group(1).split()] if found else []
     if len(ticks) < _FEWEST_TICKS:
-        raise UnexpectedOutput(f"the kernel's times of the processors are not as backupd knows them: {text[:200]!r}")
+        raise UnexpectedOutput(f"unexpected format of the kernel's processor times: {text[:200]!r}")
     user, nice, system, idle, iowait, interrupts, soft_interrupts, stolen = (*ticks, 0)[:8]
     hertz = os.sysconf("SC_CLK_TCK")
     total = user + nice + system + idle + iowait + interrupts + soft_interrupts + stolen
@@ -106,7 +106,7 @@ def parse_inflight(text: str) -> InFlight:
     """
     fields = text.split()
     if len(fields) != 2 or not all(field.isdecimal() for field in fields):
-        raise UnexpectedOutput(f"the kernel's count of what is in flight is not as backupd knows it: {text!r}")
+        raise UnexpectedOutput(f"unexpected format of the kernel's count of requests in flight: {text!r}")
     return InFlight(int(fields[0]), int(fields[1]))
 
 
@@ -119,8 +119,8 @@ def parse_stat(text: str) -> DiskCounters:
     fields = text.split()
     if len(fields) < _FEWEST_FIELDS or not all(field.isdecimal() for field in fields):
         raise UnexpectedOutput(
-            f"the kernel's counters of a block device are not as backupd knows them: {text!r}",
-            hint="backupd knows those of Documentation/block/stat.rst",
+            f"unexpected format of the kernel's block device counters: {text!r}",
+            hint="expected the format of Documentation/block/stat.rst",
         )
     numbers = [int(field) for field in fields[:_FEWEST_FIELDS]]
     reads, _, read_sectors, read_ms, writes, _, write_sectors, write_ms, _, busy_ms, _ = numbers

@@ -1,7 +1,6 @@
 """Requests of ours past the page cache, by several threads, timed.
 
-Knows: O_DIRECT, the aligned buffers that it asks for, threads that end with their window. Refuses to know what is read
-or written and why: that is a `Request`.
+Knows: O_DIRECT, the aligned buffers that it asks for, threads that end with their window.
 """
 
 import errno
@@ -20,8 +19,10 @@ from backupd.host.signals import shielded
 from backupd.vocabulary.errors import CommandError
 
 _HINTS = {
-    errno.EINVAL: "this file system takes no direct I/O, or none in blocks of this size",
-    errno.EIO: "look at the kernel's log: so does a snapshot answer whose COW area is full, and a disk that fails",
+    errno.EINVAL: "this file system does not support direct I/O, or not in blocks of this size",
+    errno.EIO: (
+        "check the kernel log (dmesg): a snapshot whose COW area is full and a failing disk answer like this too"
+    ),
 }
 
 Request = Callable[[int, mmap.mmap, int], int]  # descriptor, buffer, position in the file -> bytes that were moved

@@ -1,7 +1,6 @@
 """Watching disks and processors while a bench loads them: second by second, and around one window.
 
-Knows: when to look, what a second of the counters is in rates, what a disk's share of a window is. Refuses to know what
-is measured (`label` says it in words) and who shows it (`tell`).
+Knows: when to look, what a second of the counters is in rates, what a disk's share of a window is.
 """
 
 import threading
@@ -11,7 +10,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from backupd.host.scoped_thread import Companion
+from backupd.host.scoped_thread import ScopedThread
 from backupd.load import Counters
 from backupd.vocabulary.benches import DiskSample
 from backupd.vocabulary.errors import BackupdError
@@ -40,11 +39,11 @@ class Usage:
     iowait: float | None
 
 
-class DiskWatch:
+class DiskWatch(ScopedThread):
     """Looks every second while its block lasts, and at each change of what is done; the thread has ended with it.
 
     A look that raises ends the window that is measured (`interrupt`); what it raised is raised by `require_fine`, and
-    at the block's end. Enter it within a shield, as every `Companion`.
+    at the block's end. Enter it within a shield.
     """
 
     def __init__(
@@ -67,18 +66,17 @@ class DiskWatch:
         self._turn = threading.Lock()
         self._stop = threading.Event()
         self._trouble: BackupdError | None = None
-        self._companion = Companion("disk-watch", self._watch, stop=self._stop.set)
+        super().__init__("disk-watch", self._watch, stop=self._stop.set)
 
     def __enter__(self) -> Self:
         self._before = self.look()
         self._began = self._before.at
-        self._companion.__enter__()
-        return self
+        return super().__enter__()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._companion.__exit__(kind, error, trace)
+        super().__exit__(kind, error, trace)
         if error is None:
             self.require_fine()
             self._sample()
@@ -110,7 +108,7 @@ class DiskWatch:
         """
         if self._trouble is not None:
             raise self._trouble
-        self._companion.require_working()
+        self.require_working()
 
     @property
     def samples(self) -> tuple[DiskSample, ...]:

@@ -1,6 +1,6 @@
 """The loads of a bench on a file: by sysbench, and the one that sysbench has no test for by ourselves.
 
-Knows: which test each operation is. Refuses to know on what layout the file lies, and what its figures say.
+Knows: which test each operation is.
 """
 
 from pathlib import Path

@@ -1,7 +1,6 @@
 """The probe that sysbench's fileio test is: one file of ours, one kind of load, short windows.
 
-Knows: which test each mode is, and which folders are ours to make and to remove. Refuses to know what a snapshot is and
-what the figures mean.
+Knows: which test each mode is, and which folders are ours to make and to remove.
 """
 
 import os
@@ -141,18 +140,20 @@ def _make(folder: Path) -> None:
             process.run([*acting_as(above), "mkdir", "--mode=700", "--", str(folder)], timeout_seconds=LATE_SECONDS)
     except OSError as error:
         raise CommandError(
-            f"cannot make the probe folder {folder}: {error.strerror}", hint=hint_for(error.errno)
+            f"cannot create the probe folder {folder}: {error.strerror}", hint=hint_for(error.errno)
         ) from error
 
 
 def _require_ours(folder: Path) -> None:
     if not folder.name.startswith(FOLDER_PREFIX):
-        raise CommandError(f"{folder} is no probe folder of ours: its name does not begin with {FOLDER_PREFIX}")
+        raise CommandError(
+            f"{folder} is not one of backupd's probe folders: its name does not begin with {FOLDER_PREFIX}"
+        )
     try:
         foreign = not stat.S_ISDIR(folder.lstat().st_mode)
     except FileNotFoundError:
         return
     except OSError as error:
-        raise CommandError(f"cannot look at the probe folder {folder}: {error.strerror}") from error
+        raise CommandError(f"cannot read the probe folder {folder}: {error.strerror}") from error
     if foreign:
-        raise CommandError(f"{folder} is no folder but something else, which is not ours")
+        raise CommandError(f"{folder} is not a folder, so it is not backupd's")

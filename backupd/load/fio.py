@@ -1,6 +1,6 @@
 """The loads of a bench on a volume's device itself, by fio: sysbench's fileio test takes no block device.
 
-Knows: fio 3's options and its JSON. Refuses to know how the device is made, and what its figures say.
+Knows: fio 3's options and its JSON.
 
 Looked up in fio 3.33 itself: its jobs are processes in sessions of their own, but for `--thread`; it ends well although
 it did nothing where the device is too small, so that what it did has to be looked at; it refuses to write to a mounted
@@ -40,9 +40,9 @@ _LARGEST_BLOCK = 1 << 20  # bytes
 _VERSION_SECONDS = 30.0
 _OLDEST = 3
 _HINTS = {
-    "5": "look at the kernel's log: the disk or the volume fails",
-    "28": "it is smaller than what is to be written to it",
-    "30": "the device is read-only: look at the kernel's log for the reason",
+    "5": "check the kernel log (dmesg): the disk or the volume is failing",
+    "28": "it is too small for the test",
+    "30": "the device is read-only: check the kernel log for the reason (dmesg)",
 }
 
 
@@ -63,9 +63,7 @@ class FioLoads:
         require_unused(where)
         written = parse_job(self._program.run(prepare_argv(where, size), LATE_SECONDS + size / _SLOWEST)).bytes_written
         if written != size:
-            raise CommandError(
-                f"fio wrote {written} of {size} bytes to {where}", hint=f"see how large it is: lsblk {where}"
-            )
+            raise CommandError(f"fio wrote {written} of {size} bytes to {where}", hint=f"check its size: lsblk {where}")
 
     def window(self, where: Path, cell: Cell, *, size: int, seconds: float) -> Window:
         """Put this load on the device's first `size` bytes for so long, and until its last request has ended.
@@ -83,7 +81,7 @@ class FioLoads:
         with explained(where, cell.record):
             window = parse_job(self._program.run(window_argv(where, cell, size, seconds), seconds + late))
         if window.iops == 0:
-            raise CommandError(f"fio made no request to {where}", hint=f"see how large it is: lsblk {where}")
+            raise CommandError(f"fio made no request to {where}", hint=f"check its size: lsblk {where}")
         return window
 
     def interrupt(self) -> None:
@@ -92,7 +90,7 @@ class FioLoads:
 
 
 def require_unused(device: Path) -> None:
-    """Nothing is mounted from the device, and nothing lies on it: the kernel lets us have it for ourselves.
+    """Nothing is mounted from the device, and nothing is on it: the kernel lets us have it for ourselves.
 
     Source: open(2), O_EXCL without O_CREAT on a block device.
 
@@ -103,9 +101,7 @@ def require_unused(device: Path) -> None:
         os.close(os.open(device, os.O_RDONLY | os.O_EXCL | os.O_CLOEXEC))
     except OSError as error:
         if error.errno == errno.EBUSY:
-            raise CommandError(
-                f"{device} is in use", hint=f"see what lies on it or is mounted: lsblk {device}"
-            ) from error
+            raise CommandError(f"{device} is in use", hint=f"check what uses it: lsblk {device}") from error
         raise CommandError(f"cannot open {device}: {error.strerror}") from error
 
 
@@ -206,6 +202,4 @@ def _at_once(requests: int) -> tuple[str, str]:
 
 
 def _unexpected(text: str) -> UnexpectedOutput:
-    return UnexpectedOutput(
-        f"fio printed what backupd does not know:\n{text}", hint="backupd knows fio 3.33: fio --version"
-    )
+    return UnexpectedOutput(f"fio printed something unexpected:\n{text}", hint="backupd knows fio 3.33: fio --version")

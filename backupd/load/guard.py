@@ -1,22 +1,19 @@
 """Watching over a probe's windows: what the disks do, that the server's writes stay bearable, that a snapshot lives.
 
-Knows: when to look, and that a window that must not go on is ended at once. Refuses to know how anything is read
-(`look`) and who shows it (`tell`).
+Knows: when to look, and that a window that must not go on is ended at once.
 """
 
 import threading
 from collections.abc import Callable, Mapping
-from types import TracebackType
-from typing import Self
 
-from backupd.host.scoped_thread import Companion
+from backupd.host.scoped_thread import ScopedThread
 from backupd.load.tally import CounterLook
 from backupd.vocabulary.errors import BackupdError, GaveUp
 
 Disks = Callable[[Mapping[str, float], float], None]
 
 
-class ProbeGuard:
+class ProbeGuard(ScopedThread):
     """Looks every second while its block lasts; the thread has ended when the block has.
 
     `look` may raise: what it raises ends the window, and is raised by `require_fine`. `tell` gets each PV's requests a
@@ -39,16 +36,7 @@ class ProbeGuard:
         self._tick_seconds = tick_seconds
         self._stop = threading.Event()
         self._trouble: BackupdError | None = None
-        self._companion = Companion("guard", self._watch, stop=self._stop.set)
-
-    def __enter__(self) -> Self:
-        self._companion.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._companion.__exit__(kind, error, trace)
+        super().__init__("guard", self._watch, stop=self._stop.set)
 
     def require_fine(self) -> None:
         """The probe may go on.
@@ -59,7 +47,7 @@ class ProbeGuard:
         """
         if self._trouble is not None:
             raise self._trouble
-        self._companion.require_working()
+        self.require_working()
 
     def _watch(self) -> None:
         before: CounterLook | None = None
@@ -82,7 +70,7 @@ class ProbeGuard:
         self._tell({pv: (delta.reads + delta.writes) / seconds for pv, delta in deltas.items()}, latency)
         if self._max_write_latency_ms is not None and latency > self._max_write_latency_ms:
             raise GaveUp(
-                f"a write to the volume took {latency:.0f} ms on average, the limit is"
-                f" {self._max_write_latency_ms:g} ms: the probe has stopped",
+                f"a write to the volume took {latency:.0f} ms on average, the limit is {self._max_write_latency_ms:g}"
+                f" ms: the probe has stopped",
                 hint="choose a quieter hour, fewer threads, or raise --max-write-latency",
             )

@@ -11,12 +11,12 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
-from backupd.host.scoped_thread import Companion
+from backupd.host.scoped_thread import ScopedThread
 from backupd.load import WriteProbe
 from backupd.load.baseline import Baseline, PassiveMeter, window_sample
+from backupd.load.cow_extension import CowExtension
 from backupd.policy.cow_growth import LOOK_BACK, wanted_total
 from backupd.policy.settle_gate import (
     COW_AREA,
@@ -38,13 +38,11 @@ from backupd.vocabulary.volumes import CowUsage
 log = logging.getLogger(__name__)
 
 _LAG_SECONDS = 5.0  # between two questions to the server
-_AGAIN_SECONDS = 60.0  # between two tries to extend a COW area where there was no room, or LVM would not
-_TRIES = 3  # that fail before extending is given up
 _GRACE_SECONDS = 15.0  # that a COW area may be beyond its limit while it is being extended
 _PROMPT_SECONDS = 0.5  # how soon a waiting main thread notices a signal at the latest
 
 
-class Observer:
+class Observer(ScopedThread):
     """Looks every tick from entering the block to leaving it; instants count from entering, just after the snapshot.
 
     What fails while it watches does not end the run: a probe that fails is not asked again (the passive meter decides
@@ -82,40 +80,30 @@ class Observer:
         self.stage = SETTLE
         self._probe, self._folder, self._baseline = probe, folder, baseline
         self._meter = meter or PassiveMeter(None)
-        self._read_usage, self._read_lag, self._extend = read_usage, read_lag, extend
+        self._read_usage, self._read_lag = read_usage, read_lag
         self._limits, self._area = limits, area
         self._copy_seconds, self._guess_seconds = copy_seconds, guess_seconds
         self._window_seconds, self._duty, self._tick_seconds = window_seconds, duty, tick_seconds
         self._clock = clock
         self._probing = probe is not None and baseline is not None and bool(baseline.iops)
-        self._began = clock()
-        self._next_window = self._next_lag = self._next_extension = self._began
-        self._growth = growth if extend is not None else 0
-        self._failed_extensions = 0
+        self._extension = CowExtension(extend, growth, clock)
+        self._began = self._next_window = self._next_lag = clock()
         self._graced_until: float | None = None  # the COW area is beyond its limit, and being extended
         self._last_fill: tuple[float, int] | None = None  # when it was read, and bytes; None: the last try failed
         self._cow: CowForecast | None = None  # as it was last read
         self._samples: list[Sample] = []
         self._cow_peak: int | None = None
-        self._cow_added = 0
         self._trouble: dict[str, str] = {}
         self._breach: str | None = None
         self._void: str | None = None
         self._measuring = False
         self._changed = threading.Condition()
         self._stop = threading.Event()
-        self._companion = Companion("observer", self._watch, stop=self._end)
+        super().__init__("observer", self._watch, stop=self._end)
 
     def __enter__(self) -> Self:
-        self._began = self._next_window = self._next_lag = self._next_extension = self._clock()
-        self._companion.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """The thread has ended, and its probe window with it. An error of its own is raised unless there is one."""
-        self._companion.__exit__(kind, error, trace)
+        self._began = self._next_window = self._next_lag = self._clock()
+        return super().__enter__()
 
     @property
     def samples(self) -> tuple[Sample, ...]:
@@ -131,12 +119,7 @@ class Observer:
     @property
     def cow_added(self) -> int:
         """Bytes by which the COW area was extended."""
-        return self._cow_added
-
-    @property
-    def probe_bytes(self) -> int:
-        """What the probe has written since the snapshot."""
-        return sum(sample.probe_bytes for sample in self.samples)
+        return self._extension.added
 
     @property
     def way_out(self) -> str:
@@ -151,7 +134,7 @@ class Observer:
 
     @property
     def usual_seconds(self) -> float | None:
-        """What everybody's writes took before the snapshot, while no probe of ours wrote; None where unknown."""
+        """Average write latency before the snapshot, while no probe of ours wrote; None where unknown."""
         if self._baseline is None or self._baseline.iops or self._baseline.write_latency_ms is None:
             return None
         return self._baseline.write_latency_ms / 1000
@@ -209,10 +192,7 @@ class Observer:
             self._require_watched()
             self._end_grace(at=self._clock())
             if self._breach is not None:
-                raise GaveUp(
-                    f"the backup was given up: {self._breach}",
-                    hint=self.way_out,
-                )
+                raise GaveUp(f"backup aborted: {self._breach}", hint=self.way_out)
 
     def observe(self) -> None:
         """Look once: a probe window if one is due, the COW area, the lag if it is due; one sample more."""
@@ -265,7 +245,9 @@ class Observer:
         except (CommandError, UnexpectedOutput) as error:
             if not self._stop.is_set():
                 self._probing = False
-                self._note("probe", f"the probe failed, from then on the passive meter decided alone: {error.message}")
+                self._note(
+                    "probe", (f"the probe failed, so the passive meter decided alone from then on: {error.message}")
+                )
             return None
         finally:
             self._measuring = False
@@ -275,7 +257,7 @@ class Observer:
         """Milliseconds that a write to the origin took since the last look; None where that is unknown."""
         latency = self._meter.look()
         if self._meter.trouble is not None:
-            self._note("counters", f"what the origin's writes take could not be read: {self._meter.trouble}")
+            self._note("counters", f"the origin's write latency could not be read: {self._meter.trouble}")
         return latency
 
     def _look_at_cow_area(self, *, disturbed: bool) -> float | None:
@@ -294,7 +276,7 @@ class Observer:
             return None
         at = self._clock()
         if not usage.intact:
-            self._void = f"the snapshot is no longer intact, device-mapper says {usage.state!r}"
+            self._void = f"the snapshot is no longer intact, device-mapper reports {usage.state!r}"
             return None
         self._last_fill = (at, usage.used)
         seen = CowForecast(
@@ -302,7 +284,7 @@ class Observer:
             self._copy_seconds,
             self._area,
             usage.metadata_fill,
-            growth=self._growth,
+            growth=self._extension.growth,
             guess_seconds=self._guess_seconds,
         )
         self._cow = seen if usage.total else None
@@ -326,39 +308,24 @@ class Observer:
 
         For a run that is over nothing is extended, and neither is where another limit was passed.
         """
-        if self._extend is None or self._cow is None or self._clock() < self._next_extension:
+        if self._cow is None or not self._extension.is_due:
             return None
         if self._stop.is_set() or self._void or self._breach or breach(self._samples, self._limits, cow=None):
             return None
         return wanted_total(self._samples[-LOOK_BACK:], self._cow, max_fill=self._limits.max_cow_fill)
 
     def _extend_to(self, wanted: int) -> None:
-        """Give the COW area more room. Where that fails it is tried again, twice: whoever has the group lets it go.
-
-        Where there is no room now, there may be some in a minute: somebody else's snapshot goes.
-        """
-        if self._extend is None or self._cow is None or self._stop.is_set():
+        """Give the COW area more room."""
+        if self._cow is None or self._stop.is_set():
             return
         try:
-            added = self._extend(self._cow.total, wanted)
+            added = self._extension.extend(self._cow.total, wanted)
         except (SnapshotError, CommandError, UnexpectedOutput) as error:
-            self._extension_failed(error.message)
+            self._note("extension", f"{self._area.name} was filling up and could not be extended: {error.message}")
             return
-        self._failed_extensions = 0
-        self._growth = max(0, self._growth - added) if added else 0
         with self._changed:
             self._trouble.pop("extension", None)
-            self._cow_added += added
-            self._cow = replace(self._cow, total=self._cow.total + added, growth=self._growth)
-        if not added:
-            self._next_extension = self._clock() + _AGAIN_SECONDS
-
-    def _extension_failed(self, why: str) -> None:
-        self._note("extension", f"{self._area.name} was filling up and could not be extended: {why}")
-        self._next_extension = self._clock() + _AGAIN_SECONDS * 2**self._failed_extensions
-        self._failed_extensions += 1
-        if self._failed_extensions == _TRIES:
-            self._extend, self._growth = None, 0
+            self._cow = replace(self._cow, total=self._cow.total + added, growth=self._extension.growth)
 
     def _lag_if_due(self) -> float | None:
         if self._clock() < self._next_lag:
@@ -405,9 +372,9 @@ class Observer:
         if self._void is not None:
             raise SnapshotVoid(
                 self._void,
-                hint=f"{self._area.name} was probably too small for the writes meanwhile: {self._area.remedy}",
+                hint=f"{self._area.name} was probably too small for the writes during the backup: {self._area.remedy}",
             )
-        self._companion.require_working()
+        self.require_working()
 
     def _note(self, kind: str, text: str) -> None:
         if kind not in self._trouble:

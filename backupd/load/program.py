@@ -1,6 +1,6 @@
 """A program that puts a load on a disk: run to its end, or ended at once by whoever must.
 
-Knows: that it is installed, deadlines, interruption from another thread. Refuses to know what it does and prints.
+Knows: that it is installed, deadlines, interruption from another thread.
 """
 
 import os
@@ -74,7 +74,7 @@ class LoadProgram:
                 if time.monotonic() > ends:
                     raise CommandError(
                         f"{self._name} did not end within {deadline_seconds:g} s",
-                        hint="the disk may be stalled: look at the kernel's log",
+                        hint="the disk may have stalled: check the kernel log (dmesg)",
                     ) from None
             else:
                 return out.decode("utf-8", "replace"), err.decode("utf-8", "replace")

@@ -1,6 +1,6 @@
 """Reading a file past the page cache, timed: what a read of a snapshot costs, and what a copy of it would see.
 
-Refuses to know whether the file is the origin's or a snapshot's. Not by sysbench, which opens its file for writing in
+ Not by sysbench, which opens its file for writing in
 every mode and so cannot read a read-only mount (seen with strace, 1.0.20).
 """
 
@@ -74,5 +74,5 @@ def _read(descriptor: int, buffer: mmap.mmap, position: int) -> int:
     """How many bytes it got: fewer than a block at the file's end."""
     got = os.preadv(descriptor, [buffer], position)
     if got == 0:
-        raise CommandError("the file became shorter while it was read")
+        raise CommandError("the file was truncated while it was read")
     return got

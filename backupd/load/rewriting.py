@@ -70,7 +70,7 @@ class _Turns:
 def _rewrite(descriptor: int, buffer: mmap.mmap, position: int) -> int:
     """How many bytes were read and written: a whole record."""
     if os.preadv(descriptor, [buffer], position) < len(buffer):
-        raise CommandError("the file became shorter while it was rewritten")
+        raise CommandError("the file was truncated while it was rewritten")
     if os.pwritev(descriptor, [buffer], position) < len(buffer):
-        raise CommandError("the file took only a part of a record")
+        raise CommandError("only part of a record was written")
     return len(buffer)

@@ -21,12 +21,12 @@ def explained(where: Path, record: int) -> Iterator[None]:
         if sector is None or record % sector == 0:
             raise
         raise CommandError(
-            error.message, hint=f"its disk takes whole sectors, of {sector} bytes: leave smaller records out"
+            error.message, hint=f"its disk needs whole sectors of {sector} bytes: omit smaller records"
         ) from error
 
 
 def sector_size(path: Path, devices: Path = _DEVICES) -> int | None:
-    """Bytes of the logical sector of this block device, or of the one that this path lies on.
+    """Bytes of the logical sector of this block device, or of the one that this path is on.
 
     No direct request is smaller. None where there is no such device, or the kernel does not say. Source: the kernel's
     Documentation/ABI/stable/sysfs-block, `queue/logical_block_size`; a partition has its disk's.

@@ -1,6 +1,6 @@
 """sysbench's fileio test: its options, and what it prints.
 
-Knows: sysbench 1.0.20. Refuses to know what a test is for; `fileprobe` is a probe by it, `fileload` a bench's loads.
+Knows: sysbench 1.0.20.
 
 Looked up in sysbench 1.0.20 itself, with strace: it works in its current folder and takes no path; `--time` is a whole
 number of seconds; `prepare` writes every block (no holes) and ends with an fsync; it is content with a file that is
@@ -40,10 +40,13 @@ _VERSION_SECONDS = 30.0
 _LARGEST_BLOCK = 1 << 20  # bytes; block-sized direct writes would take a seek each where speed is all that is wanted
 _SIZES = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 _HINTS = {
-    5: "look at the kernel's log: the disk or the volume under the file system fails",
-    22: "this file system takes no direct I/O: a job with settle.probe = false watches the COW area alone",
-    28: "free some room on the file system, or make the probe file smaller",
-    30: "the file system is read-only: look at the kernel's log for the reason",
+    5: "check the kernel log (dmesg): the disk or the volume under the file system is failing",
+    22: (
+        "this file system does not support direct I/O: set settle.probe = false, so that the gate watches the COW"
+        " area only"
+    ),
+    28: "free some space on the file system, or use a smaller probe file",
+    30: "the file system is read-only: check the kernel log for the reason (dmesg)",
 }
 
 
@@ -256,8 +259,8 @@ def _held(folder: Path) -> tuple[int, os.stat_result]:
 def _require_made(folder: Path, found: os.stat_result, above: os.stat_result) -> None:
     if found.st_uid != above.st_uid or stat.S_IMODE(found.st_mode) & 0o022:
         raise CommandError(
-            f"the probe folder {folder} is not the one that backupd has made: its owner or its mode is another",
-            hint="whoever may write to the folder above has put it there; look at it before you remove it",
+            f"the probe folder {folder} is not the one that backupd created: its owner or mode differs",
+            hint="somebody who can write to the parent folder created it; check it before you remove it",
         )
 
 
@@ -295,6 +298,6 @@ def _share(part: float, whole: float) -> float:
 
 def _unexpected(text: str) -> UnexpectedOutput:
     return UnexpectedOutput(
-        f"sysbench printed what backupd does not know:\n{text}",
+        f"sysbench printed something unexpected:\n{text}",
         hint="backupd knows sysbench 1.0.20: sysbench --version",
     )

@@ -1,7 +1,6 @@
 """From windows to the rows of the table. Pure.
 
-Knows: what belongs into one row, medians and spreads, what the kernel's counters say of a window. Refuses to know
-when and how anything was measured.
+Knows: what belongs into one row, medians and spreads, what the kernel's counters say of a window.
 """
 
 from collections.abc import Mapping, Sequence

@@ -159,7 +159,7 @@ class Snapshots(Protocol):
         that died.
 
         Raises:
-            SnapshotError: it bears no tag of that run of this machine, or somebody else has a snapshot of it (then
+            SnapshotError: it has no tag of that run of this machine, or somebody else has a snapshot of it (then
                 nothing is touched), or LVM failed.
         """
 
@@ -190,7 +190,7 @@ class BlankVolumes(Protocol):
 
         Raises:
             Refused: naming what is in the way.
-            SnapshotError: it cannot be looked at.
+            SnapshotError: it cannot be read.
         """
 
     def make(self, volume: Volume, filesystem: str, *, uuid: str) -> None:
@@ -272,7 +272,7 @@ class ScratchDisks(Protocol):
 
         Raises:
             Refused: naming what is in the way: a signature, a mount, a holder, a partition, no block device.
-            SnapshotError: it cannot be looked at.
+            SnapshotError: it cannot be read.
         """
 
     def make_group(self, vg: str, disks: tuple[str, ...], run_id: str) -> None:
@@ -289,7 +289,7 @@ class ScratchDisks(Protocol):
         Nothing happens when that was so; what is not ours on them is left alone.
 
         Raises:
-            SnapshotError: the group on these disks bears no tag of that run, holds a volume that bears none, or LVM
+            SnapshotError: the group on these disks has no tag of that run, holds a volume that bears none, or LVM
                 failed.
         """
 

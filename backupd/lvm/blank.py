@@ -41,17 +41,15 @@ class LvmBlankVolumes:
         """Nobody uses it and nothing is on it."""
         for mounted in mounts():
             if mounted.device == volume.device:
-                raise Refused(
-                    f"{volume.full_name} is mounted at {mounted.path}", hint="restore into a volume that nobody uses"
-                )
+                raise Refused(f"{volume.full_name} is mounted at {mounted.path}", hint="restore into an unused volume")
         why = _in_use(volume, self._settled(volume))
         if why:
-            raise Refused(f"{volume.full_name} is not blank: {why}", hint="restore into a volume that nobody uses")
+            raise Refused(f"{volume.full_name} is not blank: {why}", hint="restore into an unused volume")
         found = signatures(volume.path)
         if found:
             raise Refused(
-                f"{volume.full_name} is not blank: it holds {', '.join(found)}",
-                hint=f"nothing is ever overwritten: look at it, and if nobody needs it: wipefs --all {volume.path}",
+                f"{volume.full_name} is not blank: it has {', '.join(found)}",
+                hint=f"nothing is ever overwritten: check it, and if nobody needs it: wipefs --all {volume.path}",
             )
 
     def make(self, volume: Volume, filesystem: str, *, uuid: str) -> None:
@@ -61,7 +59,7 @@ class LvmBlankVolumes:
             process.run(argv, timeout_seconds=_MAKE_SECONDS, must_finish=True)
         except CommandError as error:
             raise SnapshotError(
-                f"no {filesystem} could be made on {volume.full_name}: {error.message}",
+                f"cannot create {filesystem} on {volume.full_name}: {error.message}",
                 hint="nothing was restored; see `dmesg` and the volume's size",
             ) from error
 
@@ -77,7 +75,7 @@ class LvmBlankVolumes:
             process.run(["wipefs", "--quiet", "--all", "--", str(path)], timeout_seconds=_SECONDS, must_finish=True)
         except CommandError as error:
             raise SnapshotError(
-                f"{path} still holds half of a restore: {error.message}", hint=f"unmount it, then: wipefs --all {path}"
+                f"{path} still has a partial restore: {error.message}", hint=f"unmount it, then: wipefs --all {path}"
             ) from error
 
     def _settled(self, volume: Volume) -> MappedDevice | None:
@@ -94,30 +92,30 @@ def signatures(path: Path) -> tuple[str, ...]:
     """What wipefs finds on a device: types of file systems, partition tables, physical volumes and the like.
 
     Raises:
-        SnapshotError: it cannot be looked at.
+        SnapshotError: it cannot be read.
         UnexpectedOutput: with the text.
     """
     try:
         report = process.run(["wipefs", "--json", "--", str(path)], timeout_seconds=_SECONDS).stdout
     except CommandError as error:
-        raise SnapshotError(f"{path} cannot be looked at: {error.message}", hint="run as root") from error
+        raise SnapshotError(f"{path} cannot be read: {error.message}", hint="run as root") from error
     try:
         return tuple(dict.fromkeys(str(found["type"]) for found in json.loads(report or "{}").get("signatures", ())))
     except (ValueError, KeyError, TypeError) as error:
-        raise UnexpectedOutput(f"wipefs' report is not understood: {report.strip()}") from error
+        raise UnexpectedOutput(f"wipefs' output could not be parsed: {report.strip()}") from error
 
 
 def filesystem_uuid(path: Path) -> str:
     """The uuid of the file system on a device, read from the device itself; empty where there is none.
 
     Raises:
-        SnapshotError: it cannot be looked at.
+        SnapshotError: it cannot be read.
     """
     try:
         argv = ["blkid", "-p", "-o", "value", "-s", "UUID", "--", str(path)]
         return process.run(argv, timeout_seconds=_SECONDS, accept=(0, 2)).stdout.strip()
     except CommandError as error:
-        raise SnapshotError(f"{path} cannot be looked at: {error.message}", hint="run as root") from error
+        raise SnapshotError(f"{path} cannot be read: {error.message}", hint="run as root") from error
 
 
 def make_argv(path: Path, filesystem: str, *, uuid: str) -> list[str]:
@@ -140,5 +138,5 @@ def _in_use(volume: Volume, device: MappedDevice | None) -> str:
     if volume.conditions:
         return ", ".join(volume.conditions)
     if TAG in volume.tags:
-        return "it is a snapshot or COW area of backupd's own"
-    return f"some process has it open ({device.open_count} times)" if device.open_count else ""
+        return "it is a snapshot or COW area of backupd"
+    return f"a process has it open ({device.open_count} times)" if device.open_count else ""

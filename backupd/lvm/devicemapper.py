@@ -1,9 +1,8 @@
 """What the kernel's device mapper says: which device is which, which tables are live, how full COW areas and pools are.
 
 Knows: the uuids in `/sys`, one ioctl of `/dev/mapper/control` (TABLE_STATUS of the stable interface in the kernel's
-`uapi/linux/dm-ioctl.h`, version 4), the status lines of the snapshot and thin-pool targets. Refuses to know: LVM.
-It changes nothing, starts no process and takes no lock, so it may be asked every few milliseconds, and while LVM is at
-work.
+`uapi/linux/dm-ioctl.h`, version 4), the status lines of the snapshot and thin-pool targets. It changes nothing,
+starts no process and takes no lock, so it may be asked every few milliseconds, and while LVM is at work.
 """
 
 import errno
@@ -64,7 +63,7 @@ def describe(device: DeviceNumber, *, sysfs: Path = SYSFS) -> str:
     """What kind of block device it is, in words for a person who expected an LV."""
     folder = sysfs / "dev" / "block" / str(device)
     if not folder.exists():
-        return f"device {device}, which is no block device of this host (btrfs, overlay, tmpfs or a network share)"
+        return f"device {device}, which is not a block device of this host (btrfs, overlay, tmpfs or a network share)"
     name = folder.resolve().name
     uuid = device_uuid(device, sysfs=sysfs)
     if uuid is not None:
@@ -120,7 +119,7 @@ def cow_usage(snapshot: MappedDevice | None) -> CowUsage:
         return CowUsage(True, int(used) * _SECTOR, int(total) * _SECTOR, int(metadata) * _SECTOR)
     except ValueError as error:
         raise UnexpectedOutput(
-            f"device-mapper's status of {snapshot.name} is not understood: {target.words}"
+            f"device-mapper's status of {snapshot.name} could not be parsed: {target.words}"
         ) from error
 
 
@@ -142,7 +141,7 @@ def pool_usage(pool: MappedDevice | None, chunk_size: int) -> CowUsage:
         used, total, metadata_used, metadata_total = map(int, (*data.split("/"), *metadata.split("/")))
         metadata_fill = metadata_used / metadata_total
     except (ValueError, ZeroDivisionError) as error:
-        raise UnexpectedOutput(f"device-mapper's status of {pool.name} is not understood: {target.words}") from error
+        raise UnexpectedOutput(f"device-mapper's status of {pool.name} could not be parsed: {target.words}") from error
     intact = mode == "rw"
     return CowUsage(
         intact=intact,

@@ -1,7 +1,7 @@
 """How a whole disk tells whose it is: in its PV's uuid, and in its md superblock. Pure, but for one read.
 
 Knows: what a run's id may be to fit there, LVM's alphabet, the head of an md superblock of version 1.2 (the kernel's
-`uapi/linux/raid/md_p.h`, struct mdp_superblock_1). Refuses to know: who makes groups and arrays.
+`uapi/linux/raid/md_p.h`, struct mdp_superblock_1).
 
 A group has tags; but its disks become PVs before it exists, and between the two a run may die. So each PV is given a
 uuid that says whose it is: `backupd`, the disk's place, four characters of a digest of the machine's name, for which
@@ -44,11 +44,11 @@ def require_markable(run_id: str, disks: tuple[str, ...]) -> None:
     """
     if not _MARKABLE.fullmatch(run_id):
         raise Refused(
-            f"run id {run_id!r} cannot be written onto a disk, and so a dead run's disks would not be found again",
-            hint=f"at most {_LONGEST_RUN} letters, digits and dashes; or let backupd make one",
+            f"run id {run_id!r} is not a valid disk label, so a dead run's disks could not be found again",
+            hint=f"use at most {_LONGEST_RUN} letters, digits and dashes, or omit it",
         )
     if len(disks) > len(_PLACES):
-        raise Refused(f"{len(disks)} disks are too many", hint=f"name at most {len(_PLACES)}")
+        raise Refused(f"{len(disks)} disks are too many", hint=f"use at most {len(_PLACES)}")
 
 
 def pv_uuid(mark: Mark, place: int) -> str:

@@ -29,7 +29,7 @@ LEAST_SIZE = 64 << 20  # bytes: LVM and mdadm keep some of a disk to themselves
 _SECTOR = 512
 _SECONDS = 60.0
 _TRIES, _PAUSE_SECONDS = 5, 0.2  # udev looks at a disk that somebody has just closed
-_NAME_ANOTHER = "name a disk that nobody uses"
+_NAME_ANOTHER = "use an unused disk"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Disk:
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The devices that it lies on."""
+        """The devices that it is on."""
         return _names(self.folder / "slaves")
 
     @property
@@ -106,7 +106,7 @@ def require_distinct(disks: tuple[str, ...]) -> None:
             continue
         if number in seen:
             other = "twice" if seen[number] == path else f"as {seen[number]} and as {path}"
-            raise Refused(f"{Path(path).resolve()} is named {other}", hint="name each disk once")
+            raise Refused(f"{Path(path).resolve()} is given {other}", hint="give each disk once")
         seen[number] = path
 
 
@@ -115,24 +115,24 @@ def require_empty(path: Path, *, least_size: int = LEAST_SIZE, sysfs: Path = SYS
 
     Raises:
         Refused: naming what is in the way.
-        SnapshotError: it cannot be looked at.
-        UnexpectedOutput: a report is not understood.
+        SnapshotError: it cannot be read.
+        UnexpectedOutput: a report cannot be parsed.
     """
     number = _device_number(path)
     disk = _whole_disk(path, number, sysfs)
     if disk.read_only:
-        raise Refused(f"{path} is read-only", hint="name a disk that takes writes: see `lsblk -o name,ro`")
+        raise Refused(f"{path} is read-only", hint="use a writable disk: see `lsblk -o name,ro`")
     size = disk.size
     if size < least_size:
-        raise Refused(f"{path} is too small: {size} bytes", hint=f"name a disk of {least_size} bytes or more")
+        raise Refused(f"{path} is too small: {size} bytes", hint=f"use a disk of at least {least_size} bytes")
     why = _use(number, disk)
     if why:
         raise Refused(f"{path} is not empty: {why}", hint=_NAME_ANOTHER)
     found = signatures(path)
     if found:
         raise Refused(
-            f"{path} is not empty: it holds {', '.join(found)}",
-            hint=f"nothing is ever overwritten: look at it, and if nobody needs it: wipefs --all {path}",
+            f"{path} is not empty: it has {', '.join(found)}",
+            hint=f"nothing is ever overwritten: check it, and if nobody needs it: wipefs --all {path}",
         )
     why = _opened(path, number)
     if why:
@@ -144,13 +144,13 @@ def physical_volumes() -> tuple[LabelledDisk, ...]:
     """Every PV of this host that LVM may see, in a group or not.
 
     Raises:
-        SnapshotError: LVM gave no report.
+        SnapshotError: LVM could not report.
         UnexpectedOutput: with the text.
     """
     try:
         return report.parse_labels(programs.run(report.labels_argv(), timeout_seconds=_SECONDS).stdout)
     except CommandError as error:
-        raise SnapshotError(f"LVM gave no report: {error.message}", hint=error.hint) from error
+        raise SnapshotError(f"LVM could not report: {error.message}", hint=error.hint) from error
 
 
 def device_number(path: str) -> DeviceNumber | None:
@@ -164,15 +164,15 @@ def device_number(path: str) -> DeviceNumber | None:
 
 def _device_number(path: Path) -> DeviceNumber:
     if any(character.isspace() for character in str(path)):
-        raise Refused(f"{str(path)!r} has a blank in it", hint="name the disk by a path without one: see `lsblk -p`")
+        raise Refused(f"{str(path)!r} has a blank in it", hint="use a path without blanks: see `lsblk -p`")
     try:
         found = path.stat()
     except FileNotFoundError as error:
-        raise Refused(f"there is no {path}", hint="see `lsblk -p`") from error
+        raise Refused(f"{path} does not exist", hint="see `lsblk -p`") from error
     except OSError as error:
-        raise SnapshotError(f"{path} cannot be looked at: {error.strerror}", hint="run as root") from error
+        raise SnapshotError(f"{path} cannot be read: {error.strerror}", hint="run as root") from error
     if not stat.S_ISBLK(found.st_mode):
-        raise Refused(f"{path} is no block device", hint="name a whole disk: see `lsblk -p`")
+        raise Refused(f"{path} is not a block device", hint="use a whole disk: see `lsblk -p`")
     return _number(found)
 
 
@@ -186,9 +186,9 @@ def _whole_disk(path: Path, number: DeviceNumber, sysfs: Path) -> Disk:
         raise Refused(f"{path} leads to device {number}, which this host does not have", hint="see `lsblk -p`")
     disk = Disk(link.resolve())
     if (disk.folder / "partition").exists():
-        raise Refused(f"{path} is a partition", hint=f"name a whole disk, as {disk.folder.parent.name} is")
+        raise Refused(f"{path} is a partition", hint=f"use a whole disk, as {disk.folder.parent.name} is")
     if disk.is_volume:
-        raise Refused(f"{path} is a logical volume", hint="name a whole disk: see `lsblk -p`")
+        raise Refused(f"{path} is a logical volume", hint="use a whole disk: see `lsblk -p`")
     return disk
 
 
@@ -204,7 +204,7 @@ def _use(number: DeviceNumber, disk: Disk) -> str:
             return f"it is a PV of volume group {pv.vg}"
     if disk.partitions:
         return f"it has partitions: {', '.join(disk.partitions)}"
-    return f"another device lies on it: {', '.join(disk.holders)}" if disk.holders else ""
+    return f"another device uses it: {', '.join(disk.holders)}" if disk.holders else ""
 
 
 def _opened(path: Path, number: DeviceNumber) -> str:
@@ -225,7 +225,7 @@ def _open_now(path: Path, number: DeviceNumber) -> str:
     try:
         os.close(os.open(path, os.O_RDONLY | os.O_EXCL | os.O_CLOEXEC))
     except OSError as error:
-        return f"it cannot be opened for us alone: {error.strerror}"
+        return f"it cannot be opened exclusively: {error.strerror}"
     return ""
 
 

@@ -1,6 +1,6 @@
 """More room for a snapshot that is being used: its COW area is extended where its volume group has room.
 
-Knows: what there is room for, on the PVs that the job allows. Refuses to know when more is wanted: `cow_growth` does.
+Knows: what there is room for, on the PVs that the job allows.
 """
 
 import logging

@@ -1,8 +1,8 @@
-"""LVM's one report of everything on the host: groups, PVs, what lies on each extent, every LV's segments.
+"""LVM's one report of everything on the host: groups, PVs, what is on each extent, every LV's segments.
 
-Knows: `lvm fullreport` (since LVM 2.02.158) and its quirks in 2.03.16, and how hidden LVs are told as what they serve.
-Refuses to know who uses a volume. One call is one look: LVM locks each group while it reports it. It is apart from
-`report`, whose few fields a run asks for again and again; it costs no more time (0.15 s both, in the lab).
+Knows: `lvm fullreport` (since LVM 2.02.158) and its quirks in 2.03.16, and how hidden LVs are told as what they
+serve. One call is one look: LVM locks each group while it reports it. It is apart from `report`, whose few fields a
+run asks for again and again; it costs no more time (0.15 s both, in the lab).
 """
 
 import json
@@ -51,12 +51,12 @@ def landscape() -> Landscape:
 
     Raises:
         SnapshotError: LVM is not there, or gives no report.
-        UnexpectedOutput: it is not understood; with the text.
+        UnexpectedOutput: it cannot be parsed; with the text.
     """
     try:
         said = process.run(report_argv(), timeout_seconds=_SECONDS).stdout
     except CommandError as error:
-        raise SnapshotError(f"LVM gave no report: {error.message}", hint=error.hint) from error
+        raise SnapshotError(f"LVM could not report: {error.message}", hint=error.hint) from error
     found = parse_landscape(said)
     return replace(found, groups=tuple(replace(group, room=with_queues(group.room)) for group in found.groups))
 
@@ -122,7 +122,7 @@ class _Lvs:
         return found
 
     def _below(self, name: str) -> Iterator[str]:
-        """Hidden LVs that this one lies on, and those beneath them."""
+        """Hidden LVs that this one is on, and those beneath them."""
         hidden = self.hidden
         for row in self.rows[name]:
             ranges = (*_ranges(row["seg_le_ranges"]), *_ranges(row["seg_metadata_le_ranges"]))
@@ -151,7 +151,7 @@ class _Lvs:
         )
 
     def segments(self, name: str) -> Iterator[PlacedSegment]:
-        """Those of the volume; where it lies on one hidden LV alone (cached, a pool), those of that one."""
+        """Those of the volume; where it is on one hidden LV alone (cached, a pool), those of that one."""
         for row in self.rows[name]:
             below = [stretch.pv.strip("[]") for stretch in _ranges(row["seg_le_ranges"])]
             if len(below) == 1 and below[0] in self.rows and not below[0].startswith("pvmove"):

@@ -1,7 +1,6 @@
 """How a snapshot is taken, whichever kind its origin is: what `classic` and `thin` have to say, and what they share.
 
-Knows: the settings of LVM's commands around a lock, what the device of an LV that is live looks like. Refuses to
-know either kind.
+Knows: the settings of LVM's commands around a lock, what the device of an LV that is live looks like.
 """
 
 from collections.abc import Callable

@@ -1,6 +1,6 @@
-"""A snapshot's file system made readable, and which mounted file system a path lies on.
+"""A snapshot's file system made readable, and which mounted file system a path is on.
 
-Knows: mount options, `/proc/self/mountinfo`, who keeps a mount busy. Refuses to know LVM, and what is in the files.
+Knows: mount options, `/proc/self/mountinfo`, who keeps a mount busy.
 
 A volume that is ours to fill is mounted to be written. Every snapshot is mounted read-only by its device path (its
 UUID is the origin's too), and its log is replayed: the LV itself is writable, so XFS and ext4 can, and the writes go
@@ -42,7 +42,6 @@ _ESCAPE = re.compile(r"\\([0-7]{3})")
 class Mounted:
     """One line of mountinfo."""
 
-    mount_id: int
     device: DeviceNumber
     root: str  # the folder of the file system that is seen here; not `/` for a bind mount
     path: Path
@@ -76,7 +75,7 @@ class LinuxMounts:
                 at.rmdir()
             raise SnapshotError(
                 f"snapshot {snapshot.full_name} could not be mounted: {error.message}",
-                hint="the kernel's log says why: dmesg",
+                hint="check the kernel log: dmesg",
             ) from error
 
     def unmount(self, at: Path) -> None:
@@ -99,7 +98,7 @@ class LinuxMounts:
         except OSError as error:
             raise SnapshotError(
                 f"{at} is not mounted, but could not be removed: {error.strerror}",
-                hint="something else put files there; look at them, then remove the folder",
+                hint="something else put files there; check them, then remove the folder",
             ) from error
 
 
@@ -117,7 +116,7 @@ def mount_to_write(device: Path, filesystem: str, at: Path, *, called: str) -> N
         programs.run(argv, timeout_seconds=_SECONDS, must_finish=True)
     except CommandError as error:
         raise SnapshotError(
-            f"{called} could not be mounted: {error.message}", hint="the kernel's log says why: dmesg"
+            f"{called} could not be mounted: {error.message}", hint="check the kernel log: dmesg"
         ) from error
 
 
@@ -132,12 +131,13 @@ def _make_place(at: Path) -> None:
         at.mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
         raise SnapshotError(
-            f"{at} cannot be made, to mount on: {error.strerror}", hint=f"look at {at.parent}; paths.run says where"
+            f"{at} cannot be created as a mount point: {error.strerror}",
+            hint=f"check {at.parent} (paths.run in the configuration)",
         ) from error
 
 
 def mount_of(path: Path) -> MountPoint:
-    """The mounted file system that a path lies on, with its device as `stat` gives it.
+    """The mounted file system that a path is on, with its device as `stat` gives it.
 
     Raises:
         SnapshotError: the path does not exist, or nobody may look at it.
@@ -146,12 +146,12 @@ def mount_of(path: Path) -> MountPoint:
         number = os.stat(path).st_dev  # noqa: PTH116 (follows links, as the server does)
         real = path.resolve()
     except OSError as error:
-        raise SnapshotError(f"cannot look at {path}: {error.strerror}") from error
+        raise SnapshotError(f"cannot read {path}: {error.strerror}") from error
     device = DeviceNumber(os.major(number), os.minor(number))
     above = [m for m in mounts() if real.is_relative_to(m.path)]
     same = [m for m in above if m.device == device] or above  # btrfs shows another number in mountinfo than in stat
     if not same:
-        raise SnapshotError(f"{path} lies on no file system that /proc/self/mountinfo shows")
+        raise SnapshotError(f"{path} is on no file system listed in /proc/self/mountinfo")
     deepest = max(enumerate(same), key=lambda pair: (len(pair[1].path.parts), pair[0]))[1]  # the last one covers
     return MountPoint(deepest.path, device, deepest.filesystem, PurePosixPath(deepest.root))
 
@@ -184,13 +184,11 @@ def mount_argv(device: Path, at: Path, *, filesystem: str, replay: bool = True) 
 def _parse_line(line: str) -> Mounted:
     try:
         before, _, after = line.partition(" - ")
-        mount_id, _, device, root, path, *_ = before.split(" ")
+        _, _, device, root, path, *_ = before.split(" ")
         major, _, minor = device.partition(":")
-        return Mounted(
-            int(mount_id), DeviceNumber(int(major), int(minor)), _plain(root), Path(_plain(path)), after.split(" ")[0]
-        )
+        return Mounted(DeviceNumber(int(major), int(minor)), _plain(root), Path(_plain(path)), after.split(" ")[0])
     except ValueError as error:
-        raise UnexpectedOutput(f"a line of mountinfo is not understood: {line}") from error
+        raise UnexpectedOutput(f"a line of mountinfo could not be parsed: {line}") from error
 
 
 def _plain(field: str) -> str:
@@ -206,19 +204,19 @@ def _filesystem_of(snapshot: Snapshot) -> str:
     try:
         number = snapshot.path.stat().st_rdev
     except OSError as error:
-        raise SnapshotError(f"snapshot {snapshot.full_name} could not be looked at: {error}") from error
+        raise SnapshotError(f"snapshot {snapshot.full_name} could not be read: {error}") from error
     if DeviceNumber(os.major(number), os.minor(number)) != snapshot.device:
-        raise SnapshotError(f"{snapshot.path} does not lead to snapshot {snapshot.full_name}", hint="see `dmsetup ls`")
+        raise SnapshotError(f"{snapshot.path} does not point to snapshot {snapshot.full_name}", hint="see `dmsetup ls`")
     found = next((one.filesystem for one in mounts() if one.device == snapshot.origin.device), None)
     if found is None:
         raise SnapshotError(
-            f"{snapshot.origin.full_name} is mounted nowhere any more",
-            hint="somebody has unmounted it since its snapshot was taken: mount it, and run the job again",
+            f"{snapshot.origin.full_name} is no longer mounted",
+            hint="it was unmounted after its snapshot was taken: mount it, and run the job again",
         )
     if found not in _EXTRA:
         raise SnapshotError(
             f"snapshot {snapshot.full_name} holds {found}",
-            hint=f"backupd mounts {' and '.join(_EXTRA)} directly on a logical volume",
+            hint=f"backupd can mount {' and '.join(_EXTRA)} directly on a logical volume",
         )
     return found
 
@@ -233,7 +231,7 @@ def _busy(at: Path, error: CommandError) -> SnapshotError:
     by_whom = f"; in use by process {', '.join(holders)}" if holders else ""
     return SnapshotError(
         f"{at} could not be unmounted: {error.message}{by_whom}",
-        hint=f"end what uses it, then: umount {at}",
+        hint=f"stop what uses it, then: umount {at}",
     )
 
 

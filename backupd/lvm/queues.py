@@ -2,7 +2,7 @@
 
 Knows: `queue/rotational` and `queue/max_sectors_kb` (the kernel's Documentation/ABI/stable/sysfs-block); a
 device-mapper or md device has there what its disks have in common, a partition has its disk's. And which disks are
-virtual: most hypervisors call theirs rotational, whatever they lie on. Refuses to know what follows from it.
+virtual: most hypervisors call theirs rotational, whatever they lie on.
 """
 
 import os
@@ -42,13 +42,13 @@ def _disk_of(folder: Path) -> Path:
 
 
 def _has_failed(disk: Path) -> bool:
-    """By the kernel's word for its state; of what lies on other devices, that is theirs to survive."""
+    """By the kernel's word for its state; of what is on other devices, that is theirs to survive."""
     state = disk / "device" / "state"
     return state.is_file() and state.read_text(errors="replace").strip() in _FAILED_STATES
 
 
 def _is_virtual(disk: Path) -> bool:
-    """By its name or its maker; what lies on other devices is if one of them is."""
+    """By its name or its maker; what is on other devices is if one of them is."""
     beneath = disk / "slaves"
     if beneath.is_dir() and any(_is_virtual(_disk_of(one.resolve(strict=True))) for one in beneath.iterdir()):
         return True

@@ -1,8 +1,8 @@
 """What LVM's reports say, in the words of `vocabulary`.
 
-Knows: which fields to ask for, and their quirks in LVM 2.03.16 (Debian 12; it has no `json_std`). Refuses to know what
-is done with a volume. A builder and a parser, both pure, for each of four reports: one of LVs segment by
-segment, one of PVs and the room on them, both of these as one, and one of PVs and their labels.
+Knows: which fields to ask for, and their quirks in LVM 2.03.16 (Debian 12; it has no `json_std`). A builder and a
+parser, both pure, for each of four reports: one of LVs segment by segment, one of PVs and the room on them, both of
+these as one, and one of PVs and their labels.
 """
 
 import json
@@ -174,7 +174,9 @@ def understood(report: str, parse: Callable[[], _T]) -> _T:
     try:
         return parse()
     except (ValueError, LookupError, TypeError) as error:
-        raise UnexpectedOutput(f"LVM's report is not understood ({error!r}): {report.strip() or '(empty)'}") from error
+        raise UnexpectedOutput(
+            f"LVM's report could not be parsed ({error!r}): {report.strip() or '(empty)'}"
+        ) from error
 
 
 def _rows(report: str, kind: str) -> Iterator[dict[str, str]]:
@@ -260,7 +262,7 @@ def _pool_conditions(pool: dict[str, str], children: dict[str, list[dict[str, st
 
 
 def _segments(rows: list[dict[str, str]], children: dict[str, list[dict[str, str]]]) -> Iterator[Segment]:
-    """How a volume lies on disks; a cached one as what is cached does, a pool as its data does."""
+    """How a volume is on disks; a cached one as what is cached does, a pool as its data does."""
     for row in rows:
         if row["segtype"] in (*_CACHES, *_POOLS):
             yield from _segments(_beneath(row, children), children)

@@ -48,7 +48,7 @@ class LvmScratchVolumes:
         """No LV of the group has this name, be it active or not, or hidden."""
         for lv in report.parse_tagged(reported(report.volumes_argv(vg=vg))):
             if lv.name == name:
-                raise Refused(f"{vg}/{name} is there already: it is not replaced", hint=self._way_out(lv))
+                raise Refused(f"{vg}/{name} already exists and is not replaced", hint=self._way_out(lv))
 
     def create(self, vg: str, name: str, layout: ScratchLayout, *, size: int, run_id: str) -> Path:
         """It is on exactly the PVs of its layout, tagged from its first instant; its path leads to it.
@@ -64,8 +64,8 @@ class LvmScratchVolumes:
             process.run(argv, timeout_seconds=_CREATE_SECONDS, must_finish=True)
         except CommandError as error:
             raise SnapshotError(
-                f"no scratch volume {vg}/{name}: {error.message}",
-                hint=error.hint or f"see `vgs {vg}` and `pvs`, and whether another LVM command holds the group",
+                f"cannot create scratch volume {vg}/{name}: {error.message}",
+                hint=error.hint or f"see `vgs {vg}` and `pvs`, and whether another LVM command has locked the group",
             ) from error
         return self._path(vg, name)
 
@@ -78,7 +78,7 @@ class LvmScratchVolumes:
             hint = f"see the volume's size: {filesystem} takes {LEAST_SIZE[filesystem]} bytes and more; and `dmesg`"
             if not process.found(argv[0]):
                 hint = f"apt-get install {_PACKAGES[filesystem]}"
-            raise SnapshotError(f"no {filesystem} could be made on {device}: {error.message}", hint=hint) from error
+            raise SnapshotError(f"cannot create {filesystem} on {device}: {error.message}", hint=hint) from error
 
     def mount(self, device: Path, filesystem: str, at: Path) -> None:
         """It is mounted to be written, by us alone."""
@@ -97,16 +97,14 @@ class LvmScratchVolumes:
                 return path
             if tries_left:
                 time.sleep(_PAUSE_SECONDS)
-        raise SnapshotError(
-            f"{path} does not lead to the volume that was just made", hint="see `dmsetup ls`, and whether udev runs"
-        )
+        raise SnapshotError(f"{path} does not point to the new volume", hint="see `dmsetup ls`, and whether udev runs")
 
     def _way_out(self, lv: report.TaggedVolume) -> str:
         if lv.mark is not None and lv.mark.machine == self.machine:
-            return f"run {lv.mark.run_id} of backupd left it: backupd recover"
+            return f"it is left over from run {lv.mark.run_id}: backupd recover"
         if lv.mark is not None:
-            return f"run {lv.mark.run_id} of machine {lv.mark.machine} has made it"
-        return f"somebody made it: see `lvs -a {lv.vg}/{lv.name}`; rename it (lvrename) if it must stay"
+            return f"run {lv.mark.run_id} of machine {lv.mark.machine} created it"
+        return f"something else created it: see `lvs -a {lv.vg}/{lv.name}`; rename it (lvrename) if it must stay"
 
 
 def whole_extents(layout: ScratchLayout, size: int, extent_size: int) -> int:
@@ -117,16 +115,20 @@ def whole_extents(layout: ScratchLayout, size: int, extent_size: int) -> int:
     """
     if layout.kind is LayoutKind.LINEAR:
         if layout.width != 1 or layout.stripe_size:
-            raise ValueError(f"a linear volume lies on one PV and has no stripes: {layout}")
+            raise ValueError(f"a linear volume uses one PV and has no stripes: {layout}")
     elif layout.kind is not LayoutKind.STRIPED or layout.width < 2:
-        raise ValueError(f"LVM lays no volume out like this: {layout}")
+        raise ValueError(f"LVM has no such layout: {layout}")
     elif not _BLOCK <= layout.stripe_size <= extent_size or layout.stripe_size.bit_count() != 1:
-        raise ValueError(f"stripes are a power of two from {_BLOCK} to {extent_size} bytes, not {layout.stripe_size}")
+        raise ValueError(
+            f"the stripe size must be a power of two from {_BLOCK} to {extent_size} bytes, not {layout.stripe_size}"
+        )
     if len(set(layout.disks)) != layout.width:
         raise ValueError(f"a PV is named twice: {layout}")
     extents, rest = divmod(size, extent_size)
     if rest or extents < 1 or extents % layout.width:
-        raise ValueError(f"{size} bytes are no whole extents of {extent_size} bytes on each of {layout.width} stripes")
+        raise ValueError(
+            f"{size} bytes are not a whole number of extents of {extent_size} bytes on each of {layout.width} stripes"
+        )
     return extents
 
 
@@ -158,7 +160,7 @@ def format_argv(device: Path, layout: ScratchLayout, filesystem: str) -> list[st
         aligned = [] if layout.kind is LayoutKind.LINEAR else [f"stride={blocks}", f"stripe_width={blocks * width}"]
         extended = ",".join(("nodiscard", "lazy_itable_init=0", "lazy_journal_init=0", *aligned))
         return ["mkfs.ext4", "-q", "-b", str(_BLOCK), "-E", extended, str(device)]
-    raise ValueError(f"no scratch volume gets a file system {filesystem!r}")
+    raise ValueError(f"a scratch volume cannot have file system {filesystem!r}")
 
 
 def _require_room(group: VolumeGroup, layout: ScratchLayout, on_each: int) -> None:
@@ -170,12 +172,13 @@ def _require_room(group: VolumeGroup, layout: ScratchLayout, on_each: int) -> No
     for pv in layout.disks:
         if pv in group.closed:
             raise SnapshotError(
-                f"{pv} of {group.name} takes no new extents: it is missing, or closed to allocation",
-                hint=f"see `pvs -o +pv_missing,pv_allocatable`; to open it: pvchange --allocatable y {pv}",
+                f"{pv} of {group.name} takes no new extents: it is missing, or not allocatable",
+                hint=f"see `pvs -o +pv_missing,pv_allocatable`; to allow allocation: pvchange --allocatable y {pv}",
             )
         if pv not in group.free_by_pv:
             raise SnapshotError(
-                f"{pv} is no PV of {group.name}", hint=f"it has: {', '.join(group.free_by_pv) or 'none that is usable'}"
+                f"{pv} is not a PV of {group.name}",
+                hint=(f"it has: {', '.join(group.free_by_pv) or 'none that is usable'}"),
             )
         if group.free_by_pv[pv] < on_each:
             room = ", ".join(f"{name}: {free}" for name, free in group.free_by_pv.items())

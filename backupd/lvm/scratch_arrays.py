@@ -1,7 +1,6 @@
 """A RAID-0 of disks that a person named: made with mdadm under our name, and gone without a trace.
 
-Knows: mdadm's commands, how an array is found by what its disks say. Refuses to know: whether the disks were empty,
-and what the array is for.
+Knows: mdadm's commands, how an array is found by what its disks say.
 
 An array is never looked for by its name or node: after a crash udev may have assembled it under another, and where no
 udev runs, both stay behind when it is stopped (mdadm 4.2), and whoever opens the node makes an empty array anew. What
@@ -66,7 +65,7 @@ def ours(
     """The members of this machine's arrays, each once.
 
     More than one path may lead to a disk (two ways to one LUN; the lab's `hdd`, a network block device over a disk of
-    the same machine), and the kernel does not tell. Then it is the one that the array was made of, or one of `disks`.
+    the same machine), and the kernel does not report. Then it is the one that the array was made of, or one of `disks`.
     """
     named = {device_number(disk) for disk in disks}
 
@@ -86,7 +85,7 @@ def require_mdadm() -> None:
         SnapshotError: they cannot.
     """
     if not process.found("mdadm"):
-        raise SnapshotError("mdadm is not installed, and no array can be made or taken apart", hint=_INSTALL)
+        raise SnapshotError("mdadm is not installed, and arrays cannot be created or stopped", hint=_INSTALL)
 
 
 def make(name: str, layout: ScratchLayout, mark: Mark, sysfs: Path = SYSFS) -> Path:
@@ -96,11 +95,11 @@ def make(name: str, layout: ScratchLayout, mark: Mark, sysfs: Path = SYSFS) -> P
         SnapshotError: mdadm would not; what it did before is for `remove`.
     """
     hint = "see `dmesg` and /proc/mdstat; the kernel's module is raid0"
-    _run(create_argv(name, layout, mark), what=f"no array of {', '.join(layout.disks)} could be made", hint=hint)
+    _run(create_argv(name, layout, mark), what=f"cannot create an array of {', '.join(layout.disks)}", hint=hint)
     own = _members_of(mark, layout.disks, sysfs)
     arrays = {holder for member in own for holder in member.disk.holders}
     if len(arrays) != 1:
-        raise SnapshotError(f"mdadm made array {name}, but no one device lies on its disks", hint="see /proc/mdstat")
+        raise SnapshotError(f"mdadm created array {name}, but its device was not found", hint="see /proc/mdstat")
     device = Disk(sysfs / "block" / arrays.pop()).path
     _run(["wipefs", "--quiet", "--all", "--", str(device)], what=f"{device} could not be wiped", hint="see `dmesg`")
     return device
@@ -124,7 +123,7 @@ def remove(name: str, disks: Sequence[str], mark: Mark, sysfs: Path = SYSFS) -> 
         except CommandError as error:
             if not tries_left:
                 raise SnapshotError(
-                    f"array {name} could not be taken apart: {error.message}",
+                    f"array {name} could not be stopped: {error.message}",
                     hint="see what uses it: lsof, `lsblk`; then `backupd recover`",
                 ) from error
             log.info("array %s is in use, trying again", name)

@@ -1,7 +1,6 @@
 """Groups and arrays on whole disks that a person named, and that are as empty afterwards as they were before.
 
-Knows: what must be proven before a disk is touched, and that it is clean when it is given back. Refuses to know LVM's
-and mdadm's commands (`scratch_groups`, `scratch_arrays`), and what is measured on the disks.
+Knows: what must be proven before a disk is touched, and that it is clean when it is released.
 
 Whatever is killed when: every step that writes to a disk writes whose it is first of all (`disk_marks`), the removals
 go by that alone, and each begins where the one before it got to.
@@ -40,7 +39,7 @@ class LinuxScratchDisks:
         """A volume group of this name and our tags is on the disks, which are proven to be empty once more."""
         self._require_ours_to_use(disks, run_id)
         if any(pv.vg == vg for pv in physical_volumes()):
-            raise Refused(f"there is a volume group {vg} already", hint=f"see `vgs -o +tags {vg}`; `backupd recover`")
+            raise Refused(f"volume group {vg} already exists", hint=f"see `vgs -o +tags {vg}`; `backupd recover`")
         scratch_groups.make(vg, disks, Mark(self.machine, run_id))
 
     def remove_group(self, vg: str, disks: tuple[str, ...], run_id: str) -> None:
@@ -51,13 +50,13 @@ class LinuxScratchDisks:
         for pv in _on(disks):
             if pv.vg == vg or run_of_pv(pv.uuid, self.machine) == run_id:
                 raise SnapshotError(
-                    f"{pv.path} is left alone: volume group {pv.vg} on it bears no tag of run {run_id}",
+                    f"{pv.path} is not touched: volume group {pv.vg} on it has no tag of run {run_id}",
                     hint=f"if it is yours to remove: vgs -o +tags {pv.vg}; vgremove {pv.vg}; pvremove {pv.path}",
                 )
         for disk in _there(disks):
             if run_of_pv(filesystem_uuid(disk), self.machine) == run_id:
                 raise SnapshotError(
-                    f"{disk} is a PV of run {run_id}, and LVM does not see it",
+                    f"{disk} is a PV of run {run_id}, but LVM does not see it",
                     hint="LVM's filter or devices file may hide it: see `pvs -a` and `lvmdevices`; then"
                     " `backupd recover`",
                 )
@@ -70,7 +69,7 @@ class LinuxScratchDisks:
         self._require_ours_to_use(layout.disks, run_id)
         names = {member.superblock.name.rpartition(":")[2] for member in scratch_arrays.members()}
         if name in names or (scratch_arrays.NAMES / name).is_symlink():
-            raise Refused(f"there is an array {name} already", hint="see /proc/mdstat; `backupd recover`")
+            raise Refused(f"array {name} already exists", hint="see /proc/mdstat; `backupd recover`")
         return scratch_arrays.make(name, layout, Mark(self.machine, run_id))
 
     def remove_array(self, name: str, disks: tuple[str, ...], run_id: str) -> None:
@@ -81,7 +80,7 @@ class LinuxScratchDisks:
             if filesystem_uuid(disk) == str(array_uuid(mark)):
                 raise SnapshotError(
                     f"{disk} is still part of the array of run {run_id}",
-                    hint="something lies between: see `lsblk`; then `backupd recover`",
+                    hint="something else uses it: see `lsblk`; then `backupd recover`",
                 )
 
     def ours(self) -> tuple[tuple[Holding, str], ...]:

@@ -1,6 +1,6 @@
 """A volume group on disks that a person named: made with our tags, and gone without a trace.
 
-Knows: LVM's commands for PVs and groups. Refuses to know: whether the disks were empty, and what volumes are for.
+Knows: LVM's commands for PVs and groups.
 
 The group is no part of LVM's archive in /etc/lvm: it lives for minutes, and LVM keeps ten files of each group for good.
 No command is given `--yes` or `--force` before it is proven that everything which it will remove is ours.
@@ -32,7 +32,7 @@ def make(vg: str, disks: Sequence[str], mark: Mark) -> None:
     for place, disk in enumerate(disks):
         _lvm(pv_argv(disk, mark, place), what=f"{disk} could not be made a PV", hint="see `lsblk` and `dmesg`")
     hint = "disks of one group need sectors of the same size: lsblk -o name,log-sec,phy-sec"
-    _lvm(group_argv(vg, disks, mark), what=f"no volume group {vg} could be made", hint=hint)
+    _lvm(group_argv(vg, disks, mark), what=f"cannot create volume group {vg}", hint=hint)
 
 
 def remove(vg: str, pvs: Sequence[LabelledDisk], mark: Mark) -> None:
@@ -46,7 +46,7 @@ def remove(vg: str, pvs: Sequence[LabelledDisk], mark: Mark) -> None:
     strangers = [lv.name for lv in _volumes(vg) if lv.mark != mark]
     if strangers:
         raise SnapshotError(
-            f"volume group {vg} is not removed: {', '.join(strangers)} in it bears no tag of run {mark.run_id}",
+            f"volume group {vg} is not removed: {', '.join(strangers)} in it has no tag of run {mark.run_id}",
             hint=f"if nobody needs it: lvremove {vg}/{strangers[0]}, then `backupd recover`",
         )
     hint = f"see what uses its volumes: lsof, `dmsetup ls --tree`; then: vgremove {vg}"
@@ -61,9 +61,9 @@ def unlabel(pvs: Sequence[LabelledDisk], mark: Mark) -> None:
     """
     for pv in pvs:
         if not pv.vg and run_of(pv, mark.machine) == mark.run_id:
-            hint = f"it holds nothing but our label: pvremove {pv.path}"
+            hint = f"it has nothing but backupd's label: pvremove {pv.path}"
             argv = ["pvremove", *_NO_ARCHIVE, "--", pv.path]
-            _lvm(argv, what=f"{pv.path} could not be made empty again", hint=hint)
+            _lvm(argv, what=f"{pv.path} could not be emptied again", hint=hint)
 
 
 def pv_argv(disk: str, mark: Mark, place: int) -> list[str]:
@@ -81,7 +81,7 @@ def _volumes(vg: str) -> tuple[report.TaggedVolume, ...]:
     try:
         return report.parse_tagged(process.run(report.volumes_argv(vg=vg), timeout_seconds=_SECONDS).stdout)
     except CommandError as error:
-        raise SnapshotError(f"LVM gave no report: {error.message}", hint=error.hint) from error
+        raise SnapshotError(f"LVM could not report: {error.message}", hint=error.hint) from error
 
 
 def _lvm(argv: list[str], *, what: str, hint: str) -> None:

@@ -1,6 +1,6 @@
 """An `lvm` shell that runs before it is needed, so that a command under the lock costs no process start.
 
-Knows: how to talk to it and when it has answered. Refuses to know what the commands mean.
+Knows: how to talk to it and when it has answered.
 
 The shell reads lines from a pipe, prints no prompt, and has no exit status per command. So each command is followed by
 a line that is no command at all: the complaint about it proves that everything before it has ended. What the shell says
@@ -42,7 +42,7 @@ class LvmShell:
             self._process.stdin.write(f"{command}\n{self._marker}\n".encode())
             self._process.stdin.flush()
         except BrokenPipeError as error:
-            raise SnapshotError(f"the lvm shell has ended: {self._unread() or 'it said nothing'}") from error
+            raise SnapshotError(f"the lvm shell has ended: {self._unread() or '(no output)'}") from error
 
     def reply(self) -> str | None:
         """What the last command printed, once it has ended; None while it is still at work.
@@ -55,7 +55,7 @@ class LvmShell:
         if marker:
             return said
         if died:
-            raise SnapshotError(f"the lvm shell has ended in mid-command: {said.strip() or 'it said nothing'}")
+            raise SnapshotError(f"the lvm shell has ended in mid-command: {said.strip() or '(no output)'}")
         return None
 
     @property

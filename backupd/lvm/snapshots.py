@@ -1,11 +1,10 @@
 """LVM snapshots, classic and thin: seen, taken under a lock, watched, removed.
 
 Knows: LVM's commands, what their complaints mean for a person, and how one is taken under a lock. Refuses to know:
-servers, locks, and what is read from a snapshot. Nothing that bears no tag of this machine's is ever changed.
+servers, locks, and what is read from a snapshot. Nothing that has no tag of this machine's is ever changed.
 """
 
 import logging
-import re
 import shlex
 import time
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from backupd.host.process import ChildLedger
 from backupd.lvm import Mark, SnapshotCreator, classic, devicemapper, report, thin
 from backupd.lvm.method import DM_UUID_LENGTH, Method, ShellStep
 from backupd.lvm.queues import with_queues
+from backupd.lvm.removal import chosen_removal_argv, is_ours, remove_argv
 from backupd.lvm.shell import LvmShell, lvm_shell, meaningful
 from backupd.vocabulary.errors import CommandError, SnapshotError, SnapshotVoid
 from backupd.vocabulary.volumes import CowUsage, DeviceNumber, Snapshot, SnapshotPlan, Volume, VolumeGroup
@@ -33,17 +33,16 @@ _GROUP_SECONDS_BEFORE_LOCK, _GROUP_PAUSE_SECONDS = 20.0, 0.1
 _MOST_SHELL_WORDS = 60  # of a line for the lvm shell, which takes fewer than 64 (MAX_ARGS of its lvm.c)
 _GROUP_HELD = "Can't get lock"
 _REMOVED = "successfully removed"
-_TAG = re.compile(r"[A-Za-z0-9_+.\-/=!:&#]+")  # lvm(8): what a tag may have; no quotes, so it can be quoted as it is
 _POOL_HINT = "extend the pool: lvextend --size +SIZE VG/POOL"
 
 _HINTS = (
     ("reached threshold", f"{_POOL_HINT}; see thin_pool_autoextend_threshold"),
     ("insufficient", "lower snapshot.size, or extend the volume group: vgextend VG DEVICE"),
-    ("already exists in volume group", "something of an earlier run is left: backupd recover"),
-    (_GROUP_HELD, "another LVM command holds the volume group; see `ps -C lvm,lvs,lvcreate,pvmove` and try again"),
+    ("already exists in volume group", "left over from an earlier run: backupd recover"),
+    (_GROUP_HELD, "another LVM command has locked the volume group; see `ps -C lvm,lvs,lvcreate,pvmove` and try again"),
     ("not found in Volume Group", "snapshot.pvs must name PVs of the origin's volume group: see `pvs`"),
     ("target(s) not detected", "load the kernel's module: modprobe dm-snapshot, for a thin volume dm-thin-pool"),
-    ("in use", "see what holds it: lsof, `grep VG-LV /proc/*/mountinfo`, `dmsetup ls --tree`"),
+    ("in use", "see what uses it: lsof, `grep VG-LV /proc/*/mountinfo`, `dmsetup ls --tree`"),
 )
 
 
@@ -94,9 +93,11 @@ class LvmSnapshots:
         uuid = devicemapper.device_uuid(device, sysfs=self._sysfs)
         if uuid is None or not uuid.startswith("LVM-") or len(uuid) != DM_UUID_LENGTH:
             raise SnapshotError(
-                f"not on LVM: the file system lies on {devicemapper.describe(device, sysfs=self._sysfs)}",
-                hint="put the data on a file system directly on a logical volume: LVM freezes no other for a snapshot;"
-                " LUKS and md fit below LVM, on its PVs",
+                f"not on LVM: the file system is on {devicemapper.describe(device, sysfs=self._sysfs)}",
+                hint=(
+                    "put the data on a file system directly on a logical volume, because LVM can freeze no other;"
+                    " LUKS and md belong below LVM, on its PVs"
+                ),
             )
         return report.dashed(uuid[4:36]), report.dashed(uuid[36:])
 
@@ -137,7 +138,7 @@ class LvmSnapshots:
         usage = self.usage(snapshot)
         if not usage.intact:
             raise SnapshotVoid(
-                f"snapshot {snapshot.full_name} is not intact ({usage.state}): what was read from it is no backup",
+                f"snapshot {snapshot.full_name} is not intact ({usage.state}): what was read from it is not a backup",
                 hint="its COW area or pool overflowed or failed: raise snapshot.size or extend the pool (lvextend), or"
                 " back up when the server writes less",
             )
@@ -150,7 +151,7 @@ class LvmSnapshots:
             raise SnapshotError(f"{snapshot.full_name} is thin: it has no COW area of its own", hint=_POOL_HINT)
         there = report.parse_tagged(_promptly_reported(report.volumes_argv(vg=vg)))
         if not any(lv.name == name and lv.mark == mark for lv in there):
-            raise SnapshotError(f"{vg}/{name} is no snapshot of run {mark.run_id}: it is not extended")
+            raise SnapshotError(f"{vg}/{name} is not a snapshot of run {mark.run_id}, so it is not extended")
         try:
             argv = classic.extending_argv(snapshot, extents, pvs, stripes=stripes)
             _outlasting_others(argv, patience_seconds=_PROMPT_SECONDS)
@@ -173,6 +174,10 @@ class LvmSnapshots:
         A busy one (udev looks at new devices) is looked at afresh and tried again.
         """
         mark = Mark(self._machine, run_id)
+
+        def is_there() -> bool:
+            return is_ours(report.parse_tagged(reported(report.volumes_argv(vg=vg))), vg, name, mark)
+
         deadline = time.monotonic() + self._busy_patience_seconds
         argv = chosen_removal_argv(vg, name, mark)
         while True:
@@ -183,7 +188,7 @@ class LvmSnapshots:
                 if going_on:
                     log.info("%s/%s is in use, trying again", vg, name)
                     time.sleep(_BUSY_PAUSE_SECONDS)
-                if not _is_ours(vg, name, mark):
+                if not is_there():
                     return
                 if not going_on:
                     raise SnapshotError(
@@ -191,7 +196,7 @@ class LvmSnapshots:
                     ) from error
             else:
                 by_name = remove_argv(vg, name)
-                if argv == by_name or _REMOVED in said or not _is_ours(vg, name, mark):
+                if argv == by_name or _REMOVED in said or not is_there():
                     return
                 argv = by_name
 
@@ -224,8 +229,9 @@ class _LvmCreator:
                 self.shell.send(self.line)
             elif passed > self.deadline_seconds:
                 raise SnapshotError(
-                    f"snapshot {self.plan.origin.vg}/{self.plan.name} was not there within {self.deadline_seconds:g} s",
-                    hint="LVM was left to finish; see `dmsetup info -c -o name,suspended` if it does not",
+                    f"snapshot {self.plan.origin.vg}/{self.plan.name} did not appear within {self.deadline_seconds:g}"
+                    f" s",
+                    hint="LVM was left running; if it does not finish, see `dmsetup info -c -o name,suspended`",
                 )
             time.sleep(_POLL_SECONDS)
 
@@ -255,29 +261,6 @@ def volume_group(vg: str, *, promptly: bool = False) -> VolumeGroup:
     return with_queues(group)
 
 
-def remove_argv(vg: str, name: str) -> list[str]:
-    """The command that removes an LV, and first its classic snapshots, which are nothing without it.
-
-    It also writes the metadata backup that taking the snapshot left out.
-    """
-    return ["lvremove", "-y", "--config", "activation/monitoring=0", f"{vg}/{name}"]
-
-
-def chosen_removal_argv(vg: str, name: str, mark: Mark) -> list[str]:
-    """The same if the LV bears the tags of that mark, no others, and no snapshot of it is there; nothing otherwise.
-
-    LVM looks and removes under one lock of the group. `[…]` is a list of whole tags, all of them and none besides.
-
-    Raises:
-        SnapshotError: LVM has no tags with such letters, so that nothing bears them.
-    """
-    if not all(map(_TAG.fullmatch, mark.tags)):
-        raise SnapshotError(f"{vg}/{name} bears no tag of run {mark.run_id}: it is not removed")
-    tags = ",".join(f'"{tag}"' for tag in mark.tags)
-    *head, full_name = remove_argv(vg, name)
-    return [*head, "--select", f'lv_tags=[{tags}] && lv_role!="origin"', full_name]
-
-
 def reported(argv: list[str], *, within_seconds: float = _REPORT_SECONDS) -> str:
     """What LVM prints when asked for one of the reports that `report` has the argv of.
 
@@ -287,7 +270,9 @@ def reported(argv: list[str], *, within_seconds: float = _REPORT_SECONDS) -> str
     try:
         return process.run(argv, timeout_seconds=within_seconds).stdout
     except CommandError as error:
-        raise SnapshotError(f"LVM gave no report: {error.message}", hint=error.hint or _hint(error.message)) from error
+        raise SnapshotError(
+            (f"LVM could not report: {error.message}"), hint=error.hint or _hint(error.message)
+        ) from error
 
 
 def _of_uuid(uuid: str, volumes: tuple[Volume, ...], device: DeviceNumber) -> Volume:
@@ -363,8 +348,8 @@ def _answer(shell: LvmShell, plan: SnapshotPlan, line: str) -> str:
 
 
 def _refusal(plan: SnapshotPlan, said: str) -> SnapshotError:
-    text = meaningful(said) or "LVM said nothing, and there is no snapshot"
-    return SnapshotError(f"no snapshot of {plan.origin.full_name}: {text}", hint=_hint(text))
+    text = meaningful(said) or "LVM printed nothing, and there is no snapshot"
+    return SnapshotError(f"cannot create a snapshot of {plan.origin.full_name}: {text}", hint=_hint(text))
 
 
 def _hint(text: str) -> str:
@@ -387,34 +372,3 @@ def _group_part(origin: Volume, sysfs: Path) -> str:
             f"device {origin.device} is no longer {origin.full_name}", hint="see `lvs -o +uuid`; try again"
         )
     return uuid[4:36]
-
-
-def _is_ours(vg: str, name: str, mark: Mark) -> bool:
-    """Whether the LV is there, and it and what would go with it are ours: it bears the tags of this machine's run.
-
-    Raises:
-        SnapshotError: it is there and does not, or somebody has a snapshot of it that bears no tags of this machine's.
-    """
-    there = report.parse_tagged(reported(report.volumes_argv(vg=vg)))
-    wanted = next((lv for lv in there if lv.name == name), None)
-    if wanted is None:
-        return False
-    if wanted.mark is not None and wanted.mark.machine != mark.machine:
-        raise SnapshotError(
-            f"{vg}/{name} is machine {wanted.mark.machine}'s by its tag, and this is {mark.machine}: it is not removed",
-            hint="that machine may be at work on it; where this one goes on in its place: `backupd identity adopt"
-            f" {wanted.mark.machine}`, then `backupd recover`; if nobody needs it: lvremove {vg}/{name}",
-        )
-    if wanted.mark != mark:
-        raise SnapshotError(
-            f"{vg}/{name} bears no tag of run {mark.run_id}: it is not removed",
-            hint=f"if it is yours to remove: lvs -o +tags {vg}/{name}; lvremove {vg}/{name}",
-        )
-    ours = [lv.name for lv in there if lv.mark is not None and lv.mark.machine == mark.machine]
-    foreign = [lv.name for lv in there if lv.origin == name and lv.name not in ours]
-    if foreign:
-        raise SnapshotError(
-            f"{vg}/{name} is not removed: somebody has a snapshot of it, {', '.join(foreign)}",
-            hint=f"if nobody needs it: lvremove {vg}/{foreign[0]}; then: backupd recover",
-        )
-    return True

@@ -72,5 +72,5 @@ def before_the_brink(found: CowUsage) -> CowUsage:
 def _pool(snapshot: Snapshot) -> ThinPool:
     pool = snapshot.origin.pool
     if pool is None:
-        raise ValueError(f"{snapshot.full_name} is no thin snapshot")
+        raise ValueError(f"{snapshot.full_name} is not a thin snapshot")
     return pool

@@ -29,7 +29,7 @@ def uses(*, sysfs: Path = SYSFS) -> Callable[[DeviceNumber], tuple[Use, ...]]:
     try:
         mounted, swapped = mounts(), parse_swaps(_SWAPS.read_text(errors="surrogateescape"))
     except OSError as error:
-        raise SnapshotError(f"cannot look at mounts and swap: {error}") from error
+        raise SnapshotError(f"cannot read mounts and swap: {error}") from error
     swaps = [(path, _number(path)) for path in swapped]
 
     def of(device: DeviceNumber) -> tuple[Use, ...]:

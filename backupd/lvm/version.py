@@ -39,7 +39,7 @@ def parse_mdadm_version(text: str) -> str:
     """
     found = re.search(r"^mdadm - v(\S+)", text, re.MULTILINE)
     if found is None:
-        raise UnexpectedOutput(f"`mdadm --version` printed what backupd does not know:\n{text}")
+        raise UnexpectedOutput(f"`mdadm --version` printed something unexpected:\n{text}")
     return found.group(1)
 
 
@@ -51,5 +51,5 @@ def parse_version(text: str) -> str:
     """
     found = re.search(r"^\s*LVM version:\s+(\S+)", text, re.MULTILINE)
     if found is None:
-        raise UnexpectedOutput(f"`lvm version` printed what backupd does not know:\n{text}")
+        raise UnexpectedOutput(f"`lvm version` printed something unexpected:\n{text}")
     return found.group(1)

@@ -1,6 +1,6 @@
 """Whether the log of an XFS image holds nothing that its files still need: then a mount need not read the log.
 
-Knows: where the log of an XFS lies, what its last records say. Refuses to know mounts; `mounting` decides with this.
+Knows: where the log of an XFS lies, what its last records say.
 
 A mount first looks for the log's end. Where records are padded to a stripe's unit, as on a striped volume, it walks
 back over them sector by sector: some 480 reads, one after the other, each of them in the way of the server's writes (in
@@ -97,11 +97,11 @@ def needs_no_replay(device: Path, origin: DeviceNumber) -> bool:
     try:
         end = _live_end(origin)
         place = log_place(_read(device, 0, _ALIGNMENT))
-        why = "its log lies elsewhere" if place is None else _why_replay(device, end, place)
+        why = "its log is on another device" if place is None else _why_replay(device, end, place)
     except (OSError, ValueError, struct.error) as error:
         why = str(error)
     if why is not None:
-        log.debug("the log of %s is to be replayed: %s", device, why)
+        log.debug("the log of %s has to be replayed: %s", device, why)
     return why is None
 
 
@@ -144,7 +144,7 @@ def log_place(superblock: bytes) -> LogPlace | None:
         return None
     offset = ((start >> shift) * per_group + (start & ((1 << shift) - 1))) * block_size
     if offset > _LARGEST_OFFSET:
-        raise ValueError("its superblock names no place that a log could have")
+        raise ValueError("its superblock has an impossible log location")
     return LogPlace(bytes(superblock[32:48]), offset, blocks * block_size // BLOCK)
 
 
@@ -249,7 +249,7 @@ def _live_end(origin: DeviceNumber) -> int:
     """The block at which the log of the mounted file system ends by now: behind where its snapshot's ends.
 
     Raises:
-        OSError: the kernel does not tell.
+        OSError: the kernel does not report.
         ValueError: it tells something else.
     """
     name = (_SYSFS / "dev" / "block" / f"{origin.major}:{origin.minor}").resolve(strict=True).name

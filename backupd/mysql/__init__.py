@@ -38,7 +38,7 @@ class HeldLock(Protocol):
 
     @property
     def receipt(self) -> LockReceipt:
-        """What the lock cost. Complete only after the lock has been given back, and then whatever the block raised."""
+        """What the lock cost. Complete only after the lock has been released, and then whatever the block raised."""
 
     @property
     def reached_lsn(self) -> int | None:
@@ -104,7 +104,7 @@ class Server(Protocol):
         """Every channel and how it is applied; none where it is no replica."""
 
     def membership(self) -> Membership | None:
-        """How it stands in its cluster; None where it is in none.
+        """How it is in its cluster; None where it is in none.
 
         Raises:
             ServerError: it is in one, and the account may not ask how it stands.

@@ -1,8 +1,8 @@
 """Which proofs of who we are a server gets over a way that anybody on this machine may have taken over.
 
-Knows: the authentication plugins that hand out the password itself, or what it can be reckoned from at leisure. A port
-on loopback is whoever's who binds it first, and it asks for nothing to be trusted: what comes over it may claim to be
-any server, name any plugin, and show a public key of its own. Refuses to know sockets and certificates (`login`).
+Knows: the authentication plugins that hand out the password itself, or what it can be reckoned from at leisure. A
+port on loopback is whoever's who binds it first, and it asks for nothing to be trusted: what comes over it may claim
+to be any server, name any plugin, and show a public key of its own.
 
 Left are the plugins that answer a challenge: mysql_native_password, client_ed25519, and caching_sha2_password as long
 as the server remembers the account.
@@ -32,10 +32,12 @@ class _Refusing:
             ServerError: always.
         """
         raise ServerError(
-            f"whatever answers on {self._connection.host}:{self._connection.port} asks for the password itself"
-            f" ({self.name}), and nothing shows that it is the server",
-            hint="use the server's socket, or name the certificate of its authority: tls_ca; if it is not the server,"
-            " see who listens there: ss -ltnp",
+            f"the server on {self._connection.host}:{self._connection.port} asks for the password in clear text"
+            f" ({self.name}), and nothing proves that it is the right server",
+            hint=(
+                "use the server's socket, or set tls_ca to its authority's certificate; if it is not your server,"
+                " see what listens there: ss -ltnp"
+            ),
         )
 
 

@@ -1,8 +1,8 @@
 """What binlog files themselves tell: which of them a crash recovery reads, and where the last whole transaction ends.
 
 Knows: the index, and of MariaDB's events their header, the few types that begin or end a group, and the checkpoint.
-Refuses to know what the events change. The layout is MariaDB's knowledge base's ("Replication Protocol: 2-Binlog
-Event", "GTID_EVENT", "BINLOG_CHECKPOINT_EVENT"), and was compared with `mariadb-binlog` on 10.11.19 and 11.8.6.
+The layout is MariaDB's knowledge base's ("Replication Protocol: 2-Binlog Event", "GTID_EVENT",
+"BINLOG_CHECKPOINT_EVENT"), and was compared with `mariadb-binlog` on 10.11.19 and 11.8.6.
 
 A binlog that a power cut left may end in the middle of a transaction. MySQL's recovery cuts that end off. MariaDB's
 leaves it there, so that the file's size is no position, and where it ends within an event (seen on 10.11.19: "Event
@@ -66,7 +66,7 @@ def listed_paths(index: Path) -> tuple[Path, ...]:
     except OSError as error:
         raise ServerError(f"cannot read the binlog's index: {error}") from error
     if not paths:
-        raise ServerError(f"the binlog's index {index} lists no binlog", hint="look at it: is log_bin_index right?")
+        raise ServerError(f"the binlog's index {index} lists no binlog", hint="check it: is log_bin_index right?")
     return paths
 
 
@@ -96,7 +96,7 @@ def committed_end(file: Path) -> int:
     """The offset behind the last whole transaction of one of MariaDB's binlogs.
 
     Raises:
-        ServerError: it cannot be read, is no binlog, or is encrypted.
+        ServerError: it cannot be read, is not a binlog, or is encrypted.
     """
     end = len(_MAGIC)
     in_group = standalone = False
@@ -113,7 +113,7 @@ def committed_end(file: Path) -> int:
 def _encrypted(name: str) -> ServerError:
     return ServerError(
         f"the binlog {name} is encrypted, and no position can be derived from it",
-        hint="use another lock strategy than none: it reads the position while the server stands still",
+        hint="set lock.strategy to anything but none: the others read the position under the lock",
     )
 
 
@@ -122,7 +122,7 @@ def _events(file: Path) -> Iterator[_Event]:
     try:
         with file.open("rb") as binlog:
             if binlog.read(len(_MAGIC)) != _MAGIC:
-                raise ServerError(f"{file.name} is no binlog", hint="is it encrypted, or of another server?")
+                raise ServerError(f"{file.name} is not a binlog", hint="is it encrypted, or from another server?")
             yield from _walk(binlog, file.stat().st_size)
     except OSError as error:
         raise ServerError(f"cannot read the binlog {file.name}: {error}") from error

@@ -37,7 +37,7 @@ def derive(server: RunningServer, manifest: Manifest) -> Derived:
     if found.binlog_size is None:
         raise ServerError(
             f"the recovered server does not list the binlog {manifest.position.binlog_file}",
-            hint="the backup has no position; take another, with a lock",
+            hint="the backup has no position; take a new one, with a lock",
         )
     position = replace(manifest.position, binlog_offset=found.binlog_size, gtid=found.gtid or "")
     return Derived(judged_position(position), found)

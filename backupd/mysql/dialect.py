@@ -1,7 +1,6 @@
 """How the server of each flavour is told to see a copy and nothing else.
 
-Knows: which options each has, and which of its recorded settings its files depend on. Refuses to know where anything
-lies: `startup` gives the paths.
+Knows: which options each has, and which of its recorded settings its files depend on.
 
 Tried on MySQL 9.7.4 and MariaDB 10.11.19:
 - MySQL keeps its channels and its group's settings in tables and in `mysqld-auto.cnf`, both of which are in the copy:

@@ -1,8 +1,7 @@
 """Which tables crash recovery does not make whole: those of engines that write no log of their own.
 
-Knows: engines by the files that they leave. Not by information_schema.TABLES, which lists only the tables that one may
-read, and our account may read none; and a table whose ALTER is under way has files and no name. Refuses to know
-InnoDB's files, and tables that hold nothing on disk (MEMORY, BLACKHOLE, FEDERATED, MERGE).
+Knows: engines by the files that they leave. Not by information_schema.TABLES, which lists only the tables that one
+may read, and our account may read none; and a table whose ALTER is under way has files and no name.
 """
 
 import os

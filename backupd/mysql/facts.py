@@ -1,6 +1,6 @@
 """What kind of server it is: asked for, never guessed from its version's text.
 
-Knows: which variables tell what. Refuses to know files: which paths matter is `layout`'s.
+Knows: which variables tell what.
 """
 
 import re

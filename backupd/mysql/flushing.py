@@ -1,7 +1,7 @@
-"""Dirty pages, written before the lock instead of under it: the settings that do it, and how they are put back.
+"""Dirty pages, written before the lock instead of under it: the settings that do it, and how they are restored.
 
-Knows: the two settings by which InnoDB writes whatever is dirty, how long that is worth waiting for, and which of them
-is still as we left it. Refuses to know when a run does so.
+Knows: the two settings by which InnoDB writes whatever is dirty, how long that is worth waiting for, and which of
+them is still as we left it.
 
 Seen on MariaDB 10.11.19: with `innodb_max_dirty_pages_pct = 0` the page cleaner writes, no faster than
 `innodb_io_capacity` lets it, until next to nothing is dirty. `innodb_max_dirty_pages_pct_lwm` cannot be above it: it is
@@ -65,8 +65,8 @@ def restoration(saved: Mapping[str, str], now: Mapping[str, str]) -> Restoration
         )
         remedy = f"SET GLOBAL {MAX_DIRTY} = {float(saved[MAX_DIRTY]):g} there"
         if restarted:
-            return Restoration(left=(f"{fact}; if that one still runs: {remedy}",))
-        raise ServerError(fact, hint=f"{remedy}, or let the host lead there again; then `backupd recover`")
+            return Restoration(left=(f"{fact}; if that server is still running: {remedy}",))
+        raise ServerError(fact, hint=f"{remedy}, or point the host at it again; then `backupd recover`")
     if restarted and float(now[MAX_DIRTY]) != 0:
         return Restoration()
     values, left = [], []
@@ -78,7 +78,9 @@ def restoration(saved: Mapping[str, str], now: Mapping[str, str]) -> Restoration
         if found == 0:
             values.append((name, min(was, most)))
         else:
-            left.append(f"{name} was changed to {found:g} meanwhile, and is left so: before the lock it was {was:g}")
+            left.append(
+                f"{name} was changed to {found:g} by somebody else and stays so; before the lock it was {was:g}"
+            )
     return Restoration(tuple(values), tuple(left))
 
 
@@ -109,7 +111,7 @@ class PageFlusher:
         self._clock, self._pause = clock, pause
 
     def settings(self) -> Mapping[str, str]:
-        """What is to be put back, and what tells this server from another.
+        """What is to be restored, and what tells this server from another.
 
         Raises:
             ServerError: it cannot be asked, or has no such settings.
@@ -150,7 +152,7 @@ def _settings(session: Session) -> Mapping[str, str]:
     variables = session.variables()
     lacking = [name for name in (MAX_DIRTY, LOW_WATER_MARK) if name not in variables]
     if lacking:
-        raise ServerError(f"the server does not tell {' and '.join(lacking)}", hint=f"is InnoDB off there? {_OFF}")
+        raise ServerError(f"the server does not report {' and '.join(lacking)}", hint=f"is InnoDB disabled? {_OFF}")
     told = {name: variables[name] for name in (MAX_DIRTY, LOW_WATER_MARK, DATADIR)}
     return {**told, UPTIME: session.status("Uptime") or "0", AT: f"{time.time():.0f}"}
 
@@ -158,5 +160,5 @@ def _settings(session: Session) -> Mapping[str, str]:
 def _dirty(session: Session) -> int:
     pages = session.status(_DIRTY)
     if pages is None:
-        raise ServerError(f"the server does not tell {_DIRTY}", hint=f"is InnoDB off there? {_OFF}")
+        raise ServerError(f"the server does not report {_DIRTY}", hint=f"is InnoDB disabled? {_OFF}")
     return int(pages)

@@ -41,7 +41,7 @@ class Privilege:
 
 
 _RELOAD = Privilege("RELOAD", "lock, flush the engine logs", "FLUSH NO_WRITE_TO_BINLOG ENGINE LOGS", to_lock=True)
-_PROCESS = Privilege("PROCESS", "see what a lock would wait behind, and every tablespace", "SHOW ENGINE INNODB STATUS")
+_PROCESS = Privilege("PROCESS", "see what would block the lock, and every tablespace", "SHOW ENGINE INNODB STATUS")
 _MARIADB = (
     _RELOAD,
     _PROCESS,
@@ -55,7 +55,7 @@ _MYSQL = (
     Privilege("BACKUP_ADMIN", "read binlog, GTIDs and LSN at once", "UNLOCK INSTANCE", to_lock=True),
     Privilege(
         "SELECT",
-        "prove the lock, and tell how long statements have run",
+        "prove the lock, and see how long statements have run",
         "SELECT 1 FROM performance_schema.metadata_locks LIMIT 0",
         level="performance_schema.*",
         to_lock=True,
@@ -80,8 +80,8 @@ _STOPPING = {
 # Only for `lock.preflush`: a setting is set to what it is. MariaDB has no smaller privilege for it (10.11.19).
 _TO_FLUSH = f"SET GLOBAL {MAX_DIRTY} = @@global.{MAX_DIRTY}"
 _FLUSHING = {
-    Flavour.MARIADB: Privilege("SUPER", "have dirty pages written before the lock", _TO_FLUSH),
-    Flavour.MYSQL: Privilege("SYSTEM_VARIABLES_ADMIN", "have dirty pages written before the lock", _TO_FLUSH),
+    Flavour.MARIADB: Privilege("SUPER", "flush dirty pages before the lock", _TO_FLUSH),
+    Flavour.MYSQL: Privilege("SYSTEM_VARIABLES_ADMIN", "flush dirty pages before the lock", _TO_FLUSH),
 }
 
 

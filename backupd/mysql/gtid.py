@@ -1,7 +1,7 @@
 """GTID sets as values: two texts are the same set whatever their order, case, spaces and splits.
 
 Knows: MariaDB's `0-1-41,1-7-3` and MySQL's `uuid:1-5:7,uuid:tag:1-3` (tags from 8.3; a tag holds for the intervals
-after it). Refuses to know servers, and to read what is no such text.
+after it).
 """
 
 import re
@@ -39,7 +39,7 @@ def members(text: str | None) -> dict[str, tuple[Interval, ...]]:
     """
     one_line = "".join((text or "").split()).lower()
     if not is_set(one_line):
-        raise ServerError(f"this is no set of GTIDs: {text!r:.80}", hint="is it a MariaDB or MySQL server?")
+        raise ServerError(f"this is not a set of GTIDs: {text!r:.80}", hint="is it a MariaDB or MySQL server?")
     found: dict[str, list[Interval]] = defaultdict(list)
     for item in filter(None, one_line.split(",")):
         uuid, *parts = item.split(":")

@@ -1,6 +1,6 @@
 """The keyring of a scratch server: a copy of the live one's file, which it may write as it likes.
 
-Knows: MySQL's `component_keyring_file`. Refuses to know any other component, and the keys.
+Knows: MySQL's `component_keyring_file`.
 
 A server writes its keyring file anew when it starts, in place, even where the component is set to be read-only (seen
 on 9.7.4 by its system calls): of the live file it must not know. The component finds its configuration in the folder of
@@ -32,7 +32,7 @@ def require_known_keyring(facts: ServerFacts) -> None:
     component = facts.settings.get(KEYRING_COMPONENT)
     if component not in (None, _KNOWN):
         raise ServerError(
-            f"the server's keys are kept by {component}, which a drill cannot give to a second server",
+            f"the server's keys are kept by {component}, which a drill cannot hand to a second server",
             hint=f"backupd knows {_KNOWN}; drill this backup by hand on a machine that has the keys",
         )
     if component is not None and len(key_files(facts)) != 1:
@@ -77,12 +77,12 @@ def plugin_folder(program: str) -> Path:
     try:
         said = process.run([program, "--no-defaults", "--verbose", "--help"], timeout_seconds=_SECONDS).stdout
     except CommandError as error:
-        raise ServerError(f"cannot ask {program} where its plugins are: {error.message}") from error
+        raise ServerError(f"{program} did not report where its plugins are: {error.message}") from error
     for line in said.splitlines():
         name, _, value = line.partition(" ")
         if name == "plugin-dir" and value.strip().startswith("/"):
             return Path(value.strip())
-    raise ServerError(f"{program} does not say where its plugins are", hint=f"{program} --verbose --help")
+    raise ServerError(f"{program} does not report where its plugins are", hint=f"{program} --verbose --help")
 
 
 def _copied(file: Path, to: Path, reader: Sequence[str]) -> None:
@@ -98,5 +98,5 @@ def _copied(file: Path, to: Path, reader: Sequence[str]) -> None:
         reason = said.decode(errors="replace").strip().rpartition(": ")[2]
         raise ServerError(
             f"the keyring {file} cannot be read as the owner of the restored files: {reason or 'no reason was told'}",
-            hint="the server's account, to which the files belong, must be the one that may read its keys",
+            hint="the server's account, which owns the files, must be able to read the keys",
         )

@@ -1,7 +1,6 @@
 """Which files and folders a backup of this server must think of, and which of them a snapshot cannot do without.
 
-Knows: what InnoDB, Aria, MyISAM and the replication write, and where each server says that it is. Refuses to know
-devices: whether they share a volume is the preflight's question.
+Knows: what InnoDB, Aria, MyISAM and the replication write, and where each server says that it is.
 
 Everything that InnoDB recovers from must be in one atomic image: with the redo log on another volume, the copy of the
 data is silently corrupt. Binlogs may lie elsewhere, because under the lock they stand still with the data. Without a
@@ -47,7 +46,7 @@ _TABLESPACES = {
     Flavour.MYSQL: "SELECT FILE_NAME, FILE_ID FROM information_schema.FILES"
     " WHERE ENGINE = 'InnoDB' AND FILE_NAME LIKE '%.ibd'",
 }
-_TEMPORARY = "ibtmp"  # innodb_temporary: made anew at every start
+_TEMPORARY = "ibtmp"  # innodb_temporary: recreated at every start
 
 
 def data_paths(session: Session, facts: ServerFacts) -> tuple[DataPath, ...]:

@@ -1,7 +1,6 @@
 """How the server is made to stand still: two strategies, tries within limits, and the block in which it stands.
 
-Knows: which statements lock and unlock, how often to try, what the lock cost. Refuses to know what is done while the
-server stands still; one try and its session are `locksession`'s.
+Knows: which statements lock and unlock, how often to try, what the lock cost.
 
 Between the request and the unlock nothing of ours writes a log line: they are kept, and told afterwards.
 """
@@ -14,14 +13,15 @@ from dataclasses import replace
 
 from pymysql.constants import ER
 
+from backupd.config import LockConfig
 from backupd.host.signals import shielded
 from backupd.mysql import UNPROVEN
-from backupd.mysql.locksession import Grant, LockLimits, LockSession, Parting, Strategy
+from backupd.mysql.locksession import Grant, LockSession, Parting, Strategy
 from backupd.mysql.session import Connect, Session, StatementError
 from backupd.vocabulary.errors import LockNotGranted
 from backupd.vocabulary.servers import LockReceipt, Position
 
-__all__ = ["AUTO", "STRATEGIES", "HeldServerLock", "LockLimits", "ServerLock", "best_strategy"]
+__all__ = ["AUTO", "STRATEGIES", "HeldServerLock", "ServerLock", "best_strategy"]
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ class HeldServerLock:
 
     @property
     def receipt(self) -> LockReceipt:
-        """What the lock cost. Complete only after the lock has been given back; until then its hold is 0."""
+        """What the lock cost. Complete only after the lock has been released; until then its hold is 0."""
         return self._receipt
 
     @property
@@ -102,7 +102,7 @@ class ServerLock:
     def __init__(
         self,
         connect: Connect,
-        limits: LockLimits,
+        limits: LockConfig,
         *,
         strategy: str = AUTO,
         pause: Callable[[float], None] = time.sleep,
@@ -187,5 +187,5 @@ class ServerLock:
             journal.append(f"{strategy.name} not granted at try {number}: {refusal}")
         raise LockNotGranted(
             f"{strategy.name} was not granted in {limits.tries} tries: {refusal}",
-            hint="let what it waits for end, or move the job to a quieter hour; SHOW FULL PROCESSLIST tells who",
+            hint="wait until the blocking statement ends, or move the job to a quieter hour; see SHOW FULL PROCESSLIST",
         )

@@ -1,6 +1,6 @@
 """One try at a lock, in a session of its own, and the proof that what was granted was never lost.
 
-Knows: the order of things around and under the lock. Refuses to know how often to try.
+Knows: the order of things around and under the lock.
 
 The session is opened for the lock, never reopened, and closed on any error: FLUSH TABLES WITH READ LOCK can report a
 time-out and hold its locks all the same. Seen on MySQL 9.7.4 behind a long SELECT: error 1205, and the session held
@@ -35,6 +35,7 @@ from typing import Self
 
 from pymysql.constants import ER
 
+from backupd.config import LockConfig
 from backupd.mysql import redo
 from backupd.mysql.activity import blockers, is_read
 from backupd.mysql.facts import flavour_of
@@ -71,19 +72,8 @@ _METADATA_INSTRUMENT = """
 
 
 @dataclass(frozen=True, slots=True)
-class LockLimits:
-    """What the lock may cost the server."""
-
-    wait_seconds: float = 5.0  # per try: how long a request may stall writers
-    hold_seconds: float = 10.0
-    tries: int = 5
-    pause_seconds: float = 10.0  # between tries
-    blocker_age_seconds: float = 5.0  # statements older than this are waited out before the lock is asked for
-
-
-@dataclass(frozen=True, slots=True)
 class Strategy:
-    """One way of locking: what to send, the last of which stops the commits, and what gives it back."""
+    """One way of locking: what to send, the last of which stops the commits, and what releases it."""
 
     name: str
     request: tuple[str, ...]
@@ -104,7 +94,7 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Parting:
-    """How the lock was given back: what that took of the hold, and how many statements had waited for it."""
+    """How the lock was released: what that took of the hold, and how many statements had waited for it."""
 
     proof_seconds: float = 0.0
     unlock_seconds: float = 0.0
@@ -123,7 +113,7 @@ class LockSession:
     """A session that asks for one lock once; `opened` makes it and ends it."""
 
     def __init__(
-        self, session: Session, watchdog: Watchdog, strategy: Strategy, limits: LockLimits, terms: "_Terms"
+        self, session: Session, watchdog: Watchdog, strategy: Strategy, limits: LockConfig, terms: "_Terms"
     ) -> None:
         self._session = session
         self._watchdog = watchdog
@@ -137,13 +127,13 @@ class LockSession:
 
     @classmethod
     @contextmanager
-    def opened(cls, connect: Connect, strategy: Strategy, limits: LockLimits) -> Iterator[Self]:
+    def opened(cls, connect: Connect, strategy: Strategy, limits: LockConfig) -> Iterator[Self]:
         """A new session and its watchdog's, for the length of the block; after it nothing is locked.
 
         Raises:
             ServerError: the server cannot be reached, or does not let us in.
         """
-        answer_seconds = limits.wait_seconds + limits.hold_seconds + _PREPARING_SECONDS
+        answer_seconds = limits.wait_timeout_seconds + limits.hold_budget_seconds + _PREPARING_SECONDS
         with (
             connect(answer_seconds=answer_seconds) as session,
             connect(answer_seconds=_WATCHDOG_SECONDS) as guard,
@@ -159,7 +149,7 @@ class LockSession:
 
     @property
     def ended_at(self) -> float:
-        """When what was held was given back: now, unless it was unlocked or ended before. Monotonic clock."""
+        """When what was held was released: now, unless it was unlocked or ended before. Monotonic clock."""
         return self._watchdog.ended_at or self._unlocked_at or time.monotonic()
 
     def ask(self) -> Grant | NotGranted:
@@ -174,7 +164,7 @@ class LockSession:
             return NotGranted(_would_wait_behind(in_the_way[0]))
         self._session.execute(FLUSH_ENGINE_LOGS)  # so that the one under the lock has little left to write
         asked = time.monotonic()
-        self._watchdog.allow(self._limits.wait_seconds + _MARGIN_SECONDS)
+        self._watchdog.allow(self._limits.wait_timeout_seconds + _MARGIN_SECONDS)
         try:
             self._grant = self._request(asked)
         except StatementError as error:
@@ -224,7 +214,7 @@ class LockSession:
     def give_up(self, error: BaseException) -> None:
         """Nothing is held any more. That the lock was lost meanwhile becomes a note on the error."""
         if self._watchdog.fired:
-            error.add_note(f"the lock had been lost before: {self._why_ended()}")
+            error.add_note(f"the lock had already been lost: {self._why_ended()}")
         began = time.monotonic()
         self._let_go()
         self._unlocked_at = time.monotonic()
@@ -238,10 +228,10 @@ class LockSession:
         limits = self._limits
         if not self._terms.marks_tables:
             return self._running_for(limits.blocker_age_seconds)
-        deadline = time.monotonic() + limits.wait_seconds
+        deadline = time.monotonic() + limits.wait_timeout_seconds
         while self._running_for(_GAP_AGE_SECONDS):
             if time.monotonic() > deadline:
-                return self._running_for(min(limits.wait_seconds / 2, limits.blocker_age_seconds))
+                return self._running_for(min(limits.wait_timeout_seconds / 2, limits.blocker_age_seconds))
             time.sleep(_GAP_LOOK_SECONDS)
         return ()
 
@@ -263,7 +253,7 @@ class LockSession:
         for _ in request:
             next(answers)
         granted = time.monotonic()
-        self._watchdog.allow(self._limits.hold_seconds)
+        self._watchdog.allow(self._limits.hold_budget_seconds)
         try:
             told = [next(answers) for _ in self._terms.reader.statements]
             told_at = time.monotonic()
@@ -272,7 +262,7 @@ class LockSession:
             if self._terms.redo_lags:
                 number = redo.written(self._session)
         except StatementError as error:
-            if self._watchdog.fired and time.monotonic() - granted >= self._limits.hold_seconds:
+            if self._watchdog.fired and time.monotonic() - granted >= self._limits.hold_budget_seconds:
                 lags = " while InnoDB wrote its log" if self._terms.redo_lags else ""
                 raise _lost(f"{self._why_ended()}{lags}") from error
             raise
@@ -295,12 +285,12 @@ class LockSession:
 
     def _why_ended(self) -> str:
         if self._watchdog.fired:
-            return f"it was held for longer than {self._limits.hold_seconds:g} s, and the watchdog ended it"
+            return f"it was held for longer than {self._limits.hold_budget_seconds:g} s, and the watchdog killed it"
         return "the session that held it has ended"
 
     def _changed(self, session: list[Row], position: Position, locks: list[Row] | None) -> str | None:
         if session[0]["id"] != str(self._session.connection_id):
-            return "another session answered than the one that held it"
+            return "a different session answered"
         if locks is not None and locks[0]["locks"] == "0":
             return "the server no longer lists it"
         if self._grant is None or _standing(position) != _standing(self._grant.position):
@@ -324,10 +314,10 @@ class _Terms:
         return self.flavour is Flavour.MYSQL
 
 
-def _prepared(session: Session, limits: LockLimits) -> _Terms:
+def _prepared(session: Session, limits: LockConfig) -> _Terms:
     session.execute(
-        f"SET SESSION lock_wait_timeout = {whole_seconds(limits.wait_seconds)},"
-        f" wait_timeout = {whole_seconds(limits.hold_seconds)}"
+        f"SET SESSION lock_wait_timeout = {whole_seconds(limits.wait_timeout_seconds)},"
+        f" wait_timeout = {whole_seconds(limits.hold_budget_seconds)}"
     )
     flavour = flavour_of(session)
     return _Terms(
@@ -374,12 +364,12 @@ def _standing(position: Position) -> tuple[object, ...]:
 def _lost(why: str) -> LockLost:
     return LockLost(
         f"the lock was lost while it was needed: {why}",
-        hint="the snapshot is dropped and nothing was stored; start the run again",
+        hint="the snapshot was discarded and nothing was stored; start the run again",
     )
 
 
 def _would_wait_behind(blocker: Blocker) -> str:
     return (
-        f"it would wait behind session {blocker.connection_id} of {blocker.user}, "
+        f"it would be blocked by session {blocker.connection_id} of {blocker.user}, "
         f"which has run for {blocker.seconds:.0f} s: {blocker.statement}"
     )

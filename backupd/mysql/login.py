@@ -1,6 +1,6 @@
 """Who we are to which server, and what a connection is asked for so that it is safe and never waits for ever.
 
-Knows: sockets, addresses, TLS, time limits. Refuses to know where a password came from, beyond words for a hint.
+Knows: sockets, addresses, TLS, time limits.
 """
 
 import ssl

@@ -45,7 +45,7 @@ def next_steps(manifest: Manifest, datadir: Path, *, found: Position | None = No
         manifest = judged(manifest)
         found = judged_position(found) if found is not None else None
     except Unreadable as error:
-        return comment(f"What this copy needs next is not told: {error.message}.") + "\n"
+        return comment(f"The next steps for this copy are not known: {error.message}.") + "\n"
     position = found or (manifest.position if manifest.locked else None)
     head = (
         f"-- Run {manifest.run_id} of job {manifest.job}: {manifest.host}, {manifest.server.flavour}"
@@ -56,11 +56,11 @@ def next_steps(manifest: Manifest, datadir: Path, *, found: Position | None = No
 
 def _lines(manifest: Manifest, datadir: Path, position: Position | None) -> Iterator[str]:
     if manifest.server.binlog_basename is None:
-        yield f"-- It has no position: the binlog of {manifest.host} was off. Nothing can bring this copy further."
+        yield f"-- It has no position: the binlog of {manifest.host} was off. This copy cannot be rolled forward."
         return
     if position is None or position.binlog_file is None:
-        yield "-- It was taken without a lock, so its position is known only once a server has recovered it:"
-        yield f"--   backupd drill {manifest.run_id}      finds it and keeps it, for the next restore to tell"
+        yield "-- It was taken without a lock: its position is known only after a server has recovered it:"
+        yield f"--   backupd drill {manifest.run_id}      finds the position and stores it for the next restore"
         yield f"--   backupd clone {manifest.run_id} --as-replica --to DIR      makes a replica of it"
         return
     how = "as recorded under the lock" if manifest.locked else "as its drill found it"
@@ -86,7 +86,10 @@ def _before_it_starts(manifest: Manifest, datadir: Path) -> Iterator[str]:
     if manifest.binlog is None or basename is None:
         return
     folder = Path(os.path.normpath(datadir / os.path.relpath(PurePosixPath(manifest.binlog).parent, manifest.datadir)))
-    yield f"-- Start it with log_bin={folder / basename.name}, by which it recovers, and no log_bin_index elsewhere."
+    yield (
+        f"-- Start it with log_bin={folder / basename.name}, which it needs for recovery, and without a"
+        f" log_bin_index elsewhere."
+    )
 
 
 def _as_replica(manifest: Manifest, datadir: Path, position: Position) -> Iterator[str]:
@@ -94,7 +97,7 @@ def _as_replica(manifest: Manifest, datadir: Path, position: Position) -> Iterat
     words = words_for(manifest.server.flavour, manifest.server.version_number)
     wanted = Wanted(server_id=0, following=following(manifest, None))
     old_id = manifest.server.settings.get("server_id", "that of the old server")
-    yield f"-- To make a replica of {manifest.host} of it. Before a server starts here, in a shell:"
+    yield f"-- To make it a replica of {manifest.host}: before a server starts here, in a shell:"
     yield f"--   cd {shlex.quote(str(datadir))} && rm -f {' '.join(OF_THE_OLD_SERVER)}"
     yield f"-- Start it with skip_slave_start, and a server_id that is not {old_id}. Then {naming_the_source(words)}:"
     yield from (f"{statement};" for statement in statements(words, position, wanted))
@@ -105,8 +108,8 @@ def _to_a_later_moment(manifest: Manifest, position: Position) -> Iterator[str]:
     """The client's own login is a person's business; the binlogs may lie anywhere."""
     reader, client = _PROGRAMS[manifest.server.flavour]
     file = shlex.quote(position.binlog_file or "")
-    yield "-- To bring it to a later moment instead (point-in-time recovery): start it with skip_slave_start,"
-    yield f"-- say none of the above, and replay {manifest.host}'s binlogs from {position.binlog_file} on, in a shell:"
+    yield "-- To roll it forward instead (point-in-time recovery): start it with skip_slave_start,"
+    yield f"-- run none of the above, and replay {manifest.host}'s binlogs from {position.binlog_file} on, in a shell:"
     yield (
         f"--   {reader} --start-position={position.binlog_offset:d} --stop-datetime='{_MOMENT}'"
         f" {file} NEXT-BINLOG… | {client}"

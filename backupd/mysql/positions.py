@@ -1,7 +1,6 @@
 """Where the server stands: its binlog, its GTIDs, its replication channels, InnoDB's log sequence number.
 
-Knows: which statement each server answers, found by asking it rather than by its version. Refuses to know when it is
-asked: that the answer is worth something is the lock's business.
+Knows: which statement each server answers, found by asking it rather than by its version.
 
 MySQL's `performance_schema.log_status` tells binlog, GTIDs and LSN at once. Tried on MySQL 9.7.4, under FLUSH TABLES
 WITH READ LOCK: 0.07 ms, the three statements that it stands for 0.25 ms; it needs BACKUP_ADMIN and SELECT on the
@@ -61,7 +60,7 @@ class PositionReader:
             )
         except (KeyError, ValueError) as error:
             raise ServerError(
-                f"the server's position makes no sense: {binlog!r}", hint="is it a MariaDB or MySQL server?"
+                f"the server reported an implausible position: {binlog!r}", hint="is it a MariaDB or MySQL server?"
             ) from error
 
     def lsn_beside(self, answers: Sequence[list[Row]]) -> int | None:
@@ -75,7 +74,7 @@ class PositionReader:
         try:
             return int(json.loads(answers[0][0]["engines"] or "")["InnoDB"]["LSN"])
         except (IndexError, KeyError, TypeError, ValueError) as error:
-            raise ServerError(f"the server's log status makes no sense: {answers[0]!r}") from error
+            raise ServerError(f"the server reported an implausible log status: {answers[0]!r}") from error
 
 
 def position_reader(session: Session) -> PositionReader:
@@ -155,7 +154,9 @@ def _local(row: Row) -> tuple[Row | None, Row]:
 def _first_answered(session: Session, statements: Sequence[str]) -> str:
     known = _first_known(session, statements)
     if known is None:
-        raise ServerError(f"the server knows none of: {', '.join(statements)}", hint="is it a MariaDB or MySQL server?")
+        raise ServerError(
+            (f"the server supports none of: {', '.join(statements)}"), hint="is it a MariaDB or MySQL server?"
+        )
     return known
 
 

@@ -179,7 +179,7 @@ def _lsn_checks(recorded: int | None, found: int | None) -> Iterator[Check]:
 def _prepared_check(count: int) -> Check:
     """A client's own XA transaction outlives a crash by design: told, never held against the backup."""
     found = f"{count}, waiting for XA COMMIT or XA ROLLBACK" if count else "none"
-    return Check("prepared transactions", ok=True, expected="none, or told", found=found)
+    return Check("prepared transactions", ok=True, expected="none, or listed", found=found)
 
 
 def _binlog_size(session: Session, recorded: Position, *, header: int) -> int | None:

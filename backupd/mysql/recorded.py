@@ -1,7 +1,7 @@
 """What a manifest records of a server, judged before any of it reaches a command line, an option file or SQL.
 
 Knows: how each setting, name, path and position of a real server looks, and which plugin libraries servers come with.
-Refuses to know what is done with them. All of it is a stranger's: whoever owns the storage may have written it.
+All of it is a stranger's: whoever owns the storage may have written it.
 
 What fits is given on; what does not is refused with a sentence, because nobody can tell what it was meant to do. A
 setting that is not known here is left out, so that a newer backupd may record more of them.
@@ -20,8 +20,8 @@ from backupd.vocabulary.servers import Position, ReplicaPosition, ServerFacts
 from backupd.vocabulary.storage import Manifest
 
 _LONGEST = 4096  # bytes of a path (PATH_MAX), and more than any of these settings needs
-_HINT = "somebody wrote it by other means than backupd's: use another backup, and find out who can write to the target"
-_PLUGIN_HINT = "if you know where it comes from, start a server on a restored copy by hand, on a machine of its own"
+_HINT = "something other than backupd wrote it: use another backup, and find out who can write to the target"
+_PLUGIN_HINT = "if you know where it comes from, start a server on a restored copy by hand, on a separate machine"
 
 # What comes with MariaDB and MySQL, of the kinds that are recorded: engines, keys, compression, types. Of what loads
 # at the server's start nothing else is needed by files.
@@ -95,7 +95,7 @@ def libraries(facts: ServerFacts) -> tuple[str, ...]:
     for name in named:
         if name not in _LIBRARIES | _IDLE_LIBRARIES:
             raise ServerError(
-                f"the manifest names a plugin library that no server comes with: {name!r:.80}", hint=_PLUGIN_HINT
+                f"the manifest names a plugin library that is not part of any server: {name!r:.80}", hint=_PLUGIN_HINT
             )
     return tuple(name for name in named if name in _LIBRARIES)
 
@@ -144,7 +144,7 @@ def _gtids(text: str, where: str) -> str:
 
 def _require(holds: bool, where: str, value: object) -> None:
     if not holds:
-        raise Unreadable(f"the manifest's {where} is nothing that a server has: {value!r:.80}", hint=_HINT)
+        raise Unreadable(f"the manifest's {where} has an invalid value: {value!r:.80}", hint=_HINT)
 
 
 def _like(pattern: "re.Pattern[str]") -> Callable[[str], bool]:

@@ -1,6 +1,6 @@
 """How much redo a recovery may have to read, and what it is given for that: time and memory.
 
-Knows: the recorded settings that bound the redo log, and two formulas. Refuses to know how a server is started.
+Knows: the recorded settings that bound the redo log, and two formulas.
 
 Redo that is recovered lies between the last checkpoint and the log's end: it is never more than the log holds, whose
 size is recorded with the backup. The server keeps what it has parsed in its buffer pool, and goes over the log once
@@ -44,7 +44,7 @@ def buffer_pool_bytes(redo: int, *, available: int) -> int:
 
 
 def memory_available() -> int:
-    """Bytes that a new program can have without swapping, as the kernel estimates it; 0 where it does not tell."""
+    """Bytes that a new program can have without swapping, as the kernel estimates it; 0 where it does not report."""
     for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
         name, _, value = line.partition(":")
         if name == "MemAvailable":

@@ -52,7 +52,7 @@ def _counter(session: Session, name: str) -> int:
     told = session.status(name)
     if told is None:
         raise ServerError(
-            f"the server does not tell {name}, and its redo log lags behind its commits",
+            f"the server does not report {name}, and its redo log lags behind its commits",
             hint="SET GLOBAL innodb_flush_log_at_trx_commit = 1, or 2",
         )
     return int(told)

@@ -70,7 +70,7 @@ def _access_denied(login: Login, _said: str, _doing: str) -> tuple[str, str]:
 def _passwordless(login: Login, _said: str, _doing: str) -> tuple[str, str]:
     return (
         f"the server at {login.where} refused user {login.user!r}: the account takes no password",
-        "give a password, or run backupd as the system user whose name the account bears (unix_socket)",
+        "set a password, or run backupd as the system user with the account's name (unix_socket)",
     )
 
 
@@ -78,9 +78,9 @@ def _unreachable(login: Login, said: str, _doing: str) -> tuple[str, str]:
     if "CERTIFICATE_VERIFY_FAILED" in said:
         return (
             f"the certificate of the server at {login.where} cannot be trusted: {_cause(said)}",
-            "name the authority that signed it, and connect to the name that the certificate bears",
+            "set tls_ca to the authority that signed it, and connect to the name in the certificate",
         )
-    look = f"is that its socket? (in the server: SELECT @@socket;) may {login.user!r} open it?" if login.socket else ""
+    look = f"is that the server's socket (SELECT @@socket;), and can {login.user!r} open it?" if login.socket else ""
     return (
         f"cannot connect to the server at {login.where}: {_cause(said)}",
         f"is the server running? {look or 'does it listen on that address and port?'}",
@@ -89,7 +89,7 @@ def _unreachable(login: Login, said: str, _doing: str) -> tuple[str, str]:
 
 def _no_tls(login: Login, _said: str, _doing: str) -> tuple[str, str]:
     return (
-        f"the server at {login.where} offers no TLS, and the password must not cross a network in the clear",
+        f"the server at {login.where} offers no TLS, and the password must not be sent in clear text",
         "use the server's socket, or give the server a certificate (ssl_cert, ssl_key)",
     )
 
@@ -97,14 +97,14 @@ def _no_tls(login: Login, _said: str, _doing: str) -> tuple[str, str]:
 def _lost(login: Login, said: str, doing: str) -> tuple[str, str]:
     return (
         f"the session with the server at {login.where} ended during: {doing} ({said})",
-        "did the server stop, or did somebody KILL the session? Its error log knows",
+        "did the server stop, or was the session killed? check the server's error log",
     )
 
 
 def _lacking(login: Login, said: str, doing: str) -> tuple[str, str]:
     return (
         f"the server refused: {doing}: {said}",
-        f"grant user {login.user!r} what it lacks; `backupd check JOB` lists all that is missing",
+        f"grant user {login.user!r} what is missing: `backupd check JOB` lists it",
     )
 
 

@@ -1,6 +1,6 @@
 """Where the recorded server's paths lie in a restored copy, and that nothing in the copy leads out of it.
 
-Knows: paths. Refuses to know what is in the files.
+Knows: paths.
 """
 
 import os
@@ -10,9 +10,9 @@ from pathlib import Path
 from backupd.host.filesystem import read_plain
 from backupd.vocabulary.errors import ServerError
 
-NOT_HERE = "drill it on a machine without the original server, with the missing files restored beside it"
+NOT_HERE = "drill it on a machine without the original server, with the missing files restored next to it"
 
-_NOT_OURS = "a backup of a server has a plain file there: who has changed this one?"
+_NOT_OURS = "a server's backup has a plain file there: was this one changed?"
 _LONGEST_PATH = 4096
 
 
@@ -80,13 +80,11 @@ def _require_within(path: Path, relocation: Relocation, home: Path) -> None:
     if path.suffix == ".isl" and not path.is_symlink() and path.is_file():
         told = read_from_copy(relocation.folder, path, at_most=_LONGEST_PATH).strip()
         if "\0" in told:
-            raise ServerError(
-                f"{path.relative_to(relocation.folder)} of the restored copy names no path", hint=_NOT_OURS
-            )
+            raise ServerError(f"{path.relative_to(relocation.folder)} of the restored copy has no path", hint=_NOT_OURS)
         leads_to = Path(os.path.realpath(told))
     if not leads_to.is_relative_to(home):
         raise ServerError(
-            f"{path.relative_to(relocation.folder)} leads out of the restored copy, to {leads_to}", hint=NOT_HERE
+            f"{path.relative_to(relocation.folder)} points outside the restored copy, to {leads_to}", hint=NOT_HERE
         )
 
 

@@ -51,7 +51,7 @@ def statements_file(manifest: Manifest, seeded: Seeded, wanted: Wanted) -> str:
         comment(f"Written by `backupd clone {manifest.run_id}`: a replica of {manifest.host}, by {wanted.following}."),
         comment(f"Position, {recorded}: {position_in_words(seeded.position)}"),
         "",
-        "-- Applied already; the server in this folder knows it:",
+        "-- Already applied on the server in this folder:",
         *(comment(f"{statement};") for statement in seeded.applied),
         "",
         *_notes(seeded, wanted),
@@ -64,7 +64,7 @@ def statements_file(manifest: Manifest, seeded: Seeded, wanted: Wanted) -> str:
 def naming_the_source(words: Words) -> str:
     """What is left to a person where nobody has named the source."""
     word = source_word(words)
-    return f"put in {word}_HOST, {word}_PORT and {word}_USER, and add {word}_PASSWORD"
+    return f"fill in {word}_HOST, {word}_PORT and {word}_USER, and add {word}_PASSWORD"
 
 
 def position_in_words(position: Position) -> str:
@@ -89,7 +89,9 @@ def _identity(manifest: Manifest, wanted: Wanted) -> Iterator[str]:
 
 def _line(option: str) -> str:
     if not option.isprintable():  # in this file a line is an option, and a line in brackets another program's
-        raise ServerError(f"this cannot be put into an option file: {option!r:.80}", hint="it has a control character")
+        raise ServerError(
+            (f"this cannot be written to an option file: {option!r:.80}"), hint="it has a control character"
+        )
     name, equals, value = option.removeprefix("--").partition("=")
     return f"{name.replace('-', '_')}{' = ' if equals else ''}{_quoted(value)}"
 

@@ -83,7 +83,7 @@ def cluster_of(session: Session, variables: Mapping[str, str]) -> Cluster | None
 
 
 def membership(session: Session, variables: Mapping[str, str]) -> Membership | None:
-    """How it stands in its cluster; None where it takes part in none.
+    """How it is in its cluster; None where it takes part in none.
 
     Galera's variables are the same in MariaDB (10.11.19 with provider 26.4.23) and Percona XtraDB Cluster. One that was
     told to desync says `Donor/Desynced`, as one does that feeds a joining node: only wsrep_desync tells them apart.
@@ -103,8 +103,8 @@ def membership(session: Session, variables: Mapping[str, str]) -> Membership | N
         if not error.denied:
             raise
         raise StatementError(
-            "the account may not ask how this member of a group stands",
-            hint="GRANT SELECT ON performance_schema.replication_group_members TO it",
+            "the account may not read the state of this group member",
+            hint="GRANT SELECT ON performance_schema.replication_group_members to the account",
             number=error.number,
         ) from error
 
@@ -166,7 +166,7 @@ class ReplicaApplier:
                 if time.monotonic() >= deadline:
                     raise ServerError(
                         f"the replica's applier had temporary tables open for {self._wait_seconds:.0f} s",
-                        hint="a snapshot has none of them, and later statements may need them: raise"
+                        hint="a snapshot does not have them, and later statements may need them: raise"
                         " lock.temporary_tables_wait, choose a quieter hour, or set binlog_format=ROW on the source",
                     )
                 self._pause(_LOOK_SECONDS)
@@ -187,7 +187,7 @@ class ReplicaApplier:
                         failed = failed or error
             if failed is not None:
                 raise ServerError(
-                    f"a replica's applier that was stopped could not be started again: {failed.message}",
+                    f"a replica's applier was stopped and could not be restarted: {failed.message}",
                     hint="START REPLICA SQL_THREAD on the server, or `backupd recover`",
                 ) from failed
 
@@ -207,7 +207,7 @@ def _command(session: Session, verb: str, name: str) -> None:
                 raise
         else:
             return
-    raise ServerError(f"the server knows no way to {verb.lower()} one channel", hint="set lock.stop_applier = false")
+    raise ServerError(f"the server cannot {verb.lower()} a single channel", hint="set lock.stop_applier = false")
 
 
 def _open_temporary_tables(session: Session) -> int:

@@ -6,7 +6,7 @@ Nothing is left to an option file: with the production's `my.cnf`, recovery woul
 path is given, so is every log; replication information is looked for in an empty folder, except where the copy is to
 become a replica, and replication never starts; a symlink or `.isl` file that
 leads out of the copy is refused. `--skip-grant-tables` because nobody knows the restored accounts' passwords, and ours
-may not read all tables; the socket lies in a folder that only its owner can enter, and there is no other way in.
+may not read all tables; the socket is in a folder that only its owner can enter, and there is no other way in.
 
 The copy is a stranger's work and the server a large program that reads it. So it never runs as root, has no network,
 and can write nothing but the copy and its own folder, whatever it is made to do; of these we read plain files only.
@@ -15,16 +15,14 @@ needs that account's keys. Nothing that it starts outlives it, and what we say t
 """
 
 import contextlib
-import os
-import pwd
 import re
 import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from subprocess import Popen, TimeoutExpired
 from typing import IO
@@ -32,13 +30,13 @@ from typing import IO
 from backupd.host import process as programs
 from backupd.host.filesystem import read_plain
 from backupd.host.process import ChildLedger
-from backupd.host.sandbox import Bounds, ending_argv, not_confined
-from backupd.host.signals import shielded
+from backupd.host.sandbox import Bounds, not_confined
 from backupd.mysql.facts import key_files
 from backupd.mysql.keyring import keyring_options, require_known_keyring
 from backupd.mysql.recorded import is_binlog, judged, libraries
 from backupd.mysql.recovery import recovery_seconds, redo_bytes
 from backupd.mysql.relocation import Relocation, read_from_copy, require_self_contained
+from backupd.mysql.scratch_account import Account, account_for
 from backupd.mysql.session import Login, Session
 from backupd.mysql.startup import (
     ScratchPlaces,
@@ -57,18 +55,15 @@ STOP_SECONDS = 600.0
 CHECK_SECONDS = 86400.0  # CHECK TABLE of a large table is one statement
 
 _DYING_SECONDS = 1.0
-_END_SECONDS = 30.0
 _OWN_LIMIT = re.compile(
     r".*(cannot allocate memory|out of memory|no space left on device|disk is full|error number 28\b).*", re.IGNORECASE
 )
-_MORE = "the backup is neither proven nor doubted: drill it again when this host has more time, memory or room for it"
+_MORE = "nothing was learned about the backup: drill it again with more time, memory or disk space"
 
 _LARGEST_LOG = 64 << 20  # bytes: of 200,000 tables a line or two each
 _LARGEST_INDEX = 4 << 20  # bytes: the names of a hundred thousand binlogs
 _LONGEST_LINE = 500  # of a log, in an error
 
-_ITS_ACCOUNTS = frozenset({"mysql", "mariadb"})  # whom a server's files may belong to, of those known here
-_NOBODYS = range(61184, 65520)  # users that systemd gives to services for as long as they run, and no account has
 
 _SOCKET_LENGTH = 107  # unix(7): sun_path has 108 bytes with its terminator
 _POLL_SECONDS = 0.1
@@ -158,7 +153,7 @@ class ScratchServer:
         binlog = copy.folder / self._binlog if self._binlog else None
         require_self_contained(copy, *folders_of(copy, self._facts), *([binlog.parent] if binlog else []))
         require_tablespaces(copy, self._facts)
-        account = _account(copy.datadir, with_keys=bool(key_files(self._facts)))
+        account = account_for(copy.datadir, with_keys=bool(key_files(self._facts)))
         require_keys(self._facts, account.prefix)
         with _private_folder() as places, account.lent(copy), places.error_log.open("ab") as said:
             keyring = keyring_options(self._facts, places.folder, program, account.prefix)
@@ -185,8 +180,9 @@ class ScratchServer:
             return self._relocation
         if not self._confined:
             raise UsageError(
-                f"only root can enter {self._relocation.datadir}, and an unconfined server has to, which is never root",
-                hint="let others pass through the folders above it (chmod o+x)",
+                f"only root can enter {self._relocation.datadir}, but an unconfined server, which never runs as root,"
+                f" must enter it",
+                hint="make the folders above it accessible to others (chmod o+x)",
             )
         places.copy.mkdir()
         return replace(self._relocation, folder=places.copy, here=self._relocation.folder)
@@ -223,7 +219,7 @@ class ScratchServer:
                         raise refusal from error
                     raise ServerError(
                         f"the server did not start on the restored files: {first_error(said)}",
-                        hint="the backup is suspect; the log above says what the server could not read",
+                        hint="the backup is suspect; the log above shows what the server could not read",
                     ) from error
                 if time.monotonic() > deadline:
                     raise Undecided(
@@ -236,83 +232,8 @@ class ScratchServer:
             time.sleep(_POLL_SECONDS)
 
 
-@dataclass(frozen=True, slots=True)
-class Account:
-    """Whom the server runs as. Never root; without `ids` ourselves, who are not root."""
-
-    ids: tuple[int, int] | None = None
-    alone: bool = False  # nothing else runs as it
-
-    @property
-    def prefix(self) -> tuple[str, ...]:
-        """What changes to it. The death signal is asked for again, because a change of user forgets it (prctl(2))."""
-        if self.ids is None:
-            return ()
-        ids = (f"--reuid={self.ids[0]}", f"--regid={self.ids[1]}", "--clear-groups")
-        return ("setpriv", *ids, "--no-new-privs", "--pdeathsig", "KILL", "--")
-
-    def give(self, folder: Path) -> None:
-        """A folder of ours, which nobody else could change until now, is theirs with all that is in it."""
-        if self.ids is not None:
-            for path in (folder, *folder.rglob("*")):
-                os.chown(path, *self.ids, follow_symlinks=False)
-
-    @contextmanager
-    def lent(self, copy: Relocation) -> Iterator[None]:
-        """The copy's own files are theirs within the block, and its owner's after it, with what was made meanwhile.
-
-        So are the folders above its datadir, as far as they could not enter them: these are held open, for the server
-        can rename what lies in them. Nothing runs as them any more when they give it back.
-        """
-        if self.ids is None:
-            yield
-            return
-        uid, _ = self.ids
-        owner = copy.datadir.stat()
-        with ExitStack() as opened:
-            closed = self._closed(copy, opened)
-            try:
-                if uid != owner.st_uid:
-                    _change_owner(copy.folder, users={owner.st_uid: uid}, groups={})
-                for descriptor in closed:
-                    os.fchown(descriptor, uid, -1)
-                yield
-            finally:
-                with shielded():
-                    self._give_back(copy, owner, closed)
-
-    def _closed(self, copy: Relocation, opened: ExitStack) -> Mapping[int, int]:
-        """Descriptors of those folders above the datadir that they cannot enter, and whose each is."""
-        assert self.ids is not None
-        found = {}
-        for each in (each for each in copy.datadir.parents if each.is_relative_to(copy.folder)):
-            if not _may_enter(each, *self.ids):
-                descriptor = os.open(each, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-                opened.callback(os.close, descriptor)
-                found[descriptor] = os.fstat(descriptor).st_uid
-        return found
-
-    def _give_back(self, copy: Relocation, owner: os.stat_result, closed: Mapping[int, int]) -> None:
-        self._end_all()
-        if self.ids is not None and self.ids != (owner.st_uid, owner.st_gid):
-            uid, gid = self.ids
-            _change_owner(copy.folder, users={uid: owner.st_uid}, groups={gid: owner.st_gid})
-        for descriptor, user in closed.items():
-            os.fchown(descriptor, user, -1)
-
-    def _end_all(self) -> None:
-        """Whatever the server has started ends, in whatever session it is."""
-        if self.alone and self.ids is not None:
-            programs.run(ending_argv(*self.ids), timeout_seconds=_END_SECONDS)
-
-    def may_reach(self, folder: Path) -> bool:
-        """Whether it may enter a folder and all above it."""
-        ids = self.ids
-        return ids is None or all(_may_enter(each, *ids) for each in (folder, *folder.resolve().parents))
-
-
 def _require_itself(session: Session, process: "Popen[bytes]") -> None:
-    """The server that we have started answers. The socket lies in its own folder: it may have put another one there.
+    """The server that we have started answers. The socket is in its own folder: it may have put another one there.
 
     Raises:
         ServerError: another program does, of which nothing was asked.
@@ -323,8 +244,7 @@ def _require_itself(session: Session, process: "Popen[bytes]") -> None:
         raise ServerError(
             f"process {answering} answers at the socket of the server on the restored files, which is process"
             f" {process.pid}",
-            hint="who made the backup has made that server do so: use another backup, and look who can write to the"
-            " target",
+            hint="whoever made the backup caused this: use another backup, and check who can write to the target",
         )
 
 
@@ -343,10 +263,10 @@ def _within_limits(process: "Popen[bytes]", places: ScratchPlaces) -> Iterator[N
         with contextlib.suppress(TimeoutExpired):
             process.wait(_DYING_SECONDS)  # its connection is lost a moment before the process is gone
         if process.returncode == -signal.SIGKILL:
-            raise Undecided("the server on the restored files was killed (is memory short?)", hint=_MORE) from error
+            raise Undecided("the server on the restored files was killed (out of memory?)", hint=_MORE) from error
         if said := _OWN_LIMIT.search(_said(places)):
             short = said[0].strip()[:_LONGEST_LINE]
-            raise Undecided(f"the server on the restored files ran short: {short}", hint=_MORE) from error
+            raise Undecided(f"the server on the restored files ran out of resources: {short}", hint=_MORE) from error
         raise
 
 
@@ -356,9 +276,9 @@ def _index(copy: Path, binlog: Path, *, seen_in: Path) -> str:
     text = read_from_copy(copy, index, at_most=_LARGEST_INDEX) if index.exists() else binlog.name
     names = [line.rpartition("/")[2] for line in text.splitlines() if line]
     if not names:
-        raise ServerError(f"the binlog's index {index} lists no binlog", hint="look at it: is log_bin_index right?")
+        raise ServerError(f"the binlog's index {index} lists no binlog", hint="check it: is log_bin_index right?")
     if strange := next((name for name in names if not is_binlog(name)), None):
-        raise ServerError(f"the restored binlog's index lists what is no binlog: {strange!r:.80}")
+        raise ServerError(f"the restored binlog index lists a file that is not a binlog: {strange!r:.80}")
     return "".join(f"{seen_in / name}\n" for name in names)
 
 
@@ -379,69 +299,8 @@ def _private_folder() -> Iterator[ScratchPlaces]:
         shutil.rmtree(folder)
 
 
-def _account(datadir: Path, *, with_keys: bool) -> Account:
-    """A user of its own; where the copy needs keys, its owner, who may read them.
-
-    An archive says whose its files are: it must not be the one to choose as which of this host's people a program runs.
-    """
-    if os.geteuid() != 0:
-        return Account()
-    uid = datadir.stat().st_uid
-    known = _known(uid)
-    if with_keys and known is not None and known.pw_name in _ITS_ACCOUNTS and known.pw_gid != 0:
-        return Account((uid, known.pw_gid))
-    own = _of_its_own()
-    is_free = with_keys and known is None and uid not in _running()
-    return Account((uid if is_free else own, own), alone=True)
-
-
-def _of_its_own() -> int:
-    """A user, and a group, whom nobody knows and as whom nothing runs: not even `nobody` can look at the copy."""
-    running, first = _running(), os.getpid() % len(_NOBODYS)  # drills side by side have different ones
-    candidates = (*_NOBODYS[first:], *_NOBODYS[:first])
-    free = (uid for uid in candidates if _known(uid) is None and uid not in running)
-    found: int | None = next(free, None)
-    if found is None:
-        raise ServerError(f"every user from {_NOBODYS[0]} to {_NOBODYS[-1]} is taken", hint="see getent passwd")
-    return found
-
-
-def _known(uid: int) -> pwd.struct_passwd | None:
-    try:
-        return pwd.getpwuid(uid)
-    except KeyError:
-        return None
-
-
-def _running() -> frozenset[int]:
-    """The users as whom something runs now, containers' included."""
-    found = set()
-    for process in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            found.add(process.stat().st_uid)
-    return frozenset(found)
-
-
-def _may_enter(folder: Path, uid: int, gid: int) -> bool:
-    found = folder.stat()
-    if found.st_uid == uid:
-        return bool(found.st_mode & 0o100)
-    return bool(found.st_mode & (0o010 if found.st_gid == gid else 0o001))
-
-
-def _change_owner(top: Path, *, users: Mapping[int, int], groups: Mapping[int, int]) -> None:
-    """Whatever in the folder is of one of these is of the other; no link is followed."""
-    for _, folders, files, descriptor in os.fwalk(top, follow_symlinks=False):
-        for name in (".", *files, *folders):
-            found = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
-            ids = users.get(found.st_uid, found.st_uid), groups.get(found.st_gid, found.st_gid)
-            if ids != (found.st_uid, found.st_gid):
-                with contextlib.suppress(PermissionError):  # an immutable file (chattr +i) stays whose it is
-                    os.chown(name, *ids, dir_fd=descriptor, follow_symlinks=False)
-
-
 def _said(places: ScratchPlaces) -> str:
-    """What the server has written to its log, which lies in a folder of its own: a plain file of its, or nothing.
+    """What the server has written to its log, which is in a folder of its own: a plain file of its, or nothing.
 
     Raises:
         ServerError: something else lies there, or it is beyond all measure.

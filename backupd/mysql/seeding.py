@@ -93,7 +93,7 @@ def require_position(manifest: Manifest) -> None:
     if manifest.server.binlog_basename is None or (manifest.locked and manifest.position.binlog_file is None):
         raise UsageError(
             f"run {manifest.run_id} has no position: the binlog of {manifest.host} was off",
-            hint="a replica follows a binlog: set log_bin on that server, and take another backup",
+            hint="a replica needs a binlog: set log_bin on that server, and take a new backup",
         )
 
 
@@ -125,7 +125,7 @@ def require_password_fits(flavour: Flavour, password: str | None) -> None:
     if len((password or "").encode()) > longest:
         raise UsageError(
             f"the source's password is too long: {flavour} keeps {longest} bytes of a replica's password",
-            hint="give the replication account a shorter one",
+            hint="give the replication account a shorter password",
         )
 
 

@@ -91,7 +91,7 @@ class MysqlServer:
             return replication.replication(session)
 
     def membership(self) -> Membership | None:
-        """How it stands in its cluster; None where it is in none.
+        """How it is in its cluster; None where it is in none.
 
         Raises:
             ServerError: the server cannot be asked, or does not let us know how it stands.

@@ -72,8 +72,8 @@ class Session:
             raise explained(error, login, "connecting") from error
         except (OSError, ValueError) as error:  # before the driver begins: a certificate, a name
             raise ServerError(
-                f"no connection to the server at {login.where} can be made: {error}",
-                hint="check its address and tls_ca" if login.tls_ca is not None else "check its address",
+                f"cannot connect to the server at {login.where}: {error}",
+                hint="check the address and tls_ca" if login.tls_ca is not None else "check the address",
             ) from error
 
     @property

@@ -26,7 +26,7 @@ def literal(text: str) -> str:
     """
     if "\\" in text or not text.isprintable():
         raise ServerError(
-            f"this cannot be put into SQL that every server reads alike: {text!r:.80}",
+            f"this cannot be quoted safely for every server: {text!r:.80}",
             hint="it has a backslash or a control character",
         )
     return "'" + text.replace("'", "''") + "'"
@@ -52,8 +52,8 @@ def require_definition(text: str) -> None:
     """
     if _DEFINITION.fullmatch(text) is None or _DELIMITER.search(text) is not None:
         raise ServerError(
-            f"the server tells a table's definition that no client should be fed: {text!r:.80}",
-            hint="do not import this table; who can write to the target, or could to the server?",
+            f"the server returned a table definition that is unsafe to run: {text!r:.80}",
+            hint="do not import this table; check who can write to the target, or could write to the server",
         )
 
 

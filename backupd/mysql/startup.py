@@ -60,7 +60,7 @@ def matching_program(facts: ServerFacts) -> str:
         try:
             said = process.run([program, "--no-defaults", "--version"], timeout_seconds=30).stdout
         except CommandError as error:
-            raise ServerError(f"cannot ask {program} for its version: {error.message}") from error
+            raise ServerError(f"{program} did not report its version: {error.message}") from error
         version = said.partition(" Ver ")[2].split(" ")[0]
         flavour = Flavour.MARIADB if "MariaDB" in said else Flavour.MYSQL  # either may be called mysqld
         if flavour is facts.flavour and version_number(version)[:2] == facts.version_number[:2]:
@@ -144,18 +144,18 @@ def require_keys(facts: ServerFacts, reader: Sequence[str] = ()) -> None:
     for file in key_files(facts):
         if not file.is_file():
             raise ServerError(
-                f"the key file {file} is not here: what the backup has encrypted cannot be read",
-                hint="put the key back where the server had it: no backup of the volume should hold it",
+                f"the key file {file} is not here: the backup's encrypted data cannot be read",
+                hint="put the key back where the server had it: a backup must not contain it",
             )
         if process.run([*reader, "test", "-r", str(file)], timeout_seconds=30, accept=(0, 1)).status != 0:
             raise ServerError(
                 f"the key file {file} cannot be read as the owner of the restored files",
-                hint="the server's account, to which the files belong, must be the one that may read its keys",
+                hint="the server's account, which owns the files, must be able to read the keys",
             )
     if lacks_key_password(facts):
         raise ServerError(
-            "the password of the server's key file is in no backup: what was encrypted cannot be read here",
-            hint="give it to the server by a file of its own, then back up: file_key_management_filekey = FILE:/PATH",
+            "the password of the server's key file is not in the backup: encrypted data cannot be read here",
+            hint="give it to the server in a separate file, then back up: file_key_management_filekey = FILE:/PATH",
         )
 
 
@@ -171,14 +171,16 @@ def require_tablespaces(relocation: Relocation, facts: ServerFacts) -> None:
 
 
 def require_no_live_tablespace(error_log: str) -> None:
-    """MySQL did not go by a path of its dictionary: it warns of a file that lies in none of the folders it was given.
+    """MySQL did not go by a path of its dictionary: it warns of a file that is in none of the folders it was given.
 
     Raises:
         ServerError: naming the first such file. End the server now: it has it open.
     """
     found = re.search(r"\[MY-012177\] \[InnoDB\] The datafile '([^']*)'", error_log)
     if found is not None:
-        raise ServerError(f"the server on the restored files opened {found[1]}, which is not of them", hint=NOT_HERE)
+        raise ServerError(
+            (f"the server on the restored files opened {found[1]}, which is not one of them"), hint=NOT_HERE
+        )
 
 
 def _option(setting: str) -> str:

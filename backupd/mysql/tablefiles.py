@@ -1,6 +1,6 @@
 """Which files of a datadir belong to a table, and which ones no server starts without.
 
-Knows: how MySQL and MariaDB name files after schemas, tables and partitions. Refuses to know where the files are.
+Knows: how MySQL and MariaDB name files after schemas, tables and partitions.
 
 Letters, digits and `_` stand for themselves, everything else is `@` and four hexadecimal digits (MySQL manual, "Mapping
 of Identifiers to File Names"). Letters beyond ASCII that have a capital form are shortened by a table of the server's
@@ -68,14 +68,14 @@ def tables_in(text: str) -> tuple[Table, ...]:
         match = _TABLE.match(text, at)
         if match is None:
             raise UsageError(
-                f"{text!r} does not name tables", hint="for example --tables shop.orders,shop.customers; no patterns"
+                f"{text!r} is not a list of tables", hint="for example --tables shop.orders,shop.customers; no patterns"
             )
         found.add(Table(_bare(match["schema"]), _bare(match["table"])))
         at = match.end()
         if at == len(text):
             return tuple(sorted(found))
         if text[at] != ",":
-            raise UsageError(f"{text!r} does not name tables", hint="put commas between them")
+            raise UsageError(f"{text!r} is not a list of tables", hint="separate them with commas")
         at += 1
 
 
@@ -105,7 +105,7 @@ class TableFiles:
                     if room < 0:
                         raise VerificationError(
                             "the index of the members names more tables than can be held in memory",
-                            hint="restore all of it: leave out --tables",
+                            hint="restore everything: omit --tables",
                         )
 
     def require(self, tables: Collection[Table]) -> None:
@@ -122,7 +122,7 @@ class TableFiles:
                 near = difflib.get_close_matches(str(table), known, n=3) or known[:3]
                 raise UsageError(
                     f"no table {table} in this backup",
-                    hint=f"it has {', '.join(near)}" if near else "it has no tables at all",
+                    hint=f"it has {', '.join(near)}" if near else "the backup has no tables",
                 )
 
     def of(self, table: Table, names: Iterable[str]) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 Knows: what can be said of the server before such a snapshot. Refuses to say where it stood: commits go on while the
 snapshot is taken, so that only the image itself can tell, once it has been recovered (`derivation`).
 
-Right only for a server whose tables are all InnoDB's and whose binlog lies on the snapshotted volume; the preflight
+Right only for a server whose tables are all InnoDB's and whose binlog is on the snapshotted volume; the preflight
 sees to that. Nothing is flushed either: the file system's freeze writes back what the server has handed to the kernel.
 """
 

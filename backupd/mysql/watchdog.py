@@ -1,6 +1,6 @@
 """Ends another session of ours when it lasts too long, whatever the main thread does.
 
-Knows: a deadline, and two ways of ending a session. Refuses to know what the session is for.
+Knows: a deadline, and two ways of ending a session.
 
 It has a connection of its own that was opened beforehand: at the moment it is needed, a stalled server may let nobody
 in. KILL works even when the session waits inside the server; breaking its socket works even when the KILL does not. So
@@ -57,7 +57,7 @@ class Watchdog:
             self._change.notify()
 
     def end(self) -> None:
-        """End the guarded session now; returns when the server has given back what it held, or after 2 s.
+        """End the guarded session now; returns when the server has released what it held, or after 2 s.
 
         Never raises: it is called where something has failed already.
         """

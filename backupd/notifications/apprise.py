@@ -45,11 +45,11 @@ class Apprise:
         for number, line in enumerate(text.splitlines(), start=1):
             if line.strip() and not line.startswith("#") and not services.add(line.strip()):
                 raise NotificationError(
-                    f"{named}.urls_file: line {number} is no address that apprise knows",
-                    hint="one a line, such as ntfy://…",
+                    f"{named}.urls_file: line {number} is not an address that apprise supports",
+                    hint="write one per line, such as ntfy://…",
                 )
         gravity = NotifyType(_GRAVITY[notice.kind])
         if not services.notify(title=title(notice), body=body(notice), notify_type=gravity):
             raise NotificationError(
-                f"{named}: apprise could not tell every service", hint="try its own command `apprise -v`"
+                f"{named}: apprise could not notify every service", hint="try its own command `apprise -v`"
             )

@@ -1,6 +1,6 @@
 """A connection to somebody who may not answer, or only a byte at a time: it has an end, and its certificate is checked.
 
-Knows: deadlines, certificates, and the words for what went wrong. Refuses to know what is said over it.
+Knows: deadlines, certificates, and the words for what went wrong.
 """
 
 import contextlib
@@ -56,10 +56,8 @@ def undelivered(where: str, error: Exception, *, took: float, deadline: float) -
     """In words: who it was, and why. What the other side has said is no part of it: it may repeat a secret."""
     if isinstance(error, ssl.SSLCertVerificationError):
         fact = f"{where} has a certificate that is not trusted: {error.verify_message}"
-        return NotificationError(fact, hint="name the authority that has signed it: ca = FILE")
+        return NotificationError(fact, hint="set ca to the authority that signed it: ca = FILE")
     if took >= deadline or isinstance(error, TimeoutError):
-        return NotificationError(
-            f"{where} did not answer within {deadline:g} s", hint="is it up, and a way there open?"
-        )
+        return NotificationError(f"{where} did not answer within {deadline:g} s", hint="is it up and reachable?")
     reason = error.strerror if isinstance(error, OSError) and error.strerror else type(error).__name__
-    return NotificationError(f"{where} cannot be talked to: {reason}", hint="is it up, and is it the right port?")
+    return NotificationError(f"{where} cannot be reached: {reason}", hint="is it up, and is the port right?")

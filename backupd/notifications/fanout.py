@@ -1,6 +1,6 @@
 """Everybody who wants to hear of something is told at the same time, and nobody is waited for beyond a deadline.
 
-Knows: who wants what, and that a failure is a line in the log. Refuses to know how anybody is told.
+Knows: who wants what, and that a failure is a line in the log.
 """
 
 import logging
@@ -79,7 +79,9 @@ class Fanout:
         return [known.get(subscriber.name) or self._late(subscriber) for subscriber in subscribers]
 
     def _late(self, subscriber: Subscriber) -> Delivery:
-        error = NotificationError(f"it has not ended within {self._within_seconds:g} s", hint="nobody waits any longer")
+        error = NotificationError(
+            (f"it did not finish within {self._within_seconds:g} s"), hint="backupd stopped waiting"
+        )
         return Delivery(subscriber.name, self._within_seconds, error)
 
 

@@ -1,7 +1,7 @@
 """A mail through a server that takes it.
 
 Knows: SMTP with STARTTLS, TLS or neither, a password, a deadline over all of it. What a server or a disk has said
-stands in the body only, so that no header can be slipped in.
+is in the body only, so that no header can be slipped in.
 """
 
 import contextlib
@@ -51,7 +51,7 @@ class Mail:
         finally:
             client.close()
         if refused:
-            raise NotificationError(f"{where} refused {', '.join(refused)}", hint="the others have got the mail")
+            raise NotificationError(f"{where} refused {', '.join(refused)}", hint="the other recipients got the mail")
 
     def _log_in(self, client: smtplib.SMTP) -> None:
         config = self._config
@@ -91,12 +91,12 @@ def _client(config: MailConfig, seconds: float) -> smtplib.SMTP:
 def _refused(where: str, error: smtplib.SMTPException) -> NotificationError:
     """The server's number without its words: they may repeat what it was told."""
     if isinstance(error, smtplib.SMTPAuthenticationError):
-        return NotificationError(f"{where} does not know us: {error.smtp_code}", hint="look at user and password_file")
+        return NotificationError(f"{where} rejects the login: {error.smtp_code}", hint="check user and password_file")
     if isinstance(error, smtplib.SMTPRecipientsRefused):
-        return NotificationError(f"{where} refused every recipient", hint="may we send there without a user?")
+        return NotificationError(f"{where} refused every recipient", hint="does it accept mail without a login?")
     if isinstance(error, smtplib.SMTPNotSupportedError):
         return NotificationError(
-            f"{where} cannot do what is wanted: {error}", hint='security = "tls" or "none" may fit'
+            f"{where} does not support what is needed: {error}", hint='try security = "tls" or "none"'
         )
     code = f" with {error.smtp_code}" if isinstance(error, smtplib.SMTPResponseException) else ""
-    return NotificationError(f"{where} did not take the mail{code}", hint="its own log says why")
+    return NotificationError(f"{where} did not accept the mail{code}", hint="check its own log")

@@ -20,7 +20,7 @@ from backupd.vocabulary.faults import BadValue
 
 
 def address_in(url: str | None, url_file: Path | None, *, named: str) -> str:
-    """The address, as it stands in the configuration or in the file.
+    """The address, as it is in the configuration or in the file.
 
     Raises:
         ConfigurationError: the file cannot be read, others can read it, or there is no address in it.
@@ -85,7 +85,7 @@ def _words(status: int) -> str:
 
 def _hint(status: int) -> str:
     if 300 <= status < 400:
-        return "nothing is sent to another address than the one that was named: name the new one"
+        return "redirects are not followed: configure the new address"
     if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND, HTTPStatus.GONE}:
-        return "look at the address and the token: they may have been changed or withdrawn"
-    return "look at its own log; nothing is sent twice"
+        return "check the address and the token: they may have been changed or revoked"
+    return "check its own log; nothing is sent twice"

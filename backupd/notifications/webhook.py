@@ -24,7 +24,7 @@ class Webhook:
         headers = {"Content-Type": "application/json"}
         if config.token_file is not None:
             if web.leaves_in_clear(address):
-                raise NotificationError(f"{named}: its token would go over http unencrypted", hint="use https")
+                raise NotificationError(f"{named}: its token would be sent unencrypted over http", hint="use https")
             token = line_in(config.token_file, named=f"{named}.token_file", content="the token")
             headers["Authorization"] = f"Bearer {_in_a_header(token, named)}"
         body = json.dumps(document(notice)).encode()
@@ -33,5 +33,5 @@ class Webhook:
 
 def _in_a_header(token: str, named: str) -> str:
     if not all("!" <= letter <= "~" for letter in token):
-        raise NotificationError(f"{named}.token_file: a token is printable ASCII without blanks", hint="write it anew")
+        raise NotificationError(f"{named}.token_file: a token is printable ASCII without blanks", hint="write it again")
     return token

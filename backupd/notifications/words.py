@@ -14,10 +14,10 @@ from backupd.vocabulary.schedule import Notice, NoticeKind
 SCHEMA = 1
 
 _BECAME = {
-    NoticeKind.STARTED: "has begun",
+    NoticeKind.STARTED: "has started",
     NoticeKind.SUCCEEDED: "is good",
     NoticeKind.FAILED: "failed",
-    NoticeKind.ATTENTION: "wants attention",
+    NoticeKind.ATTENTION: "needs attention",
     NoticeKind.RECOVERED: "is good again",
     NoticeKind.MISSED: "was missed",
     NoticeKind.DRILL_OVERDUE: "has no recent proof",

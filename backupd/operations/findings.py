@@ -1,6 +1,6 @@
 """How a preflight answer is put where there is little to say: all is well, or it could not be found out.
 
-Knows: the two commonest findings, and which failures of the host are findings. Refuses to know what is examined.
+Knows: the two commonest findings, and which failures of the host are findings.
 """
 
 from backupd.vocabulary.errors import BackupdError, CommandError, ServerError, SnapshotError, UnexpectedOutput

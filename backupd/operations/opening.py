@@ -1,7 +1,7 @@
 """What every command opens first: the configuration, and the record of all runs.
 
 Apart from `wiring`, because what acts on a host takes a quarter of a second to load, and a look at the history does
-without. Refuses to know anything that acts.
+without.
 """
 
 import os
@@ -41,7 +41,7 @@ def job(configuration: Configuration, name: str) -> JobConfig:
     try:
         return configuration.jobs[name]
     except KeyError:
-        raise UsageError(f"no job {name!r}", hint=f"the configuration has: {', '.join(configuration.jobs)}") from None
+        raise UsageError(f"no job {name!r}", hint=f"configured jobs: {', '.join(configuration.jobs)}") from None
 
 
 def catalogue(configuration: Configuration) -> Catalogue:

@@ -37,7 +37,7 @@ class FilesystemRoom:
 class HostFiles:
     """The host's file systems, as the kernel tells them."""
 
-    mount_of: Callable[[Path], MountPoint]  # which mounted file system a path lies on
+    mount_of: Callable[[Path], MountPoint]  # which mounted file system a path is on
     mounts_below: Callable[[Path], tuple[Path, ...]]  # where something is mounted within a folder
     identity: Callable[[Path], FileIdentity]  # raises OSError
     sync: Callable[[Path], None]

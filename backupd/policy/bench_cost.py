@@ -1,6 +1,6 @@
 """What a bench costs its host: how long one scratch volume takes, and how much is written to it. Pure.
 
-Knows: how fast a disk is taken to be before anything is known of it. Refuses to know what is measured, and why.
+Knows: how fast a disk is taken to be before anything is known of it.
 """
 
 from math import ceil

@@ -45,7 +45,7 @@ def whole_disks(sizes: Mapping[str, int], sector_size: int) -> Disks:
     return Disks("", _SCRATCH_EXTENT, extents, sector_size)
 
 
-def plan_matrix(request: BenchRequest, disks: Disks) -> BenchPlan:
+def bench_plan_of(request: BenchRequest, disks: Disks) -> BenchPlan:
     """Every scratch volume in the order of its turn, with every load that it gets.
 
     Raises:
@@ -58,7 +58,7 @@ def plan_matrix(request: BenchRequest, disks: Disks) -> BenchPlan:
     volumes = tuple(_volumes(request, chosen, disks, least))
     if not volumes:
         raise Refused(
-            f"nothing is left to measure: the disks read and write no less than {disks.sector_size} bytes directly",
+            f"nothing is left to measure: direct I/O on these disks needs at least {disks.sector_size} bytes",
             hint="ask for larger --records",
         )
     for volume in volumes:
@@ -93,11 +93,11 @@ def _chosen(request: BenchRequest, disks: Disks, least: int) -> tuple[str, ...]:
     unknown = [disk for disk in named if disk not in disks.free_by_disk]
     if unknown:
         raise Refused(
-            f"{', '.join(unknown)}: no usable PV of {disks.vg}",
-            hint=f"--pvs may name: {', '.join(disks.free_by_disk) or 'none, no PV takes allocations'}",
+            f"{', '.join(unknown)}: not a usable PV of {disks.vg}",
+            hint=f"available:  {', '.join(disks.free_by_disk) or 'none, no PV takes allocations'}",
         )
     if len(named) == 1:
-        raise Refused(f"one PV only: {named[0]}; striping needs two", hint="name more in --pvs")
+        raise Refused(f"one PV only: {named[0]}; striping needs two", hint="add more to --pvs")
     return named or _with_room(disks, least)
 
 
@@ -135,14 +135,14 @@ def _layouts(request: BenchRequest, chosen: tuple[str, ...], disks: Disks) -> It
     too_large = [size for size in request.stripe_sizes if size > disks.extent_size]
     if too_large:
         raise UsageError(
-            f"--stripe-sizes: {size_words(too_large[0])} is more than an extent, and LVM takes no such",
+            f"--stripe-sizes: {size_words(too_large[0])} is larger than an extent, which LVM does not accept",
             hint=f"up to {size_words(disks.extent_size)}",
         )
     too_wide = [width for width in request.widths if width > len(chosen) or (not disks.vg and width < len(chosen))]
     if too_wide:
         raise UsageError(
             f"--widths: no {too_wide[0]} stripes on {len(chosen)} disks: {', '.join(chosen)}",
-            hint=f"from 2 to {len(chosen)}" if disks.vg else "leave --widths out: an array has all of its disks",
+            hint=f"from 2 to {len(chosen)}" if disks.vg else "omit --widths: an array uses all of its disks",
         )
     if disks.vg:
         yield ScratchLayout(LayoutKind.LINEAR, chosen[:1])
@@ -201,11 +201,11 @@ def _snapshots(request: BenchRequest, volumes: Collection[PlannedLayout], disks:
     left = sum(disks.free_by_disk.values()) - max(volume.size for volume in volumes) // disks.extent_size
     if left < need:
         return False, (
-            f"snapshots are left out: beside the largest scratch volume there are {left} free extents for one, and"
-            f" {need} are needed",
+            f"snapshots are skipped: next to the largest scratch volume {left} extents are free for one, {need} are"
+            f" needed",
         )
     if not all(volume.layout.is_volume for volume in volumes):
-        return True, ("no snapshots of RAID-0: it is no logical volume",)
+        return True, ("no snapshots of RAID-0: it is not a logical volume",)
     return True, ()
 
 
@@ -218,5 +218,5 @@ def _left_out(request: BenchRequest, disks: Disks) -> tuple[str, ...]:
     if PublishedTable.E5 not in tables_of(request):
         return ()
     small = [size_words(record) for record in sorted(set(request.records)) if record % disks.sector_size]
-    why = f"the disks read and write nothing but multiples of {disks.sector_size} bytes directly"
-    return (f"records of {', '.join(small)} are left out: {why}",) if small else ()
+    why = f"direct I/O on these disks needs multiples of {disks.sector_size} bytes"
+    return (f"records of {', '.join(small)} are skipped: {why}",) if small else ()

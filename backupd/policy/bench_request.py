@@ -28,19 +28,19 @@ def require_sound(request: BenchRequest) -> None:
     if any(threads < 1 for threads in request.threads):
         raise UsageError("--threads are 1 or more", hint="for example --threads 1,2,6")
     if any(width < 2 for width in request.widths):
-        raise UsageError("--widths are 2 or more: the linear volume is measured in any case", hint="e.g. --widths 2,3")
+        raise UsageError("--widths are 2 or more: the linear volume is always measured", hint="e.g. --widths 2,3")
     if request.raw and PublishedTable.E3 not in tables_of(request):
-        raise UsageError("--raw measures table e3 on the device, and that is not asked for", hint="add --table e3")
+        raise UsageError("--raw measures table e3 on the device, but table e3 is not selected", hint="add --table e3")
 
 
 def _require_place(request: BenchRequest) -> None:
     if bool(request.vg) == bool(request.array_disks):
         raise UsageError(
-            "name a volume group or disks",
+            "give a volume group or disks",
             hint="backupd bench layouts --vg VG, or backupd bench layouts --md DISK,DISK",
         )
     if request.array_disks and request.pvs:
-        raise UsageError("--pvs are those of a volume group, and --md names none", hint="leave out --pvs")
+        raise UsageError("--pvs needs a volume group, and --md uses none", hint="omit --pvs")
     if len(request.array_disks) == 1:
         raise UsageError(f"one disk only: {request.array_disks[0]}; striping needs two", hint="--md DISK,DISK")
     for option, names in (("--pvs", request.pvs), ("--md", request.array_disks)):
@@ -53,19 +53,20 @@ def _require_sizes(request: BenchRequest) -> None:
     """Direct I/O asks for whole sectors, sysbench for a file of whole records, LVM and mdadm for powers of two."""
     for record in request.records:
         if record < _SECTOR or record % _SECTOR:
-            raise UsageError(f"--records: {record} bytes are none that a disk takes", hint="a multiple of 512 bytes")
+            raise UsageError(f"--records: {record} bytes is not a valid block size", hint="a multiple of 512 bytes")
     asked = {cell.record for table in tables_of(request) for cell in cells_of(table, request, (1,))}
     uneven = [record for record in sorted(asked, reverse=True) if request.file_size % record]
     if request.file_size <= 0 or uneven:
         record = uneven[0] if uneven else LARGE_RECORD
         raise UsageError(
-            f"--size {size_words(request.file_size)} is no multiple of a record of {size_words(record)}",
+            f"--size {size_words(request.file_size)} is not a multiple of a record of {size_words(record)}",
             hint=f"e.g. --size {size_words(16 * lcm(*asked)).replace(' ', '')}",
         )
     for size in request.stripe_sizes:
         if size < _LEAST_STRIPE or size & (size - 1):
             raise UsageError(
-                f"--stripe-sizes: {size_words(size)} is none that LVM takes", hint="a power of two from 4k on"
+                f"--stripe-sizes: {size_words(size)} is not a stripe size that LVM accepts",
+                hint="a power of two from 4k on",
             )
     if not request.stripe_sizes:
-        raise UsageError("--stripe-sizes names none", hint="for example --stripe-sizes 64k,256k")
+        raise UsageError("--stripe-sizes is empty", hint="for example --stripe-sizes 64k,256k")

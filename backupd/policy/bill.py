@@ -1,7 +1,7 @@
 """What a backup cost its server, from what was recorded: transactions, seconds of writing, bytes copied on write.
 
 Pure: from series to figures. Knows: which of a server's counters stands for a transaction, what may be believed of a
-series, and how sure an estimate is. Refuses to know who looked, and how it is said.
+series, and how sure an estimate is.
 
 **What is a transaction.** Tried on MariaDB 10.11.19 and MySQL 9.7.4, with InnoDB. `Handler_commit` is none: it counts
 each statement's end as well as the COMMIT, reads included, and each of them once for every engine that takes part; and

@@ -1,6 +1,6 @@
 """Parts of the day in which nothing may start, as instants.
 
-Knows: how a window of a zone's clock lies in time. Refuses to know what would start, and what the time is.
+Knows: how a window of a zone's clock is in time.
 
 A window begins when the clock shows its beginning for the first time and ends when it shows its end for the last time:
 it is never shorter than the clock says. One whose end is its beginning is a whole day.
@@ -32,7 +32,7 @@ def next_start(now: datetime, blackouts: Sequence[Blackout], zone: str) -> datet
 
 
 def never_end(blackouts: Sequence[Blackout]) -> bool:
-    """Together they leave no minute of the week."""
+    """Together they leave no minute of the week free."""
     black: set[int] = set()
     for blackout in blackouts:
         begin = blackout.begin.hour * 60 + blackout.begin.minute

@@ -1,7 +1,6 @@
 """How much a snapshot's first write copies at a time, where the job leaves that to backupd. Pure.
 
-Knows: the table that docs/pages/cow-area.md shows with measurements, and its reasons in words. Refuses to know where
-the facts come from: `queues` asks the kernel.
+Knows: the table that docs/pages/cow-area.md shows with measurements, and its reasons in words.
 """
 
 from collections.abc import Iterable
@@ -12,7 +11,8 @@ from backupd.vocabulary.volumes import Auto, DiskQueue, Volume, VolumeGroup
 USUAL = 64 << 10  # bytes: what no measurement speaks against
 _LARGEST = 512 << 10  # bytes: LVM takes no larger ones
 _VIRTUAL = (
-    "the disks are virtual, and what they lie on is not known; measure with backupd probe JOB --chunk-sizes 64k,512k,"
+    "the disks are virtual, and the disks under them are not known; measure with backupd probe JOB --chunk-sizes"
+    " 64k,512k,"
     " and set snapshot.chunk_size"
 )
 
@@ -56,8 +56,8 @@ def _by_disks(origin: Iterable[DiskQueue], area: Iterable[DiskQueue]) -> Chunks:
         return Chunks(USUAL, _VIRTUAL)
     request = min(queue.largest_request for queue in (*slow_origin, *slow_area))
     if request < _LARGEST:
-        return Chunks(USUAL, f"the disks are rotational, but take requests of no more than {_kib(request)}")
-    return Chunks(_LARGEST, f"the disks are rotational and take requests of {_kib(request)}")
+        return Chunks(USUAL, f"the disks are rotational, but accept requests of at most {_kib(request)}")
+    return Chunks(_LARGEST, f"the disks are rotational and accept requests of {_kib(request)}")
 
 
 def _kib(size: int) -> str:

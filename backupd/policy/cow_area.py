@@ -1,8 +1,7 @@
 """Which COW area a probe recommends: the choice among the cells that it measured, and whether it still holds. Pure.
 
 Knows: when a cell is better than the default by more than the noise, and when the disks are no longer those that were
-measured. Refuses to know how a cell is measured (`cow_comparison`), and what a snapshot is given in the end
-(`cow_placing`).
+measured.
 """
 
 import math
@@ -112,15 +111,15 @@ def change_since(tuning: Tuning, now: VolumeLayout) -> str:
     """In which respect the disks are no longer those that were measured; empty where they are."""
     then = tuning.layout
     if (then.volume_uuid, then.group_uuid) != (now.volume_uuid, now.group_uuid):
-        return "the volume is another one"
+        return "the volume was replaced"
     gone = [pv for pv, uuid in then.pvs.items() if now.pvs.get(pv) != uuid]
     if gone:
-        return f"{gone[0]} is gone or another disk"
+        return f"{gone[0]} is missing or was replaced"
     new = [pv for pv in now.pvs if pv not in then.pvs]
     if new:
-        return f"{', '.join(new)} came to the group"
+        return f"{', '.join(new)} was added to the group"
     if (then.devices, then.stripes, then.stripe_size) != (now.devices, now.stripes, now.stripe_size):
-        return "the volume lies otherwise on its PVs"
+        return "the volume's layout on its PVs has changed"
     return ""
 
 

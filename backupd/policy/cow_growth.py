@@ -1,7 +1,6 @@
 """When a COW area is to be extended while it fills, and to what. Pure.
 
-Knows: how full it is, and how fast it has lately filled. Refuses to know how long the copy will take, which nobody
-knows on the first night, and what room there is.
+Knows: how full it is, and how fast it has lately filled.
 """
 
 import math

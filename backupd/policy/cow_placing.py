@@ -1,7 +1,6 @@
 """Where a COW area goes and in which chunks, where the job leaves that to backupd. Pure.
 
-Knows: that the last tuning of the volume says so as long as it holds, and what is taken instead. Refuses to know how
-large the area is (`snapshot_plan`), and the table of disks (`chunk_size`).
+Knows: that the last tuning of the volume says so as long as it holds, and what is taken instead.
 """
 
 from dataclasses import dataclass, replace
@@ -48,13 +47,13 @@ def placed(settings: PlaceSettings, volume: Volume, group: VolumeGroup, tuning: 
     if tuning is None:
         if settings.pvs != AUTO:
             return default
-        return _aside(default, "no probe has compared PVs for it: backupd probe JOB --tune", "")
+        return _aside(default, "no probe has compared PVs for this volume: backupd probe JOB --tune", "")
     when = f"the probe of {tuning.made_at:%Y-%m-%d}"
     change = change_since(tuning, layout_of(volume, group))
     if change and AUTO not in (settings.chunk_size, settings.pvs):
         return default  # nothing but the stripes is open, and they are linear without a probe
     if change:
-        return _aside(default, f"its recommendation is left aside: {change}", when)
+        return _aside(default, f"its recommendation is ignored: {change}", when)
     ours = cell_of(tuning.cells, default.chunks.size, (default.pvs, default.stripes))
     if ours is None and settings.pvs != AUTO:
         return default  # it was not this job's place that was compared
@@ -63,15 +62,15 @@ def placed(settings: PlaceSettings, volume: Volume, group: VolumeGroup, tuning: 
     free = [cell for cell in tuning.cells if _allowed(settings, cell, volume)]
     choice = choose(free, ours, at_home=lambda cell: is_at_home(cell.cow_pvs, volume.devices))
     if choice.stays:
-        reason = f"{default.chunks.reason}; {when} found nothing better that the job leaves open"
+        reason = f"{default.chunks.reason}; {when} found nothing better within the job's settings"
         return replace(default, chunks=replace(default.chunks, reason=reason))
     cell = choice.cell
     unusable = [pv for pv in cell.cow_pvs if not group.free_by_pv.get(pv)]
     if unusable:
-        return _aside(default, f"its recommendation is left aside: {unusable[0]} is full, missing or closed", when)
+        return _aside(default, f"its recommendation is ignored: {unusable[0]} is full, missing or closed", when)
     failed = [pv for pv in cell.cow_pvs if group.has_failed(pv)]
     if failed:
-        return _aside(default, f"its recommendation is left aside: the kernel has given up {failed[0]}", when)
+        return _aside(default, f"its recommendation is ignored: the kernel has disabled {failed[0]}", when)
     chosen = cell.place != default_place(settings)
     where = f" with the COW area {place_words(*cell.place)}" if chosen else ""
     reason = f"the best{where} by {when}, {choice.gain:.0%} faster than the default (noise {choice.noise:.0%})"
@@ -96,7 +95,7 @@ def too_small(settings: PlaceSettings, volume: Volume, group: VolumeGroup, tunin
     default = without_probe(settings, volume, group)
     return _aside(
         default,
-        "its recommendation is left aside: there is too little room for the COW area",
+        "its recommendation is ignored: there is not enough space for the COW area",
         f"the probe of {tuning.made_at:%Y-%m-%d}",
     )
 

@@ -1,6 +1,6 @@
 """How large a COW area is made where the job leaves that to backupd: by what its past runs have filled. Pure.
 
-Knows: a share that is usual, and what runs before say of the next one. Refuses to know the catalogue that kept them.
+Knows: a share that is usual, and what runs before say of the next one.
 """
 
 import math
@@ -36,7 +36,7 @@ def room_for(origin_size: int, chunk_size: int, past: Sequence[SnapshotLife]) ->
     usual = round(origin_size * USUAL_PERCENT / 100)
     alike = [life for life in past if life.chunk_size == chunk_size and life.seconds > 0]
     if not alike:
-        return CowSuggestion(usual, usual, f"{USUAL_PERCENT:g}% of the origin, no run has told yet what it fills")
+        return CowSuggestion(usual, usual, f"{USUAL_PERCENT:g}% of the origin: no run has shown yet how much it fills")
     longest = max(life.seconds for life in alike)
     telling = [life for life in alike if life.seconds >= _TELLING * longest]
     forecast = max(_LEAST, round(max(life.filled * math.sqrt(longest / life.seconds) for life in telling)))
@@ -44,5 +44,5 @@ def room_for(origin_size: int, chunk_size: int, past: Sequence[SnapshotLife]) ->
     most = max(life.filled for life in telling) / _MIB
     told = f"{runs} of at most {math.ceil(longest)} s filled up to {most:.0f} MiB"
     if usual >= _MARGIN * forecast:
-        return CowSuggestion(usual, min(usual, forecast), f"{USUAL_PERCENT:g}% of the origin are enough: {told}")
-    return CowSuggestion(round(_MARGIN * forecast), min(usual, forecast), f"twice what is forecast: {told}")
+        return CowSuggestion(usual, min(usual, forecast), f"{USUAL_PERCENT:g}% of the origin is enough: {told}")
+    return CowSuggestion(round(_MARGIN * forecast), min(usual, forecast), f"twice the forecast: {told}")

@@ -1,7 +1,6 @@
 """How long a thing that begins now has until its deadline.
 
-Knows: how a time of this machine's clock lies in time, where the clock changes before it too. Refuses to know what is
-to be done until then.
+Knows: how a time of this machine's clock is in time, where the clock changes before it too.
 """
 
 from datetime import date, datetime, timedelta

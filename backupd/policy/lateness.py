@@ -1,7 +1,6 @@
 """What becomes of something that was due: it starts, it waits, or it is missed.
 
-Knows: how late is too late, and that of several slots that have passed only the newest may still start. Refuses to know
-who starts it, and what the time is: every function is told.
+Knows: how late is too late, and that of several slots that have passed only the newest may still start.
 
 Every slot ends in one of two ways, started or missed, and no slot is left out: of those that passed while nobody looked
 (a restart, a suspended machine, a clock that was put forward) the newest is judged by itself and the older ones are
@@ -64,12 +63,12 @@ def lateness(
         return Missed(f"it could not start within {within}")
     start = next_start(max(now, due_at), blackouts, zone)
     if start is None or start > deadline:
-        return Missed(f"a blackout lasts longer than the {within} within which it starts")
+        return Missed(f"a blackout lasts longer than the {within} within which it may start")
     return Start() if start <= now else Wait(start)
 
 
 def due_slots(timetable: Timetable, *, since: datetime, now: datetime) -> Due:
-    """The slots after `since` and up to now. None where now is before: a clock that was put back owes nothing."""
+    """The slots after `since` and up to now. None where now is before: a clock that was restored owes nothing."""
     passed: deque[datetime] = deque(maxlen=_LISTED + 1)
     count = 0
     for due_at in timetable.following(since):

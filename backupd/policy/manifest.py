@@ -52,7 +52,7 @@ _YEARS = range(2000, 3000)  # of instants: whatever is reckoned with them stays 
 _SIGNED = b"backupd manifest 1\0"  # before the digest that is signed: such a signature is of nothing else
 
 _HINT = "it was damaged or changed on the target; restore another backup"
-_UNKNOWN_HINT = "somebody wrote it by other means than backupd's: restore another backup"
+_UNKNOWN_HINT = "something other than backupd wrote it: restore another backup"
 
 
 def to_text(manifest: Manifest) -> str:
@@ -87,8 +87,8 @@ def from_chunks(chunks: Iterable[bytes | memoryview]) -> Manifest:
 def _require_modest(size: int, values: int = 0) -> None:
     if size > MOST_BYTES or values > _MOST_VALUES:
         raise VerificationError(
-            f"the manifest is larger than {MOST_BYTES >> 20} MiB, or has more than {_MOST_VALUES} values: none that"
-            " backupd writes is so large",
+            f"the manifest is larger than {MOST_BYTES >> 20} MiB, or has more than {_MOST_VALUES} values: backupd"
+            f" never writes one that large",
             hint=_HINT,
         )
 
@@ -123,9 +123,9 @@ def _document(text: str | bytes | bytearray) -> dict[str, Any]:
         _require_modest(len(text), sum(map(text.count, ",[{")))
         body = json.loads(text, object_pairs_hook=_without_duplicates, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:  # ValueError: JSONDecodeError, UnicodeDecodeError, our own
-        raise VerificationError(f"the manifest cannot be understood: {error}", hint=_HINT) from error
+        raise VerificationError(f"the manifest cannot be parsed: {error}", hint=_HINT) from error
     if not isinstance(body, dict):
-        raise VerificationError("the manifest cannot be understood: it is no JSON object", hint=_HINT)
+        raise VerificationError("the manifest cannot be parsed: it is not a JSON object", hint=_HINT)
     return body
 
 
@@ -134,19 +134,20 @@ def _require_major(schema: object) -> None:
     match schema:
         case {"major": int(major), "minor": int(minor)} if type(major) is type(minor) is int and major > MAJOR:
             raise Unreadable(
-                f"the manifest was written by a newer backupd: its schema is {major}.{minor}, this one knows {MAJOR}",
+                f"the manifest was written by a newer backupd: its schema is {major}.{minor}, this one supports"
+                f" {MAJOR}",
                 hint="use that newer backupd to restore or verify this backup; nothing is wrong with it",
             )
         case {"major": int(major), "minor": int(minor)} if type(major) is type(minor) is int and major == MAJOR:
             return
         case _:
-            raise Unreadable(f"the manifest has no proper schema: {schema!r:.80}", hint=_UNKNOWN_HINT)
+            raise Unreadable(f"the manifest has no valid schema: {schema!r:.80}", hint=_UNKNOWN_HINT)
 
 
 def _require_inside(key: str, path: str) -> None:
     named = PurePosixPath(path)
     if named.is_absolute() or ".." in named.parts:
-        raise Unreadable(f"the manifest's {key} leads out of the backup: {path!r}", hint=_UNKNOWN_HINT)
+        raise Unreadable(f"the manifest's {key} points outside of the backup: {path!r}", hint=_UNKNOWN_HINT)
 
 
 def _body(manifest: Manifest) -> dict[str, Any]:
@@ -225,7 +226,7 @@ def _typed(wanted: Any, value: Any, where: str) -> Any:
         return float(value)
     if isinstance(value, str) and isinstance(wanted, type):
         return _typed_text(wanted, value, where)
-    raise Unreadable(f"the manifest has no proper {where}: {value!r:.80}", hint=_UNKNOWN_HINT)
+    raise Unreadable(f"the manifest has no valid {where}: {value!r:.80}", hint=_UNKNOWN_HINT)
 
 
 def _is_proper(value: object) -> bool:
@@ -278,15 +279,15 @@ def _typed_text(wanted: type, value: str, where: str) -> Any:
             return wanted(value)
     except ValueError:
         pass
-    raise Unreadable(f"the manifest has no proper {where}: {value!r:.80}", hint=_UNKNOWN_HINT)
+    raise Unreadable(f"the manifest has no valid {where}: {value!r:.80}", hint=_UNKNOWN_HINT)
 
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise ValueError("a key is there twice")
+        raise ValueError("a key occurs twice")
     return found
 
 
 def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no number")
+    raise ValueError(f"{name} is not a number")

@@ -1,7 +1,7 @@
 """An owner record: who wrote last into a machine's folder, so that two hosts with one identity notice each other.
 
-Knows: the record and its JSON. Refuses to know where it lies, and who may write the next one (`targets.chain`).
-A record comes from a storage that may have made it up: what is not as we write it is refused.
+Knows: the record and its JSON. A record comes from a storage that may have made it up: what is not as we write it is
+refused.
 """
 
 import json
@@ -35,16 +35,16 @@ def from_text(text: str | bytes, *, machine: str, number: int, where: str) -> Ow
     """What was written as this record of this machine; `where` names it in sentences.
 
     Raises:
-        VerificationError: it is no owner record, or another one.
+        VerificationError: it is not an owner record, or another one.
     """
-    hint = "if this folder is this machine's, `backupd identity adopt` takes it over"
+    hint = "if this folder is this machine's, take it over with `backupd identity adopt`"
     try:
         body = json.loads(text)
         record = OwnerRecord(**{**body, "at": datetime.fromisoformat(body["at"])})
     except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise VerificationError(f"{where} is no owner record", hint=hint) from error
+        raise VerificationError(f"{where} is not an owner record", hint=hint) from error
     if not _is_well_formed(record):
-        raise VerificationError(f"{where} is no owner record", hint=hint)
+        raise VerificationError(f"{where} is not an owner record", hint=hint)
     if (record.machine, record.number) != (machine, number):
         raise VerificationError(f"{where} is owner record {record.number} of machine {record.machine}", hint=hint)
     return record

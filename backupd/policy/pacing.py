@@ -13,21 +13,18 @@ A read is held back before it is submitted, never in the disk's queue: there kco
 with it, would wait for it (`__check_for_conflicting_io` in the kernel's drivers/md/dm-snap.c).
 """
 
-from dataclasses import dataclass, replace
-from math import sqrt
+from dataclasses import dataclass, field, replace
 from typing import Self
+
+from backupd.policy.pace_trial import TRIAL_SECONDS, PaceLook, Trial
 
 LEAST_SHARE = 1 / 16  # of full speed: a copy that crawls keeps the snapshot for ever
 LOOK_SECONDS = 0.1  # between two looks
 OFF_SECONDS = 0.1  # without a read, so that it is seen what the snapshot alone costs
 OFF_EVERY_SECONDS = 2.0
 _FIRST_SHARE = 1 / 4  # doubled at each trial that shows it to be cheaper
-_TRIAL_SECONDS = 0.4  # of reading at one speed, before it is judged
 _RESTING_TRIAL_SECONDS = 1.0
-_TRIAL_READS = 4
-_TRIAL_WRITES = 10  # fewer say nothing, unless it has lasted for three times as long
 _NOISE = 0.03  # of the price: less is no difference, and then the faster speed is the better one
-_MOST_DOUBT = 0.06  # of the price, that is granted to noise
 _STEPS = (2.0, 1.4)  # by which the speed is changed: coarse on the way, fine near the best
 _OTHER = 1.4  # times as long, or as short
 _CROWDED = 1.6  # times what a write takes while nothing reads: take small steps
@@ -53,29 +50,6 @@ class Budgets:
 
 
 @dataclass(frozen=True, slots=True)
-class PaceLook:
-    """What was seen since the look before, and what is known now. None: unknown."""
-
-    seconds: float
-    writes: int  # of anybody's to the origin, that ended
-    write_seconds: float  # that these took, together
-    in_flight: int  # now, on the origin
-    reads: int = 0  # of ours, that ended
-    read_bytes: int = 0
-    reading_seconds: float = 0.0  # that these took, without what they were held back
-    held_seconds: float = 0.0  # of `seconds`, in which a read was held back
-    bytes_left: int | None = None
-    deadline_seconds: float | None = None  # until the copy must be done
-    cow_seconds: float | None = None  # until the COW area is forecast to reach its limit
-    lag_seconds: float | None = None
-
-    @property
-    def seconds_left(self) -> float | None:
-        """Until whichever of the two comes first."""
-        return min((each for each in (self.deadline_seconds, self.cow_seconds) if each is not None), default=None)
-
-
-@dataclass(frozen=True, slots=True)
 class PaceDecision:
     """How the next read is submitted: after the pause, and then as soon as nothing is in flight or the hold is over."""
 
@@ -84,51 +58,6 @@ class PaceDecision:
     hold_seconds: float
     off: bool  # read nothing until the next look
     reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """What reading at one speed has cost so far."""
-
-    seconds: float = 0.0
-    writes: int = 0
-    looks: int = 0
-    waiting: float = 0.0  # seconds of writes that would not have waited without us, summed
-    squares: float = 0.0  # of how many waited at each look, summed
-    reads: int = 0
-    reading_seconds: float = 0.0  # in which no read was held back
-
-    @property
-    def price(self) -> float | None:
-        """For each second of reading, which is as many bytes at any speed; None where nothing was read."""
-        return self.waiting / self.reading_seconds if self.reading_seconds else None
-
-    def with_look(self, look: PaceLook, waiting: float) -> Self:
-        """One look more."""
-        return replace(
-            self,
-            seconds=self.seconds + look.seconds,
-            writes=self.writes + look.writes,
-            looks=self.looks + 1,
-            waiting=self.waiting + waiting * look.seconds,
-            squares=self.squares + waiting**2,
-            reads=self.reads + look.reads,
-            reading_seconds=self.reading_seconds + look.seconds - look.held_seconds,
-        )
-
-    @property
-    def doubt(self) -> float:
-        """The price's standard error, as a share of it: what a few writes take is a matter of chance."""
-        if self.looks < 2 or self.waiting <= 0:
-            return 0.0
-        mean = self.waiting / self.seconds
-        return min(_MOST_DOUBT, sqrt(max(0.0, self.squares / self.looks - mean**2) / (self.looks - 1)) / mean)
-
-    @property
-    def is_over(self) -> bool:
-        """Long enough, with enough reads and writes, to be judged."""
-        enough = self.writes >= _TRIAL_WRITES or self.seconds >= 3 * _TRIAL_SECONDS
-        return enough and self.seconds >= _TRIAL_SECONDS and self.reads >= _TRIAL_READS
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +84,7 @@ class Pace:
     latency_seconds: float | None = None  # what a write takes now
     read_seconds: float = 0.0  # what one read takes
     full_rate: float = 0.0  # bytes a second, while no read is held back
-    trial: Trial = Trial()
+    trial: Trial = field(default_factory=Trial)
     best: tuple[float, float] | None = None  # share and price of the cheapest speed so far; None: not tried yet
     faster: bool = True  # the way to the next one
     turned: bool = False  # the other way was tried
@@ -190,18 +119,18 @@ class Pace:
     def reason(self) -> str:
         """Why reading goes at this speed."""
         if self.floor > min(self.share, self.cap):
-            return f"slower than this the copy would not be done before {self.end}"
+            return f"any slower, the copy would not finish before {self.end}"
         if self.cap < self.share:
-            return "faster than this the copy would take more than its budget"
+            return "any faster, the copy would exceed its budget"
         if self.usual_seconds is None:
-            return "what writes took before the snapshot is not known"
+            return "the baseline of write latency is not known"
         if self.idle_seconds >= _IDLE_SECONDS:
-            return "nobody writes"
+            return "the server is not writing"
         if not self.resting:
-            return "trying which speed costs the server least"
+            return "finding the speed that costs the server least"
         if self.share >= 1:
-            return "the sooner the snapshot is gone, the less it costs"
-        return "slower the snapshot would cost more, faster the reading would"
+            return "the sooner the snapshot is removed, the less it costs"
+        return "slower, the snapshot would cost more; faster, the reading would"
 
     def after(self, look: PaceLook) -> Self:
         """What is known after one look more."""
@@ -327,7 +256,7 @@ class Pace:
             self.best is not None
             and self.faster
             and not self.resting
-            and trial.waiting > 2 * self.best[1] * max(_TRIAL_SECONDS, trial.reading_seconds)
+            and trial.waiting > 2 * self.best[1] * max(TRIAL_SECONDS, trial.reading_seconds)
         )
 
     def _onward(self, trial: Trial) -> Self:
@@ -397,9 +326,9 @@ class Pace:
     def _why_abort(self) -> str | None:
         limit = self.budgets.max_penalty_seconds
         if limit is not None and self.penalty_seconds > limit:
-            return f"the server has lost {self.penalty_seconds:.0f} s of its writing, the limit is {limit:g} s"
+            return f"the server has lost {self.penalty_seconds:.0f} s of writing, the limit is {limit:g} s"
         if self.hopeless_seconds >= _HOPELESS_SECONDS:
-            return f"the copy cannot be done before {self.end} without taking more from the server than the job allows"
+            return f"the copy cannot finish before {self.end} within the job's limits"
         return None
 
 

@@ -1,6 +1,6 @@
 """The published tables that a bench repeats: which loads each of them needs. Pure.
 
-Knows: E2 to E5 as loads. Refuses to know on which layouts, and what is made of the figures.
+Knows: E2 to E5 as loads.
 """
 
 from backupd.vocabulary.benches import LARGE_RECORD, SMALL_RECORD, BenchRequest, Cell, PublishedTable

@@ -112,11 +112,11 @@ def _reasons(
         if backup.pin is not None:
             reasons[backup.backup_id].append(f"pinned: {backup.pin}" if backup.pin else "pinned")
         if backup.at > now + _CLOCKS_DIFFER:
-            reasons[backup.backup_id].append("its time has not come yet: a clock is or was wrong")
+            reasons[backup.backup_id].append("dated in the future: a clock is or was wrong")
         if backup.uncertain:
             reasons[backup.backup_id].append(backup.uncertain)
         if backup.only_whole and not backup.broken:
-            reasons[backup.backup_id].append("only whole copy: every other one of this run is broken")
+            reasons[backup.backup_id].append("only complete copy: all others of this run are broken")
         if backup.broken and not (good and good[0].at >= backup.at):
             reasons[backup.backup_id].append("broken, but there is no newer good one")
     for backup in good[:1]:

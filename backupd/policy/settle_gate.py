@@ -1,18 +1,17 @@
-"""The settle gate as a pure function: samples and limits in; wait, start or give-up with a reason out.
+"""The settle gate as a pure function: samples and limits in; wait, start or give up, with a reason, out.
 
-Knows: when waiting still helps, when it buys nothing, when it costs too much. Refuses to know clocks, threads, probes
-and LVM: `observer` asks, and does what is answered.
+Knows: when waiting still helps, when it gains nothing, when it costs too much. Has no clock, thread or probe:
+`observer` asks, and acts on the answer.
 
 Two signals, and a third. The *ratio* of the probe's windows says what a write costs, but a probe that comes back to its
 own small file settles its own chunks. The *rate* of first writes that are not the probe's says what the server still
 has to pay. The gate opens when both have settled. Where there is no probe the passive meter decides alone: that rate,
-and the *latency* of everybody's writes to the origin where it is known what it was before the snapshot.
+and the average *latency* of writes to the origin, where its baseline is known.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, isfinite
-from statistics import median
 
 from backupd.policy.trend import Point, expected_after, expected_sum, is_falling, peak, points, recent
 from backupd.vocabulary.penalty import GateOutcome, Reason, Sample, Verdict
@@ -29,7 +28,7 @@ _FULLEST = 0.95  # of the COW area, that anybody is told to allow
 _SHORTEST_SETTLING_SECONDS = 30.0  # no loaded server of the lab's had its hot chunks copied sooner (33 to 40 s)
 _TREND_SHARE = 0.3  # of the copy's seconds, a look in each: a fall to half by then shows in so many
 _WORTH_WAITING = 2.0  # first writes now ÷ those at the end of a copy that began now
-OWN_CHUNKS = "the probe's own chunks have settled, the server's are still being copied"
+OWN_CHUNKS = "the probe's own chunks have settled, but the server's are still being copied"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +37,12 @@ class SettleLimits:
 
     threshold: float = 1.25  # the ratio that is worth paying
     windows: int = 3  # in a row at or below it
-    max_wait_seconds: float = 600.0
+    max_wait_seconds: float = 1800.0
     patience: float | None = None  # the longest wait that can pay, as a multiple of what the copy is expected to take
     max_penalty: float | None = None
     max_replica_lag_seconds: float | None = None
-    max_cow_fill: float = 0.8  # 0 to 1
-    max_metadata_fill: float = 0.9  # of a thin pool's; one that runs out of it takes no write of anybody's any more
+    max_cow_fill: float = 0.9  # 0 to 1
+    max_metadata_fill: float = 0.9  # of a thin pool's; once it runs out, every write to the pool fails
     plateau_windows: int = 6  # over which the ratio has not fallen by a tenth
     plateau_looks: int = 60  # the same for rate and latency, where they decide alone
     quiet_share: float = 0.2  # of its peak since the snapshot: the server's first writes have died down
@@ -79,17 +78,6 @@ class CowForecast:
         return self.copy_seconds if self.copy_seconds is not None else self.guess_seconds
 
 
-@dataclass(frozen=True, slots=True)
-class Penalty:
-    """What writes cost before the snapshot, just after it, and when the copy started; None where not measured."""
-
-    baseline_iops: float | None = None
-    initial_iops: float | None = None
-    settled_iops: float | None = None
-    initial_ratio: float | None = None
-    settled_ratio: float | None = None
-
-
 def decide(
     samples: Sequence[Sample],
     limits: SettleLimits,
@@ -102,8 +90,8 @@ def decide(
     """Wait, start, or give up. From `max_wait_seconds` on it never says wait.
 
     `now_seconds` counts from the snapshot, as the samples do. `probing` is False where no (more) windows are to come.
-    `baseline_latency_ms` is what everybody's writes took before, taken during windows of the probe where it is probing.
-    In this order: a passed limit gives up; a gate that is off starts; a COW area that is not forecast to last through
+    `baseline_latency_ms` is the average write latency before the snapshot, during the probe's windows if there are any.
+    In this order: an exceeded limit aborts; a gate that is off starts; a COW area that is not forecast to last through
     the copy gives up; settled, plateau and max-wait start, the last as no-data where nothing was ever measured (both
     want attention); a COW area that would last through the copy but not through another minute's wait starts at once.
 
@@ -131,12 +119,12 @@ def decide(
     if seen.settled():
         return verdict(GateOutcome.START, Reason.SETTLED, seen.words())
     if seen.plateau():
-        return verdict(GateOutcome.START, Reason.PLATEAU, f"no longer falling: {seen.words()}")
+        return verdict(GateOutcome.START, Reason.PLATEAU, f"the penalty is no longer falling; {seen.words()}")
     pointless = None
     if forecast is not None:
         pointless = _pointless(limits, forecast.expected_seconds, now_seconds) or seen.dearer_later(forecast)
     if pointless is not None and (seen.began or not probing):
-        return verdict(GateOutcome.START, Reason.PLATEAU, f"{pointless}: {seen.words()}" if seen.began else pointless)
+        return verdict(GateOutcome.START, Reason.PLATEAU, f"{pointless}; {seen.words()}" if seen.began else pointless)
     if left <= 0:
         reason = Reason.MAX_WAIT if seen.ratios or seen.rates or seen.slowdowns else Reason.NO_DATA
         return verdict(GateOutcome.START, reason, seen.words())
@@ -150,11 +138,9 @@ def breach(samples: Sequence[Sample], limits: SettleLimits, *, cow: CowForecast 
     """Which limit is passed, in words; None while none is. Holds in every stage after the snapshot."""
     ratios, lag, used = _latest(samples)
     if limits.max_penalty is not None and len(ratios) == _LIMIT_WINDOWS and min(ratios) > limits.max_penalty:
-        return (
-            f"writes are {min(ratios):.1f} times slower than without the snapshot, the limit is {limits.max_penalty:g}"
-        )
+        return f"writes are {min(ratios):.1f}× slower than without the snapshot, the limit is {limits.max_penalty:g}×"
     if limits.max_replica_lag_seconds is not None and lag is not None and lag > limits.max_replica_lag_seconds:
-        return f"the replica is {lag:.0f} s behind, the limit is {limits.max_replica_lag_seconds:g} s"
+        return f"replica lag is {lag:.0f} s, the limit is {limits.max_replica_lag_seconds:g} s"
     if cow is None:
         return None
     if used is not None and used > limits.max_cow_fill * cow.total:
@@ -203,9 +189,9 @@ def _pointless(limits: SettleLimits, copy_seconds: float | None, now_seconds: fl
         return None
     longest = limits.patience * copy_seconds
     if longest < _SHORTEST_SETTLING_SECONDS:
-        return f"a copy of about {copy_seconds:.0f} s is over before waiting would pay"
+        return f"the copy takes about {copy_seconds:.0f} s, waiting would not pay off"
     if now_seconds >= longest:
-        return f"waiting has taken as long as pays before a copy of about {copy_seconds:.0f} s"
+        return f"the copy takes about {copy_seconds:.0f} s, waiting longer would not pay off"
     return None
 
 
@@ -220,9 +206,9 @@ def way_out(samples: Sequence[Sample], limits: SettleLimits, forecast: CowForeca
         return in_general
     if forecast.copy_seconds is None:
         return (
-            f"{area.remedy}: {area.name} has {_gib(forecast.total)}, and how long the copy takes is not known yet;"
-            f" {_gib(2 * forecast.total)} are a beginning. Or raise limits.max_cow_fill (now"
-            f" {limits.max_cow_fill:.0%}), or choose a quieter hour"
+            f"{area.remedy}: try {_gib(2 * forecast.total)} for {area.name} (now {_gib(forecast.total)}; how long the"
+            f" copy takes is not known yet), raise limits.max_cow_fill (now {limits.max_cow_fill:.0%}), or choose a"
+            f" quieter hour"
         )
     less = (
         f", raise limits.max_cow_fill to {ceil(100 * need / forecast.total)}% (now {limits.max_cow_fill:.0%})"
@@ -238,19 +224,6 @@ def way_out(samples: Sequence[Sample], limits: SettleLimits, forecast: CowForeca
 def _gib(size: float) -> str:
     """Rounded up to a tenth, as LVM and `snapshot.size` take it."""
     return f"{ceil(10 * size / (1 << 30)) / 10:g} GiB"
-
-
-def penalty_of(samples: Sequence[Sample], *, windows: int = 3) -> Penalty:
-    """The penalty in five figures: medians, except that `initial` is the one window that came first.
-
-    `settled` is taken over the last `windows` before the copy. What was measured during the copy is in none of them.
-    """
-    baseline = _iops(samples, BASELINE)
-    settling = _iops(samples, SETTLE)
-    before = median(baseline) if baseline else None
-    first = settling[0] if settling else None
-    last = median(settling[-windows:]) if settling else None
-    return Penalty(before, first, last, _ratio(before, first), _ratio(before, last))
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,9 +286,9 @@ class _Seen:
         need, total = self.need(forecast, wait_seconds), forecast.total + forecast.growth
         if need <= self.limits.max_cow_fill * total:
             return None
-        what = "a little more waiting and the copy" if wait_seconds else "the copy"
+        what = "waiting a little longer and the copy" if wait_seconds else "the copy"
         return (
-            f"in {seconds:.0f} s, {what}, {forecast.area.name} is forecast to fill to {need / total:.0%},"
+            f"{forecast.area.name} is forecast to be {need / total:.0%} full after {what} ({seconds:.0f} s),"
             f" the limit is {self.limits.max_cow_fill:.0%}"
         )
 
@@ -335,7 +308,7 @@ class _Seen:
         now = recent(lately)
         if len(lately) < looks or not now or patience * now > _WORTH_WAITING * expected_after(lately, seconds):
             return None
-        return f"by the end of a copy of about {seconds:.0f} s the server's first writes will hardly have become fewer"
+        return f"first writes will hardly drop during the copy (about {seconds:.0f} s), waiting would not pay off"
 
     def words(self) -> str:
         """Where both signals stand, and which of them keeps the gate shut when the other would open it."""
@@ -344,9 +317,9 @@ class _Seen:
             parts.append(f"penalty {self.ratios[-1].value:.2f} (threshold {self.limits.threshold:g})")
         if self.rates:
             share = f", {recent(self.rates) / highest:.0%} of their peak" if (highest := peak(self.rates)) else ""
-            parts.append(f"the server's first writes {recent(self.rates) / _MIB:.2f} MiB/s{share}")
+            parts.append(f"the server's first writes are at {recent(self.rates) / _MIB:.2f} MiB/s{share}")
         if self.slowdowns:
-            parts.append(f"everybody's writes take {recent(self.slowdowns):.2f} times as long as before the snapshot")
+            parts.append(f"average write latency is {recent(self.slowdowns):.2f}× the baseline")
         if self.probing and self._is_cheap() and self.rates and not self._is_quiet():
             parts.append(OWN_CHUNKS)
         return "; ".join(parts) or "nothing could be measured"
@@ -389,15 +362,3 @@ def _latest(samples: Sequence[Sample]) -> tuple[list[float], float | None, int |
 
 def _slowdown(latency_ms: float | None, baseline_ms: float | None) -> float | None:
     return latency_ms / baseline_ms if latency_ms is not None and baseline_ms and baseline_ms > 0 else None
-
-
-def _iops(samples: Sequence[Sample], stage: str) -> list[float]:
-    return [
-        sample.iops
-        for sample in samples
-        if sample.stage == stage and sample.iops is not None and isfinite(sample.iops) and sample.iops >= 0
-    ]
-
-
-def _ratio(baseline: float | None, iops: float | None) -> float | None:
-    return baseline / iops if baseline and iops else None

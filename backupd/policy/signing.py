@@ -1,7 +1,6 @@
 """A machine's signing key: by its public half anybody tells what that machine wrote, and nobody else can write so.
 
-Knows: the key's file, the text of a public key, how something is signed. Refuses to know what is signed, and whose keys
-are believed (`trust`).
+Knows: the key's file, the text of a public key, how something is signed.
 """
 
 import base64
@@ -25,8 +24,8 @@ _SIDE = 0x7A03AC9277FDC74EC6CC392CFA53202A0F67100D760B3CBA4FD84D3D706A17C7
 # Points of small order, by their y (RFC 8032, 5.1): OpenSSL takes a signature of anything that anybody made for them.
 _WEAK = frozenset({0, 1, _PRIME - 1, _PRIME, _PRIME + 1, _SIDE, _PRIME - _SIDE})
 _HINT = (
-    "whoever has this key can make backups that pass for this machine's where its catalogue is lost: if nobody can have"
-    " read it, chown it to root and chmod it to 600; else remove it, and a new one is made"
+    "whoever has this key can forge this machine's backups if its catalogue is lost: if nobody can have read it,"
+    " chown it to root and chmod it to 600; otherwise remove it, and backupd creates a new one"
 )
 
 
@@ -96,7 +95,7 @@ def require_public(text: str) -> str:
     key = text.strip()
     if _bytes_of(key) is None:
         raise UsageError(
-            f"{text!r:.100} is no public key of a machine",
+            f"{text!r:.100} is not a public key of a machine",
             hint=f"as `backupd identity show` prints it on that machine: {_KIND}…",
         )
     return key
@@ -128,7 +127,7 @@ def _signer(path: Path, pem: bytes) -> Signer:
         key = None
     if not isinstance(key, Ed25519PrivateKey):
         # Not chained: the cause may carry bytes of the file.
-        raise Refused(f"{path} is no signing key of backupd's", hint=_HINT) from None
+        raise Refused(f"{path} is not a backupd signing key", hint=_HINT) from None
     return Signer(_text_of(key.public_key().public_bytes_raw()), key.sign)
 
 
@@ -138,9 +137,9 @@ def _read(path: Path) -> bytes:
     with os.fdopen(descriptor, "rb") as file:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
-            raise Refused(f"the signing key {path} is no regular file", hint=_HINT)
+            raise Refused(f"the signing key {path} is not a regular file", hint=_HINT)
         if status.st_uid != os.geteuid():
-            raise Refused(f"the signing key {path} belongs to user {status.st_uid}, not to us", hint=_HINT)
+            raise Refused(f"the signing key {path} belongs to user {status.st_uid}, not to backupd's user", hint=_HINT)
         if status.st_mode & 0o077:
             mode = stat.S_IMODE(status.st_mode)
             raise Refused(f"the signing key {path} can be read or written by others (mode {mode:04o})", hint=_HINT)
@@ -183,5 +182,5 @@ def _link_unless_there(partial: Path, path: Path) -> None:
 def _unusable(path: Path, error: OSError) -> Refused:
     return Refused(
         f"the signing key {path} cannot be used: {(error.strerror or str(error)).lower()}",
-        hint="it lies beside the catalogue, and backups are signed with it: run backupd as root",
+        hint="it is stored next to the catalogue, and backups are signed with it: run backupd as root",
     )

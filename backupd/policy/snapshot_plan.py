@@ -1,7 +1,6 @@
 """How large a snapshot's COW area is, and whether there is room for it, in the group or in a thin pool. Pure.
 
-Knows: extents, percentages and what a complete COW area needs. Refuses to know: LVM's commands, and the configuration's
-other sections.
+Knows: extents, percentages and what a complete COW area needs.
 """
 
 import math
@@ -65,7 +64,7 @@ def plan_snapshot(
     """Decide everything about the snapshot of one run. A thin volume's takes room in its pool instead of extents.
 
     `past` is what snapshots of earlier runs on this volume have filled, `tuning` the last that was made of it: where
-    the place that it recommends has too little room, the default is taken.
+    the place that it recommends has too little space, the default is used.
 
     Raises:
         SnapshotError: a PV is not of this group, there are not enough free extents, or too few PVs that have some for
@@ -77,8 +76,8 @@ def plan_snapshot(
     unknown = [pv for pv in area.pvs if pv not in group.free_by_pv]
     if unknown:
         raise SnapshotError(
-            f"{', '.join(unknown)}: no usable PV of {group.name}",
-            hint=f"snapshot.pvs may name: {', '.join(group.free_by_pv) or 'none, no PV takes allocations'}",
+            f"{', '.join(unknown)}: not a usable PV of {group.name}",
+            hint=f"available:  {', '.join(group.free_by_pv) or 'none, no PV takes allocations'}",
         )
     extents, size_reason = _extents(settings, volume, group, area, past)
     if extents > group.free_on(area.pvs, stripes=area.stripes) and area.by_probe and tuning is not None:
@@ -118,7 +117,8 @@ def _too_few_pvs(group: VolumeGroup, area: Placed) -> SnapshotError:
     roomy = group.roomy(area.pvs or tuple(group.free_by_pv))
     named = " that snapshot.pvs names" if area.pvs else ""
     return SnapshotError(
-        f"no {area.stripes} stripes for the COW area on {group.name}: of the PVs{named}, {len(roomy)} have free extents"
+        f"not enough PVs for {area.stripes} stripes of the COW area on {group.name}: of the PVs{named}, {len(roomy)}"
+        f" have free extents"
         f" ({', '.join(roomy) or 'none'})",
         hint=f"lower snapshot.stripes (now {area.stripes}),"
         f" {'name more in snapshot.pvs' if area.pvs else f'or extend the volume group: vgextend {group.name} DEVICE'}",
@@ -181,24 +181,24 @@ def _plan_in_pool(
     name = f"{volume.vg}/{pool.name}"
     if settings.pvs and settings.pvs != AUTO:
         raise SnapshotError(
-            f"{volume.full_name} is thin: its snapshots lie in {name}, and not on {', '.join(settings.pvs)}",
-            hint="leave out snapshot.pvs",
+            f"{volume.full_name} is thin: its snapshots are in {name}, and not on {', '.join(settings.pvs)}",
+            hint="omit snapshot.pvs",
         )
     if not isinstance(settings.stripes, str) and settings.stripes > 1:
         raise SnapshotError(
-            f"{volume.full_name} is thin: its snapshots lie in {name}, and have the stripes of that pool",
-            hint="leave out snapshot.stripes",
+            f"{volume.full_name} is thin: its snapshots are in {name}, and have the stripes of that pool",
+            hint="omit snapshot.stripes",
         )
     if pool.metadata_fill > MAX_POOL_METADATA_FILL:
         raise SnapshotError(
             f"the metadata of thin pool {name} is {pool.metadata_fill:.0%} full,"
-            f" and a snapshot is taken up to {MAX_POOL_METADATA_FILL:.0%}",
+            f" snapshots are taken up to {MAX_POOL_METADATA_FILL:.0%}",
             hint=f"extend it: lvextend --poolmetadatasize +SIZE {name}",
         )
     need = room_in_pool(volume, settings)
     if need > pool.free:
         raise SnapshotError(
-            f"not enough room in thin pool {name}: need {need} bytes, have {pool.free}",
+            f"not enough space in thin pool {name}: need {need} bytes, have {pool.free}",
             hint=f"lower snapshot.size (now {_words(settings.size)}) or extend the pool: lvextend --size +SIZE {name}",
         )
     chunks = chunks_for(settings.chunk_size, volume, group)
@@ -247,7 +247,7 @@ def _asked(
         return usual_bytes(size, volume.size), ""
     room = room_for(volume.size, chunks.size, past)
     if room.least <= spare < room.wanted:
-        return spare, f"all that can be spared: {room.reason}"
+        return spare, f"all that is available: {room.reason}"
     return room.wanted if spare >= room.wanted else room.least, room.reason
 
 

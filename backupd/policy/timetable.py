@@ -45,7 +45,7 @@ _ALIASES = {
     "@midnight": "0 0 * * *",
     "@hourly": "0 * * * *",
 }
-_NEVER = "{} never comes: there is no such day"
+_NEVER = "{} never occurs: there is no such day"
 _ANY_TIME = datetime(2000, 1, 1, tzinfo=UTC)
 _LONGEST = 200  # characters of an expression
 _PATIENCE = timedelta(days=50 * 366)  # 29 February comes on a given weekday every 28 or 40 years
@@ -164,8 +164,8 @@ def require_zone(name: str) -> str:
         return ZoneInfo(name).key
     except (OSError, ValueError, KeyError) as error:  # a folder or a link, an odd name, none: as zoneinfo has them
         meant = next(iter(get_close_matches(name, available_timezones(), n=1)), None)
-        hint = f"did you mean {meant}?" if meant else 'a name of IANA\'s, such as "Europe/Berlin" or "UTC"'
-        raise UsageError(f"there is no time zone {_shown(name)}", hint=hint) from error
+        hint = f"did you mean {meant}?" if meant else 'use an IANA name, such as "Europe/Berlin" or "UTC"'
+        raise UsageError(f"unknown time zone {_shown(name)}", hint=hint) from error
 
 
 def stable_offset(spread_seconds: float, *names: str) -> float:
@@ -194,15 +194,15 @@ def pattern_of(expression: str) -> _Pattern:
     """What the expression names.
 
     Raises:
-        UsageError: it is not five fields of cron.
+        UsageError: it does not have five cron fields.
     """
     fields = expression.split()
     shown = _shown(expression)
     if meant := _ALIASES.get(expression.strip().lower()):
-        raise UsageError(f"{shown} is not five fields of cron", hint=f'write "{meant}"')
+        raise UsageError(f"{shown} does not have five cron fields", hint=f'write "{meant}"')
     if len(fields) != len(_FIELDS):
         found = f"{len(fields)} field{'' if len(fields) == 1 else 's'}"
-        raise UsageError(f"{shown} has {found}, and a schedule of cron has five", hint=FIELDS_HINT)
+        raise UsageError(f"{shown} has {found}, a cron schedule has five", hint=FIELDS_HINT)
     if len(expression) > _LONGEST:
         raise UsageError(f"{shown} is longer than {_LONGEST} characters", hint=FIELDS_HINT)
     try:
@@ -220,7 +220,7 @@ def _fault(shown: str, fields: Sequence[str], name: str) -> str:
         with contextlib.suppress(CronSimError):
             CronSim(f"0 0 {wrong} * *", _ANY_TIME)
             return _NEVER.format(shown)
-    return f"{shown} is not a schedule of cron: {_shown(wrong)} is no {name}"
+    return f"{shown} is not a cron schedule: {_shown(wrong)} is not a valid {name}"
 
 
 def _shown(text: str) -> str:

@@ -1,6 +1,6 @@
 """Arithmetic on short noisy series: is it falling, how fast, what would it add up to.
 
-Knows numbers. Refuses to know what they measure. Medians throughout, because one window in ten is an accident.
+Knows numbers. Medians throughout, because one window in ten is an accident.
 """
 
 from collections.abc import Iterable, Sequence

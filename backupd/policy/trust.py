@@ -1,7 +1,7 @@
 """Which backups are believed: those that a known key has signed, and that are what the catalogue recorded.
 
-What lies on a target is a stranger's, who may have put another backup, an older one or one of his own in its place.
-Knows: what must agree with what. Refuses to know where keys and rows come from. Pure values.
+What is on a target is a stranger's, who may have put another backup, an older one or one of his own in its place.
+Knows: what must agree with what. Pure values.
 """
 
 import logging
@@ -14,7 +14,7 @@ from backupd.vocabulary.storage import Backup, Manifest, Signature
 
 log = logging.getLogger(__name__)
 
-_REPLACED = "somebody has replaced it: look who can write to the target, and take another backup"
+_REPLACED = "it was replaced: check who can write to the target, and take a new backup"
 
 
 class Known(StrEnum):
@@ -66,34 +66,38 @@ class Trust:
             return
         if manifest.signature is not None:
             raise Untrusted(
-                f"run {manifest.run_id} is signed by {manifest.signature.key}, which is not known as a key of machine"
+                f"run {manifest.run_id} is signed by {manifest.signature.key}, which is not a known key of machine"
                 f" {manifest.machine}",
-                hint="if `backupd identity show` prints that key on that machine, or printed it when it was well:"
-                " `backupd catalogue rebuild --trust KEY`; else do not use what lies there",
+                hint=(
+                    "if `backupd identity show` prints that key on that machine, or did before it failed:"
+                    " `backupd catalogue rebuild --trust KEY`; otherwise do not use these backups"
+                ),
             )
         if recorded is None:
             raise Untrusted(
-                f"run {manifest.run_id} is not signed: nobody can tell who made it",
-                hint="an earlier backupd signed nothing; `backupd catalogue rebuild --unsigned` believes whoever could"
-                " write there",
+                f"run {manifest.run_id} is not signed: its origin is unknown",
+                hint=(
+                    "early versions of backupd did not sign; `backupd catalogue rebuild --unsigned` trusts"
+                    " whoever could write there"
+                ),
             )
         log.warning(
-            "run %s was recorded before backups were signed: its manifest agrees with the catalogue in its first"
-            " object, its sizes and its files, and nobody can prove the rest",
+            "run %s was recorded before backups were signed: its manifest matches the catalogue in its first object,"
+            " sizes and files; the rest cannot be proven",
             manifest.run_id,
         )
 
     def _require_recorded(self, manifest: Manifest, recorded: Backup) -> None:
         if recorded.recipients and not manifest.recipients:
             raise Untrusted(
-                f"run {manifest.run_id} was recorded as encrypted for {', '.join(recorded.recipients)}, and what lies"
-                f" on target {recorded.target} is plain",
+                f"run {manifest.run_id} was recorded as encrypted for {', '.join(recorded.recipients)}, but the copy"
+                f" on target {recorded.target} is not encrypted",
                 hint=_REPLACED,
             )
         if manifest.digest != recorded.manifest_digest:
             raise Untrusted(
-                f"the manifest of run {manifest.run_id} on target {recorded.target} is not the one that was recorded:"
-                f" its digest is {manifest.digest[:16]}…, and the catalogue has {recorded.manifest_digest[:16]}…",
+                f"the manifest of run {manifest.run_id} on target {recorded.target} is not the one on record: its"
+                f" digest is {manifest.digest[:16]}…, and the catalogue has {recorded.manifest_digest[:16]}…",
                 hint=_REPLACED,
             )
 
@@ -107,7 +111,7 @@ def _require_of_one_kind(manifest: Manifest) -> None:
     plain = [stored.name for stored in manifest.objects if stored.encrypted != bool(manifest.recipients)]
     if plain:
         raise Untrusted(
-            f"run {manifest.run_id} says that it is {'encrypted' if manifest.recipients else 'plain'}, and its"
+            f"run {manifest.run_id} is marked as {'encrypted' if manifest.recipients else 'plain'}, and its"
             f" {plain[0]} is not",
             hint=_REPLACED,
         )
@@ -129,7 +133,7 @@ def _require_agreement(manifest: Manifest, recorded: Backup) -> None:
     for what, (expected, found) in told.items():
         if expected != found:
             raise Untrusted(
-                f"run {manifest.run_id} on target {recorded.target} is not the one that was recorded: {what} should be"
-                f" {expected}, and it says {found}",
+                f"run {manifest.run_id} on target {recorded.target} is not the one on record: expected {what}"
+                f" {expected}, found {found}",
                 hint=_REPLACED,
             )

@@ -1,7 +1,7 @@
 """Which frames of a backup the next round of verification reads: pure, and the same whoever asks.
 
 Knows: the frames of a copy are read in their order, about an equal part of the bytes in each round; so that after the
-promised number of rounds each was read, whatever their sizes. Refuses to know where the last round's end is kept.
+promised number of rounds each was read, whatever their sizes.
 """
 
 from collections.abc import Sequence

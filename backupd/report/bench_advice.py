@@ -14,11 +14,11 @@ from backupd.vocabulary.scratch_layouts import LayoutKind, Operation, ScratchLay
 
 _LARGE = ((Operation.WRITE, "written"), (Operation.READ, "read"))
 _INNODB = (  # the server variables' defaults in MySQL's and MariaDB's manuals: 4 in both
-    "InnoDB's pages are written by its page cleaners and innodb_write_io_threads (4 unless set): how many writers are "
-    "at it at once depends on them rather than on the number of connections"
+    "InnoDB's pages are written by its page cleaners and innodb_write_io_threads (default: 4): they, not the number"
+    " of connections, decide how many write at once"
 )
-_ONE_IS_ALL = "not measured: what lies on several disks is lost with any one of them"
-_SETS = "not measured: a striped volume grows by a further set of stripes, from as many disks with room"
+_ONE_IS_ALL = "not measured: data on several disks is lost if any one of them fails"
+_SETS = "not measured: a striped volume can only grow by another set of stripes, on as many disks with free space"
 
 
 def advice(bench: LayoutBench) -> list[Judgement]:
@@ -38,7 +38,7 @@ def _of_stripes(bench: LayoutBench, first: ScratchLayout, layout: ScratchLayout)
     name = layout_words(layout, bench.layouts)
     evidence = (*_small_evidence(small), _ONE_IS_ALL, _SETS)
     if not compared or all(one.finding is Tendency.UNCLEAR for one in compared):
-        why = "their repeats lie too far apart: measure again, in longer windows (--seconds) or on a quieter host"
+        why = "the repeats differ too much: measure again, with longer windows (--seconds) or on a quieter host"
         text = f"no advice: {why if compared else 'nothing was measured on both linear and stripes'}"
         return Judgement(Topic.CONCLUSION, Tendency.UNCLEAR, text)
     ahead = [f"{word} {one.times:.1f}x as fast" for word, one in large if one.finding is Tendency.GAIN]
@@ -48,20 +48,20 @@ def _of_stripes(bench: LayoutBench, first: ScratchLayout, layout: ScratchLayout)
         text = f"choose {name} where {_at_once(since, small)}{_below(since, small)}"
         text += f"; large requests are {' and '.join(ahead)}" if ahead else ""
     elif ahead:
-        text = f"choose {name} if backups and restores are what must be fast: large requests are {' and '.join(ahead)}"
+        text = f"choose {name} if backups and restores must be fast: large requests are {' and '.join(ahead)}"
         text += _small_words(small)
     elif finding is Tendency.LOSS:
-        text = f"choose linear: {name} gained nothing, and lost under some loads"
+        text = f"choose linear: {name} gained nothing and lost under some loads"
     else:
-        text = f"linear does as well: {name} gained nothing that the repeats bear out"
+        text = f"linear is as good: {name} gained nothing beyond the noise of the repeats"
     text += f"; but large requests are {' and '.join(behind)}" if behind else ""
     return Judgement(Topic.CONCLUSION, finding, text, evidence)
 
 
 def _at_once(since: int, small: Sequence[tuple[int, Contrast]]) -> str:
     if since == small[0][0]:
-        return f"the server writes: small random writes gain with {many(since, 'writer')} and more"
-    return f"{since} or more write at once: small random writes gain from there on"
+        return f"the server writes: small random writes are faster with {many(since, 'writer')} or more"
+    return f"{since} or more write at once: from there on small random writes are faster"
 
 
 def _below(since: int, small: Sequence[tuple[int, Contrast]]) -> str:
@@ -84,7 +84,7 @@ def _small_words(small: Sequence[tuple[int, Contrast]]) -> str:
     if not small:
         return ""
     found = overall(one.finding for _, one in small)
-    said = {Tendency.SAME: "gain nothing", Tendency.LOSS: "lose"}.get(found, "tell no clear story")
+    said = {Tendency.SAME: "gain nothing", Tendency.LOSS: "lose"}.get(found, "gave no clear result")
     return f"; small random writes {said} with up to {many(small[-1][0], 'writer')}"
 
 
@@ -107,13 +107,13 @@ def _of_arrays(bench: LayoutBench, first: ScratchLayout, other: ScratchLayout) -
     )
     counted = {one: sum(1 for each in found if each.finding is one) for one in Tendency}
     text = {
-        Tendency.SAME: f"choose between {a} and {b} by what you would rather look after: neither is ahead",
+        Tendency.SAME: f"choose whichever of {a} and {b} you prefer to maintain: neither is ahead",
         Tendency.GAIN: f"{b} is ahead of {a} in some loads and behind in none",
         Tendency.LOSS: f"{b} is behind {a} in some loads and ahead in none",
         Tendency.MIXED: f"choose by the record size that matters: {b} is ahead of {a} in some loads, behind in others",
     }.get(
         finding,
-        f"no advice: the repeats of {a} and {b} lie too far apart; measure again, in longer windows (--seconds)",
+        f"no advice: the repeats of {a} and {b} differ too much; measure again, with longer windows (--seconds)",
     )
     said = ", ".join(f"{count} {one}" for one, count in counted.items() if count)
     return [Judgement(Topic.CONCLUSION, finding, text, (f"of {many(len(found), 'load')}: {said}", _ONE_IS_ALL))]

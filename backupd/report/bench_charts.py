@@ -1,7 +1,6 @@
 """The pictures of a bench's tables: how throughput scales with stripes (E3), writers (E4), record sizes (E5).
 
-Knows: which figures are a line. Refuses to know how lines are drawn, and to judge them. A table that was not measured,
-or of which one place only was, has no picture.
+Knows: which figures are a line. A table that was not measured, or of which one place only was, has no picture.
 """
 
 from collections.abc import Callable, Sequence
@@ -46,7 +45,7 @@ def _scaling(bench: LayoutBench, alone: bool) -> str:
         below="stripes",
         names=tuple(name for name, _ in ways),
         expected=tuple(float(width) / first.width for width in widths),
-        expectation="as many times as stripes",
+        expectation="ideal: one times per stripe",
     )
     return panels_svg("What each stripe adds", axes, panels, alone=alone)
 
@@ -98,13 +97,13 @@ def _writers(bench: LayoutBench, alone: bool) -> str:
         for way, cells in loads.items()
     ]
     axes = Axes(
-        unit="MiB/s in all",
+        unit="total MiB/s",
         suffix="",
         places=tuple(map(str, counts)),
         below="threads",
         names=tuple(layout.name for layout in layouts),
     )
-    return panels_svg("How many writers it takes", axes, panels, alone=alone)
+    return panels_svg("How many writers are needed", axes, panels, alone=alone)
 
 
 def _records(bench: LayoutBench, alone: bool) -> str:
@@ -119,13 +118,13 @@ def _records(bench: LayoutBench, alone: bool) -> str:
         for way in (Operation.WRITE, Operation.READ, Operation.RANDOM_WRITE, Operation.RANDOM_READ)
     ]
     axes = Axes(
-        unit=f"MiB/s in all, by {many(threads, 'thread')}",
+        unit=f"total MiB/s, by {many(threads, 'thread')}",
         suffix="",
         places=tuple(size_words(size).replace("iB", "").replace(" ", "") for size in sizes),
         below="size of a record",
         names=tuple(layout.name for layout in layouts),
     )
-    return panels_svg("What a record's size does", axes, panels, alone=alone)
+    return panels_svg("Effect of the record size", axes, panels, alone=alone)
 
 
 def _line(bench: LayoutBench, layout: ScratchLayout, cells: Sequence[Cell]) -> Line:

@@ -5,7 +5,7 @@ Refuses to explain: that is what the circumstances are named for, before the fig
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import islice
 from textwrap import wrap
 from typing import Any
@@ -15,13 +15,11 @@ from backupd.report.bench_document import cell_document
 from backupd.report.bench_grid import iops, mib, rate
 from backupd.report.bench_words import quotient
 from backupd.report.combinations import short_pv
-from backupd.report.comparison import ProbeDifference
 from backupd.report.probe_table import WIDTH, Document, clean
-from backupd.report.words import columns, duration, instant, ratio, size
+from backupd.report.side_by_side import Difference, beginning, differing, document
+from backupd.report.words import columns, duration, ratio, size
 from backupd.vocabulary.benches import (
-    BenchHost,
     BenchRecord,
-    BenchSettings,
     CellResult,
     LayoutBench,
     SnapshotFigures,
@@ -49,9 +47,7 @@ def compare_document(a: BenchRecord, b: BenchRecord) -> Document:
     """What `bench compare A B --json` prints; `a` and `b` of a cell are as in the bench's own document."""
     plain: Document = clean(
         {
-            "a": _side(a),
-            "b": _side(b),
-            "differs": [{"name": one.name, "a": one.a, "b": one.b} for one in differences(a, b)],
+            **document(a, b, differences(a, b)),
             "only_a": only(a, b),
             "only_b": only(b, a),
             "cells": [_pair_document(pair) for pair in pairs(a, b)],
@@ -71,12 +67,8 @@ def compare_document(a: BenchRecord, b: BenchRecord) -> Document:
 
 def compare_table(a: BenchRecord, b: BenchRecord) -> str:
     """Both benches' names, what differs between them, layouts that only one has, and their figures in pairs."""
-    parts = [columns([_heading("a", a), _heading("b", b)])]
-    if found := differences(a, b):
-        differing = [(f"  {_name(one.name)}", _words(one.name, one.a), _words(one.name, one.b)) for one in found]
-        parts.append("a and b differ in\n" + columns([("", "A", "B"), *differing]))
-    elif a.bench and b.bench:
-        parts.append("a and b: hosts and settings are the same")
+    same = "a and b: hosts and settings are the same" if a.bench and b.bench else ""
+    parts = beginning(a, b, (_of(a), _of(b)), differences(a, b), same=same)
     matched = list(pairs(a, b))
     parts.append("\n".join(part for line in _alone(a, b, matched) for part in _wrapped(line)))
     both = [(pair.a, pair.b) for pair in matched if pair.a and pair.b]
@@ -85,11 +77,12 @@ def compare_table(a: BenchRecord, b: BenchRecord) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def differences(a: BenchRecord, b: BenchRecord) -> list[ProbeDifference]:
+def differences(a: BenchRecord, b: BenchRecord) -> list[Difference]:
     """In which of their hosts' and settings' fields they differ; none where one of them measured nothing."""
     if a.bench is None or b.bench is None:
         return []
-    return [*_differing(a.bench.host, b.bench.host), *_differing(a.bench.settings, b.bench.settings)]
+    both = ((a.bench.host, b.bench.host), (a.bench.settings, b.bench.settings))
+    return [one for of_a, of_b in both for one in differing(of_a, of_b, names=_NAMES, say=_words)]
 
 
 def only(a: BenchRecord, b: BenchRecord) -> list[str]:
@@ -112,11 +105,6 @@ def snapshot_pairs(a: BenchRecord, b: BenchRecord) -> list[tuple[SnapshotFigures
         return []
     other = {one.layout: one for one in b.bench.snapshots}
     return [(one, other[one.layout]) for one in a.bench.snapshots if one.layout in other]
-
-
-def _differing(a: BenchHost | BenchSettings, b: BenchHost | BenchSettings) -> list[ProbeDifference]:
-    both = ((field.name, getattr(a, field.name), getattr(b, field.name)) for field in fields(a))
-    return [ProbeDifference(name, of_a, of_b) for name, of_a, of_b in both if of_a != of_b]
 
 
 def _layouts(record: BenchRecord) -> Sequence[Any]:
@@ -150,7 +138,9 @@ def _alone(a: BenchRecord, b: BenchRecord, matched: Sequence[FigurePair]) -> lis
     names = {"a": only(a, b), "b": only(b, a)}
     said = [f"only {letter} has {', '.join(of_it)}" for letter, of_it in names.items() if of_it]
     of_a, of_b = sum(pair.b is None for pair in matched), sum(pair.a is None for pair in matched)
-    return said + ([f"figures that the other has not: {of_a} of a, {of_b} of b (see --json)"] if of_a or of_b else [])
+    return said + (
+        [(f"figures that only one of them has: {of_a} in a, {of_b} in b (see --json)")] if of_a or of_b else []
+    )
 
 
 def _pair_table(both: Sequence[tuple[CellResult, CellResult]]) -> str:
@@ -178,7 +168,7 @@ def _pair_row(a: CellResult, b: CellResult) -> tuple[str, ...]:
 def _finding(compared: Contrast | None) -> str:
     if compared is None:
         return "-"
-    near = "within the spread" if compared.within and not compared.once else "hardly apart"
+    near = "within the spread" if compared.within and not compared.once else "nearly equal"
     return _SAID.get(compared.finding, near) + (", once" if compared.once else "")
 
 
@@ -201,21 +191,12 @@ def _wrapped(line: str) -> list[str]:
     return wrap(line, WIDTH, subsequent_indent="  ", break_on_hyphens=False)
 
 
-def _heading(letter: str, record: BenchRecord) -> tuple[str, ...]:
-    where = _where(record.bench) if record.bench else "nothing measured"
-    return f"{letter}:", record.run_id, where, instant(record.started_at), record.status.value
+def _of(record: BenchRecord) -> str:
+    return _where(record.bench) if record.bench else "nothing measured"
 
 
 def _where(bench: LayoutBench) -> str:
     return bench.settings.vg or ", ".join(map(short_pv, bench.settings.disks))
-
-
-def _side(record: BenchRecord) -> Document:
-    return {"run_id": record.run_id, "status": record.status.value, "started_at": record.started_at.isoformat()}
-
-
-def _name(field: str) -> str:
-    return _NAMES.get(field, field.replace("_", " "))
 
 
 def _words(name: str, value: Any) -> str:

@@ -1,6 +1,6 @@
 """Whether one figure of a bench is really above another: what their repeats allow to say.
 
-Knows: ratio and spreads, and what a judgement consists of. Refuses to know which layouts and loads are worth comparing.
+Knows: ratio and spreads, and what a judgement consists of.
 """
 
 from collections.abc import Iterable

@@ -1,6 +1,6 @@
 """The course of a bench as SVG: what each disk and the processors did, second by second, one lane below the other.
 
-Knows: how samples become steps in time, and the bands of the layouts behind them. Refuses to know what was measured.
+Knows: how samples become steps in time, and the bands of the layouts behind them.
 """
 
 from collections.abc import Callable, Sequence
@@ -79,7 +79,7 @@ def course_svg(samples: Sequence[DiskSample], *, title: str = "Each disk over ti
         parts += _areas(found, _rates(disk), across, upright, top, (_WRITTEN, _READ))
     share_of_time = Scale(0.0, 1.0, (0.0, 0.5, 1.0))
     top = bottom - _LANE
-    parts += _axis(share_of_time, top, "the processors' time", ("0", "50%", "100%"))
+    parts += _axis(share_of_time, top, "processor time", ("0", "50%", "100%"))
     parts += _areas(found, _processors, across, share_of_time, top, (_IOWAIT, _SYSTEM))
     explained, lines = _legend(bottom + 62)
     height = round(bottom + 62 + lines * legend.LINE)
@@ -203,7 +203,7 @@ def _seconds(across: Scale, bottom: float) -> list[str]:
         parts.append(element("line", x1=x, x2=x, y1=bottom, y2=bottom + 5, cls="line-soft"))
         parts.append(label(x, bottom + 19, words, cls=_SMALL, text_anchor="middle"))
     middle = (_LEFT + _WIDTH - _RIGHT) / 2
-    return [*parts, label(middle, bottom + 38, "seconds since it began to measure", cls=_SMALL, text_anchor="middle")]
+    return [*parts, label(middle, bottom + 38, "seconds since measuring started", cls=_SMALL, text_anchor="middle")]
 
 
 def _legend(top: float) -> tuple[list[str], int]:

@@ -49,9 +49,9 @@ def _disks(bench: LayoutBench, cell: Cell) -> TitledGrid:
         for one in known
     ]
     head = ("LAYOUT", *map(short_pv, disks), "SUM", "SYSTEM", "IOWAIT")
-    title = f"each disk's part of the bytes, and the processors' time, in {load_words(cell)}"
+    title = f"each disk's part of the bytes, and processor time, in {load_words(cell)}"
     drawn = titled(bench, "disks", title, head, rows, [], left=1)
-    return sharing(drawn, "sum: above 100% somebody else used the disks too")
+    return sharing(drawn, "sum: above 100% means that something else used the disks too")
 
 
 def snapshot_grids(bench: LayoutBench) -> list[TitledGrid]:

@@ -1,6 +1,6 @@
 """A bench's table before it is text or HTML, and how its cells are worded.
 
-Knows: what is said once above rows, and which columns are figures. Refuses to know what a table is about.
+Knows: what is said once above rows, and which columns are figures.
 """
 
 from collections.abc import Iterable, Sequence
@@ -57,7 +57,7 @@ def explained(drawn: TitledGrid) -> TitledGrid:
     """A table without rows has a sentence in their place."""
     if drawn.grid.rows:
         return drawn
-    said = f"not measured: ask for it with --table {drawn.key}"
+    said = f"not measured: add --table {drawn.key}"
     return replace(drawn, grid=Grid((), (), (), frozenset()), words=(said,))
 
 

@@ -1,7 +1,6 @@
 """One bench as one HTML file that can be mailed; in the frame and the looks of a probe's page.
 
-Knows: the page. Refuses to know where it is kept, and to judge: the verdict is `bench_verdict`'s. Everything that came
-from a host is escaped.
+Knows: the page. Everything that came from a host is escaped.
 """
 
 from collections.abc import Sequence
@@ -28,9 +27,9 @@ from backupd.vocabulary.benches import (
 from backupd.vocabulary.scratch_layouts import LayoutKind, Operation, ScratchLayout
 
 _CAPTIONS = {
-    PublishedTable.E3: "Against one stripe; the dashed line is what as many disks could do.",
+    PublishedTable.E3: "Compared with one stripe; the dashed line is what as many disks could do.",
     PublishedTable.E4: "Small writes, by more and more threads at once.",
-    PublishedTable.E5: "Places are evenly spaced, not the records' sizes.",
+    PublishedTable.E5: "The axis is not to scale: record sizes are evenly spaced.",
 }
 
 
@@ -49,7 +48,7 @@ def bench_page(record: BenchRecord, *, wanted: Sequence[PublishedTable] = ()) ->
 def _sections(found: LayoutBench, wanted: Sequence[PublishedTable]) -> list[str]:
     """Everything that was measured, the answer first."""
     course = course_svg(found.samples, title="What each disk and the processors did", alone=False)
-    caption = "Each layout in turn; the time in which its volume was made, filled and removed is in it."
+    caption = "Each layout in turn, including the time to create, fill and remove its volume."
     return [
         _cards(found),
         _verdict(found),
@@ -184,7 +183,7 @@ def _circumstances(found: LayoutBench) -> str:
 
 
 def _places(found: LayoutBench) -> str:
-    return f"in free extents of {found.settings.vg}" if found.settings.vg else "on disks of their own"
+    return f"in free extents of {found.settings.vg}" if found.settings.vg else "on separate disks"
 
 
 def _lying(layout: ScratchLayout) -> str:
@@ -195,14 +194,14 @@ def _lying(layout: ScratchLayout) -> str:
 def _notes(notes: Sequence[str]) -> str:
     if not notes:
         return ""
-    return tag("section", tag("h2", "To judge the figures") + tag("ul", "".join(tag("li", text(n)) for n in notes)))
+    return tag("section", tag("h2", "Notes on the figures") + tag("ul", "".join(tag("li", text(n)) for n in notes)))
 
 
 def _failure(record: BenchRecord) -> list[str]:
     if record.error is None:
         return []
     hint = tag("p", text(record.error.hint), cls="soft") if record.error.hint else ""
-    return [tag("section", tag("h2", "It did not come to its end") + tag("p", text(record.error.message)) + hint)]
+    return [tag("section", tag("h2", "It did not finish") + tag("p", text(record.error.message)) + hint)]
 
 
 def _where(found: LayoutBench) -> str:

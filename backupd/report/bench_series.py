@@ -1,6 +1,6 @@
 """A bench's figures as lines: throughput over stripes and over record sizes; disks and processors over time.
 
-Knows: what belongs in one line, and what its points are. Refuses to know how lines are drawn (`plot`, charts).
+Knows: what belongs in one line, and what its points are.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -21,7 +21,7 @@ Names = tuple[tuple[float, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class LayoutSpan:
-    """While one layout was measured: seconds since the bench began to measure."""
+    """While one layout was measured: seconds since the bench started measuring."""
 
     layout: str
     begin: float
@@ -86,7 +86,7 @@ def disk_series(samples: Sequence[DiskSample], *, points: int) -> list[Series]:
 
 
 def processor_series(samples: Sequence[DiskSample], *, points: int) -> list[Series]:
-    """Percent of the processors' time in the system and waiting for disks, over seconds."""
+    """Percent of processor time in the system and waiting for disks, over seconds."""
     return [
         Series("system", (_thinned(samples, lambda one: one.system * 100, points),)),
         Series("I/O wait", (_thinned(samples, lambda one: one.iowait * 100, points),)),

@@ -75,7 +75,7 @@ def _e2(bench: LayoutBench) -> list[TitledGrid]:
         if any(of_layout)
     ]
     head = ("LAYOUT", *(text for name, _ in _E2 for text in (name, "SPREAD")))
-    title = "linear beside striped: MiB/s of 1 MiB records, and random reads of 16 KiB a second (seeks), by 1 thread"
+    title = "linear and striped: MiB/s of 1 MiB records, and random reads of 16 KiB a second (seeks), by 1 thread"
     return [titled(bench, PublishedTable.E2.value, title, head, rows, [one for some in found for one in some], left=1)]
 
 
@@ -131,7 +131,7 @@ def _writers(bench: LayoutBench, operation: Operation) -> TitledGrid:
                 known.append(one)
     head = ("THREADS", "LAYOUT", "IN ALL", "EACH", "IOPS", "SPREAD", "FACTOR")
     kind = "random" if operation.is_random else "sequential"
-    title = f"how many writers it takes for striping to pay: MiB/s of {kind} writes of 16 KiB"
+    title = f"number of writers from which striping pays off: MiB/s of {kind} writes of 16 KiB"
     drawn = titled(bench, PublishedTable.E4.value, title, head, rows, known, left=0)
     return sharing(drawn, f"factor: against {first.name}" if first else "")
 

@@ -1,6 +1,6 @@
 """Benches for a terminal: one in full, verdict first; many, a line each.
 
-Knows: the order in which it is told. Refuses to know options, and where the records come from.
+Knows: the order in which it is told.
 """
 
 import re
@@ -58,7 +58,7 @@ def bench_text(
 def circumstances(bench: LayoutBench) -> list[str]:
     """What was measured on what, and how: a sentence each."""
     host, settings = bench.host, bench.settings
-    where = f"in free extents of {settings.vg}" if settings.vg else "on disks of their own"
+    where = f"in free extents of {settings.vg}" if settings.vg else "on separate disks"
     tools = [f"Linux {host.kernel}", f"LVM {host.lvm}", f"sysbench {host.sysbench}"]
     tools += [f"fio {host.fio}"] if host.fio else []
     tools += [f"mdadm {host.mdadm}"] if host.mdadm else []
@@ -122,7 +122,7 @@ def _outcome(record: BenchRecord) -> list[tuple[str, str]]:
 
 
 def _verdict_text(judgements: Sequence[Judgement]) -> str:
-    """Each sentence with its evidence below it; that of record sizes is the whole of E5, and stands in its tables."""
+    """Each sentence with its evidence below it; that of record sizes is the whole of E5, and is in its tables."""
     lines = []
     for one in judgements:
         lines += _wrapped([f"- {one.text}"])
@@ -179,13 +179,13 @@ def _pictures(bench: LayoutBench, plain: PlotFrame) -> Iterator[_Picture]:
         ("random", (Operation.RANDOM_WRITE, Operation.RANDOM_READ)),
     ):
         yield _Picture(PublishedTable.E5, record_series(bench, operations), replace(sizes, unit=f"MiB/s, {kind}, {by}"))
-    time = replace(plain, across="seconds since the bench began to measure")
+    time = replace(plain, across="seconds since the bench started measuring")
     spans = "; ".join(f"{span.begin:.0f} to {span.end:.0f} s {span.layout}" for span in layout_spans(bench.samples))
     if bench.samples:
         disks = disk_series(bench.samples, points=_POINTS)
         yield _Picture(PublishedTable.E2, disks, replace(time, unit="MiB/s that each disk read and wrote"), spans)
         busy = processor_series(bench.samples, points=_POINTS)
-        yield _Picture(PublishedTable.E3, busy, replace(time, unit="percent of the processors' time"), spans)
+        yield _Picture(PublishedTable.E3, busy, replace(time, unit="percent of processor time"), spans)
 
 
 def _wrapped(lines: Iterable[str], *, indent: str = "") -> list[str]:

@@ -103,7 +103,7 @@ def _one_thread(
         case Tendency.SAME:
             text = f"{name}: no gain for {load}{beside} ({compared.words()})"
         case _:
-            text = f"{name}: cannot tell for {load}{beside}: repeats lie too far apart ({compared.words()})"
+            text = f"{name}: cannot tell for {load}{beside}: the repeats differ too much ({compared.words()})"
     shown = [first, *measured]
     return [Judgement(Topic.ONE_THREAD, compared.finding, text, tuple(_figures(bench, shown, cell)))]
 
@@ -180,7 +180,7 @@ def _writers_words(
         case Tendency.SAME:
             return f"no gain for {load} {by} ({', '.join(ratio(one.times) for one in found)}, {worst(found)})"
         case _:
-            return f"cannot tell for {load} {by}: repeats lie too far apart ({worst(found)})"
+            return f"cannot tell for {load} {by}: the repeats differ too much ({worst(found)})"
 
 
 # --- record sizes ----------------------------------------------------------------------------------------------------
@@ -207,7 +207,8 @@ def _records(bench: LayoutBench, a: ScratchLayout, b: ScratchLayout) -> list[Jud
         Judgement(
             Topic.RECORDS,
             overall(one.finding for _, one in found),
-            f"{name_b} beside {name_a}, {LOADS[operation]} by {many(threads, 'thread')}: {_records_words(found)}",
+            f"{name_b} compared with {name_a}, {LOADS[operation]} by {many(threads, 'thread')}:"
+            f" {_records_words(found)}",
             tuple(f"{size_words(record)}: {one.words()}" for record, one in found),
         )
         for operation, found in by_load
@@ -282,7 +283,7 @@ def _copying(
     at_best = f"a snapshot of {_copied(fastest, names, is_read=' is read')}"
     factor = quotient(fastest.snapshot_read, plain.snapshot_read) if plain else None
     if plain is None or plain is fastest or factor is None:
-        best = ": none is read faster" if len(evidence) > 1 else ""
+        best = ": no other is read faster" if len(evidence) > 1 else ""
         return Judgement(Topic.BACKUPS, Tendency.FACT, f"{at_best}{best} (measured once)", tuple(evidence))
     if factor <= LEAST:
         text = (

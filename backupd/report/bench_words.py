@@ -1,6 +1,6 @@
 """How a bench's layouts and loads are called, and how two figures are held against each other.
 
-Knows: names, and which layout the others are compared with. Refuses to know tables, and to judge.
+Knows: names, and which layout the others are compared with.
 """
 
 from collections.abc import Sequence

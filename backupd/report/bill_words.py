@@ -1,10 +1,10 @@
 """What a backup cost its server, in words: the lock and its parts, and the bill.
 
-Knows: how it is said, once for the terminal and the page. Refuses to know how it was found (`bill`).
+Knows: how it is said, once for the terminal and the page.
 """
 
 from backupd.mysql import UNLOCKED
-from backupd.report.words import duration, share, size
+from backupd.report.words import count, duration, share, size
 from backupd.vocabulary.penalty import Bill, Counted, Losses
 from backupd.vocabulary.records import Phase, RunDetails
 from backupd.vocabulary.servers import LockReceipt, Preflush, PreflushEnd
@@ -24,11 +24,6 @@ def bill_words(run: RunDetails) -> list[tuple[str, str]]:
     return [*_lost(run.losses), *_preflush(run.preflush), *_lock(run), *bill]
 
 
-def count(number: float | None) -> str:
-    """Transactions, in whole ones."""
-    return "-" if number is None else f"{number:,.0f}"
-
-
 def _lost(losses: Losses | None) -> list[tuple[str, str]]:
     if losses is None:
         return []
@@ -38,10 +33,10 @@ def _lost(losses: Losses | None) -> list[tuple[str, str]]:
 
 def _how_many(losses: Losses, unit: str) -> str:
     if losses.rate_before < _IDLE:
-        return f"none to lose: the server did {losses.rate_before:.1f} {unit} a second"
+        return f"none: the server did {losses.rate_before:.1f} {unit} a second"
     expected, noise = count(losses.expected), count(losses.noise)
     if not losses.lost:
-        return f"none that could be told from the noise (± {noise} of {expected})"
+        return f"none beyond the noise (± {noise} of {expected})"
     part = share(losses.lost / losses.expected)
     return f"about {count(losses.lost)} of {expected} ({part}), ± {noise}"
 
@@ -89,7 +84,7 @@ def _stalled(lock: LockReceipt) -> list[tuple[str, str]]:
 def _bill(bill: Bill, *, copied: int | None) -> list[tuple[str, str]]:
     facts = []
     if bill.penalty_seconds is not None:
-        facts.append(("writes slowed by", f"{duration(bill.penalty_seconds)} of {duration(bill.seconds)}"))
+        facts.append(("writes delayed by", f"{duration(bill.penalty_seconds)} of {duration(bill.seconds)}"))
     if bill.copied_on_write is not None:
         facts.append(("copied on write", size(bill.copied_on_write)))
     if bill.disk_seconds is not None:

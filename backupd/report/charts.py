@@ -1,6 +1,6 @@
 """The pictures of a probe as SVG: how a penalty decays, how high each is, how much each disk works.
 
-Knows: measures, axes, legends. Refuses to know the page around them.
+Knows: measures, axes, legends.
 """
 
 from collections.abc import Iterable, Sequence
@@ -94,7 +94,7 @@ def penalty_svg(rows: Sequence[ProbeRow], *, title: str = "How much slower", alo
         top += 12
     one = left + axis.place(1.0) * _BARS
     parts.append(element("line", x1=one, x2=one, y1=38, y2=top, cls="line-ink", stroke_dasharray="3 3"))
-    parts.append(label(one, top + 16, "1x: as without a snapshot", cls="small fill-soft", text_anchor="middle"))
+    parts.append(label(one, top + 16, "1x: as fast as without a snapshot", cls="small fill-soft", text_anchor="middle"))
     words = "; ".join(f"{names[of_row(row)]}, {row.phase}: {ratio(row.penalty)}" for row in known)
     return Picture(left + _BARS + _FIGURES, round(top + 30), title, words, parts).text(alone=alone)
 

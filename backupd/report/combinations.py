@@ -1,6 +1,6 @@
 """What was measured together, and what to call it beside the rest: `direct`, `direct, 10 threads, 4.0 KiB chunks`.
 
-Knows: which fields tell rows and curves apart. Refuses to know their figures, and how they are drawn.
+Knows: which fields tell rows and curves apart.
 """
 
 from collections.abc import Iterable, Sequence
@@ -48,13 +48,13 @@ def of_curve(curve: Curve) -> Combination:
 
 
 def is_of_writes(mode: Mode) -> bool:
-    """Whether its penalty is one of writes: of ours, or of everybody's."""
+    """Whether its penalty is one of writes: ours, or all of them."""
     return mode.writes or mode is Mode.PASSIVE
 
 
 def whose_writes(mode: Mode) -> str:
     """What a penalty is one of, in words."""
-    return "everybody's writes" if mode is Mode.PASSIVE else f"{mode} writes"
+    return "all writes" if mode is Mode.PASSIVE else f"{mode} writes"
 
 
 def short_pv(path: str) -> str:

@@ -4,25 +4,17 @@ Knows: which row of one belongs to which of the other. Refuses to judge which is
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from backupd.report.combinations import cow_on, short_pv
 from backupd.report.probe_table import Document, clean, row_document
-from backupd.report.words import columns, duration, figure, instant, ratio, share, size
+from backupd.report.side_by_side import Difference, beginning, differing, document
+from backupd.report.words import columns, duration, figure, ratio, share, size
 from backupd.vocabulary.gauges import Place, Stage
-from backupd.vocabulary.probes import Measurement, ProbedVolume, ProbeRecord, ProbeRow, ProbeSettings
+from backupd.vocabulary.probes import Measurement, ProbeRecord, ProbeRow, ProbeSettings
 
 Key = tuple[object, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ProbeDifference:
-    """A circumstance in which two probes differ: it may be what explains their figures."""
-
-    name: str
-    a: Any
-    b: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +34,7 @@ def compare_document(a: ProbeRecord, b: ProbeRecord) -> Document:
     """What `probe --compare A B --json` prints; `a` and `b` of a pair are rows as in the probe's own document."""
     plain: Document = clean(
         {
-            "a": _side(a),
-            "b": _side(b),
-            "differs": [{"name": one.name, "a": one.a, "b": one.b} for one in differences(a, b)],
+            **document(a, b, differences(a, b)),
             "rows": [
                 {
                     "a": None if pair.a is None else row_document(pair.a),
@@ -60,26 +50,19 @@ def compare_document(a: ProbeRecord, b: ProbeRecord) -> Document:
 
 def compare_table(a: ProbeRecord, b: ProbeRecord) -> str:
     """Both probes' names, what differs between them, and their rows in pairs; a dash where one has no such row."""
-    parts = [columns([_heading("a", a), _heading("b", b)])]
-    differing = [
-        (f"  {_NAMES.get(one.name, one.name.replace('_', ' '))}", _said(one.name, one.a), _said(one.name, one.b))
-        for one in differences(a, b)
-    ]
-    if differing:
-        parts.append("a and b differ in\n" + columns([("", "A", "B"), *differing]))
-    elif a.measurement and b.measurement:
-        parts.append("a and b: the same volume, the same settings")
+    same = "a and b: the same volume, the same settings" if a.measurement and b.measurement else ""
+    parts = beginning(a, b, (_of(a), _of(b)), differences(a, b), same=same)
     matched = list(pairs(a, b))
     parts.append(_pair_table(matched) if matched else "neither has a row")
     return "\n\n".join(parts)
 
 
-def differences(a: ProbeRecord, b: ProbeRecord) -> list[ProbeDifference]:
+def differences(a: ProbeRecord, b: ProbeRecord) -> list[Difference]:
     """In which of their volumes' and settings' fields they differ; none where one of them measured nothing."""
     if a.measurement is None or b.measurement is None:
         return []
-    of_volumes = _differing(a.measurement.volume, b.measurement.volume)
-    return [*of_volumes, *_differing(a.measurement.settings, b.measurement.settings)]
+    both = ((a.measurement.volume, b.measurement.volume), (a.measurement.settings, b.measurement.settings))
+    return [one for of_a, of_b in both for one in differing(of_a, of_b, names=_NAMES, say=_said)]
 
 
 def pairs(a: ProbeRecord, b: ProbeRecord) -> Iterator[RowPair]:
@@ -137,11 +120,6 @@ def _place(measured: ProbeRow | ProbeSettings) -> Place:
     return measured.cow_pvs, measured.cow_stripes
 
 
-def _differing(a: ProbedVolume | ProbeSettings, b: ProbedVolume | ProbeSettings) -> list[ProbeDifference]:
-    both = ((field.name, getattr(a, field.name), getattr(b, field.name)) for field in fields(a))
-    return [ProbeDifference(name, of_a, of_b) for name, of_a, of_b in both if of_a != of_b]
-
-
 # --- in words --------------------------------------------------------------------------------------------------------
 
 _NAMES = {
@@ -190,13 +168,8 @@ def _penalty(row: ProbeRow | None) -> str:
     return ratio(row.penalty) if row else "-"
 
 
-def _heading(letter: str, probe: ProbeRecord) -> tuple[str, ...]:
-    volume = probe.measurement.volume.name if probe.measurement else "nothing measured"
-    return f"{letter}:", probe.run_id, volume, instant(probe.started_at), probe.status.value
-
-
-def _side(probe: ProbeRecord) -> Document:
-    return {"run_id": probe.run_id, "status": probe.status.value, "started_at": probe.started_at.isoformat()}
+def _of(probe: ProbeRecord) -> str:
+    return probe.measurement.volume.name if probe.measurement else "nothing measured"
 
 
 def _said(name: str, value: Any) -> str:

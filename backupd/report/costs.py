@@ -1,23 +1,24 @@
-"""What backups cost as plain values: one backup as a document, many as CSV.
+"""What backups cost as plain values: a line of `--csv`, and an entry of what `/api` tells of many.
 
 Knows: the names of figures, their units in them. Refuses to judge: `impact` does.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from backupd.catalogue.costs import RunCost
 from backupd.mysql import UNLOCKED
-from backupd.policy.settle_gate import penalty_of
+from backupd.policy.write_penalty import penalty_of
 from backupd.report import words
-from backupd.vocabulary.records import RunStatus
+from backupd.vocabulary.records import RunKind, RunStatus
 
 _NONE = RunCost("", "", "", "", RunStatus.FAILED, datetime.min.replace(tzinfo=UTC))  # has every column
 
 
 def penalties(cost: RunCost) -> tuple[float | None, float | None]:
-    """How many times slower writes were at first, and when the copy was begun; None where nothing was measured."""
+    """How many times slower writes were at first, and when the copy was started; None where nothing was measured."""
     found = penalty_of(cost.windows)
     return found.initial_ratio, found.settled_ratio
 
@@ -30,6 +31,69 @@ def copy_rate(cost: RunCost) -> float | None:
 def hold_seconds(cost: RunCost) -> float | None:
     """For how long the server was locked; None where it was not."""
     return None if cost.lock_strategy == UNLOCKED else cost.lock_hold_seconds
+
+
+def cow_peak(cost: RunCost) -> float | None:
+    """The share of the COW area, or of the pool, that was used at the most; None where nothing was measured."""
+    peak = cost.cow_used_peak
+    return peak / cost.cow_size if peak is not None and cost.cow_size else None
+
+
+@dataclass(frozen=True)
+class RunFigures:
+    """What a run cost. Seconds, bytes, bytes a second; penalties are baseline ÷ measured; null: not measured."""
+
+    run_id: str
+    job: str
+    machine: str
+    kind: RunKind
+    status: RunStatus
+    started_at: datetime
+    ended_at: datetime | None
+    seconds: float | None
+    lock_wait_seconds: float | None
+    lock_hold_seconds: float | None
+    transactions_lost: float | None  # by the server's own counters; 0.0: not to be told from the noise
+    transactions_expected: float | None
+    stalled_statements: int | None  # that waited behind the lock
+    penalty_first: float | None
+    penalty_settled: float | None
+    settle_seconds: float | None
+    copy_seconds: float | None
+    copy_bytes_per_second: float | None
+    cow_peak: float | None  # of the COW area, 0.0 to 1.0
+    read_bytes: int | None
+    stored_bytes: int | None  # of one copy
+    error: str | None
+
+    @classmethod
+    def of(cls, cost: RunCost) -> "RunFigures":
+        """The figures that follow from what is recorded."""
+        first, settled = penalties(cost)
+        return cls(
+            run_id=cost.run_id,
+            job=cost.job,
+            machine=cost.machine,
+            kind=cost.kind,
+            status=cost.status,
+            started_at=cost.started_at,
+            ended_at=cost.ended_at,
+            seconds=cost.seconds,
+            lock_wait_seconds=cost.lock_wait_seconds,
+            lock_hold_seconds=hold_seconds(cost),
+            transactions_lost=cost.transactions_lost,
+            transactions_expected=cost.transactions_expected,
+            stalled_statements=cost.stalled,
+            penalty_first=first,
+            penalty_settled=settled,
+            settle_seconds=cost.settle_seconds,
+            copy_seconds=cost.copy_seconds,
+            copy_bytes_per_second=copy_rate(cost),
+            cow_peak=cow_peak(cost),
+            read_bytes=cost.bytes_read,
+            stored_bytes=cost.bytes_stored,
+            error=cost.message,
+        )
 
 
 def cost_document(cost: RunCost) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """One probe as one HTML file that can be mailed: pictures inline, no network, no script, light and dark.
 
-Knows: the page. Refuses to know where it is kept. Everything that came from a host is escaped.
+Knows: the page. Everything that came from a host is escaped.
 """
 
 from collections.abc import Sequence
@@ -58,7 +58,7 @@ def _cards(found: Measurement) -> str:
             "div",
             tag("p", text(name), cls="soft")
             + tag("p", f"{text(ratio(first))} <span>to</span> {text(ratio(settled))}", cls="large")
-            + tag("p", "slower at first, and when it had settled", cls="soft"),
+            + tag("p", "slower at first, and once settled", cls="soft"),
             cls="card",
         )
         for name, first, settled in outcomes(found)
@@ -106,14 +106,14 @@ def _circumstances(found: Measurement) -> str:
 def _notes(notes: Sequence[str]) -> str:
     if not notes:
         return ""
-    return tag("section", tag("h2", "To judge the figures") + tag("ul", "".join(tag("li", text(n)) for n in notes)))
+    return tag("section", tag("h2", "Notes on the figures") + tag("ul", "".join(tag("li", text(n)) for n in notes)))
 
 
 def _failure(probe: ProbeRecord) -> list[str]:
     if probe.error is None:
         return []
     hint = tag("p", text(probe.error.hint), cls="soft") if probe.error.hint else ""
-    return [tag("section", tag("h2", "It did not come to its end") + tag("p", text(probe.error.message)) + hint)]
+    return [tag("section", tag("h2", "It did not finish") + tag("p", text(probe.error.message)) + hint)]
 
 
 def _when(probe: ProbeRecord) -> str:

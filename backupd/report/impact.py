@@ -1,7 +1,7 @@
 """What months of backups cost their server: medians, trends, and which runs stood out.
 
-Pure: from slim rows to figures. Knows: which figures count, when one has grown, and when one stands out. Refuses to
-know where the rows come from, and how the figures are shown. Medians throughout: one bad night must not be a trend.
+Pure: from slim rows to figures. Knows: which figures count, when one has grown, and when one stands out. Medians
+throughout: one bad night must not be a trend.
 """
 
 from collections import Counter
@@ -12,9 +12,8 @@ from math import ceil, isfinite
 from statistics import median
 
 from backupd.catalogue.costs import Beside, RunCost
-from backupd.report.bill_words import count
 from backupd.report.costs import copy_rate, hold_seconds, penalties
-from backupd.report.words import duration, ratio, size
+from backupd.report.words import count, duration, ratio, size
 from backupd.vocabulary.records import RunStatus
 
 RECENT = timedelta(days=30)
@@ -44,7 +43,7 @@ MEASURES = (
     Measure("lock_hold_seconds", "lock held", hold_seconds, duration, floor=0.05),
     Measure("lock_wait_seconds", "lock waited for", lambda cost: cost.lock_wait_seconds, duration, floor=1.0),
     Measure("transactions_lost", "transactions lost", lambda cost: cost.transactions_lost, count, floor=100.0),
-    Measure("penalty_seconds", "writes slowed by", lambda cost: cost.penalty_seconds, duration, floor=10.0),
+    Measure("penalty_seconds", "writes delayed by", lambda cost: cost.penalty_seconds, duration, floor=10.0),
     Measure("penalty_initial_ratio", "penalty at first", lambda cost: penalties(cost)[0], ratio, floor=1.5),
     Measure("penalty_settled_ratio", "penalty when copying", lambda cost: penalties(cost)[1], ratio, floor=1.5),
     Measure("settle_seconds", "settled after", lambda cost: cost.settle_seconds, duration, floor=10.0),
@@ -115,7 +114,7 @@ class Impact:
     until: datetime
     outcomes: Mapping[RunStatus, int] = field(default_factory=dict)
     failures: Mapping[str, int] = field(default_factory=dict)  # by the error's code
-    gates: Mapping[str, int] = field(default_factory=dict)  # why the copy was begun
+    gates: Mapping[str, int] = field(default_factory=dict)  # why the copy was started
     missed: int = 0  # slots
     drills: int = 0
     drills_failed: int = 0

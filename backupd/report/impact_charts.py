@@ -1,6 +1,6 @@
 """One figure of a job's backups over months, as SVG: a dot for each run, its median, and what stood out.
 
-Knows: axes of days, and how many dots a picture can hold. Refuses to know the page around it.
+Knows: axes of days, and how many dots a picture can hold.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
 """The impact of months of backups as one HTML file that can be mailed; in the frame and the looks of a probe's page.
 
-Knows: the page. Refuses to know where it is kept.
+Knows: the page.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ def impact_page(found: Sequence[Impact], *, now: datetime) -> str:
     """The whole page: a section for each job, the answer first."""
     title = "What backups cost" if len(found) != 1 else f"What backups of {found[0].job} cost"
     header = tag("header", tag("h1", text(title)) + tag("p", text(f"As of {instant(now)}"), cls="soft"))
-    nothing = [] if found else [tag("p", "There is no run.")]
+    nothing = [] if found else [tag("p", "No runs.")]
     return page(title, [header, *nothing, *(_job(impact) for impact in found)])
 
 
@@ -68,9 +68,9 @@ def _outliers(impact: Impact) -> str:
         tag("li", text(f"{instant(outlier.at)}, run {outlier.run_id}: {outlier.words}")) for outlier in outliers[:SHOWN]
     )
     more = tag("p", f"And {len(outliers) - SHOWN} more.", cls="soft") if len(outliers) > SHOWN else ""
-    return tag("h3", "What stood out") + tag("ul", lines) + more
+    return tag("h3", "Outliers") + tag("ul", lines) + more
 
 
 def _caption(summary: Summary) -> str:
     better = "" if summary.measure.more_is_worse else " More is better."
-    return f"Of each good run; the dashed line is the median.{better}"
+    return f"Each good run; the dashed line is the median.{better}"

@@ -1,6 +1,6 @@
 """The impact of months of backups for a terminal, and as a plain document for machines.
 
-Knows: the lines. Refuses to know how a figure was found.
+Knows: the lines.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,7 +32,7 @@ def impact_text(impact: Impact) -> str:
     if outliers:
         rows = [(f"  {outlier.run_id}", instant(outlier.at), outlier.words) for outlier in outliers[:SHOWN]]
         more = [f"  and {len(outliers) - SHOWN} more"] if len(outliers) > SHOWN else []
-        parts += ["", "  stood out:", columns(rows), *more]
+        parts += ["", "  outliers:", columns(rows), *more]
     return "\n".join(parts)
 
 
@@ -50,12 +50,12 @@ def outcome_lines(impact: Impact) -> Iterator[str]:
         good = sum(impact.outcomes.get(status, 0) for status in GOOD)
         others = ", ".join(f"{count} {status}" for status, count in impact.outcomes.items() if status not in GOOD)
         attention = impact.outcomes.get(GOOD[1], 0)
-        wanted = f" ({attention} wanted attention)" if attention else ""
+        wanted = f" ({attention} with attention)" if attention else ""
         yield f"{good} good{wanted}{', ' if others else ''}{others}; last good: {instant(impact.last_good_at)}"
     if impact.failures:
         yield f"errors: {counted(impact.failures)}"
     if impact.gates:
-        yield f"the copy was begun because of: {counted(impact.gates)}"
+        yield f"the copy started because of: {counted(impact.gates)}"
     if impact.missed:
         yield f"{many(impact.missed, 'slot')} of the schedule missed"
     failed = f", {impact.drills_failed} of them FAILED" if impact.drills_failed else ""

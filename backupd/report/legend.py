@@ -1,6 +1,6 @@
 """What tells one series from the next in a picture, and the legend that says which is which.
 
-Knows: colours and dashes by number, and how many entries a line holds. Refuses to know what the series are.
+Knows: colours and dashes by number, and how many entries a line holds.
 """
 
 from collections.abc import Sequence

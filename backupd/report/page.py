@@ -1,6 +1,6 @@
 """The frame of every report that can be mailed: one file, pictures inline, no network, no script, light and dark.
 
-Knows: the markup and its looks. Refuses to know what a page says. Words are escaped here; markup is put together of it.
+Knows: the markup and its looks. Words are escaped here; markup is put together of it.
 """
 
 from collections.abc import Iterable, Sequence

@@ -1,6 +1,6 @@
 """Small line charts side by side, with the same axes: one for each way of loading, a line for each layout. SVG.
 
-Knows: places, axes, the legend that all of them share. Refuses to know what the lines are.
+Knows: places, axes, the legend that all of them share.
 """
 
 from collections.abc import Sequence
@@ -111,7 +111,7 @@ def _words(axes: Axes, panels: Sequence[Panel]) -> str:
 
 
 def _x(number: int, count: int, left: float, wide: float) -> float:
-    """Places share the width; each stands in the middle of its part."""
+    """Places share the width; each is in the middle of its part."""
     return left + (number + 0.5) * wide / max(count, 1)
 
 

@@ -1,7 +1,7 @@
 """The phases of a run as bars over the time that it took, for a terminal.
 
-Knows: columns. Refuses to know when a phase began: `timeline` does. A phase has a mark even where it is far too short
-to be seen at that scale, and the one in which the server was locked a mark of its own.
+Knows: columns. A phase has a mark even where it is far too short to be seen at that scale, and the one in which the
+server was locked a mark of its own.
 """
 
 from collections.abc import Mapping

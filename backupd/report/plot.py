@@ -1,6 +1,6 @@
 """Lines over time for a terminal and a log file: braille dots, or plain ASCII where those cannot be shown.
 
-Knows: canvas, axes, legend. Refuses to know what the values mean. Nothing is ever wider than it was told.
+Knows: canvas, axes, legend. Nothing is ever wider than it was told.
 """
 
 from collections.abc import Iterable, Sequence

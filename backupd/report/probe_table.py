@@ -1,7 +1,6 @@
 """A probe's rows as a text table, as CSV and as JSON, with what a reader needs beside them.
 
-Knows: which columns there are, and what does not need one because it is the same everywhere. Refuses to know curves'
-looks (`plot`, `charts`) and to judge the figures.
+Knows: which columns there are, and what does not need one because it is the same everywhere.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -243,11 +242,11 @@ def share_rows(rows: Iterable[ProbeRow]) -> list[tuple[ProbeRow, dict[str, float
 def shares_theory(layout: Layout) -> str:
     """What to expect of the shares."""
     expected = {
-        Layout.LINEAR: "linear: where the file lies, one disk works",
+        Layout.LINEAR: "linear: the one disk that has the file works",
         Layout.STRIPED: "striped: all disks work",
-        Layout.MIXED: "mixed: it depends on the segment that the file lies in",
+        Layout.MIXED: "mixed: depends on the segment that has the file",
     }
-    return f"{expected[layout]}; the COW area's disks besides"
+    return f"{expected[layout]}, plus the COW area's disks"
 
 
 def _share_table(measurement: Measurement) -> str:

@@ -1,6 +1,6 @@
 """Probes for a terminal: one in full, with its curves; many, a line each.
 
-Knows: the order in which it is told. Refuses to know options, and where the records come from.
+Knows: the order in which it is told.
 """
 
 from collections.abc import Sequence

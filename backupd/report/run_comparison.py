@@ -1,7 +1,6 @@
 """Two backups side by side: what each cost, in which circumstances they differ, and which differences are large.
 
-Knows: which figures are comparable, and from when on a difference is worth words. Refuses to know the catalogue; two
-probes are compared by `comparison`.
+Knows: which figures are comparable, and from when on a difference is worth words.
 """
 
 from collections.abc import Callable, Iterator
@@ -10,9 +9,9 @@ from math import isfinite
 from typing import Any
 
 from backupd.mysql import UNLOCKED
-from backupd.policy.settle_gate import penalty_of
-from backupd.report.bill_words import count
-from backupd.report.words import columns, duration, instant, ratio, size
+from backupd.policy.write_penalty import penalty_of
+from backupd.report.side_by_side import Difference, beginning, document
+from backupd.report.words import columns, count, duration, ratio, size
 from backupd.vocabulary.records import Phase, RunDetails
 
 LARGE = 1.5  # times
@@ -49,17 +48,6 @@ class Compared:
         return f"{self.name}: {times}, {self.say(self.b)} instead of {self.say(self.a)}"
 
 
-@dataclass(frozen=True, slots=True)
-class Circumstance:
-    """Something that may explain a difference: not the same in both."""
-
-    key: str
-    name: str
-    a: Any
-    b: Any
-    say: Callable[[Any], str] = str
-
-
 def figures(a: RunDetails, b: RunDetails) -> list[Compared]:
     """Every figure that at least one of them has, in the order in which a run comes to them."""
     both = zip(_figures(a), _figures(b), strict=True)
@@ -67,11 +55,11 @@ def figures(a: RunDetails, b: RunDetails) -> list[Compared]:
     return [one for one in found if one.a is not None or one.b is not None]
 
 
-def circumstances(a: RunDetails, b: RunDetails) -> list[Circumstance]:
+def circumstances(a: RunDetails, b: RunDetails) -> list[Difference]:
     """What is known of both and is not the same."""
     both = zip(_circumstances(a), _circumstances(b), strict=True)
     return [
-        Circumstance(key, name, of_a, of_b, say)
+        Difference(key, of_a, of_b, name, _or_none(say))
         for (key, name, of_a, say), (_, _, of_b, _) in both
         if of_a != of_b and None not in (of_a, of_b)
     ]
@@ -79,13 +67,9 @@ def circumstances(a: RunDetails, b: RunDetails) -> list[Circumstance]:
 
 def compare_text(a: RunDetails, b: RunDetails) -> str:
     """Both runs, their figures in pairs, in what they differ, and what is large."""
-    compared, differing = figures(a, b), circumstances(a, b)
-    parts = [columns([_heading("a", a), _heading("b", b)])]
-    if differing:
-        rows = [(f"  {one.name}", _said(one, one.a), _said(one, one.b)) for one in differing]
-        parts.append("a and b differ in\n" + columns([("", "A", "B"), *rows]))
+    compared, parts = figures(a, b), beginning(a, b, (a.job, b.job), circumstances(a, b))
     if not compared:
-        return "\n\n".join([*parts, "neither came to anything that could be measured"])
+        return "\n\n".join([*parts, "neither has anything that could be measured"])
     pairs = [(one.name, one.say(one.a), one.say(one.b), ratio(one.ratio)) for one in compared]
     parts.append(columns([("", "A", "B", "B/A"), *pairs], right=(1, 2, 3)))
     large = sorted((one for one in compared if one.is_large), key=_how_far, reverse=True)
@@ -99,9 +83,7 @@ def compare_text(a: RunDetails, b: RunDetails) -> str:
 def compare_document(a: RunDetails, b: RunDetails) -> dict[str, Any]:
     """What `compare --json` prints: sizes in bytes, times in seconds, ratios as b ÷ a."""
     return {
-        "a": _side(a),
-        "b": _side(b),
-        "differs": [{"name": one.key, "a": one.a, "b": one.b} for one in circumstances(a, b)],
+        **document(a, b, circumstances(a, b)),
         "figures": [
             {"name": one.key, "a": one.a, "b": one.b, "ratio": one.ratio, "large": one.is_large}
             for one in figures(a, b)
@@ -123,7 +105,7 @@ def _figures(run: RunDetails) -> Iterator[Figure]:
     yield "lock_wait_seconds", "lock waited for", None if locked is None else locked.wait_seconds, duration
     yield "lock_hold_seconds", "lock held", None if locked is None else locked.hold_seconds, duration
     yield "transactions_lost", "transactions lost", None if run.losses is None else run.losses.lost, count
-    yield "penalty_seconds", "writes slowed by", None if run.bill is None else run.bill.penalty_seconds, duration
+    yield "penalty_seconds", "writes delayed by", None if run.bill is None else run.bill.penalty_seconds, duration
     yield "snapshot_seconds", "snapshot taken in", phases.get(Phase.SNAPSHOT), duration
     yield "penalty_initial_ratio", "penalty at first", penalty.initial_ratio, ratio
     yield "penalty_settled_ratio", "penalty when copying", penalty.settled_ratio, ratio
@@ -132,7 +114,7 @@ def _figures(run: RunDetails) -> Iterator[Figure]:
     yield "copy_bytes_per_second", "copy rate", backup.bytes_read / copy if backup and copy else None, _rate
     for stage in ("read", "compress", "encrypt"):
         rate = next((one.rate for one in run.throughput if one.stage == stage), None)
-        yield f"{stage}_bytes_per_second", f"{stage}, by itself", rate, _rate
+        yield f"{stage}_bytes_per_second", f"{stage}, alone", rate, _rate
     yield "verify_seconds", "verified in", phases.get(Phase.VERIFY), duration
     yield "read_bytes", "read", None if backup is None else backup.bytes_read, size
     yield "stored_bytes", "stored", None if backup is None else backup.bytes_stored, size
@@ -159,23 +141,10 @@ def _circumstances(run: RunDetails) -> Iterator[tuple[str, str, Any, Callable[[A
     yield "targets", "targets", [backup.target for backup in run.backups] or None, ", ".join
 
 
-def _said(one: Circumstance, value: Any) -> str:
-    return one.say(value) if value not in ("", 0) else "none"
+def _or_none(say: Callable[[Any], str]) -> Callable[[Any], str]:
+    return lambda value: say(value) if value not in ("", 0) else "none"
 
 
 def _how_far(one: Compared) -> float:
     found = one.ratio or 0.0
     return max(found, 1 / found if found else float("inf"))
-
-
-def _heading(letter: str, run: RunDetails) -> tuple[str, ...]:
-    return f"{letter}:", run.run_id, run.job, instant(run.started_at), run.status.value
-
-
-def _side(run: RunDetails) -> dict[str, Any]:
-    return {
-        "run_id": run.run_id,
-        "job": run.job,
-        "status": run.status.value,
-        "started_at": run.started_at.isoformat(),
-    }

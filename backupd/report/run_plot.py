@@ -1,6 +1,6 @@
 """What the settle gate saw during a run, for a terminal: penalty, the server's first writes, write latency, verdict.
 
-Knows: which figures of a sample make a line, and where the copy began. Refuses to know the catalogue and the terminal.
+Knows: which figures of a sample make a line, and where the copy began.
 """
 
 from collections.abc import Callable
@@ -8,6 +8,7 @@ from dataclasses import replace
 from textwrap import wrap
 
 from backupd.report.combinations import Series
+from backupd.report.gate_words import gate_words
 from backupd.report.plot import PlotFrame, plot
 from backupd.vocabulary.penalty import Sample
 from backupd.vocabulary.records import RunDetails
@@ -46,8 +47,7 @@ def run_plots(run: RunDetails, *, width: int = 72, ascii_only: bool = False) -> 
 def _verdict(run: RunDetails, width: int) -> list[str]:
     if run.verdict is None:
         return []
-    said = f"{run.verdict.outcome} ({run.verdict.reason}) {run.verdict.detail}".rstrip()
-    return ["\n".join(wrap(f"the gate: {said}", max(width, 1), subsequent_indent="  "))]
+    return ["\n".join(wrap(f"gate {gate_words(run.verdict)}", max(width, 1), subsequent_indent="  "))]
 
 
 def _points(samples: tuple[Sample, ...], value: Callable[[Sample], float | None]) -> tuple[tuple[float, float], ...]:

@@ -1,6 +1,6 @@
 """What a run cost, as a picture: how much slower writes were, from before its snapshot until its copy had ended.
 
-Knows: which figures of a sample make a line. Refuses to know the page around it, and the terminal (`run_plot`).
+Knows: which figures of a sample make a line.
 """
 
 from collections.abc import Callable, Sequence
@@ -49,7 +49,7 @@ def courses(samples: Sequence[Sample], *, threshold: float | None = None) -> tup
         RunFigure(
             "Write latency of the volume",
             "latency",
-            "milliseconds, everybody's writes",
+            "milliseconds, average of all writes",
             _points(samples, lambda sample: sample.write_latency_ms),
             span,
             copying_since=began,

@@ -1,8 +1,8 @@
 """What the stages of a copy could do by themselves, so that the one which holds the others up is seen.
 
-Knows: that all stages work beside each other, so that the one which was busy longest is the bottleneck. Refuses to
-know how it was measured. Several streams add up: a stage may have been busy for longer than the copy took. Reading back
-comes after the copy and holds nothing up.
+Knows: that all stages work beside each other, so that the one which was busy longest is the bottleneck. Several
+streams add up: a stage may have been busy for longer than the copy took. Reading back comes after the copy and holds
+nothing up.
 """
 
 from collections.abc import Sequence

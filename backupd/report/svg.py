@@ -1,6 +1,6 @@
 """SVG as text: elements, escaped; the colours of every picture, for light and dark; a picture that stands alone.
 
-Knows: the markup. Refuses to know what is drawn. Needs no network, no script and no font beyond the reader's own.
+Knows: the markup. Needs no network, no script and no font beyond the reader's own.
 """
 
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,7 @@
 """When each phase of a run began and how long it took: what a timeline is drawn from.
 
-Knows: the order in which phases follow one another. Refuses to know how they are drawn. The catalogue keeps durations
-only, so a beginning is the sum of what came before; what passed between two phases is seen nowhere.
+Knows: the order in which phases follow one another. The catalogue keeps durations only, so a beginning is the sum of
+what came before; what passed between two phases is seen nowhere.
 """
 
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from backupd.vocabulary.records import Phase
 
-_ORDER = (  # the snapshot is given back before the backup is read back: it costs the server until it is gone
+_ORDER = (  # the snapshot is released before the backup is read back: it costs the server until it is gone
     Phase.PREFLIGHT,
     Phase.BASELINE,
     Phase.PREFLUSH,

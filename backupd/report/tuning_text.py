@@ -1,7 +1,6 @@
 """What a tuning recommends, in words for a person and as plain values.
 
-Knows: the order in which it is told, and that a COW area on other disks is never told without its risk. Refuses to know
-how it was chosen (`cow_area`).
+Knows: the order in which it is told, and that a COW area on other disks is never told without its risk.
 """
 
 from collections.abc import Iterator
@@ -28,8 +27,7 @@ def sentences(tuning: Tuning) -> Iterator[str]:
     default, best = tuning.cells[0], recommended(tuning)
     if best.stays:
         yield (
-            f"recommended: the default, {_words(default)}; nothing was faster by more than the noise"
-            f" ({share(best.noise)})"
+            f"recommended: the default, {_words(default)}; nothing was faster beyond the noise ({share(best.noise)})"
         )
     else:
         yield (
@@ -48,7 +46,7 @@ def sentences(tuning: Tuning) -> Iterator[str]:
     for place in dict.fromkeys(cell.place for cell in tuning.cells if cell.place != default.place):
         speeds = [found[0] for cell in tuning.cells if cell.place == place and (found := relative(cell, default))]
         if speeds and max(speeds) < 1 - LEAST_GAIN:
-            yield f"slower than the default, whatever the chunks: the COW area {place_words(*place)}"
+            yield f"slower than the default with any chunk size: the COW area {place_words(*place)}"
 
 
 def tuning_document(tuning: Tuning) -> dict[str, Any]:

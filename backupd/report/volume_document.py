@@ -120,7 +120,7 @@ def _part(part: HiddenVolume) -> Document:
 
 
 def _segment(segment: PlacedSegment) -> Document:
-    """`places` has one list for each stripe or leg: the extents of PVs that it lies on."""
+    """`places` has one list for each stripe or leg: the extents of PVs that it is on."""
     return {
         "first": segment.first,
         "count": segment.count,

@@ -1,8 +1,7 @@
-"""Volume groups drawn for a terminal: what lies on each PV, and how each volume's segments follow one another.
+"""Volume groups drawn for a terminal: what is on each PV, and how each volume's segments follow one another.
 
-Knows: columns. Refuses to know what a volume is used for. No line is wider than it is told, and with ASCII only it
-says the same. A PV's bar is as long as it is large beside the group's largest; a volume shows in it with at least one
-letter, as far as there are columns.
+Knows: columns. No line is wider than it is told, and with ASCII only it says the same. A PV's bar is as long as it is
+large beside the group's largest; a volume shows in it with at least one letter, as far as there are columns.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""What lies on each volume of a host, as tables for a person. Pure; `volume_document` is the same for machines."""
+"""What is on each volume of a host, as tables for a person. Pure; `volume_document` is the same for machines."""
 
 from collections.abc import Iterator, Sequence
 
@@ -65,13 +65,13 @@ def _pv_table(pvs: Sequence[PhysicalVolume], extent_size: int) -> str:
 
 
 def _state(pv: PhysicalVolume) -> str:
-    return "MISSING" if pv.missing else "" if pv.allocatable else "takes no allocations"
+    return "MISSING" if pv.missing else "" if pv.allocatable else "not allocatable"
 
 
 def _volume_table(volumes: Sequence[SurveyedVolume], signs: dict[str, str]) -> str:
     """A line for each segment; below a volume's own those of the hidden LVs that serve it."""
     rows = [row for volume in volumes for row in _volume_rows(volume, signs)]
-    return columns([("", "VOLUME", "SIZE", "LAYOUT", "EXTENTS", "SEGMENT", "LIES ON"), *rows], right=(2,))
+    return columns([("", "VOLUME", "SIZE", "LAYOUT", "EXTENTS", "SEGMENT", "ON PVS"), *rows], right=(2,))
 
 
 def _volume_rows(surveyed: SurveyedVolume, signs: dict[str, str]) -> Iterator[tuple[str, ...]]:

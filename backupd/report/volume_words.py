@@ -59,7 +59,7 @@ def state_words(surveyed: SurveyedVolume) -> list[str]:
     elif placed.kind is VolumeKind.POOL:
         words.append("pool")
     elif surveyed.run_id is not None:
-        words.append(f"ours, run {surveyed.run_id}")
+        words.append(f"backupd, run {surveyed.run_id}")
     if not placed.active:
         words.append("not active")
     return [*words, *placed.volume.conditions]
@@ -93,7 +93,7 @@ def job_words(job: JobHere) -> str:
 
 def from_words(known_from: KnownFrom) -> str:
     """How it is known, where that is not by asking."""
-    return " (by its last run: the server does not answer)" if known_from is KnownFrom.LAST_RUN else ""
+    return " (from its last run: the server does not answer)" if known_from is KnownFrom.LAST_RUN else ""
 
 
 def places(segment: PlacedSegment) -> Sequence[str]:
@@ -102,4 +102,4 @@ def places(segment: PlacedSegment) -> Sequence[str]:
 
 
 def _whose(run_id: str | None) -> str:
-    return f" (ours, run {run_id})" if run_id is not None else ""
+    return f" (backupd, run {run_id})" if run_id is not None else ""

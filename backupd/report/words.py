@@ -63,6 +63,11 @@ def share(value: float | None) -> str:
     return "-" if value is None or not isfinite(value) else f"{value:.0%}"
 
 
+def count(value: float | None) -> str:
+    """How many, in whole ones."""
+    return "-" if value is None or not isfinite(value) else f"{value:,.0f}"
+
+
 def figure(value: float | None, digits: int = 2) -> str:
     """A number with `digits` after its point; from 100 on without any, as nothing here is measured that well."""
     if value is None or not isfinite(value):

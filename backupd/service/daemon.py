@@ -2,7 +2,7 @@
 
 Knows: the order in which things begin and end, and what may go wrong without ending it. One thread decides: it alone
 touches `Dispatch`, and it alone tells systemd's watchdog that all is well. The clock and the telling have threads of
-their own, the pages a process. Refuses to know what a run is: whatever it starts outlives it.
+their own, the pages a process.
 """
 
 import logging
@@ -60,7 +60,7 @@ def serve(configuration: Configuration, given: Surroundings) -> None:
 
     Raises:
         Refused: the port of the pages is taken.
-        Busy: another daemon goes by the schedules of this machine.
+        Busy: another daemon runs this machine's scheduled jobs.
         CatalogueError: at the start, a catalogue that is damaged, newer or not ours.
         ConfigurationError: the lock file or a time zone cannot be had.
     """
@@ -83,7 +83,7 @@ def serve(configuration: Configuration, given: Surroundings) -> None:
                 daemon.go_on(tell)
             finally:
                 given.notify.stopping()
-                log.info("backupd serve ends; what was started goes on")
+                log.info("backupd serve stops; started runs continue")
 
 
 def _catalogue(configuration: Configuration, given: Surroundings, bell: Bell, asked: Signals) -> Catalogue | None:
@@ -94,7 +94,7 @@ def _catalogue(configuration: Configuration, given: Surroundings, bell: Bell, as
             return Catalogue.open(configuration.catalogue.path, busy_timeout_seconds=_LOCKED_SECONDS)
         except CatalogueUnavailable as error:
             if error.message != said:
-                log.error("%s; hint: %s; it is tried again", error.message, error.hint)
+                log.error("%s; hint: %s; trying again", error.message, error.hint)
                 said = error.message
                 given.notify.status(f"waiting: {error.message}")
                 given.notify.ready()
@@ -142,7 +142,7 @@ class _Daemon:
         behind = self._behind(given.now)
         scheduled = False
         given.notify.ready()
-        log.info("backupd serve goes by the schedules of: %s", _jobs(site.configuration))
+        log.info("backupd serve runs the scheduled jobs: %s", _jobs(site.configuration))
         while not self.asked.stop:
             if next(behind):
                 self.clock.go_by(dispatch.timetables)
@@ -180,7 +180,7 @@ class _Daemon:
             try:
                 reminders.remind(self.site, LiveHere(self.site.configuration.paths.run), tell)
             except ConfigurationError as error:  # the machine's zone cannot be told any more
-                log.warning("nobody is reminded of a drill: %s; hint: %s", error.message, error.hint)
+                log.warning("drill reminders are not working: %s; hint: %s", error.message, error.hint)
             self._reminded_at = passed
 
     def _moved(self) -> bool:
@@ -191,9 +191,9 @@ class _Daemon:
         try:
             timetables(self.site.configuration)
         except ConfigurationError as error:
-            log.error("the schedules go on as before: %s; hint: %s", error.message, error.hint)
+            log.error("the schedules continue unchanged: %s; hint: %s", error.message, error.hint)
             return False
-        log.warning("the machine has another time zone or name: schedules that go by it change now")
+        log.warning("the machine's time zone or name has changed: schedules that depend on it change now")
         return True
 
     def _reload(self) -> bool:
@@ -205,16 +205,16 @@ class _Daemon:
             notifier = self.given.notifier(new)
             timetables(new)
         except BackupdError as error:
-            log.error("the configuration is not taken over, and the one of before goes on: %s", error.message)
+            log.error("the new configuration is not used, the old one stays in force: %s", error.message)
             self.given.notify.ready()
             return False
         taken = _keeping_what_is_open(old, new)
         if taken != new:
-            log.warning("catalogue, paths, address, port and token are taken over when the daemon is started anew")
+            log.warning("restart the daemon to apply changes of catalogue, paths, address, port and token")
         self.site, self.notifier = replace(self.site, configuration=taken), notifier
         if self._web is not None:
             self._web.show(self.site.configuration)
-        log.info("the configuration was read anew; schedules of: %s", _jobs(new))
+        log.info("the configuration was reloaded; scheduled jobs: %s", _jobs(new))
         self.given.notify.ready()
         return True
 
@@ -229,7 +229,7 @@ class _Daemon:
             self._trouble = error.message
         else:
             if self._trouble:
-                log.info("the catalogue can be used again")
+                log.info("the catalogue is available again")
             self._trouble = ""
 
     @staticmethod

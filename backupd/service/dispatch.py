@@ -2,7 +2,7 @@
 
 Knows: which slots were decided, and carries out what `lateness` says of the others. A slot's row is written before
 anything is started: whoever else goes by the same catalogue, and whatever the machine's clock does, a slot is started
-at most once, and ends as started or as missed. Refuses to know threads, signals and the clock itself.
+at most once, and ends as started or as missed.
 
 What waits is not written down. It stays due, and is looked at again, until it starts or is too late.
 """
@@ -32,7 +32,7 @@ _SILENT_WITH = {  # what tells of its failures itself, and with which statuses i
 }
 _PAUSED = "the job was paused"
 _NOT_RUNNING = "the daemon was not running when it was due"
-_NOT_LOOKING = "the machine slept, its clock was changed or the catalogue could not be used when it was due"
+_NOT_LOOKING = "the machine was asleep, its clock was changed or the catalogue was unavailable when it was due"
 
 
 @dataclass(slots=True)
@@ -54,7 +54,7 @@ class _Schedule:
         self.next_due = self.timetable.after(instant)
 
     def is_due(self, now: datetime) -> bool:
-        """A slot awaits its decision. Where the clock was put back, what has a row there is not done again."""
+        """A slot awaits its decision. Where the clock was restored, what has a row there is not done again."""
         if self.decided > now:
             self.decide_up_to(now)
         return self.next_due is not None and self.next_due <= now
@@ -108,7 +108,7 @@ class Dispatch:
             CatalogueError: the catalogue cannot be read.
         """
         for slot in self.going.adopt():
-            log.info("%s: started by an earlier daemon, watched from now on", _named(slot))
+            log.info("%s: started by an earlier daemon, watching it now", _named(slot))
 
     def look(self) -> None:
         """What has ended is written down, what may start starts, what is too late is missed; the dead are cleaned up.
@@ -164,7 +164,7 @@ class Dispatch:
             case Missed(reason):
                 self._miss(schedule, [due_at], f"{reason}: {self._why(schedule, due_at)}", now)
             case Wait(until):
-                self._wait(schedule, f"there was a blackout until {_instant(until)}")
+                self._wait(schedule, f"a blackout lasted until {_instant(until)}")
             case Start() if schedule.job in self._paused:
                 self._wait(schedule, _PAUSED)
             case Start():
@@ -186,7 +186,7 @@ class Dispatch:
         taken = self.site.catalogue.take_slot(slot)
         schedule.decide_up_to(due_at)
         if not taken:
-            log.info("%s: another daemon has decided it", _named(slot))
+            log.info("%s: already handled by another daemon", _named(slot))
             return
         log.info("%s: started%s%s", _named(slot), f" as run {run_id}" if run_id else "", f"; {reason}" if late else "")
         try:
@@ -219,7 +219,7 @@ class Dispatch:
     def _tell_end(self, ended: Ended) -> None:
         """A run and a drill tell people themselves what became of them; of all else, we do."""
         slot, status = ended.slot, ended.exit_status
-        shown = "with a status that nobody saw" if status is None else f"with status {status} ({_meaning(status)})"
+        shown = "with unknown exit status" if status is None else f"with exit status {status} ({_meaning(status)})"
         log.log(logging.INFO if status == ExitStatus.OK else logging.WARNING, "%s: ended %s", _named(slot), shown)
         silent = slot.activity is Activity.BACKUP and ended.run is None
         tells_itself = slot.activity in _SILENT_WITH and status not in _SILENT_WITH[slot.activity]
@@ -240,7 +240,7 @@ class Dispatch:
     def _clean_up(self, now: datetime) -> None:
         """`backupd recover` is at work where a run died or left something; not again at once where it was no help."""
         if self._recovering is not None and self._recovering.ended():
-            log.info("recover: ended with status %s", self._recovering.exit_status)
+            log.info("recover: ended with exit status %s", self._recovering.exit_status)
             self._recovering = None
         if self._recovering is not None:
             return
@@ -252,9 +252,9 @@ class Dispatch:
             if before.issuperset(dead) and timedelta() <= now - at < _RECOVER_AGAIN:
                 return
         if died:
-            log.warning("run %s has died: backupd recover cleans up after it", ", ".join(died))
+            log.warning("run %s has died: backupd recover cleans it up", ", ".join(died))
         for what, run_id in left.items():
-            log.warning("%s of run %s was not given back: backupd recover tries again", what, run_id)
+            log.warning("%s of run %s was not released: backupd recover tries again", what, run_id)
         self._recovered = frozenset(dead), now
         try:
             self._recovering = self.going.launcher.recover()

@@ -1,6 +1,6 @@
 """What was started and has not ended: by this daemon, by one before it, and by people.
 
-Knows: which of it is alive, and what stands in the way of starting more. Refuses to know what is due.
+Knows: which of it is alive, and what is in the way of starting more.
 
 One run of a job and one in a volume group is what the runs' own claims see to. They are looked at here all the same: a
 run that is told that it is busy has used up its slot, and one that waits has not.
@@ -12,8 +12,7 @@ from datetime import datetime, timedelta
 
 from backupd.config import Configuration
 from backupd.host.claims import Claims
-from backupd.host.own_files import is_our_process
-from backupd.host.process import start_time
+from backupd.host.process import is_alive
 from backupd.service.launch import Child, Launcher
 from backupd.service.site import Site
 from backupd.vocabulary.errors import ExitStatus, UsageError
@@ -55,7 +54,7 @@ class Going:
         return adopted
 
     def start(self, slot: Slot) -> None:
-        """It goes on from now on. The slot has been taken.
+        """It continues from now on. The slot has been taken.
 
         Raises:
             CommandError: it could not be started.
@@ -86,7 +85,7 @@ class Going:
     def dead_runs(self) -> tuple[str, ...]:
         """Runs that are said to be running, and whose process is gone."""
         catalogue = self.site.catalogue
-        return tuple(run_id for run_id in catalogue.unfinished() if not alive(catalogue.process_of(run_id)))
+        return tuple(run_id for run_id in catalogue.unfinished() if not is_alive(catalogue.process_of(run_id)))
 
     def leftovers(self) -> Mapping[str, str]:
         """What runs still hold for which no process acts any more, whatever became of them: its name, and its run."""
@@ -96,21 +95,21 @@ class Going:
 
     def _is_acted_for(self, run_id: str) -> bool:
         """By the run itself, or by a restore of it, which holds things in its name."""
-        return self.claims.holder_of_run(run_id) is not None or alive(self.site.catalogue.process_of(run_id))
+        return self.claims.holder_of_run(run_id) is not None or is_alive(self.site.catalogue.process_of(run_id))
 
     def obstacle(self, job: str, activity: Activity) -> str | None:
-        """What stands in the way of starting this now, in words; None where nothing does.
+        """What is in the way of starting this now, in words; None where nothing does.
 
         Raises:
             CatalogueError: the catalogue cannot be read.
         """
         if any((slot.job, slot.activity) == (job, activity) for slot in self._children):
-            return f"the {activity} before it was still going"
+            return f"the {activity} before it was still running"
         if activity not in _ALONE:
             return None
         for slot in self._children:
             if slot.job == job and slot.activity in _ALONE:
-                return f"the {slot.activity} of job {job} was still going"
+                return f"the {slot.activity} of job {job} was still running"
         if holder := self.claims.holder_of_job(job):
             return f"job {job} was held by {holder}"
         return self._of_runs(job) if activity in RUNS else None
@@ -118,24 +117,24 @@ class Going:
     def _of_runs(self, job: str) -> str | None:
         live = self._live()
         if job in live.values():
-            return f"another run of job {job} was still going"
+            return f"another run of job {job} was still running"
         host = self.site.configuration.jobs[job].host
         for run_id, other in live.items():
             if _host(self.site.configuration, other) == host:  # the same server, so the same volume group
-                return f"run {run_id} of job {other} was still going on host {host}"
+                return f"run {run_id} of job {other} was still running on host {host}"
         vg = self.site.catalogue.last_volume_group(job)
         if vg is not None and (holder := self.claims.holder_of_volume_group(vg)):
             return f"volume group {vg} was held by {holder}"
         most = self.site.configuration.service.max_runs
         if len(live) >= most:
-            return f"{len(live)} of at most {most} runs were going: {', '.join(live)}"
+            return f"{len(live)} of at most {most} runs were running: {', '.join(live)}"
         return None
 
     def _live(self) -> dict[str, str]:
         """Runs that go on, whoever began them, each with its job. The probe that a bench is at counts as the bench."""
         catalogue = self.site.catalogue
         ours = {slot.run_id: slot.job for slot in self._children if slot.activity in RUNS}
-        others = [catalogue.run(run_id) for run_id in catalogue.unfinished() if alive(catalogue.process_of(run_id))]
+        others = [catalogue.run(run_id) for run_id in catalogue.unfinished() if is_alive(catalogue.process_of(run_id))]
         benches = {run.pid for run in others if run.kind is RunKind.BENCH}
         return ours | {
             run.run_id: run.job
@@ -152,15 +151,10 @@ class Going:
             return None
 
     def _may_still_come(self, slot: Slot, run: RunDetails | None) -> bool:
-        """It was begun a moment ago by a daemon that is gone, and may not be a process yet."""
+        """It was started a moment ago by a daemon that is gone, and may not be a process yet."""
         begun = slot.decided_at
         now: datetime = self.site.now()
         return run is None and begun <= now < begun + timedelta(seconds=_COMING_SECONDS)
-
-
-def alive(process: tuple[int, int] | None) -> bool:
-    """Whether this process, by pid and start, is still there. Both may come round after a boot, to somebody else's."""
-    return process is not None and start_time(process[0]) == process[1] and is_our_process(process[0])
 
 
 def _host(configuration: Configuration, job: str) -> str | None:

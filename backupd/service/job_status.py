@@ -1,7 +1,7 @@
 """How each job stands: its last backups, what is going on, what is due next, and what is an alarm.
 
 The one place that pages, metrics and reminders ask. Knows: what deserves an alarm, and how long a run may still take.
-Refuses to know how any of it is shown. `standings` reads; all else here is pure.
+Refuses to know how any of it is shown. `job_statuses` reads; all else here is pure.
 """
 
 from collections.abc import Mapping
@@ -10,8 +10,9 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
 from backupd.catalogue.job_status import JobRecord, UnfinishedRun
-from backupd.config.schema import JobConfig
+from backupd.config import JobConfig
 from backupd.host.live_progress import Progress
+from backupd.host.process import is_alive
 from backupd.policy.timetable import Timetable
 from backupd.service.outlook import Live
 from backupd.service.site import Site
@@ -55,14 +56,14 @@ class Running:
 
 
 @dataclass(frozen=True, slots=True)
-class JobStanding:
+class JobStatus:
     """One job at one instant."""
 
     job: str
     now: datetime
     config: JobConfig
     last_run: RunDetails | None = None  # the newest backup that ended, whatever became of it
-    last_good: RunDetails | None = None  # the newest that ended well or wants attention
+    last_good: RunDetails | None = None  # the newest that ended well or needs attention
     running: tuple[Running, ...] = ()  # backups and probes, newest first
     overdue_at: datetime | None = None  # when the last good backup becomes too old
     next_due: Mapping[Activity, datetime] = field(default_factory=dict)  # of what has a schedule; also while paused
@@ -73,7 +74,7 @@ class JobStanding:
     alarms: tuple[Alarm, ...] = ()  # the gravest first
 
 
-def standings(site: Site, live: Live) -> tuple[JobStanding, ...]:
+def job_statuses(site: Site, live: Live) -> tuple[JobStatus, ...]:
     """Every configured job, by name, at one instant of the catalogue. Runs are without their samples.
 
     Raises:
@@ -85,7 +86,7 @@ def standings(site: Site, live: Live) -> tuple[JobStanding, ...]:
     due: dict[str, dict[Activity, Timetable]] = {job: {} for job in jobs}
     for (job, activity), timetable in timetables(site.configuration).items():
         due[job][activity] = timetable
-    return tuple(_standing(config, found[job], due[job], live, now=now) for job, config in jobs.items())
+    return tuple(_job_status(config, found[job], due[job], live, now=now) for job, config in jobs.items())
 
 
 def running_besides(site: Site, live: Live) -> tuple[Running, ...]:
@@ -98,14 +99,14 @@ def running_besides(site: Site, live: Live) -> tuple[Running, ...]:
     return tuple(_running(unfinished, live) for unfinished in besides.unfinished)
 
 
-def _standing(
+def _job_status(
     config: JobConfig, record: JobRecord, tables: Mapping[Activity, Timetable], live: Live, *, now: datetime
-) -> JobStanding:
+) -> JobStatus:
     running = tuple(_running(unfinished, live) for unfinished in record.unfinished)
     due = {activity: table.after(now) for activity, table in tables.items()}
     good = record.last_good
     overdue = overdue_at(config, good, tables.get(Activity.BACKUP)) if good is not None else None
-    return JobStanding(
+    return JobStatus(
         job=record.job,
         now=now,
         config=config,
@@ -123,7 +124,7 @@ def _standing(
 
 
 def _running(unfinished: UnfinishedRun, live: Live) -> Running:
-    alive = unfinished.process is not None and live.born(unfinished.process[0]) == unfinished.process[1]
+    alive = is_alive(unfinished.process, live.born)
     return Running(unfinished.run, alive, live.of(unfinished.run.run_id) if alive else None)
 
 
@@ -169,7 +170,7 @@ def _failed(record: JobRecord) -> list[Alarm]:
 
 def _died(running: tuple[Running, ...]) -> list[Alarm]:
     return [
-        Alarm(AlarmKind.DIED, f"the process of a {one.run.kind} is gone; `backupd recover` cleans up", one.run.run_id)
+        Alarm(AlarmKind.DIED, f"the process of a {one.run.kind} has died; `backupd recover` cleans up", one.run.run_id)
         for one in running
         if not one.alive
     ]
@@ -245,7 +246,7 @@ def _attention(record: JobRecord) -> list[Alarm]:
     good = record.last_good
     if good is None or good.status is not RunStatus.ATTENTION:
         return []
-    said = "; ".join(good.attention) or "the last good backup wants attention"
+    said = "; ".join(good.attention) or "the last good backup needs attention"
     return [Alarm(AlarmKind.ATTENTION, said, good.run_id)]
 
 

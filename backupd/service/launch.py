@@ -3,7 +3,7 @@
 Knows: the command line of each activity, and the two ways of starting it. Under systemd each is a transient unit,
 `backupd-run-….service`: a drop-in folder `backupd-run-.service.d` gives all of them their sandbox, credentials and
 environment (systemd.unit(5), truncated names), and stopping the daemon leaves them alone. Elsewhere each is a session
-of its own, whose output goes to a file. Refuses to know when anything is due, and what became of it.
+of its own, whose output goes to a file.
 """
 
 import logging
@@ -82,7 +82,7 @@ def name_of(slot: Slot) -> str:
 
 
 def mark_of(slot: Slot) -> str:
-    """What stands in `SLOT_VARIABLE`."""
+    """What is in `SLOT_VARIABLE`."""
     return f"{slot.job}/{slot.activity}/{slot.due_at.isoformat()}"
 
 
@@ -195,5 +195,5 @@ def _appending(folder: Path, name: str) -> IO[bytes] | None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
         return os.fdopen(os.open(folder / f"{name}.out.log", flags, 0o640), "ab")
     except OSError as error:
-        log.warning("what %s prints is not kept: %s", name, error)
+        log.warning("the output of %s is not recorded: %s", name, error)
         return None

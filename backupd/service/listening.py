@@ -1,8 +1,8 @@
 """The pages' process: it comes and goes without the daemon's noticing more than its end.
 
 Knows: the address, who may be let in without a token, how the process is started, what it is handed, and how often it
-may begin anew. Refuses to know what is shown. What it is handed comes over a socket: neither its command line nor its
-environment has the token, and of the configuration it gets nothing that tells where others are told.
+may begin anew. What it is handed comes over a socket: neither its command line nor its environment has the token, and
+of the configuration it gets nothing that tells where others are told.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ from backupd.vocabulary.errors import ConfigurationError, Refused
 
 log = logging.getLogger(__name__)
 
-NOBODY = "shown to nobody, for there is no service.token_file; /metrics and /healthz are open to every local user"
+NOBODY = "not served, because service.token_file is not set; /metrics and /healthz are open to every local user"
 
 _PATIENCE_SECONDS = 1.2  # a little more than uvicorn has for what it is answering when we end
 _STEADY_SECONDS = 60.0  # who has lived for so long is started again at once
@@ -43,7 +43,7 @@ def require_guarded(service: ServiceConfig, *, token: str | None) -> None:
     """
     if token is None and not _is_loopback(service.address):
         raise ConfigurationError(
-            f"service.address {service.address} can be reached by other machines, and there is no token",
+            f"service.address {service.address} can be reached from other machines, but no token is set",
             hint='set service.token_file, or address = "127.0.0.1"',
         )
 
@@ -75,8 +75,8 @@ def listen(service: ServiceConfig) -> socket.socket:
                 hint=f"see which: ss -ltnp 'sport = :{service.port}'; or set another service.port",
             ) from error
         raise ConfigurationError(
-            f"address {where} cannot be listened on: {(error.strerror or str(error)).lower()}",
-            hint="set service.address and service.port to what this machine has, or serve --no-web",
+            f"address {where} cannot be used for listening: {(error.strerror or str(error)).lower()}",
+            hint="set service.address and service.port to an address of this machine, or use serve --no-web",
         ) from error
     return listener
 
@@ -177,7 +177,7 @@ class WebProcess:
         """One more failure, unless it had lived well; the next try is later then."""
         self._failures = 0 if time.monotonic() - lived_since > _STEADY_SECONDS else self._failures + 1
         pause = min(_LONGEST_PAUSE_SECONDS, 2.0 ** (self._failures - 1)) if self._failures else 0.0
-        log.error("the pages' process %s; it is started again in %.0f s", what, pause)
+        log.error("the pages' process %s; restarting it in %.0f s", what, pause)
         self._not_before = time.monotonic() + pause
 
     def _start(self) -> _Started:
@@ -218,7 +218,7 @@ class WebProcess:
             except ConnectionError:
                 return  # it has ended, which `keep_up` sees
             except (ValueError, RecursionError) as error:
-                log.error("the pages' process is ended, for it asked what it may not: %s", error)
+                log.error("stopped the pages' process, because it requested something that it may not: %s", error)
                 started.kill()
 
 

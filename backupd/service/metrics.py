@@ -1,7 +1,7 @@
 """What Prometheus is told: how each job stands by the catalogue, in the text format, whenever it asks.
 
-Knows: names, units and labels. Refuses to know what is an alarm (`job_status`) and who asks. Nothing is counted here,
-so that nothing is lost with the process; no label tells one run from another, so that series do not grow with the runs.
+Knows: names, units and labels. Nothing is counted here, so that nothing is lost with the process; no label tells one
+run from another, so that series do not grow with the runs.
 
 A job's label is `backup_job`, because Prometheus gives a label `job` of its own to whatever it scrapes, and renames
 one that it meets to `exported_job` (2.42, unless `honor_labels`; node_exporter's scrapes seldom have that): one set of
@@ -18,8 +18,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from backupd import __version__
-from backupd.policy.settle_gate import Penalty, penalty_of
-from backupd.service.job_status import AlarmKind, JobStanding, standings
+from backupd.policy.write_penalty import Penalty, penalty_of
+from backupd.service.job_status import AlarmKind, JobStatus, job_statuses
 from backupd.service.outlook import Live, Rooms
 from backupd.service.site import Site
 from backupd.service.target_rooms import SeenTarget
@@ -54,7 +54,7 @@ class Metrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """The families, as prometheus_client wants them."""
-        build = GaugeMetricFamily("backupd_build_info", "The version of backupd that tells this.", labels=["version"])
+        build = GaugeMetricFamily("backupd_build_info", "The version of backupd that exports this.", labels=["version"])
         build.add_metric([__version__], 1)
         yield build
         try:
@@ -68,7 +68,7 @@ class Metrics(Collector):
         yield from _of_targets(self._rooms.seen(within_seconds=self._patience))
 
     def _told(self) -> "list[_Told]":
-        found = standings(self._site, self._live)
+        found = job_statuses(self._site, self._live)
         counts, penalties = self._site.catalogue.run_counts(), self._penalties_of(found)
         return [
             _Told(
@@ -79,7 +79,7 @@ class Metrics(Collector):
             for one in found
         ]
 
-    def _penalties_of(self, found: Sequence[JobStanding]) -> Mapping[str, Penalty]:
+    def _penalties_of(self, found: Sequence[JobStatus]) -> Mapping[str, Penalty]:
         """Of each newest good run. Samples are read once: a run may have thousands."""
         known = {one.last_good.run_id: self._penalties.get(one.last_good.run_id) for one in found if one.last_good}
         unknown = [one.job for one in found if one.last_good and known[one.last_good.run_id] is None]
@@ -96,13 +96,13 @@ class Metrics(Collector):
 class _Told:
     """What a job's series are made from."""
 
-    standing: JobStanding
+    status: JobStatus
     counts: Mapping[RunStatus, int]
     penalty: Penalty | None
 
     @property
     def good(self) -> RunDetails | None:
-        return self.standing.last_good
+        return self.status.last_good
 
 
 Values = Mapping[str, float | None]
@@ -125,7 +125,7 @@ class _Family:
         for one in told:
             for value_of_label, value in self.values(one).items():
                 if value is not None:
-                    names = [one.standing.job, value_of_label][: len(labels)]
+                    names = [one.status.job, value_of_label][: len(labels)]
                     family.add_metric(list(map(on_one_line, names)), value)
         return family
 
@@ -145,18 +145,18 @@ def _seconds(at: datetime | None) -> float | None:
 
 
 def _running_since(told: _Told) -> float | None:
-    backups = [one.run for one in told.standing.running if one.alive and one.run.kind is RunKind.BACKUP]
+    backups = [one.run for one in told.status.running if one.alive and one.run.kind is RunKind.BACKUP]
     return min((run.started_at.timestamp() for run in backups), default=None)
 
 
 def _missed(told: _Told) -> Values:
     """A series begins at 0 with its schedule: Prometheus sees no increase in a first value."""
-    counts = {activity.value: 0 for activity, _ in told.standing.config.schedules.items()}
-    return counts | {activity.value: count for activity, count in told.standing.missed_total.items()}
+    counts = {activity.value: 0 for activity, _ in told.status.config.schedules.items()}
+    return counts | {activity.value: count for activity, count in told.status.missed_total.items()}
 
 
 def _runs(told: _Told) -> Values:
-    """Good whether or not one wants attention: that may come later, and a counter never falls."""
+    """Good whether or not one needs attention: that may come later, and a counter never falls."""
     results = dict.fromkeys((_GOOD, *(status.value for status in _BAD)), 0)
     for status, count in told.counts.items():
         if status is not RunStatus.RUNNING:
@@ -165,7 +165,7 @@ def _runs(told: _Told) -> Values:
 
 
 def _alarms(told: _Told) -> Values:
-    kinds = [alarm.kind for alarm in told.standing.alarms]
+    kinds = [alarm.kind for alarm in told.status.alarms]
     return {kind.value: kinds.count(kind) for kind in AlarmKind}
 
 
@@ -200,38 +200,38 @@ def _duration(run: RunDetails) -> float | None:
 
 
 _BAD = (RunStatus.FAILED, RunStatus.REFUSED, RunStatus.BUSY, RunStatus.CANCELLED)
-_UP = ("backupd_catalogue_up", "Whether the catalogue could be read just now: without it no job is told of.")
+_UP = ("backupd_catalogue_up", "Whether the catalogue can be read; without it there are no metrics of jobs.")
 
 _FAMILIES = (
     _Family(
         "backupd_last_success_timestamp_seconds",
-        "When the newest good backup was begun: what a restore brings back is about as old.",
+        "When the newest good backup was started: a restore brings back data of about that time.",
         _of_good(lambda run: _seconds(run.started_at)),
     ),
     _Family(
         "backupd_overdue_timestamp_seconds",
         "When the newest good backup becomes too old, by the job's `every` and its schedule.",
-        _one(lambda told: _seconds(told.standing.overdue_at)),
+        _one(lambda told: _seconds(told.status.overdue_at)),
     ),
     _Family(
         "backupd_last_run_timestamp_seconds",
-        "When the newest run that has ended was begun, whatever became of it.",
-        _one(lambda told: _seconds(told.standing.last_run.started_at) if told.standing.last_run else None),
+        "When the newest finished run was started, whatever its outcome.",
+        _one(lambda told: _seconds(told.status.last_run.started_at) if told.status.last_run else None),
     ),
     _Family(
         "backupd_running",
-        "Whether a backup is being taken.",
+        "Whether a backup is running.",
         _one(lambda told: float(_running_since(told) is not None)),
     ),
     _Family(
         "backupd_running_since_timestamp_seconds",
-        "When the backup that is being taken was begun; absent while there is none.",
+        "When the current backup was started; absent while none is running.",
         _one(_running_since),
     ),
     _Family(
         "backupd_next_run_timestamp_seconds",
-        "When it is due next by schedule; also while the job is paused.",
-        lambda told: {activity.value: _seconds(at) for activity, at in told.standing.next_due.items()},
+        "When it is next due by schedule; also while the job is paused.",
+        lambda told: {activity.value: _seconds(at) for activity, at in told.status.next_due.items()},
         "activity",
     ),
     _Family(
@@ -242,23 +242,23 @@ _FAMILIES = (
         counter=True,
     ),
     _Family(
-        "backupd_runs", "Backups that were tried, by what became of them.", _runs, "result", counter=True
+        "backupd_runs", "Backups that were tried, by outcome.", _runs, "result", counter=True
     ),
     _Family(
         "backupd_alarms",
-        "What somebody should look at, by kind, as the page of the daemon has it.",
+        "Alarms by kind, as on the daemon's page.",
         _alarms,
         "kind",
     ),
     _Family(
         "backupd_paused",
-        "Whether somebody has paused the job's schedules.",
-        _one(lambda told: float(told.standing.pause is not None)),
+        "Whether the job's schedules are paused.",
+        _one(lambda told: float(told.status.pause is not None)),
     ),
     _Family(
         "backupd_job_interval_seconds",
-        "How often the job wants a backup: its `every`.",
-        _one(lambda told: told.standing.config.every_seconds),
+        "How often the job needs a backup: its `every`.",
+        _one(lambda told: told.status.config.every_seconds),
     ),
     _Family(
         "backupd_last_duration_seconds", "How long the newest good backup took.", _of_good(_duration)
@@ -282,21 +282,21 @@ _FAMILIES = (
     _Family(
         "backupd_lock_hold_budget_seconds",
         "How long the job's lock may be held; beyond it a run fails.",
-        _one(lambda told: told.standing.config.lock.hold_budget_seconds),
+        _one(lambda told: told.status.config.lock.hold_budget_seconds),
     ),
     _Family(
         "backupd_lock_stalled_statements",
-        "Statements that waited behind the newest good backup's lock when it ended.",
+        "Statements that were waiting for the newest good backup's lock when it was released.",
         _of_good(lambda run: run.lock.stalled if run.lock else None),
     ),
     _Family(
         "backupd_transactions_lost",
-        "Transactions that the newest good backup cost the server, by its own counters; 0 where that may be noise.",
+        "Transactions that the newest good backup cost the server, by the server's counters; 0 if within the noise.",
         _of_good(lambda run: run.losses.lost if run.losses else None),
     ),
     _Family(
         "backupd_transactions_expected",
-        "Transactions that it would have done meanwhile, at its rate just before.",
+        "Transactions that the server would have done in that time, at its rate just before.",
         _of_good(lambda run: run.losses.expected if run.losses else None),
     ),
     _Family(
@@ -320,7 +320,7 @@ _FAMILIES = (
     ),
     _Family(
         "backupd_snapshot_cow_peak_ratio",
-        "How full the room of the newest good backup's snapshot became, up to 1; of a thin volume its pool's.",
+        "How full the newest good backup's snapshot became, up to 1; for a thin volume, its pool.",
         _of_good(_cow_peak),
     ),
     _Family(
@@ -329,21 +329,23 @@ _FAMILIES = (
     _Family(
         "backupd_last_proof_timestamp_seconds",
         "When a drill last proved a backup.",
-        _one(lambda told: _seconds(told.standing.proven_at)),
+        _one(lambda told: _seconds(told.status.proven_at)),
     ),
     _Family(
         "backupd_drill_within_seconds",
         "How old the newest proof may be, where the job says so.",
-        _one(lambda told: told.standing.config.drill_within_seconds),
+        _one(lambda told: told.status.config.drill_within_seconds),
     ),
 )  # fmt: skip
 
 
 def _of_targets(seen: Mapping[str, SeenTarget]) -> Iterator[Metric]:
     """Of folders only. Room is not told of a folder that is not there: it would be that of what lies below."""
-    up = GaugeMetricFamily("backupd_target_up", "Whether a target that is a folder is there.", labels=["target"])
-    free = GaugeMetricFamily("backupd_target_free_bytes", "Room that a folder has left.", labels=["target"])
-    size = GaugeMetricFamily("backupd_target_size_bytes", "Size of a folder's file system.", labels=["target"])
+    up = GaugeMetricFamily("backupd_target_up", "Whether a target that is a folder is available.", labels=["target"])
+    free = GaugeMetricFamily("backupd_target_free_bytes", "Free space of a target that is a folder.", labels=["target"])
+    size = GaugeMetricFamily(
+        "backupd_target_size_bytes", ("Size of the file system of a target that is a folder."), labels=["target"]
+    )
     for name, target in seen.items():
         label = [on_one_line(name)]
         up.add_metric(label, target.up)

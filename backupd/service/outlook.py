@@ -1,7 +1,7 @@
 """What is to be seen of this machine beside the catalogue: how live runs get on, what runs said, the room of folders.
 
-Knows: who sees each. Refuses to know what is shown of it. The daemon sees with its own eyes; the pages' process may
-open no file, and asks the daemon through a window.
+Knows: who sees each. The daemon sees with its own eyes; the pages' process may open no file, and asks the daemon
+through a window.
 """
 
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from typing import Protocol
 
 from backupd.config import Configuration
 from backupd.host.live_progress import LiveRuns, Progress
-from backupd.host.process import start_time
+from backupd.host.process import start_of_ours
 from backupd.host.run_log import RunLogs
 from backupd.service.target_rooms import SeenTarget, TargetRooms
 
@@ -53,7 +53,7 @@ class LiveHere(LiveRuns):
 
     def born(self, pid: int) -> int | None:
         """By /proc, which may be shown to root only (`hidepid`)."""
-        return start_time(pid)
+        return start_of_ours(pid)
 
 
 def own_eyes(configuration: Configuration) -> MachineView:

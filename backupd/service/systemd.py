@@ -1,7 +1,7 @@
 """What systemd is told by a service of `Type=notify`, and what it has told us: sd_notify(3), in a few lines.
 
-Knows: the protocol: one datagram of `KEY=VALUE` lines to the socket that the environment names. Refuses to know when
-the service is ready or well. Where there is no systemd, nothing is told and nobody misses it.
+Knows: the protocol: one datagram of `KEY=VALUE` lines to the socket that the environment names. Where there is no
+systemd, nothing is told and nobody misses it.
 """
 
 import contextlib

@@ -1,7 +1,6 @@
 """What room the folders that are targets have, looked at beside whoever asks: a hung NFS mount hangs nobody else.
 
-Knows: how often to look, and that a look may never return. Refuses to know any target but folders: to ask another
-machine takes a login, and a bucket has no end.
+Knows: how often to look, and that a look may never return.
 """
 
 import threading
@@ -79,7 +78,7 @@ class _Watched:
         self._seen: SeenTarget | None = None
 
     def begin(self) -> threading.Thread | None:
-        """The look that has begun; None where none is due, or one is still going on."""
+        """The look that has started; None where none is due, or one is still going on."""
         with self._guard:
             if self._look is not None and (self._look.is_alive() or self._age() < self._pace.apart_seconds):
                 return None

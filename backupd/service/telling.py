@@ -1,6 +1,6 @@
 """Telling people without waiting for them: a mail server that does not answer must not keep the clock waiting.
 
-Knows: the order, and that what could not be told before the end is at least in the log. Refuses to know whom to tell.
+Knows: the order, and that what could not be told before the end is at least in the log.
 """
 
 import logging
@@ -32,7 +32,7 @@ def told_by_a_thread(notifier: Callable[[], Notifier]) -> Iterator[Callable[[Not
         waiting.put(None)
         thread.join(_LAST_WORD_SECONDS)
         if thread.is_alive():
-            log.warning("the daemon ends before everybody was told: see `backupd schedule list`")
+            log.warning("the daemon stops before all notifications were sent: see `backupd schedule list`")
 
 
 def _tell(notifier: Callable[[], Notifier], waiting: "queue.SimpleQueue[Notice | None]") -> None:

@@ -1,6 +1,6 @@
 """Metrics without a daemon: a file that node_exporter reads (its textfile collector).
 
-Knows: what node_exporter wants of the file. Refuses to know what is in it.
+Knows: what node_exporter wants of the file.
 """
 
 from pathlib import Path
@@ -34,9 +34,10 @@ def write_textfile(path: Path, text: bytes) -> None:
         OSError: it could not be written.
     """
     if path.suffix != _SUFFIX:
-        raise UsageError(f"{path} does not end in {_SUFFIX}", hint="node_exporter reads no other files")
+        raise UsageError(f"{path} does not end in {_SUFFIX}", hint="node_exporter reads only such files")
     if not path.parent.is_dir():
         raise UsageError(
-            f"there is no folder {path.parent}", hint="name the one of node_exporter's --collector.textfile.directory"
+            f"folder {path.parent} does not exist",
+            hint=("use the folder of node_exporter's --collector.textfile.directory"),
         )
     replace_file(path, text, mode=0o644)

@@ -1,6 +1,6 @@
 """From the configuration to what is due when: the timetable of each job's activities, in a zone that is known.
 
-Knows: this machine's name and zone. Refuses to know what was done so far, and what the time is.
+Knows: this machine's name and zone.
 """
 
 import os
@@ -86,8 +86,8 @@ def _noted(note: Path) -> str:
 
 
 def _unknown(name: str) -> ConfigurationError:
-    what = f'"{name}" is no zone of IANA\'s' if name else "/etc/localtime is a file rather than a link to its zone"
+    what = f'"{name}" is not an IANA time zone' if name else "/etc/localtime is a file, not a link to a time zone"
     return ConfigurationError(
-        f"cannot tell the time zone of this machine: {what}",
-        hint='name it in the configuration: zone = "Europe/Berlin" in [service]',
+        f"cannot determine the time zone of this machine: {what}",
+        hint='set it in the configuration: zone = "Europe/Berlin" in [service]',
     )

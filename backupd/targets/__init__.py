@@ -124,7 +124,7 @@ class Target(Protocol):
 
         Raises:
             TargetError: there is no such backup, or it is unfinished.
-            VerificationError: the manifest cannot be understood.
+            VerificationError: the manifest cannot be parsed.
         """
 
     def objects(self, job: str, backup_id: str) -> Mapping[str, int]:

@@ -2,8 +2,7 @@
 
 Two writers that both read record N both write N + 1: the storage lets one of them. One that was so slow that N + 1 is
 removed already finds a higher one, and takes its own away again. So nobody but the writer of the highest record has
-been told that he owns the folder.
-Knows: that order. Refuses to know how a storage creates what is not there yet (`Records` is what it must be able to).
+been told that he owns the folder. Knows: that order.
 """
 
 import logging
@@ -29,7 +28,7 @@ class Records(Protocol):
         """As a person knows it."""
 
     def names(self) -> Collection[str]:
-        """Of all that lies there; nothing where there is no folder."""
+        """Of all that lies there; nothing where there is not a folder."""
 
     def content(self, name: str) -> bytes | None:
         """All of it, or of more than `MOST_BYTES` the beginning; None where it is not there."""
@@ -47,6 +46,30 @@ class Records(Protocol):
         Raises:
             TargetError: it is, or nobody knows.
         """
+
+
+class OwnedFolder:
+    """A machine's folder on a storage, and whose it is by the records there: a part of the contract `Target`."""
+
+    def __init__(self, machine: str, records: Records) -> None:
+        self._machine, self._records = machine, records
+
+    @property
+    def machine(self) -> str:
+        """Whose backups these are."""
+        return self._machine
+
+    def owner(self) -> OwnerRecord | None:
+        """Who wrote last; see the contract."""
+        return owner(self._records, self._machine)
+
+    def last_owner_number(self) -> int:
+        """The number of the last owner record; see the contract."""
+        return last(self._records)
+
+    def succeed(self, record: OwnerRecord) -> bool:
+        """Write an owner record; see the contract."""
+        return succeed(self._records, record)
 
 
 def last(records: Records) -> int:
@@ -71,7 +94,7 @@ def owner(records: Records, machine: str) -> OwnerRecord | None:
             return owner_record.from_text(content, machine=machine, number=number, where=f"{records.where}/{name}")
     raise TargetError(
         f"the owner records in {records.where} change faster than they can be read",
-        hint="several machines write there with one identity: see `backupd identity show` on each",
+        hint="several machines are writing there with one identity: see `backupd identity show` on each",
     )
 
 
@@ -87,7 +110,7 @@ def succeed(records: Records, record: OwnerRecord) -> bool:
     except TargetError as error:
         if records.content(name) is None:
             raise
-        log.debug("%s/%s is there all the same: %s", records.where, name, error.message)
+        log.debug("%s/%s exists anyway: %s", records.where, name, error.message)
     ours = records.content(name) == content
     if ours and last(records) == record.number:
         _tidy(records, below=record.number - 1)
@@ -105,4 +128,4 @@ def _tidy(records: Records, *, below: int) -> None:
             if number < below:
                 records.remove(name)
     except TargetError as error:
-        log.info("older owner records stay: %s", error.message)
+        log.info("older owner records were not removed: %s", error.message)

@@ -1,7 +1,6 @@
 """What a target lists of a backup, held against what the backup's manifest says.
 
-Knows: names and sizes, and that a listing may lie. Refuses to know what the bytes are (`verify` compares them) and who
-put there what no manifest knows.
+Knows: names and sizes, and that a listing may lie.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,7 +24,7 @@ class Comparison:
     unknown: tuple[str, ...]  # entries that neither a run nor a drill has written, sorted: no fault of the backup's
 
     def require_whole(self, target: str) -> None:
-        """Every recorded object lies on the target in its recorded size.
+        """Every recorded object is on the target in its recorded size.
 
         Raises:
             VerificationError: one does not; names the first of them.
@@ -33,15 +32,15 @@ class Comparison:
         if self.faults:
             raise VerificationError(
                 f"target {target} does not list what was stored: {some(self.faults, _FAULTS, '; ')}",
-                hint="look at the target's storage: it has lost what it had confirmed, or somebody has removed it",
+                hint="check the target's storage: it has lost what it had confirmed, or something was removed",
             )
 
 
 def unknown_beside(unknown: Sequence[str], target: str) -> str:
     """What a person is told of the entries that no manifest names."""
     return (
-        f"beside this backup's objects on target {target} there is {some(unknown, _NAMED)}, which backupd"
-        " did not write: the backup is whole, and backupd leaves it alone"
+        f"beside this backup's objects on target {target} there is {some(unknown, _NAMED)}, which backupd did not"
+        f" write: the backup is complete, and backupd does not touch it"
     )
 
 
@@ -59,7 +58,7 @@ def compare_listing(manifest: Manifest, listing: Mapping[str, int]) -> Compariso
 
 
 def require_listed(target: Target, manifest: Manifest) -> tuple[str, ...]:
-    """Every recorded object lies on the target in its size; the entries that no manifest names are told.
+    """Every recorded object is on the target in its size; the entries that no manifest names are told.
 
     A listing may lie. Before an object is called lost it is asked for by name, and the listing for a second time.
 
@@ -73,9 +72,9 @@ def require_listed(target: Target, manifest: Manifest) -> tuple[str, ...]:
     second = _looked_at(target, manifest)
     if second.faults and second.faults != first.faults:
         raise TargetError(
-            f"target {target.name} lists now this and now that: {some(first.faults, _FAULTS, '; ')}, then"
+            f"target {target.name} gives changing listings: {some(first.faults, _FAULTS, '; ')}, then"
             f" {some(second.faults, _FAULTS, '; ')}",
-            hint="look at the target's storage, then try again",
+            hint="check the target's storage, then try again",
         )
     second.require_whole(target.name)
     return second.unknown
@@ -91,9 +90,9 @@ def _looked_at(target: Target, manifest: Manifest) -> Comparison:
     for stored in manifest.objects:
         if not _is_given_so(target, manifest, stored, listed=listing.get(stored.name, 0)):
             raise TargetError(
-                f"what target {target.name} lists of {stored.name} is not what it gives: nobody can tell whether it"
-                " is whole",
-                hint="look at the target's storage, then try again",
+                f"target {target.name} lists {stored.name} differently from what it returns: it is unknown whether it"
+                f" is complete",
+                hint="check the target's storage, then try again",
             )
     return compare_listing(manifest, listing)
 

@@ -31,7 +31,7 @@ def part(name: str) -> str:
         TargetError: it would.
     """
     if not name or name in (".", "..") or "/" in name or "\0" in name:
-        raise TargetError(f"{name!r} cannot be a name on a target", hint="names have no slash")
+        raise TargetError(f"{name!r} cannot be a name on a target", hint="a name has no slash")
     return name
 
 
@@ -42,7 +42,10 @@ def machine_part(name: str) -> str:
         TargetError: no machine is called so.
     """
     if not is_machines(name):
-        raise TargetError(f"{name!r} is no machine's name", hint="it is HOSTNAME-xxxxxxxx: see `backupd identity show`")
+        raise TargetError(
+            f"{name!r} is not a machine's name",
+            hint=("a machine's name is HOSTNAME-xxxxxxxx: see `backupd identity show`"),
+        )
     return name
 
 
@@ -54,7 +57,7 @@ def job_part(name: str) -> str:
     """
     if name == OWNER:
         raise TargetError(
-            f"no job is called {OWNER!r}", hint="a machine's owner records lie in the folder of that name"
+            f"a job cannot be called {OWNER!r}", hint="a machine's owner records are in the folder of that name"
         )
     return part(name)
 
@@ -97,6 +100,19 @@ def not_attachable(name: str, place: str) -> TargetError:
     )
 
 
+def already_finished(place: str) -> TargetError:
+    """Nothing more is written to what is at this place."""
+    return TargetError(f"{place} already has a finished backup", hint="a run never writes to another run's folder")
+
+
+def unfinished_backup(backup_id: str, target: str) -> TargetError:
+    """There is something of this backup on the target, and it is none."""
+    return TargetError(
+        f"the backup {backup_id} on target {target} is unfinished: it has no manifest",
+        hint="it cannot be restored; choose another backup from `backupd history`",
+    )
+
+
 def is_ours(name: str) -> bool:
     """Whether backupd has given this name to something in a backup's folder; only such things are ever removed."""
     whole = _NUMBER.sub("", name[1 : -len(_PARTIAL)]) if is_partial(name) else name
@@ -114,7 +130,7 @@ def sizes_told(entries: Iterable[tuple[str, int]], *, where: str) -> dict[str, i
         if sizes.setdefault(name, size) != size:
             raise TargetError(
                 f"{where} lists {name!r} twice: as {sizes[name]} bytes and as {size}",
-                hint="ask again; a storage that goes on so does not know what it holds: do not rely on it",
+                hint="try again; if this continues, do not rely on this storage: it does not know its own contents",
             )
     return sizes
 

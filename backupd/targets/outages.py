@@ -1,7 +1,6 @@
 """How long a target that does not answer is waited for, and how often it is asked again meanwhile.
 
-Knows: pauses, when an outage has lasted too long, that it is said once and not by every request. Refuses to know which
-failures pass by themselves: each target does.
+Knows: pauses, when an outage has lasted too long, that it is said once and not by every request.
 """
 
 import logging
@@ -62,7 +61,7 @@ class Outages:
             if self._since is not None:
                 return
             self._since = time.monotonic()
-        log.warning("%s: %s; waiting up to %s for it", self._where, what, format_duration(self.at_most_seconds))
+        log.warning("%s: %s; retrying for up to %s", self._where, what, format_duration(self.at_most_seconds))
 
     def given_up(self) -> None:
         """It has lasted too long for a request; the next failure is said again."""

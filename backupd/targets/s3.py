@@ -14,20 +14,21 @@ s3:DeleteObjectVersion, or else what is removed still takes room. With Object Lo
 """
 
 import secrets
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from threading import Event
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-from backupd.config.schema import LockMode, S3Config
+from backupd.config import LockMode, S3Config
 from backupd.policy import manifest as manifests
-from backupd.policy.owner_record import OwnerRecord
-from backupd.targets import UploadLedger, chain
+from backupd.targets import UploadLedger
+from backupd.targets.chain import OwnedFolder
 from backupd.targets.names import (
     MANIFEST,
     OWNER,
+    already_finished,
     is_backups,
     is_jobs,
     is_machines,
@@ -40,10 +41,11 @@ from backupd.targets.names import (
     part,
     partial,
     sizes_told,
+    unfinished_backup,
 )
 from backupd.targets.outages import Patience, Unwanted, wanted
 from backupd.targets.s3_client import Service
-from backupd.targets.s3_errors import FAILURES, code_of, explained, is_missing, is_untold
+from backupd.targets.s3_errors import FAILURES, code_of, explained, is_untold
 from backupd.targets.s3_listing import PLAIN_VERSION, BucketItem, BucketListing
 from backupd.targets.s3_long import LongUpload
 from backupd.targets.s3_parts import (
@@ -55,40 +57,34 @@ from backupd.targets.s3_parts import (
     checksum,
     part_bytes,
 )
-from backupd.targets.s3_reader import ObjectReader
+from backupd.targets.s3_reader import ObjectReader, small_object, whole
+from backupd.targets.s3_records import S3Records
 from backupd.targets.s3_upload import PartMemory, Upload
 from backupd.vocabulary.errors import TargetError
 from backupd.vocabulary.records import Holding
 from backupd.vocabulary.storage import Manifest, StoredBackup
 
-if TYPE_CHECKING:
-    from mypy_boto3_s3.type_defs import GetObjectOutputTypeDef
-
 _SEGMENT_BYTES = 256 << 20  # at least, of an object whose parts are objects first
 _USABLE_TRIES = 2  # before a run nobody waits for an outage to end
 
 
-class S3Target:
+class S3Target(OwnedFolder):
     """Backups in a bucket that exists already. Requests go out when something is asked for, not before."""
 
     folder = None
 
     def __init__(self, config: S3Config, *, machine: str, patience: Patience | None = None) -> None:
         self._config = config
-        self._machine = machine_part(machine)
         self._service = Service(config, patience or Patience())
         self._listing = BucketListing(self._service, config.bucket)
+        prefix = self._prefixed(f"{machine_part(machine)}/{OWNER}/")
+        super().__init__(machine, S3Records(self._service, self._listing, config, prefix))
         self._room = PartMemory(config.parts_in_flight)
 
     @property
     def name(self) -> str:
         """As the configuration calls it."""
         return self._config.name
-
-    @property
-    def machine(self) -> str:
-        """Whose backups these are."""
-        return self._machine
 
     def of_machine(self, machine: str) -> "S3Target":
         """The same bucket, as another machine's target."""
@@ -127,12 +123,12 @@ class S3Target:
                 if code_of(error) != "PreconditionFailed":  # else the first try was carried out: the name is ours alone
                     raise
         try:
-            found = service.ask("read from", lambda: _all(service.client.get_object(**address)), tries=_USABLE_TRIES)
+            found = service.ask("read from", lambda: whole(service.client.get_object(**address)), tries=_USABLE_TRIES)
         finally:
             service.ask("remove from", lambda: service.client.delete_object(**address), tries=_USABLE_TRIES)
         if found != body:
             raise TargetError(
-                f"{service.where} gave back other bytes than were written", hint="see the store's own log"
+                f"{service.where} returned different bytes than were written", hint="check the store's own log"
             )
 
     @contextmanager
@@ -183,7 +179,7 @@ class S3Target:
     def reading(
         self, job: str, backup_id: str, name: str, *, offset: int = 0, size: int | None = None
     ) -> Iterator[Iterator[bytes]]:
-        """The object's bytes; see the contract. A connection that breaks is made anew at the byte where it broke."""
+        """The object's bytes; see the contract. A connection that breaks is recreated at the byte where it broke."""
         place = self._place(job, backup_id, name)
         with closing(ObjectReader(place.service, place.address, name, at=offset, size=size)) as reader:
             yield reader.pieces()
@@ -195,13 +191,13 @@ class S3Target:
         locked = self._locked()
         for stored in manifest.objects if locked else ():
             self._keep_locked(self._place(manifest.job, manifest.run_id, stored.name), locked)
-        taken = self._finished(manifest.job, manifest.run_id)
+        taken = already_finished(self.location(manifest.job, manifest.run_id))
         self._put_once(place, manifests.to_text(manifest).encode(), locked, taken=taken)
 
     def attach(self, job: str, backup_id: str, name: str, content: bytes) -> None:
         """Write a small object beside a finished backup; see the contract."""
         refusal = not_attachable(name, self.location(job, backup_id))
-        if not is_proof(name) or self._content(self._place(job, backup_id, MANIFEST)) is None:
+        if not is_proof(name) or small_object(self._place(job, backup_id, MANIFEST)) is None:
             raise refusal
         self._put_once(self._place(job, backup_id, name), content, self._locked(), taken=refusal)
 
@@ -220,29 +216,26 @@ class S3Target:
                 if not (is_untold(error) or code_of(error) == "PreconditionFailed"):
                     raise
                 # An earlier try may have been carried out although its answer was lost.
-                if self._content(place) != body:
+                if small_object(place) != body:
                     if code_of(error) == "PreconditionFailed":
                         raise taken from error
                     raise
-        if self._content(place) != body:
+        if small_object(place) != body:
             raise TargetError(
-                f"{service.where} said that it stored {place.name}, but does not give it back",
+                f"{service.where} confirmed {place.name}, but does not return it",
                 hint=UNRELIABLE,
             )
 
     def manifest(self, job: str, backup_id: str) -> Manifest:
         """Read it back; see the contract."""
-        text = self._content(self._place(job, backup_id, MANIFEST), tries=self._service.tries)
+        text = small_object(self._place(job, backup_id, MANIFEST), tries=self._service.tries)
         if text is not None:
             return manifests.from_chunks([text])
         if any(backup.backup_id == backup_id for backup in self.backups(job)):
-            raise TargetError(
-                f"the backup {backup_id} on target {self.name} is unfinished: it has no manifest",
-                hint="it cannot be restored; choose another one from `backupd history`",
-            )
+            raise unfinished_backup(backup_id, self.name)
         raise TargetError(
             f"no backup {backup_id} of job {job} on target {self.name} (s3://{self._config.bucket})",
-            hint="see `backupd history`; are bucket and prefix those that it was written to?",
+            hint="see `backupd history`; are bucket and prefix the ones it was written to?",
         )
 
     def objects(self, job: str, backup_id: str) -> Mapping[str, int]:
@@ -287,7 +280,7 @@ class S3Target:
                 return
         if left := ours(self._listing.versions(prefix)):
             raise TargetError(
-                f"{self._service.where} said that it removed {backup_id}, but still has {len(left)} objects of it",
+                f"{self._service.where} confirmed that it removed {backup_id}, but still has {len(left)} objects of it",
                 hint="see the bucket's policy, versions and locks",
             )
 
@@ -295,21 +288,6 @@ class S3Target:
         """Give back an upload; see the contract."""
         detail = upload.detail
         abort(self._place(detail["job"], detail["backup"], detail["name"]), upload.name)
-
-    def owner(self) -> OwnerRecord | None:
-        """Who wrote last; see the contract."""
-        return chain.owner(self._records(), self._machine)
-
-    def last_owner_number(self) -> int:
-        """The number of the last owner record; see the contract."""
-        return chain.last(self._records())
-
-    def succeed(self, record: OwnerRecord) -> bool:
-        """Write an owner record; see the contract."""
-        return chain.succeed(self._records(), record)
-
-    def _records(self) -> "_Records":
-        return _Records(self, self._prefixed(f"{self._machine}/{OWNER}/"))
 
     def _prefixed(self, key: str) -> str:
         return f"{self._config.prefix}/{key}" if self._config.prefix else key
@@ -347,87 +325,8 @@ class S3Target:
                 self._listing.delete(stored, by_version=stored.version != PLAIN_VERSION)
 
     def _require_unfinished(self, job: str, backup_id: str, *, unwanted: Unwanted = wanted) -> None:
-        if self._content(self._place(job, backup_id, MANIFEST, unwanted=unwanted)) is not None:
-            raise self._finished(job, backup_id)
-
-    def _finished(self, job: str, backup_id: str) -> TargetError:
-        return TargetError(
-            f"{self.location(job, backup_id)} holds a finished backup already", hint="a run never writes to another's"
-        )
-
-    def _content(self, place: UploadPlace, *, tries: int | None = None) -> bytes | None:
-        """All of a small object; None where there is none. Without `tries` an outage is waited for."""
-        service, doing = self._service, f"read {place.name} from"
-        with explained(service.where, doing):
-            try:
-                return service.persist(
-                    doing,
-                    lambda: _all(service.client.get_object(**place.address)),
-                    unwanted=place.unwanted,
-                    tries=tries,
-                )
-            except FAILURES as error:
-                if is_missing(error):
-                    return None
-                raise
-
-
-@dataclass(frozen=True, slots=True)
-class _Records:
-    """The machine's owner records: small objects that are sent with `If-None-Match: *`.
-
-    No outage is waited for: a live run's are renewed every minute, and nobody else can wait (`backupd cancel`, a lock).
-    """
-
-    target: S3Target
-    prefix: str
-
-    @property
-    def where(self) -> str:
-        return f"s3://{self.target._config.bucket}/{self.prefix.rstrip('/')}"
-
-    def names(self) -> Collection[str]:
-        found = self.target._listing.objects(self.prefix, tries=self.target._service.tries)
-        return [stored.key.removeprefix(self.prefix) for stored in found]
-
-    def content(self, name: str) -> bytes | None:
-        return self.target._content(self._place(name), tries=self.target._service.tries)
-
-    def create(self, name: str, content: bytes) -> None:
-        service, place = self.target._service, self._place(name)
-        header = checksum(place.checksum, content)
-        doing = "write an owner record to"
-        with explained(service.where, doing):
-            try:
-                service.persist(
-                    doing,
-                    lambda: service.client.put_object(**place.address, Body=content, IfNoneMatch="*", **header),
-                    tries=service.tries,
-                )
-            except FAILURES as error:
-                if code_of(error) != "PreconditionFailed":
-                    raise
-
-    def remove(self, name: str) -> None:
-        """Every version of it."""
-        listing = self.target._listing
-        for stored in listing.versions(self.prefix + name):
-            if stored.key == self.prefix + name:
-                listing.delete(stored, by_version=True)
-
-    def _place(self, name: str) -> UploadPlace:
-        config = self.target._config
-        return UploadPlace(self.target._service, config.bucket, self.prefix + name, name, config.checksum, dict)
-
-
-def _all(answer: "GetObjectOutputTypeDef") -> bytes:
-    """Of what is larger than anything that backupd keeps in one piece, the beginning: enough to be refused."""
-    found = bytearray()
-    with closing(answer["Body"]) as body:
-        # To the empty read at the end: it is there that botocore compares length and checksum.
-        while len(found) <= manifests.MOST_BYTES and (piece := body.read(1 << 20)):
-            found += piece
-    return bytes(found)
+        if small_object(self._place(job, backup_id, MANIFEST, unwanted=unwanted)) is not None:
+            raise already_finished(self.location(job, backup_id))
 
 
 _MODES: Mapping[LockMode, Literal["GOVERNANCE", "COMPLIANCE"]] = {

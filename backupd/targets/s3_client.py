@@ -1,7 +1,7 @@
 """A client for one S3 service: who we are to it, how long we wait for it, how often it is asked again.
 
-Knows: the configuration's keys, where credentials lie, which failures pass by themselves. Refuses to know what is
-stored. The AWS packages are loaded here, when a target of this kind is made: they take a second to start.
+Knows: the configuration's keys, where credentials lie, which failures pass by themselves. The AWS packages are loaded
+here, when a target of this kind is made: they take a second to start.
 
 A try that failed is made again by us rather than by botocore, whose own list lacks a part that was damaged on its way.
 botocore's default checksums are off: since boto3 1.36 they are sent as trailers, which Object Lock and other makers'
@@ -20,7 +20,7 @@ import botocore.session
 from botocore.config import Config
 from botocore.loaders import Loader, create_loader
 
-from backupd.config.schema import PartChecksum, S3Config
+from backupd.config import PartChecksum, S3Config
 from backupd.config.secrets import private_text
 from backupd.targets.outages import Outages, Patience, Unwanted, wanted
 from backupd.targets.s3_errors import FAILURES, explained, may_be_expired, passes_by_itself
@@ -167,7 +167,7 @@ def _credentials(config: S3Config) -> Mapping[str, str]:
         raise TargetError(error.message, hint=error.hint) from error
     except configparser.Error:
         # Not chained: the cause quotes the line.
-        raise TargetError(f"{where}: {config.credentials_file} cannot be understood", hint=hint) from None
+        raise TargetError(f"{where}: {config.credentials_file} cannot be parsed", hint=hint) from None
     if not parser.has_section(section):
         raise TargetError(f"{where}: {config.credentials_file} has no section [{section}]", hint=hint)
     found = {key: parser.get(section, key).strip() for key in _KEYS if parser.has_option(section, key)}

@@ -1,8 +1,8 @@
 """What an S3 service's refusals and a network's failures mean, in sentences with hints.
 
 Knows: S3's error codes as Amazon lists them ("Error responses" of the API reference) and as versitygw 1.8 and MinIO
-send them, botocore's exceptions, which of them pass by themselves. Refuses to know what was asked for and why.
-No sentence holds a credential: of an answer only its code and its message are shown, never the request that it quotes.
+send them, botocore's exceptions, which of them pass by themselves. No sentence holds a credential: of an answer only
+its code and its message are shown, never the request that it quotes.
 """
 
 import re
@@ -109,40 +109,40 @@ def _answer(error: aws.ClientError, where: str, doing: str) -> tuple[str, str]:
     code = code_of(error)
     said = f"{code}: {error.response.get('Error', {}).get('Message', '')}".rstrip(": ")
     if code == "NoSuchBucket":
-        return f"{where} is not there: no such bucket", "create it, or correct bucket, endpoint or region"
+        return f"{where} does not exist: no such bucket", "create it, or correct bucket, endpoint or region"
     if code in _WRONG_REGION:
         right = error.response.get("Error", {}).get("Region") or error.response.get("ResponseMetadata", {}).get(
             "HTTPHeaders", {}
         ).get("x-amz-bucket-region")
         return f"{where} is in another region", f'set region = "{right}"' if right else "set the bucket's own region"
     if code in _EXPIRED:
-        return f"could not {doing} {where}: the credentials have expired", "have them renewed, then run again"
+        return f"could not {doing} {where}: the credentials have expired", "renew them, then run again"
     if code in _WRONG:
         return f"{where} does not accept the credentials ({code})", "compare the access key and the secret key"
     if code in _SKEWED:
-        return f"{where} says that this host's clock is wrong", "set the clock: `timedatectl` tells whether NTP works"
+        return f"{where} rejects this host's clock as wrong", "set the clock: `timedatectl` shows whether NTP works"
     if code in _FULL:
-        return f"no room left on {where} ({code})", "free room there, or let retention keep fewer backups"
+        return f"no space left on {where} ({code})", "free space there, or let retention keep fewer backups"
     if code in _UNLOCKABLE or re.search(r"object.?lock|WORM", said, re.IGNORECASE):
         return (
             f"could not {doing} {where}: {said}",
-            "Object Lock decides: see the bucket's setting and until when it locks",
+            "it is locked by Object Lock: see the bucket's settings and retention date",
         )
     if code in _DENIED:
-        return f"{where} does not let us {doing} it ({said})", _PERMISSIONS
-    return f"could not {doing} {where}: {said}", "see the store's own log"
+        return f"{where} does not let backupd {doing} it ({said})", _PERMISSIONS
+    return f"could not {doing} {where}: {said}", "check the store's own log"
 
 
 def _failure(error: BaseException, where: str, doing: str) -> tuple[str, str]:
     """There was no answer, or none that can be read."""
     if isinstance(error, aws.NoCredentialsError | aws.PartialCredentialsError | aws.CredentialRetrievalError):
-        return f"there are no credentials for {where}", "name a credentials_file, or see where the AWS tools look"
+        return f"no credentials for {where}", "set credentials_file, or check where the AWS tools look for them"
     if isinstance(error, aws.ProfileNotFound):
-        return f"there are no credentials for {where}: {error}", "see ~/.aws/config, or name a credentials_file"
+        return f"no credentials for {where}: {error}", "check ~/.aws/config, or set credentials_file"
     if isinstance(error, aws.SSLError):
-        return f"the certificate of {where} is not trusted", 'name the authority\'s certificate: ca = "/PATH"'
+        return f"the certificate of {where} is not trusted", 'set ca to the authority\'s certificate: ca = "/PATH"'
     if isinstance(error, aws.EndpointConnectionError | aws.ConnectTimeoutError | aws.ProxyConnectionError):
         return f"{where} cannot be reached: {error}", "is the endpoint right, and is the store running?"
     if isinstance(error, aws.ReadTimeoutError):
-        return f"could not {doing} {where}: it gave no answer in time", "see the store's own log, and the network"
-    return f"could not {doing} {where}: {error}", "the connection failed: see the network, and the store's own log"
+        return f"could not {doing} {where}: it timed out", "check the store's own log, and the network"
+    return f"could not {doing} {where}: {error}", "the connection failed: check the network and the store's own log"

@@ -1,6 +1,6 @@
-"""What lies in a bucket under a prefix: objects, their versions, uploads that were not completed.
+"""What is in a bucket under a prefix: objects, their versions, uploads that were not completed.
 
-Knows: pages, and what a store that does not tell is taken for. Refuses to know what the keys mean.
+Knows: pages, and what a store that does not report is taken for.
 """
 
 import logging
@@ -71,7 +71,7 @@ class BucketListing:
         return self.service.ask("list", listed)
 
     def versions(self, prefix: str) -> Sequence[BucketItem]:
-        """Every version of every object, marks included; the objects alone where the store does not tell.
+        """Every version of every object, marks included; the objects alone where the store does not report.
 
         Raises:
             TargetError: it cannot be listed.
@@ -96,7 +96,7 @@ class BucketListing:
         return self.objects(prefix, tries=self.service.tries)
 
     def uploads(self, prefix: str) -> Sequence[BucketItem]:
-        """Uploads that were begun and not completed; none where the store does not tell.
+        """Uploads that were begun and not completed; none where the store does not report.
 
         Raises:
             TargetError: it cannot be listed.
@@ -119,7 +119,7 @@ class BucketListing:
             except FAILURES as error:
                 if not is_denied_or_unknown(error):
                     raise
-                log.debug("%s does not tell of unfinished uploads: %s", self.service.where, error)
+                log.debug("%s does not list unfinished uploads: %s", self.service.where, error)
                 return ()
 
     def delete(self, stored: BucketItem, *, by_version: bool) -> None:

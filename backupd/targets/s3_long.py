@@ -5,14 +5,14 @@ parts of 5 TiB are half a gibibyte, each in memory while it is filled and sent. 
 in small parts as any other is, and the store itself makes it a part of the whole (UploadPartCopy); then it is removed.
 No byte goes over the network twice, and the store has three such parts more than it will keep, at the most.
 
-Knows: where one part ends, and that none of those objects is left. Refuses to know how an object is sent (`s3_upload`).
+Knows: where one part ends, and that none of those objects is left.
 """
 
 import logging
 from collections.abc import Callable
 from dataclasses import replace
 
-from backupd.config.schema import PartChecksum
+from backupd.config import PartChecksum
 from backupd.targets.s3_parts import UploadedPart, UploadPlace
 from backupd.targets.s3_upload import Upload
 from backupd.vocabulary.errors import TargetError
@@ -108,4 +108,4 @@ class LongUpload:
         try:
             self._remove_object(place)
         except TargetError as error:
-            log.warning("%s is left beside its backup: %s", place.key, error.message)
+            log.warning("%s is left next to its backup: %s", place.key, error.message)

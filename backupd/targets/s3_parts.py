@@ -1,6 +1,6 @@
 """The parts of an upload, and its end: what the store has of it, what it acknowledges, how it is given up.
 
-Knows: checksums, part sizes, ListParts. Refuses to know how parts come about (`s3_upload`).
+Knows: checksums, part sizes, ListParts.
 """
 
 import base64
@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from backupd.config.schema import PartChecksum
+from backupd.config import PartChecksum
 from backupd.targets.outages import Unwanted, wanted
 from backupd.targets.s3_client import Service
 from backupd.targets.s3_errors import FAILURES, code_of, explained, is_denied_or_unknown, is_missing
@@ -72,8 +72,8 @@ def part_bytes(least: int, at_most: int | None) -> int:
     size = max(least, -(-(at_most or 0) // _AIMED_PARTS))
     if size > MOST_PART_BYTES:
         raise TargetError(
-            f"an object of up to {at_most} bytes does not fit into S3, which has {MOST_PARTS} parts of 5 GiB",
-            hint="one file of the server's is as large as that: give this job a target of another type",
+            f"an object of up to {at_most} bytes does not fit into S3, whose limit is {MOST_PARTS} parts of 5 GiB",
+            hint="the server has a file that large: give this job a target of another type",
         )
     return size
 
@@ -106,7 +106,7 @@ def require_stored(place: UploadPlace, upload_id: str, parts: Sequence[UploadedP
             raise
     if listed != {part.number: (part.size, part.etag) for part in parts}:
         raise TargetError(
-            f"{service.where} does not have the parts of {place.name} that it acknowledged", hint=UNRELIABLE
+            f"{service.where} does not have the parts of {place.name} that it had acknowledged", hint=UNRELIABLE
         )
 
 
@@ -126,7 +126,7 @@ def abort(place: UploadPlace, upload_id: str, *, meanwhile: Callable[[], None] =
     """
     service = place.service
     address: Parameters = {**place.address, "UploadId": upload_id}
-    with explained(service.where, f"give up {place.name} on"):
+    with explained(service.where, f"abort {place.name} on"):
         for _ in range(_ABORTS):
             try:
                 service.persist("give up", lambda: service.client.abort_multipart_upload(**address), tries=LAST_TRIES)
@@ -137,7 +137,7 @@ def abort(place: UploadPlace, upload_id: str, *, meanwhile: Callable[[], None] =
                 if code_of(error) == "NoSuchUpload" or is_missing(error):
                     return
                 raise
-    raise TargetError(f"{service.where} does not give up the upload {upload_id} of {place.name}", hint=_ABORT_HINT)
+    raise TargetError(f"{service.where} does not abort the upload {upload_id} of {place.name}", hint=_ABORT_HINT)
 
 
 def _has_upload(place: UploadPlace, upload_id: str) -> bool:

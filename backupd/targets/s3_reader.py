@@ -1,13 +1,16 @@
 """Reading one object from S3, from a byte to another, over as many connections as it takes.
 
-Knows: ranges, and that what is read is the object that was begun with (its ETag). Refuses to know what it holds.
+Knows: ranges, and that what is read is the object that was started with (its ETag).
 """
 
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
+from backupd.policy.manifest import MOST_BYTES
 from backupd.targets.s3_client import Service
-from backupd.targets.s3_errors import FAILURES, code_of, explained, passes_by_itself
+from backupd.targets.s3_errors import FAILURES, code_of, explained, is_missing, passes_by_itself
+from backupd.targets.s3_parts import UploadPlace
 from backupd.vocabulary.errors import TargetError
 
 if TYPE_CHECKING:
@@ -65,11 +68,11 @@ class ObjectReader:
             raise TargetError(
                 f"could not {self._doing} {self._service.where}: it ended at byte {self._at} of "
                 f"{max(self._end, self._wanted_end or 0)}",
-                hint="it is not what was stored there; see the store's own log",
+                hint="it is not what was stored there; check the store's own log",
             )
 
     def _begun(self) -> "GetObjectOutputTypeDef | None":
-        """The store has begun to answer; None where the object has no byte there."""
+        """The store has started to answer; None where the object has no byte there."""
         if self._wanted_end is not None and self._wanted_end <= self._at:
             self._service.persist(self._doing, lambda: self._service.client.head_object(**self._address))
             return None
@@ -84,7 +87,7 @@ class ObjectReader:
             answer["Body"].close()
             raise TargetError(
                 f"{self._service.where} answered from byte {begins_at} instead of {self._at}",
-                hint="it does not know the Range header, without which nothing can be restored from it",
+                hint="it does not support the Range header, which restores need",
             )
         self._etag, self._end = answer["ETag"], self._at + answer["ContentLength"]
         return answer
@@ -96,3 +99,30 @@ class ObjectReader:
         if self._etag is not None:
             asked["IfMatch"] = self._etag
         return self._service.client.get_object(**asked)
+
+
+def small_object(place: UploadPlace, *, tries: int | None = None) -> bytes | None:
+    """All of a small object; None where there is none. Without `tries` an outage is waited for."""
+    service, doing = place.service, f"read {place.name} from"
+    with explained(service.where, doing):
+        try:
+            return service.persist(
+                doing,
+                lambda: whole(service.client.get_object(**place.address)),
+                unwanted=place.unwanted,
+                tries=tries,
+            )
+        except FAILURES as error:
+            if is_missing(error):
+                return None
+            raise
+
+
+def whole(answer: "GetObjectOutputTypeDef") -> bytes:
+    """Of what is larger than anything that backupd keeps in one piece, the beginning: enough to be refused."""
+    found = bytearray()
+    with closing(answer["Body"]) as body:
+        # To the empty read at the end: it is there that botocore compares length and checksum.
+        while len(found) <= MOST_BYTES and (piece := body.read(1 << 20)):
+            found += piece
+    return bytes(found)

@@ -1,7 +1,6 @@
 """One object on its way to S3: in parts while it grows, several at once, visible to nobody before the end.
 
-Knows: parts, their checksums, the upload's id, what must be true before and after it is completed. Refuses to know
-which object it is of which backup.
+Knows: parts, their checksums, the upload's id, what must be true before and after it is completed.
 
 What is in memory is the part that is being filled and those being sent. A part whose sending failed is sent again from
 memory, so that a lost connection costs that part and no other. What the store has is compared with what we sent, part
@@ -20,7 +19,7 @@ from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from typing import Any
 
-from backupd.config.schema import PartChecksum
+from backupd.config import PartChecksum
 from backupd.targets import UploadLedger
 from backupd.targets.outages import Unwanted, wanted
 from backupd.targets.s3_errors import FAILURES, code_of, explained, is_missing, is_untold
@@ -79,7 +78,7 @@ class PartMemory:
         with self._changed:
             while self._sending and (self._sending >= self._parts or self._held + size > self._budget):
                 if unwanted():
-                    raise TargetError("the upload was given up while it waited for memory")
+                    raise TargetError("the upload was aborted while it waited for memory")
                 self._changed.wait(_TICK_SECONDS)
             self._sending += 1
             self._held += size
@@ -183,7 +182,7 @@ class Upload:
                 service = self.place.service
                 service.ask("remove from", lambda: service.client.delete_object(**self.place.address), tries=LAST_TRIES)
         except TargetError as error:
-            log.error("%s may be left: %s", self.place.key, error.message)
+            log.error("%s may have been left behind: %s", self.place.key, error.message)
         else:
             if self._holding is not None and self._ledger is not None:
                 self._ledger.released(self._holding)
@@ -273,7 +272,7 @@ class Upload:
         if self._begun_parts > MOST_PARTS:
             raise TargetError(
                 f"{self.place.name} has more than {MOST_PARTS} parts of {self._part_size} bytes",
-                hint="raise part_size of this target",
+                hint="raise this target's part_size",
             )
         return upload_id, self._begun_parts
 
@@ -342,9 +341,7 @@ class Upload:
         found = self._found_size()
         if found != self._size:
             has = "does not have it" if found is None else f"has {found} of {self._size} bytes"
-            raise TargetError(
-                f"{self.place.service.where} said that it stored {self.place.name}, but {has}", hint=UNRELIABLE
-            )
+            raise TargetError(f"{self.place.service.where} confirmed {self.place.name}, but {has}", hint=UNRELIABLE)
 
     def _found_size(self) -> int | None:
         """Bytes of the object as the store has it; None where it has none."""

@@ -1,7 +1,7 @@
 """What is asked of files and folders over SFTP, one step at a time.
 
-Knows: which answers SFTP 3 has for what happened, and what must be asked to have it durable. Refuses to know:
-connections, sentences for people, and in which order a backup is written. Every step raises asyncssh's errors.
+Knows: which answers SFTP 3 has for what happened, and what must be asked to have it durable. Every step raises
+asyncssh's errors.
 """
 
 import stat
@@ -27,7 +27,7 @@ async def make_durable(file: SFTPClientFile, size: int) -> None:
     stored = (await file.stat()).size
     if stored != size:
         raise TargetError(
-            f"{size} bytes were written and the server has {stored}", hint="see that machine's kernel log"
+            f"{size} bytes were written and the server has {stored}", hint="check that machine's kernel log"
         )
 
 

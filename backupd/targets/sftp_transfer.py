@@ -1,8 +1,7 @@
 """One file on its way to an SFTP server or back, over as many connections as it takes.
 
 Knows: the requests that were not answered yet, which are made again on the next connection: they name the place of
-their bytes, so that one that was carried out already changes nothing. Refuses to know which file it is, and what has to
-be true of it when it is opened again.
+their bytes, so that one that was carried out already changes nothing.
 """
 
 from collections import deque

@@ -12,7 +12,7 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future, wait
 from math import inf
 from typing import Any, Generic, TypeVar
@@ -20,9 +20,9 @@ from typing import Any, Generic, TypeVar
 import asyncssh
 
 from backupd.config import SftpConfig
-from backupd.config.secrets import private_text
 from backupd.targets.outages import Attempts, Outages, Patience, Unwanted, wanted
-from backupd.vocabulary.errors import ConfigurationError, TargetError
+from backupd.targets.ssh_keys import host_key_algorithms, known_hosts, private_key, unknown_server
+from backupd.vocabulary.errors import TargetError
 
 T = TypeVar("T")
 
@@ -30,10 +30,6 @@ T = TypeVar("T")
 _CIPHERS = [
     *("aes128-gcm@openssh.com", "aes256-gcm@openssh.com", "chacha20-poly1305@openssh.com"),
     *("aes128-ctr", "aes192-ctr", "aes256-ctr"),
-]
-_HOST_KEYS = [
-    *("ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521"),
-    *("rsa-sha2-512", "rsa-sha2-256"),
 ]
 _KEEP_ALIVES = 3  # unanswered, and the connection is lost
 _END_SECONDS = 2.0
@@ -117,7 +113,7 @@ class SshLine:
                 return answer
 
     def answer(self, future: "Future[T]", *, unwanted: Unwanted = wanted, at_most_seconds: float | None = None) -> T:
-        """What has come of something that was begun. Without other seconds it is waited for as long as the timeout.
+        """What has come of something that was started. Without other seconds it is waited for as long as the timeout.
 
         Raises:
             TimeoutError: nothing.
@@ -127,7 +123,7 @@ class SshLine:
         until = time.monotonic() + (self._config.timeout_seconds if at_most_seconds is None else at_most_seconds)
         while not future.done():
             if unwanted():
-                raise TargetError(f"nobody waits for {self.where} any more")
+                raise TargetError(f"nothing is waiting for {self.where} any longer")
             left = until - time.monotonic()
             if left <= 0:
                 raise TimeoutError
@@ -161,12 +157,15 @@ class SshLine:
         if isinstance(error, TimeoutError):
             return TargetError(
                 f"{where} did not answer for {self._config.timeout_seconds:g} s",
-                hint="is that machine, its network or its storage overloaded or down? `timeout` is how long we wait",
+                hint=(
+                    "is that machine, its network or its storage overloaded or down? `timeout` sets how long"
+                    " backupd waits"
+                ),
             )
         if isinstance(error, asyncssh.SFTPOpUnsupported):
             return TargetError(
-                f"{where} cannot do what a durable backup needs: {error.reason}",
-                hint="OpenSSH's SFTP server can, from 6.5 on",
+                f"{where} lacks what a durable backup needs: {error.reason}",
+                hint="OpenSSH's SFTP server has it since 6.5",
             )
         if isinstance(error, asyncssh.SFTPPermissionDenied):
             return TargetError(
@@ -174,10 +173,12 @@ class SshLine:
                 hint=f"{self._config.user} must own {self._config.path} there and be able to write to it",
             )
         if isinstance(error, asyncssh.SFTPError) and is_answer(error):
-            return TargetError(f"could not {doing} {where}: {error.reason}", hint="see the log of sshd on that machine")
+            return TargetError(
+                (f"could not {doing} {where}: {error.reason}"), hint="check the log of sshd on that machine"
+            )
         return TargetError(
             f"lost the connection to {where}: {_reason(error)}",
-            hint="see the log of sshd on that machine, and the network in between",
+            hint="check the log of sshd on that machine, and the network in between",
         )
 
     def _reason(self, error: Exception) -> str:
@@ -220,7 +221,7 @@ class SshLine:
         seconds: float,
     ) -> T:
         if on is not None and (on is not self._sftp or self._is_lost()):
-            raise asyncssh.SFTPConnectionLost("it was lost before")
+            raise asyncssh.SFTPConnectionLost("the connection was lost earlier")
         sftp = on or await self._connected(seconds)
         try:
             async with asyncio.timeout(seconds):
@@ -247,7 +248,7 @@ class SshLine:
     async def _connect(self, seconds: float) -> tuple[asyncssh.SSHClientConnection, asyncssh.SFTPClient]:
         """Connect, prove who is there, prove who we are, ask for SFTP."""
         config = self._config
-        key, known = _key(config), _known_hosts(config)
+        key, known = private_key(config), known_hosts(config)
         every = max(1.0, config.timeout_seconds / _KEEP_ALIVES)
         try:
             async with asyncio.timeout(seconds):
@@ -257,7 +258,7 @@ class SshLine:
                     config=None,
                     username=config.user,
                     known_hosts=known,
-                    server_host_key_algs=_host_key_algorithms(config, known),
+                    server_host_key_algs=host_key_algorithms(config, known),
                     client_keys=[key],
                     agent_path=None,
                     gss_auth=False,
@@ -282,19 +283,24 @@ class SshLine:
         server = f"{config.user}@{config.address}:{config.port}"
         failed = f"could not connect to target {config.name} ({server})"
         if isinstance(error, asyncssh.HostKeyNotVerifiable | asyncssh.KeyExchangeFailed):
-            return _unknown_server(config, known, error)
+            return unknown_server(config, known, error)
         if isinstance(error, asyncssh.PermissionDenied):
             return TargetError(
-                f"{failed}: it does not let {config.user} in with the key {config.key_file}",
-                hint=f"add its public half to ~{config.user}/.ssh/authorized_keys there; see the log of sshd for why",
+                f"{failed}: it does not accept {config.user} with the key {config.key_file}",
+                hint=(
+                    f"add its public half to ~{config.user}/.ssh/authorized_keys there; check the log of sshd for"
+                    f" the reason"
+                ),
             )
         if isinstance(error, TimeoutError):
             return Unreachable(
-                f"{failed}: no answer for {config.timeout_seconds:g} s", hint="is it on, and may we reach that port?"
+                f"{failed}: no answer for {config.timeout_seconds:g} s",
+                hint="is it up, and can this host reach that port?",
             )
         if isinstance(error, asyncssh.ChannelOpenError | asyncssh.SFTPError):
             return TargetError(
-                f"{failed}: it serves no SFTP: {error.reason}", hint="sshd_config needs: Subsystem sftp internal-sftp"
+                f"{failed}: it does not serve SFTP: {error.reason}",
+                hint="sshd_config needs: Subsystem sftp internal-sftp",
             )
         return Unreachable(f"{failed}: {_reason(error)}", hint="is sshd running there, and is the address right?")
 
@@ -329,12 +335,6 @@ class Flight(Generic[T]):
                 self._line.give_up(self._sftp)
             raise
 
-    def forget(self) -> None:
-        """Nobody waits for those that are under way."""
-        for request in self._requests:
-            request.cancel()
-        self._requests.clear()
-
 
 def _reason(error: Exception) -> str:
     if isinstance(error, TargetError):
@@ -342,71 +342,3 @@ def _reason(error: Exception) -> str:
     if isinstance(error, asyncssh.Error):
         return error.reason or type(error).__name__
     return (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
-
-
-def _key(config: SftpConfig) -> asyncssh.SSHKey:
-    """The private key, which nobody else may read."""
-    where = f"targets.{config.name}.key_file"
-    try:
-        return asyncssh.import_private_key(private_text(where, config.key_file, content="the private key"))
-    except ConfigurationError as error:
-        raise TargetError(error.message, hint=error.hint) from error
-    except asyncssh.KeyImportError as error:
-        if "passphrase" in str(error).lower():
-            fact, hint = (
-                "is protected by a passphrase",
-                "nobody is there to type it: make a key without one for backupd",
-            )
-        else:
-            fact, hint = "holds no private key", "ssh-keygen -t ed25519 makes one; the file without .pub is it"
-    raise TargetError(f"{where}: {config.key_file} {fact}", hint=hint)  # not chained: a cause may quote the file
-
-
-def _known_hosts(config: SftpConfig) -> bytes:
-    """Never empty: instead of nothing asyncssh would take the known_hosts of the user that we are."""
-    try:
-        known = config.known_hosts.read_bytes()
-    except OSError as error:
-        raise TargetError(
-            f"targets.{config.name}.known_hosts: cannot read {config.known_hosts}: {error.strerror}",
-            hint=_how_to_know(config),
-        ) from error
-    return known or b"\n"
-
-
-def _host_key_algorithms(config: SftpConfig, known: bytes) -> Sequence[str]:
-    """Those of the keys that we know first, so that a server with several keys shows one of these.
-
-    The others follow: a server that has none of ours is then seen to be another one, instead of hanging up.
-    """
-    keys, authorities, *_ = asyncssh.match_known_hosts(known, config.address, "", config.port)
-    if authorities or not keys:
-        return ()
-    ours = {algorithm for key in keys for algorithm in key.sig_algorithms}
-    return sorted(_HOST_KEYS, key=lambda algorithm: algorithm.encode() not in ours)
-
-
-def _unknown_server(config: SftpConfig, known: bytes, error: asyncssh.DisconnectError) -> TargetError:
-    """The server's key is not one that we were told to trust."""
-    where = f"{config.address}:{config.port}"
-    if "revoked" in error.reason:
-        return TargetError(
-            f"the host key of {where} is revoked in {config.known_hosts}", hint="ask that machine's administrator"
-        )
-    keys, authorities, *_ = asyncssh.match_known_hosts(known, config.address, "", config.port)
-    if not keys and not authorities:
-        return TargetError(f"{config.known_hosts} does not know {where}", hint=_how_to_know(config))
-    if isinstance(error, asyncssh.HostKeyNotVerifiable) or "host key" in error.reason:
-        return TargetError(
-            f"{where} shows another host key than the one in {config.known_hosts}",
-            hint="somebody may stand in between; ask that machine's administrator before you change the file",
-        )
-    return TargetError(f"could not agree with {where} on how to encrypt: {error.reason}", hint="is its sshd too old?")
-
-
-def _how_to_know(config: SftpConfig) -> str:
-    port = "" if config.port == 22 else f"-p {config.port} "
-    return (
-        f"ssh-keyscan {port}{config.address} >> {config.known_hosts}, and compare `ssh-keygen -lf` of that file with"
-        " `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` on that machine"
-    )

@@ -136,7 +136,7 @@ class LayoutBench:
 
 @dataclass(frozen=True, slots=True)
 class BenchRecord:
-    """A bench as the catalogue keeps it; `bench` is None for one that did not come to its end."""
+    """A bench as the catalogue keeps it; `bench` is None for one that did not finished."""
 
     run_id: str
     status: RunStatus

@@ -1,7 +1,6 @@
 """Everything that can go wrong, as one tree.
 
-Knows: the sentence, the hint and the exit status of each kind of failure. Refuses to know: how they are shown
-(`cli` has the single place that turns an error into words).
+Knows: the sentence, the hint and the exit status of each kind of failure.
 
 A message is a lower-case fact; a hint says what to do about it. The exit statuses are part of the command line's
 contract: docs/pages/reference/exit-statuses.md is made from them.
@@ -43,13 +42,13 @@ _MEANINGS = {
     ExitStatus.BUSY: "busy: another run holds the job or the volume group",
     ExitStatus.REFUSED: "refused by preflight, nothing touched",
     ExitStatus.SERVER: "server or lock",
-    ExitStatus.SNAPSHOT: "snapshot failed or void, or given up to spare the server",
+    ExitStatus.SNAPSHOT: "snapshot failed or is void, or the backup was aborted: a limit was exceeded",
     ExitStatus.TARGET: "target, or the spool",
     ExitStatus.VERIFICATION: "verification",
     ExitStatus.CLEANUP: "clean-up incomplete",
     ExitStatus.CANCELLED: "cancelled",
     ExitStatus.PROBE: "probe or bench: its load or the disk under it failed",
-    ExitStatus.CATALOGUE: "catalogue: it cannot be opened, read or written",
+    ExitStatus.CATALOGUE: "the catalogue cannot be opened, read or written",
     ExitStatus.UNDECIDED: "undecided: the drill ran into a limit of its own",
 }
 
@@ -126,7 +125,7 @@ class SnapshotVoid(SnapshotError):
 
 
 class GaveUp(SnapshotError):
-    """A limit of the job was passed and the backup was given up to spare the server."""
+    """The backup was aborted: a limit was exceeded."""
 
 
 class AbortedImpact(GaveUp):
@@ -180,7 +179,7 @@ class Unreadable(VerificationError):
 
 
 class Untrusted(VerificationError):
-    """What lies on the target is not the backup that was recorded, or nobody known has signed it."""
+    """What is on the target is not the backup that was recorded, or nobody known has signed it."""
 
 
 class CleanupIncomplete(BackupdError):

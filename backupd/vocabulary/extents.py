@@ -105,12 +105,12 @@ class Occupied:
 
 @dataclass(frozen=True, slots=True)
 class PhysicalVolume:
-    """A PV, and what lies on it from its first extent to its last."""
+    """A PV, and what is on it from its first extent to its last."""
 
     name: str
     size: int
     extents: int
-    free: int  # extents that nothing lies on
+    free: int  # extents that nothing is on
     allocatable: bool  # False: closed by `pvchange -xn`; what is free on it is no room
     missing: bool
     occupied: tuple[Occupied, ...] = ()
@@ -143,7 +143,7 @@ class UseKind(StrEnum):
 
     MOUNT = "mounted"
     SWAP = "swap"
-    HOLDER = "holder"  # another block device lies on it
+    HOLDER = "holder"  # another block device is on it
     OPEN = "open"  # by something that is none of the others: a process, a container's mount
 
 
@@ -165,7 +165,7 @@ class KnownFrom(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class HostHere:
-    """A configured host whose data directory lies on the volume."""
+    """A configured host whose data directory is on the volume."""
 
     name: str
     known_from: KnownFrom
@@ -228,11 +228,11 @@ class SurveyedGroup:
 
 @dataclass(frozen=True, slots=True)
 class HostElsewhere:
-    """A configured host whose data lies on none of these volumes, or it is not known where."""
+    """A configured host whose data is on none of these volumes, or it is not known where."""
 
     name: str
     jobs: tuple[str, ...]
-    known: bool  # True: it lies elsewhere
+    known: bool  # True: it is elsewhere
     detail: str  # where, or why that is not known
 
 

@@ -1,6 +1,6 @@
 """What is wrong with a configuration: a path, a fact, a hint; and how many of them become one error.
 
-Knows: how faults are put together. Refuses to know: which values are right (`units`, `fields`, `rules` say so).
+Knows: how faults are put together.
 """
 
 import datetime

@@ -150,7 +150,7 @@ class VolumeLayout:
 
     volume_uuid: str  # LVM's, as the others
     group_uuid: str
-    devices: tuple[str, ...]  # the PVs that the volume lies on
+    devices: tuple[str, ...]  # the PVs that the volume is on
     stripes: int
     stripe_size: int | None
     pvs: Mapping[str, str]  # every PV of the group -> its uuid

@@ -1,7 +1,6 @@
 """Which machine a catalogue belongs to: the name that targets, tags and manifests bear, and how a clone is told.
 
-Knows: how a name is made, what binds it to a machine, when a machine is the one that it was bound to. Refuses to know
-where a machine's ids are read (`machine_ids`), and where an identity is kept (`catalogue`). Pure values.
+Knows: how a name is made, what binds it to a machine, when a machine is the one that it was bound to. Pure values.
 """
 
 import hashlib
@@ -24,7 +23,7 @@ class Machine:
 
     host: str  # its name
     marks: Mapping[str, str] = field(default_factory=dict)  # by kind of id: its digest; empty where it has no id
-    boot_id: str = ""  # another after each boot, and in each container; empty where the kernel does not tell
+    boot_id: str = ""  # another after each boot, and in each container; empty where the kernel does not report
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +50,12 @@ class Identity:
         """
         if not self.is_of(machine):
             raise Refused(
-                f"this catalogue belongs to machine {self.name}, and this is another:"
-                " was the catalogue copied, or this machine cloned? nothing is changed",
-                hint="see `backupd identity show`; on a clone: `backupd identity new`; where this machine is to go on"
-                " in its place: `backupd identity adopt`",
+                f"this catalogue belongs to another machine, {self.name}: was the catalogue copied, or this machine"
+                f" cloned? nothing was changed",
+                hint=(
+                    "see `backupd identity show`; on a clone: `backupd identity new`; if this machine replaces"
+                    " that one: `backupd identity adopt`"
+                ),
             )
 
 

@@ -30,7 +30,7 @@ class Sample:
     cow_rate: float | None = None  # bytes a second of first writes that were not the probe's
     replica_lag_seconds: float | None = None
     write_latency_ms: float | None = (
-        None  # of everybody's writes to the origin since the last sample, the kernel's mean
+        None  # average of all writes to the origin since the last sample, by the kernel's counters
     )
 
 
@@ -147,6 +147,6 @@ class Bill:
     seconds: float
     penalty_seconds: float | None = None  # of writing: see `bill.penalty_seconds`
     copied_on_write: int | None = None  # bytes
-    disks: int = 0  # that the origin lies on
+    disks: int = 0  # that the origin is on
     disk_seconds: float | None = None  # that these were busy, summed, whoever used them
     disk_read_seconds: float | None = None  # that reads of them waited and were served, summed, whoever read

@@ -71,7 +71,7 @@ RUN_ID: Final = re.compile(r"[0-9A-Za-z][0-9A-Za-z_.-]{0,60}")  # it goes into a
 
 
 class HoldingKind(StrEnum):
-    """Kinds of things on the host that must be given back."""
+    """Kinds of things on the host that must be released."""
 
     SNAPSHOT = "snapshot"
     MOUNT = "mount"
@@ -91,7 +91,7 @@ class HoldingKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """Something on the host that must be given back, told so that a later process can find it."""
+    """Something on the host that must be released, told so that a later process can find it."""
 
     kind: HoldingKind
     name: str  # VG/LV, VG, mount point, folder, backup id, array, or pid

@@ -1,7 +1,7 @@
 """What a manifest tells of the run that took the backup: enough to list it, show it and judge it without its catalogue.
 
 Knows: the fields of the document's `run`, in words and numbers of its own. Refuses to know `records.RunDetails`: what
-the catalogue keeps may change from release to release, and what lies on a target may only grow.
+the catalogue keeps may change from release to release, and what is on a target may only grow.
 
 Nothing is restored by it. Words (phases, outcomes, layouts) are texts here, because a later backupd may have more of
 them; whoever wants one of today's words asks for it, and leaves out what it does not know.

@@ -30,7 +30,7 @@ class Blackout:
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """When what has begun must be done: at a time of this machine's clock, or so long after it began.
+    """When what has started must be done: at a time of this machine's clock, or so long after it began.
 
     Either `clock` or `within_seconds` is set.
     """

@@ -61,7 +61,7 @@ class ServerFacts:
     datadir: Path
     socket: Path | None
     binlog_basename: Path | None  # None: the binlog is off
-    binlog_expire_seconds: int | None  # None: kept for ever
+    binlog_expire_seconds: int | None  # None: kept indefinitely
     read_only: bool
     is_replica: bool
     redo_logging: bool
@@ -94,7 +94,7 @@ class Replication:
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """How a member stands in its cluster."""
+    """How a member is in its cluster."""
 
     cluster: Cluster
     members: int

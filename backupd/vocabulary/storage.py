@@ -1,4 +1,4 @@
-"""What lies on a target: frames, objects, backups, and the manifest that tells of them."""
+"""What is on a target: frames, objects, backups, and the manifest that tells of them."""
 
 from dataclasses import dataclass, field
 from datetime import datetime

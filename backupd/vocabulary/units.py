@@ -20,8 +20,8 @@ _LONGEST_SECONDS = 100 * 366 * 86400  # a century; beyond it, dates overflow
 
 _NUMBER_AND_UNIT = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?)\s*(?P<unit>[A-Za-z]*)", re.ASCII)
 
-SIZE_HINT = 'write a number of bytes, or a size such as "64KiB", "5GiB" (1024) or "100MB" (1000)'
-DURATION_HINT = 'write a number of seconds, or a duration such as "500ms", "10s", "5m", "2h" or "7d"'
+SIZE_HINT = 'use a number of bytes, or a size such as "64KiB", "5GiB" (1024) or "100MB" (1000)'
+DURATION_HINT = 'use a number of seconds, or a duration such as "500ms", "10s", "5m", "2h" or "7d"'
 
 
 def parse_size(value: object) -> int:
@@ -58,7 +58,7 @@ def parse_duration(value: object) -> float:
     if unit == "ms":
         return _duration_in_range(float(number / 1000), quoted(value))
     if unit not in _DURATIONS:
-        raise BadValue(f"{quoted(value)} has no unit of time that is known", DURATION_HINT)
+        raise BadValue(f"{quoted(value)} has no known unit of time", DURATION_HINT)
     return _duration_in_range(float(number * _DURATIONS[unit]), quoted(value))
 
 
@@ -84,10 +84,8 @@ def _unknown_size_unit(value: object, unit: str) -> BadValue:
     letter = unit[:1].upper()
     if letter and letter in "KMGT":
         decimal = "kB" if letter == "K" else f"{letter}B"
-        return BadValue(
-            f"{quoted(value)} could mean two sizes", f"write {letter}iB for powers of 1024, {decimal} for 1000"
-        )
-    return BadValue(f"{quoted(value)} has no unit of size that is known", SIZE_HINT)
+        return BadValue(f"{quoted(value)} is ambiguous", f"write {letter}iB for powers of 1024, {decimal} for 1000")
+    return BadValue(f"{quoted(value)} has no known unit of size", SIZE_HINT)
 
 
 def _size_in_range(size: Decimal, text: str) -> int:

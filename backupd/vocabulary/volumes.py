@@ -94,7 +94,7 @@ class Volume:
 
     @property
     def physical_segments(self) -> tuple[Segment, ...]:
-        """Those that say how it lies on disks: of a thin volume its pool's."""
+        """Those that say how it is on disks: of a thin volume its pool's."""
         return self.pool.segments if self.pool is not None else self.segments
 
     @property
@@ -118,7 +118,7 @@ class Volume:
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """The PVs that it lies on, each once, in order of first use."""
+        """The PVs that it is on, each once, in order of first use."""
         data = (device for segment in self.physical_segments for device in segment.devices)
         beside = self.pool.metadata_devices if self.pool is not None else ()
         before = self.cache.devices if self.cache is not None else ()
@@ -190,7 +190,7 @@ _WHOLE = PurePosixPath("/")
 
 @dataclass(frozen=True, slots=True)
 class MountPoint:
-    """A mounted file system, and which block device it lies on."""
+    """A mounted file system, and which block device it is on."""
 
     path: Path
     device: DeviceNumber
@@ -198,7 +198,7 @@ class MountPoint:
     root: PurePosixPath = _WHOLE  # the folder of the file system that is seen at `path`: a bind mount's
 
     def inside(self, path: Path) -> PurePosixPath:
-        """Where a (resolved) path below the mount point lies in the file system itself, wherever that is mounted."""
+        """Where a (resolved) path below the mount point is in the file system itself, wherever that is mounted."""
         return self.root.relative_to("/") / path.relative_to(self.path)
 
 

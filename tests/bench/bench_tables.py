@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from backupd.config.schema import LockStrategy
+from backupd.config import LockStrategy
 from backupd.lab import server
 from backupd.lab.options import ServerKind
 from backupd.lab.servers import SOFTWARE

@@ -107,7 +107,7 @@ def binlogs_between(folder: Path, start: Position, stop: Position) -> Iterator[P
     name, _, number = first.rpartition(".")
     last_name, _, last_number = last.rpartition(".")
     if not name or name != last_name or int(last_number) < int(number):
-        raise LabError(f"there is no binlog from {first or 'nowhere'} to {last or 'nowhere'}")
+        raise LabError(f"there is not a binlog from {first or 'nowhere'} to {last or 'nowhere'}")
     for counted in range(int(number), int(last_number) + 1):
         path = folder / f"{name}.{counted:0{len(number)}d}"
         if not path.is_file():

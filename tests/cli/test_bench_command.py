@@ -71,25 +71,25 @@ def assert_untouched(benching: BenchWorld) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("bench", "layouts"), "name a volume group or disks"),
-        ((*LAYOUTS, "--md", "/dev/sdx,/dev/sdy"), "name a volume group or disks"),
+        (("bench", "layouts"), "give a volume group or disks"),
+        ((*LAYOUTS, "--md", "/dev/sdx,/dev/sdy"), "give a volume group or disks"),
         (("bench", "layouts", "--md", "/dev/sdx"), "one disk only"),
-        (("bench", "layouts", "--md", "/dev/sdx,/dev/sdy", "--pvs", "/dev/sdb"), "leave out --pvs"),
+        (("bench", "layouts", "--md", "/dev/sdx,/dev/sdy", "--pvs", "/dev/sdb"), "omit --pvs"),
         ((*LAYOUTS, "--pvs", "/dev/sdb"), "/dev/sdb twice"),
-        ((*LAYOUTS, "--widths", "two"), "no list of whole numbers above 0"),
+        ((*LAYOUTS, "--widths", "two"), "not a list of whole numbers above 0"),
         ((*LAYOUTS, "--widths", "1"), "--widths are 2 or more"),
         ((*LAYOUTS, "--widths", "9"), "no 9 stripes"),
-        ((*LAYOUTS, "--stripe-sizes", "64q"), "no size"),
-        ((*LAYOUTS, "--stripe-sizes", ","), "no list of sizes"),
-        ((*LAYOUTS, "--stripe-sizes", "48k"), "none that LVM takes"),
+        ((*LAYOUTS, "--stripe-sizes", "64q"), "not a size"),
+        ((*LAYOUTS, "--stripe-sizes", ","), "not a list of sizes"),
+        ((*LAYOUTS, "--stripe-sizes", "48k"), "not a stripe size that LVM accepts"),
         ((*LAYOUTS, "--filesystem", "btrfs"), "btrfs"),
-        ((*LAYOUTS, "--size", "0"), "no size"),
-        ((*LAYOUTS, "--size", "1000000"), "no multiple of"),
+        ((*LAYOUTS, "--size", "0"), "not a size"),
+        ((*LAYOUTS, "--size", "1000000"), "not a multiple of"),
         ((*LAYOUTS, "--table", "e6"), "no table e6"),
         ((*LAYOUTS, "--table", ""), "no table given"),
-        ((*LAYOUTS, "--table", "e5", "--records", "1k,300"), "none that a disk takes"),
-        ((*LAYOUTS, "--threads", "0"), "no list of whole numbers above 0"),
-        ((*LAYOUTS, "--run-id", "a/b"), "cannot be a run id"),
+        ((*LAYOUTS, "--table", "e5", "--records", "1k,300"), "not a valid block size"),
+        ((*LAYOUTS, "--threads", "0"), "not a list of whole numbers above 0"),
+        ((*LAYOUTS, "--run-id", "a/b"), "is not a valid run id"),
         (("bench", "show", "nothing"), "no bench nothing"),
         (("bench", "show", "nothing", "--table", "e9"), "no table e9"),
         (("bench", "compare", "one", "two"), "no bench one"),
@@ -120,7 +120,7 @@ def test_one_stdout_takes_one_kind_of_output(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("bench", "layouts", "--vg", "labvg", "--pvs", "/dev/sdb,/dev/sdq", "--yes"), "/dev/sdq: no usable PV"),
+        (("bench", "layouts", "--vg", "labvg", "--pvs", "/dev/sdb,/dev/sdq", "--yes"), "/dev/sdq: not a usable PV"),
         (("bench", "layouts", "--vg", "labvg", "--pvs", "/dev/sdb", "--yes"), "one PV only"),
         ((*LAYOUTS[:-1], "900G", "--yes"), "free extents"),
     ],
@@ -150,9 +150,9 @@ def test_a_program_that_is_missing_is_told_before_anything_is_asked(terminal: Te
 def test_without_a_terminal_the_plan_is_shown_and_nothing_is_done(terminal: Terminal, benching: BenchWorld) -> None:
     ended = terminal.run(*LAYOUTS)
     assert ended.status == ExitStatus.USAGE
-    assert "makes 3 scratch volumes in free extents of labvg; no volume that is there is touched" in ended.stderr
+    assert "makes 3 scratch volumes in free extents of labvg; no existing volume is touched" in ended.stderr
     assert "striped-3x64k" in ended.stderr
-    assert "nobody is there to be asked" in ended.stderr
+    assert "confirmation is needed, and stdin is not a terminal" in ended.stderr
     assert "--yes" in ended.stderr
     assert_untouched(benching)
 
@@ -164,7 +164,7 @@ def test_every_answer_but_yes_is_no_and_leaves_no_trace(
     with somebody_who_types(answer, monkeypatch):
         ended = terminal.run(*QUICK[:-1], "--json")
     assert ended.status == ExitStatus.CANCELLED
-    assert "Go on? [y/N]" in ended.stderr
+    assert "Continue? [y/N]" in ended.stderr
     assert "nothing was touched" in ended.stderr
     assert ended.document["error"]["code"] == "cancelled"
     assert_untouched(benching)
@@ -281,7 +281,7 @@ def test_a_bench_that_failed_says_so_in_its_document_and_is_compared_with_none(
     for arguments in (("bench", "compare", "b1", "b1"), ("bench", "show", "b1", "--csv")):
         later = terminal.run(*arguments)
         assert later.status == ExitStatus.USAGE
-        assert "did not come to its end" in later.stderr
+        assert "did not finish" in later.stderr
 
 
 # --- later -----------------------------------------------------------------------------------------------------------

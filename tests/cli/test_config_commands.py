@@ -52,7 +52,7 @@ def test_init_never_overwrites(tmp_path: Path) -> None:
     file.write_text("mine")
     result = run("init", config=file)
     assert isinstance(result.exception, UsageError)
-    assert "exists already" in result.exception.message
+    assert "already exists" in result.exception.message
     assert "--path" in result.exception.hint
     assert file.read_text() == "mine"
     assert result.stdout == ""
@@ -83,7 +83,7 @@ def test_check_says_who_sees_the_pages_by_default(tmp_path: Path) -> None:
     assert key in text
     file.write_text(text)
     said = " ".join(run("check", config=file).stdout.split())
-    assert "pages of `backupd serve`: shown to nobody, for there is no service.token_file" in said
+    assert "pages of `backupd serve`: not served, because service.token_file is not set" in said
     file.write_text(text.replace(key, key.removeprefix("# ")))
     assert "pages" not in run("check", config=file).stdout
 

@@ -128,10 +128,19 @@ def test_a_drill_has_every_key_that_is_promised() -> None:
 
 
 def test_a_check_has_every_key_that_is_promised() -> None:
-    finding = Finding("target", Level.REFUSED, "full", "free some room")
+    finding = Finding(
+        "target", Level.REFUSED, "full", "free some space on the file system, or use a smaller probe file"
+    )
     assert check_document("nightly", (finding,)) == {
         "job": "nightly",
-        "findings": [{"name": "target", "level": "refused", "detail": "full", "hint": "free some room"}],
+        "findings": [
+            {
+                "name": "target",
+                "level": "refused",
+                "detail": "full",
+                "hint": "free some space on the file system, or use a smaller probe file",
+            }
+        ],
     }
 
 

@@ -48,7 +48,7 @@ def backed_up(world: World) -> None:
 def test_nothing_to_prove_is_a_matter_of_usage(terminal: Terminal) -> None:
     ended = terminal.run("drill")
     assert ended.status == 2
-    assert "there is no backup to prove" in ended.stderr
+    assert "there is no backup to drill" in ended.stderr
 
 
 def test_a_run_and_a_job_are_one_too_many(terminal: Terminal) -> None:
@@ -65,7 +65,7 @@ def test_the_newest_unproven_backup_goes_first_and_then_the_oldest_proof(
     assert drills.of == ["r2", "r1", "r2"]
     assert "run r2 of job nightly: the newest that no drill has proven" in first.stderr
     assert "run r1 of job nightly: the newest that no drill has proven" in second.stderr
-    assert "run r2 of job nightly: its proof is the oldest, of 2026-11-21 13:00 UTC" in third.stderr
+    assert "run r2 of job nightly: it has the oldest proof, of 2026-11-21 13:00 UTC" in third.stderr
 
 
 def test_a_backup_whose_drill_failed_is_still_unproven(terminal: Terminal, drills: Drills, backed_up: None) -> None:
@@ -79,18 +79,18 @@ def test_an_undecided_drill_is_status_14_and_doubts_nothing(
     terminal: Terminal, world: World, drills: Drills, backed_up: None
 ) -> None:
     assert terminal.run("drill", "r2").status == 0
-    drills.ok, drills.undecided = False, "the server on the restored files was killed (is memory short?)"
+    drills.ok, drills.undecided = False, "the server on the restored files was killed (out of memory?)"
     ended = terminal.run("drill", "r2")
     assert ended.status == 14
-    assert "error: the drill of run r2 was not finished: the server on the restored files was killed" in ended.stderr
-    assert "neither proven nor doubted" in ended.stderr
+    assert "error: the drill of run r2 was undecided: the server on the restored files was killed" in ended.stderr
+    assert "nothing was learned about the backup: drill it again with more time, memory or disk space" in ended.stderr
     with world.catalogue() as catalogue:
         run = catalogue.run("r2")
         assert (run.doubted, run.proven_at) == (False, NOW + timedelta(hours=1))
         assert catalogue.besides()["nightly"].drills_failed == 0
         assert catalogue.audit_entries(limit=1)[0].detail == {"ok": False, "undecided": drills.undecided}
     shown = terminal.run("show", "r2").stdout
-    assert "undecided (the server on the restored files was killed (is memory short?))" in shown
+    assert "undecided (the server on the restored files was killed (out of memory?))" in shown
     assert terminal.run("show", "r2", "--json").document["drills"][1]["status"] == "undecided"
     assert "yes" in terminal.run("history").stdout
 

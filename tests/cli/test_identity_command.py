@@ -71,7 +71,9 @@ def test_a_clone_gets_a_name_of_its_own_and_the_original_s_backups_stay(terminal
     before = world.name
     stored = world.target.location("nightly", "r1")
     cloned(world)
-    assert terminal.run("identity", "new").status == ExitStatus.USAGE, "nobody is there to be asked"
+    assert terminal.run("identity", "new").status == ExitStatus.USAGE, (
+        "confirmation is needed, and stdin is not a terminal"
+    )
     world.machine = replace(world.machine, host="db2")
     ended = terminal.run("identity", "new", "--yes")
     assert ended.status == ExitStatus.OK
@@ -103,14 +105,14 @@ def test_a_clone_is_told_how_to_remove_the_snapshot_that_came_with_its_disk(term
     assert set(world.host.lvs) == {"backupd-r1"}
     ended = terminal.run("run", "nightly", "--run-id", "r2")
     assert ended.status == ExitStatus.REFUSED
-    assert "another's, or what nobody needs: lvremove VG/LV" in ended.stderr
+    assert "for another machine's, or one that nobody needs: lvremove VG/LV" in ended.stderr
 
 
 def test_a_machine_on_new_hardware_goes_on_with_its_identity(terminal: Terminal, world: World) -> None:
     world.back_up("r1")
     cloned(world)
     assert terminal.run("identity", "adopt", "--yes").status == ExitStatus.OK
-    assert "this catalogue wrote last: record" in terminal.run("identity", "show").stdout
+    assert "last written by this catalogue: record" in terminal.run("identity", "show").stdout
     assert terminal.run("run", "nightly", "--run-id", "r2").status == ExitStatus.OK
 
 
@@ -125,7 +127,7 @@ def test_check_tells_whose_the_catalogue_is_and_whether_somebody_else_writes_the
     cloned(world)
     ended = terminal.run("check", "nightly")
     assert ended.status == ExitStatus.REFUSED
-    assert f"refused  identity: this catalogue belongs to machine {world.name}, and this is another" in ended.stdout
+    assert f"refused  identity: this catalogue belongs to another machine, {world.name}: was" in ended.stdout
     assert terminal.run("identity", "adopt", "--yes").status == ExitStatus.OK
     for file in world.places.catalogue.parent.glob("catalogue.sqlite*"):
         file.unlink()
@@ -138,7 +140,7 @@ def test_check_warns_where_a_clone_could_not_be_told(terminal: Terminal, world: 
     world.machine = replace(world.machine, marks={})
     ended = terminal.run("check", "nightly")
     assert ended.status == ExitStatus.OK
-    assert f"warning  identity: {world.name}, bound to nothing" in ended.stdout
+    assert f"warning  identity: {world.name}, not bound to any id" in ended.stdout
 
 
 def test_after_a_lost_catalogue_a_machine_s_name_is_taken_over_and_its_backups_are_known_again(
@@ -151,7 +153,7 @@ def test_after_a_lost_catalogue_a_machine_s_name_is_taken_over_and_its_backups_a
     world.machine = replace(world.machine, host="reinstalled")
     assert old not in terminal.run("identity", "show").stdout
     unknown = terminal.run("identity", "adopt", "db9-00000000", "--yes")
-    assert (unknown.status, f"the targets have: {old}" in unknown.stderr) == (ExitStatus.USAGE, True)
+    assert (unknown.status, f"machines on the targets: {old}" in unknown.stderr) == (ExitStatus.USAGE, True)
     assert terminal.run("identity", "adopt", old, "--yes").status == ExitStatus.OK
     assert terminal.run("catalogue", "rebuild", "--target", "vault").status == ExitStatus.OK
     with world.catalogue() as catalogue:

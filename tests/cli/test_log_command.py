@@ -66,7 +66,7 @@ def test_what_a_run_did_is_there_afterwards(terminal: Terminal, wanted: str) -> 
     assert terminal.run("--quiet", "run", "nightly", "--run-id", "r1").status == ExitStatus.OK
     ended = terminal.run("log", wanted)
     assert ended.status == ExitStatus.OK
-    phases = [phase for phase in Phase if f"[r1] {phase}: begun" in ended.stdout]
+    phases = [phase for phase in Phase if f"[r1] {phase}: started" in ended.stdout]
     assert phases == [Phase.PREFLIGHT, Phase.BASELINE, Phase.SETTLE, Phase.COPY, Phase.RELEASE, Phase.VERIFY]
 
 
@@ -80,7 +80,7 @@ def test_a_run_goes_well_where_its_log_cannot_be_written(terminal: Terminal, wor
     (world.base / "log").write_text("in the folder's place")
     ended = terminal.run("run", "nightly", "--run-id", "r1")
     assert ended.status == ExitStatus.OK
-    assert ended.stderr.count("keeps no log") == 1
+    assert ended.stderr.count("has no log") == 1
 
 
 def test_a_live_run_is_seen_and_an_ended_one_is_not(terminal: Terminal, world: World) -> None:

@@ -87,9 +87,9 @@ def test_what_stands_for_an_argument_is_written_as_in_the_manual(
 
 def test_the_page_has_each_option_with_its_value_and_default(rendered: str) -> None:
     text = " ".join(rendered.split())
-    assert "--limit LIMIT How many, newest first. By default 50." in text
-    assert "-q, --quiet Warnings and errors only on stderr." in text
-    assert "--note NOTE Why: whoever wonders later is shown it. Required." in text
+    assert "--limit LIMIT How many to list, newest first. By default 50." in text
+    assert "-q, --quiet Print only warnings and errors on stderr." in text
+    assert "--note NOTE Reason, shown with the run or job from now on. Required." in text
     assert "By default ." not in text
 
 

@@ -81,7 +81,7 @@ def test_a_failed_run_is_told_with_why_and_how_things_stand(terminal: Terminal, 
     failed = told(peer)[-1]
     assert (failed["kind"], failed["subject"]) == ("failed", "r1")
     assert failed["text"] == (
-        "the backup of job nightly failed: no room in the group; nothing of the run is left on the host"
+        "the backup of job nightly failed: no room in the group; the run left nothing on the host"
     )
     assert failed["detail"]["hint"] == "make some"
     assert failed["detail"]["exit status"].startswith("7 (")
@@ -91,7 +91,7 @@ def test_what_is_left_on_the_host_is_told(terminal: Terminal, peer: WebPeer, wor
     fail(world)
     world.host.fail("remove")
     terminal.run("run", "nightly")
-    assert "something of the run is left on the host: `backupd recover` gives it back" in told(peer)[-1]["text"]
+    assert "the run left something on the host: `backupd recover` cleans it up" in told(peer)[-1]["text"]
 
 
 def test_the_first_good_run_after_a_failed_one_has_recovered(terminal: Terminal, peer: WebPeer, world: World) -> None:
@@ -156,7 +156,7 @@ def test_a_backup_that_wants_attention_says_why(terminal: Terminal, peer: WebPee
     world.host.fail("remove")
     assert terminal.run("run", "nightly").status == ExitStatus.ATTENTION
     assert kinds(peer) == ["started", "attention"]
-    assert "but somebody should look at it: clean-up incomplete" in told(peer)[1]["text"]
+    assert "but it needs attention: clean-up incomplete" in told(peer)[1]["text"]
 
 
 def test_a_catalogue_that_cannot_be_used_for_a_run_is_told(terminal: Terminal, peer: WebPeer, world: World) -> None:
@@ -174,8 +174,8 @@ def test_a_dead_run_is_told_of_once(terminal: Terminal, peer: WebPeer, world: Wo
     terminal.run("recover")
     of_the_dead = [document for document in told(peer) if document["subject"] == "r1"]
     assert [document["kind"] for document in of_the_dead] == ["failed"]
-    assert "process ended without a word" in of_the_dead[0]["text"]
-    assert of_the_dead[0]["text"].startswith("run r1 of job nightly, begun ")
+    assert "process died without reporting an error" in of_the_dead[0]["text"]
+    assert of_the_dead[0]["text"].startswith("run r1 of job nightly, started ")
 
 
 @pytest.mark.parametrize("kind", [RunKind.BENCH, RunKind.PROBE])
@@ -185,7 +185,7 @@ def test_nobody_is_woken_for_what_is_no_job_s(terminal: Terminal, peer: WebPeer,
         with world.catalogue() as catalogue, catalogue.open_run("", "", run_id="b1", kind=kind):
             os._exit(0)
     os.waitpid(child, 0)
-    assert terminal.run("recover").stdout.startswith("run b1: dead, cleaned up after\n")
+    assert terminal.run("recover").stdout.startswith("run b1: dead, cleaned up\n")
     assert told(peer) == []
 
 

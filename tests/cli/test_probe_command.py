@@ -117,29 +117,29 @@ def test_a_job_lends_its_settings(terminal: Terminal, probing: ProbeWorld, monke
         (("probe",), "name a job or a volume"),
         (("probe", "nightly", "--volume", "labvg/data"), "name a job or a volume"),
         (("probe", "nobody"), "no job 'nobody'"),
-        (("probe", "--volume", "data"), "names no volume"),
-        (("probe", "--volume", "labvg/"), "names no volume"),
+        (("probe", "--volume", "data"), "is not a volume"),
+        (("probe", "--volume", "labvg/"), "is not a volume"),
         ((*VOLUME, "--modes", "fast"), "no mode fast"),
         ((*VOLUME, "--modes", "read"), "no mode read"),
         ((*VOLUME, "--modes", ""), "no mode given"),
-        ((*VOLUME, "--threads", "0"), "no list of whole numbers above 0"),
-        ((*VOLUME, "--threads", "1;2"), "no list of whole numbers above 0"),
-        ((*VOLUME, "--snapshots", "x"), "no list of whole numbers above 0"),
-        ((*VOLUME, "--block-size", "16q"), "no size"),
-        ((*VOLUME, "--block-size", "100"), "none that a disk takes"),
-        ((*VOLUME, "--file-size", "20k"), "no multiple of the block size"),
-        ((*VOLUME, "--file-size", "64k"), "more than the file's"),
-        ((*VOLUME, "--chunk-sizes", "4k,3k"), "3k is none that LVM takes"),
-        ((*VOLUME, "--chunk-sizes", "1M"), "none that LVM takes"),
-        ((*VOLUME, "--write-share", "0"), "no share of writes"),
+        ((*VOLUME, "--threads", "0"), "not a list of whole numbers above 0"),
+        ((*VOLUME, "--threads", "1;2"), "not a list of whole numbers above 0"),
+        ((*VOLUME, "--snapshots", "x"), "not a list of whole numbers above 0"),
+        ((*VOLUME, "--block-size", "16q"), "not a size"),
+        ((*VOLUME, "--block-size", "100"), "not a valid block size"),
+        ((*VOLUME, "--file-size", "20k"), "not a multiple of the block size"),
+        ((*VOLUME, "--file-size", "64k"), "larger than the file"),
+        ((*VOLUME, "--chunk-sizes", "4k,3k"), "3k is not a chunk size that LVM accepts"),
+        ((*VOLUME, "--chunk-sizes", "1M"), "not a chunk size that LVM accepts"),
+        ((*VOLUME, "--write-share", "0"), "not a valid share of writes"),
         ((*VOLUME, "--max-wait", "-1"), "--max-wait 0 or more"),
         ((*VOLUME, "--json", "--csv"), "cannot both"),
-        ((*VOLUME, "--run-id", "a/b"), "cannot be a run id"),
+        ((*VOLUME, "--run-id", "a/b"), "is not a valid run id"),
         (("probe", "--compare", "one", "two"), "no probe one"),
         (("probe", "--compare", "one", "two", "--tune"), "--compare measures nothing"),
-        ((*VOLUME, "--write"), "--write enters what --tune recommends"),
-        ((*VOLUME, "--tune", "--write"), "no job is named"),
-        ((*VOLUME, "--tune", "--repeat", "2"), "too few"),
+        ((*VOLUME, "--write"), "--write needs the recommendation of --tune"),
+        ((*VOLUME, "--tune", "--write"), "no job was given"),
+        ((*VOLUME, "--tune", "--repeat", "2"), "needs more rounds"),
         ((*VOLUME, "--tune", "--snapshots", "1,2"), "one load on one snapshot"),
         ((*VOLUME, "--tune", "--reads"), "one load on one snapshot"),
         ((*VOLUME, "--tune", "--while-copying"), "one load on one snapshot"),
@@ -178,7 +178,7 @@ def test_a_probe_that_failed_says_so_in_its_document_and_in_the_list(terminal: T
     assert "failed" in terminal.run("history", "--probes").stdout
     compared = terminal.run("probe", "--compare", "latest", "latest")
     assert compared.status == ExitStatus.USAGE
-    assert "did not come to its end" in compared.stderr
+    assert "did not finish" in compared.stderr
     assert probing.world.left() == []
 
 
@@ -304,7 +304,7 @@ def test_nothing_is_entered_where_nothing_is_better(tuned: Terminal, probing: Pr
     ended = tuned.run("probe", "nightly", *TUNE, "--write")
     assert ended.status == ExitStatus.OK
     assert "recommended: the default" in ended.stdout
-    assert "stays as it is" in ended.stderr
+    assert "was not changed" in ended.stderr
     assert tuned.configuration.read_text() == before
 
 

@@ -79,7 +79,7 @@ def test_without_it_what_was_planned_is_done(terminal: Terminal, world: World) -
     assert (ended.status, "removed  expired: not among the last 2" in ended.stdout) == (ExitStatus.OK, True)
     assert lying(world) == {"r2", "r3"}
     history = terminal.run("history").stdout.splitlines()
-    assert re.split(r" {2,}", history[-1])[0::8] == ["r1", "removed"]
+    assert re.split(r" {2,}", history[-1])[0::9] == ["r1", "removed"]
 
 
 def test_a_stop_signal_ends_it_before_the_next_job(
@@ -150,7 +150,7 @@ def test_a_run_without_a_backup_cannot_be_pinned(terminal: Terminal) -> None:
     terminal.run("prune")
     ended = terminal.run("pin", "r1", "--note", "too late")
     assert (ended.status, ended.stdout) == (ExitStatus.USAGE, "")
-    assert "error: run r1 has no backup that could be kept" in ended.stderr
+    assert "error: run r1 has no backup to pin" in ended.stderr
 
 
 def test_a_target_that_is_not_there_is_status_8_and_changes_no_row(terminal: Terminal, world: World) -> None:
@@ -173,17 +173,17 @@ def test_a_job_that_has_no_backup_yet_says_so(terminal: Terminal, world: World, 
 
 def test_what_somebody_else_removed_is_told(terminal: Terminal, vault: DirectoryTarget) -> None:
     vault.remove("nightly", "r3")
-    assert "warning: backup r3 of job nightly is not on target vault any more" in terminal.run("prune").stderr
+    assert "warning: backup r3 of job nightly is no longer on target vault" in terminal.run("prune").stderr
 
 
 def test_a_lost_catalogue_is_rebuilt_from_the_target(terminal: Terminal, world: World) -> None:
     world.places.catalogue.unlink()
     nothing = terminal.run("catalogue", "rebuild", "--target", "vault")
-    assert (nothing.status, nothing.stdout) == (ExitStatus.VERIFICATION, "0 new, 0 known before\n")
-    assert "r1: run r1 is not signed: nobody can tell who made it" in nothing.stderr
+    assert (nothing.status, nothing.stdout) == (ExitStatus.VERIFICATION, "0 new, 0 already known\n")
+    assert "r1: run r1 is not signed: its origin is unknown" in nothing.stderr
     ended = terminal.run("catalogue", "rebuild", "--target", "vault", "--unsigned")
-    assert "warning: --unsigned: nobody can tell who made what is entered now" in ended.stderr
-    assert (ended.status, ended.stdout.splitlines()[-1]) == (ExitStatus.OK, "3 new, 0 known before")
+    assert "warning: --unsigned: the origin of these backups cannot be verified" in ended.stderr
+    assert (ended.status, ended.stdout.splitlines()[-1]) == (ExitStatus.OK, "3 new, 0 already known")
     assert terminal.run("catalogue", "rebuild", "--target", "vault", "--json").document["known"] == ["r1", "r2", "r3"]
     assert len(terminal.run("history").stdout.splitlines()) == 4
 
@@ -192,5 +192,5 @@ def test_a_damaged_manifest_is_status_9_after_the_others_were_read(terminal: Ter
     world.places.catalogue.unlink()
     (world.backups / "r2" / "manifest.json").write_text("{")
     ended = terminal.run("catalogue", "rebuild", "--target", "vault", "--unsigned")
-    assert (ended.status, ended.stdout.splitlines()[-1]) == (ExitStatus.VERIFICATION, "2 new, 0 known before")
+    assert (ended.status, ended.stdout.splitlines()[-1]) == (ExitStatus.VERIFICATION, "2 new, 0 already known")
     assert "error: not all manifests could be read: r2: " in ended.stderr

@@ -65,7 +65,7 @@ def test_statements_that_find_no_room_cost_no_restored_file(
     ended = terminal.run("restore", "r1", "--to", str(tmp_path / "back"), "--prepare-replica")
     assert ended.status == ExitStatus.USAGE
     assert f"error: {tmp_path}/back/{STATEMENTS_FILE} could not be written: No space left on device" in ended.stderr
-    assert "hint: the restored copy is whole" in ended.stderr
+    assert "hint: the restored copy is complete" in ended.stderr
     assert (tmp_path / "back" / "ibdata1").stat().st_size == 100_000
 
 
@@ -124,7 +124,7 @@ def test_a_volume_that_holds_something_is_status_5(terminal: Terminal, blanks: F
     blanks.held[DEVICE] = "xfs"
     ended = terminal.run("restore", "r1", "--into-volume", "labvg/data")
     assert ended.status == Refused.exit_status
-    assert "holds xfs" in ended.stderr
+    assert "it has xfs" in ended.stderr
 
 
 def test_a_volume_that_stays_mounted_is_an_attention(terminal: Terminal, blanks: FakeBlankVolumes) -> None:

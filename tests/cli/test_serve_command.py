@@ -48,7 +48,7 @@ def test_it_begins_says_so_and_ends_well(terminal: Terminal, monkeypatch: pytest
     threads = threading.active_count()
     ended = terminal.run("serve", "--no-web")
     assert ended.status == ExitStatus.OK, ended.stderr
-    assert "goes by the schedules of: nightly" in ended.stderr
+    assert "runs the scheduled jobs: nightly" in ended.stderr
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     assert threading.active_count() <= threads + 1  # the pool's last thread may be on its way out
 
@@ -70,7 +70,7 @@ def test_an_address_that_is_not_ours_is_told(terminal: Terminal, address: str, t
     serve(terminal, f'address = "{address}"', f'token_file = "{token}"')
     ended = terminal.run("serve")
     assert ended.status == ExitStatus.USAGE
-    assert f"address {address}:9476 cannot be listened on: " in ended.stderr
+    assert f"address {address}:9476 cannot be used for listening: " in ended.stderr
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0", "::", "192.0.2.1", "db1.example.com"])
@@ -78,7 +78,7 @@ def test_without_a_token_nobody_else_gets_in(terminal: Terminal, address: str) -
     serve(terminal, f'address = "{address}"')
     ended = terminal.run("serve")
     assert ended.status == ExitStatus.USAGE
-    assert "can be reached by other machines, and there is no token" in ended.stderr
+    assert "can be reached from other machines, but no token is set" in ended.stderr
 
 
 def test_a_token_that_others_can_read_is_refused(terminal: Terminal, tmp_path: Path) -> None:

@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
+from backupd.catalogue.costs import RunCost
 from backupd.cli import tables
 from backupd.report.bill_words import bill_words
+from backupd.report.history_columns import history_table
+from backupd.report.run_facts import run_facts
 from backupd.vocabulary.penalty import Bill, Counted, GateOutcome, Losses, Reason, Sample, Verdict
 from backupd.vocabulary.records import Check, Drill, Phase, Pin, RunDetails, RunError, RunStatus, SnapshotFacts
 from backupd.vocabulary.servers import LockReceipt, Position, Preflush, PreflushEnd
@@ -53,14 +56,14 @@ def test_the_pages_that_were_written_before_the_lock_are_told(end: PreflushEnd, 
 
 
 def test_a_good_run_tells_what_it_cost_and_what_is_there_now() -> None:
-    facts = dict(tables.run_facts(GOOD))
+    facts = dict(run_facts(GOOD))
     assert facts["lock"] == "backup-stage: waited 3 ms, held 26 ms (snapshot 20 ms); proof: metadata-locks"
     assert facts["position"] == "bin.000007:4096, GTID 0-1-7"
     assert facts["volume"] == "labvg/data, striped, 3 stripes of 64.0 KiB"
     assert facts["chunks"] == "64.0 KiB: why"
     assert facts["COW area"] == "1.0 GiB, at most 1.0 MiB used"
     assert facts["write penalty"] == "2.00x at first, 2.00x when the copy started (baseline 1000 IOPS)"
-    assert facts["gate"] == "start (settled) after 1 min 35 s penalty 1.10 (threshold 1.25)"
+    assert facts["gate"] == "opened after 1 min 35 s (settled): penalty 1.10 (threshold 1.25)"
     assert facts["copy"] == "100.0 MiB in 10.0 s at 10.0 MiB/s, 42 files"
     assert facts["backup"] == "/srv/backups/nightly/r1 (10.0 MiB, read back and equal)"
     assert facts["proof"] == "restored and started: 1 of 1 checks in 12.0 s, 2026-03-01 12:00 UTC"
@@ -73,7 +76,7 @@ def test_the_bill_tells_what_was_lost_and_to_what() -> None:
         " 93 a second before, 81 meanwhile, 91 after",
         "lock held for": "reading the position 1 ms, engine logs 3 ms, snapshot 20 ms, proof 2 ms, unlock 1 ms",
         "statements stalled": "4 when the lock ended",
-        "writes slowed by": "12.0 s of 1 min 40 s",
+        "writes delayed by": "12.0 s of 1 min 40 s",
         "copied on write": "21.0 MiB",
         "disk time": "3 disks busy for 1 min 01 s, reads took 2.0 s, 20.0 ms per MiB copied",
     }
@@ -85,12 +88,12 @@ def test_the_bill_tells_what_was_lost_and_to_what() -> None:
     [
         (
             {"done": 9250},
-            "none that could be told from the noise (± 60 of 9,300), by the server's own counters;"
+            "none beyond the noise (± 60 of 9,300), by the server's own counters;"
             " 93 a second before, 92 meanwhile, 91 after",
         ),
         (
             {"rate_before": 0.2, "done": 0},
-            "none to lose: the server did 0.2 transactions a second, by the server's own counters",
+            "none: the server did 0.2 transactions a second, by the server's own counters",
         ),
         (
             {"rate_after": None},
@@ -116,7 +119,7 @@ def test_each_copy_is_told_with_what_became_of_it() -> None:
         replace(good, target="old", location="sftp:y", removed_at=NOON, removed_because="expired: beyond the last 7"),
         replace(good, target="found", location="/mnt", verified_at=None),
     )
-    facts = tables.run_facts(replace(GOOD, backups=copies))
+    facts = run_facts(replace(GOOD, backups=copies))
     assert [text for name, text in facts if name == "backup"] == [
         "on vault: /srv/backups/nightly/r1 (10.0 MiB, read back and equal)",
         "on offsite: s3:x (BROKEN: data-1.tar.zst: expected more)",
@@ -127,7 +130,7 @@ def test_each_copy_is_told_with_what_became_of_it() -> None:
 
 def test_a_thin_volumes_run_tells_of_its_pool_and_of_no_cow_area() -> None:
     assert GOOD.snapshot is not None
-    facts = dict(tables.run_facts(replace(GOOD, snapshot=replace(GOOD.snapshot, pool="labvg/pool"))))
+    facts = dict(run_facts(replace(GOOD, snapshot=replace(GOOD.snapshot, pool="labvg/pool"))))
     assert facts["thin pool"] == "labvg/pool, 1.0 GiB, at most 1.0 MiB used"
     assert "COW area" not in facts
 
@@ -136,68 +139,67 @@ def test_a_failed_run_tells_its_error_and_what_to_do() -> None:
     failed = RunDetails(
         "r1", "nightly", "db1", MACHINE, RunStatus.FAILED, NOON, error=RunError("busy", "it is busy", "wait", 4)
     )
-    assert tables.run_facts(failed)[-2:] == [("error", "it is busy"), ("hint", "wait")]
-    assert "lock" not in dict(tables.run_facts(failed))
+    assert run_facts(failed)[-2:] == [("error", "it is busy"), ("hint", "wait")]
+    assert "lock" not in dict(run_facts(failed))
 
 
 def test_a_linear_volume_has_no_stripes_to_tell() -> None:
     assert GOOD.snapshot is not None
     linear = replace(GOOD.snapshot, layout=Layout.LINEAR, stripes=1, stripe_size=None)
-    assert dict(tables.run_facts(replace(GOOD, snapshot=linear)))["volume"] == "labvg/data, linear"
+    assert dict(run_facts(replace(GOOD, snapshot=linear)))["volume"] == "labvg/data, linear"
 
 
 def test_every_attention_is_shown() -> None:
     wanting = replace(GOOD, status=RunStatus.ATTENTION, attention=("first", "second"))
-    assert [text for name, text in tables.run_facts(wanting) if name == "attention"] == ["first", "second"]
+    assert [text for name, text in run_facts(wanting) if name == "attention"] == ["first", "second"]
+
+
+COST = RunCost("r1", "nightly", "db1", MACHINE, RunStatus.SUCCESS, NOON, bytes_stored=10 << 20, copies=1)
+
+
+def cells(*runs: RunCost) -> list[dict[str, str]]:
+    """What `history` shows, by column."""
+    head, *rows = (re.split(r" {2,}", line) for line in history_table(runs, own=MACHINE).splitlines())
+    return [dict(zip(head, row, strict=True)) for row in rows]
+
+
+@pytest.mark.parametrize(("stalled", "words"), [(None, "-"), (0, "0"), (1204, "1,204")])
+def test_history_says_how_many_statements_waited_behind_the_lock(stalled: int | None, words: str) -> None:
+    assert cells(replace(COST, stalled=stalled))[0]["STALLED"] == words
 
 
 @pytest.mark.parametrize(
-    ("drills", "proven"),
-    [((), "not yet"), ((DRILL,), "yes"), ((replace(DRILL, ok=False),), "FAILED")],
+    ("drills", "ok", "proven"), [(0, None, "not yet"), (1, True, "yes"), (2, False, "FAILED"), (1, None, "undecided")]
 )
-def test_history_says_whether_a_backup_was_proven(drills: tuple[Drill, ...], proven: str) -> None:
-    _, row = tables.history_table([replace(GOOD, drills=drills)], own=GOOD.machine).splitlines()
-    assert row.endswith(proven)
-    assert "10.0 MiB" in row
-
-
-def test_a_drill_that_failed_after_a_good_one_is_not_hidden() -> None:
-    later = replace(DRILL, ok=False, at=NOON.replace(hour=13))
-    _, row = tables.history_table([replace(GOOD, drills=(DRILL, later))], own=GOOD.machine).splitlines()
-    assert row.endswith("FAILED")
-
-
-COPY = replace(GOOD.backups[0], verified_at=None)
+def test_history_says_whether_a_backup_was_proven(drills: int, ok: bool | None, proven: str) -> None:
+    (shown,) = cells(replace(COST, drills=drills, drill_ok=ok))
+    assert (shown["PROVEN"], shown["STORED"]) == (proven, "10.0 MiB")
 
 
 @pytest.mark.parametrize(
-    ("backups", "stored", "verified"),
+    ("figures", "stored", "verified"),
     [
-        ((), "-", "-"),
-        ((COPY,), "10.0 MiB", "-"),
-        ((replace(COPY, verified_at=NOON), replace(COPY, target="other")), "10.0 MiB x 2", "2026-03-01"),
-        ((replace(COPY, removed_at=NOON, verified_at=NOON),), "removed", "-"),
-        ((replace(COPY, removed_at=NOON), replace(COPY, broken="flipped")), "BROKEN", "-"),
-        ((replace(COPY, broken="flipped"), replace(COPY, target="other")), "10.0 MiB", "-"),
+        ({"bytes_stored": None, "copies": 0}, "-", "-"),
+        ({}, "10.0 MiB", "-"),
+        ({"copies": 2, "verified_at": NOON}, "10.0 MiB x 2", "2026-03-01"),
+        ({"copies": 0}, "removed", "-"),
+        ({"copies": 0, "copies_broken": 1}, "BROKEN", "-"),
+        ({"copies_broken": 1}, "10.0 MiB", "-"),
     ],
 )
 def test_history_says_what_is_there_and_when_it_was_last_read_back(
-    backups: tuple[Backup, ...], stored: str, verified: str
+    figures: dict[str, Any], stored: str, verified: str
 ) -> None:
-    head, row = tables.history_table([replace(GOOD, backups=backups)], own=GOOD.machine).splitlines()
-    cells = re.split(r" {2,}", row)
-    assert dict(zip(re.split(r" {2,}", head), cells, strict=True))["STORED"] == stored
-    assert cells[-2] == verified
+    (shown,) = cells(replace(COST, **figures))
+    assert (shown["STORED"], shown["VERIFIED"]) == (stored, verified)
 
 
 def test_history_has_a_column_for_pins_where_there_is_one() -> None:
+    assert "PINNED" not in cells(COST)[0]
+    noted, silent, unpinned = cells(replace(COST, pinned="before the merger"), replace(COST, pinned=""), COST)
+    assert (noted["PINNED"], silent["PINNED"], unpinned["PINNED"]) == ("before the merger", "yes", "-")
     pinned = replace(GOOD, pin=Pin("before the merger", NOON))
-    assert "PINNED" not in tables.history_table([GOOD], own=GOOD.machine)
-    head, first, second = tables.history_table([pinned, GOOD], own=GOOD.machine).splitlines()
-    assert head.endswith("PINNED")
-    assert first.endswith("before the merger")
-    assert second.endswith("-")
-    assert dict(tables.run_facts(pinned))["pinned"] == "before the merger, since 2026-03-01 12:00 UTC"
+    assert dict(run_facts(pinned))["pinned"] == "before the merger, since 2026-03-01 12:00 UTC"
 
 
 def test_a_failed_check_says_what_was_expected() -> None:
@@ -208,7 +210,7 @@ def test_a_failed_check_says_what_was_expected() -> None:
 @pytest.mark.parametrize(
     ("position", "derived", "words"),
     [
-        (Position("bin.000007"), False, "in bin.000007; a drill finds where"),
+        (Position("bin.000007"), False, "in bin.000007; a drill finds the offset"),
         (Position("bin.000007", 4096, "0-1-7"), True, "bin.000007:4096, GTID 0-1-7 (found by the drill)"),
     ],
 )
@@ -216,7 +218,7 @@ def test_of_a_run_without_a_lock_it_is_said_who_found_the_position(
     position: Position, derived: bool, words: str
 ) -> None:
     run = replace(GOOD, position=position, derived=derived, lock=LockReceipt("none", 0, 0.0, 0.0, "none"))
-    facts = dict(tables.run_facts(run))
+    facts = dict(run_facts(run))
     assert facts["position"] == words
     assert facts["lock"].startswith("none (snapshot ")
-    assert facts["lock"].endswith("): the backup shows what a power cut would have left")
+    assert facts["lock"].endswith("): the backup is what a power cut would have left")

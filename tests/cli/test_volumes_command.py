@@ -8,8 +8,7 @@ import pytest
 
 from backupd import wiring
 from backupd.catalogue.store import Catalogue
-from backupd.config import Configuration
-from backupd.config.schema import CatalogueConfig
+from backupd.config import CatalogueConfig, Configuration
 from backupd.operations.measure.volume_survey import Sources
 from backupd.vocabulary.errors import ExitStatus, ServerError, SnapshotError
 from tests.cli.terminal import Ended, Terminal
@@ -52,7 +51,7 @@ def test_without_root_it_is_one_sentence_and_nothing_is_asked(
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     ended = surveyed.volumes()
     assert (ended.status, ended.stdout) == (ExitStatus.USAGE, "")
-    assert ended.stderr == "error: only root may look at volumes: LVM tells nobody else\nhint: sudo backupd volumes\n"
+    assert ended.stderr == "error: only root may list volumes: LVM needs it\nhint: sudo backupd volumes\n"
 
 
 def test_unknown_group_is_status_2_and_told_with_those_there_are(surveyed: Surveyed) -> None:
@@ -80,18 +79,18 @@ def test_host_without_lvm_is_status_7_and_says_what_to_install(
     ended = Terminal(surveyed.terminal.world, monkeypatch, surveyed.terminal._capsys).run("volumes")
     assert (ended.status, ended.stdout) == (ExitStatus.SNAPSHOT, "")
     assert ended.stderr == (
-        "error: LVM gave no report: program not found: lvm\nhint: install the package that has lvm\n"
+        "error: LVM could not report: program not found: lvm\nhint: install the package that has lvm\n"
     )
 
 
 def test_lvm_that_fails_is_told(surveyed: Surveyed, monkeypatch: pytest.MonkeyPatch) -> None:
     def failing() -> None:
-        raise SnapshotError("LVM gave no report: locked")
+        raise SnapshotError("LVM could not report: locked")
 
     monkeypatch.setattr("tests.fakes.surveyed.recorded", lambda state: failing())
     ended = surveyed.volumes("--json")
     assert ended.status == ExitStatus.SNAPSHOT
-    assert ended.document["error"]["message"] == "LVM gave no report: locked"
+    assert ended.document["error"]["message"] == "LVM could not report: locked"
 
 
 # --- what it tells ----------------------------------------------------------------------------------------------------
@@ -253,7 +252,7 @@ def test_catalogue_tells_where_a_silent_server_s_last_run_was(surveyed: Surveyed
     surveyed.host.answers = {"db1": ServerError("it does not answer")}
     data = surveyed.volumes("--json").document["groups"][0]["volumes"][0]
     assert data["hosts"] == [{"name": "db1", "known_from": "last run"}]
-    assert surveyed.volumes().stdout.count("(by its last run: the server does not answer)") == 2
+    assert surveyed.volumes().stdout.count("(from its last run: the server does not answer)") == 2
 
 
 def test_silent_server_without_a_run_is_unknown(surveyed: Surveyed) -> None:

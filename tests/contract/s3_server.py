@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from backupd.config.schema import PartChecksum, S3Config, TargetKind
+from backupd.config import PartChecksum, S3Config, TargetKind
 from backupd.targets.outages import Patience
 from backupd.targets.s3 import S3Target
 from tests.fakes.target import MACHINE

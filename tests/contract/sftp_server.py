@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from backupd.config import SftpConfig
-from backupd.config.schema import TargetKind
+from backupd.config import SftpConfig, TargetKind
 from backupd.targets.outages import Patience
 from backupd.targets.sftp import SftpTarget
 from tests.fakes.target import MACHINE

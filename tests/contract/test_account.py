@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from backupd.config import LockConfig
 from backupd.mysql.canary import MysqlCanary
 from backupd.mysql.grants import grant_script
-from backupd.mysql.locks import STRATEGIES, LockLimits, ServerLock
+from backupd.mysql.locks import STRATEGIES, ServerLock
 from backupd.mysql.replication import ReplicaApplier
 from backupd.mysql.server import MysqlServer
 from backupd.mysql.session import Connect, Login, Session, connector
@@ -41,7 +42,7 @@ def test_the_documented_grants_are_enough_for_everything(account: Connect, mysql
     assert server.replica_lag_seconds() is None
     MysqlCanary(account).before("run-a")
     for strategy in STRATEGIES:
-        with ServerLock(account, LockLimits(), strategy=strategy).held() as held:
+        with ServerLock(account, LockConfig(), strategy=strategy).held() as held:
             assert held.position.binlog_file is not None
         assert held.receipt.proof == "session and position"
         assert held.receipt.lsn is not None
@@ -226,7 +227,7 @@ def test_a_replicas_applied_position_is_recorded_and_its_lag_is_unknown(replica:
     server = MysqlServer(replica.connect())
     assert server.facts().is_replica
     assert server.replica_lag_seconds() is None
-    with ServerLock(replica.connect(), LockLimits()).held() as held:
+    with ServerLock(replica.connect(), LockConfig()).held() as held:
         (channel,) = held.position.replicas
     assert channel == ReplicaPosition("west", "far.000042", 4711, gtid=channel.gtid)
 

@@ -224,7 +224,7 @@ def test_a_record_smaller_than_the_disks_sector_is_refused_with_the_sectors_size
         if real.can(operation):
             with pytest.raises(CommandError) as caught:
                 real.window(real.cell(operation, 256))
-            assert "whole sectors, of 512 bytes" in caught.value.hint
+            assert "whole sectors of 512 bytes" in caught.value.hint
 
 
 @pytest.mark.parametrize(("load", "name"), [(FileLoads(), "sysbench"), (FioLoads(), "fio")])

@@ -37,7 +37,7 @@ def test_a_file_system_of_ours_is_made_and_wiped_again(volume: Volume, filesyste
     blanks().make(volume, filesystem, uuid=OWN)
     assert signatures(volume.path) == (filesystem,)
     assert filesystem_uuid(volume.path) == OWN
-    with pytest.raises(Refused, match=f"it holds {filesystem}") as refused:
+    with pytest.raises(Refused, match=f"it has {filesystem}") as refused:
         blanks().require_blank(volume)
     assert f"wipefs --all {volume.path}" in refused.value.hint
     blanks().wipe(volume.path, OWN)
@@ -71,7 +71,7 @@ def test_a_physical_volume_or_partition_table_on_it_is_something_too(volume: Vol
         file.write(b"\x55\xaa")
         file.seek(446)
         file.write(b"\x00\x01\x01\x00\x83\xfe\xff\xff\x00\x08\x00\x00\x00\x00\x01\x00")
-    with pytest.raises(Refused, match="it holds dos"):
+    with pytest.raises(Refused, match="it has dos"):
         blanks().require_blank(volume)
 
 
@@ -80,7 +80,7 @@ def test_a_physical_volume_or_partition_table_on_it_is_something_too(volume: Vol
     [
         ({"targets": (TableLine("snapshot", ""),)}, "it is a snapshot"),
         ({"targets": (TableLine("snapshot-origin", ""),)}, "it has snapshots"),
-        ({"open_count": 2}, "some process has it open"),
+        ({"open_count": 2}, "a process has it open"),
     ],
 )
 def test_a_volume_that_somebody_uses_is_refused(
@@ -97,7 +97,10 @@ def test_a_volume_that_somebody_uses_is_refused(
         ({"snapshots": ("s",)}, "it has snapshots: s"),
         ({"thin_snapshots": ("t",)}, "it has snapshots: t"),
         ({"conditions": ("merging",)}, "merging"),
-        ({"tags": frozenset({"backupd", "backupd.machine=db1-0a1b2c3d", "backupd.run=r1"})}, "backupd's own"),
+        (
+            {"tags": frozenset({"backupd", "backupd.machine=db1-0a1b2c3d", "backupd.run=r1"})},
+            "snapshot or COW area of backupd",
+        ),
     ],
 )
 def test_a_volume_in_a_state_that_forbids_it_is_refused(volume: Volume, changes: dict[str, object], says: str) -> None:

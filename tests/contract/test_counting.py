@@ -10,6 +10,8 @@ from backupd.mysql.session import Session
 from backupd.vocabulary.errors import ServerError
 from tests.contract.mariadb import MariadbServer, mysql_server
 
+pytestmark = pytest.mark.thorough
+
 __all__ = ["mysql_server"]
 
 INSERT, UPDATE = "INSERT INTO t.innodb (v) VALUES ('w')", "UPDATE t.innodb SET v = CONCAT(v, 'x') WHERE id = 1"

@@ -17,6 +17,8 @@ from backupd.vocabulary.errors import ServerError
 from tests.contract.mariadb import PASSWORD, MariadbServer, mysql_server
 from tests.contract.test_scratch import LIMITS, Image, copied, cut, load, manifest
 
+pytestmark = pytest.mark.thorough
+
 __all__ = ["mysql_server"]
 
 INNODB, MYISAM = Table("t", "innodb"), Table("t", "myisam")

@@ -12,6 +12,8 @@ from backupd.vocabulary.errors import ServerError
 from backupd.vocabulary.servers import PreflushEnd
 from tests.contract.mariadb import MariadbServer, mysql_server, wait_until
 
+pytestmark = pytest.mark.thorough
+
 __all__ = ["mysql_server"]
 
 USUAL = {MAX_DIRTY: 80.5, LOW_WATER_MARK: 70.0}
@@ -99,7 +101,7 @@ def test_what_somebody_has_set_meanwhile_is_left_and_told(
     with caplog.at_level(logging.WARNING):
         flusher.put_back(saved)
     assert settings(mysql_server) == {**USUAL, MAX_DIRTY: 75.0}
-    assert "was changed to 75 meanwhile" in caplog.text
+    assert "was changed to 75 by somebody else" in caplog.text
 
 
 def test_a_read_only_server_does_it_too(mysql_server: MariadbServer, flusher: PageFlusher) -> None:

@@ -13,8 +13,9 @@ from dataclasses import replace
 
 import pytest
 
+from backupd.config import LockConfig
 from backupd.host.signals import cancellable
-from backupd.mysql.locks import STRATEGIES, LockLimits, ServerLock
+from backupd.mysql.locks import STRATEGIES, ServerLock
 from backupd.mysql.locksession import LockSession, NotGranted, Strategy
 from backupd.mysql.session import Session
 from backupd.mysql.unlocked import NoLock
@@ -24,7 +25,7 @@ from tests.contract.mariadb import MariadbServer, lock_sessions, mysql_server, r
 
 __all__ = ["mysql_server"]
 
-LIMITS = LockLimits(wait_seconds=1, hold_seconds=20, tries=1, pause_seconds=0, blocker_age_seconds=3600)
+LIMITS = LockConfig(wait_timeout_seconds=1, hold_budget_seconds=20, tries=1, pause_seconds=0, blocker_age_seconds=3600)
 
 WAITING = "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE STATE LIKE 'Waiting for%lock'"
 
@@ -32,10 +33,11 @@ HOLDER = """
 import os, signal, sys
 from pathlib import Path
 from backupd.vocabulary.errors import LockLost
-from backupd.mysql.locks import LockLimits, ServerLock
+from backupd.config import LockConfig
+from backupd.mysql.locks import ServerLock
 from backupd.mysql.session import Login, connector
 try:
-    with ServerLock(connector(Login("root", socket=Path(sys.argv[1]))), LockLimits(hold_seconds=1)).held():
+    with ServerLock(connector(Login("root", socket=Path(sys.argv[1]))), LockConfig(hold_budget_seconds=1)).held():
         os.kill(os.getpid(), signal.SIGSTOP)
 except LockLost as error:
     print(error.message)
@@ -75,7 +77,7 @@ def inserted_at_once(mariadb: MariadbServer, *tables: str) -> bool:
 def test_past_its_budget_the_watchdog_ends_it_though_the_block_goes_on(
     mysql_server: MariadbServer, strategy: str
 ) -> None:
-    lock = ServerLock(mysql_server.connect(), replace(LIMITS, hold_seconds=0.5), strategy=strategy)
+    lock = ServerLock(mysql_server.connect(), replace(LIMITS, hold_budget_seconds=0.5), strategy=strategy)
 
     def outlast() -> None:
         began = time.monotonic()
@@ -83,14 +85,14 @@ def test_past_its_budget_the_watchdog_ends_it_though_the_block_goes_on(
         assert 0.3 < time.monotonic() - began < 5
         assert inserted_at_once(mysql_server, "innodb", "myisam", "aria")
 
-    with pytest.raises(LockLost, match=r"longer than 0\.5 s, and the watchdog ended it"):
+    with pytest.raises(LockLost, match=r"longer than 0\.5 s, and the watchdog killed it"):
         hold(lock, outlast)
 
 
 def test_what_the_watchdog_ended_was_held_no_longer_though_the_block_went_on(
     mysql_server: MariadbServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    lock = ServerLock(mysql_server.connect(), replace(LIMITS, hold_seconds=0.2))
+    lock = ServerLock(mysql_server.connect(), replace(LIMITS, hold_budget_seconds=0.2))
     began = time.monotonic()
     with caplog.at_level(logging.INFO), pytest.raises(LockLost), lock.held() as held:
         wait_until(lambda: not lock_sessions(mysql_server))
@@ -104,7 +106,7 @@ def test_the_watchdog_ends_it_even_when_its_own_session_is_gone(
     mysql_server: MariadbServer, observer: Session, strategy: str
 ) -> None:
     before = sessions(observer)
-    lock = ServerLock(mysql_server.connect(), replace(LIMITS, hold_seconds=0.5), strategy=strategy)
+    lock = ServerLock(mysql_server.connect(), replace(LIMITS, hold_budget_seconds=0.5), strategy=strategy)
 
     def outlast_without_watchdog() -> None:
         (holder,) = lock_sessions(mysql_server)
@@ -114,12 +116,12 @@ def test_the_watchdog_ends_it_even_when_its_own_session_is_gone(
             session.kill(watchdog)
         wait_until(lambda: not lock_sessions(mysql_server))
 
-    with pytest.raises(LockLost, match="watchdog ended it"):
+    with pytest.raises(LockLost, match="watchdog killed it"):
         hold(lock, outlast_without_watchdog)
 
 
 def test_an_error_in_a_block_that_had_lost_its_lock_says_so(mysql_server: MariadbServer) -> None:
-    lock = ServerLock(mysql_server.connect(), replace(LIMITS, hold_seconds=0.1))
+    lock = ServerLock(mysql_server.connect(), replace(LIMITS, hold_budget_seconds=0.1))
 
     def outlast_and_fail() -> None:
         wait_until(lambda: not lock_sessions(mysql_server))
@@ -127,7 +129,7 @@ def test_an_error_in_a_block_that_had_lost_its_lock_says_so(mysql_server: Mariad
 
     with pytest.raises(ZeroDivisionError) as failed:
         hold(lock, outlast_and_fail)
-    assert "the lock had been lost before" in failed.value.__notes__[0]
+    assert "the lock had already been lost" in failed.value.__notes__[0]
 
 
 def test_when_the_whole_process_is_stopped_the_server_ends_it(mysql_server: MariadbServer) -> None:
@@ -149,7 +151,7 @@ def test_when_the_whole_process_is_stopped_the_server_ends_it(mysql_server: Mari
 def test_a_cancellation_while_it_waits_leaves_no_session(
     mysql_server: MariadbServer, observer: Session, strategy: str
 ) -> None:
-    lock = ServerLock(mysql_server.connect(), replace(LIMITS, wait_seconds=30), strategy=strategy)
+    lock = ServerLock(mysql_server.connect(), replace(LIMITS, wait_timeout_seconds=30), strategy=strategy)
     with running(mysql_server, "UPDATE t.myisam SET v = SLEEP(50) WHERE id = 1"):
         before = sessions(observer)
         timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGTERM))
@@ -192,10 +194,10 @@ def test_it_is_not_granted_while_somebody_holds_a_table_and_others_can_write_mea
 
 def test_a_wait_beyond_the_servers_own_time_out_is_ended_by_the_watchdog(mysql_server: MariadbServer) -> None:
     endless = Strategy("endless", ("DO SLEEP(50)",), "DO 1")
-    with LockSession.opened(mysql_server.connect(), endless, replace(LIMITS, wait_seconds=0.1)) as session:
+    with LockSession.opened(mysql_server.connect(), endless, LIMITS) as session:
         answer = session.ask()
     assert isinstance(answer, NotGranted)
-    assert 0.1 < answer.waited_seconds < 5
+    assert LIMITS.wait_timeout_seconds < answer.waited_seconds < 6
 
 
 def test_a_long_read_delays_neither_lock_of_mariadb(mysql_server: MariadbServer, strategy: str) -> None:
@@ -217,11 +219,11 @@ def test_each_try_is_a_session_of_its_own_after_a_pause(
         wait_until(lambda: not sessions(observer) - before)
         pauses.append(seconds)
 
-    limits = LockLimits(tries=3, pause_seconds=7, blocker_age_seconds=0.05)
+    limits = LockConfig(tries=3, pause_seconds=7, blocker_age_seconds=0.05)
     with running(mysql_server, "UPDATE t.aria SET v = SLEEP(50) WHERE id = 1"):
         before = sessions(observer)
         lock = ServerLock(mysql_server.connect(), limits, strategy=strategy, pause=pause)
-        with pytest.raises(LockNotGranted, match=r"would wait behind .*: UPDATE t\.aria"), lock.held():
+        with pytest.raises(LockNotGranted, match=r"would be blocked by .*: UPDATE t\.aria"), lock.held():
             raise AssertionError("granted")
     assert pauses == [7, 7]
 

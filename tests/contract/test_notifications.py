@@ -179,7 +179,7 @@ def test_a_wrong_password_is_told_and_not_shown(
     with mail_server(MailPeer(tls=server_side, password="another")) as peer:
         keys = {"security": "starttls", "ca": cert.ca, "user": "backupd", "password_file": secret()}
         error = undelivered(Mail(mail_config(peer.port, **keys)))
-    assert "does not know us: 535" in error.message
+    assert "rejects the login: 535" in error.message
     assert CANARY not in f"{error!r} {error.message} {error.hint} {error.__cause__!r}"
 
 
@@ -271,7 +271,7 @@ def test_a_web_server_that_does_not_end_is_left(manner: Manner) -> None:
 def test_a_web_server_that_hangs_up_is_told_of() -> None:
     with web_server(WebPeer(manner=Manner.HANGING_UP)) as peer:
         error = undelivered(Webhook(webhook_config(url=f"http://127.0.0.1:{peer.port}/")))
-    assert "cannot be talked to" in error.message
+    assert "cannot be reached" in error.message
 
 
 @pytest.mark.parametrize(
@@ -393,14 +393,14 @@ def test_a_service_of_apprise_that_fails_is_told_and_its_address_not_shown(
 ) -> None:
     with caplog.at_level(logging.DEBUG), web_server(WebPeer(status=500)) as peer:
         error = undelivered(apprise(secret(f"json://user:{CANARY}@127.0.0.1:{peer.port}/{CANARY}")))
-    assert "could not tell every service" in error.message
+    assert "could not notify every service" in error.message
     assert CANARY not in caplog.text + error.message
 
 
 @pytest.mark.parametrize("line", [f"nonsense://{CANARY}", CANARY])
 def test_a_line_that_apprise_does_not_know_is_told_by_its_number(secret: Callable[..., Path], line: str) -> None:
     error = undelivered(apprise(secret(f"# ours\n{line}\n")))
-    assert "line 2 is no address that apprise knows" in error.message
+    assert "line 2 is not an address that apprise supports" in error.message
     assert CANARY not in error.message
 
 

@@ -204,7 +204,7 @@ def test_a_symlink_with_a_name_of_ours_is_neither_followed_nor_removed(folder: P
     folder.symlink_to(elsewhere)
     probe = SysbenchProbe(LOAD)
     for attempt in (probe.prepare, probe.remove):
-        with pytest.raises(CommandError, match="not ours"):
+        with pytest.raises(CommandError, match="not backupd"):
             attempt(folder)
     assert folder.is_symlink()
     assert list(elsewhere.iterdir()) == []

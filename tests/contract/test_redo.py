@@ -19,8 +19,11 @@ from backupd.archive.packing import CopyManner
 from backupd.archive.redo import HEAD_BYTES, NotCut, RedoCut, redo_cut, redo_log
 from backupd.archive.sources import Exclusions, list_members
 from backupd.archive.stream import store_tree
-from backupd.mysql.locks import LockLimits, ServerLock
+from backupd.config import LockConfig
+from backupd.mysql.locks import ServerLock
 from tests.contract.mariadb import MariadbServer, mariadb, wait_until
+
+pytestmark = pytest.mark.thorough
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -268,7 +271,7 @@ def test_header_and_checkpoints_are_where_the_source_says(server: MariadbServer)
 
 
 def test_server_tells_an_lsn_that_its_log_has_not_passed(server: MariadbServer) -> None:
-    lock = ServerLock(server.connect(), LockLimits())
+    lock = ServerLock(server.connect(), LockConfig())
     with lock.held() as held:
         assert held.reached_lsn is None
     assert held.reached_lsn is not None

@@ -18,7 +18,7 @@ from cryptography.x509.oid import NameOID
 
 from backupd import wiring
 from backupd.cli.main import _set_up_logging
-from backupd.config.schema import Configuration, LockMode
+from backupd.config import Configuration, LockMode
 from backupd.targets.s3 import S3Target
 from backupd.targets.s3_parts import MOST_PARTS, part_bytes
 from backupd.targets.s3_upload import PartMemory, Upload
@@ -53,7 +53,7 @@ def target(s3_service: S3Service) -> S3Target:
         ("[default]\naws_access_key_id = {id}\naws_secret_access_key = hunter22\n", 0o640, "read or written by others"),
         ("[default]\naws_access_key_id = {id}\n", 0o600, "no aws_secret_access_key"),
         ("[other]\naws_access_key_id = {id}\naws_secret_access_key = hunter22\n", 0o600, r"no section \[default\]"),
-        ("hunter22\n", 0o600, "cannot be understood"),
+        ("hunter22\n", 0o600, "cannot be parsed"),
         ("", 0o600, r"no section \[default\]"),
     ],
 )
@@ -285,7 +285,7 @@ def test_one_part_is_sent_at_a_time_however_little_room_there_is() -> None:
     first = room.memory(10, is_next=False)
     room.enter(10)
     second = room.memory(10, is_next=True)
-    with pytest.raises(TargetError, match="given up"):
+    with pytest.raises(TargetError, match="aborted"):
         room.enter(10, unwanted=lambda: True)
     room.leave(first, 10)
     room.enter(10)

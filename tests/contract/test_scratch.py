@@ -15,11 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from backupd.mysql import scratch
+from backupd.config import LockConfig
+from backupd.mysql import scratch, scratch_account
 from backupd.mysql.binlogs import committed_end, listed
 from backupd.mysql.canary import MysqlCanary
 from backupd.mysql.derivation import derive
-from backupd.mysql.locks import LockLimits, ServerLock
+from backupd.mysql.locks import ServerLock
 from backupd.mysql.proof import prove
 from backupd.mysql.recorded import judged
 from backupd.mysql.scratch import RunningServer, ScratchServer
@@ -49,7 +50,7 @@ from backupd.mysql.scratch import ScratchServer
 with ScratchServer(Path(sys.argv[1]), from_text(Path(sys.argv[2]).read_text())).running():
     print("started")
 """
-LIMITS = LockLimits(wait_seconds=20, hold_seconds=20, tries=1)
+LIMITS = LockConfig(wait_timeout_seconds=20, hold_budget_seconds=20, tries=1)
 
 
 @dataclass
@@ -217,11 +218,11 @@ def test_the_image_has_every_committed_row_though_no_commit_writes_the_log(
 def test_a_log_that_is_not_written_within_the_budget_loses_the_lock_and_asks_for_no_other(
     mysql_server: MariadbServer,
 ) -> None:
-    limits = replace(LIMITS, hold_seconds=0.2, tries=9)
+    limits = replace(LIMITS, hold_budget_seconds=0.2, tries=9)
     with redo_in_memory(mysql_server, seconds=60), mysql_server.session() as session:
         session.execute("INSERT INTO t.innodb (v) VALUES ('in memory')")
         with (
-            pytest.raises(LockLost, match=r"longer than 0\.2 s, and the watchdog ended it while InnoDB wrote its log"),
+            pytest.raises(LockLost, match=r"longer than 0\.2 s, and the watchdog killed it while InnoDB wrote its log"),
             ServerLock(mysql_server.connect(), limits).held(),
         ):
             raise AssertionError("granted")
@@ -316,14 +317,14 @@ def test_nobody_else_can_reach_it_and_it_is_gone_afterwards(late_image: Image) -
 def test_only_a_copy_that_needs_keys_is_served_as_its_owner(late_image: Image, monkeypatch: pytest.MonkeyPatch) -> None:
     """The account of this host's server has that server's files, processes and socket as well."""
     servers = next(entry for entry in pwd.getpwall() if entry.pw_uid not in (0, 65534) and entry.pw_gid)
-    monkeypatch.setattr(scratch, "_ITS_ACCOUNTS", {servers.pw_name})
+    monkeypatch.setattr(scratch_account, "_ITS_ACCOUNTS", {servers.pw_name})
     for path in (late_image.datadir, *late_image.datadir.rglob("*")):
         os.chown(path, servers.pw_uid, servers.pw_gid)
     with late_image.scratch().running() as server:
         assert is_nobody(int(status_of(server)["Uid"].split()[0]))
         assert server.shut_down().ok
     assert late_image.datadir.stat().st_uid == servers.pw_uid
-    assert scratch._account(late_image.datadir, with_keys=True).ids == (servers.pw_uid, servers.pw_gid)
+    assert scratch_account.account_for(late_image.datadir, with_keys=True).ids == (servers.pw_uid, servers.pw_gid)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="others run it as themselves")

@@ -33,7 +33,7 @@ UNWATCHED = ("--config", "activation/monitoring=0")  # no dmeventd, which would 
 
 @dataclass(frozen=True)
 class Ground:
-    """A host to try things on: `close` has a PV take no extents, `snapshot_by_hand` makes one that is not ours."""
+    """A host to try things on: `close` has a PV take no extents, `snapshot_by_hand` makes one that is not backupd's."""
 
     scratch: ScratchVolumes
     snapshots: Snapshots
@@ -136,7 +136,7 @@ def test_group_that_is_not_there_is_told(ground: Ground) -> None:
 
 def test_disk_that_is_no_pv_of_the_group_is_told_with_those_that_are(ground: Ground) -> None:
     layout = ScratchLayout(LayoutKind.STRIPED, (ground.pvs[0], "/dev/nosuch"), 64 * KIB)
-    refused(ground, layout, says="/dev/nosuch is no PV of labvg", hint=ground.pvs[0])
+    refused(ground, layout, says="/dev/nosuch is not a PV of labvg", hint=ground.pvs[0])
 
 
 def test_pv_that_is_closed_to_allocation_is_told_with_how_to_open_it(ground: Ground) -> None:
@@ -156,7 +156,7 @@ def test_too_few_extents_on_one_of_the_pvs_are_told_with_both_numbers(ground: Gr
 
 @pytest.mark.parametrize("size", [SIZE + 1, SIZE - 4 * KIB, SIZE + EXTENT, 0, -8 * EXTENT])
 def test_size_that_is_no_whole_extents_on_each_stripe_is_a_mistake_of_the_caller(ground: Ground, size: int) -> None:
-    with pytest.raises(ValueError, match=f"{size} bytes are no whole extents"):
+    with pytest.raises(ValueError, match=f"{size} bytes are not a whole number of extents"):
         ground.create(ground.striped(0, 1), size=size)
     assert ground.snapshots.ours() == ()
 
@@ -184,11 +184,11 @@ def test_layout_that_no_lv_has_is_a_mistake_too(ground: Ground) -> None:
 def test_name_that_something_has_is_refused_before_anything_is_made(ground: Ground) -> None:
     ground.scratch.require_unused(VG, NAME)
     ground.scratch.require_unused("nosuch", "data")
-    with pytest.raises(Refused, match="labvg/data is there already") as caught:
+    with pytest.raises(Refused, match="labvg/data already exists") as caught:
         ground.scratch.require_unused(VG, "data")
     assert "lvrename" in caught.value.hint
     ground.create(ground.linear())
-    with pytest.raises(Refused, match=f"{NAME} is there already") as caught:
+    with pytest.raises(Refused, match=f"{NAME} already exists") as caught:
         ground.scratch.require_unused(VG, NAME)
     assert "backupd recover" in caught.value.hint
 
@@ -308,6 +308,6 @@ def test_snapshot_that_a_dead_probe_left_goes_with_it(ground: Ground) -> None:
 def test_snapshot_that_somebody_has_of_it_is_not_removed_nor_is_it(ground: Ground) -> None:
     ground.create(ground.linear())
     ground.snapshot_by_hand(NAME, "somebodys")
-    with pytest.raises(SnapshotError, match="somebody has a snapshot of it, somebodys"):
+    with pytest.raises(SnapshotError, match="it has a snapshot: somebodys"):
         ground.snapshots.remove(VG, NAME, "r1")
     assert ground.snapshots.volume(VG, NAME).snapshots == ("somebodys",)

@@ -7,10 +7,11 @@ from typing import Protocol
 
 import pytest
 
+from backupd.config import LockConfig
 from backupd.mysql import Canary, Lock, Server
 from backupd.mysql.canary import MysqlCanary, moments
 from backupd.mysql.grants import grant_script
-from backupd.mysql.locks import LockLimits, ServerLock
+from backupd.mysql.locks import ServerLock
 from backupd.mysql.server import MysqlServer
 from backupd.mysql.session import StatementError
 from backupd.vocabulary.errors import LockLost, LockNotGranted, ServerError
@@ -20,7 +21,7 @@ from tests.fakes.server import FakeCanary, FakeDatabase, FakeLock, FakeServer
 
 __all__ = ["mysql_server"]
 
-LIMITS = LockLimits(wait_seconds=1, hold_seconds=5, tries=2, pause_seconds=0, blocker_age_seconds=0.05)
+LIMITS = LockConfig(wait_timeout_seconds=1, hold_budget_seconds=5, tries=2, pause_seconds=0, blocker_age_seconds=0.05)
 WRITE_SECONDS = 0.3  # a write that has not come through by then is stalled
 
 
@@ -132,7 +133,7 @@ def test_its_receipt_tells_what_it_cost_when_the_block_failed_too(world: World) 
     with pytest.raises(ZeroDivisionError), world.lock.held() as held:
         raise ZeroDivisionError
     assert (held.receipt.strategy, held.receipt.tries, held.receipt.proof) == (world.lock.strategy, 1, "none")
-    assert 0 <= held.receipt.hold_seconds < LIMITS.hold_seconds
+    assert 0 <= held.receipt.hold_seconds < LIMITS.hold_budget_seconds
 
 
 def test_its_receipt_tells_what_it_cost(world: World) -> None:
@@ -140,7 +141,7 @@ def test_its_receipt_tells_what_it_cost(world: World) -> None:
         pass
     assert held.receipt.strategy == world.lock.strategy
     assert held.receipt.tries == 1
-    assert 0 <= held.receipt.hold_seconds < LIMITS.hold_seconds
+    assert 0 <= held.receipt.hold_seconds < LIMITS.hold_budget_seconds
     assert held.receipt.lsn is not None
 
 

@@ -111,7 +111,7 @@ def test_writing_goes_on_at_the_byte_after_the_line_was_cut_and_that_is_told_onc
     assert files(store) == [NAME]
     begun, over = [record.getMessage() for record in caplog.records if record.name.startswith("backupd")]
     assert f"could not write {NAME} to it" in begun
-    assert "waiting up to 1ms for it" in begun
+    assert "retrying for up to 1ms" in begun
     assert "answers again after" in over
 
 
@@ -348,7 +348,7 @@ def test_servers_that_the_file_does_not_know_are_not_looked_up_in_that_of_the_us
 def test_a_changed_host_key_is_refused(sftp_server: SshServer, store: Path, tmp_path: Path, kind: str) -> None:
     known = tmp_path / "known"
     known.write_text(f"[127.0.0.1]:{sftp_server.port} {new_key(tmp_path / 'other', kind).read_text()}")
-    assert "shows another host key" in refusal(replace(sftp_config(sftp_server, store), known_hosts=known)).message
+    assert "shows a different host key" in refusal(replace(sftp_config(sftp_server, store), known_hosts=known)).message
 
 
 def test_a_revoked_host_key_is_refused(sftp_server: SshServer, store: Path, tmp_path: Path) -> None:
@@ -374,7 +374,7 @@ def test_a_key_file_that_cannot_be_used_is_a_sentence(sftp_server: SshServer, st
     (tmp_path / "key").write_text("a secret of another kind")
     (tmp_path / "key").chmod(0o600)
     error = refusal(config)
-    assert "holds no private key" in error.message
+    assert "has no private key" in error.message
     assert "secret of another kind" not in f"{error}{error.hint}{error.__cause__}"
 
 
@@ -389,9 +389,9 @@ def new_key(path: Path, kind: str, *, passphrase: str = "") -> Path:
 
 def test_a_folder_that_is_not_there_is_a_sentence(sftp_server: SshServer, store: Path) -> None:
     config = sftp_config(sftp_server, store / "missing")
-    assert "is not there" in refusal(config).message
+    assert "does not exist" in refusal(config).message
     for touch in touches(sftp_target(config)):
-        with pytest.raises(TargetError, match="is not there"):
+        with pytest.raises(TargetError, match="does not exist"):
             touch()
     assert list(store.iterdir()) == []
 
@@ -504,17 +504,17 @@ def test_what_a_server_cannot_do_is_a_sentence_and_nothing_is_left(tmp_path: Pat
             return caught.value
 
         full = failure(f"{tmpfs.format('size=1m')} && exec {SFTP_SERVER}'")
-        assert "no room left on target store" in full.message
+        assert "no space left on target store" in full.message
         read_only = failure(f"{tmpfs.format('ro')} && exec {SFTP_SERVER}'")
         assert "is mounted read-only" in read_only.message
         limited = failure(f"trap '' XFSZ; ulimit -f 1024; exec {SFTP_SERVER}")
-        assert "a quota, a limit on the size of files" in limited.hint
+        assert "a quota, a file size limit" in limited.hint
         forbidden = failure(f"exec {SFTP_SERVER} -R")
         assert "permission denied" in forbidden.message
         careless = failure(f"exec {SFTP_SERVER} -P fsync")
-        assert "cannot do what a durable backup needs" in careless.message
+        assert "lacks what a durable backup needs" in careless.message
         none = failure("exec false")
-        assert "serves no SFTP" in none.message
+        assert "does not serve SFTP" in none.message
         shutil.rmtree(store)
         store.mkdir()
         script.write_text(f"#!/bin/sh\nexec {SFTP_SERVER} -P limits\n")  # as OpenSSH before 8.5

@@ -400,7 +400,7 @@ def test_locations_of_two_machines_differ(target: Target) -> None:
 
 @pytest.mark.parametrize("bad", ["", "..", "db1", "-0badcafe", ".db1-0badcafe", "a/b-0badcafe", "db1-0BADCAFE"])
 def test_what_can_be_no_machine_s_name_leads_nowhere(target: Target, bad: str) -> None:
-    with pytest.raises(TargetError, match="no machine's name"):
+    with pytest.raises(TargetError, match="not a machine's name"):
         target.of_machine(bad)
 
 
@@ -520,7 +520,7 @@ WHOLE = owner_record.to_text(record(7))
 def test_a_record_that_is_garbage_says_so_and_can_be_succeeded(target: Target, garbage: str) -> None:
     assert target.succeed(record(1))
     lay(target, f"{MACHINE}/owner/0000000007.json", garbage.encode())
-    with pytest.raises(VerificationError, match=r"0000000007\.json is (no owner record|owner record )") as refused:
+    with pytest.raises(VerificationError, match=r"0000000007\.json is (not an owner record|owner record )") as refused:
         target.owner()
     assert "`backupd identity adopt`" in refused.value.hint
     assert not target.succeed(record(2, "b"))
@@ -544,8 +544,8 @@ def test_owner_records_are_no_job_s(target: Target) -> None:
     lay(target, f"{MACHINE}/owner/run-1/data-1.tar.zst", b"x")
     assert listed(target) == set()
     for call in (lambda: target.backups("owner"), lambda: target.remove("owner", RUN)):
-        with pytest.raises(TargetError, match="no job is called 'owner'"):
+        with pytest.raises(TargetError, match="a job cannot be called 'owner'"):
             call()
-    with pytest.raises(TargetError, match="no job is called 'owner'"):
+    with pytest.raises(TargetError, match="a job cannot be called 'owner'"):
         put(target, b"x", job="owner")
     assert target.owner() == record(1)

@@ -10,11 +10,12 @@ from contextlib import AbstractContextManager, closing, contextmanager
 
 import pytest
 
+from backupd.config import LockConfig
 from backupd.mysql import UNLOCKED
 from backupd.mysql.canary import MysqlCanary, moments
 from backupd.mysql.flushing import LOW_WATER_MARK, MAX_DIRTY, PageFlusher
 from backupd.mysql.grants import CANARY_SCHEMA, grant_script
-from backupd.mysql.locks import LockLimits, ServerLock
+from backupd.mysql.locks import ServerLock
 from backupd.mysql.server import MysqlServer
 from backupd.mysql.session import Connect, Row, Session, StatementError
 from backupd.mysql.unlocked import NoLock
@@ -25,7 +26,7 @@ from tests.docker.containers import KINDS, Pair, ServerContainer
 from tests.docker.in_the_way import ALTER, busy, locked_table, long_read, long_write, unfinished_alter
 
 USER = "account"
-LIMITS = LockLimits(wait_seconds=2, hold_seconds=10, tries=1, pause_seconds=0, blocker_age_seconds=3600)
+LIMITS = LockConfig(wait_timeout_seconds=2, hold_budget_seconds=10, tries=1, pause_seconds=0, blocker_age_seconds=3600)
 LONG_SECONDS = 0.1
 STRATEGIES = {Flavour.MARIADB: ("ftwrl", "backup-stage"), Flavour.MYSQL: ("ftwrl",)}
 BEST = {Flavour.MARIADB: "backup-stage", Flavour.MYSQL: "ftwrl"}

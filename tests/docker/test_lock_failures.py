@@ -20,8 +20,9 @@ import pymysql
 import pytest
 from pymysql.constants import CLIENT
 
+from backupd.config import LockConfig
 from backupd.mysql.grants import grant_script
-from backupd.mysql.locks import LockLimits, ServerLock
+from backupd.mysql.locks import ServerLock
 from backupd.mysql.session import Login, connector
 from backupd.vocabulary.errors import LockLost, LockNotGranted, ServerError
 from tests.contract.mariadb import PASSWORD, wait_until
@@ -40,17 +41,18 @@ LOCKS = [
 pytestmark = pytest.mark.parametrize(("kind", "strategy"), LOCKS, indirect=["kind"], scope="session")
 
 USER = "locker"
-LIMITS = LockLimits(wait_seconds=1, hold_seconds=1, tries=1, pause_seconds=0, blocker_age_seconds=3600)
+LIMITS = LockConfig(wait_timeout_seconds=1, hold_budget_seconds=1, tries=1, pause_seconds=0, blocker_age_seconds=3600)
 TOLERATED_SECONDS = 0.1
 HOLDER = f"""
 import os, signal, sys
 from pathlib import Path
 from backupd.vocabulary.errors import LockLost
-from backupd.mysql.locks import LockLimits, ServerLock
+from backupd.config import LockConfig
+from backupd.mysql.locks import ServerLock
 from backupd.mysql.session import Login, connector
 login = Login("{USER}", socket=Path(sys.argv[1]), password="{PASSWORD}")
 try:
-    with ServerLock(connector(login), LockLimits(hold_seconds=1), strategy=sys.argv[2]).held():
+    with ServerLock(connector(login), LockConfig(hold_budget_seconds=1), strategy=sys.argv[2]).held():
         os.kill(os.getpid(), signal.SIGSTOP)
 except LockLost as error:
     print(error.message)
@@ -67,7 +69,7 @@ class Scene:
     heartbeat: Heartbeat
     kept: list[str] = field(default_factory=list)  # snapshots
 
-    def run(self, during: Callable[[], object] = lambda: None, limits: LockLimits = LIMITS) -> None:
+    def run(self, during: Callable[[], object] = lambda: None, limits: LockConfig = LIMITS) -> None:
         """Take a snapshot under the lock, as a run does: it stays only where the lock's end says so."""
         login = Login(USER, socket=self.proxy.path, password=PASSWORD)
         with ExitStack() as owed:
@@ -130,14 +132,14 @@ def test_what_is_in_its_way_makes_it_give_up_within_its_wait_and_what_is_not_is_
         else:
             with pytest.raises(LockNotGranted):
                 scene.run()
-        scene.require_nothing_left(budget=LIMITS.wait_seconds)
+        scene.require_nothing_left(budget=LIMITS.wait_timeout_seconds)
 
 
 def test_a_request_behind_what_begins_at_that_moment_is_taken_back_in_time(scene: Scene) -> None:
     """After the look for what is in the way: the server's own time-out ends it."""
     with at_its_request(scene, long_write), pytest.raises(LockNotGranted, match="did not grant it within"):
         scene.run()
-    scene.require_nothing_left(budget=LIMITS.wait_seconds)
+    scene.require_nothing_left(budget=LIMITS.wait_timeout_seconds)
 
 
 @contextmanager
@@ -163,10 +165,10 @@ def test_a_session_that_ends_while_it_waits_is_a_server_error(scene: Scene, faul
         end = threading.Thread(target=waiting_ends, args=(scene, fault, begun))
         end.start()
         with pytest.raises(ServerError) as failed:
-            scene.run(limits=replace(LIMITS, wait_seconds=5))
+            scene.run(limits=replace(LIMITS, wait_timeout_seconds=5))
         end.join()
     assert not isinstance(failed.value, LockLost | LockNotGranted)
-    scene.require_nothing_left(budget=LIMITS.wait_seconds)
+    scene.require_nothing_left(budget=LIMITS.wait_timeout_seconds)
 
 
 def waiting_ends(scene: Scene, fault: str, begun: threading.Event) -> None:
@@ -188,7 +190,7 @@ def test_it_is_held_proven_and_given_back_where_nothing_happens(scene: Scene) ->
     """Else none of the others would say anything."""
     scene.run(lambda: wait_until(lambda: len(scene.holders()) == 1))
     assert scene.kept.pop() == "taken"
-    scene.require_nothing_left(budget=LIMITS.hold_seconds)
+    scene.require_nothing_left(budget=LIMITS.hold_budget_seconds)
 
 
 def test_a_killed_session_is_a_lost_lock(scene: Scene) -> None:
@@ -199,7 +201,7 @@ def test_a_killed_session_is_a_lost_lock(scene: Scene) -> None:
 
     with pytest.raises(LockLost, match="the session that held it has ended"):
         scene.run(kill)
-    scene.require_nothing_left(budget=LIMITS.hold_seconds)
+    scene.require_nothing_left(budget=LIMITS.hold_budget_seconds)
 
 
 def test_a_dropped_connection_is_a_lost_lock(scene: Scene) -> None:
@@ -211,7 +213,7 @@ def test_a_dropped_connection_is_a_lost_lock(scene: Scene) -> None:
 
     with pytest.raises(LockLost, match="the session that held it has ended"):
         scene.run(drop)
-    scene.require_nothing_left(budget=LIMITS.hold_seconds)
+    scene.require_nothing_left(budget=LIMITS.hold_budget_seconds)
 
 
 @pytest.mark.parametrize("links", [1, 2], ids=["the lock's", "and the watchdog's"])
@@ -224,7 +226,7 @@ def test_a_connection_on_which_nothing_arrives_any_more_is_a_lost_lock(scene: Sc
 
     with pytest.raises(LockLost):
         scene.run(swallow)
-    scene.require_nothing_left(budget=LIMITS.hold_seconds)
+    scene.require_nothing_left(budget=LIMITS.hold_budget_seconds)
 
 
 def test_an_answer_from_another_session_is_a_lost_lock(scene: Scene) -> None:
@@ -236,7 +238,7 @@ def test_an_answer_from_another_session_is_a_lost_lock(scene: Scene) -> None:
 
     with pytest.raises(LockLost):
         scene.run(reconnect)
-    scene.require_nothing_left(budget=LIMITS.hold_seconds)
+    scene.require_nothing_left(budget=LIMITS.hold_budget_seconds)
 
 
 def another_session(server: ServerContainer) -> socket.socket:
@@ -250,14 +252,14 @@ def another_session(server: ServerContainer) -> socket.socket:
 
 
 def test_beyond_its_budget_it_is_a_lost_lock(scene: Scene) -> None:
-    with pytest.raises(LockLost, match="and the watchdog ended it"):
+    with pytest.raises(LockLost, match="and the watchdog killed it"):
         scene.run(lambda: wait_until(lambda: not scene.holders()))
-    scene.require_nothing_left(budget=LIMITS.hold_seconds)
+    scene.require_nothing_left(budget=LIMITS.hold_budget_seconds)
 
 
 def test_a_server_that_was_killed_and_started_anew_is_a_lost_lock(scene: Scene) -> None:
     with pytest.raises(LockLost):
-        scene.run(lambda: scene.server.restart(signal.SIGKILL), replace(LIMITS, hold_seconds=10))
+        scene.run(lambda: scene.server.restart(signal.SIGKILL), replace(LIMITS, hold_budget_seconds=10))
     scene.server.add_tables()  # a MyISAM table may not have survived
     with scene.server.session() as root:
         root.execute("CREATE TABLE t.heartbeat (id INT PRIMARY KEY AUTO_INCREMENT, v INT)")

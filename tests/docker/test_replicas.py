@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from backupd.config import Configuration, HostConfig, JobConfig
+from backupd.config import Configuration, HostConfig, JobConfig, LockConfig
 from backupd.mysql.grants import grant_script
-from backupd.mysql.locks import LockLimits, ServerLock
+from backupd.mysql.locks import ServerLock
 from backupd.mysql.replication import ReplicaApplier
 from backupd.mysql.server import MysqlServer
 from backupd.mysql.session import Session
@@ -132,7 +132,7 @@ def test_the_coordinates_under_the_lock_are_those_of_what_was_applied(pair: Any,
     running = applier.running()
     applier.stop(running)
     write(pair)
-    with ServerLock(pair.replica.connect(), LockLimits()).held() as held:
+    with ServerLock(pair.replica.connect(), LockConfig()).held() as held:
         (position,) = held.position.replicas
     applier.start(running)
     assert (position.channel, position.source_log_file, position.source_log_offset) == (running[0], *applied)

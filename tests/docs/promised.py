@@ -1,19 +1,22 @@
 """Which `make` target holds which promise: by the tests that the page of promises names.
 
-Knows: what the targets run. A file whose tests are marked `exhaustive` is the business of `make exhaustive-tests` too.
+Knows: what the targets run, by the folder that a test lies in, by its marks and by `tests.thorough`.
 """
 
+import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests import thorough
 from tests.docs.places import PAGES, ROOT
 
 PAGE = PAGES / "development" / "promises.md"
 _QUICK = ("unit", "contract", "story", "cli", "docs")  # as the Makefile's QUICK
 _OTHERS = {"web": "service-tests", "service": "service-tests", "docker": "docker-tests", "lab": "lab-tests"}
 _OTHERS |= {"packaging": "packaging-tests"}
-_EXHAUSTIVE = re.compile(r"mark\.exhaustive")
+_MARKS = {"exhaustive": "exhaustive-tests", "thorough": "thorough-tests"}
+_EVERY_TARGET = ("check", "thorough-tests", "exhaustive-tests")
 
 
 def promises() -> list[tuple[str, list[str]]]:
@@ -37,11 +40,40 @@ def targets(test: str) -> Iterator[str]:
         yield test.removeprefix("make ")
         return
     folder = Path(test).parts[1]
+    found = sorted(ROOT.glob(test))
+    files = [path for one in found for path in ([one] if one.is_file() else one.rglob("test_*.py"))]
     if folder in _QUICK:
-        yield "check"
+        running = {target for path in files for target in _by_marks(path)}
+        yield from (target for target in _EVERY_TARGET if target in running)
     if folder in _OTHERS:
         yield _OTHERS[folder]
-    found = sorted(ROOT.glob(test))
-    files = [path for one in found for path in ([one] if one.is_file() else one.rglob("*.py"))]
-    if any(_EXHAUSTIVE.search(path.read_text()) for path in files) and folder in (*_QUICK, "web"):
-        yield "exhaustive-tests"
+        if folder == "web" and any("mark.exhaustive" in path.read_text() for path in files):
+            yield "exhaustive-tests"
+
+
+def _by_marks(path: Path) -> Iterator[str]:
+    """The targets that run this module's tests: a property is tried in `check`, and with more examples elsewhere."""
+    module = ast.parse(path.read_text())
+    otherwise = "check" if thorough.is_quick(path) else "thorough-tests"
+    ours = [node for node in module.body if isinstance(node, ast.Assign) and _names(node) & {"pytestmark"}]
+    for node in module.body:
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
+            whole = {name for part in (*ours, *_marks_of(node)) for name in _names(part)} & {*_MARKS}
+            yield _MARKS[min(whole)] if whole else otherwise  # what is both is exhaustive
+            parts = {name for part in node.decorator_list for name in _names(part)}
+            yield from (_MARKS[name] for name in parts & {*_MARKS})
+            if "given" in parts and not whole:
+                yield "thorough-tests"
+
+
+def _marks_of(test: ast.FunctionDef) -> list[ast.expr]:
+    """Its own marks; one of its parameters' marks is not its own."""
+    return [one for one in test.decorator_list if not isinstance(one, ast.Call) or "parametrize" not in _names(one)]
+
+
+def _names(node: ast.AST) -> set[str]:
+    found = ast.walk(node)
+    return {one.attr if isinstance(one, ast.Attribute) else one.id for one in found if isinstance(one, _NAMES)}
+
+
+_NAMES = (ast.Attribute, ast.Name)

@@ -8,11 +8,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, get_origin
 
-from backupd.config import Configuration, HostConfig
-from backupd.config.schema import (
+from backupd.config import (
     AppriseConfig,
+    Configuration,
     DirectoryConfig,
     HookConfig,
+    HostConfig,
     JobConfig,
     MailConfig,
     PingConfig,

@@ -81,23 +81,3 @@ def test_every_picture_is_shown_and_none_comes_from_elsewhere() -> None:
     shown = {(path.parent / link).resolve() for path in DOCUMENTS for link in links(path)}
     assert [str(path) for path in (PAGES / "images").iterdir() if path not in shown] == []
     assert "font: false" in (ROOT / "docs/mkdocs.yml").read_text()
-
-
-# The field has words for these; the left column of the glossary's last table may quote them.
-FOREIGN = (
-    "is taken for unmounted",
-    "goes by the schedules",
-    "given up to spare",
-    "without a word",
-    "that a run stands on",
-    "everybody's writes take",
-)
-
-
-@pytest.mark.parametrize("path", DOCUMENTS[:-1], ids=NAMES[:-1])
-def test_no_foreign_phrase_has_come_back(path: Path) -> None:
-    text = re.sub(r"^<!-- (generated|example): .*?^<!-- /\1 -->$", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
-    if path.name == "glossary.md":
-        text = text.partition("## Phrases that do not come back")[0]
-    if path.parent.name != "reference":  # its words are the code's
-        assert [phrase for phrase in FOREIGN if phrase in text] == []

@@ -18,7 +18,7 @@ from backupd.vocabulary.scratch_layouts import MIB, LayoutKind, Medium, Operatio
 from backupd.vocabulary.volumes import DeviceNumber
 
 DISKS = ("/dev/sdb", "/dev/sdc", "/dev/sdd")
-_SYSTEM = 0.1  # share of the processors' time that every load takes
+_SYSTEM = 0.1  # share of processor time that every load takes
 
 
 @dataclass

@@ -140,7 +140,7 @@ def a_bench(*, arrays: bool = False, faster: float = 1.0, raw: bool = False) -> 
             )
             for number, layout in enumerate(layouts, start=1)
         ),
-        notes=("load average when it began: 0.3",),
+        notes=("load average at the start: 0.3",),
     )
 
 

@@ -25,7 +25,7 @@ class FakeBlankVolumes:
         """Nothing is known to be on it."""
         self._called("require_blank")
         if volume.path in self.held:
-            raise Refused(f"{volume.full_name} is not blank: it holds {self.held[volume.path]}", hint="wipefs")
+            raise Refused(f"{volume.full_name} is not blank: it has {self.held[volume.path]}", hint="wipefs")
 
     def make(self, volume: Volume, filesystem: str, *, uuid: str) -> None:
         """It bears this uuid, also where the rest went wrong."""

@@ -292,7 +292,7 @@ class FakeSnapshots:
             for volume in self._volumes():
                 if device == volume.device:
                     return volume
-            raise SnapshotError(f"not on LVM: the file system lies on {device}, a plain partition")
+            raise SnapshotError(f"not on LVM: the file system is on {device}, a plain partition")
 
     def volume_and_group_at(self, device: DeviceNumber) -> tuple[Volume, VolumeGroup]:
         """Both; a test that has one of the two fail means this too."""
@@ -356,7 +356,9 @@ class FakeSnapshots:
                 raise SnapshotError(f"{snapshot.full_name} is thin: it has no COW area of its own")
             lv = host.lvs.get(snapshot.name)
             if lv is None or mark_of_tags(lv.tags) != Mark(self.machine, snapshot.run_id):
-                raise SnapshotError(f"{snapshot.full_name} is no snapshot of run {snapshot.run_id}: it is not extended")
+                raise SnapshotError(
+                    f"{snapshot.full_name} is not a snapshot of run {snapshot.run_id}, so it is not extended"
+                )
             if extents % stripes:
                 raise AssertionError(f"{extents} extents are not whole on each of {stripes} stripes")
             if extents > host.group().free_on(pvs, stripes=stripes):
@@ -389,16 +391,16 @@ class FakeSnapshots:
             mark = mark_of_tags(tags)
             if mark is not None and mark.machine != self.machine:
                 raise SnapshotError(
-                    f"{vg}/{name} is machine {mark.machine}'s by its tag, and this is {self.machine}: not removed",
+                    f"{vg}/{name} is tagged by machine {mark.machine}, this is {self.machine}: not removed",
                     hint=f"`backupd identity adopt {mark.machine}`, then `backupd recover`",
                 )
             if mark != Mark(self.machine, run_id):
-                raise SnapshotError(f"{vg}/{name} bears no tag of run {run_id}: it is not removed")
+                raise SnapshotError(f"{vg}/{name} has no tag of run {run_id}, so it is not removed")
             going = [*self._snapshots_of(name), name]
             strangers = {one for one, lv in host.lvs.items() if not run_of_tags(lv.tags, self.machine)}
             foreign = [other for other in going if other in strangers]
             if foreign:
-                raise SnapshotError(f"{vg}/{name} is not removed: somebody has a snapshot of it, {', '.join(foreign)}")
+                raise SnapshotError(f"{vg}/{name} is not removed, because it has a snapshot: {', '.join(foreign)}")
             for one in going:
                 if host.is_mounted(one):
                     raise SnapshotError(f"Logical volume {vg}/{one} contains a filesystem in use.")

@@ -243,4 +243,4 @@ def _part(whole: DiskCounters, share: float) -> DiskCounters:
 
 def _require_ours(folder: Path) -> None:
     if not folder.name.startswith(".backupd-"):
-        raise CommandError(f"{folder} is no probe folder of ours")
+        raise CommandError(f"{folder} is not one of backupd's probe folders")

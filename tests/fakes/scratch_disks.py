@@ -49,17 +49,17 @@ class FakeScratchDisks:
         real = [self._disk(disk) for disk in disks]
         for disk in real:
             if real.count(disk) > 1:
-                raise Refused(f"{disk} is named twice", hint="name each disk once")
+                raise Refused(f"{disk} is given twice", hint="give each disk once")
 
     def require_empty(self, disk: Path) -> int:
         """Nothing is known to be on it."""
         self._called("require_empty")
         real = self._disk(str(disk))
         if real not in self.sizes:
-            raise Refused(f"there is no {disk}", hint="see `lsblk -p`")
+            raise Refused(f"{disk} does not exist", hint="see `lsblk -p`")
         found = self.contents(real)
         if found:
-            raise Refused(f"{disk} is not empty: it holds {', '.join(found)}", hint=f"wipefs --all {disk}")
+            raise Refused(f"{disk} is not empty: it has {', '.join(found)}", hint=f"wipefs --all {disk}")
         return self.sizes[real]
 
     def make_group(self, vg: str, disks: tuple[str, ...], run_id: str) -> None:
@@ -74,7 +74,7 @@ class FakeScratchDisks:
         real = {self._disk(disk) for disk in disks}
         for one in self.made:
             if one.kind is HoldingKind.SCRATCH_GROUP and one.name == vg and real & set(one.disks):
-                raise SnapshotError(f"volume group {vg} bears no tag of run {run_id}", hint="vgs -o +tags")
+                raise SnapshotError(f"volume group {vg} has no tag of run {run_id}", hint="vgs -o +tags")
 
     def make_array(self, name: str, layout: ScratchLayout, run_id: str) -> Path:
         """Its disks are marked, also where the rest went wrong."""

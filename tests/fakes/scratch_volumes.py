@@ -26,7 +26,7 @@ class FakeScratchVolumes:
         """Nothing has this name."""
         with self.host.call("require_unused"):
             if vg == self.host.volume.vg and name in self.host.names():
-                raise Refused(f"{vg}/{name} is there already: it is not replaced", hint="lvrename, or backupd recover")
+                raise Refused(f"{vg}/{name} already exists and is not replaced", hint="lvrename, or backupd recover")
 
     def create(self, vg: str, name: str, layout: ScratchLayout, *, size: int, run_id: str) -> Path:
         """It takes as many extents of each of its PVs."""
@@ -48,12 +48,10 @@ class FakeScratchVolumes:
         """Not on anything that is no scratch volume: the device of an array is as good as none here."""
         with self.host.call("format"):
             if filesystem not in LEAST_SIZE:
-                raise ValueError(f"no scratch volume gets a file system {filesystem!r}")
+                raise ValueError(f"a scratch volume cannot have file system {filesystem!r}")
             scratch = self.host.scratch_at(device)
             if scratch is None or scratch.volume.size < LEAST_SIZE[filesystem]:
-                raise SnapshotError(
-                    f"no {filesystem} could be made on {device}: Filesystem must be larger", hint="size"
-                )
+                raise SnapshotError(f"cannot create {filesystem} on {device}: Filesystem must be larger", hint="size")
             assert layout.disks == scratch.volume.segments[0].devices, "another layout than it was made with"
             scratch.filesystem = filesystem
 
@@ -74,7 +72,7 @@ class FakeScratchVolumes:
             if pv in self.host.closed:
                 raise SnapshotError(f"{pv} of {vg} takes no new extents", hint=f"pvchange --allocatable y {pv}")
             if pv not in free:
-                raise SnapshotError(f"{pv} is no PV of {vg}", hint=f"it has: {', '.join(free)}")
+                raise SnapshotError(f"{pv} is not a PV of {vg}", hint=f"it has: {', '.join(free)}")
             if free[pv] < on_each:
                 raise SnapshotError(
                     f"not enough free extents on {pv} of {vg}: need {on_each}, have {free[pv]}", hint="a smaller file"
@@ -86,8 +84,8 @@ def _require_possible(layout: ScratchLayout, size: int) -> None:
     striped = layout.kind is LayoutKind.STRIPED and layout.width > 1
     linear = layout.kind is LayoutKind.LINEAR and layout.width == 1 and not layout.stripe_size
     if not (striped or linear) or len(set(layout.disks)) != layout.width:
-        raise ValueError(f"LVM lays no volume out like this: {layout}")
+        raise ValueError(f"LVM has no such layout: {layout}")
     if striped and layout.stripe_size not in [4 * KIB << power for power in range(11)]:
         raise ValueError(f"no stripe size: {layout.stripe_size}")
     if size <= 0 or size % (EXTENT * layout.width):
-        raise ValueError(f"{size} bytes are no whole extents on each of {layout.width} stripes")
+        raise ValueError(f"{size} bytes are not a whole number of extents on each of {layout.width} stripes")

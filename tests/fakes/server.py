@@ -219,7 +219,7 @@ class FakeApplier:
     def start(self, channels: Sequence[str]) -> None:
         self.database.called()
         if self.database.refuses_start:
-            raise ServerError("the replica's applier could not be started again", hint="START REPLICA")
+            raise ServerError("the replica's applier could not be restarted", hint="START REPLICA")
         self.database.set_appliers(channels, applying=True)
 
 

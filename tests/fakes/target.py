@@ -208,7 +208,7 @@ class _Records:
     def create(self, name: str, content: bytes) -> None:
         self.target._call()
         if len(content) > self.target.free_bytes:
-            raise NoRoom(f"no room left on target {self.target.name}", hint="give it more")
+            raise NoRoom(f"no space left on target {self.target.name}", hint="give it more")
         self.target.records.setdefault(name, content)
 
     def remove(self, name: str) -> None:
@@ -224,5 +224,5 @@ class _MemoryWriter:
     def write(self, data: bytes) -> None:
         self._target._call()
         if len(self.content) + len(data) > self._target.free_bytes:
-            raise NoRoom(f"no room left on target {self._target.name}", hint="give it more")
+            raise NoRoom(f"no space left on target {self._target.name}", hint="give it more")
         self.content += data

@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
+from backupd.config import LockConfig
 from backupd.mysql.canary import MysqlCanary
-from backupd.mysql.locks import LockLimits, ServerLock
+from backupd.mysql.locks import ServerLock
 from backupd.mysql.server import MysqlServer
 from backupd.vocabulary.storage import Manifest
 from backupd.vocabulary.volumes import Layout
@@ -29,7 +30,7 @@ def server() -> Backup:
         canary = MysqlCanary(running.connect())
         canary.before(RUN)
         copy = running.folder / "copy"
-        limits = LockLimits(wait_seconds=20, hold_seconds=20, tries=1)
+        limits = LockConfig(wait_timeout_seconds=20, hold_budget_seconds=20, tries=1)
         with ServerLock(running.connect(), limits).held() as held, running.frozen():
             shutil.copytree(running.datadir, copy)
         canary.after(RUN)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
-from backupd.config.schema import S3Config, SftpConfig, TargetKind
+from backupd.config import S3Config, SftpConfig, TargetKind
 from backupd.targets import Target
 from tests.servers import s3server, sshd
 

@@ -83,11 +83,11 @@ CASES = (
         labels=BAD,
     ),
     alarm("BackupdRunFailed", "failed", "the last run failed"),
-    alarm("BackupdRunDied", "died", "a run's process is gone, and its snapshot may not be"),
+    alarm("BackupdRunDied", "died", "a run's process has died, and its snapshot may still exist"),
     alarm("BackupdBackupBroken", "broken", "stored copies that cannot be restored: 1"),
-    alarm("BackupdRunMissed", "missed", "something that was due was not done"),
+    alarm("BackupdRunMissed", "missed", "a scheduled job was missed"),
     alarm("BackupdDrillOverdue", "drill-overdue", "no drill has proven a backup for too long"),
-    alarm("BackupdAttention", "attention", "the last backup is good, but wants a look"),
+    alarm("BackupdAttention", "attention", "the last backup is good, but needs attention"),
     Case(
         "BackupdLockHeldLong",
         {
@@ -98,7 +98,7 @@ CASES = (
         },
         fires="10m",
         quiet="20m",
-        summary="nightly on bad: the server stood still for 6s",
+        summary="nightly on bad: the server was locked for 6s",
         labels=BAD,
     ),
     Case(
@@ -149,7 +149,7 @@ CASES = (
         },
         fires="4h",
         quiet="3h",
-        summary="nightly on bad: a run has been going on for 4h 0m 0s",
+        summary="nightly on bad: a run has been running for 4h 0m 0s",
         labels=BAD,
     ),
     Case(  # the first run of a job has nothing to be compared with but the next
@@ -160,7 +160,7 @@ CASES = (
         },
         fires="3h",
         quiet="2h",
-        summary="nightly on bad: a run has been going on for 3h 0m 0s",
+        summary="nightly on bad: a run has been running for 3h 0m 0s",
         labels=BAD,
     ),
     Case(  # a newer version is the same daemon
@@ -172,7 +172,7 @@ CASES = (
         },
         fires="1h",
         quiet="10m",
-        summary="backupd on bad tells nothing",
+        summary="backupd on bad does not respond",
         labels={"instance": "bad", "version": "1"},
     ),
     Case(  # where there never was one
@@ -180,7 +180,7 @@ CASES = (
         {},
         fires="1h",
         quiet="5m",
-        summary="backupd tells nothing",
+        summary="backupd does not respond",
         labels={},
     ),
     Case(

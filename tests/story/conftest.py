@@ -11,7 +11,7 @@ from tests.story.world import World
 
 @pytest.fixture(autouse=True)
 def _a_look_comes_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("backupd.operations.backup.run.LOOK_SECONDS", 0.1)
+    monkeypatch.setattr("backupd.operations.backup.settling.LOOK_SECONDS", 0.1)
 
 
 @pytest.fixture(autouse=True)

@@ -28,7 +28,7 @@ import sqlite3
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager, nullcontext
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache, partial
@@ -39,9 +39,9 @@ import pytest
 
 from backupd.catalogue.audit import Event
 from backupd.catalogue.store import Catalogue
-from backupd.config import JobConfig
-from backupd.config.schema import RetentionConfig
+from backupd.config import JobConfig, RetentionConfig
 from backupd.operations.backup import run as backup_run
+from backupd.operations.backup.copying import Copied
 from backupd.operations.backup.run import run_backup
 from backupd.operations.backup.storing import StoredContents
 from backupd.operations.restore.verify import verify_backup
@@ -148,7 +148,7 @@ class Tap:
     then: Callable[[], object]
 
     def __init__(self) -> None:
-        self.counting, self.happening = threading.Lock(), threading.RLock()
+        self.lock = threading.RLock()
         self.heal()
 
     def heal(self) -> None:
@@ -166,12 +166,10 @@ class Tap:
         """What happens at a call happens at once: the run's other threads wait at their next one.
 
         Else a thread that is short of the processor would damage a copy that another has looked at for the last time.
-        Who has claimed a chain does not wait: what happens may go on with that chain, and would wait for it in turn.
         """
-        with self.counting:
+        with self.lock:
             self.calls += 1
             call = self.calls
-        with nullcontext() if verb in _OWNING and not self.anywhere else self.happening:
             if 0 < self.at <= call and self.verb in {"", verb} and (self.anywhere or verb not in _OWNING):
                 self.at = 0
                 self.then()
@@ -222,7 +220,7 @@ class Host(World):
     """One physical machine. Its catalogue can be any machine's."""
 
     storages: dict[str, Storage] = field(default_factory=dict)
-    days: int = 0  # that its clock is wrong
+    days: int = 0  # that its clock as wrong
     boot_seconds: float = 1000.0  # since the boot
     renewals: list[Renewal] = field(default_factory=list)  # of its live run
     lost: set[str] = field(default_factory=set)  # targets on which that run knows of another owner
@@ -294,7 +292,7 @@ class Renewing(Ownership):
         return renewal
 
 
-def _take(attempt: Any, _owed: ExitStack, _spool: None) -> backup_run.Copied:
+def _take(attempt: Any, _owed: ExitStack, _spool: None) -> Copied:
     """What `run._take` of a backup does, without a server and a volume: two objects of this run."""
     run_id = attempt.run.run_id
     attempt.run.position(Position("bin.000001", 4))
@@ -305,7 +303,7 @@ def _take(attempt: Any, _owed: ExitStack, _spool: None) -> backup_run.Copied:
         with attempt.copies.open_object(name) as sink:
             sink.write(data)
         objects.append(described)
-    return backup_run.Copied(StoredContents(tuple(objects)))
+    return Copied(StoredContents(tuple(objects)))
 
 
 @contextmanager

@@ -99,8 +99,8 @@ def test_rows_that_were_cut_off_the_end_are_told_by_the_manifests(site: Site) ->
     assert site.catalogue.audit_trail().chain.first_fault is None  # the chain by itself does not know
     found = site.look(site.here)
     assert "the manifest of run r3 on target here was written when the audit chain ended with" in texts(found)
-    assert "no row of the audit chain tells of that run" in texts(found)
-    with pytest.raises(VerificationError, match="the audit trail does not hold: the manifest of run r3"):
+    assert "no row of the audit chain names that run" in texts(found)
+    with pytest.raises(VerificationError, match="the audit trail is broken: the manifest of run r3"):
         found.require_sound()
 
 
@@ -108,20 +108,20 @@ def test_a_chain_that_went_on_after_it_was_cut_is_told_as_well(site: Site) -> No
     site.force("DELETE FROM audit WHERE number > 4")
     site.catalogue.pin("r1", "a new row 5")
     assert site.catalogue.audit_trail().chain.first_fault is None
-    assert "rows were cut off or written anew" in texts(site.look())
+    assert "rows were removed or rewritten" in texts(site.look())
 
 
 def test_a_row_that_was_changed_is_named(site: Site) -> None:
     site.force("UPDATE audit SET subject = 'r9' WHERE number = 4")
     found = site.look(site.here)
     assert found.all_flaws[0].row == 4
-    with pytest.raises(VerificationError, match="row 4 of the audit chain is missing or is not as it was written"):
+    with pytest.raises(VerificationError, match="row 4 of the audit chain is missing or was changed"):
         found.require_sound()
 
 
 def test_a_run_whose_row_was_taken_out_is_named(site: Site) -> None:
     site.force("DELETE FROM backups WHERE run_id = 'r2'", "DELETE FROM runs WHERE run_id = 'r2'")
-    assert "row 3 of the audit chain tells of run r2, and the catalogue has no such run" in texts(site.look())
+    assert "row 3 of the audit chain names run r2, which is not in the catalogue" in texts(site.look())
 
 
 def test_removed_backups_keep_their_rows_and_one_that_was_taken_out_is_named(site: Site) -> None:
@@ -131,7 +131,7 @@ def test_removed_backups_keep_their_rows_and_one_that_was_taken_out_is_named(sit
     site.look().require_sound()
     assert {backup.removed_because for backup in site.catalogue.run("r1").backups} == {"older than 45d"}
     site.force("DELETE FROM backups WHERE run_id = 'r1' AND target = 'there'")
-    assert "row 2 of the audit chain tells of run r1's backup on target there" in texts(site.look())
+    assert "row 2 of the audit chain has run r1's backup on target there" in texts(site.look())
 
 
 def test_a_digest_that_was_changed_in_the_catalogue_is_named(site: Site) -> None:
@@ -145,7 +145,7 @@ def test_a_manifest_of_other_objects_than_the_chain_tells_of_is_named(site: Site
     other = replace(manifest, objects=(replace(manifest.objects[0], stored_sha256="ff" * 32),))
     site.here.remove("nightly", "r2")
     site.here.publish(other)
-    assert "is not the one that row 4 of the audit chain tells of" in texts(site.look(site.here))
+    assert "differs from the one in row 4 of the audit chain" in texts(site.look(site.here))
 
 
 @pytest.mark.parametrize(("taken_from", "row"), [("r1", 1), ("r3", 5)])
@@ -154,7 +154,7 @@ def test_a_manifest_with_the_head_of_another_time_is_named(site: Site, taken_fro
     manifest = replace(site.here.manifest("nightly", "r2"), audit_head=head)
     site.here.remove("nightly", "r2")
     site.here.publish(manifest)
-    assert f"was written at row {row} of the audit chain, and its run lies between rows 3 and 4" in texts(site.look())
+    assert f"was written at row {row} of the audit chain, but its run is between rows 3 and 4" in texts(site.look())
 
 
 def test_a_manifest_that_was_changed_or_put_in_anothers_place_is_named(site: Site) -> None:

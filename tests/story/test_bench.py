@@ -135,7 +135,7 @@ def test_one_scratch_volume_is_there_at_a_time_and_the_server_s_is_not_touched(b
 def test_a_reader_is_told_what_the_figures_depend_on(bench: BenchWorld) -> None:
     found = bench.take()
     assert found.notes == (
-        "load average when it began: 0.5",
+        "load average at the start: 0.5",
         "16 MiB of data, 2048 MiB of RAM: caches are bypassed (O_DIRECT), except those of the disks themselves",
     )
     assert (found.settings.vg, found.settings.filesystem, found.settings.tables) == ("labvg", "xfs", ("e2", "e3", "e4"))
@@ -144,7 +144,7 @@ def test_a_reader_is_told_what_the_figures_depend_on(bench: BenchWorld) -> None:
 def test_somebody_else_s_requests_are_seen_and_said(bench: BenchWorld) -> None:
     bench.during = lambda: bench.loads.move("/dev/sdc", written=50 * MIB)
     notes = bench.take().notes
-    assert [note for note in notes if "somebody else used them" in note] == [notes[-1]]
+    assert [note for note in notes if "something else used them" in note] == [notes[-1]]
 
 
 def test_the_disks_are_watched_all_the_time_and_every_sample_says_what_was_done(
@@ -160,9 +160,9 @@ def test_the_disks_are_watched_all_the_time_and_every_sample_says_what_was_done(
     assert write.layout == "linear"
     assert write.written["/dev/sdb"] > 0
     assert steps[:4] == [
-        "linear: making the volume",
-        "linear: making its xfs",
-        "linear: writing what the loads work on",
+        "linear: creating the volume",
+        "linear: creating its xfs",
+        "linear: writing the test file",
         "linear: write of 1 MiB, 1 thread, round 1 of 2",
     ]
     assert "linear: probe: round 1: reads without a snapshot" in steps
@@ -180,7 +180,7 @@ def test_named_disks_carry_a_group_and_then_an_array_and_are_empty_afterwards(on
     assert on_them == {("LVM2_member",), ("linux_raid_member",)}
     assert {cell.layout for cell in found.cells} == {"striped-2x64k", "raid0-2x64k"}
     assert [one.layout for one in found.snapshots] == ["striped-2x64k"]
-    assert "no snapshots of RAID-0: it is no logical volume" in found.notes
+    assert "no snapshots of RAID-0: it is not a logical volume" in found.notes
     assert (found.settings.vg, found.settings.disks, found.host.mdadm) == ("", ("/dev/sdx", "/dev/sdy"), "4.2")
     assert on_disks.disks.contents("/dev/sdx") == on_disks.disks.contents("/dev/sdy") == ()
     assert on_disks.world.left() == []
@@ -241,11 +241,11 @@ def test_what_is_refused_has_touched_nothing(
     ("request_", "words"),
     [
         (replace(SMALL, vg="nope"), "no volume group nope"),
-        (replace(SMALL, pvs=("/dev/sdb", "/dev/sdz")), "/dev/sdz: no usable PV of labvg"),
+        (replace(SMALL, pvs=("/dev/sdb", "/dev/sdz")), "/dev/sdz: not a usable PV of labvg"),
         (replace(SMALL, raw=True), "fio is not installed"),
-        (replace(ON_DISKS, array_disks=("/dev/sdx", "/dev/sdq")), "there is no /dev/sdq"),
-        (replace(ON_DISKS, array_disks=("/dev/sdx", "/dev/held")), "/dev/held is not empty: it holds ext4"),
-        (replace(ON_DISKS, array_disks=("/dev/sdx", "/dev/alias")), "/dev/sdx is named twice"),
+        (replace(ON_DISKS, array_disks=("/dev/sdx", "/dev/sdq")), "/dev/sdq does not exist"),
+        (replace(ON_DISKS, array_disks=("/dev/sdx", "/dev/held")), "/dev/held is not empty: it has ext4"),
+        (replace(ON_DISKS, array_disks=("/dev/sdx", "/dev/alias")), "/dev/sdx is given twice"),
     ],
 )
 def test_what_this_host_has_not_is_refused(bench: BenchWorld, request_: BenchRequest, words: str) -> None:
@@ -265,7 +265,7 @@ def test_an_array_needs_mdadm_before_anything_is_touched(on_disks: BenchWorld) -
 
 
 def test_what_no_host_has_is_a_fault_of_usage(bench: BenchWorld) -> None:
-    with pytest.raises(UsageError, match="no multiple of a record"):
+    with pytest.raises(UsageError, match="is not a multiple of a record of"):
         bench.plan(replace(SMALL, file_size=MIB + 512))
     assert bench.host.calls["group"] == 0
 
@@ -274,7 +274,7 @@ def test_a_plan_that_is_no_longer_the_one_that_was_agreed_to_is_not_carried_out(
     request = replace(SMALL, pvs=())
     agreed = bench.plan(request)
     bench.host.free_by_pv["/dev/sdc"] = 10
-    with pytest.raises(Refused, match="another plan would be made now"):
+    with pytest.raises(Refused, match="the plan would be different now"):
         bench.take(request, agreed=agreed)
     bench.assert_failed_and_clean(RunStatus.REFUSED)
     assert bench.host.calls["create_scratch"] == 0
@@ -282,7 +282,7 @@ def test_a_plan_that_is_no_longer_the_one_that_was_agreed_to_is_not_carried_out(
 
 def test_a_foreign_volume_of_our_name_is_refused_and_left(bench: BenchWorld) -> None:
     bench.host.hidden.add("backupd-b1-striped-3x64k")
-    with pytest.raises(Refused, match="striped-3x64k is there already"):
+    with pytest.raises(Refused, match="striped-3x64k already exists"):
         bench.take()
     bench.assert_failed_and_clean(RunStatus.REFUSED)
     assert bench.host.calls["create_scratch"] == 0

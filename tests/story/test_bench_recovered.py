@@ -121,7 +121,7 @@ def test_disks_that_a_dead_bench_left_are_refused_with_the_way_to_have_them_back
     die_at(on_disks, event, ON_DISKS)
     with pytest.raises(Refused, match="/dev/sdx is not empty") as refused:
         on_disks.plan(ON_DISKS)
-    assert refused.value.hint == "run b1 of backupd has it: wait for it, or, where it died: backupd recover"
+    assert refused.value.hint == "run b1 of backupd is using it: wait for it; if it died: backupd recover"
     on_disks.recover()
     assert on_disks.plan(ON_DISKS).disks == ("/dev/sdx", "/dev/sdy")
 
@@ -147,8 +147,9 @@ def test_a_dead_bench_and_its_probe_are_no_job_to_be_started_again(bench: BenchW
         errors = [catalogue.bench("b1").error, catalogue.probe("b1-1").error]
     hints = [error.hint for error in errors if error is not None]
     assert hints == [
-        "what it held was given back; no figure of it is kept: `backupd bench layouts` again when it suits",
-        "what it held was given back; no figure of it is kept: probe again when it suits",
+        "everything that it held was released; none of its figures were kept: run `backupd bench layouts` again when"
+        " convenient",
+        "everything that it held was released; none of its figures were kept: probe again when convenient",
     ]
 
 

@@ -73,7 +73,7 @@ def test_another_file_of_the_name_by_the_end_of_the_lock_ends_the_run_before_the
     apart.at["lock.ended"] = lambda: reset(apart)
     error = apart.try_to_back_up()
     assert isinstance(error, SnapshotError)
-    assert "bin.000003 was removed or made anew" in error.message
+    assert "bin.000003 was removed or recreated" in error.message
     assert "RESET MASTER" in error.hint
     assert_failed_and_clean(apart, apart.row(), error, ExitStatus.SNAPSHOT)
     assert apart.stored() == []
@@ -88,7 +88,7 @@ def test_a_reset_before_the_lock_ends_the_run_too_for_another_one_may_have_follo
     apart.at["lock.asked"] = start_over
     error = apart.try_to_back_up()
     assert isinstance(error, SnapshotError)
-    assert "bin.000003 was removed or made anew" in error.message
+    assert "bin.000003 was removed or recreated" in error.message
     assert apart.stored() == []
 
 

@@ -10,7 +10,7 @@ from backupd.catalogue import store
 from backupd.catalogue.store import RunRecord
 from backupd.config import CopyConfig, SettleConfig
 from backupd.host.signals import cancellable, shielded
-from backupd.operations.backup.run import BackupTelling
+from backupd.operations.backup.phases import BackupTelling
 from backupd.vocabulary.errors import Cancelled, ExitStatus
 from backupd.vocabulary.records import Holding, HoldingKind, Phase, RunStatus
 from tests.story.world import World

@@ -124,7 +124,7 @@ def test_no_binlog_is_removed_where_a_server_on_the_copy_has_put_a_link(
         return recovering._ended
 
     recovering.shut_down = shut_down  # type: ignore[method-assign]
-    with pytest.raises(ServerError, match="leads out of the restored copy"):
+    with pytest.raises(ServerError, match="points outside the restored copy"):
         clone(replace(manifest, binlog="logs/bin.000001"), copies(world), WANTED, to=to)
     assert (live / "bin.000001").exists()
 

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backupd.vocabulary.schedule import SlotState
+from tests.share import examples
 from tests.story.daemon_world import HOURLY, MORNING, Machine, job, machine
 
 _MEMORY = Path("/dev/shm") if Path("/dev/shm").is_dir() else None  # where syncs cost nothing
@@ -44,7 +45,7 @@ def carry_out(host: Machine, step: str, minutes: int) -> None:
 
 
 @pytest.mark.exhaustive
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(_STEPS)
 def test_every_slot_is_decided_once(steps: list[tuple[str, int]]) -> None:
     with (

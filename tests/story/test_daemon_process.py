@@ -22,6 +22,8 @@ from backupd.vocabulary.errors import ExitStatus
 from backupd.vocabulary.records import RunStatus
 from backupd.vocabulary.schedule import Activity, Slot, SlotState
 
+pytestmark = pytest.mark.thorough
+
 Found = TypeVar("Found")
 
 _SECONDS = 20.0  # patience with a busy machine
@@ -129,13 +131,13 @@ def test_a_daemon_that_is_killed_leaves_the_run_alive_and_the_next_one_sees_it_e
     assert os.getsid(pid) == pid
     with serving(site) as daemon:
         assert daemon.stderr is not None
-        assert any("watched from now on" in line for line in iter(daemon.stderr.readline, ""))
+        assert any("watching it now" in line for line in iter(daemon.stderr.readline, ""))
         site.gate.touch()
         until(lambda: (now := site.slot()) and now.state is SlotState.ENDED)
         daemon.send_signal(signal.SIGTERM)
         status, said, _ = ended(daemon)
     assert (status, site.catalogue.run(slot.run_id).status) == (0, RunStatus.FAILED)
-    assert f"ended with status {ExitStatus.SERVER}" in said
+    assert f"ended with exit status {ExitStatus.SERVER}" in said
     assert site.slot() is not None
     assert (site.slot() or slot).exit_status == ExitStatus.SERVER
 
@@ -166,7 +168,7 @@ def test_sigterm_ends_the_daemon_at_once_and_not_the_run_and_systemd_is_told(sit
                 told.append(manager.recv(4096).decode())
     assert status == 0
     assert seconds < _AT_ONCE_SECONDS
-    assert "is not taken over, and the one of before goes on: " in said
+    assert "is not used, the old one stays in force: " in said
     assert (site.slot() or slot).state is SlotState.STARTED
     assert slot.run_id in site.catalogue.unfinished()
     environment = Path(f"/proc/{(site.catalogue.process_of(slot.run_id) or (0, 0))[0]}/environ").read_bytes()

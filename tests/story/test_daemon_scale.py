@@ -63,7 +63,7 @@ def cpu_seconds(process: subprocess.Popen[bytes]) -> float:
 
 
 def test_a_thousand_jobs_are_scheduled_within_two_seconds(daemon: tuple[subprocess.Popen[bytes], float]) -> None:
-    """Of processor time: what else the machine does is not ours. It includes what every command takes to load."""
+    """Of processor time: what else the machine does is not backupd's. It includes what every command takes to load."""
     assert daemon[1] < 2.0
 
 

@@ -181,7 +181,7 @@ def test_a_blackout_is_waited_for(daemon: Machine) -> None:
     assert daemon.slots() == []
     daemon.at(NIGHT + 2 * HOUR)
     assert daemon.slots() == [(NIGHT, STARTED)]
-    assert daemon.newest().reason == "there was a blackout until 2026-11-22 05:00 UTC"
+    assert daemon.newest().reason == "a blackout lasted until 2026-11-22 05:00 UTC"
 
 
 def test_one_run_of_a_job_at_a_time_and_the_next_slot_takes_the_place_of_one_that_waits(daemon: Machine) -> None:
@@ -192,7 +192,7 @@ def test_one_run_of_a_job_at_a_time_and_the_next_slot_takes_the_place_of_one_tha
     assert daemon.slots() == [(first, STARTED)]
     daemon.at(first + HOUR + timedelta(minutes=31))
     assert daemon.slots() == [(first, STARTED), (first + HOUR, MISSED)]
-    assert "the backup before it was still going" in daemon.newest().reason
+    assert "the backup before it was still running" in daemon.newest().reason
     daemon.at(first + 2 * HOUR)
     daemon.process().end()
     daemon.after(minutes=5)
@@ -229,7 +229,7 @@ def test_a_run_that_a_person_has_started_is_waited_for(daemon: Machine) -> None:
     daemon.fail_run("by-hand", after=by_hand)
     daemon.after(minutes=1)
     assert daemon.slots() == [(NIGHT, STARTED)]
-    assert daemon.newest().reason == "another run of job nightly was still going"
+    assert daemon.newest().reason == "another run of job nightly was still running"
 
 
 def test_a_bench_and_the_probe_that_it_is_at_are_one_of_the_runs_that_may_go_on(daemon: Machine) -> None:
@@ -353,11 +353,11 @@ def leave_a_mount(daemon: Machine, run_id: str = "ended") -> Holding:
 def test_what_a_run_could_not_give_back_is_given_back_soon_after_its_end(
     daemon: Machine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("backupd.service.going.alive", lambda process: False)  # the run was this very process
+    monkeypatch.setattr("backupd.service.going.is_alive", lambda process: False)  # the run was this very process
     mount = leave_a_mount(daemon)
     daemon.after(seconds=30)
     assert len(daemon.launcher.recoveries) == 1
-    assert "mount /run/backupd/mnt/ended of run ended was not given back" in caplog.text
+    assert "mount /run/backupd/mnt/ended of run ended was not released" in caplog.text
     daemon.launcher.recoveries[0].end()
     daemon.after(minutes=10)
     assert len(daemon.launcher.recoveries) == 2, "it was busy still, and is tried again"
@@ -371,7 +371,7 @@ def test_what_somebody_holds_who_acts_for_the_run_is_left_to_them(
     daemon: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A restore into a volume holds its mount in the name of the run, which ended long ago."""
-    monkeypatch.setattr("backupd.service.going.alive", lambda process: False)
+    monkeypatch.setattr("backupd.service.going.is_alive", lambda process: False)
     leave_a_mount(daemon)
     with Claims(daemon.configuration.paths.run).run("ended"):
         daemon.after(seconds=30)

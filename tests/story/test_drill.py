@@ -96,7 +96,7 @@ def test_a_staging_folder_that_cannot_hold_what_is_kept_beside_the_bytes_is_no_a
     changed(backed_up, monkeypatch, lambda folder: (folder / "ibdata1").chmod(0o600))
     result = drill(copies(backed_up), backed_up.tools)
     assert (result.ok, result.failed, result.checks) == (False, False, ())
-    assert "the staging folder cannot hold the backup as it was recorded" in result.undecided
+    assert "the staging folder cannot store the backup as recorded" in result.undecided
     assert "ibdata1: mode 0600 instead of" in result.undecided
     assert backed_up.left() == []
 

@@ -120,7 +120,7 @@ def test_a_listing_that_lies_costs_a_dead_run_no_copy(
         lying.setattr(ToldTarget, "objects", lie)
         recovery = recover(world)
     assert [why for _, why in recovery.left] == [
-        "what target vault lists of data-1.tar.zst is not what it gives: nobody can tell whether it is whole"
+        "target vault lists data-1.tar.zst differently from what it returns: it is unknown whether it is complete"
     ]
     recover(world).require_complete()
     assert (is_whole(world.target), world.row().status, world.left()) == (True, RunStatus.ATTENTION, [])
@@ -137,7 +137,7 @@ def test_bytes_that_have_changed_are_no_backup_and_the_run_has_failed(world: Wor
     assert (row.status, row.backups, on(world.target)) == (RunStatus.FAILED, (), set())
     assert row.error is not None
     assert (row.error.code, world.left()) == ("died", [])
-    assert row.error.hint == "what it held was given back; start the job again when it suits"
+    assert row.error.hint == "everything that it held was released; start the job again when convenient"
 
 
 def test_what_was_published_is_not_read_again(world: World) -> None:
@@ -174,7 +174,7 @@ def test_the_next_run_does_not_wait_for_it_and_takes_nothing_from_it(world: Worl
     died = world.row("r1")
     assert (died.status, died.backups) == (RunStatus.FAILED, ())
     assert died.error is not None
-    assert "its copy on vault may be whole: `backupd recover` reads it back" in died.error.hint
+    assert "its copy on vault may be complete: `backupd recover` reads it back" in died.error.hint
     with world.catalogue() as catalogue:
         pruning = prune(world.job(), world.tools.targets, catalogue, ownership=ownership_of(catalogue, world.tools))
     assert pruning.removed == ()
@@ -209,7 +209,7 @@ def test_a_copy_whose_file_system_is_not_mounted_waits_until_it_is(world: World)
     world.vault.mkdir()
     for run_id in ("r2", "r3"):
         (why,) = [why for _, why in recover(world).left]
-        assert "nothing of it is on target vault, which was found empty" in why
+        assert "nothing of it is on target vault, which has been found empty" in why
         world.back_up(run_id)
     shutil.rmtree(world.vault)
     away.rename(world.vault)
@@ -228,7 +228,7 @@ def test_a_manifest_that_the_catalogue_has_damaged_stops_no_other_run_and_blames
     )
     recovery = recover(world)
     (why,) = [why for _, why in recovery.left]
-    assert why.startswith("what the catalogue keeps of run r2 cannot be read: ")
+    assert why.startswith("the catalogue's record of run r2 cannot be read: ")
     assert "the catalogue is damaged, not the target" in recovery.hints[0]
     assert (on(world.target), is_whole(world.target)) == ({"r1", "r2"}, True)
     assert world.row("r1").status is RunStatus.ATTENTION

@@ -27,7 +27,7 @@ def unpacked(stored: Path) -> dict[str, bytes]:
 
 def test_the_row_of_a_good_run_says_everything_that_was_measured(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "backupd.operations.backup.run.LOOK_SECONDS", 3600.0
+        "backupd.operations.backup.settling.LOOK_SECONDS", 3600.0
     )  # no second look, however long the copy takes
     row = world.back_up()
     assert (row.status, row.error, row.attention) == (RunStatus.SUCCESS, None, ())
@@ -111,7 +111,7 @@ def test_without_a_lock_a_table_of_another_engine_is_refused_before_anything_is_
     unlocked(world).database.unsafe = ("shop/a (MyISAM)",)
     error = world.try_to_back_up(job=world.job(lock=LockConfig(strategy=LockStrategy.NONE)))
     assert isinstance(error, Refused)
-    assert "may be torn: shop/a (MyISAM)" in error.message
+    assert "may be inconsistent: shop/a (MyISAM)" in error.message
     assert world.stored() == []
 
 

@@ -125,7 +125,7 @@ def test_a_hook_that_fails_after_something_wants_attention(world: World, script:
     assert row.status is RunStatus.ATTENTION
     (text,) = row.attention
     assert text.startswith(f"hook one failed ({point}): ")
-    assert text.endswith("ended with status 1: (it said nothing)")
+    assert text.endswith("ended with status 1: (no output)")
     assert world.left() == []
 
 
@@ -175,7 +175,7 @@ def test_a_program_that_cannot_be_run_is_found_before_anything_is_touched(
     program.unlink() if mode is None else program.chmod(mode)
     error = world.try_to_back_up(job=job(world, hook(program, "after-copy")))
     assert isinstance(error, Refused)
-    assert f"hook one: {program} is not there, or cannot be run" in error.message
+    assert f"hook one: {program} does not exist or is not executable" in error.message
     assert world.database.locked is False
     assert (world.left(), world.stored()) == ([], [])
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from backupd.operations.backup.run import BackupTelling
+from backupd.operations.backup.phases import BackupTelling
 from backupd.operations.upkeep.ownership import Ownership, ownership_of
 from backupd.operations.upkeep.prune import Pruning, prune
 from backupd.operations.upkeep.rebuild import rebuild
@@ -77,7 +77,7 @@ def test_a_job_of_the_same_name_on_another_host_is_another_one(host: Callable[[s
         assert rebuild(b.target, catalogue, catalogue.trust(b.target.machine)).known == ("b0",)
     assert {fate.decision.backup_id for fate in prune_job(b).fates} == {"b0"}
     assert backups_of(a) == {"a0", "a1", "a2"}
-    with b.catalogue() as catalogue, pytest.raises(NotOurs, match="is not this machine's"):
+    with b.catalogue() as catalogue, pytest.raises(NotOurs, match="are not this machine's"):
         ownership_of(catalogue, b.tools).take(b.target.of_machine(a.target.machine))
 
 
@@ -155,7 +155,7 @@ def test_a_machine_that_was_set_back_in_mid_copy_removes_no_backup_that_it_had_f
         (world.backups / "r1" / "manifest.json").write_text("as it was published the first time")
 
     world.at["target.begun"] = ends_well
-    with pytest.raises(TargetError, match="holds a finished backup already"):
+    with pytest.raises(TargetError, match="already has a finished backup"):
         world.back_up()
     assert "nightly/r1/manifest.json" in world.stored()
     assert world.left() == ["row of partial-objects vault/nightly/r1"]
@@ -213,7 +213,9 @@ def test_what_a_machine_had_published_before_it_was_set_back_is_a_backup_again(w
     assert recovery.left == ()
     row = set_back.row()
     assert (row.status, [backup.target for backup in row.backups]) == (RunStatus.ATTENTION, ["vault"])
-    assert row.attention == ("its process died; what lies on vault is whole, and `backupd recover` has entered it",)
+    assert row.attention == (
+        "its process died; the copy on vault is complete, and `backupd recover` added it to the catalogue",
+    )
     assert world.stored() == before
 
 
@@ -256,7 +258,7 @@ def test_a_garbled_owner_record_is_refused_with_a_way_out(world: World, garbage:
     record.write_text(garbage)
     error = world.try_to_back_up("r2")
     assert isinstance(error, Refused)
-    assert "nobody can tell whose folder this is" in error.message
+    assert "the owner of this folder is unknown" in error.message
     assert "`backupd identity adopt`" in error.hint
     assert backups_of(world) == {"r1"}
     with world.catalogue() as catalogue:

@@ -15,18 +15,21 @@ from tests.contract.s3_server import s3_config, s3_service
 from tests.contract.sftp_server import sftp_config, sftp_server
 from tests.servers.s3server import BUCKET, S3Service
 from tests.servers.sshd import SshServer
+from tests.share import seeded
 from tests.story.machines_world import COUNTED, InFolder, Storage, run_histories
 
 __all__ = ["s3_service", "sftp_server"]
 
 HISTORIES = 1000
 SHARDS = 20  # tests that run side by side
+EACH = seeded(HISTORIES // SHARDS, usual=10)
 ON_SERVERS = 12
 
 
 Told = Callable[[str, object], None]
 
 
+@pytest.mark.thorough
 def test_a_few_histories(tmp_path: Path) -> None:
     assert run_histories(tmp_path, range(HISTORIES, HISTORIES + 8))["histories"] == 8
 
@@ -35,10 +38,11 @@ def test_a_few_histories(tmp_path: Path) -> None:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_a_thousand_histories(tmp_path: Path, record_property: Told, shard: int) -> None:
-    each = HISTORIES // SHARDS
-    counted = run_histories(tmp_path, range(shard * each, (shard + 1) * each))
+    """Of each shard's fifty the first ten, unless all of what comes from a seed is tried."""
+    begin = shard * (HISTORIES // SHARDS)
+    counted = run_histories(tmp_path, range(begin, begin + EACH))
     record_property(COUNTED, dict(counted))
-    assert (counted["histories"], counted["violations"]) == (each, 0)
+    assert (counted["histories"], counted["violations"]) == (EACH, 0)
 
 
 @pytest.mark.exhaustive

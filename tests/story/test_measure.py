@@ -290,10 +290,10 @@ def resyncing(probe: ProbeWorld) -> None:
     ("spoil", "words"),
     [
         (read_only, "read-only"),
-        (too_full, "too full"),
+        (too_full, "not enough space"),
         (loaded, "load average is 9.0"),
         (snapshotted, "already has a snapshot: holland"),
-        (no_extents, "no room for snapshots"),
+        (no_extents, "not enough space for snapshots"),
         (resyncing, "resync"),
     ],
 )
@@ -311,7 +311,7 @@ def test_what_is_refused_has_touched_nothing(
 
 
 def test_a_pv_of_another_group_is_refused(probe: ProbeWorld) -> None:
-    with pytest.raises(Refused, match="no usable PV"):
+    with pytest.raises(Refused, match="not a usable PV"):
         probe.take(replace(SMALL, cow_on=("/dev/sdz",)))
     assert probe.disk.calls == 0
 

@@ -4,7 +4,7 @@ The backups are what a run leaves, with frames small enough for each object to h
 read, one that is encrypted. No key is needed to notice. The only harmless mutations are those of a manifest that mean
 the same JSON document: blanks between its tokens, the order of its keys, another way of writing the same number.
 
-The first thousand run here, all ten thousand with the tests in containers, which have the time.
+The first thousand run here; `test_ten_thousand_mutations` has the others.
 """
 
 import json

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from backupd.catalogue.store import Catalogue
-from backupd.operations.backup.run import BackupTelling
+from backupd.operations.backup.phases import BackupTelling
 from backupd.vocabulary.records import HoldingKind, Phase, RunStatus
 from tests.fakes.server import FakeCanary
 from tests.story.world import World

@@ -60,7 +60,7 @@ def test_a_run_that_was_given_up_keeps_its_verdict_and_what_was_seen(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "backupd.operations.backup.run.LOOK_SECONDS", 3600.0
+        "backupd.operations.backup.settling.LOOK_SECONDS", 3600.0
     )  # the look that ends the run is the last one
     world.with_probe = False
     world.write_milliseconds = 40.0

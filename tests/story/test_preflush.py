@@ -85,7 +85,7 @@ def test_a_server_that_refuses_to_write_them_costs_no_backup(world: World) -> No
     world.database.refuses_settings = True
     row = world.back_up()
     assert (row.status, row.preflush) == (RunStatus.ATTENTION, None)
-    assert "the dirty pages were not written before the lock: the server refused" in row.attention[0]
+    assert "dirty pages were not flushed before the lock: the server refused" in row.attention[0]
     assert row.backup is not None
     assert (world.database.settings, world.left()) == (SETTINGS, [])
 
@@ -175,7 +175,7 @@ def test_settings_that_cannot_be_put_back_take_nothing_from_the_backup_and_are_n
 def test_settings_that_cannot_be_read_are_refused_by_the_preflight(world: World) -> None:
     class Mute(FakeFlusher):
         def settings(self) -> dict[str, str]:
-            raise ServerError("the server does not tell innodb_max_dirty_pages_pct", hint="set lock.preflush = false")
+            raise ServerError("the server does not report innodb_max_dirty_pages_pct", hint="set lock.preflush = false")
 
     tools = replace(world.tools, flusher=Mute(world.database))
     job = world.job(lock=LockConfig(preflush=True))

@@ -186,7 +186,7 @@ def test_one_lying_listing_costs_no_backup(site: Site) -> None:
     site.nights(4)
     hidden = {run_id: site.here.stored.pop(("nightly", run_id, "data-1.tar.zst")) for run_id in ("r3", "r4")}
     fates = {fate.decision.backup_id: fate.decision for fate in site.prune().fates if fate.target == "here"}
-    assert "does not list what was stored: data-1.tar.zst is missing: `backupd verify` tells" in fates["r4"].reason
+    assert "does not list what was stored: data-1.tar.zst is missing: `backupd verify` checks" in fates["r4"].reason
     for run_id, content in hidden.items():
         site.here.stored["nightly", run_id, "data-1.tar.zst"] = content
     site.back_up("r5", NOW)
@@ -199,7 +199,7 @@ def test_one_manifest_that_comes_damaged_costs_no_backup(site: Site) -> None:
     manifest = site.here.stored["nightly", "r4", "manifest.json"]
     site.here.stored["nightly", "r4", "manifest.json"] = b"<html>502 Bad Gateway</html>"
     fates = {fate.decision.backup_id: fate.decision for fate in site.prune().fates if fate.target == "here"}
-    assert "`backupd verify` tells whether it is lost" in fates["r4"].reason
+    assert "`backupd verify` checks whether it is lost" in fates["r4"].reason
     assert {one.broken for run in site.catalogue.runs() for one in run.backups} == {""}
     site.here.stored["nightly", "r4", "manifest.json"] = manifest
     site.back_up("r5", NOW)
@@ -215,7 +215,7 @@ def test_what_was_found_broken_and_looks_whole_stays_for_as_long_as_if_it_were(s
     done = site.prune()
     assert site.on(site.here) == {"r2", "r3", "r4"}
     (fate,) = (one for one in done.fates if (one.target, one.decision.backup_id) == ("here", "r3"))
-    assert "found broken (frame 7 differs), but it looks whole now: `backupd verify`" in fate.decision.reason
+    assert "found broken (frame 7 differs), but it looks complete now: `backupd verify`" in fate.decision.reason
     assert [one.decision for one in planned.fates] == [one.decision for one in done.fates]
     site.back_up("r5", NOW)
     site.prune()
@@ -299,7 +299,7 @@ def test_the_row_of_a_backup_that_somebody_else_removed_says_so(site: Site) -> N
     site.here.remove("nightly", "r3")
     done = site.prune()
     assert done.vanished == (("here", "r3"),)
-    assert site.removed(site.here) == {"r3": "not on the target any more"}
+    assert site.removed(site.here) == {"r3": "no longer on the target"}
     assert site.on(site.here) == {"r1", "r2"}
 
 
@@ -332,7 +332,7 @@ def test_remains_of_a_run_of_ours_that_has_ended_go_at_once(site: Site) -> None:
     assert site.on(site.here) == {"r1"}
     assert site.on(site.there) == {"r1", "half"}
     reasons = {fate.decision.reason for fate in done.removed}
-    assert reasons == {"left over: unfinished, and no run is at work on it"}
+    assert reasons == {"left over: unfinished, and no run is working on it"}
 
 
 @pytest.mark.parametrize("days", [-10, 0, 10, 900])
@@ -367,7 +367,7 @@ def test_a_backup_whose_manifest_was_taken_away_is_not_swept_at_once(site: Site)
     site.prune()
     site.prune()  # by now its row says that it is gone
     assert "r3" in site.on(site.here)
-    assert site.removed(site.here) == {"r3": "not on the target any more"}
+    assert site.removed(site.here) == {"r3": "no longer on the target"}
 
 
 @pytest.mark.parametrize("name", ["notes.txt", "data-1.tar", "manifest.json.bak", "2025"])
@@ -380,7 +380,7 @@ def test_what_a_person_has_put_beside_the_backups_is_nobodys_left_over(site: Sit
     done = site.prune()
     assert "by-hand" in site.on(site.here)
     (fate,) = (fate for fate in done.fates if fate.decision.backup_id == "by-hand")
-    assert fate.decision.reason == f"not ours: it holds {name}"
+    assert fate.decision.reason == f"not backupd's: it has {name}"
 
 
 def test_remains_are_told_by_the_names_that_objects_have(site: Site) -> None:
@@ -489,7 +489,7 @@ def test_a_full_target_is_pruned_and_its_owner_record_written_once_there_is_room
 def test_a_full_target_from_which_nothing_goes_says_so(site: Site) -> None:
     site.nights(2)
     site.here.free_bytes = 0
-    with pytest.raises(TargetError, match="target here: no room left"):
+    with pytest.raises(TargetError, match="target here: no space left"):
         site.prune().require_complete()
     assert site.on(site.here) == {"r1", "r2"}
 
@@ -556,7 +556,7 @@ def test_after_a_good_run_the_job_is_pruned_and_the_run_stays_a_success(site: Si
     [
         (lambda site: unreadable(site.here), "pruning job nightly is incomplete: target here: connection refused"),
         (lambda site: denying(site.there, "r1"), "pruning job nightly is incomplete: target there: r1 is locked"),
-        (lambda site: site.here.remove("nightly", "r3"), "backup r3 is not on the target any more (here)"),
+        (lambda site: site.here.remove("nightly", "r3"), "backup r3 is no longer on the target (here)"),
     ],
 )
 def test_trouble_after_a_run_is_an_attention_of_it_and_its_backups_stay(

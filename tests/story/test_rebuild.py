@@ -113,7 +113,7 @@ def test_a_proof_that_cannot_be_left_is_told(catalogue: Catalogue, tmp_path: Pat
     (told,) = leave_proof(
         [BackupSource(here, "nightly", "r1", BELIEVED)], Drill("r1", True, (), 1.0, NOW), ownership, host="db1"
     )
-    assert "could not be left on target here, and a rebuilt catalogue will not know of it" in told
+    assert "could not be stored on target here; a rebuilt catalogue will not have it" in told
 
 
 def test_no_proof_is_left_beside_another_machines_backup(catalogue: Catalogue, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from backupd.host.live_progress import LiveRuns, Progress
 from backupd.host.process import start_time
 from backupd.host.signals import cancellable
 from backupd.lvm import Snapshots
-from backupd.operations.backup.run import BackupTelling
+from backupd.operations.backup.phases import BackupTelling
 from backupd.operations.upkeep.recover import Recovery, dead_runs
 from backupd.targets import Target
 from backupd.vocabulary.errors import Busy, Cancelled, CleanupIncomplete, ExitStatus, NoRoom, UsageError
@@ -120,7 +120,7 @@ def test_recovery_is_idempotent(world: World) -> None:
     first = recover(world)
     error = world.row().error
     assert error is not None
-    assert error.hint == "what it held was given back; start the job again when it suits"
+    assert error.hint == "everything that it held was released; start the job again when convenient"
     assert {holding.kind for holding in first.given_back} >= {HoldingKind.SNAPSHOT, HoldingKind.MOUNT}
     before = world.row()
     assert recover(world) == Recovery((), (), ())
@@ -189,7 +189,7 @@ def test_a_volume_of_our_name_without_our_tag_is_named_and_left(world: World) ->
     die_at(world, "lock.ended")
     world.host.lvs["backupd-r1"].tags = frozenset()
     recovery = recover(world)
-    with pytest.raises(CleanupIncomplete, match=r"snapshot labvg/backupd-r1 is left: .* bears no tag") as refused:
+    with pytest.raises(CleanupIncomplete, match=r"snapshot labvg/backupd-r1 is left: .* has no tag") as refused:
         recovery.require_complete()
     assert refused.value.exit_status is ExitStatus.CLEANUP
     assert set(world.host.lvs) == {"backupd-r1"}
@@ -222,7 +222,9 @@ def test_a_thing_that_resists_is_named_and_the_rest_is_given_back(world: World) 
         recovery.require_complete()
     error = world.row().error
     assert error is not None
-    assert error.hint == "something that it held is left: `backupd recover`; start the job again when it suits"
+    assert error.hint == (
+        "something that it held is left: `backupd recover` cleans it up; start the job again when convenient"
+    )
     assert HoldingKind.PROBE_FILES in {holding.kind for holding in recovery.given_back}
     assert {holding.kind for holding, _ in recovery.left} == {HoldingKind.MOUNT, HoldingKind.SNAPSHOT}
     recover(world).require_complete()
@@ -313,7 +315,7 @@ def test_what_fills_a_target_is_given_back_although_no_owner_record_has_room_bes
     die_at(world, "in mid-copy")
 
     def full(*_: object) -> bool:
-        raise NoRoom("no room left on target vault")
+        raise NoRoom("no space left on target vault")
 
     monkeypatch.setattr(ToldTarget, "succeed", full)
     recover(world).require_complete()

@@ -128,7 +128,7 @@ def test_one_that_does_not_start_takes_nothing_from_the_backup_and_is_named_unti
     world.database.refuses_start = True
     row = world.back_up()
     assert row.status is RunStatus.ATTENTION
-    assert "could not be started again" in row.attention[0]
+    assert "could not be restarted" in row.attention[0]
     assert row.backup is not None
     assert world.left() == ["row of replica-applier db1"]
     with pytest.raises(CleanupIncomplete, match="replica-applier db1 is left"):

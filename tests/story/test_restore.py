@@ -79,7 +79,7 @@ def test_a_restore_that_was_cut_short_is_told_apart_and_left_alone(backed_up: Wo
     (tmp_path / "to").mkdir()
     (tmp_path / "to" / INCOMPLETE).write_text("{}")
     (tmp_path / "to" / "ibdata1").write_text("half")
-    with pytest.raises(UsageError, match="cut short") as refused:
+    with pytest.raises(UsageError, match="interrupted restore") as refused:
         restore(copies(backed_up), to=tmp_path / "to")
     assert "rm -r" in refused.value.hint
     assert set(files_in(tmp_path / "to")) == {INCOMPLETE, "ibdata1"}

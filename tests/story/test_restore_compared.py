@@ -64,12 +64,12 @@ def test_a_file_that_is_not_as_recorded_is_named_and_the_folder_is_kept_and_comp
 
     meddling(grow)
     with pytest.raises(
-        NotAsRecorded, match=r"is not as it was recorded: shop/t0\.ibd: 16 bytes instead of 1; "
+        NotAsRecorded, match=r"differ from the manifest: shop/t0\.ibd: 16 bytes instead of 1; "
     ) as found:
         restore([source(Failing(vault))], to=to)
     assert found.value.exit_status is ExitStatus.VERIFICATION
     assert found.value.message.endswith("; and 2 more")
-    assert f"{to} keeps it: put that right" in found.value.hint
+    assert f"{to} is kept: fix that" in found.value.hint
     assert (to / INCOMPLETE).exists()
     for i in range(7):
         (to / "shop" / f"t{i}.ibd").write_bytes(b"%d" % i)
@@ -103,7 +103,7 @@ def test_an_error_once_everything_is_unpacked_empties_nothing(
     monkeypatch.setattr("backupd.operations.restore.unfinished.Filling.save", lambda folder, objects: full(to, ""))
     with pytest.raises(OSError, match="No space left") as error:
         restore([source(Failing(vault))], to=to)
-    assert f"{to} keeps what is restored so far" in error.value.__notes__[0]
+    assert f"{to} keeps what was restored so far" in error.value.__notes__[0]
     monkeypatch.undo()
     restore([source(Failing(vault))], to=to)
     assert files_in(to) == unpacked(STREAMS)

@@ -87,7 +87,7 @@ def test_a_mark_that_somebody_else_has_made_is_not_gone_on_from(tmp_path: Path) 
         folder.save(what.objects)
         raise Cancelled("cancelled")
     os.chown(tmp_path / INCOMPLETE, SOMEBODY, SOMEBODY)
-    with pytest.raises(UsageError, match="is not ours"), resumable(tmp_path, Unfinished(JOB, RUN, "digest")):
+    with pytest.raises(UsageError, match="is not backupd's"), resumable(tmp_path, Unfinished(JOB, RUN, "digest")):
         raise AssertionError("gone on")
 
 

@@ -22,6 +22,8 @@ from backupd.vocabulary.errors import UsageError
 from tests.fakes.target import BELIEVED, MACHINE
 from tests.story.stored import JOB, RUN, Stream, content, put_in
 
+pytestmark = pytest.mark.thorough
+
 MIB = 1 << 20
 DISK_BYTES = 40 * MIB
 SMALL_FILES = [("./", b""), *((f"t{i}.ibd", content(f"t{i}", MIB)) for i in range(32))]
@@ -71,7 +73,7 @@ def test_a_disk_that_fills_meanwhile_ends_the_restore_at_once(tmp_path: Path, st
     alone = ["unshare", *([] if os.geteuid() == 0 else ["--map-root-user"]), "--mount", "sh", "-c", child]
     said = subprocess.run(alone, check=True, capture_output=True, text=True, cwd=Path(__file__).parents[2])
     told = json.loads(said.stdout)
-    assert told["message"] == f"no room left in {disk / 'restored'} for data-1.tar.zst"
+    assert told["message"] == f"no space left in {disk / 'restored'} for data-1.tar.zst"
     assert told["hint"]
     assert told["read"] < (vault / MACHINE / JOB / RUN / "data-1.tar.zst").stat().st_size // 2
     assert told["left"] == ["neighbour"]

@@ -173,7 +173,7 @@ def test_after_a_target_was_lost_the_same_restore_goes_on_and_fetches_less(
     size = stored_bytes(vault, "data-1.tar.zst")
     with pytest.raises(TargetError, match="the line is dead") as lost:
         restore([source(Late(vault, gives=size * 7 // 8, monkeypatch=monkeypatch))], to=to)
-    assert f"{to} keeps what is restored so far: the same command goes on" in lost.value.__notes__[0]
+    assert f"{to} keeps what was restored so far: run the same command" in lost.value.__notes__[0]
     assert (to / INCOMPLETE).exists()
     again = Failing(vault)
     restore([source(again)], to=to)
@@ -187,7 +187,7 @@ def test_a_cancelled_restore_goes_on(vault: Path, to: Path) -> None:
     size = stored_bytes(vault, "data-1.tar.zst")
     with pytest.raises(Cancelled) as cancelled, cancellable():
         restore([source(Stalling(vault, gives=size * 7 // 8))], to=to)
-    assert cancelled.value.hint.startswith(f"{to} keeps what is restored so far")
+    assert cancelled.value.hint.startswith(f"{to} keeps what was restored so far")
     restore([source(Failing(vault))], to=to)
     assert whole(to)
 
@@ -219,7 +219,7 @@ def test_a_frame_that_was_only_half_read_is_compared_again_and_what_was_there_be
     flip(vault, "data-1.tar.zst", size - 5)
     with pytest.raises(VerificationError, match="frame 16 of 16") as refused:
         restore([source(Failing(vault))], to=to)
-    assert f"{to} keeps what is restored so far" in refused.value.__notes__[0]
+    assert f"{to} keeps what was restored so far" in refused.value.__notes__[0]
     flip(vault, "data-1.tar.zst", size - 5)
     restore([source(Failing(vault))], to=to)
     assert whole(to)
@@ -268,7 +268,7 @@ def test_a_restore_that_has_no_room_to_go_on_keeps_what_is_there(
 def test_two_restores_into_one_folder_at_once_are_refused(vault: Path, to: Path) -> None:
     class Meanwhile(Failing):
         def _counted(self, chunks: Iterator[bytes], name: str) -> Iterator[bytes]:
-            with pytest.raises(Busy, match="another process restores into"):
+            with pytest.raises(Busy, match="another process is restoring into"):
                 restore([source(Failing(vault))], to=to)
             return super()._counted(chunks, name)
 
@@ -287,7 +287,7 @@ def test_what_one_copy_has_lost_is_taken_from_the_next(
     restore([source(first), source(second)], to=to)
     assert whole(to)
     assert "target vault: data-1.tar.zst, frame 15 of 16" in caplog.text
-    assert "going on with the next copy" in caplog.text
+    assert "continuing with the next copy" in caplog.text
     assert set(second.read) == {"data-1.tar.zst"}
     assert second.read["data-1.tar.zst"] < stored_bytes(spare, "data-1.tar.zst") // 2  # not all of it once more
 
@@ -305,7 +305,7 @@ def test_a_copy_of_something_else_is_never_mixed_in(vault: Path, to: Path, tmp_p
     flip(vault, "data-1.tar.zst", 100)
     with pytest.raises(VerificationError, match="frame 1 of 16") as refused:
         restore([source(Failing(vault)), source(other)], to=to)
-    assert any("not of the same objects" in note for note in refused.value.__notes__)
+    assert any("not have the same objects" in note for note in refused.value.__notes__)
     assert not to.exists()
 
 

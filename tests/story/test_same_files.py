@@ -59,9 +59,9 @@ def another_file(world: World) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (moved_aside, "mysql is not what the snapshot has at mysql of its file system"),
+        (moved_aside, "mysql differs from what the snapshot has at mysql of its file system"),
         (gone, "mysql is not in the snapshot"),
-        (another_file, "ibdata1 is not what the snapshot has at mysql/ibdata1"),
+        (another_file, "ibdata1 differs from what the snapshot has at mysql/ibdata1"),
     ],
 )
 def test_a_datadir_that_was_replaced_before_the_snapshot_is_no_backup(
@@ -138,13 +138,13 @@ def test_another_file_system_within_the_datadir_is_refused(world: World) -> None
     world.nested, world.nested_device = (world.datadir / "shop",), DeviceNumber(8, 2)
     error = world.try_to_back_up()
     assert isinstance(error, Refused)
-    assert f"mount {world.datadir}/shop lies on {world.datadir}/shop (8:2)" in error.message
+    assert f"mount {world.datadir}/shop is on {world.datadir}/shop (8:2)" in error.message
 
 
 def test_files_seen_through_another_mount_of_the_same_file_system_are_refused(world: World) -> None:
     world.nested = (world.datadir / "shop",)
     error = world.try_to_back_up()
     assert isinstance(error, Refused)
-    assert f"one mount: not within the mount at {world.mount_root}" in error.message
-    assert f"{world.datadir}/shop is seen through {world.datadir}/shop" in error.message
-    assert "without a bind mount of its own" in error.hint
+    assert f"one mount: outside of the mount at {world.mount_root}" in error.message
+    assert f"{world.datadir}/shop is reached through {world.datadir}/shop" in error.message
+    assert "without a separate bind mount" in error.hint

@@ -12,7 +12,8 @@ from backupd.catalogue import store
 from backupd.catalogue.store import RunRecord
 from backupd.operations.backup import preflight
 from backupd.operations.backup.contents import run_section
-from backupd.operations.backup.run import BackupTelling, run_backup
+from backupd.operations.backup.phases import BackupTelling
+from backupd.operations.backup.run import run_backup
 from backupd.operations.upkeep.recover import dead_runs
 from backupd.vocabulary.errors import CatalogueError, ExitStatus, Refused, TargetError
 from backupd.vocabulary.records import HoldingKind, Level, Phase, RunStatus
@@ -144,7 +145,7 @@ def test_a_target_that_is_unusable_before_the_run_is_left_out_and_told(world: Wo
         for finding in preflight.examine(world.job(), world.tools, last_stored_bytes=None).findings
     }
     assert found["target offsite"].level is Level.WARNING
-    assert "the run would go on without it" in found["target offsite"].detail
+    assert "the run would continue without it" in found["target offsite"].detail
     world.others = [MemoryTarget(name="offsite", fail_at_call=1)]
     row = world.back_up()
     assert row.status is RunStatus.ATTENTION

@@ -13,6 +13,8 @@ import pytest
 from tests.bench.bench_size import RESTORED, make_files, run_case
 from tests.bench.memory import MemoryStep
 
+pytestmark = pytest.mark.thorough
+
 FEW, MANY = 10_000, 30_000  # the few fill every buffer
 A_FILE_AT_MOST = 640  # bytes: 400,000 of them are 244 MiB, and a run may take 256 with all else
 MIB = 1 << 20

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from backupd.config import CopyConfig, JobConfig
-from backupd.operations.backup.run import BackupTelling
+from backupd.operations.backup.phases import BackupTelling
 from backupd.operations.restore.verify import verify_backup
 from backupd.operations.tools import FilesystemRoom
 from backupd.operations.upkeep.recover import dead_runs
@@ -126,8 +126,8 @@ def flip_a_byte(file: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "expected", "told"),
     [
-        (flip_a_byte, ExitStatus.VERIFICATION, "is not what was written to it"),
-        (lambda file: os.truncate(file, MIB), ExitStatus.VERIFICATION, "is not what was written to it"),
+        (flip_a_byte, ExitStatus.VERIFICATION, "differs from what was written"),
+        (lambda file: os.truncate(file, MIB), ExitStatus.VERIFICATION, "differs from what was written"),
         (Path.unlink, ExitStatus.TARGET, "the spool could not be read back: No such file"),
     ],
 )
@@ -198,7 +198,7 @@ def test_one_job_s_dead_spool_stops_neither_another_job_nor_the_rest_of_a_recove
     assert "could not be searched" not in caplog.text
     with world.catalogue() as catalogue:
         dead_runs(catalogue, world.tools).require_complete()
-    assert f"{world.spool} could not be searched for what dead runs have spooled: Stale file handle" in caplog.text
+    assert f"{world.spool} could not be searched for leftovers of dead runs: Stale file handle" in caplog.text
 
 
 @pytest.mark.parametrize("verb", ["mkdir", "unlink"])
@@ -241,7 +241,7 @@ def test_the_deadline_is_that_of_the_last_byte_sent(world: World) -> None:
         if phase is Phase.SEND:
             threading.Event().wait(3.1)
 
-    with pytest.raises(GaveUp, match="not done by its deadline: 0 of"):
+    with pytest.raises(GaveUp, match="missed its deadline: 0 of"):
         world.back_up(
             job=with_spool(world, must_finish_by=Deadline(within_seconds=3.0)), telling=BackupTelling(phase=dawdle)
         )
@@ -258,7 +258,7 @@ def somebody_else_s(spool: Path) -> None:
     [
         (Path.rmdir, "does not exist: is its file system not mounted?", "install --directory --mode 0700"),
         (lambda spool: (spool.rmdir(), spool.symlink_to(spool.parent)), "is a symbolic link", "copy.spool"),
-        (lambda spool: (spool.rmdir(), spool.write_text("")), "is no folder", "copy.spool"),
+        (lambda spool: (spool.rmdir(), spool.write_text("")), "is not a folder", "copy.spool"),
         (lambda spool: spool.chmod(0o770), "can be written by other users", "chmod 700"),
         (somebody_else_s, "is owned by another user (7)", "chown"),
     ],
@@ -282,4 +282,4 @@ def test_a_spool_on_the_origin_s_own_volume_is_refused(world: World) -> None:
     error = world.try_to_back_up(job=with_spool(world, spool=own))
     assert error is not None
     assert error.exit_status is ExitStatus.REFUSED
-    assert "lies on the volume that is snapshotted" in error.message
+    assert "is on the volume that is snapshotted" in error.message

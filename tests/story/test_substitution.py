@@ -15,7 +15,8 @@ from backupd.catalogue.database import direct
 from backupd.catalogue.store import Catalogue
 from backupd.config import RetentionConfig
 from backupd.operations.restore.drill import drill
-from backupd.operations.restore.into_folder import agreed, restore
+from backupd.operations.restore.fallback import agreed
+from backupd.operations.restore.into_folder import restore
 from backupd.operations.restore.proofs import leave_proof, proofs_of
 from backupd.operations.restore.verify import verify_backup
 from backupd.operations.upkeep.audit import examine
@@ -111,7 +112,7 @@ def test_a_manifest_that_was_written_anew_is_not_the_one_that_was_recorded(backe
     for signature in (None, signer()):
         forged = replace(there(backed_up), volume="vg/evil", signature=None)
         put(backed_up, manifests.to_text(forged if signature is None else manifests.signed(forged, signature)))
-        refused(backed_up, tmp_path / "to", "is not the one that was recorded: its digest is")
+        refused(backed_up, tmp_path / "to", "is not the one on record: its digest is")
 
 
 def test_not_even_the_machines_own_key_makes_another_backup_of_it(backed_up: World, tmp_path: Path) -> None:
@@ -119,7 +120,7 @@ def test_not_even_the_machines_own_key_makes_another_backup_of_it(backed_up: Wor
     with backed_up.catalogue() as catalogue:
         own = signer_of(catalogue, backed_up.tools.machine)
     put(backed_up, manifests.to_text(manifests.signed(replace(there(backed_up), lsn=1), own)))
-    refused(backed_up, tmp_path / "to", "is not the one that was recorded")
+    refused(backed_up, tmp_path / "to", "is not the one on record")
 
 
 def test_an_older_backup_does_not_pass_for_a_newer_one(backed_up: World, tmp_path: Path) -> None:
@@ -129,18 +130,20 @@ def test_an_older_backup_does_not_pass_for_a_newer_one(backed_up: World, tmp_pat
     put(backed_up, sealed({**json.loads((backed_up.backups / "r1" / MANIFEST).read_text()), "run_id": "r2"}), "r2")
     refused(backed_up, tmp_path / "to", "changed after it was signed", run_id="r2")
     put(backed_up, manifests.to_text(replace(there(backed_up), run_id="r2", signature=None)), "r2")
-    refused(backed_up, tmp_path / "to", "is not the one that was recorded", run_id="r2")
+    refused(backed_up, tmp_path / "to", "is not the one on record", run_id="r2")
 
 
 def test_a_plain_backup_does_not_pass_for_an_encrypted_one(backed_up: World, tmp_path: Path) -> None:
     with backed_up.catalogue() as catalogue:
         (backup,) = catalogue.run("r1").backups
     trust = Trust(frozenset(), replace(backup, recipients=("age1x",)))
-    with pytest.raises(Untrusted, match="was recorded as encrypted for age1x, and what lies on target vault is plain"):
+    with pytest.raises(
+        Untrusted, match="was recorded as encrypted for age1x, but the copy on target vault is not encrypted"
+    ):
         restore([BackupSource(backed_up.target, "nightly", "r1", trust)], to=tmp_path / "to")
     half = replace(there(backed_up), recipients=("age1x",), signature=None)
     put(backed_up, manifests.to_text(half))
-    with pytest.raises(Untrusted, match=r"says that it is encrypted, and its data-1\.tar\.zst is not"):
+    with pytest.raises(Untrusted, match=r"is marked as encrypted, and its data-1\.tar\.zst is not"):
         restore([BackupSource(backed_up.target, "nightly", "r1", Trust(unsigned=True))], to=tmp_path / "to")
     assert not (tmp_path / "to").exists()
 
@@ -154,7 +157,7 @@ def test_a_replaced_backup_holds_nothing_up_when_retention_decides(backed_up: Wo
     fates = {fate.decision.backup_id: fate.decision for fate in found.fates}
     assert fates["r1"].keep
     assert fates["r2"].keep
-    assert "is not the one that was recorded" in fates["r2"].reason
+    assert "is not the one on record" in fates["r2"].reason
 
 
 # --- backups that were recorded before there were signatures ---------------------------------------------------------
@@ -190,7 +193,7 @@ def test_but_only_where_it_agrees_with_all_that_was_recorded(
     backed_up: World, tmp_path: Path, column: str, what: str
 ) -> None:
     of_old(backed_up, **{column: 7})
-    refused(backed_up, tmp_path / "to", f"is not the one that was recorded: its {what} should be 7")
+    refused(backed_up, tmp_path / "to", f"is not the one on record: expected its {what} 7")
 
 
 # --- without the catalogue -------------------------------------------------------------------------------------------
@@ -202,7 +205,7 @@ def test_a_catalogue_is_rebuilt_of_what_a_known_key_has_signed(backed_up: World,
     found = rebuild(backed_up.target, elsewhere, elsewhere.trust(machine))
     assert found.imported == ()
     with pytest.raises(
-        Untrusted, match=rf"r1 is signed by {signature.key[:20]}\S+, which is not known .*machine {machine}"
+        Untrusted, match=rf"r1 is signed by {signature.key[:20]}\S+, which is not a known key of .*machine {machine}"
     ):
         found.require_complete()
     elsewhere.know_key(signature.key, "another-00000000", Known.TRUSTED)
@@ -221,14 +224,14 @@ def test_what_nobody_signed_enters_only_where_a_person_says_so_and_is_recorded_t
     put(backed_up, manifests.to_text(replace(there(backed_up), signature=None)))
     found = rebuild(backed_up.target, elsewhere, elsewhere.trust(machine))
     assert found.imported == ()
-    with pytest.raises(Untrusted, match="run r1 is not signed: nobody can tell who made it"):
+    with pytest.raises(Untrusted, match="run r1 is not signed: its origin is unknown"):
         found.require_complete()
     assert set(rebuild(backed_up.target, elsewhere, Trust(unsigned=True)).imported) == {"r1", "r2"}
     (backup,) = elsewhere.run("r1").backups
     asked = BackupSource(backed_up.target, "nightly", "r1", elsewhere.trust(machine, backup))
     assert verify_backup(asked).whole
     put(backed_up, manifests.to_text(replace(there(backed_up), signature=None, lsn=1)))
-    with pytest.raises(Untrusted, match="is not the one that was recorded"):
+    with pytest.raises(Untrusted, match="is not the one on record"):
         verify_backup(asked)
 
 
@@ -291,7 +294,7 @@ def test_a_manifest_that_names_no_head_of_the_chain_is_named(backed_up: World, h
         found = examine(catalogue.audit_trail(), [backed_up.target], ["nightly"])
     told = "\n".join(flaw.text for flaw in found.all_flaws)
     assert "and no row has that digest" in told
-    assert "the manifest of run r1 on target vault is not the one that was recorded" in told
+    assert "the manifest of run r1 on target vault is not the one on record" in told
 
 
 def test_a_recorded_digest_that_was_changed_in_the_catalogue_is_named(backed_up: World) -> None:

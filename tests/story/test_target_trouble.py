@@ -54,7 +54,7 @@ def test_a_manifest_that_changes_on_its_way_is_no_backup(world: World) -> None:
 def test_a_target_that_fills_up_in_mid_copy_ends_the_run(world: World) -> None:
     world.memory = MemoryTarget(name="vault")
     world.at["host.mount"] = lambda: setattr(world.memory, "free_bytes", 100)
-    with pytest.raises(TargetError, match="no room"):
+    with pytest.raises(TargetError, match="no space left"):
         world.back_up()
     assert_failed_and_clean(world, ExitStatus.TARGET)
 

@@ -106,7 +106,7 @@ def test_stripes_that_are_best_are_recommended_kept_and_followed(probe: Tuned) -
     probe.world.host.free_by_pv["/dev/sdc"] = 4
     left = probe.world.back_up("r2", job=job).snapshot
     assert left is not None
-    assert left.chunk_reason.endswith("its recommendation is left aside: there is too little room for the COW area")
+    assert left.chunk_reason.endswith("its recommendation is ignored: there is not enough space for the COW area")
 
 
 def test_other_pvs_are_striped_over_too_but_for_those_without_room(probe: Tuned) -> None:
@@ -120,10 +120,7 @@ def test_other_pvs_are_striped_over_too_but_for_those_without_room(probe: Tuned)
     host.free_by_pv |= {"/dev/sdf": 2, "/dev/sdb": 0, "/dev/sdc": 3}
     measured = probe.take(TUNE, run_id="p2")
     assert {cell.place for cell in tuning_of(measured).cells if cell.stripes > 1} == {(("/dev/sde", "/dev/sdg"), 2)}
-    assert (
-        "striped over /dev/sdc, /dev/sdd: too full to try, 24 MiB are free and a COW area takes 120 MiB"
-        in measured.notes
-    )
+    assert "striped over /dev/sdc, /dev/sdd: not measured: 24 MiB are free, a COW area needs 120 MiB" in measured.notes
 
 
 def test_where_no_other_pv_has_room_nothing_is_striped_over_others(probe: Tuned) -> None:
@@ -179,7 +176,7 @@ def test_check_says_what_it_follows_and_what_that_risks(probe: Tuned) -> None:
     probe.world.host.pv_uuids["/dev/sde"] = "another disk"
     stale = told(pvs=AUTO)
     assert stale["snapshot"][0] is Level.WARNING
-    assert "its recommendation is left aside: /dev/sde is gone or another disk" in stale["snapshot"][1]
+    assert "its recommendation is ignored: /dev/sde is missing or was replaced" in stale["snapshot"][1]
     assert "COW area" not in stale
     assert probe.world.try_to_back_up(job=probe.world.job(snapshot=SnapshotConfig(pvs=AUTO, size=SIZE))) is None
 
@@ -210,9 +207,9 @@ def test_the_servers_own_writes_can_be_what_is_measured(probe: Tuned) -> None:
 
 
 def test_counters_that_stand_still_are_told_and_nothing_is_recommended(probe: Tuned) -> None:
-    with pytest.raises(ProbeError, match="too little was written to the volume to compare anything") as caught:
+    with pytest.raises(ProbeError, match="too little was written to the volume for a comparison") as caught:
         probe.take(replace(TUNE, passive=True, seconds=0.01))
-    assert "leave out --passive" in caught.value.hint
+    assert "omit --passive" in caught.value.hint
     probe.assert_failed_and_clean()
     with probe.world.catalogue() as catalogue:
         assert catalogue.tunings() == {}
@@ -231,9 +228,9 @@ def test_a_full_pv_a_closed_one_a_failed_one_and_a_slower_one_are_told_and_not_c
     assert ("/dev/sdf",) in {cell.cow_pvs for cell in tuning.cells}
     assert not {FAST, ("/dev/sdg",), ("/dev/sdh",)} & {cell.cow_pvs for cell in tuning.cells}
     assert recommended(tuning).cell.cow_pvs == ()
-    assert "/dev/sde: too full to try, 8 MiB are free and a COW area takes 120 MiB" in measured.notes
-    assert "/dev/sdh: the kernel has given up the disk, it was not tried" in measured.notes
-    assert "/dev/sdg is missing or takes no extents: no COW area was tried there" in measured.notes
+    assert "/dev/sde: not measured: 8 MiB are free, a COW area needs 120 MiB" in measured.notes
+    assert "/dev/sdh: the kernel has disabled the disk, so it was not measured" in measured.notes
+    assert "/dev/sdg is missing or not allocatable, so no COW area was measured there" in measured.notes
 
 
 def test_a_pv_that_fails_is_given_up_and_the_others_are_measured(probe: Tuned) -> None:
@@ -247,7 +244,7 @@ def test_a_pv_that_fails_is_given_up_and_the_others_are_measured(probe: Tuned) -
     probe.during = fail
     measured = probe.take(TUNE)
     assert FAST not in {cell.cow_pvs for cell in tuning_of(measured).cells}
-    assert [note for note in measured.notes if note.startswith("the COW area on /dev/sde failed and was given up")]
+    assert [note for note in measured.notes if note.startswith("the COW area on /dev/sde failed and was skipped")]
     assert recommended(tuning_of(measured)).cell.chunk_size == 512 * KIB
     assert probe.world.left() == []
 
@@ -284,7 +281,7 @@ def test_it_tries_the_pvs_that_are_named_and_no_others(probe: Tuned) -> None:
         *((4, ()), (64, ()), (256, ())),
         *((4, FAST), (64, FAST), (256, FAST)),
     ]
-    with pytest.raises(Refused, match="no usable PV"):
+    with pytest.raises(Refused, match="not a usable PV"):
         probe.take(replace(TUNE, cow_on=("/dev/nosuch",)), run_id="p2")
 
 
@@ -310,8 +307,7 @@ def test_a_thin_volume_has_nothing_to_tune(probe: Tuned) -> None:
     with pytest.raises(UsageError) as caught:
         probe.take(TUNE)
     assert caught.value.message == (
-        "labvg/data is thin: its snapshots lie in thin pool labvg/pool, in that pool's chunks,"
-        " so there is nothing to tune"
+        "labvg/data is thin: its snapshots are in thin pool labvg/pool, in that pool's chunks, there is nothing to tune"
     )
     assert probe.disk.calls == 0
 

@@ -13,7 +13,7 @@ import pytest
 
 from backupd.archive.governor import CHECK_SECONDS
 from backupd.config import CopyConfig, JobConfig, LimitsConfig, SettleConfig, SnapshotConfig, SnapshotSize
-from backupd.operations.backup.run import BackupTelling
+from backupd.operations.backup.phases import BackupTelling
 from backupd.vocabulary.errors import ExitStatus, GaveUp, LockLost, LockNotGranted, SnapshotError, SnapshotVoid
 from backupd.vocabulary.penalty import GateOutcome, Reason
 from backupd.vocabulary.records import Phase, RunStatus
@@ -294,11 +294,11 @@ def test_an_outage_longer_than_the_snapshots_life_ends_with_the_snapshots_senten
 
 def test_the_next_gate_knows_how_fast_a_copy_was_that_failed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     no_room_for_more(world)
-    monkeypatch.setattr("backupd.catalogue.store._TELLING_SECONDS", 0.0)
+    monkeypatch.setattr("backupd.catalogue.past_runs._TELLING_SECONDS", 0.0)
     telling = in_mid_copy(world, lambda: world.host.write(100 << 20))
     with pytest.raises(GaveUp, match="COW area") as given_up:
         world.back_up(job=world.job(limits=LimitsConfig(max_cow_fill=0.5)), telling=telling)
-    assert "raise snapshot.size: the COW area has 0.2 GiB" in given_up.value.hint
+    assert "raise snapshot.size: try 0.3 GiB for the COW area (now 0.2 GiB" in given_up.value.hint
     with world.catalogue() as catalogue:
         last = catalogue.last_copy("nightly")
     assert last is not None
@@ -325,7 +325,7 @@ def test_a_deadline_that_passes_before_the_copy_is_not_the_next_days(world: Worl
         if phase is Phase.SETTLE:
             wait_until(deadline)
 
-    with pytest.raises(GaveUp, match="not done by its deadline: 0 of"):
+    with pytest.raises(GaveUp, match="missed its deadline: 0 of"):
         world.back_up(
             job=world.job(copy=CopyConfig(must_finish_by=Deadline(clock=deadline.time()))),
             telling=BackupTelling(phase=dawdle),

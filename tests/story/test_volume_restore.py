@@ -79,7 +79,7 @@ def somebody(world: World) -> Somebody:
 
 @pytest.mark.parametrize("name", ["data", "/data", "labvg/", "labvg/data/more", ""])
 def test_what_names_no_volume_is_a_matter_of_usage(somebody: Somebody, name: str) -> None:
-    with pytest.raises(UsageError, match="names no logical volume"):
+    with pytest.raises(UsageError, match="is not a logical volume"):
         somebody.restores(into=name)
 
 
@@ -94,7 +94,7 @@ def test_a_volume_that_is_not_there_is_answered_with_the_command_that_makes_it(s
 
 def test_a_volume_that_holds_something_is_left_as_it_is(somebody: Somebody) -> None:
     somebody.blanks.held[DEVICE] = "xfs"
-    with pytest.raises(Refused, match="holds xfs"):
+    with pytest.raises(Refused, match="it has xfs"):
         somebody.restores()
     assert somebody.blanks.held == {DEVICE: "xfs"}
     assert somebody.filled == []

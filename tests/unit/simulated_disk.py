@@ -11,7 +11,8 @@ from itertools import pairwise
 from math import exp, inf
 from random import Random
 
-from backupd.policy.pacing import Pace, PaceLook
+from backupd.policy.pace_trial import PaceLook
+from backupd.policy.pacing import Pace
 
 TICK = 0.1
 READ_BYTES = 4 << 20

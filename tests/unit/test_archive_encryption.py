@@ -10,7 +10,7 @@ import pytest
 from pyrage import x25519
 
 from backupd.archive.encryption import Decryptor, Identities, read_identities
-from backupd.archive.pipeline import Conveyor, Station
+from backupd.archive.pipeline import Pipeline, Station
 from backupd.archive.sealing import Encryptor
 from backupd.vocabulary.errors import BackupdError, ConfigurationError, UsageError, VerificationError
 
@@ -146,9 +146,9 @@ def test_nothing_is_taken_after_the_station_was_closed() -> None:
 
 def test_a_station_that_is_closed_by_another_thread_waits_for_nobody() -> None:
     decryptor = Decryptor(identities(ALICE), "o")
-    with Conveyor([decryptor]) as conveyor:
+    with Pipeline([decryptor]) as pipeline:
         for start in range(0, len(STORED), CHUNK // 2):
-            conveyor.put(STORED[start : start + CHUNK // 2])
+            pipeline.put(STORED[start : start + CHUNK // 2])
         decryptor.close()
 
 
@@ -162,7 +162,7 @@ def test_the_thread_ends_when_the_station_is_forgotten() -> None:
     assert not thread.is_alive()
 
 
-def test_the_thread_ends_when_the_conveyor_fails_in_another_station() -> None:
+def test_the_thread_ends_when_the_pipeline_fails_in_another_station() -> None:
     class Full:
         def take(self, block: bytes) -> Iterator[bytes]:
             raise OSError("no room")
@@ -172,24 +172,24 @@ def test_the_thread_ends_when_the_conveyor_fails_in_another_station() -> None:
             yield from ()
 
     decryptor = Decryptor(identities(ALICE), "o")
-    with pytest.raises(OSError, match="no room"), decryptor, Conveyor([decryptor, Full()]) as conveyor:
-        conveyor.put(STORED)
-        conveyor.finish()
+    with pytest.raises(OSError, match="no room"), decryptor, Pipeline([decryptor, Full()]) as pipeline:
+        pipeline.put(STORED)
+        pipeline.finish()
 
 
 @pytest.mark.parametrize("interruption", [KeyboardInterrupt, MemoryError])
 def test_the_thread_ends_when_the_work_is_interrupted(interruption: type[BaseException]) -> None:
     decryptor = Decryptor(identities(ALICE), "o")
-    with pytest.raises(interruption), decryptor, Conveyor([decryptor]) as conveyor:
-        conveyor.put(STORED)
+    with pytest.raises(interruption), decryptor, Pipeline([decryptor]) as pipeline:
+        pipeline.put(STORED)
         raise interruption
 
 
-def test_a_wrong_key_reaches_the_main_thread_through_a_conveyor() -> None:
+def test_a_wrong_key_reaches_the_main_thread_through_a_pipeline() -> None:
     decryptor = Decryptor(identities(EVE), "o")
-    with pytest.raises(UsageError), decryptor, Conveyor([decryptor]) as conveyor:
-        conveyor.put(encrypted())
-        conveyor.finish()
+    with pytest.raises(UsageError), decryptor, Pipeline([decryptor]) as pipeline:
+        pipeline.put(encrypted())
+        pipeline.finish()
 
 
 def test_identities_are_read_as_age_keygen_writes_them(tmp_path: Path) -> None:
@@ -204,11 +204,11 @@ def test_identities_are_read_as_age_keygen_writes_them(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "sentence", "hint"),
     [
-        ("", "holds no identity", "age-keygen -o FILE"),
-        ("# nothing yet\n", "holds no identity", "age-keygen -o FILE"),
+        ("", "has no identity", "age-keygen -o FILE"),
+        ("# nothing yet\n", "has no identity", "age-keygen -o FILE"),
         (f"{ALICE.to_public()}\n", "line 1: is a public key", "AGE-SECRET-KEY-1"),
-        (f"{ALICE}\n{str(BOB)[:-1]}\n", "line 2: is not an identity", "AGE-SECRET-KEY-1"),
-        ("AGE-PLUGIN-YUBIKEY-1QQQ\n", "line 1: is not an identity", "plugins"),
+        (f"{ALICE}\n{str(BOB)[:-1]}\n", "line 2: is not an age identity", "AGE-SECRET-KEY-1"),
+        ("AGE-PLUGIN-YUBIKEY-1QQQ\n", "line 1: is not an age identity", "plugins"),
         ("age-encryption.org/v1\n-> scrypt x 18\n", "is itself encrypted", "age -d"),
         ("-----BEGIN AGE ENCRYPTED FILE-----\nYWdl\n", "is itself encrypted", "age -d"),
     ],
@@ -248,7 +248,10 @@ def test_nothing_is_encrypted_for_what_is_no_recipient(recipient: str) -> None:
 
 @pytest.mark.parametrize("header", [STORED[:22] + b"-> X25519 AAAA\nAAAA\n" * 8000, b"x" * (129 << 10)])
 def test_a_header_that_nobody_of_ours_writes_is_refused_before_a_key_is_tried_on_it(header: bytes) -> None:
-    with Decryptor(identities(ALICE), "o") as station, pytest.raises(VerificationError, match="its header has no end"):
+    with (
+        Decryptor(identities(ALICE), "o") as station,
+        pytest.raises(VerificationError, match="its header is incomplete, or has more recipients than backupd writes"),
+    ):
         through(station, header + STORED)
     assert not station._thread.ident
 

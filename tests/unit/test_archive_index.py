@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from backupd.archive.index import Index, Member, MemberKind, MemberLines, Recorded, written
 from backupd.vocabulary.errors import Unreadable, VerificationError
+from tests.share import examples
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -44,7 +45,7 @@ def read(content: bytes) -> list[tuple[str, Member]]:
 
 
 @given(st.dictionaries(st.text(max_size=20), st.lists(MEMBERS, max_size=4), max_size=3))
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 def test_index_is_read_as_it_was_written(objects: dict[str, list[Member]]) -> None:
     content = b"".join(written({name: kept(members) for name, members in objects.items()}))
     assert read(content) == [(name, member) for name, members in objects.items() for member in members]
@@ -102,6 +103,6 @@ def line(**other: object) -> bytes:
     ],
 )
 def test_anything_else_is_refused(content: bytes) -> None:
-    with pytest.raises(VerificationError, match="the index of the members cannot be understood") as refused:
+    with pytest.raises(VerificationError, match="the index of the members cannot be parsed") as refused:
         read(content)
     assert refused.value.hint

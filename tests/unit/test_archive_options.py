@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from backupd.archive.options import option_files, without_secrets
 from backupd.vocabulary.errors import ConfigurationError
+from tests.share import examples
 
 CANARY = "hunter2Canary"
 
@@ -124,7 +125,7 @@ def secret_lines(draw: st.DrawFn) -> str:
     return f"{blanks[0]}{before}{name}{blanks[1]}={blanks[2]}{quote}{value}{quote}{blanks[3]}"
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(
     lines=st.lists(st.one_of(st.sampled_from(HARMLESS_LINES), secret_lines())),
     end=st.sampled_from(["\n", "\r\n"]),

@@ -32,8 +32,8 @@ GOOD = head((90 * MIB, 91 * MIB), (80 * MIB, 80 * MIB))
 @pytest.mark.parametrize(
     ("damaged", "why"),
     [
-        (b"", "no whole log"),
-        (GOOD[:-1], "no whole log"),
+        (b"", "is not a complete log"),
+        (GOOD[:-1], "is not a complete log"),
         (head((9 * MIB, 9 * MIB), (8 * MIB, 8 * MIB), version=0x50485953), "format is 0x50485953"),
         (head((9 * MIB, 9 * MIB), (8 * MIB, 8 * MIB), version=0xD0687973), "format is 0xd0687973"),
         (head((9 * MIB, 9 * MIB), (8 * MIB, 8 * MIB), rest=b"\0\0\0\1"), "more than a plain one"),
@@ -54,13 +54,13 @@ def test_log_that_is_not_as_a_running_server_writes_it_is_not_cut(damaged: bytes
 
 @pytest.mark.parametrize("size", [0, 512, MIB - 512, SIZE + 1])
 def test_file_that_cannot_be_a_log_is_not_cut(size: int) -> None:
-    with pytest.raises(NotCut, match="no whole log"):
+    with pytest.raises(NotCut, match="is not a complete log"):
         redo_log(GOOD, size)
 
 
 @pytest.mark.parametrize("told", [0, 91 * MIB - 1, 1 << 63, 90 * MIB + SIZE])
 def test_lsn_that_cannot_be_of_this_log_cuts_nothing(told: int) -> None:
-    with pytest.raises(NotCut, match="the server told"):
+    with pytest.raises(NotCut, match="the server reported LSN"):
         redo_log(GOOD, SIZE).needed(told)
 
 

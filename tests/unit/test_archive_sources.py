@@ -155,7 +155,7 @@ def test_holes_are_not_counted(tmp_path: Path) -> None:
 @pytest.mark.parametrize("link", ["/etc/passwd", "../outside", "x/../../..", "./../outside"])
 def test_link_out_of_the_tree_is_refused_because_a_restored_server_would_follow_it(tmp_path: Path, link: str) -> None:
     (tmp_path / "alias").symlink_to(link)
-    with pytest.raises(SnapshotError, match="alias leads out") as refused:
+    with pytest.raises(SnapshotError, match="alias points outside") as refused:
         list_members(tmp_path, USUAL)
     assert "live files" in refused.value.hint
 

@@ -29,6 +29,7 @@ from backupd.archive.stream import StoredStreams, store_content, store_streams
 from backupd.vocabulary.errors import GaveUp, SnapshotError, TargetError
 from backupd.vocabulary.storage import StoredObject
 from tests.processes import children
+from tests.share import examples
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -403,7 +404,7 @@ def test_small_content_is_an_object_like_the_others(content: bytes) -> None:
 
 
 @given(st.lists(st.integers(0, 150_000), min_size=1, max_size=8), st.integers(20_000, 200_000), st.booleans())
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_frames_of_a_sealed_object_tile_it(blocks: list[int], frame_bytes: int, random: bool) -> None:
     compressor = Compressor(level=1, threads=1, frame_bytes=frame_bytes)
     objects = Objects()

@@ -27,6 +27,7 @@ from backupd.archive.redo import RedoCut
 from backupd.archive.sources import Exclusions, list_members
 from backupd.archive.stream import store_tree
 from backupd.vocabulary.errors import SnapshotError
+from tests.share import examples
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -201,7 +202,7 @@ def pieces(draw: st.DrawFn) -> tuple[dict[int, bytes], int]:
 
 
 @given(pieces())
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_file_with_holes_comes_back_with_them(tmp_path: Path, drawn: tuple[dict[int, bytes], int]) -> None:
     root, out = tmp_path / "root", tmp_path / "out"
     root.mkdir(exist_ok=True)
@@ -286,6 +287,7 @@ def test_where_nobody_tells_how_files_lie_names_are_the_order(tmp_path: Path, mo
 # --- a redo log of which only a part is stored ------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize(
     "kept",

@@ -99,7 +99,10 @@ THE_KEY = b"\x01" + _PUBLIC
     ids=lambda impostor: f"{impostor.first}-{impostor.switch}",
 )
 def test_whoever_has_taken_over_the_port_is_not_told_the_password(impostor: Impostor) -> None:
-    with serving(impostor) as login, pytest.raises(ServerError, match="asks for the password itself") as refused:
+    with (
+        serving(impostor) as login,
+        pytest.raises(ServerError, match="asks for the password in clear text") as refused,
+    ):
         Session.open(login)
     assert "tls_ca" in refused.value.hint
     assert not [each for each in impostor.told if PASSWORD.encode() in each]

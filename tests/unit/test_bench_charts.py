@@ -106,7 +106,7 @@ def test_three_stripes_stand_three_times_as_high_as_one() -> None:
     root = ET.fromstring(chart_svg(a_bench(), PublishedTable.E3))
     ((_, one), (_, two), (_, three)) = points(root, "polyline", "line-s0")[0]
     assert one - three == pytest.approx(2 * (one - two), abs=0.2)
-    assert "as many times as stripes" in words(root)
+    assert "ideal: one times per stripe" in words(root)
 
 
 def test_raw_figures_are_a_line_of_their_own_that_says_so() -> None:

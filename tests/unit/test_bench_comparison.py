@@ -52,7 +52,7 @@ def test_alike_benches_pair_figure_by_figure() -> None:
         (1.3, 0.04, "B is ahead"),
         (0.7, 0.04, "B is behind"),
         (1.05, 0.04, "within the spread"),
-        (1.10, 0.01, "hardly apart"),
+        (1.10, 0.01, "nearly equal"),
         (1.3, 0.3, "too noisy to tell"),
     ],
 )
@@ -66,7 +66,7 @@ def test_each_pair_says_what_its_repeats_bear_out(faster: float, spread: float, 
 
 def test_figures_that_were_measured_once_say_so() -> None:
     once = replace(small(), cells=tuple(replace(one, repeats=1, spread=0.0) for one in small().cells))
-    assert "hardly apart, once\n" in compare_table(record(once, "a"), record(small(), "b"))
+    assert "nearly equal, once\n" in compare_table(record(once, "a"), record(small(), "b"))
 
 
 def test_what_differs_comes_before_the_figures_that_it_may_explain() -> None:
@@ -97,7 +97,7 @@ def test_layouts_and_figures_that_only_one_has_are_named() -> None:
     text = compare_table(a, b)
     assert "only a has striped-2x64k, striped-3x64k\n" in text
     alone = len(a_bench(raw=True).cells) - 4
-    assert f"figures that the other has not: {alone} of a, 0 of b (see --json)" in text
+    assert f"figures that only one of them has: {alone} in a, 0 in b (see --json)" in text
     assert (only(a, b), only(b, a)) == (["striped-2x64k", "striped-3x64k"], [])
     assert "striped-2x64k:" not in text
 

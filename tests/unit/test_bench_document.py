@@ -49,7 +49,7 @@ def test_its_times_layouts_and_snapshots_are_plain() -> None:
     assert found["snapshots"][0]["probe_run_id"] == "20261120T030000Z-be9c-1"
     assert found["snapshots"][0]["hours_per_tebibyte"] == pytest.approx(6.07, abs=0.01)
     assert found["cells"][0]["shares"] == {"/dev/nbd0": 1.0}
-    assert found["notes"] == ["load average when it began: 0.3"]
+    assert found["notes"] == ["load average at the start: 0.3"]
 
 
 def test_everything_that_was_measured_is_in_it() -> None:

@@ -56,7 +56,7 @@ def test_a_page_has_every_part() -> None:
         assert words in reader.words
     for table in PublishedTable:
         assert f"{table.value.upper()}: " in reader.words
-    assert "load average when it began: 0.3" in reader.words
+    assert "load average at the start: 0.3" in reader.words
     assert bench.snapshots[0].probe_run_id in reader.words
 
 

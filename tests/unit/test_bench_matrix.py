@@ -6,7 +6,7 @@ import pytest
 
 from backupd.cli import quantities
 from backupd.policy.bench_cost import PROBE_FILE_SIZE
-from backupd.policy.bench_plan import Disks, group_disks, plan_matrix, whole_disks
+from backupd.policy.bench_plan import Disks, bench_plan_of, group_disks, whole_disks
 from backupd.policy.bench_request import require_sound
 from backupd.policy.snapshot_plan import complete_cow_bytes
 from backupd.vocabulary.benches import LEAST_SIZE, BenchRequest, Cell, PublishedTable
@@ -22,11 +22,11 @@ ON_DISKS = BenchRequest(array_disks=("/dev/x", "/dev/y"), file_size=256 * MIB)
 
 
 def names(request: BenchRequest, disks: Disks = GROUP) -> list[str]:
-    return [volume.layout.name for volume in plan_matrix(request, disks).volumes]
+    return [volume.layout.name for volume in bench_plan_of(request, disks).volumes]
 
 
 def cells(request: BenchRequest, layout: str, disks: Disks = GROUP) -> tuple[Cell, ...]:
-    [found] = [volume.cells for volume in plan_matrix(request, disks).volumes if volume.layout.name == layout]
+    [found] = [volume.cells for volume in bench_plan_of(request, disks).volumes if volume.layout.name == layout]
     return found
 
 
@@ -34,7 +34,7 @@ def cells(request: BenchRequest, layout: str, disks: Disks = GROUP) -> tuple[Cel
 
 
 def test_linear_comes_first_and_then_ever_more_stripes_over_the_disks_in_the_order_of_their_names() -> None:
-    plan = plan_matrix(IN_GROUP, GROUP)
+    plan = bench_plan_of(IN_GROUP, GROUP)
     assert plan.disks == ("/dev/a", "/dev/b", "/dev/c")
     assert [(volume.layout.name, volume.layout.disks) for volume in plan.volumes] == [
         ("linear", ("/dev/a",)),
@@ -44,14 +44,14 @@ def test_linear_comes_first_and_then_ever_more_stripes_over_the_disks_in_the_ord
 
 
 def test_named_disks_keep_their_order() -> None:
-    plan = plan_matrix(replace(IN_GROUP, pvs=("/dev/c", "/dev/a")), GROUP)
+    plan = bench_plan_of(replace(IN_GROUP, pvs=("/dev/c", "/dev/a")), GROUP)
     assert [volume.layout.disks for volume in plan.volumes] == [("/dev/c",), ("/dev/c", "/dev/a")]
 
 
 def test_a_disk_that_cannot_hold_a_whole_volume_is_used_only_when_it_is_named() -> None:
     group = replace(GROUP, free_by_disk={"/dev/a": 200, "/dev/b": 200, "/dev/c": 60})
-    assert plan_matrix(IN_GROUP, group).disks == ("/dev/a", "/dev/b")
-    assert plan_matrix(replace(IN_GROUP, pvs=("/dev/a", "/dev/b", "/dev/c")), group).disks[-1] == "/dev/c"
+    assert bench_plan_of(IN_GROUP, group).disks == ("/dev/a", "/dev/b")
+    assert bench_plan_of(replace(IN_GROUP, pvs=("/dev/a", "/dev/b", "/dev/c")), group).disks[-1] == "/dev/c"
 
 
 def test_widths_and_stripe_sizes_that_are_asked_for_are_all_combined() -> None:
@@ -60,7 +60,7 @@ def test_widths_and_stripe_sizes_that_are_asked_for_are_all_combined() -> None:
 
 
 def test_named_disks_get_an_lv_and_an_array_of_all_of_them() -> None:
-    plan = plan_matrix(replace(ON_DISKS, stripe_sizes=(64 * KIB, 128 * KIB)), WHOLE)
+    plan = bench_plan_of(replace(ON_DISKS, stripe_sizes=(64 * KIB, 128 * KIB)), WHOLE)
     assert plan.vg == ""
     assert [(volume.layout.name, volume.size > 0) for volume in plan.volumes] == [
         ("striped-2x64k", True),
@@ -88,7 +88,7 @@ def test_the_usual_tables_need_ten_loads_of_the_two_that_are_compared_by_writers
         Cell(Operation.RANDOM_WRITE, small, 2),
         Cell(Operation.RANDOM_WRITE, small, 6),
     )
-    assert [volume.cells for volume in plan_matrix(IN_GROUP, GROUP).volumes] == [expected, expected[:4], expected]
+    assert [volume.cells for volume in bench_plan_of(IN_GROUP, GROUP).volumes] == [expected, expected[:4], expected]
 
 
 def test_the_device_itself_is_measured_before_there_is_a_file_system() -> None:
@@ -115,13 +115,11 @@ def test_an_array_is_compared_by_record_sizes() -> None:
 
 
 def test_records_that_the_disks_do_not_take_are_left_out_and_that_is_said() -> None:
-    plan = plan_matrix(replace(IN_GROUP, tables=(PublishedTable.E5,)), replace(GROUP, sector_size=4096))
+    plan = bench_plan_of(replace(IN_GROUP, tables=(PublishedTable.E5,)), replace(GROUP, sector_size=4096))
     assert min(cell.record for volume in plan.volumes for cell in volume.cells) == 8 * KIB
-    assert plan.notes == (
-        "records of 1 KiB are left out: the disks read and write nothing but multiples of 4096 bytes directly",
-    )
+    assert plan.notes == ("records of 1 KiB are skipped: direct I/O on these disks needs multiples of 4096 bytes",)
     with pytest.raises(Refused, match="nothing is left to measure"):
-        plan_matrix(replace(IN_GROUP, tables=(PublishedTable.E5,), records=(KIB,)), replace(GROUP, sector_size=4096))
+        bench_plan_of(replace(IN_GROUP, tables=(PublishedTable.E5,), records=(KIB,)), replace(GROUP, sector_size=4096))
 
 
 # --- room ------------------------------------------------------------------------------------------------------------
@@ -132,7 +130,7 @@ def test_records_that_the_disks_do_not_take_are_left_out_and_that_is_said() -> N
 def test_every_volume_has_whole_extents_on_each_stripe_and_room_for_its_files(filesystem: str, file_size: int) -> None:
     request = replace(IN_GROUP, filesystem=filesystem, file_size=file_size)
     disks = replace(GROUP, free_by_disk=dict.fromkeys(("/dev/a", "/dev/b", "/dev/c", "/dev/d", "/dev/e"), 1 << 20))
-    plan = plan_matrix(request, disks)
+    plan = bench_plan_of(request, disks)
     for volume in plan.volumes:
         assert volume.size % (volume.layout.width * EXTENT) == 0
         assert volume.size >= LEAST_SIZE[filesystem]
@@ -146,7 +144,7 @@ def test_where_snapshots_are_planned_a_probe_has_the_room_that_it_asks_for(chunk
     planned = set()
     for extents in range(51, 70):
         disks = Disks("", EXTENT, dict.fromkeys(ON_DISKS.array_disks, extents))
-        plan = plan_matrix(ON_DISKS, disks)
+        plan = bench_plan_of(ON_DISKS, disks)
         planned.add(plan.snapshots)
         left = 2 * extents * EXTENT - plan.volume_size
         assert not plan.snapshots or left >= 2 * complete_cow_bytes(PROBE_FILE_SIZE, chunk_size)
@@ -154,22 +152,22 @@ def test_where_snapshots_are_planned_a_probe_has_the_room_that_it_asks_for(chunk
 
 
 def test_without_room_beside_a_volume_snapshots_are_left_out_and_that_is_said() -> None:
-    plan = plan_matrix(ON_DISKS, Disks("", EXTENT, dict.fromkeys(ON_DISKS.array_disks, 52)))
+    plan = bench_plan_of(ON_DISKS, Disks("", EXTENT, dict.fromkeys(ON_DISKS.array_disks, 52)))
     assert plan.notes == (
-        "snapshots are left out: beside the largest scratch volume there are 2 free extents for one, and 18 are needed",
+        "snapshots are skipped: next to the largest scratch volume 2 extents are free for one, 18 are needed",
     )
 
 
 def test_no_snapshots_are_made_where_none_were_asked_for() -> None:
-    plan = plan_matrix(replace(IN_GROUP, snapshots=False), GROUP)
+    plan = bench_plan_of(replace(IN_GROUP, snapshots=False), GROUP)
     assert (plan.snapshots, plan.notes) == (False, ())
-    assert plan.volume_size < plan_matrix(IN_GROUP, GROUP).volume_size
+    assert plan.volume_size < bench_plan_of(IN_GROUP, GROUP).volume_size
 
 
 def test_of_an_array_there_are_no_snapshots_and_that_is_said() -> None:
-    plan = plan_matrix(ON_DISKS, WHOLE)
+    plan = bench_plan_of(ON_DISKS, WHOLE)
     assert plan.snapshots
-    assert plan.notes == ("no snapshots of RAID-0: it is no logical volume",)
+    assert plan.notes == ("no snapshots of RAID-0: it is not a logical volume",)
 
 
 def test_a_volume_group_tells_its_free_extents() -> None:
@@ -181,7 +179,7 @@ def test_a_volume_group_tells_its_free_extents() -> None:
 
 def test_the_bill_of_a_usual_bench() -> None:
     """Ten loads, four and ten, three times each; on each layout a file, and five windows of a probe."""
-    plan = plan_matrix(IN_GROUP, GROUP)
+    plan = bench_plan_of(IN_GROUP, GROUP)
     files = 256 * MIB / 150e6 * (1 + 1 / 2 + 1 / 3)
     assert plan.seconds == pytest.approx(3 * (6 + 8 + 5) + 3 * 24 * 1.3 + files)
     assert plan.seconds == pytest.approx(sum(volume.seconds for volume in plan.volumes))
@@ -191,9 +189,9 @@ def test_the_bill_of_a_usual_bench() -> None:
 
 
 def test_longer_windows_and_more_repeats_cost_more() -> None:
-    usual = plan_matrix(IN_GROUP, GROUP)
+    usual = bench_plan_of(IN_GROUP, GROUP)
     for request in (replace(IN_GROUP, seconds=2.0), replace(IN_GROUP, repeat=4), replace(IN_GROUP, raw=True)):
-        plan = plan_matrix(request, GROUP)
+        plan = bench_plan_of(request, GROUP)
         assert plan.seconds > usual.seconds
         assert plan.written > usual.written
 
@@ -204,23 +202,26 @@ def test_longer_windows_and_more_repeats_cost_more() -> None:
 @pytest.mark.parametrize(
     ("request_", "words"),
     [
-        (BenchRequest(), "name a volume group or disks"),
-        (replace(ON_DISKS, vg="vg0"), "name a volume group or disks"),
-        (replace(ON_DISKS, pvs=("/dev/a",)), "--pvs are those of a volume group"),
+        (BenchRequest(), "give a volume group or disks"),
+        (replace(ON_DISKS, vg="vg0"), "give a volume group or disks"),
+        (replace(ON_DISKS, pvs=("/dev/a",)), "--pvs needs a volume group, and --md uses none"),
         (BenchRequest(array_disks=("/dev/x",)), "one disk only: /dev/x"),
         (BenchRequest(array_disks=("/dev/x", "/dev/x")), "--md names /dev/x twice"),
         (replace(IN_GROUP, pvs=("/dev/a", "/dev/b", "/dev/a")), "--pvs names /dev/a twice"),
         (replace(IN_GROUP, filesystem="btrfs"), "no 'btrfs'"),
-        (replace(IN_GROUP, file_size=0), "--size 0 B is no multiple"),
-        (replace(IN_GROUP, file_size=MIB + 512), "--size 1049088 B is no multiple of a record of 1 MiB"),
-        (replace(IN_GROUP, tables=(PublishedTable.E5,), file_size=8 * MIB), "no multiple of a record of 16 MiB"),
-        (replace(IN_GROUP, tables=(PublishedTable.E5,), records=(48 * KIB, MIB)), "no multiple of a record of 48 KiB"),
-        (replace(IN_GROUP, records=(256,)), "--records: 256 bytes are none"),
-        (replace(IN_GROUP, records=(1000,)), "--records: 1000 bytes are none"),
-        (replace(IN_GROUP, stripe_sizes=(2 * KIB,)), "--stripe-sizes: 2 KiB is none that LVM takes"),
-        (replace(IN_GROUP, stripe_sizes=(96 * KIB,)), "--stripe-sizes: 96 KiB is none that LVM takes"),
-        (replace(IN_GROUP, stripe_sizes=(8 * MIB,)), "--stripe-sizes: 8 MiB is more than an extent"),
-        (replace(IN_GROUP, stripe_sizes=()), "--stripe-sizes names none"),
+        (replace(IN_GROUP, file_size=0), "--size 0 B is not a multiple"),
+        (replace(IN_GROUP, file_size=MIB + 512), "--size 1049088 B is not a multiple of a record of 1 MiB"),
+        (replace(IN_GROUP, tables=(PublishedTable.E5,), file_size=8 * MIB), "not a multiple of a record of 16 MiB"),
+        (
+            replace(IN_GROUP, tables=(PublishedTable.E5,), records=(48 * KIB, MIB)),
+            "not a multiple of a record of 48 KiB",
+        ),
+        (replace(IN_GROUP, records=(256,)), "--records: 256 bytes is not a valid block size"),
+        (replace(IN_GROUP, records=(1000,)), "--records: 1000 bytes is not a valid block size"),
+        (replace(IN_GROUP, stripe_sizes=(2 * KIB,)), "--stripe-sizes: 2 KiB is not a stripe size that LVM accepts"),
+        (replace(IN_GROUP, stripe_sizes=(96 * KIB,)), "--stripe-sizes: 96 KiB is not a stripe size that LVM accepts"),
+        (replace(IN_GROUP, stripe_sizes=(8 * MIB,)), "--stripe-sizes: 8 MiB is larger than an extent"),
+        (replace(IN_GROUP, stripe_sizes=()), "--stripe-sizes is empty"),
         (replace(IN_GROUP, widths=(1, 2)), "--widths are 2 or more"),
         (replace(IN_GROUP, widths=(4,)), "--widths: no 4 stripes on 3 disks"),
         (replace(IN_GROUP, threads=(0,)), "--threads are 1 or more"),
@@ -232,14 +233,14 @@ def test_longer_windows_and_more_repeats_cost_more() -> None:
 )
 def test_what_cannot_be_asked_for_is_a_fault_of_usage(request_: BenchRequest, words: str) -> None:
     with pytest.raises(UsageError, match=words) as fault:
-        plan_matrix(request_, GROUP)
+        bench_plan_of(request_, GROUP)
     assert fault.value.hint
 
 
 @pytest.mark.parametrize("records", [(KIB, 16 * MIB), (48 * KIB, MIB)])
 def test_the_size_that_is_proposed_can_be_asked_for(records: tuple[int, ...]) -> None:
     request = replace(IN_GROUP, tables=(PublishedTable.E2, PublishedTable.E5), records=records, file_size=MIB)
-    with pytest.raises(UsageError, match="no multiple of a record") as fault:
+    with pytest.raises(UsageError, match="is not a multiple of a record of") as fault:
         require_sound(request)
     option, word = fault.value.hint.split()[-2:]
     require_sound(replace(request, file_size=quantities.size(option, word)))
@@ -249,8 +250,8 @@ def test_an_array_has_all_of_its_disks() -> None:
     three = whole_disks(dict.fromkeys(("/dev/x", "/dev/y", "/dev/z"), 1 << 30), 512)
     request = replace(ON_DISKS, array_disks=("/dev/x", "/dev/y", "/dev/z"))
     with pytest.raises(UsageError, match="no 2 stripes on 3 disks"):
-        plan_matrix(replace(request, widths=(2,)), three)
-    assert {volume.layout.width for volume in plan_matrix(request, three).volumes} == {3}
+        bench_plan_of(replace(request, widths=(2,)), three)
+    assert {volume.layout.width for volume in bench_plan_of(request, three).volumes} == {3}
 
 
 def group_of(**free: int) -> Disks:
@@ -265,14 +266,14 @@ def group_of(**free: int) -> Disks:
         ((), group_of(a=300), "on /dev/a, and striping needs two: 101 free extents .* 300 on /dev/a"),
         ((), group_of(a=300, b=100), "on /dev/a, and striping needs two"),
         (("/dev/a",), GROUP, "one PV only: /dev/a; striping needs two"),
-        (("/dev/a", "/dev/q"), GROUP, "/dev/q: no usable PV of vg0"),
+        (("/dev/a", "/dev/q"), GROUP, "/dev/q: not a usable PV of vg0"),
         (("/dev/a", "/dev/b"), group_of(a=100, b=300), "on /dev/a: the linear scratch volume needs 101, have 100"),
         (("/dev/a", "/dev/b"), group_of(a=300, b=50), "on /dev/b: the striped-2x64k scratch volume needs 51, have 50"),
     ],
 )
 def test_what_this_host_has_no_room_for_is_refused(pvs: tuple[str, ...], disks: Disks, words: str) -> None:
     with pytest.raises(Refused, match=words) as refused:
-        plan_matrix(replace(IN_GROUP, pvs=pvs), disks)
+        bench_plan_of(replace(IN_GROUP, pvs=pvs), disks)
     assert refused.value.hint
 
 
@@ -280,9 +281,9 @@ def test_disks_that_are_too_small_are_refused() -> None:
     with pytest.raises(
         BackupdError, match="/dev/y is too small: striped-2x64k needs 204 MiB of it, 96 MiB can be used"
     ):
-        plan_matrix(ON_DISKS, whole_disks({"/dev/x": 1 << 30, "/dev/y": 100 * MIB}, 512))
+        bench_plan_of(ON_DISKS, whole_disks({"/dev/x": 1 << 30, "/dev/y": 100 * MIB}, 512))
 
 
 def test_every_kind_of_layout_is_planned_somewhere() -> None:
-    planned = [*plan_matrix(IN_GROUP, GROUP).volumes, *plan_matrix(ON_DISKS, WHOLE).volumes]
+    planned = [*bench_plan_of(IN_GROUP, GROUP).volumes, *bench_plan_of(ON_DISKS, WHOLE).volumes]
     assert {volume.layout.kind for volume in planned} == set(LayoutKind)

@@ -52,7 +52,7 @@ def told(plan: BenchPlan, *, free: int | None = 4 * GIB) -> str:
 
 def test_the_plan_names_each_volume_with_its_size_and_its_disks() -> None:
     assert told(PLAN).splitlines() == [
-        "makes 3 scratch volumes in free extents of labvg; no volume that is there is touched.",
+        "makes 3 scratch volumes in free extents of labvg; no existing volume is touched.",
         "One after the other, called backupd-b1-LAYOUT; each is removed before the next:",
         "  linear         384.0 MiB  2 loads  on nbd0",
         "  striped-2x64k  384.0 MiB  2 loads  on nbd0, nbd1",
@@ -60,10 +60,10 @@ def test_the_plan_names_each_volume_with_its_size_and_its_disks() -> None:
         "takes at most 456.0 MiB of the free 4.0 GiB at once, snapshot included",
         "measures 6 loads (tables e2, e3) on a file of 256.0 MiB in xfs, each 3 times",
         "takes snapshots of each scratch volume, to see what they cost and how fast they are read",
-        "writes at most 3.0 GiB, and takes about 4 min 10 s, if each disk writes 150 MB/s;",
-        "slower disks take longer, and more is written to faster ones",
+        "writes at most 3.0 GiB, and takes about 4 min 10 s if each disk writes 150 MB/s;",
+        "slower disks take longer; on faster disks more is written",
         "note: records of 512 bytes are left out",
-        "Ctrl-C gives everything back",
+        "Ctrl-C stops and cleans up",
     ]
 
 
@@ -117,9 +117,9 @@ def test_the_display_says_which_volume_it_is_at_and_how_long_it_will_take() -> N
     clock = Clock()
     course = BenchProgress(PLAN, clock)
     assert course.lines() == ["about 4 min 10 s left"]
-    course.step("linear: making the volume")
+    course.step("linear: creating the volume")
     clock.now += 100.0
-    course.step("striped-2x64k: making the volume")
+    course.step("striped-2x64k: creating the volume")
     clock.now += 20.0
     course.step("striped-2x64k: write of 1 MiB, 1 thread, round 2 of 3")
     course.disks(SAMPLE)
@@ -132,25 +132,25 @@ def test_the_display_says_which_volume_it_is_at_and_how_long_it_will_take() -> N
 def test_the_time_left_is_told_by_what_the_volumes_so_far_took() -> None:
     clock = Clock()
     course = BenchProgress(PLAN, clock)
-    course.step("linear: making the volume")
+    course.step("linear: creating the volume")
     clock.now += 120.0  # a fifth more than these disks were thought to take, and not yet done
     assert course.lines()[-1] == "scratch volume 1 of 3, about 3 min 00 s left"
     clock.now += 30.0
-    course.step("striped-2x64k: making the volume")
+    course.step("striped-2x64k: creating the volume")
     assert course.lines()[-1] == "scratch volume 2 of 3, about 3 min 45 s left"
     clock.now += 75.0
-    course.step("striped-3x64k: making the volume")
+    course.step("striped-3x64k: creating the volume")
     assert course.lines()[-1] == "scratch volume 3 of 3, about 2 min 30 s left"
     clock.now += 151.0
-    assert course.lines()[-1] == "scratch volume 3 of 3, taking longer than was thought"
+    assert course.lines()[-1] == "scratch volume 3 of 3, taking longer than estimated"
 
 
 def test_time_left_is_never_less_than_nothing() -> None:
     clock = Clock()
     course = BenchProgress(PLAN, clock)
-    course.step("striped-3x64k: making the volume")
+    course.step("striped-3x64k: creating the volume")
     clock.now += 1000.0
-    assert course.lines()[-1] == "scratch volume 3 of 3, taking longer than was thought"
+    assert course.lines()[-1] == "scratch volume 3 of 3, taking longer than estimated"
 
 
 def test_a_bar_stays_as_long_for_the_same_rate() -> None:
@@ -163,14 +163,14 @@ def test_a_bar_stays_as_long_for_the_same_rate() -> None:
 
 def test_without_a_terminal_each_step_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     with bench_progress(PLAN, quiet=False) as telling:
-        telling.step("linear: making the volume")
+        telling.step("linear: creating the volume")
         telling.disks(SAMPLE)
-    assert capsys.readouterr().err == "linear: making the volume\n"
+    assert capsys.readouterr().err == "linear: creating the volume\n"
 
 
 def test_quietly_nothing_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     with bench_progress(PLAN, quiet=True) as telling:
-        telling.step("linear: making the volume")
+        telling.step("linear: creating the volume")
         telling.disks(SAMPLE)
     assert capsys.readouterr().err == ""
 
@@ -180,9 +180,9 @@ def test_a_terminal_shows_the_step_the_disks_and_the_processors(monkeypatch: pyt
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     monkeypatch.setattr("rich.live.Live.update", lambda self, text: shown.append(str(text)))
     with bench_progress(PLAN, quiet=False) as telling:
-        telling.step("linear: writing what the loads work on")
+        telling.step("linear: writing the test file")
         telling.disks(SAMPLE)
-    assert "linear: writing what the loads work on" in shown[0]
+    assert "linear: writing the test file" in shown[0]
     assert "40.0 MiB/s written" in shown[1]
     assert "I/O wait" in shown[1]
     assert "scratch volume 1 of 3" in shown[1]

@@ -23,6 +23,7 @@ from backupd.vocabulary.benches import (
 )
 from backupd.vocabulary.scratch_layouts import KIB, MIB, Medium, Operation
 from tests.fakes.benched import a_bench, result, striped
+from tests.share import examples
 
 
 def drawn(bench: LayoutBench, table: PublishedTable) -> list[str]:
@@ -142,13 +143,13 @@ def test_none_named_is_all_that_were_asked_for_and_the_rest() -> None:
 @pytest.mark.parametrize("table", [PublishedTable.E2, PublishedTable.E3, PublishedTable.E4])
 def test_a_table_without_a_figure_says_how_to_get_them(table: PublishedTable) -> None:
     for one in tables(a_bench(arrays=True), [table]):
-        assert (one.grid.rows, one.words) == ((), (f"not measured: ask for it with --table {table.value}",))
+        assert (one.grid.rows, one.words) == ((), (f"not measured: add --table {table.value}",))
 
 
 def test_the_cells_of_e2_are_not_taken_for_e5() -> None:
     bench = a_bench()
     (one,) = tables(replace(bench, settings=replace(bench.settings, tables=("e2",))), [PublishedTable.E5])
-    assert one.words == ("not measured: ask for it with --table e5",)
+    assert one.words == ("not measured: add --table e5",)
 
 
 def test_what_was_not_measured_is_a_dash_beside_what_was() -> None:
@@ -204,7 +205,7 @@ def test_the_tables_of_three_disks_fit_eighty_columns() -> None:
 NUMBERS = st.floats(-1e300, 1e300) | st.sampled_from((math.nan, math.inf, -math.inf))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(st.data())
 def test_any_figures_make_tables_without_nan_in_them(data: st.DataObject) -> None:
     bench = a_bench(raw=True)

@@ -101,7 +101,7 @@ def test_an_encrypted_binlog_tells_nothing(tmp_path: Path) -> None:
 
 def test_a_file_that_is_no_binlog_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "bin.000001").write_bytes(b"?")
-    with pytest.raises(ServerError, match=r"bin\.000001 is no binlog"):
+    with pytest.raises(ServerError, match=r"bin\.000001 is not a binlog"):
         committed_end(tmp_path / "bin.000001")
     with pytest.raises(ServerError, match="cannot read the binlog"):
         committed_end(tmp_path / "bin.000002")

@@ -54,6 +54,7 @@ def read(chunks: str) -> tuple[str, int]:
     return "\n".join(said), int(mib)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("chunks", "said"),
     [
@@ -64,7 +65,7 @@ def read(chunks: str) -> tuple[str, int]:
         ("[b'{\"a\":[' + b'{\"\":1},' * 300_000 + b'1]}']", "its digest differs"),
         ("[b'{\"a\":\"' + b'a' * (31 << 20) + b'\"}']", "its digest differs"),
         ("[b'[' * (31 << 20)]", "has more than 1048576 values"),
-        ("[b'[' * 1_000_000]", "cannot be understood"),
+        ("[b'[' * 1_000_000]", "cannot be parsed"),
     ],
     ids=["400 MiB", "endless", "ten million lists", "objects", "objects with a key", "one text", "brackets", "deep"],
 )
@@ -74,6 +75,7 @@ def test_no_manifest_takes_more_memory_than_a_run_may(chunks: str, said: str) ->
     assert mib <= MOST_MIB
 
 
+@pytest.mark.thorough
 def test_the_largest_manifest_that_is_written_can_be_read_in_that_memory() -> None:
     """Of 10 TiB in frames of 64 MiB."""
     told, mib = read("__import__('tests.unit.test_bounded_reading', fromlist=['largest']).largest()")
@@ -143,9 +145,9 @@ def packed(*lines: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        (b'{"name":[' + b"[]," * 200_000 + b"[]]}\n", "tells of more than one member has"),
+        (b'{"name":[' + b"[]," * 200_000 + b"[]]}\n", "has more than one member can have"),
         (b'{"name":"' + b"a" * (10 * MIB) + b'"}\n', "a line of it has no end"),
-        (b"[" * 130_000 + b"\n", "cannot be understood"),
+        (b"[" * 130_000 + b"\n", "cannot be parsed"),
     ],
 )
 def test_a_line_of_an_index_is_no_larger_than_a_member_can_be(line: bytes, why: str) -> None:
@@ -153,6 +155,7 @@ def test_a_line_of_an_index_is_no_larger_than_a_member_can_be(line: bytes, why: 
         list(Index(packed(line)).members())
 
 
+@pytest.mark.thorough
 def test_no_more_names_of_tables_are_held_than_there_is_memory_for() -> None:
     names = (f"shop/{number:060}.ibd" for number in range(10**9))
     with pytest.raises(VerificationError, match="more tables than can be held in memory"):

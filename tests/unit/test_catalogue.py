@@ -52,7 +52,7 @@ LOSSES = Losses(Counted.LOGGED, 50.5, 110.0, None, 4000, 60.5)
 VERDICT = Verdict(GateOutcome.START, Reason.SETTLED, "3 windows within 10 %", 61.5)
 MOUNT = Holding(HoldingKind.MOUNT, "/run/backupd/mount/r1", {"run": "r1"})
 LV = Holding(HoldingKind.SNAPSHOT, "labvg/bk_r1", {"run": "r1"})
-DIED = RunError("died", "the run's process ended without a word", "start it again", 1)
+DIED = RunError("died", "the run's process died without reporting an error", "start it again", 1)
 
 
 @pytest.fixture
@@ -469,7 +469,7 @@ def test_latest_shows_no_job_s_success_in_place_of_another_s_failure(catalogue: 
     finished(catalogue, "r2", "weekly")
     finished(catalogue, "r3", "hourly")
     for ask in (lambda: catalogue.run("latest"), catalogue.newest_with_backup):
-        with pytest.raises(UsageError, match="backups of several jobs: `latest` of which one") as raised:
+        with pytest.raises(UsageError, match="there are backups of several jobs: `latest` needs a job") as raised:
             ask()
         assert raised.value.hint == "say latest:hourly or latest:nightly or latest:weekly"
 

@@ -21,6 +21,7 @@ from backupd.vocabulary.storage import Backup, LastCopy
 from tests.any_values import values
 from tests.fakes.benched import a_bench
 from tests.fakes.measured import measurement
+from tests.share import examples
 
 BACKUP = Backup("disk", "/backups/nightly/r1", 1000, 400, 12, "ab" * 32)
 VOLUME = Holding(HoldingKind.SCRATCH_VOLUME, "labvg/bk_bench", {"run": "bench"})
@@ -105,7 +106,7 @@ def test_words_come_back_as_the_words_of_the_vocabulary(catalogue: Catalogue) ->
     assert bench.find("striped-2x64k", bench.cells[0].cell) is not None
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(bench=values(LayoutBench))
 def test_any_bench_comes_back_from_the_file_as_it_was(
     tmp_path_factory: pytest.TempPathFactory, bench: LayoutBench
@@ -202,7 +203,9 @@ def test_a_bench_that_died_is_found_with_what_it_held_and_can_be_ended(path: Pat
         ]
         assert catalogue.holdings() == [("b1", VOLUME)]
         assert catalogue.process_of("b1") is not None
-        catalogue.end_dead_run("b1", RunError("died", "its process ended without a word", "start it again", 1))
+        catalogue.end_dead_run(
+            "b1", RunError("died", "its process died without reporting an error", "start it again", 1)
+        )
         assert catalogue.unfinished() == []
         found = catalogue.bench("b1")
         assert found.error is not None

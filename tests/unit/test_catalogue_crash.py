@@ -21,7 +21,7 @@ from backupd.vocabulary.storage import Backup
 pytestmark = pytest.mark.exhaustive
 
 BACKUP = Backup("disk", "/backups/nightly/r1", 1000, 400, 12, "ab" * 32)
-DIED = RunError("died", "the run's process ended without a word", "start it again", 1)
+DIED = RunError("died", "the run's process died without reporting an error", "start it again", 1)
 KILLS = 12
 
 

@@ -163,6 +163,7 @@ def test_a_newer_schema_is_refused_and_left_alone(path: Path) -> None:
     assert path.read_bytes() == before
 
 
+@pytest.mark.thorough
 def test_a_file_that_may_not_be_read_is_refused(path: Path) -> None:
     Catalogue.open(path).close()
     path.chmod(0o000)
@@ -186,12 +187,13 @@ def test_a_folder_that_may_not_be_written_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "folder"
     folder.mkdir(mode=0o500)
     said = refusal_for_a_plain_user(folder / "catalogue.db")
-    assert said.startswith(f"the catalogue {folder / 'catalogue.db'} cannot be made: Permission denied / ")
+    assert said.startswith(f"the catalogue {folder / 'catalogue.db'} cannot be created: Permission denied / ")
 
 
 # --- failing in mid-run ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_a_file_that_cannot_grow_fails_the_run_and_keeps_what_was_there(path: Path) -> None:
     script = (
         "with Catalogue.open(path) as c, c.open_run('nightly', 'db1', run_id='r1') as run:\n"
@@ -218,8 +220,8 @@ def test_a_full_disk_is_called_so(path: Path) -> None:
         with pytest.raises(sqlite3.OperationalError) as raised:
             connection.execute("INSERT INTO filler VALUES (zeroblob(100000))")
     error = fault(path, raised.value)
-    assert error.message == f"the catalogue {path} cannot be written: no room is left (database or disk is full)"
-    assert error.hint == "make room on its file system"
+    assert error.message == f"the catalogue {path} cannot be written: no space left (database or disk is full)"
+    assert error.hint == "free space on its file system"
 
 
 def test_a_stop_signal_ends_a_run_as_cancelled(path: Path) -> None:
@@ -240,6 +242,7 @@ def test_a_stop_signal_ends_a_run_as_cancelled(path: Path) -> None:
 # --- two processes ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_processes_that_find_no_catalogue_make_one_between_them(path: Path) -> None:
     script = (
         "print('ready', flush=True); sys.stdin.read()\n"

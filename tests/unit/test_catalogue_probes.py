@@ -35,6 +35,7 @@ from backupd.vocabulary.records import Holding, HoldingKind, Phase, RunError, Ru
 from backupd.vocabulary.storage import Backup, LastCopy
 from backupd.vocabulary.volumes import Layout
 from tests.any_values import values
+from tests.share import examples
 
 BACKUP = Backup("disk", "/backups/nightly/r1", 1000, 400, 12, "ab" * 32)
 VOLUME = ProbedVolume(
@@ -123,7 +124,7 @@ def test_words_come_back_as_the_words_of_the_vocabulary(catalogue: Catalogue) ->
     assert [type(word) for word in words] == [Mode, Stage, Reason, Layout, bool]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(measurement=values(Measurement))
 def test_any_measurement_comes_back_from_the_file_as_it_was(
     tmp_path_factory: pytest.TempPathFactory, measurement: Measurement
@@ -226,7 +227,9 @@ def test_a_probe_that_died_is_found_with_what_it_held_and_can_be_ended(catalogue
         ]
         assert catalogue.holdings() == [("p1", LV)]
         assert catalogue.process_of("p1") is not None
-        catalogue.end_dead_run("p1", RunError("died", "its process ended without a word", "start it again", 1))
+        catalogue.end_dead_run(
+            "p1", RunError("died", "its process died without reporting an error", "start it again", 1)
+        )
         assert catalogue.unfinished() == []
         found = catalogue.probe("p1")
         assert found.error is not None

@@ -100,6 +100,21 @@ def test_a_pin_is_kept_with_its_note_until_it_is_taken_off(catalogue: Catalogue)
     assert catalogue.run("r1").pin is None
 
 
+def test_the_history_has_in_figures_what_the_whole_record_says_of_a_run(catalogue: Catalogue) -> None:
+    finished(catalogue, "r1", backups=(HERE, THERE))
+    finished(catalogue, "r2")
+    catalogue.found_broken("r1", "disk", "frame 7 differs")
+    catalogue.pin("r1", "before the upgrade")
+    for ok in (True, False):
+        drilled(catalogue, "r1", NOW, ok=ok)
+    catalogue.record_drill(Drill("r1", False, (), 2.0, NOW, undecided="it took too long"))
+    newest, told = catalogue.costs()
+    assert (told.copies, told.copies_broken, told.bytes_stored, told.verified_at) == (1, 1, 400, NOW)
+    assert (told.drills, told.drill_ok, told.pinned) == (3, False, "before the upgrade")
+    assert (newest.copies, newest.copies_broken, newest.drills, newest.drill_ok, newest.pinned) == (1, 0, 0, None, None)
+    assert catalogue.run("r1").doubted
+
+
 def test_the_newest_unproven_backup_comes_first_and_then_the_one_whose_proof_is_oldest(catalogue: Catalogue) -> None:
     for run_id in ("r1", "r2", "r3", "r4", "r5", "r6"):
         finished(catalogue, run_id)
@@ -172,7 +187,7 @@ def test_a_known_run_gets_the_backup_of_a_target_that_it_was_not_known_on(catalo
 def test_a_backup_that_was_taken_for_removed_and_is_found_again_is_there_again(catalogue: Catalogue) -> None:
     finished(catalogue, "r1", backups=(HERE, THERE))
     before = catalogue.run("r1")
-    catalogue.removed("r1", "disk", because="not on the target any more")
+    catalogue.removed("r1", "disk", because="no longer on the target")
     assert catalogue.import_run(replace(before, backups=(HERE,))) is True
     assert catalogue.run("r1") == replace(before, backups=(THERE, HERE))
 
@@ -222,7 +237,7 @@ def test_an_empty_chain_holds_together_and_has_no_head(catalogue: Catalogue) -> 
 
 
 def test_a_dead_run_that_another_process_ends_is_in_the_chain(catalogue: Catalogue, path: Path) -> None:
-    died = RunError("died", "the run's process ended without a word", "start it again", 1)
+    died = RunError("died", "the run's process died without reporting an error", "start it again", 1)
     with catalogue.open_run("nightly", "db1", run_id="r1") as run:
         catalogue.end_dead_run("r1", died)
         assert events(path) == [("run-started", "r1"), ("run-ended", "r1")]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from backupd.config.schema import SnapshotConfig
+from backupd.config import SnapshotConfig
 from backupd.lvm.queues import queue_of, with_queues
 from backupd.policy.chunk_size import chunks_for
 from backupd.policy.snapshot_plan import plan_snapshot
@@ -18,7 +18,7 @@ KIB = 1 << 10
 HDD, CUT, SSD = DiskQueue(True, 1280 * KIB), DiskQueue(True, 128 * KIB), DiskQueue(False, 128 * KIB)
 VIRTUAL = replace(HDD, virtual=True)
 UNTOLD = (
-    "chunks of 64 KiB: the disks are virtual, and what they lie on is not known; measure with backupd probe JOB"
+    "chunks of 64 KiB: the disks are virtual, and the disks under them are not known; measure with backupd probe JOB"
     " --chunk-sizes 64k,512k, and set snapshot.chunk_size"
 )
 ORIGIN = striped_volume().devices
@@ -36,17 +36,17 @@ def group(origin: DiskQueue | None, beside: DiskQueue | None) -> VolumeGroup:
 @pytest.mark.parametrize(
     ("disks", "beside", "pvs", "told"),
     [
-        (HDD, HDD, (), "chunks of 512 KiB: the disks are rotational and take requests of 1280 KiB"),
-        (CUT, CUT, (), "chunks of 64 KiB: the disks are rotational, but take requests of no more than 128 KiB"),
-        (HDD, CUT, (), "chunks of 64 KiB: the disks are rotational, but take requests of no more than 128 KiB"),
-        (HDD, CUT, ORIGIN, "chunks of 512 KiB: the disks are rotational and take requests of 1280 KiB"),
-        (HDD, SSD, (), "chunks of 512 KiB: the disks are rotational and take requests of 1280 KiB"),
+        (HDD, HDD, (), "chunks of 512 KiB: the disks are rotational and accept requests of 1280 KiB"),
+        (CUT, CUT, (), "chunks of 64 KiB: the disks are rotational, but accept requests of at most 128 KiB"),
+        (HDD, CUT, (), "chunks of 64 KiB: the disks are rotational, but accept requests of at most 128 KiB"),
+        (HDD, CUT, ORIGIN, "chunks of 512 KiB: the disks are rotational and accept requests of 1280 KiB"),
+        (HDD, SSD, (), "chunks of 512 KiB: the disks are rotational and accept requests of 1280 KiB"),
         (HDD, SSD, (BESIDE,), "chunks of 64 KiB: the disks under the COW area are not rotational"),
-        (SSD, HDD, (BESIDE,), "chunks of 512 KiB: the disks are rotational and take requests of 1280 KiB"),
+        (SSD, HDD, (BESIDE,), "chunks of 512 KiB: the disks are rotational and accept requests of 1280 KiB"),
         (SSD, SSD, (), "chunks of 64 KiB: the disks are not rotational"),
         (VIRTUAL, VIRTUAL, (), UNTOLD),
         (HDD, VIRTUAL, (), UNTOLD),
-        (HDD, VIRTUAL, ORIGIN, "chunks of 512 KiB: the disks are rotational and take requests of 1280 KiB"),
+        (HDD, VIRTUAL, ORIGIN, "chunks of 512 KiB: the disks are rotational and accept requests of 1280 KiB"),
         (replace(SSD, virtual=True), SSD, (), "chunks of 64 KiB: the disks are not rotational"),
         (HDD, None, (), "chunks of 64 KiB: whether /dev/sde is rotational is not known"),
         (None, SSD, (BESIDE,), "chunks of 64 KiB: whether /dev/sdb is rotational is not known"),
@@ -72,7 +72,7 @@ def test_a_plan_has_the_chunks_with_their_reason() -> None:
     host = LvmHost(queue=HDD)
     plan = plan_snapshot(host.volume, host.group(), "r1", SnapshotConfig())
     assert plan.chunk_size == 512 * KIB
-    assert plan.chunk_reason == "the disks are rotational and take requests of 1280 KiB"
+    assert plan.chunk_reason == "the disks are rotational and accept requests of 1280 KiB"
 
 
 def test_the_kernel_is_asked_by_number_and_a_partition_has_its_disks_queue(tmp_path: Path) -> None:

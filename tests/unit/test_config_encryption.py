@@ -44,7 +44,7 @@ def test_remote_targets_without_recipients_are_refused_each_by_name(tmp_path: Pa
     error = refusal(path)
     assert error.message == (
         f"{path}: jobs.nightly.encryption.recipients: there is none, but offsite, bucket are not on this machine: "
-        "its backups would go there unencrypted"
+        "its backups would be sent there unencrypted"
     )
     assert "accept_unencrypted = true in [targets.offsite], [targets.bucket]" in error.hint
     assert "age-keygen" in error.hint
@@ -133,7 +133,7 @@ def bech32(key: bytes) -> str:
 def test_a_recipient_that_everybody_has_the_key_to_is_refused(tmp_path: Path, point: int) -> None:
     recipient = bech32(point.to_bytes(32, "little"))
     error = refusal(configured(tmp_path, targets='["vault"]', recipients=f'["{recipient}"]'))
-    assert "is a key of low order: anybody could read" in error.message
+    assert "is a low-order key: anybody could read what is encrypted for it" in error.message
     with pytest.raises(ConfigurationError, match="not an age recipient"):
         Encryptor([recipient])
     with pytest.raises(ValueError, match="shared key"):  # OpenSSL's own mind

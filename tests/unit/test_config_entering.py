@@ -187,20 +187,20 @@ def folder(path: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "words"),
     [
-        (comment_behind_a_value_of_a_list, "does not stand there in a way that can be changed safely"),
-        (symlinked, "is a symbolic link, which is not replaced"),
+        (comment_behind_a_value_of_a_list, ".snapshot] cannot be edited safely"),
+        (symlinked, "is a symbolic link, which backupd does not replace"),
         (read_only, "is read-only"),
         (with_a_second_name, "has 2 names"),
-        (inline, "does not stand there in a way that can be changed safely"),
-        (dotted, "does not stand there in a way that can be changed safely"),
-        (inline_snapshot, "does not stand there in a way that can be changed safely"),
-        (in_a_text_alone, "does not stand there in a way that can be changed safely"),
-        (comment_within_a_value, "does not stand there in a way that can be changed safely"),
-        (other_job, "does not stand there in a way that can be changed safely"),
+        (inline, ".snapshot] cannot be edited safely"),
+        (dotted, ".snapshot] cannot be edited safely"),
+        (inline_snapshot, ".snapshot] cannot be edited safely"),
+        (in_a_text_alone, ".snapshot] cannot be edited safely"),
+        (comment_within_a_value, ".snapshot] cannot be edited safely"),
+        (other_job, ".snapshot] cannot be edited safely"),
         (faulty, "a fifth"),
         (not_toml, "is not TOML"),
         (gone, "cannot be read: no such file"),
-        (folder, "is no regular file"),
+        (folder, "is not a regular file"),
     ],
 )
 def test_what_cannot_be_changed_safely_is_told_and_left_as_it_was(
@@ -235,7 +235,7 @@ def test_a_file_that_somebody_changes_meanwhile_is_theirs(path: Path, monkeypatc
         return text
 
     monkeypatch.setattr("backupd.config.entering.entered", change_first)
-    with pytest.raises(ConfigurationError, match="was changed meanwhile"):
+    with pytest.raises(ConfigurationError, match="was changed by somebody else in the meantime, and was not written"):
         enter(path, "nightly", VALUES)
     assert path.read_text() == theirs + "\n"
     assert list(path.parent.iterdir()) == [path]

@@ -11,19 +11,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backupd.config import Configuration, HostConfig, load
-from backupd.config.effective import as_toml, as_values
-from backupd.config.schema import (
+from backupd.config import (
     AppriseConfig,
+    Configuration,
     DirectoryConfig,
     HookConfig,
+    HostConfig,
     JobConfig,
     MailConfig,
     PingConfig,
     S3Config,
     SftpConfig,
     WebhookConfig,
+    load,
 )
+from backupd.config.effective import as_toml, as_values
 from backupd.config.wording import keys_of, table_in
 
 EXAMPLE = Path(__file__).parents[2] / "configs" / "backupd.toml"

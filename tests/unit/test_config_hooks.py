@@ -24,10 +24,10 @@ def written(folder: Path, keys: str) -> Path:
     [
         ('"before-copy"', '"before-unlock"', '.when[0]: "before-unlock" is none of before-run, '),
         ('["before-copy", "after-run"]', "[]", ".when: a list is empty"),
-        ('"/usr/local/bin/hook", "", "-x"', "", ".command: names no program"),
+        ('"/usr/local/bin/hook", "", "-x"', "", ".command: has no program"),
         ("/usr/local/bin/hook", "hook", '.command: "hook" is not an absolute path'),
         ('"-x"', "7", ".command[2]: 7 is not a text in quotes"),
-        ('"5s"', '"0s"', ".timeout: is no time at all"),
+        ('"5s"', '"0s"', ".timeout: must be longer than zero"),
         ("timeout", "timeuot", ".timeuot: unknown key"),
         ("timeout", 'name = "x"\ntimeout', ".name: unknown key"),
     ],

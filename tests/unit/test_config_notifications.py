@@ -23,15 +23,18 @@ def written(folder: Path, table: str) -> Path:
 @pytest.mark.parametrize(
     ("table", "fault"),
     [
-        ('type = "smoke"', 'notifications.mail.type: "smoke" is none of mail, webhook, ping, apprise'),
+        ('type = "smoke"', 'notifications.mail.type: "smoke" is not one of mail, webhook, ping, apprise'),
         ('type = "mail"\nsender = "a@b.c"', "notifications.mail.recipients: is missing"),
         (f"{MAIL}recipient = 1", "notifications.mail.recipient: unknown key"),
         (f'{MAIL}port = "25"', 'notifications.mail.port: "25" is not a whole number'),
-        (MAIL.replace('["dba@example.com"]', "[]"), "notifications.mail.recipients: names nobody"),
+        (MAIL.replace('["dba@example.com"]', "[]"), "notifications.mail.recipients: lists no recipient"),
         (MAIL.replace("backupd@", "backupd@a@"), "notifications.mail.sender: "),
         (MAIL.replace("dba@example.com", "dba@example.com\\nBcc: x@y.z"), "notifications.mail.recipients[0]: "),
         (f'{MAIL}user = "me"', "notifications.mail: has only one of user and password_file"),
-        (f'{MAIL}user = "me"\npassword_file = "/p"\nsecurity = "none"', "notifications.mail.security: is none beside"),
+        (
+            f'{MAIL}user = "me"\npassword_file = "/p"\nsecurity = "none"',
+            'notifications.mail.security: cannot be "none" with',
+        ),
         (f'{MAIL}on = ["fialed"]', 'notifications.mail.on[0]: "fialed" is none of started'),
         (f'{MAIL}jobs = ["nightl"]', 'notifications.mail.jobs[0]: there is no job "nightl"'),
         (f'{MAIL}password = "{CANARY}"', "notifications.mail.password: unknown key"),

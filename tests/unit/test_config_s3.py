@@ -18,7 +18,7 @@ REST = (
 def test_a_lock_that_the_store_would_refuse_is_a_fault(tmp_path: Path) -> None:
     file = tmp_path / "backupd.toml"
     file.write_text(f'{BUCKET}lock_mode = "compliance"\nchecksum = "none"\n{REST}')
-    with pytest.raises(ConfigurationError, match=r"targets\.bucket\.checksum: is none beside lock_mode"):
+    with pytest.raises(ConfigurationError, match=r'targets\.bucket\.checksum: cannot be "none" with lock_mode'):
         load(file)
 
 

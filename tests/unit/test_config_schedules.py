@@ -36,17 +36,21 @@ def refusal(folder: Path, backup: str, *, job: str = "") -> ConfigurationError:
 @pytest.mark.parametrize(
     ("line", "key", "fact"),
     [
-        ('cron = "30 25 * * *"', "cron", '"25" is no hour'),
-        ('cron = "0 0 30 2 *"', "cron", "never comes"),
+        ('cron = "30 25 * * *"', "cron", '"25" is not a valid hour'),
+        ('cron = "0 0 30 2 *"', "cron", "never occurs: there is no such day"),
         ('cron = "@nightly"', "cron", "has 1 field,"),
-        ('cron = "0 0 * * *"\nzone = "CEST"', "zone", 'there is no time zone "CEST"'),
-        ('cron = "0 0 * * *"\nzone = "/etc/passwd"', "zone", "there is no time zone"),
-        ('cron = "0 0 * * *"\nblackout = ["8-18"]', "blackout[0]", '"8-18" is no part of a day'),
-        ('cron = "0 0 * * *"\nblackout = ["24:00-01:00"]', "blackout[0]", "is no part of a day"),
-        ('cron = "0 0 * * *"\nblackout = ["mon 08:00-09:00"]', "blackout[0]", "is no part of a day"),
-        ('cron = "0 0 * * *"\nblackout = ["00:00-00:00"]', "blackout", "leave no minute of the week"),
-        ('cron = "0 0 * * *"\nblackout = ["08:00-20:00", "19:00-08:00"]', "blackout", "leave no minute of the week"),
-        ('cron = "0 0 * * *"\nstart_within = 0', "start_within", "is no time at all"),
+        ('cron = "0 0 * * *"\nzone = "CEST"', "zone", 'unknown time zone "CEST"'),
+        ('cron = "0 0 * * *"\nzone = "/etc/passwd"', "zone", "unknown time zone"),
+        ('cron = "0 0 * * *"\nblackout = ["8-18"]', "blackout[0]", '"8-18" is not a time window'),
+        ('cron = "0 0 * * *"\nblackout = ["24:00-01:00"]', "blackout[0]", "is not a time window"),
+        ('cron = "0 0 * * *"\nblackout = ["mon 08:00-09:00"]', "blackout[0]", "is not a time window"),
+        ('cron = "0 0 * * *"\nblackout = ["00:00-00:00"]', "blackout", "leave no minute of the week free"),
+        (
+            ('cron = "0 0 * * *"\nblackout = ["08:00-20:00", "19:00-08:00"]'),
+            "blackout",
+            "leave no minute of the week free",
+        ),
+        ('cron = "0 0 * * *"\nstart_within = 0', "start_within", "must be longer than zero"),
     ],
 )
 def test_what_cannot_be_is_refused_with_its_key_and_a_hint(tmp_path: Path, line: str, key: str, fact: str) -> None:
@@ -58,7 +62,7 @@ def test_what_cannot_be_is_refused_with_its_key_and_a_hint(tmp_path: Path, line:
 
 def test_two_wrong_values_are_told_at_once(tmp_path: Path) -> None:
     message = refusal(tmp_path, 'cron = "a b c d e"\nzone = "Nowhere"').message
-    assert '"a" is no minute' in message
+    assert '"a" is not a valid minute' in message
     assert '"Nowhere"' in message
 
 
@@ -139,5 +143,5 @@ def test_a_machine_whose_zone_has_no_name_is_an_error_with_what_to_write(tmp_pat
     with pytest.raises(ConfigurationError) as raised:
         zone_of_machine({}, localtime=localtime, note=tmp_path / "none")
     assert "in [service]" in raised.value.hint
-    with pytest.raises(ConfigurationError, match="is no zone of IANA's"):
+    with pytest.raises(ConfigurationError, match="is not an IANA time zone"):
         zone_of_machine({"TZ": "EST5EDT4,M3.2.0,M11.1.0"}, localtime=localtime, note=tmp_path / "none")

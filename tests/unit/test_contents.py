@@ -19,7 +19,7 @@ from tests.fakes.server import FACTS
 from tests.fakes.target import MACHINE
 
 POSITION = Position("bin.000007", 4096, "0-1-7")
-STANDING = contents.BinlogTail(POSITION)
+TAIL = contents.BinlogTail(POSITION)
 OBJECT = StoredObject("data-1.tar.zst", 10, 5, "a" * 64, "b" * 64, 1, (Frame(10, 5, "b" * 64),))
 
 
@@ -42,7 +42,7 @@ def ready(root: Path, *, datadir: str = "mysql", binlog: str | None = "mysql/bin
     )
 
 
-def left_out(known: Ready, *, include_binlogs: bool = False, standing: contents.BinlogTail = STANDING) -> set[str]:
+def left_out(known: Ready, *, include_binlogs: bool = False, tail: contents.BinlogTail = TAIL) -> set[str]:
     names = [
         "mysql/ibdata1",
         "mysql/ibtmp1",
@@ -54,7 +54,7 @@ def left_out(known: Ready, *, include_binlogs: bool = False, standing: contents.
         "mysql/#ib_16384_0.dblwr",
         ".backupd-r1/test_file.0",
     ]
-    exclusions = contents.exclusions(known, standing, include_binlogs=include_binlogs)
+    exclusions = contents.exclusions(known, tail, include_binlogs=include_binlogs)
     return {name for name in names if exclusions.left_out(PurePosixPath(name))}
 
 
@@ -90,7 +90,7 @@ def test_the_named_binlog_is_read_from_the_snapshot_if_it_has_it(
     tmp_path: Path, binlog: str, file: str, arcname: str
 ) -> None:
     root, mounted = tmp_path / "volume", tmp_path / "mnt"
-    cut = contents.binlog_cut(ready(root, binlog=binlog), STANDING, mounted)
+    cut = contents.binlog_cut(ready(root, binlog=binlog), TAIL, mounted)
     assert cut is not None
     assert cut.file == mounted / file
     assert (str(cut.arcname), cut.offset) == (arcname, 4096)
@@ -107,7 +107,7 @@ def test_a_binlog_that_the_snapshot_does_not_have_is_read_from_the_file_that_is_
     with live_binlogs(*place) as held:
         held.hold("bin.000007", with_earlier=False)
         (folder / "bin.000007").unlink()
-        cut = contents.binlog_cut(known, STANDING, tmp_path, live=held)
+        cut = contents.binlog_cut(known, TAIL, tmp_path, live=held)
         assert cut is not None
         assert (cut.file.read_text(), str(cut.arcname)) == ("the server's", ".backupd-binlog/bin.000007")
 
@@ -165,22 +165,22 @@ def in_image(root: Path, index: str, *binlogs: str) -> Ready:
 
 def test_without_a_lock_the_image_says_which_binlog_is_its_last_and_what_of_it_counts(tmp_path: Path) -> None:
     known = in_image(tmp_path, "./bin.000006\n/srv/live/bin.000007\n", "bin.000006", "bin.000007")
-    standing = contents.standing_in_image(known, tmp_path)
-    assert standing == contents.BinlogTail(Position("bin.000007"))
-    cut = contents.binlog_cut(known, standing, tmp_path)
+    tail = contents.tail_in_image(known, tmp_path)
+    assert tail == contents.BinlogTail(Position("bin.000007"))
+    cut = contents.binlog_cut(known, tail, tmp_path)
     assert cut is not None
     assert (cut.file, cut.offset) == (tmp_path / "mysql" / "bin.000007", 4), "what is no whole event counts for nothing"
     mysql = replace(known, facts=replace(known.facts, flavour=Flavour.MYSQL))
-    cut = contents.binlog_cut(mysql, standing, tmp_path)
+    cut = contents.binlog_cut(mysql, tail, tmp_path)
     assert cut is not None
     assert cut.offset == 100, "MySQL finds the end itself"
 
 
 def test_what_recovery_needs_of_the_binlogs_before_is_stored_with_the_data(tmp_path: Path) -> None:
-    standing = contents.BinlogTail(Position("bin.000007"), earlier=("bin.000006",))
-    assert "mysql/bin.000006" not in left_out(ready(tmp_path), standing=standing)
+    tail = contents.BinlogTail(Position("bin.000007"), earlier=("bin.000006",))
+    assert "mysql/bin.000006" not in left_out(ready(tmp_path), tail=tail)
     known = in_image(tmp_path, "./bin.000006\n./bin.000007\n", "bin.000007")
-    cut = contents.binlog_cut(known, standing, tmp_path)
+    cut = contents.binlog_cut(known, tail, tmp_path)
     assert cut is not None
     assert cut.earlier == ("bin.000006",)
 
@@ -188,8 +188,8 @@ def test_what_recovery_needs_of_the_binlogs_before_is_stored_with_the_data(tmp_p
 @pytest.mark.parametrize("index", ["", "./bin.000007\n"], ids=["lists nothing", "lists what is not there"])
 def test_an_image_whose_binlog_cannot_be_read_is_no_backup(tmp_path: Path, index: str) -> None:
     with pytest.raises(SnapshotError, match="the snapshot's binlog"):
-        contents.standing_in_image(in_image(tmp_path, index), tmp_path)
+        contents.tail_in_image(in_image(tmp_path, index), tmp_path)
 
 
 def test_a_server_without_binlog_has_none_in_its_image(tmp_path: Path) -> None:
-    assert contents.standing_in_image(ready(tmp_path, binlog=None), tmp_path) == contents.BinlogTail(Position())
+    assert contents.tail_in_image(ready(tmp_path, binlog=None), tmp_path) == contents.BinlogTail(Position())

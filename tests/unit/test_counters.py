@@ -40,7 +40,7 @@ def test_counters_that_are_not_as_we_know_them_are_shown(text: str) -> None:
 
 def test_what_is_in_flight_is_told_apart_and_anything_else_is_shown() -> None:
     assert parse_inflight("       3        12\n") == InFlight(reads=3, writes=12)
-    with pytest.raises(UnexpectedOutput, match="in flight is not as backupd knows it: '3'"):
+    with pytest.raises(UnexpectedOutput, match="count of requests in flight: '3'"):
         parse_inflight("3")
 
 

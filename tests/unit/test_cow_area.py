@@ -49,6 +49,7 @@ def test_a_little_noise_leaves_it_within_5_percent_and_as_much_as_the_noise(
     assert worth >= 1 / ((1 + max(LEAST_GAIN, choice.noise)) * slack) * 0.999
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("rounds", [3, 5, 9, 100])
 @pytest.mark.parametrize("noise", [0.02, 0.1, 0.3])
 def test_noise_alone_does_not_flip_it(rounds: int, noise: float) -> None:
@@ -108,20 +109,20 @@ def test_a_tuning_is_of_one_layout() -> None:
     host.free_by_pv["/dev/sdb"] = 3  # how much is free is no part of it
     assert change() == ""
     host.pv_uuids["/dev/sde"] = "new disk"
-    assert change() == "/dev/sde is gone or another disk"
+    assert change() == "/dev/sde is missing or was replaced"
     host.pv_uuids.clear()
     del host.free_by_pv["/dev/sde"]
-    assert change() == "/dev/sde is gone or another disk"
+    assert change() == "/dev/sde is missing or was replaced"
     host.free_by_pv |= {"/dev/sde": 255, "/dev/sdf": 10}
-    assert change() == "/dev/sdf came to the group"
+    assert change() == "/dev/sdf was added to the group"
     del host.free_by_pv["/dev/sdf"]
     segment = replace(host.volume.segments[0], stripes=2, devices=("/dev/sdb", "/dev/sdc"))
     host.volume = replace(striped_volume(), segments=(segment,))
-    assert change() == "the volume lies otherwise on its PVs"
+    assert change() == "the volume's layout on its PVs has changed"
     host.volume = replace(striped_volume(), uuid="other")
-    assert change() == "the volume is another one"
+    assert change() == "the volume was replaced"
     host.volume = replace(striped_volume(), group_uuid="other")
-    assert change() == "the volume is another one"
+    assert change() == "the volume was replaced"
 
 
 def test_the_best_in_one_place_is_told_too() -> None:

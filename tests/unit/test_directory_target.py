@@ -69,10 +69,10 @@ def test_proof_of_being_writable_leaves_nothing(tmp_path: Path) -> None:
 
 def test_missing_folder_is_not_created(tmp_path: Path) -> None:
     target = DirectoryTarget("store", tmp_path / "unmounted", machine=MACHINE)
-    with pytest.raises(TargetError, match="is not there") as refused:
+    with pytest.raises(TargetError, match="does not exist") as refused:
         target.require_usable()
     assert "mount" in refused.value.hint
-    with pytest.raises(TargetError, match="is not there"):
+    with pytest.raises(TargetError, match="does not exist"):
         put(target, b"x")
     assert everything(tmp_path) == set()
 
@@ -84,8 +84,8 @@ def test_file_in_the_folders_place_is_named(tmp_path: Path) -> None:
 
 
 FAULTS = [
-    (errno.ENOSPC, "no room left on target store"),
-    (errno.EDQUOT, "no room left on target store"),
+    (errno.ENOSPC, "no space left on target store"),
+    (errno.EDQUOT, "no space left on target store"),
     (errno.EROFS, "is mounted read-only"),
     (errno.EIO, "could not write data-1.tar.zst to target store"),
 ]
@@ -154,7 +154,7 @@ def test_object_whose_name_was_not_made_durable_is_taken_back(tmp_path: Path, mo
 
 def test_full_target_is_not_usable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsync", failing(errno.ENOSPC))
-    with pytest.raises(TargetError, match="no room left"):
+    with pytest.raises(TargetError, match="no space left on"):
         DirectoryTarget("store", tmp_path, machine=MACHINE).require_usable()
     assert everything(tmp_path) == set()
 
@@ -242,7 +242,7 @@ def test_nothing_is_read_or_written_where_the_sentinel_is_missing(tmp_path: Path
 
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_a_folder_that_is_not_there_is_never_taken_for_an_empty_one(tmp_path: Path, name: str) -> None:
-    with pytest.raises(TargetError, match="is not there"):
+    with pytest.raises(TargetError, match="does not exist"):
         OPERATIONS[name](DirectoryTarget("store", tmp_path / "unmounted", machine=MACHINE))
 
 

@@ -132,7 +132,7 @@ def test_a_failure_is_told_in_fios_words_with_a_hint() -> None:
         "fio ended with status 1: io_u error on file /dev/loop0: Invalid argument: write offset=0, buflen=1024"
     )
     broken = failure(1, recorded("write-1k-sectors-of-4k.txt").replace("err=22", "err=5"))
-    assert "kernel's log" in broken.hint
+    assert "check the kernel log (dmesg): the disk or the volume is failing" in broken.hint
 
 
 def test_a_failure_without_words_shows_everything() -> None:

@@ -39,7 +39,7 @@ def test_what_somebody_has_changed_meanwhile_is_left_and_told() -> None:
     found = restoration(SAVED, {**FLUSHING, MAX_DIRTY: "75.000000"})
     assert found.values == ((LOW_WATER_MARK, 10.0),)
     assert found.left == (
-        "innodb_max_dirty_pages_pct was changed to 75 meanwhile, and is left so: before the lock it was 90",
+        "innodb_max_dirty_pages_pct was changed to 75 by somebody else and stays so; before the lock it was 90",
     )
 
 
@@ -53,7 +53,7 @@ def test_a_younger_server_with_another_datadir_is_left_alone_and_told(now: dict[
     found = restoration(SAVED, {**now, DATADIR: "/srv/restored/", UPTIME: "50"})
     assert found.values == ()
     assert "its datadir is /srv/restored/" in found.left[0]
-    assert "if that one still runs: SET GLOBAL innodb_max_dirty_pages_pct = 90 there" in found.left[0]
+    assert "if that server is still running: SET GLOBAL innodb_max_dirty_pages_pct = 90 there" in found.left[0]
 
 
 def test_a_server_that_writes_everything_anyway_keeps_its_settings() -> None:

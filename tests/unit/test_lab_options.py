@@ -159,7 +159,7 @@ def test_systemd_is_asked_for_where_the_machine_is_to_have_it() -> None:
 
 
 def test_room_in_the_cache_is_asked_for_by_name(tmp_path: Path) -> None:
-    with pytest.raises(LabError, match=r"too little room for prepared disks in .*: 1048576\.0 GiB are needed"):
+    with pytest.raises(LabError, match=r"not enough space for prepared disks in .*: 1048576\.0 GiB are needed"):
         require_cache_room(tmp_path, 1024 * 1024 * GIB, what="prepared disks")
 
 

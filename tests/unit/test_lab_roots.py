@@ -123,5 +123,5 @@ def test_the_version_is_what_the_program_says(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     assert roots.version(ServerKind.MARIADB_10, None) == "10.11.19-MariaDB-0+deb12u1"
     does(tmp_path / "mariadbd", "echo hello")
-    with pytest.raises(LabError, match="told no version"):
+    with pytest.raises(LabError, match="the lab's server reported no version"):
         roots.version(ServerKind.MARIADB_10, None)

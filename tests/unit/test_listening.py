@@ -61,6 +61,6 @@ def test_one_that_cannot_live_is_tried_again_later_and_keeps_nobody_waiting(
         pages.keep_up()
         assert time.monotonic() - began < 0.5
         time.sleep(0.01)
-    assert "started again in 1 s" in caplog.text
-    assert "started again in 2 s" in caplog.text
+    assert "restarting it in 1 s" in caplog.text
+    assert "restarting it in 2 s" in caplog.text
     pages.stop()

@@ -106,4 +106,4 @@ def test_a_folder_that_takes_no_file_is_one_warning_and_no_more(
         for phase in Phase:
             telling.phase(phase)
     (warning,) = caplog.messages
-    assert warning.startswith("how this run gets on is not told any more: ")
+    assert warning.startswith("the progress of this run is no longer reported: ")

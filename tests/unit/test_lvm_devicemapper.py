@@ -61,7 +61,7 @@ def test_device_that_is_gone_or_became_something_else_is_not_intact() -> None:
 
 @pytest.mark.parametrize("words", ["", "12", "12/34", "a/b c", "Splendid"])
 def test_status_of_unknown_form_is_shown(words: str) -> None:
-    with pytest.raises(UnexpectedOutput, match=f"not understood: {words}"):
+    with pytest.raises(UnexpectedOutput, match=f"could not be parsed: {words}"):
         devicemapper.cow_usage(snapshot_with(words))
 
 
@@ -104,4 +104,4 @@ def test_layer_under_a_file_system_is_named(tmp_path: Path, files: dict[str, str
 
 
 def test_file_system_without_block_device_is_named(tmp_path: Path) -> None:
-    assert "no block device" in devicemapper.describe(DeviceNumber(0, 41), sysfs=tmp_path)
+    assert "is not a block device" in devicemapper.describe(DeviceNumber(0, 41), sysfs=tmp_path)

@@ -70,7 +70,7 @@ def test_only_where_it_is_told_so_a_log_is_not_replayed() -> None:
 
 
 def test_path_that_leads_to_another_device_is_not_mounted(tmp_path: Path) -> None:
-    with pytest.raises(SnapshotError, match="does not lead to snapshot"):
+    with pytest.raises(SnapshotError, match="does not point to snapshot"):
         LinuxMounts().mount(snapshot_at(Path("/dev/null")), tmp_path / "mnt")
     assert not (tmp_path / "mnt").exists()
 
@@ -79,7 +79,7 @@ def test_snapshot_of_a_volume_that_is_mounted_nowhere_any_more_is_not_mounted(tm
     null = Path("/dev/null").stat().st_rdev
     snapshot = replace(snapshot_at(Path("/dev/null")), device=DeviceNumber(os.major(null), os.minor(null)))
     unmounted = replace(snapshot, origin=replace(snapshot.origin, device=DeviceNumber(254, 4095)))
-    with pytest.raises(SnapshotError, match=f"{snapshot.origin.full_name} is mounted nowhere any more"):
+    with pytest.raises(SnapshotError, match=f"{snapshot.origin.full_name} is no longer mounted"):
         LinuxMounts().mount(unmounted, tmp_path / "mnt")
     odd = replace(snapshot, origin=replace(snapshot.origin, device=mount_of(Path("/proc")).device))
     with pytest.raises(SnapshotError, match="holds proc"):

@@ -70,7 +70,7 @@ def test_only_the_chosen_disks_count() -> None:
 
 
 def test_disk_of_another_group_is_named_with_those_to_choose_from() -> None:
-    with pytest.raises(SnapshotError, match="/dev/sdz: no usable PV of vg0") as caught:
+    with pytest.raises(SnapshotError, match="/dev/sdz: not a usable PV of vg0") as caught:
         plan(Size(percent_of_origin=20), pvs=("/dev/sdz",))
     assert "/dev/sda, /dev/sdb" in caught.value.hint
 
@@ -104,7 +104,7 @@ def test_more_stripes_than_pvs_with_room_are_refused() -> None:
     with pytest.raises(SnapshotError) as caught:
         plan(Size(bytes=GIB), stripes=3)
     assert caught.value.message == (
-        "no 3 stripes for the COW area on vg0: of the PVs, 2 have free extents (/dev/sda, /dev/sdb)"
+        "not enough PVs for 3 stripes of the COW area on vg0: of the PVs, 2 have free extents (/dev/sda, /dev/sdb)"
     )
     assert caught.value.hint == "lower snapshot.stripes (now 3), or extend the volume group: vgextend vg0 DEVICE"
     with pytest.raises(SnapshotError, match=r"that snapshot\.pvs names, 1 have free extents \(/dev/sda\)") as caught:

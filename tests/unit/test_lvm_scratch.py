@@ -106,7 +106,7 @@ def test_missing_mkfs_is_told_with_its_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, filesystem: str, package: str
 ) -> None:
     monkeypatch.setattr(process, "_environment", lambda: {"PATH": str(tmp_path)})
-    with pytest.raises(SnapshotError, match=rf"no {filesystem} could be made.*program not found: mkfs") as caught:
+    with pytest.raises(SnapshotError, match=rf"cannot create {filesystem}.*program not found: mkfs") as caught:
         LvmScratchVolumes(MACHINE).format(tmp_path / "device", LINEAR, filesystem)
     assert caught.value.hint == f"apt-get install {package}"
 
@@ -118,7 +118,7 @@ def test_file_system_that_we_do_not_make_is_a_mistake_of_the_caller() -> None:
 
 def test_failure_of_lvcreate_is_told_in_its_words(programs: Path) -> None:
     script(programs, "lvcreate", "echo '  Cannot process volume group labvg' >&2; exit 5")
-    with pytest.raises(SnapshotError, match=r"no scratch volume labvg/x: .*Cannot process") as caught:
+    with pytest.raises(SnapshotError, match=r"cannot create scratch volume labvg/x: .*Cannot process") as caught:
         LvmScratchVolumes(MACHINE).create("labvg", "x", STRIPED, size=312 * MIB, run_id="r1")
     assert "another LVM command" in caught.value.hint
 
@@ -129,7 +129,7 @@ def test_volume_whose_path_leads_elsewhere_is_not_taken_for_the_one_just_made(
     monkeypatch.setattr("backupd.lvm.scratch._PAUSE_SECONDS", 0)
     script(programs, "lvcreate", "")
     made = MappedDevice("labvg-x", "LVM-x", DeviceNumber(254, 99), False, (TableLine("striped", ""),))
-    with pytest.raises(SnapshotError, match="/dev/labvg/x does not lead to the volume that was just made") as caught:
+    with pytest.raises(SnapshotError, match="/dev/labvg/x does not point to the new volume") as caught:
         LvmScratchVolumes(MACHINE, mapped={"labvg-x": made}.get).create(
             "labvg", "x", STRIPED, size=312 * MIB, run_id="r1"
         )
@@ -138,10 +138,10 @@ def test_volume_whose_path_leads_elsewhere_is_not_taken_for_the_one_just_made(
 
 def test_hidden_or_inactive_volume_of_the_name_is_in_the_way_too(programs: Path) -> None:
     script(programs, "lvs", f'cat "{DATA}/volumes_inactive.json"')
-    with pytest.raises(Refused, match="labvg/r1 is there already"):
+    with pytest.raises(Refused, match="labvg/r1 already exists"):
         LvmScratchVolumes(MACHINE).require_unused("labvg", "r1")
     script(programs, "lvs", f'cat "{DATA}/volumes_thin.json"')
-    with pytest.raises(Refused, match="labvg/pool_tdata is there already"):
+    with pytest.raises(Refused, match="labvg/pool_tdata already exists"):
         LvmScratchVolumes(MACHINE).require_unused("labvg", "pool_tdata")
 
 

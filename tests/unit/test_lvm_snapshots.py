@@ -10,7 +10,8 @@ import pytest
 
 from backupd.lvm import Mark, classic, devicemapper
 from backupd.lvm.devicemapper import MappedDevice, TableLine
-from backupd.lvm.snapshots import LvmSnapshots, chosen_removal_argv, remove_argv
+from backupd.lvm.removal import chosen_removal_argv, remove_argv
+from backupd.lvm.snapshots import LvmSnapshots
 from backupd.vocabulary.errors import ExitStatus, SnapshotError, SnapshotVoid
 from backupd.vocabulary.volumes import CowUsage, DeviceNumber, Snapshot, SnapshotPlan
 from tests.fakes.lvm_host import striped_volume
@@ -195,7 +196,7 @@ def test_scratch_volume_is_removed_with_the_snapshot_that_a_dead_probe_left(prog
 def test_scratch_volume_that_somebody_has_a_snapshot_of_is_never_given_to_lvremove(programs: Programs) -> None:
     scratch_volume(programs, "backupd-r1", "foreign")
     programs.lvremove(chooses=False)
-    with pytest.raises(SnapshotError, match="somebody has a snapshot of it, foreign") as caught:
+    with pytest.raises(SnapshotError, match="it has a snapshot: foreign") as caught:
         LvmSnapshots(MACHINE).remove("labvg", "data", "r1")
     assert "lvremove labvg/foreign" in caught.value.hint
     assert programs.calls() == []
@@ -216,7 +217,7 @@ def test_busy_snapshot_is_tried_again_and_then_told(programs: Programs, monkeypa
     with pytest.raises(SnapshotError, match="in use") as caught:
         LvmSnapshots(MACHINE, busy_patience_seconds=1.0).remove("labvg", "backupd-r1", "r1")
     assert len(programs.calls()) > 1
-    assert "holds it" in caught.value.hint
+    assert "see what uses it: lsof" in caught.value.hint
 
 
 def test_snapshot_that_was_busy_for_a_moment_is_removed(programs: Programs, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -238,7 +239,10 @@ def test_failure_that_does_not_pass_is_not_repeated(programs: Programs) -> None:
 def refused(tmp_path: Path) -> SnapshotError:
     """What `prepared` says, which LVM or the kernel does not let go on."""
     snapshots = LvmSnapshots(MACHINE, sysfs=sysfs_with(tmp_path, ORIGIN_UUID))
-    with pytest.raises(SnapshotError, match="no snapshot of labvg/data") as caught, snapshots.prepared(PLAN):
+    with (
+        pytest.raises(SnapshotError, match="cannot create a snapshot of labvg/data") as caught,
+        snapshots.prepared(PLAN),
+    ):
         pytest.fail("prepared although LVM refused")
     return caught.value
 
@@ -267,7 +271,7 @@ def test_cow_area_that_stays_active_is_refused_before_anything_is_locked(
     programs.shell(OBEDIENT_LVCONVERT, lvchange="echo '  Logical volume labvg/backupd-r1 in use.'")
     error = refused(tmp_path)
     assert error.message.endswith(": Logical volume labvg/backupd-r1 in use.")
-    assert "holds it" in error.hint
+    assert "see what uses it: lsof" in error.hint
 
 
 def test_cow_area_that_udev_has_open_for_a_moment_is_waited_for(programs: Programs, tmp_path: Path) -> None:
@@ -287,7 +291,10 @@ def test_line_that_is_too_long_for_the_shell_is_a_program_of_its_own(programs: P
         assert int((tmp_path / "words").read_text()) > 64
         assert "lvcreate" not in programs.told.read_text()
     programs.script("lvcreate", "echo '  no such PV' >&2; exit 5")
-    with pytest.raises(SnapshotError, match=r"no snapshot of labvg/data: .*no such PV"), snapshots.prepared(many):
+    with (
+        pytest.raises(SnapshotError, match=r"cannot create a snapshot of labvg/data: .*no such PV"),
+        snapshots.prepared(many),
+    ):
         pytest.fail("prepared although LVM refused")
 
 
@@ -397,7 +404,7 @@ def test_nothing_less_than_a_live_snapshot_is_confirmed(
 ) -> None:
     programs.shell(OBEDIENT_LVCONVERT)
     snapshots = LvmSnapshots(MACHINE, sysfs=sysfs_with(tmp_path, ORIGIN_UUID))
-    with pytest.raises(SnapshotError, match="no snapshot of labvg/data"):
+    with pytest.raises(SnapshotError, match="cannot create a snapshot of labvg/data"):
         taken(monkeypatch, programs, snapshots, snapshot, origin)
 
 
@@ -406,7 +413,7 @@ def test_slow_lvm_costs_no_more_than_the_deadline_and_is_left_to_finish(
 ) -> None:
     programs.shell(OBEDIENT_LVCONVERT)
     snapshots = LvmSnapshots(MACHINE, sysfs=sysfs_with(tmp_path, ORIGIN_UUID), create_deadline_seconds=0.0)
-    with pytest.raises(SnapshotError, match="was not there within 0 s"):
+    with pytest.raises(SnapshotError, match="did not appear within 0 s"):
         taken(monkeypatch, programs, snapshots, None, LIVE_ORIGIN)
     assert (programs.folder / "ended").exists()
 
@@ -444,7 +451,7 @@ def test_group_that_another_command_keeps_ends_the_run_soon(
     snapshots = LvmSnapshots(MACHINE, sysfs=sysfs_with(tmp_path, ORIGIN_UUID), group_patience_seconds=0.0)
     with pytest.raises(SnapshotError, match="Can't get lock") as caught:
         taken(monkeypatch, programs, snapshots, None, LIVE_ORIGIN)
-    assert "another LVM command holds the volume group" in caught.value.hint
+    assert "another LVM command has locked the volume group; see" in caught.value.hint
 
 
 def test_cow_area_is_tagged_from_its_first_instant_and_lies_where_it_was_planned() -> None:

@@ -127,7 +127,7 @@ def plan(volume: Volume, size: Size | None = None, *, pvs: tuple[str, ...] = ())
 def test_stripes_are_the_pools() -> None:
     with pytest.raises(SnapshotError, match="have the stripes of that pool") as caught:
         plan_snapshot(thin_volume(), NO_EXTENTS, "r1", Settings(Size(percent_of_origin=20), stripes=2))
-    assert caught.value.hint == "leave out snapshot.stripes"
+    assert caught.value.hint == "omit snapshot.stripes"
 
 
 def test_thin_snapshot_takes_no_extents_and_the_pools_chunk_size() -> None:
@@ -165,7 +165,7 @@ def test_pool_with_little_metadata_left_is_refused(mebibytes: int, refused: bool
 def test_thin_snapshot_cannot_lie_on_chosen_disks() -> None:
     with pytest.raises(SnapshotError, match="is thin") as caught:
         plan(thin_volume(), pvs=("/dev/sda",))
-    assert caught.value.hint == "leave out snapshot.pvs"
+    assert caught.value.hint == "omit snapshot.pvs"
 
 
 def test_free_bytes_are_those_of_the_pool_or_of_the_group() -> None:
@@ -303,5 +303,5 @@ def test_snapshot_or_pool_that_is_gone_or_became_something_else_is_not_intact(mo
 
 @pytest.mark.parametrize("status", ["", "1 2 3", "1 a/b 1/2 - rw", "1 0/0 1/2 - rw"])
 def test_status_of_a_pool_of_unknown_form_is_shown(status: str) -> None:
-    with pytest.raises(UnexpectedOutput, match=f"not understood: {status}"):
+    with pytest.raises(UnexpectedOutput, match=f"could not be parsed: {status}"):
         devicemapper.pool_usage(pool_with(status), 4096)

@@ -27,6 +27,7 @@ from backupd.vocabulary.storage import Frame, Manifest, StoredObject
 from backupd.vocabulary.volumes import Layout
 from tests.fakes.target import MACHINE
 from tests.mutations import add_of_tomorrow
+from tests.share import examples
 from tests.signers import signer
 
 NUMBERS = st.integers(0, 1 << 60)
@@ -216,7 +217,7 @@ def test_a_later_minors_words_are_kept_as_they_are() -> None:
 def test_a_word_that_a_restore_depends_on_must_be_known() -> None:
     body = json.loads(manifests.to_text(ONE))
     body["server"]["flavour"] = "postgresql"
-    with pytest.raises(VerificationError, match=r"no proper manifest\.server.flavour: 'postgresql'"):
+    with pytest.raises(VerificationError, match=r"no valid manifest\.server.flavour: 'postgresql'"):
         manifests.from_text(sealed(body))
 
 
@@ -311,7 +312,7 @@ def test_a_newer_major_is_told_from_damage(schema: Any) -> None:
 )
 def test_unknown_schema_is_refused(schema: Any) -> None:
     body = {**json.loads(manifests.to_text(ONE)), "schema": schema}
-    with pytest.raises(Unreadable, match="no proper schema"):
+    with pytest.raises(Unreadable, match="no valid schema"):
         manifests.from_text(sealed(body))
 
 
@@ -398,14 +399,14 @@ def test_missing_key_is_named(path: tuple[Any, ...]) -> None:
 @pytest.mark.parametrize("path", ["/var/lib/mysql", "../mysql", "mysql/../../live", ".."])
 def test_a_path_that_leads_out_of_the_restored_folder_is_refused(key: str, path: str) -> None:
     """There a drill would start its server, and a clone remove binlogs: those of this host."""
-    with pytest.raises(VerificationError, match=f"the manifest's {key} leads out of the backup: '{path}'"):
+    with pytest.raises(VerificationError, match=f"the manifest's {key} points outside of the backup: '{path}'"):
         manifests.from_text(sealed({**BODY, key: path}))
 
 
 @pytest.mark.parametrize("number", [1 << 63, -(1 << 63), 1 << 4000])
 def test_a_number_that_no_catalogue_keeps_is_refused(number: int) -> None:
     snapshot = {**BODY["run"]["snapshot"], "redo_left_out": number}
-    with pytest.raises(VerificationError, match=r"no proper manifest\.run\.snapshot\.redo_left_out"):
+    with pytest.raises(VerificationError, match=r"no valid manifest\.run\.snapshot\.redo_left_out"):
         manifests.from_text(sealed({**BODY, "run": {**BODY["run"], "snapshot": snapshot}}))
 
 
@@ -422,7 +423,7 @@ NAMES_AT = [
 @pytest.mark.parametrize("hostile", ["a\nb", "\x1b]0;x\x07", "a\rb", "\0", "\x9b2J", "\u2028", "\u202egnp.exe"])
 def test_no_name_has_a_control_character(hostile: str) -> None:
     for path in NAMES_AT:
-        with pytest.raises(Unreadable, match="no proper manifest") as refused:
+        with pytest.raises(Unreadable, match="no valid manifest") as refused:
             manifests.from_text(sealed(changed(json.loads(manifests.to_text(ONE)), path, hostile)))
         assert is_one_line(refused.value.message)
     for mapping in (("server", "settings"), ("run", "phases")):
@@ -447,14 +448,14 @@ def test_a_name_of_bytes_that_are_no_text_is_kept() -> None:
 
 @pytest.mark.parametrize("name", ["half \ud800", "db1\udfff", "\ude00\ud83d", "x" * 4097])
 def test_a_name_that_is_no_text_and_one_longer_than_any_path_are_refused(name: str) -> None:
-    with pytest.raises(Unreadable, match=r"no proper manifest\.host") as refused:
+    with pytest.raises(Unreadable, match=r"no valid manifest\.host") as refused:
         manifests.from_text(sealed({**BODY, "host": name}))
     assert len(refused.value.message) < 200
 
 
 @pytest.mark.parametrize("instant", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"])
 def test_an_instant_that_nothing_can_be_reckoned_with_is_refused(instant: str) -> None:
-    with pytest.raises(Unreadable, match=r"no proper manifest\.created_at"):
+    with pytest.raises(Unreadable, match=r"no valid manifest\.created_at"):
         manifests.from_text(sealed({**BODY, "created_at": instant}))
 
 
@@ -463,7 +464,7 @@ def test_instant_without_a_zone_is_refused() -> None:
         manifests.from_text(sealed({**BODY, "created_at": "2026-01-02T03:04:05"}))
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.data())
 def test_no_mutation_of_the_text_passes_or_crashes_the_reader(data: st.DataObject) -> None:
     text = bytearray(manifests.to_text(ONE).encode())

@@ -113,6 +113,7 @@ def plans(path: Path, question: Callable[[Catalogue], Any]) -> list[str]:
         ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", QUESTIONS)
 def test_no_question_walks_through_all_runs(few: Path, name: str) -> None:
     found = plans(few, QUESTIONS[name])
@@ -141,6 +142,7 @@ def test_a_beginning_that_only_one_id_has_finds_it_and_others_are_told(few: Path
             catalogue.run("2026%")
 
 
+@pytest.mark.thorough
 def test_the_catalogue_that_is_measured_is_sound(few: Path) -> None:
     with Catalogue.open(few) as catalogue:
         assert catalogue.audit_trail().chain.first_fault is None
@@ -190,6 +192,7 @@ def test_the_history_of_a_hundred_thousand_runs_is_printed_as_fast_as_that_of_a_
     assert min(took[many]) / min(took[few]) < 1.3
 
 
+@pytest.mark.thorough
 def test_the_history_loads_nothing_that_acts_on_a_host() -> None:
     """Which is what the half second goes for that it may take."""
     listed = "import sys, backupd.cli.main, backupd.cli.history, backupd.operations.opening; print(*sys.modules)"

@@ -301,7 +301,7 @@ def test_a_file_that_node_exporter_would_not_read_is_refused(tmp_path: Path, nam
 
 
 def test_a_folder_that_is_not_there_is_refused_with_a_hint(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="there is no folder") as refused:
+    with pytest.raises(UsageError, match="does not exist") as refused:
         write_textfile(tmp_path / "none" / "backupd.prom", b"x 1\n")
     assert "--collector.textfile.directory" in refused.value.hint
 
@@ -334,7 +334,7 @@ def test_a_file_that_cannot_be_written_changes_nothing_but_the_log(
     configuration = configured(path_in_memory, service={"textfile": path_in_memory / "none" / "backupd.prom"})
     with left_for_node_exporter(configuration, catalogue):
         good(catalogue)
-    assert "there is no folder" in caplog.text
+    assert "does not exist" in caplog.text
 
 
 # --- the command -----------------------------------------------------------------------------------------------------

@@ -68,8 +68,16 @@ def test_this_machine_tells_what_is_available() -> None:
     ("script", "log", "says"),
     [
         ("kill -9 $$", "[Note] Starting crash recovery", "was killed"),
-        ("exit 1", "[ERROR] InnoDB: Cannot allocate memory for the buffer pool", "ran short: .*Cannot allocate memory"),
-        ("exit 1", "[Warning] mysqld: Disk is full writing './t/a.MYD' (Errcode: 28)", "ran short: .*Disk is full"),
+        (
+            "exit 1",
+            "[ERROR] InnoDB: Cannot allocate memory for the buffer pool",
+            "ran out of resources: .*Cannot allocate memory",
+        ),
+        (
+            "exit 1",
+            "[Warning] mysqld: Disk is full writing './t/a.MYD' (Errcode: 28)",
+            "ran out of resources: .*Disk is full",
+        ),
     ],
 )
 def test_a_server_that_ran_into_a_limit_of_the_drill_decides_nothing(
@@ -82,7 +90,10 @@ def test_a_server_that_ran_into_a_limit_of_the_drill_decides_nothing(
         _within_limits(process, ScratchPlaces(tmp_path)),
     ):
         raise ServerError("the server did not start")
-    assert "neither proven nor doubted" in undecided.value.hint
+    assert (
+        "nothing was learned about the backup: drill it again with more time, memory or disk space"
+        in undecided.value.hint
+    )
 
 
 def test_any_other_end_of_the_server_is_an_answer(tmp_path: Path) -> None:

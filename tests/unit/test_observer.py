@@ -117,7 +117,7 @@ def observer_of(
         meter=PassiveMeter(host.counters),
         read_usage=host.usage,
         read_lag=host.replica_lag,
-        limits=limits or SettleLimits(),
+        limits=limits or SettleLimits(max_wait_seconds=600, max_cow_fill=0.8),
         area=area,
         extend=extend,
         growth=growth,
@@ -148,7 +148,7 @@ def test_a_baseline_is_the_median_of_its_windows_and_lies_before_the_snapshot(ho
 
 
 def test_a_baseline_without_a_single_write_is_an_error(host: Host, folder: Path) -> None:
-    with pytest.raises(CommandError, match="not one write"):
+    with pytest.raises(CommandError, match="no write to the probe file in"):
         measure_baseline(probe_at(host, folder, 0.0), folder, windows=2, seconds=1.0, clock=host.clock)
 
 
@@ -193,7 +193,7 @@ def test_the_first_look_measures_the_shock(host: Host, folder: Path) -> None:
     (sample,) = observer.samples
     assert (sample.at_seconds, sample.stage, sample.iops, sample.ratio) == (2.0, "settle", 20.0, 5.0)
     assert sample.latency_p95_ms is not None
-    assert observer.probe_bytes == sample.probe_bytes == 40 * (16 << 10)
+    assert sample.probe_bytes == 40 * (16 << 10)
 
 
 def test_the_probe_writes_no_more_than_its_share_of_the_time(host: Host, folder: Path) -> None:
@@ -337,7 +337,7 @@ def test_a_baseline_taken_with_a_probe_is_not_compared_with_looks_without_one(ho
     tick(observer, host, 10)
     verdict = observer.wait_for_verdict()
     assert verdict.reason is Reason.SETTLED
-    assert "everybody's writes" not in verdict.detail
+    assert "write latency" not in verdict.detail
 
 
 @pytest.mark.parametrize("how", ["not intact", "raised"])
@@ -367,7 +367,7 @@ def test_a_limit_that_is_passed_in_the_copy_gives_up_even_if_it_was_for_a_moment
     tick(observer, host, 5)
     host.lag = 0.0
     tick(observer, host, 5)
-    with pytest.raises(GaveUp, match="61 s behind"):
+    with pytest.raises(GaveUp, match="replica lag is 61 s"):
         observer.require_within_limits()
 
 
@@ -531,7 +531,9 @@ def test_what_is_said_of_a_pool_is_not_said_of_a_cow_area(host: Host, folder: Pa
     tick(observer, host)
     with pytest.raises(SnapshotVoid) as caught:
         observer.require_within_limits()
-    assert caught.value.hint == "thin pool labvg/pool was probably too small for the writes meanwhile: extend the pool"
+    assert caught.value.hint == (
+        "thin pool labvg/pool was probably too small for the writes during the backup: extend the pool"
+    )
 
 
 def test_the_penalty_limit_gives_up_before_the_copy(host: Host, folder: Path) -> None:
@@ -539,7 +541,7 @@ def test_the_penalty_limit_gives_up_before_the_copy(host: Host, folder: Path) ->
     tick(observer, host, 19)
     verdict = observer.wait_for_verdict()
     assert (verdict.outcome, verdict.reason) == (GateOutcome.GIVE_UP, Reason.LIMIT)
-    assert "10.0 times slower" in verdict.detail
+    assert "10.0× slower" in verdict.detail
 
 
 def test_the_forecast_knows_how_long_the_last_copy_took(host: Host, folder: Path) -> None:
@@ -569,7 +571,7 @@ def test_without_a_probe_it_starts_when_everybodys_writes_are_as_fast_as_before(
         verdict = observer.wait_for_verdict()
     assert (verdict.outcome, verdict.reason) == (GateOutcome.START, Reason.SETTLED)
     assert verdict.waited_seconds >= 40
-    assert "everybody's writes take 1.0" in verdict.detail
+    assert "average write latency is 1.0" in verdict.detail
 
 
 def test_a_probe_that_settles_only_its_own_chunks_is_called_so_in_the_verdict(host: Host, folder: Path) -> None:

@@ -44,7 +44,7 @@ def test_many_requests_tell_of_one_outage_once_and_of_the_next_again(caplog: pyt
         for each in all_of_them:
             each.answered()
     told = [record.getMessage().partition(" after ")[0] for record in caplog.records]
-    begun = "target store: could not write it: no route to host; waiting up to 1m for it"
+    begun = "target store: could not write it: no route to host; retrying for up to 1m"
     assert told == [begun, "target store answers again"] * 2
 
 

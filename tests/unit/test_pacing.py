@@ -11,7 +11,9 @@ from itertools import pairwise
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from backupd.policy.pacing import LEAST_SHARE, OFF_EVERY_SECONDS, Budgets, Pace, PaceLook
+from backupd.policy.pace_trial import PaceLook
+from backupd.policy.pacing import LEAST_SHARE, OFF_EVERY_SECONDS, Budgets, Pace
+from tests.share import examples
 from tests.unit.simulated_disk import TICK, Load, SimulatedDisk, copied, governed
 
 GIB = 1 << 30
@@ -25,7 +27,7 @@ noises = st.sampled_from([0.0, 0.2])
 
 def few(count: int) -> settings:
     """So many examples; without tracing, which makes a simulation ten times as slow."""
-    return settings(max_examples=count, deadline=None, phases=[Phase.explicit, Phase.generate, Phase.shrink])
+    return settings(max_examples=examples(count), deadline=None, phases=[Phase.explicit, Phase.generate, Phase.shrink])
 
 
 def pace_on(disk: SimulatedDisk, budgets: Budgets | None = None) -> Pace:

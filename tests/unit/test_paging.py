@@ -22,6 +22,7 @@ def catalogue() -> Iterator[Catalogue]:
         yield opened
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("wanted", [Filter(), Filter("shop"), Filter(statuses=GOOD), Filter("gone")])
 @pytest.mark.parametrize("limit", [1, 7, 450, 1000])
 def test_pages_follow_one_another_without_a_gap(catalogue: Catalogue, wanted: Filter, limit: int) -> None:
@@ -47,7 +48,7 @@ def test_a_page_has_probes_and_benches_only_where_they_are_wanted(catalogue: Cat
 
 
 def test_there_is_no_page_after_a_run_that_is_unknown(catalogue: Catalogue) -> None:
-    with pytest.raises(UsageError, match="no run nowhere to go on after"):
+    with pytest.raises(UsageError, match="no run nowhere to continue after"):
         catalogue.costs_page(Filter(), before="nowhere")
 
 

@@ -65,7 +65,7 @@ def test_without_a_tuning_auto_is_the_default() -> None:
     assert planned(host, SnapshotConfig(), None) == (64 * KIB, (), "the disks are not rotational", "")
     size, pvs, _, aside = planned(host, BOTH, None)
     assert (size, pvs) == (64 * KIB, ())
-    assert aside == "no probe has compared PVs for it: backupd probe JOB --tune"
+    assert aside == "no probe has compared PVs for this volume: backupd probe JOB --tune"
 
 
 def test_a_tuning_that_found_nothing_better_leaves_the_default() -> None:
@@ -74,7 +74,7 @@ def test_a_tuning_that_found_nothing_better_leaves_the_default() -> None:
     size, pvs, reason, aside = planned(host, BOTH, found)
     assert (size, pvs, aside) == (64 * KIB, (), "")
     assert (
-        reason == "the disks are not rotational; the probe of 2026-11-20 found nothing better that the job leaves open"
+        reason == "the disks are not rotational; the probe of 2026-11-20 found nothing better within the job's settings"
     )
 
 
@@ -115,13 +115,13 @@ def rotational(host: LvmHost) -> None:
 @pytest.mark.parametrize(
     ("happens", "words"),
     [
-        (other_disk, "/dev/sde is gone or another disk"),
-        (missing, "/dev/sde is gone or another disk"),
+        (other_disk, "/dev/sde is missing or was replaced"),
+        (missing, "/dev/sde is missing or was replaced"),
         (closed, "/dev/sde is full, missing or closed"),
         (full, "/dev/sde is full, missing or closed"),
-        (given_up, "the kernel has given up /dev/sde"),
-        (nearly_full, "there is too little room for the COW area"),
-        (otherwise_laid_out, "the volume lies otherwise on its PVs"),
+        (given_up, "the kernel has disabled /dev/sde"),
+        (nearly_full, "there is not enough space for the COW area"),
+        (otherwise_laid_out, "the volume's layout on its PVs has changed"),
     ],
 )
 def test_a_recommendation_that_does_not_hold_is_told_in_one_sentence_and_left_aside(
@@ -133,7 +133,7 @@ def test_a_recommendation_that_does_not_hold_is_told_in_one_sentence_and_left_as
     happens(host)  # type: ignore[operator]
     size, pvs, reason, aside = planned(host, BOTH, found)
     assert (size, pvs) == (64 * KIB, ())
-    assert aside == f"the probe of 2026-11-20: its recommendation is left aside: {words}"
+    assert aside == f"the probe of 2026-11-20: its recommendation is ignored: {words}"
     assert reason == f"the disks are not rotational; {aside}"
 
 
@@ -221,9 +221,9 @@ def test_stripes_that_the_job_says_need_no_probe() -> None:
     [
         (lambda host: host.free_by_pv.update({"/dev/sdc": 0}), "/dev/sdc is full, missing or closed"),
         (lambda host: host.closed.add("/dev/sdc"), "/dev/sdc is full, missing or closed"),
-        (lambda host: host.failed.add("/dev/sdc"), "the kernel has given up /dev/sdc"),
-        (lambda host: host.free_by_pv.update({"/dev/sdc": 3}), "there is too little room for the COW area"),
-        (otherwise_laid_out, "the volume lies otherwise on its PVs"),
+        (lambda host: host.failed.add("/dev/sdc"), "the kernel has disabled /dev/sdc"),
+        (lambda host: host.free_by_pv.update({"/dev/sdc": 3}), "there is not enough space for the COW area"),
+        (otherwise_laid_out, "the volume's layout on its PVs has changed"),
     ],
 )
 def test_stripes_of_which_one_pv_no_longer_does_are_left_aside(
@@ -234,7 +234,7 @@ def test_stripes_of_which_one_pv_no_longer_does_are_left_aside(
     happens(host)
     plan = plan_snapshot(host.volume, host.group(), "r1", BOTH, tuning=found)
     assert plan.striped_over == ()
-    assert plan.left_aside == f"the probe of 2026-11-20: its recommendation is left aside: {words}"
+    assert plan.left_aside == f"the probe of 2026-11-20: its recommendation is ignored: {words}"
 
 
 def test_a_thin_volume_takes_auto_for_nothing() -> None:

@@ -153,25 +153,25 @@ LONG_QUERY = Blocker(7, "report", 300.0, "SELECT * FROM orders")
         ("grants", database(missing=("RELOAD", "PROCESS")), REFUSED, "RELOAD, PROCESS"),
         ("links", stray("absolute symlink", "/data/mysql/sales"), REFUSED, "/data/mysql/sales"),
         ("data directory", stray("DATA DIRECTORY", "/data/mysql/far.ibd"), REFUSED, "/data/mysql/far.ibd"),
-        ("encryption keys", beside_the_data("keys.txt"), WARNING, "keys.txt lies on the volume that is snapshotted"),
+        ("encryption keys", beside_the_data("keys.txt"), WARNING, "keys.txt is on the volume that is snapshotted"),
         ("redo logging", facts(redo_logging=False), REFUSED, "disabled"),
-        ("redo log", facts(settings=LAZY), WARNING, "held longer, by the up to 3 s"),
+        ("redo log", facts(settings=LAZY), WARNING, "held up to 3 s longer"),
         ("binlog", as_it_is, OK, "864000 s"),
-        ("binlog", facts(binlog_expire_seconds=None), OK, "for ever"),
+        ("binlog", facts(binlog_expire_seconds=None), OK, "kept indefinitely"),
         ("binlog", facts(binlog_basename=None), WARNING, "off"),
         ("binlog", facts(binlog_expire_seconds=3600), WARNING, "3600 s"),
-        ("blockers", as_it_is, OK, "no statement"),
+        ("blockers", as_it_is, OK, "no running statement"),
         ("blockers", database(running=(LONG_QUERY,)), WARNING, "connection 7 of report has run for 300 s"),
-        ("canary", facts(is_replica=True), OK, "off here"),
-        ("canary", facts(read_only=True), OK, "off here"),
-        ("replication", replica(), OK, "the default channel: receiver and applier run"),
+        ("canary", facts(is_replica=True), OK, "off: the server"),
+        ("canary", facts(read_only=True), OK, "off: the server"),
+        ("replication", replica(), OK, "the default channel: receiver and applier are running"),
         ("replication", failing_replica, REFUSED, "cannot connect"),
         ("parallel applier", replica(binlog="/other/bin"), REFUSED, "4 parallel workers"),
         ("cluster", clustered(MEMBER), WARNING, "secondary of 3"),
         ("cluster", clustered(replace(MEMBER, primary=True)), REFUSED, "primary of 3"),
         ("cluster", clustered(MEMBER, may_ask_membership=False), REFUSED, "may not ask"),
         ("one volume", as_it_is, OK, "2 files and folders"),
-        ("one volume", stray("redo", "/"), REFUSED, "redo / lies on / (8:1)"),
+        ("one volume", stray("redo", "/"), REFUSED, "redo / is on / (8:1)"),
         ("volume", failing("volume_at"), REFUSED, "lvs was not found"),
         ("volume", failing("group"), REFUSED, "lvs was not found"),
         ("layout", as_it_is, OK, "striped, 3 stripes of 65536 bytes (1 segment)"),
@@ -179,7 +179,7 @@ LONG_QUERY = Blocker(7, "report", 300.0, "SELECT * FROM orders")
         ("segments", segments("linear", "thin"), REFUSED, "thin"),
         ("segments", segments("raid5"), REFUSED, "raid5"),
         ("layout", volume(cache=Segment("writecache", 1 << 20, 1, 0, ("/dev/nvme",))), OK, "a writecache on /dev/nvme"),
-        ("file system", mounted_as("ext2"), REFUSED, "is ext2: backupd mounts snapshots of xfs and ext4 only"),
+        ("file system", mounted_as("ext2"), REFUSED, "is ext2: backupd can only mount snapshots of xfs and ext4"),
         ("other snapshots", as_it_is, OK, "none"),
         ("other snapshots", lambda world: world.host.add_foreign_snapshot("hers"), REFUSED, "already has: hers"),
         ("volume state", as_it_is, OK, "no merge"),
@@ -187,7 +187,7 @@ LONG_QUERY = Blocker(7, "report", 300.0, "SELECT * FROM orders")
         ("snapshot room", as_it_is, OK, "30 extents"),
         ("snapshot room", full_group, REFUSED, "need 30, have 3"),
         ("target vault", as_it_is, OK, "writable"),
-        ("target vault", no_target, REFUSED, "is not there"),
+        ("target vault", no_target, REFUSED, "does not exist"),
         ("target vault", free_bytes(100), REFUSED, "100 bytes free"),
         ("target vault", free_bytes(100_000), WARNING, "before compression"),
         ("sysbench", as_it_is, OK, "installed"),
@@ -211,7 +211,7 @@ def test_nothing_of_ours_may_lie_on_the_volume_that_is_snapshotted(world: World,
     tools = replace(world.tools, files=replace(world.tools.files, mount_of=lambda path: everything_here))
     found = {f.name: f for f in preflight.examine(world.job(), tools, last_stored_bytes=None).findings}
     assert found[name].level is REFUSED
-    assert "lies on the volume that is snapshotted" in found[name].detail
+    assert "is on the volume that is snapshotted" in found[name].detail
     assert found[name].hint
 
 
@@ -347,20 +347,25 @@ def spooling(world: World, **how: object) -> Finding:
 @pytest.mark.parametrize(
     ("room", "size", "level", "told"),
     [
-        (FilesystemRoom(8 << 30, 10 << 30, read_only=False), None, OK, "room for 7.0 GiB, at most"),
-        (FilesystemRoom(8 << 30, 10 << 30, read_only=False), 64 << 20, OK, "room for 64.0 MiB, at most"),
-        (FilesystemRoom(8 << 30, 10 << 30, read_only=True), None, WARNING, "has no room: everything would be streamed"),
+        (FilesystemRoom(8 << 30, 10 << 30, read_only=False), None, OK, "7.0 GiB available, at most"),
+        (FilesystemRoom(8 << 30, 10 << 30, read_only=False), 64 << 20, OK, "64.0 MiB available, at most"),
+        (
+            FilesystemRoom(8 << 30, 10 << 30, read_only=True),
+            None,
+            WARNING,
+            "has no free space: everything would be streamed",
+        ),
         (
             FilesystemRoom((1 << 30) + 1, 1 << 31, read_only=False),
             None,
             WARNING,
-            "has no room: everything would be streamed",
+            "has no free space: everything would be streamed",
         ),
         (
             FilesystemRoom(1 << 40, 10 << 40, read_only=False),
             None,
             WARNING,
-            "has no room: everything would be streamed",
+            "has no free space: everything would be streamed",
         ),
     ],
 )
@@ -377,15 +382,15 @@ def test_a_spool_on_the_disks_of_the_volume_is_a_warning(world: World, monkeypat
     beside = replace(data, name="spool")
     monkeypatch.setattr(FakeSnapshots, "volume_at", lambda _self, device: data if device == data.device else beside)
     found = spooling(world)
-    assert (found.level, found.hint) == (WARNING, "put it on other disks")
+    assert (found.level, found.hint) == (WARNING, "move it to other disks")
     assert f"shares {', '.join(sorted(world.host.volume.devices))} with labvg/data" in found.detail
 
 
 @pytest.mark.parametrize(
     ("role", "level", "told"),
     [
-        ("binlog", REFUSED, "lies on the file system of the server's binlog (/var/log/mysql)"),
-        ("encryption keys", WARNING, "lies on the file system of target vault"),
+        ("binlog", REFUSED, "is on the file system of the server's binlog (/var/log/mysql)"),
+        ("encryption keys", WARNING, "is on the file system of target vault"),
     ],
 )
 def test_a_spool_never_fills_up_a_file_system_that_the_server_writes_to(

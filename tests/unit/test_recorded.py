@@ -113,7 +113,7 @@ HOSTILE = [
 def test_no_setting_has_more_than_a_line(name: str, value: str) -> None:
     settings = {**OF_MARIADB, **OF_MYSQL}
     for hostile in (value, f"{settings[name]}{value}", f"{value}{settings[name]}"):
-        with pytest.raises(Unreadable, match=rf"settings\.{name} is nothing that a server has") as refused:
+        with pytest.raises(Unreadable, match=rf"settings\.{name} has an invalid value") as refused:
             judged(of({**settings, name: hostile}))
         assert refused.value.message.isprintable()
 
@@ -146,12 +146,12 @@ def test_no_setting_has_more_than_a_line(name: str, value: str) -> None:
     ],
 )
 def test_a_setting_is_of_its_kind(name: str, value: str) -> None:
-    with pytest.raises(Unreadable, match=rf"settings\.{name} is nothing that a server has"):
+    with pytest.raises(Unreadable, match=rf"settings\.{name} has an invalid value"):
         judged(of({name: value}))
 
 
 def test_a_library_that_no_server_comes_with_is_named() -> None:
-    with pytest.raises(ServerError, match=r"names a plugin library that no server comes with: 'ha_evil\.so'"):
+    with pytest.raises(ServerError, match=r"names a plugin library that is not part of any server: 'ha_evil\.so'"):
         libraries(judged(of({"plugin_libraries": "ha_archive.so,ha_evil.so"})).server)
 
 
@@ -164,7 +164,7 @@ def test_what_files_do_not_need_is_not_loaded() -> None:
 @pytest.mark.parametrize("name", ["run_id", "job", "host", "machine", "volume", "datadir", "binlog"])
 def test_no_name_has_more_than_a_line(name: str, hostile: str) -> None:
     changed: dict[str, Any] = {name: f"{getattr(MARIADB, name)}{hostile}"}
-    with pytest.raises(Unreadable, match=f"the manifest's {name} is nothing"):
+    with pytest.raises(Unreadable, match=f"the manifest's {name} has an invalid value"):
         judged(replace(MARIADB, **changed))
 
 
@@ -179,13 +179,13 @@ def test_no_name_has_more_than_a_line(name: str, hostile: str) -> None:
     ],
 )
 def test_a_server_is_told_in_lines(changed: dict[str, Any]) -> None:
-    with pytest.raises(Unreadable, match=f"server.{next(iter(changed))} is nothing"):
+    with pytest.raises(Unreadable, match=f"server.{next(iter(changed))} has an invalid value"):
         judged(replace(MARIADB, server=replace(MARIADB.server, **changed)))
 
 
 def test_a_place_in_the_binlog_that_was_taken_under_a_lock_has_an_offset() -> None:
     unknown = replace(MARIADB, position=Position("bin.000001", None, f"{U}:1"))
-    with pytest.raises(Unreadable, match=r"position\.binlog_offset is nothing"):
+    with pytest.raises(Unreadable, match=r"position\.binlog_offset has an invalid value"):
         judged(unknown)
     assert judged(replace(unknown, locked=False)).position.binlog_offset is None
 
@@ -228,7 +228,7 @@ def test_a_set_in_lines_is_put_on_one() -> None:
     ],
 )
 def test_other_positions_are_refused(hostile: Position) -> None:
-    with pytest.raises(Unreadable, match=r"the manifest's position\..* is nothing that a server has"):
+    with pytest.raises(Unreadable, match=r"the manifest's position\..* has an invalid value"):
         judged_position(hostile)
     text = next_steps(replace(MARIADB, position=hostile), Path("/restored"))
     assert all(line.startswith("-- ") for line in text.splitlines())
@@ -241,7 +241,7 @@ def test_other_positions_are_refused(hostile: Position) -> None:
 def test_a_client_that_is_fed_the_next_steps_is_fed_nothing_of_a_stranger(name: str, hostile: str) -> None:
     changed: dict[str, Any] = {name: hostile}
     text = next_steps(replace(MARIADB, **changed), Path("/restored"))
-    assert text.startswith("-- What this copy needs next is not told: ")
+    assert text.startswith("-- The next steps for this copy are not known: ")
     assert text.replace("\n", "").isprintable()
     assert all(line.startswith("-- ") for line in text.splitlines())
 
@@ -255,7 +255,7 @@ def test_a_comment_has_its_dashes_on_every_line() -> None:
 
 @pytest.mark.parametrize("text", ["a\nb", "\\", "it's\\", "\x00", "\u2029"])
 def test_a_string_that_modes_read_in_different_ways_is_none(text: str) -> None:
-    with pytest.raises(ServerError, match="cannot be put into SQL"):
+    with pytest.raises(ServerError, match="this cannot be quoted safely for every server"):
         literal(text)
 
 
@@ -265,14 +265,14 @@ def test_quotes_are_doubled() -> None:
 
 def test_no_source_brings_a_statement_of_its_own() -> None:
     hostile = ReplicationSource(host="db1\\", user=", MASTER_PORT=1 -- ")
-    with pytest.raises(ServerError, match="cannot be put into SQL"):
+    with pytest.raises(ServerError, match="this cannot be quoted safely for every server"):
         statements(Words.MARIADB, Position(), Wanted(7, Following.GTID, hostile))
 
 
 def test_an_option_file_has_a_line_for_each_option(tmp_path: Path) -> None:
     wanted = Wanted(7, Following.GTID)
     hostile = of({"innodb_checksum_algorithm": "crc32\nplugin-load-add=evil.so"})
-    with pytest.raises(BackupdError, match="cannot be put into an option file"):
+    with pytest.raises(BackupdError, match="this cannot be written to an option file"):
         option_file(hostile, Relocation(tmp_path, "mysql", MARIADB.server.datadir), wanted)
 
 
@@ -314,7 +314,7 @@ def test_a_tables_definition_is_taken(definition: str) -> None:
     ],
 )
 def test_what_a_client_would_obey_is_no_definition(definition: str) -> None:
-    with pytest.raises(ServerError, match="no client should be fed"):
+    with pytest.raises(ServerError, match="the server returned a table definition that is unsafe to run"):
         require_definition(definition)
 
 

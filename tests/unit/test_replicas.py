@@ -117,9 +117,9 @@ def test_a_replica_that_applies_by_itself_has_nothing_to_be_told(job: JobConfig,
 @pytest.mark.parametrize(
     ("channel", "words"),
     [
-        (replace(CHANNEL, receiving=False), "the receiver of channel 'x' stands still"),
-        (replace(CHANNEL, applying=False), "the applier of channel 'x' stands still"),
-        (replace(CHANNEL, name="", applying=False), "the applier of the default channel stands still"),
+        (replace(CHANNEL, receiving=False), "the receiver of channel 'x' is stopped"),
+        (replace(CHANNEL, applying=False), "the applier of channel 'x' is stopped"),
+        (replace(CHANNEL, name="", applying=False), "the applier of the default channel is stopped"),
     ],
 )
 def test_a_thread_that_stands_still_is_named(channel: Channel, words: str) -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from backupd.report.combinations import Series
 from backupd.report.plot import PlotFrame, draws_dots, plot
 from backupd.report.scale import scale
+from tests.share import examples
 
 DECAY = [(5.0 * i, 1 + 5 * math.exp(-i / 4)) for i in range(1, 20)]
 BRAILLE = re.compile("[\u2801-\u28ff]")
@@ -26,7 +27,7 @@ def drawn_rows(text: str) -> list[str]:
     return [re.split("[│┤|+]", line, maxsplit=1)[1] for line in text.splitlines() if re.match(r" *\S* [│┤|+]", line)]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     points=st.lists(st.tuples(ANY_FLOAT, ANY_FLOAT), max_size=30),
     width=st.integers(0, 130),
@@ -45,7 +46,7 @@ def test_any_points_can_be_drawn_in_any_room(
     assert text.isascii() or not ascii_only
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(values=st.lists(ANY_FLOAT, max_size=20), count=st.integers(1, 12), tight=st.booleans())
 def test_a_scale_holds_every_value_between_its_ends(values: list[float], count: int, tight: bool) -> None:
     axis = scale(values, count=count, tight=tight)

@@ -131,7 +131,12 @@ def test_theory_stands_beside_what_was_measured_where_most_chunks_were_copied() 
 
 
 @pytest.mark.parametrize(
-    ("layout", "said"), [(Layout.LINEAR, "one disk works"), (Layout.STRIPED, "all disks work"), (Layout.MIXED, "mixed")]
+    ("layout", "said"),
+    [
+        (Layout.LINEAR, "linear: the one disk that has the file works"),
+        (Layout.STRIPED, "all disks work"),
+        (Layout.MIXED, "mixed"),
+    ],
 )
 def test_each_pv_s_share_stands_beside_what_the_layout_promises(layout: Layout, said: str) -> None:
     found = replace(measurement(), volume=replace(VOLUME, layout=layout))

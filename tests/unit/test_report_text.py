@@ -42,7 +42,7 @@ def test_what_was_not_sampled_is_not_drawn() -> None:
 def test_the_gate_s_word_stands_below_what_it_saw() -> None:
     verdict = Verdict(GateOutcome.START, Reason.PLATEAU, f"no longer falling: {'very ' * 20}slowly", 60.0)
     text = run_plots(replace(RUN, verdict=verdict))
-    assert "the gate: start (plateau) no longer falling" in text.rpartition("\n\n")[2]
+    assert "gate opened after 1 min 00 s (plateau): no longer falling" in text.rpartition("\n\n")[2]
     assert max(map(len, text.splitlines())) <= 72
 
 
@@ -84,7 +84,7 @@ def test_a_passive_probe_is_told_as_everybody_s_writes() -> None:
         curves=(curve(Mode.PASSIVE),),
     )
     text = probe_text(record(found=found))
-    assert "penalty of everybody's writes" in text
+    assert "penalty of all writes" in text
     assert "0 B" not in text
     assert outcomes(found) == [("passive", 4.0, 1.25)]
 

@@ -98,6 +98,7 @@ def test_read_that_is_held_back_begins_as_soon_as_nothing_is_in_flight() -> None
     assert copy(volume, pacing, seconds=20) > 1.1 * held
 
 
+@pytest.mark.thorough
 def test_each_change_is_told_once_with_its_reason_and_a_long_copy_tells_few() -> None:
     volume, told = Volume(), list[PaceChange]()
     pacing, _ = governor(volume, told=told.append)
@@ -110,7 +111,7 @@ def test_each_change_is_told_once_with_its_reason_and_a_long_copy_tells_few() ->
 def test_budget_and_deadline_that_cannot_both_hold_end_the_copy_with_a_hint() -> None:
     volume = Volume()
     pacing, _ = governor(volume, budgets=Budgets(max_latency=1.1), must_finish_by=1000 + 1100)
-    with pytest.raises(AbortedImpact, match="cannot be done before its deadline") as caught:
+    with pytest.raises(AbortedImpact, match="cannot finish before its deadline") as caught:
         copy(volume, pacing, seconds=100)
     assert caught.value.code == "aborted-impact"
     assert "max_latency" in caught.value.hint
@@ -130,7 +131,7 @@ def test_counters_that_cannot_be_read_leave_the_copy_at_full_speed_and_are_told_
 
 
 @pytest.mark.parametrize(
-    ("becomes", "said"), [((0.0, 0.0), "backwards"), ((1e3, 1e9), "jumped"), (None, "no write that ended")]
+    ("becomes", "said"), [((0.0, 0.0), "backwards"), ((1e3, 1e9), "jumped"), (None, "counted no finished write")]
 )
 def test_counters_that_jump_or_stand_still_are_not_believed(becomes: tuple[float, float] | None, said: str) -> None:
     volume = Volume()

@@ -11,6 +11,7 @@ from hypothesis import strategies as some
 from backupd.config import RetentionConfig
 from backupd.policy.retention import Candidate, by_each_clock, decide
 from backupd.vocabulary.storage import RetentionDecision
+from tests.share import examples
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)  # a Saturday
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -157,7 +158,7 @@ def test_backups_of_a_clock_that_was_ahead_push_out_no_other() -> None:
     ahead = [backup(f"2031-01-0{day}", f"ahead-{day}") for day in range(1, 8)]
     decisions = decide([*ahead, *every(24, 3)], policy(2, yearly=1), NOW, zone=UTC)
     assert {name for name in kept(decisions) if not name.startswith("ahead")} == {"20261121-1200", "20261120-1200"}
-    assert kept(decisions)["ahead-1"] == "its time has not come yet: a clock is or was wrong"
+    assert kept(decisions)["ahead-1"] == "dated in the future: a clock is or was wrong"
     assert not any(name.startswith("ahead") for name in expired(decisions))
 
 
@@ -165,7 +166,7 @@ def test_a_proof_of_a_clock_that_was_ahead_pushes_out_no_other() -> None:
     proven = [backup("2031-01-01", "ahead", proven=True), backup("2026-01-01", "proven", proven=True)]
     decisions = decide([*proven, *every(24, 3)], policy(1), NOW, zone=UTC)
     assert kept(decisions)["proven"] == "last proven one"
-    assert kept(decisions)["ahead"] == "its time has not come yet: a clock is or was wrong"
+    assert kept(decisions)["ahead"] == "dated in the future: a clock is or was wrong"
 
 
 def test_a_clock_that_is_behind_expires_nothing() -> None:
@@ -227,7 +228,7 @@ POLICIES = some.builds(
 )
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(HISTORIES, POLICIES, some.just(NOW) | INSTANTS)
 def test_what_must_never_be_given_up_is_kept_whenever_it_is_decided(
     history: list[Candidate], chosen: RetentionConfig, now: datetime
@@ -249,7 +250,7 @@ def test_what_must_never_be_given_up_is_kept_whenever_it_is_decided(
         assert len([one for one in good if one.backup_id in stay]) >= min(len(good), chosen.keep_last)
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(HISTORIES, POLICIES, some.just(NOW) | INSTANTS)
 def test_deciding_again_on_what_is_left_expires_nothing_more(
     history: list[Candidate], chosen: RetentionConfig, now: datetime
@@ -259,7 +260,7 @@ def test_deciding_again_on_what_is_left_expires_nothing_more(
     assert kept(again) == first
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(some.data(), HISTORIES, POLICIES)
 def test_the_order_in_which_backups_are_told_means_nothing(
     data: some.DataObject, history: list[Candidate], chosen: RetentionConfig
@@ -268,7 +269,7 @@ def test_the_order_in_which_backups_are_told_means_nothing(
     assert decide(shuffled, chosen, NOW, zone=BERLIN) == decide(history, chosen, NOW, zone=BERLIN)
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(HISTORIES, POLICIES, POLICIES)
 def test_a_policy_that_asks_for_more_keeps_all_that_one_keeps_that_asks_for_less(
     history: list[Candidate], less: RetentionConfig, plus: RetentionConfig
@@ -284,7 +285,7 @@ def test_a_policy_that_asks_for_more_keeps_all_that_one_keeps_that_asks_for_less
     assert set(kept(fewer)) <= set(kept(decide(history, more, NOW, zone=BERLIN)))
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(HISTORIES, POLICIES)
 def test_what_is_kept_does_not_depend_on_when_it_is_decided(history: list[Candidate], chosen: RetentionConfig) -> None:
     arrived = [one for one in history if max(one.at, one.at_by_host or one.at) <= NOW]
@@ -296,7 +297,7 @@ COPIES = some.sampled_from(["whole", "whole", "broken", None])
 SITES = some.lists(some.fixed_dictionaries({"a": COPIES, "b": COPIES, "c": COPIES}), min_size=1, max_size=12)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(some.data(), SITES, POLICIES)
 def test_no_target_gives_up_what_another_has_only_broken_and_the_last_whole_copy_of_a_job_stays(
     data: some.DataObject, nights: list[dict[str, str | None]], chosen: RetentionConfig

@@ -40,10 +40,10 @@ def test_what_was_filled_twice_or_the_usual_share(past: Sequence[SnapshotLife], 
 
 def test_the_reason_has_the_figures() -> None:
     told = "2 runs of at most 100 s filled up to 300 MiB"
-    assert room_for(1000 * MIB, USUAL, [life(300), life(1)]).reason == f"twice what is forecast: {told}"
-    assert room_for(10**6 * MIB, USUAL, [life(300), life(1)]).reason == f"20% of the origin are enough: {told}"
+    assert room_for(1000 * MIB, USUAL, [life(300), life(1)]).reason == f"twice the forecast: {told}"
+    assert room_for(10**6 * MIB, USUAL, [life(300), life(1)]).reason == f"20% of the origin is enough: {told}"
     assert "a run of at most 1 s filled up to 50 MiB" in room_for(1000 * MIB, USUAL, [life(50, 0.01)]).reason
-    assert "no run has told yet" in room_for(MIB, USUAL, []).reason
+    assert "of the origin: no run has shown yet how much it fills" in room_for(MIB, USUAL, []).reason
 
 
 def plan(past: Sequence[SnapshotLife], *, free: int, settings: SnapshotConfig | None = None) -> SnapshotPlan:
@@ -56,7 +56,7 @@ def test_it_is_never_more_than_is_free_and_a_forecast_refuses_no_backup() -> Non
     assert plan([life(300)], free=800).size == 600 * MIB
     scarce = plan([life(300)], free=400)  # 350 extents with the volume: 35 of them stay free
     assert scarce.size == (400 - 4 * 35) * MIB
-    assert scarce.size_reason.startswith("all that can be spared: twice what is forecast: ")
+    assert scarce.size_reason.startswith("all that is available: twice the forecast: ")
     assert plan([life(70)], free=100).size == 72 * MIB  # what is forecast, from the last tenth
     with pytest.raises(SnapshotError, match="need 50, have 49"):  # a forecast alone refuses no backup
         plan([life(300)], free=196)

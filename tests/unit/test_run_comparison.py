@@ -76,7 +76,7 @@ def test_a_figure_that_only_one_has_is_a_dash_and_no_ratio() -> None:
 
 
 def test_two_that_came_to_nothing_say_so() -> None:
-    assert "neither came to anything that could be measured" in compare_text(BARE, replace(BARE, run_id="f2"))
+    assert "neither has anything that could be measured" in compare_text(BARE, replace(BARE, run_id="f2"))
 
 
 def test_nothing_is_divided_by_nothing() -> None:

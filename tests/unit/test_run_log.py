@@ -41,7 +41,7 @@ def test_a_log_that_cannot_be_made_is_a_warning_and_the_run_goes_on(
         log.warning("said")
         ran.append(True)
     assert ran
-    assert len([text for text in caplog.messages if text.startswith("this run keeps no log")]) == 1
+    assert len([text for text in caplog.messages if text.startswith("this run has no log")]) == 1
     assert not (folder.parent / "elsewhere").exists()
 
 

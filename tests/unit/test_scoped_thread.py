@@ -4,13 +4,13 @@ import threading
 
 import pytest
 
-from backupd.host.scoped_thread import Companion
+from backupd.host.scoped_thread import ScopedThread
 
 PATIENCE = 10.0
 
 
 def ours() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("companion")]
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("scoped")]
 
 
 def test_it_works_while_the_block_lasts_and_has_ended_when_it_has() -> None:
@@ -20,11 +20,11 @@ def test_it_works_while_the_block_lasts_and_has_ended_when_it_has() -> None:
         working.set()
         stop.wait()
 
-    with Companion("companion", work, stop=stop.set) as companion:
+    with ScopedThread("scoped", work, stop=stop.set) as beside:
         assert working.wait(PATIENCE)
-        assert not companion.has_ended
-        companion.require_working()
-    assert companion.has_ended
+        assert not beside.has_ended
+        beside.require_working()
+    assert beside.has_ended
     assert ours() == []
 
 
@@ -32,7 +32,7 @@ def test_an_error_of_its_own_is_raised_at_the_blocks_end() -> None:
     def work() -> None:
         raise ValueError("of its own")
 
-    with pytest.raises(ValueError, match="of its own"), Companion("companion", work, stop=lambda: None):
+    with pytest.raises(ValueError, match="of its own"), ScopedThread("scoped", work, stop=lambda: None):
         pass
 
 
@@ -40,7 +40,7 @@ def test_the_blocks_own_error_comes_first() -> None:
     def work() -> None:
         raise ValueError("of its own")
 
-    with pytest.raises(KeyError), Companion("companion", work, stop=lambda: None):
+    with pytest.raises(KeyError), ScopedThread("scoped", work, stop=lambda: None):
         raise KeyError
     assert ours() == []
 
@@ -49,6 +49,6 @@ def test_whoever_asks_is_told_what_ended_it() -> None:
     def work() -> None:
         raise ValueError("of its own")
 
-    with pytest.raises(ValueError, match="of its own"), Companion("companion", work, stop=lambda: None) as companion:
+    with pytest.raises(ValueError, match="of its own"), ScopedThread("scoped", work, stop=lambda: None) as beside:
         while True:
-            companion.require_working()
+            beside.require_working()

@@ -54,4 +54,4 @@ def test_a_refusal_of_whole_sectors_keeps_its_own_hint(monkeypatch: pytest.Monke
     assert caught.value.hint == "its own"
     with pytest.raises(CommandError, match="refused") as caught, explained(tmp_path, 1024):
         raise CommandError("refused", hint="its own")
-    assert "whole sectors, of 4096 bytes" in caught.value.hint
+    assert "whole sectors of 4096 bytes" in caught.value.hint

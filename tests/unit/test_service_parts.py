@@ -14,11 +14,10 @@ from pathlib import Path
 import pytest
 
 from backupd.host.claims import Claims
-from backupd.host.process import start_time
+from backupd.host.process import is_alive, start_time
 from backupd.policy.timetable import Timetable
 from backupd.service.bell import Bell, signals
 from backupd.service.clock import Clock
-from backupd.service.going import alive
 from backupd.service.launch import Detached, FoundChild, OurChild, arguments, ourselves, unit_argv
 from backupd.service.systemd import Notify
 from backupd.service.telling import told_by_a_thread
@@ -283,6 +282,6 @@ def test_a_process_of_somebody_else_s_is_no_run_of_ours() -> None:
         with subprocess.Popen([*prefix, *as_nobody[-3:]], stdout=subprocess.PIPE) as process:
             assert process.stdout is not None
             assert process.stdout.readline() == b"\n"
-            found = alive((process.pid, start_time(process.pid) or 0))
+            found = is_alive((process.pid, start_time(process.pid) or 0))
             process.kill()
         assert found is ours

@@ -1,13 +1,14 @@
 """The settle gate: which series of samples it waits on, starts after, or gives up on, and why."""
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import fields, replace
 from math import inf, isfinite, nan
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from backupd.config import LimitsConfig, SettleConfig
 from backupd.policy.settle_gate import (
     COW_AREA,
     Area,
@@ -15,14 +16,16 @@ from backupd.policy.settle_gate import (
     SettleLimits,
     breach,
     decide,
-    penalty_of,
     waiting_may_pay,
     way_out,
 )
+from backupd.policy.write_penalty import penalty_of
 from backupd.vocabulary.penalty import GateOutcome, Reason, Sample, Verdict
 
 MIB = 1 << 20
-LIMITS = SettleLimits(threshold=1.25, windows=3, max_wait_seconds=600, plateau_windows=6, plateau_looks=20)
+LIMITS = SettleLimits(
+    threshold=1.25, windows=3, max_wait_seconds=600, max_cow_fill=0.8, plateau_windows=6, plateau_looks=20
+)
 FALLING = [5.0, 4.0, 3.0, 2.0, 1.5]
 
 
@@ -116,7 +119,7 @@ PASSIVE: list[tuple[str, list[float | None], GateOutcome, Reason]] = [
     ("it has died down", list(decaying(20 * MIB, 60)), START, Reason.SETTLED),
     ("it goes on and on", [20.0 * MIB] * 20, START, Reason.PLATEAU),
     ("it goes on, but not for long enough to say so", [20.0 * MIB] * 19, WAIT, Reason.SETTLING),
-    ("nobody writes", [0.0] * 5, START, Reason.SETTLED),
+    ("the server is not writing", [0.0] * 5, START, Reason.SETTLED),
     ("nobody has written for a moment", [0.0] * 4, WAIT, Reason.SETTLING),
     ("it cannot be read", [None, nan, inf] * 10, WAIT, Reason.SETTLING),
 ]
@@ -175,7 +178,7 @@ def test_two_windows_in_a_row_above_the_penalty_limit_give_up_and_one_does_not(s
     assert breach(series([9, nan, None, 5], stage=stage), limits, cow=None) is not None
     verdict = judge(series([9, 5], stage=stage), limits=limits)
     assert (verdict.outcome, verdict.reason) == (GIVE_UP, Reason.LIMIT)
-    assert "5.0 times slower" in verdict.detail
+    assert "5.0× slower" in verdict.detail
 
 
 def test_a_replica_that_falls_behind_gives_up_by_the_last_known_lag() -> None:
@@ -265,8 +268,10 @@ def test_the_way_out_of_a_cow_area_that_is_too_small_has_figures() -> None:
         " or choose a quieter hour"
     )
     unknown = way_out(filling(90 * MIB), LIMITS, CowForecast(total), area=COW_AREA)
-    assert unknown.startswith("raise snapshot.size: the COW area has 1 GiB, and how long the copy takes is not known")
-    assert "2 GiB are a beginning" in unknown
+    assert unknown == (
+        "raise snapshot.size: try 2 GiB for the COW area (now 1 GiB; how long the copy takes is not known yet), raise"
+        " limits.max_cow_fill (now 80%), or choose a quieter hour"
+    )
     in_general = way_out(samples, LIMITS, CowForecast(total), area=COW_AREA)
     assert in_general == "raise snapshot.size, raise the job's limits, or choose a quieter hour"
 
@@ -398,7 +403,7 @@ def test_settled_means_cheap_by_the_signal_that_decides(
 
 def test_what_keeps_the_gate_shut_is_said() -> None:
     verdict = judge(series([1.1, 1.1, 1.1], decaying(20 * MIB, 15)))
-    assert "the probe's own chunks have settled, the server's are still being copied" in verdict.detail
+    assert "the probe's own chunks have settled, but the server's are still being copied" in verdict.detail
     assert "MiB/s" in verdict.detail
 
 
@@ -448,3 +453,11 @@ def test_waiting_may_pay_before_a_copy_that_is_long_or_of_which_nothing_is_known
     copy_seconds: float | None, patience: float | None, enabled: bool, may_pay: bool
 ) -> None:
     assert waiting_may_pay(replace(LIMITS, patience=patience, enabled=enabled), copy_seconds) == may_pay
+
+
+def test_what_nobody_says_the_gate_goes_by_the_configurations_defaults() -> None:
+    tables = (SettleConfig(), LimitsConfig())
+    said = {field.name: getattr(table, field.name) for table in tables for field in fields(table)}
+    ours = {field.name: getattr(SettleLimits(), field.name) for field in fields(SettleLimits)}
+    drifted = {name for name in said.keys() & ours.keys() if said[name] != ours[name]}
+    assert drifted == {"patience"}  # a probe's wait is no copy's: it has none

@@ -63,7 +63,7 @@ def test_a_planted_key_is_not_followed_nor_waited_for(tmp_path: Path) -> None:
     with pytest.raises(Refused, match="cannot be used: too many levels of symbolic links"):
         signer_at(tmp_path / "signing.key")
     os.mkfifo(tmp_path / "fifo", 0o600)
-    with pytest.raises(Refused, match="is no regular file"):
+    with pytest.raises(Refused, match="is not a regular file"):
         signer_at(tmp_path / "fifo")
     (tmp_path / "dangling").symlink_to(tmp_path / "made-elsewhere")
     with pytest.raises(Refused):
@@ -76,7 +76,7 @@ def test_anothers_file_is_no_key_of_ours(tmp_path: Path, monkeypatch: pytest.Mon
     signer_at(path)
     ours = os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: ours + 1)
-    with pytest.raises(Refused, match=f"belongs to user {ours}, not to us"):
+    with pytest.raises(Refused, match=f"belongs to user {ours}, not to backupd"):
         signer_at(path)
 
 
@@ -87,7 +87,7 @@ def test_a_file_that_is_no_key_is_refused_without_a_word_of_it(tmp_path: Path, c
     path = tmp_path / "signing.key"
     path.touch(0o600)
     path.write_bytes(content)
-    with pytest.raises(Refused, match="is no signing key of backupd's") as refused:
+    with pytest.raises(Refused, match="is not a backupd signing key") as refused:
         signer_at(path)
     assert refused.value.__cause__ is None
     assert "secret" not in str(refused.value)
@@ -108,7 +108,7 @@ def test_a_public_key_is_told_from_other_words(tmp_path: Path) -> None:
     public = signer_at(tmp_path / "signing.key").public
     assert require_public(f" {public}\n") == public
     for text in ("", "backupd-ed25519:", public[:-4], public + "AAAA", "age1qqqq", public.replace("backupd", "ssh")):
-        with pytest.raises(UsageError, match="is no public key of a machine"):
+        with pytest.raises(UsageError, match="is not a public key of a machine"):
             require_public(text)
 
 

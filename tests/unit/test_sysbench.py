@@ -144,8 +144,12 @@ def test_prepare_says_what_it_wrote() -> None:
     [
         ("prepare-no-direct-io", "Invalid argument", "direct I/O"),
         ("run-no-direct-io", "Invalid argument", "direct I/O"),
-        ("prepare-disk-full", "No space left on device", "free some room"),
-        ("run-io-error", "Input/output error", "kernel's log"),
+        (
+            "prepare-disk-full",
+            "No space left on device",
+            "free some space on the file system, or use a smaller probe file",
+        ),
+        ("run-io-error", "Input/output error", "check the kernel log (dmesg): the disk or the volume under"),
         ("run-not-prepared", "No such file", ""),
         ("run-file-too-small", "at least 16MiB is expected", ""),
     ],

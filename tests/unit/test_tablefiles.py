@@ -103,5 +103,5 @@ def test_tables_are_named_with_commas(text: str, found: list[tuple[str, str]]) -
 
 @pytest.mark.parametrize("text", ["", "orders", "shop.", ".orders", "a.b.c", "shop.orders,", "a.b c.d,", "`a.b"])
 def test_what_names_no_table_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="does not name tables"):
+    with pytest.raises(UsageError, match="is not a list of tables"):
         tables_in(text)

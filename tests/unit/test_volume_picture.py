@@ -179,7 +179,7 @@ PV            SIZE  EXTENTS  FREE
 /dev/ubdd  1.8 GiB      471   124  496.0 MiB
 /dev/ubde  1.8 GiB      471   456    1.8 GiB
 
-   VOLUME      SIZE  LAYOUT  EXTENTS    SEGMENT                LIES ON
+   VOLUME      SIZE  LAYOUT  EXTENTS    SEGMENT                ON PVS
 A  data     4.0 GiB  mixed   0-1025     3 stripes of 64.0 KiB  /dev/ubdb:0-341 /dev/ubdc:0-341 /dev/ubdd:0-341
                              1026-1035  linear                 /dev/ubde:0-9
 B  own     60.0 MiB  mixed   0-5        2 stripes of 32.0 KiB  /dev/ubdd:342-344 /dev/ubdc:342-344
@@ -227,11 +227,11 @@ def test_whole_text_of_a_host_with_mixed_volumes() -> None:
         (
             "snapshots",
             "labvg/own",
-            "labvg/own  snapshot  backupd-r1 (ours, run r1)\n"
+            "labvg/own  snapshot  backupd-r1 (backupd, run r1)\n"
             "           snapshot  theirs\n"
             "           room      3.2 GiB for snapshots in the group, by PV as above",
         ),
-        ("snapshots", "labvg/backupd-r1", "labvg/backupd-r1  state  snapshot of own (ours, run r1)"),
+        ("snapshots", "labvg/backupd-r1", "labvg/backupd-r1  state  snapshot of own (backupd, run r1)"),
         (
             "snapshots",
             "labvg/idle",
@@ -263,7 +263,7 @@ def test_hidden_volumes_stand_below_those_that_they_serve() -> None:
     text = survey_text(only(SurveyedHost("thin").survey(), "labvg/pool"))
     table = text.split("\n\n")[2]
     assert table == (
-        "   VOLUME              SIZE  LAYOUT              EXTENTS  SEGMENT                LIES ON\n"
+        "   VOLUME              SIZE  LAYOUT              EXTENTS  SEGMENT                ON PVS\n"
         "D  pool            76.0 MiB  mixed               0-15     2 stripes of 64.0 KiB  "
         "/dev/ubdb:343-350 /dev/ubdc:342-349\n"
         "                                                 16-18    linear                 /dev/ubde:10-12\n"
@@ -286,9 +286,7 @@ def test_job_whose_snapshot_does_not_fit_is_told_why_and_what_to_do() -> None:
 
 def test_group_and_disk_with_a_flaw_are_told_so() -> None:
     assert "EXPORTED" in survey_text(SurveyedHost("exported").survey()).splitlines()[0]
-    assert "/dev/ubde  1.8 GiB      471   458    1.8 GiB  takes no allocations" in survey_text(
-        SurveyedHost("raid").survey()
-    )
+    assert "/dev/ubde  1.8 GiB      471   458    1.8 GiB  not allocatable" in survey_text(SurveyedHost("raid").survey())
     assert "[unknown]  1.8 GiB      471   129  516.0 MiB  MISSING" in survey_text(SurveyedHost("partial").survey())
 
 

@@ -72,7 +72,7 @@ def test_server_that_does_not_tell_and_had_no_run_is_unknown() -> None:
 def test_server_on_another_disk_lies_elsewhere() -> None:
     other = MountPoint(Path("/srv/plain"), DeviceNumber(8, 1), "ext4")
     found = SurveyedHost("mixed", {"db1": other}).survey(job())
-    words = "on /srv/plain (ext4), which lies on none of these volumes"
+    words = "on /srv/plain (ext4), which is on none of these volumes"
     assert found.elsewhere == (HostElsewhere("db1", ("nightly",), True, words),)
 
 
@@ -129,7 +129,7 @@ def test_room_of_a_thin_volume_is_its_pool_s_and_a_job_needs_that_share_of_it() 
         ("nightly", 50 << 20, True),
         ("large", None, False),
     ]
-    assert "not enough room in thin pool labvg/pool" in told.jobs[1].refusal
+    assert "not enough space in thin pool labvg/pool" in told.jobs[1].refusal
 
 
 @pytest.mark.parametrize(("state", "name"), [("thin", "pool"), ("snapshots", "theirs")])
@@ -191,11 +191,16 @@ def test_one_group_is_told_without_the_others() -> None:
         ("foreign", "", "no volume group ''", "there are: foreign, labvg"),
         ("mixed", "labvg/x", "no logical volume labvg/x", "labvg has: data, own"),
         ("foreign", "foreign/x", "no logical volume foreign/x", "foreign has none"),
-        ("thin", "labvg/pool_tdata", "labvg/pool_tdata is a hidden part of labvg/pool", "backupd volumes labvg/pool"),
+        (
+            "thin",
+            "labvg/pool_tdata",
+            ("labvg/pool_tdata is an internal part of labvg/pool"),
+            "backupd volumes labvg/pool",
+        ),
         (
             "thin",
             "labvg/[pool_tdata]",
-            "labvg/[pool_tdata] is a hidden part of labvg/pool",
+            "labvg/[pool_tdata] is an internal part of labvg/pool",
             "backupd volumes labvg/pool",
         ),
     ],

@@ -141,8 +141,8 @@ class _Past:
                 run, status=RunStatus.ATTENTION,
                 verdict=Verdict(GateOutcome.START, Reason.MAX_WAIT, "ratio 1.61 over 3 windows", 1800.0),
                 attention=(
-                    "the copy started without a settled penalty (max-wait): ratio 1.61 over 3 windows",
-                    "target offsite drops out of this run: connection reset by peer",
+                    "the copy started before the penalty had settled (max-wait): ratio 1.61 over 3 windows",
+                    "target offsite dropped out of this run: connection reset by peer",
                 ),
                 backups=run.backups[:1],
             )  # fmt: skip
@@ -224,7 +224,7 @@ class _Past:
             samples=tuple(_worsening(sample) for sample in shown if sample.at_seconds < 64),
             verdict=Verdict(GateOutcome.GIVE_UP, Reason.LIMIT, "penalty 6.31 is above limits.max_penalty (6.0)", 64.0),
             error=RunError(
-                "gave-up", "the backup was given up (limit): penalty 6.31 is above limits.max_penalty (6.0)",
+                "gave-up", "backup aborted (limit): penalty 6.31 is above limits.max_penalty (6.0)",
                 "see `backupd show RUN`; extend the volume group, raise the job's limits, or choose a quieter hour", 7,
             ),
         )  # fmt: skip
@@ -281,7 +281,9 @@ def record(catalogue: Catalogue, run: RunDetails) -> None:
 
 def end(catalogue: Catalogue, run_id: str) -> None:
     """The run has failed, as far as the catalogue knows."""
-    catalogue.end_dead_run(run_id, RunError("died", "the run's process ended without a word", "start it again", 1))
+    catalogue.end_dead_run(
+        run_id, RunError("died", "the run's process died without reporting an error", "start it again", 1)
+    )
 
 
 def _live(catalogue: Catalogue, configuration: Configuration) -> None:
@@ -317,7 +319,7 @@ def _live(catalogue: Catalogue, configuration: Configuration) -> None:
                 (11.1, "INFO", "baseline: ended after 9.6 s"),
                 (11.4, "INFO", "lock: held for 0.031 s; proof: metadata-locks"),
                 (11.4, "INFO", "settle: begun"),
-                (106.0, "INFO", "gate: start (settled) after 95.2 s ratio 1.19 over 3 windows"),
+                (106.0, "INFO", "gate opened after 1 min 35 s (settled): penalty 1.19 (threshold 1.25)"),
                 (106.0, "INFO", "settle: ended after 95.2 s"),
                 (106.1, "INFO", "copy: begun"),
                 (107.0, "INFO", 'a statement of <somebody\'s> & "others" is escaped'),

@@ -58,7 +58,7 @@ def benches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
 
 def test_the_page_of_a_bench_has_what_became_of_it_and_its_log(benches: httpx.Client) -> None:
     words = seen(benches, "/runs/b1").words
-    assert "attention bench of layouts, begun" in words
+    assert "attention bench of layouts, started" in words
     for said in ("somebody else used the disks", "Job none on host this one", "building linear"):
         assert said in unescape(words)
     assert "sysbench failed" in seen(benches, "/runs/b2").words
@@ -71,8 +71,8 @@ def test_a_bench_that_goes_on_is_at_work_on_its_page_and_on_the_overview(benches
     told = benches.get("/api/runs/b3/live").json()
     assert (told["status"], told["alive"], told["words"]) == ("running", True, "at work")
     overview = seen(benches, "/")
-    assert "Also at work b3-1 probe, begun" in overview.words
-    assert "b3 bench, begun" in overview.words
+    assert "Also running b3-1 probe, started" in overview.words
+    assert "b3 bench, started" in overview.words
     assert {"/runs/b3", "/runs/b3-1"} <= set(overview.links)
     assert "/runs/b1" not in overview.links
 
@@ -96,7 +96,7 @@ def test_the_history_says_which_runs_are_benches(benches: httpx.Client) -> None:
 
 
 def test_a_bench_whose_process_is_gone_is_said_to_be_so(benches: httpx.Client) -> None:
-    assert "b0 the process of this bench is gone : backupd recover cleans up" in seen(benches, "/").words
-    assert "Its process is gone" in seen(benches, "/runs/b0").words
+    assert "b0 the process of this bench has died : backupd recover cleans up" in seen(benches, "/").words
+    assert "Its process has died" in seen(benches, "/runs/b0").words
     told = benches.get("/api/runs/b0/live").json()
     assert (told["status"], told["alive"]) == ("running", False)

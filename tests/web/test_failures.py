@@ -56,7 +56,7 @@ def test_a_locked_catalogue_is_told_and_heals(site: Site, path: Path, unprepared
     with closing(sqlite3.connect(path, isolation_level=None)) as other, asked(site, path) as client:
         other.execute("PRAGMA locking_mode = EXCLUSIVE")
         other.execute("BEGIN EXCLUSIVE")
-        require_refused(client, "is locked by another process", "see which one has it open")
+        require_refused(client, "is locked by another process", "check which one has it open")
         other.close()
         assert {question: client.get(question).status_code for question in ASKED} == dict.fromkeys(ASKED, 200)
 

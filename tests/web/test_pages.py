@@ -54,7 +54,7 @@ def seen(browser: httpx.Client, path: str, *, status: int = 200) -> _Seen:
 def test_the_overview_says_how_each_job_stands(browser: httpx.Client) -> None:
     words = seen(browser, "/").words
 
-    assert "3 jobs, 2 with an alarm , 1 at work" in words
+    assert "3 jobs, 2 with an alarm , 1 running" in words
     assert "2.0 GiB on disk" in words
     assert "25%: 25.0 MiB of at most 100.0 MiB, 512.0 KiB/s" in words
     assert re.search(r"512.0 KiB/s, about [\d.]+ (min \d\d )?s left", words)
@@ -96,6 +96,7 @@ def test_the_history_shows_what_runs_cost(browser: httpx.Client) -> None:
     for figure in ("31 ms", "4.00x", "1.25x", "1 min 02 s", "51.2 MiB/s", "2.0 GiB"):
         assert figure in words, words
     assert "going" not in words
+    assert "Stalled" in words
 
 
 @pytest.mark.parametrize(
@@ -123,14 +124,14 @@ def test_the_history_is_filtered(browser: httpx.Client, query: str, shown: set[s
 @pytest.mark.parametrize(
     ("query", "status", "said"),
     [
-        ("from=x", 400, '"from" is no day'),
-        ("to=2026-02-30", 400, '"to" is no day'),
-        ("from=0000-01-01", 400, '"from" is no day'),
-        ("outcome=splendid", 400, '"outcome" is none that there is'),
-        ("before=nothing", 404, "o run nothing to go on after"),
-        ("job=%00", 200, "No run like that"),
-        ("job=%ff%fe", 200, "No run like that"),
-        ("job=a&job=b", 200, "No run like that"),
+        ("from=x", 400, '"from" is not a date'),
+        ("to=2026-02-30", 400, '"to" is not a date'),
+        ("from=0000-01-01", 400, '"from" is not a date'),
+        ("outcome=splendid", 400, '"outcome" is not a known outcome'),
+        ("before=nothing", 404, "o run nothing to continue after"),
+        ("job=%00", 200, "No matching run"),
+        ("job=%ff%fe", 200, "No matching run"),
+        ("job=a&job=b", 200, "No matching run"),
     ],
 )
 def test_a_filter_that_makes_no_sense_gets_a_sentence(

@@ -9,11 +9,9 @@ import pytest
 from backupd.host.live_progress import LiveRuns, Progress
 from backupd.service.outlook import own_eyes
 from backupd.service.site import Site
-from backupd.service.web.run_view import RunView, decision, run_view
-from backupd.vocabulary.penalty import GateOutcome, Reason, Verdict
-from backupd.vocabulary.records import Phase, RunDetails, RunStatus
+from backupd.service.web.run_view import RunView, run_view
+from backupd.vocabulary.records import Phase, RunStatus
 from backupd.vocabulary.servers import Position
-from tests.fakes.target import MACHINE
 from tests.web.sample import ATTENTION, GOOD, LIVE, NOW, end, sample_site
 
 
@@ -87,8 +85,8 @@ def test_copies_say_what_is_known_of_them(site: Site) -> None:
     site.catalogue.removed(ATTENTION, "vault", because="not kept")
     vault, offsite = view_of(site, GOOD).copies
     assert vault.good
-    assert vault.state.startswith("read back whole, 2026-11-20")
-    assert (offsite.good, offsite.state) == (False, "broken: frame 3 differs")
+    assert vault.state.startswith("read back and equal, 2026-11-20")
+    assert (offsite.good, offsite.state) == (False, "BROKEN: frame 3 differs")
     (removed,) = view_of(site, ATTENTION).copies
     assert removed.state.endswith("UTC: not kept")
 
@@ -98,28 +96,11 @@ def test_the_log_s_end_is_there(site: Site) -> None:
     assert view_of(site, GOOD).log == ()
 
 
-RUN = RunDetails("r1", "nightly", "db1", MACHINE, RunStatus.SUCCESS, NOW)
-
-
-@pytest.mark.parametrize("reason", list(Reason))
-@pytest.mark.parametrize("outcome", [GateOutcome.START, GateOutcome.GIVE_UP])
-def test_every_decision_has_a_sentence(reason: Reason, outcome: GateOutcome) -> None:
-    said = decision(replace(RUN, verdict=Verdict(outcome, reason, "of a test", 64.0)))
-    assert said.startswith(
-        f"The gate {'gave the backup up' if outcome is GateOutcome.GIVE_UP else 'let the copy start'}"
-    )
-    assert said.endswith("(of a test).")
-
-
-def test_no_decision_is_no_sentence() -> None:
-    assert decision(RUN) == ""
-
-
 @pytest.mark.parametrize(
     ("position", "words"),
     [
-        (Position("bin.000002"), "bin.000002; a drill finds where"),
-        (Position("bin.000002", 4711), "bin.000002, offset 4711"),
+        (Position("bin.000002"), "in bin.000002; a drill finds the offset"),
+        (Position("bin.000002", 4711), "bin.000002:4711"),
     ],
 )
 def test_a_position_without_offset_is_left_to_a_drill(site: Site, position: Position, words: str) -> None:

@@ -1,6 +1,6 @@
 """What of a snapshot is stored, under which name, and what the manifest says of it.
 
-Knows: where datadir, binlog and relay logs stand in the archive. Refuses to know how files become an object.
+Knows: where datadir, binlog and relay logs stand in the archive.
 """
 
 import logging
@@ -49,7 +49,7 @@ class BinlogTail:
     earlier: tuple[str, ...] = ()  # file names; only of an image that was taken without a lock
 
 
-def standing_in_image(ready: Ready, mounted: Path) -> BinlogTail:
+def tail_in_image(ready: Ready, mounted: Path) -> BinlogTail:
     """What the image itself says: its newest binlog, of which nobody knows yet up to where it counts.
 
     Raises:
@@ -67,39 +67,42 @@ def standing_in_image(ready: Ready, mounted: Path) -> BinlogTail:
     return BinlogTail(Position(binlog_file=names[-1]), names[:-1])
 
 
-def exclusions(ready: Ready, standing: BinlogTail, *, include_binlogs: bool) -> Exclusions:
+def exclusions(ready: Ready, tail: BinlogTail, *, include_binlogs: bool) -> Exclusions:
     """Which files of the archived folder are not stored."""
     relay_log = ready.facts.settings.get("relay_log_basename")
     return Exclusions(
         datadir=_datadir(ready),
         binlog=_below(ready, ready.facts.binlog_basename),
         relay_log=_below(ready, Path(relay_log)) if relay_log else None,
-        named_binlog=standing.position.binlog_file,
+        named_binlog=tail.position.binlog_file,
         include_binlogs=include_binlogs,
-        kept_binlogs=frozenset(standing.earlier),
+        kept_binlogs=frozenset(tail.earlier),
     )
 
 
-def earlier_stored(ready: Ready, standing: BinlogTail, listing: Listing) -> BinlogTail:
-    """The standing with every binlog before the named one that is in the listing: the index is to tell of each.
+def earlier_stored(ready: Ready, tail: BinlogTail, listing: Listing) -> BinlogTail:
+    """The tail with every binlog before the named one that is in the listing: the index is to tell of each.
 
     Raises:
         SnapshotError: one is missing without which the backup cannot be recovered.
     """
-    basename, named = ready.facts.binlog_basename, standing.position.binlog_file
+    basename, named = ready.facts.binlog_basename, tail.position.binlog_file
     if basename is None or named is None or _below(ready, basename) is None:
-        return standing
+        return tail
     folder = os.fsencode(f"{_binlog_folder(ready)}/".removeprefix("./"))
     wanted = re.compile(re.escape(folder + os.fsencode(basename.name)) + rb"\.(\d{6,})")
     found = (wanted.fullmatch(entry.name) for entry in listing.entries)
     numbers = sorted((int(match[1]), os.fsdecode(match[0].removeprefix(folder))) for match in found if match)
     earlier = tuple(name for number, name in numbers if number < _number(named))
-    if missing := [name for name in standing.earlier if name not in earlier]:
+    if missing := [name for name in tail.earlier if name not in earlier]:
         raise SnapshotError(
-            f"the snapshot has no binlog {missing[0]}, which {basename.parent / named} says its recovery needs",
-            hint="look at the server's binlog index; another lock.strategy than none does without earlier binlogs",
+            f"the snapshot has no binlog {missing[0]}, which its recovery needs, says {basename.parent / named}",
+            hint=(
+                "check the server's binlog index, or set lock.strategy to anything but none: the others need no"
+                " earlier binlogs"
+            ),
         )
-    return replace(standing, earlier=earlier)
+    return replace(tail, earlier=earlier)
 
 
 def redo_cut(ready: Ready, mounted: Path, *, told_lsn: int | None) -> RedoCut | None:
@@ -114,7 +117,7 @@ def redo_cut(ready: Ready, mounted: Path, *, told_lsn: int | None) -> RedoCut | 
     try:
         return redo.redo_cut(mounted, str(log_file), told_lsn=told_lsn)
     except redo.NotCut as why:
-        log.info("the redo log is stored whole: %s", why)
+        log.info("storing the whole redo log: %s", why)
         return None
 
 
@@ -126,9 +129,7 @@ def live_folder(ready: Ready) -> tuple[Path, Path] | None:
     return index, basename.parent
 
 
-def binlog_cut(
-    ready: Ready, standing: BinlogTail, mounted: Path, *, live: LiveBinlogs | None = None
-) -> BinlogCut | None:
+def binlog_cut(ready: Ready, tail: BinlogTail, mounted: Path, *, live: LiveBinlogs | None = None) -> BinlogCut | None:
     """The binlog that the position names, to be stored up to the recorded offset; None where there is no position.
 
     It is read from the snapshot where the volume has it, else from the live file that is held open (`live`): the server
@@ -138,14 +139,14 @@ def binlog_cut(
     Raises:
         SnapshotError: the snapshot does not have it.
     """
-    basename, position = ready.facts.binlog_basename, standing.position
+    basename, position = ready.facts.binlog_basename, tail.position
     arcname = _binlog_name(ready, position)
     if basename is None or position.binlog_file is None or arcname is None:
         return None
     file = mounted / arcname if live is None else live.file(position.binlog_file)
     recorded = position.binlog_offset
     end = _whole(ready, file) if recorded is None else recorded + binlog_header(ready.facts)
-    cut = BinlogCut(file=file, offset=end, arcname=arcname, earlier=standing.earlier)
+    cut = BinlogCut(file=file, offset=end, arcname=arcname, earlier=tail.earlier)
     return cut if live is None else replace(cut, whole=live.earlier, folder_like=mounted / _datadir(ready))
 
 
@@ -266,7 +267,7 @@ def _index(ready: Ready) -> Path | None:
 
 
 def _below(ready: Ready, path: Path | None) -> PurePosixPath | None:
-    """A live file's path, relative to the archived folder; None where it lies elsewhere."""
+    """A live file's path, relative to the archived folder; None where it is elsewhere."""
     if path is None:
         return None
     resolved = path.parent.resolve() / path.name

@@ -1,8 +1,7 @@
 """The copies of one run: what is read once goes to every target, and one that fails does not fail the others.
 
-Knows: a thread for each target and object with a bounded queue, so that targets write beside each other and what is in
-memory does not grow; who has dropped out, and of what. Refuses to know what is written, and who gives back what a
-target that dropped out has of it (its holding does).
+Knows: a thread for each target and object with a bounded queue, so that targets write beside each other and what is
+in memory does not grow; who has dropped out, and of what.
 
 A slow target slows the run; one that answers no more is ended by its own time-outs, as its contract demands.
 """
@@ -13,7 +12,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from queue import Full, Queue
-from types import TracebackType
 from typing import Self
 
 from backupd.archive import Sink
@@ -38,7 +36,7 @@ class Copies:
     """The targets of one run that have everything so far. No thread of it is left at its block's end.
 
     Where one is (its target does not answer), it is told as an ERROR, and `require_ended` keeps its objects from being
-    taken for given back.
+    taken for released.
     """
 
     def __init__(self, targets: Sequence[Target], job: str, run_id: str, *, ledger: UploadLedger | None = None) -> None:
@@ -54,9 +52,7 @@ class Copies:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_raised: object) -> None:
         self._end(self._writers)
 
     @property
@@ -160,8 +156,8 @@ class Copies:
         writing = any(writer.thread.is_alive() for writer in self._writers if writer.target.name == target)
         if writing or target in self._occupied:
             raise TargetError(
-                f"target {target} does not answer: a call to it has not returned",
-                hint="`backupd recover` removes what is there once this process has ended",
+                f"target {target} does not answer: a call to it has not returned yet",
+                hint="`backupd recover` removes what is left there once this process has ended",
             )
 
     def _failed(self, writer: "_Writer", error: BaseException) -> None:
@@ -178,7 +174,7 @@ class Copies:
         with self._lock:
             first = self._lost.setdefault(target.name, error) is error
         if first:
-            log.error("target %s drops out of this run: %s", target.name, error.message)
+            log.error("target %s dropped out of this run: %s", target.name, error.message)
         for writer in self._writers:
             if writer.target is target:
                 writer.abandon()
@@ -193,7 +189,7 @@ class Copies:
                 if writer.thread.ident is not None:
                     writer.thread.join(max(0.0, deadline - time.monotonic()))
                 if writer.thread.is_alive():
-                    log.error("target %s does not answer: its writer ends with this process", writer.target.name)
+                    log.error("target %s does not answer: its writer stops with this process", writer.target.name)
 
 
 class _FanOut:

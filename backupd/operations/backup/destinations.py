@@ -42,7 +42,7 @@ def _told(finding: Finding, *, others: bool) -> Finding:
     """Only where no target is left the run is refused."""
     if finding.level is not Level.REFUSED or not others:
         return finding
-    told = f"{finding.detail}; the run would go on without it and end with attention"
+    told = f"{finding.detail}; the run would continue without it and end with attention (exit status 3)"
     return Finding(finding.name, Level.WARNING, told, finding.hint)
 
 
@@ -57,8 +57,8 @@ def _finding(
         return Finding(name, Level.REFUSED, error.message, error.hint)
     room = _room(name, target, free, last_stored_bytes=last_stored_bytes, used_bytes=used_bytes)
     if was_emptied and room.level is not Level.REFUSED:
-        hint = "is its file system mounted, its path or bucket still the same? a new disk needs nothing more"
-        return Finding(name, Level.WARNING, "writable, but what this machine had written there is gone", hint)
+        hint = "is its file system mounted, and are its path or bucket unchanged? a new disk needs nothing more"
+        return Finding(name, Level.WARNING, "writable, but the backups that this machine wrote there are gone", hint)
     return room
 
 
@@ -67,8 +67,8 @@ def _room(
 ) -> Finding:
     """Whether `free` bytes are enough, by the last backup or by what the volume holds."""
     if free is None:
-        return Finding(name, Level.OK, "writable; how much room it has is not known")
-    hint = f"free some room on target {target.name}, or choose another"
+        return Finding(name, Level.OK, "writable; free space unknown")
+    hint = f"free some space on target {target.name}, or choose another"
     if last_stored_bytes is not None and free < last_stored_bytes * 1.1:
         return Finding(name, Level.REFUSED, f"{free} bytes free, the last backup took {last_stored_bytes}", hint)
     if last_stored_bytes is None and used_bytes is not None and free < used_bytes // 10:

@@ -1,11 +1,11 @@
 """Whether a mounted snapshot shows the server's own files, asked of both before the first of them is copied.
 
 Knows: what stays the same between a live file and its image (inode and generation), and which of the files that the
-server names must be there. Refuses to know how a file gets into the archive.
+server names must be there.
 
 The rule for tablespaces: the server is asked before the lock, and what it names then and the listing lacks is asked for
 again. A file that the server still names, under the same space id, and that is there live, was there at the instant of
-the snapshot too: without it there is no backup. One that it names no more was dropped, renamed or made anew meanwhile
+the snapshot too: without it there is no backup. One that it names no more was dropped, renamed or recreated meanwhile
 (TRUNCATE and CREATE take another id), and one that is not there live either (DISCARD TABLESPACE) no backup can have.
 """
 
@@ -70,8 +70,8 @@ def require_same_files(ready: Ready, at: Path, identify: Identify) -> None:
             ) from error
         if found != expected:
             raise SnapshotError(
-                f"{live} is not what the snapshot has at {inside} of its file system: inode {expected.inode} was"
-                f" expected, and {found.inode} is there",
+                f"{live} differs from what the snapshot has at {inside} of its file system: expected inode"
+                f" {expected.inode}, found {found.inode}",
                 hint=_hint(live),
             )
 
@@ -120,4 +120,4 @@ def _name(ready: Ready, root: Path, live: Path) -> bytes | None:
 
 
 def _hint(live: Path) -> str:
-    return f"was it moved or replaced, or does something else lie there? See `findmnt --target {live}`; then try again"
+    return f"was it moved, replaced or mounted over? check `findmnt --target {live}`, then try again"

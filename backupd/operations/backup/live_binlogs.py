@@ -45,8 +45,8 @@ class LiveBinlogs:
             self.keep(named)
         if not self._has_its_name(self.newest):
             raise SnapshotError(
-                f"the binlog {self.newest} was removed or made anew while the backup took its snapshot",
-                hint="did somebody say RESET MASTER? Back up again; nothing was stored",
+                f"the binlog {self.newest} was removed or recreated while the backup took its snapshot",
+                hint="nothing was stored; did somebody run RESET MASTER? Start the backup again",
             )
         if with_earlier:
             self._hold_earlier(named)
@@ -95,7 +95,7 @@ class LiveBinlogs:
         except OSError as error:
             raise SnapshotError(
                 f"the binlog {path} could not be opened: {error.strerror}",
-                hint="was it purged at this moment? Back up again; nothing was stored",
+                hint="nothing was stored; was it purged at that moment? Start the backup again",
             ) from error
         return self._open[name]
 

@@ -1,6 +1,6 @@
 """What must be true of a server whose snapshot is taken without a lock.
 
-Knows: why each of it matters. Refuses to know volumes; that the binlog shares the data's is the preflight's to see.
+Knows: why each of it matters.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from backupd.vocabulary.servers import Flavour, ServerFacts
 _SHOWN = 5  # tables that a finding names
 _OWN_SCHEMAS = ("mysql", "sys", "performance_schema", "information_schema")
 _ATOMIC_DDL = {Flavour.MARIADB: (10, 6), Flavour.MYSQL: (8, 0)}  # consistency.md names the sources
-_LOCK = "use another lock.strategy than none"
+_LOCK = "set lock.strategy to anything but none"
 
 
 def findings(server: Server, facts: ServerFacts) -> Iterator[Finding]:
@@ -32,8 +32,8 @@ def findings(server: Server, facts: ServerFacts) -> Iterator[Finding]:
         yield Finding(
             "replica",
             Level.WARNING,
-            "nobody knows where a replica stood in its source's binlog when nothing was locked",
-            f"{_LOCK} where new replicas are to be made of these backups",
+            "a replica's position in its source's binlog is unknown when nothing was locked",
+            f"{_LOCK} if new replicas are to be seeded from these backups",
         )
 
 
@@ -52,18 +52,18 @@ def _engines(tables: tuple[str, ...], flavour: Flavour) -> Iterator[Finding]:
         yield Finding(
             "engines",
             Level.REFUSED,
-            f"without a lock these tables may be torn: {', '.join(theirs[:_SHOWN])}{more}",
+            f"without a lock these tables may be inconsistent: {', '.join(theirs[:_SHOWN])}{more}",
             f"ALTER TABLE … ENGINE = InnoDB, or {_LOCK}",
         )
     elif flavour is Flavour.MARIADB and tables:
         yield Finding(
             "engines",
             Level.WARNING,
-            "all tables are InnoDB's but the server's own: accounts and privileges are in Aria tables",
-            f"Aria recovers them from its own log; {_LOCK} where accounts change often",
+            "all tables are InnoDB, except the server's own: accounts and privileges are in Aria tables",
+            f"Aria recovers them from its own log; {_LOCK} if accounts change often",
         )
     else:
-        yield ok("engines", "all tables are InnoDB's")
+        yield ok("engines", "all tables are InnoDB")
 
 
 def _definitions(facts: ServerFacts) -> Iterator[Finding]:
@@ -72,7 +72,7 @@ def _definitions(facts: ServerFacts) -> Iterator[Finding]:
         yield Finding(
             "table definitions",
             Level.REFUSED,
-            f"{facts.flavour} {facts.version} does not recover a change of a table that was under way",
+            f"{facts.flavour} {facts.version} does not recover an interrupted ALTER TABLE",
             f"{_LOCK}; {facts.flavour} does so from {'.'.join(map(str, since))}",
         )
 
@@ -82,14 +82,14 @@ def _binlog(facts: ServerFacts) -> Iterator[Finding]:
         yield Finding(
             "binlog encryption",
             Level.REFUSED,
-            "the binlog is encrypted: without a lock the position has to be read from it",
+            "the binlog is encrypted: without a lock the position would have to be read from it",
             _LOCK,
         )
     if facts.settings.get("innodb_flush_log_at_trx_commit") == "0":
         yield Finding(
             "position",
             Level.REFUSED,
-            "innodb_flush_log_at_trx_commit is 0: the binlog has commits that InnoDB has not written yet",
+            "innodb_flush_log_at_trx_commit is 0: the binlog may have commits that InnoDB has not written yet",
             f"SET GLOBAL innodb_flush_log_at_trx_commit = 1, or {_LOCK}",
         )
 
@@ -102,5 +102,5 @@ def _durability(facts: ServerFacts) -> Iterator[Finding]:
             "durability",
             Level.WARNING,
             f"{' and '.join(loose)}: commits of the last second may be missing",
-            "set them to 1: then what was committed before the snapshot is in it",
+            "set them to 1: then everything committed before the snapshot is in it",
         )

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from backupd.catalogue import RunJournal
-from backupd.host.scoped_thread import Companion
+from backupd.host.scoped_thread import ScopedThread
 from backupd.mysql import WorkCounters
 from backupd.policy.bill import Count, copied_on_write, losses, penalty_seconds
 from backupd.vocabulary.errors import CatalogueError, CommandError, ServerError, UnexpectedOutput
@@ -30,8 +30,8 @@ _UNREADABLE = (ServerError, OSError, ValueError)  # what a look may fail with; i
 _AFTER_SECONDS = 10.0  # of what follows the release, this much is told
 
 
-class Billing:
-    """Looks at the server's counters once a second for the length of `companion`'s block."""
+class CostMeter(ScopedThread):
+    """Looks at the server's counters once a second for the length of its block."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class Billing:
         self._samples: Sequence[Sample] = ()
         self._disks: tuple[Path, ...] = ()
         self._disks_before: DiskCounters | None = None
-        self.companion = Companion("backupd bill", self._watch, stop=self._ended.set)
+        super().__init__("backupd cost meter", self._watch, stop=self._ended.set)
 
     def wait_undisturbed(self) -> None:
         """The server's usual rate is known as far as it can be; whatever disturbs it may begin."""

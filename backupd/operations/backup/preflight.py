@@ -82,7 +82,7 @@ def examine(
     tunings: Mapping[str, Tuning] = _NO_TUNINGS,
     require_ours: Callable[[Target], bool] = lambda _target: False,
 ) -> Examination:
-    """Look at everything that a run of this job stands on.
+    """Check all prerequisites for a run of this job.
 
     `past` is what snapshots of the job's earlier runs have filled, `tunings` what probes have found best, by volume.
     `require_ours` raises a TargetError for a target where another machine has written into this machine's folder, and
@@ -112,7 +112,7 @@ def of_identity(identity: Identity, machine: Machine) -> Finding:
     except Refused as error:
         return refused("identity", error)
     if not identity.bound_to:
-        told = f"{identity.name}, bound to nothing: a clone of this machine cannot be told from it by its ids"
+        told = f"{identity.name}, not bound to any id: a clone of this machine could not be told apart from it"
         hint = "give it an /etc/machine-id (systemd-machine-id-setup), then `backupd identity adopt`"
         return Finding("identity", Level.WARNING, told, hint)
     return ok("identity", f"{identity.name}, this machine by its {', '.join(sorted(identity.bound_to))}")
@@ -166,7 +166,7 @@ def _examine_host(
 
 
 def _data_paths(tools: Tools, facts: ServerFacts, findings: list[Finding]) -> tuple[DataPath, ...] | None:
-    """Where the server's files are; None where it does not tell, which says nothing of the volume."""
+    """Where the server's files are; None where it does not report, which says nothing of the volume."""
     try:
         return tools.server.data_paths(facts)
     except HOST_FAULTS as error:
@@ -180,7 +180,7 @@ def _server(job: JobConfig, tools: Tools, facts: ServerFacts) -> Iterator[Findin
         yield Finding(
             "redo logging",
             Level.REFUSED,
-            "redo logging is disabled: no snapshot of this server can be recovered",
+            "redo logging is disabled: a snapshot of this server cannot be recovered",
             "ALTER INSTANCE ENABLE INNODB REDO_LOG",
         )
     yield _binlog(job, facts)
@@ -192,7 +192,7 @@ def _server(job: JobConfig, tools: Tools, facts: ServerFacts) -> Iterator[Findin
     yield from preflush.examine(tools.flusher)
     yield from replicas.examine(job, tools.server, facts, binlog_shares=_binlog_shares(tools, facts))
     if job.canary and (facts.read_only or facts.is_replica):
-        yield ok("canary", "off here: the server is a replica or read-only")
+        yield ok("canary", "off: the server is a replica or read-only")
 
 
 def _grants(job: JobConfig, tools: Tools) -> Finding:
@@ -234,11 +234,11 @@ def _binlog(job: JobConfig, facts: ServerFacts) -> Finding:
             f"binlogs are kept for {kept} s, but the job runs every {job.every_seconds:.0f} s",
             "raise binlog_expire_logs_seconds above the interval between backups",
         )
-    return ok("binlog", "kept for ever" if kept is None else f"kept for {kept} s")
+    return ok("binlog", "kept indefinitely" if kept is None else f"kept for {kept} s")
 
 
 def _binlog_shares(tools: Tools, facts: ServerFacts) -> bool:
-    """Whether the binlog is in the image. What cannot be looked at is not."""
+    """Whether the binlog is in the image. What cannot be read is not."""
     if facts.binlog_basename is None:
         return False
     mount_of = tools.files.mount_of
@@ -255,10 +255,10 @@ def _redo_log(job: JobConfig, facts: ServerFacts) -> Iterator[Finding]:
         yield Finding(
             "redo log",
             Level.WARNING,
-            "innodb_flush_log_at_trx_commit is 0: the lock may be held longer, by the up to"
-            f" {seconds} s (innodb_flush_log_at_timeout) after which InnoDB writes its log;"
-            f" the run fails where that passes lock.hold_budget ({job.lock.hold_budget_seconds:g} s)",
-            "SET GLOBAL innodb_flush_log_at_trx_commit = 2: then the lock does not wait for it",
+            f"innodb_flush_log_at_trx_commit is 0: the lock may be held up to {seconds} s longer"
+            f" (innodb_flush_log_at_timeout), until InnoDB writes its log;"
+            f" the run fails if that exceeds lock.hold_budget ({job.lock.hold_budget_seconds:g} s)",
+            "SET GLOBAL innodb_flush_log_at_trx_commit = 2: then the lock does not wait for that",
         )
 
 
@@ -268,25 +268,25 @@ def _blockers(job: JobConfig, tools: Tools) -> Finding:
     except HOST_FAULTS as error:
         return refused("blockers", error)
     if not blockers:
-        return ok("blockers", "no statement that a lock would wait behind")
+        return ok("blockers", "no running statement would block the lock")
     longest = max(blockers, key=lambda blocker: blocker.seconds)
     return Finding(
         "blockers",
         Level.WARNING,
         f"connection {longest.connection_id} of {longest.user} has run for {longest.seconds:.0f} s:"
         f" {longest.statement}",
-        "wait for it to end: the lock would not be asked for while it runs",
+        "wait for it to end: the lock is not requested while it runs",
     )
 
 
 def _probe(job: JobConfig, tools: Tools) -> Iterator[Finding]:
     if not (job.settle.enabled and job.settle.probe):
-        yield ok("sysbench", "not asked for: settle.probe is off")
+        yield ok("sysbench", "not needed: settle.probe is off")
     elif tools.probe is None:
         yield Finding(
             "sysbench",
             Level.WARNING,
-            "sysbench is not installed: the gate has only the COW area's fill to go by",
+            "sysbench is not installed: the gate can only watch the COW area",
             "apt-get install sysbench, or set settle.probe = false",
         )
     else:
@@ -311,8 +311,8 @@ def _hooks(job: JobConfig) -> Iterator[Finding]:
             yield Finding(
                 "hook",
                 Level.REFUSED,
-                f"hook {hook.name}: {hook.command[0]} is not there, or cannot be run",
-                "chmod 755 it, or put the right path into `command`",
+                f"hook {hook.name}: {hook.command[0]} does not exist or is not executable",
+                "chmod 755 it, or correct the path in `command`",
             )
 
 
@@ -329,8 +329,8 @@ def _places(tools: Tools, ready: Ready) -> Iterator[Finding]:
             yield Finding(
                 name,
                 Level.REFUSED,
-                f"{path} lies on the volume that is snapshotted ({ready.volume.full_name})",
-                "put it on another volume: it would stand still under the lock, and be lost with the data",
+                f"{path} is on the volume that is snapshotted ({ready.volume.full_name})",
+                "move it to another volume: it would freeze under the lock, and be lost with the data",
             )
         else:
             yield ok(name, f"{path} is not on {ready.volume.full_name}")

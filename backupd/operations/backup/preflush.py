@@ -1,7 +1,6 @@
-"""The server writes its dirty pages before the lock is asked for; its settings are put back, whatever happens.
+"""The server writes its dirty pages before the lock is asked for; its settings are restored, whatever happens.
 
-Knows: what is written down before a setting is touched, and until when the setting stays so. Refuses to know which
-settings those are: that is the server's adapter.
+Knows: what is written down before a setting is touched, and until when the setting stays so.
 """
 
 import logging
@@ -29,12 +28,12 @@ def dirty_pages_flushed(
 ) -> Iterator[None]:
     """Few pages are dirty when the block begins, and the server goes on writing them until it ends.
 
-    Then its settings are what they were. Where they cannot be put back their row stays for `backupd recover`, and the
-    run wants attention, as with every holding; so does it where the server could not be told. With no flusher nothing
+    Then its settings are what they were. Where they cannot be restored their row stays for `backupd recover`, and the
+    run needs attention, as with every holding; so does it where the server could not be told. With no flusher nothing
     is touched.
 
     Raises:
-        ServerError: the server does not tell its settings.
+        ServerError: the server does not report its settings.
     """
     if flusher is None:
         yield
@@ -45,7 +44,7 @@ def dirty_pages_flushed(
             with run.phase(Phase.PREFLUSH):
                 found = flusher.flush()
         except ServerError as error:
-            run.attention(f"the dirty pages were not written before the lock: {error.message}")
+            run.attention(f"dirty pages were not flushed before the lock: {error.message}")
         else:
             run.preflush(found)
             log.info(
@@ -62,7 +61,7 @@ def holding_of(host: str, flusher: Flusher) -> Holding:
     """What `recover` needs to put this host's settings back.
 
     Raises:
-        ServerError: the server does not tell them.
+        ServerError: the server does not report them.
     """
     return Holding(HoldingKind.FLUSH_SETTINGS, host, {"host": host, **flusher.settings()})
 
@@ -71,13 +70,13 @@ def put_back(holding: Holding, flusher: Callable[[str], Flusher]) -> None:
     """The settings of such a holding are what they were; `flusher` is asked for the one of its host.
 
     Raises:
-        ServerError: they could not be put back.
+        ServerError: they could not be restored.
     """
     flusher(holding.detail["host"]).put_back(holding.detail)
 
 
 def examine(flusher: Flusher | None) -> Iterator[Finding]:
-    """Whether what is to be put back can be read. What may set it is among the grants."""
+    """Whether what is to be restored can be read. What may set it is among the grants."""
     if flusher is None:
         return
     try:
@@ -85,4 +84,4 @@ def examine(flusher: Flusher | None) -> Iterator[Finding]:
     except ServerError as error:
         yield refused("preflush", error)
     else:
-        yield ok("preflush", "the server writes its dirty pages before the lock; its settings are put back")
+        yield ok("preflush", "the server flushes its dirty pages before the lock; its settings are restored")

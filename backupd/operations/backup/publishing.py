@@ -1,8 +1,7 @@
 """From bytes on the targets to backups: each copy is read back, held against its manifest, published, looked at again.
 
 Read `publish_copy` aloud. Knows: that a target's own listing must be what the manifest says, before the manifest is
-there and after; that no target waits for another one. Refuses to know whose run it is: a living run's copies and those
-of a dead one are published here alike.
+there and after; that no target waits for another one.
 """
 
 import threading
@@ -123,7 +122,7 @@ def require_published(target: Target, manifest: Manifest) -> tuple[str, ...]:
     if target.manifest(manifest.job, manifest.run_id) != manifest:
         raise VerificationError(
             f"the manifest on target {target.name} is not what was written",
-            hint="look at the target's disk: it loses or changes what is written to it",
+            hint="check the target's disk: it loses or changes what is written to it",
         )
     return require_listed(target, manifest)
 

@@ -1,7 +1,6 @@
 """What a replica and a member of a cluster ask of a run: what forbids one, and the applier that stands still meanwhile.
 
-Knows: which coordinates a snapshot of a replica is good for, and whom a lock on a cluster's member is felt by. Refuses
-to know how a channel is stopped: that is the server's adapter.
+Knows: which coordinates a snapshot of a replica is good for, and whom a lock on a cluster's member is felt by.
 """
 
 import json
@@ -29,7 +28,7 @@ def applier_stopped(applier: Applier | None, host: str, journal: HoldingJournal,
     """The appliers that run now stand still within the block, and run again after it, whatever happens.
 
     What is stopped already stays so. With no applier, or none that runs, nothing is touched. A failed start is no
-    error, as with every holding: its row stays for `backupd recover`, and the run wants attention.
+    error, as with every holding: its row stays for `backupd recover`, and the run needs attention.
 
     Raises:
         ServerError: they could not be stopped; they have been started again.
@@ -61,7 +60,7 @@ def start_again(holding: Holding, applier: Callable[[str], Applier]) -> None:
 
 
 def examine(job: JobConfig, server: Server, facts: ServerFacts, *, binlog_shares: bool) -> Iterator[Finding]:
-    """What only replicas and members of clusters are asked. `binlog_shares`: it lies on the datadir's volume."""
+    """What only replicas and members of clusters are asked. `binlog_shares`: it is on the datadir's volume."""
     try:
         if facts.is_replica:
             yield from of_replica(job, facts.flavour, server.replication(), binlog_shares=binlog_shares)
@@ -98,8 +97,8 @@ def of_member(member: Membership) -> Finding:
         return Finding(
             "cluster",
             Level.WARNING,
-            f"{member.cluster}: this is the only member, and its clients wait for the lock as anywhere",
-            "with more members, run the job on one that the others do not wait for",
+            f"{member.cluster}: this is the only member; its clients wait for the lock as on any server",
+            "with more members, run the job on one that the others do not depend on",
         )
     return _of_galera(member) if member.cluster is Cluster.GALERA else _of_group(member)
 
@@ -108,19 +107,19 @@ def _threads(found: Replication) -> Finding:
     standing = [*_standing(found, "receiver", lambda one: one.receiving), *_standing(found, "applier", _applying)]
     if not standing:
         names = ", ".join(_named(one) for one in found.channels)
-        return ok("replication", f"{names}: receiver and applier run")
+        return ok("replication", f"{names}: receiver and applier are running")
     return Finding(
         "replication",
         Level.WARNING,
-        f"{'; '.join(standing)}: the backup shows an older state than the source's",
-        "see SHOW REPLICA STATUS for the error that stopped it, or START REPLICA",
+        f"{'; '.join(standing)}: the backup shows an older state than the source has",
+        "check SHOW REPLICA STATUS for the error that stopped it, then START REPLICA",
     )
 
 
 def _standing(found: Replication, thread: str, runs: Callable[[Channel], bool]) -> Iterator[str]:
     names = [_named(one) for one in found.channels if not runs(one)]
     if names:
-        yield f"the {thread} of {', '.join(names)} stands still"
+        yield f"the {thread} of {', '.join(names)} is stopped"
 
 
 def _applying(one: Channel) -> bool:
@@ -146,8 +145,8 @@ def _until(found: Replication) -> Iterator[Finding]:
         yield Finding(
             "applier",
             Level.REFUSED,
-            f"{', '.join(names)} was started with UNTIL, which a stop and a start would forget",
-            "set lock.stop_applier = false, or wait until it has got there",
+            f"{', '.join(names)} was started with UNTIL, which a stop and a restart would lose",
+            "set lock.stop_applier = false, or wait until it has reached that position",
         )
 
 
@@ -162,8 +161,8 @@ def _coordinates(found: Replication) -> Iterator[Finding]:
         yield Finding(
             "replica coordinates",
             Level.WARNING,
-            f"{', '.join(names)} goes by file and offset with {found.workers} parallel workers: what is recorded of its"
-            " source may be earlier than what was applied, or leave gaps",
+            f"{', '.join(names)} uses file and offset with {found.workers} parallel workers: the recorded source"
+            f" position may be earlier than what was applied, or leave gaps",
             f"seed no replica from this backup by file and offset; {_STOP_APPLIER}, or use GTIDs",
         )
 
@@ -180,8 +179,8 @@ def _prepared(flavour: Flavour, found: Replication, *, binlog_shares: bool) -> I
         yield Finding(
             "parallel applier",
             Level.REFUSED,
-            f"{found.workers} parallel workers may leave prepared transactions in the image (MDEV-36025), and no binlog"
-            " in it says what becomes of them: the restored server may not start",
+            f"{found.workers} parallel workers may leave prepared transactions in the image (MDEV-36025), and no"
+            f" binlog in it tells how they end: the restored server may not start",
             f"{_STOP_APPLIER}; or set log_slave_updates and keep the binlog on the datadir's volume",
         )
 
@@ -191,9 +190,9 @@ def _temporary_tables(found: Replication) -> Iterator[Finding]:
         yield Finding(
             "temporary tables",
             Level.WARNING,
-            f"the applier has {found.open_temporary_tables} open: they are in no snapshot, and a replica seeded from it"
-            " would miss them",
-            f"{_STOP_APPLIER}: the run then waits for a moment without any; or binlog_format=ROW on the source",
+            f"the applier has {found.open_temporary_tables} open: no snapshot has them, and a replica seeded from it"
+            f" would miss them",
+            f"{_STOP_APPLIER}: the run then waits for a moment when none is open; or binlog_format=ROW on the source",
         )
 
 
@@ -206,7 +205,7 @@ def _of_group(member: Membership) -> Finding:
         return Finding(
             "cluster",
             Level.REFUSED,
-            f"group replication: this member is {member.state}, and its data may be none that the group agreed upon",
+            f"group replication: this member is {member.state}, and its data may differ from what the group agreed on",
             "wait until it is ONLINE: SELECT * FROM performance_schema.replication_group_members",
         )
     if member.primary:
@@ -219,8 +218,8 @@ def _of_group(member: Membership) -> Finding:
     return Finding(
         "cluster",
         Level.WARNING,
-        f"group replication: a secondary of {member.members} members; flow control may slow the whole group down when"
-        " its queue grows",
+        f"group replication: a secondary of {member.members} members; flow control may slow down the whole group when"
+        f" its queue grows",
         "keep lock.hold_budget and limits.max_penalty low, or raise group_replication_flow_control_applier_threshold",
     )
 
@@ -241,8 +240,8 @@ def _of_galera(member: Membership) -> Finding:
     return Finding(
         "cluster",
         Level.REFUSED,
-        f"galera: this node is {member.state} among {member.members}: while the snapshot makes its writes dear, flow"
-        " control would slow the whole cluster down",
+        f"galera: this node is {member.state} among {member.members}: while the snapshot makes its writes expensive,"
+        f" flow control would slow down the whole cluster",
         f"SET GLOBAL wsrep_desync = ON before the job and OFF when wsrep_local_recv_queue is 0 again, or {_ELSEWHERE}",
     )
 

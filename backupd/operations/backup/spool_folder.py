@@ -1,8 +1,7 @@
 """The spool's folder: whether a run may put what it reads there, and how much.
 
 Knows: what makes a folder safe for the plain data of a server, that some room is left to others, which disks it must
-not share and which it had better not, that a disk which is not mounted has given nothing back. Refuses to know what is
-put there (`archive.spool`).
+not share and which it had better not, that a disk which is not mounted has given nothing back.
 """
 
 import os
@@ -74,8 +73,8 @@ def remove(holding: Holding) -> None:
                 hint=f"mount it on {folder.parent}, then `backupd recover`",
             )
     except OSError as error:
-        message = f"{folder} cannot be looked at: {error.strerror}"
-        raise CleanupIncomplete(message, hint="see to the spool's disk, then `backupd recover`") from error
+        message = f"{folder} cannot be read: {error.strerror}"
+        raise CleanupIncomplete(message, hint="repair the spool's disk, then `backupd recover`") from error
     remove_tree(folder)
 
 
@@ -118,7 +117,7 @@ def examine(
             "spool",
             Level.WARNING,
             f"{root} cannot be used ({why}): everything would be streamed, as without a spool",
-            "look at its disk, or leave copy.spool out",
+            "check its disk, or remove copy.spool",
         )
 
 
@@ -137,24 +136,26 @@ def _of_place(
     Raises:
         SpoolError: the server's: with them it stands still when the spool fills up, or hangs.
     """
-    elsewhere = "put it on other disks, or leave copy.spool out"
+    elsewhere = "move it to other disks, or remove copy.spool"
     if there.device == mount.device:
-        raise SpoolError(f"{root} lies on the volume that is snapshotted ({volume.full_name})", hint=elsewhere)
+        raise SpoolError(f"{root} is on the volume that is snapshotted ({volume.full_name})", hint=elsewhere)
     for path in paths:
         if path.role != KEYS and tools.files.mount_of(path.path).device == there.device:
             whose = f"the server's {path.role} ({path.path})"
-            raise SpoolError(f"{root} lies on the file system of {whose}", hint=elsewhere)
+            raise SpoolError(f"{root} is on the file system of {whose}", hint=elsewhere)
     for target in targets:
         if target.folder and tools.files.mount_of(_existing(target.folder)).device == there.device:
-            shares = f"{root} lies on the file system of target {target.name}, which reads and writes while it sends"
-            yield Finding("spool", Level.WARNING, shares, "put it on other disks")
+            shares = (
+                f"{root} is on the file system of target {target.name}, which reads and writes while backups are sent"
+            )
+            yield Finding("spool", Level.WARNING, shares, "move it to other disks")
     shared = _shared_disks(tools, there, volume)
     if shared:
         yield Finding(
             "spool",
             Level.WARNING,
-            f"{root} shares {', '.join(shared)} with {volume.full_name}: what is written there slows the server down",
-            "put it on other disks",
+            f"{root} shares {', '.join(shared)} with {volume.full_name}: writing there slows down the server",
+            "move it to other disks",
         )
 
 
@@ -163,13 +164,13 @@ def _of_room(copy: CopyConfig, tools: HostTools, *, used: int) -> Finding:
     room = _room(copy.spool, tools)
     room = room if copy.spool_size is None else min(room, copy.spool_size)
     if room < _USEFUL_BYTES:
-        hint = "free some room there, or leave copy.spool out"
-        full = f"{copy.spool} has no room: everything would be streamed, as without a spool"
+        hint = "free some space there, or remove copy.spool"
+        full = f"{copy.spool} has no free space: everything would be streamed, as without a spool"
         return Finding("spool", Level.WARNING, full, hint)
     if room < used:
-        rest = f"room for {size(room)} of at most {size(used)}: the rest is streamed while the snapshot exists"
+        rest = f"{size(room)} of at most {size(used)} fit: the rest is streamed while the snapshot exists"
         return ok("spool", f"{copy.spool}, {rest}")
-    return ok("spool", f"{copy.spool}, room for {size(room)}, at most {size(used)} needed")
+    return ok("spool", f"{copy.spool}, {size(room)} available, at most {size(used)} needed")
 
 
 def _room(root: Path, tools: HostTools) -> int:
@@ -179,7 +180,7 @@ def _room(root: Path, tools: HostTools) -> int:
 
 
 def _shared_disks(tools: HostTools, there: MountPoint, volume: Volume) -> list[str]:
-    """PVs that the spool's file system lies on as well; what is no logical volume is not known to share any."""
+    """PVs that the spool's file system is on as well; what is no logical volume is not known to share any."""
     try:
         other = tools.snapshots.volume_at(there.device)
     except HOST_FAULTS:
@@ -204,7 +205,7 @@ def _require_safe(root: Path) -> None:
     if stat.S_ISLNK(found.st_mode):
         raise SpoolError(f"{root} is a symbolic link", hint="name the folder itself in copy.spool")
     if not stat.S_ISDIR(found.st_mode):
-        raise SpoolError(f"{root} is no folder", hint="name a folder in copy.spool")
+        raise SpoolError(f"{root} is not a folder", hint="name a folder in copy.spool")
     if found.st_uid != os.geteuid():
         raise SpoolError(f"{root} is owned by another user ({found.st_uid})", hint=f"chown {os.geteuid()} {root}")
     if found.st_mode & _OTHERS_WRITE:

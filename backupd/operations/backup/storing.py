@@ -1,7 +1,7 @@
 """What one run stores, in order: the archived folder in its streams, the binlog, the option files, the index.
 
 Knows: which objects a backup has, and an upper bound of what each can take; that what waits in a spool is sent later,
-and the index after it. Refuses to know where they go (`open_object`) and what a snapshot is.
+and the index after it.
 """
 
 from collections.abc import Callable, Mapping

@@ -22,7 +22,9 @@ from backupd.vocabulary.records import Finding, Level
 from backupd.vocabulary.servers import DataPath
 from backupd.vocabulary.volumes import FileIdentity, MountPoint, ThinPool, Volume, VolumeGroup
 
-_WAY_OUT = "`backupd recover` removes this machine's own; another's, or what nobody needs: lvremove VG/LV"
+_WAY_OUT = (
+    "`backupd recover` removes this machine's own; for another machine's, or one that nobody needs: lvremove VG/LV"
+)
 
 
 def of_filesystem(mount: MountPoint) -> Iterator[Finding]:
@@ -31,7 +33,7 @@ def of_filesystem(mount: MountPoint) -> Iterator[Finding]:
         yield Finding(
             "file system",
             Level.REFUSED,
-            f"{mount.path} is {mount.filesystem}: backupd mounts snapshots of {' and '.join(FILESYSTEMS)} only",
+            f"{mount.path} is {mount.filesystem}: backupd can only mount snapshots of {' and '.join(FILESYSTEMS)}",
             f"put the datadir on {' or '.join(FILESYSTEMS)}, directly on a logical volume",
         )
 
@@ -59,7 +61,7 @@ def of_volume(volume: Volume) -> Iterator[Finding]:
             "volume state",
             Level.REFUSED,
             f"{volume.full_name}: {', '.join(volume.conditions)}",
-            "wait until it has ended: see `lvs -a -o +devices`",
+            "wait until it has finished: see `lvs -a -o +devices`",
         )
     else:
         yield ok("volume state", "no merge, pvmove or resync")
@@ -72,14 +74,14 @@ def _other_snapshots(volume: Volume) -> Finding:
             "other snapshots",
             Level.REFUSED,
             f"{volume.full_name} already has: {', '.join(volume.snapshots)}",
-            f"each further snapshot multiplies the write penalty; {_WAY_OUT}",
+            f"each additional snapshot multiplies the write penalty; {_WAY_OUT}",
         )
     if volume.thin_snapshots and volume.pool is not None:
         return Finding(
             "other snapshots",
             Level.WARNING,
-            f"{volume.full_name} already has: {', '.join(volume.thin_snapshots)}; being thin they slow no write, but"
-            f" what they share with it is kept in pool {volume.pool.name} when it changes",
+            f"{volume.full_name} already has: {', '.join(volume.thin_snapshots)}; thin snapshots slow down no write,"
+            f" but keep their old blocks in pool {volume.pool.name}",
             _WAY_OUT,
         )
     return ok("other snapshots", "none")
@@ -126,11 +128,11 @@ def _room_in_pool(job: JobConfig, vg: str, pool: ThinPool) -> Finding:
             f"thin pool {vg}/{pool.name} is {pool.fill:.0%} full, limits.max_cow_fill is {job.limits.max_cow_fill:.0%}",
             f"extend the pool (lvextend --size +SIZE {vg}/{pool.name}), or raise the limit",
         )
-    fate = {"queue": "wait for room, and fail after a minute", "error": "fail at once"}.get(pool.when_full, "fail")
+    fate = {"queue": "wait for space, and fail after a minute", "error": "fail at once"}.get(pool.when_full, "fail")
     return ok(
         "snapshot room",
         f"thin pool {vg}/{pool.name} is {pool.fill:.0%} full, its metadata {pool.metadata_fill:.0%};"
-        f" {pool.free} bytes are free; when it is full, the writes of all its volumes {fate}",
+        f" {pool.free} bytes are free; when it is full, writes to all its volumes {fate}",
     )
 
 
@@ -143,10 +145,10 @@ def of_one_volume(
         try:
             where = mount_of(path.path)
         except (OSError, *HOST_FAULTS) as error:
-            strays.append(f"{path.role} {path.path} cannot be looked at ({error})")
+            strays.append(f"{path.role} {path.path} cannot be read ({error})")
             continue
         if where.device != mount.device:
-            strays.append(f"{path.role} {path.path} lies on {where.path} ({where.device})")
+            strays.append(f"{path.role} {path.path} is on {where.path} ({where.device})")
     if strays:
         yield Finding(
             "one volume",
@@ -161,19 +163,19 @@ def of_one_volume(
 def of_one_mount(
     shared: list[DataPath], mount: MountPoint, mount_of: Callable[[Path], MountPoint]
 ) -> Iterator[Finding]:
-    """What is seen through another mount of the same file system lies elsewhere in it, and so in the snapshot."""
+    """What is seen through another mount of the same file system is elsewhere in it, and so in the snapshot."""
     detours = []
     for path in shared:
         with contextlib.suppress(OSError, *HOST_FAULTS):  # told by `of_one_volume`
             where = mount_of(path.path)
             if where.device == mount.device and where.path != mount.path:
-                detours.append(f"{path.role} {path.path} is seen through {where.path}")
+                detours.append(f"{path.role} {path.path} is reached through {where.path}")
     if detours:
         yield Finding(
             "one mount",
             Level.REFUSED,
-            f"not within the mount at {mount.path}, though on its file system: {'; '.join(detours)}",
-            f"have the server name it by its place below {mount.path}, without a bind mount of its own",
+            f"outside of the mount at {mount.path}, though on its file system: {'; '.join(detours)}",
+            f"set its path in the server's options below {mount.path}, without a separate bind mount",
         )
 
 
@@ -181,12 +183,12 @@ def landmarks(paths: tuple[DataPath, ...], identity: Callable[[Path], FileIdenti
     """What a snapshot is to be known by: the datadir, and what no server replaces while it runs.
 
     Raises:
-        SnapshotError: one of them cannot be looked at.
+        SnapshotError: one of them cannot be read.
     """
     try:
         return {path.path: identity(path.path) for path in paths if path.role in LASTING and path.path.exists()}
     except OSError as error:
-        raise SnapshotError(f"cannot look at {error.filename}: {error.strerror}") from error
+        raise SnapshotError(f"cannot read {error.filename}: {error.strerror}") from error
 
 
 def of_links(paths: tuple[DataPath, ...]) -> Iterator[Finding]:
@@ -196,24 +198,24 @@ def of_links(paths: tuple[DataPath, ...]) -> Iterator[Finding]:
         yield Finding(
             "links",
             Level.REFUSED,
-            f"absolute symlinks in the datadir lead to {', '.join(absolute)}",
-            "a restored server would follow them to the live files: make them relative, or move the files back",
+            f"absolute symlinks in the datadir point to {', '.join(absolute)}",
+            "a restored server would follow them to the live files: make the links relative, or move the files back",
         )
     tables = [str(path.path) for path in paths if path.role == DATA_DIRECTORY]
     if tables:
         yield Finding(
             "data directory",
             Level.REFUSED,
-            f"tables with a DATA DIRECTORY of their own: {', '.join(tables)}",
-            "a restored server would open the live files while it recovers, for its redo log names them by these"
-            " paths: rebuild the tables inside of the datadir",
+            f"tables with their own DATA DIRECTORY: {', '.join(tables)}",
+            "a restored server would open the live files during recovery, because its redo log has these paths:"
+            " rebuild the tables inside the datadir",
         )
 
 
 def of_keys(
     paths: tuple[DataPath, ...], mount: MountPoint, mount_of: Callable[[Path], MountPoint]
 ) -> Iterator[Finding]:
-    """A file that cannot be looked at is no finding of ours: it matters to the drill, which says so."""
+    """A file that cannot be read is no finding of ours: it matters to the drill, which says so."""
     beside = []
     for file in (path.path for path in paths if path.role == KEYS):
         with contextlib.suppress(OSError, *HOST_FAULTS):
@@ -223,6 +225,7 @@ def of_keys(
         yield Finding(
             "encryption keys",
             Level.WARNING,
-            f"{', '.join(beside)} lies on the volume that is snapshotted",
-            "the key would be in the backup beside what it protects: keep it on another volume, and a copy elsewhere",
+            f"{', '.join(beside)} is on the volume that is snapshotted",
+            "the backup would hold the key next to the data it protects: keep the key on another volume, and a copy"
+            " elsewhere",
         )

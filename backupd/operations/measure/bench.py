@@ -1,6 +1,6 @@
 """One bench: does striping pay on this host? Scratch volumes of several layouts, measured one after the other.
 
-Read `run_bench`, then `_measure`, aloud. Everything that is made on the host has its scope and is given back in reverse
+Read `run_bench`, then `_measure`, aloud. Everything that is made on the host has its scope and is released in reverse
 order, whatever happens. No volume that is there is touched, and no server is needed.
 """
 
@@ -11,12 +11,12 @@ from pathlib import Path
 
 from backupd.catalogue.store import Catalogue
 from backupd.lvm import disks_of
-from backupd.operations.measure.bench_steps import Benching, BenchTelling
+from backupd.operations.measure.bench_steps import BenchSteps, BenchTelling
 from backupd.operations.measure.ground import require_calm
 from backupd.operations.measure.probe import explained
 from backupd.operations.tools import BenchTools, HostTools
 from backupd.operations.upkeep import recover
-from backupd.policy.bench_plan import Disks, group_disks, plan_matrix, whole_disks
+from backupd.policy.bench_plan import Disks, bench_plan_of, group_disks, whole_disks
 from backupd.policy.bench_request import require_sound
 from backupd.policy.published_benches import tables_of
 from backupd.vocabulary.benches import (
@@ -71,7 +71,7 @@ def run_bench(
         Busy: another run has the volume group or a disk.
         Refused: the host is not any more as it was when the plan was agreed to; nothing was touched.
         SnapshotError, ProbeError, Cancelled: as they say; the run's row keeps the error, and no figure of a bench that
-            did not come to its end is kept. Probes that did are runs of their own.
+            did not finished is kept. Probes that did are runs of their own.
     """
     with (
         tools.claims.run(run_id),
@@ -81,35 +81,35 @@ def run_bench(
         recover.dead_runs(catalogue, tools)
         found = _look(request, tools, bench_tools)
         _require_as_agreed(found.plan, agreed)
-        benching = Benching(request, found.plan, tools, bench_tools, catalogue, run, telling or BenchTelling())
-        benching.require_names()
-        with explained("bench layouts"), benching.watched():
+        steps = BenchSteps(request, found.plan, tools, bench_tools, catalogue, run, telling or BenchTelling())
+        steps.require_names()
+        with explained("bench layouts"), steps.watched():
             for planned in found.plan.volumes:
-                with benching.scratch(planned) as device:
-                    _measure(benching, planned, device)
-        bench = _result(found, benching)
+                with steps.scratch(planned) as device:
+                    _measure(steps, planned, device)
+        bench = _result(found, steps)
         run.benched(bench)
     return bench
 
 
-def _measure(benching: Benching, planned: PlannedLayout, device: Path) -> None:
+def _measure(steps: BenchSteps, planned: PlannedLayout, device: Path) -> None:
     """Every load on one layout, on its device while it has no file system; then what the layout means for backups."""
     layout = planned.layout
-    _rounds(benching, planned, device, Medium.RAW)
-    with benching.mounted(layout, device) as root:
-        _rounds(benching, planned, root, Medium.FILE)
-        if benching.plan.snapshots and layout.is_volume:
-            benching.probe(layout, root)
+    _rounds(steps, planned, device, Medium.RAW)
+    with steps.mounted(layout, device) as root:
+        _rounds(steps, planned, root, Medium.FILE)
+        if steps.plan.snapshots and layout.is_volume:
+            steps.probe(layout, root)
 
 
-def _rounds(benching: Benching, planned: PlannedLayout, where: Path, medium: Medium) -> None:
+def _rounds(steps: BenchSteps, planned: PlannedLayout, where: Path, medium: Medium) -> None:
     """Each round has every load once, so that what comes and goes on the host falls on all of them."""
     cells = [cell for cell in planned.cells if cell.medium is medium]
     if cells:
-        benching.prepare(planned.layout, where, medium)
-    for number in range(1, benching.request.repeat + 1):
+        steps.prepare(planned.layout, where, medium)
+    for number in range(1, steps.request.repeat + 1):
         for cell in cells:
-            benching.window(planned.layout, where, cell, number=number)
+            steps.window(planned.layout, where, cell, number=number)
 
 
 # --- before anything is touched --------------------------------------------------------------------------------------
@@ -132,7 +132,7 @@ def _look(request: BenchRequest, tools: HostTools, bench_tools: BenchTools) -> _
     require_sound(request)
     try:
         load_average = require_calm(bench_tools.load_average(), request.max_load, what="a bench")
-        plan = plan_matrix(request, _disks(request, tools, bench_tools))
+        plan = bench_plan_of(request, _disks(request, tools, bench_tools))
         host = bench_tools.host(request.raw, bool(request.array_disks))
     except _FAULTS as error:
         raise Refused(error.message, hint=error.hint) from error
@@ -162,24 +162,24 @@ def _empty_size(disk: str, tools: HostTools) -> int:
         owners = [run_id for holding, run_id in tools.scratch_disks.ours() if paths & {*disks_of(holding)}]
         if not owners:
             raise
-        hint = f"run {owners[0]} of backupd has it: wait for it, or, where it died: backupd recover"
+        hint = f"run {owners[0]} of backupd is using it: wait for it; if it died: backupd recover"
         raise Refused(error.message, hint=hint) from error
 
 
 def _require_as_agreed(plan: BenchPlan, agreed: BenchPlan) -> None:
     if plan != agreed:
         raise Refused(
-            "the host is not any more as it was when the plan was agreed to: another plan would be made now",
-            hint="somebody has used or freed disks meanwhile: start again, and look at the new plan",
+            "the host has changed since the plan was confirmed: the plan would be different now",
+            hint="disks were used or freed in the meantime: start again, and check the new plan",
         )
 
 
 # --- what was found --------------------------------------------------------------------------------------------------
 
 
-def _result(found: _Found, benching: Benching) -> LayoutBench:
+def _result(found: _Found, steps: BenchSteps) -> LayoutBench:
     """Everything that was found, with everything that it depends on."""
-    plan, request = found.plan, benching.request
+    plan, request = found.plan, steps.request
     return LayoutBench(
         host=found.host,
         settings=BenchSettings(
@@ -193,25 +193,25 @@ def _result(found: _Found, benching: Benching) -> LayoutBench:
             tables=tuple(table.value for table in tables_of(request)),
         ),
         layouts=tuple(planned.layout for planned in plan.volumes),
-        cells=benching.cells(),
-        samples=tuple(benching.watch.samples),
-        snapshots=tuple(benching.snapshots),
-        notes=tuple(_notes(found, benching)),
+        cells=steps.cells(),
+        samples=tuple(steps.watch.samples),
+        snapshots=tuple(steps.snapshots),
+        notes=tuple(_notes(found, steps)),
     )
 
 
-def _notes(found: _Found, benching: Benching) -> Iterator[str]:
+def _notes(found: _Found, steps: BenchSteps) -> Iterator[str]:
     """What a reader must know to judge the figures."""
-    yield f"load average when it began: {found.load_average:.1f}"
+    yield f"load average at the start: {found.load_average:.1f}"
     memory = found.host.memory >> 20 << 20
     yield (
         f"{size_words(found.plan.file_size)} of data, {size_words(memory)} of RAM: caches are bypassed (O_DIRECT),"
         " except those of the disks themselves"
     )
     yield from found.plan.notes
-    most = max((sum(cell.shares.values()), cell.layout) for cell in benching.cells())
+    most = max((sum(cell.shares.values()), cell.layout) for cell in steps.cells())
     if most[0] > _MOST_MOVED:
         yield (
-            f"the disks moved up to {most[0]:.2f} times what a load asked for ({most[1]}): somebody else used them"
-            " meanwhile, and the figures are lower for it"
+            f"the disks moved up to {most[0]:.2f} times what a load asked for ({most[1]}): something else used them"
+            f" at the same time, so the figures are too low"
         )

@@ -1,7 +1,6 @@
 """What the steps of one bench share: scratch volumes in their scopes, windows between two looks, the probe.
 
-Knows: how a scratch volume comes and goes, and how a load on it is measured and watched. Refuses to know in which order
-`bench` asks for any of it.
+Knows: how a scratch volume comes and goes, and how a load on it is measured and watched.
 """
 
 from collections.abc import Callable, Iterator
@@ -50,7 +49,7 @@ class BenchTelling:
 
 
 @dataclass
-class Benching:
+class BenchSteps:
     """One bench under way, and what it has found so far."""
 
     request: BenchRequest
@@ -96,7 +95,7 @@ class Benching:
             SnapshotError: it could not be made.
         """
         layout = planned.layout
-        self.step(layout, "making the volume")
+        self.step(layout, "creating the volume")
         with ExitStack() as owed:
             if layout.kind is LayoutKind.RAID0:
                 yield owed.enter_context(self._array(layout))
@@ -112,7 +111,7 @@ class Benching:
         Raises:
             SnapshotError: it could not be made or mounted.
         """
-        self.step(layout, f"making its {self.plan.filesystem}")
+        self.step(layout, f"creating its {self.plan.filesystem}")
         self.bench_tools.volumes.format(device, layout, self.plan.filesystem)
         at = self.tools.places.mount_point(self.run.run_id)
         holding = Holding(HoldingKind.MOUNT, str(at), {"run": self.run.run_id})
@@ -152,7 +151,7 @@ class Benching:
         Raises:
             CommandError, UnexpectedOutput: from the load's program.
         """
-        self.step(layout, "writing what the loads work on")
+        self.step(layout, "writing the test file")
         self.bench_tools.loads[medium].prepare(where, self.plan.file_size)
 
     def window(self, layout: ScratchLayout, where: Path, cell: Cell, *, number: int) -> None:

@@ -1,7 +1,6 @@
 """A copy of a snapshot that is kept nowhere, again and again, for as long as somebody measures what it costs.
 
-Knows: that each pass needs a mount of its own, since a second one would be read from memory. Refuses to know what is
-measured.
+Knows: that each pass needs a mount of its own, since a second one would be read from memory.
 """
 
 import threading
@@ -9,13 +8,11 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path, PurePosixPath
-from types import TracebackType
-from typing import Self
 
 from backupd.archive.packing import CopyManner
 from backupd.archive.sources import Exclusions, list_members
 from backupd.archive.stream import store_tree
-from backupd.host.scoped_thread import Companion
+from backupd.host.scoped_thread import ScopedThread
 from backupd.vocabulary.errors import SnapshotError
 
 _PROMPT_SECONDS = 0.1
@@ -26,7 +23,7 @@ class _Enough(Exception):
     """Nobody measures any more."""
 
 
-class DryCopy:
+class DryCopy(ScopedThread):
     """Reads, archives and compresses a snapshot as a backup does, while its block lasts; it has ended when that has.
 
     `mounted` mounts the snapshot for one pass and yields where. What a pass raises is raised by `require_running`.
@@ -36,16 +33,7 @@ class DryCopy:
         self._mounted = mounted
         self._stop = threading.Event()
         self._reading = threading.Event()
-        self._companion = Companion("dry-copy", self._copy_again_and_again, stop=self._stop.set)
-
-    def __enter__(self) -> Self:
-        self._companion.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._companion.__exit__(kind, error, trace)
+        super().__init__("dry-copy", self._copy_again_and_again, stop=self._stop.set)
 
     def require_running(self, *, within_seconds: float = 60.0) -> None:
         """The first bytes have been read, and it goes on.
@@ -54,13 +42,13 @@ class DryCopy:
             SnapshotError: the snapshot could not be mounted or read, or gave no byte in that time.
         """
         deadline = time.monotonic() + within_seconds
-        while not self._reading.wait(_PROMPT_SECONDS) and not self._companion.has_ended:
+        while not self._reading.wait(_PROMPT_SECONDS) and not self.has_ended:
             if time.monotonic() > deadline:
                 raise SnapshotError(
-                    f"the snapshot gave no byte in {within_seconds:g} s",
-                    hint="its disks may be stalled: look at the kernel's log",
+                    f"nothing could be read from the snapshot within {within_seconds:g} s",
+                    hint="its disks may have stalled: check the kernel log (dmesg)",
                 )
-        self._companion.require_working()
+        self.require_working()
 
     def pace(self, size: int) -> None:
         """As the copy's governor: on as fast as it goes, until nobody measures."""

@@ -66,7 +66,7 @@ class _Settings:
 
 
 def find(subject: Subject, tools: HostTools) -> tuple[MountPoint, Volume]:
-    """The file system and the volume that it lies on.
+    """The file system and the volume that it is on.
 
     Raises:
         Refused: there is none, or it is on no LV.
@@ -111,7 +111,7 @@ def require(
     return Ground(mount, volume, group, versions, tried, cow_size, load_average, note, passed_over)
 
 
-def plan_of(ground: Ground, group: VolumeGroup, run_id: str, variant: Variant) -> SnapshotPlan:
+def bench_plan_of(ground: Ground, group: VolumeGroup, run_id: str, variant: Variant) -> SnapshotPlan:
     """The plan of one snapshot of this variant, with the group as it is now.
 
     Raises:
@@ -139,8 +139,8 @@ def _require_undisturbed(volume: Volume) -> None:
     if volume.snapshots:
         raise Refused(
             f"{volume.full_name} already has a snapshot: {', '.join(volume.snapshots)};"
-            " what writes cost without one cannot be measured",
-            hint="remove it if it is yours, or `backupd recover` if it is ours; see `lvs`",
+            " the cost of writes without one cannot be measured",
+            hint="if it is yours, remove it; if it is backupd's: `backupd recover`; see `lvs`",
         )
     if volume.conditions:
         raise Refused(
@@ -152,13 +152,15 @@ def _require_undisturbed(volume: Volume) -> None:
 def _require_room(request: ProbeRequest, tools: HostTools, mount: MountPoint) -> None:
     room = tools.files.room(mount.path)
     if room.read_only:
-        raise Refused(f"the file system on {mount.path} is read-only", hint="look at the kernel's log for the reason")
+        raise Refused(
+            (f"the file system on {mount.path} is read-only"), hint="check the kernel log for the reason (dmesg)"
+        )
     left = room.free - request.file_size
     if not request.passive and left < _LEAST_SHARE_LEFT * room.total:
         raise Refused(
-            f"too full: the probe's file takes {request.file_size} bytes, and {mount.path} has {room.free} free;"
+            f"not enough space: the probe's file needs {request.file_size} bytes, {mount.path} has {room.free} free;"
             f" {_LEAST_SHARE_LEFT:.0%} of it must stay free",
-            hint="free some room, or ask for a smaller file: --file-size 64MiB",
+            hint="free some space, or use a smaller file: --file-size 64MiB",
         )
 
 
@@ -172,14 +174,15 @@ def _variants(
         return variants(request, chunk_size=area.chunks.size, place=(area.pvs, area.stripes)), ()
     if request.tune:
         raise UsageError(
-            f"{volume.full_name} is thin: its snapshots lie in thin pool {volume.vg}/{volume.pool.name}, in that pool's"
-            " chunks, so there is nothing to tune",
-            hint="leave out --tune: backupd probe tells what a snapshot costs there",
+            f"{volume.full_name} is thin: its snapshots are in thin pool {volume.vg}/{volume.pool.name}, in that pool's"
+            " chunks, there is nothing to tune",
+            hint="omit --tune: backupd probe still measures what a snapshot costs",
         )
     if request.chunk_sizes or request.cow_on:
         raise UsageError(
-            f"{volume.full_name} is thin: its snapshots have the chunks and the place of its pool {volume.pool.name}",
-            hint="leave out --chunk-sizes and --cow-on",
+            f"{volume.full_name} is thin: its snapshots have the chunk size and the disks of its pool"
+            f" {volume.pool.name}",
+            hint="omit --chunk-sizes and --cow-on",
         )
     return variants(request, chunk_size=area.chunks.size, place=((), 1)), ()
 
@@ -194,8 +197,8 @@ def _tuned(
     need = max(usual_bytes(subject.snapshot.size, volume.size), *(_least(request, variant) for variant in alone))
     linear, striped = _places(request, volume, group, need=need)
     failed = [pvs for pvs, _ in linear if any(group.has_failed(pv) for pv in pvs)]
-    passed_over = [f"{', '.join(pvs)}: the kernel has given up the disk, it was not tried" for pvs in failed]
-    passed_over += [f"{pv} is missing or takes no extents: no COW area was tried there" for pv in group.closed]
+    passed_over = [f"{', '.join(pvs)}: the kernel has disabled the disk, so it was not measured" for pvs in failed]
+    passed_over += [f"{pv} is missing or not allocatable, so no COW area was measured there" for pv in group.closed]
     tried: list[Place] = []
     for pvs, stripes in [*(place for place in linear if place[0] not in failed), *striped]:
         free = group.free_on(pvs, stripes=stripes) * group.extent_size
@@ -203,8 +206,7 @@ def _tuned(
         if known and (pvs, stripes) != default.place and free < need:
             how = f"striped over {', '.join(pvs)}" if stripes > 1 else ", ".join(pvs)
             passed_over.append(
-                f"{how}: too full to try, {free >> 20} MiB are free and a COW area takes"
-                f" {math.ceil(need / (1 << 20))} MiB"
+                f"{how}: not measured: {free >> 20} MiB are free, a COW area needs {math.ceil(need / (1 << 20))} MiB"
             )
         else:
             tried.append((pvs, stripes))
@@ -257,8 +259,9 @@ def _cow_size(
     room = min(_room_for_one(volume, group, variant) for variant in tried)
     if least > room:
         raise Refused(
-            f"no room for snapshots of {volume.full_name}: the probe needs {least} bytes for each, and {room} are free",
-            hint=f"ask for a smaller file (--file-size), for fewer snapshots, or: vgextend {group.name} DEVICE",
+            f"not enough space for snapshots of {volume.full_name}: the probe needs {least} bytes for each, {room}"
+            f" are free",
+            hint=f"use a smaller file (--file-size), fewer snapshots, or: vgextend {group.name} DEVICE",
         )
     return max(least, min(usual, room))
 

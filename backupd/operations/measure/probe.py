@@ -1,7 +1,7 @@
 """One probe: what writes cost without a snapshot, with one, and until it has settled.
 
 Read `measure`, then `_round` and `_with_snapshots`, aloud. As in a backup, everything that is made on the host has its
-scope and is given back in reverse order, whatever happens. No server is needed and none is locked: LVM freezes the file
+scope and is released in reverse order, whatever happens. No server is needed and none is locked: LVM freezes the file
 system by itself, and nobody will restore these snapshots.
 """
 
@@ -14,7 +14,7 @@ from backupd.catalogue.store import Catalogue
 from backupd.load.tally import Measured
 from backupd.operations.measure import cow_comparison, ground
 from backupd.operations.measure.ground import Subject
-from backupd.operations.measure.probe_steps import ProbeTelling, Probing, variant_words
+from backupd.operations.measure.probe_steps import ProbeSteps, ProbeTelling, variant_words
 from backupd.operations.tools import HostTools, Instruments
 from backupd.operations.upkeep import recover
 from backupd.policy import probe_plan
@@ -44,11 +44,11 @@ def measure(
 ) -> Measurement:
     """Probe a volume; the catalogue has the result. Whether this returns or raises, nothing of ours is left.
 
-    A run of ours that has claimed the volume's group, and given back what dead runs left, says so by `holds_group`.
+    A run of ours that has claimed the volume's group, and released what dead runs left, says so by `holds_group`.
 
     Raises:
         Busy, Refused, SnapshotError, GaveUp, ProbeError, Cancelled: as they say; the run's row keeps the error, and
-            no figure of a probe that did not come to its end is kept.
+            no figure of a probe that did not finished is kept.
     """
     telling = telling or ProbeTelling()
     with (
@@ -63,19 +63,19 @@ def measure(
             claimed.enter_context(tools.claims.volume_group(volume.vg, run_id))
         found = ground.require(request, subject, tools, instruments, mount, tunings=catalogue.tunings())
         telling.bill(probe_plan.bill(request, found.variants, cow_size=found.cow_size), found)
-        probing = Probing(request, found, tools, instruments, run, telling)
+        steps = ProbeSteps(request, found, tools, instruments, run, telling)
         if request.tune:
             with explained("probe"):
-                cow_comparison.rounds(probing)
+                cow_comparison.rounds(steps)
         elif request.passive:
-            with explained("probe"), probing.guarded():
-                _watch(probing)
+            with explained("probe"), steps.guarded():
+                _watch(steps)
         else:
             telling.step("writing the probe's file")
-            with explained("probe"), probing.file(), probing.guarded():
+            with explained("probe"), steps.file(), steps.guarded():
                 for number in range(1, request.repeat + 1):
-                    _round(probing, number)
-        measurement = _result(probing)
+                    _round(steps, number)
+        measurement = _result(steps)
         run.measured(measurement)
     return measurement
 
@@ -86,65 +86,65 @@ def explained(command: str) -> Iterator[None]:
     try:
         yield
     except (CommandError, UnexpectedOutput) as error:
-        hint = error.hint or f"see the kernel's log, and `backupd -v {command} …` for the commands"
+        hint = error.hint or f"check the kernel log (dmesg); `backupd -v {command} …` shows the commands"
         raise ProbeError(error.message, hint=hint) from error
 
 
-def _round(probing: Probing, number: int) -> None:
+def _round(steps: ProbeSteps, number: int) -> None:
     """Every row once: each load without a snapshot, then with each kind of them, right after one another."""
-    for load in probe_plan.write_loads(probing.request):
-        probing.telling.step(f"round {number}: {_load_words(load)} without a snapshot")
-        probing.tally.add(load, None, Stage.BASELINE, probing.window(load))
-        for variant in probing.ground.variants:
-            with probing.snapshots(variant) as began:
-                _with_snapshots(probing, load, variant, number=number, began=began)
-    if probing.request.reads:
-        _reads(probing, number)
+    for load in probe_plan.write_loads(steps.request):
+        steps.telling.step(f"round {number}: {_load_words(load)} without a snapshot")
+        steps.tally.add(load, None, Stage.BASELINE, steps.window(load))
+        for variant in steps.ground.variants:
+            with steps.snapshots(variant) as began:
+                _with_snapshots(steps, load, variant, number=number, began=began)
+    if steps.request.reads:
+        _reads(steps, number)
 
 
-def _with_snapshots(probing: Probing, load: FileLoad, variant: Variant, *, number: int, began: float) -> None:
+def _with_snapshots(steps: ProbeSteps, load: FileLoad, variant: Variant, *, number: int, began: float) -> None:
     """The penalty at first; for a rewrite its decay; while a copy reads the snapshot, where that was asked for."""
-    probing.telling.step(f"round {number}: {_load_words(load)} with {variant_words(variant)}")
-    first = probing.window(load)
-    probing.tally.add(load, variant, Stage.FIRST, first)
+    steps.telling.step(f"round {number}: {_load_words(load)} with {variant_words(variant)}")
+    first = steps.window(load)
+    steps.tally.add(load, variant, Stage.FIRST, first)
     if load.mode is Mode.REWRITE:
-        _decay(probing, load, variant, first=first, number=number, began=began)
-    if probing.request.while_copying:
-        probing.telling.step(f"round {number}: {_load_words(load)} while the snapshot is copied")
-        with probing.copied() as copy:
+        _decay(steps, load, variant, first=first, number=number, began=began)
+    if steps.request.while_copying:
+        steps.telling.step(f"round {number}: {_load_words(load)} while the snapshot is copied")
+        with steps.copied() as copy:
             copy.require_running()
-            copying = probing.window(load)
+            copying = steps.window(load)
             copy.require_running()
-        probing.tally.add(load, variant, Stage.COPYING, copying)
+        steps.tally.add(load, variant, Stage.COPYING, copying)
 
 
-def _decay(probing: Probing, load: FileLoad, variant: Variant, *, first: Measured, number: int, began: float) -> None:
+def _decay(steps: ProbeSteps, load: FileLoad, variant: Variant, *, first: Measured, number: int, began: float) -> None:
     """Rewrite until the penalty has settled, falls no more, or the wait is over; the gate's own function decides."""
-    measured, verdict = [first], _judge(probing, load, [first], began)
+    measured, verdict = [first], _judge(steps, load, [first], began)
     while verdict.outcome is GateOutcome.WAIT:
-        measured.append(probing.window(load))
-        verdict = _judge(probing, load, measured, began)
-    _keep_decay(probing, load, variant, measured, verdict, number=number, began=began)
+        measured.append(steps.window(load))
+        verdict = _judge(steps, load, measured, began)
+    _keep_decay(steps, load, variant, measured, verdict, number=number, began=began)
 
 
-def _watch(probing: Probing) -> None:
-    """No load of ours: what the kernel counts of everybody's writes, before and after a snapshot was taken."""
-    load, variant = FileLoad(Mode.PASSIVE, block_size=0, area=0), probing.ground.variants[0]
-    probing.telling.step("watching writes without a snapshot")
-    for _ in range(probing.request.repeat):
-        probing.tally.add(load, None, Stage.BASELINE, probing.idle_window())
-    with probing.snapshots(variant) as began:
-        probing.telling.step(f"watching writes with {variant_words(variant)}")
-        measured = [probing.idle_window()]
-        probing.tally.add(load, variant, Stage.FIRST, measured[0])
-        verdict = _judge(probing, load, measured, began)
+def _watch(steps: ProbeSteps) -> None:
+    """No load of ours: what the kernel counts of all writes, before and after a snapshot was taken."""
+    load, variant = FileLoad(Mode.PASSIVE, block_size=0, area=0), steps.ground.variants[0]
+    steps.telling.step("watching writes without a snapshot")
+    for _ in range(steps.request.repeat):
+        steps.tally.add(load, None, Stage.BASELINE, steps.idle_window())
+    with steps.snapshots(variant) as began:
+        steps.telling.step(f"watching writes with {variant_words(variant)}")
+        measured = [steps.idle_window()]
+        steps.tally.add(load, variant, Stage.FIRST, measured[0])
+        verdict = _judge(steps, load, measured, began)
         while verdict.outcome is GateOutcome.WAIT:
-            measured.append(probing.idle_window())
-            verdict = _judge(probing, load, measured, began)
-    _keep_decay(probing, load, variant, measured, verdict, number=1, began=began)
+            measured.append(steps.idle_window())
+            verdict = _judge(steps, load, measured, began)
+    _keep_decay(steps, load, variant, measured, verdict, number=1, began=began)
 
 
-def _judge(probing: Probing, load: FileLoad, measured: list[Measured], began: float) -> Verdict:
+def _judge(steps: ProbeSteps, load: FileLoad, measured: list[Measured], began: float) -> Verdict:
     """What the gate of a run would say of these windows."""
     passive = load.mode is Mode.PASSIVE
     samples = [
@@ -152,7 +152,7 @@ def _judge(probing: Probing, load: FileLoad, measured: list[Measured], began: fl
             at_seconds=one.after.at - began,
             stage=SETTLE,
             iops=None if passive else one.window.iops,
-            ratio=probing.tally.penalty(load, one),
+            ratio=steps.tally.penalty(load, one),
             cow_used=one.after.cow_used,
             cow_rate=_cow_rate(one) if passive else None,  # a window of ours makes first writes of ours
             write_latency_ms=one.window.latency_avg_ms if passive else None,
@@ -160,18 +160,18 @@ def _judge(probing: Probing, load: FileLoad, measured: list[Measured], began: fl
         for one in measured
     ]
     limits = SettleLimits(
-        threshold=probing.request.threshold,
+        threshold=steps.request.threshold,
         windows=_SETTLED_WINDOWS,
         plateau_looks=_PLATEAU_LOOKS,
-        max_wait_seconds=probing.request.longest_wait_seconds,
+        max_wait_seconds=steps.request.longest_wait_seconds,
     )
     now = measured[-1].after.at - began
-    before = probing.tally.latency_before(load) if passive else None
+    before = steps.tally.latency_before(load) if passive else None
     return decide(samples, limits, now_seconds=now, probing=not passive, baseline_latency_ms=before)
 
 
 def _keep_decay(
-    probing: Probing,
+    steps: ProbeSteps,
     load: FileLoad,
     variant: Variant,
     measured: list[Measured],
@@ -181,18 +181,18 @@ def _keep_decay(
     began: float,
 ) -> None:
     for one in measured[-_SETTLED_WINDOWS:]:
-        probing.tally.add(load, variant, Stage.SETTLED, one)
+        steps.tally.add(load, variant, Stage.SETTLED, one)
     points = tuple(
         CurvePoint(
             at_seconds=one.after.at - began,
             iops=one.window.iops,
-            penalty=probing.tally.penalty(load, one),
+            penalty=steps.tally.penalty(load, one),
             cow_used=one.after.cow_used,
             latency_ms=one.after.origin.since(one.before.origin).write_latency_ms,
         )
         for one in measured
     )
-    probing.curves.append(
+    steps.curves.append(
         Curve(
             mode=load.mode,
             threads=load.threads,
@@ -212,37 +212,37 @@ def _cow_rate(measured: Measured) -> float | None:
     return None if before is None or after is None else max(0, after - before) / measured.window.seconds
 
 
-def _reads(probing: Probing, number: int) -> None:
+def _reads(steps: ProbeSteps, number: int) -> None:
     """What reading costs: the origin and the snapshot, before every chunk of the file has been copied, and after."""
-    probing.telling.step(f"round {number}: reads without a snapshot")
-    for mode in probe_plan.read_modes(probing.request):
-        load = probe_plan.read_load(probing.request, mode)
-        probing.tally.add(load, None, Stage.BASELINE, probing.reading(load, probing.folder))
-    for variant in probing.ground.variants:
-        with probing.snapshots(variant):
-            _read_both(probing, variant, Stage.FIRST, number)
-            if probing.request.scans_only:
+    steps.telling.step(f"round {number}: reads without a snapshot")
+    for mode in probe_plan.read_modes(steps.request):
+        load = probe_plan.read_load(steps.request, mode)
+        steps.tally.add(load, None, Stage.BASELINE, steps.reading(load, steps.folder))
+    for variant in steps.ground.variants:
+        with steps.snapshots(variant):
+            _read_both(steps, variant, Stage.FIRST, number)
+            if steps.request.scans_only:
                 continue
-            probing.telling.step(f"round {number}: rewriting the whole file, to fill {variant_words(variant)}")
-            probing.rewrite_everything()
-            _read_both(probing, variant, Stage.FILLED, number)
+            steps.telling.step(f"round {number}: rewriting the whole file, to fill {variant_words(variant)}")
+            steps.rewrite_everything()
+            _read_both(steps, variant, Stage.FILLED, number)
 
 
-def _read_both(probing: Probing, variant: Variant, stage: Stage, number: int) -> None:
-    probing.telling.step(f"round {number}: reads with {variant_words(variant)}, {stage}")
-    for mode in probe_plan.read_modes(probing.request):
-        load = probe_plan.read_load(probing.request, mode)
-        probing.tally.add(load, variant, stage, probing.reading(load, probing.folder))
-    with probing.mounted() as root:
-        folder = root / probing.ground.mount.inside(probing.folder)
-        for mode in probe_plan.read_modes(probing.request, of_snapshot=True):
-            load = probe_plan.read_load(probing.request, mode)
-            probing.tally.add(load, variant, stage, probing.reading(load, folder))
+def _read_both(steps: ProbeSteps, variant: Variant, stage: Stage, number: int) -> None:
+    steps.telling.step(f"round {number}: reads with {variant_words(variant)}, {stage}")
+    for mode in probe_plan.read_modes(steps.request):
+        load = probe_plan.read_load(steps.request, mode)
+        steps.tally.add(load, variant, stage, steps.reading(load, steps.folder))
+    with steps.mounted() as root:
+        folder = root / steps.ground.mount.inside(steps.folder)
+        for mode in probe_plan.read_modes(steps.request, of_snapshot=True):
+            load = probe_plan.read_load(steps.request, mode)
+            steps.tally.add(load, variant, stage, steps.reading(load, folder))
 
 
-def _result(probing: Probing) -> Measurement:
+def _result(steps: ProbeSteps) -> Measurement:
     """Everything that was found, with everything that it depends on."""
-    request, found = probing.request, probing.ground
+    request, found = steps.request, steps.ground
     volume = found.volume
     return Measurement(
         volume=ProbedVolume(
@@ -266,45 +266,45 @@ def _result(probing: Probing) -> Measurement:
             rewrite_size=request.rewrite_size,
             write_share=request.write_share,
             chunk_size=found.variants[0].chunk_size,
-            cow_pvs=_where(probing, found.variants[0]),
+            cow_pvs=_where(steps, found.variants[0]),
             cow_size=found.cow_size,
             threshold=request.threshold,
             cow_stripes=found.variants[0].stripes,
         ),
-        rows=tuple(_placed(probing, row) for row in probing.tally.rows()),
-        curves=tuple(_placed(probing, curve) for curve in probing.curves),
-        notes=tuple(dict.fromkeys(_notes(probing))),
-        tuning=probing.tuning,
+        rows=tuple(_placed(steps, row) for row in steps.tally.rows()),
+        curves=tuple(_placed(steps, curve) for curve in steps.curves),
+        notes=tuple(dict.fromkeys(_notes(steps))),
+        tuning=steps.tuning,
     )
 
 
-def _placed(probing: Probing, found: Found) -> Found:
+def _placed(steps: ProbeSteps, found: Found) -> Found:
     """The same, with the PVs that LVM chose where none were asked for."""
     if found.chunk_size is None:
         return found
     variant = Variant(found.chunk_size, found.cow_pvs, found.snapshots, found.cow_stripes)
-    return replace(found, cow_pvs=_where(probing, variant))
+    return replace(found, cow_pvs=_where(steps, variant))
 
 
-def _where(probing: Probing, variant: Variant) -> tuple[str, ...]:
+def _where(steps: ProbeSteps, variant: Variant) -> tuple[str, ...]:
     """The PVs that the COW area was asked for on, or that LVM chose."""
-    return variant.cow_pvs or probing.placed.get(variant, ())
+    return variant.cow_pvs or steps.placed.get(variant, ())
 
 
-def _notes(probing: Probing) -> list[str]:
+def _notes(steps: ProbeSteps) -> list[str]:
     """What a reader must know to judge the figures."""
-    notes = [f"load average when it began: {probing.ground.load_average:.1f}"]
-    if probing.ground.note:
-        notes.append(probing.ground.note)
-    notes += [*probing.ground.passed_over, *probing.failed]
-    if probing.request.write_share < 1 and {Mode.SYNC, Mode.FSYNC_100} & set(probing.request.modes):
-        notes.append("the reads in sync and fsync-100 come from memory: these modes bypass no cache")
-    for curve in probing.curves:
+    notes = [f"load average at the start: {steps.ground.load_average:.1f}"]
+    if steps.ground.note:
+        notes.append(steps.ground.note)
+    notes += [*steps.ground.passed_over, *steps.failed]
+    if steps.request.write_share < 1 and {Mode.SYNC, Mode.FSYNC_100} & set(steps.request.modes):
+        notes.append("reads in sync and fsync-100 come from memory: these modes do not bypass the cache")
+    for curve in steps.curves:
         variant = Variant(curve.chunk_size, curve.cow_pvs, curve.snapshots, curve.cow_stripes)
         what = f"{curve.mode} on {variant_words(variant)}"
         if curve.reason is Reason.MAX_WAIT:
             smaller = " or lower --rewrite-size" if curve.mode is Mode.REWRITE else ""
-            notes.append(f"{what} had not settled when it was left: raise --max-wait{smaller}")
+            notes.append(f"{what} had not settled when time was up: raise --max-wait{smaller}")
         elif curve.mode is Mode.REWRITE and len(curve.points) <= _SETTLED_WINDOWS:
             notes.append(f"{what} settled within a few windows: raise --rewrite-size to see how it decays")
     return notes

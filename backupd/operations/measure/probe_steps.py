@@ -1,7 +1,6 @@
 """What the steps of one probe share: windows between two looks, snapshots and mounts in their scopes.
 
-Knows: how a window is measured and watched over, how one or more snapshots come and go. Refuses to know in which order
-`probe` asks for any of it, and what the figures mean (`load.tally`).
+Knows: how a window is measured and watched over, how one or more snapshots come and go.
 """
 
 import threading
@@ -40,7 +39,7 @@ class ProbeTelling:
 
 
 @dataclass
-class Probing:
+class ProbeSteps:
     """One probe under way, and what it has found so far."""
 
     request: ProbeRequest
@@ -169,8 +168,10 @@ class Probing:
             if not usage.intact and snapshot in self._live:
                 raise SnapshotVoid(
                     f"snapshot {snapshot.full_name} overflowed or failed ({usage.state}): the probe has stopped",
-                    hint="its COW area was too small for all that is written meanwhile: choose a quieter hour or a"
-                    " smaller --file-size, or make room in the volume group",
+                    hint=(
+                        "its COW area was too small for what was written: choose a quieter hour or a smaller"
+                        " --file-size, or free space in the volume group"
+                    ),
                 )
         counters = self.instruments.counters
         return CounterLook(
@@ -208,7 +209,7 @@ class Probing:
     def _plan(self, variant: Variant, number: int) -> SnapshotPlan:
         """A further one needs a name of its own."""
         group = self.tools.snapshots.group(self.ground.volume.vg)
-        plan = ground.plan_of(self.ground, group, self.run.run_id, variant)
+        plan = ground.bench_plan_of(self.ground, group, self.run.run_id, variant)
         return replace(plan, name=f"{plan.name}-{number + 1}") if number else plan
 
     def _free(self) -> Mapping[str, int]:

@@ -1,4 +1,4 @@
-"""What lies on every volume of the host, which jobs use it, and whether their snapshots would fit.
+"""What is on every volume of the host, which jobs use it, and whether their snapshots would fit.
 
 Knows: how LVM's facts, the kernel's, the servers' and the catalogue's are joined. Refuses to change anything, and to
 fail because a server does not answer: where its data lies is then told by the last run of its job, or is unknown.
@@ -65,8 +65,8 @@ def survey(hosts: Sequence[str], jobs: Sequence[JobConfig], sources: Sources) ->
     """Every volume of the host.
 
     Raises:
-        SnapshotError: LVM or the kernel does not tell.
-        UnexpectedOutput: LVM's report is not understood.
+        SnapshotError: LVM or the kernel does not report.
+        UnexpectedOutput: LVM's report cannot be parsed.
     """
     land = sources.landscape()
     uses = sources.uses()
@@ -102,7 +102,7 @@ def _only_volume(group: SurveyedGroup, name: str) -> SurveyedGroup:
     for volume in group.volumes:
         if name.strip("[]") in [part.name for part in volume.placed.parts]:
             owner = volume.placed.volume.full_name
-            raise UsageError(f"{vg}/{name} is a hidden part of {owner}", hint=f"backupd volumes {owner}")
+            raise UsageError(f"{vg}/{name} is an internal part of {owner}", hint=f"backupd volumes {owner}")
     names = ", ".join(volume.placed.volume.name for volume in group.volumes)
     raise UsageError(f"no logical volume {vg}/{name}", hint=f"{vg} has: {names}" if names else f"{vg} has none")
 
@@ -120,7 +120,7 @@ def _whereabouts(host: str, jobs: Sequence[JobConfig], land: Landscape, sources:
         last = (sources.last_volume(job.name) for job in jobs)
         volume = next((name for name in last if name in there), None)
         return _Whereabouts(host, tuple(jobs), volume, KnownFrom.LAST_RUN if volume else None, str(error))
-    detail = f"on {mount.path} ({mount.filesystem}), which lies on none of these volumes"
+    detail = f"on {mount.path} ({mount.filesystem}), which is on none of these volumes"
     on = {placed.volume.device: placed.volume.full_name for placed in every if placed.active}
     return _Whereabouts(host, tuple(jobs), on.get(mount.device), KnownFrom.SERVER, detail)
 

@@ -13,13 +13,7 @@ from backupd.mysql.recorded import judged
 from backupd.mysql.relocation import Relocation, require_self_contained
 from backupd.mysql.replica_files import OPTION_FILE, STATEMENTS_FILE, option_file, statements_file
 from backupd.mysql.scratch import RunningServer, ScratchServer
-from backupd.mysql.seeding import (
-    Seeded,
-    Wanted,
-    forget_the_old_server,
-    remove_binlogs,
-    seed,
-)
+from backupd.mysql.seeding import Seeded, Wanted, forget_the_old_server, remove_binlogs, seed
 from backupd.mysql.startup import matching_program
 from backupd.operations.restore.into_folder import key_of, require_room, unpack_objects
 from backupd.operations.restore.unfinished import filling
@@ -75,7 +69,7 @@ def clone(
         telling("restoring")
         unpack_objects(sources, manifest, to=to, identities=identities, confined=confined)
         relocation = Relocation(to, manifest.datadir, manifest.server.datadir)
-        telling("recovering it and telling it where to go on")
+        telling("recovering it and setting its replication source")
         require_self_contained(relocation)  # before a file is removed in it
         forget_the_old_server(relocation.datadir)
         seeded = _seeded(server, manifest, wanted)
@@ -98,7 +92,7 @@ def require_another_id(manifest: Manifest, server_id: int) -> None:
     if str(server_id) == manifest.server.settings.get("server_id"):
         raise UsageError(
             f"{server_id} is the server_id of {manifest.host} itself",
-            hint="a source ignores a replica of its own id: choose another, or leave --server-id out",
+            hint="a source ignores a replica with its own id: choose another, or omit --server-id",
         )
 
 
@@ -117,7 +111,7 @@ def _seeded(scratch: ScratchServer, manifest: Manifest, wanted: Wanted) -> Seede
     if not ended.ok:
         raise ServerError(
             f"the server on the restored files did not shut down cleanly: {ended.found}",
-            hint="`backupd drill` says whether the backup is sound",
+            hint="`backupd drill` checks whether the backup is sound",
         )
     return seeded
 
@@ -128,8 +122,8 @@ def _position(server: RunningServer, manifest: Manifest) -> Position:
         position = derive(server, manifest).position
         if position.binlog_file is None:
             raise VerificationError(
-                f"run {manifest.run_id} was taken without a lock, and its copy has no binlog to tell a position",
-                hint="take a backup with another lock.strategy",
+                f"run {manifest.run_id} was taken without a lock, and its copy has no binlog to take a position from",
+                hint="take a backup with lock.strategy set to anything but none",
             )
         return position
     found = recovered(server.session, manifest.position, server.error_log, facts=manifest.server)

@@ -13,7 +13,8 @@ from backupd.host.signals import shielded
 from backupd.mysql.derivation import derive
 from backupd.mysql.proof import prove
 from backupd.mysql.scratch import ScratchServer
-from backupd.operations.restore.into_folder import agreed, key_of, require_room, unpack_objects
+from backupd.operations.restore.fallback import agreed
+from backupd.operations.restore.into_folder import key_of, require_room, unpack_objects
 from backupd.operations.restore.unfinished import filling
 from backupd.operations.tools import HostTools
 from backupd.targets import BackupSource
@@ -99,7 +100,7 @@ def _checks(copy: _Copy, folder: Path, telling: Callable[[str], None]) -> _Answe
             unpack_objects(copy.sources, manifest, to=folder, identities=copy.identities, confined=copy.confined)
     except NotHeld as error:
         log.warning("drill: %s", error.message)
-        return (), None, f"the staging folder cannot hold the backup as it was recorded: {error.message}"
+        return (), None, f"the staging folder cannot store the backup as recorded: {error.message}"
     except NotAsRecorded as error:
         return (Check("restore", ok=False, expected="every file as recorded", found=error.message),), None, ""
     except VerificationError as error:
@@ -122,7 +123,7 @@ def _checks(copy: _Copy, folder: Path, telling: Callable[[str], None]) -> _Answe
 def _ask_the_server(copy: _Copy, telling: Callable[[str], None]) -> tuple[tuple[Check, ...], Position | None]:
     manifest = copy.manifest
     with copy.server.running() as server:
-        telling("comparing what it says with what was recorded")
+        telling("comparing the server's answers with the manifest")
         if manifest.locked:
             return (*prove(server, manifest), server.shut_down()), None
         derived = derive(server, manifest)

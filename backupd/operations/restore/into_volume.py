@@ -109,7 +109,7 @@ def needed_bytes(manifest: Manifest) -> int:
 def _volume(tools: HostTools, name: str, *, needed: int) -> Volume:
     vg, slash, lv = name.partition("/")
     if not (vg and slash and lv) or "/" in lv:
-        raise UsageError(f"{name!r} names no logical volume", hint="for example --into-volume vg0/restored")
+        raise UsageError(f"{name!r} is not a logical volume", hint="for example --into-volume vg0/restored")
     try:
         return tools.snapshots.volume(vg, lv)
     except SnapshotError as error:

@@ -1,8 +1,8 @@
 """The results of drills beside the backups that were drilled: what a rebuilt catalogue knows of them.
 
 Knows: the document (`"schema": 1`), its name, and that it is signed as the manifest is: of everything else in it.
-Refuses to know how a drill goes. What is read comes from the storage: a document that cannot be understood or believed,
-or is of another run, is passed over; keys that are not known mean nothing.
+What is read comes from the storage: a document that cannot be parsed or believed, or is of another run, is passed
+over; keys that are not known mean nothing.
 """
 
 import hashlib
@@ -47,8 +47,8 @@ def leave_proof(sources: Sequence[BackupSource], drill: Drill, ownership: Owners
             source.target.attach(source.job, source.run_id, proof_name(drill.at), content)
         except TargetError as error:
             failed.append(
-                f"the result of the drill could not be left on target {source.target.name}, and a rebuilt catalogue"
-                f" will not know of it: {error.message}"
+                f"the result of the drill could not be stored on target {source.target.name}; a rebuilt catalogue"
+                f" will not have it: {error.message}"
             )
     return tuple(failed)
 
@@ -69,7 +69,7 @@ def proofs_of(source: BackupSource) -> tuple[Drill, ...]:
             drill = from_text(b"".join(map(bytes, chunks)), source)
         if drill is None:
             log.warning(
-                "%s beside backup %s on target %s is no result of a drill of it that a known key has signed",
+                "%s next to backup %s on target %s is not a drill result that a known key has signed",
                 *(name, run_id, target.name),
             )
         else:
@@ -86,7 +86,7 @@ def to_text(drill: Drill, source: BackupSource, *, host: str, signer: Signer) ->
 
 
 def from_text(text: bytes, source: BackupSource) -> Drill | None:
-    """What was written; None where it is not of this backup, or cannot be understood or believed."""
+    """What was written; None where it is not of this backup, or cannot be parsed or believed."""
     try:
         body = json.loads(text)
         told = body.pop("signature", None)
@@ -121,7 +121,7 @@ def _meaning(body: Mapping[str, Any]) -> bytes:
 
 def _finite(value: float) -> float:
     if not math.isfinite(value):
-        raise ValueError(f"{value} is no figure")
+        raise ValueError(f"{value} is not a number")
     return value
 
 

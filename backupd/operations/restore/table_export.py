@@ -45,7 +45,7 @@ _END = (
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """One table as it lies in the folder, and what a person does with it."""
+    """One table as it is in the folder, and what a person does with it."""
 
     table: Table
     files: tuple[Path, ...]
@@ -60,7 +60,7 @@ def export(
     confined: bool = True,
     telling: Callable[[str], None] = lambda _step: None,
 ) -> tuple[Exported, ...]:
-    """Each of these tables lies in `tables/SCHEMA/` of the folder with its definition and the statements to import it.
+    """Each of these tables is in `tables/SCHEMA/` of the folder with its definition and the statements to import it.
 
     What was restored stays where it is, recovered. When it raises, the folder has no `tables`.
 
@@ -138,7 +138,8 @@ def by_hand(folder: Path, manifest: Manifest, tables: Sequence[Table]) -> str:
     named = ", ".join(f"{quoted(table.schema)}.{quoted(table.name)}" for table in tables)
     return "\n".join(
         (
-            f"the files in {folder} are as the snapshot had them: no server can import them before they are recovered",
+            f"the files in {folder} are as the snapshot had them: they must be recovered before a server can import"
+            f" them",
             f"1. start {manifest.server.flavour} {manifest.server.version} on a copy of them:"
             f" --datadir={relocation.datadir} --innodb-force-recovery=1 --skip-networking --skip-replica-start",
             f"2. FLUSH TABLES {named} FOR EXPORT; and keep SHOW CREATE TABLE of each",
@@ -185,7 +186,7 @@ def _copied(to: _Place, manifest: Manifest, table: Table) -> tuple[Path, ...]:
     lower_case = manifest.server.settings.get("lower_case_table_names", "0") != "0"
     belonging = [datadir / name for name in TableFiles(names, datadir="", lower_case=lower_case).of(table, names)]
     if not belonging:
-        raise ServerError(f"no file of {table} was found in {datadir}", hint="its files lie outside of the datadir")
+        raise ServerError(f"no file of {table} was found in {datadir}", hint="its files are outside of the datadir")
     schema = belonging[0].parent.name
     folder = to.folder / FOLDER / schema
     try:
@@ -227,7 +228,9 @@ def _in_schema(fresh: str, table: Table, definition: str) -> str:
     """SHOW CREATE TABLE names no schema: what was the session's would be used."""
     found = _CREATE.match(definition)
     if found is None:
-        raise ServerError(f"{table} is told as {definition[:80]!r}", hint="it is no table: leave it out of --tables")
+        raise ServerError(
+            (f"{table} has the definition {definition[:80]!r}"), hint="it is not a table: remove it from --tables"
+        )
     return f"CREATE TABLE {quoted(fresh)}.{definition[found.end() :]}"
 
 
@@ -256,11 +259,13 @@ def _unless_logged(statement: str, *, also: str = "TRUE") -> tuple[str, ...]:
 def _afterwards(table: Table, name: str, definition: str) -> tuple[str, ...]:
     own = f"{quoted(table.schema)}.{quoted(table.name)}"
     said = [
-        f"then it is whole as {name}, on this server alone; to have it in its place, where there is none:",
+        f"it is now complete as {name}, on this server only; to move it into place if there is no such table:",
         f"RENAME TABLE {name} TO {own};",
-        "where there is one, or replicas are to have it too:",
+        "if there is one, or replicas need it too:",
         f"INSERT INTO {own} SELECT * FROM {name};",  # noqa: S608 - quoted names, in a comment
     ]
     if "FOREIGN KEY" in definition:
-        said.append("its foreign keys lead into its new schema: drop them before a RENAME, and add them again after it")
+        said.append(
+            "its foreign keys point into its new schema: drop them before a RENAME, and add them again afterwards"
+        )
     return tuple(map(comment, said))

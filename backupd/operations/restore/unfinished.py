@@ -1,7 +1,7 @@
 """A folder that is being filled: marked as incomplete until it is whole and durable.
 
-Knows: the marker file, that it is the last thing to go, and what an interrupted restore has written into it so that it
-can go on. Refuses to know where the files come from.
+Knows: the marker file, that it is the last thing to go, and what an interrupted restore has written into it so that
+it can go on.
 """
 
 import base64
@@ -31,7 +31,7 @@ class Unfinished:
 
     job: str
     run_id: str
-    manifest: str  # its digest: what is gone on with is what was begun
+    manifest: str  # its digest: what is gone on with is what was started
     tables: tuple[str, ...] = ()  # only these; empty: everything
     made: bool = False  # the folder was made for it
     objects: Mapping[str, UnpackProgress] = field(default_factory=dict)
@@ -39,7 +39,7 @@ class Unfinished:
     @property
     def worth_keeping(self) -> bool:
         """Something of it need not be fetched again."""
-        return any(standing.done or standing.offset for standing in self.objects.values())
+        return any(progress.done or progress.offset for progress in self.objects.values())
 
     def is_of(self, other: "Unfinished") -> bool:
         """Both are the same restore."""
@@ -85,7 +85,7 @@ class Filling:
             sync_filesystem(self._to)  # what is written down must be true after a power cut as well
             _write(self._to, _to_text(what))
         except OSError as error:
-            raise UsageError(f"{self._to} cannot be written: {error.strerror}", hint="look at its disk") from error
+            raise UsageError(f"{self._to} cannot be written: {error.strerror}", hint="check its disk") from error
         self._what = what
 
 
@@ -138,8 +138,10 @@ def resumable(to: Path, what: Unfinished) -> Iterator[Filling]:
             yield folder
             _finish(to)
         except NotAsRecorded as error:
-            how = "put that right, and the same command compares again; to use it as it is, remove"
-            error.hint = f"{to} keeps it: {how} {to / INCOMPLETE}, and let its server in, for its mode is {PRIVATE:04o}"
+            how = "fix that and run the same command again to compare; to use the files as they are, remove"
+            error.hint = (
+                f"{to} is kept: {how} {to / INCOMPLETE}, and open the folder to its server, its mode is {PRIVATE:04o}"
+            )
             raise
         except BaseException as error:
             with shielded():
@@ -153,7 +155,7 @@ def resumable(to: Path, what: Unfinished) -> Iterator[Filling]:
 def occupied_bytes(to: Path) -> int:
     """What an unfinished restore takes of the folder's disk: of a file that was cut short what is there of it, too.
 
-    None where the folder is not marked. What cannot be looked at is not counted.
+    None where the folder is not marked. What cannot be read is not counted.
     """
     blocks = 0
     with suppress(OSError):
@@ -164,7 +166,7 @@ def occupied_bytes(to: Path) -> int:
 
 
 def _say_how_to_go_on(interrupted: BaseException, to: Path) -> None:
-    how = f"{to} keeps what is restored so far: the same command goes on from there; to give it up, rm -r {to}"
+    how = f"{to} keeps what was restored so far: run the same command to continue, or discard it: rm -r {to}"
     if isinstance(interrupted, Cancelled):
         interrupted.hint = how
     else:
@@ -180,20 +182,22 @@ def _begun(to: Path, what: Unfinished) -> Unfinished | None:
     try:
         with open(os.open(to / INCOMPLETE, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)) as file:  # noqa: PTH123
             if os.fstat(file.fileno()).st_uid != os.geteuid():
-                raise UsageError(f"{to / INCOMPLETE} is not ours", hint="who has put it there? empty the folder first")
+                raise UsageError(
+                    f"{to / INCOMPLETE} is not backupd's", hint=("something else created it: empty the folder first")
+                )
             text = file.read()
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise UsageError(f"{to} cannot be read: {error.strerror}", hint="name a folder") from error
+        raise UsageError(f"{to} cannot be read: {error.strerror}", hint="pass a folder") from error
     found = _from_text(text)
     if found is None:
-        raise UsageError(f"{to} holds a restore that was cut short", hint=f"empty it first: rm -r {to}")
+        raise UsageError(f"{to} has an interrupted restore", hint=f"empty it first: rm -r {to}")
     if not found.is_of(what):
         only = f", only {','.join(found.tables)}" if found.tables else ""
         raise UsageError(
-            f"{to} holds an unfinished restore of something else: run {found.run_id} of job {found.job}{only}",
-            hint=f"restore into another folder, or give that one up: rm -r {to}",
+            f"{to} has an unfinished restore of something else: run {found.run_id} of job {found.job}{only}",
+            hint=f"restore into another folder, or discard that one: rm -r {to}",
         )
     return found
 
@@ -205,9 +209,9 @@ def _require_there(to: Path) -> bool:
             return False
         to.mkdir(mode=0o700, parents=True)
     except FileExistsError as error:
-        raise UsageError(f"{to} cannot be read: it is no folder", hint="name a folder") from error
+        raise UsageError(f"{to} cannot be read: it is not a folder", hint="pass a folder") from error
     except OSError as error:
-        raise UsageError(f"{to} cannot be made: {error.strerror}", hint="choose another folder") from error
+        raise UsageError(f"{to} cannot be created: {error.strerror}", hint="choose another folder") from error
     return True
 
 
@@ -233,8 +237,8 @@ def _close_to_others(to: Path) -> None:
             os.close(descriptor)
     except OSError as error:
         raise UsageError(
-            f"{to} cannot be closed to others while it is filled: {error.strerror}",
-            hint="restore into a folder of your own",
+            f"{to} cannot be made private while it is being filled: {error.strerror}",
+            hint="restore into a folder that you own",
         ) from error
 
 
@@ -242,9 +246,9 @@ def _require_empty(to: Path) -> None:
     try:
         entries = {entry.name for entry in to.iterdir()}
     except OSError as error:
-        raise UsageError(f"{to} cannot be read: {error.strerror}", hint="name a folder") from error
+        raise UsageError(f"{to} cannot be read: {error.strerror}", hint="pass a folder") from error
     if INCOMPLETE in entries:
-        raise UsageError(f"{to} holds a restore that was cut short", hint=f"empty it first: rm -r {to}")
+        raise UsageError(f"{to} has an interrupted restore", hint=f"empty it first: rm -r {to}")
     if entries - OWN_TO_A_FILE_SYSTEM:
         raise UsageError(f"{to} is not empty", hint="restore into an empty folder or mount point")
 
@@ -255,12 +259,14 @@ def _alone(to: Path) -> Iterator[None]:
     try:
         descriptor = os.open(to, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
-        raise UsageError(f"{to} cannot be read: {error.strerror}", hint="name a folder") from error
+        raise UsageError(f"{to} cannot be read: {error.strerror}", hint="pass a folder") from error
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise Busy(f"another process restores into {to}", hint="wait for it, or choose another folder") from error
+            raise Busy(
+                (f"another process is restoring into {to}"), hint="wait for it, or choose another folder"
+            ) from error
         yield
     finally:
         os.close(descriptor)
@@ -287,7 +293,7 @@ def _finish(to: Path) -> None:
         (to / INCOMPLETE).unlink()
         _sync_folder(to)
     except OSError as error:
-        raise UsageError(f"{to} cannot be written: {error.strerror}", hint="look at its disk") from error
+        raise UsageError(f"{to} cannot be written: {error.strerror}", hint="check its disk") from error
 
 
 def _sync_folder(folder: Path) -> None:
@@ -311,22 +317,22 @@ def _empty(to: Path, *, remove: bool) -> None:
 
 
 def _to_text(what: Unfinished) -> str:
-    objects = {name: _standing_document(standing) for name, standing in what.objects.items()}
+    objects = {name: _progress_document(progress) for name, progress in what.objects.items()}
     document = {"job": what.job, "run": what.run_id, "manifest": what.manifest, "tables": what.tables}
     return json.dumps({**document, "made": what.made, "objects": objects}) + "\n"
 
 
-def _standing_document(standing: UnpackProgress) -> dict[str, Any]:
-    folders = [[folder.name, base64.b64encode(folder.headers).decode()] for folder in standing.folders]
-    at = {"offset": standing.offset, "files": standing.files, "done": standing.done}
-    return {**at, "links": standing.links, "folders": folders}
+def _progress_document(progress: UnpackProgress) -> dict[str, Any]:
+    folders = [[folder.name, base64.b64encode(folder.headers).decode()] for folder in progress.folders]
+    at = {"offset": progress.offset, "files": progress.files, "done": progress.done}
+    return {**at, "links": progress.links, "folders": folders}
 
 
 def _from_text(text: str) -> Unfinished | None:
     """None where the marker is not one that a restore can go on from: a clone's, or another backupd's."""
     try:
         found = json.loads(text)
-        objects = {name: _standing(document) for name, document in found["objects"].items()}
+        objects = {name: _progress(document) for name, document in found["objects"].items()}
         return Unfinished(
             job=str(found["job"]),
             run_id=str(found["run"]),
@@ -339,7 +345,7 @@ def _from_text(text: str) -> Unfinished | None:
         return None
 
 
-def _standing(document: Mapping[str, Any]) -> UnpackProgress:
+def _progress(document: Mapping[str, Any]) -> UnpackProgress:
     return UnpackProgress(
         offset=int(document["offset"]),
         files=int(document["files"]),

@@ -80,7 +80,7 @@ def verify_object(
         for number in range(len(frames.all)):
             compare(frames, number, pieces, whole=whole)
         if pieces.more():
-            raise _differs(stored, f"expected {stored.stored_bytes} bytes as stored, found more")
+            raise _differs(stored, f"expected {stored.stored_bytes} stored bytes, found more")
     if whole.hexdigest() != stored.stored_sha256:
         raise _differs(stored, f"expected stored sha256 {stored.stored_sha256}, found {whole.hexdigest()}")
 
@@ -93,14 +93,14 @@ def verify_backup(
     read: Callable[[int, int], None] = lambda _done, _total: None,
     chance: random.Random | None = None,
 ) -> Verified:
-    """What lies on the target is what the run stored. With a `share`, that much of each object's frames is read.
+    """What is on the target is what the run stored. With a `share`, that much of each object's frames is read.
 
     The first and the last frame of an object are always among them. With a `part`, its frames are read instead. `read`
     is told the bytes so far, and those of all that are to be read.
 
     Raises:
         VerificationError: something is not what was stored, or is missing.
-        Unreadable: the manifest is as it was written, and cannot be understood: nothing is known of the rest.
+        Unreadable: the manifest is as it was written, and cannot be parsed: nothing is known of the rest.
         TargetError: the target cannot be read: nothing is known of the backup then.
     """
     began = time.monotonic()
@@ -138,7 +138,7 @@ def manifest_of(source: BackupSource) -> Manifest:
 
     Raises:
         Untrusted: it is not to be believed; see `trust`.
-        VerificationError: it is another run's, was damaged, or cannot be understood.
+        VerificationError: it is another run's, was damaged, or cannot be parsed.
         TargetError: there is none, or it cannot be read.
     """
     try:
@@ -146,7 +146,7 @@ def manifest_of(source: BackupSource) -> Manifest:
     except (Unreadable, Untrusted):
         raise
     except VerificationError as error:
-        log.warning("the manifest of run %s is asked for again: %s", source.run_id, error.message)
+        log.warning("reading the manifest of run %s again: %s", source.run_id, error.message)
         return _manifest_seen(source)
 
 
@@ -160,7 +160,7 @@ def _manifest_seen(source: BackupSource) -> Manifest:
         )
     if not manifest.objects:
         raise VerificationError(
-            f"the manifest of run {source.run_id} names no object", hint="it is no backup; remove it"
+            f"the manifest of run {source.run_id} lists no object", hint="it is not a backup; remove it"
         )
     source.trust.require(manifest)
     return manifest
@@ -175,7 +175,10 @@ def share_of(text: str) -> float:
     found = _SHARE.fullmatch(text.strip())
     share = float(found["percent"]) / 100 if found else 0.0
     if not 0 < share <= 1:
-        raise UsageError(f"{text!r} is no share to sample", hint="for example --sample 5%; without it, all is read")
+        raise UsageError(
+            f"{text!r} is not a valid sample size",
+            hint=("for example --sample 5%; without --sample everything is read"),
+        )
     return share
 
 
@@ -268,7 +271,7 @@ def _unknown_beside(source: BackupSource, manifest: Manifest) -> tuple[str, ...]
     """What lies there and the manifest does not name, once all that it names is listed as it was stored."""
     names = [stored.name for stored in manifest.objects]
     if len(set(names)) != len(names) or not names:
-        raise Unreadable(f"the manifest of run {manifest.run_id} does not name each object once", hint=DAMAGED)
+        raise Unreadable(f"the manifest of run {manifest.run_id} does not list each object exactly once", hint=DAMAGED)
     return require_listed(source.target, manifest)
 
 

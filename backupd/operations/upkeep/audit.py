@@ -15,8 +15,8 @@ from backupd.vocabulary.errors import BackupdError, TargetError, Unreadable, Ver
 from backupd.vocabulary.storage import Manifest, StoredBackup
 
 _HINT = (
-    "somebody changed the catalogue, or an older copy of it was put back; the backups themselves are told by"
-    " `backupd verify`, and `backupd catalogue rebuild` enters those that the catalogue does not have"
+    "the catalogue was changed, or an older copy of it was restored; `backupd verify` checks the backups themselves,"
+    " and `backupd catalogue rebuild` adds those that the catalogue lacks"
 )
 
 
@@ -70,7 +70,7 @@ class AuditResult:
         flaws = self.all_flaws
         if flaws:
             more = f" (and {len(flaws) - 1} more)" if len(flaws) > 1 else ""
-            raise VerificationError(f"the audit trail does not hold: {flaws[0].text}{more}", hint=_HINT)
+            raise VerificationError(f"the audit trail is broken: {flaws[0].text}{more}", hint=_HINT)
         errors = [(look.target, error) for look in self.looks for error in look.errors]
         if errors:
             told = "; ".join(f"{target}: {error.message}" for target, error in errors)
@@ -80,7 +80,7 @@ class AuditResult:
 def examine(trail: Trail, targets: Sequence[Target], jobs: Collection[str]) -> AuditResult:
     """Compare the chain with itself, with the catalogue's rows, and with the manifests on these targets.
 
-    Of what lies on a target, backups of these jobs count, and those that the chain tells of: others may be another
+    Of what is on a target, backups of these jobs count, and those that the chain tells of: others may be another
     host's. A target that cannot be read keeps no other from being read.
     """
     looks = tuple(_look(target, trail, jobs) for target in targets)
@@ -91,14 +91,14 @@ def _of_itself(trail: Trail) -> Iterator[Flaw]:
     chain = trail.chain
     if chain.first_fault is not None:
         yield Flaw(
-            f"row {chain.first_fault} of the audit chain is missing or is not as it was written: what it and later"
-            " rows tell cannot be believed",
+            f"row {chain.first_fault} of the audit chain is missing or was changed: this row and all later ones"
+            f" cannot be trusted",
             row=chain.first_fault,
         )
     for run_id, row in {**chain.imported, **chain.started}.items():
         if run_id not in trail.runs:
             yield Flaw(
-                f"row {row} of the audit chain tells of run {run_id}, and the catalogue has no such run",
+                f"row {row} of the audit chain names run {run_id}, which is not in the catalogue",
                 row=row,
                 run_id=run_id,
             )
@@ -106,8 +106,8 @@ def _of_itself(trail: Trail) -> Iterator[Flaw]:
         if run_id in trail.runs and trail.backups.get((run_id, target)) != sha256:
             row = chain.ended[run_id]
             yield Flaw(
-                f"row {row} of the audit chain tells of run {run_id}'s backup on target {target} as {sha256[:16]}…,"
-                " and the catalogue does not: the rows of removed backups stay as well",
+                f"row {row} of the audit chain has run {run_id}'s backup on target {target} as {sha256[:16]}…, the"
+                f" catalogue does not: even rows of removed backups must stay",
                 row=row,
                 run_id=run_id,
                 target=target,
@@ -117,8 +117,8 @@ def _of_itself(trail: Trail) -> Iterator[Flaw]:
         run_id, target = where
         if run_id in trail.runs and trail.manifests.get(where) != digest:
             yield Flaw(
-                f"the audit chain tells of the manifest of run {run_id} on target {target} as {digest[:16]}…, and the"
-                " catalogue does not: its row was changed",
+                f"the audit chain has the manifest of run {run_id} on target {target} as {digest[:16]}…, the"
+                f" catalogue does not: its row was changed",
                 None,
                 run_id,
                 target,
@@ -157,7 +157,7 @@ def _manifest(target: Target, one: StoredBackup) -> Manifest | None:
 
     Raises:
         TargetError: it cannot be read.
-        VerificationError: it cannot be understood, or is another run's.
+        VerificationError: it cannot be parsed, or is another run's.
     """
     try:
         manifest = target.manifest(one.job, one.backup_id)
@@ -177,7 +177,7 @@ def _replaced(trail: Trail, manifest: Manifest, target: str) -> Iterator[Flaw]:
     recorded = trail.chain.manifests.get((manifest.run_id, target))
     if recorded is not None and manifest.digest != recorded:
         yield Flaw(
-            f"the manifest of run {manifest.run_id} on target {target} is not the one that was recorded: its digest is"
+            f"the manifest of run {manifest.run_id} on target {target} is not the one on record: its digest is"
             f" {manifest.digest[:16]}…, and the audit chain has {recorded[:16]}…",
             None,
             manifest.run_id,
@@ -193,16 +193,16 @@ def _disagreements(trail: Trail, manifest: Manifest, target: str) -> Iterator[Fl
     if head is None:
         yield Flaw(
             f"{whose} was written when the audit chain ended with {manifest.audit_head[:16]}…, and no row has that"
-            " digest: rows were cut off or written anew",
+            f" digest: rows were removed or rewritten",
             run_id=run_id,
             target=target,
         )
     if began is None:
-        yield Flaw(f"{whose} is there, and no row of the audit chain tells of that run", None, run_id, target)
+        yield Flaw(f"{whose} exists, but no row of the audit chain names that run", None, run_id, target)
     elif head is not None and (head < began or (ended is not None and head >= ended)):
         between = f"rows {began} and {ended}" if ended is not None else f"row {began} and the end"
         yield Flaw(
-            f"{whose} was written at row {head} of the audit chain, and its run lies between {between}",
+            f"{whose} was written at row {head} of the audit chain, but its run is between {between}",
             row=head,
             run_id=run_id,
             target=target,
@@ -210,7 +210,7 @@ def _disagreements(trail: Trail, manifest: Manifest, target: str) -> Iterator[Fl
     told = chain.stored.get((run_id, target))
     if told is not None and manifest.objects and manifest.objects[0].stored_sha256 != told:
         yield Flaw(
-            f"{whose} names a first object that is not the one that row {ended} of the audit chain tells of",
+            f"{whose} has a first object that differs from the one in row {ended} of the audit chain",
             row=ended,
             run_id=run_id,
             target=target,

@@ -1,8 +1,7 @@
 """What a dead run had copied whole becomes the backup that it would have been.
 
 Knows: that a run keeps its finished manifest in the catalogue before it reads its copies back; what is whole by that
-manifest, and what is not. Refuses to know which runs are dead: `recover` does. Nothing is removed here on the word of
-a target that could not be asked.
+manifest, and what is not. Nothing is removed here on the word of a target that could not be asked.
 """
 
 import logging
@@ -65,7 +64,7 @@ def finish(
         try:
             yield
         except VerificationError as error:
-            log.warning("copy %s is not whole: %s", holding.name, error.message)
+            log.warning("copy %s is not complete: %s", holding.name, error.message)
             done.broken.append(holding)
         except Cancelled:
             raise

@@ -1,7 +1,6 @@
 """What is told of a run, a drill or a dead run, and when it is no news.
 
-Knows: which endings are alarms, what was wrong before, and the sentence for somebody who is woken by it. Refuses to
-know who is told (`Notifier`).
+Knows: which endings are alarms, what was wrong before, and the sentence for somebody who is woken by it.
 """
 
 import contextlib
@@ -18,7 +17,7 @@ from backupd.vocabulary.errors import BackupdError, ExitStatus, Undecided
 from backupd.vocabulary.records import RunDetails, RunError, RunStatus
 from backupd.vocabulary.schedule import Activity, Notice, NoticeKind, SlotState
 
-DIED = "died"  # the code of the error of a run whose process ended without a word
+DIED = "died"  # the code of the error of a run whose process died without reporting one
 
 # Nobody is woken for these: a person has ended it, another run does the work, or the command line was wrong.
 _NO_ALARM = {ExitStatus.CANCELLED, ExitStatus.BUSY}
@@ -28,18 +27,18 @@ _LOOK_BACK = 20  # runs, to find one that has an answer
 
 
 def started(job: str, run_id: str) -> Notice:
-    """A run has begun."""
-    return Notice(NoticeKind.STARTED, job, datetime.now(UTC), run_id, f"run {run_id} of job {job} has begun")
+    """A run has started."""
+    return Notice(NoticeKind.STARTED, job, datetime.now(UTC), run_id, f"run {run_id} of job {job} has started")
 
 
 def ended(catalogue: Catalogue, run: RunDetails) -> Notice:
-    """A run has a backup: it is good, wants attention, or is the first good one after something was wrong."""
+    """A run has a backup: it is good, needs attention, or is the first good one after something was wrong."""
     at, detail = run.ended_at or datetime.now(UTC), _detail(run)
     stored = ", ".join(f"{size(backup.bytes_stored)} on {backup.target}" for backup in run.backups)
     took = duration((at - run.started_at).total_seconds())
     good = f"job {run.job} has a good backup, run {run.run_id}: {stored}, in {took}"
     if run.status is RunStatus.ATTENTION:
-        text = f"{good}; but somebody should look at it: {'; '.join(run.attention)}"
+        text = f"{good}; but it needs attention: {'; '.join(run.attention)}"
         return Notice(NoticeKind.ATTENTION, run.job, at, run.run_id, text, detail)
     wrong = _wrong_before(catalogue, run)
     if wrong:
@@ -78,7 +77,7 @@ def outcome_told(
 ) -> Iterator[Callable[[Sequence[str]], None]]:
     """What becomes of the run in the block is told, by its row where that is good: an error may come after a backup.
 
-    The block is given what to call when the run has begun, with the dead runs that were recovered before it.
+    The block is given what to call when the run has started, with the dead runs that were recovered before it.
     """
     dead: list[str] = []
 
@@ -124,7 +123,7 @@ def tell_of_the_dead(notifier: Notifier, catalogue: Catalogue, run_ids: Iterable
 
 
 def _death(run: RunDetails, error: RunError) -> Notice:
-    text = f"run {run.run_id} of job {run.job}, begun {instant(run.started_at)}: {error.message}; {error.hint}"
+    text = f"run {run.run_id} of job {run.job}, started {instant(run.started_at)}: {error.message}; {error.hint}"
     at = run.ended_at or datetime.now(UTC)
     return Notice(NoticeKind.FAILED, run.job, at, run.run_id, text, _detail_of_error(run.run_id, error))
 
@@ -151,8 +150,8 @@ def _standing(error: RunError, what: str) -> str:
     if error.exit_status == ExitStatus.REFUSED:
         return "nothing was touched"
     if error.exit_status == ExitStatus.CLEANUP or "clean-up incomplete" in error.message:
-        return "something of the run is left on the host: `backupd recover` gives it back"
-    return "the backup itself is as it was" if what != "backup" else "nothing of the run is left on the host"
+        return "the run left something on the host: `backupd recover` cleans it up"
+    return "the backup itself is unchanged" if what != "backup" else "the run left nothing on the host"
 
 
 def _detail(run: RunDetails) -> dict[str, str]:

@@ -2,9 +2,8 @@
 
 Read `Ownership.take` aloud. Two machines with one identity (a clone and its original, a copied catalogue) write into
 one folder; whoever finds there a last owner record that his catalogue does not know stops. The record is written down
-before it is written there, so that a process that dies in between is no stranger to itself.
-Knows: what this machine has written, and since when in this boot nobody has challenged it. Refuses to know how a
-storage keeps records (`targets`), and what is done to the folder afterwards.
+before it is written there, so that a process that dies in between is no stranger to itself. Knows: what this machine
+has written, and since when in this boot nobody has challenged it.
 """
 
 import logging
@@ -19,7 +18,7 @@ from datetime import UTC, datetime
 from backupd.catalogue.owners import ChainEnd
 from backupd.catalogue.store import Catalogue
 from backupd.host.claims import Claims
-from backupd.host.scoped_thread import Companion
+from backupd.host.scoped_thread import ScopedThread
 from backupd.operations.tools import HostTools
 from backupd.policy import owner_record
 from backupd.policy.owner_record import OwnerRecord
@@ -33,14 +32,14 @@ log = logging.getLogger(__name__)
 
 RENEWAL_SECONDS = 60.0  # at most between two records of a live run: its clone then knows an older one
 _HINT = (
-    "see `backupd identity show` on both; on the clone: `backupd identity new`; on the machine that is to go on with"
-    " it: `backupd identity adopt`"
+    "see `backupd identity show` on both; on the clone: `backupd identity new`; on the machine that keeps the"
+    " identity: `backupd identity adopt`"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Ownership:
-    """This machine's right to change what lies in its folders."""
+    """This machine's right to change what is in its folders."""
 
     catalogue: Catalogue
     machine: Machine
@@ -90,7 +89,7 @@ class Ownership:
         try:
             self.take(target)
         except NoRoom as error:
-            log.warning("target %s: the owner record waits until there is room: %s", target.name, error.message)
+            log.warning("target %s: the owner record waits for free space: %s", target.name, error.message)
             self.require_ours(target)
             return False
         return True
@@ -122,7 +121,7 @@ class Ownership:
         return known is None or known.boot_id != boot or self.clock() - known.since_seconds < 2 * self.renewal_seconds
 
     def adopt(self, target: Target) -> None:
-        """This machine goes on with the folder, whoever wrote there last and whatever he wrote.
+        """This machine continues with the folder, whoever wrote there last and whatever he wrote.
 
         Raises:
             Refused: the catalogue is another machine's.
@@ -136,12 +135,12 @@ class Ownership:
             self.catalogue.owner_adopted(target.machine, end)
 
     def renewal(self, targets: Sequence[Target], lost: Callable[[Target, NotOurs], None]) -> "Renewal":
-        """What goes on with these chains while a run lives; `lost` is told of each that has another owner."""
+        """What continues with these chains while a run lives; `lost` is told of each that has another owner."""
         return Renewal(self, targets, lost)
 
     @contextmanager
     def _alone(self, target: Target) -> Iterator[None]:
-        """No other thread or process of this machine goes on with its chain there.
+        """No other thread or process of this machine continues with its chain there.
 
         Raises:
             TargetError: one has waited too long for an answer.
@@ -165,8 +164,8 @@ class Ownership:
         name = self.require_here().name
         if target.machine != name:
             raise NotOurs(
-                f"what lies on target {target.name} of machine {target.machine} is not this machine's ({name})",
-                hint="nothing of another machine is changed; to take over its name: `backupd identity adopt`",
+                f"the backups of machine {target.machine} on target {target.name} are not this machine's ({name})",
+                hint="another machine's backups are never changed; to take over its name: `backupd identity adopt`",
             )
 
     def _has_written(self, target: Target) -> bool:
@@ -182,12 +181,12 @@ class Ownership:
         try:
             found = target.owner()
         except VerificationError as error:
-            raise NotOurs(f"nobody can tell whose folder this is: {error.message}", hint=_HINT) from error
+            raise NotOurs(f"the owner of this folder is unknown: {error.message}", hint=_HINT) from error
         if found is None:
             if target.backups():
                 raise NotOurs(
-                    f"the folder of machine {target.machine} on target {target.name} has backups and no owner record:"
-                    " somebody has removed it, or has copied the backups there",
+                    f"the folder of machine {target.machine} on target {target.name} has backups but no owner record:"
+                    f" it was removed, or the backups were copied there",
                     hint=_HINT,
                 )
             return None
@@ -231,8 +230,8 @@ class Ownership:
             raise NotOurs(_sentence(found or record, target), hint=_HINT)
 
 
-class Renewal:
-    """Goes on with a live run's chains, in a thread of its own for the length of `companion`'s block."""
+class Renewal(ScopedThread):
+    """Goes on with a live run's chains, in a thread of its own for the length of its block."""
 
     def __init__(
         self, ownership: Ownership, targets: Sequence[Target], lost: Callable[[Target, NotOurs], None]
@@ -242,7 +241,7 @@ class Renewal:
         self._lost = lost
         self._silence = threading.Lock()
         self._ended = threading.Event()
-        self.companion = Companion("backupd owner", self._go_on, stop=self._ended.set)
+        super().__init__("backupd owner", self._go_on, stop=self._ended.set)
 
     @contextmanager
     def silent(self) -> Iterator[None]:
@@ -260,7 +259,7 @@ class Renewal:
                     self._left.remove(target)
                     self._lost(target, error)
                 except BackupdError as error:
-                    log.warning("target %s: the owner record is not renewed: %s", target.name, error.message)
+                    log.warning("target %s: the owner record was not renewed: %s", target.name, error.message)
 
     def _go_on(self) -> None:
         while not self._ended.wait(self._ownership.renewal_seconds):
@@ -285,7 +284,7 @@ def signer_of(catalogue: Catalogue, machine: Machine) -> Signer:
     signer = signer_at(catalogue.key_file)
     if signer.public not in catalogue.keys(identity.name):
         catalogue.know_key(signer.public, identity.name, Known.MADE)
-        log.info("backups are signed by %s: keep this public key off the host, beside the age key", signer.public)
+        log.info("backups are signed by %s: keep this public key off the host, with the age key", signer.public)
     return signer
 
 

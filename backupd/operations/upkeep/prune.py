@@ -1,43 +1,24 @@
-"""Carrying out retention: what lies on a job's targets is compared with the catalogue, decided about, and removed.
+"""Carrying out retention: what is decided about a job's backups (`prune_plan`) is done on its targets.
 
-Read `prune`, then `_plan`, aloud. Knows: what lies where, what the catalogue says of it, what is a left-over. Refuses
-to decide: `retention` does. Nothing is removed that the catalogue does not know, but for unfinished remains in this
-machine's own folder; nothing at all while a run of the job lives, or where another machine has written.
+Read `prune` aloud. Nothing is removed that the catalogue does not know, but for unfinished remains in this machine's
+own folder; nothing at all while a run of the job lives, or where another machine has written.
 """
 
 import logging
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 
 from backupd.catalogue.store import Catalogue
 from backupd.config import JobConfig
-from backupd.operations.restore.verify import manifest_of
 from backupd.operations.upkeep.ownership import Ownership
-from backupd.policy.retention import Candidate, by_each_clock, decide, good_ones
-from backupd.targets import BackupSource, Target
-from backupd.targets.listing import require_listed
-from backupd.targets.names import is_ours
-from backupd.vocabulary.errors import Busy, TargetError, Unreadable, VerificationError
-from backupd.vocabulary.records import RunDetails
-from backupd.vocabulary.storage import Backup, Manifest, RetentionDecision, StoredBackup
+from backupd.operations.upkeep.prune_plan import GONE, Fate, PruneWork, decided, known_of, plan_for
+from backupd.targets import Target
+from backupd.vocabulary.errors import Busy, TargetError
+from backupd.vocabulary.storage import RetentionDecision, StoredBackup
 
 log = logging.getLogger(__name__)
-
-_CLOCKS_DIFFER = timedelta(minutes=5)  # between this host and the storage, without one of them being wrong
-_GONE = "not on the target any more"
-
-
-@dataclass(frozen=True, slots=True)
-class Fate:
-    """What becomes of one backup on one target."""
-
-    target: str
-    decision: RetentionDecision
-    at: datetime
-    bytes_stored: int | None = None  # None: the catalogue does not know
-    removed: bool = False  # it was to go, and has gone
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,22 +57,6 @@ def _first_of_each(failures: Sequence[tuple[str, TargetError]]) -> list[str]:
     ]
 
 
-@dataclass(slots=True)
-class _Work:
-    """What one pruning shares between its targets, and what it has found by now."""
-
-    job: JobConfig
-    catalogue: Catalogue
-    ownership: Ownership
-    now: datetime
-    dry_run: bool
-    uncertain: dict[tuple[str, str], str] = field(default_factory=dict)  # by target and run: why
-    full: set[str] = field(default_factory=set)  # targets that had no room for an owner record
-    fates: list[Fate] = field(default_factory=list)
-    vanished: list[tuple[str, str]] = field(default_factory=list)
-    failures: list[tuple[str, TargetError]] = field(default_factory=list)
-
-
 def prune(
     job: JobConfig,
     targets: Sequence[Target],
@@ -114,7 +79,7 @@ def prune(
     with ExitStack() as claimed:
         if not dry_run:
             claimed.enter_context(ownership.claims.pruning(job.name))
-        work = _Work(job, catalogue, ownership, now or datetime.now(UTC), dry_run)
+        work = PruneWork(job, catalogue, ownership, now or datetime.now(UTC), dry_run)
         for target in targets:
             with _failing_alone(work, target):
                 if dry_run:
@@ -122,7 +87,7 @@ def prune(
                 elif not ownership.take_as_room_allows(target):
                     work.full.add(target.name)
                 stored = target.backups(job.name)
-                plan = _plan(work, target, stored)
+                plan = plan_for(work, target, stored)
                 if not dry_run:
                     plan = [_carry_out(work, target, stored, fate) for fate in plan]
                 work.fates += plan
@@ -136,7 +101,7 @@ def after_run(
 ) -> Pruning | None:
     """Prune after a good run of the job; its row and its backups stay what they are whatever becomes of this.
 
-    What goes wrong with a target is an attention of that run. None where another run of the job has begun: that one
+    What goes wrong with a target is an attention of that run. None where another run of the job has started: that one
     will prune.
 
     Raises:
@@ -149,7 +114,7 @@ def after_run(
         log.info("not pruned: %s", error.message)
         return None
     for target, gone in pruning.vanished:
-        catalogue.attention(run_id, f"backup {gone} is {_GONE} ({target})")
+        catalogue.attention(run_id, f"backup {gone} is {GONE} ({target})")
     try:
         pruning.require_complete()
     except TargetError as error:
@@ -158,7 +123,7 @@ def after_run(
 
 
 @contextmanager
-def _failing_alone(work: _Work, target: Target) -> Iterator[None]:
+def _failing_alone(work: PruneWork, target: Target) -> Iterator[None]:
     """What goes wrong with one target is told with it. A catalogue that fails ends the whole."""
     try:
         yield
@@ -167,222 +132,7 @@ def _failing_alone(work: _Work, target: Target) -> Iterator[None]:
         work.failures.append((target.name, error))
 
 
-def _plan(work: _Work, target: Target, stored: Sequence[StoredBackup]) -> list[Fate]:
-    """What is to become of everything of the job that lies on the target, newest first."""
-    known = _known(work, target, stored)
-    _note_vanished(work, target, known.backups, {one.backup_id for one in stored if one.finished})
-    decisions = _decided(work, target, stored, known)
-    if any(not decision.keep for decision in decisions.values()):
-        _look_at_the_last_good_ones(work, target, stored, known)
-        _look_at_the_broken(work, target, stored, known)
-        decisions = _decided(work, target, stored, known)
-    order = sorted(stored, key=lambda one: (one.at, one.backup_id), reverse=True)
-    sizes = {name: backup.bytes_stored for name, backup in known.backups.items()}
-    return [Fate(target.name, decisions[one.backup_id], one.at, sizes.get(one.backup_id)) for one in order]
-
-
-@dataclass(frozen=True, slots=True)
-class _Known:
-    """What the catalogue says of what lies on a target."""
-
-    runs: Mapping[str, RunDetails]
-    backups: Mapping[str, Backup]  # there, by all that the catalogue knows
-
-
-def _known(work: _Work, target: Target, stored: Sequence[StoredBackup]) -> _Known:
-    """As of now."""
-    unfinished = [one.backup_id for one in stored if not one.finished]
-    runs = work.catalogue.on_target(work.job.name, target.name, unfinished)
-    backups = {run_id: backup for run_id, run in runs.items() if (backup := _on(run, target)) is not None}
-    return _Known(runs, backups)
-
-
-def _decided(
-    work: _Work, target: Target, stored: Sequence[StoredBackup], known: _Known
-) -> dict[str, RetentionDecision]:
-    """What is to become of each, by its id."""
-    candidates = _candidates(work, target, stored, known)
-    decisions = {one.backup_id: one for one in decide(candidates, work.job.retention, work.now)}
-    for one in stored:
-        if one.backup_id not in decisions:
-            decisions[one.backup_id] = _unknown(one, target) if one.finished else _unfinished(work, target, one, known)
-    return decisions
-
-
-def _candidates(work: _Work, target: Target, stored: Sequence[StoredBackup], known: _Known) -> list[Candidate]:
-    return [_candidate(work, target, one, known) for one in stored if one.finished and one.backup_id in known.backups]
-
-
-def _look_at_the_last_good_ones(work: _Work, target: Target, stored: Sequence[StoredBackup], known: _Known) -> None:
-    """Nothing goes on the word of a row alone: of the newest good backup the target lists all that its manifest names.
-
-    One of which it does not is uncertain: it stays and counts for nothing this time, and the next one is looked at.
-    Where clocks do not agree which is the newest, that is done by each of them.
-
-    Raises:
-        TargetError: it cannot be read.
-    """
-    whole: set[str] = set()
-    for candidates in by_each_clock(_candidates(work, target, stored, known)):
-        for one in good_ones(candidates, work.now):
-            if one.backup_id in whole or _is_seen_whole(work, target, one.backup_id, known):
-                whole.add(one.backup_id)
-                break
-
-
-def _manifest(work: _Work, target: Target, backup_id: str, known: _Known) -> Manifest:
-    """That of the backup that was recorded.
-
-    Raises:
-        VerificationError: it is another one, or cannot be understood.
-        TargetError: it cannot be read.
-    """
-    trust = work.catalogue.trust(target.machine, known.backups[backup_id])
-    return manifest_of(BackupSource(target, work.job.name, backup_id, trust))
-
-
-def _is_seen_whole(work: _Work, target: Target, backup_id: str, known: _Known) -> bool:
-    """Whether it is, as far as the target tells without reading; one that is not is uncertain from now on.
-
-    Raises:
-        TargetError: it cannot be read.
-    """
-    if (target.name, backup_id) in work.uncertain:
-        return False
-    try:
-        require_listed(target, _manifest(work, target, backup_id, known))
-    except Unreadable as error:
-        why = f"{error.message}: a newer backupd may have written it"
-    except VerificationError as error:  # one look breaks no backup: only reading it does
-        why = f"{error.message}: `backupd verify` tells whether it is lost"
-    else:
-        return True
-    _uncertain(work, target, backup_id, why)
-    return False
-
-
-def _look_at_the_broken(work: _Work, target: Target, stored: Sequence[StoredBackup], known: _Known) -> None:
-    """What goes for nothing but that it was found broken is seen to be so once more, or it is uncertain.
-
-    Raises:
-        TargetError: it cannot be read.
-    """
-    candidates = _candidates(work, target, stored, known)
-    for one in (one for one in candidates if one.broken):
-        whole = [replace(other, broken="") if other is one else other for other in candidates]
-        if _stays(one, candidates, work) or not _stays(one, whole, work):
-            continue
-        try:
-            require_listed(target, _manifest(work, target, one.backup_id, known))
-        except Unreadable as error:
-            why = error.message
-        except VerificationError:
-            continue
-        else:
-            why = "it looks whole now"
-        _uncertain(work, target, one.backup_id, f"found broken ({one.broken}), but {why}: `backupd verify` reads it")
-
-
-def _stays(one: Candidate, candidates: Sequence[Candidate], work: _Work) -> bool:
-    decisions = decide(candidates, work.job.retention, work.now)
-    return any(decision.keep for decision in decisions if decision.backup_id == one.backup_id)
-
-
-def _uncertain(work: _Work, target: Target, backup_id: str, why: str) -> None:
-    """It stays, whatever else speaks against it, and counts for nothing."""
-    log.error("backup %s on target %s: %s", backup_id, target.name, why)
-    work.uncertain[target.name, backup_id] = why
-
-
-def _on(run: RunDetails, target: Target) -> Backup | None:
-    """The run's backup there, unless it is known to be removed."""
-    return next((one for one in run.backups if one.target == target.name and one.removed_at is None), None)
-
-
-def _candidate(work: _Work, target: Target, stored: StoredBackup, known: _Known) -> Candidate:
-    run, backup = known.runs[stored.backup_id], known.backups[stored.backup_id]
-    others = [one for one in run.backups if one.target in work.job.targets and one.removed_at is None]
-    others = [one for one in others if one.target != target.name]
-    return Candidate(
-        stored.backup_id,
-        stored.at,
-        None if _agree(stored, run) else run.started_at,
-        broken=backup.broken,
-        only_whole=bool(others) and all(one.broken for one in others),
-        uncertain=work.uncertain.get((target.name, stored.backup_id), ""),
-        proven=run.proven_at is not None,
-        doubted=run.doubted,
-        pin=None if run.pin is None else run.pin.note,
-    )
-
-
-def _agree(stored: StoredBackup, run: RunDetails) -> bool:
-    """The storage got the backup while its run was at work, as far as its host's clock and the storage's tell.
-
-    Then there is one time: of a run over midnight two would keep two backups for one day.
-    """
-    return run.ended_at is not None and run.started_at <= stored.at <= run.ended_at + _CLOCKS_DIFFER
-
-
-def _note_vanished(work: _Work, target: Target, known: Collection[str], finished: Collection[str]) -> None:
-    """The rows of backups that somebody else removed say so from now on.
-
-    Raises:
-        TargetError: not one is there. Then it is the target that is missing, as far as anybody can tell.
-    """
-    missing = [run_id for run_id in known if run_id not in finished]
-    if missing and len(missing) == len(known):
-        raise TargetError(
-            f"none of the {len(missing)} backups of job {work.job.name} that the catalogue has on it is there",
-            hint="is its file system mounted, its path or bucket still the same? nothing was changed",
-        )
-    for run_id in missing:
-        log.warning("backup %s of job %s is %s (%s)", run_id, work.job.name, _GONE, target.name)
-        work.vanished.append((target.name, run_id))
-        if not work.dry_run:
-            work.catalogue.removed(run_id, target.name, because=_GONE)
-
-
-def _unknown(stored: StoredBackup, target: Target) -> RetentionDecision:
-    """It may be another host's, or of a catalogue that was lost: a person must say what it is."""
-    hint = f"`backupd catalogue rebuild --target {target.name}` makes it known"
-    return RetentionDecision(stored.backup_id, keep=True, reason=f"the catalogue does not have it: {hint}")
-
-
-def _unfinished(work: _Work, target: Target, stored: StoredBackup, known: _Known) -> RetentionDecision:
-    """Remains go once no run can be at work on them: its lock is asked, and no clock.
-
-    Of a run that has had a whole backup there somebody has taken the manifest away, and may say why. Where something
-    lies that no run writes, a person put it there, and it is none of our business.
-    """
-    run = known.runs.get(stored.backup_id)
-    if _is_alive(work, stored.backup_id):
-        return RetentionDecision(stored.backup_id, keep=True, reason="unfinished: its run is alive")
-    if run is not None and any(backup.target == target.name for backup in run.backups):
-        return RetentionDecision(
-            stored.backup_id, keep=True, reason="it was whole once: somebody has taken its manifest away"
-        )
-    if run is not None and work.catalogue.pending_manifest(run.run_id) is not None:
-        return RetentionDecision(stored.backup_id, keep=True, reason="unfinished: `backupd recover` may finish it")
-    foreign = [name for name in target.objects(stored.job, stored.backup_id) if not is_ours(name)]
-    if foreign:
-        return RetentionDecision(stored.backup_id, keep=True, reason=f"not ours: it holds {min(foreign)}")
-    if work.ownership.may_live_elsewhere(stored.backup_id, target):
-        reason = "unfinished, and kept for now: its run began before this boot, and may be alive where this was cloned"
-        return RetentionDecision(stored.backup_id, keep=True, reason=reason)
-    return RetentionDecision(stored.backup_id, keep=False, reason="left over: unfinished, and no run is at work on it")
-
-
-def _is_alive(work: _Work, run_id: str) -> bool:
-    """The run is asked for its lock."""
-    try:
-        with work.ownership.claims.run(run_id):
-            return False
-    except Busy:
-        return True
-
-
-def _carry_out(work: _Work, target: Target, stored: Sequence[StoredBackup], fate: Fate) -> Fate:
+def _carry_out(work: PruneWork, target: Target, stored: Sequence[StoredBackup], fate: Fate) -> Fate:
     """Objects first, row second: a row that says `removed` is never wrong. A target that refuses is told of.
 
     What somebody on this host restores, verifies or drills now is left to the next pruning. Removing takes its time:
@@ -395,7 +145,7 @@ def _carry_out(work: _Work, target: Target, stored: Sequence[StoredBackup], fate
     try:
         with work.ownership.claims.removing(backup_id):
             asked = [one for one in stored if one.finished or one.backup_id == backup_id]
-            decision = _decided(work, target, asked, _known(work, target, asked))[backup_id]
+            decision = decided(work, target, asked, known_of(work, target, asked))[backup_id]
             if decision.keep:
                 return replace(fate, decision=decision)
             _require_ours(work, target)
@@ -411,7 +161,7 @@ def _carry_out(work: _Work, target: Target, stored: Sequence[StoredBackup], fate
     return replace(fate, removed=True)
 
 
-def _require_ours(work: _Work, target: Target) -> None:
+def _require_ours(work: PruneWork, target: Target) -> None:
     """Nobody else has written there; a record that found no room is written as soon as there is some.
 
     Raises:

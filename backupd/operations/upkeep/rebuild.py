@@ -1,4 +1,4 @@
-"""The catalogue from what lies on a target: for a host whose catalogue was lost, and for one that takes over.
+"""The catalogue from what is on a target: for a host whose catalogue was lost, and for one that takes over.
 
 Knows: how a manifest becomes a run with one backup, and that none does which is not believed. Refuses to read an
 object: `verify` does. What a manifest cannot know is what came after it: pins, the seconds of its own writing; and it
@@ -44,7 +44,7 @@ class Rebuilding:
         """Raise when a manifest could not be read.
 
         Raises:
-            VerificationError: one of them cannot be understood; the first are named.
+            VerificationError: one of them cannot be parsed; the first are named.
             TargetError: all that failed is that they could not be read.
         """
         if not self.failures:
@@ -112,7 +112,7 @@ def _run(source: BackupSource) -> RunDetails:
 
     Raises:
         TargetError: it cannot be read.
-        VerificationError: it cannot be understood or believed, or is another backup's.
+        VerificationError: it cannot be parsed or believed, or is another backup's.
     """
     manifest = manifest_of(source)
     section = manifest.run

@@ -1,12 +1,12 @@
 """Give back what dead runs left: the same releases that a run's own end uses.
 
 Knows: which runs are dead (their lock can be taken), and that either the catalogue or a tag on the host is enough.
-Refuses to touch what bears no tag of this machine's and what belongs to a run that is alive. A machine that has lost
+Refuses to touch what has no tag of this machine's and what belongs to a run that is alive. A machine that has lost
 its catalogue, and with it its name, finds what it had made by tag again once it has adopted that name.
 """
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,12 +15,13 @@ from backupd.catalogue.store import Catalogue
 from backupd.host.holdings import give_back
 from backupd.host.live_progress import LiveRuns
 from backupd.host.signals import shielded
-from backupd.operations.backup import spool_folder
 from backupd.operations.restore.verify import manifest_of
 from backupd.operations.tools import HostTools
+from backupd.operations.upkeep.dead_run import DeadRunJournal, died
 from backupd.operations.upkeep.finishing import MaxRate, finish
 from backupd.operations.upkeep.ownership import Ownership, ownership_of
 from backupd.operations.upkeep.rebuild import copy_on
+from backupd.operations.upkeep.remains import Marked, holdings_of, spooled, suspects
 from backupd.policy import manifest as manifests
 from backupd.targets import BackupSource, Target
 from backupd.targets.listing import require_listed
@@ -30,37 +31,26 @@ from backupd.vocabulary.errors import (
     Cancelled,
     CatalogueError,
     CleanupIncomplete,
-    ExitStatus,
     TargetError,
     Unreadable,
-    UsageError,
     VerificationError,
 )
-from backupd.vocabulary.records import Holding, HoldingKind, RunDetails, RunError, RunKind, RunStatus
+from backupd.vocabulary.records import Holding, HoldingKind
 from backupd.vocabulary.storage import StoredBackup
 
 log = logging.getLogger(__name__)
 
-Marked = tuple[tuple[Holding, str], ...]  # groups, arrays and spools that bear our marks, each with its run's id
-
+_RESISTS = "stop what keeps it busy, then `backupd recover` again"
+_UNREADABLE = "the catalogue is damaged, not the target: restore a copy of the catalogue, then `backupd recover`"
 _ON_TARGETS = (HoldingKind.PARTIAL, HoldingKind.UPLOAD)
-_NOT_YET = "its run began before this boot: a machine whose clone this is might be at work on it for two minutes more"
-
-_RESISTS = "remove what keeps it busy, then `backupd recover` again"
-_UNREADABLE = (
-    "the catalogue is damaged, not the target: put a copy of the catalogue in its place, then `backupd recover`"
+_NOT_YET = (
+    "its run started before this boot: the machine that this one was cloned from may work on it for two more minutes"
 )
-
-_AGAIN = {
-    RunKind.BACKUP: "start the job again when it suits",
-    RunKind.PROBE: "no figure of it is kept: probe again when it suits",
-    RunKind.BENCH: "no figure of it is kept: `backupd bench layouts` again when it suits",
-}
 
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """What was found of dead runs, and what could not be given back."""
+    """What was found of dead runs, and what could not be released."""
 
     runs: tuple[str, ...]
     given_back: tuple[Holding, ...]
@@ -91,7 +81,7 @@ def dead_runs(
     spool: Path | None = None,
     finishing: MaxRate | None = None,
 ) -> Recovery:
-    """Everything that dead runs left is given back, as far as it lets itself be; their rows say so.
+    """Everything that dead runs left is released, as far as it lets itself be; their rows say so.
 
     Without `every_disk` no disk is read for marks of groups, arrays and spools but this `spool`, and the catalogue's
     rows tell of them alone: a disk that hangs, and is none of the job's, must not keep a backup waiting.
@@ -108,18 +98,18 @@ def dead_runs(
     machine = ownership.require_here().name
     found = _Found()
     roots = tools.places.spools if every_disk else (spool,) if spool is not None else ()
-    on_disks = (*_spools(tools, machine, roots), *(tools.scratch_disks.ours() if every_disk else ()))
-    for run_id in _suspects(catalogue, tools, on_disks):
+    on_disks = (*spooled(tools, machine, roots), *(tools.scratch_disks.ours() if every_disk else ()))
+    for run_id in suspects(catalogue, tools, on_disks):
         with suppress(Busy), tools.claims.run(run_id):
             _recover_run(ownership, tools, run_id, on_disks, found)
     for folder in tools.places.drill_folders():
         with suppress(Busy), tools.claims.run(folder.name):
             holding = Holding(HoldingKind.STAGING, str(folder))
-            _give_back(_DeadRun(catalogue, folder.name), tools, holding, found)
+            _give_back(DeadRunJournal(catalogue, folder.name), tools, holding, found)
     _forget_progress(tools)
     if finishing is None:
         for holding in found.pending:
-            log.warning("copy %s of a dead run may be whole: `backupd recover` reads it back", holding.name)
+            log.warning("copy %s of a dead run may be complete: `backupd recover` reads it back", holding.name)
         return found.recovery(pending=found.pending)
     for run_id, copies in found.copies.items():
         with suppress(Busy), tools.claims.run(run_id):
@@ -157,10 +147,10 @@ class _Found:
 
 
 def _recover_run(ownership: Ownership, tools: HostTools, run_id: str, on_disks: Marked, found: _Found) -> None:
-    """What this dead run left is given back, but for its copies that may be whole; its row says so."""
+    """What this dead run left is released, but for its copies that may be whole; its row says so."""
     catalogue = ownership.catalogue
-    journal, resisted = _DeadRun(catalogue, run_id), len(found.left) + len(found.kept)
-    for holding in _holdings(catalogue, tools, run_id, on_disks):
+    journal, resisted = DeadRunJournal(catalogue, run_id), len(found.left) + len(found.kept)
+    for holding in holdings_of(catalogue, tools, run_id, on_disks):
         try:
             if holding.kind in _ON_TARGETS and _is_no_remains(ownership, tools, journal, holding, found):
                 continue
@@ -180,7 +170,7 @@ def _recover_run(ownership: Ownership, tools: HostTools, run_id: str, on_disks: 
 
 
 def _is_no_remains(
-    ownership: Ownership, tools: HostTools, journal: "_DeadRun", holding: Holding, found: _Found
+    ownership: Ownership, tools: HostTools, journal: "DeadRunJournal", holding: Holding, found: _Found
 ) -> bool:
     """Whether this upload or copy stays where it is: it is a backup, or might be at work elsewhere.
 
@@ -241,11 +231,13 @@ def _entered(catalogue: Catalogue, run_id: str, target: Target, holding: Holding
         require_listed(target, manifest)
     except VerificationError as error:
         log.warning(
-            "copy %s was published by another machine, or before this one was set back: %s", holding.name, error
+            "copy %s was published by another machine, or before this machine was reset to an earlier state: %s",
+            holding.name,
+            error,
         )
         catalogue.released(run_id, holding)
         return False
-    text = f"its process died; what lies on {target.name} is whole, and `backupd recover` has entered it"
+    text = f"its process died; the copy on {target.name} is complete, and `backupd recover` added it to the catalogue"
     catalogue.finish_dead_run(run_id, copy_on(target, manifest), holding, text)
     return True
 
@@ -258,7 +250,7 @@ def _finish(
     finishing: MaxRate,
     found: _Found,
 ) -> None:
-    """What is whole of these copies of a dead run is a backup, what is not is given back; the rest waits.
+    """What is whole of these copies of a dead run is a backup, what is not is released; the rest waits.
 
     The run's other copies are not asked: they may be at work elsewhere.
     """
@@ -271,7 +263,7 @@ def _finish(
         manifest = manifests.from_text(text.encode())
     except VerificationError as error:
         hint = error.hint if isinstance(error, Unreadable) else _UNREADABLE
-        unread = CatalogueError(f"what the catalogue keeps of run {run_id} cannot be read: {error.message}", hint=hint)
+        unread = CatalogueError(f"the catalogue's record of run {run_id} cannot be read: {error.message}", hint=hint)
         log.error("%s", unread.message)
         found.left += [(holding, unread) for holding in copies]
         return
@@ -295,11 +287,11 @@ def _finish(
         except BackupdError as error:
             found.left.append((holding, error))
             continue
-        _give_back(_DeadRun(catalogue, run_id), tools, holding, found)
+        _give_back(DeadRunJournal(catalogue, run_id), tools, holding, found)
     if not _copies(catalogue, run_id):
         catalogue.strike_manifest(run_id)
         kind = catalogue.run(run_id).kind
-        catalogue.advise(run_id, _died(kind, whole=not catalogue.holdings(run_id), pending=()).hint)
+        catalogue.advise(run_id, died(kind, whole=not catalogue.holdings(run_id), pending=()).hint)
 
 
 def _require_there(ownership: Ownership, target: Target, holding: Holding) -> None:
@@ -312,13 +304,13 @@ def _require_there(ownership: Ownership, target: Target, holding: Holding) -> No
     ownership.require_ours(target)
     if ownership.was_emptied(target) and not target.objects(holding.detail["job"], holding.detail["backup"]):
         raise TargetError(
-            f"nothing of it is on target {target.name}, which was found empty since it was written",
-            hint="mount its file system; if that is gone for good: `backupd identity adopt`",
+            f"nothing of it is on target {target.name}, which has been found empty since",
+            hint="mount its file system; if it is lost for good: `backupd identity adopt`",
         )
 
 
-def _give_back(journal: "_DeadRun", tools: HostTools, holding: Holding, found: _Found) -> None:
-    """It is given back now, or left with the reason."""
+def _give_back(journal: "DeadRunJournal", tools: HostTools, holding: Holding, found: _Found) -> None:
+    """It is released now, or left with the reason."""
     with shielded():
         failure = give_back(journal, holding, tools.releases)
     if failure is None:
@@ -338,114 +330,3 @@ def _forget_progress(tools: HostTools) -> None:
     for run_id in live.told():
         with suppress(Busy, OSError), tools.claims.run(run_id):
             live.forget(run_id)
-
-
-@dataclass(frozen=True, slots=True)
-class _DeadRun:
-    """The journal of a run that cannot keep one any more."""
-
-    catalogue: Catalogue
-    run_id: str
-
-    def hold(self, holding: Holding) -> None:
-        """A dead run takes nothing."""
-        raise AssertionError(holding)
-
-    def released(self, holding: Holding) -> None:
-        """Strike the row."""
-        self.catalogue.released(self.run_id, holding)
-
-    def attention(self, text: str) -> None:
-        """Said by the log and by `Recovery.left`."""
-
-    def has_backup_on(self, target: str) -> bool:
-        """Whether its objects there were verified and recorded: then they are no remains."""
-        row = self._row()
-        return row is not None and any(backup.target == target for backup in row.backups)
-
-    def end(self, *, whole: bool, pending: Sequence[Holding]) -> None:
-        """A run that was still `running` is `failed` now, or wants attention where it has published a backup.
-
-        `whole`: nothing that it held is left but `pending`, its copies that may be whole.
-        """
-        row = self._row()
-        if row is None or row.status is not RunStatus.RUNNING:
-            return
-        if row.backups:
-            reached = ", ".join(backup.target for backup in row.backups)
-            self.catalogue.keep_dead_run(
-                self.run_id,
-                f"its process died before it had ended; the backup is on {reached}",
-                to_finish=bool(pending),
-            )
-        else:
-            self.catalogue.end_dead_run(self.run_id, _died(row.kind, whole=whole, pending=pending))
-
-    def _row(self) -> RunDetails | None:
-        """None where it is known by its tag only."""
-        try:
-            row = self.catalogue.run(self.run_id)
-        except UsageError:
-            return None
-        return row if row.run_id == self.run_id else None  # an id may be the beginning of another
-
-
-def _died(kind: RunKind, *, whole: bool, pending: Sequence[Holding]) -> RunError:
-    held = "what it held was given back" if whole else "something that it held is left: `backupd recover`"
-    if pending:
-        where = ", ".join(holding.detail["target"] for holding in pending)
-        held += f"; its copy on {where} may be whole: `backupd recover` reads it back and makes it a backup"
-    return RunError(
-        code="died",  # `notices` knows it by this
-        message="the run's process ended without a word (killed, or the host went down)",
-        hint=f"{held}; {_AGAIN[kind]}",
-        exit_status=ExitStatus.INTERNAL,
-    )
-
-
-def _suspects(catalogue: Catalogue, tools: HostTools, on_disks: Marked) -> list[str]:
-    """Runs that hold something, are said to be running, or whose marks or probe folder are here: dead and live ones.
-
-    A bench's probes are runs of their own, RUN-1 and so on, with snapshots of RUN's scratch volumes: they come before
-    it in this order, which is also that of time.
-    """
-    holding = [run_id for run_id, _ in catalogue.holdings()]
-    tagged = [run_id for _, _, run_id in tools.snapshots.ours()]
-    marked = [run_id for _, run_id in on_disks]
-    probing = [run_id for root in tools.files.roots() for run_id in tools.places.probed_by(root)]
-    return sorted({*catalogue.unfinished(), *holding, *tagged, *marked, *probing}, reverse=True)
-
-
-def _holdings(catalogue: Catalogue, tools: HostTools, run_id: str, on_disks: Marked) -> list[Holding]:
-    """By the catalogue, newest first; then by mark and name, for a host whose catalogue was lost."""
-    known = [holding for _, holding in catalogue.holdings(run_id)]
-    names = {(_as_marked(holding.kind), holding.name) for holding in known}
-    mount = Holding(HoldingKind.MOUNT, str(tools.places.mount_point(run_id)), {"run": run_id})
-    by_mark = [mount] + [
-        Holding(HoldingKind.SNAPSHOT, f"{vg}/{name}", {"run": run_id})
-        for vg, name, tagged in tools.snapshots.ours()
-        if tagged == run_id
-    ]
-    by_mark += [
-        Holding(HoldingKind.PROBE_FILES, str(tools.places.probe_folder(root, run_id)))
-        for root in tools.files.roots()
-        if run_id in tools.places.probed_by(root)
-    ]
-    by_mark += [holding for holding, marked in on_disks if marked == run_id]
-    return known + [holding for holding in by_mark if (holding.kind, holding.name) not in names]
-
-
-def _spools(tools: HostTools, machine: str, roots: Iterable[Path]) -> Marked:
-    """What runs of this machine have read and not sent yet, of live ones and dead ones, where a disk tells of it."""
-    found: list[tuple[Holding, str]] = []
-    for root in roots:
-        try:
-            found += spool_folder.left_by(tools, machine, root)
-        except OSError as error:
-            log.warning("%s could not be searched for what dead runs have spooled: %s", root, error.strerror)
-    return tuple(found)
-
-
-def _as_marked(kind: HoldingKind) -> HoldingKind:
-    """What a volume of ours is taken for where only its tags tell of it; it is given back in the same way."""
-    return HoldingKind.SNAPSHOT if kind is HoldingKind.SCRATCH_VOLUME else kind

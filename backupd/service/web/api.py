@@ -1,6 +1,6 @@
 """The same as JSON, for programs: `/api/…`, told by `/openapi.json`. Sizes are bytes, times seconds, instants UTC.
 
-Knows: the shapes. Refuses to know where the figures come from. What is told here only ever gets more.
+Knows: the shapes. What is told here only ever gets more.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,10 +13,11 @@ from fastapi import APIRouter, Path, Query
 from backupd.catalogue.details import Filter
 from backupd.catalogue.endings import GOOD
 from backupd.host.live_progress import Progress
-from backupd.service.job_status import Alarm, JobStanding, Running, remaining_seconds, standings
+from backupd.report.costs import RunFigures
+from backupd.service.job_status import Alarm, JobStatus, Running, job_statuses, remaining_seconds
 from backupd.service.web.asked import AskedLive, AskedSite, Instant
 from backupd.service.web.guard import LONGEST_QUERY
-from backupd.service.web.history import RunFigures, run_named
+from backupd.service.web.history import run_named
 from backupd.service.web.refusals import Refusal
 from backupd.service.web.schedules import ScheduleLine, schedule_lines
 from backupd.vocabulary.records import RunDetails, RunKind, RunStatus
@@ -28,17 +29,17 @@ REFUSALS: Answers = {  # of whatever is asked
     status: {"model": Refusal, "description": words}
     for status, words in (
         (401, "The token is missing or wrong."),
-        (414, f"The address is too long: its query has more than {LONGEST_QUERY} bytes."),
-        (421, "This machine does not serve under the name in the Host header."),
-        (422, "A parameter cannot be understood."),
+        (414, f"The URL is too long: its query has more than {LONGEST_QUERY} bytes."),
+        (421, "This machine does not serve the name in the Host header."),
+        (422, "A parameter is invalid."),
         (503, "The catalogue cannot be read."),
     )
 }
-NOT_FOUND: Answers = {404: {"model": Refusal, "description": "There is none of that name."}}
+NOT_FOUND: Answers = {404: {"model": Refusal, "description": "Not found."}}
 NAME = "^[^\\x00-\\x1f/\\\\]{1,100}$"
 Job = Annotated[str | None, Query(min_length=1, max_length=100, description="Only of this job.")]
-Since = Annotated[Instant | None, Query(description="Only what began then or later.")]
-Until = Annotated[Instant | None, Query(description="Only what began before then.")]
+Since = Annotated[Instant | None, Query(description="Only runs started at this time or later.")]
+Until = Annotated[Instant | None, Query(description="Only runs started before this time.")]
 
 router = APIRouter(prefix="/api", responses=REFUSALS)
 
@@ -108,7 +109,7 @@ class Schedule:
 @router.get("/jobs")
 def jobs(site: AskedSite, live: AskedLive) -> Jobs:
     """How every configured job stands."""
-    return Jobs(site.now(), [_job_now(standing) for standing in standings(site, live)])
+    return Jobs(site.now(), [_job_now(status) for status in job_statuses(site, live)])
 
 
 @router.get("/schedule")
@@ -124,8 +125,8 @@ def runs(
     job: Job = None,
     since: Since = None,
     until: Until = None,
-    status: Annotated[list[RunStatus], Query(description="Only these; may be given more than once.")] = [],  # noqa: B006
-    before: Annotated[str | None, Query(pattern=NAME, description="Go on after this run.")] = None,
+    status: Annotated[list[RunStatus], Query(description=("Only these outcomes; may be given more than once."))] = [],  # noqa: B006
+    before: Annotated[str | None, Query(pattern=NAME, description="Continue after this run.")] = None,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
 ) -> RunsPage:
     """Runs of every kind, newest first."""
@@ -155,25 +156,25 @@ def run(site: AskedSite, run_id: Annotated[str, Path(pattern=NAME)]) -> RunDetai
     return run_named(site, run_id)
 
 
-def _job_now(standing: JobStanding) -> JobNow:
-    good, last = standing.last_good, standing.last_run
+def _job_now(status: JobStatus) -> JobNow:
+    good, last = status.last_good, status.last_run
     return JobNow(
-        job=standing.job,
+        job=status.job,
         last_good_run=None if good is None else good.run_id,
         last_good_at=None if good is None else good.started_at,
         last_run=None if last is None else last.run_id,
         last_run_status=None if last is None else last.status,
-        overdue_at=standing.overdue_at,
-        running=[_running_now(one, standing) for one in standing.running],
-        next_due=standing.next_due,
-        missed_total=standing.missed_total,
-        proven_at=standing.proven_at,
-        paused=standing.pause is not None,
-        pause_note=None if standing.pause is None else standing.pause.note,
-        alarms=standing.alarms,
+        overdue_at=status.overdue_at,
+        running=[_running_now(one, status) for one in status.running],
+        next_due=status.next_due,
+        missed_total=status.missed_total,
+        proven_at=status.proven_at,
+        paused=status.pause is not None,
+        pause_note=None if status.pause is None else status.pause.note,
+        alarms=status.alarms,
     )
 
 
-def _running_now(one: Running, standing: JobStanding) -> RunningNow:
-    remaining = remaining_seconds(one, standing.last_good, now=standing.now)
+def _running_now(one: Running, status: JobStatus) -> RunningNow:
+    remaining = remaining_seconds(one, status.last_good, now=status.now)
     return RunningNow(one.run.run_id, one.run.kind, one.run.started_at, one.alive, one.progress, remaining)

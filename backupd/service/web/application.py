@@ -1,6 +1,6 @@
 """The web application: its routes put together, with the guard around all of them.
 
-Knows: which part serves which paths. Refuses to know how a socket is served: `backupd serve` does, and tests do.
+Knows: which part serves which paths.
 """
 
 from collections.abc import AsyncIterator
@@ -43,7 +43,7 @@ def application(site: Site, outlook: MachineView, *, token: str | None = None) -
         ValueError: the token is empty.
     """
     if token == "":
-        raise ValueError("an empty token would let everybody in")
+        raise ValueError("an empty token would let anybody in")
     made = Application(
         title="backupd",
         version=__version__,

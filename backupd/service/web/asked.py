@@ -1,6 +1,6 @@
 """What a route is given: the site, its runs' progress, and parameters as a browser's form or a program sends them.
 
-Knows: how a parameter reads. Refuses to know what is done with it.
+Knows: how a parameter reads.
 """
 
 import re
@@ -77,11 +77,11 @@ def day(name: str, text: str, *, end: bool = False) -> datetime | None:
     """The first or the last instant of a day in UTC; None where the field was left empty.
 
     Raises:
-        BadQuestion: it is no day.
+        BadQuestion: it is not a date.
     """
     if not text:
         return None
     try:
         return datetime.combine(date.fromisoformat(text), time.max if end else time.min, UTC)
     except ValueError as error:
-        raise BadQuestion(f'"{name}" is no day', hint="write it as 2026-03-29") from error
+        raise BadQuestion(f'"{name}" is not a date', hint="write it as 2026-03-29") from error

@@ -1,8 +1,8 @@
 """How many connections there may be, and how long each may take: uvicorn's own limits count, but do not end any.
 
-Knows: that a visitor may send nothing, too little, or too slowly, may take no answer, and may come two thousand times.
-Refuses to know what is asked. Where there are too many, whoever has waited longest without asking anything goes, so
-that connections which are only held keep nobody out.
+Knows: that a visitor may send nothing, too little, or too slowly, may take no answer, and may come two thousand
+times. Where there are too many, whoever has waited longest without asking anything goes, so that connections which
+are only held keep nobody out.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """What is true of every answer, before any page is asked: who may ask, what may be asked, what a browser is told.
 
-Knows: HTTP's methods, hosts and credentials. Refuses to know any page. It stands around the whole application, so that
-its headers are on answers to what went wrong too.
+Knows: HTTP's methods, hosts and credentials. It stands around the whole application, so that its headers are on
+answers to what went wrong too.
 
 Host names are compared where no token is asked for: a page from elsewhere, whose name its owner lets point to this
 machine (DNS rebinding), would otherwise read ours through a person's browser. With a token it gets 401.
@@ -70,22 +70,22 @@ class WebGuard:
     def _objection(self, scope: Scope) -> Response | None:
         headers = Headers(scope=scope)
         if self.token is None and host_in(headers.get("host", "")) not in self.hosts:
-            hint = "ask for localhost, or for the address in the configuration's [service]"
+            hint = "use localhost, or the address in the configuration's [service]"
             return self.refuse(scope, 421, "this machine does not serve pages under that name", hint)
         if self.token is None and scope["path"] not in OPEN_PATHS | FIGURES:
             hint = "set service.token_file in the configuration, and restart the daemon"
-            return self.refuse(scope, 403, "pages are shown to those who know the token, and there is none", hint)
+            return self.refuse(scope, 403, "the pages need a token, and none is configured", hint)
         if scope["path"] not in OPEN_PATHS and not self._is_known(headers.get("authorization", "")):
-            hint = "give the token of the configuration's token_file as the password, with any name"
-            answer = self.refuse(scope, 401, "these pages want a token", hint)
+            hint = "enter the token of the configuration's token_file as the password, with any user name"
+            answer = self.refuse(scope, 401, "these pages need a token", hint)
             answer.headers["WWW-Authenticate"] = 'Basic realm="backupd", charset="UTF-8"'
             return answer
         if scope["method"] not in ("GET", "HEAD"):
-            answer = self.refuse(scope, 405, "these pages only show, and change nothing", "use the command line")
+            answer = self.refuse(scope, 405, "these pages are read-only", "use the command line")
             answer.headers["Allow"] = "GET, HEAD"
             return answer
         if len(scope["query_string"]) > LONGEST_QUERY:
-            return self.refuse(scope, 414, f"the address is longer than {LONGEST_QUERY} bytes", "leave a filter out")
+            return self.refuse(scope, 414, f"the URL's query is longer than {LONGEST_QUERY} bytes", "remove a filter")
         return None
 
     def _is_known(self, authorization: str) -> bool:

@@ -1,6 +1,6 @@
 """The pages: overview, schedule, targets. Each asks the catalogue once or twice and fills one template.
 
-Knows: what belongs on which page. Refuses to know HTML, and what an alarm is.
+Knows: what belongs on which page.
 """
 
 from typing import Annotated, Any
@@ -9,14 +9,15 @@ from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
-from backupd.service.job_status import running_besides, standings
+from backupd.report.history_columns import ON_PAGE
+from backupd.service.job_status import job_statuses, running_besides
 from backupd.service.metrics import CONTENT_TYPE
 from backupd.service.web.asked import AskedLive, AskedMetrics, AskedRooms, AskedSite
 from backupd.service.web.history import Asked, RunFilter, history_page
 from backupd.service.web.looks import page
 from backupd.service.web.run_view import getting_on
 from backupd.service.web.schedules import schedule_lines
-from backupd.service.web.targets import target_standings
+from backupd.service.web.targets import target_statuses
 
 router = APIRouter(include_in_schema=False)
 
@@ -37,7 +38,7 @@ def metrics(metrics: AskedMetrics) -> Response:
 @router.get("/")
 def overview(request: Request, site: AskedSite, live: AskedLive) -> Response:
     """Each job: last good, next, what runs now; alarms first."""
-    jobs = standings(site, live)
+    jobs = job_statuses(site, live)
     live_runs = [(one, job.last_good) for job in jobs for one in job.running if one.alive]
     return page(
         request,
@@ -77,6 +78,7 @@ def history(
         outcomes=list(RunFilter),
         jobs=sorted({*site.configuration.jobs, *filter(None, [asked.job])}),
         runs=shown.runs,
+        columns=ON_PAGE,
         machine=site.catalogue.identity().name,
         older=asked.query(before=shown.older) if shown.older else "",
         newest=asked.query() if before else None,
@@ -92,7 +94,7 @@ def api(request: Request) -> Response:
 @router.get("/targets")
 def targets(request: Request, site: AskedSite, rooms: AskedRooms) -> Response:
     """Where backups live, and what is there."""
-    return page(request, "targets.html", now=site.now(), targets=target_standings(site, rooms))
+    return page(request, "targets.html", now=site.now(), targets=target_statuses(site, rooms))
 
 
 def _questions(document: dict[str, Any]) -> list[tuple[str, str, list[dict[str, Any]]]]:

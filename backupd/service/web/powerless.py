@@ -1,7 +1,7 @@
 """How the pages' process gives its powers away before it hears a word from the network.
 
-Knows: accounts, capabilities, and what Linux lets a process give up for ever (capabilities(7), prctl(2)). Refuses to
-know what is served. As root it becomes another account; not as root it stays who it is, and gives up the rest.
+Knows: accounts, capabilities, and what Linux lets a process give up for ever (capabilities(7), prctl(2)). As root it
+becomes another account; not as root it stays who it is, and gives up the rest.
 
 The catalogue's folder is root's alone, so its files are opened on the way: by an account that owns nothing, with one
 capability to read whatever there is, so that SQLite gets them for reading only. The real user is root until then,
@@ -54,7 +54,7 @@ def powerless_afterwards() -> Iterator[None]:
         _require_powerless(account)
     except OSError as error:
         raise ConfigurationError(
-            f"the pages' process cannot give up its powers: {error.strerror}",
+            f"the pages' process cannot drop its privileges: {error.strerror}",
             hint="the daemon needs CAP_SETUID, CAP_SETGID and CAP_DAC_READ_SEARCH for that; or serve --no-web",
         ) from error
 
@@ -68,7 +68,7 @@ def _account() -> pwd.struct_passwd | None:
         if name in known and known[name].pw_uid != 0:
             return known[name]
     raise ConfigurationError(
-        f"there is no account for the pages' process: neither {' nor '.join(ACCOUNTS)}",
+        f"no account for the pages' process: neither {' nor '.join(ACCOUNTS)}",
         hint=f"useradd --system --shell /usr/sbin/nologin {ACCOUNTS[0]}",
     )
 

@@ -1,6 +1,6 @@
 """What is answered where there is no page: one sentence and a hint, as a page or as JSON, and never a traceback.
 
-Knows: which status each kind of failure has in HTTP. Refuses to know what was asked for.
+Knows: which status each kind of failure has in HTTP.
 """
 
 import logging
@@ -37,7 +37,7 @@ class NotFound(BackupdError):
 
 
 class BadQuestion(BackupdError):
-    """A parameter cannot be understood."""
+    """A parameter is invalid."""
 
 
 _STATUSES: dict[type[BackupdError], int] = {
@@ -49,9 +49,9 @@ _STATUSES: dict[type[BackupdError], int] = {
 }
 _TO_STRANGERS = (401, 403, 421)  # who may be anybody: neither the machine's name nor our version is theirs to know
 _MEANINGS = {
-    400: "That cannot be asked",
-    401: "Not without the token",
-    403: "Not without a token",
+    400: "Invalid request",
+    401: "Token needed",
+    403: "No token configured",
     404: "Not found",
     405: "Not here",
 }
@@ -61,7 +61,7 @@ def refuse(scope: Scope, status: int, message: str, hint: str) -> Response:
     """The answer with this status, in the way that was asked for."""
     if str(scope["path"]).startswith(JSON_PREFIXES):
         return Document({"message": message, "hint": hint}, status_code=status)
-    title = _MEANINGS.get(status, "Not now" if status >= 500 else "That cannot be asked")
+    title = _MEANINGS.get(status, "Not now" if status >= 500 else "Invalid request")
     hidden = {"host": "", "version": ""} if status in _TO_STRANGERS else {}
     return page(Request(scope), "refusal.html", status=status, title=title, message=message, hint=hint, **hidden)
 
@@ -88,7 +88,7 @@ def _explaining(status: int) -> Callable[[Request, Exception], Awaitable[Respons
 async def _of_http(request: Request, error: Exception) -> Response:
     status = error.status_code if isinstance(error, HTTPException) else 500
     if status == 404:
-        return refuse(request.scope, 404, "there is no such page", "begin at the overview")
+        return refuse(request.scope, 404, "there is no such page", "start at the overview")
     return refuse(request.scope, status, str(getattr(error, "detail", error)).lower(), "")
 
 
@@ -96,7 +96,7 @@ async def _of_parameters(request: Request, error: Exception) -> Response:
     """The first that is wrong; its value is not repeated."""
     faults = error.errors() if isinstance(error, RequestValidationError) else []
     name, said = (str(faults[0]["loc"][-1]), str(faults[0]["msg"])) if faults else ("a parameter", str(error))
-    return refuse(request.scope, 422, f"{name} cannot be understood: {said}", "/openapi.json says what may be asked")
+    return refuse(request.scope, 422, f"{name} is invalid: {said}", "/openapi.json describes all parameters")
 
 
 async def _of_bugs(request: Request, _error: Exception) -> Response:

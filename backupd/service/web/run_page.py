@@ -1,6 +1,6 @@
 """The page of one run, and how a live one gets on for the script of that page.
 
-Knows: their addresses. Refuses to know HTML, and what is said of a run (`run_view`).
+Knows: their addresses.
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
 """One run as a page shows it: how it gets on or what became of it, its phases, what it cost, its log.
 
-Knows: the words for what the catalogue has, and what of it is worth a line. Refuses to know markup and HTTP.
+Knows: the words for what the catalogue has, and what of it is worth a line.
 """
 
 from collections.abc import Mapping
@@ -9,19 +9,17 @@ from datetime import datetime
 from typing import Any
 
 from backupd.host.live_progress import Progress
-from backupd.mysql import UNLOCKED
-from backupd.policy.settle_gate import penalty_of
+from backupd.host.process import is_alive
 from backupd.report.bill_words import bill_words
 from backupd.report.pace import pace_words
+from backupd.report.run_facts import copy_state, course_facts
 from backupd.report.run_svg import RunFigure, course_picture, courses
 from backupd.report.timeline import PhaseSpan, spans
-from backupd.report.words import duration, instant, ratio, share, size
+from backupd.report.words import duration, instant, share, size
 from backupd.service.job_status import Running, remaining_seconds
 from backupd.service.outlook import Live, MachineView
 from backupd.service.site import Site
-from backupd.vocabulary.penalty import GateOutcome, Reason
 from backupd.vocabulary.records import Phase, RunDetails, RunStatus
-from backupd.vocabulary.servers import Position
 from backupd.vocabulary.storage import Backup
 
 LOG_LINES = 200
@@ -29,15 +27,15 @@ _BAR = 1000.0  # width of the whole timeline, in its own units
 _SLIVER = 4.0  # of which the shortest phase still has so many
 
 _DOING = {
-    Phase.PREFLIGHT: "looking at server, volume and targets",
-    Phase.BASELINE: "measuring what writes cost without a snapshot",
-    Phase.PREFLUSH: "waiting for the server to write its dirty pages",
+    Phase.PREFLIGHT: "checking server, volume and targets",
+    Phase.BASELINE: "measuring the baseline of writes, without a snapshot",
+    Phase.PREFLUSH: "waiting for the server to flush its dirty pages",
     Phase.LOCK_WAIT: "taking the snapshot under the lock",
-    Phase.SETTLE: "waiting until the penalty has settled",
+    Phase.SETTLE: "waiting for the penalty to settle",
     Phase.COPY: "copying",
-    Phase.RELEASE: "giving the snapshot back",
-    Phase.SEND: "sending what was spooled",
-    Phase.VERIFY: "reading back what was stored",
+    Phase.RELEASE: "removing the snapshot",
+    Phase.SEND: "sending the spooled data",
+    Phase.VERIFY: "reading back the stored copy",
 }
 _PHASES = {
     Phase.PREFLIGHT: "preflight",
@@ -51,16 +49,6 @@ _PHASES = {
     Phase.RELEASE: "release",
     Phase.SEND: "sending",
     Phase.VERIFY: "verification",
-}
-_BECAUSE = {
-    Reason.SETTLED: "the penalty had settled",
-    Reason.PLATEAU: "the penalty was as low as it would get, or waiting could no longer pay",
-    Reason.MAX_WAIT: "it had waited for as long as the job lets it, without a settled penalty",
-    Reason.COW_SHORT: "the snapshot's room would not have lasted any longer",
-    Reason.LIMIT: "a limit of the job was passed",
-    Reason.DISABLED: "the job has no gate",
-    Reason.NO_DATA: "nothing could be measured",
-    Reason.SETTLING: "the penalty had not settled yet",
 }
 
 
@@ -118,7 +106,6 @@ class RunView:
     alive: bool
     getting: Getting | None  # None: it has ended, or its process is gone
     facts: tuple[tuple[str, str], ...]
-    decision: str
     bars: tuple[Bar, ...]
     plots: tuple[Plot, ...]
     copies: tuple[Copy, ...]
@@ -139,7 +126,6 @@ def run_view(site: Site, seen: MachineView, run: RunDetails) -> RunView:
         alive=running is not None and running.alive,
         getting=getting_on(running, last_good(site, run), now=now) if running is not None and running.alive else None,
         facts=tuple(_facts(run)),
-        decision=decision(run),
         bars=_bars(spans(run.phases, now=_going_on(told, now))),
         plots=tuple(
             Plot(course.title, course.unit, course_picture(course), numbers(course))
@@ -148,17 +134,6 @@ def run_view(site: Site, seen: MachineView, run: RunDetails) -> RunView:
         copies=tuple(map(_copy, run.backups)),
         log=tuple(seen.logs.tail(run.run_id, lines=LOG_LINES)),
     )
-
-
-def decision(run: RunDetails) -> str:
-    """What the settle gate decided and why, as a sentence; empty where it decided nothing."""
-    if run.verdict is None:
-        return ""
-    verdict = run.verdict
-    did = "gave the backup up" if verdict.outcome is GateOutcome.GIVE_UP else "let the copy start"
-    after = f" after {duration(verdict.waited_seconds)}" if verdict.waited_seconds > 0 else " at once"
-    detail = f" ({verdict.detail})" if verdict.detail else ""
-    return f"The gate {did}{after}: {_BECAUSE[verdict.reason]}{detail}."
 
 
 def numbers(course: RunFigure) -> dict[str, Any]:
@@ -187,8 +162,7 @@ def running_now(site: Site, live: Live, run: RunDetails) -> Running | None:
     """
     if run.status is not RunStatus.RUNNING:
         return None
-    process = site.catalogue.process_of(run.run_id)
-    alive = process is not None and live.born(process[0]) == process[1]
+    alive = is_alive(site.catalogue.process_of(run.run_id), live.born)
     return Running(run, alive, live.of(run.run_id) if alive else None)
 
 
@@ -241,93 +215,16 @@ def _bars(found: tuple[PhaseSpan, ...]) -> tuple[Bar, ...]:
 
 
 def _facts(run: RunDetails) -> list[tuple[str, str]]:
-    """Name and words, in the order in which it happened."""
-    facts = [("Job", f"{run.job or 'none'} on host {run.host or 'this one'}"), ("Started", _second(run.started_at))]
-    if run.ended_at is not None:
-        took = duration((run.ended_at - run.started_at).total_seconds())
-        facts.append(("Ended", f"{_second(run.ended_at)}, after {took}"))
-    if run.lock is not None:
-        facts.append(("Lock", _lock(run)))
-    facts += _position(run)
-    if run.snapshot is not None:
-        facts += _snapshot(run)
-    penalty = penalty_of(run.samples)
-    if penalty.initial_ratio is not None:
-        facts.append(
-            (
-                "Write penalty",
-                f"{ratio(penalty.initial_ratio)} at first, {ratio(penalty.settled_ratio)} before the copy",
-            )
-        )
-    facts += [(name.capitalize(), words) for name, words in bill_words(run)]
+    """What the terminal says too, and how fast the copy was."""
+    facts = [(name[:1].upper() + name[1:], words) for name, words in (*course_facts(run), *bill_words(run))]
     for stage in run.throughput:
         if stage.rate is not None:
-            facts.append((f"Stage {stage.stage}", f"{size(stage.rate)}/s by itself, {size(stage.bytes)}"))
-    facts += [(f"Speed after {duration(change.at_seconds)}", pace_words(change)) for change in run.pace]
-    if run.pin is not None:
-        facts.append(("Pinned", f"{run.pin.note or 'without a note'}, since {instant(run.pin.at)}"))
-    return facts
-
-
-def _lock(run: RunDetails) -> str:
-    lock = run.lock
-    assert lock is not None
-    if lock.strategy == UNLOCKED:
-        return "none: the backup shows what a power cut would have left"
-    tries = f", {lock.tries} tries" if lock.tries > 1 else ""
-    return (
-        f"{lock.strategy}: waited {duration(lock.wait_seconds)}{tries}, held {duration(lock.hold_seconds)};"
-        f" proof: {lock.proof}"
-    )
-
-
-def _offset(position: Position, *, derived: bool) -> str:
-    """Of a backup without a lock only a drill can tell it."""
-    if position.binlog_offset is None:
-        return "; a drill finds where"
-    return f", offset {position.binlog_offset}{', found by a drill' if derived else ''}"
-
-
-def _position(run: RunDetails) -> list[tuple[str, str]]:
-    position = run.position
-    if position is None:
-        return []
-    facts = []
-    if position.binlog_file is not None:
-        facts.append(("Position", f"{position.binlog_file}{_offset(position, derived=run.derived)}"))
-    if position.gtid:
-        facts.append(("GTID", position.gtid))
-    for channel in position.replicas:
-        name = f" {channel.channel}" if channel.channel else ""
-        facts.append((f"Replica{name}", f"{channel.source_log_file}, offset {channel.source_log_offset} of its source"))
-    return facts
-
-
-def _snapshot(run: RunDetails) -> list[tuple[str, str]]:
-    facts = run.snapshot
-    assert facts is not None
-    layout = f"{facts.layout}, {facts.stripes} stripes" if facts.stripes > 1 else facts.layout.value
-    room = f"pool {facts.pool}" if facts.pool else "COW area"
-    peak = facts.cow_used_peak
-    filled = f", at most {size(peak)} of it used ({share(peak / facts.cow_size)})" if peak and facts.cow_size else ""
-    added = f" ({size(facts.cow_extended)} of them added while it filled)" if facts.cow_extended else ""
-    return [
-        ("Volume", f"{facts.volume} ({layout})"),
-        ("Chunks", f"{size(facts.chunk_size)}: {facts.chunk_reason}" if facts.chunk_reason else size(facts.chunk_size)),
-        ("Snapshot", f"{facts.name}, {room} {size(facts.cow_size)}{added}{filled}"),
-        *([("Redo log", f"{size(facts.redo_left_out)} not stored")] if facts.redo_left_out else []),
-    ]
+            facts.append((f"Stage {stage.stage}", f"{size(stage.rate)}/s alone, {size(stage.bytes)}"))
+    return [*facts, *((f"Speed after {duration(change.at_seconds)}", pace_words(change)) for change in run.pace)]
 
 
 def _copy(backup: Backup) -> Copy:
-    if backup.removed_at is not None:
-        state = f"removed {instant(backup.removed_at)}: {backup.removed_because or 'no reason was told'}"
-    elif backup.broken:
-        state = f"broken: {backup.broken}"
-    elif backup.verified_at is not None:
-        state = f"read back whole, {instant(backup.verified_at)}"
-    else:
-        state = "stored"
+    read_back = f", {instant(backup.verified_at)}" if backup.is_there and backup.verified_at is not None else ""
     return Copy(
         backup.target,
         backup.location,
@@ -335,10 +232,6 @@ def _copy(backup: Backup) -> Copy:
         size(backup.bytes_read),
         backup.files,
         backup.sha256,
-        state,
+        copy_state(backup) + read_back,
         backup.is_there,
     )
-
-
-def _second(at: datetime) -> str:
-    return f"{at:%Y-%m-%d %H:%M:%S} UTC"

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
-from backupd.service.job_status import standings
+from backupd.service.job_status import job_statuses
 from backupd.service.outlook import Live
 from backupd.service.site import Site
 from backupd.service.timetables import zone_of
@@ -35,15 +35,15 @@ def schedule_lines(site: Site, live: Live) -> Sequence[ScheduleLine]:
     """By job, then in the order of activities."""
     return [
         ScheduleLine(
-            job=standing.job,
+            job=status.job,
             activity=activity,
             cron=schedule.cron,
             zone=zone_of(site.configuration, schedule),
             start_within_seconds=schedule.start_within_seconds,
-            next_at=standing.next_due.get(activity),
-            pause=standing.pause,
-            last=standing.last_slots.get(activity),
+            next_at=status.next_due.get(activity),
+            pause=status.pause,
+            last=status.last_slots.get(activity),
         )
-        for standing in standings(site, live)
-        for activity, schedule in standing.config.schedules.items()
+        for status in job_statuses(site, live)
+        for activity, schedule in status.config.schedules.items()
     ]

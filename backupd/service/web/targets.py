@@ -16,7 +16,7 @@ _PATIENCE_SECONDS = 0.05  # that a page waits for a look at folders; a hung one 
 
 
 @dataclass(frozen=True, slots=True)
-class TargetStanding:
+class TargetStatus:
     """One target."""
 
     name: str
@@ -42,17 +42,17 @@ class TargetStanding:
         return sum(job.broken for job in self.jobs)
 
 
-def target_standings(site: Site, rooms: Rooms) -> Sequence[TargetStanding]:
+def target_statuses(site: Site, rooms: Rooms) -> Sequence[TargetStatus]:
     """The configured targets by name, then those that only old backups are on."""
     stored = site.catalogue.stored()
     configured = dict(sorted(site.configuration.targets.items()))
     seen = rooms.seen(within_seconds=_PATIENCE_SECONDS)
     gone = sorted({one.target for one in stored} - configured.keys())
 
-    def of(name: str, kind: str, location: str) -> TargetStanding:
+    def of(name: str, kind: str, location: str) -> TargetStatus:
         jobs = tuple(sorted((one for one in stored if one.target == name), key=lambda one: one.job))
         expected = tuple(job for job, config in sorted(site.configuration.jobs.items()) if name in config.targets)
-        return TargetStanding(name, kind, location, jobs, seen.get(name), expected)
+        return TargetStatus(name, kind, location, jobs, seen.get(name), expected)
 
     known = [of(name, config.type.value, _location(config)) for name, config in configured.items()]
     return [*known, *(of(name, "", "no longer in the configuration") for name in gone)]

@@ -173,7 +173,7 @@ def test_a_volume_is_no_disk() -> None:
 def test_a_disk_under_another_device_is_refused() -> None:
     tool("dmsetup", "create", "above", "--table", f"0 1000 linear {FIRST} 0")
     with after("dmsetup", "remove", "above"):
-        refused(FIRST, "another device lies on it: dm-")
+        refused(FIRST, "another device uses it: dm-")
 
 
 def test_a_disk_that_a_process_has_open_is_refused_with_its_name() -> None:
@@ -190,7 +190,7 @@ def test_a_disk_that_somebody_nobody_sees_has_claimed_is_refused() -> None:
         assert elsewhere.stdout is not None
         assert elsewhere.stdout.readline() == b"up\n"
         assert contents() == [(), ()], "there is nothing to be seen on it"
-        refused(FIRST, "it cannot be opened for us alone: Device or resource busy")
+        refused(FIRST, "it cannot be opened exclusively: Device or resource busy")
         elsewhere.communicate(b"\n")
     tool("wipefs", "--quiet", "--all", FIRST)
 
@@ -204,8 +204,8 @@ def test_a_read_only_disk_is_refused() -> None:
 def test_what_is_no_disk_or_too_small_a_one_is_refused(tmp_path: Path) -> None:
     image = tmp_path / "image"
     image.write_bytes(b"\0" * (1 << 20))
-    refused(str(image), "is no block device")
-    refused("/dev/null", "is no block device")
+    refused(str(image), "is not a block device")
+    refused("/dev/null", "is not a block device")
     refused("/dev/no such", "has a blank in it")
     small = tool("losetup", "--find", "--show", str(image)).strip()
     with after("losetup", "--detach", small):
@@ -235,7 +235,7 @@ def test_an_array_in_use_is_not_taken_apart_until_it_is_in_use_no_more(tmp_path:
     device = DISKS.make_array(NAME, LAYOUT, RUN)
     tool("mkfs.ext4", "-q", "-E", "nodiscard", str(device))
     tool("mount", str(device), str(tmp_path))
-    with pytest.raises(SnapshotError, match=f"array {NAME} could not be taken apart") as told:
+    with pytest.raises(SnapshotError, match=f"array {NAME} could not be stopped") as told:
         DISKS.remove_array(NAME, SPARE, RUN)
     assert "lsof" in told.value.hint
     tool("umount", str(tmp_path))
@@ -246,7 +246,7 @@ def test_a_group_goes_with_the_volumes_of_its_run_and_stays_with_anybody_elses()
     DISKS.make_group(NAME, SPARE, RUN)
     tool("lvcreate", "-qq", "-An", "--yes", "--size", "64m", "--name", "ours", *TAGGED, NAME)
     tool("lvcreate", "-qq", "-An", "--yes", "--size", "64m", "--name", "theirs", NAME)
-    with pytest.raises(SnapshotError, match=f"theirs in it bears no tag of run {RUN}") as told:
+    with pytest.raises(SnapshotError, match=f"theirs in it has no tag of run {RUN}") as told:
         DISKS.remove_group(NAME, SPARE, RUN)
     assert f"lvremove {NAME}/theirs" in told.value.hint
     assert set(tool("lvs", "--noheadings", "-o", "lv_name", NAME).split()) == {"ours", "theirs"}
@@ -268,7 +268,7 @@ def test_a_group_whose_volume_is_mounted_stays(tmp_path: Path) -> None:
 def test_a_disk_that_somebody_took_into_a_group_of_his_is_his() -> None:
     DISKS.make_group(NAME, SPARE, RUN)
     tool("vgchange", "-qq", "-An", "--deltag", "backupd", NAME)
-    with pytest.raises(SnapshotError, match=f"volume group {NAME} on it bears no tag of run {RUN}"):
+    with pytest.raises(SnapshotError, match=f"volume group {NAME} on it has no tag of run {RUN}"):
         DISKS.remove_group(NAME, SPARE, RUN)
     assert DISKS.ours() == ()
     tool("vgchange", "-qq", "-An", "--addtag", "backupd", NAME)
@@ -281,7 +281,7 @@ def test_a_pv_of_ours_that_lvm_does_not_see_is_told_and_not_taken_for_gone() -> 
     before = configuration.read_text()
     configuration.write_text(before.replace(f'"a|^{SECOND}$|", ', "").replace(f', "a|^{SECOND}$|"', ""))
     try:
-        with pytest.raises(SnapshotError, match=f"{SECOND} is a PV of run {RUN}, and LVM does not see it"):
+        with pytest.raises(SnapshotError, match=f"{SECOND} is a PV of run {RUN}, but LVM does not see it"):
             DISKS.remove_group(NAME, SPARE, RUN)
     finally:
         configuration.write_text(before)

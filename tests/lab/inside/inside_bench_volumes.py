@@ -123,7 +123,7 @@ def test_nothing_of_what_had_been_on_its_extents_shows(tmp_path: Path) -> None:
 def test_volume_of_that_name_that_is_not_active_is_in_the_way() -> None:
     with volume(NAME, "--size", "8m", VG):
         tool("lvchange", "--activate", "n", f"{VG}/{NAME}")
-        with pytest.raises(Refused, match="is there already"):
+        with pytest.raises(Refused, match="already exists"):
             LvmScratchVolumes(MACHINE).require_unused(VG, NAME)
 
 

@@ -66,10 +66,10 @@ def test_luks_above_lvm_is_refused_with_the_reason(host: Host, tmp_path: Path) -
         second_server(at) as server,
     ):
         changes = {**SMALL, **server.asked_by("nightly")}
-        said = host.fails(changes, status=REFUSED, says="not on LVM: the file system lies on dm-")
+        said = host.fails(changes, status=REFUSED, says="not on LVM: the file system is on dm-")
         assert not server.sql("SHOW DATABASES LIKE 'backupd%'")
     assert "a LUKS or dm-crypt layer" in said["error"]["message"]
-    assert "LUKS and md fit below LVM" in said["error"]["hint"]
+    assert "LUKS and md belong below LVM" in said["error"]["hint"]
 
 
 def test_file_system_that_backupd_does_not_mount_is_refused_before_the_lock(host: Host, tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ else:
         ("engine", "parent", "finding"),
         [
             ("InnoDB", SITE.state, "one volume: not on the volume of"),
-            ("InnoDB", SITE.mount_point, "data directory: tables with a DATA DIRECTORY"),
+            ("InnoDB", SITE.mount_point, "data directory: tables with their own DATA DIRECTORY"),
             ("MyISAM", SITE.state, "one volume: not on the volume of"),
             ("MyISAM", SITE.mount_point, "links: absolute symlinks"),
         ],

@@ -1,4 +1,4 @@
-"""A run that is stopped at any moment, kindly or not, leaves nothing; what is not ours stays.
+"""A run that is stopped at any moment, kindly or not, leaves nothing; what is not backupd's stays.
 
 That nothing is left is asked by the fixture `host`, after every test.
 """
@@ -94,7 +94,7 @@ def test_recover_gives_back_what_a_killed_run_left_and_nothing_else(host: Host, 
     assert host.left(), "a killed run cannot have cleaned up"
     recovered = host.backupd("recover")
     assert recovered.seconds < 30
-    assert f"run {run.run_id}: dead, cleaned up after" in recovered.stdout
+    assert f"run {run.run_id}: dead, cleaned up" in recovered.stdout
     assert status_of(run.run_id) == "failed"
 
 

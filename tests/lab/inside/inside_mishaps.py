@@ -130,7 +130,7 @@ def test_penalty_beyond_the_limit_gives_the_backup_up(host: Host) -> None:
         for _ in range(2):
             owed.callback(owed.enter_context(subprocess.Popen(busy, stderr=subprocess.DEVNULL)).kill)
         ended = run.ended(expect=SNAPSHOT)
-    document = require_told(ended, status=SNAPSHOT, says="times slower than without the snapshot")
+    document = require_told(ended, status=SNAPSHOT, says="slower than without the snapshot")
     assert document["penalty"]["settled_ratio"] > 1.01
     assert document["verdict"] == {**document["verdict"], "outcome": "give-up", "reason": "limit"}
 
@@ -141,7 +141,7 @@ def test_target_that_becomes_full(host: Host, tmp_path: Path) -> None:
             run.until(storing_to(store.path))
             store.fill()
             ended = run.ended(expect=TARGET)
-        require_told(ended, status=TARGET, says="no room left on target store")
+        require_told(ended, status=TARGET, says="no space left on target store")
         host.nothing_left()  # while the target is there to be asked
 
 

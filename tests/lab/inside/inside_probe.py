@@ -193,7 +193,7 @@ def test_a_loaded_host_is_refused(host: Host) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "size", "words"), [("ro", "200m", "is read-only"), ("defaults", "200m", "too full")]
+    ("options", "size", "words"), [("ro", "200m", "is read-only"), ("defaults", "200m", "not enough space")]
 )
 def test_a_volume_that_takes_no_file_is_refused(
     host: Host, tmp_path: Path, options: str, size: str, words: str
@@ -206,7 +206,7 @@ def test_a_volume_that_takes_no_file_is_refused(
 
 @pytest.mark.parametrize(
     ("name", "words"),
-    [(f"{VG}/nobody", "no active logical volume"), ("nogroup/data", "nogroup"), ("data", "names no volume")],
+    [(f"{VG}/nobody", "no active logical volume"), ("nogroup/data", "nogroup"), ("data", "is not a volume")],
 )
 def test_a_volume_that_is_not_there_is_refused(host: Host, name: str, words: str) -> None:
     done = subprocess.run(["backupd", "probe", "--volume", name], capture_output=True, text=True, check=False)

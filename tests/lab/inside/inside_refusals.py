@@ -63,7 +63,7 @@ def test_target_that_is_read_only(host: Host, tmp_path: Path) -> None:
 def test_target_that_is_full(host: Host, tmp_path: Path) -> None:
     with memory_disk(tmp_path / "target") as path:
         (path / "filler").write_bytes(bytes(1 << 20))
-        host.fails({"targets.store.path": str(path)}, status=REFUSED, says="no room left on target store")
+        host.fails({"targets.store.path": str(path)}, status=REFUSED, says="no space left on target store")
 
 
 def test_target_with_too_little_room(host: Host, tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ def test_target_on_the_volume_that_is_snapshotted(host: Host) -> None:
     inside = SITE.mount_point / "store"
     inside.mkdir()
     try:
-        host.fails({"targets.store.path": str(inside)}, status=REFUSED, says="lies on the volume that is snapshotted")
+        host.fails({"targets.store.path": str(inside)}, status=REFUSED, says="is on the volume that is snapshotted")
         assert not list(inside.glob("*/*")), "no backup, nor an owner record"
     finally:
         shutil.rmtree(inside)

@@ -59,4 +59,4 @@ def test_check_tells_of_the_pool_and_warns_of_others_snapshots(host: Host) -> No
     assert told["other snapshots"]["level"] == "warning"
     assert "already has: theirs" in told["other snapshots"]["detail"]
     assert "its metadata" in told["snapshot room"]["detail"]
-    assert "wait for room, and fail after a minute" in told["snapshot room"]["detail"]
+    assert "wait for space, and fail after a minute" in told["snapshot room"]["detail"]

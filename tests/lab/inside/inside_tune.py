@@ -98,4 +98,4 @@ def test_the_tuner_finds_the_fast_pv_and_the_right_chunk_size(host: Host) -> Non
         # A place that the job has not left open is not chosen.
         assert fast not in host.backupd("check", "nightly", changes=OPEN).stdout
     told = host.backupd("check", "nightly", changes=BY_PROBE).stdout  # without the PV it is another layout
-    assert f"its recommendation is left aside: {FAST} is gone or another disk" in told
+    assert f"its recommendation is ignored: {FAST} is missing or was replaced" in told

@@ -44,7 +44,7 @@ def innodb_only(tmp_path_factory: pytest.TempPathFactory) -> Host:
 
 def test_it_is_refused_while_a_table_is_not_innodbs(innodb_only: Host) -> None:
     with myisam(innodb_only):
-        document = innodb_only.fails(UNLOCKED, status=REFUSED, says="may be torn: sbtest/torn (MyISAM)")
+        document = innodb_only.fails(UNLOCKED, status=REFUSED, says="may be inconsistent: sbtest/torn (MyISAM)")
     assert "ENGINE = InnoDB" in document["error"]["hint"]
     innodb_only.nothing_left()
 

@@ -61,7 +61,7 @@ def test_a_volume_that_is_too_small_is_refused_before_anything_is_written(host: 
 def test_a_volume_that_holds_something_or_is_in_use_is_left_as_it_is(host: Host, good: dict[str, Any]) -> None:
     with volume("filled", "--size", "1200m", SITE.volume_group):
         with DEVICE.open("rb"):
-            assert "some process has it open" in into_volume(host, good["run_id"], expect=REFUSED)
+            assert "a process has it open" in into_volume(host, good["run_id"], expect=REFUSED)
         tool("mkfs.ext4", "-q", "-E", "nodiscard", str(DEVICE))
         before = signature()
         assert "it holds ext4" in into_volume(host, good["run_id"], expect=REFUSED)
@@ -96,5 +96,5 @@ def test_recover_makes_a_volume_blank_again_whose_restore_was_killed(host: Host,
         process.kill()
         process.wait()
         assert signature() != ""
-        assert "gave back file-system" in host.backupd("recover").stdout
+        assert "released file-system" in host.backupd("recover").stdout
         assert signature() == ""

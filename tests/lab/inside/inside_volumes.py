@@ -66,7 +66,7 @@ PV            SIZE  EXTENTS  FREE
 /dev/ubdd  1.8 GiB      471   124  496.0 MiB
 /dev/ubde  1.8 GiB      471   466    1.8 GiB
 
-   VOLUME      SIZE  LAYOUT  EXTENTS  SEGMENT                LIES ON
+   VOLUME      SIZE  LAYOUT  EXTENTS  SEGMENT                ON PVS
 B  own     60.0 MiB  mixed   0-5      2 stripes of 32.0 KiB  /dev/ubdd:342-344 /dev/ubdc:342-344
                              6-10     linear                 /dev/ubde:0-4
                              11-14    2 stripes of 32.0 KiB  /dev/ubdb:342-343 /dev/ubdd:345-346
@@ -216,7 +216,7 @@ PV            SIZE  EXTENTS  FREE
 /dev/ubdd  1.8 GiB      471   129  516.0 MiB
 /dev/ubde  1.8 GiB      471   461    1.8 GiB
 
-   VOLUME     SIZE  LAYOUT  EXTENTS    SEGMENT                LIES ON
+   VOLUME     SIZE  LAYOUT  EXTENTS    SEGMENT                ON PVS
 A  data    4.1 GiB  mixed   0-1025     3 stripes of 64.0 KiB  /dev/ubdb:0-341 /dev/ubdc:0-341 /dev/ubdd:0-341
                             1026-1035  linear                 /dev/ubde:0-9
                             1036-1043  2 stripes of 64.0 KiB  /dev/ubdb:342-345 /dev/ubdc:342-345

@@ -179,7 +179,7 @@
     }
     const { runs } = told; // oldest first
     if (runs.length < 2) {
-      status.textContent = "Plots are drawn from the second good run on.";
+      status.textContent = "Plots start with the second good run.";
       return;
     }
     status.hidden = true;

@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 from backupd.catalogue.store import Catalogue
 from backupd.config import Configuration
 from backupd.host.live_progress import Progress
-from backupd.service.job_status import Alarm, AlarmKind, JobStanding, Running, remaining_seconds, standings
+from backupd.service.job_status import Alarm, AlarmKind, JobStatus, Running, job_statuses, remaining_seconds
 from backupd.service.outlook import LiveHere
 from backupd.service.site import Site
 from backupd.vocabulary.errors import Cancelled, Refused, TargetError
@@ -47,15 +47,15 @@ def configured(**job: Any) -> Configuration:
     return read({"hosts": {"db1": {}}, "targets": targets, "jobs": {"nightly": whole}})
 
 
-def standing(
+def status(
     catalogue: Catalogue, live: LiveHere, configuration: Configuration, later: timedelta = timedelta()
-) -> JobStanding:
+) -> JobStatus:
     now = datetime.now(UTC) + later
-    (found,) = standings(Site(configuration, catalogue, lambda: now), live)
+    (found,) = job_statuses(Site(configuration, catalogue, lambda: now), live)
     return found
 
 
-def kinds(found: JobStanding) -> list[AlarmKind]:
+def kinds(found: JobStatus) -> list[AlarmKind]:
     return [alarm.kind for alarm in found.alarms]
 
 
@@ -78,7 +78,7 @@ def missed(activity: Activity, due_at: datetime) -> Slot:
 
 
 def test_a_job_without_a_good_backup_is_an_alarm(catalogue: Catalogue, live: LiveHere) -> None:
-    found = standing(catalogue, live, configured())
+    found = status(catalogue, live, configured())
 
     assert (found.last_run, found.last_good) == (None, None)
     assert [alarm.text for alarm in found.alarms] == ["there is no good backup yet"]
@@ -87,7 +87,7 @@ def test_a_job_without_a_good_backup_is_an_alarm(catalogue: Catalogue, live: Liv
 def test_a_fresh_good_backup_is_none(catalogue: Catalogue, live: LiveHere) -> None:
     good(catalogue, "r1")
 
-    found = standing(catalogue, live, configured())
+    found = status(catalogue, live, configured())
 
     assert found.last_good is not None
     assert (found.last_good.run_id, found.last_good.backups, found.alarms) == ("r1", (COPY,), ())
@@ -97,7 +97,7 @@ def test_a_failure_after_a_good_backup_is_told_in_its_own_words(catalogue: Catal
     good(catalogue, "r1")
     ended_by(catalogue, "r2", TargetError("the disk is full\nand more", hint="make room"))
 
-    found = standing(catalogue, live, configured())
+    found = status(catalogue, live, configured())
 
     assert found.alarms == (Alarm(AlarmKind.FAILED, "the last backup failed: the disk is full", "r2"),)
     assert found.last_good is not None
@@ -107,17 +107,17 @@ def test_a_failure_after_a_good_backup_is_told_in_its_own_words(catalogue: Catal
 def test_a_refusal_is_an_alarm_and_a_cancelled_run_is_none(catalogue: Catalogue, live: LiveHere) -> None:
     good(catalogue, "r1")
     ended_by(catalogue, "r2", Refused("no room"))
-    assert kinds(standing(catalogue, live, configured())) == [AlarmKind.FAILED]
+    assert kinds(status(catalogue, live, configured())) == [AlarmKind.FAILED]
 
     ended_by(catalogue, "r3", Cancelled("stopped"))
-    assert kinds(standing(catalogue, live, configured())) == []
+    assert kinds(status(catalogue, live, configured())) == []
 
 
 def test_a_backup_is_overdue_half_an_interval_late(catalogue: Catalogue, live: LiveHere) -> None:
     good(catalogue, "r1")
 
-    assert kinds(standing(catalogue, live, configured(), timedelta(hours=35.9))) == []
-    late = standing(catalogue, live, configured(), timedelta(hours=36.1))
+    assert kinds(status(catalogue, live, configured(), timedelta(hours=35.9))) == []
+    late = status(catalogue, live, configured(), timedelta(hours=36.1))
     assert [alarm.text for alarm in late.alarms] == ["the last good backup is 36 hours old"]
 
 
@@ -126,19 +126,19 @@ def test_a_weekly_schedule_is_not_overdue_before_its_slot(catalogue: Catalogue, 
     weekday = (datetime.now(UTC) - DAY).isoweekday() % 7  # its next slot is six or seven days off
     weekly = configured(schedules={"backup": {"cron": f"0 2 * * {weekday}", "zone": "UTC"}})
 
-    assert kinds(standing(catalogue, live, weekly, 5 * DAY)) == []
-    assert kinds(standing(catalogue, live, weekly, 9 * DAY)) == [AlarmKind.OVERDUE]
+    assert kinds(status(catalogue, live, weekly, 5 * DAY)) == []
+    assert kinds(status(catalogue, live, weekly, 9 * DAY)) == [AlarmKind.OVERDUE]
 
 
 def test_what_is_missed_is_an_alarm_until_it_was_done_again(catalogue: Catalogue, live: LiveHere) -> None:
     good(catalogue, "r1")
     now = datetime.now(UTC)
     catalogue.take_slot(missed(Activity.BACKUP, now - DAY))  # before the good one: made good already
-    assert kinds(standing(catalogue, live, configured())) == []
+    assert kinds(status(catalogue, live, configured())) == []
 
     catalogue.take_slot(missed(Activity.BACKUP, now))
     catalogue.take_slot(missed(Activity.DRILL, now))
-    found = standing(catalogue, live, configured())
+    found = status(catalogue, live, configured())
     assert [alarm.text for alarm in found.alarms] == [
         "a backup was missed since the last good one: the machine was off",
         "the last drill was missed: the machine was off",
@@ -148,55 +148,55 @@ def test_what_is_missed_is_an_alarm_until_it_was_done_again(catalogue: Catalogue
     good(catalogue, "r2")
     again = Slot("nightly", Activity.DRILL, datetime.now(UTC), SlotState.STARTED, now)
     catalogue.take_slot(again)
-    assert kinds(standing(catalogue, live, configured())) == []
+    assert kinds(status(catalogue, live, configured())) == []
 
 
 @pytest.mark.parametrize(
-    ("status", "became"), [(9, "failed (verification)"), (14, "was undecided: it ran into a limit of its own")]
+    ("exit_status", "became"), [(9, "failed (verification)"), (14, "was undecided: it ran into a limit of its own")]
 )
 def test_a_scheduled_drill_that_did_not_prove_its_backup_is_an_alarm(
-    catalogue: Catalogue, live: LiveHere, status: int, became: str
+    catalogue: Catalogue, live: LiveHere, exit_status: int, became: str
 ) -> None:
     good(catalogue, "r1")
     slot = Slot("nightly", Activity.DRILL, datetime.now(UTC), SlotState.STARTED, datetime.now(UTC))
     catalogue.take_slot(slot)
-    catalogue.slot_ended(slot, exit_status=status)
+    catalogue.slot_ended(slot, exit_status=exit_status)
 
-    found = standing(catalogue, live, configured())
+    found = status(catalogue, live, configured())
 
     assert [alarm.text for alarm in found.alarms] == [f"the last scheduled drill {became}"]
-    assert found.last_slots[Activity.DRILL].exit_status == status
+    assert found.last_slots[Activity.DRILL].exit_status == exit_status
 
 
 def test_a_proof_grows_old_and_counts_from_the_first_backup(catalogue: Catalogue, live: LiveHere) -> None:
     within = configured(drill_within=f"{7 * 86400}s", every="100d")
     good(catalogue, "r1")
-    assert kinds(standing(catalogue, live, within, 6 * DAY)) == []
-    assert [alarm.text for alarm in standing(catalogue, live, within, 8 * DAY).alarms] == [
+    assert kinds(status(catalogue, live, within, 6 * DAY)) == []
+    assert [alarm.text for alarm in status(catalogue, live, within, 8 * DAY).alarms] == [
         "no drill has ever proven a backup"
     ]
 
     proof = datetime.now(UTC) + 3 * DAY
     for ok, at in ((True, proof), (False, proof + DAY)):
         catalogue.record_drill(Drill("r1", ok, (Check("starts", ok, "yes", "yes" if ok else "no"),), 60.0, at))
-    found = standing(catalogue, live, within, 9 * DAY)
+    found = status(catalogue, live, within, 9 * DAY)
     assert (found.proven_at, kinds(found)) == (proof, [])
-    assert kinds(standing(catalogue, live, within, 11 * DAY)) == [AlarmKind.DRILL_OVERDUE]
+    assert kinds(status(catalogue, live, within, 11 * DAY)) == [AlarmKind.DRILL_OVERDUE]
 
 
 def test_attention_and_a_broken_copy_are_alarms(catalogue: Catalogue, live: LiveHere) -> None:
     good(catalogue, "r1", attention="the mount could not be given back")
-    assert [alarm.text for alarm in standing(catalogue, live, configured()).alarms] == [
+    assert [alarm.text for alarm in status(catalogue, live, configured()).alarms] == [
         "the mount could not be given back"
     ]
 
     catalogue.found_broken("r1", "disk", "a frame's digest differs")
-    found = standing(catalogue, live, configured())
+    found = status(catalogue, live, configured())
     assert kinds(found) == [AlarmKind.BROKEN, AlarmKind.ATTENTION]
     assert "cannot be restored: a frame's digest differs" in found.alarms[0].text
 
     catalogue.removed("r1", "disk", because="expired")
-    assert kinds(standing(catalogue, live, configured())) == [AlarmKind.ATTENTION]
+    assert kinds(status(catalogue, live, configured())) == [AlarmKind.ATTENTION]
 
 
 def test_a_live_run_shows_its_progress_and_a_dead_one_is_an_alarm(
@@ -206,7 +206,7 @@ def test_a_live_run_shows_its_progress_and_a_dead_one_is_an_alarm(
     told = Progress(Phase.SETTLE, since=1.0, at=2.0)
     with catalogue.open_run("nightly", "db1", run_id="r2") as run:
         live.tell("r2", told)
-        found = standing(catalogue, live, configured())
+        found = status(catalogue, live, configured())
         assert [(one.run.run_id, one.run.pid, one.alive, one.progress) for one in found.running] == [
             ("r2", os.getpid(), True, told)
         ]
@@ -214,19 +214,19 @@ def test_a_live_run_shows_its_progress_and_a_dead_one_is_an_alarm(
 
         with closing(sqlite3.connect(path_in_memory / "catalogue.sqlite")) as file, file:
             file.execute("UPDATE runs SET process_start = 1 WHERE run_id = 'r2'")  # of a process with our pid, before
-        found = standing(catalogue, live, configured())
+        found = status(catalogue, live, configured())
         assert [(one.alive, one.progress) for one in found.running] == [(False, None)]
         assert [(alarm.kind, alarm.run_id) for alarm in found.alarms] == [(AlarmKind.DIED, "r2")]
         run.complete((COPY,))
 
-    assert standing(catalogue, live, configured()).running == ()
+    assert status(catalogue, live, configured()).running == ()
 
 
 def test_a_job_that_is_paused_says_so_without_an_alarm(catalogue: Catalogue, live: LiveHere) -> None:
     good(catalogue, "r1")
     catalogue.pause("nightly", "the disks are changed")
 
-    found = standing(catalogue, live, configured(schedules={"backup": {"cron": "0 2 * * *", "zone": "UTC"}}))
+    found = status(catalogue, live, configured(schedules={"backup": {"cron": "0 2 * * *", "zone": "UTC"}}))
 
     assert found.pause is not None
     assert (found.pause.note, found.alarms) == ("the disks are changed", ())
@@ -240,11 +240,11 @@ def test_what_is_missed_is_no_alarm_while_the_job_is_paused_but_too_old_a_backup
     catalogue.pause("nightly", "the disks are changed")
     for activity in (Activity.BACKUP, Activity.DRILL):
         catalogue.take_slot(missed(activity, datetime.now(UTC)))
-    assert kinds(standing(catalogue, live, configured())) == []
-    assert kinds(standing(catalogue, live, configured(), 2 * DAY)) == [AlarmKind.OVERDUE]
+    assert kinds(status(catalogue, live, configured())) == []
+    assert kinds(status(catalogue, live, configured(), 2 * DAY)) == [AlarmKind.OVERDUE]
 
     catalogue.resume("nightly")
-    assert kinds(standing(catalogue, live, configured())) == [AlarmKind.MISSED, AlarmKind.MISSED]
+    assert kinds(status(catalogue, live, configured())) == [AlarmKind.MISSED, AlarmKind.MISSED]
 
 
 def test_what_a_clock_that_was_ahead_has_left_counts_when_its_time_has_come(
@@ -262,12 +262,12 @@ def test_what_a_clock_that_was_ahead_has_left_counts_when_its_time_has_come(
         catalogue.take_slot(missed(activity, ahead - DAY))
     catalogue.record_drill(Drill("r2", True, (), 60.0, ahead))
 
-    found = standing(catalogue, live, overdue)
+    found = status(catalogue, live, overdue)
     assert (found.last_good and found.last_good.run_id, found.last_run and found.last_run.run_id) == ("r1", "r1")
     assert found.alarms == ()
-    assert kinds(standing(catalogue, live, overdue, 2 * DAY)) == [AlarmKind.OVERDUE]
-    assert kinds(standing(catalogue, live, proven, 8 * DAY)) == [AlarmKind.DRILL_OVERDUE]
-    assert standing(catalogue, live, proven, 3651 * DAY).proven_at == ahead
+    assert kinds(status(catalogue, live, overdue, 2 * DAY)) == [AlarmKind.OVERDUE]
+    assert kinds(status(catalogue, live, proven, 8 * DAY)) == [AlarmKind.DRILL_OVERDUE]
+    assert status(catalogue, live, proven, 3651 * DAY).proven_at == ahead
 
 
 # --- how long it may still take --------------------------------------------------------------------------------------

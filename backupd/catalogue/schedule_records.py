@@ -1,0 +1,164 @@
+"""What was due by schedule and what became of it.
+
+Knows: that a slot is taken once. Refuses to know when anything is due.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+
+from sqlalchemy import ColumnElement, Connection, and_, delete, func, insert, select, update
+
+from backupd.catalogue import tables
+from backupd.catalogue.audit import Event, told
+from backupd.catalogue.columns import Instant, from_row, to_row
+from backupd.catalogue.file import CatalogueFile
+from backupd.policy.timetable import Timetable
+from backupd.vocabulary.schedule import Activity, NoticeKind, Pause, Slot, SlotState
+
+Timetables = Mapping[tuple[str, Activity], Timetable]  # by job and activity
+
+
+class ScheduleRecords(CatalogueFile):
+    """Slots, pauses, notices, and by which timetables the daemon goes."""
+
+    def take_slot(self, slot: Slot) -> bool:
+        """The slot has its row, and nobody else acts for it; False where it had one, and then nothing is changed.
+
+        One that was found to be missed at an instant that has not come yet may still start: the machine's clock was
+        ahead then, and would otherwise have silenced the job for as long.
+        """
+        with self._writing() as connection:
+            return _take(connection, slot)
+
+    def miss_slots(self, slots: Sequence[Slot]) -> list[Slot]:
+        """The same for slots that nobody started, in one transaction: those that had no row have one now."""
+        with self._writing() as connection:
+            return [slot for slot in slots if _take(connection, slot)]
+
+    def slot_ended(self, slot: Slot, *, exit_status: int | None) -> None:
+        """What was started in the slot has ended, with this status where it is known; an ended slot stays as it is."""
+        values = {"state": SlotState.ENDED, "ended_at": datetime.now(UTC), "exit_status": exit_status}
+        self._write(update(tables.slots).where(_is(slot), tables.slots.c.state == SlotState.STARTED).values(values))
+
+    def go_by(self, timetables: Timetables, *, since: datetime) -> dict[tuple[str, Activity], datetime]:
+        """Since when each of them counts: what was due before is nobody's fault.
+
+        That is the instant at which this timetable was first gone by, however often the daemon was started since; for
+        one that is new or has changed it is `since`, and the audit chain tells so.
+        """
+        with self._reading() as connection:
+            known = _scheduled(connection)
+        if {key: timetable for key, (timetable, _) in known.items()} != dict(timetables):
+            with self._writing() as connection:
+                _reschedule(connection, timetables, since)
+                known = _scheduled(connection)
+        return {key: counts_since for key, (_, counts_since) in known.items()}
+
+    def newest_slots(self, *, before: datetime) -> dict[tuple[str, Activity], datetime]:
+        """When the newest slot of each job and activity was due, of those that are not in the future."""
+        table = tables.slots.c
+        query = select(table.job, table.activity, func.max(table.due_at, type_=Instant).label("due_at"))
+        rows = self._read(query.where(table.due_at <= before).group_by(table.job, table.activity))
+        return {(row["job"], row["activity"]): row["due_at"] for row in rows}
+
+    def slots(
+        self,
+        *,
+        job: str | None = None,
+        activity: Activity | None = None,
+        state: SlotState | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        limit: int | None = 50,
+    ) -> list[Slot]:
+        """What was due, the newest first; `until` leaves out what a clock that was ahead has left in the future."""
+        table = tables.slots.c
+        query = select(tables.slots).order_by(table.due_at.desc(), table.job, table.activity).limit(limit)
+        for column, wanted in ((table.job, job), (table.activity, activity), (table.state, state)):
+            if wanted is not None:
+                query = query.where(column == wanted)
+        if since is not None:
+            query = query.where(table.due_at >= since)
+        if until is not None:
+            query = query.where(table.due_at <= until)
+        return [from_row(Slot, row) for row in self._read(query)]
+
+    def pauses(self) -> dict[str, Pause]:
+        """The jobs of which nothing is started by schedule."""
+        return {row["job"]: from_row(Pause, row) for row in self._read(select(tables.pauses))}
+
+    def pause(self, job: str, note: str) -> None:
+        """Nothing of this job is started by schedule; a pause of before is replaced."""
+        row = to_row(Pause(job, note, datetime.now(UTC)))
+        self._write(insert(tables.pauses).prefix_with("OR REPLACE").values(row), told(Event.PAUSED, job, note=note))
+
+    def resume(self, job: str) -> None:
+        """It runs on schedule again; nothing happens where it was not paused."""
+        with self._writing() as connection:
+            if connection.execute(delete(tables.pauses).where(tables.pauses.c.job == job)).rowcount:
+                told(Event.RESUMED, job)(connection)
+
+    def first_told(self, kind: NoticeKind, job: str, subject: str) -> bool:
+        """From now on this counts as told; False where it did before."""
+        row = {"kind": kind, "job": job, "subject": subject, "at": datetime.now(UTC)}
+        with self._writing() as connection:
+            return bool(connection.execute(insert(tables.notices).prefix_with("OR IGNORE").values(row)).rowcount)
+
+
+def _is(slot: Slot) -> ColumnElement[bool]:
+    table = tables.slots.c
+    return and_(table.job == slot.job, table.activity == slot.activity, table.due_at == slot.due_at)
+
+
+def _take(connection: Connection, slot: Slot) -> bool:
+    added = insert(tables.slots).prefix_with("OR IGNORE").values(to_row(slot))
+    if not connection.execute(added).rowcount and not _taken_back(connection, slot):
+        return False
+    if slot.state is SlotState.MISSED:
+        told(Event.MISSED, slot.job, activity=slot.activity, due=slot.due_at.isoformat(), reason=slot.reason)(
+            connection
+        )
+    return True
+
+
+def _taken_back(connection: Connection, slot: Slot) -> bool:
+    table = tables.slots
+    too_early = (table.c.state == SlotState.MISSED) & (table.c.decided_at > slot.decided_at)
+    return slot.state is SlotState.STARTED and bool(
+        connection.execute(update(table).where(_is(slot), too_early).values(to_row(slot))).rowcount
+    )
+
+
+def _scheduled(connection: Connection) -> dict[tuple[str, Activity], tuple[Timetable, datetime]]:
+    """By which timetable each job and activity goes, and since when, as the audit chain tells."""
+    table = tables.audit
+    query = select(table.c.event, table.c.subject, table.c.detail).order_by(table.c.number)
+    found: dict[tuple[str, Activity], tuple[Timetable, datetime]] = {}
+    for row in connection.execute(query.where(table.c.event.in_((Event.SCHEDULED, Event.UNSCHEDULED)))):
+        detail = json.loads(row.detail)
+        key = row.subject, Activity(detail["activity"])
+        if row.event == Event.UNSCHEDULED:
+            found.pop(key, None)
+        else:
+            timetable = Timetable(detail["cron"], detail["zone"], detail["offset_seconds"])
+            found[key] = timetable, datetime.fromisoformat(detail["since"])
+    return found
+
+
+def _reschedule(connection: Connection, timetables: Timetables, since: datetime) -> None:
+    """The audit chain tells what is new, what has changed and what is no more."""
+    before = _scheduled(connection)
+    for (job, activity), timetable in timetables.items():
+        if (job, activity) not in before or before[job, activity][0] != timetable:
+            told(
+                Event.SCHEDULED,
+                job,
+                activity=activity,
+                cron=timetable.cron,
+                zone=timetable.zone,
+                offset_seconds=timetable.offset_seconds,
+                since=since.isoformat(),
+            )(connection)
+    for job, activity in before.keys() - timetables.keys():
+        told(Event.UNSCHEDULED, job, activity=activity)(connection)

@@ -1,0 +1,121 @@
+"""What becomes of backups after their run; each change is told in the audit chain as well.
+
+Knows: which rows a later finding changes. Refuses to know who found what.
+"""
+
+from collections.abc import Callable, Collection
+from datetime import UTC, datetime
+from operator import itemgetter
+from typing import Any
+
+from sqlalchemy import Connection, Select, delete, insert, select, update
+
+from backupd.catalogue import identities, tables
+from backupd.catalogue.audit import Event, told
+from backupd.catalogue.columns import from_row, to_row
+from backupd.catalogue.details import details, newest_first, our_newest, require_one_job
+from backupd.catalogue.file import CatalogueFile
+from backupd.vocabulary.records import Pin, RunDetails
+from backupd.vocabulary.storage import Backup
+
+_FROM_THE_BEGINNING = {"read_frames": 0, "reading_since": None}
+
+
+class StoredBackups(CatalogueFile):
+    """The backups that runs have left. Nothing happens where the catalogue has no such backup, or a removed one."""
+
+    def verified(self, run_id: str, target: str, at: datetime) -> None:
+        """All of the backup there was read back since then and found equal; what was wrong before is so no more."""
+        values = {"verified_at": at, "broken": "", **_FROM_THE_BEGINNING}
+        self._change(run_id, target, values, told(Event.VERIFIED, run_id, target=target))
+
+    def read_on(self, run_id: str, target: str, *, frames: int, since: datetime) -> None:
+        """The first frames of the backup there were read back and found equal, by rounds that began then."""
+        self._change(run_id, target, {"read_frames": frames, "reading_since": since}, lambda _connection: None)
+
+    def found_broken(self, run_id: str, target: str, reason: str) -> None:
+        """The backup there cannot be restored."""
+        event = told(Event.FOUND_BROKEN, run_id, target=target, reason=reason)
+        self._change(run_id, target, {"broken": reason, **_FROM_THE_BEGINNING}, event)
+
+    def removed(self, run_id: str, target: str, *, because: str) -> None:
+        """The backup is no longer there; its row stays. One that was removed before keeps what was said then."""
+        event = told(Event.REMOVED, run_id, target=target, because=because)
+        self._change(run_id, target, {"removed_at": datetime.now(UTC), "removed_because": because}, event)
+
+    def pin(self, run_id: str, note: str) -> None:
+        """The run's backups are kept whatever retention says; a pin of before is replaced."""
+        row = {**to_row(Pin(note, datetime.now(UTC))), "run_id": run_id}
+        self._write(insert(tables.pins).prefix_with("OR REPLACE").values(row), told(Event.PINNED, run_id, note=note))
+
+    def unpin(self, run_id: str) -> None:
+        """Retention decides again; nothing happens where there is no pin."""
+        with self._writing() as connection:
+            if connection.execute(delete(tables.pins).where(tables.pins.c.run_id == run_id)).rowcount:
+                told(Event.UNPINNED, run_id)(connection)
+
+    def _change(self, run_id: str, target: str, values: dict[str, Any], event: Callable[[Connection], None]) -> None:
+        table = tables.backups
+        ours = (table.c.run_id == run_id) & (table.c.target == target) & table.c.removed_at.is_(None)
+        with self._writing() as connection:
+            if connection.execute(update(table).where(ours).values(values)).rowcount:
+                event(connection)
+
+    def backups_of(self, run_id: str) -> tuple[Backup, ...]:
+        """What the run of exactly this id has left, removed or not, in its job's order."""
+        table = tables.backups
+        query = select(table).where(table.c.run_id == run_id).order_by(table.c.ordinal)
+        return tuple(from_row(Backup, row) for row in self._read(query))
+
+    def newest_with_backup(self, job: str | None = None, *, target: str | None = None) -> RunDetails | None:
+        """This machine's newest run of which a backup is there (on that target), without its samples; None if none is.
+
+        Raises:
+            UsageError: no job is named, and there are backups of several.
+        """
+        with self._reading() as connection:
+            if job is None:
+                require_one_job(connection)
+            found = details(connection, _with_backup(job, target).limit(1), samples=False)
+        return found[0] if found else None
+
+    def newest_unproven(self, job: str | None = None) -> list[RunDetails]:
+        """This machine's runs of which a backup is there, in the order to prove them in, without their samples.
+
+        Those that no drill has proven, newest first; then the others, the oldest proof first.
+        """
+        with self._reading() as connection:
+            found = details(connection, _with_backup(job), samples=False)
+        proven = [(run.proven_at, run) for run in found if run.proven_at is not None]
+        unproven = [run for run in found if run.proven_at is None]
+        return unproven + [run for _, run in sorted(proven, key=itemgetter(0))]
+
+    def on_target(self, job: str, target: str, names: Collection[str] = ()) -> dict[str, RunDetails]:
+        """This machine's runs of the job that have a backup there, broken or not, and those that are named; by id.
+
+        Their samples are left out, and so is every run whose backup is gone.
+        """
+        with self._reading() as connection:
+            machine = identities.current(connection).name
+            found = details(connection, _stored_or_named(machine, job, target, names), samples=False)
+        return {run.run_id: run for run in found}
+
+
+def _with_backup(job: str | None, target: str | None = None) -> Select[str]:
+    """This machine's runs of which a backup is there, of one job and on one target where they are named, newest first.
+
+    What is there is found first, by the index of what was not removed: that is little, even where runs are many.
+    """
+    table = tables.backups
+    there = select(table.c.run_id).where(table.c.removed_at.is_(None), table.c.broken == "")
+    if target is not None:
+        there = there.where(table.c.target == target)
+    return our_newest(job).where(tables.runs.c.run_id.in_(there))
+
+
+def _stored_or_named(machine: str, job: str, target: str, names: Collection[str]) -> Select[str]:
+    """A machine's runs of the job that have a backup on the target, broken or not, and those named; newest first."""
+    table = tables.backups
+    there = select(table.c.run_id).where(table.c.removed_at.is_(None), table.c.target == target)
+    meant = tables.runs.c.run_id.in_(there) | tables.runs.c.run_id.in_(names)
+    return newest_first(job).where(tables.runs.c.machine == machine, meant)

@@ -1,0 +1,113 @@
+"""`[targets.NAME]`: the places where backups live, one table for each kind."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from backupd.config.fields import (
+    AbsolutePath,
+    Count,
+    FileName,
+    Flag,
+    KeyPrefix,
+    PartSize,
+    PositiveDuration,
+    SecretFile,
+    Text,
+    Url,
+)
+from backupd.config.table import TABLE, OwnName, key
+
+
+class TargetKind(StrEnum):
+    """Kinds of places where backups live.
+
+    What is stored on another machine may be read there by somebody else; of a kind that is not said to be on this one
+    that is taken for granted. Who serves an NFS folder is the administrator's business.
+    """
+
+    on_this_machine: bool
+
+    def __new__(cls, name: str, on_this_machine: bool = False) -> Self:
+        """Remote, unless it says otherwise."""
+        kind = str.__new__(cls, name)
+        kind._value_ = name
+        kind.on_this_machine = on_this_machine
+        return kind
+
+    DIRECTORY = "directory", True
+    SFTP = "sftp"
+    S3 = "s3"
+
+
+class PartChecksum(StrEnum):
+    """What is sent with each part of an upload for the storage to compare."""
+
+    SHA256 = "sha256"
+    CRC32 = "crc32"
+    NONE = "none"
+
+
+class LockMode(StrEnum):
+    """S3's modes of Object Lock."""
+
+    GOVERNANCE = "governance"
+    COMPLIANCE = "compliance"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=TABLE)
+class DirectoryConfig:
+    """`[targets.NAME]` with `type = "directory"`: a folder on this machine, local or NFS."""
+
+    name: OwnName
+    type: Literal[TargetKind.DIRECTORY]
+    path: AbsolutePath
+    sentinel: FileName | None = None  # a file that is in the folder when its file system is mounted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=TABLE)
+class SftpConfig:
+    """`[targets.NAME]` with `type = "sftp"`: a folder on another machine, over SSH."""
+
+    name: OwnName
+    type: Literal[TargetKind.SFTP]
+    address: Text
+    port: Annotated[Count, Field(ge=1, le=65535)] = 22
+    user: Text
+    path: AbsolutePath  # on that machine
+    key_file: SecretFile
+    known_hosts: AbsolutePath = Path("/etc/ssh/ssh_known_hosts")
+    sentinel: FileName | None = None
+    timeout_seconds: Annotated[PositiveDuration, key("timeout")] = 60.0
+    outage_seconds: Annotated[PositiveDuration, key("outage")] = 900.0
+    accept_unencrypted: Flag = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=TABLE)
+class S3Config:
+    """`[targets.NAME]` with `type = "s3"`: a bucket of Amazon's, or of any store that speaks the same protocol."""
+
+    name: OwnName
+    type: Literal[TargetKind.S3]
+    bucket: Text
+    prefix: KeyPrefix = ""
+    endpoint: Url | None = None  # None: Amazon's
+    accept_http: Flag = False
+    region: Text | None = None
+    credentials_file: SecretFile | None = None  # None: where the AWS tools look too
+    profile: Text | None = None
+    ca: AbsolutePath | None = None
+    part_size: PartSize = 16 << 20  # at least; more where the backup needs it
+    parts_in_flight: Annotated[Count, Field(ge=1, le=32)] = 4
+    checksum: PartChecksum = PartChecksum.SHA256
+    lock_mode: LockMode | None = None  # None: without Object Lock
+    lock_seconds: Annotated[PositiveDuration, key("lock_for")] = 7 * 86400.0
+    timeout_seconds: Annotated[PositiveDuration, key("timeout")] = 60.0
+    outage_seconds: Annotated[PositiveDuration, key("outage")] = 900.0
+    accept_unencrypted: Flag = False
+
+
+TargetConfig = DirectoryConfig | SftpConfig | S3Config

@@ -1,0 +1,61 @@
+"""A run with all that is around it: its log, who is told, the figures that are left, and retention after it.
+
+Knows: in which order these begin and end. Refuses to know what a run does, and how any of it is shown.
+"""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+
+from backupd.catalogue.store import Catalogue
+from backupd.config import JobConfig
+from backupd.host.run_log import RunLogs
+from backupd.host.signals import cancellable
+from backupd.notifications import Notifier
+from backupd.operations.backup.phases import BackupTelling
+from backupd.operations.backup.run import run_backup
+from backupd.operations.tools import Tools
+from backupd.operations.upkeep import notices
+from backupd.operations.upkeep.ownership import ownership_of
+from backupd.operations.upkeep.prune import after_run
+from backupd.vocabulary.errors import BackupdError
+from backupd.vocabulary.records import RunDetails
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a run has around it. Each is asked for when its turn comes, and once."""
+
+    catalogue: Callable[[], Catalogue]  # opened
+    logs: RunLogs
+    figures: Callable[[Catalogue], AbstractContextManager[None]]  # left when the run has ended
+    notifier: Notifier
+    tools: Callable[[Catalogue], Tools]
+    telling: Callable[[], AbstractContextManager[BackupTelling]]
+    failed: Callable[[Catalogue], None]  # told while the record of a run that failed can still be read
+
+
+def run_job(job: JobConfig, around: Surroundings, *, run_id: str) -> RunDetails:
+    """One backup, logged, told of, and followed by the job's retention; the run's record.
+
+    Raises:
+        BackupdError: why there is none, or why a person should look; it was told.
+    """
+    with notices.failure_told(around.notifier, job.name, run_id):
+        opened = around.catalogue()
+    with (
+        around.logs.kept(run_id),
+        opened as catalogue,
+        around.figures(catalogue),
+        notices.outcome_told(around.notifier, catalogue, job.name, run_id) as begun,
+        cancellable(),
+    ):
+        try:
+            tools = around.tools(catalogue)
+            with around.telling() as telling:
+                run_backup(job, tools, catalogue, run_id=run_id, telling=replace(telling, begun=begun))
+        except BackupdError:
+            around.failed(catalogue)
+            raise
+        after_run(job, run_id, tools.targets, catalogue, ownership=ownership_of(catalogue, tools))
+        return catalogue.run(run_id)

@@ -1,0 +1,112 @@
+"""What the snapshot costs the server: measured before it, watched while it exists, waited for before the copy.
+
+Knows: what the baseline is taken with, what is watched, and what the gate's verdict means for the run. Refuses to know
+how the gate decides (`settle_gate`) and how anything is watched (`observer`).
+"""
+
+import logging
+from collections.abc import Callable
+from contextlib import ExitStack
+
+from backupd.catalogue import RunJournal
+from backupd.host.holdings import held
+from backupd.load import WriteProbe
+from backupd.load.baseline import Baseline, measure_baseline, watch_baseline
+from backupd.load.observer import Observer
+from backupd.lvm.extending import extension, further_bytes
+from backupd.operations.backup.attempt import Attempt
+from backupd.policy.settle_gate import COW_AREA, Area
+from backupd.report.gate_words import gate_words
+from backupd.vocabulary.errors import CommandError, GaveUp, UnexpectedOutput
+from backupd.vocabulary.penalty import GateOutcome, Reason, Verdict
+from backupd.vocabulary.records import Holding, HoldingKind
+from backupd.vocabulary.volumes import Snapshot, Volume
+
+log = logging.getLogger(__name__)
+
+LOOK_SECONDS = 1.0  # between two looks at the COW area
+
+
+def take_baseline(attempt: Attempt, owed: ExitStack, probe: WriteProbe | None) -> Baseline:
+    """What writes cost before the snapshot. The probe file must exist before it, to be copied on write as data is."""
+    job, tools, run = attempt.job.settle, attempt.tools, attempt.run
+    meter = attempt.meter
+    baseline = None
+    if probe is not None and job.enabled:
+        folder = attempt.probe_folder
+        owed.enter_context(held(run, Holding(HoldingKind.PROBE_FILES, str(folder)), tools.releases))
+        try:
+            probe.prepare(folder)
+            baseline = measure_baseline(
+                probe, folder, windows=job.baseline_windows, seconds=job.window_seconds, meter=meter
+            )
+        except (CommandError, UnexpectedOutput) as error:
+            log.warning("no probe: %s", error.message)
+            run.attention(f"no probe: the gate relied on the passive meter alone: {error.message}")
+    baseline = baseline or watch_baseline(meter, looks=job.baseline_windows, seconds=job.window_seconds)
+    run.samples(baseline.samples)
+    attempt.cost_meter.sampled(baseline.samples)
+    return baseline
+
+
+def observer_of(attempt: Attempt, baseline: Baseline, snapshot: Snapshot, probe: WriteProbe | None) -> Observer:
+    """Who watches this snapshot from entering the block to leaving it."""
+    job, tools = attempt.job, attempt.tools
+    return Observer(
+        probe=probe,
+        folder=attempt.probe_folder,
+        baseline=baseline,
+        read_usage=lambda: tools.snapshots.usage(snapshot),
+        read_lag=tools.server.replica_lag_seconds,
+        extend=_extension(attempt, snapshot),
+        growth=further_bytes(attempt.plan, attempt.ready.group),
+        window_seconds=job.settle.window_seconds,
+        duty=job.settle.duty,
+        tick_seconds=LOOK_SECONDS,
+        limits=attempt.settle_limits,
+        area=_area(attempt.ready.volume),
+        meter=attempt.meter,
+        copy_seconds=attempt.copy_seconds,
+        guess_seconds=attempt.guess_seconds,
+    )
+
+
+def _extension(attempt: Attempt, snapshot: Snapshot) -> Callable[[int, int], int] | None:
+    """None for a pool, which is everybody's, and where the job keeps the group's room for something else."""
+    if snapshot.origin.pool is not None or not attempt.job.snapshot.extend:
+        return None
+    return extension(attempt.tools.snapshots, snapshot, attempt.plan)
+
+
+def _area(volume: Volume) -> Area:
+    """What the snapshot's old blocks, or the new ones of a thin volume, fill."""
+    if volume.pool is None:
+        return COW_AREA
+    pool = f"{volume.vg}/{volume.pool.name}"
+    return Area(f"thin pool {pool}", f"extend the pool (lvextend --size +SIZE, or --poolmetadatasize +SIZE, {pool})")
+
+
+def wait_until_cheap(attempt: Attempt, observer: Observer) -> Verdict:
+    """Wait until the penalty is worth paying.
+
+    Raises:
+        GaveUp: a limit was exceeded: the backup is given up rather than the server.
+        SnapshotVoid: the COW area overflowed or failed meanwhile.
+    """
+    verdict = observer.wait_for_verdict()
+    attempt.run.verdict(verdict)
+    log.info("gate %s", gate_words(verdict))
+    if verdict.outcome is GateOutcome.GIVE_UP:
+        raise GaveUp(
+            f"backup aborted ({verdict.reason}): {verdict.detail}",
+            hint=f"see `backupd show RUN`; {observer.way_out}",
+        )
+    return verdict
+
+
+def note_what_needs_attention(run: RunJournal, verdict: Verdict, observer: Observer) -> None:
+    """A good backup that someone should look at all the same: exit status 3."""
+    if verdict.reason in {Reason.MAX_WAIT, Reason.NO_DATA}:
+        run.attention(f"the copy started before the penalty had settled ({verdict.reason}): {verdict.detail}")
+    for trouble in observer.trouble:
+        run.attention(trouble)

@@ -1,0 +1,77 @@
+"""Whether what was restored is what was recorded when the backup was taken, by the index of its members.
+
+Knows: whose word counts (`archive.ondisk` says what is compared), and how much of a difference is told.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+
+from backupd.archive.index import Index, Member, MemberKind
+from backupd.archive.ondisk import differences, opened
+from backupd.archive.restating import is_root
+from backupd.archive.unpack import Key
+from backupd.mysql.tablefiles import Table
+from backupd.operations.restore.parts import index_of, parts_of, selected_members
+from backupd.targets import BackupSource
+from backupd.vocabulary.errors import NotAsRecorded, NotHeld, UsageError, VerificationError
+from backupd.vocabulary.storage import Manifest
+
+log = logging.getLogger(__name__)
+
+_TOLD = 5  # differences, by name
+_OTHERWISE = "something has changed it, or this file system cannot store it: restore into another folder"
+
+
+def require_as_recorded(
+    to: Path, sources: Sequence[BackupSource], manifest: Manifest, key: Key | None, tables: Collection[Table] = ()
+) -> None:
+    """What was unpacked stands there as the index has it; folders have their times, and the folder itself is opened.
+
+    Raises:
+        NotAsRecorded: something is different, or there is no index that could be read.
+        NotHeld: every file is there and holds what was recorded; what is kept beside that is different.
+        TargetError: it cannot be read now.
+    """
+    log.info("comparing the files in %s with the manifest", to)
+    try:
+        listed = index_of(sources, manifest, key)
+        if tables:
+            members: Iterator[Member] = (
+                member for _, member, wanted in selected_members(listed, manifest, tables) if wanted
+            )
+        else:
+            members = _every(listed, manifest)
+        itself = next((member.recorded for _, member in listed.members() if is_root(member.name)), None)
+        found = differences(to, members)
+        first = tuple(islice(found, _TOLD))
+        rest = [difference.only_beside for difference in found]
+    except (VerificationError, UsageError) as error:
+        raise NotAsRecorded(f"the files restored to {to} cannot be compared: {error.message}") from error
+    if first:
+        told = "; ".join((*map(str, first), *((f"and {len(rest)} more",) if rest else ())))
+        kind = NotHeld if all((*(difference.only_beside for difference in first), *rest)) else NotAsRecorded
+        raise kind(f"the files restored to {to} differ from the manifest: {told}", hint=_OTHERWISE)
+    try:
+        if itself is not None:
+            opened(to, itself)
+    except OSError as error:
+        raise NotHeld(f"{to} cannot be set as recorded: {error.strerror}", hint=_OTHERWISE) from error
+
+
+def _every(listed: Index, manifest: Manifest) -> Iterator[Member]:
+    """All members that it tells of, which are as many files as were stored.
+
+    Raises:
+        VerificationError: it is silent about some: nobody could say what they should be.
+    """
+    told = Counter[str]()
+    for name, member in listed.members():
+        told[name] += member.recorded.kind is not MemberKind.FOLDER
+        yield member
+    for part in parts_of(manifest):
+        found = told[part.stored.name.removesuffix(".age")]
+        if found != part.stored.files:
+            raise VerificationError(f"the index lists {found} of the {part.stored.files} files in {part.stored.name}")

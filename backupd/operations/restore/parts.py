@@ -1,0 +1,136 @@
+"""Which parts of a backup's objects a restore wants: all of them, or those that a server with some tables needs.
+
+Knows: a backup's objects, and the index of their members. Refuses to know where they are unpacked to.
+"""
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import tee
+
+from backupd.archive.frames import DAMAGED, Range
+from backupd.archive.governor import Unhindered
+from backupd.archive.index import INDEX_OBJECT, Index, Member
+from backupd.archive.stream import BINLOG_OBJECT
+from backupd.archive.unpack import Key, frames_in
+from backupd.mysql.tablefiles import Table, TableFiles
+from backupd.operations.restore.fallback import first_given
+from backupd.operations.restore.verify import reading_of
+from backupd.targets import BackupSource
+from backupd.vocabulary.errors import UsageError, VerificationError
+from backupd.vocabulary.storage import Manifest, StoredObject
+
+_LEAST_INDEX = 64 << 20  # bytes that any index may unpack to
+_INDEX_LINES = 4 << 10  # more for each file: a usual line has 200
+_BESIDE = frozenset({INDEX_OBJECT, "options.tar.zst"})  # objects that are no part of the restored folder
+
+
+@dataclass(frozen=True, slots=True)
+class WantedPart:
+    """What is wanted of one object: these ranges of its tar stream; None is all."""
+
+    stored: StoredObject
+    wanted: tuple[Range, ...] | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes of the tar stream."""
+        return self.stored.plain_bytes if self.wanted is None else sum(end - begin for begin, end in self.wanted)
+
+
+def parts_of(manifest: Manifest) -> tuple[WantedPart, ...]:
+    """All that a restored folder consists of."""
+    return tuple(WantedPart(stored) for stored in manifest.objects if stored.name.removesuffix(".age") not in _BESIDE)
+
+
+def parts_with(tables: Collection[Table], listed: Index, manifest: Manifest) -> tuple[WantedPart, ...]:
+    """What a server with these tables consists of, by the index of the backup's members.
+
+    Raises:
+        UsageError: there is no such table.
+        VerificationError: the index does not fit the objects.
+    """
+    ranges: dict[str, list[Range]] = {}
+    for name, member, chosen in selected_members(listed, manifest, tables):
+        wanted = ranges.setdefault(name, [])
+        if chosen:
+            _join(wanted, member, name)
+    parts = []
+    for part in parts_of(manifest):
+        found = ranges.get(part.stored.name.removesuffix(".age"))
+        if found and found[-1][1] > part.stored.plain_bytes:
+            raise _misfit(part.stored.name)
+        if found is None:  # nothing of it is known: all of it may be needed
+            parts.append(part)
+        elif found:
+            parts.append(WantedPart(part.stored, tuple(found)))
+    return tuple(parts)
+
+
+def index_of(sources: Sequence[BackupSource], manifest: Manifest, key: Key | None) -> Index:
+    """From the first copy that has it.
+
+    Raises:
+        UsageError: the backup has no index.
+        VerificationError, TargetError: it cannot be read.
+    """
+    stored = next((each for each in manifest.objects if each.name.removesuffix(".age") == INDEX_OBJECT), None)
+    if stored is None:
+        raise UsageError(
+            f"run {manifest.run_id} has no index of its members: single tables cannot be restored",
+            hint="restore everything: omit --tables",
+        )
+    _require_modest_index(stored, manifest)
+    return first_given(
+        sources,
+        lambda _, source: Index(frames_in(stored, reading_of(source, stored), key=key, governor=Unhindered())),
+    )
+
+
+def selected_members(
+    listed: Index, manifest: Manifest, tables: Collection[Table]
+) -> Iterator[tuple[str, Member, bool]]:
+    """Each member with its object's name, and whether a server with these tables needs it.
+
+    Raises:
+        UsageError: there is no such table.
+    """
+    files = TableFiles(
+        (member.name for _, member in listed.members()),
+        datadir=manifest.datadir,
+        lower_case=manifest.server.settings.get("lower_case_table_names", "0") != "0",
+    )
+    files.require(tables)
+    members, named = tee(listed.members())
+    chosen = files.selected((member.name for _, member in named), tables)
+    return (
+        (name, member, wanted or name == BINLOG_OBJECT) for (name, member), wanted in zip(members, chosen, strict=True)
+    )
+
+
+def _join(ranges: list[Range], member: Member, name: str) -> None:
+    """The member's range is among them, as one with the last where it follows that."""
+    begin, end = member.offset, member.offset + member.size
+    last = ranges[-1][1] if ranges else 0
+    if begin < last:
+        raise _misfit(name)
+    if ranges and begin == last:
+        begin = ranges.pop()[0]
+    ranges.append((begin, end))
+
+
+def _misfit(name: str) -> VerificationError:
+    return VerificationError(f"the index does not match {name}", hint=DAMAGED)
+
+
+def _require_modest_index(stored: StoredObject, manifest: Manifest) -> None:
+    """It unpacks to no more than lines of these files, and as many folders again, can be.
+
+    Raises:
+        VerificationError: it would.
+    """
+    files = sum(each.files for each in manifest.objects)
+    if stored.plain_bytes > _LEAST_INDEX + files * _INDEX_LINES:
+        raise VerificationError(
+            f"the index of run {manifest.run_id} unpacks to {stored.plain_bytes} bytes: {files} files need far less",
+            hint=DAMAGED,
+        )

@@ -1,0 +1,274 @@
+"""What is to become of all that lies of a job on a target: compared with the catalogue, and decided about.
+
+Read `plan_for` aloud. Knows: what lies where, what the catalogue says of it, what is a left-over. Refuses to decide
+(`retention` does), and to remove.
+"""
+
+import logging
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+from backupd.catalogue.store import Catalogue
+from backupd.config import JobConfig
+from backupd.operations.restore.verify import manifest_of
+from backupd.operations.upkeep.ownership import Ownership
+from backupd.policy.retention import Candidate, by_each_clock, decide, good_ones
+from backupd.targets import BackupSource, Target
+from backupd.targets.listing import require_listed
+from backupd.targets.names import is_ours
+from backupd.vocabulary.errors import Busy, TargetError, Unreadable, VerificationError
+from backupd.vocabulary.records import RunDetails
+from backupd.vocabulary.storage import Backup, Manifest, RetentionDecision, StoredBackup
+
+log = logging.getLogger(__name__)
+
+_CLOCKS_DIFFER = timedelta(minutes=5)  # between this host and the storage, without one of them being wrong
+GONE = "no longer on the target"
+
+
+@dataclass(frozen=True, slots=True)
+class Fate:
+    """What becomes of one backup on one target."""
+
+    target: str
+    decision: RetentionDecision
+    at: datetime
+    bytes_stored: int | None = None  # None: the catalogue does not know
+    removed: bool = False  # it was to go, and has gone
+
+
+@dataclass(slots=True)
+class PruneWork:
+    """What one pruning shares between its targets, and what it has found by now."""
+
+    job: JobConfig
+    catalogue: Catalogue
+    ownership: Ownership
+    now: datetime
+    dry_run: bool
+    uncertain: dict[tuple[str, str], str] = field(default_factory=dict)  # by target and run: why
+    full: set[str] = field(default_factory=set)  # targets that had no room for an owner record
+    fates: list[Fate] = field(default_factory=list)
+    vanished: list[tuple[str, str]] = field(default_factory=list)
+    failures: list[tuple[str, TargetError]] = field(default_factory=list)
+
+
+def plan_for(work: PruneWork, target: Target, stored: Sequence[StoredBackup]) -> list[Fate]:
+    """What is to become of everything of the job that is on the target, newest first."""
+    known = known_of(work, target, stored)
+    _note_vanished(work, target, known.backups, {one.backup_id for one in stored if one.finished})
+    decisions = decided(work, target, stored, known)
+    if any(not decision.keep for decision in decisions.values()):
+        _look_at_the_last_good_ones(work, target, stored, known)
+        _look_at_the_broken(work, target, stored, known)
+        decisions = decided(work, target, stored, known)
+    order = sorted(stored, key=lambda one: (one.at, one.backup_id), reverse=True)
+    sizes = {name: backup.bytes_stored for name, backup in known.backups.items()}
+    return [Fate(target.name, decisions[one.backup_id], one.at, sizes.get(one.backup_id)) for one in order]
+
+
+@dataclass(frozen=True, slots=True)
+class KnownBackups:
+    """What the catalogue says of what is on a target."""
+
+    runs: Mapping[str, RunDetails]
+    backups: Mapping[str, Backup]  # there, by all that the catalogue knows
+
+
+def known_of(work: PruneWork, target: Target, stored: Sequence[StoredBackup]) -> KnownBackups:
+    """As of now."""
+    unfinished = [one.backup_id for one in stored if not one.finished]
+    runs = work.catalogue.on_target(work.job.name, target.name, unfinished)
+    backups = {run_id: backup for run_id, run in runs.items() if (backup := _on(run, target)) is not None}
+    return KnownBackups(runs, backups)
+
+
+def decided(
+    work: PruneWork, target: Target, stored: Sequence[StoredBackup], known: KnownBackups
+) -> dict[str, RetentionDecision]:
+    """What is to become of each, by its id."""
+    candidates = _candidates(work, target, stored, known)
+    decisions = {one.backup_id: one for one in decide(candidates, work.job.retention, work.now)}
+    for one in stored:
+        if one.backup_id not in decisions:
+            decisions[one.backup_id] = _unknown(one, target) if one.finished else _unfinished(work, target, one, known)
+    return decisions
+
+
+def _candidates(
+    work: PruneWork, target: Target, stored: Sequence[StoredBackup], known: KnownBackups
+) -> list[Candidate]:
+    return [_candidate(work, target, one, known) for one in stored if one.finished and one.backup_id in known.backups]
+
+
+def _look_at_the_last_good_ones(
+    work: PruneWork, target: Target, stored: Sequence[StoredBackup], known: KnownBackups
+) -> None:
+    """Nothing goes on the word of a row alone: of the newest good backup the target lists all that its manifest names.
+
+    One of which it does not is uncertain: it stays and counts for nothing this time, and the next one is looked at.
+    Where clocks do not agree which is the newest, that is done by each of them.
+
+    Raises:
+        TargetError: it cannot be read.
+    """
+    whole: set[str] = set()
+    for candidates in by_each_clock(_candidates(work, target, stored, known)):
+        for one in good_ones(candidates, work.now):
+            if one.backup_id in whole or _is_seen_whole(work, target, one.backup_id, known):
+                whole.add(one.backup_id)
+                break
+
+
+def _manifest(work: PruneWork, target: Target, backup_id: str, known: KnownBackups) -> Manifest:
+    """That of the backup that was recorded.
+
+    Raises:
+        VerificationError: it is another one, or cannot be parsed.
+        TargetError: it cannot be read.
+    """
+    trust = work.catalogue.trust(target.machine, known.backups[backup_id])
+    return manifest_of(BackupSource(target, work.job.name, backup_id, trust))
+
+
+def _is_seen_whole(work: PruneWork, target: Target, backup_id: str, known: KnownBackups) -> bool:
+    """Whether it is, as far as the target tells without reading; one that is not is uncertain from now on.
+
+    Raises:
+        TargetError: it cannot be read.
+    """
+    if (target.name, backup_id) in work.uncertain:
+        return False
+    try:
+        require_listed(target, _manifest(work, target, backup_id, known))
+    except Unreadable as error:
+        why = f"{error.message}: a newer backupd may have written it"
+    except VerificationError as error:  # one look breaks no backup: only reading it does
+        why = f"{error.message}: `backupd verify` checks whether it is lost"
+    else:
+        return True
+    _uncertain(work, target, backup_id, why)
+    return False
+
+
+def _look_at_the_broken(work: PruneWork, target: Target, stored: Sequence[StoredBackup], known: KnownBackups) -> None:
+    """What goes for nothing but that it was found broken is seen to be so once more, or it is uncertain.
+
+    Raises:
+        TargetError: it cannot be read.
+    """
+    candidates = _candidates(work, target, stored, known)
+    for one in (one for one in candidates if one.broken):
+        whole = [replace(other, broken="") if other is one else other for other in candidates]
+        if _stays(one, candidates, work) or not _stays(one, whole, work):
+            continue
+        try:
+            require_listed(target, _manifest(work, target, one.backup_id, known))
+        except Unreadable as error:
+            why = error.message
+        except VerificationError:
+            continue
+        else:
+            why = "it looks complete now"
+        _uncertain(work, target, one.backup_id, f"found broken ({one.broken}), but {why}: `backupd verify` checks it")
+
+
+def _stays(one: Candidate, candidates: Sequence[Candidate], work: PruneWork) -> bool:
+    decisions = decide(candidates, work.job.retention, work.now)
+    return any(decision.keep for decision in decisions if decision.backup_id == one.backup_id)
+
+
+def _uncertain(work: PruneWork, target: Target, backup_id: str, why: str) -> None:
+    """It stays, whatever else speaks against it, and counts for nothing."""
+    log.error("backup %s on target %s: %s", backup_id, target.name, why)
+    work.uncertain[target.name, backup_id] = why
+
+
+def _on(run: RunDetails, target: Target) -> Backup | None:
+    """The run's backup there, unless it is known to be removed."""
+    return next((one for one in run.backups if one.target == target.name and one.removed_at is None), None)
+
+
+def _candidate(work: PruneWork, target: Target, stored: StoredBackup, known: KnownBackups) -> Candidate:
+    run, backup = known.runs[stored.backup_id], known.backups[stored.backup_id]
+    others = [one for one in run.backups if one.target in work.job.targets and one.removed_at is None]
+    others = [one for one in others if one.target != target.name]
+    return Candidate(
+        stored.backup_id,
+        stored.at,
+        None if _agree(stored, run) else run.started_at,
+        broken=backup.broken,
+        only_whole=bool(others) and all(one.broken for one in others),
+        uncertain=work.uncertain.get((target.name, stored.backup_id), ""),
+        proven=run.proven_at is not None,
+        doubted=run.doubted,
+        pin=None if run.pin is None else run.pin.note,
+    )
+
+
+def _agree(stored: StoredBackup, run: RunDetails) -> bool:
+    """The storage got the backup while its run was at work, as far as its host's clock and the storage's tell.
+
+    Then there is one time: of a run over midnight two would keep two backups for one day.
+    """
+    return run.ended_at is not None and run.started_at <= stored.at <= run.ended_at + _CLOCKS_DIFFER
+
+
+def _note_vanished(work: PruneWork, target: Target, known: Collection[str], finished: Collection[str]) -> None:
+    """The rows of backups that somebody else removed say so from now on.
+
+    Raises:
+        TargetError: not one is there. Then it is the target that is missing, as far as anybody can tell.
+    """
+    missing = [run_id for run_id in known if run_id not in finished]
+    if missing and len(missing) == len(known):
+        raise TargetError(
+            f"none of the {len(missing)} backups of job {work.job.name} that the catalogue lists there was found",
+            hint="nothing was changed; is its file system mounted, are its path or bucket unchanged?",
+        )
+    for run_id in missing:
+        log.warning("backup %s of job %s is %s (%s)", run_id, work.job.name, GONE, target.name)
+        work.vanished.append((target.name, run_id))
+        if not work.dry_run:
+            work.catalogue.removed(run_id, target.name, because=GONE)
+
+
+def _unknown(stored: StoredBackup, target: Target) -> RetentionDecision:
+    """It may be another host's, or of a catalogue that was lost: a person must say what it is."""
+    hint = f"`backupd catalogue rebuild --target {target.name}` adds it to the catalogue"
+    return RetentionDecision(stored.backup_id, keep=True, reason=f"not in the catalogue: {hint}")
+
+
+def _unfinished(work: PruneWork, target: Target, stored: StoredBackup, known: KnownBackups) -> RetentionDecision:
+    """Remains go once no run can be at work on them: its lock is asked, and no clock.
+
+    Of a run that has had a whole backup there somebody has taken the manifest away, and may say why. Where something
+    lies that no run writes, a person put it there, and it is none of our business.
+    """
+    run = known.runs.get(stored.backup_id)
+    if _is_alive(work, stored.backup_id):
+        return RetentionDecision(stored.backup_id, keep=True, reason="unfinished: its run is alive")
+    if run is not None and any(backup.target == target.name for backup in run.backups):
+        return RetentionDecision(stored.backup_id, keep=True, reason="it was complete before: its manifest was removed")
+    if run is not None and work.catalogue.pending_manifest(run.run_id) is not None:
+        return RetentionDecision(stored.backup_id, keep=True, reason="unfinished: `backupd recover` may finish it")
+    foreign = [name for name in target.objects(stored.job, stored.backup_id) if not is_ours(name)]
+    if foreign:
+        return RetentionDecision(stored.backup_id, keep=True, reason=f"not backupd's: it has {min(foreign)}")
+    if work.ownership.may_live_elsewhere(stored.backup_id, target):
+        reason = (
+            "unfinished, and kept for now: its run started before this boot, and may be alive on the machine that"
+            " this one was cloned from"
+        )
+        return RetentionDecision(stored.backup_id, keep=True, reason=reason)
+    return RetentionDecision(stored.backup_id, keep=False, reason="left over: unfinished, and no run is working on it")
+
+
+def _is_alive(work: PruneWork, run_id: str) -> bool:
+    """The run is asked for its lock."""
+    try:
+        with work.ownership.claims.run(run_id):
+            return False
+    except Busy:
+        return True

@@ -1,0 +1,78 @@
+"""How each kind of holding is released; every function is idempotent, and recovery uses the same ones.
+
+Knows: what each kind needs. Refuses to know the configuration: who is asked for a target or a server does.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from backupd.host.filesystem import remove_tree
+from backupd.host.holdings import Releases
+from backupd.host.process import end_stray, ended_by_itself
+from backupd.lvm import BlankVolumes, Mounts, ScratchDisks, Snapshots, disks_of
+from backupd.mysql import Applier, Flusher
+from backupd.operations.backup import spool_folder
+from backupd.operations.backup.preflush import put_back
+from backupd.operations.backup.replicas import start_again
+from backupd.targets import Target
+from backupd.vocabulary.errors import SnapshotError
+from backupd.vocabulary.records import Holding, HoldingKind
+
+_LVM_SECONDS = 10.0
+
+
+def releases(
+    snapshots: Snapshots,
+    scratch_disks: ScratchDisks,
+    mounts: Mounts,
+    *,
+    blank_volumes: Callable[[], BlankVolumes],
+    target_of: Callable[[Holding], Target],
+    applier_of: Callable[[str], Applier],
+    flusher_of: Callable[[str], Flusher],
+) -> Releases:
+    """For every kind. `target_of` and the others raise a UsageError for what is no longer configured."""
+
+    def remove_volume(holding: Holding) -> None:
+        vg, _, name = holding.name.partition("/")
+        snapshots.remove(vg, name, holding.detail["run"])
+
+    def remove_probe_files(holding: Holding) -> None:
+        from backupd.load.fileprobe import remove_folder
+
+        remove_folder(Path(holding.name))
+
+    return {
+        HoldingKind.SNAPSHOT: remove_volume,
+        HoldingKind.SCRATCH_VOLUME: remove_volume,
+        HoldingKind.MOUNT: lambda holding: mounts.unmount(Path(holding.name)),
+        HoldingKind.PROBE_FILES: remove_probe_files,
+        HoldingKind.PARTIAL: lambda holding: target_of(holding).remove(holding.detail["job"], holding.detail["backup"]),
+        HoldingKind.UPLOAD: lambda holding: target_of(holding).abandon(holding),
+        HoldingKind.STAGING: lambda holding: remove_tree(Path(holding.name)),
+        HoldingKind.SPOOL: spool_folder.remove,
+        HoldingKind.CHILD: _end_child,
+        HoldingKind.APPLIER: lambda holding: start_again(holding, applier_of),
+        HoldingKind.FLUSH_SETTINGS: lambda holding: put_back(holding, flusher_of),
+        HoldingKind.FILESYSTEM: lambda holding: blank_volumes().wipe(
+            Path("/dev", holding.name), holding.detail["uuid"]
+        ),
+        HoldingKind.SCRATCH_GROUP: lambda holding: scratch_disks.remove_group(
+            holding.name, disks_of(holding), holding.detail["run"]
+        ),
+        HoldingKind.SCRATCH_ARRAY: lambda holding: scratch_disks.remove_array(
+            holding.name, disks_of(holding), holding.detail["run"]
+        ),
+    }
+
+
+def _end_child(holding: Holding) -> None:
+    """A shell of LVM's is waited for, because LVM killed in mid-suspend would leave the server frozen."""
+    pid, born = int(holding.name), int(holding.detail["start_time"])
+    if holding.detail["program"] != "lvm":
+        end_stray(pid, born)
+    elif not ended_by_itself(pid, born, within_seconds=_LVM_SECONDS):
+        raise SnapshotError(
+            f"process {pid}, an LVM shell, did not end within {_LVM_SECONDS:.0f} s",
+            hint="it is not killed, because LVM may be in the middle of a suspend; see `dmsetup info` for what waits",
+        )

@@ -1,0 +1,82 @@
+"""The columns of the history, once for the terminal and for the page: their headings, and what is said of each run.
+
+Knows: what a run is worth in a line. Refuses to know what a line looks like, and what tells one run from another (its
+id, its job, its status and when it began), which each face shows in its own way.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from backupd.catalogue.costs import RunCost
+from backupd.report.costs import copy_rate, cow_peak, hold_seconds, penalties
+from backupd.report.words import columns, count, duration, ratio, share, size
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryColumn:
+    """One column. A heading that is empty leaves it out on that face."""
+
+    words: Callable[[RunCost], str]
+    terminal: str = ""
+    page: str = ""
+
+
+def _penalty(cost: RunCost) -> str:
+    first, settled = penalties(cost)
+    return "-" if first is None else f"{ratio(first)}, {ratio(settled)}"
+
+
+def _copy_rate(cost: RunCost) -> str:
+    rate = copy_rate(cost)
+    return "-" if rate is None else f"{size(rate)}/s"
+
+
+def _stored(cost: RunCost) -> str:
+    """The size of what is there, and in how many copies; or what became of it."""
+    if cost.copies:
+        return size(cost.bytes_stored) + (f" x {cost.copies}" if cost.copies > 1 else "")
+    if cost.bytes_stored is None:
+        return "-"
+    return "BROKEN" if cost.copies_broken else "removed"
+
+
+def _verified(cost: RunCost) -> str:
+    return "-" if cost.verified_at is None else f"{cost.verified_at:%Y-%m-%d}"
+
+
+def _proven(cost: RunCost) -> str:
+    """The last word counts: what could be restored once may have been damaged since."""
+    if not cost.drills:
+        return "not yet" if cost.copies else "-"
+    return "undecided" if cost.drill_ok is None else "yes" if cost.drill_ok else "FAILED"
+
+
+HISTORY = (
+    HistoryColumn(lambda cost: duration(hold_seconds(cost)), "LOCK", "Lock held"),
+    HistoryColumn(lambda cost: count(cost.transactions_lost), "LOST", "Lost"),
+    HistoryColumn(lambda cost: count(cost.stalled), "STALLED", "Stalled"),
+    HistoryColumn(_penalty, page="Penalty, settled"),
+    HistoryColumn(lambda cost: duration(cost.settle_seconds), "WAITED", "Waited"),
+    HistoryColumn(lambda cost: duration(cost.copy_seconds), "COPIED IN"),
+    HistoryColumn(_copy_rate, page="Copied at"),
+    HistoryColumn(lambda cost: share(cow_peak(cost)), page="COW peak"),
+    HistoryColumn(_stored, "STORED", "Stored"),
+    HistoryColumn(_verified, "VERIFIED"),
+    HistoryColumn(_proven, "PROVEN"),
+)
+ON_TERMINAL = tuple(column for column in HISTORY if column.terminal)
+ON_PAGE = tuple(column for column in HISTORY if column.page)
+
+
+def history_table(runs: Sequence[RunCost], *, own: str) -> str:
+    """Runs, newest first, a line each; where some are not of the machine `own`, each has its machine's name."""
+    pinned = any(run.pinned is not None for run in runs)
+    others = any(run.machine != own for run in runs)
+    head = ("RUN", "JOB", "STATUS", "STARTED (UTC)", *(column.terminal for column in ON_TERMINAL))
+    rows = [(*head, *("PINNED",) * pinned, *("MACHINE",) * others)]
+    for run in runs:
+        began = f"{run.started_at:%Y-%m-%d %H:%M}"
+        told = (run.run_id, run.job, run.status.value, began, *(column.words(run) for column in ON_TERMINAL))
+        pin = "-" if run.pinned is None else run.pinned or "yes"
+        rows.append((*told, *(pin,) * pinned, *(run.machine,) * others))
+    return columns(rows)

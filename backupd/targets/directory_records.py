@@ -1,0 +1,78 @@
+"""A machine's owner records in a folder of this host: the `Records` of `chain`."""
+
+import errno
+import os
+import secrets
+from collections.abc import Collection
+from contextlib import ExitStack, suppress
+from io import FileIO
+from pathlib import Path
+
+from backupd.targets import chain
+from backupd.targets.directory_root import RootFolder, open_regular, remove_quietly, sync_folder
+from backupd.targets.names import OWNER, partial_record
+
+_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
+
+
+class DirectoryRecords:
+    """The machine's owner records: files that get their names by a hard link, which never replaces (link(2))."""
+
+    def __init__(self, root: RootFolder, machine: str) -> None:
+        self._root = root
+        self._folder = root.path / machine / OWNER
+
+    @property
+    def where(self) -> str:
+        return str(self._folder)
+
+    def names(self) -> Collection[str]:
+        with self._root.present("list the owner records of"):
+            return [path.name for path in self._folder.iterdir()] if self._folder.is_dir() else ()
+
+    def content(self, name: str) -> bytes | None:
+        with self._root.present("read an owner record from"), suppress(FileNotFoundError):
+            file = open_regular(self._folder / name)
+            with FileIO(file) as record:
+                return record.read(chain.MOST_BYTES + 1)
+        return None
+
+    def create(self, name: str, content: bytes) -> None:
+        unfinished = self._folder / partial_record(name, secrets.token_hex(8))
+        with self._root.present("write an owner record to"):
+            self._root.make_folders(self._folder)
+            try:
+                with FileIO(
+                    os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w"
+                ) as file:
+                    file.write(content)
+                    os.fsync(file.fileno())
+                with suppress(FileExistsError):
+                    _name_once(unfinished, self._folder / name)
+            finally:
+                unfinished.unlink(missing_ok=True)
+            sync_folder(self._folder)
+
+    def remove(self, name: str) -> None:
+        with self._root.present("remove an owner record from"):
+            (self._folder / name).unlink(missing_ok=True)
+            sync_folder(self._folder)
+
+
+def _name_once(unfinished: Path, final: Path) -> None:
+    """The file has its name as well; FileExistsError where another one has it.
+
+    Where the file system knows no hard links (exFAT, SMB), the name itself is created: a crash before its content is
+    written leaves an empty record, which says so when it is read.
+    """
+    try:
+        final.hardlink_to(unfinished)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        with ExitStack() as owed, final.open("xb") as file:
+            owed.callback(remove_quietly, final)
+            file.write(unfinished.read_bytes())
+            file.flush()
+            os.fsync(file.fileno())
+            owed.pop_all()

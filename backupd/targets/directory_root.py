@@ -1,0 +1,145 @@
+"""The folder of this host that backups lie in, and what is said when something there fails.
+
+Knows: that it must be there and, where a sentinel is named, be mounted; how a name in it is made durable, how a file is
+read past the page cache, and what the errors of a full, read-only or vanished file system mean. Refuses to know what
+lies in it.
+"""
+
+import errno
+import mmap
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+from backupd.vocabulary.errors import NoRoom, TargetError
+
+_READ_BYTES = 1 << 20
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+
+
+class RootFolder:
+    """A target's own folder."""
+
+    def __init__(self, name: str, path: Path, sentinel: str | None) -> None:
+        self.path = path
+        self._name = name
+        self._sentinel = sentinel  # a file that is in the folder when its file system is mounted
+
+    @contextmanager
+    def present(self, doing: str) -> Iterator[None]:
+        """An operation on a folder that shows itself to be the right one."""
+        with self.explained(doing):
+            self.path.stat()
+            if self._sentinel is not None and not (self.path / self._sentinel).exists():
+                raise TargetError(
+                    f"the file system of {self.path} is not mounted: there is no {self._sentinel} in it",
+                    hint=f"mount it; on a new one, once: touch {self.path / self._sentinel}",
+                )
+            yield
+
+    @contextmanager
+    def explained(self, doing: str) -> Iterator[None]:
+        """An operating system's error becomes a sentence with a hint."""
+        try:
+            yield
+        except OSError as error:
+            where = f"target {self._name} ({self.path})"
+            if error.errno in _NO_ROOM:
+                quota = " (quota)" if error.errno == errno.EDQUOT else ""
+                raise NoRoom(
+                    f"no space left on {where}{quota}", hint="free space there, or let retention keep fewer backups"
+                ) from error
+            if error.errno == errno.EROFS:
+                message, hint = (
+                    f"{where} is mounted read-only",
+                    ("check the kernel log for the reason (dmesg), then mount it writable"),
+                )
+            elif not self.path.is_dir():
+                message = f"{where} does not exist" if not self.path.exists() else f"{where} is not a folder"
+                hint = "mount its file system, or create the folder if no file system belongs there"
+            else:
+                message, hint = f"could not {doing} {where}: {error.strerror or error}", _hint(error)
+            raise TargetError(message, hint=hint) from error
+
+    def make_folders(self, folder: Path) -> None:
+        """All levels below the target's own folder, each durable in the one above."""
+        levels = [*reversed(folder.parents), folder]
+        for new in levels[levels.index(self.path) + 1 :]:
+            if not new.is_dir():
+                new.mkdir(mode=0o700, exist_ok=True)
+                sync_folder(new.parent)
+
+    @contextmanager
+    def past_cache(self, path: Path, *, offset: int = 0, size: int | None = None) -> Iterator[Iterator[bytes]]:
+        """The bytes of a file in it as the storage has them.
+
+        They are read with O_DIRECT, which asks the storage whatever is cached. Where the file system has none (tmpfs,
+        some FUSE), cached pages are dropped first, which is as much as can be asked there.
+        """
+        with self.present(f"read {path.name} from"):
+            file, direct = _open_past_cache(path)
+        with ExitStack() as owed:
+            owed.callback(os.close, file)
+            yield self._chunks(file, path.name, direct=direct, offset=offset, size=size)
+
+    def _chunks(self, file: int, name: str, *, direct: bool, offset: int, size: int | None) -> Iterator[bytes]:
+        """The bytes that were asked for. O_DIRECT wants memory and offsets aligned, hence whole pages and blocks."""
+        with self.explained(f"read {name} from"), mmap.mmap(-1, _READ_BYTES) as buffer:
+            whole = os.fstat(file).st_size
+            end = whole if size is None else offset + size
+            at = offset - offset % mmap.PAGESIZE
+            while at < end:
+                got = os.preadv(file, [buffer], at)
+                if direct and at + got < whole:
+                    got -= got % mmap.PAGESIZE  # a short read; the next one must begin at a whole page again
+                if not got:
+                    raise OSError(errno.EIO, f"it ended at byte {at} of {end}")
+                yield buffer[max(0, offset - at) : min(got, end - at)]
+                at += got
+
+
+def _open_past_cache(path: Path) -> tuple[int, bool]:
+    """A descriptor, and whether its reads go to the storage itself."""
+    try:
+        file = open_regular(path, os.O_DIRECT)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+    else:
+        return file, True
+    file = open_regular(path)
+    os.fsync(file)  # dirty pages cannot be dropped
+    os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+    return file, False
+
+
+def open_regular(path: Path, flags: int = 0) -> int:
+    """A descriptor of a file. Whoever owns the storage may have put a pipe there, which would wait for its writer."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | flags)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.ENOTSUP, f"{path.name} is not a regular file", str(path))
+    return descriptor
+
+
+def sync_folder(folder: Path) -> None:
+    """The names in it are durable."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def remove_quietly(path: Path) -> None:
+    """On the way out of a failure, which is told already; `remove` tries again and tells."""
+    with suppress(OSError):
+        path.unlink(missing_ok=True)
+
+
+def _hint(error: OSError) -> str:
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return "backupd must own the folder or be root; NFS servers squash root by default"
+    return "check the kernel log on this host and, for NFS, on the server"

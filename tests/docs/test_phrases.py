@@ -1,0 +1,129 @@
+"""No foreign phrase comes back: not in a message, a help text, a docstring, a page, an example or a document.
+
+Knows: where a person reads backupd's words, and which phrases the field has better words for. A text is searched as it
+is read, across the lines of a source that it is spread over. Only the glossary's last table may quote a phrase.
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.docs.places import ROOT, documents
+
+FOREIGN = (
+    "as long as pays",
+    "asks no server",
+    "backup was given up",
+    "begun then",
+    "by default made from",
+    "cannot be looked at",
+    "cannot be understood",
+    "come to its end",
+    "does not come to its end",
+    "does not know us",
+    "ended without a word",
+    "everybody's writes",
+    "free some room",
+    "gave back",
+    "given back",
+    "given up to spare",
+    "gives back what it holds",
+    "gives everything back",
+    "goes by file and offset",
+    "goes by its schedule",
+    "goes by the schedule",
+    "goes by these schedule",
+    "hardly apart",
+    "has begun",
+    "is at work on it",
+    "is no block device",
+    "is no folder",
+    "is no set of",
+    "is no time",
+    "is not understood",
+    "is nothing that a server has",
+    "is over before waiting",
+    "is taken for unmounted",
+    "kept for ever",
+    "leave out --",
+    "lie too far apart",
+    "look at the kernel",
+    "LVM gave no report",
+    "make room there",
+    "neither proven nor doubted",
+    "NFS is well",
+    "no client should be fed",
+    "no proper schema",
+    "no room left on",
+    "nobody can tell who made",
+    "nobody is there",
+    "nobody waits any longer",
+    "none that a disk takes",
+    "none that LVM takes",
+    "printed what backupd does not know",
+    "says that it stored",
+    "see the kernel's log",
+    "somebody wrote",
+    "stands in the way",
+    "that a run of JOB stands on",
+    "that a run stands on",
+    "the server does not tell",
+    "unless told,",
+    "unless told.",
+    "waiting would pay",
+    "wanted attention",
+    "wants a look",
+    "wants attention",
+    "was begun",
+    "what it held was given",
+    "when it suits",
+    "whom a file belongs to",
+    "without a word",
+)
+_GLOSSARY = "## Phrases that do not come back"
+_BROKEN = re.compile(r"[\"']\s*\n\s*[rf]*[\"']")  # a literal goes on in the next line
+_COMMENT = re.compile(r"\n\s*#+ ?")
+
+
+def read() -> Iterator[Path]:
+    """Every file with words for a person."""
+    yield from documents()
+    for folder, kinds in {
+        "backupd": (".py", ".html", ".js", ".sh"),
+        "configs": (".toml", ".yml", ".json", ".conf", ".service", ".timer"),
+        "docker": ("", ".yml", ".yaml", ".Dockerfile"),
+    }.items():
+        for path in (ROOT / folder).rglob("*"):
+            if path.is_file() and path.suffix in kinds and "vendor" not in path.parts:
+                yield path
+
+
+def as_read(path: Path) -> str:
+    """Its text in one line, in small letters."""
+    text = path.read_text().partition(_GLOSSARY)[0]
+    return re.sub(r"\s+", " ", _COMMENT.sub(" ", _BROKEN.sub("", text))).lower()
+
+
+@pytest.fixture(scope="module")
+def texts() -> dict[str, str]:
+    return {str(path.relative_to(ROOT)): as_read(path) for path in read()}
+
+
+@pytest.mark.parametrize("phrase", FOREIGN)
+def test_no_foreign_phrase_has_come_back(phrase: str, texts: dict[str, str]) -> None:
+    assert [name for name, text in texts.items() if phrase.lower() in text] == []
+
+
+def test_a_phrase_is_found_across_the_lines_of_a_source(tmp_path: Path) -> None:
+    source = tmp_path / "one.py"
+    source.write_text(
+        'fail(\n    "the gate was given up to"\n    f" spare the server"\n)\n# it ended without\n# a word\n'
+    )
+    assert "given up to spare" in as_read(source)
+    assert "ended without a word" in as_read(source)
+
+
+def test_every_place_with_words_is_read(texts: dict[str, str]) -> None:
+    assert {"backupd", "configs", "docker", "docs", "README.md"} == {name.partition("/")[0] for name in texts}

@@ -1,0 +1,48 @@
+"""Which tests `make check` leaves to `make thorough-tests`: of whole runs, of real servers, of this machine's kernel.
+
+Knows: the folders whose tests take long, their modules that are quick all the same, and that of each other module the
+first test is quick, so that a change that breaks it all is seen at once. A test elsewhere that takes long is marked
+where it stands. Whatever is marked `exhaustive` is neither.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+FOLDERS = ("contract", "story", "cli")
+QUICK = {
+    "contract": (
+        *("test_age", "test_blank_volumes", "test_hostile_archives", "test_probe", "test_scratch_disks"),
+        *("test_scratch_volumes", "test_snapshots", "test_targets"),
+    ),
+    "story": ("test_daemon_slots", "test_good_run", "test_verify", "test_volume_restore"),
+    "cli": (
+        *("test_config_commands", "test_documents", "test_drill_command", "test_manual_command"),
+        *("test_schedule_command", "test_serve_command", "test_tables", "test_volumes_command"),
+    ),
+}
+STORES = frozenset({"sftp", "s3"})  # parameters of the fixture `target`: each of these has a server
+ON_STORES = "test_what_was_written_is_read_back"  # the one test that is quick on them too
+
+
+def is_quick(module: Path) -> bool:
+    """All of it, but for what is marked in it."""
+    folder = module.parent.name
+    return folder not in FOLDERS or module.stem in QUICK[folder]
+
+
+def mark(items: Sequence[pytest.Item]) -> None:
+    """What is thorough says so."""
+    begun: set[Path] = set()
+    for item in items:
+        if item.get_closest_marker("exhaustive") is not None:
+            continue
+        if _on_a_store(item) or (item.path in begun and not is_quick(item.path)):
+            item.add_marker(pytest.mark.thorough)
+        begun.add(item.path)
+
+
+def _on_a_store(item: pytest.Item) -> bool:
+    parameters = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+    return parameters.get("target") in STORES and item.name.partition("[")[0] != ON_STORES

@@ -1,0 +1,51 @@
+"""What `make check` leaves out is named by what there is, and tried by another target."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests import share, thorough
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(
+    ("folder", "name"), [(folder, name) for folder in thorough.QUICK for name in thorough.QUICK[folder]]
+)
+def test_every_module_that_is_named_is_there(folder: str, name: str) -> None:
+    assert (ROOT / "tests" / folder / f"{name}.py").is_file()
+
+
+def test_the_test_that_is_quick_on_every_store_is_there() -> None:
+    assert f"\ndef {thorough.ON_STORES}(" in (ROOT / "tests" / "contract" / "test_targets.py").read_text()
+
+
+def test_of_what_one_target_leaves_out_another_one_tries_all() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    asked = dict(
+        re.findall(r"^([a-z-]+):[^\n]*\n\t[^\n]*\$\(QUICK\)[^\n]* -m (\"[^\"]+\"|\w+)$", makefile, re.MULTILINE)
+    )
+    assert asked == {
+        "tests": '"not thorough and not exhaustive"',
+        "thorough-tests": '"(thorough or hypothesis) and not exhaustive"',
+        "exhaustive-tests": "exhaustive",
+    }
+    (needed,) = re.findall(r"^test: ([a-z -]+)", makefile, re.MULTILINE)
+    assert {"check", "thorough-tests", "exhaustive-tests"} <= set(needed.split())
+
+
+@pytest.mark.parametrize(
+    ("part", "tried", "of_a_seed"),
+    [
+        (share.Share.QUICK, (5, 10, 4), 200),
+        (share.Share.USUAL, (50, 100, 4), 200),
+        (share.Share.FULL, (50, 100, 4), 1000),
+    ],
+)
+def test_a_share_is_a_number_of_examples_and_never_none(
+    monkeypatch: pytest.MonkeyPatch, part: share.Share, tried: tuple[int, ...], of_a_seed: int
+) -> None:
+    monkeypatch.setattr(share, "SHARE", part)
+    assert tuple(map(share.examples, (50, 100, 4))) == tried
+    assert share.seeded(1000, usual=200) == of_a_seed

@@ -130,6 +130,8 @@ def test_a_child_dies_when_we_are_killed(tmp_path: Path) -> None:
         import pathlib, time
         from backupd.host import process as command
         with command.spawned(["sleep", "60"]) as child:
+            while pathlib.Path(f"/proc/{{child.pid}}/comm").read_text() != "sleep\\n":
+                time.sleep(0.01)  # what starts it asks for the signal first
             pathlib.Path({str(pid_file)!r}).write_text(str(child.pid))
             time.sleep(60)
     """)

@@ -28,7 +28,7 @@ import sqlite3
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache, partial
@@ -148,7 +148,7 @@ class Tap:
     then: Callable[[], object]
 
     def __init__(self) -> None:
-        self.lock = threading.RLock()
+        self.counting, self.happening = threading.Lock(), threading.RLock()
         self.heal()
 
     def heal(self) -> None:
@@ -166,10 +166,12 @@ class Tap:
         """What happens at a call happens at once: the run's other threads wait at their next one.
 
         Else a thread that is short of the processor would damage a copy that another has looked at for the last time.
+        Who has claimed a chain does not wait: what happens may go on with that chain, and would wait for it in turn.
         """
-        with self.lock:
+        with self.counting:
             self.calls += 1
             call = self.calls
+        with nullcontext() if verb in _OWNING and not self.anywhere else self.happening:
             if 0 < self.at <= call and self.verb in {"", verb} and (self.anywhere or verb not in _OWNING):
                 self.at = 0
                 self.then()

@@ -39,7 +39,7 @@ def try_out(
         known = ", ".join(configuration.notifications) or "none: add a table [notifications.NAME]"
         raise UsageError(
             f"no notification {name!r}" if name else "no notification is configured",
-            hint=(f"the configuration has: {known}"),
+            hint=(f"configured notifications: {known}"),
         )
     deliveries = notifier.deliver(chosen, _notice(next(iter(configuration.jobs))))
     if json:

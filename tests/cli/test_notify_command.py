@@ -245,4 +245,4 @@ def test_a_test_names_who_was_not_reached(terminal: Terminal, peer: WebPeer) -> 
 def test_a_test_of_nobody_says_who_there_is(terminal: Terminal) -> None:
     ended = terminal.run("notify", "test", "somebody")
     assert (ended.status, ended.stdout) == (ExitStatus.USAGE, "")
-    assert ended.stderr == "error: no notification 'somebody'\nhint: the configuration has: all\n"
+    assert ended.stderr == "error: no notification 'somebody'\nhint: configured notifications: all\n"

@@ -91,7 +91,7 @@ def target(configuration: Configuration, name: str, machine: str) -> Target:
         chosen = configuration.targets[name]
     except KeyError:
         raise UsageError(
-            f"no target {name!r}", hint=f"the configuration has: {', '.join(configuration.targets)}"
+            f"no target {name!r}", hint=f"configured targets: {', '.join(configuration.targets)}"
         ) from None
     match chosen:
         case DirectoryConfig():
@@ -390,7 +390,7 @@ def _target_of(configuration: Configuration, holding: Holding) -> Target:
     name = holding.detail["target"]
     if name not in configuration.targets:
         raise UsageError(
-            f"the configuration has no target {name!r} any more",
+            f"target {name!r} is no longer in the configuration",
             hint=f"put target {name} back until `backupd recover` has done its work there",
         )
     return target(configuration, name, holding.detail["machine"])

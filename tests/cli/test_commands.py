@@ -653,7 +653,7 @@ def test_recover_names_what_it_gave_back_and_what_resists(terminal: Terminal, wo
 def test_what_lies_on_a_target_that_was_taken_out_of_the_configuration_waits_for_it(tmp_path: Path) -> None:
     tools = wiring.host_tools(Configuration(paths=PathsConfig(run=tmp_path)), MACHINE)
     copy = Holding(HoldingKind.PARTIAL, "nas/nightly/r1", {"target": "nas", "machine": MACHINE})
-    with pytest.raises(UsageError, match="the configuration has no target 'nas' any more") as refused:
+    with pytest.raises(UsageError, match="target 'nas' is no longer in the configuration") as refused:
         tools.target_of(copy)
     assert refused.value.hint == "put target nas back until `backupd recover` has done its work there"
 

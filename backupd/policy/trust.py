@@ -125,15 +125,15 @@ def _require_agreement(manifest: Manifest, recorded: Backup) -> None:
     """
     objects = manifest.objects
     told = {
-        "its first object": (recorded.sha256, objects[0].stored_sha256 if objects else ""),
-        "its bytes": (recorded.bytes_read, sum(stored.plain_bytes for stored in objects)),
-        "its stored bytes": (recorded.bytes_stored, sum(stored.stored_bytes for stored in objects)),
-        "its files": (recorded.files, sum(stored.files for stored in objects)),
+        "first object": (recorded.sha256, objects[0].stored_sha256 if objects else ""),
+        "bytes read": (recorded.bytes_read, sum(stored.plain_bytes for stored in objects)),
+        "stored bytes": (recorded.bytes_stored, sum(stored.stored_bytes for stored in objects)),
+        "files": (recorded.files, sum(stored.files for stored in objects)),
     }
     for what, (expected, found) in told.items():
         if expected != found:
             raise Untrusted(
-                f"run {manifest.run_id} on target {recorded.target} is not the one on record: expected {what}"
+                f"run {manifest.run_id} on target {recorded.target} is not the one on record: {what}: expected"
                 f" {expected}, found {found}",
                 hint=_REPLACED,
             )

@@ -187,13 +187,13 @@ def test_what_an_earlier_backupd_recorded_is_taken_with_a_warning(
 
 @pytest.mark.parametrize(
     ("column", "what"),
-    [("sha256", "first object"), ("bytes_read", "bytes"), ("bytes_stored", "stored bytes"), ("files", "files")],
+    [("sha256", "first object"), ("bytes_read", "bytes read"), ("bytes_stored", "stored bytes"), ("files", "files")],
 )
 def test_but_only_where_it_agrees_with_all_that_was_recorded(
     backed_up: World, tmp_path: Path, column: str, what: str
 ) -> None:
     of_old(backed_up, **{column: 7})
-    refused(backed_up, tmp_path / "to", f"is not the one on record: expected its {what} 7")
+    refused(backed_up, tmp_path / "to", f"is not the one on record: {what}: expected 7")
 
 
 # --- without the catalogue -------------------------------------------------------------------------------------------

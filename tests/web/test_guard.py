@@ -222,7 +222,7 @@ def test_a_long_query_gets_a_sentence(browser: httpx.Client) -> None:
     answer = browser.get("/history?job=" + "x" * 5000)
 
     assert answer.status_code == 414
-    assert "query is longer than 4096 bytes." in answer.text
+    assert "The query is longer than 4096 bytes." in answer.text
 
 
 @pytest.mark.parametrize(

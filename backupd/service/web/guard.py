@@ -85,7 +85,7 @@ class WebGuard:
             answer.headers["Allow"] = "GET, HEAD"
             return answer
         if len(scope["query_string"]) > LONGEST_QUERY:
-            return self.refuse(scope, 414, f"the URL's query is longer than {LONGEST_QUERY} bytes", "remove a filter")
+            return self.refuse(scope, 414, f"the query is longer than {LONGEST_QUERY} bytes", "remove a filter")
         return None
 
     def _is_known(self, authorization: str) -> bool:

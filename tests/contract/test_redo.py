@@ -184,7 +184,8 @@ def recovers_alike(image: Image, folder: Path, *, noise: bool = False) -> RedoCu
     (folder / "whole").mkdir()
     image.datadir.rename(folder / "whole" / "data")
     said, tables = recovered(folder / "whole")
-    assert [line.split()[0] for line in said] == ["Starting", "End", "log"], said
+    # Where everything was flushed, there is nothing to recover.
+    assert [line.split()[0] for line in said] in (["Starting", "End", "log"], ["End", "log"]), said
     assert recovered(folder / "cut") == (said, tables)
     if noise:
         assert recovered(folder / "noise") == (said, tables)

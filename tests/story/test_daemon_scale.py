@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -17,10 +18,8 @@ _IDLE_SECONDS = 25.0  # a beat of the clock is among them
 _TICKS = 100  # of a second: proc(5), `utime` and `stime`
 
 
-@pytest.fixture(scope="module")
-def configuration(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A thousand jobs, each with a schedule of its own hour and minute; none is due within the next hour."""
-    folder = tmp_path_factory.mktemp("thousand")
+def configuration(folder: Path, jobs: int) -> Path:
+    """Jobs with a schedule of its own hour and minute each; none is due within the next hour."""
     text = [
         f'[catalogue]\npath = "{folder}/catalogue.sqlite"',
         f'[paths]\nrun = "{folder}/run"\nstaging = "{folder}/staging"\nlog = "{folder}/log"',
@@ -29,7 +28,7 @@ def configuration(tmp_path_factory: pytest.TempPathFactory) -> Path:
         f'[targets.vault]\ntype = "directory"\npath = "{folder}"',
     ]
     hour = (datetime.now(UTC) + timedelta(hours=8)).hour
-    for number in range(_JOBS):
+    for number in range(jobs):
         text += [
             f'[jobs.job-{number}]\nhost = "db1"\ntargets = ["vault"]\n[jobs.job-{number}.schedules.backup]',
             f'cron = "{number % 60} {(hour + number // 60 % 8) % 24} * * *"\nspread = "{number % 7}m"',
@@ -39,19 +38,19 @@ def configuration(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture(scope="module")
-def daemon(configuration: Path) -> Iterator[tuple[subprocess.Popen[bytes], float]]:
-    """One that is ready, and the seconds of processor time that it took until then."""
+@contextmanager
+def daemon(folder: Path, jobs: int) -> Iterator[subprocess.Popen[bytes]]:
+    """One that is ready."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
-        address = str(configuration.parent / "notify")
+        address = str(folder / "notify")
         manager.bind(address)
         manager.settimeout(60)
-        argv = [sys.executable, "-m", "backupd", "--config", str(configuration), "serve", "--no-web"]
+        argv = [sys.executable, "-m", "backupd", "--config", str(configuration(folder, jobs)), "serve", "--no-web"]
         with subprocess.Popen(argv, env={"NOTIFY_SOCKET": address, "PATH": "/usr/bin:/bin"}) as process:
             try:
                 while not manager.recv(4096).startswith(b"STATUS=next"):
                     pass
-                yield process, cpu_seconds(process)
+                yield process
             finally:
                 process.kill()
 
@@ -62,14 +61,26 @@ def cpu_seconds(process: subprocess.Popen[bytes]) -> float:
     return (int(fields[11]) + int(fields[12])) / _TICKS
 
 
-def test_a_thousand_jobs_are_scheduled_within_two_seconds(daemon: tuple[subprocess.Popen[bytes], float]) -> None:
-    """Of processor time: what else the machine does is not backupd's. It includes what every command takes to load."""
-    assert daemon[1] < 2.0
+def started_cpu_seconds(folder: Path, jobs: int) -> float:
+    """The least of three starts, until it is ready."""
+    took = []
+    for start in range(3):
+        place = folder / f"{jobs}-{start}"
+        place.mkdir()
+        with daemon(place, jobs) as process:
+            took.append(cpu_seconds(process))
+    return min(took)
 
 
-def test_a_thousand_jobs_leave_the_processor_idle(daemon: tuple[subprocess.Popen[bytes], float]) -> None:
-    process, _ = daemon
-    began, used = time.monotonic(), cpu_seconds(process)
-    time.sleep(_IDLE_SECONDS)
-    ratio = (cpu_seconds(process) - used) / (time.monotonic() - began)
+def test_a_thousand_jobs_are_scheduled_in_twice_the_time_of_one(tmp_path: Path) -> None:
+    """1.7 times where nothing else runs; the margin is for what other work does to a processor's caches."""
+    one, thousand = (started_cpu_seconds(tmp_path, jobs) for jobs in (1, _JOBS))
+    assert thousand < 2.5 * one
+
+
+def test_a_thousand_jobs_leave_the_processor_idle(tmp_path: Path) -> None:
+    with daemon(tmp_path, _JOBS) as process:
+        began, used = time.monotonic(), cpu_seconds(process)
+        time.sleep(_IDLE_SECONDS)
+        ratio = (cpu_seconds(process) - used) / (time.monotonic() - began)
     assert ratio < 0.01

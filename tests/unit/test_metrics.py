@@ -1,10 +1,11 @@
 """What Prometheus is told, read back as Prometheus reads it, of a real catalogue."""
 
 import os
+import sqlite3
 import stat
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -235,17 +236,24 @@ def test_no_label_tells_one_run_from_another(catalogue: Catalogue, tmp_path: Pat
 
 @pytest.mark.exhaustive
 @pytest.mark.timeout(300)
-def test_a_hundred_thousand_runs_cost_less_than_a_tenth_of_a_second(tmp_path: Path) -> None:
+def test_a_hundred_thousand_runs_are_told_sooner_than_they_are_counted(tmp_path: Path) -> None:
+    """A quarter of it, where nothing else runs (25 ms): what an answer costs does not depend on the machine's pace."""
     jobs = {name: {"host": "db1", "targets": ("vault",)} for name in ("nightly", "shop", "archive")}
-    with catalogue_of(100_000) as path, Catalogue.open(path) as years:
+    with catalogue_of(100_000) as path, Catalogue.open(path) as years, closing(sqlite3.connect(path)) as plain:
         metrics = metrics_of(Site(configured(tmp_path, jobs=jobs), years, lambda: NEWEST))
-        took = []
+        told_seconds, counted_seconds = [], []
         for _ in range(5):
-            began = time.perf_counter()
+            began = time.thread_time()
             answer = metrics.exposition()
-            took.append(time.perf_counter() - began)
+            told_seconds.append(time.thread_time() - began)
+            began = time.thread_time()
+            counted = plain.execute(
+                "SELECT job, host, COUNT(*), MAX(started_at) FROM runs GROUP BY job, host"
+            ).fetchall()
+            counted_seconds.append(time.thread_time() - began)
+    assert sum(runs for _, _, runs, _ in counted) == 100_000
     assert value(answer, "runs_total", **NIGHTLY, result="good") == pytest.approx(32_000, rel=0.02)
-    assert min(took) < 0.1
+    assert min(told_seconds) < min(counted_seconds)
 
 
 # --- targets ---------------------------------------------------------------------------------------------------------

@@ -63,7 +63,7 @@ def judged(manifest: Manifest) -> Manifest:
     """
     _require(RUN_ID.fullmatch(manifest.run_id) is not None, "run_id", manifest.run_id)
     for name in ("job", "host", "machine", "volume"):
-        _require(is_one_line(getattr(manifest, name)), name, getattr(manifest, name))
+        _require(is_printable_line(getattr(manifest, name)), name, getattr(manifest, name))
     _require(is_path(manifest.datadir), "datadir", manifest.datadir)
     known = not manifest.locked or manifest.position.binlog_file is None or manifest.position.binlog_offset is not None
     _require(known, "position.binlog_offset", None)
@@ -100,23 +100,23 @@ def libraries(facts: ServerFacts) -> tuple[str, ...]:
     return tuple(name for name in named if name in _LIBRARIES)
 
 
-def is_one_line(text: str) -> bool:
-    """Whether it prints on one line: no control characters, no separators of lines, nothing that turns its writing."""
+def is_printable_line(text: str) -> bool:
+    """Whether a setting may be so: short, and stricter than `escaping.is_one_line`, for it is written into options."""
     return len(text) <= _LONGEST and text.isprintable()
 
 
 def is_path(text: str) -> bool:
     """Whether it can be a path. Nothing is said of where it leads: see `Relocation`."""
-    return is_one_line(text)
+    return is_printable_line(text)
 
 
 def is_binlog(name: str) -> bool:
     """Whether a binlog file may be called so; it needs no quoting anywhere but in a shell."""
-    return is_one_line(name) and _BINLOG.fullmatch(name) is not None
+    return is_printable_line(name) and _BINLOG.fullmatch(name) is not None
 
 
 def _server(facts: ServerFacts) -> ServerFacts:
-    _require(is_one_line(facts.version), "server.version", facts.version)
+    _require(is_printable_line(facts.version), "server.version", facts.version)
     for name in ("datadir", "binlog_basename", "socket"):
         path: Path | None = getattr(facts, name)
         _require(path is None or is_path(str(path)), f"server.{name}", path)
@@ -130,7 +130,7 @@ def _server(facts: ServerFacts) -> ServerFacts:
 
 def _replica(channel: ReplicaPosition) -> ReplicaPosition:
     file = channel.source_log_file
-    _require(is_one_line(channel.channel), "position.replicas.channel", channel.channel)
+    _require(is_printable_line(channel.channel), "position.replicas.channel", channel.channel)
     _require(file == "" or is_binlog(file), "position.replicas.source_log_file", file)
     return replace(channel, gtid=_gtids(channel.gtid, "position.replicas.gtid"))
 
@@ -176,13 +176,13 @@ _SETTINGS: Mapping[str, Callable[[str], bool]] = {
     "enforce_gtid_consistency": _switch,
     "external_tablespaces": _are(_is_absolute, "\n"),
     "file_key_management_encryption_algorithm": _word,
-    "file_key_management_filekey": is_one_line,
+    "file_key_management_filekey": is_printable_line,
     "file_key_management_filekey_is_withheld": _switch,
     "file_key_management_filename": is_path,
     "gtid_domain_id": _number,
     "gtid_mode": _switch,
     "innodb_checksum_algorithm": _word,
-    "innodb_data_file_path": lambda value: is_one_line(value) and _are(_like(_TABLESPACE), ";")(value),
+    "innodb_data_file_path": lambda value: is_printable_line(value) and _are(_like(_TABLESPACE), ";")(value),
     "innodb_data_home_dir": is_path,
     "innodb_directories": _are(is_path, ";"),
     "innodb_doublewrite_dir": is_path,
@@ -207,6 +207,6 @@ _SETTINGS: Mapping[str, Callable[[str], bool]] = {
     "server_id": _number,
     "server_uuid": _like(_UUID),
     "sync_binlog": _number,
-    "version": is_one_line,
-    "version_comment": is_one_line,
+    "version": is_printable_line,
+    "version_comment": is_printable_line,
 }

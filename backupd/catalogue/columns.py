@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, get_origin
 
 from sqlalchemy import Dialect, RowMapping, Text, TypeDecorator
 
+from backupd.vocabulary.errors import CatalogueError
 from backupd.vocabulary.escaping import encodable
 
 if TYPE_CHECKING:
@@ -111,8 +112,20 @@ class Json(TypeDecorator[Any]):
         return None if value is None else json.dumps(value, default=_plain)
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> Any:  # noqa: ARG002
-        """The value, of its types."""
-        return self._adapter.validate_json(value) if value else self._nothing
+        """The value, of its types. JSON is read by `json`: names of files may have bytes that are no characters.
+
+        Raises:
+            CatalogueError: there is something else.
+        """
+        from pydantic import ValidationError
+
+        try:
+            return self._adapter.validate_python(json.loads(value)) if value else self._nothing
+        except (ValidationError, ValueError, RecursionError) as error:
+            raise CatalogueError(
+                f"the catalogue holds what backupd cannot have written: {value!r:.80}",
+                hint="its file was damaged or changed: put back a copy, or make a new one: `backupd catalogue rebuild`",
+            ) from error
 
     @cached_property
     def _adapter(self) -> "TypeAdapter[Any]":

@@ -519,7 +519,7 @@ def test_a_manifest_that_is_not_there_was_not_published(world: World, fault: Fau
 def test_a_manifest_is_not_published_over_objects_that_cannot_be_locked_as_long(world: World) -> None:
     world.put(SMALL)
     world.proxy.always("PutObjectRetention", refuse(403, "AccessDenied"))
-    with pytest.raises(TargetError, match=f"does not let us keep {NAME} locked"):
+    with pytest.raises(TargetError, match=f"does not let backupd keep {NAME} locked"):
         s3_target(replace(world.config, lock_mode=LockMode.GOVERNANCE)).publish(MANIFEST)
     with pytest.raises(TargetError, match="unfinished"):
         world.server.manifest(JOB, RUN)
@@ -603,7 +603,7 @@ def test_a_removal_that_is_refused_half_way_leaves_no_backup_that_looks_whole(wo
     put(world.server, SMALL)
     world.server.publish(MANIFEST)
     world.proxy.next("DeleteObject", hand_on, refuse(403, "AccessDenied"))
-    with pytest.raises(TargetError, match="does not let us"):
+    with pytest.raises(TargetError, match="does not let backupd"):
         world.target.remove(JOB, RUN)
     assert [found.finished for found in world.server.backups()] == [False]
 
@@ -658,7 +658,7 @@ def look_at_backups(target: S3Target) -> None:
         (403, "RequestTimeTooSkewed", "clock as wrong"),
         (403, "ExpiredToken", "have expired"),
         (403, "InvalidAccessKeyId", "does not accept the credentials"),
-        (403, "AccessDenied", "does not let us"),
+        (403, "AccessDenied", "does not let backupd"),
         (404, "NoSuchBucket", "no such bucket"),
         (400, "AuthorizationHeaderMalformed", "another region"),
         (507, "InsufficientStorage", "no space left on"),

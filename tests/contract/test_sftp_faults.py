@@ -241,7 +241,7 @@ def test_a_refusal_is_no_outage(between: Proxy, sftp_server: SshServer, store: P
     content = file.read_text()
     try:
         with (
-            pytest.raises(TargetError, match=r"does not let|does not know"),
+            pytest.raises(TargetError, match=r"does not accept|does not know"),
             target.writing(JOB, RUN, NAME) as writer,
         ):
             file.write_text("")
@@ -361,7 +361,7 @@ def test_a_revoked_host_key_is_refused(sftp_server: SshServer, store: Path, tmp_
 def test_a_key_that_the_server_does_not_know_is_refused(sftp_server: SshServer, store: Path, tmp_path: Path) -> None:
     new_key(tmp_path / "other", "ed25519")
     error = refusal(replace(sftp_config(sftp_server, store), key_file=tmp_path / "other"))
-    assert f"does not let {sftp_server.user} in" in error.message
+    assert f"does not accept {sftp_server.user}" in error.message
 
 
 def test_a_key_file_that_cannot_be_used_is_a_sentence(sftp_server: SshServer, store: Path, tmp_path: Path) -> None:

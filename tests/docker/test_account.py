@@ -179,7 +179,7 @@ def test_without_any_of_its_privileges_there_is_no_canary(
     with pytest.raises(StatementError) as refused:
         rows_around_a_run()
     assert refused.value.denied
-    assert f"grant user '{USER}' what it lacks" in refused.value.hint
+    assert f"grant user '{USER}' what is missing" in refused.value.hint
 
 
 def test_to_stop_the_applier_takes_one_privilege_more(account: Connect, server: ServerContainer) -> None:

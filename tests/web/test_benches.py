@@ -72,7 +72,7 @@ def test_a_bench_that_goes_on_is_at_work_on_its_page_and_on_the_overview(benches
     assert (told["status"], told["alive"], told["words"]) == ("running", True, "at work")
     overview = seen(benches, "/")
     assert "Also running b3-1 probe, started" in overview.words
-    assert "b3 bench, begun" in overview.words
+    assert "b3 bench, started" in overview.words
     assert {"/runs/b3", "/runs/b3-1"} <= set(overview.links)
     assert "/runs/b1" not in overview.links
 

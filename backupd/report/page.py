@@ -6,7 +6,7 @@ Knows: the markup and its looks. Words are escaped here; markup is put together 
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from backupd.report.svg import colour, style
+from backupd.report.svg import page_style
 from backupd.vocabulary.escaping import on_one_line
 
 
@@ -48,15 +48,8 @@ def facts_list(facts: Iterable[tuple[str, str]]) -> str:
     return tag("dl", "\n".join(tag("dt", text(name)) + tag("dd", text(words)) for name, words in facts))
 
 
-def _variables(*, dark: bool) -> str:
-    names = ("paper", "ink", "soft", "grid", "s0")
-    return " ".join(f"--{name}: {colour(name, dark=dark)};" for name in names)
-
-
 _STYLE = f"""
-:root {{ color-scheme: light dark; {_variables(dark=False)} }}
-@media (prefers-color-scheme: dark) {{ :root {{ {_variables(dark=True)} }} }}
-body {{ margin: 0; background: var(--paper); color: var(--ink);
+{page_style()}body {{ margin: 0; background: var(--paper); color: var(--ink);
   font: 15px/1.5 system-ui, -apple-system, 'Segoe UI', Roboto, Arial, 'DejaVu Sans', sans-serif; }}
 main {{ max-width: 900px; margin: 0 auto; padding: 24px 20px 48px; }}
 h1 {{ font-size: 26px; line-height: 1.2; margin: 0; overflow-wrap: anywhere; }}
@@ -82,5 +75,4 @@ dl {{ display: grid; grid-template-columns: max-content 1fr; gap: 4px 20px; marg
 dt {{ color: var(--soft); }}
 dd {{ margin: 0; overflow-wrap: anywhere; }}
 @media print {{ figure svg {{ min-width: 0; }} figure, .card, section {{ break-inside: avoid; }} }}
-{style(within="svg")}
 """

@@ -5,12 +5,15 @@ refuse it with `safe`. Import this module late: Jinja takes longer to load than 
 """
 
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from backupd.report import words
+from backupd.report.svg import page_style
+from backupd.vocabulary.escaping import on_one_line
 
 
 def environment(folder: Path, *, shown: Callable[[str], str]) -> Environment:
@@ -39,4 +42,17 @@ def environment(folder: Path, *, shown: Callable[[str], str]) -> Environment:
         "age": words.age,
         "many": words.many,
     }
+    return made
+
+
+def report(template: str, *, title: str, subtitle: str, **shown: object) -> str:
+    """A whole report, as the text of an HTML file. `shown` is what its template asks for."""
+    return _reports().get_template(template).render(title=title, subtitle=subtitle, **shown)
+
+
+@cache
+def _reports() -> Environment:
+    made = environment(Path(__file__).parent / "templates", shown=on_one_line)
+    made.filters["capital"] = lambda said: f"{said[:1].upper()}{said[1:]}"
+    made.globals["page_style"] = page_style
     return made

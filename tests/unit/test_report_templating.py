@@ -1,5 +1,6 @@
 """Templates need not remember to escape: their environment does, in reports and in the web pages alike."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 from jinja2 import UndefinedError
 from markupsafe import Markup
 
+from backupd.report import templating
 from backupd.report.templating import environment
 from backupd.vocabulary.escaping import on_one_line, plain
 
@@ -58,3 +60,10 @@ def test_lines_end_only_where_whoever_makes_the_environment_lets_them() -> None:
 def test_a_name_that_a_template_was_not_given_is_an_error() -> None:
     with pytest.raises(UndefinedError):
         filled("{{ forgotten }}")
+
+
+def test_reports_take_nothing_for_markup_but_pictures_and_their_style() -> None:
+    folder = Path(templating.__file__).parent / "templates"
+    text = "".join(path.read_text() for path in folder.iterdir())
+    assert set(re.findall(r"(\S+) *\| *(?:safe|e|escape|forceescape)\b", text)) == {"picture", "page_style()"}
+    assert "autoescape" not in text

@@ -54,9 +54,13 @@ def style(*, within: str = "") -> str:
     )
 
 
-def colour(name: str, *, dark: bool = False) -> str:
-    """The colour of a class, for text outside of pictures."""
-    return (_DARK if dark else _LIGHT)[name]
+def page_style() -> str:
+    """CSS for a page with pictures in it: their colours as variables, `--paper` and so on, and their classes."""
+    light, dark = (" ".join(f"--{name}: {value};" for name, value in colours.items()) for colours in (_LIGHT, _DARK))
+    return (
+        f":root {{ color-scheme: light dark; {light} }}\n"
+        f"@media (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}\n{style(within='svg')}\n"
+    )
 
 
 def _paint(colours: dict[str, str], within: str) -> str:

@@ -13,6 +13,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
 
 from backupd import __version__
+from backupd.report import svg
 from backupd.service.metrics import Metrics
 from backupd.service.outlook import MachineView
 from backupd.service.site import Site
@@ -67,7 +68,7 @@ def application(site: Site, outlook: MachineView, *, token: str | None = None) -
 
 
 async def _colours() -> Response:
-    return Response(looks.colours(), media_type="text/css")
+    return Response(svg.page_style(), media_type="text/css")
 
 
 @asynccontextmanager

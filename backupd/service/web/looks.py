@@ -1,55 +1,34 @@
-"""How templates are filled: words for figures, one place for the frame of all pages, the colours of the reports; and
-how JSON is written.
+"""How pages are made of templates, and how JSON is written.
 
-Knows: Jinja, JSON, and nothing of what is shown. Every value is escaped, and shown `plain`.
+Knows: the templates' folder and the words that only they use, JSON, and nothing of what is shown. Every value is
+escaped, and shown `plain`.
 """
 
 import json
 import platform
 from datetime import datetime
 from functools import cache
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
+from jinja2 import Environment
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse
 
 from backupd import __version__
-from backupd.report import svg, words
+from backupd.report import templating, words
 from backupd.vocabulary.errors import ExitStatus
 from backupd.vocabulary.escaping import plain
 
 _HERE = Path(__file__).parent
 STATIC = _HERE / "static"
-_COLOURS = ("paper", "ink", "soft", "grid", "level", *svg.COLOURS)
 
 
 @cache
 def environment() -> Environment:
     """The templates."""
-    made = Environment(
-        loader=FileSystemLoader(_HERE / "templates"),
-        autoescape=True,
-        auto_reload=False,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=_plain,
-    )
-    made.filters |= {
-        "size": words.size,
-        "duration": words.duration,
-        "ratio": words.ratio,
-        "share": words.share,
-        "figure": words.figure,
-        "instant": words.instant,
-        "age": words.age,
-        "many": words.many,
-        "since": _since,
-        "meaning": _meaning,
-    }
+    made = templating.environment(_HERE / "templates", shown=plain)
+    made.filters |= {"since": _since, "meaning": _meaning}
     made.globals |= {"host": platform.node(), "version": __version__}
     return made
 
@@ -74,23 +53,9 @@ class Document(JSONResponse):
         return json.dumps(content, allow_nan=False, separators=(",", ":")).encode("ascii")
 
 
-def colours() -> str:
-    """A stylesheet: the reports' colours as `--paper` and so on, and the classes of all pictures."""
-    light, dark = (" ".join(f"--{name}: {svg.colour(name, dark=dark)};" for name in _COLOURS) for dark in (False, True))
-    return (
-        f":root {{ color-scheme: light dark; {light} }}\n"
-        f"@media (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}\n{svg.style(within='svg')}\n"
-    )
-
-
 def _meaning(exit_status: int) -> str:
     """In words; its number where it has none."""
     return next((one.meaning for one in ExitStatus if one == exit_status), f"exit status {exit_status}")
-
-
-def _plain(value: object) -> object:
-    """Text of hosts and of errors; markup is left alone."""
-    return plain(str(value)) if isinstance(value, str | PurePath) and not isinstance(value, Markup) else value
 
 
 def _since(at: datetime | None, now: datetime) -> str:

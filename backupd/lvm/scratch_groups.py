@@ -1,7 +1,5 @@
 """A volume group on disks that a person named: made with our tags, and gone without a trace.
 
-Knows: LVM's commands for PVs and groups.
-
 The group is no part of LVM's archive in /etc/lvm: it lives for minutes, and LVM keeps ten files of each group for good.
 No command is given `--yes` or `--force` before it is proven that everything which it will remove is ours.
 """

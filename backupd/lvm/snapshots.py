@@ -1,7 +1,7 @@
 """LVM snapshots, classic and thin: seen, taken under a lock, watched, removed.
 
-Knows: LVM's commands, what their complaints mean for a person, and how one is taken under a lock. Refuses to know:
-servers, locks, and what is read from a snapshot. Nothing that has no tag of this machine's is ever changed.
+Knows: LVM's commands, what their complaints mean for a person, and how one is taken under a lock. Refuses to know
+servers and their locks, and what is read from a snapshot. Nothing that has no tag of this machine's is ever changed.
 """
 
 import logging

@@ -1,7 +1,7 @@
 """A folder as a target: a local disk, or NFS.
 
-Knows: PATH/MACHINE/JOB/RUN_ID/ with the objects and `manifest.json`; temporary names, fsync of files and folders.
-Refuses to know what is stored, and what a failing file system says (`directory_root`).
+Knows: PATH/MACHINE/JOB/RUN_ID/ with the objects and `manifest.json`; temporary names, fsync of files and folders. What
+a failing file system says is in `directory_root`.
 
 NFS tells of a full disk or an exceeded quota as late as at fsync or close: both count as writing.
 """

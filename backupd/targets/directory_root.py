@@ -1,8 +1,7 @@
 """The folder of this host that backups lie in, and what is said when something there fails.
 
 Knows: that it must be there and, where a sentinel is named, be mounted; how a name in it is made durable, how a file is
-read past the page cache, and what the errors of a full, read-only or vanished file system mean. Refuses to know what
-lies in it.
+read past the page cache, and what the errors of a full, read-only or vanished file system mean.
 """
 
 import errno

@@ -17,6 +17,7 @@ from backupd.host.process import ChildLedger
 from backupd.lvm import Mark, SnapshotCreator, classic, devicemapper, report, thin
 from backupd.lvm.method import DM_UUID_LENGTH, Method, ShellStep
 from backupd.lvm.queues import with_queues
+from backupd.lvm.refusals import NO_REPORT
 from backupd.lvm.removal import chosen_removal_argv, is_ours, remove_argv
 from backupd.lvm.shell import LvmShell, lvm_shell, meaningful
 from backupd.vocabulary.errors import CommandError, SnapshotError, SnapshotVoid
@@ -270,9 +271,7 @@ def reported(argv: list[str], *, within_seconds: float = _REPORT_SECONDS) -> str
     try:
         return process.run(argv, timeout_seconds=within_seconds).stdout
     except CommandError as error:
-        raise SnapshotError(
-            (f"LVM could not report: {error.message}"), hint=error.hint or _hint(error.message)
-        ) from error
+        raise SnapshotError(f"{NO_REPORT}: {error.message}", hint=error.hint or _hint(error.message)) from error
 
 
 def _of_uuid(uuid: str, volumes: tuple[Volume, ...], device: DeviceNumber) -> Volume:

@@ -16,11 +16,12 @@ from io import FileIO
 from pathlib import Path
 from threading import Event
 
+from backupd.host.filesystem import sync_folder
 from backupd.policy import manifest as manifests
 from backupd.targets import UploadLedger
 from backupd.targets.chain import OwnedFolder
 from backupd.targets.directory_records import DirectoryRecords
-from backupd.targets.directory_root import RootFolder, remove_quietly, sync_folder
+from backupd.targets.directory_root import RootFolder, remove_quietly
 from backupd.targets.names import (
     MANIFEST,
     already_finished,

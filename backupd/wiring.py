@@ -292,7 +292,7 @@ def instruments() -> Instruments:
     from backupd.catalogue import probes  # noqa: F401 - writes the result, when the package may have been upgraded
     from backupd.load.fileprobe import SysbenchProbe
     from backupd.load.reading import DirectReader
-    from backupd.load.sysbench import require_version
+    from backupd.load.sysbench import SYSBENCH
     from backupd.lvm.version import lvm_version
 
     return Instruments(
@@ -301,7 +301,9 @@ def instruments() -> Instruments:
         counters=KernelCounters(),
         load_average=lambda: os.getloadavg()[0],
         versions=lambda with_sysbench: Versions(
-            kernel=os.uname().release, lvm=lvm_version(), sysbench=require_version() if with_sysbench else None
+            kernel=os.uname().release,
+            lvm=lvm_version(),
+            sysbench=SYSBENCH.installed_version() if with_sysbench else None,
         ),
     )
 

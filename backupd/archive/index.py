@@ -1,8 +1,8 @@
 """What a backup's tar streams hold and where: what lets a single table's files be fetched alone, and what was unpacked
 be compared with what was stored.
 
-Knows: the lines of the index object, and that a million of them fit nowhere but compressed. Refuses to know how members
-get into a stream and out of it, and whether their names are harmless.
+Knows: the lines of the index object, and that a million of them fit nowhere but compressed. Refuses to know whether a
+member's name is harmless: that is checked where a member is unpacked (`unpack`, `members`).
 
 The first line is `{"index":{"major":1,"minor":0}}`. Then, for each object, `{"object":NAME}` and a line for each of its
 members, in order. Within a major version a reader passes over lines, keys and kinds that it does not know.

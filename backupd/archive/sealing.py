@@ -1,8 +1,8 @@
 """Bytes to an age file that its recipients can read: the writing half of age-encryption.org/v1, X25519 recipients.
 
-Knows: the format's header and its chunks of 64 KiB (C2SP's age.md). Refuses to know keys that open anything: reading is
-pyrage's, and so this half is held against another's at every restore. No cryptography is done here: X25519,
-ChaCha20-Poly1305 and HKDF are OpenSSL's, by the `cryptography` package.
+Knows: the format's header and its chunks of 64 KiB (C2SP's age.md). Refuses to know a key that opens anything: pyrage
+does the reading, so every restore checks this half against another implementation. No cryptography is done here:
+X25519, ChaCha20-Poly1305 and HKDF are OpenSSL's, by the `cryptography` package.
 
 Why not pyrage here too: measured (pyrage 1.4.0, cryptography 50.0.2, CPython 3.11, one AMD EPYC core), it encrypts
 280 MB/s while it holds the interpreter's lock, for which the threads that read, hash and compress must wait, and two

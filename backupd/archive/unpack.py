@@ -1,8 +1,7 @@
 """Objects to files: frames and the members' names are checked while GNU tar unpacks.
 
-Knows: that what was unpacked counts only when this returns, and how far it came where it does not. Refuses to know
-whose folder it is, whether it may be written into and how an unfinished restore is marked
-(`operations.restore.into_folder`).
+Knows: that what was unpacked counts only when this returns, and how far it came where it does not. Whose folder it is,
+whether it may be written into and how an unfinished restore is marked is decided in `operations.restore.into_folder`.
 
 One thread reads and compares the next frame while another one decrypts, expands and checks this one and feeds tar,
 which is a process of its own: more threads would only hand each other the interpreter's lock.

@@ -1,7 +1,4 @@
-"""How a fact of the vocabulary becomes a row of text and numbers, and comes back.
-
-Knows: the types of columns.
-"""
+"""How a fact of the vocabulary becomes a row of text and numbers, and comes back."""
 
 import json
 from collections.abc import Mapping

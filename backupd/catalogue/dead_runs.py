@@ -1,6 +1,7 @@
 """What other processes say of a run that cannot say it itself: it has died, or has ended.
 
-Knows: what a dead run leaves in its record, and what becomes of it there. Refuses to know what is alive.
+Knows: what a dead run leaves in its record, and what becomes of it there. Refuses to know which runs are dead:
+`operations.upkeep` tries their locks.
 """
 
 from sqlalchemy import delete, func, insert, select, update

@@ -1,7 +1,6 @@
 """One open catalogue file, and how it is read and written.
 
-Knows: that what is written together is all there or not at all, and that a stop signal waits for it. Refuses to know
-which rows there are.
+Knows: that what is written together is all there or not at all, and that a stop signal waits for it.
 """
 
 import threading

@@ -1,6 +1,6 @@
 """What all tables of the catalogue are entered into, and how a row says whose it is.
 
-Knows: how constraints are named. Refuses to know which tables there are.
+Knows: how constraints are named.
 """
 
 from sqlalchemy import Column, ForeignKey, MetaData, Text

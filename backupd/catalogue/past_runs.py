@@ -1,6 +1,6 @@
 """What earlier runs say of the next one: how long its copy takes, what its snapshot fills, where it was taken.
 
-Knows: which of a job's runs may tell, and that one that failed may. Refuses to know what follows from it.
+Knows: which of a job's runs tell something; one that failed may.
 """
 
 from sqlalchemy import func, select

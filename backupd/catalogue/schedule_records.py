@@ -1,6 +1,6 @@
 """What was due by schedule and what became of it.
 
-Knows: that a slot is taken once. Refuses to know when anything is due.
+Knows: that a slot is taken once.
 """
 
 import json

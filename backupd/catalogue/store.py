@@ -1,7 +1,4 @@
-"""The catalogue: every run and all that is known of it, in one SQLite file that many processes may open at once.
-
-Knows: how runs are recorded, found and read back. Refuses to know what a run does, and how its record is shown.
-"""
+"""The catalogue: every run and all that is known of it, in one SQLite file that many processes may open at once."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager

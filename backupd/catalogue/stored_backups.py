@@ -1,6 +1,6 @@
 """What becomes of backups after their run; each change is told in the audit chain as well.
 
-Knows: which rows a later finding changes. Refuses to know who found what.
+Knows: which rows a later finding changes.
 """
 
 from collections.abc import Callable, Collection

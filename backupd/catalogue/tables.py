@@ -1,8 +1,7 @@
 """The catalogue's tables of runs, backups and schedules. Private to this package: others ask `store`.
 
 Knows: names and types of columns. A table that keeps a fact of the vocabulary has the fact's field names as its
-columns. Refuses to know queries and files. What changes here needs a revision in `migrations/`, and `HEAD` is then its
-name; a test holds the two together.
+columns. A change here needs a revision in `migrations/`, whose name `HEAD` then is; a test holds the two together.
 """
 
 from typing import Any

@@ -1,7 +1,4 @@
-"""What a bench will do, told before it does it, and the question whether it may.
-
-Knows: the words.
-"""
+"""What a bench will do, told before it does it, and the question whether it may."""
 
 import sys
 from collections.abc import Iterable, Iterator

@@ -1,7 +1,4 @@
-"""`backupd config`: write an example, say what is wrong with a file, show what is in force.
-
-Knows: the commands.
-"""
+"""`backupd config`: write an example, say what is wrong with a file, show what is in force."""
 
 import contextlib
 import json

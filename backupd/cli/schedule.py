@@ -1,7 +1,4 @@
-"""`backupd schedule`: what is due when, and a person's word that nothing of a job is to be started.
-
-Knows: the commands.
-"""
+"""`backupd schedule`: what is due when, and a person's word that nothing of a job is to be started."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime

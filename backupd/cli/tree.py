@@ -1,7 +1,7 @@
 """Every command's name, and the module that it is in, which is imported when the command is looked up.
 
-Knows: that one process runs one command; what the other thirty import would cost each of them a tenth of a second.
-Refuses to know how a command is called: its module's function of that name says, or its `app`, a group of commands.
+Knows: that one process runs one command; importing the other thirty would cost each of them a tenth of a second. How a
+command is called is said in its module, by the function of that name or by `app`, a group of commands.
 """
 
 from collections.abc import Iterator, Mapping

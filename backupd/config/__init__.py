@@ -1,7 +1,7 @@
 """The configuration: one TOML file as frozen, typed values.
 
-Knows: what may be configured, and everything that is wrong with a file, at once. Refuses to know what the values are
-for, and never holds a secret: `backupd.config.secrets` finds one when a connection is opened.
+Knows: what may be configured, and everything that is wrong with a file, at once. Refuses to know a secret:
+`backupd.config.secrets` finds one when a connection is opened.
 """
 
 from backupd.config.fields import SnapshotSize

@@ -1,6 +1,6 @@
 """The configuration in force, defaults filled in, as TOML that `load` reads back, or as plain values for JSON.
 
-Knows: how TOML is written. Refuses to know secrets: only where each would come from is said, in a comment.
+Knows: how TOML is written. Refuses to know secrets: a comment says only where each would come from.
 """
 
 import json

@@ -1,7 +1,7 @@
 """The kinds of value that a configuration has, each read from TOML and written back to it.
 
-Knows: what one value may be, and the sentence when it is not. Refuses to know: which key it stands under (`schema`),
-whatever takes two keys to see (`rules`), and when anything is (`times`).
+Knows: what one value may be, and the sentence when it is not. Keys are in `schema`, what takes two keys to see is in
+`rules`, and values that say when are in `times`.
 
 Written back (pydantic's "json" mode) a value has the form that a person types: "64KiB", "10s", "20%".
 """

@@ -1,6 +1,6 @@
 """Which file is the configuration, and from its text to frozen values or to one error that lists every fault.
 
-Knows: the file. Refuses to know: secrets; none is read or needed here.
+No secret is read or needed here.
 """
 
 import tomllib

@@ -1,7 +1,7 @@
 """Which texts name somebody who alone can read a backup: age's X25519 recipients.
 
-Knows: `age1…` is Bech32 of a public key (age-encryption.org/v1). Refuses to know what is encrypted, and any secret.
-Imported where a recipient is named: most configurations name none, and pyrage takes long to load.
+Knows: `age1…` is Bech32 of a public key (age-encryption.org/v1). Imported where a recipient is named: most
+configurations name none, and pyrage takes long to load.
 """
 
 from pyrage import RecipientError, x25519

@@ -1,7 +1,6 @@
 """What a configuration consists of: its tables and keys, their types, defaults and meanings, as frozen values.
 
-Knows: the keys; those of targets and notifications stand in modules of their own. Refuses to know: files, secrets, and
-faults' wording.
+Knows: the keys; those of targets and notifications are in modules of their own, and faults are worded in `wording`.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
 """What every table of the configuration has: no unknown keys, a name of its own, spellings for TOML and for Python.
 
 Knows: that a key which holds a time or a size is named for what it means in TOML (`wait_timeout = "2s"`) and for its
-unit in Python (`wait_timeout_seconds`). Refuses to know: which tables and keys there are.
+unit in Python (`wait_timeout_seconds`).
 """
 
 from collections.abc import Mapping

@@ -1,6 +1,6 @@
 """The kinds of value that say when: a deadline, a cron expression, a time zone, parts of a day.
 
-Knows: what one value may be, and the sentence when it is not. Refuses to know: what is due when.
+Knows: what one value may be, and the sentence when it is not. It does not decide what is due when.
 """
 
 import re

@@ -40,6 +40,19 @@ def sync_filesystem(path: Path) -> None:
         os.close(descriptor)
 
 
+def sync_folder(folder: Path) -> None:
+    """The names in it are durable.
+
+    Raises:
+        OSError: it is not there, or cannot be synced.
+    """
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def identity(path: Path) -> FileIdentity:
     """By what its file system knows what a path leads to, links followed.
 
@@ -64,8 +77,19 @@ def write_words(path: Path, text: str, *, hint: str) -> None:
     Raises:
         UsageError: it could not be written.
     """
-    try:
+    with explained_write(path, hint=hint):
         path.write_text(text, encoding="utf-8")
+
+
+@contextmanager
+def explained_write(path: Path, *, hint: str) -> Iterator[None]:
+    """An OSError in the block becomes the sentence that this file could not be written.
+
+    Raises:
+        UsageError: that; `hint` tells what is not lost.
+    """
+    try:
+        yield
     except OSError as error:
         raise UsageError(f"{path} could not be written: {error.strerror}", hint=hint) from error
 
@@ -144,10 +168,8 @@ def write_beside(path: Path, text: str, *, hint: str) -> None:
     Raises:
         UsageError: it could not be written.
     """
-    try:
+    with explained_write(path, hint=hint):
         write_among_others(path.parent, path.name, text)
-    except OSError as error:
-        raise UsageError(f"{path} could not be written: {error.strerror}", hint=hint) from error
 
 
 def require_no_way_out(folder: Path) -> None:

@@ -4,7 +4,7 @@
 # Knows: how to hide the outside. When stage 2 starts, `/` is an overlay whose lower layer is the outside file system
 # mounted read-only and whose upper layer is memory, so that nothing done in the machine reaches the outside except
 # through the control folder (mounted at /run/lab/control) and what stage 2 mounts on purpose.
-# Refuses to know: disks, servers, commands. They are stage 2's (backupd/lab/guest.py).
+# Disks, servers and commands are stage 2's (backupd/lab/guest.py).
 #
 # The kernel starts this file as CONTROL/init; CONTROL/boot.env holds the words in capitals below. Where INIT is systemd,
 # it becomes the first process, with none of the outside's units but udev's and the bus's, and stage 2 is a service of

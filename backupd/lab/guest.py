@@ -1,7 +1,7 @@
 """Stage 2 of the lab's machine: the story inside the user-mode kernel.
 
 Knows: what the machine is for (a plan), and how the outside learns of it (the control folder).
-Refuses to know how the machine was started; `guest-init.sh` has hidden the outside already.
+`guest-init.sh` has hidden the outside already.
 Started as `python -m backupd.lab.guest PLAN`; when it ends, the machine is switched off.
 """
 

@@ -1,7 +1,4 @@
-"""What a lab consists of on either kernel: disks, volume, server, configuration, load, one inside the other.
-
-Knows: the order.
-"""
+"""What a lab consists of on either kernel: disks, volume, server, configuration, load, one inside the other."""
 
 import os
 import shutil

@@ -1,7 +1,7 @@
 """Giving the COW area more room as it fills: when it is tried, and when it is tried no more.
 
-Knows: that whoever has the volume group lets it go, and that room may come: somebody else's snapshot goes. Refuses to
-know how much is wanted (`cow_growth`), and how it is done.
+Knows: that whoever has the volume group lets it go, and that room may come: somebody else's snapshot goes. How much is
+wanted is decided in `cow_growth`.
 """
 
 from collections.abc import Callable

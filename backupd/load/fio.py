@@ -20,14 +20,16 @@ from math import gcd
 from pathlib import Path
 from typing import Any
 
-from backupd.host import process
 from backupd.load import require_possible
-from backupd.load.program import LATE_SECONDS, LoadProgram, require_installed
+from backupd.load.program import LATE_SECONDS, KnownProgram, LoadProgram
 from backupd.load.sectors import explained
 from backupd.vocabulary.benches import Cell
-from backupd.vocabulary.errors import CommandError, UnexpectedOutput
+from backupd.vocabulary.errors import CommandError
 from backupd.vocabulary.penalty import Window
 from backupd.vocabulary.scratch_layouts import Medium, Operation
+
+# Before 3.0 it told latencies in other units.
+FIO = KnownProgram("fio", "fio-", oldest_major=3, looked_up="3.33")
 
 _TESTS = {
     Operation.WRITE: "write",
@@ -37,8 +39,6 @@ _TESTS = {
 }
 _SLOWEST = 1 << 20  # bytes a second
 _LARGEST_BLOCK = 1 << 20  # bytes
-_VERSION_SECONDS = 30.0
-_OLDEST = 3
 _HINTS = {
     "5": "check the kernel log (dmesg): the disk or the volume is failing",
     "28": "it is too small for the test",
@@ -124,32 +124,6 @@ def window_argv(device: Path, cell: Cell, size: int, seconds: float) -> list[str
     )
 
 
-def fio_version() -> str:
-    """The version of the fio that is installed.
-
-    Raises:
-        CommandError: it is missing, fails or is too old.
-        UnexpectedOutput: it does not say its version; the message carries the text.
-    """
-    require_installed("fio")
-    return parse_version(process.run(["fio", "--version"], timeout_seconds=_VERSION_SECONDS).stdout)
-
-
-def parse_version(text: str) -> str:
-    """The version that fio says it has. Before 3.0 it told latencies in other units.
-
-    Raises:
-        CommandError: it is too old.
-        UnexpectedOutput: it says none; the message carries the text.
-    """
-    found = re.match(r"fio-((\d+)\.\d[\w.-]*)", text)
-    if found is None:
-        raise _unexpected(text)
-    if int(found.group(2)) < _OLDEST:
-        raise CommandError(f"fio {found.group(1)} is too old", hint="backupd needs 3.0 or later")
-    return found.group(1)
-
-
 def parse_job(text: str) -> Window:
     """What fio's report says of its only group of jobs, which reads or writes and does not do both.
 
@@ -161,7 +135,7 @@ def parse_job(text: str) -> Window:
         read, written = int(job["read"]["io_bytes"]), int(job["write"]["io_bytes"])
         return _window(job["read"] if read else job["write"], read=read, written=written)
     except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
-        raise _unexpected(text) from error
+        raise FIO.unexpected(text) from error
 
 
 def failure(status: int, text: str) -> CommandError:
@@ -199,7 +173,3 @@ def _argv(device: Path, size: int, *options: str) -> list[str]:
 
 def _at_once(requests: int) -> tuple[str, str]:
     return "--ioengine=libaio", f"--iodepth={requests}"
-
-
-def _unexpected(text: str) -> UnexpectedOutput:
-    return UnexpectedOutput(f"fio printed something unexpected:\n{text}", hint="backupd knows fio 3.33: fio --version")

@@ -2,7 +2,7 @@
 
 Knows: when to look at the COW area, at the replica's lag, at what the origin's writes take and, by a probe window, at
 what a write of ours costs; one background thread does it, and the main thread asks for a verdict or whether to go on.
-Refuses to know how any of that is read (callables) and how it is judged (`settle_gate`).
+How each of these is read is handed in as a callable; how they are judged is in `settle_gate`.
 """
 
 import logging

@@ -1,20 +1,66 @@
 """A program that puts a load on a disk: run to its end, or ended at once by whoever must.
 
-Knows: that it is installed, deadlines, interruption from another thread.
+Knows: that it is installed, its version, deadlines, interruption from another thread.
 """
 
 import os
+import re
 import subprocess
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from backupd.host import process
-from backupd.vocabulary.errors import CommandError
+from backupd.vocabulary.errors import CommandError, UnexpectedOutput
 
 LATE_SECONDS = 30.0  # past a window's end: a stalled disk delays the last request by that much and no more
 
 _PROMPT_SECONDS = 0.2  # how soon an interruption is noticed
+_VERSION_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class KnownProgram:
+    """A program whose options and output backupd knows, from a first major version on."""
+
+    name: str
+    version_prefix: str  # of what `--version` prints
+    oldest_major: int
+    looked_up: str  # the version in which they were looked up
+
+    def installed_version(self) -> str:
+        """The version of the one that is installed.
+
+        Raises:
+            CommandError: it is missing, fails or is too old.
+            UnexpectedOutput: it does not say its version; the message carries the text.
+        """
+        require_installed(self.name)
+        return self.parse_version(process.run([self.name, "--version"], timeout_seconds=_VERSION_SECONDS).stdout)
+
+    def parse_version(self, text: str) -> str:
+        """The version that it says it has.
+
+        Raises:
+            CommandError: it is too old.
+            UnexpectedOutput: it says none; the message carries the text.
+        """
+        found = re.match(rf"{re.escape(self.version_prefix)}((\d+)\.\d[\w.-]*)", text)
+        if found is None:
+            raise self.unexpected(text)
+        if int(found.group(2)) < self.oldest_major:
+            raise CommandError(
+                f"{self.name} {found.group(1)} is too old", hint=f"backupd needs {self.oldest_major}.0 or later"
+            )
+        return found.group(1)
+
+    def unexpected(self, text: str) -> UnexpectedOutput:
+        """The error that says so of what it printed."""
+        return UnexpectedOutput(
+            f"{self.name} printed something unexpected:\n{text}",
+            hint=f"backupd knows {self.name} {self.looked_up}: {self.name} --version",
+        )
 
 
 def acting_as(owner: os.stat_result, *, folder: str = "/") -> list[str]:

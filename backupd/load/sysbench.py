@@ -23,10 +23,12 @@ from dataclasses import dataclass
 from math import ceil, gcd
 from pathlib import Path
 
-from backupd.host import process
-from backupd.load.program import LATE_SECONDS, LoadProgram, acting_as, require_installed
-from backupd.vocabulary.errors import CommandError, UnexpectedOutput
+from backupd.load.program import LATE_SECONDS, KnownProgram, LoadProgram, acting_as
+from backupd.vocabulary.errors import CommandError
 from backupd.vocabulary.penalty import Window
+
+# Before 1.0 its options and what it prints were others.
+SYSBENCH = KnownProgram("sysbench", "sysbench ", oldest_major=1, looked_up="1.0.20")
 
 DIRECTLY = (
     "--file-extra-flags=direct",
@@ -36,7 +38,6 @@ DIRECTLY = (
 
 _SLOWEST_PREPARE = 1 << 20  # bytes a second
 _SLOWEST_OVERWRITE = 64 << 10  # bytes a second: each 4 KiB chunk may have to be copied first, at some seeks each
-_VERSION_SECONDS = 30.0
 _LARGEST_BLOCK = 1 << 20  # bytes; block-sized direct writes would take a seek each where speed is all that is wanted
 _SIZES = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 _HINTS = {
@@ -106,7 +107,7 @@ class Sysbench:
             argv = [*prefix, *overwrite_argv(area)]
             out = self._program.run(argv, LATE_SECONDS + area / _SLOWEST_OVERWRITE)
         if parse_fileio(out).bytes_written != area:
-            raise _unexpected(out)
+            raise SYSBENCH.unexpected(out)
         return area
 
     def interrupt(self) -> None:
@@ -130,32 +131,6 @@ def overwrite_argv(area: int) -> list[str]:
     return _test_argv(test, f"--events={area // test.block_size}", "--time=0")
 
 
-def require_version() -> str:
-    """The version of the sysbench that is installed.
-
-    Raises:
-        CommandError: it is missing, fails or is too old.
-        UnexpectedOutput: it does not say its version; the message carries the text.
-    """
-    require_installed("sysbench")
-    return parse_version(process.run(["sysbench", "--version"], timeout_seconds=_VERSION_SECONDS).stdout)
-
-
-def parse_version(text: str) -> str:
-    """The version that sysbench says it has. Before 1.0 its options and what it prints were others.
-
-    Raises:
-        CommandError: it is too old.
-        UnexpectedOutput: it says none; the message carries the text.
-    """
-    found = re.match(r"sysbench ((\d+)\.\d[\w.-]*)", text)
-    if found is None:
-        raise _unexpected(text)
-    if int(found.group(2)) < 1:
-        raise CommandError(f"sysbench {found.group(1)} is too old", hint="backupd needs 1.0 or later")
-    return found.group(1)
-
-
 def parse_fileio(text: str) -> Window:
     """What a fileio run says of itself. IOPS are requests (reads and writes, no fsyncs) by total time.
 
@@ -168,7 +143,7 @@ def parse_fileio(text: str) -> Window:
     """
     seconds = _number(text, r"total time:\s+([\d.]+)s")
     if seconds <= 0:
-        raise _unexpected(text)
+        raise SYSBENCH.unexpected(text)
     reads, writes, fsyncs = (_number(text, rf"{kind}/s:\s+([\d.]+)") for kind in ("reads", "writes", "fsyncs"))
     events = _number(text, r"total number of events:\s+(\d+)")
     requests = _requests(text, events, reads + writes, fsyncs)
@@ -281,23 +256,16 @@ def _requests(text: str, events: float, requests_per_second: float, fsyncs_per_s
 def _number(text: str, pattern: str) -> float:
     found = re.search(rf"^\s*{pattern}", text, re.MULTILINE)
     if found is None:
-        raise _unexpected(text)
+        raise SYSBENCH.unexpected(text)
     return float(found.group(1))
 
 
 def _block_size(text: str) -> int:
     found = re.search(r"^Block size ([\d.]+)(B|KiB|MiB|GiB)$", text, re.MULTILINE)
     if found is None:
-        raise _unexpected(text)
+        raise SYSBENCH.unexpected(text)
     return int(float(found.group(1)) * _SIZES[found.group(2)])
 
 
 def _share(part: float, whole: float) -> float:
     return part / whole if whole else 1.0
-
-
-def _unexpected(text: str) -> UnexpectedOutput:
-    return UnexpectedOutput(
-        f"sysbench printed something unexpected:\n{text}",
-        hint="backupd knows sysbench 1.0.20: sysbench --version",
-    )

@@ -20,8 +20,9 @@ from backupd.lvm import report
 from backupd.lvm.blank import signatures
 from backupd.lvm.devicemapper import SYSFS
 from backupd.lvm.mounting import mounts
+from backupd.lvm.refusals import NO_REPORT, explained
 from backupd.lvm.report import LabelledDisk
-from backupd.vocabulary.errors import CommandError, Refused, SnapshotError
+from backupd.vocabulary.errors import Refused, SnapshotError
 from backupd.vocabulary.volumes import DeviceNumber
 
 LEAST_SIZE = 64 << 20  # bytes: LVM and mdadm keep some of a disk to themselves
@@ -147,10 +148,8 @@ def physical_volumes() -> tuple[LabelledDisk, ...]:
         SnapshotError: LVM could not report.
         UnexpectedOutput: with the text.
     """
-    try:
+    with explained(NO_REPORT):
         return report.parse_labels(programs.run(report.labels_argv(), timeout_seconds=_SECONDS).stdout)
-    except CommandError as error:
-        raise SnapshotError(f"LVM could not report: {error.message}", hint=error.hint) from error
 
 
 def device_number(path: str) -> DeviceNumber | None:

@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from backupd.host import process
 from backupd.lvm.queues import with_queues
+from backupd.lvm.refusals import NO_REPORT, explained
 from backupd.lvm.report import FORMAT, VOLUME_FIELDS, bare, group_of, stripes_of, understood, volumes_of
-from backupd.vocabulary.errors import CommandError, SnapshotError
 from backupd.vocabulary.extents import (
     HiddenVolume,
     Landscape,
@@ -53,10 +53,8 @@ def landscape() -> Landscape:
         SnapshotError: LVM is not there, or gives no report.
         UnexpectedOutput: it cannot be parsed; with the text.
     """
-    try:
+    with explained(NO_REPORT):
         said = process.run(report_argv(), timeout_seconds=_SECONDS).stdout
-    except CommandError as error:
-        raise SnapshotError(f"LVM could not report: {error.message}", hint=error.hint) from error
     found = parse_landscape(said)
     return replace(found, groups=tuple(replace(group, room=with_queues(group.room)) for group in found.groups))
 

@@ -1,6 +1,6 @@
 """Removing a volume of ours, and what must be true of it: it bears our mark, and nobody else's snapshot goes with it.
 
-Knows: the commands, and whose a volume is by its tags. Refuses to know when to try again.
+Knows: the commands, and whose a volume is by its tags. It does not decide when to try again.
 """
 
 import re

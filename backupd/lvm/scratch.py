@@ -19,6 +19,7 @@ from backupd.host import process
 from backupd.lvm import Mark, devicemapper, report
 from backupd.lvm.devicemapper import MappedDevice
 from backupd.lvm.mounting import mount_to_write
+from backupd.lvm.refusals import explained
 from backupd.lvm.snapshots import reported, volume_group
 from backupd.vocabulary.benches import LEAST_SIZE
 from backupd.vocabulary.errors import CommandError, Refused, SnapshotError
@@ -60,13 +61,9 @@ class LvmScratchVolumes:
         extents = whole_extents(layout, size, group.extent_size)
         _require_room(group, layout, extents // layout.width)
         argv = create_argv(vg, name, layout, extents=extents, mark=Mark(self.machine, run_id))
-        try:
+        hint = f"see `vgs {vg}` and `pvs`, and whether another LVM command has locked the group"
+        with explained(f"cannot create scratch volume {vg}/{name}", hint=hint):
             process.run(argv, timeout_seconds=_CREATE_SECONDS, must_finish=True)
-        except CommandError as error:
-            raise SnapshotError(
-                f"cannot create scratch volume {vg}/{name}: {error.message}",
-                hint=error.hint or f"see `vgs {vg}` and `pvs`, and whether another LVM command has locked the group",
-            ) from error
         return self._path(vg, name)
 
     def format(self, device: Path, layout: ScratchLayout, filesystem: str) -> None:

@@ -20,6 +20,7 @@ from backupd.lvm import Mark
 from backupd.lvm.devicemapper import SYSFS
 from backupd.lvm.disk_marks import Superblock, array_uuid, read_superblock
 from backupd.lvm.empty_disks import Disk, device_number, whole_disks
+from backupd.lvm.refusals import explained
 from backupd.vocabulary.errors import CommandError, SnapshotError
 from backupd.vocabulary.scratch_layouts import KIB, ScratchLayout
 
@@ -186,7 +187,5 @@ def _clear(node: Path, sysfs: Path) -> None:
 
 
 def _run(argv: list[str], *, what: str, hint: str) -> None:
-    try:
+    with explained(what, hint=hint):
         process.run(argv, timeout_seconds=_SECONDS, must_finish=True)
-    except CommandError as error:
-        raise SnapshotError(f"{what}: {error.message}", hint=error.hint or hint) from error

@@ -1,7 +1,5 @@
 """A volume group on disks that a person named: made with our tags, and gone without a trace.
 
-Knows: LVM's commands for PVs and groups.
-
 The group is no part of LVM's archive in /etc/lvm: it lives for minutes, and LVM keeps ten files of each group for good.
 No command is given `--yes` or `--force` before it is proven that everything which it will remove is ours.
 """
@@ -11,8 +9,9 @@ from collections.abc import Sequence
 from backupd.host import process
 from backupd.lvm import Mark, report, run_of_tags
 from backupd.lvm.disk_marks import pv_uuid, run_of_pv
+from backupd.lvm.refusals import NO_REPORT, explained
 from backupd.lvm.report import LabelledDisk
-from backupd.vocabulary.errors import CommandError, SnapshotError
+from backupd.vocabulary.errors import SnapshotError
 
 _SECONDS = 120.0
 _NO_ARCHIVE = ("--config", "backup { backup=0 archive=0 }")  # vgremove 2.03.16 knows no --autobackup
@@ -78,14 +77,10 @@ def group_argv(vg: str, disks: Sequence[str], mark: Mark) -> list[str]:
 
 
 def _volumes(vg: str) -> tuple[report.TaggedVolume, ...]:
-    try:
+    with explained(NO_REPORT):
         return report.parse_tagged(process.run(report.volumes_argv(vg=vg), timeout_seconds=_SECONDS).stdout)
-    except CommandError as error:
-        raise SnapshotError(f"LVM could not report: {error.message}", hint=error.hint) from error
 
 
 def _lvm(argv: list[str], *, what: str, hint: str) -> None:
-    try:
+    with explained(what, hint=hint):
         process.run(argv, timeout_seconds=_SECONDS, must_finish=True)
-    except CommandError as error:
-        raise SnapshotError(f"{what}: {error.message}", hint=error.hint or hint) from error

@@ -1,7 +1,7 @@
 """LVM snapshots, classic and thin: seen, taken under a lock, watched, removed.
 
-Knows: LVM's commands, what their complaints mean for a person, and how one is taken under a lock. Refuses to know:
-servers, locks, and what is read from a snapshot. Nothing that has no tag of this machine's is ever changed.
+Knows: LVM's commands, what their complaints mean for a person, and how one is taken under a lock. Refuses to know
+servers and their locks, and what is read from a snapshot. Nothing that has no tag of this machine's is ever changed.
 """
 
 import logging
@@ -17,6 +17,7 @@ from backupd.host.process import ChildLedger
 from backupd.lvm import Mark, SnapshotCreator, classic, devicemapper, report, thin
 from backupd.lvm.method import DM_UUID_LENGTH, Method, ShellStep
 from backupd.lvm.queues import with_queues
+from backupd.lvm.refusals import NO_REPORT
 from backupd.lvm.removal import chosen_removal_argv, is_ours, remove_argv
 from backupd.lvm.shell import LvmShell, lvm_shell, meaningful
 from backupd.vocabulary.errors import CommandError, SnapshotError, SnapshotVoid
@@ -270,9 +271,7 @@ def reported(argv: list[str], *, within_seconds: float = _REPORT_SECONDS) -> str
     try:
         return process.run(argv, timeout_seconds=within_seconds).stdout
     except CommandError as error:
-        raise SnapshotError(
-            (f"LVM could not report: {error.message}"), hint=error.hint or _hint(error.message)
-        ) from error
+        raise SnapshotError(f"{NO_REPORT}: {error.message}", hint=error.hint or _hint(error.message)) from error
 
 
 def _of_uuid(uuid: str, volumes: tuple[Volume, ...], device: DeviceNumber) -> Volume:

@@ -1,6 +1,6 @@
 """Who uses a block device, as the kernel tells it: mounts, swap, devices that lie on it.
 
-Knows: mountinfo, `/proc/swaps`, `holders` in `/sys`. Refuses to know LVM, beyond leaving out what LVM lays on its own
+Knows: mountinfo, `/proc/swaps`, `holders` in `/sys`. Of LVM it knows only enough to leave out what LVM lays on its own
 volumes. It sees what our mount namespace sees: a container's mount is none of these.
 """
 

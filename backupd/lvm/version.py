@@ -15,7 +15,7 @@ def lvm_version() -> str:
         CommandError: LVM is not installed or failed.
         UnexpectedOutput: it says something else; the message carries the text.
     """
-    return parse_version(process.run(["lvm", "version"], timeout_seconds=_SECONDS).stdout)
+    return parse_lvm_version(process.run(["lvm", "version"], timeout_seconds=_SECONDS).stdout)
 
 
 def mdadm_version() -> str:
@@ -32,24 +32,17 @@ def mdadm_version() -> str:
 
 
 def parse_mdadm_version(text: str) -> str:
-    """The version in what `mdadm --version` prints.
+    """The version in what `mdadm --version` prints, else UnexpectedOutput."""
+    return _found(r"^mdadm - v(\S+)", text, command="mdadm --version")
 
-    Raises:
-        UnexpectedOutput: there is none.
-    """
-    found = re.search(r"^mdadm - v(\S+)", text, re.MULTILINE)
+
+def parse_lvm_version(text: str) -> str:
+    """The version in what `lvm version` prints, else UnexpectedOutput."""
+    return _found(r"^\s*LVM version:\s+(\S+)", text, command="lvm version")
+
+
+def _found(pattern: str, text: str, *, command: str) -> str:
+    found = re.search(pattern, text, re.MULTILINE)
     if found is None:
-        raise UnexpectedOutput(f"`mdadm --version` printed something unexpected:\n{text}")
-    return found.group(1)
-
-
-def parse_version(text: str) -> str:
-    """The version in what `lvm version` prints.
-
-    Raises:
-        UnexpectedOutput: there is none.
-    """
-    found = re.search(r"^\s*LVM version:\s+(\S+)", text, re.MULTILINE)
-    if found is None:
-        raise UnexpectedOutput(f"`lvm version` printed something unexpected:\n{text}")
+        raise UnexpectedOutput(f"`{command}` printed something unexpected:\n{text}")
     return found.group(1)

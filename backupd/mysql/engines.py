@@ -7,7 +7,7 @@ may read, and our account may read none; and a table whose ALTER is under way ha
 import os
 from pathlib import Path
 
-from backupd.vocabulary.errors import ServerError
+from backupd.mysql.layout import explained_datadir
 
 _ENGINES = {  # by the ending of the file that holds the rows
     ".MYD": "MyISAM",
@@ -24,14 +24,9 @@ def unsafe_tables(datadir: Path) -> tuple[str, ...]:
     Raises:
         ServerError: the datadir cannot be read.
     """
-    try:
+    with explained_datadir():
         schemas = sorted(entry.name for entry in os.scandir(datadir) if entry.is_dir())
         found = [f"{schema}/{told}" for schema in schemas for told in _tables(datadir / schema)]
-    except OSError as error:
-        raise ServerError(
-            f"cannot read the server's datadir: {error}",
-            hint="run backupd as root on the machine that the server runs on",
-        ) from error
     return tuple(dict.fromkeys(found))
 
 

@@ -9,6 +9,7 @@ lock they may not: of a transaction between its two commits only both together c
 
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from backupd.mysql import ABSOLUTE_LINK, DATA_DIRECTORY, KEYS
@@ -56,7 +57,7 @@ def data_paths(session: Session, facts: ServerFacts) -> tuple[DataPath, ...]:
         ServerError: the server cannot be asked, or the datadir cannot be read.
     """
     variables = session.variables()
-    try:
+    with explained_datadir():
         found = [
             DataPath("datadir", facts.datadir.resolve(strict=True), must_share=True),
             *configured(variables, facts.datadir),
@@ -64,12 +65,19 @@ def data_paths(session: Session, facts: ServerFacts) -> tuple[DataPath, ...]:
             *_external_tablespaces(session, facts),
             *links(facts.datadir.resolve()),
         ]
+    return tuple(dict.fromkeys(found))
+
+
+@contextmanager
+def explained_datadir() -> Iterator[None]:
+    """An OSError in the block becomes a ServerError: the datadir cannot be read, and who may read it."""
+    try:
+        yield
     except OSError as error:
         raise ServerError(
             f"cannot read the server's datadir: {error}",
             hint="run backupd as root on the machine that the server runs on",
         ) from error
-    return tuple(dict.fromkeys(found))
 
 
 def tablespaces(session: Session, facts: ServerFacts) -> Mapping[str, int]:

@@ -1,7 +1,7 @@
 """What InnoDB has committed and not yet written to its log: an image of the disk would lack it.
 
-Knows: which servers leave something there, and when it is gone. Refuses to know locks: what is committed after the
-reading is the caller's to prevent.
+Knows: which servers leave something there, and when it is gone. Refuses to know locks: the caller has to prevent
+commits after the reading.
 
 With innodb_flush_log_at_trx_commit = 0 a commit leaves its redo in memory, and InnoDB writes it by itself, every
 innodb_flush_log_at_timeout seconds (1 unless told otherwise). FLUSH ENGINE LOGS writes it at once on MySQL 9.7.4 and on

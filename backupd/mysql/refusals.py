@@ -1,7 +1,7 @@
 """What the server's refusals mean: an error number as a sentence and a hint.
 
 Knows: the error numbers of MariaDB and MySQL that a person can do something about. Refuses to know the password: no
-sentence holds it.
+sentence contains it.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,9 +1,9 @@
 """SQL as text for a file or a client: strings, names and comments of which no part is taken for a statement.
 
-Knows: what a server in any mode and the client programs make of quotes, backslashes and lines. Refuses to know what is
-said. The client obeys more than the server: outside of quotes a backslash begins a command of its own, and `\\!` runs a
-shell; so does a line that begins with `system`, where a statement could begin. Hence no line of a comment is left
-without its dashes, and nothing with a backslash is quoted as a string, which some modes read in another way.
+Knows: what a server in any mode and the client programs make of quotes, backslashes and lines. The client obeys more
+than the server: outside of quotes a backslash begins a command of its own, and `\\!` runs a shell; so does a line that
+begins with `system`, where a statement could begin. Hence no line of a comment is left without its dashes, and nothing
+with a backslash is quoted as a string, which some modes read in another way.
 """
 
 import re

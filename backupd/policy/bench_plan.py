@@ -1,7 +1,6 @@
 """What a bench will do, decided before it does it: which scratch volumes, which loads on each, how long. Pure.
 
-Knows: what each published table needs, what fits on the disks, and what cannot be asked for. Refuses to know how
-anything is made or measured, and to touch it.
+Knows: what each published table needs, what fits on the disks, and what cannot be asked for.
 """
 
 from collections.abc import Collection, Iterator, Mapping

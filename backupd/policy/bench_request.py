@@ -1,6 +1,6 @@
 """What can be asked of a bench, whatever the host: the faults of a request. Pure.
 
-Knows: what direct I/O, sysbench and striping take. Refuses to know which disks there are (`bench_plan`).
+Knows: what direct I/O, sysbench and striping take. Faults that depend on the disks are found in `bench_plan`.
 """
 
 from math import lcm

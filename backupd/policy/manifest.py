@@ -1,7 +1,7 @@
 """A manifest as readable JSON, and back.
 
 Knows: the document's shape (`schema`, the fields of `storage.Manifest`), how it may grow, and how to tell that it was
-changed after it was written. Refuses to know where it lies.
+changed after it was written.
 
 `digest` is the SHA-256 of the rest, serialised with sorted keys and no blanks: the order of keys and the blanks of the
 file mean nothing, every value does, those that this backupd does not know too. `signature` is of the digest that the

@@ -1,7 +1,7 @@
 """What is seen while a snapshot is read, and what reading at one speed has cost by that.
 
-Knows: when a speed was tried for long enough to be judged, and how much of its price may be chance. Refuses to know
-which speed is tried next.
+Knows: when a speed was tried for long enough to be judged, and how much of its price may be chance. Which speed is
+tried next is decided in `pacing`.
 """
 
 from dataclasses import dataclass, replace

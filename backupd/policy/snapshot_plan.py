@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from backupd.policy.chunk_size import Chunks, chunks_for
-from backupd.policy.cow_placing import Placed, placed, too_small
+from backupd.policy.cow_placing import Placed, PlaceSettings, placed, too_small
 from backupd.policy.cow_size import USUAL_PERCENT, room_for
 from backupd.vocabulary.errors import SnapshotError
 from backupd.vocabulary.gauges import Tuning
@@ -32,24 +32,12 @@ class CowSize(Protocol):
         """As it stands."""
 
 
-class CowSettings(Protocol):
+class CowSettings(PlaceSettings, Protocol):
     """What a job says of its snapshot."""
 
     @property
     def size(self) -> CowSize | Auto:
         """Of the COW area; or by what past runs have filled."""
-
-    @property
-    def chunk_size(self) -> int | Auto:
-        """Bytes, a power of two from 4 KiB to 512 KiB; or as a probe or the disks say."""
-
-    @property
-    def pvs(self) -> tuple[str, ...] | Auto:
-        """Where the COW area goes; anywhere when empty; or as a probe says."""
-
-    @property
-    def stripes(self) -> int | Auto:
-        """How many PVs it is striped over, 1 for a linear one; or as a probe says."""
 
 
 def plan_snapshot(

@@ -1,7 +1,7 @@
 """When something is due: an expression of cron in a time zone, shifted by a fixed offset.
 
-Knows: cron's fields and weekdays, and what becomes of a time that a zone's clock skips or shows twice. Refuses to know
-what is due, whether it may start then, and what the time is.
+Knows: cron's fields and weekdays, and what becomes of a time that a zone's clock skips or shows twice. It does not ask
+what time it is.
 
 A slot is due at the first instant at which the zone's clock shows its time or a later one: where the clock skips it,
 when the clock jumps; where it shows it twice, the first time. Expressions that name every hour or every minute (`*` or

@@ -1,6 +1,6 @@
 """The penalty of a run in five figures, by its samples.
 
-Knows: of which samples each is the median. Refuses to know what follows from them (`settle_gate`).
+Knows: of which samples each is the median. What follows from them is decided in `settle_gate`.
 """
 
 from collections.abc import Sequence

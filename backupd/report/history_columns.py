@@ -1,7 +1,7 @@
 """The columns of the history, once for the terminal and for the page: their headings, and what is said of each run.
 
-Knows: what a run is worth in a line. Refuses to know what a line looks like, and what tells one run from another (its
-id, its job, its status and when it began), which each face shows in its own way.
+What tells one run from another (its id, its job, its status and when it began) is not among them: each face shows that
+in its own way.
 """
 
 from collections.abc import Callable, Sequence

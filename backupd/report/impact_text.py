@@ -1,7 +1,4 @@
-"""The impact of months of backups for a terminal, and as a plain document for machines.
-
-Knows: the lines.
-"""
+"""The impact of months of backups for a terminal, and as a plain document for machines."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""How fast a snapshot was read, and why: each change of it in words. Knows words; refuses to know what decided it."""
+"""How fast a snapshot was read, and why: each change of it in words."""
 
 from collections.abc import Sequence
 

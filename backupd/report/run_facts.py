@@ -1,7 +1,7 @@
 """What is worth knowing of one run, in words: once for the terminal, the demo and the page.
 
-Knows: how it is said, in the order in which it happened. Refuses to know what it cost (`bill_words`), and where it is
-shown: the page has a run's error, its attention, its copies and its drills in places of their own.
+Knows: how it is said, in the order in which it happened. What the run cost is in `bill_words`; the page shows a run's
+error, its attention, its copies and its drills in places of their own.
 """
 
 from datetime import datetime

@@ -1,6 +1,6 @@
 """Two records side by side: which they are, and in which circumstances they differ; for probes, benches and backups.
 
-Knows: how a comparison begins, in words and as a document. Refuses to know their figures: each kind has its own.
+Knows: how a comparison begins, in words and as a document. Each kind has figures of its own.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

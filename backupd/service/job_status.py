@@ -1,7 +1,7 @@
 """How each job stands: its last backups, what is going on, what is due next, and what is an alarm.
 
 The one place that pages, metrics and reminders ask. Knows: what deserves an alarm, and how long a run may still take.
-Refuses to know how any of it is shown. `job_statuses` reads; all else here is pure.
+`job_statuses` reads; all else here is pure.
 """
 
 from collections.abc import Mapping

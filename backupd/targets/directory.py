@@ -1,7 +1,7 @@
 """A folder as a target: a local disk, or NFS.
 
-Knows: PATH/MACHINE/JOB/RUN_ID/ with the objects and `manifest.json`; temporary names, fsync of files and folders.
-Refuses to know what is stored, and what a failing file system says (`directory_root`).
+Knows: PATH/MACHINE/JOB/RUN_ID/ with the objects and `manifest.json`; temporary names, fsync of files and folders. What
+a failing file system says is in `directory_root`.
 
 NFS tells of a full disk or an exceeded quota as late as at fsync or close: both count as writing.
 """
@@ -16,11 +16,12 @@ from io import FileIO
 from pathlib import Path
 from threading import Event
 
+from backupd.host.filesystem import sync_folder
 from backupd.policy import manifest as manifests
 from backupd.targets import UploadLedger
 from backupd.targets.chain import OwnedFolder
 from backupd.targets.directory_records import DirectoryRecords
-from backupd.targets.directory_root import RootFolder, remove_quietly, sync_folder
+from backupd.targets.directory_root import RootFolder, remove_quietly
 from backupd.targets.names import (
     MANIFEST,
     already_finished,

@@ -8,8 +8,9 @@ from contextlib import ExitStack, suppress
 from io import FileIO
 from pathlib import Path
 
+from backupd.host.filesystem import sync_folder
 from backupd.targets import chain
-from backupd.targets.directory_root import RootFolder, open_regular, remove_quietly, sync_folder
+from backupd.targets.directory_root import RootFolder, open_regular, remove_quietly
 from backupd.targets.names import OWNER, partial_record
 
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)

@@ -1,8 +1,7 @@
 """The folder of this host that backups lie in, and what is said when something there fails.
 
 Knows: that it must be there and, where a sentinel is named, be mounted; how a name in it is made durable, how a file is
-read past the page cache, and what the errors of a full, read-only or vanished file system mean. Refuses to know what
-lies in it.
+read past the page cache, and what the errors of a full, read-only or vanished file system mean.
 """
 
 import errno
@@ -13,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
+from backupd.host.filesystem import sync_folder
 from backupd.vocabulary.errors import NoRoom, TargetError
 
 _READ_BYTES = 1 << 20
@@ -122,15 +122,6 @@ def open_regular(path: Path, flags: int = 0) -> int:
         os.close(descriptor)
         raise OSError(errno.ENOTSUP, f"{path.name} is not a regular file", str(path))
     return descriptor
-
-
-def sync_folder(folder: Path) -> None:
-    """The names in it are durable."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def remove_quietly(path: Path) -> None:

@@ -1,7 +1,7 @@
 """A bucket as a target: Amazon's, or that of any store that speaks the same protocol.
 
-Knows: PREFIX/MACHINE/JOB/RUN_ID/NAME, conditional writes, versions, Object Lock, what a store's yes is worth. Refuses
-to know what is stored, and how one object gets there (`s3_upload`).
+Knows: PREFIX/MACHINE/JOB/RUN_ID/NAME, conditional writes, versions, Object Lock, what a store's yes is worth. How one
+object gets there is in `s3_upload`.
 
 S3 has no temporary names and needs none: an object is there when it is whole. A finished backup is written to by
 nobody: its manifest is sent with `If-None-Match: *`. So is an owner record, and without a lock: the next one replaces

@@ -4,7 +4,7 @@ Knows: pages, and what a store that does not report is taken for.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -87,13 +87,8 @@ class BucketListing:
                 for each in (*page.get("DeleteMarkers", ()), *page.get("Versions", ()))
             ]
 
-        with explained(self.service.where, "list"):
-            try:
-                return self.service.persist("list", listed, tries=self.service.tries)
-            except FAILURES as error:
-                if not is_denied_or_unknown(error):
-                    raise
-        return self.objects(prefix, tries=self.service.tries)
+        found = self._if_told("list", listed)
+        return self.objects(prefix, tries=self.service.tries) if found is None else found
 
     def uploads(self, prefix: str) -> Sequence[BucketItem]:
         """Uploads that were begun and not completed; none where the store does not report.
@@ -112,15 +107,19 @@ class BucketListing:
                 for each in page.get("Uploads", ())
             ]
 
-        doing = "list the uploads of"
+        found = self._if_told("list the uploads of", listed)
+        return () if found is None else found
+
+    def _if_told(self, doing: str, listed: Callable[[], list[BucketItem]]) -> Sequence[BucketItem] | None:
+        """What is listed; None where the store does not report it, or not to us."""
         with explained(self.service.where, doing):
             try:
                 return self.service.persist(doing, listed, tries=self.service.tries)
             except FAILURES as error:
                 if not is_denied_or_unknown(error):
                     raise
-                log.debug("%s does not list unfinished uploads: %s", self.service.where, error)
-                return ()
+                log.debug("%s does not let backupd %s it: %s", self.service.where, doing, error)
+                return None
 
     def delete(self, stored: BucketItem, *, by_version: bool) -> None:
         """The store was told to delete it: this version for good, or what can be read under its key.

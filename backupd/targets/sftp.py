@@ -1,7 +1,7 @@
 """A folder on another machine as a target, over SFTP.
 
-Knows: PATH/MACHINE/JOB/RUN_ID/ as a directory target has it, and what SFTP can make durable. Refuses to know:
-connections and keys (`ssh`), single steps (`sftp_files`), what its few errors hide (`sftp_root`), and what is stored.
+Knows: PATH/MACHINE/JOB/RUN_ID/ as a directory target has it, and what SFTP can make durable. Connections and keys are
+in `ssh`, single steps in `sftp_files`, what its few errors hide in `sftp_root`.
 
 SFTP 3 as OpenSSH speaks it (PROTOCOL, sftp-server.c of 9.2): `fsync@openssh.com` is asked of each object and of the
 folders, which it opens as files; `posix-rename@openssh.com` moves an object to its name; the plain rename, which makes

@@ -1,7 +1,6 @@
 """The folder on another machine that backups lie in, and what is said when something there fails.
 
-Knows: that it must be there and, where a sentinel is named, be mounted; what SFTP's few errors hide. Refuses to know
-what lies in it.
+Knows: that it must be there and, where a sentinel is named, be mounted; what SFTP's few errors hide.
 """
 
 from collections.abc import Iterator

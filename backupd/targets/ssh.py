@@ -1,8 +1,8 @@
 """One SSH connection to an SFTP server: made when it is first needed, and again after it was lost.
 
 Knows: asyncssh and the thread that its event loop runs on; who the server must be and who we are (a key file and
-nothing else: no agent, no password, no configuration file of a person's); that no answer within the target's timeout
-is a failure; what the errors of all this mean. Refuses to know: what is stored there.
+nothing else: no agent, no password, no configuration file of a person's); that no answer within the target's timeout is
+a failure; what the errors of all this mean.
 
 An answer that is late ends the connection: whatever was under way on it fails, and what comes next connects anew. Who
 wants to outlast that asks by `outlast`. Who we are and who the server is are no matter of patience: a refusal is final.

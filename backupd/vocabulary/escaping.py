@@ -4,7 +4,7 @@ What comes from a server, a storage, an archive, a file system or a program is d
 leaves: terminal, log, mail, page, metrics. Where it enters, `is_one_line` says whether it can be a name.
 
 Knows: which characters do more than be seen, and shows them as Python escapes them: `\\x1b`, `\\u202e`. Refuses to know
-where a text goes, and any markup: HTML, JSON, SQL and roff have escapes of their own, besides.
+markup: HTML, JSON, SQL and roff have escapes of their own, which are needed as well.
 """
 
 import logging

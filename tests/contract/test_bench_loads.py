@@ -14,7 +14,7 @@ import pytest
 
 from backupd.load import PROBE_FILE, BenchLoad
 from backupd.load.fileload import FileLoads
-from backupd.load.fio import FioLoads, fio_version
+from backupd.load.fio import FIO, FioLoads
 from backupd.vocabulary.benches import Cell
 from backupd.vocabulary.errors import CommandError
 from backupd.vocabulary.gauges import DiskCounters
@@ -242,7 +242,7 @@ def test_a_host_without_the_program_is_told_what_to_install(
 
 
 def test_the_fio_that_is_installed_is_recent_enough() -> None:
-    assert int(fio_version().partition(".")[0]) >= 3
+    assert int(FIO.installed_version().partition(".")[0]) >= 3
 
 
 # --- the fake --------------------------------------------------------------------------------------------------------

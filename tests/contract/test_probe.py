@@ -14,7 +14,7 @@ from backupd.load import Counters, FileProbe, SnapshotReader
 from backupd.load.counters import KernelCounters
 from backupd.load.fileprobe import SysbenchProbe
 from backupd.load.reading import DirectReader
-from backupd.load.sysbench import require_version
+from backupd.load.sysbench import SYSBENCH
 from backupd.vocabulary.errors import CommandError
 from backupd.vocabulary.gauges import DiskCounters, FileLoad, Mode
 from backupd.vocabulary.volumes import DeviceNumber
@@ -214,14 +214,14 @@ def test_a_host_without_sysbench_is_told_what_to_install(
     folder: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path_factory.mktemp("empty")))
-    for ask in (lambda: SysbenchProbe(LOAD).prepare(folder), require_version):
+    for ask in (lambda: SysbenchProbe(LOAD).prepare(folder), SYSBENCH.installed_version):
         with pytest.raises(CommandError, match="not installed") as caught:
             ask()
         assert caught.value.hint == "apt-get install sysbench"
 
 
 def test_the_sysbench_that_is_installed_is_recent_enough() -> None:
-    assert int(require_version().partition(".")[0]) >= 1
+    assert int(SYSBENCH.installed_version().partition(".")[0]) >= 1
 
 
 # --- the reader ------------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from backupd.load.fio import FioLoads, failure, parse_job, parse_version, prepare_argv, window_argv
+from backupd.load.fio import FIO, FioLoads, failure, parse_job, prepare_argv, window_argv
 from backupd.vocabulary.benches import Cell
 from backupd.vocabulary.errors import CommandError, UnexpectedOutput
 from backupd.vocabulary.scratch_layouts import KIB, MIB, Medium, Operation
@@ -162,14 +162,14 @@ def test_no_load_of_fio_goes_through_the_page_cache_or_makes_a_file_in_dev() -> 
 
 @pytest.mark.parametrize(("text", "version"), [("fio-3.33\n", "3.33"), ("fio-3.40-12-gabc\n", "3.40-12-gabc")])
 def test_a_version_is_read(text: str, version: str) -> None:
-    assert parse_version(text) == version
+    assert FIO.parse_version(text) == version
 
 
 def test_a_fio_before_3_is_too_old() -> None:
     with pytest.raises(CommandError, match=r"fio 2\.21 is too old"):
-        parse_version("fio-2.21\n")
+        FIO.parse_version("fio-2.21\n")
 
 
 def test_a_version_that_is_none_is_shown() -> None:
     with pytest.raises(UnexpectedOutput, match="what is fio"):
-        parse_version("what is fio")
+        FIO.parse_version("what is fio")

@@ -7,12 +7,12 @@ import pytest
 
 from backupd.load.fileprobe import SysbenchProbe, sysbench_test
 from backupd.load.sysbench import (
+    SYSBENCH,
     FileTest,
     failure,
     overwrite_argv,
     parse_fileio,
     parse_prepared,
-    parse_version,
     prepare_argv,
     window_argv,
 )
@@ -226,16 +226,16 @@ def test_sysbench_cannot_be_asked_for_what_it_cannot_do(mode: Mode) -> None:
     ],
 )
 def test_a_version_is_read(text: str, version: str) -> None:
-    assert parse_version(text) == version
+    assert SYSBENCH.parse_version(text) == version
 
 
 @pytest.mark.parametrize("version", ["0.4.12", "0.5"])
 def test_a_sysbench_before_1_0_is_too_old(version: str) -> None:
     with pytest.raises(CommandError, match=f"sysbench {version} is too old") as caught:
-        parse_version(f"sysbench {version}:  multi-threaded system evaluation benchmark\n")
+        SYSBENCH.parse_version(f"sysbench {version}:  multi-threaded system evaluation benchmark\n")
     assert "1.0 or later" in caught.value.hint
 
 
 def test_a_version_that_is_none_is_shown() -> None:
     with pytest.raises(UnexpectedOutput, match="command not understood"):
-        parse_version("command not understood")
+        SYSBENCH.parse_version("command not understood")

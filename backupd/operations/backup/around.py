@@ -1,6 +1,6 @@
 """A run with all that is around it: its log, who is told, the figures that are left, and retention after it.
 
-Knows: in which order these begin and end. Refuses to know what a run does, and how any of it is shown.
+Knows: in which order these begin and end.
 """
 
 from collections.abc import Callable

@@ -1,6 +1,6 @@
 """What the steps of one backup share: who takes part in it, and what follows from its job and its volume.
 
-Knows: which probe, canary and limits this run goes by. Refuses to know the order of the steps.
+Knows: which probe, canary and limits this run goes by.
 """
 
 from dataclasses import dataclass

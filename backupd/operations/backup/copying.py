@@ -1,7 +1,7 @@
 """From the mounted snapshot to bytes on the targets, or in the spool, and from the spool to the targets.
 
-Knows: what of the image is stored, what holds the copy back, and what it records of itself. Refuses to know what an
-object is (`storing`) and where the bytes go (`copies`).
+Knows: what of the image is stored, what holds the copy back, and what it records of itself. How an object is made is in
+`storing`, where the bytes go in `copies`.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,7 +1,7 @@
 """Binlogs that lie outside of the snapshot: opened around the lock, so that neither PURGE nor RESET takes them away.
 
 Knows: that an open file keeps its bytes whatever becomes of its name, and that the server only appends to the newest
-binlog and never writes to an earlier one again. Refuses to know what a backup is, and touches no disk under the lock.
+binlog and never writes to an earlier one again. It touches no disk under the lock.
 
 The newest binlog is opened before the lock. If the server has gone on to the next one meanwhile, that one is opened
 after the lock. Then the newest of before must still have its name: RESET takes it away or makes another file of it, so

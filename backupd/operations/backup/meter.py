@@ -1,8 +1,8 @@
 """Watching what a run costs its server, from its first moment on, and writing the bill.
 
 Knows: when to look at the server's own counters and at those of the origin's disks, and when not to: under the lock
-nobody looks. Refuses to know what the figures amount to (`bill`), and never fails a run: what cannot be read is missing
-in the bill.
+nobody looks. What the figures amount to is decided in `bill`. It never fails a run: what cannot be read is missing from
+the bill.
 """
 
 import logging

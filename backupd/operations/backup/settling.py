@@ -1,7 +1,7 @@
 """What the snapshot costs the server: measured before it, watched while it exists, waited for before the copy.
 
-Knows: what the baseline is taken with, what is watched, and what the gate's verdict means for the run. Refuses to know
-how the gate decides (`settle_gate`) and how anything is watched (`observer`).
+Knows: what the baseline is taken with, what is watched, and what the gate's verdict means for the run. How the gate
+decides is in `settle_gate`, how things are watched in `observer`.
 """
 
 import logging

@@ -2,8 +2,8 @@
 
 import os
 
-from backupd.load.fio import fio_version
-from backupd.load.sysbench import require_version
+from backupd.load.fio import FIO
+from backupd.load.sysbench import SYSBENCH
 from backupd.lvm.version import lvm_version, mdadm_version
 from backupd.vocabulary.benches import BenchHost
 
@@ -17,8 +17,8 @@ def bench_host(with_fio: bool, with_mdadm: bool) -> BenchHost:
     return BenchHost(
         kernel=os.uname().release,
         lvm=lvm_version(),
-        sysbench=require_version(),
-        fio=fio_version() if with_fio else None,
+        sysbench=SYSBENCH.installed_version(),
+        fio=FIO.installed_version() if with_fio else None,
         mdadm=mdadm_version() if with_mdadm else None,
         memory=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
         processors=os.cpu_count() or 1,

@@ -1,6 +1,6 @@
 """Which parts of a backup's objects a restore wants: all of them, or those that a server with some tables needs.
 
-Knows: a backup's objects, and the index of their members. Refuses to know where they are unpacked to.
+Knows: a backup's objects, and the index of their members.
 """
 
 from collections.abc import Collection, Iterator, Sequence

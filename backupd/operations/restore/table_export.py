@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from backupd.host.filesystem import MORE_ROOM, opened_plain
+from backupd.host.filesystem import MORE_ROOM, explained_write, opened_plain
 from backupd.mysql.recorded import judged
 from backupd.mysql.relocation import Relocation
 from backupd.mysql.scratch import RunningServer, ScratchServer
@@ -163,11 +163,8 @@ def _exported(
     statements = files[0].with_name(f"{file_name(table.name)}.sql")
     require_definition(row.get("Create Table") or "")
     text = _statements(table, row.get("Create Table") or "", files, to.fresh, imported=imported)
-    try:
-        with to.new(statements.parent.name, statements.name) as file:
-            file.write(text.encode())
-    except OSError as error:
-        raise UsageError(f"{statements} could not be written: {error.strerror}", hint=MORE_ROOM) from error
+    with explained_write(statements, hint=MORE_ROOM), to.new(statements.parent.name, statements.name) as file:
+        file.write(text.encode())
     return Exported(table, files, statements)
 
 

@@ -17,7 +17,13 @@ from typing import Any
 from backupd.archive.members import MARKER
 from backupd.archive.restating import PRIVATE
 from backupd.archive.unpack_progress import Folder, UnpackProgress
-from backupd.host.filesystem import OWN_TO_A_FILE_SYSTEM, remove_tree, sync_filesystem, write_among_others
+from backupd.host.filesystem import (
+    OWN_TO_A_FILE_SYSTEM,
+    remove_tree,
+    sync_filesystem,
+    sync_folder,
+    write_among_others,
+)
 from backupd.host.signals import shielded
 from backupd.vocabulary.errors import Busy, Cancelled, NotAsRecorded, TargetError, UsageError
 
@@ -283,7 +289,7 @@ def _write(to: Path, text: str) -> None:
     """The marker has this text or the one before, whatever happens."""
     write_among_others(to, _NEXT, text)
     (to / _NEXT).rename(to / INCOMPLETE)
-    _sync_folder(to)
+    sync_folder(to)
 
 
 def _finish(to: Path) -> None:
@@ -291,17 +297,9 @@ def _finish(to: Path) -> None:
         sync_filesystem(to)
         (to / _NEXT).unlink(missing_ok=True)
         (to / INCOMPLETE).unlink()
-        _sync_folder(to)
+        sync_folder(to)
     except OSError as error:
         raise UsageError(f"{to} cannot be written: {error.strerror}", hint="check its disk") from error
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _empty(to: Path, *, remove: bool) -> None:

@@ -1,6 +1,6 @@
 """How each kind of holding is released; every function is idempotent, and recovery uses the same ones.
 
-Knows: what each kind needs. Refuses to know the configuration: who is asked for a target or a server does.
+Knows: what each kind needs. It does not read the configuration: whoever is asked for a target or a server does.
 """
 
 from collections.abc import Callable

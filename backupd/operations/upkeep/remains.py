@@ -1,6 +1,6 @@
 """What runs have left on this host, by the catalogue and by the marks on the things themselves.
 
-Knows: where to look for it. Refuses to know which of these runs are dead, and how anything is released.
+Knows: where to look for it. Refuses to know which of these runs are dead, and releases nothing.
 """
 
 import logging

@@ -1,4 +1,7 @@
-"""One engine, one set of servers for the session: pytest-docker starts the services that the chosen tests ask for."""
+"""One engine, and for each worker its own servers: pytest-docker starts the services that its tests ask for.
+
+Tests of one kind of server stay together on a worker, and so do those of the images, which take longest and go first.
+"""
 
 import os
 import shutil
@@ -13,6 +16,22 @@ import pytest
 from tests.docker.containers import KINDS, Pair, ServerContainer, free_ports, port_of, port_variable
 
 ROOT = Path(__file__).resolve().parents[2]
+_OF_IMAGES = "images"
+
+
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Say who stays together."""
+    here = [item for item in items if Path(__file__).parent in item.path.parents]
+    for item in here:
+        item.add_marker(pytest.mark.xdist_group(_kind_of(item) or _OF_IMAGES))
+    here.sort(key=lambda item: _kind_of(item) is not None)
+    items[:] = [item for item in items if item not in here] + here
+
+
+def _kind_of(item: Any) -> str | None:
+    """Of the server that a test is about."""
+    return str(item.callspec.params["kind"]) if "kind" in getattr(item, "fixturenames", ()) else None
 
 
 @pytest.fixture(scope="session", params=KINDS)

@@ -10,7 +10,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import resources
 from pathlib import Path
 
@@ -72,7 +72,7 @@ def kept(cache: Path, key: str, prepare: Callable[[Path], None]) -> Iterator[Pat
 
     `prepare(folder)` is called when the cache has none, with an empty folder of the cache's file system in which it
     leaves what is to be kept. Of several who come at once one prepares and the others wait, but only for that: the
-    block itself holds nobody up.
+    block itself holds nobody up. So nobody waits for the lock that preparing needs, but for the one that using needs.
     """
     cache.mkdir(parents=True, exist_ok=True)
     entry = cache / key
@@ -81,7 +81,7 @@ def kept(cache: Path, key: str, prepare: Callable[[Path], None]) -> Iterator[Pat
             if entry.is_dir():
                 yield entry
                 return
-        with _locked(cache / f"{key}.lock", fcntl.LOCK_EX):
+        with suppress(BlockingIOError), _locked(cache / f"{key}.lock", fcntl.LOCK_EX | fcntl.LOCK_NB):
             if not entry.is_dir():
                 _make(cache, key, prepare)
 

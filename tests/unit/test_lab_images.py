@@ -1,6 +1,8 @@
 """The cache of prepared disks: what makes two sets the same, and who may touch one when."""
 
 import threading
+import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -122,6 +124,42 @@ def test_who_uses_what_is_kept_holds_up_nobody_who_wants_the_same(tmp_path: Path
     """A server's root is used for as long as its lab runs, by the lab that fetched it too."""
     with images.kept(tmp_path, "a-1", _prepare) as first, images.kept(tmp_path, "a-1", _prepare) as second:
         assert second == first
+
+
+def test_labs_that_wait_while_one_prepares_are_all_let_in(tmp_path: Path) -> None:
+    """And not one after the other's end: each is in its block until all are."""
+    preparing, inside = threading.Semaphore(0), threading.Barrier(4)
+
+    def slowly(folder: Path) -> None:
+        assert preparing.acquire(timeout=10)
+        _prepare(folder)
+
+    def lab() -> None:
+        with images.kept(tmp_path, "a-1", slowly):
+            inside.wait(10)
+
+    labs = [threading.Thread(target=lab, daemon=True) for _ in range(3)]
+    for thread in labs:
+        thread.start()
+    lock = tmp_path / "a-1.lock"
+    _wait_until(lambda: lock.exists() and _waiters(lock) == 2)
+    preparing.release()
+    inside.wait(10)
+    for thread in labs:
+        thread.join(10)
+
+
+def _waiters(lock: Path) -> int:
+    """Who waits for it, as the kernel tells."""
+    inode = f":{lock.stat().st_ino} "
+    return sum("->" in line and inode in line for line in Path("/proc/locks").read_text().splitlines())
+
+
+def _wait_until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def test_disks_of_one_server_do_not_replace_those_of_another(tmp_path: Path) -> None:

@@ -362,7 +362,7 @@ def test_an_array_of_somebody_else_of_the_same_name_is_left_alone() -> None:
         with volume("third", "--size", "128m", SITE.volume_group), ExitStack() as owed:
             loop = tool("losetup", "--find", "--show", f"/dev/{SITE.volume_group}/third").strip()
             owed.enter_context(after("losetup", "--detach", loop))
-            with pytest.raises(Refused, match=f"there is an array {NAME} already"):
+            with pytest.raises(Refused, match=f"array {NAME} already exists"):
                 DISKS.make_array(NAME, ScratchLayout(LayoutKind.RAID0, (loop,), 64 * KIB), RUN)
     finally:
         node = Path("/dev/md/theirs").resolve()

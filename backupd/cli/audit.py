@@ -7,13 +7,13 @@ import typer
 
 from backupd.cli import quantities
 from backupd.cli.instants import SinceOption, span
+from backupd.cli.invocation import JsonOption
 from backupd.cli.output import print_document, print_text, say
 
 if TYPE_CHECKING:
     from backupd.catalogue.audit import AuditEntry
     from backupd.operations.upkeep.audit import AuditResult, TargetLook
 
-JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 
 app = typer.Typer(no_args_is_help=True, help="The audit trail: an append-only chain of what was done.")
 

@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement, Connection, and_, delete, func, insert, se
 
 from backupd.catalogue import tables
 from backupd.catalogue.audit import Event, told
-from backupd.catalogue.columns import Instant, from_row, to_row
+from backupd.catalogue.columns import InstantColumn, from_row, to_row
 from backupd.catalogue.file import CatalogueFile
 from backupd.policy.timetable import Timetable
 from backupd.vocabulary.schedule import Activity, NoticeKind, Pause, Slot, SlotState
@@ -58,7 +58,7 @@ class ScheduleRecords(CatalogueFile):
     def newest_slots(self, *, before: datetime) -> dict[tuple[str, Activity], datetime]:
         """When the newest slot of each job and activity was due, of those that are not in the future."""
         table = tables.slots.c
-        query = select(table.job, table.activity, func.max(table.due_at, type_=Instant).label("due_at"))
+        query = select(table.job, table.activity, func.max(table.due_at, type_=InstantColumn).label("due_at"))
         rows = self._read(query.where(table.due_at <= before).group_by(table.job, table.activity))
         return {(row["job"], row["activity"]): row["due_at"] for row in rows}
 

@@ -98,7 +98,7 @@ def carry_out(connection: Connection, steps: Sequence[Step]) -> None:
             step(connection)
 
 
-def told(event: Event, subject: str, **detail: Any) -> Callable[[Connection], None]:
+def audit_step(event: Event, subject: str, **detail: Any) -> Callable[[Connection], None]:
     """The step that appends this event to the chain; `detail` is what JSON can hold."""
 
     def append(connection: Connection) -> None:
@@ -127,7 +127,7 @@ def run_ended(run_id: str) -> Callable[[Connection], None]:
         detail: dict[str, Any] = {"status": status.value, "backups": {row.target: row.sha256 for row in rows}}
         if rows:
             detail |= manifests_of(rows)
-        told(Event.RUN_ENDED, run_id, **detail)(connection)
+        audit_step(Event.RUN_ENDED, run_id, **detail)(connection)
 
     return append
 

@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import Column, Text
 
 from backupd.catalogue import tables
-from backupd.catalogue.columns import Json, Prose
+from backupd.catalogue.columns import JsonColumn, ProseColumn
 from backupd.catalogue.database import direct
 from tests.many_runs import make_catalogue
 
@@ -81,14 +81,14 @@ def _add_what_is_rare(connection: Any) -> None:
 
 
 def _is_a_strangers(table: str, column: Column[Any]) -> bool:
-    kinds = (Text, Prose, Json)
+    kinds = (Text, ProseColumn, JsonColumn)
     ours = {f"{table}.*", f"*.{column.name}", f"{table}.{column.name}"} & _OURS
     return not ours and isinstance(column.type, kinds)
 
 
 def _spoil(connection: Any, table: str, column: Column[Any]) -> None:
     rows = connection.execute(f"SELECT rowid, {column.name} FROM {table} WHERE {column.name} IS NOT NULL").fetchall()
-    spoilt = hostile if isinstance(column.type, Text | Prose) and table != "audit" else _spoilt_json
+    spoilt = hostile if isinstance(column.type, Text | ProseColumn) and table != "audit" else _spoilt_json
     few = column.name in _EVERY_OTHER
     changed = [(spoilt(text), row) for row, text in rows if text != "" and not (few and row % 2)]
     connection.executemany(f"UPDATE {table} SET {column.name} = ? WHERE rowid = ?", changed)

@@ -19,7 +19,7 @@ from typing import Any
 
 from backupd.catalogue import audit
 from backupd.catalogue.audit import Event
-from backupd.catalogue.columns import Instant, to_row
+from backupd.catalogue.columns import InstantColumn, to_row
 from backupd.catalogue.database import direct
 from backupd.catalogue.schema import prepare
 from backupd.catalogue.tables import metadata
@@ -99,7 +99,7 @@ def _kind_of(number: int) -> RunKind:
 
 
 def _text(at: datetime | None) -> str | None:
-    return None if at is None else Instant.text(at)
+    return None if at is None else InstantColumn.text(at)
 
 
 @dataclass
@@ -310,7 +310,7 @@ class _Site:
         """A row of the audit chain, bound to the one before."""
         self.told += 1
         row = {
-            **{"number": self.told, "at": Instant.text(at), "event": event.value, "subject": subject},
+            **{"number": self.told, "at": InstantColumn.text(at), "event": event.value, "subject": subject},
             **{"detail": json.dumps(detail, sort_keys=True, separators=(",", ":")), "previous": self.head},
         }
         self.head = audit.digest(row)

@@ -24,7 +24,7 @@ _KIND_BITS = {MemberKind.FILE: stat.S_IFREG, MemberKind.FOLDER: stat.S_IFDIR, Me
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class MemberDifference:
     """What one member has become."""
 
     name: str
@@ -35,7 +35,7 @@ class Difference:
         return f"{self.name}: {self.wrong}"
 
 
-def differences(to: Path, members: Iterable[Member]) -> Iterator[Difference]:
+def differences(to: Path, members: Iterable[Member]) -> Iterator[MemberDifference]:
     """Every member that does not stand in the folder as it was recorded; folders have their times afterwards.
 
     No link in the folder may lead out of it (`filesystem.require_no_way_out`). All of them must have been
@@ -47,7 +47,7 @@ def differences(to: Path, members: Iterable[Member]) -> Iterator[Difference]:
             continue
         wrong, beside = _wrong(to, member, as_root=as_root)
         if wrong or beside:
-            yield Difference(member.name, ", ".join((*wrong, *beside)), only_beside=not wrong)
+            yield MemberDifference(member.name, ", ".join((*wrong, *beside)), only_beside=not wrong)
 
 
 def opened(to: Path, recorded: Recorded) -> None:

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 
-from backupd.archive.readahead import Left, ended
+from backupd.archive.readahead import Left, await_end
 from backupd.host.signals import shielded
 
 MOST_AT_ONCE = 4  # a few streams fill any disk or network; each takes the memory of two frames
@@ -58,7 +58,7 @@ def side_by_side(tasks: Sequence[Task], *, idle: Callable[[], None], at_once: in
         left.set()
         with shielded():
             for thread in threads:
-                ended(thread, within_seconds=_JOIN_SECONDS)
+                await_end(thread, within_seconds=_JOIN_SECONDS)
     if errors:
         raise errors[0]
 

@@ -15,7 +15,7 @@ from contextlib import suppress
 from queue import Empty, Full, Queue
 from typing import Protocol, Self
 
-from backupd.archive.readahead import ended
+from backupd.archive.readahead import await_end
 from backupd.host.priority import give_way_copying
 from backupd.host.signals import shielded
 
@@ -134,7 +134,7 @@ class Pipeline:
         with shielded():
             deadline = time.monotonic() + _JOIN_SECONDS
             for thread in self._threads:
-                ended(thread, within_seconds=max(0.0, deadline - time.monotonic()))
+                await_end(thread, within_seconds=max(0.0, deadline - time.monotonic()))
 
     def _put(self, block: bytes | None) -> None:
         while True:

@@ -23,7 +23,7 @@ class Left(Exception):
     """Nobody wants the rest: raised in the thread that makes the items."""
 
 
-def ended(thread: threading.Thread, *, within_seconds: float) -> None:
+def await_end(thread: threading.Thread, *, within_seconds: float) -> None:
     """A thread that was told to end has done so, or the log tells that it could not."""
     if thread.ident is not None:
         with shielded():
@@ -56,7 +56,7 @@ class ReadAhead:
     def __exit__(self, *_raised: object) -> None:
         self._left.set()
         self._may_go_on.release()
-        ended(self._thread, within_seconds=_JOIN_SECONDS)
+        await_end(self._thread, within_seconds=_JOIN_SECONDS)
 
     def __iter__(self) -> Iterator[Block]:
         """Each item, in order; what the thread raised is raised here."""

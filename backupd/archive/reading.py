@@ -22,7 +22,7 @@ from queue import Empty, SimpleQueue
 from typing import Self, TypeVar
 
 from backupd.archive.pipeline import BLOCK_BYTES, BLOCKS_PER_QUEUE
-from backupd.archive.readahead import Left, ended
+from backupd.archive.readahead import Left, await_end
 from backupd.host.priority import give_way_copying
 from backupd.vocabulary.errors import SnapshotError
 
@@ -66,19 +66,19 @@ class SourceFile:
     def fault(self, why: str | None) -> SnapshotError:
         """What to raise when it cannot be read as it was."""
         if self.live:
-            return SnapshotError(f"{told(self.name)} could not be read: {why}")
+            return SnapshotError(f"{readable_name(self.name)} could not be read: {why}")
         return unreadable(self.name, why)
 
 
 def unreadable(name: bytes, why: str | None) -> SnapshotError:
     """What to raise for something in a snapshot."""
     return SnapshotError(
-        f"{told(name)} could not be read from the snapshot: {why}",
+        f"{readable_name(name)} could not be read from the snapshot: {why}",
         hint="check that the snapshot is intact (lvs) and that the kernel log has no I/O errors",
     )
 
 
-def told(name: bytes) -> str:
+def readable_name(name: bytes) -> str:
     """A name for people."""
     return name.decode("utf-8", "replace")
 
@@ -159,7 +159,7 @@ class ReadingThread:
     def __exit__(self, *_raised: object) -> None:
         self._left.set()
         self._asked.put(None)
-        ended(self._thread, within_seconds=_JOIN_SECONDS)
+        await_end(self._thread, within_seconds=_JOIN_SECONDS)
 
     def do(self, work: Callable[["Content"], _Result]) -> _Result:
         """What the thread makes of it: all that may have to wait for a disk is done there. Raises what it raises."""
@@ -247,7 +247,7 @@ class Content:
                     self._buffered.add(source.facts.st_dev)
                     log.debug(
                         "%s does not support direct reads (%s): pages are dropped from the cache after reading",
-                        told(source.name),
+                        readable_name(source.name),
                         error,
                     )
             return self._read(span, 0)

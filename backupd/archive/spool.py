@@ -75,7 +75,7 @@ class Spool:
         try:
             left = _answered(self._room) - sum(file.owing for file in self._open)
         except OSError as error:
-            self.close(told(error, "asked for its room"))
+            self.close(spool_error(error, "asked for its room"))
             return 0
         return max(0, left if self._size is None else min(left, self._size - self._taken))
 
@@ -163,7 +163,7 @@ class SpoolFile:
         try:
             os.ftruncate(self._file, self.size)
         except OSError as error:
-            raise told(error, "written") from error
+            raise spool_error(error, "written") from error
         self._whole = True
 
     def close(self) -> None:
@@ -185,7 +185,7 @@ class SpoolFile:
             self._file, self._direct = _opened(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
             self._allocated = _allocate(self._file, self.at_most)
         except OSError as error:
-            raise told(error, "written") from error
+            raise spool_error(error, "written") from error
 
     def _require_left(self) -> None:
         """Others still have what is left to them."""
@@ -207,7 +207,7 @@ class SpoolFile:
                 os.posix_fadvise(self._file, self.size, size, os.POSIX_FADV_DONTNEED)
             self._require_left()
         except OSError as error:
-            raise told(error, "written") from error
+            raise spool_error(error, "written") from error
         self.size += self._filled
         self._filled = 0
 
@@ -302,7 +302,7 @@ def read_back(spooled: Spooled) -> Generator[bytes]:
         finally:
             os.close(file)
     except OSError as error:
-        raise told(error, "read back") from error
+        raise spool_error(error, "read back") from error
 
 
 def require_same(spooled: Spooled, *, size: int, sha256: str) -> None:
@@ -328,7 +328,7 @@ def no_archive_any_more(spooled: Spooled) -> Iterator[None]:
         raise VerificationError(f"{_NOT_THE_SAME}: {spooled.name}: {error.message}", hint=_UNSOUND) from error
 
 
-def told(error: OSError, verb: str) -> SpoolError:
+def spool_error(error: OSError, verb: str) -> SpoolError:
     """What its disk did wrong, as the spool's trouble."""
     full = f"; {_ANOTHER}" if error.errno in _FULL else ""
     return SpoolError(f"the spool could not be {verb}: {error.strerror}", hint=_LOOK + full)

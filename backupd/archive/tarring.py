@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 
 from backupd.archive.listing import Entry, Listing
 from backupd.archive.pax import BLOCK, RECORD, Header, HeaderType, padding, sparse_map
-from backupd.archive.reading import REQUEST_BYTES, Part, ReadSpan, SourceFile, size_of, told, unreadable
+from backupd.archive.reading import REQUEST_BYTES, Part, ReadSpan, SourceFile, readable_name, size_of, unreadable
 from backupd.archive.redo import RedoCut
 from backupd.archive.sources import BinlogCut
 from backupd.vocabulary.errors import SnapshotError
@@ -139,7 +139,7 @@ def _xattr(path: bytes, keyword: bytes) -> bytes:
     try:
         return os.getxattr(path, keyword, follow_symlinks=False)
     except OSError as error:
-        raise OSError(error.errno, f"attribute {told(keyword)}: {error.strerror}") from error
+        raise OSError(error.errno, f"attribute {readable_name(keyword)}: {error.strerror}") from error
 
 
 def _file(source: SourceFile, xattrs: Mapping[bytes, bytes], redo: RedoCut | None) -> Iterator[Part]:

@@ -20,7 +20,7 @@ from typing import Any
 from sqlalchemy import Connection, Executable, RowMapping, Select, insert, select
 
 from backupd.catalogue import tables
-from backupd.catalogue.columns import Instant
+from backupd.catalogue.columns import InstantColumn
 from backupd.catalogue.database import Write
 
 Step = Executable | Write | Callable[[Connection], None]  # one of the things that a transaction does, in their order
@@ -98,7 +98,7 @@ def carry_out(connection: Connection, steps: Sequence[Step]) -> None:
             step(connection)
 
 
-def told(event: Event, subject: str, **detail: Any) -> Callable[[Connection], None]:
+def audit_step(event: Event, subject: str, **detail: Any) -> Callable[[Connection], None]:
     """The step that appends this event to the chain; `detail` is what JSON can hold."""
 
     def append(connection: Connection) -> None:
@@ -106,7 +106,7 @@ def told(event: Event, subject: str, **detail: Any) -> Callable[[Connection], No
         last = connection.execute(newest).mappings().first()
         row = {
             "number": 1 if last is None else last["number"] + 1,
-            "at": Instant.text(datetime.now(UTC)),
+            "at": InstantColumn.text(datetime.now(UTC)),
             "event": event.value,
             "subject": subject,
             "detail": json.dumps(detail, sort_keys=True, separators=(",", ":")),
@@ -127,7 +127,7 @@ def run_ended(run_id: str) -> Callable[[Connection], None]:
         detail: dict[str, Any] = {"status": status.value, "backups": {row.target: row.sha256 for row in rows}}
         if rows:
             detail |= manifests_of(rows)
-        told(Event.RUN_ENDED, run_id, **detail)(connection)
+        audit_step(Event.RUN_ENDED, run_id, **detail)(connection)
 
     return append
 
@@ -159,7 +159,7 @@ def first_fault(connection: Connection) -> int | None:
 def entries(since: datetime | None, limit: int | None) -> Select[Any]:
     """The newest rows, the newest first; told at this instant or later."""
     query = select(tables.audit).order_by(tables.audit.c.number.desc()).limit(limit)
-    return query if since is None else query.where(tables.audit.c.at >= Instant.text(since))
+    return query if since is None else query.where(tables.audit.c.at >= InstantColumn.text(since))
 
 
 def entry(row: RowMapping) -> AuditEntry:

@@ -36,7 +36,7 @@ def from_row(kind: type[AnyFact], row: Mapping[str, Any] | RowMapping) -> AnyFac
     return kind(**{field.name: row[field.name] for field in fields(kind)})
 
 
-class Instant(TypeDecorator[datetime]):
+class InstantColumn(TypeDecorator[datetime]):
     """An aware datetime, as ISO 8601 text in UTC with microseconds: it reads well and sorts by time."""
 
     impl = Text
@@ -58,7 +58,7 @@ class Instant(TypeDecorator[datetime]):
         return None if value is None else datetime.fromisoformat(value)
 
 
-class Prose(TypeDecorator[str]):
+class ProseColumn(TypeDecorator[str]):
     """Words for people. What is no Unicode (a file name in an error's message) is spelt out rather than refused."""
 
     impl = Text
@@ -69,7 +69,7 @@ class Prose(TypeDecorator[str]):
         return None if value is None else encodable(value)
 
 
-class Word(TypeDecorator[StrEnum]):
+class WordColumn(TypeDecorator[StrEnum]):
     """One of the words of `kind`, as text."""
 
     impl = Text
@@ -88,7 +88,7 @@ class Word(TypeDecorator[StrEnum]):
         return None if value is None else self.kind(value)
 
 
-class Json(TypeDecorator[Any]):
+class JsonColumn(TypeDecorator[Any]):
     """A value of `kind` that is only ever read whole, as JSON: facts, texts, or a mapping of texts to either.
 
     Of a tuple that nobody has written there is an empty one; of anything else, None. Keys that a fact no longer has are

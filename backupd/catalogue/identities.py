@@ -9,7 +9,7 @@ from pathlib import Path
 from sqlalchemy import Connection, insert, select
 
 from backupd.catalogue import tables
-from backupd.catalogue.audit import Event, told
+from backupd.catalogue.audit import Event, audit_step
 from backupd.catalogue.columns import from_row, to_row
 from backupd.catalogue.file import CatalogueFile
 from backupd.policy.signing import KEY_FILE
@@ -34,7 +34,7 @@ class MachineIdentities(CatalogueFile):
     def take_identity(self, identity: Identity, event: Event) -> None:
         """This is the catalogue's identity from now on."""
         row = insert(tables.identities).values(to_row(identity))
-        self._write(row, told(event, identity.name, bound=bool(identity.bound_to)))
+        self._write(row, audit_step(event, identity.name, bound=bool(identity.bound_to)))
 
     @property
     def key_file(self) -> Path:
@@ -55,7 +55,7 @@ class MachineIdentities(CatalogueFile):
         row = to_row(KnownKey(key, machine, datetime.now(UTC), how))
         with self._writing() as connection:
             if connection.execute(insert(tables.keys).prefix_with("OR IGNORE").values(row)).rowcount:
-                told(Event.KEY_KNOWN, machine, key=key, how=how.value)(connection)
+                audit_step(Event.KEY_KNOWN, machine, key=key, how=how.value)(connection)
 
 
 def current(connection: Connection) -> Identity:

@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import Connection, Table, delete, func, insert, select
 
 from backupd.catalogue import tables
-from backupd.catalogue.audit import Event, manifests_of, told
+from backupd.catalogue.audit import Event, audit_step, manifests_of
 from backupd.catalogue.columns import Fact, to_row
 from backupd.vocabulary.errors import Untrusted
 from backupd.vocabulary.escaping import encodable
@@ -52,7 +52,7 @@ def import_run(connection: Connection, run: RunDetails) -> bool:
     for into, rows in wanted:
         if rows:
             connection.execute(insert(into), [_spelt({**row, "run_id": run.run_id}) for row in rows])
-    told(
+    audit_step(
         Event.IMPORTED,
         run.run_id,
         targets=[backup.target for backup in new],

@@ -4,7 +4,7 @@ from typing import Any
 
 from sqlalchemy import Boolean, Column, Float, Integer, Table, Text
 
-from backupd.catalogue.columns import Instant, Json, Word
+from backupd.catalogue.columns import InstantColumn, JsonColumn, WordColumn
 from backupd.catalogue.metadata import metadata, of_run
 from backupd.vocabulary.gauges import CurvePoint, Mode, Stage, TunedCell
 from backupd.vocabulary.penalty import Reason
@@ -19,10 +19,10 @@ probes = Table(  # a `ProbedVolume` and its `ProbeSettings` in one row
     of_run(one=True),
     Column("volume", Text, key="name", nullable=False),
     Column("volume_size", Integer, key="size", nullable=False),
-    Column("layout", Word(Layout), nullable=False),
+    Column("layout", WordColumn(Layout), nullable=False),
     Column("stripes", Integer, nullable=False),
     Column("stripe_size", Integer),
-    Column("pvs", Json(tuple[str, ...]), nullable=False),
+    Column("pvs", JsonColumn(tuple[str, ...]), nullable=False),
     Column("filesystem", Text, nullable=False),
     Column("thin", Boolean, nullable=False),
     Column("kernel", Text, nullable=False),
@@ -35,10 +35,10 @@ probes = Table(  # a `ProbedVolume` and its `ProbeSettings` in one row
     Column("rewrite_size", Integer, nullable=False),
     Column("write_share", Float, nullable=False),
     Column("chunk_size", Integer, nullable=False),
-    Column("cow_pvs", Json(tuple[str, ...]), nullable=False),
+    Column("cow_pvs", JsonColumn(tuple[str, ...]), nullable=False),
     Column("cow_size", Integer, nullable=False),
     Column("threshold", Float, nullable=False),
-    Column("notes", Json(tuple[str, ...]), nullable=False),
+    Column("notes", JsonColumn(tuple[str, ...]), nullable=False),
     Column("cow_stripes", Integer, nullable=False, server_default="1"),
 )
 
@@ -47,13 +47,13 @@ probe_rows = Table(  # a `ProbeRow` with its `PhysicalCost`; without one `shares
     metadata,
     Column("id", Integer, primary_key=True),
     of_run(one=False),
-    Column("mode", Word(Mode), nullable=False),
+    Column("mode", WordColumn(Mode), nullable=False),
     Column("threads", Integer, nullable=False),
     Column("block_size", Integer, nullable=False),
     Column("chunk_size", Integer),
-    Column("cow_pvs", Json(tuple[str, ...]), nullable=False),
+    Column("cow_pvs", JsonColumn(tuple[str, ...]), nullable=False),
     Column("snapshots", Integer, nullable=False),
-    Column("phase", Word(Stage), nullable=False),
+    Column("phase", WordColumn(Stage), nullable=False),
     Column("iops", Float, nullable=False),
     Column("spread", Float, nullable=False),
     Column("penalty", Float),
@@ -63,7 +63,7 @@ probe_rows = Table(  # a `ProbeRow` with its `PhysicalCost`; without one `shares
     Column("reads_per_write", Float),
     Column("writes_per_write", Float),
     Column("cow_chunks_per_second", Float),
-    Column("shares", Json(dict[str, Any])),
+    Column("shares", JsonColumn(dict[str, Any])),
     Column("cow_stripes", Integer, nullable=False, server_default="1"),
 )
 
@@ -72,14 +72,14 @@ probe_curves = Table(  # the points are read with SQLite's json_each
     metadata,
     Column("id", Integer, primary_key=True),
     of_run(one=False),
-    Column("mode", Word(Mode), nullable=False),
+    Column("mode", WordColumn(Mode), nullable=False),
     Column("threads", Integer, nullable=False),
     Column("chunk_size", Integer, nullable=False),
-    Column("cow_pvs", Json(tuple[str, ...]), nullable=False),
+    Column("cow_pvs", JsonColumn(tuple[str, ...]), nullable=False),
     Column("snapshots", Integer, nullable=False),
     Column("repeat", Integer, nullable=False),
-    Column("reason", Word(Reason), nullable=False),
-    Column("points", Json(tuple[CurvePoint, ...]), nullable=False),
+    Column("reason", WordColumn(Reason), nullable=False),
+    Column("points", JsonColumn(tuple[CurvePoint, ...]), nullable=False),
     Column("cow_stripes", Integer, nullable=False, server_default="1"),
 )
 
@@ -87,14 +87,14 @@ tunings = Table(  # a `Tuning` with its `VolumeLayout`
     "tunings",
     metadata,
     of_run(one=True),
-    Column("made_at", Instant, nullable=False),
+    Column("made_at", InstantColumn, nullable=False),
     Column("volume_uuid", Text, nullable=False),
     Column("group_uuid", Text, nullable=False),
-    Column("devices", Json(tuple[str, ...]), nullable=False),
+    Column("devices", JsonColumn(tuple[str, ...]), nullable=False),
     Column("stripes", Integer, nullable=False),
     Column("stripe_size", Integer),
-    Column("pvs", Json(dict[str, Any]), nullable=False),
-    Column("cells", Json(tuple[TunedCell, ...]), nullable=False),
+    Column("pvs", JsonColumn(dict[str, Any]), nullable=False),
+    Column("cells", JsonColumn(tuple[TunedCell, ...]), nullable=False),
 )
 
 # --- what benches found ----------------------------------------------------------------------------------------------
@@ -111,15 +111,15 @@ benches = Table(  # a `LayoutBench` without what it measured: its `BenchHost`, `
     Column("memory", Integer, nullable=False),
     Column("processors", Integer, nullable=False),
     Column("vg", Text, nullable=False),
-    Column("disks", Json(tuple[str, ...]), nullable=False),
+    Column("disks", JsonColumn(tuple[str, ...]), nullable=False),
     Column("filesystem", Text, nullable=False),
     Column("file_size", Integer, nullable=False),
     Column("volume_size", Integer, nullable=False),
     Column("seconds", Float, nullable=False),
     Column("repeat", Integer, nullable=False),
-    Column("tables", Json(tuple[str, ...]), nullable=False),
-    Column("layouts", Json(tuple[ScratchLayout, ...]), nullable=False),
-    Column("notes", Json(tuple[str, ...]), nullable=False),
+    Column("tables", JsonColumn(tuple[str, ...]), nullable=False),
+    Column("layouts", JsonColumn(tuple[ScratchLayout, ...]), nullable=False),
+    Column("notes", JsonColumn(tuple[str, ...]), nullable=False),
 )
 
 bench_cells = Table(
@@ -128,16 +128,16 @@ bench_cells = Table(
     Column("id", Integer, primary_key=True),
     of_run(one=False),
     Column("layout", Text, nullable=False),
-    Column("operation", Word(Operation), nullable=False),
+    Column("operation", WordColumn(Operation), nullable=False),
     Column("record", Integer, nullable=False),
     Column("threads", Integer, nullable=False),
-    Column("medium", Word(Medium), nullable=False),
+    Column("medium", WordColumn(Medium), nullable=False),
     Column("iops", Float, nullable=False),
     Column("bytes_per_second", Float, nullable=False),
     Column("spread", Float, nullable=False),
     Column("repeats", Integer, nullable=False),
     Column("latency_p95_ms", Float),
-    Column("shares", Json(dict[str, Any]), nullable=False),
+    Column("shares", JsonColumn(dict[str, Any]), nullable=False),
     Column("system", Float),
     Column("iowait", Float),
 )
@@ -150,8 +150,8 @@ bench_samples = Table(
     Column("at_seconds", Float, nullable=False),
     Column("layout", Text, nullable=False),
     Column("step", Text, nullable=False),
-    Column("read", Json(dict[str, Any]), nullable=False),
-    Column("written", Json(dict[str, Any]), nullable=False),
+    Column("read", JsonColumn(dict[str, Any]), nullable=False),
+    Column("written", JsonColumn(dict[str, Any]), nullable=False),
     Column("system", Float, nullable=False),
     Column("iowait", Float, nullable=False),
 )

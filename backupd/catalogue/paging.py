@@ -15,7 +15,7 @@ from sqlalchemy import Connection, Select, TableValuedAlias, Text, func, or_, se
 from sqlalchemy import column as sql_column
 
 from backupd.catalogue import tables
-from backupd.catalogue.columns import Instant
+from backupd.catalogue.columns import InstantColumn
 from backupd.catalogue.details import Filter, chosen
 from backupd.vocabulary.errors import UsageError
 from backupd.vocabulary.records import RunKind
@@ -50,7 +50,7 @@ def over_time(connection: Connection, wanted: Filter, *, points: int) -> Select[
     first, last = _began(connection, connection.execute(oldest).scalar_one()), _began(connection, found[0])
     step = (last - first) / (points - 1)  # rounded to microseconds: the end is taken as it is
     instants = [*(first + step * number for number in range(points - 1)), last]
-    listed = _listed([Instant.text(instant) for instant in instants])
+    listed = _listed([InstantColumn.text(instant) for instant in instants])
     later = chosen(wanted).where(_RUNS.started_at >= listed.c.value).order_by(None)
     seek = later.order_by(_RUNS.started_at, _RUNS.run_id).limit(1).correlate(listed).scalar_subquery()
     standing_for_many = connection.execute(select(seek).select_from(listed)).scalars()

@@ -14,7 +14,7 @@ from backupd.catalogue import tables
 from backupd.catalogue.columns import from_row, to_row
 from backupd.catalogue.database import Write
 from backupd.catalogue.details import rows_of, run_rows
-from backupd.catalogue.tunings import row_of, told
+from backupd.catalogue.tunings import row_of, tuning_of
 from backupd.vocabulary.probes import (
     Curve,
     Measurement,
@@ -76,7 +76,7 @@ def _measurement(
         rows=tuple(_together(row) for row in rows),
         curves=tuple(from_row(Curve, row) for row in curves),
         notes=probe["notes"],
-        tuning=told(tuned[0]) if tuned else None,
+        tuning=tuning_of(tuned[0]) if tuned else None,
     )
 
 

@@ -17,7 +17,7 @@ from sqlalchemy import Engine, Executable, Table, func, insert, select, update
 from sqlalchemy.dialects import sqlite
 
 from backupd.catalogue import audit, tables
-from backupd.catalogue.audit import Event, Step, carry_out, told
+from backupd.catalogue.audit import Event, Step, audit_step, carry_out
 from backupd.catalogue.columns import Fact, to_row
 from backupd.catalogue.database import explained, reading
 from backupd.catalogue.details import details
@@ -241,7 +241,7 @@ class RunRecord:
             if connection.execute(known).first():
                 hint = "omit --run-id, and each run gets its own"
                 raise UsageError(f"there is a run {self.run_id} already", hint=hint)
-            started = told(Event.RUN_STARTED, self.run_id, kind=self.kind.value, job=job, host=host)
+            started = audit_step(Event.RUN_STARTED, self.run_id, kind=self.kind.value, job=job, host=host)
             carry_out(connection, [insert(tables.runs).values(row), started])
         self.has_begun = True
 

@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from sqlalchemy import ColumnElement, Connection, and_, delete, func, insert, select, update
 
 from backupd.catalogue import tables
-from backupd.catalogue.audit import Event, told
-from backupd.catalogue.columns import Instant, from_row, to_row
+from backupd.catalogue.audit import Event, audit_step
+from backupd.catalogue.columns import InstantColumn, from_row, to_row
 from backupd.catalogue.file import CatalogueFile
 from backupd.policy.timetable import Timetable
 from backupd.vocabulary.schedule import Activity, NoticeKind, Pause, Slot, SlotState
@@ -58,7 +58,7 @@ class ScheduleRecords(CatalogueFile):
     def newest_slots(self, *, before: datetime) -> dict[tuple[str, Activity], datetime]:
         """When the newest slot of each job and activity was due, of those that are not in the future."""
         table = tables.slots.c
-        query = select(table.job, table.activity, func.max(table.due_at, type_=Instant).label("due_at"))
+        query = select(table.job, table.activity, func.max(table.due_at, type_=InstantColumn).label("due_at"))
         rows = self._read(query.where(table.due_at <= before).group_by(table.job, table.activity))
         return {(row["job"], row["activity"]): row["due_at"] for row in rows}
 
@@ -91,13 +91,15 @@ class ScheduleRecords(CatalogueFile):
     def pause(self, job: str, note: str) -> None:
         """Nothing of this job is started by schedule; a pause of before is replaced."""
         row = to_row(Pause(job, note, datetime.now(UTC)))
-        self._write(insert(tables.pauses).prefix_with("OR REPLACE").values(row), told(Event.PAUSED, job, note=note))
+        self._write(
+            insert(tables.pauses).prefix_with("OR REPLACE").values(row), audit_step(Event.PAUSED, job, note=note)
+        )
 
     def resume(self, job: str) -> None:
         """It runs on schedule again; nothing happens where it was not paused."""
         with self._writing() as connection:
             if connection.execute(delete(tables.pauses).where(tables.pauses.c.job == job)).rowcount:
-                told(Event.RESUMED, job)(connection)
+                audit_step(Event.RESUMED, job)(connection)
 
     def first_told(self, kind: NoticeKind, job: str, subject: str) -> bool:
         """From now on this counts as told; False where it did before."""
@@ -116,7 +118,7 @@ def _take(connection: Connection, slot: Slot) -> bool:
     if not connection.execute(added).rowcount and not _taken_back(connection, slot):
         return False
     if slot.state is SlotState.MISSED:
-        told(Event.MISSED, slot.job, activity=slot.activity, due=slot.due_at.isoformat(), reason=slot.reason)(
+        audit_step(Event.MISSED, slot.job, activity=slot.activity, due=slot.due_at.isoformat(), reason=slot.reason)(
             connection
         )
     return True
@@ -151,7 +153,7 @@ def _reschedule(connection: Connection, timetables: Timetables, since: datetime)
     before = _scheduled(connection)
     for (job, activity), timetable in timetables.items():
         if (job, activity) not in before or before[job, activity][0] != timetable:
-            told(
+            audit_step(
                 Event.SCHEDULED,
                 job,
                 activity=activity,
@@ -161,4 +163,4 @@ def _reschedule(connection: Connection, timetables: Timetables, since: datetime)
                 since=since.isoformat(),
             )(connection)
     for job, activity in before.keys() - timetables.keys():
-        told(Event.UNSCHEDULED, job, activity=activity)(connection)
+        audit_step(Event.UNSCHEDULED, job, activity=activity)(connection)

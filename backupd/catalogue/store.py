@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Engine, insert, select
 
 from backupd.catalogue import audit, paging, tables
-from backupd.catalogue.audit import AuditEntry, Event, Step, Trail, told
+from backupd.catalogue.audit import AuditEntry, Event, Step, Trail, audit_step
 from backupd.catalogue.columns import to_row
 from backupd.catalogue.database import BUSY_TIMEOUT_SECONDS, engine_for, engine_for_looking, explained
 from backupd.catalogue.dead_runs import DeadRuns
@@ -105,7 +105,7 @@ class Catalogue(DeadRuns, MachineIdentities, OwnerChains, PastRuns, ScheduleReco
         """Keep a drill's result with its run. A position that a good drill found is the run's from now on."""
         steps: list[Step] = [
             insert(tables.drills).values(to_row(drill)),
-            told(Event.DRILLED, drill.run_id, ok=drill.ok, undecided=drill.undecided),
+            audit_step(Event.DRILLED, drill.run_id, ok=drill.ok, undecided=drill.undecided),
         ]
         if drill.ok and drill.position is not None:
             row = {**to_row(drill.position), "run_id": drill.run_id, "derived": True}

@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import Connection, Select, delete, insert, select, update
 
 from backupd.catalogue import identities, tables
-from backupd.catalogue.audit import Event, told
+from backupd.catalogue.audit import Event, audit_step
 from backupd.catalogue.columns import from_row, to_row
 from backupd.catalogue.details import details, newest_first, our_newest, require_one_job
 from backupd.catalogue.file import CatalogueFile
@@ -27,7 +27,7 @@ class StoredBackups(CatalogueFile):
     def verified(self, run_id: str, target: str, at: datetime) -> None:
         """All of the backup there was read back since then and found equal; what was wrong before is so no more."""
         values = {"verified_at": at, "broken": "", **_FROM_THE_BEGINNING}
-        self._change(run_id, target, values, told(Event.VERIFIED, run_id, target=target))
+        self._change(run_id, target, values, audit_step(Event.VERIFIED, run_id, target=target))
 
     def read_on(self, run_id: str, target: str, *, frames: int, since: datetime) -> None:
         """The first frames of the backup there were read back and found equal, by rounds that began then."""
@@ -35,24 +35,26 @@ class StoredBackups(CatalogueFile):
 
     def found_broken(self, run_id: str, target: str, reason: str) -> None:
         """The backup there cannot be restored."""
-        event = told(Event.FOUND_BROKEN, run_id, target=target, reason=reason)
+        event = audit_step(Event.FOUND_BROKEN, run_id, target=target, reason=reason)
         self._change(run_id, target, {"broken": reason, **_FROM_THE_BEGINNING}, event)
 
     def removed(self, run_id: str, target: str, *, because: str) -> None:
         """The backup is no longer there; its row stays. One that was removed before keeps what was said then."""
-        event = told(Event.REMOVED, run_id, target=target, because=because)
+        event = audit_step(Event.REMOVED, run_id, target=target, because=because)
         self._change(run_id, target, {"removed_at": datetime.now(UTC), "removed_because": because}, event)
 
     def pin(self, run_id: str, note: str) -> None:
         """The run's backups are kept whatever retention says; a pin of before is replaced."""
         row = {**to_row(Pin(note, datetime.now(UTC))), "run_id": run_id}
-        self._write(insert(tables.pins).prefix_with("OR REPLACE").values(row), told(Event.PINNED, run_id, note=note))
+        self._write(
+            insert(tables.pins).prefix_with("OR REPLACE").values(row), audit_step(Event.PINNED, run_id, note=note)
+        )
 
     def unpin(self, run_id: str) -> None:
         """Retention decides again; nothing happens where there is no pin."""
         with self._writing() as connection:
             if connection.execute(delete(tables.pins).where(tables.pins.c.run_id == run_id)).rowcount:
-                told(Event.UNPINNED, run_id)(connection)
+                audit_step(Event.UNPINNED, run_id)(connection)
 
     def _change(self, run_id: str, target: str, values: dict[str, Any], event: Callable[[Connection], None]) -> None:
         table = tables.backups

@@ -23,7 +23,7 @@ from sqlalchemy import (
 )
 
 from backupd.catalogue import measurement_tables  # noqa: F401  the metadata has all tables
-from backupd.catalogue.columns import Instant, Json, Prose, Word
+from backupd.catalogue.columns import InstantColumn, JsonColumn, ProseColumn, WordColumn
 from backupd.catalogue.metadata import metadata as metadata
 from backupd.catalogue.metadata import of_run
 from backupd.policy.trust import Known
@@ -40,8 +40,8 @@ identities = Table(  # an `Identity`; the newest row counts, and those before it
     metadata,
     Column("id", Integer, primary_key=True),
     Column("name", Text, nullable=False),
-    Column("bound_to", Json(dict[str, Any]), nullable=False),
-    Column("made_at", Instant, nullable=False),
+    Column("bound_to", JsonColumn(dict[str, Any]), nullable=False),
+    Column("made_at", InstantColumn, nullable=False),
 )
 
 owners = Table(  # a `ChainEnd` for each owner chain; the newest of a target is the one that is gone on with there
@@ -63,8 +63,8 @@ keys = Table(  # a `KnownKey`
     metadata,
     Column("key", Text, primary_key=True),
     Column("machine", Text, primary_key=True),
-    Column("since", Instant, nullable=False),
-    Column("how", Word(Known), nullable=False),
+    Column("since", InstantColumn, nullable=False),
+    Column("how", WordColumn(Known), nullable=False),
 )
 
 runs = Table(
@@ -74,13 +74,13 @@ runs = Table(
     Column("job", Text, nullable=False),
     Column("host", Text, nullable=False),
     Column("machine", Text, nullable=False),
-    Column("status", Word(RunStatus), nullable=False),
+    Column("status", WordColumn(RunStatus), nullable=False),
     Column("pid", Integer),
     Column("process_start", Integer),  # clock ticks since boot: tells the process from a later one with its pid
     Column("boot_id", Text),  # of the kernel that it ran under
-    Column("started_at", Instant, nullable=False),
-    Column("ended_at", Instant),
-    Column("kind", Word(RunKind), nullable=False, server_default=RunKind.BACKUP.value),
+    Column("started_at", InstantColumn, nullable=False),
+    Column("ended_at", InstantColumn),
+    Column("kind", WordColumn(RunKind), nullable=False, server_default=RunKind.BACKUP.value),
     Index(None, "started_at"),
     Index(None, "job", "started_at"),
     Index(None, "kind", "started_at"),  # probes are few among many backups
@@ -98,8 +98,8 @@ errors = Table(
     metadata,
     of_run(one=True),
     Column("code", Text, nullable=False),
-    Column("message", Prose, nullable=False),
-    Column("hint", Prose, nullable=False),
+    Column("message", ProseColumn, nullable=False),
+    Column("hint", ProseColumn, nullable=False),
     Column("exit_status", Integer, nullable=False),
 )
 
@@ -107,7 +107,7 @@ phases = Table(
     "phases",
     metadata,
     Column("run_id", Text, ForeignKey("runs.run_id"), primary_key=True),
-    Column("phase", Word(Phase), primary_key=True),
+    Column("phase", WordColumn(Phase), primary_key=True),
     Column("seconds", Float, nullable=False),
 )
 
@@ -115,9 +115,9 @@ verdicts = Table(
     "verdicts",
     metadata,
     of_run(one=True),
-    Column("outcome", Word(GateOutcome), nullable=False),
-    Column("reason", Word(Reason), nullable=False),
-    Column("detail", Prose, nullable=False),
+    Column("outcome", WordColumn(GateOutcome), nullable=False),
+    Column("reason", WordColumn(Reason), nullable=False),
+    Column("detail", ProseColumn, nullable=False),
     Column("waited_seconds", Float, nullable=False),
 )
 
@@ -128,7 +128,7 @@ positions = Table(
     Column("binlog_file", Text),
     Column("binlog_offset", Integer),
     Column("gtid", Text),
-    Column("replicas", Json(tuple[ReplicaPosition, ...]), nullable=False),
+    Column("replicas", JsonColumn(tuple[ReplicaPosition, ...]), nullable=False),
     Column("derived", Boolean, nullable=False, server_default="0"),  # by a drill: nothing was locked
 )
 
@@ -139,7 +139,7 @@ preflushes = Table(
     Column("pages_before", Integer, nullable=False),
     Column("pages_after", Integer, nullable=False),
     Column("seconds", Float, nullable=False),
-    Column("ended", Word(PreflushEnd), nullable=False),
+    Column("ended", WordColumn(PreflushEnd), nullable=False),
 )
 
 locks = Table(
@@ -165,7 +165,7 @@ snapshots = Table(
     of_run(one=True),
     Column("name", Text, nullable=False),
     Column("volume", Text, nullable=False),
-    Column("layout", Word(Layout), nullable=False),
+    Column("layout", WordColumn(Layout), nullable=False),
     Column("stripes", Integer, nullable=False),
     Column("stripe_size", Integer),
     Column("chunk_size", Integer, nullable=False),
@@ -194,7 +194,7 @@ losses = Table(
     "losses",
     metadata,
     of_run(one=True),
-    Column("counted", Word(Counted), nullable=False),
+    Column("counted", WordColumn(Counted), nullable=False),
     Column("seconds", Float, nullable=False),
     Column("rate_before", Float, nullable=False),
     Column("rate_after", Float),
@@ -230,14 +230,14 @@ backups = Table(
     Column("files", Integer, nullable=False),
     Column("sha256", Text, nullable=False),
     Column("ordinal", Integer, nullable=False),  # in the job's order
-    Column("verified_at", Instant),
-    Column("broken", Prose, nullable=False, server_default=text("''")),
-    Column("removed_at", Instant),
-    Column("removed_because", Prose, nullable=False, server_default=text("''")),
+    Column("verified_at", InstantColumn),
+    Column("broken", ProseColumn, nullable=False, server_default=text("''")),
+    Column("removed_at", InstantColumn),
+    Column("removed_because", ProseColumn, nullable=False, server_default=text("''")),
     Column("read_frames", Integer, nullable=False, server_default=text("0")),
-    Column("reading_since", Instant),
+    Column("reading_since", InstantColumn),
     Column("manifest_digest", Text, nullable=False, server_default=text("''")),  # empty: of an earlier backupd's
-    Column("recipients", Json(tuple[str, ...]), nullable=False, server_default=text("'[]'")),
+    Column("recipients", JsonColumn(tuple[str, ...]), nullable=False, server_default=text("'[]'")),
 )
 # The few that are not removed, among the many that were: all that is asked of them is in the index itself.
 THERE = backups.c.removed_at.is_(None)
@@ -279,22 +279,22 @@ pace_changes = Table(
     Column("at_seconds", Float, nullable=False),
     Column("share", Float, nullable=False),
     Column("bytes_per_second", Integer),
-    Column("reason", Prose, nullable=False),
+    Column("reason", ProseColumn, nullable=False),
 )
 
 pins = Table(
     "pins",
     metadata,
     of_run(one=True),
-    Column("note", Prose, nullable=False),
-    Column("at", Instant, nullable=False),
+    Column("note", ProseColumn, nullable=False),
+    Column("at", InstantColumn, nullable=False),
 )
 
 audit = Table(  # as `audit` writes it: texts, because a row's digest covers them as they are stored
     "audit",
     metadata,
     Column("number", Integer, primary_key=True),
-    Column("at", Text, nullable=False),  # as an `Instant`
+    Column("at", Text, nullable=False),  # as an `InstantColumn`
     Column("event", Text, nullable=False),
     Column("subject", Text, nullable=False),  # a run's id
     Column("detail", Text, nullable=False),  # a JSON object
@@ -317,7 +317,7 @@ attentions = Table(
     metadata,
     Column("id", Integer, primary_key=True),
     of_run(one=False),
-    Column("text", Prose, nullable=False),
+    Column("text", ProseColumn, nullable=False),
 )
 
 holdings = Table(
@@ -325,11 +325,11 @@ holdings = Table(
     metadata,
     Column("id", Integer, primary_key=True),
     of_run(one=False),
-    Column("kind", Word(HoldingKind), nullable=False),
+    Column("kind", WordColumn(HoldingKind), nullable=False),
     Column("name", Text, nullable=False),
-    Column("detail", Json(dict[str, Any]), nullable=False),
-    Column("held_at", Instant, nullable=False),
-    Column("released_at", Instant),
+    Column("detail", JsonColumn(dict[str, Any]), nullable=False),
+    Column("held_at", InstantColumn, nullable=False),
+    Column("released_at", InstantColumn),
     Index(None, "released_at"),  # the daemon asks at each look what was not released
 )
 
@@ -339,11 +339,11 @@ drills = Table(
     Column("id", Integer, primary_key=True),
     of_run(one=False),
     Column("ok", Boolean, nullable=False),
-    Column("checks", Json(tuple[Check, ...]), nullable=False),
+    Column("checks", JsonColumn(tuple[Check, ...]), nullable=False),
     Column("seconds", Float, nullable=False),
-    Column("at", Instant, nullable=False),
-    Column("position", Json(Position)),
-    Column("undecided", Prose, nullable=False, server_default=text("''")),
+    Column("at", InstantColumn, nullable=False),
+    Column("position", JsonColumn(Position)),
+    Column("undecided", ProseColumn, nullable=False, server_default=text("''")),
 )
 
 # --- what is done by schedule ----------------------------------------------------------------------------------------
@@ -352,13 +352,13 @@ slots = Table(
     "slots",
     metadata,
     Column("job", Text, primary_key=True),
-    Column("activity", Word(Activity), primary_key=True),
-    Column("due_at", Instant, primary_key=True),
-    Column("state", Word(SlotState), nullable=False),
-    Column("decided_at", Instant, nullable=False),
+    Column("activity", WordColumn(Activity), primary_key=True),
+    Column("due_at", InstantColumn, primary_key=True),
+    Column("state", WordColumn(SlotState), nullable=False),
+    Column("decided_at", InstantColumn, nullable=False),
     Column("run_id", Text, nullable=False),  # no reference: the run makes its row itself, a little later
-    Column("reason", Prose, nullable=False),
-    Column("ended_at", Instant),
+    Column("reason", ProseColumn, nullable=False),
+    Column("ended_at", InstantColumn),
     Column("exit_status", Integer),
     Index(None, "due_at"),
     Index(None, "state", "job", "activity"),
@@ -368,17 +368,17 @@ pauses = Table(
     "pauses",
     metadata,
     Column("job", Text, primary_key=True),
-    Column("note", Prose, nullable=False),
-    Column("at", Instant, nullable=False),
+    Column("note", ProseColumn, nullable=False),
+    Column("at", InstantColumn, nullable=False),
 )
 
 notices = Table(  # what was told already
     "notices",
     metadata,
-    Column("kind", Word(NoticeKind), primary_key=True),
+    Column("kind", WordColumn(NoticeKind), primary_key=True),
     Column("job", Text, primary_key=True),
     Column("subject", Text, primary_key=True),
-    Column("at", Instant, nullable=False),
+    Column("at", InstantColumn, nullable=False),
 )
 
 # Alembic's own table, written by hand for a fresh catalogue. Apart, because Alembic doesn't count it as schema.

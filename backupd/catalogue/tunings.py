@@ -22,10 +22,10 @@ def newest(connection: Connection) -> dict[str, Tuning]:
         .where(tables.OURS)
         .group_by(measured.tunings.c.volume_uuid)
     )
-    return {row["volume_uuid"]: told(row) for row in connection.execute(query).mappings()}
+    return {row["volume_uuid"]: tuning_of(row) for row in connection.execute(query).mappings()}
 
 
-def told(row: RowMapping) -> Tuning:
+def tuning_of(row: RowMapping) -> Tuning:
     """The tuning of one row."""
     return Tuning(row["made_at"], from_row(VolumeLayout, row), row["cells"])
 

@@ -7,13 +7,13 @@ import typer
 
 from backupd.cli import quantities
 from backupd.cli.instants import SinceOption, span
+from backupd.cli.invocation import JsonOption
 from backupd.cli.output import print_document, print_text, say
 
 if TYPE_CHECKING:
     from backupd.catalogue.audit import AuditEntry
     from backupd.operations.upkeep.audit import AuditResult, TargetLook
 
-JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 
 app = typer.Typer(no_args_is_help=True, help="The audit trail: an append-only chain of what was done.")
 
@@ -57,7 +57,7 @@ def verify(
     from backupd import wiring
     from backupd.host.signals import cancellable
     from backupd.operations import opening
-    from backupd.operations.upkeep.audit import examine
+    from backupd.operations.upkeep.audit import check_trail
 
     configuration = wiring.configuration(ctx.obj.config)
     used = dict.fromkeys(name for job in configuration.jobs.values() for name in job.targets)
@@ -65,7 +65,7 @@ def verify(
         trail, machine = catalogue.audit_trail(), catalogue.identity().name
     targets = [wiring.target(configuration, name, machine) for name in dict.fromkeys(target or used)]
     with cancellable():
-        found = examine(trail, targets, configuration.jobs)
+        found = check_trail(trail, targets, configuration.jobs)
     if json:
         print_document(_examination(found))
     else:

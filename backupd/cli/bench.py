@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from backupd.cli import quantities
+from backupd.cli.invocation import JsonOption
 from backupd.cli.output import draws_dots_here, print_document, print_text, tell, write_report
 from backupd.vocabulary.benches import RECORDS, BenchRequest, PublishedTable
 from backupd.vocabulary.errors import BackupdError, UsageError
@@ -22,8 +23,7 @@ app = typer.Typer(help="Compare volume layouts on this host's own disks.", no_ar
 
 HtmlOption = Annotated[Path | None, typer.Option(metavar="FILE", help="Also write a page that can be mailed to FILE.")]
 CsvOption = Annotated[bool, typer.Option("--csv", help="One CSV line per load on stdout.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
-RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="An id, its beginning, or `latest`.")]
+BenchRunArgument = Annotated[str, typer.Argument(metavar="RUN", help="An id, its beginning, or `latest`.")]
 
 _HTML_HINT = "the bench itself is in the catalogue: `backupd bench show RUN --html FILE`"
 
@@ -132,7 +132,7 @@ def layouts(
 @app.command()
 def show(
     ctx: typer.Context,
-    run: RunArgument,
+    run: BenchRunArgument,
     *,
     tables: Annotated[
         list[str] | None, typer.Option("--table", metavar="TABLE", help="Show only e2, e3, e4 or e5; repeatable.")
@@ -152,7 +152,7 @@ def show(
 
 
 @app.command()
-def compare(ctx: typer.Context, a: RunArgument, b: RunArgument, *, json: JsonOption = False) -> None:
+def compare(ctx: typer.Context, a: BenchRunArgument, b: BenchRunArgument, *, json: JsonOption = False) -> None:
     """Compare two benches, load by load: how they differ, and what exceeds their spread."""
     from backupd.operations import opening
     from backupd.report.bench_comparison import compare_document, compare_table

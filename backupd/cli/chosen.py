@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 RunArgument = Annotated[
     str, typer.Argument(metavar="RUN", help="An id, its beginning, or `latest[:JOB]`: the newest good one.")
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 TargetOption = Annotated[
     str | None, typer.Option("--target", help=("Use only the copy on this target."), show_default=False)
 ]

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from backupd.cli.chosen import (
-    JsonOption,
     RunArgument,
     TargetOption,
     copies_of,
@@ -16,7 +15,7 @@ from backupd.cli.chosen import (
     sources_of,
     unpruned,
 )
-from backupd.cli.invocation import IdentityOption
+from backupd.cli.invocation import IdentityOption, JsonOption
 from backupd.cli.output import print_document, say, tell
 from backupd.vocabulary.errors import UsageError
 

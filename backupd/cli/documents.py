@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from backupd.policy.write_penalty import penalty_of
+from backupd.report.json_document import Document
 from backupd.vocabulary.penalty import Losses, Sample
 from backupd.vocabulary.records import Drill, Finding, Phase, RunDetails
 from backupd.vocabulary.storage import Backup, Manifest
@@ -17,8 +18,6 @@ if TYPE_CHECKING:  # they load the driver or the catalogue's, which `run --json`
     from backupd.operations.upkeep.rebuild import Rebuilding
     from backupd.vocabulary.benches import BenchRecord
     from backupd.vocabulary.probes import ProbeRecord
-
-Document = dict[str, Any]
 
 
 def run_document(run: RunDetails) -> Document:

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from backupd.cli.chosen import JsonOption, TargetOption, copies_of, identities_in, run_of, sources_of, unpruned
-from backupd.cli.invocation import IdentityOption
+from backupd.cli.chosen import TargetOption, copies_of, identities_in, run_of, sources_of, unpruned
+from backupd.cli.invocation import IdentityOption, JsonOption
 from backupd.cli.metrics import left_for_node_exporter
 from backupd.cli.output import print_document, print_text, say, tell
 from backupd.vocabulary.errors import Undecided, UsageError, VerificationError

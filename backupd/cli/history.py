@@ -8,6 +8,7 @@ import typer
 
 from backupd.cli import quantities
 from backupd.cli.instants import SinceOption, UntilOption, span
+from backupd.cli.invocation import JsonOption
 from backupd.cli.loading import without_collecting
 from backupd.cli.output import draws_dots_here, print_document, print_text
 from backupd.vocabulary.errors import UsageError
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from backupd.vocabulary.benches import BenchRecord
     from backupd.vocabulary.probes import ProbeRecord
     from backupd.vocabulary.records import RunDetails
-
-JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 
 
 @without_collecting()

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from backupd.cli.invocation import JsonOption
 from backupd.cli.output import print_document, print_text, say, tell
 from backupd.vocabulary.errors import BackupdError, TargetError, UsageError
 
@@ -12,7 +13,6 @@ if TYPE_CHECKING:
     from backupd.config import Configuration
     from backupd.vocabulary.identity import Identity, Machine
 
-JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 
 app = typer.Typer(

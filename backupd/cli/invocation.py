@@ -16,6 +16,7 @@ IdentityOption = Annotated[
         help="File with the age identity (secret key) that opens an encrypted backup.",
     ),
 ]
+JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 
 
 @dataclass(frozen=True, slots=True)

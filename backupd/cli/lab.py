@@ -32,15 +32,17 @@ DEADLINE_PASSED = 124
 
 app = typer.Typer(help="A machine with real LVM and a real server under load.", no_args_is_help=True)
 
-Disks = Annotated[DiskModel, typer.Option("--disks", help="Type of disk to imitate.")]
+DisksOption = Annotated[DiskModel, typer.Option("--disks", help="Type of disk to imitate.")]
 LayoutOption = Annotated[LabLayout, typer.Option("--layout", help="Layout of the volume on its three disks.")]
 FilesystemOption = Annotated[Filesystem, typer.Option("--filesystem", help="File system of the volume.")]
-Rows = Annotated[int, typer.Option("--rows", help="Rows in the InnoDB table.")]
+RowsOption = Annotated[int, typer.Option("--rows", help="Rows in the InnoDB table.")]
 LoadOption = Annotated[str, typer.Option("--load", metavar="none|closed|RATE", help="RATE: transactions per second.")]
-Thin = Annotated[bool, typer.Option("--thin", help="Make the volume thin, in a thin pool.")]
-Server = Annotated[ServerKind, typer.Option("--server", help="Database server; downloaded once from its distribution.")]
+ThinOption = Annotated[bool, typer.Option("--thin", help="Make the volume thin, in a thin pool.")]
+ServerOption = Annotated[
+    ServerKind, typer.Option("--server", help="Database server; downloaded once from its distribution.")
+]
 InitOption = Annotated[Init, typer.Option("--init", help="The machine's init process.")]
-SpareDisks = Annotated[int, typer.Option("--spare-disks", help="Number of additional empty disks.")]
+SpareDisksOption = Annotated[int, typer.Option("--spare-disks", help="Number of additional empty disks.")]
 KernelOption = Annotated[
     Kernel,
     typer.Option(
@@ -51,28 +53,30 @@ KernelOption = Annotated[
         ),
     ),
 ]
-Out = Annotated[
+OutOption = Annotated[
     Path | None,
     typer.Option("--out", metavar="DIR", help=("Folder for backups, catalogue and logs. [default: temporary]")),
 ]
-Deadline = Annotated[float, typer.Option("--deadline", metavar="SECONDS", help="Stop the machine after this time.")]
+DeadlineOption = Annotated[
+    float, typer.Option("--deadline", metavar="SECONDS", help="Stop the machine after this time.")
+]
 
 
 @app.command("run", context_settings={"allow_interspersed_args": False})
 def run_command(
     command: Annotated[list[str], typer.Argument(metavar="-- COMMAND…")],
-    disks: Disks = DiskModel.HDD,
+    disks: DisksOption = DiskModel.HDD,
     layout: LayoutOption = LabLayout.STRIPED,
     filesystem: FilesystemOption = Filesystem.XFS,
-    rows: Rows = DEFAULT_ROWS,
+    rows: RowsOption = DEFAULT_ROWS,
     load: LoadOption = "closed",
     kernel: KernelOption = Kernel.UML,
-    out: Out = None,
-    deadline: Deadline = DEFAULT_DEADLINE_SECONDS,
-    thin: Thin = False,
-    server: Server = ServerKind.MARIADB_10,
+    out: OutOption = None,
+    deadline: DeadlineOption = DEFAULT_DEADLINE_SECONDS,
+    thin: ThinOption = False,
+    server: ServerOption = ServerKind.MARIADB_10,
     init: InitOption = Init.SCRIPT,
-    spare_disks: SpareDisks = 0,
+    spare_disks: SpareDisksOption = 0,
 ) -> None:
     """Start a machine, run COMMAND in it as root, end with its exit status (125: the lab failed, 124: timed out)."""
     from backupd.lab import run as lab
@@ -86,17 +90,17 @@ def run_command(
 
 @app.command("shell")
 def shell_command(
-    disks: Disks = DiskModel.HDD,
+    disks: DisksOption = DiskModel.HDD,
     layout: LayoutOption = LabLayout.STRIPED,
     filesystem: FilesystemOption = Filesystem.XFS,
-    rows: Rows = DEFAULT_ROWS,
+    rows: RowsOption = DEFAULT_ROWS,
     load: LoadOption = "closed",
-    out: Out = None,
-    deadline: Deadline = DEFAULT_DEADLINE_SECONDS,
-    thin: Thin = False,
-    server: Server = ServerKind.MARIADB_10,
+    out: OutOption = None,
+    deadline: DeadlineOption = DEFAULT_DEADLINE_SECONDS,
+    thin: ThinOption = False,
+    server: ServerOption = ServerKind.MARIADB_10,
     init: InitOption = Init.SCRIPT,
-    spare_disks: SpareDisks = 0,
+    spare_disks: SpareDisksOption = 0,
 ) -> None:
     """Start a machine with a prompt."""
     from backupd.lab import run as lab

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from backupd.cli.chosen import unpruned
+from backupd.cli.invocation import JsonOption
 from backupd.cli.metrics import left_for_node_exporter
 from backupd.cli.output import print_document, print_text, say, tell
 from backupd.vocabulary.errors import BackupdError, Cancelled, UsageError
@@ -12,8 +13,7 @@ from backupd.vocabulary.errors import BackupdError, Cancelled, UsageError
 if TYPE_CHECKING:
     from backupd.operations.upkeep.prune import Pruning
 
-JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
-RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="An id, its beginning, or `latest[:JOB]`.")]
+PinRunArgument = Annotated[str, typer.Argument(metavar="RUN", help="An id, its beginning, or `latest[:JOB]`.")]
 
 
 def prune(
@@ -74,7 +74,7 @@ def _raise_first(errors: list[BackupdError]) -> None:
 
 def pin(
     ctx: typer.Context,
-    run_id: RunArgument,
+    run_id: PinRunArgument,
     *,
     note: Annotated[str, typer.Option(help="Reason, shown with the run or job from now on.")],
 ) -> None:
@@ -92,7 +92,7 @@ def pin(
     say(f"run {run.run_id} is pinned: {note}")
 
 
-def unpin(ctx: typer.Context, run_id: RunArgument) -> None:
+def unpin(ctx: typer.Context, run_id: PinRunArgument) -> None:
     """Let retention decide about RUN again."""
     from backupd import wiring
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from backupd.cli.invocation import JsonOption
 from backupd.cli.loading import without_collecting
 from backupd.cli.metrics import left_for_node_exporter
 from backupd.cli.output import print_document, print_text, say, tell
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from backupd.catalogue.store import Catalogue
 
 _CANCEL_SECONDS = 30.0  # a run cleans up within 10 s; a slow LVM may take longer
-
-JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 
 
 def run(

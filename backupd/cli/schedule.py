@@ -8,6 +8,7 @@ from zoneinfo import ZoneInfo
 
 import typer
 
+from backupd.cli.invocation import JsonOption
 from backupd.cli.output import print_document, print_text, say
 from backupd.vocabulary.errors import ExitStatus, UsageError
 from backupd.vocabulary.schedule import Activity, Pause, Slot, SlotState
@@ -23,7 +24,6 @@ _MOST = 1_000_000  # times that are told at once
 _NO_TABLE_HINT = "add a table such as [jobs.{}.schedules.{}] with a cron to the configuration"
 
 JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="A job that has a schedule.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ def serve(
     path = locate(ctx.obj.config, os.environ).absolute()
     configuration = wiring.configuration(path)
     program = launch.ourselves(path)
-    given = daemon.Surroundings(
+    given = daemon.DaemonSurroundings(
         load=lambda: wiring.configuration(path),
         launcher=launch.launcher(program, configuration.paths.log, under_systemd=systemd.runs_us(os.environ)),
         notifier=wiring.notifier,

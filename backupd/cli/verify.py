@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from backupd.cli.chosen import JsonOption, TargetOption, copies_of, run_of, sources_of, unpruned
+from backupd.cli.chosen import TargetOption, copies_of, run_of, sources_of, unpruned
+from backupd.cli.invocation import JsonOption
 from backupd.cli.metrics import left_for_node_exporter
 from backupd.cli.output import print_document, say, tell
 from backupd.vocabulary.errors import BackupdError, Busy, TargetError, Unreadable, UsageError, VerificationError

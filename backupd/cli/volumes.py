@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from backupd.cli.chosen import JsonOption
+from backupd.cli.invocation import JsonOption
 from backupd.cli.output import draws_dots_here, print_document, print_text
 from backupd.vocabulary.errors import UsageError
 

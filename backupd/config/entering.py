@@ -22,8 +22,8 @@ from backupd.config.effective import value_text
 from backupd.config.reading import understood
 from backupd.vocabulary.errors import Busy, ConfigurationError
 
-Value = str | int | Sequence[str]
-Values = Mapping[str, Value]  # key -> text, number or list of texts
+_Value = str | int | Sequence[str]
+_Values = Mapping[str, _Value]  # key -> text, number or list of texts
 
 _HEADER = re.compile(r"[ \t]*\[")
 _NOTHING = re.compile(r"[ \t]*(#.*)?\r?\n?")
@@ -38,7 +38,7 @@ class _Opened:
     descriptor: int
 
 
-def enter(path: Path, job: str, values: Values) -> None:
+def enter(path: Path, job: str, values: _Values) -> None:
     """The job's snapshot has these values in the file. Where this raises, the file is as it was.
 
     Raises:
@@ -58,14 +58,14 @@ def require_enterable(path: Path, job: str, keys: Sequence[str]) -> None:
     Raises:
         ConfigurationError, Busy: as `enter`.
     """
-    other: dict[str, Value] = {"pvs": ["/dev/null"], "stripes": 2}
+    other: dict[str, _Value] = {"pvs": ["/dev/null"], "stripes": 2}
     some = {key: other.get(key, "64KiB") for key in keys}
     otherwise = "omit --write, and enter the recommendation by hand"
     with _opened(path, otherwise) as file:
         entered(file.text, job, some, path=path, otherwise=otherwise)
 
 
-def entered(text: str, job: str, values: Values, *, path: Path, otherwise: str) -> str:
+def entered(text: str, job: str, values: _Values, *, path: Path, otherwise: str) -> str:
     """The same text with these values; `otherwise` is what a person can do where that cannot be.
 
     Raises:
@@ -89,7 +89,7 @@ def entered(text: str, job: str, values: Values, *, path: Path, otherwise: str) 
     return changed
 
 
-def _replaced(text: str, job: str, values: Values) -> str | None:
+def _replaced(text: str, job: str, values: _Values) -> str | None:
     """With new values for those keys that are there already, comments behind them kept; None where that fails."""
     table = tomllib.loads(text).get("jobs", {}).get(job, {}).get("snapshot", {})
     there = {key: value for key, value in values.items() if key in table}
@@ -110,7 +110,7 @@ def _replaced(text: str, job: str, values: Values) -> str | None:
         return None
 
 
-def _added(text: str, job: str, values: Values) -> str | None:
+def _added(text: str, job: str, values: _Values) -> str | None:
     """With the keys that are not there yet, right below the table's header; None where that has no line of its own."""
     table = tomllib.loads(text).get("jobs", {}).get(job, {}).get("snapshot")
     end = "\r\n" if "\r\n" in text else "\n"
@@ -145,7 +145,7 @@ def _comments(text: str) -> list[str]:
     return [line.strip() for line in text.splitlines() if line.lstrip().startswith("#")]
 
 
-def _plain(value: Value) -> str | int | list[str]:
+def _plain(value: _Value) -> str | int | list[str]:
     return value if isinstance(value, str | int) else list(value)
 
 

@@ -301,7 +301,7 @@ Name = Annotated[str, AfterValidator(_name)]
 Text = Annotated[str, Strict(), StringConstraints(min_length=1)]
 Flag = Annotated[bool, Strict()]
 FlagOrAuto = Annotated[bool | Auto, PlainValidator(_flag_or_auto)]
-Count = Annotated[int, Strict()]
+WholeNumber = Annotated[int, Strict()]
 Number = Annotated[float, Strict()]
 AbsolutePath = Annotated[Path, BeforeValidator(_absolute)]
 SecretFile = Annotated[Path, BeforeValidator(_secret_file)]
@@ -331,4 +331,4 @@ PartSize = Annotated[Size, AfterValidator(_size_from(5 << 20))]  # what S3 takes
 ObjectSize = Annotated[Size, AfterValidator(_size_from(1 << 30))]  # smaller ones are many, and gain nothing
 SpoolSize = Annotated[Size, AfterValidator(_size_from(64 << 20))]  # less would take next to nothing
 Rate = Annotated[Size, AfterValidator(_size_from(1 << 10))]
-CowSize = Annotated[SnapshotSize | Auto, PlainValidator(_snapshot_size), as_text(_snapshot_size_text)]
+CowSizeOrAuto = Annotated[SnapshotSize | Auto, PlainValidator(_snapshot_size), as_text(_snapshot_size_text)]

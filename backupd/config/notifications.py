@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from backupd.config.fields import AbsolutePath, Count, MailAddress, MailAddresses, SecretFile, Text, WebAddress
+from backupd.config.fields import AbsolutePath, MailAddress, MailAddresses, SecretFile, Text, WebAddress, WholeNumber
 from backupd.config.table import TABLE, OwnName
 from backupd.vocabulary.schedule import NoticeKind
 
@@ -54,7 +54,7 @@ class MailConfig:
     on: tuple[NoticeKind, ...] = _ALARMS
     jobs: tuple[Text, ...] = ()  # every one when empty; the same below
     address: Text = "localhost"
-    port: Annotated[Count, Field(ge=1, le=65535)] | None = None  # None: 587, 465 with tls, 25 with none
+    port: Annotated[WholeNumber, Field(ge=1, le=65535)] | None = None  # None: 587, 465 with tls, 25 with none
     security: MailSecurity = MailSecurity.STARTTLS
     ca: AbsolutePath | None = None
     user: Text | None = None  # None: the server asks nobody

@@ -16,9 +16,8 @@ from backupd.config.fields import (
     BlockSize,
     ChunkSize,
     Command,
-    Count,
     CowDevices,
-    CowSize,
+    CowSizeOrAuto,
     CowStripes,
     Credential,
     Duration,
@@ -37,6 +36,7 @@ from backupd.config.fields import (
     TargetNames,
     Text,
     Variable,
+    WholeNumber,
     WholeSeconds,
 )
 from backupd.config.notifications import NotificationConfig
@@ -100,9 +100,9 @@ class ServiceConfig:
     """`[service]`: the daemon, and what it shows."""
 
     zone: Zone | None = None  # of schedules that name none; None: this machine's
-    max_runs: Annotated[Count, Field(ge=1, le=64)] = 1  # at a time on this machine
+    max_runs: Annotated[WholeNumber, Field(ge=1, le=64)] = 1  # at a time on this machine
     address: Text = "127.0.0.1"
-    port: Annotated[Count, Field(ge=0, le=65535)] = 9476  # 0: any free one
+    port: Annotated[WholeNumber, Field(ge=0, le=65535)] = 9476  # 0: any free one
     token_file: SecretFile | None = None  # what a browser or Prometheus must show
     textfile: AbsolutePath | None = None  # written after each run, for node_exporter
 
@@ -121,7 +121,7 @@ class HostConfig:
     name: OwnName
     socket: AbsolutePath | None = None
     address: Text | None = None
-    port: Annotated[Count, Field(ge=1, le=65535)] = 3306
+    port: Annotated[WholeNumber, Field(ge=1, le=65535)] = 3306
     user: Text = ""  # empty: the option file names it
     tls_ca: AbsolutePath | None = None
     password_file: SecretFile | None = None
@@ -136,7 +136,7 @@ class LockConfig:
 
     strategy: LockStrategy = LockStrategy.AUTO
     wait_timeout_seconds: Annotated[WholeSeconds, key("wait_timeout")] = 2.0
-    tries: Annotated[Count, Field(ge=1)] = 10
+    tries: Annotated[WholeNumber, Field(ge=1)] = 10
     pause_seconds: Annotated[Duration, key("pause")] = 5.0
     hold_budget_seconds: Annotated[PositiveDuration, key("hold_budget")] = 10.0
     blocker_age_seconds: Annotated[PositiveDuration, key("blocker_age")] = 10.0
@@ -150,7 +150,7 @@ class LockConfig:
 class SnapshotConfig:
     """`[jobs.NAME.snapshot]`: the snapshot's COW area."""
 
-    size: CowSize = AUTO
+    size: CowSizeOrAuto = AUTO
     chunk_size: ChunkSize = AUTO
     pvs: CowDevices = ()  # anywhere in the volume group when empty; auto: where a probe found it best
     stripes: CowStripes = AUTO  # PVs that it is striped over; auto: linear, unless a probe found stripes better
@@ -165,14 +165,14 @@ class SettleConfig:
     probe: FlagOrAuto = AUTO  # "auto": where waiting for what it says can pay
     window_seconds: Annotated[WholeSeconds, key("window")] = 1.0
     duty: Annotated[Number, Field(gt=0, le=0.5)] = 0.1  # share of the time that probe windows take
-    baseline_windows: Annotated[Count, Field(ge=1)] = 3
+    baseline_windows: Annotated[WholeNumber, Field(ge=1)] = 3
     file_size: ProbeFileSize = 8 << 20
     block_size: BlockSize = 16 << 10
-    threads: Annotated[Count, Field(ge=1)] = 1
+    threads: Annotated[WholeNumber, Field(ge=1)] = 1
     threshold: Annotated[Number, Field(ge=1)] = 1.25  # baseline ÷ window
-    windows: Annotated[Count, Field(ge=1)] = 3  # in a row
-    plateau_windows: Annotated[Count, Field(ge=2)] = 6  # over which a penalty that has not fallen is as low as it gets
-    plateau_looks: Annotated[Count, Field(ge=2)] = 60  # the same without a probe: looks at the counters, one a second
+    windows: Annotated[WholeNumber, Field(ge=1)] = 3  # in a row
+    plateau_windows: Annotated[WholeNumber, Field(ge=2)] = 6  # over which a penalty that did not fall is at its lowest
+    plateau_looks: Annotated[WholeNumber, Field(ge=2)] = 60  # without a probe: looks at the counters, one a second
     quiet_share: Annotated[Number, Field(ge=0, le=1)] = 0.2  # of the server's first writes' peak: they have died down
     patience: Annotated[Number, Field(ge=0)] = 1.0  # the longest wait ÷ what the copy is expected to take
     max_wait_seconds: Annotated[Duration, key("max_wait")] = 1800.0
@@ -193,10 +193,10 @@ class LimitsConfig:
 class CopyConfig:
     """`[jobs.NAME.copy]`: how the snapshot is streamed to the target."""
 
-    streams: Annotated[Count, Field(ge=0, le=16)] = 1  # 0: one per core
+    streams: Annotated[WholeNumber, Field(ge=0, le=16)] = 1  # 0: one per core
     object_size: ObjectSize = 128 << 30  # plain bytes; a larger file makes its object larger
-    level: Annotated[Count, Field(ge=1, le=19)] = 1  # zstd's
-    threads: Annotated[Count, Field(ge=0)] = 1  # 0: one per core
+    level: Annotated[WholeNumber, Field(ge=1, le=19)] = 1  # zstd's
+    threads: Annotated[WholeNumber, Field(ge=0)] = 1  # 0: one per core
     max_rate: Rate | None = None  # bytes a second read from the snapshot, or from the spool
     must_finish_by: FinishBy | None = None
     spool: AbsolutePath | None = None  # a folder on other disks; None: the snapshot lives until all is sent
@@ -216,11 +216,11 @@ class EncryptionConfig:
 class RetentionConfig:
     """`[jobs.NAME.retention]`: how many backups are kept, and of which kind."""
 
-    keep_last: Annotated[Count, Field(ge=1)] = 7
-    daily: Annotated[Count, Field(ge=0)] = 0
-    weekly: Annotated[Count, Field(ge=0)] = 0
-    monthly: Annotated[Count, Field(ge=0)] = 0
-    yearly: Annotated[Count, Field(ge=0)] = 0
+    keep_last: Annotated[WholeNumber, Field(ge=1)] = 7
+    daily: Annotated[WholeNumber, Field(ge=0)] = 0
+    weekly: Annotated[WholeNumber, Field(ge=0)] = 0
+    monthly: Annotated[WholeNumber, Field(ge=0)] = 0
+    yearly: Annotated[WholeNumber, Field(ge=0)] = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=TABLE)
@@ -264,7 +264,7 @@ class HookConfig:
 class VerifyConfig:
     """`[jobs.NAME.verify]`: in how many rounds `backupd verify --job` reads each copy once."""
 
-    rounds: Annotated[Count, Field(ge=1, le=1000)] = 1
+    rounds: Annotated[WholeNumber, Field(ge=1, le=1000)] = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=TABLE)

@@ -9,7 +9,6 @@ from pydantic.dataclasses import dataclass
 
 from backupd.config.fields import (
     AbsolutePath,
-    Count,
     FileName,
     Flag,
     KeyPrefix,
@@ -18,6 +17,7 @@ from backupd.config.fields import (
     SecretFile,
     Text,
     Url,
+    WholeNumber,
 )
 from backupd.config.table import TABLE, OwnName, key
 
@@ -75,7 +75,7 @@ class SftpConfig:
     name: OwnName
     type: Literal[TargetKind.SFTP]
     address: Text
-    port: Annotated[Count, Field(ge=1, le=65535)] = 22
+    port: Annotated[WholeNumber, Field(ge=1, le=65535)] = 22
     user: Text
     path: AbsolutePath  # on that machine
     key_file: SecretFile
@@ -101,7 +101,7 @@ class S3Config:
     profile: Text | None = None
     ca: AbsolutePath | None = None
     part_size: PartSize = 16 << 20  # at least; more where the backup needs it
-    parts_in_flight: Annotated[Count, Field(ge=1, le=32)] = 4
+    parts_in_flight: Annotated[WholeNumber, Field(ge=1, le=32)] = 4
     checksum: PartChecksum = PartChecksum.SHA256
     lock_mode: LockMode | None = None  # None: without Object Lock
     lock_seconds: Annotated[PositiveDuration, key("lock_for")] = 7 * 86400.0

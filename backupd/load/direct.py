@@ -25,7 +25,7 @@ _HINTS = {
     ),
 }
 
-Request = Callable[[int, mmap.mmap, int], int]  # descriptor, buffer, position in the file -> bytes that were moved
+_Request = Callable[[int, mmap.mmap, int], int]  # descriptor, buffer, position in the file -> bytes that were moved
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class DirectThreads:
         self._interrupted = threading.Event()
 
     def window(
-        self, descriptor: int, seconds: float, places: Sequence[Iterator[int]], block_size: int, request: Request
+        self, descriptor: int, seconds: float, places: Sequence[Iterator[int]], block_size: int, request: _Request
     ) -> Requests:
         """Make requests for so long, by a thread for each of these sequences of positions.
 
@@ -107,7 +107,7 @@ class DirectThreads:
         descriptor: int,
         positions: Iterator[int],
         buffer: mmap.mmap,
-        request: Request,
+        request: _Request,
         *,
         ends: float,
         stop: threading.Event,

@@ -10,7 +10,7 @@ from backupd.host.scoped_thread import ScopedThread
 from backupd.load.tally import CounterLook
 from backupd.vocabulary.errors import BackupdError, GaveUp
 
-Disks = Callable[[Mapping[str, float], float], None]
+_TellDisks = Callable[[Mapping[str, float], float], None]
 
 
 class ProbeGuard(ScopedThread):
@@ -26,7 +26,7 @@ class ProbeGuard(ScopedThread):
         *,
         max_write_latency_ms: float | None,
         interrupt: Callable[[], None],
-        tell: Disks = lambda _rates, _latency: None,
+        tell: _TellDisks = lambda _rates, _latency: None,
         tick_seconds: float = 1.0,
     ) -> None:
         self._look = look

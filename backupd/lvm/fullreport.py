@@ -26,7 +26,7 @@ from backupd.vocabulary.extents import (
 )
 from backupd.vocabulary.volumes import Volume
 
-Row = dict[str, str]
+_Row = dict[str, str]
 
 _SECONDS = 60.0
 _FIELDS = {
@@ -68,13 +68,13 @@ def parse_landscape(report: str) -> Landscape:
     return understood(report, lambda: _landscape(_sections(report)))
 
 
-def _sections(report: str) -> list[dict[str, list[Row]]]:
+def _sections(report: str) -> list[dict[str, list[_Row]]]:
     """One for each group, and one for the PVs of none, which has neither `vg` nor `seg`."""
-    sections: list[dict[str, list[Row]]] = json.loads(report)["report"]
+    sections: list[dict[str, list[_Row]]] = json.loads(report)["report"]
     return sections
 
 
-def _landscape(sections: Sequence[dict[str, list[Row]]]) -> Landscape:
+def _landscape(sections: Sequence[dict[str, list[_Row]]]) -> Landscape:
     groups = [_group(section) for section in sections if section.get("vg")]
     unused = [
         _physical_volume(row, [], {}) for section in sections if not section.get("vg") for row in section.get("pv", ())
@@ -82,7 +82,7 @@ def _landscape(sections: Sequence[dict[str, list[Row]]]) -> Landscape:
     return Landscape(tuple(sorted(groups, key=lambda group: group.room.name)), tuple(unused))
 
 
-def _group(section: dict[str, list[Row]]) -> PlacedGroup:
+def _group(section: dict[str, list[_Row]]) -> PlacedGroup:
     vg = section["vg"][0]
     rows = sorted(section["seg"], key=lambda row: (bare(row), int(row["seg_start_pe"])))
     lvs = _Lvs(rows)
@@ -100,8 +100,8 @@ def _group(section: dict[str, list[Row]]) -> PlacedGroup:
 class _Lvs:
     """The LVs of a group by their bare names, each with its rows, which come in the order of their extents."""
 
-    def __init__(self, rows: Iterable[Row]) -> None:
-        self.rows: dict[str, list[Row]] = {}
+    def __init__(self, rows: Iterable[_Row]) -> None:
+        self.rows: dict[str, list[_Row]] = {}
         for row in rows:
             self.rows.setdefault(bare(row), []).append(row)
 
@@ -136,7 +136,7 @@ class _Lvs:
         first = self.rows[name][0]
         return HiddenVolume(name, _role(first), int(first["lv_size"]), tuple(map(self.placed, self.rows[name])))
 
-    def placed(self, row: Row) -> PlacedSegment:
+    def placed(self, row: _Row) -> PlacedSegment:
         """One segment, its devices followed down to PVs."""
         width = stripes_of(row)
         return PlacedSegment(
@@ -179,7 +179,7 @@ def _cut(place: Stretch, segment: PlacedSegment, first: int, last: int) -> Stret
     return Stretch(place.pv, place.first + begin, end - begin + 1)
 
 
-def _role(row: Row) -> str:
+def _role(row: _Row) -> str:
     """LVM's words without `private`, which all have, and the last of `cache,origin,cacheorigin`; a cache has none."""
     words = [word for word in row["lv_role"].split(",") if word != "private"]
     if len(words) > 2 and words[-1] == "".join(words[:-1]):
@@ -187,7 +187,7 @@ def _role(row: Row) -> str:
     return " ".join(words) or ("cache" if row["lv_attr"][0] == "C" else "")
 
 
-def _metadata_of(name: str, row: Row) -> list[str]:
+def _metadata_of(name: str, row: _Row) -> list[str]:
     """A pool's metadata, which no field of its segment names (2.03.16)."""
     return [f"{name}_{suffix}" for suffix in ("tmeta", "cmeta")] if row["segtype"].endswith("-pool") else []
 
@@ -217,7 +217,7 @@ def _volume(volume: Volume, lvs: _Lvs, owners: dict[str, str]) -> PlacedVolume:
     )
 
 
-def _kind(row: Row) -> VolumeKind:
+def _kind(row: _Row) -> VolumeKind:
     if row["segtype"].endswith("-pool"):
         return VolumeKind.POOL
     if row["segtype"] == "thin":
@@ -225,7 +225,7 @@ def _kind(row: Row) -> VolumeKind:
     return VolumeKind.SNAPSHOT if row["lv_attr"][0] in "sS" else VolumeKind.VOLUME
 
 
-def _physical_volume(row: Row, pieces: Iterable[Row], owners: dict[str, str]) -> PhysicalVolume:
+def _physical_volume(row: _Row, pieces: Iterable[_Row], owners: dict[str, str]) -> PhysicalVolume:
     own = sorted((piece for piece in pieces if piece["pv_uuid"] == row["pv_uuid"]), key=lambda p: int(p["pvseg_start"]))
     return PhysicalVolume(
         name=row["pv_name"],
@@ -238,7 +238,7 @@ def _physical_volume(row: Row, pieces: Iterable[Row], owners: dict[str, str]) ->
     )
 
 
-def _occupied(piece: Row, owners: dict[str, str]) -> Occupied:
+def _occupied(piece: _Row, owners: dict[str, str]) -> Occupied:
     name = bare(piece)
     hidden = name != piece["lv_name"]
     volume = owners.get(name, "") if hidden else name

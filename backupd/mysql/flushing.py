@@ -84,7 +84,7 @@ def restoration(saved: Mapping[str, str], now: Mapping[str, str]) -> Restoration
     return Restoration(tuple(values), tuple(left))
 
 
-def ended(pages: Sequence[int], *, seconds: float, limit_seconds: float) -> PreflushEnd | None:
+def preflush_end(pages: Sequence[int], *, seconds: float, limit_seconds: float) -> PreflushEnd | None:
     """Why it is waited for no longer, by the dirty pages at each look so far; None: it is."""
     if pages[-1] <= max(FEW_PAGES, pages[0] * _FEW_SHARE):
         return PreflushEnd.FEW
@@ -129,7 +129,7 @@ class PageFlusher:
             began, pages = self._clock(), [_dirty(session)]
             for name in (LOW_WATER_MARK, MAX_DIRTY):
                 session.execute(f"SET GLOBAL {name} = 0")
-            while (end := ended(pages, seconds=self._clock() - began, limit_seconds=self._wait_seconds)) is None:
+            while (end := preflush_end(pages, seconds=self._clock() - began, limit_seconds=self._wait_seconds)) is None:
                 self._pause(LOOK_SECONDS)
                 pages.append(_dirty(session))
         return Preflush(pages[0], pages[-1], self._clock() - began, end)

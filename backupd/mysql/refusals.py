@@ -50,7 +50,7 @@ class StatementError(ServerError):
         )
 
 
-def explained(error: Exception, login: Login, doing: str) -> StatementError:
+def statement_error(error: Exception, login: Login, doing: str) -> StatementError:
     """A driver's error as a sentence and a hint. Neither holds the password."""
     number = error.args[0] if error.args and isinstance(error.args[0], int) else 0
     said = str(error.args[1]) if len(error.args) > 1 else (str(error) or type(error).__name__)

@@ -18,7 +18,7 @@ import pymysql
 from pymysql.cursors import SSCursor
 
 from backupd.mysql.login import Login, connection_options
-from backupd.mysql.refusals import StatementError, explained
+from backupd.mysql.refusals import StatementError, statement_error
 from backupd.vocabulary.errors import ServerError
 
 __all__ = ["ANSWER_SECONDS", "Connect", "Login", "Row", "Session", "StatementError", "connector", "whole_seconds"]
@@ -69,7 +69,7 @@ class Session:
         try:
             return cls(pymysql.connect(**connection_options(login, answer_seconds)), login)
         except pymysql.MySQLError as error:
-            raise explained(error, login, "connecting") from error
+            raise statement_error(error, login, "connecting") from error
         except (OSError, ValueError) as error:  # before the driver begins: a certificate, a name
             raise ServerError(
                 f"cannot connect to the server at {login.where}: {error}",
@@ -210,7 +210,7 @@ class Session:
         try:
             yield
         except pymysql.MySQLError as error:
-            raise explained(error, self._login, statement) from error
+            raise statement_error(error, self._login, statement) from error
 
 
 def _rows(cursor: Any) -> list[Row]:

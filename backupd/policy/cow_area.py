@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from statistics import median
 
-from backupd.vocabulary.gauges import Place, TunedCell, Tuning, VolumeLayout
+from backupd.vocabulary.gauges import CowPlace, TunedCell, Tuning, VolumeLayout
 from backupd.vocabulary.volumes import Volume, VolumeGroup
 
 LEAST_ROUNDS = 3  # fewer tell nothing of the noise
@@ -82,13 +82,13 @@ def is_at_home(pvs: Collection[str], devices: Collection[str]) -> bool:
     return set(pvs) <= set(devices)
 
 
-def recommended(tuning: Tuning, *, place: Place | None = None) -> CowAreaChoice:
+def recommended(tuning: Tuning, *, place: CowPlace | None = None) -> CowAreaChoice:
     """The best of all cells, or of those in one place, beside what the job would have had without the probe."""
     cells = [cell for cell in tuning.cells if place is None or cell.place == place]
     return choose(cells, tuning.cells[0], at_home=lambda cell: is_at_home(cell.cow_pvs, tuning.layout.devices))
 
 
-def cell_of(cells: Iterable[TunedCell], chunk_size: int, place: Place) -> TunedCell | None:
+def cell_of(cells: Iterable[TunedCell], chunk_size: int, place: CowPlace) -> TunedCell | None:
     """The cell of this chunk size in this place, its PVs in any order; None where it was not measured."""
     pvs, stripes = place
     alike = (cell for cell in cells if (cell.chunk_size, cell.stripes) == (chunk_size, stripes))

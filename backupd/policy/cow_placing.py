@@ -8,7 +8,7 @@ from typing import Protocol
 
 from backupd.policy.chunk_size import Chunks, chunks_for
 from backupd.policy.cow_area import cell_of, change_since, choose, is_at_home, layout_of
-from backupd.vocabulary.gauges import Place, TunedCell, Tuning, place_words
+from backupd.vocabulary.gauges import CowPlace, TunedCell, Tuning, place_words
 from backupd.vocabulary.volumes import AUTO, Auto, Volume, VolumeGroup
 
 
@@ -84,7 +84,7 @@ def without_probe(settings: PlaceSettings, volume: Volume, group: VolumeGroup) -
     return Placed(chunks_for(settings.chunk_size, volume, group, disks), pvs, stripes)
 
 
-def default_place(settings: PlaceSettings) -> Place:
+def default_place(settings: PlaceSettings) -> CowPlace:
     """Where the COW area goes by the job alone: anywhere, and linear, where it leaves that open."""
     pvs = () if isinstance(settings.pvs, str) else settings.pvs
     return pvs, 1 if isinstance(settings.stripes, str) else settings.stripes

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from backupd.vocabulary.gauges import FileLoad, Mode, Place
+from backupd.vocabulary.gauges import CowPlace, FileLoad, Mode
 from backupd.vocabulary.probes import ProbeRequest, Variant
 
 SCAN_BLOCK = 1 << 20  # bytes; what a copy reads at once
@@ -53,7 +53,7 @@ def read_modes(request: ProbeRequest, *, of_snapshot: bool = False) -> tuple[Mod
     return (scan,) if request.scans_only else (at_random, scan)
 
 
-def variants(request: ProbeRequest, *, chunk_size: int, place: Place) -> tuple[Variant, ...]:
+def variants(request: ProbeRequest, *, chunk_size: int, place: CowPlace) -> tuple[Variant, ...]:
     """Every snapshot that is to be tried: chunk sizes on each placement, then more than one on the first of these.
 
     `chunk_size` and `place` are what is taken where the request names none; a PV that it names has a linear COW area.
@@ -66,7 +66,7 @@ def variants(request: ProbeRequest, *, chunk_size: int, place: Place) -> tuple[V
 
 
 def tuned_variants(
-    request: ProbeRequest, *, default: Variant, usual: int, places: Iterable[Place]
+    request: ProbeRequest, *, default: Variant, usual: int, places: Iterable[CowPlace]
 ) -> tuple[Variant, ...]:
     """Chunk sizes in each place, the default first; `usual` is the size that the disks' table says, tried always."""
     chunks = dict.fromkeys((default.chunk_size, usual, *(request.chunk_sizes or TUNED_CHUNKS)))

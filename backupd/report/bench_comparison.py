@@ -15,7 +15,8 @@ from backupd.report.bench_document import cell_document
 from backupd.report.bench_grid import iops, mib, rate
 from backupd.report.bench_words import quotient
 from backupd.report.combinations import short_pv
-from backupd.report.probe_table import WIDTH, Document, clean
+from backupd.report.json_document import Document, clean
+from backupd.report.probe_table import WIDTH
 from backupd.report.side_by_side import Difference, beginning, differing, document
 from backupd.report.words import columns, duration, ratio, size
 from backupd.vocabulary.benches import (

@@ -26,7 +26,7 @@ _GAP = 1.5  # times the usual step: farther apart, nothing is known of the time 
 _SMALL = "small fill-soft"
 _WRITTEN, _READ, _SYSTEM, _IOWAIT = "fill-s0", "fill-s1", "fill-s3", "fill-s2"
 
-Values = Callable[[DiskSample], tuple[float, float]]  # the lower and the upper one of two that are added
+_TwoValues = Callable[[DiskSample], tuple[float, float]]  # the lower and the upper one of two that are added
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class SampleStep:
     ended: float
     samples: tuple[DiskSample, ...]
 
-    def mean(self, values: Values) -> tuple[float, float]:
+    def mean(self, values: _TwoValues) -> tuple[float, float]:
         """Of each of the two; what is no number counts as nothing."""
         pairs = [values(sample) for sample in self.samples]
         lower, upper = (sum(map(_known, column)) / len(pairs) for column in zip(*pairs, strict=True))
@@ -121,7 +121,7 @@ def _joined(steps: Sequence[SampleStep], together: int) -> tuple[SampleStep, ...
     )
 
 
-def _rates(disk: str) -> Values:
+def _rates(disk: str) -> _TwoValues:
     """What a disk wrote and read, in MiB/s."""
     return lambda sample: (_known(sample.written.get(disk)) / MIB, _known(sample.read.get(disk)) / MIB)
 
@@ -158,7 +158,7 @@ def _axis(upright: Scale, top: float, name: str, words: Sequence[str]) -> list[s
 
 
 def _areas(
-    found: Sequence[Band], values: Values, across: Scale, upright: Scale, top: float, paints: tuple[str, str]
+    found: Sequence[Band], values: _TwoValues, across: Scale, upright: Scale, top: float, paints: tuple[str, str]
 ) -> list[str]:
     """Two areas, the second on top of the first; open where nothing is known of the time between."""
     parts = []

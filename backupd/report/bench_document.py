@@ -10,7 +10,7 @@ from backupd.report import words
 from backupd.report.bench_contrast import Judgement
 from backupd.report.bench_disks import hours_per_tebibyte
 from backupd.report.bench_verdict import verdict
-from backupd.report.probe_table import Document, clean
+from backupd.report.json_document import Document, clean
 from backupd.vocabulary.benches import BenchRecord, CellResult, DiskSample, LayoutBench, SnapshotFigures
 from backupd.vocabulary.scratch_layouts import Medium, Operation, ScratchLayout
 

@@ -53,7 +53,7 @@ def sharing(drawn: TitledGrid, *words: str) -> TitledGrid:
     return replace(drawn, grid=replace(drawn.grid, shared=(*drawn.grid.shared, *filter(None, words))))
 
 
-def explained(drawn: TitledGrid) -> TitledGrid:
+def worded_if_empty(drawn: TitledGrid) -> TitledGrid:
     """A table without rows has a sentence in their place."""
     if drawn.grid.rows:
         return drawn

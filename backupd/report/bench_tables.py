@@ -8,7 +8,7 @@ figure says how to get them.
 from collections.abc import Callable, Sequence
 
 from backupd.report.bench_disks import disk_grids, snapshot_grids
-from backupd.report.bench_grid import TitledGrid, explained, iops, mib, rate, sharing, spread, titled
+from backupd.report.bench_grid import TitledGrid, iops, mib, rate, sharing, spread, titled, worded_if_empty
 from backupd.report.bench_words import base, quotient, times
 from backupd.report.words import many, ratio
 from backupd.vocabulary.benches import (
@@ -28,7 +28,7 @@ def tables(bench: LayoutBench, wanted: Sequence[PublishedTable] = ()) -> tuple[T
     asked = tuple(one for one in PublishedTable if one.value in bench.settings.tables)
     named = [grid for one in wanted or asked for grid in _TABLES[one](bench)]
     rest = [] if wanted else [*disk_grids(bench), *snapshot_grids(bench)]
-    return tuple(explained(grid) for grid in (*named, *rest))
+    return tuple(worded_if_empty(grid) for grid in (*named, *rest))
 
 
 def record_pairs(bench: LayoutBench) -> list[tuple[ScratchLayout, ScratchLayout | None]]:

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from backupd.report.combinations import cow_on, short_pv
-from backupd.report.probe_table import Document, clean, row_document
+from backupd.report.json_document import Document, clean
+from backupd.report.probe_table import row_document
 from backupd.report.side_by_side import Difference, beginning, differing, document
 from backupd.report.words import columns, duration, figure, ratio, share, size
-from backupd.vocabulary.gauges import Place, Stage
+from backupd.vocabulary.gauges import CowPlace, Stage
 from backupd.vocabulary.probes import Measurement, ProbeRecord, ProbeRow, ProbeSettings
 
-Key = tuple[object, ...]
+_Key = tuple[object, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,24 +89,24 @@ def pairs(a: ProbeRecord, b: ProbeRecord) -> Iterator[RowPair]:
 
 
 def _matched(
-    a: Sequence[ProbeRow], b: Sequence[ProbeRow], keys: tuple[Callable[[ProbeRow], Key], Callable[[ProbeRow], Key]]
+    a: Sequence[ProbeRow], b: Sequence[ProbeRow], keys: tuple[Callable[[ProbeRow], _Key], Callable[[ProbeRow], _Key]]
 ) -> dict[int, ProbeRow]:
     """Rows of b by the identity of a's row that they belong to; each is taken once."""
-    waiting: dict[Key, list[ProbeRow]] = {}
+    waiting: dict[_Key, list[ProbeRow]] = {}
     for row in b:
         waiting.setdefault(keys[1](row), []).append(row)
     return {id(row): same.pop(0) for row in a if (same := waiting.get(keys[0](row)))}
 
 
-def _exact(row: ProbeRow) -> Key:
+def _exact(row: ProbeRow) -> _Key:
     load = (row.mode, row.threads, row.block_size)
     return (*load, row.chunk_size, row.cow_pvs, row.cow_stripes, row.snapshots, row.phase)
 
 
-def _by_defaults(measurement: Measurement) -> Callable[[ProbeRow], Key]:
+def _by_defaults(measurement: Measurement) -> Callable[[ProbeRow], _Key]:
     settings = measurement.settings
 
-    def key(row: ProbeRow) -> Key:
+    def key(row: ProbeRow) -> _Key:
         return (
             *(row.mode, row.threads, row.snapshots, row.phase),
             None if row.block_size == settings.block_size else row.block_size,
@@ -116,7 +117,7 @@ def _by_defaults(measurement: Measurement) -> Callable[[ProbeRow], Key]:
     return key
 
 
-def _place(measured: ProbeRow | ProbeSettings) -> Place:
+def _place(measured: ProbeRow | ProbeSettings) -> CowPlace:
     return measured.cow_pvs, measured.cow_stripes
 
 

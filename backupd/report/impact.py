@@ -167,15 +167,15 @@ def _impact(job: str, costs: Sequence[RunCost], beside: Beside, *, since: dateti
     )
 
 
-Value = tuple[RunCost, float]
+_Value = tuple[RunCost, float]
 
 
-def _values(costs: Sequence[RunCost], measure: Measure) -> list[Value]:
+def _values(costs: Sequence[RunCost], measure: Measure) -> list[_Value]:
     found = ((cost, measure.of(cost)) for cost in costs)
     return [(cost, value) for cost, value in found if value is not None and isfinite(value)]
 
 
-def _summary(measure: Measure, values: Sequence[Value]) -> Summary:
+def _summary(measure: Measure, values: Sequence[_Value]) -> Summary:
     ascending = sorted((value for _, value in values), reverse=not measure.more_is_worse)
     middle = median(ascending)
     return Summary(
@@ -189,7 +189,7 @@ def _summary(measure: Measure, values: Sequence[Value]) -> Summary:
     )
 
 
-def _trend(values: Sequence[Value]) -> Trend | None:
+def _trend(values: Sequence[_Value]) -> Trend | None:
     """The last 30 days, or the last third of what there is where that is shorter, against all before."""
     first, last = values[0][0].started_at, values[-1][0].started_at
     since = last - min(RECENT, (last - first) / 3)
@@ -200,7 +200,7 @@ def _trend(values: Sequence[Value]) -> Trend | None:
     return Trend(median(before), median(recent), since)
 
 
-def _outliers(measure: Measure, values: Sequence[Value], middle: float) -> tuple[Outlier, ...]:
+def _outliers(measure: Measure, values: Sequence[_Value], middle: float) -> tuple[Outlier, ...]:
     if len(values) < _FEWEST or middle <= 0:
         return ()
     found = []

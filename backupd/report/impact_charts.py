@@ -16,7 +16,7 @@ _DOTS = 250  # more than these share a dot: a line then says how far apart they 
 _DAYS = 6  # dates that are written below
 _SMALL = "small fill-soft"
 
-Place = tuple[float, float, float, float]  # seconds since the epoch; the middle, the least and the most value
+_Place = tuple[float, float, float, float]  # seconds since the epoch; the middle, the least and the most value
 
 
 def summary_svg(summary: Summary, *, alone: bool = False) -> str:
@@ -38,7 +38,7 @@ def summary_svg(summary: Summary, *, alone: bool = False) -> str:
     return Picture(_WIDTH, _TOP + _PLOT + _FOOT, summary.measure.name, _words(summary), parts).text(alone=alone)
 
 
-def gathered(points: Sequence[tuple[datetime, float]]) -> list[Place]:
+def gathered(points: Sequence[tuple[datetime, float]]) -> list[_Place]:
     """As many places as a picture can hold, from points in the order of time; where they are few, each its own."""
     share = max(1, -(-len(points) // _DOTS))
     places = []
@@ -75,7 +75,7 @@ def _level(upright: Scale, summary: Summary) -> list[str]:
     ]
 
 
-def _dot(place: Place, across: Scale, upright: Scale) -> list[str]:
+def _dot(place: _Place, across: Scale, upright: Scale) -> list[str]:
     at, middle, least, most = place
     x = _x(across, at)
     dot = element("circle", cx=x, cy=_y(upright, middle), r=2.2, cls="fill-s0")

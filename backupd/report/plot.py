@@ -12,7 +12,7 @@ from backupd.report.combinations import Series
 from backupd.report.scale import Scale, named_scale, scale
 from backupd.report.words import in_ascii
 
-Point = tuple[float, float]  # seconds, value
+_Point = tuple[float, float]  # seconds, value
 
 _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))  # a braille cell's bits, by row and column
 _BRAILLE = 0x2800
@@ -79,7 +79,7 @@ class _Canvas:
         column, row = self._dot(x, y)
         return _nearest(column) // 2, _nearest(row) // 4
 
-    def line(self, start: Point, end: Point) -> None:
+    def line(self, start: _Point, end: _Point) -> None:
         """Dots from one place to another, both included."""
         x, y = self._dot(*start)
         across, down = self._dot(*end)[0] - x, self._dot(*end)[1] - y
@@ -89,7 +89,7 @@ class _Canvas:
             cell = column // 2, row // 4
             self.dots[cell] = self.dots.get(cell, 0) | _DOTS[row % 4][column % 2]
 
-    def _dot(self, x: float, y: float) -> Point:
+    def _dot(self, x: float, y: float) -> _Point:
         return x * (2 * self.columns - 1), (1 - y) * (4 * self.rows - 1)
 
     def text(self, *, ascii_only: bool) -> list[str]:
@@ -107,7 +107,7 @@ class _Canvas:
 class _Drawing:
     """One plot: canvas in the middle, axes around it, a legend below."""
 
-    def __init__(self, series: Sequence[Series], frame: PlotFrame, *, points: Sequence[Point]) -> None:
+    def __init__(self, series: Sequence[Series], frame: PlotFrame, *, points: Sequence[_Point]) -> None:
         self._series = series
         self._frame = frame
         level = () if frame.threshold is None else (frame.threshold,)
@@ -131,7 +131,7 @@ class _Drawing:
         head = [self._frame.unit] if self._frame.unit else []
         return [*head, *self._rows(), *self._foot(), *self._legend(markers if several else "")]
 
-    def _draw(self, line: Sequence[Point], marker: str) -> None:
+    def _draw(self, line: Sequence[_Point], marker: str) -> None:
         places = [(self._across.place(x), self._upright.place(y)) for x, y in line]
         for start, end in zip(places, [*places[1:], places[-1]] if places else [], strict=True):
             self._canvas.line(start, end)
@@ -196,5 +196,5 @@ def _nearest(place: float) -> int:
     return floor(place + 0.5)
 
 
-def _finite(line: Iterable[Point]) -> list[Point]:
+def _finite(line: Iterable[_Point]) -> list[_Point]:
     return [(x, y) for x, y in line if isfinite(x) and isfinite(y)]

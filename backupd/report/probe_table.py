@@ -5,19 +5,16 @@ Knows: which columns there are, and what does not need one because it is the sam
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
-from math import isfinite
 from textwrap import wrap
-from typing import Any
 
 from backupd.report import words
 from backupd.report.combinations import cow_on, is_of_writes, short_pv
+from backupd.report.json_document import Document, clean
 from backupd.report.tuning_text import tuning_document
 from backupd.report.words import columns, duration, figure, many, ratio, share, size
 from backupd.vocabulary.gauges import Mode, Stage
 from backupd.vocabulary.probes import Measurement, ProbedVolume, ProbeRecord, ProbeRow, ProbeSettings
 from backupd.vocabulary.volumes import Layout
-
-Document = dict[str, Any]
 
 THEORY = "1 physical read and 2-3 physical writes for each first write of a chunk"
 WIDTH = 80  # of running text; the table itself is as wide as its columns
@@ -70,19 +67,6 @@ def row_document(row: ProbeRow) -> Document:
         "cow_chunks_per_second": why and why.cow_chunks_per_second,
         "pv_shares": dict(why.shares) if why else {},
     }
-
-
-def clean(value: Any) -> Any:
-    """The same with null for every float that JSON has no word for, and lists for tuples."""
-    match value:
-        case dict():
-            return {key: clean(one) for key, one in value.items()}
-        case list() | tuple():
-            return [clean(one) for one in value]
-        case float() if not isfinite(value):
-            return None
-        case _:
-            return value
 
 
 def csv_text(measurement: Measurement) -> str:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from backupd.vocabulary.benches import BenchRecord
     from backupd.vocabulary.probes import ProbeRecord
 
-Recorded: TypeAlias = "RunDetails | ProbeRecord | BenchRecord"
+_Record: TypeAlias = "RunDetails | ProbeRecord | BenchRecord"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ def differing(
 
 
 def beginning(
-    a: Recorded, b: Recorded, what: tuple[str, str], found: Sequence[Difference], *, same: str = ""
+    a: _Record, b: _Record, what: tuple[str, str], found: Sequence[Difference], *, same: str = ""
 ) -> list[str]:
     """The first parts of a comparison in words: both records, each with what it is of, and what differs, or `same`."""
     headings = [
@@ -57,7 +57,7 @@ def beginning(
     return [columns(headings), *([same] if same else [])]
 
 
-def document(a: Recorded, b: Recorded, found: Iterable[Difference]) -> dict[str, Any]:
+def document(a: _Record, b: _Record, found: Iterable[Difference]) -> dict[str, Any]:
     """The same for programs: `a`, `b` and `differs`."""
     return {
         "a": _side(a),
@@ -66,6 +66,6 @@ def document(a: Recorded, b: Recorded, found: Iterable[Difference]) -> dict[str,
     }
 
 
-def _side(one: Recorded) -> dict[str, Any]:
+def _side(one: _Record) -> dict[str, Any]:
     job = {"job": one.job} if isinstance(one, RunDetails) else {}
     return {"run_id": one.run_id, **job, "status": one.status.value, "started_at": one.started_at.isoformat()}

@@ -5,8 +5,8 @@ not apply or is not known. Changes here are additive only.
 """
 
 from dataclasses import asdict
-from typing import Any
 
+from backupd.report.json_document import Document
 from backupd.vocabulary.extents import (
     HiddenVolume,
     HostElsewhere,
@@ -16,8 +16,6 @@ from backupd.vocabulary.extents import (
     SurveyedGroup,
     SurveyedVolume,
 )
-
-Document = dict[str, Any]
 
 
 def survey_document(survey: Survey) -> Document:

@@ -40,7 +40,7 @@ _JUMP_SECONDS = 5.0  # more than any clock drifts between two looks
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class DaemonSurroundings:
     """What the daemon is given; nothing of it is started yet."""
 
     load: Callable[[], Configuration]  # reads the file anew; raises ConfigurationError
@@ -52,7 +52,7 @@ class Surroundings:
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
 
 
-def serve(configuration: Configuration, given: Surroundings) -> None:
+def serve(configuration: Configuration, given: DaemonSurroundings) -> None:
     """Go by the schedules until SIGTERM or SIGINT. Whether this returns or raises, runs that were started go on.
 
     A catalogue that is locked, or whose disk is full, is waited for, at the start as well as later. Later, one that
@@ -86,7 +86,7 @@ def serve(configuration: Configuration, given: Surroundings) -> None:
                 log.info("backupd serve stops; started runs continue")
 
 
-def _catalogue(configuration: Configuration, given: Surroundings, bell: Bell, asked: Signals) -> Catalogue | None:
+def _catalogue(configuration: Configuration, given: DaemonSurroundings, bell: Bell, asked: Signals) -> Catalogue | None:
     """The catalogue; None where we were asked to stop while it could not be had."""
     said = ""
     while not asked.stop:
@@ -107,7 +107,7 @@ def _catalogue(configuration: Configuration, given: Surroundings, bell: Bell, as
 class _Daemon:
     """The loop and what it looks after."""
 
-    given: Surroundings
+    given: DaemonSurroundings
     site: Site
     bell: Bell
     asked: Signals

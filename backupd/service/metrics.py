@@ -105,7 +105,7 @@ class _Told:
         return self.status.last_good
 
 
-Values = Mapping[str, float | None]
+_Values = Mapping[str, float | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class _Family:
 
     name: str
     help: str
-    values: Callable[[_Told], Values]  # what is None is not told
+    values: Callable[[_Told], _Values]  # what is None is not told
     label: str = ""
     counter: bool = False
 
@@ -130,12 +130,12 @@ class _Family:
         return family
 
 
-def _one(value: Callable[[_Told], float | None]) -> Callable[[_Told], Values]:
+def _one(value: Callable[[_Told], float | None]) -> Callable[[_Told], _Values]:
     """Of a metric without a second label."""
     return lambda told: {"": value(told)}
 
 
-def _of_good(value: Callable[[RunDetails], float | None]) -> Callable[[_Told], Values]:
+def _of_good(value: Callable[[RunDetails], float | None]) -> Callable[[_Told], _Values]:
     """Of the newest good backup; not told where there is none."""
     return lambda told: {"": None if told.good is None else value(told.good)}
 
@@ -149,13 +149,13 @@ def _running_since(told: _Told) -> float | None:
     return min((run.started_at.timestamp() for run in backups), default=None)
 
 
-def _missed(told: _Told) -> Values:
+def _missed(told: _Told) -> _Values:
     """A series begins at 0 with its schedule: Prometheus sees no increase in a first value."""
     counts = {activity.value: 0 for activity, _ in told.status.config.schedules.items()}
     return counts | {activity.value: count for activity, count in told.status.missed_total.items()}
 
 
-def _runs(told: _Told) -> Values:
+def _runs(told: _Told) -> _Values:
     """Good whether or not one needs attention: that may come later, and a counter never falls."""
     results = dict.fromkeys((_GOOD, *(status.value for status in _BAD)), 0)
     for status, count in told.counts.items():
@@ -164,21 +164,21 @@ def _runs(told: _Told) -> Values:
     return results
 
 
-def _alarms(told: _Told) -> Values:
+def _alarms(told: _Told) -> _Values:
     kinds = [alarm.kind for alarm in told.status.alarms]
     return {kind.value: kinds.count(kind) for kind in AlarmKind}
 
 
-def _penalties(told: _Told) -> Values:
+def _penalties(told: _Told) -> _Values:
     penalty = told.penalty
     return {} if penalty is None else {"first": penalty.initial_ratio, "settled": penalty.settled_ratio}
 
 
-def _phases(told: _Told) -> Values:
+def _phases(told: _Told) -> _Values:
     return {} if told.good is None else {phase.value: seconds for phase, seconds in told.good.phases.items()}
 
 
-def _stored(told: _Told) -> Values:
+def _stored(told: _Told) -> _Values:
     good = told.good
     return {} if good is None else {backup.target: backup.bytes_stored for backup in good.backups}
 

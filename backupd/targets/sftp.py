@@ -56,7 +56,7 @@ from backupd.targets.sftp_files import (
 )
 from backupd.targets.sftp_records import SftpRecords
 from backupd.targets.sftp_root import FAILURES, TIDY_SECONDS, SftpRoot
-from backupd.targets.sftp_transfer import Opened, Request, Transfer
+from backupd.targets.sftp_transfer import Opened, SftpRequest, Transfer
 from backupd.targets.sftp_writer import BLOCK_BYTES, UNDER_WAY_BYTES, ObjectPlace, SftpWriter
 from backupd.targets.ssh import Flight, SshLine, is_answer
 from backupd.vocabulary.errors import TargetError
@@ -350,5 +350,5 @@ class SftpTarget(OwnedFolder):
             self._line.ask(remove, at_most_seconds=TIDY_SECONDS)
 
 
-def _reading(at: int, size: int) -> Request[bytes]:
+def _reading(at: int, size: int) -> SftpRequest[bytes]:
     return lambda file: read_exactly(file, at, size)

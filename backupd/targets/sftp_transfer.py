@@ -18,7 +18,7 @@ from backupd.targets.ssh import SshLine, is_answer
 T = TypeVar("T")
 
 Opened = tuple[SFTPClient, SFTPClientFile]
-Request = Callable[[SFTPClientFile], Coroutine[Any, Any, T]]
+SftpRequest = Callable[[SFTPClientFile], Coroutine[Any, Any, T]]
 
 
 class Transfer(Generic[T]):
@@ -43,12 +43,12 @@ class Transfer(Generic[T]):
         self._reopen = reopen
         self._unwanted = unwanted
         self._attempts = line.outages.attempts(unwanted=unwanted)
-        self._requests: deque[tuple[Request[T], Future[T]]] = deque()
+        self._requests: deque[tuple[SftpRequest[T], Future[T]]] = deque()
 
     def __len__(self) -> int:
         return len(self._requests)
 
-    def add(self, request: Request[T]) -> None:
+    def add(self, request: SftpRequest[T]) -> None:
         """One more is under way. It may be made more than once."""
         self._requests.append((request, self._line.begin(request(self._file))))
 

@@ -30,7 +30,7 @@ class Stretch:
         return f"{self.pv}:{self.first}-{self.last}"
 
 
-Place = tuple[Stretch, ...]  # where one stripe of a segment lies, or one leg: in one piece, but for a leg of several
+_Place = tuple[Stretch, ...]  # where one stripe of a segment lies, or one leg: in one piece, but for a leg of several
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class PlacedSegment:
     kind: str  # LVM's segtype: linear, striped, raid1, thin, …
     stripes: int  # that data is spread over: of a raid1, whose legs are alike, 1
     stripe_size: int  # 0 where there is but one stripe
-    places: tuple[Place, ...] = ()  # none: a thin volume lies where its pool does
+    places: tuple[_Place, ...] = ()  # none: a thin volume lies where its pool does
 
     @property
     def last(self) -> int:

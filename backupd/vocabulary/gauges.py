@@ -132,7 +132,7 @@ class CurvePoint:
     latency_ms: float | None = None  # of the origin's writes, the kernel's mean
 
 
-Place = tuple[tuple[str, ...], int]  # of a COW area: its PVs, any when there are none, and its stripes; 1 is linear
+CowPlace = tuple[tuple[str, ...], int]  # of a COW area: its PVs, any when there are none, and its stripes; 1 is linear
 
 
 def place_words(pvs: tuple[str, ...], stripes: int) -> str:
@@ -166,7 +166,7 @@ class TunedCell:
     stripes: int = 1  # of the COW area; 1: linear
 
     @property
-    def place(self) -> Place:
+    def place(self) -> CowPlace:
         """Where the COW area was."""
         return self.cow_pvs, self.stripes
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from backupd.vocabulary.gauges import CurvePoint, Mode, Place, Stage, Tuning
+from backupd.vocabulary.gauges import CowPlace, CurvePoint, Mode, Stage, Tuning
 from backupd.vocabulary.penalty import Reason
 from backupd.vocabulary.records import RunError, RunStatus
 from backupd.vocabulary.volumes import Layout
@@ -131,7 +131,7 @@ class Variant:
     stripes: int = 1  # of each COW area; 1: linear
 
     @property
-    def place(self) -> Place:
+    def place(self) -> CowPlace:
         """Where the COW area goes."""
         return self.cow_pvs, self.stripes
 

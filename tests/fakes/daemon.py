@@ -11,7 +11,7 @@ from pathlib import Path
 
 from backupd import wiring
 from backupd.cli.serve import pages_of
-from backupd.service.daemon import Surroundings, serve
+from backupd.service.daemon import DaemonSurroundings, serve
 from backupd.service.launch import Detached
 from backupd.service.systemd import Notify
 
@@ -22,7 +22,7 @@ def main(path: Path, gate: Path) -> None:
     configuration = wiring.configuration(path)
     here = ("env", f"--chdir={Path.cwd()}", sys.executable, "-m")
     program = (*here, "tests.fakes.stand_in", str(configuration.catalogue.path), str(gate))
-    given = Surroundings(
+    given = DaemonSurroundings(
         load=lambda: wiring.configuration(path),
         launcher=Detached(program, configuration.paths.log),
         notifier=wiring.notifier,

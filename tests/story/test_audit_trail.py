@@ -10,7 +10,7 @@ import pytest
 from backupd.catalogue.database import direct
 from backupd.catalogue.store import Catalogue
 from backupd.operations.backup.contents import run_section
-from backupd.operations.upkeep.audit import AuditResult, examine
+from backupd.operations.upkeep.audit import AuditResult, check_trail
 from backupd.operations.upkeep.rebuild import copy_on, rebuild
 from backupd.targets import Target
 from backupd.vocabulary.errors import TargetError, VerificationError
@@ -44,7 +44,7 @@ class Site:
             run.complete([copy_on(target, manifest) for target in (self.here, self.there)])
 
     def look(self, *targets: Target) -> AuditResult:
-        return examine(self.catalogue.audit_trail(), targets or (self.here, self.there), JOBS)
+        return check_trail(self.catalogue.audit_trail(), targets or (self.here, self.there), JOBS)
 
     def force(self, *statements: str) -> None:
         """As somebody does who can write the file and takes the triggers out first."""
@@ -79,7 +79,7 @@ def test_what_nobody_touched_holds(site: Site) -> None:
 
 def test_an_empty_catalogue_with_empty_targets_holds(tmp_path: Path) -> None:
     with Catalogue.open(tmp_path / "empty.db") as catalogue:
-        found = examine(catalogue.audit_trail(), (MemoryTarget("here"),), JOBS)
+        found = check_trail(catalogue.audit_trail(), (MemoryTarget("here"),), JOBS)
     found.require_sound()
     assert (found.rows, found.head, found.looks[0].manifests) == (0, "", 0)
 
@@ -89,7 +89,7 @@ def test_what_real_runs_leave_on_two_targets_holds(world: World) -> None:
     for run_id in ("r1", "r2"):
         world.back_up(run_id, job=world.job(targets=("vault", "other")))
     with world.catalogue() as catalogue:
-        found = examine(catalogue.audit_trail(), world.tools.targets, JOBS)
+        found = check_trail(catalogue.audit_trail(), world.tools.targets, JOBS)
     found.require_sound()
     assert [look.manifests for look in found.looks] == [2, 2]
 
@@ -179,7 +179,7 @@ def test_backups_that_a_rebuilt_catalogue_took_in_are_bound_to_the_chain_that_wa
     with Catalogue.open(tmp_path / "new.db") as catalogue:
         for target in (site.here, site.there):
             rebuild(target, catalogue, BELIEVED).require_complete()
-        found = examine(catalogue.audit_trail(), (site.here, site.there), JOBS)
+        found = check_trail(catalogue.audit_trail(), (site.here, site.there), JOBS)
     found.require_sound()
     assert [(look.manifests, look.foreign) for look in found.looks] == [(0, 3), (0, 3)]
 
@@ -190,7 +190,7 @@ def test_an_older_copy_of_the_catalogue_is_told_by_newer_manifests(site: Site, t
         connection.execute("VACUUM INTO ?", (str(copy),))
     site.back_up("r4")
     with Catalogue.open(copy) as older:
-        found = examine(older.audit_trail(), (site.here,), JOBS)
+        found = check_trail(older.audit_trail(), (site.here,), JOBS)
     assert {flaw.run_id for flaw in found.all_flaws} == {"r4"}
 
 

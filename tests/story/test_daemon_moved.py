@@ -13,7 +13,7 @@ import pytest
 from backupd.catalogue.schema import prepare
 from backupd.config import CatalogueConfig, Configuration, HostConfig, JobConfig, PathsConfig, ServiceConfig
 from backupd.notifications.fanout import Fanout
-from backupd.service.daemon import Surroundings, serve
+from backupd.service.daemon import DaemonSurroundings, serve
 from backupd.service.systemd import Notify
 from tests.fakes.launcher import FakeLauncher
 from tests.story.daemon_world import NIGHTLY, job
@@ -61,7 +61,7 @@ def statuses(folder: Path, move: Callable[[int], None], *, looks: int, drill_wit
         else:
             move(len(heard))
 
-    given = Surroundings(
+    given = DaemonSurroundings(
         load=lambda: configuration,
         launcher=FakeLauncher(),
         notifier=lambda _configuration: Fanout(()),

@@ -19,7 +19,7 @@ from backupd.operations.restore.fallback import agreed
 from backupd.operations.restore.into_folder import restore
 from backupd.operations.restore.proofs import leave_proof, proofs_of
 from backupd.operations.restore.verify import verify_backup
-from backupd.operations.upkeep.audit import examine
+from backupd.operations.upkeep.audit import check_trail
 from backupd.operations.upkeep.ownership import ownership_of, signer_of
 from backupd.operations.upkeep.prune import prune
 from backupd.operations.upkeep.rebuild import rebuild
@@ -214,7 +214,7 @@ def test_a_catalogue_is_rebuilt_of_what_a_known_key_has_signed(backed_up: World,
     assert rebuild(backed_up.target, elsewhere, elsewhere.trust(machine)).imported == ("r1", "r2")
     (backup,) = elsewhere.run("r1").backups
     assert backup.manifest_digest == there(backed_up).digest
-    examine(elsewhere.audit_trail(), [backed_up.target], ["nightly"]).require_sound()
+    check_trail(elsewhere.audit_trail(), [backed_up.target], ["nightly"]).require_sound()
 
 
 def test_what_nobody_signed_enters_only_where_a_person_says_so_and_is_recorded_then(
@@ -291,7 +291,7 @@ def test_only_drills_that_a_known_key_has_signed_count(backed_up: World) -> None
 def test_a_manifest_that_names_no_head_of_the_chain_is_named(backed_up: World, head: str) -> None:
     put(backed_up, manifests.to_text(replace(there(backed_up), audit_head=head, signature=None)))
     with backed_up.catalogue() as catalogue:
-        found = examine(catalogue.audit_trail(), [backed_up.target], ["nightly"])
+        found = check_trail(catalogue.audit_trail(), [backed_up.target], ["nightly"])
     told = "\n".join(flaw.text for flaw in found.all_flaws)
     assert "and no row has that digest" in told
     assert "the manifest of run r1 on target vault is not the one on record" in told
@@ -301,7 +301,7 @@ def test_a_recorded_digest_that_was_changed_in_the_catalogue_is_named(backed_up:
     with direct(backed_up.places.catalogue, busy_timeout_seconds=1) as connection:
         connection.execute("UPDATE backups SET manifest_digest = 'ff' WHERE run_id = 'r1'")
     with backed_up.catalogue() as catalogue:
-        found = examine(catalogue.audit_trail(), [backed_up.target], ["nightly"])
+        found = check_trail(catalogue.audit_trail(), [backed_up.target], ["nightly"])
     assert [(flaw.run_id, flaw.target) for flaw in found.all_flaws] == [("r1", "vault")]
 
 

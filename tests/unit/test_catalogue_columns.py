@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 from sqlalchemy.dialects import sqlite
 
-from backupd.catalogue.columns import Json
+from backupd.catalogue.columns import JsonColumn
 from backupd.vocabulary.errors import CatalogueError
 
-TEXTS = Json(tuple[str, ...])
+TEXTS = JsonColumn(tuple[str, ...])
 DIALECT = sqlite.dialect()
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from backupd.config import Configuration
-from backupd.mysql.flushing import AT, DATADIR, LOW_WATER_MARK, MAX_DIRTY, UPTIME, ended, restoration
+from backupd.mysql.flushing import AT, DATADIR, LOW_WATER_MARK, MAX_DIRTY, UPTIME, preflush_end, restoration
 from backupd.vocabulary.errors import ServerError, UsageError
 from backupd.vocabulary.records import Holding, HoldingKind
 from backupd.vocabulary.servers import PreflushEnd
@@ -86,7 +86,7 @@ def test_another_server_on_the_same_socket_is_left_alone_and_the_one_that_was_ch
 def test_it_is_waited_until_few_are_left_or_they_fall_no_further_or_the_limit(
     pages: list[int], seconds: float, end: PreflushEnd | None
 ) -> None:
-    assert ended(pages, seconds=seconds, limit_seconds=60.0) is end
+    assert preflush_end(pages, seconds=seconds, limit_seconds=60.0) is end
 
 
 def test_the_settings_of_a_host_that_the_configuration_has_no_more_are_a_sentence_and_no_crash() -> None:

@@ -12,7 +12,7 @@ from backupd.mysql.grants import grant_script
 from backupd.mysql.locksession import _writing
 from backupd.mysql.login import Login, connection_options
 from backupd.mysql.positions import PositionReader, lag_seconds
-from backupd.mysql.refusals import explained
+from backupd.mysql.refusals import statement_error
 from backupd.mysql.session import Row, Session, whole_seconds
 from backupd.vocabulary.errors import ServerError
 from backupd.vocabulary.servers import Flavour, Position, ReplicaPosition
@@ -212,7 +212,9 @@ def test_every_wait_of_a_connection_has_its_limit() -> None:
     ],
 )
 def test_errors_become_sentences_with_the_servers_number(number: int, said: str, sentence: str) -> None:
-    error = explained(pymysql.OperationalError(number, said), Login("b", socket=Path("/s"), password="pw"), "DO  1")
+    error = statement_error(
+        pymysql.OperationalError(number, said), Login("b", socket=Path("/s"), password="pw"), "DO  1"
+    )
     assert sentence in error.message
     assert error.number == (0 if 2000 <= number < 3000 else number)
     assert error.code == "server-error"

@@ -37,8 +37,8 @@ def findings(server: Server, facts: ServerFacts) -> Iterator[Finding]:
         )
 
 
-def told(server: Server, facts: ServerFacts) -> list[Finding]:
-    """The same, where a datadir that cannot be read is a finding too."""
+def examine(server: Server, facts: ServerFacts) -> list[Finding]:
+    """What `findings` finds, where a datadir that cannot be read is a finding too."""
     try:
         return list(findings(server, facts))
     except ServerError as error:

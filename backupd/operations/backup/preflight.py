@@ -185,7 +185,7 @@ def _server(job: JobConfig, tools: Tools, facts: ServerFacts) -> Iterator[Findin
         )
     yield _binlog(job, facts)
     if job.lock.strategy is LockStrategy.NONE:
-        yield from lock_free.told(tools.server, facts)
+        yield from lock_free.examine(tools.server, facts)
     else:
         yield from _redo_log(job, facts)
         yield _blockers(job, tools)

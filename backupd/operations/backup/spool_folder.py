@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from backupd.archive.spool import Spool, told
+from backupd.archive.spool import Spool, spool_error
 from backupd.config import CopyConfig
 from backupd.host.filesystem import identity, remove_tree
 from backupd.host.holdings import HoldingJournal, held
@@ -55,7 +55,7 @@ def spool_of(
             owed.enter_context(held(journal, holding, tools.releases))
             folder.mkdir(mode=0o700)
         except OSError as error:
-            spool.close(told(error, "used"))
+            spool.close(spool_error(error, "used"))
         yield spool
 
 

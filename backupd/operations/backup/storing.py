@@ -31,7 +31,7 @@ _LEAST_SPOOLED = 16 << 20  # plain bytes of an object that is made small for the
 _BESIDE_FILES = 64 << 20  # headers and padding of the archive, and the index
 
 
-class Opened(Protocol):
+class _OpenObject(Protocol):
     """Opens an object on every target."""
 
     def __call__(
@@ -91,7 +91,7 @@ class Storing:
     """How the contents become objects: opened by whom, as the job wants it, in which manner."""
 
     contents: Contents
-    opened: Opened
+    opened: _OpenObject
     copy: CopyConfig
     spool: Spool | None = None
 

@@ -14,7 +14,7 @@ from backupd.policy.cow_placing import Placed, placed, without_probe
 from backupd.policy.probe_plan import tuned_variants, variants
 from backupd.policy.snapshot_plan import CowSettings, complete_cow_bytes, free_bytes, plan_snapshot, usual_bytes
 from backupd.vocabulary.errors import CommandError, Refused, ServerError, SnapshotError, UnexpectedOutput, UsageError
-from backupd.vocabulary.gauges import Place, Tuning
+from backupd.vocabulary.gauges import CowPlace, Tuning
 from backupd.vocabulary.probes import ProbeRequest, Variant
 from backupd.vocabulary.volumes import AUTO, MountPoint, SnapshotPlan, Volume, VolumeGroup
 
@@ -199,7 +199,7 @@ def _tuned(
     failed = [pvs for pvs, _ in linear if any(group.has_failed(pv) for pv in pvs)]
     passed_over = [f"{', '.join(pvs)}: the kernel has disabled the disk, so it was not measured" for pvs in failed]
     passed_over += [f"{pv} is missing or not allocatable, so no COW area was measured there" for pv in group.closed]
-    tried: list[Place] = []
+    tried: list[CowPlace] = []
     for pvs, stripes in [*(place for place in linear if place[0] not in failed), *striped]:
         free = group.free_on(pvs, stripes=stripes) * group.extent_size
         known = all(pv in group.free_by_pv for pv in pvs)  # an unknown one is refused
@@ -215,14 +215,14 @@ def _tuned(
 
 def _places(
     request: ProbeRequest, volume: Volume, group: VolumeGroup, *, need: float
-) -> tuple[list[Place], list[Place]]:
+) -> tuple[list[CowPlace], list[CowPlace]]:
     """Linear on the volume's own PVs together and on each other one, or on each of those named; and the same striped.
 
     The volume's own PVs are compared with whatever LVM chooses, which is the same where there are no others.
     """
     own = tuple(pv for pv in volume.devices if pv in group.free_by_pv)
     others = tuple(pv for pv in group.free_by_pv if pv not in volume.devices)
-    linear: list[Place] = [((pv,), 1) for pv in request.cow_on or others]
+    linear: list[CowPlace] = [((pv,), 1) for pv in request.cow_on or others]
     if own and others and not request.cow_on:
         linear.insert(0, (own, 1))
     sets = (request.cow_on,) if request.cow_on else (own, others)

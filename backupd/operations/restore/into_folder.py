@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 SAVE_BYTES = 512 << 20  # of the tar streams, between two records of how far it is
 
-Copied = Callable[[int, int], None]  # bytes of the tar streams: so far, in all
+_TellCopied = Callable[[int, int], None]  # bytes of the tar streams: so far, in all
 
 
 def restore(
@@ -41,7 +41,7 @@ def restore(
     to: Path,
     identities: "Identities | None" = None,
     tables: Collection[Table] = (),
-    copied: Copied = lambda _done, _total: None,
+    copied: _TellCopied = lambda _done, _total: None,
     confined: bool = True,
 ) -> Manifest:
     """Unpack a backup into an empty folder or mount point, which is made if it is not there.
@@ -94,7 +94,7 @@ def unpack_objects(
     *,
     to: Path,
     identities: "Identities | None" = None,
-    copied: Copied = lambda _done, _total: None,
+    copied: _TellCopied = lambda _done, _total: None,
     confined: bool = True,
 ) -> None:
     """Every object of the backup is unpacked, and stands there as recorded; `copied` is told the bytes so far, and all.
@@ -184,7 +184,7 @@ class _Work:
     to: Path
     key: Key | None
     parts: Sequence[WantedPart]
-    copied: Copied
+    copied: _TellCopied
     confined: bool = True
     begun: Mapping[str, UnpackProgress] = field(default_factory=dict)
     save: Callable[[Mapping[str, UnpackProgress]], None] | None = None

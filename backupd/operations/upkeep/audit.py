@@ -77,7 +77,7 @@ class AuditResult:
             raise TargetError(f"not all manifests could be read: {told}", hint=errors[0][1].hint)
 
 
-def examine(trail: Trail, targets: Sequence[Target], jobs: Collection[str]) -> AuditResult:
+def check_trail(trail: Trail, targets: Sequence[Target], jobs: Collection[str]) -> AuditResult:
     """Compare the chain with itself, with the catalogue's rows, and with the manifests on these targets.
 
     Of what is on a target, backups of these jobs count, and those that the chain tells of: others may be another

@@ -53,7 +53,7 @@ def application(site: Site, outlook: MachineView, *, token: str | None = None) -
         docs_url=None,  # they load their scripts from elsewhere; `/api` lists the same
         redoc_url=None,
         redirect_slashes=False,
-        default_response_class=looks.Document,
+        default_response_class=looks.AsciiJsonResponse,
     )
     made.guard = WebGuard(token, allowed_hosts(site.configuration.service.address), refuse)
     made.state.site, made.state.outlook = site, outlook

@@ -45,7 +45,7 @@ def page(request: Request, template: str, *, status: int = 200, **shown: Any) ->
     return HTMLResponse(text, status_code=status)
 
 
-class Document(JSONResponse):
+class AsciiJsonResponse(JSONResponse):
     """An answer for programs, in ASCII: who looks at it in a terminal is shown nothing that acts there."""
 
     def render(self, content: object) -> bytes:

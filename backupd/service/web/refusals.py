@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope
 
-from backupd.service.web.looks import Document, page
+from backupd.service.web.looks import AsciiJsonResponse, page
 from backupd.vocabulary.errors import BackupdError, CatalogueError, ConfigurationError, UsageError
 
 log = logging.getLogger(__name__)
@@ -60,7 +60,7 @@ _MEANINGS = {
 def refuse(scope: Scope, status: int, message: str, hint: str) -> Response:
     """The answer with this status, in the way that was asked for."""
     if str(scope["path"]).startswith(JSON_PREFIXES):
-        return Document({"message": message, "hint": hint}, status_code=status)
+        return AsciiJsonResponse({"message": message, "hint": hint}, status_code=status)
     title = _MEANINGS.get(status, "Not now" if status >= 500 else "Invalid request")
     hidden = {"host": "", "version": ""} if status in _TO_STRANGERS else {}
     return page(Request(scope), "refusal.html", status=status, title=title, message=message, hint=hint, **hidden)

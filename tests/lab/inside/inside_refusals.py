@@ -51,7 +51,7 @@ def test_snapshot_of_somebody_elses_on_the_origin(host: Host) -> None:
 
 def test_target_that_is_missing(host: Host, tmp_path: Path) -> None:
     missing = tmp_path / "missing"
-    host.fails({"targets.store.path": str(missing)}, status=REFUSED, says=f"{missing}) is not there")
+    host.fails({"targets.store.path": str(missing)}, status=REFUSED, says=f"{missing}) does not exist")
     assert not missing.exists(), "to make it would hide that its file system is not mounted"
 
 

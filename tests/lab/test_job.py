@@ -132,11 +132,7 @@ GROUPS = [  # the longest ones first, so that the last ones end together
     Group("clone mariadb-11", ("tests/lab/inside/inside_clone.py",), server="mariadb-11"),
     Group("volumes", ("tests/lab/inside/inside_volumes.py",)),
     Group("proof under load", ("tests/lab/inside/inside_consistency.py",)),
-    Group(
-        "engines mysql-9",
-        ("tests/lab/inside/inside_engines.py", "tests/lab/inside/inside_keyring.py"),
-        server="mysql-9",
-    ),
+    Group("engines mysql-9", ("tests/lab/inside/inside_engines.py",), server="mysql-9"),
     Group("striped xfs", ("tests/lab/inside/inside_good_run.py",), init="systemd"),
     Group(
         "installed kernel",

@@ -64,7 +64,7 @@ def test_a_volume_that_holds_something_or_is_in_use_is_left_as_it_is(host: Host,
             assert "a process has it open" in into_volume(host, good["run_id"], expect=REFUSED)
         tool("mkfs.ext4", "-q", "-E", "nodiscard", str(DEVICE))
         before = signature()
-        assert "it holds ext4" in into_volume(host, good["run_id"], expect=REFUSED)
+        assert "it has ext4" in into_volume(host, good["run_id"], expect=REFUSED)
         assert signature() == before != ""
 
 

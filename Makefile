@@ -71,7 +71,7 @@ packaging-tests: setup-python setup-docker ## the wheel, and the Debian package 
 
 # No test here may be skipped because the lab does not start, and no test at all (pytest's exit 5) is a failure.
 lab-tests: setup-python setup-lab setup-s3 setup-service
-	$(BIN)/pytest tests/lab --timeout=900 --durations=10 -m "not figures"
+	$(BIN)/pytest tests/lab -n 2 --dist loadfile --timeout=900 --durations=10 -m "not figures"
 
 docs: setup-python ## the documentation as pages to read, in site/; a broken link is a failure
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict --clean --config-file docs/mkdocs.yml

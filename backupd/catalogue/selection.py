@@ -53,15 +53,18 @@ def with_backup(connection: Connection, selector: Selector, *, target: str | Non
     if selector.job is None:
         _require_one_job(connection, selector)
     there = runs_with_backup(selector.job, target)
-    if selector.by is None:
-        if found := details(connection, there.limit(1), samples=False):
-            return found[0]
-        raise _no_backup(selector, target)
-    ended = [run for run in details(connection, there, samples=False) if run.snapshot_by is not None]
-    for run in ended:
-        if run.snapshot_by is not None and run.snapshot_by <= selector.by:
+    begun = there if selector.by is None else there.where(tables.runs.c.started_at <= selector.by)
+    for run_id in connection.execute(begun.limit(1) if selector.by is None else begun).scalars():
+        run = _details(connection, run_id)
+        if selector.by is None or (run.snapshot_by is not None and run.snapshot_by <= selector.by):
             return run
-    raise _no_backup(selector, target, ended[-1] if ended else None)
+    oldest = connection.execute(there.order_by(None).order_by(tables.runs.c.started_at).limit(1)).scalar()
+    raise _no_backup(selector, target, None if oldest is None else _details(connection, oldest))
+
+
+def _details(connection: Connection, run_id: str) -> RunDetails:
+    its = select(tables.runs.c.run_id).where(tables.runs.c.run_id == run_id)
+    return details(connection, its, samples=False)[0]
 
 
 def runs_with_backup(job: str | None, target: str | None = None) -> Select[str]:
@@ -145,7 +148,7 @@ def _no_backup(selector: Selector, target: str | None, oldest: RunDetails | None
     """The oldest of those that are there is too young, where there is one."""
     of = f" of job {selector.job}" if selector.job else ""
     on = f" on target {target}" if target is not None else ""
-    if selector.by is None or oldest is None:
+    if selector.by is None or oldest is None or oldest.snapshot_by is None:
         hint = "see `backupd history`; name a backup of another machine by its id"
         return UsageError(f"there is no backup{of} yet{on}", hint=hint)
     return UsageError(

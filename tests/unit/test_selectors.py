@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from backupd.catalogue.columns import InstantColumn
+from backupd.catalogue.database import direct
 from backupd.catalogue.store import Catalogue
 from backupd.vocabulary.errors import TargetError, UsageError
 from backupd.vocabulary.records import Phase, RunDetails, RunStatus
@@ -20,8 +22,13 @@ THERE = Backup("offsite", "s3://backups/r1", 1000, 400, 12, "ab" * 32)
 
 
 @pytest.fixture
-def catalogue(path_in_memory: Path) -> Iterator[Catalogue]:
-    with Catalogue.open(path_in_memory / "catalogue.db") as opened:
+def path(path_in_memory: Path) -> Path:
+    return path_in_memory / "catalogue.db"
+
+
+@pytest.fixture
+def catalogue(path: Path) -> Iterator[Catalogue]:
+    with Catalogue.open(path) as opened:
         yield opened
 
 
@@ -155,13 +162,16 @@ def test_the_snapshot_is_older_than_what_came_after_it_and_no_older_than_the_run
         going.complete((HERE,))
 
 
-def test_as_of_a_time_is_the_newest_good_run_whose_snapshot_was_taken_by_then(catalogue: Catalogue) -> None:
+def test_as_of_a_time_is_the_newest_good_run_whose_snapshot_was_taken_by_then(catalogue: Catalogue, path: Path) -> None:
     with_lives = {"r1": 7200.0, "r2": 1800.0, "r3": 60.0}  # how long ago each one's snapshot was taken
     taken = {}
     for run_id, seconds in with_lives.items():
         with catalogue.open_run("nightly", "db1", run_id=run_id) as run:
             run.took(Phase.COPY, seconds)
             run.complete((HERE,))
+        begun = InstantColumn.text(datetime.now(UTC) - timedelta(seconds=seconds + 30))
+        with direct(path, busy_timeout_seconds=1) as connection:  # as if all that had really taken so long
+            connection.execute("UPDATE runs SET started_at = ? WHERE run_id = ?", (begun, run_id))
         taken[run_id] = catalogue.run(run_id).snapshot_by
     failed(catalogue, "r4", TargetError("no room"))
     assert catalogue.run("as-of=2999-01-01").run_id == "r3"

@@ -145,8 +145,9 @@ def by_hand(folder: Path, manifest: Manifest, tables: Sequence[Table]) -> str:
             f" --datadir={relocation.datadir} --innodb-force-recovery=1 --skip-networking --skip-replica-start",
             f"2. FLUSH TABLES {named} FOR EXPORT; and keep SHOW CREATE TABLE of each",
             "3. copy the .ibd and .cfg files away; then UNLOCK TABLES and end that server",
-            "4. where they are wanted, in a new schema, after SET sql_log_bin = 0: CREATE TABLE … (stop if it fails: the table"
-            " exists), ALTER TABLE … DISCARD TABLESPACE, copy the files there, ALTER TABLE … IMPORT TABLESPACE",
+            "4. where they are wanted, in a new schema, after SET sql_log_bin = 0: CREATE TABLE … (if it"
+            " fails, stop: the table exists), ALTER TABLE … DISCARD TABLESPACE, copy the files there,"
+            " ALTER TABLE … IMPORT TABLESPACE",
         )
     )
 

@@ -1,6 +1,6 @@
-"""Finding runs and putting together all that the tables say of them.
+"""Listing runs and putting together all that the tables say of them.
 
-Knows: the order of runs, what a person may call a run, one query per table.
+Knows: the order of runs, one query per table.
 """
 
 from collections import defaultdict
@@ -8,26 +8,16 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import Connection, RowMapping, Select, Table, func, select
+from sqlalchemy import Connection, RowMapping, Select, Table, select
 
 from backupd.catalogue import tables
 from backupd.catalogue.columns import AnyFact, from_row
-from backupd.vocabulary.errors import UsageError
 from backupd.vocabulary.penalty import Bill, Losses, PaceChange, Sample, Throughput, Verdict
 from backupd.vocabulary.records import Drill, Phase, Pin, RunDetails, RunError, RunKind, RunStatus, SnapshotFacts
 from backupd.vocabulary.servers import LockReceipt, Position, Preflush
 from backupd.vocabulary.storage import Backup
 
 _NEWEST_FIRST = tables.runs.c.started_at.desc(), tables.runs.c.run_id.desc()
-
-
-_LAST = "\U0010ffff"  # sorts after whatever an id continues with
-_NAMED_JOBS = 4
-_PLACES = {
-    RunKind.BACKUP: ("run", "backupd history"),
-    RunKind.PROBE: ("probe", "backupd history --probes"),
-    RunKind.BENCH: ("bench", "backupd history --benches"),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,97 +56,6 @@ def chosen(wanted: Filter, *, kind: RunKind | None = RunKind.BACKUP) -> Select[s
     if wanted.until is not None:
         query = query.where(runs.started_at < wanted.until)
     return query.where(runs.status.in_(wanted.statuses)) if wanted.statuses else query
-
-
-def resolve(connection: Connection, wanted: str, *, latest: RunKind = RunKind.BACKUP) -> str:
-    """The id of the one run that is meant; `latest` is of this kind. See `Catalogue.run`, `.probe` and `.bench`.
-
-    `latest` is one of this machine's. An id finds its run, of whatever kind and machine, and whatever else begins with
-    it. A beginning finds runs of every kind; but where probes or benches are asked for, one that several runs have
-    means the only one of that kind among them. A bench is meant where all the others are its own probes.
-
-    Raises:
-        UsageError: there is none, or more than one.
-    """
-    noun, hint = _PLACES[latest]
-    word, _, job = wanted.partition(":")
-    if word == "latest":
-        if not job and latest is RunKind.BACKUP:
-            require_one_job(connection)
-        newest = connection.execute(our_newest(job or None, kind=latest).limit(1)).scalar()
-        if newest is None:
-            raise UsageError(f"no {noun} of job {job} yet" if job else f"no {noun} yet", hint=hint)
-        return newest
-    found = _alike(connection, wanted, kind=None)
-    if wanted in found:
-        return wanted
-    if latest is not RunKind.BACKUP:
-        found = _alike(connection, wanted, kind=latest) or found
-    if len(found) == 1 or (found and _is_of_one_bench(connection, wanted, first=found[0])):
-        return found[0]
-    if found:
-        raise UsageError(f"more than one {noun} begins with {wanted}: {', '.join(found)}", hint=hint)
-    raise UsageError(f"no {noun} {wanted}", hint=hint)
-
-
-def require_one_job(connection: Connection) -> None:
-    """`latest` says which run is meant: no other job's good one can stand in for one that failed.
-
-    Raises:
-        UsageError: there are backups of several jobs; names some.
-    """
-    runs = tables.runs.c
-    jobs: list[str] = []
-    while len(jobs) < _NAMED_JOBS:  # from one to the next in the index: among many runs there are few jobs
-        ours = select(func.min(runs.job)).where(runs.kind == RunKind.BACKUP, tables.OURS)
-        job = connection.execute(ours.where(runs.job > (jobs[-1] if jobs else ""))).scalar()
-        if job is None:
-            break
-        jobs.append(job)
-    if len(jobs) > 1:
-        raise UsageError(
-            "there are backups of several jobs: `latest` needs a job",
-            hint=f"say {' or '.join(f'latest:{job}' for job in jobs)}",
-        )
-
-
-def of_kind(connection: Connection, wanted: str, kind: RunKind) -> Select[str]:
-    """The one run of this kind that is meant.
-
-    Raises:
-        UsageError: there is none, or more than one, or it is of another kind.
-    """
-    found = resolve(connection, wanted, latest=kind)
-    its = connection.execute(select(tables.runs.c.kind).where(tables.runs.c.run_id == found)).scalar_one()
-    if its is not kind:
-        raise UsageError(f"run {found} is a {its}, not a {kind}", hint=_PLACES[kind][1])
-    return newest_first(kind=kind).where(tables.runs.c.run_id == found)
-
-
-def _alike(connection: Connection, wanted: str, *, kind: RunKind | None) -> list[str]:
-    """The first ids that begin so: a range of the key, because a function of it would be a walk through all."""
-    column = tables.runs.c.run_id
-    if not wanted or not wanted.isascii():  # no id is; and what a terminal sent that is no text, SQLite cannot take
-        return []
-    return list(connection.execute(_beginning(wanted, kind).order_by(column).limit(4)).scalars())
-
-
-def _beginning(wanted: str, kind: RunKind | None) -> Select[str]:
-    column = tables.runs.c.run_id
-    return newest_first(kind=kind).where(column >= wanted, column < wanted + _LAST).order_by(None)
-
-
-def _is_of_one_bench(connection: Connection, wanted: str, *, first: str) -> bool:
-    """Whether of all ids that begin so the first is a bench's, and the others are those of its probes: ID-1, ID-2, ….
-
-    Of ids that begin with another, those that go on with a dash come first: where the last does, all do.
-    """
-    runs = tables.runs.c
-    alike = _beginning(wanted, None)
-    no_probes = alike.with_only_columns(runs.run_id, runs.kind).where(runs.kind != RunKind.PROBE)
-    if connection.execute(no_probes.order_by(runs.run_id).limit(2)).all() != [(first, RunKind.BENCH)]:
-        return False
-    return connection.execute(alike.order_by(runs.run_id.desc()).limit(1)).scalar_one().startswith(f"{first}-")
 
 
 def rows_of(connection: Connection, chosen: Select[str], table: Table) -> dict[str, list[RowMapping]]:

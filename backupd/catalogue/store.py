@@ -13,13 +13,14 @@ from backupd.catalogue.audit import AuditEntry, Event, Step, Trail, audit_step
 from backupd.catalogue.columns import to_row
 from backupd.catalogue.database import BUSY_TIMEOUT_SECONDS, engine_for, engine_for_looking, explained
 from backupd.catalogue.dead_runs import DeadRuns
-from backupd.catalogue.details import Filter, chosen, details, of_kind, resolve
+from backupd.catalogue.details import Filter, chosen, details
 from backupd.catalogue.identities import MachineIdentities
 from backupd.catalogue.owners import OwnerChains
 from backupd.catalogue.past_runs import PastRuns
 from backupd.catalogue.record import RunRecord
 from backupd.catalogue.schedule_records import ScheduleRecords
 from backupd.catalogue.schema import prepare
+from backupd.catalogue.selection import of_kind, resolve
 from backupd.catalogue.stored_backups import StoredBackups
 from backupd.host.machine_ids import this_machine
 from backupd.host.signals import shielded
@@ -128,13 +129,13 @@ class Catalogue(DeadRuns, MachineIdentities, OwnerChains, PastRuns, ScheduleReco
     # --- reading -----------------------------------------------------------------------------------------------------
 
     def run(self, run_id: str) -> RunDetails:
-        """Everything of one run: by its id, a beginning that only it has, `latest`, or `latest:JOB`.
+        """Everything of one run: by its id, a beginning that only it has, or another selector.
 
-        `latest` is this machine's newest backup whatever became of it, of the only job; an id may be another machine's,
-        a probe's or a bench's too.
+        `latest` is this machine's newest backup whatever became of it; `latest-good` and `as-of=TIME` are as of
+        `run_with_backup`. An id may be another machine's, a probe's or a bench's too.
 
         Raises:
-            UsageError: there is none, or more than one; `latest` where there are backups of several jobs.
+            UsageError: there is none, or more than one; no job is named where there are backups of several.
         """
         with self._reading() as connection:
             found = resolve(connection, run_id)

@@ -13,9 +13,11 @@ from sqlalchemy import Connection, Select, delete, insert, select, update
 from backupd.catalogue import identities, tables
 from backupd.catalogue.audit import Event, audit_step
 from backupd.catalogue.columns import from_row, to_row
-from backupd.catalogue.details import details, newest_first, our_newest, require_one_job
+from backupd.catalogue.details import details, newest_first
 from backupd.catalogue.file import CatalogueFile
+from backupd.catalogue.selection import runs_with_backup, with_backup
 from backupd.vocabulary.records import Pin, RunDetails
+from backupd.vocabulary.selectors import Selector
 from backupd.vocabulary.storage import Backup
 
 _FROM_THE_BEGINNING = {"read_frames": 0, "reading_since": None}
@@ -69,17 +71,16 @@ class StoredBackups(CatalogueFile):
         query = select(table).where(table.c.run_id == run_id).order_by(table.c.ordinal)
         return tuple(from_row(Backup, row) for row in self._read(query))
 
-    def newest_with_backup(self, job: str | None = None, *, target: str | None = None) -> RunDetails | None:
-        """This machine's newest run of which a backup is there (on that target), without its samples; None if none is.
+    def run_with_backup(self, selector: Selector, *, target: str | None = None) -> RunDetails:
+        """This machine's newest run of which a backup is there (on that target), without its samples.
+
+        `latest` is the same as `latest-good` here; `as-of=TIME` looks no further than that time.
 
         Raises:
-            UsageError: no job is named, and there are backups of several.
+            UsageError: there is none; or no job is named, and there are backups of several.
         """
         with self._reading() as connection:
-            if job is None:
-                require_one_job(connection)
-            found = details(connection, _with_backup(job, target).limit(1), samples=False)
-        return found[0] if found else None
+            return with_backup(connection, selector, target=target)
 
     def newest_unproven(self, job: str | None = None) -> list[RunDetails]:
         """This machine's runs of which a backup is there, in the order to prove them in, without their samples.
@@ -87,7 +88,7 @@ class StoredBackups(CatalogueFile):
         Those that no drill has proven, newest first; then the others, the oldest proof first.
         """
         with self._reading() as connection:
-            found = details(connection, _with_backup(job), samples=False)
+            found = details(connection, runs_with_backup(job), samples=False)
         proven = [(run.proven_at, run) for run in found if run.proven_at is not None]
         unproven = [run for run in found if run.proven_at is None]
         return unproven + [run for _, run in sorted(proven, key=itemgetter(0))]
@@ -101,18 +102,6 @@ class StoredBackups(CatalogueFile):
             machine = identities.current(connection).name
             found = details(connection, _stored_or_named(machine, job, target, names), samples=False)
         return {run.run_id: run for run in found}
-
-
-def _with_backup(job: str | None, target: str | None = None) -> Select[str]:
-    """This machine's runs of which a backup is there, of one job and on one target where they are named, newest first.
-
-    What is there is found first, by the index of what was not removed: that is little, even where runs are many.
-    """
-    table = tables.backups
-    there = select(table.c.run_id).where(table.c.removed_at.is_(None), table.c.broken == "")
-    if target is not None:
-        there = there.where(table.c.target == target)
-    return our_newest(job).where(tables.runs.c.run_id.in_(there))
 
 
 def _stored_or_named(machine: str, job: str, target: str, names: Collection[str]) -> Select[str]:

@@ -23,7 +23,7 @@ app = typer.Typer(help="Compare volume layouts on this host's own disks.", no_ar
 
 HtmlOption = Annotated[Path | None, typer.Option(metavar="FILE", help="Also write a page that can be mailed to FILE.")]
 CsvOption = Annotated[bool, typer.Option("--csv", help="One CSV line per load on stdout.")]
-BenchRunArgument = Annotated[str, typer.Argument(metavar="RUN", help="An id, its beginning, or `latest`.")]
+BenchRunArgument = Annotated[str, typer.Argument(metavar="RUN", help="A bench's id, its beginning, or `latest`.")]
 
 _HTML_HINT = "the bench itself is in the catalogue: `backupd bench show RUN --html FILE`"
 

@@ -1,6 +1,7 @@
 """Which run, and which of its copies, a command line means."""
 
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -19,9 +20,12 @@ if TYPE_CHECKING:
     from backupd.vocabulary.records import RunDetails
     from backupd.vocabulary.storage import Backup
 
-RunArgument = Annotated[
-    str, typer.Argument(metavar="RUN", help="An id, its beginning, or `latest[:JOB]`: the newest good one.")
-]
+# What RUN may be is the same everywhere; only `latest` alone is not, where a run without a backup is of no use.
+_AS_OF = "`as-of=TIME[:JOB]` (the newest good one of that time or earlier). With several jobs, `:JOB` is required."
+ANY_RUN = f"An id, its beginning, `latest[:JOB]`, `latest-good[:JOB]`, or {_AS_OF}"
+GOOD_RUN = f"An id, its beginning, `latest[:JOB]` or `latest-good[:JOB]` (both: the newest good one), or {_AS_OF}"
+AnyRunArgument = Annotated[str, typer.Argument(metavar="RUN", help=ANY_RUN)]
+GoodRunArgument = Annotated[str, typer.Argument(metavar="RUN", help=GOOD_RUN)]
 TargetOption = Annotated[
     str | None, typer.Option("--target", help=("Use only the copy on this target."), show_default=False)
 ]
@@ -41,21 +45,22 @@ def identities_in(file: "Path | None") -> "Identities | None":
 
 
 def run_of(catalogue: "Catalogue", wanted: str, *, target: str | None = None) -> "RunDetails":
-    """The run that is meant. `latest` and `latest:JOB` look past runs that left no backup (on that target).
+    """The run that is meant. `latest`, as all but an id, looks past runs that left no backup (on that target).
+
+    Which one was found by a time is told: the time of its snapshot is in no list.
 
     Raises:
-        UsageError: there is none; `latest` where there are backups of several jobs.
+        UsageError: there is none; no job is named where there are backups of several.
     """
-    word, _, job = wanted.partition(":")
-    if word != "latest":
+    from backupd.vocabulary.selectors import parse_selector
+
+    selector = parse_selector(wanted, now=datetime.now(UTC))
+    if not selector.said:
         return catalogue.run(wanted)
-    run = catalogue.newest_with_backup(job or None, target=target)
-    if run is not None:
-        return run
-    of, on = f" of job {job}" if job else "", f" on target {target}" if target is not None else ""
-    raise UsageError(
-        f"there is no backup{of} yet{on}", hint="see `backupd history`; name a backup of another machine by its id"
-    )
+    run = catalogue.run_with_backup(selector, target=target)
+    if selector.by is not None:
+        tell(f"run {run.run_id} of job {run.job}: its snapshot was taken by {run.snapshot_by:%Y-%m-%d %H:%M:%S} UTC")
+    return run
 
 
 def copies_of(run: "RunDetails", *, target: str | None, broken_too: bool = False) -> "Sequence[Backup]":

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from backupd.cli.chosen import (
-    RunArgument,
+    GoodRunArgument,
     TargetOption,
     copies_of,
     identities_in,
@@ -28,7 +28,7 @@ _LARGEST_PORT = 0xFFFF
 
 def clone(
     ctx: typer.Context,
-    run_id: RunArgument,
+    run_id: GoodRunArgument,
     *,
     to: Annotated[Path, typer.Option(help="An empty folder.")],
     as_replica: Annotated[

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from backupd.cli.chosen import AnyRunArgument
 from backupd.cli.output import print_document, print_text
 from backupd.vocabulary.errors import UsageError
 from backupd.vocabulary.records import RunKind
@@ -13,7 +14,7 @@ _COMPARES = {RunKind.PROBE: "backupd probe --compare", RunKind.BENCH: "backupd b
 
 def compare(
     ctx: typer.Context,
-    a: Annotated[str, typer.Argument(metavar="RUN", help="An id, its beginning, or `latest[:JOB]`.")],
+    a: AnyRunArgument,
     b: Annotated[str, typer.Argument(metavar="RUN", help="The second one.")],
     *,
     json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from backupd.cli.chosen import TargetOption, copies_of, identities_in, run_of, sources_of, unpruned
+from backupd.cli.chosen import GOOD_RUN, TargetOption, copies_of, identities_in, run_of, sources_of, unpruned
 from backupd.cli.invocation import IdentityOption, JsonOption
 from backupd.cli.metrics import left_for_node_exporter
 from backupd.cli.output import print_document, print_text, say, tell
@@ -22,10 +22,7 @@ def drill(
         str | None,
         typer.Argument(
             metavar="RUN",
-            help=(
-                "An id, its beginning, or `latest[:JOB]`. Default: the newest unproven backup, or the one with"
-                " the oldest proof."
-            ),
+            help=f"{GOOD_RUN} Default: the newest unproven backup, or the one with the oldest proof.",
             show_default=False,
         ),
     ] = None,

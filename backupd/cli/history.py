@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from backupd.cli import quantities
+from backupd.cli.chosen import AnyRunArgument
 from backupd.cli.instants import SinceOption, UntilOption, span
 from backupd.cli.invocation import JsonOption
 from backupd.cli.loading import without_collecting
@@ -118,7 +119,7 @@ def _list_benches(benches: "list[BenchRecord]", *, json: bool, filtered: bool) -
 @without_collecting()
 def show(
     ctx: typer.Context,
-    run_id: Annotated[str, typer.Argument(metavar="RUN", help="An id, its beginning, or `latest[:JOB]`.")],
+    run_id: AnyRunArgument,
     *,
     json: JsonOption = False,
 ) -> None:

@@ -1,9 +1,9 @@
-"""Which instant a word of the command line means: `2026-11-20`, `2026-11-20T04:00+01:00`, or so long ago, as `7d`.
+"""The options `--since` and `--until`: a span of time, as people write its ends.
 
-Knows: how people write times. Refuses to guess a zone: without one it is UTC, as everything that is printed.
+Knows: the sentences when nothing can lie between them. How one time is written is `vocabulary.instants`'.
 """
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Annotated
 
 import typer
@@ -17,8 +17,6 @@ SinceOption = Annotated[
     ),
 ]
 UntilOption = Annotated[str | None, typer.Option("--until", metavar="TIME", help="Started before this time.")]
-
-_HINT = "a date such as 2026-11-20, a time such as 2026-11-20T04:00 (UTC), or how long ago: 12h, 7d"
 
 
 def span(since: str | None, until: str | None, *, now: datetime) -> tuple[datetime | None, datetime | None]:
@@ -42,21 +40,10 @@ def instant(option: str, text: str, *, now: datetime) -> datetime:
     Raises:
         UsageError: it is not a time, or one that no calendar has.
     """
-    word = text.strip()
+    from backupd.vocabulary.faults import BadValue  # the configuration takes long to load: not for every `--help`
+    from backupd.vocabulary.instants import parse_instant
+
     try:
-        return _written(word) if "-" in word else now - _ago(word)
-    except (ValueError, OverflowError) as error:
-        raise UsageError(f"{option}: {text!r} is not a time", hint=_HINT) from error
-
-
-def _written(word: str) -> datetime:
-    found = datetime.fromisoformat(word)
-    return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
-
-
-def _ago(word: str) -> timedelta:
-    from backupd.vocabulary.units import parse_duration  # the configuration takes long to load: not for every `--help`
-
-    if word.isdecimal():  # a year, or an instant without dashes: nobody means seconds
-        raise ValueError(word)
-    return timedelta(seconds=parse_duration(word))
+        return parse_instant(text, now=now)
+    except BadValue as bad:
+        raise UsageError(f"{option}: {bad.fact}", hint=bad.hint) from bad

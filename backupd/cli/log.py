@@ -3,11 +3,13 @@
 import contextlib
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from backupd.cli.chosen import AnyRunArgument
 from backupd.cli.output import tell, write
 from backupd.cli.run import require_run_id
 from backupd.vocabulary.errors import UsageError
@@ -21,7 +23,7 @@ _LOOK_SECONDS = 0.5  # between two looks for new lines
 
 def log(
     ctx: typer.Context,
-    run_id: Annotated[str, typer.Argument(metavar="RUN", help="An id, its beginning, or `latest[:JOB]`.")],
+    run_id: AnyRunArgument,
     *,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow until the run ends.")] = False,
 ) -> None:
@@ -40,7 +42,10 @@ def log(
 
 def _found(path: Callable[[str], Path], catalogue: "Catalogue", wanted: str) -> str:
     """The run whose log it is. One that has no row, because another kept it from beginning, may have a log as well."""
-    if wanted != "latest" and not wanted.startswith("latest:") and path(require_run_id(wanted)).exists():
+    from backupd.vocabulary.selectors import parse_selector
+
+    named = not parse_selector(wanted, now=datetime.now(UTC)).said
+    if named and path(require_run_id(wanted)).exists():
         return wanted
     run_id = catalogue.run(wanted).run_id
     bench = None if path(run_id).exists() else _bench_of(catalogue, run_id)

@@ -94,7 +94,11 @@ def probe(
     csv: Annotated[bool, typer.Option("--csv", help="The table as CSV on stdout.")] = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
     compare: Annotated[
-        tuple[str, str] | None, typer.Option(metavar="A B", help="Compare two earlier probes; measures nothing.")
+        tuple[str, str] | None,
+        typer.Option(
+            metavar="A B",
+            help="Compare two earlier probes (ids, or `latest[:JOB]`); measures nothing.",
+        ),
     ] = None,
 ) -> None:
     """Measure how much a snapshot slows down writes, for how long, and under which settings.

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from backupd.cli.chosen import unpruned
+from backupd.cli.chosen import GoodRunArgument, run_of, unpruned
 from backupd.cli.invocation import JsonOption
 from backupd.cli.metrics import left_for_node_exporter
 from backupd.cli.output import print_document, print_text, say, tell
@@ -12,8 +12,6 @@ from backupd.vocabulary.errors import BackupdError, Cancelled, UsageError
 
 if TYPE_CHECKING:
     from backupd.operations.upkeep.prune import Pruning
-
-PinRunArgument = Annotated[str, typer.Argument(metavar="RUN", help="An id, its beginning, or `latest[:JOB]`.")]
 
 
 def prune(
@@ -74,7 +72,7 @@ def _raise_first(errors: list[BackupdError]) -> None:
 
 def pin(
     ctx: typer.Context,
-    run_id: PinRunArgument,
+    run_id: GoodRunArgument,
     *,
     note: Annotated[str, typer.Option(help="Reason, shown with the run or job from now on.")],
 ) -> None:
@@ -82,8 +80,8 @@ def pin(
     from backupd import wiring
 
     configuration = wiring.configuration_or_defaults(ctx.obj.config)
-    with wiring.own_catalogue(configuration) as catalogue, unpruned(configuration, catalogue.run(run_id)):
-        run = catalogue.run(run_id)
+    with wiring.own_catalogue(configuration) as catalogue, unpruned(configuration, meant := run_of(catalogue, run_id)):
+        run = catalogue.run(meant.run_id)  # as it is now that nobody removes it
         if run.backup is None:
             raise UsageError(
                 f"run {run.run_id} has no backup to pin (status {run.status})", hint="see `backupd history`"
@@ -92,11 +90,11 @@ def pin(
     say(f"run {run.run_id} is pinned: {note}")
 
 
-def unpin(ctx: typer.Context, run_id: PinRunArgument) -> None:
+def unpin(ctx: typer.Context, run_id: GoodRunArgument) -> None:
     """Let retention decide about RUN again."""
     from backupd import wiring
 
     with wiring.own_catalogue(wiring.configuration_or_defaults(ctx.obj.config)) as catalogue:
-        run = catalogue.run(run_id)
+        run = run_of(catalogue, run_id)
         catalogue.unpin(run.run_id)
     say(f"run {run.run_id} was not pinned" if run.pin is None else f"run {run.run_id} is no longer pinned")

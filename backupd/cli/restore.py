@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from backupd.cli.chosen import RunArgument, TargetOption, copies_of, identities_in, run_of, sources_of, unpruned
+from backupd.cli.chosen import GoodRunArgument, TargetOption, copies_of, identities_in, run_of, sources_of, unpruned
 from backupd.cli.invocation import IdentityOption
 from backupd.cli.output import print_text, say, tell
 from backupd.vocabulary.errors import ExitStatus, ServerError, UsageError
@@ -27,7 +27,7 @@ _MOUNT_POINT = Path("MOUNT-POINT")  # of a volume that a person mounts later
 
 def restore(
     ctx: typer.Context,
-    run_id: RunArgument,
+    run_id: GoodRunArgument,
     *,
     to: Annotated[
         Path | None,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from backupd.cli.chosen import AnyRunArgument
 from backupd.cli.invocation import JsonOption
 from backupd.cli.loading import without_collecting
 from backupd.cli.metrics import left_for_node_exporter
@@ -18,6 +19,7 @@ from backupd.cli.output import print_document, print_text, say, tell
 from backupd.vocabulary.errors import BackupdError, CleanupIncomplete, ExitStatus, UsageError
 from backupd.vocabulary.escaping import PlainFormatter
 from backupd.vocabulary.records import RUN_ID
+from backupd.vocabulary.selectors import RESERVED
 
 if TYPE_CHECKING:
     from backupd.catalogue.store import Catalogue
@@ -79,7 +81,7 @@ def _print_what_was_recorded(catalogue: "Catalogue", run_id: str) -> None:
             print_document(run_document(details))
 
 
-def cancel(ctx: typer.Context, run_id: Annotated[str, typer.Argument(metavar="RUN")]) -> None:
+def cancel(ctx: typer.Context, run_id: AnyRunArgument) -> None:
     """Stop a live run. It cleans up and ends with exit status 11."""
     from backupd import wiring
     from backupd.host.process import is_alive
@@ -120,7 +122,7 @@ def require_run_id(run_id: str) -> str:
     Raises:
         UsageError: it cannot.
     """
-    if not RUN_ID.fullmatch(run_id) or run_id == "latest":  # the word for the newest run
+    if not RUN_ID.fullmatch(run_id) or run_id in RESERVED:
         raise UsageError(
             f"{run_id!r} is not a valid run id",
             hint="use at most 61 letters, digits, `-`, `_` and `.`: it becomes part of an LVM name, a tag and a path",

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from backupd.cli.chosen import TargetOption, copies_of, run_of, sources_of, unpruned
+from backupd.cli.chosen import GOOD_RUN, TargetOption, copies_of, run_of, sources_of, unpruned
 from backupd.cli.invocation import JsonOption
 from backupd.cli.metrics import left_for_node_exporter
 from backupd.cli.output import print_document, say, tell
@@ -25,9 +25,7 @@ def verify(
     ctx: typer.Context,
     run_id: Annotated[
         str | None,
-        typer.Argument(
-            metavar="RUN", help="An id, its beginning, or `latest[:JOB]`: the newest good one.", show_default=False
-        ),
+        typer.Argument(metavar="RUN", help=GOOD_RUN, show_default=False),
     ] = None,
     *,
     job: Annotated[str | None, typer.Option(help="All stored backups of this job instead.", show_default=False)] = None,

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
@@ -27,6 +27,10 @@ class Phase(StrEnum):
     RELEASE = "release"
     SEND = "send"  # what waited in the spool
     VERIFY = "verify"
+
+
+_ALMOST_A_SECOND: Final = timedelta(microseconds=999_999)
+_AFTER_THE_SNAPSHOT: Final = (Phase.SETTLE, Phase.COPY, Phase.RELEASE, Phase.SEND, Phase.VERIFY)
 
 
 class RunKind(StrEnum):
@@ -198,6 +202,18 @@ class RunDetails:
     def backup(self) -> Backup | None:
         """The one to read first: the first that is still there; None where there is none."""
         return next((backup for backup in self.backups if backup.is_there), None)
+
+    @property
+    def snapshot_by(self) -> datetime | None:
+        """The snapshot was taken then or a little earlier, in whole seconds; None while the run goes on.
+
+        It is the end less the phases that came after the snapshot. What came before it would tell less: hooks and
+        waits are in no phase, and a backup of a moment too late is worse than an earlier one.
+        """
+        if self.ended_at is None:
+            return None
+        later = sum(self.phases.get(phase, 0.0) for phase in _AFTER_THE_SNAPSHOT)
+        return (self.ended_at - timedelta(seconds=later) + _ALMOST_A_SECOND).replace(microsecond=0)
 
     @property
     def proven_at(self) -> datetime | None:

@@ -74,9 +74,43 @@ def test_an_exported_table_can_be_imported(partial: Image, mysql_server: Mariadb
         session.execute(f"DROP DATABASE {fresh}")
 
 
+@pytest.mark.parametrize("options", [[], ["--force"]], ids=["stops", "goes on"])
+def test_statements_refuse_where_their_table_exists_whatever_it_holds(
+    partial: Image, mysql_server: MariadbServer, options: list[str]
+) -> None:
+    """Even one without rows, which no look at it could tell from one that was just made."""
+    [innodb] = export(partial.folder, partial.manifest, [INNODB])
+    text, fresh = innodb.statements.read_text(), schema_of(innodb)
+    with mysql_server.session() as session:
+        session.execute(f"CREATE DATABASE {fresh}")
+        session.execute(f"CREATE TABLE {fresh}.innodb (id INT PRIMARY KEY, mine INT)")
+        mysql_server.account("plain", "GRANT ALL ON *.* TO 'plain'@'localhost'")
+        told = logged(session)
+        for user in ("root", "plain"):
+            for rows in (0, 1):
+                for given in (text, f"USE {fresh};\nsource {innodb.statements}\n"):
+                    assert "ERROR 1050" in source(mysql_server, given, *options, user=user)
+                    assert session.value(f"SELECT COUNT(mine) FROM {fresh}.innodb") == str(rows)
+                session.execute(f"REPLACE INTO {fresh}.innodb VALUES (1, 1)")
+            session.execute(f"DELETE FROM {fresh}.innodb")
+        assert logged(session) == told
+        session.execute(f"DROP DATABASE {fresh}")
+
+
+def test_several_tables_of_one_restore_are_imported_one_after_the_other(
+    partial: Image, mysql_server: MariadbServer
+) -> None:
+    innodb, myisam = export(partial.folder, partial.manifest, [INNODB, MYISAM])
+    with mysql_server.session() as session:
+        for exported in (myisam, innodb):
+            before, _, _ = exported.statements.read_text().partition("-- now copy")
+            assert source(mysql_server, before) == ""
+        session.execute(f"DROP DATABASE {schema_of(innodb)}")
+
+
 def schema_of(exported: Exported) -> str:
     """The new one that its statements make."""
-    found = re.search("CREATE DATABASE `(backupd_[0-9a-f]{8})`", exported.statements.read_text())
+    found = re.search("CREATE DATABASE (?:IF NOT EXISTS )?`(backupd_[0-9a-f]{8})`", exported.statements.read_text())
     assert found is not None
     return found[1]
 

@@ -9,6 +9,26 @@ from typer.core import TyperArgument, TyperGroup
 
 from backupd.cli.main import app
 
+_RUN = """
+**RUN**, wherever a command takes it, is one word:
+
+| RUN | the run that is meant |
+|---|---|
+| an id, or its beginning | that run, of whatever job and machine |
+| `latest` | the newest run, whatever became of it; for commands that need a backup: `latest-good` |
+| `latest-good` | the newest run of which a whole copy is there: not removed, and not found broken |
+| `as-of=TIME` | the newest such run whose snapshot was taken at that time or earlier |
+
+All but an id mean runs of this machine, and take a job: `latest:nightly`, `latest-good:nightly`,
+`as-of=2026-11-20T12:00:nightly`. Where there are backups of several jobs, the job is required. With `--target`, a copy
+on that target counts. The commands that need a backup are `restore`, `verify`, `drill`, `clone`, `pin` and `unpin`.
+
+TIME is written as for `--since`: a date (its first moment), `2026-11-20T12:00`, with seconds, `Z` or an offset
+(`2026-11-20T13:00+01:00`) if you like, or how long ago (`12h`, `7d`). Without an offset it is UTC. The time of a
+snapshot is taken to be the run's end less the phases that followed the snapshot, so it may be told a little late and
+never early: a backup of a later moment is not chosen. If a job's name is nothing but figures, the time must end in a
+letter: `as-of=2026-11-20T12:00Z:30`. Probes and benches have ids and `latest` only."""
+
 
 def page() -> str:
     """Every command with its arguments, its options and their defaults."""
@@ -34,6 +54,7 @@ def _lines(root: TyperGroup) -> Iterator[str]:
     yield "These options stand before the command:"
     yield ""
     yield from _options(root.params)
+    yield _RUN
     for path, command in _commands((), root):
         arguments = [param for param in command.params if isinstance(param, TyperArgument) and not param.hidden]
         words = ["backupd", *path, *map(_placeholder, arguments)]

@@ -468,10 +468,10 @@ def test_latest_shows_no_job_s_success_in_place_of_another_s_failure(catalogue: 
     assert catalogue.run("latest").run_id == "r1"
     finished(catalogue, "r2", "weekly")
     finished(catalogue, "r3", "hourly")
-    for ask in (lambda: catalogue.run("latest"), catalogue.newest_with_backup):
-        with pytest.raises(UsageError, match="there are backups of several jobs: `latest` needs a job") as raised:
-            ask()
-        assert raised.value.hint == "say latest:hourly or latest:nightly or latest:weekly"
+    for said in ("latest", "latest-good", "as-of=2026-11-20"):
+        with pytest.raises(UsageError, match=f"there are backups of several jobs: `{said}` needs a job") as raised:
+            catalogue.run(said)
+        assert raised.value.hint == f"say {said}:hourly or {said}:nightly or {said}:weekly"
 
 
 @pytest.mark.parametrize(

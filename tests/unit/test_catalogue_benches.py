@@ -263,7 +263,7 @@ def test_a_bench_is_no_backup_of_any_job(catalogue: Catalogue) -> None:
         run.benched(a_bench())
     failed(catalogue, "b2", ProbeError("sysbench failed"))
     assert catalogue.run("latest").run_id == "r1"
-    newest = catalogue.newest_with_backup()
+    newest = catalogue.run("latest-good")
     assert newest is not None
     assert newest.run_id == "r1"
     assert [run.run_id for run in catalogue.newest_unproven()] == ["r1"]

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ from sqlalchemy import Engine, event
 from backupd.catalogue.database import direct
 from backupd.catalogue.store import Catalogue
 from backupd.vocabulary.errors import UsageError
-from backupd.vocabulary.records import RunStatus
+from backupd.vocabulary.records import RunDetails, RunStatus
+from backupd.vocabulary.selectors import parse_selector
 from tests.many_runs import NEWEST, catalogue_of, run_id_of
 
 FEW, MANY = 1_000, 100_000
@@ -55,6 +57,10 @@ def refused(catalogue: Catalogue, wanted: str) -> None:
         catalogue.run(wanted)
 
 
+def on_offsite(catalogue: Catalogue, wanted: str) -> RunDetails:
+    return catalogue.run_with_backup(parse_selector(wanted, now=datetime.now(UTC)), target="offsite")
+
+
 QUESTIONS: dict[str, Callable[[Catalogue], Any]] = {
     "history": lambda catalogue: catalogue.runs(),
     "history of a job": lambda catalogue: catalogue.runs(job="shop"),
@@ -71,7 +77,8 @@ QUESTIONS: dict[str, Callable[[Catalogue], Any]] = {
     "the beginning of a bench's id": lambda catalogue: catalogue.bench(catalogue.benches(limit=1)[0].run_id[:-3]),
     "an id": lambda catalogue: catalogue.run(catalogue.runs(limit=1)[0].run_id),
     "the beginning of an id": lambda catalogue: catalogue.run(catalogue.runs(limit=1)[0].run_id[:-3]),
-    "a backup that is there": lambda catalogue: catalogue.newest_with_backup("shop", target="offsite"),
+    "a backup that is there": lambda catalogue: on_offsite(catalogue, "latest-good:shop"),
+    "a backup of then that is there": lambda catalogue: on_offsite(catalogue, "as-of=1s:shop"),
     "what is unfinished": lambda catalogue: catalogue.unfinished(),
     "the head of the chain": lambda catalogue: catalogue.audit_head(),
     "the last size": lambda catalogue: catalogue.last_stored_bytes("shop"),

@@ -41,6 +41,7 @@ _END = (
     "SET SESSION sql_mode = @backupd_mode, SESSION foreign_key_checks = @backupd_keys;",
     "SET SESSION sql_log_bin = @backupd_logged;",
 )
+_REFUSED = "refused: SET sql_log_bin = 0 was not granted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +145,9 @@ def by_hand(folder: Path, manifest: Manifest, tables: Sequence[Table]) -> str:
             f" --datadir={relocation.datadir} --innodb-force-recovery=1 --skip-networking --skip-replica-start",
             f"2. FLUSH TABLES {named} FOR EXPORT; and keep SHOW CREATE TABLE of each",
             "3. copy the .ibd and .cfg files away; then UNLOCK TABLES and end that server",
-            "4. where they are wanted, in a new schema, after SET sql_log_bin = 0: CREATE TABLE …,"
-            " ALTER TABLE … DISCARD TABLESPACE, copy the files there, ALTER TABLE … IMPORT TABLESPACE",
+            "4. where they are wanted, in a new schema, after SET sql_log_bin = 0: CREATE TABLE … (if it"
+            " fails, stop: the table exists), ALTER TABLE … DISCARD TABLESPACE, copy the files there,"
+            " ALTER TABLE … IMPORT TABLESPACE",
         )
     )
 
@@ -203,14 +205,16 @@ def _statements(table: Table, definition: str, files: Sequence[Path], fresh: str
 
     Nothing that a server has is touched, whether a client ends at the first error or goes on: the table is made in the
     schema `fresh`, which no server has, and what could do harm is said in full names and only where it can do none.
+    Where the table exists there, CREATE TABLE fails; who goes on after that comes to no statement that discards.
     """
     name = f"{quoted(fresh)}.{quoted(table.name)}"
     copied = ", ".join(path.name for path in files if path.suffix in _IMPORTED or not imported)
     place = f"now copy {copied} into the folder {fresh} in the datadir, owned by the server's user"
-    made = [*_BEGIN, f"CREATE DATABASE {quoted(fresh)};"]
+    made = [*_BEGIN, f"CREATE DATABASE IF NOT EXISTS {quoted(fresh)};"]  # other tables of this restore are in it
     if imported:
-        made += [f"{_in_schema(fresh, table, definition)};", *_discard(name), *_END, comment(place)]
-        made += [*_BEGIN, *_unless_logged(f"ALTER TABLE {name} IMPORT TABLESPACE"), *_END]
+        made = [comment(f"this makes {name}; if it exists, this ends with error 1050 and changes nothing"), *made]
+        made += [*_made(_in_schema(fresh, table, definition), name), *_discard(name), *_END, comment(place)]
+        made += [*_BEGIN, *_unless_logged(f"ALTER TABLE {name} IMPORT TABLESPACE", refusal=_REFUSED), *_END]
         if any("#p#" in path.name.lower() for path in files):
             made.append(
                 "-- MariaDB: import each partition's file as a table of its own, then ALTER TABLE … EXCHANGE PARTITION"
@@ -231,18 +235,29 @@ def _in_schema(fresh: str, table: Table, definition: str) -> str:
     return f"CREATE TABLE {quoted(fresh)}.{definition[found.end() :]}"
 
 
-def _discard(name: str) -> tuple[str, ...]:
-    """Of an empty table only: not of one that was imported before, where all this is sourced once more."""
+def _made(create: str, name: str) -> tuple[str, ...]:
+    """`@backupd_made` tells whether this made it: not a table that existed before, even if that has no rows.
+
+    What a session had in it from another time counts for nothing, however the statements between are cut short. Both
+    servers keep the count of errors for the one statement that asks for it (MySQL: `DA_KEEP_COUNTS` in its parser).
+    """
     return (
-        "SET @backupd_empty = NULL;",
+        "SET @backupd_made = NULL, @backupd_empty = NULL;",
+        f"{create};",
+        "SET @backupd_made = (@@error_count = 0);",
         f"SET @backupd_empty = (SELECT NOT EXISTS (SELECT 1 FROM {name}));",  # noqa: S608 - a quoted name
-        *_unless_logged(f"ALTER TABLE {name} DISCARD TABLESPACE", also="@backupd_empty"),
     )
 
 
-def _unless_logged(statement: str, *, also: str = "TRUE") -> tuple[str, ...]:
+def _discard(name: str) -> tuple[str, ...]:
+    """Of the table that was just made only, and by a second witness of an empty one."""
+    statement, refusal = f"ALTER TABLE {name} DISCARD TABLESPACE", f"{_REFUSED}, or this table existed before"
+    return _unless_logged(statement, also="@backupd_made AND @backupd_empty", refusal=refusal)
+
+
+def _unless_logged(statement: str, *, refusal: str, also: str = "TRUE") -> tuple[str, ...]:
     """Carried out here alone: replicas have no such files, and end replicating over it."""
-    refusal = "SELECT 'refused: SET sql_log_bin = 0 was not granted, or this was done before' AS attention"
+    refusal = f"SELECT {literal(refusal)} AS attention"
     return (
         "SET @backupd_do = IF("
         f"COALESCE({also}, FALSE) AND (@@SESSION.sql_log_bin = 0 OR @@GLOBAL.log_bin = 0),"

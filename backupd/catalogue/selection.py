@@ -1,0 +1,178 @@
+"""Which run is meant by what a person calls it: an id, its beginning, or the newest that fits.
+
+Knows: the sentence when there is none, or more than one. What may be typed is `vocabulary.selectors`'.
+"""
+
+from datetime import UTC, datetime
+
+from sqlalchemy import Connection, Select, func, select
+
+from backupd.catalogue import tables
+from backupd.catalogue.details import details, newest_first, our_newest
+from backupd.vocabulary.errors import UsageError
+from backupd.vocabulary.records import RunDetails, RunKind
+from backupd.vocabulary.selectors import Selector, parse_selector
+
+_LAST = "\U0010ffff"  # sorts after whatever an id continues with
+_NAMED_JOBS = 4
+_PLACES = {
+    RunKind.BACKUP: ("run", "backupd history"),
+    RunKind.PROBE: ("probe", "backupd history --probes"),
+    RunKind.BENCH: ("bench", "backupd history --benches"),
+}
+
+
+def resolve(connection: Connection, wanted: str, *, latest: RunKind = RunKind.BACKUP) -> str:
+    """The id of the one run that is meant; `latest` is of this kind. See `Catalogue.run`, `.probe` and `.bench`.
+
+    `latest`, `latest-good` and `as-of=TIME` are this machine's. An id finds its run, of whatever kind and machine, and
+    whatever else begins with it. A beginning finds runs of every kind; but where probes or benches are asked for, one
+    that several runs have means the only one of that kind among them. A bench is meant where all the others are its own
+    probes.
+
+    Raises:
+        UsageError: there is none, or more than one.
+    """
+    selector = parse_selector(wanted, now=datetime.now(UTC))
+    if not selector.said:
+        return _identified(connection, wanted, latest)
+    if not selector.good:
+        return _latest(connection, selector, latest)
+    if latest is not RunKind.BACKUP:
+        noun, listed = _PLACES[latest]
+        raise UsageError(f"{selector.said} selects a backup, not a {noun}", hint=f"use `latest`, or an id: {listed}")
+    return with_backup(connection, selector).run_id
+
+
+def with_backup(connection: Connection, selector: Selector, *, target: str | None = None) -> RunDetails:
+    """This machine's newest run of which a backup is there (on that target), by that time; without its samples.
+
+    Raises:
+        UsageError: there is none; or no job is named, and there are backups of several.
+    """
+    if selector.job is None:
+        _require_one_job(connection, selector)
+    there = runs_with_backup(selector.job, target)
+    begun = there if selector.by is None else there.where(tables.runs.c.started_at <= selector.by)
+    for run_id in connection.execute(begun.limit(1) if selector.by is None else begun).scalars():
+        run = _details(connection, run_id)
+        if selector.by is None or (run.snapshot_by is not None and run.snapshot_by <= selector.by):
+            return run
+    oldest = connection.execute(there.order_by(None).order_by(tables.runs.c.started_at).limit(1)).scalar()
+    raise _no_backup(selector, target, None if oldest is None else _details(connection, oldest))
+
+
+def _details(connection: Connection, run_id: str) -> RunDetails:
+    its = select(tables.runs.c.run_id).where(tables.runs.c.run_id == run_id)
+    return details(connection, its, samples=False)[0]
+
+
+def runs_with_backup(job: str | None, target: str | None = None) -> Select[str]:
+    """This machine's runs of which a backup is there, of one job and on one target where they are named, newest first.
+
+    What is there is found first, by the index of what was not removed: that is little, even where runs are many.
+    """
+    table = tables.backups
+    there = select(table.c.run_id).where(table.c.removed_at.is_(None), table.c.broken == "")
+    if target is not None:
+        there = there.where(table.c.target == target)
+    return our_newest(job).where(tables.runs.c.run_id.in_(there))
+
+
+def of_kind(connection: Connection, wanted: str, kind: RunKind) -> Select[str]:
+    """The one run of this kind that is meant.
+
+    Raises:
+        UsageError: there is none, or more than one, or it is of another kind.
+    """
+    found = resolve(connection, wanted, latest=kind)
+    its = connection.execute(select(tables.runs.c.kind).where(tables.runs.c.run_id == found)).scalar_one()
+    if its is not kind:
+        raise UsageError(f"run {found} is a {its}, not a {kind}", hint=_PLACES[kind][1])
+    return newest_first(kind=kind).where(tables.runs.c.run_id == found)
+
+
+def _latest(connection: Connection, selector: Selector, kind: RunKind) -> str:
+    """Whatever became of it."""
+    noun, hint = _PLACES[kind]
+    if selector.job is None and kind is RunKind.BACKUP:
+        _require_one_job(connection, selector)
+    newest = connection.execute(our_newest(selector.job, kind=kind).limit(1)).scalar()
+    if newest is None:
+        raise UsageError(f"no {noun} of job {selector.job} yet" if selector.job else f"no {noun} yet", hint=hint)
+    return newest
+
+
+def _identified(connection: Connection, wanted: str, kind: RunKind) -> str:
+    """The run of this id, or of this beginning."""
+    noun, hint = _PLACES[kind]
+    found = _alike(connection, wanted, kind=None)
+    if wanted in found:
+        return wanted
+    if kind is not RunKind.BACKUP:
+        found = _alike(connection, wanted, kind=kind) or found
+    if len(found) == 1 or (found and _is_of_one_bench(connection, wanted, first=found[0])):
+        return found[0]
+    if found:
+        raise UsageError(f"more than one {noun} begins with {wanted}: {', '.join(found)}", hint=hint)
+    raise UsageError(f"no {noun} {wanted}", hint=hint)
+
+
+def _alike(connection: Connection, wanted: str, *, kind: RunKind | None) -> list[str]:
+    """The first ids that begin so: a range of the key, because a function of it would be a walk through all."""
+    column = tables.runs.c.run_id
+    if not wanted or not wanted.isascii():  # no id is; and what a terminal sent that is no text, SQLite cannot take
+        return []
+    return list(connection.execute(_beginning(wanted, kind).order_by(column).limit(4)).scalars())
+
+
+def _beginning(wanted: str, kind: RunKind | None) -> Select[str]:
+    column = tables.runs.c.run_id
+    return newest_first(kind=kind).where(column >= wanted, column < wanted + _LAST).order_by(None)
+
+
+def _is_of_one_bench(connection: Connection, wanted: str, *, first: str) -> bool:
+    """Whether of all ids that begin so the first is a bench's, and the others are those of its probes: ID-1, ID-2, ….
+
+    Of ids that begin with another, those that go on with a dash come first: where the last does, all do.
+    """
+    runs = tables.runs.c
+    alike = _beginning(wanted, None)
+    no_probes = alike.with_only_columns(runs.run_id, runs.kind).where(runs.kind != RunKind.PROBE)
+    if connection.execute(no_probes.order_by(runs.run_id).limit(2)).all() != [(first, RunKind.BENCH)]:
+        return False
+    return connection.execute(alike.order_by(runs.run_id.desc()).limit(1)).scalar_one().startswith(f"{first}-")
+
+
+def _no_backup(selector: Selector, target: str | None, oldest: RunDetails | None = None) -> UsageError:
+    """The oldest of those that are there is too young, where there is one."""
+    of = f" of job {selector.job}" if selector.job else ""
+    on = f" on target {target}" if target is not None else ""
+    if selector.by is None or oldest is None or oldest.snapshot_by is None:
+        hint = "see `backupd history`; name a backup of another machine by its id"
+        return UsageError(f"there is no backup{of} yet{on}", hint=hint)
+    return UsageError(
+        f"there is no backup{of}{on} that was taken by {selector.by:%Y-%m-%d %H:%M:%S} UTC",
+        hint=f"the oldest one is run {oldest.run_id}, taken by {oldest.snapshot_by:%Y-%m-%d %H:%M:%S} UTC",
+    )
+
+
+def _require_one_job(connection: Connection, selector: Selector) -> None:
+    """The newest run says which one is meant: no other job's good one can stand in for one that failed.
+
+    Raises:
+        UsageError: there are backups of several jobs; names some.
+    """
+    runs = tables.runs.c
+    jobs: list[str] = []
+    while len(jobs) < _NAMED_JOBS:  # from one to the next in the index: among many runs there are few jobs
+        ours = select(func.min(runs.job)).where(runs.kind == RunKind.BACKUP, tables.OURS)
+        job = connection.execute(ours.where(runs.job > (jobs[-1] if jobs else ""))).scalar()
+        if job is None:
+            break
+        jobs.append(job)
+    if len(jobs) > 1:
+        raise UsageError(
+            f"there are backups of several jobs: `{selector.said}` needs a job",
+            hint=f"say {' or '.join(map(selector.of, jobs))}",
+        )

@@ -134,7 +134,7 @@ CASES = (
         },
         fires="20m",
         quiet="10m",
-        summary="target vault of bad is not there",
+        summary="target vault of bad is unavailable",
         labels=VAULT,
     ),
     Case(

@@ -1,7 +1,7 @@
 """How each job stands: its last backups, what is going on, what is due next, and what is an alarm.
 
-The one place that pages, metrics and reminders ask. Knows: what deserves an alarm, and how long a run may still take.
-`job_statuses` reads; all else here is pure.
+The one place that pages, metrics, reminders and `backupd status` ask. Knows: what deserves an alarm, how grave it is,
+and how long a run may still take. `job_statuses` reads; all else here is pure.
 """
 
 from collections.abc import Mapping
@@ -37,6 +37,17 @@ class AlarmKind(StrEnum):
     ATTENTION = "attention"
 
 
+class Severity(StrEnum):
+    """How grave it is, as in the shipped rules for Prometheus (`configs/alerts.yml`)."""
+
+    OK = "ok"
+    WARNING = "warning"  # check it in the morning
+    CRITICAL = "critical"  # a restore would lose too much, or the server suffers
+
+
+_CRITICAL = frozenset({AlarmKind.DIED, AlarmKind.BROKEN, AlarmKind.OVERDUE})
+
+
 @dataclass(frozen=True, slots=True)
 class Alarm:
     """One thing that is not as it should be."""
@@ -44,6 +55,11 @@ class Alarm:
     kind: AlarmKind
     text: str  # one sentence, without the job's name
     run_id: str = ""  # where to look; empty where there is no run
+
+    @property
+    def severity(self) -> Severity:
+        """By its kind alone."""
+        return Severity.CRITICAL if self.kind in _CRITICAL else Severity.WARNING
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +88,19 @@ class JobStatus:
     proven_at: datetime | None = None  # when a drill last proved a backup of this job
     pause: Pause | None = None
     alarms: tuple[Alarm, ...] = ()  # the gravest first
+
+    @property
+    def severity(self) -> Severity:
+        """Of its gravest alarm."""
+        found = {alarm.severity for alarm in self.alarms}
+        return next((one for one in (Severity.CRITICAL, Severity.WARNING) if one in found), Severity.OK)
+
+    @property
+    def allowed_seconds(self) -> float | None:
+        """How old the newest good backup may become; None where there is none."""
+        if self.last_good is None or self.overdue_at is None:
+            return None
+        return (self.overdue_at - self.last_good.started_at).total_seconds()
 
 
 def job_statuses(site: Site, live: Live) -> tuple[JobStatus, ...]:

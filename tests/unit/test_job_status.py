@@ -1,6 +1,7 @@
 """What deserves an alarm, and what the service says of a job: by a real catalogue and a clock that is set."""
 
 import os
+import re
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -10,18 +11,28 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from pydantic import TypeAdapter
 
 from backupd.catalogue.store import Catalogue
 from backupd.config import Configuration
 from backupd.host.live_progress import Progress
-from backupd.service.job_status import Alarm, AlarmKind, JobStatus, Running, job_statuses, remaining_seconds
+from backupd.service.job_status import (
+    Alarm,
+    AlarmKind,
+    JobStatus,
+    Running,
+    Severity,
+    job_statuses,
+    remaining_seconds,
+)
 from backupd.service.outlook import LiveHere
 from backupd.service.site import Site
 from backupd.vocabulary.errors import Cancelled, Refused, TargetError
 from backupd.vocabulary.records import Check, Drill, Phase, RunDetails, RunStatus
 from backupd.vocabulary.schedule import Activity, Slot, SlotState
 from backupd.vocabulary.storage import Backup
+from tests.docs.places import ROOT
 from tests.fakes.target import MACHINE
 
 STARTED = datetime(2026, 3, 1, 2, tzinfo=UTC)
@@ -102,6 +113,28 @@ def test_a_failure_after_a_good_backup_is_told_in_its_own_words(catalogue: Catal
     assert found.alarms == (Alarm(AlarmKind.FAILED, "the last backup failed: the disk is full", "r2"),)
     assert found.last_good is not None
     assert found.last_good.run_id == "r1"
+
+
+def test_an_alarm_is_as_grave_as_in_the_rules_for_prometheus() -> None:
+    (group,) = yaml.safe_load((ROOT / "configs" / "alerts.yml").read_text())["groups"]
+    by_kind = {
+        AlarmKind(kind): rule["labels"]["severity"]
+        for rule in group["rules"]
+        for kind in re.findall(r'backupd_alarms\{kind="([\w-]+)"\}', rule["expr"])
+    }
+    too_old = next(rule for rule in group["rules"] if rule["alert"] == "BackupdBackupTooOld")
+    by_kind[AlarmKind.OVERDUE] = too_old["labels"]["severity"]
+    assert by_kind == {kind: Alarm(kind, "").severity.value for kind in AlarmKind}
+
+
+def test_a_job_is_as_grave_as_its_gravest_alarm(catalogue: Catalogue, live: LiveHere) -> None:
+    assert status(catalogue, live, configured()).severity is Severity.CRITICAL
+    good(catalogue, "r1")
+    assert status(catalogue, live, configured()).severity is Severity.OK
+    ended_by(catalogue, "r2", TargetError("the disk is full"))
+    assert status(catalogue, live, configured()).severity is Severity.WARNING
+    late = status(catalogue, live, configured(), 2 * DAY)
+    assert (late.severity, late.allowed_seconds) == (Severity.CRITICAL, 1.5 * 86400)
 
 
 def test_a_refusal_is_an_alarm_and_a_cancelled_run_is_none(catalogue: Catalogue, live: LiveHere) -> None:

@@ -170,10 +170,11 @@ def alarms(
 ) -> tuple[Alarm, ...]:
     """What somebody should look at, the gravest first. Being paused is none, nor what is missed of it: it was wanted.
 
-    A run that a person cancelled, or that found another at work, is no failure: the job is overdue soon enough.
+    A run that a person cancelled, or that found another at work, is no failure: the job is overdue soon enough; neither
+    is one that its schedule tries again.
     """
     return (
-        *_failed(record),
+        *_failed(config, record, now),
         *_died(running),
         *_broken(record),
         *_overdue(record, overdue_at, now),
@@ -183,9 +184,10 @@ def alarms(
     )
 
 
-def _failed(record: JobRecord) -> list[Alarm]:
+def _failed(config: JobConfig, record: JobRecord, now: datetime) -> list[Alarm]:
     last, found = record.last_run, []
-    if last is not None and last.status in (RunStatus.FAILED, RunStatus.REFUSED):
+    bad = last is not None and last.status in (RunStatus.FAILED, RunStatus.REFUSED)
+    if last is not None and bad and not _tried_again(config, record, last.run_id, now):
         said = f": {last.error.message.splitlines()[0]}" if last.error is not None and last.error.message else ""
         found.append(Alarm(AlarmKind.FAILED, f"the last backup {_became(last.status)}{said}", last.run_id))
     for activity, slot in record.last_slots.items():
@@ -195,6 +197,16 @@ def _failed(record: JobRecord) -> list[Alarm]:
             became = undecided if status == ExitStatus.UNDECIDED else f"failed ({_meaning(status)})"
             found.append(Alarm(AlarmKind.FAILED, f"the last scheduled {activity} {became}", slot.run_id))
     return found
+
+
+def _tried_again(config: JobConfig, record: JobRecord, run_id: str, now: datetime) -> bool:
+    """A next try of this run is planned, and can still start, or is running: the alarm comes after the last one."""
+    slot, schedule = record.last_slots.get(Activity.BACKUP), config.schedules.backup
+    if slot is None or schedule is None:
+        return False
+    if slot.retry_at is not None:
+        return slot.run_id == run_id and now <= slot.due_at + timedelta(seconds=schedule.start_within_seconds)
+    return slot.state is SlotState.STARTED and run_id in slot.tried
 
 
 def _died(running: tuple[Running, ...]) -> list[Alarm]:

@@ -14,6 +14,7 @@ from backupd.service.job_status import Alarm, JobStatus, Running, job_statuses, 
 from backupd.service.outlook import Live
 from backupd.service.site import Site
 from backupd.vocabulary.records import RunDetails, RunStatus
+from backupd.vocabulary.schedule import Activity
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +112,9 @@ def _proof(status: JobStatus) -> str:
 def _next(status: JobStatus) -> str:
     if status.pause is not None:
         return "paused" + (f": {status.pause.note}" if status.pause.note else "")
-    return ", ".join(f"{activity} {instant(at)}" for activity, at in status.next_due.items()) or "no schedule"
+    slot, due = status.last_slots.get(Activity.BACKUP), status.next_due.items()
+    retry = [f"try {slot.number + 1} of the backup {instant(slot.retry_at)}"] if slot and slot.retry_at else []
+    return ", ".join([*retry, *(f"{activity} {instant(at)}" for activity, at in due)]) or "no schedule"
 
 
 def _ago(at: datetime, status: JobStatus) -> str:
@@ -153,9 +156,15 @@ def standing_document(standing: JobStanding) -> dict[str, Any]:
         "last_failure": None if standing.last_failure is None else _failure(standing.last_failure),
         "proven_at": _instant(status.proven_at),
         "drill_within_seconds": status.config.drill_within_seconds,
+        "retry_at": _retry_at(status),
         "next_due": {activity.value: at.isoformat() for activity, at in status.next_due.items()},
         "paused": None if pause is None else {"note": pause.note, "at": pause.at.isoformat()},
     }
+
+
+def _retry_at(status: JobStatus) -> str | None:
+    slot = status.last_slots.get(Activity.BACKUP)
+    return None if slot is None else _instant(slot.retry_at)
 
 
 def _alarm(alarm: Alarm) -> dict[str, Any]:

@@ -217,6 +217,30 @@ def test_a_proof_grows_old_and_counts_from_the_first_backup(catalogue: Catalogue
     assert kinds(status(catalogue, live, within, 11 * DAY)) == [AlarmKind.DRILL_OVERDUE]
 
 
+def test_a_failure_that_is_tried_again_is_an_alarm_after_the_last_try(catalogue: Catalogue, live: LiveHere) -> None:
+    retried = configured(schedules={"backup": {"cron": "0 2 * * *", "zone": "UTC", "retries": 1}})
+    good(catalogue, "r1")
+    ended_by(catalogue, "r2", TargetError("away"))
+    now = datetime.now(UTC)
+    slot = Slot("nightly", Activity.BACKUP, now, SlotState.STARTED, now, "r2")
+    catalogue.take_slot(slot)
+    assert catalogue.plan_retry(slot, now + timedelta(minutes=15))
+    assert kinds(status(catalogue, live, retried)) == []
+    catalogue.slot_ended(slot, exit_status=8)
+
+    assert kinds(status(catalogue, live, retried)) == []
+    assert kinds(status(catalogue, live, retried, timedelta(hours=5))) == [AlarmKind.FAILED]  # nobody has tried
+
+    again = replace(slot, run_id="r3", tried=("r2",))
+    assert catalogue.take_retry(slot, again)
+    assert not catalogue.take_retry(slot, again)
+    assert kinds(status(catalogue, live, retried)) == []
+    ended_by(catalogue, "r3", TargetError("away"))
+    assert kinds(status(catalogue, live, retried)) == [AlarmKind.FAILED]
+    catalogue.slot_ended(again, exit_status=8)
+    assert kinds(status(catalogue, live, retried)) == [AlarmKind.FAILED]
+
+
 def test_attention_and_a_broken_copy_are_alarms(catalogue: Catalogue, live: LiveHere) -> None:
     good(catalogue, "r1", attention="the mount could not be given back")
     assert [alarm.text for alarm in status(catalogue, live, configured()).alarms] == [

@@ -2,14 +2,20 @@
 
 import inspect
 from datetime import UTC, datetime, time, timedelta
+from pathlib import Path
+from typing import Any
 
 import pytest
+from botocore import exceptions as aws
 
 from backupd.policy.retries import Again, NotAgain, RetryRules, passes, planned, still_planned
+from backupd.targets.directory import DirectoryTarget
+from backupd.targets.s3_errors import explained
 from backupd.targets.ssh import Unreachable
 from backupd.vocabulary import errors
-from backupd.vocabulary.errors import BackupdError, ExitStatus
+from backupd.vocabulary.errors import BackupdError, ExitStatus, TargetAway, TargetError
 from backupd.vocabulary.schedule import Blackout
+from tests.fakes.target import MACHINE
 
 DUE = datetime(2026, 11, 22, 3, 0, tzinfo=UTC)
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
@@ -59,6 +65,47 @@ def test_the_table_of_the_docstring_names_every_error() -> None:
         and f"`{kind.__name__}`" not in table
     ]
     assert missing == []
+
+
+# --- which target is away --------------------------------------------------------------------------------------------
+
+
+def test_a_folder_that_is_not_there_or_not_mounted_may_come_back(tmp_path: Path) -> None:
+    gone = DirectoryTarget("disk", tmp_path / "gone", machine=MACHINE)
+    unmounted = DirectoryTarget("disk", tmp_path, machine=MACHINE, sentinel=".mounted")
+    for target in (gone, unmounted):
+        with pytest.raises(TargetAway):
+            target.require_usable()
+
+
+def test_something_else_in_the_folders_place_does_not_pass(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(TargetError) as raised:
+        DirectoryTarget("disk", tmp_path / "file", machine=MACHINE).require_usable()
+    assert not passes(raised.value)
+
+
+def client_error(code: str, status: int) -> aws.ClientError:
+    answer: Any = {"Error": {"Code": code}, "ResponseMetadata": {"HTTPStatusCode": status}}
+    return aws.ClientError(answer, "PutObject")
+
+
+@pytest.mark.parametrize(
+    ("error", "away"),
+    [
+        (aws.EndpointConnectionError(endpoint_url="https://s3"), True),
+        (client_error("ServiceUnavailable", 503), True),
+        (aws.SSLError(endpoint_url="https://s3", error=OSError("unknown authority")), False),
+        (aws.NoCredentialsError(), False),
+        (client_error("NoSuchBucket", 404), False),
+        (client_error("AccessDenied", 403), False),
+        (client_error("QuotaExceeded", 507), False),
+    ],
+)
+def test_a_store_that_answers_no_does_not_pass(error: Exception, away: bool) -> None:
+    with pytest.raises(TargetError) as raised, explained("bucket b", "write to"):
+        raise error
+    assert passes(raised.value) is away
 
 
 # --- when ------------------------------------------------------------------------------------------------------------

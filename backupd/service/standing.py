@@ -99,7 +99,8 @@ def _last_failure(standing: JobStanding) -> str:
     failure = standing.last_failure
     if failure is None:
         return "none"
-    said = f": {_sentence(failure)}" if _sentence(failure) else ""
+    told = any(alarm.run_id == failure.run_id for alarm in standing.status.alarms)  # a line above has its sentence
+    said = f": {_sentence(failure)}" if _sentence(failure) and not told else ""
     return f"{_ago(failure.started_at, standing.status)}{said}{_run(failure.run_id)}"
 
 

@@ -2,7 +2,7 @@
 
 import re
 import shutil
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -13,6 +13,7 @@ from backupd.catalogue.store import Catalogue
 from backupd.service import standing
 from backupd.vocabulary.errors import ExitStatus
 from backupd.vocabulary.records import Check, Drill
+from backupd.vocabulary.schedule import Activity, Slot, SlotState
 from tests.cli.terminal import Terminal
 from tests.story.world import World
 
@@ -61,13 +62,31 @@ def test_a_failure_is_told_with_its_sentence_also_when_it_is_over(backed_up: Ter
     failed = backed_up.run("status").stdout
     assert failed.startswith("nightly: WARNING\n")
     assert re.search(r"  alarm +the last backup failed: .+ \(run r2\)\n", failed)
-    assert re.search(r"  last failure +\S+ \S+ UTC, \S+ \S+ ago: .+ \(run r2\)\n", failed)
+    assert re.search(r"  last failure +\S+ \S+ UTC, \S+ \S+ ago \(run r2\)\n", failed)
 
     world.database.refuses_lock = False
     world.back_up("r3")
     over = backed_up.run("status").stdout
     assert over.startswith("nightly: OK\n")
-    assert re.search(r"  last failure +.+ \(run r2\)\n", over)
+    assert re.search(r"  last failure +\S+ \S+ UTC, \S+ \S+ ago: .+ \(run r2\)\n", over)
+
+
+def test_a_try_that_is_planned_is_told_and_is_no_alarm_yet(backed_up: Terminal) -> None:
+    configure(backed_up, '[jobs.nightly.schedules.backup]\ncron = "30 2 * * *"\nretries = 2\n')
+    now = datetime.now(UTC)
+    backed_up.world.database.refuses_lock = True
+    assert backed_up.world.try_to_back_up("r2") is not None
+    with Catalogue.open(backed_up.world.places.catalogue) as catalogue:
+        slot = Slot("nightly", Activity.BACKUP, now, SlotState.STARTED, now, "r2")
+        catalogue.take_slot(slot)
+        catalogue.plan_retry(slot, now + timedelta(minutes=15))
+        catalogue.slot_ended(slot, exit_status=6)
+    shown = backed_up.run("status").stdout
+    assert shown.startswith("nightly: OK\n")
+    assert re.search(r"last failure +.+ ago: .+ \(run r2\)\n", shown)
+    assert f"try 2 of the backup {now + timedelta(minutes=15):%Y-%m-%d %H:%M} UTC, backup " in shown
+    (job,) = backed_up.run("status", "--json").document["jobs"]
+    assert job["retry_at"] == (now + timedelta(minutes=15)).isoformat()
 
 
 def test_the_exit_status_is_0_whatever_it_shows(terminal: Terminal) -> None:

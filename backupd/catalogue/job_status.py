@@ -116,6 +116,7 @@ class StoredOnTarget:
     backups: int
     bytes_stored: int
     broken: int  # of these backups
+    unread: int  # of these backups: not known to be broken, and never read back whole
     newest_at: datetime  # when the run of the newest began
 
 
@@ -129,6 +130,7 @@ def stored(connection: Connection) -> list[StoredOnTarget]:
             func.count().label("backups"),
             func.sum(backups.c.bytes_stored).label("bytes_stored"),
             func.count().filter(backups.c.broken != "").label("broken"),
+            func.count().filter(backups.c.verified_at.is_(None), backups.c.broken == "").label("unread"),
             func.max(runs.c.started_at, type_=runs.c.started_at.type).label("newest_at"),
         )
         .join_from(backups, runs, backups.c.run_id == runs.c.run_id)

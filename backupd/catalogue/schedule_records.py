@@ -1,11 +1,12 @@
 """What was due by schedule and what became of it.
 
-Knows: that a slot is taken once.
+Knows: that a slot is taken once, and so is each of its tries.
 """
 
 import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, and_, delete, func, insert, select, update
 
@@ -36,10 +37,44 @@ class ScheduleRecords(CatalogueFile):
         with self._writing() as connection:
             return [slot for slot in slots if _take(connection, slot)]
 
-    def slot_ended(self, slot: Slot, *, exit_status: int | None) -> None:
-        """What was started in the slot has ended, with this status where it is known; an ended slot stays as it is."""
-        values = {"state": SlotState.ENDED, "ended_at": datetime.now(UTC), "exit_status": exit_status}
-        self._write(update(tables.slots).where(_is(slot), tables.slots.c.state == SlotState.STARTED).values(values))
+    def slot_ended(self, slot: Slot, *, exit_status: int | None) -> datetime | None:
+        """What was started in the slot has ended, with this status where it is known; an ended slot stays as it is.
+
+        When it is tried again; None where it is not.
+        """
+        table = tables.slots.c
+        ended = {"ended_at": datetime.now(UTC), "exit_status": exit_status}
+        with self._writing() as connection:
+            retry_at: datetime | None = connection.execute(select(table.retry_at).where(_is(slot))).scalar()
+            state = SlotState.ENDED if retry_at is None else SlotState.RETRYING
+            query = update(tables.slots).where(_is(slot), table.state == SlotState.STARTED)
+            connection.execute(query.values(state=state, **ended))
+        return retry_at
+
+    def plan_retry(self, slot: Slot, at: datetime) -> bool:
+        """What was started in the slot, and is about to end, is to be started again then; False where it has ended."""
+        return self._changed(slot, SlotState.STARTED, retry_at=at)
+
+    def take_retry(self, slot: Slot, again: Slot) -> bool:
+        """The next try has the slot's row, and nobody else acts for it; False where somebody did."""
+        return self._changed(slot, SlotState.RETRYING, **to_row(again))
+
+    def end_retry(self, slot: Slot) -> bool:
+        """It is not started again after all, and has ended; False where somebody has acted for it."""
+        return self._changed(slot, SlotState.RETRYING, state=SlotState.ENDED, retry_at=None)
+
+    def slot_of(self, run_id: str, job: str) -> Slot | None:
+        """That a backup of this job was started in, as it is now; None where no schedule has started it."""
+        table = tables.slots.c
+        query = select(tables.slots).where(table.job == job, table.activity == Activity.BACKUP, table.run_id == run_id)
+        return next((from_row(Slot, row) for row in self._read(query.order_by(table.due_at.desc()).limit(1))), None)
+
+    def _changed(self, slot: Slot, was: SlotState, **values: Any) -> bool:
+        """Whether the slot's newest try was in this state; then the row has these values."""
+        table = tables.slots.c
+        query = update(tables.slots).where(_is(slot), table.state == was, table.run_id == slot.run_id)
+        with self._writing() as connection:
+            return bool(connection.execute(query.values(values)).rowcount)
 
     def go_by(self, timetables: Timetables, *, since: datetime) -> dict[tuple[str, Activity], datetime]:
         """Since when each of them counts: what was due before is nobody's fault.

@@ -33,7 +33,7 @@ from backupd.vocabulary.schedule import Activity, NoticeKind, SlotState
 from backupd.vocabulary.servers import Position, PreflushEnd, ReplicaPosition
 from backupd.vocabulary.volumes import Layout
 
-HEAD = "0005"  # the newest revision in `migrations/`
+HEAD = "0006"  # the newest revision in `migrations/`
 
 identities = Table(  # an `Identity`; the newest row counts, and those before it are names that were given up
     "identities",
@@ -360,6 +360,8 @@ slots = Table(
     Column("reason", ProseColumn, nullable=False),
     Column("ended_at", InstantColumn),
     Column("exit_status", Integer),
+    Column("tried", JsonColumn(tuple[str, ...]), nullable=False, server_default=text("'[]'")),
+    Column("retry_at", InstantColumn),
     Index(None, "due_at"),
     Index(None, "state", "job", "activity"),
 )

@@ -16,6 +16,8 @@ from backupd.vocabulary.errors import UsageError
 app = typer.Typer(help="Write, check and show the configuration.", no_args_is_help=True)
 
 _EXAMPLE = "backupd.toml"
+_TIMER = "backupd-run@{}.timer"
+_ENABLED = Path("/etc/systemd/system/timers.target.wants")
 _MODE = 0o640  # it holds no secret, but says where they are
 
 
@@ -46,6 +48,12 @@ def check(ctx: typer.Context) -> None:
         )
     )
     say(f"{file}: ok, {', '.join(counts)}")
+    for job in configuration.jobs.values():
+        if job.schedules.backup is not None and job.schedules.backup.retries and _has_timer(job.name):
+            say(
+                f"warning: jobs.{job.name}.schedules.backup.retries: {_TIMER.format(job.name)} is enabled, and a timer"
+                " tries nothing again; only `backupd serve` does"
+            )
     if configuration.service.token_file is None:
         from backupd.service.listening import NOBODY
 
@@ -76,6 +84,11 @@ def _file(ctx: typer.Context) -> Path:
 
     invocation: Invocation = ctx.obj
     return locate(invocation.config, os.environ)
+
+
+def _has_timer(job: str) -> bool:
+    """`systemctl enable` makes this link (systemctl(1))."""
+    return (_ENABLED / _TIMER.format(job)).is_symlink()
 
 
 def _counted(count: int, noun: str) -> str:

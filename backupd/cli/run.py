@@ -23,6 +23,8 @@ from backupd.vocabulary.selectors import RESERVED
 
 if TYPE_CHECKING:
     from backupd.catalogue.store import Catalogue
+    from backupd.config import Configuration, JobConfig
+    from backupd.policy.retries import RetryPlan
 
 _CANCEL_SECONDS = 30.0  # a run cleans up within 10 s; a slow LVM may take longer
 
@@ -59,6 +61,7 @@ def run(
         tools=lambda catalogue: wiring.tools(configuration, chosen, catalogue.identity().name),
         telling=lambda: telling_everybody(LiveRuns(configuration.paths.run), run_id),
         failed=lambda catalogue: _print_what_was_recorded(catalogue, run_id) if json else None,
+        plan_retry=lambda catalogue, error: _plan_retry(configuration, catalogue, chosen, run_id, error),
     )
     details = run_job(chosen, around, run_id=run_id)
     if json:
@@ -69,6 +72,17 @@ def run(
         tell(f"attention: {text}")
     if details.status is RunStatus.ATTENTION:
         raise typer.Exit(ExitStatus.ATTENTION)
+
+
+def _plan_retry(
+    configuration: "Configuration", catalogue: "Catalogue", job: "JobConfig", run_id: str, error: BaseException
+) -> "RetryPlan | None":
+    """Imported here: a run that is good, or whose job has no retries, needs none of it."""
+    if job.schedules.backup is None or not job.schedules.backup.retries:
+        return None
+    from backupd.service.retries import plan_retry
+
+    return plan_retry(configuration, catalogue, job.name, run_id, error)
 
 
 def _print_what_was_recorded(catalogue: "Catalogue", run_id: str) -> None:

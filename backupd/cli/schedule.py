@@ -208,6 +208,8 @@ def _slot(slot: Slot) -> dict[str, Any]:
         "decided_at": slot.decided_at.isoformat(),
         "ended_at": None if slot.ended_at is None else slot.ended_at.isoformat(),
         "run_id": slot.run_id or None,
+        "try": slot.number,
+        "retry_at": None if slot.retry_at is None else slot.retry_at.isoformat(),
         "exit_status": slot.exit_status,
         "reason": slot.reason,
     }
@@ -227,7 +229,7 @@ def _table(entries: list[_Entry]) -> str:
             _next(entry, entry.timetable.zone),
             _next(entry, "UTC"),
             format_duration(entry.schedule.start_within_seconds),
-            _became(entry.last),
+            _became(entry.last, entry.schedule),
         )
         for entry in entries
     ]
@@ -240,10 +242,15 @@ def _next(entry: _Entry, zone: str) -> str:
     return "-" if entry.next_due is None else f"{entry.next_due.astimezone(ZoneInfo(zone)):%a %Y-%m-%d %H:%M:%S}"
 
 
-def _became(slot: Slot | None) -> str:
+def _became(slot: Slot | None, schedule: "ScheduleConfig") -> str:
     if slot is None:
         return "-"
-    due = f"{slot.due_at:%Y-%m-%d %H:%M}"
+    from backupd.config import BackupScheduleConfig
+
+    tries = schedule.retries + 1 if isinstance(schedule, BackupScheduleConfig) else 1
+    due = f"{slot.due_at:%Y-%m-%d %H:%M}" + (f" try {slot.number} of {tries}" if slot.tried else "")
+    if slot.state is SlotState.RETRYING and slot.retry_at is not None:
+        return f"{due} failed, next try {slot.retry_at:%H:%M} UTC"
     if slot.state is SlotState.MISSED:
         return f"{due} missed: {slot.reason}"
     if slot.state is SlotState.STARTED:

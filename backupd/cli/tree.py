@@ -21,6 +21,7 @@ _MODULES = {  # in the order of the help
     "cancel": "run",
     "check": "check",
     "probe": "probe",
+    "status": "status",
     "history": "history",
     "show": "history",
     "verify": "verify",

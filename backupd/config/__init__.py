@@ -16,6 +16,7 @@ from backupd.config.notifications import (
 )
 from backupd.config.reading import DEFAULT_PATH, load, locate
 from backupd.config.schema import (
+    BackupScheduleConfig,
     CatalogueConfig,
     Configuration,
     CopyConfig,
@@ -48,6 +49,7 @@ from backupd.config.targets import (
 __all__ = [
     "DEFAULT_PATH",
     "AppriseConfig",
+    "BackupScheduleConfig",
     "CatalogueConfig",
     "Configuration",
     "CopyConfig",

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from backupd.config.fields import is_loopback
-from backupd.config.schema import JobConfig
+from backupd.config.schema import BackupScheduleConfig, JobConfig
 from backupd.config.targets import TargetKind
 from backupd.config.wording import dotted, keys_of, unknown_key
 from backupd.vocabulary.errors import UsageError
@@ -116,6 +116,7 @@ def _job(document: Tables, name: str, job: Tables) -> Iterator[Fault]:
             yield unknown_key(("jobs", name, "hooks", hook, "name"))
     yield from _encrypted(document, path, job)
     yield from _as_often(path, job)
+    yield from _retried(path, job)
     copy = job.get("copy")
     if isinstance(copy, dict) and "spool_size" in copy and "spool" not in copy:
         yield Fault(f"{path}.copy.spool_size", "there is no spool", "set spool to a folder on other disks")
@@ -134,6 +135,21 @@ def _as_often(path: str, job: Tables) -> Iterator[Fault]:
                 f"{path}.every",
                 f"is {format_duration(every)}, but the backup schedule {quoted(cron)} leaves {format_duration(gap)}",
                 f'write every = "{format_duration(gap)}": binlogs must be kept that long, which preflight checks',
+            )
+
+
+def _retried(path: str, job: Tables) -> Iterator[Fault]:
+    """Another try fits into `start_within`."""
+    backup, keys = _at(job, "schedules", "backup"), keys_of(BackupScheduleConfig)
+    if not isinstance(backup, dict) or backup.get("retries", 0) in (0, False):
+        return
+    with contextlib.suppress(BadValue):  # of which the schema tells
+        after, within = (parse_duration(backup.get(key, keys[key].default)) for key in ("retry_after", "start_within"))
+        if after >= within:
+            yield Fault(
+                f"{path}.schedules.backup.retry_after",
+                f"is {format_duration(after)}, but a backup must start within {format_duration(within)}",
+                "lower retry_after or raise start_within: no other try could start in time",
             )
 
 

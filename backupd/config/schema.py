@@ -235,10 +235,19 @@ class ScheduleConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=TABLE)
+class BackupScheduleConfig(ScheduleConfig):
+    """`[jobs.NAME.schedules.backup]`: when it is due, how late it may begin, when it may not, and how often it is tried
+    again where its failure may pass."""
+
+    retries: Annotated[WholeNumber, Field(ge=0, le=20)] = 0
+    retry_after_seconds: Annotated[PositiveDuration, key("retry_after")] = 900.0  # from the end of one try to the next
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=TABLE)
 class SchedulesConfig:
     """`[jobs.NAME.schedules]`: what is done by schedule; nothing of which there is no table."""
 
-    backup: ScheduleConfig | None = None
+    backup: BackupScheduleConfig | None = None
     probe: ScheduleConfig | None = None
     drill: ScheduleConfig | None = None
     verify: ScheduleConfig | None = None

@@ -17,6 +17,7 @@ _GRAVITY = {
     NoticeKind.RECOVERED: "success",
     NoticeKind.ATTENTION: "warning",
     NoticeKind.DRILL_OVERDUE: "warning",
+    NoticeKind.RETRYING: "warning",
     NoticeKind.MISSED: "failure",
     NoticeKind.FAILED: "failure",
 }

@@ -15,6 +15,7 @@ _MOST_BYTES = 10_000  # of a body, that a healthchecks server of one's own keeps
 _BELOW = {
     NoticeKind.STARTED: "/start",
     NoticeKind.FAILED: "/fail",
+    NoticeKind.RETRYING: "/log",  # it is kept, and says neither that all is well nor that it is not
     NoticeKind.MISSED: "/fail",
     NoticeKind.DRILL_OVERDUE: "/fail",
 }

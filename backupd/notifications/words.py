@@ -17,6 +17,7 @@ _BECAME = {
     NoticeKind.STARTED: "has started",
     NoticeKind.SUCCEEDED: "is good",
     NoticeKind.FAILED: "failed",
+    NoticeKind.RETRYING: "failed and will be tried again",
     NoticeKind.ATTENTION: "needs attention",
     NoticeKind.RECOVERED: "is good again",
     NoticeKind.MISSED: "was missed",

@@ -1,25 +1,28 @@
 """What is due is started once, or is missed and told: the decisions of the daemon, one `look` at a time.
 
-Knows: which slots were decided, and carries out what `lateness` says of the others. A slot's row is written before
-anything is started: whoever else goes by the same catalogue, and whatever the machine's clock does, a slot is started
-at most once, and ends as started or as missed.
+Knows: which slots were decided, and carries out what `lateness` says of the others, and `retries` of those that failed.
+A slot's row is written before anything is started: whoever else goes by the same catalogue, and whatever the machine's
+clock does, each try of a slot is started at most once, and a slot ends as started or as missed.
 
 What waits is not written down. It stays due, and is looked at again, until it starts or is too late.
 """
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from backupd.config import ScheduleConfig
 from backupd.policy.lateness import SUPERSEDED, Missed, Start, Wait, due_slots, lateness
+from backupd.policy.retries import Again, NotAgain, still_planned
 from backupd.policy.timetable import Timetable
 from backupd.service.going import RUNS, Ended, Going
 from backupd.service.launch import Child
+from backupd.service.retries import rules_of
 from backupd.service.site import Site
 from backupd.service.timetables import timetables, zone_of
 from backupd.vocabulary.errors import CommandError, ExitStatus
+from backupd.vocabulary.escaping import on_one_line
 from backupd.vocabulary.schedule import Activity, Notice, NoticeKind, Pause, Slot, SlotState
 
 log = logging.getLogger(__name__)
@@ -71,6 +74,7 @@ class Dispatch:
     began: datetime
     _schedules: list[_Schedule] = field(default_factory=list)
     _paused: Mapping[str, Pause] = field(default_factory=dict)
+    _waiting: Mapping[str, str] = field(default_factory=dict)  # why a job's next try, which is due, has not started
     _recovering: Child | None = None
     _recovered: tuple[frozenset[str], datetime] | None = None  # what it was last started for, and when
 
@@ -119,6 +123,7 @@ class Dispatch:
         for ended in self.going.ended():
             self._tell_end(ended)
         now = self.site.now()
+        self._try_again(now)
         if late := [schedule for schedule in self._schedules if schedule.is_due(now)]:
             self._paused = self.site.catalogue.pauses()
             for due_at, schedule in self._newest(late, now):
@@ -128,7 +133,7 @@ class Dispatch:
     @property
     def restless(self) -> bool:
         """Something waits or goes on that rings no bell when it can go on or ends."""
-        return bool(self.going.slots()) or any(schedule.why for schedule in self._schedules)
+        return bool(self.going.slots() or self._waiting) or any(schedule.why for schedule in self._schedules)
 
     @property
     def status(self) -> str:
@@ -189,6 +194,9 @@ class Dispatch:
             log.info("%s: already handled by another daemon", _named(slot))
             return
         log.info("%s: started%s%s", _named(slot), f" as run {run_id}" if run_id else "", f"; {reason}" if late else "")
+        self._begin(slot)
+
+    def _begin(self, slot: Slot) -> None:
         try:
             self.going.start(slot)
         except CommandError as error:
@@ -214,12 +222,78 @@ class Dispatch:
             return _PAUSED
         return schedule.why or (_NOT_RUNNING if due_at < self.began else _NOT_LOOKING)
 
+    # --- what is tried again -----------------------------------------------------------------------------------------
+
+    def _try_again(self, now: datetime) -> None:
+        """What has failed for a cause that passes is started once more when its time has come, or has failed."""
+        waiting: dict[str, str] = {}
+        for slot in self.site.catalogue.slots(state=SlotState.RETRYING, limit=None):
+            verdict = self._verdict(slot, now)
+            if isinstance(verdict, NotAgain):
+                self._give_up(slot, verdict.reason)
+            elif slot.retry_at is not None and slot.retry_at <= now:
+                paused = slot.job in self.site.catalogue.pauses()
+                if obstacle := _PAUSED if paused else self.going.obstacle(slot.job, slot.activity):
+                    waiting[slot.job] = obstacle
+                    if self._waiting.get(slot.job) != obstacle:
+                        log.info("%s: try %d waits: %s", _named(slot), slot.number + 1, obstacle)
+                else:
+                    self._start_again(slot, now)
+        self._waiting = waiting
+
+    def _verdict(self, slot: Slot, now: datetime) -> Again | NotAgain:
+        known = self.site.configuration.jobs.get(slot.job)
+        schedule = next((one for one in self._schedules if (one.job, one.activity) == (slot.job, slot.activity)), None)
+        if known is None or known.schedules.backup is None or schedule is None or slot.retry_at is None:
+            return NotAgain("the job has no schedule for it any more")
+        return still_planned(
+            rules_of(known.schedules.backup, schedule.zone),
+            slot.due_at,
+            number=slot.number,
+            retry_at=slot.retry_at,
+            now=now,
+            next_due=schedule.timetable.after(slot.due_at),
+        )
+
+    def _start_again(self, slot: Slot, now: datetime) -> None:
+        again = replace(
+            slot,
+            state=SlotState.STARTED,
+            decided_at=now,
+            run_id=self.new_run_id(),
+            ended_at=None,
+            exit_status=None,
+            tried=(*slot.tried, slot.run_id),
+            retry_at=None,
+        )
+        if not self.site.catalogue.take_retry(slot, again):
+            log.info("%s: already handled by another daemon", _named(slot))
+            return
+        tries = self.site.configuration.jobs[slot.job].schedules.backup
+        log.info(
+            "%s: started as run %s, try %d of %d",
+            *(_named(again), again.run_id, again.number, 1 if tries is None else tries.retries + 1),
+        )
+        self._begin(again)
+
+    def _give_up(self, slot: Slot, reason: str) -> None:
+        """It was told as one that is tried again; now it has failed, and that is told."""
+        if not self.site.catalogue.end_retry(slot):
+            return
+        log.warning("%s: not tried again: %s", _named(slot), reason)
+        run = self.going.run_of(slot)
+        said = "" if run is None or run.error is None else f": {on_one_line(run.error.message.partition(chr(10))[0])}"
+        self._alarm(slot, f"failed{said}; it is not tried again: {reason}")
+
     # --- what has ended ----------------------------------------------------------------------------------------------
 
     def _tell_end(self, ended: Ended) -> None:
         """A run and a drill tell people themselves what became of them; of all else, we do."""
         slot, status = ended.slot, ended.exit_status
         shown = "with unknown exit status" if status is None else f"with exit status {status} ({_meaning(status)})"
+        if ended.retry_at is not None:
+            log.warning("%s: ended %s; next try at %s", _named(slot), shown, _instant(ended.retry_at))
+            return
         log.log(logging.INFO if status == ExitStatus.OK else logging.WARNING, "%s: ended %s", _named(slot), shown)
         silent = slot.activity is Activity.BACKUP and ended.run is None
         tells_itself = slot.activity in _SILENT_WITH and status not in _SILENT_WITH[slot.activity]

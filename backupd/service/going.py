@@ -31,6 +31,7 @@ class Ended:
     slot: Slot
     exit_status: int | None  # None: nobody saw it
     run: RunDetails | None  # its row; None where it made none, or is no run
+    retry_at: datetime | None = None  # when it is tried again; None: it is not
 
 
 @dataclass(slots=True)
@@ -74,13 +75,13 @@ class Going:
         for slot, child in list(self._children.items()):
             if not child.ended():
                 continue
-            run = self._run_of(slot)
+            run = self.run_of(slot)
             if child.exit_status is None and self._may_still_come(slot, run):
                 continue
             status = _status_of(run) if child.exit_status is None else child.exit_status
-            self.site.catalogue.slot_ended(slot, exit_status=status)
+            retry_at = self.site.catalogue.slot_ended(slot, exit_status=status)
             del self._children[slot]
-            yield Ended(slot, status, run)
+            yield Ended(slot, status, run, retry_at)
 
     def dead_runs(self) -> tuple[str, ...]:
         """Runs that are said to be running, and whose process is gone."""
@@ -142,7 +143,12 @@ class Going:
             if run.run_id not in ours and not (run.kind is RunKind.PROBE and run.pid in benches)
         }
 
-    def _run_of(self, slot: Slot) -> RunDetails | None:
+    def run_of(self, slot: Slot) -> RunDetails | None:
+        """Of the slot's newest try; None where there is none.
+
+        Raises:
+            CatalogueError: the catalogue cannot be read.
+        """
         if slot.activity not in RUNS:
             return None
         try:

@@ -1,7 +1,7 @@
 """How each job stands: its last backups, what is going on, what is due next, and what is an alarm.
 
-The one place that pages, metrics and reminders ask. Knows: what deserves an alarm, and how long a run may still take.
-`job_statuses` reads; all else here is pure.
+The one place that pages, metrics, reminders and `backupd status` ask. Knows: what deserves an alarm, how grave it is,
+and how long a run may still take. `job_statuses` reads; all else here is pure.
 """
 
 from collections.abc import Mapping
@@ -37,6 +37,17 @@ class AlarmKind(StrEnum):
     ATTENTION = "attention"
 
 
+class Severity(StrEnum):
+    """How grave it is, as in the shipped rules for Prometheus (`configs/alerts.yml`)."""
+
+    OK = "ok"
+    WARNING = "warning"  # check it in the morning
+    CRITICAL = "critical"  # a restore would lose too much, or the server suffers
+
+
+_CRITICAL = frozenset({AlarmKind.DIED, AlarmKind.BROKEN, AlarmKind.OVERDUE})
+
+
 @dataclass(frozen=True, slots=True)
 class Alarm:
     """One thing that is not as it should be."""
@@ -44,6 +55,11 @@ class Alarm:
     kind: AlarmKind
     text: str  # one sentence, without the job's name
     run_id: str = ""  # where to look; empty where there is no run
+
+    @property
+    def severity(self) -> Severity:
+        """By its kind alone."""
+        return Severity.CRITICAL if self.kind in _CRITICAL else Severity.WARNING
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +88,19 @@ class JobStatus:
     proven_at: datetime | None = None  # when a drill last proved a backup of this job
     pause: Pause | None = None
     alarms: tuple[Alarm, ...] = ()  # the gravest first
+
+    @property
+    def severity(self) -> Severity:
+        """Of its gravest alarm."""
+        found = {alarm.severity for alarm in self.alarms}
+        return next((one for one in (Severity.CRITICAL, Severity.WARNING) if one in found), Severity.OK)
+
+    @property
+    def allowed_seconds(self) -> float | None:
+        """How old the newest good backup may become; None where there is none."""
+        if self.last_good is None or self.overdue_at is None:
+            return None
+        return (self.overdue_at - self.last_good.started_at).total_seconds()
 
 
 def job_statuses(site: Site, live: Live) -> tuple[JobStatus, ...]:
@@ -141,10 +170,11 @@ def alarms(
 ) -> tuple[Alarm, ...]:
     """What somebody should look at, the gravest first. Being paused is none, nor what is missed of it: it was wanted.
 
-    A run that a person cancelled, or that found another at work, is no failure: the job is overdue soon enough.
+    A run that a person cancelled, or that found another at work, is no failure: the job is overdue soon enough; neither
+    is one that its schedule tries again.
     """
     return (
-        *_failed(record),
+        *_failed(config, record, now),
         *_died(running),
         *_broken(record),
         *_overdue(record, overdue_at, now),
@@ -154,9 +184,10 @@ def alarms(
     )
 
 
-def _failed(record: JobRecord) -> list[Alarm]:
+def _failed(config: JobConfig, record: JobRecord, now: datetime) -> list[Alarm]:
     last, found = record.last_run, []
-    if last is not None and last.status in (RunStatus.FAILED, RunStatus.REFUSED):
+    bad = last is not None and last.status in (RunStatus.FAILED, RunStatus.REFUSED)
+    if last is not None and bad and not _tried_again(config, record, last.run_id, now):
         said = f": {last.error.message.splitlines()[0]}" if last.error is not None and last.error.message else ""
         found.append(Alarm(AlarmKind.FAILED, f"the last backup {_became(last.status)}{said}", last.run_id))
     for activity, slot in record.last_slots.items():
@@ -166,6 +197,16 @@ def _failed(record: JobRecord) -> list[Alarm]:
             became = undecided if status == ExitStatus.UNDECIDED else f"failed ({_meaning(status)})"
             found.append(Alarm(AlarmKind.FAILED, f"the last scheduled {activity} {became}", slot.run_id))
     return found
+
+
+def _tried_again(config: JobConfig, record: JobRecord, run_id: str, now: datetime) -> bool:
+    """A next try of this run is planned, and can still start, or is running: the alarm comes after the last one."""
+    slot, schedule = record.last_slots.get(Activity.BACKUP), config.schedules.backup
+    if slot is None or schedule is None:
+        return False
+    if slot.retry_at is not None:
+        return slot.run_id == run_id and now <= slot.due_at + timedelta(seconds=schedule.start_within_seconds)
+    return slot.state is SlotState.STARTED and run_id in slot.tried
 
 
 def _died(running: tuple[Running, ...]) -> list[Alarm]:

@@ -83,7 +83,8 @@ def name_of(slot: Slot) -> str:
 
 def mark_of(slot: Slot) -> str:
     """What is in `SLOT_VARIABLE`."""
-    return f"{slot.job}/{slot.activity}/{slot.due_at.isoformat()}"
+    again = f"/{slot.number}" if slot.tried else ""  # nothing that an earlier try has left behind bears it
+    return f"{slot.job}/{slot.activity}/{slot.due_at.isoformat()}{again}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,11 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from backupd.host.filesystem import sync_folder
-from backupd.vocabulary.errors import NoRoom, TargetError
+from backupd.vocabulary.errors import NoRoom, TargetAway, TargetError
 
 _READ_BYTES = 1 << 20
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+_AWAY = (errno.ESTALE, errno.ETIMEDOUT, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ENOTCONN)  # of NFS, or FUSE
 
 
 class RootFolder:
@@ -33,7 +34,7 @@ class RootFolder:
         with self.explained(doing):
             self.path.stat()
             if self._sentinel is not None and not (self.path / self._sentinel).exists():
-                raise TargetError(
+                raise TargetAway(
                     f"the file system of {self.path} is not mounted: there is no {self._sentinel} in it",
                     hint=f"mount it; on a new one, once: touch {self.path / self._sentinel}",
                 )
@@ -51,6 +52,7 @@ class RootFolder:
                 raise NoRoom(
                     f"no space left on {where}{quota}", hint="free space there, or let retention keep fewer backups"
                 ) from error
+            kind: type[TargetError] = TargetAway if error.errno in _AWAY else TargetError
             if error.errno == errno.EROFS:
                 message, hint = (
                     f"{where} is mounted read-only",
@@ -58,10 +60,11 @@ class RootFolder:
                 )
             elif not self.path.is_dir():
                 message = f"{where} does not exist" if not self.path.exists() else f"{where} is not a folder"
+                kind = TargetError if self.path.exists() else TargetAway
                 hint = "mount its file system, or create the folder if no file system belongs there"
             else:
                 message, hint = f"could not {doing} {where}: {error.strerror or error}", _hint(error)
-            raise TargetError(message, hint=hint) from error
+            raise kind(message, hint=hint) from error
 
     def make_folders(self, folder: Path) -> None:
         """All levels below the target's own folder, each durable in the one above."""

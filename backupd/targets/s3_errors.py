@@ -13,7 +13,7 @@ from botocore import exceptions as aws
 from botocore.parsers import ResponseParserError
 from urllib3.exceptions import HTTPError
 
-from backupd.vocabulary.errors import BackupdError, NoRoom, TargetError
+from backupd.vocabulary.errors import BackupdError, NoRoom, TargetAway, TargetError
 
 # botocore 1.44: ConnectionError is the base of what fails before an answer; HTTPClientError of the rest on the wire.
 _ON_THE_WIRE = (aws.ConnectionError, aws.HTTPClientError, aws.IncompleteReadError, ResponseParserError, HTTPError)
@@ -98,10 +98,16 @@ def explained(where: str, doing: str) -> Iterator[None]:
         raise
     except aws.ClientError as error:
         message, hint = _answer(error, where, doing)
-        raise (NoRoom if code_of(error) in _FULL else TargetError)(message, hint=hint) from error
+        raise _kind(error)(message, hint=hint) from error
     except FAILURES as error:
         message, hint = _failure(error, where, doing)
-        raise TargetError(message, hint=hint) from error
+        raise _kind(error)(message, hint=hint) from error
+
+
+def _kind(error: BaseException) -> type[TargetError]:
+    if code_of(error) in _FULL:
+        return NoRoom
+    return TargetAway if passes_by_itself(error) else TargetError
 
 
 def _answer(error: aws.ClientError, where: str, doing: str) -> tuple[str, str]:

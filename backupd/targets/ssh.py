@@ -22,7 +22,7 @@ import asyncssh
 from backupd.config import SftpConfig
 from backupd.targets.outages import Attempts, Outages, Patience, Unwanted, wanted
 from backupd.targets.ssh_keys import host_key_algorithms, known_hosts, private_key, unknown_server
-from backupd.vocabulary.errors import TargetError
+from backupd.vocabulary.errors import TargetAway, TargetError
 
 T = TypeVar("T")
 
@@ -37,7 +37,7 @@ _TICK_SECONDS = 0.1
 _BROKEN = (asyncssh.SFTPConnectionLost, asyncssh.SFTPNoConnection, asyncssh.SFTPBadMessage)
 
 
-class Unreachable(TargetError):
+class Unreachable(TargetAway):
     """There is no connection, and nobody has said why: that may pass."""
 
 

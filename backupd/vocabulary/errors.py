@@ -114,6 +114,10 @@ class Undecided(ServerError):
     exit_status = ExitStatus.UNDECIDED
 
 
+class NoTargetAnswers(Refused):
+    """Preflight found that every target is away, and nothing else that forbids a run; that may pass by itself."""
+
+
 class SnapshotError(BackupdError):
     """The snapshot could not be taken, seen or mounted."""
 
@@ -142,6 +146,10 @@ class TargetError(BackupdError):
     """The target could not be read or written."""
 
     exit_status = ExitStatus.TARGET
+
+
+class TargetAway(TargetError):
+    """The target does not answer, or its file system is not mounted: it may come back by itself."""
 
 
 class NoRoom(TargetError):

@@ -46,11 +46,12 @@ class SlotState(StrEnum):
     STARTED = "started"
     ENDED = "ended"
     MISSED = "missed"
+    RETRYING = "retrying"  # what was started has failed, and is started again
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One instant at which an activity of a job was due. The catalogue has each at most once."""
+    """One instant at which an activity of a job was due. The catalogue has each at most once, whatever its tries."""
 
     job: str
     activity: Activity
@@ -61,6 +62,13 @@ class Slot:
     reason: str = ""  # why it was missed or late, in words
     ended_at: datetime | None = None
     exit_status: int | None = None  # None: unknown, or not ended
+    tried: tuple[str, ...] = ()  # the runs of earlier tries, which failed; all else is of the newest try
+    retry_at: datetime | None = field(default=None, compare=False)  # when the next try is planned; the run writes it
+
+    @property
+    def number(self) -> int:
+        """Of the newest try, from 1."""
+        return len(self.tried) + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +86,7 @@ class NoticeKind(StrEnum):
     STARTED = "started"
     SUCCEEDED = "succeeded"
     FAILED = "failed"
+    RETRYING = "retrying"  # failed, and tried again: `failed` comes after the last try
     ATTENTION = "attention"
     RECOVERED = "recovered"  # good again after a failed, missed or broken one
     MISSED = "missed"

@@ -60,6 +60,7 @@ COMMANDS = [
         ["cancel"],
         ["check"],
         ["probe"],
+        ["status"],
         ["history"],
         ["show"],
         ["compare"],

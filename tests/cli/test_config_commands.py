@@ -28,6 +28,19 @@ def generous_umask() -> Iterator[None]:
     os.umask(before)
 
 
+def test_check_warns_of_retries_where_a_timer_starts_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("backupd.cli.config._ENABLED", tmp_path)
+    file = tmp_path / "backupd.toml"
+    file.write_text(
+        EXAMPLE.read_text().replace("[jobs.nightly.schedules.backup]", "[jobs.nightly.schedules.backup]\nretries = 2")
+    )
+    assert "warning" not in run("check", config=file).stdout
+    (tmp_path / "backupd-run@nightly.timer").symlink_to("/usr/lib/systemd/system/backupd-run@.timer")
+    result = run("check", config=file)
+    assert result.exit_code == 0
+    assert "warning: jobs.nightly.schedules.backup.retries: backupd-run@nightly.timer is enabled" in result.stdout
+
+
 @pytest.mark.usefixtures("generous_umask")
 def test_init_writes_the_example_which_loads_and_which_others_cannot_read(tmp_path: Path) -> None:
     file = tmp_path / "etc" / "backupd.toml"

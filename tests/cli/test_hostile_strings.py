@@ -37,6 +37,7 @@ OVER_A_HOSTILE_HOST: dict[str, list[list[str]]] = {  # RUN, PROBE and BENCH stan
     "cancel": [["RUN"], ["latest"]],
     "check": [["nightly"], ["nightly", "--json"]],
     "probe": [["nightly", "--seconds", "1"], ["--compare", "PROBE", "PROBE"], ["nightly", "--html", "p.html"]],
+    "status": [[], ["--json"], ["--nagios"]],
     "history": [[*of, *how] for of in ([], ["--probes"], ["--benches"]) for how in ([], ["--json"])] + [["--csv"]],
     "show": [[kind, *json] for kind in ("RUN", "PROBE", "BENCH", "latest") for json in ([], ["--json"])],
     "verify": [["STORED"], ["STORED", "--json"], ["--job", "nightly"], ["RUN"]],

@@ -1,5 +1,6 @@
 """`backupd schedule` as a person meets it: what is due, what is refused, and a pause that stays."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -34,6 +35,47 @@ def terminal(world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
     terminal = Terminal(world, monkeypatch, capsys)
     terminal.configuration.write_text(terminal.configuration.read_text() + SCHEDULES)
     return terminal
+
+
+def test_the_tries_of_a_slot_are_told(terminal: Terminal) -> None:
+    now = datetime.now(UTC)
+    terminal.configuration.write_text(terminal.configuration.read_text().replace('spread = "1h"', "retries = 2"))
+    with terminal.world.catalogue() as catalogue:
+        slot = Slot("nightly", Activity.BACKUP, now, SlotState.STARTED, now, "r1")
+        catalogue.take_slot(slot)
+        catalogue.plan_retry(slot, now + timedelta(minutes=15))
+        catalogue.slot_ended(slot, exit_status=6)
+        listed = terminal.run("schedule", "list").stdout
+        assert f"{now:%Y-%m-%d %H:%M} failed, next try {now + timedelta(minutes=15):%H:%M} UTC" in listed
+        again = replace(slot, run_id="r2", tried=("r1",))
+        catalogue.take_retry(slot, again)
+    assert f"{now:%Y-%m-%d %H:%M} try 2 of 3 started" in terminal.run("schedule", "list").stdout
+    (last,) = [
+        entry["last"]
+        for entry in terminal.run("schedule", "list", "--json").document["schedules"]
+        if entry["activity"] == "backup"
+    ]
+    assert (last["try"], last["run_id"], last["retry_at"]) == (2, "r2", None)
+
+
+def test_a_run_of_a_slot_plans_its_next_try_and_one_by_hand_does_not(terminal: Terminal) -> None:
+    now = datetime.now(UTC)
+    text = terminal.configuration.read_text()
+    terminal.configuration.write_text(
+        text.replace('spread = "1h"', "retries = 2")
+        .replace('"30 2 * * *"', f'"{now:%M %H} * * *"')
+        .replace("Europe/Berlin", "UTC")
+    )
+    terminal.world.database.refuses_lock = True
+    assert terminal.run("run", "nightly", "--run-id", "by-hand").status == ExitStatus.SERVER
+    with terminal.world.catalogue() as catalogue:
+        catalogue.take_slot(Slot("nightly", Activity.BACKUP, now, SlotState.STARTED, now, "r1"))
+        ended = terminal.run("run", "nightly", "--run-id", "r1")
+        assert ended.status == ExitStatus.SERVER
+        (slot,) = catalogue.slots(job="nightly")
+    assert slot.retry_at is not None
+    assert timedelta(minutes=14) < slot.retry_at - now < timedelta(minutes=16)
+    assert "try 2 of 3" in ended.stderr
 
 
 # --- next -------------------------------------------------------------------------------------------------------------

@@ -17,12 +17,14 @@ from backupd.catalogue.audit import AuditEntry
 from backupd.catalogue.costs import RunCost
 from backupd.cli import audit, documents, identity, notify
 from backupd.cli.output import SCHEMA
+from backupd.config import JobConfig
 from backupd.notifications.fanout import Delivery
 from backupd.operations.upkeep.audit import AuditResult
 from backupd.operations.upkeep.prune import Pruning
 from backupd.operations.upkeep.rebuild import Rebuilding
 from backupd.report import bench_document, costs, impact_text, probe_table, run_comparison, volume_document
 from backupd.report.impact import Impact
+from backupd.service import standing
 from backupd.vocabulary.benches import BenchRecord
 from backupd.vocabulary.extents import Survey
 from backupd.vocabulary.identity import Identity, Machine
@@ -144,6 +146,9 @@ class Maker:
             return lambda *_: None
         if origin is Literal:
             return inner[0]
+        if hint is JobConfig:  # its values are checked as it is made
+            within = 1.0 if self._having is Having.EVERYTHING else None
+            return JobConfig(name="nightly", host="db1", targets=("vault",), drill_within_seconds=within)
         if isinstance(hint, type) and is_dataclass(hint):
             return self._of_dataclass(hint)
         return _plain_value(hint)
@@ -208,6 +213,11 @@ DOCUMENTS = (
         "`history --json`: `runs`, newest first, each as above without `penalty.samples`",
         "History",
         lambda make: {"runs": [{"run_id": make(str)}]},
+    ),
+    _Document(
+        "`status --json`: `jobs`, a list of these",
+        "How a job stands",
+        lambda make: standing.standing_document(make(standing.JobStanding)),
     ),
     _Document(
         "`check --json`",

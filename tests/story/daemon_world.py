@@ -11,7 +11,7 @@ from itertools import count
 from pathlib import Path
 
 from backupd.catalogue.store import Catalogue
-from backupd.config import Configuration, HostConfig, JobConfig, PathsConfig, ScheduleConfig, ServiceConfig
+from backupd.config import BackupScheduleConfig, Configuration, HostConfig, JobConfig, PathsConfig, ServiceConfig
 from backupd.config import SchedulesConfig as Schedules
 from backupd.host.claims import Claims
 from backupd.service.dispatch import Dispatch
@@ -22,11 +22,11 @@ from backupd.vocabulary.schedule import Activity, Notice, Slot, SlotState
 from tests.fakes.launcher import FakeChild, FakeLauncher
 
 MORNING = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
-NIGHTLY = ScheduleConfig(cron="0 3 * * *")
-HOURLY = ScheduleConfig(cron="0 * * * *", start_within_seconds=1800)
+NIGHTLY = BackupScheduleConfig(cron="0 3 * * *")
+HOURLY = BackupScheduleConfig(cron="0 * * * *", start_within_seconds=1800)
 
 
-def job(name: str, *, host: str = "db1", **schedules: ScheduleConfig) -> JobConfig:
+def job(name: str, *, host: str = "db1", **schedules: BackupScheduleConfig) -> JobConfig:
     """A job with these schedules."""
     return JobConfig(name=name, host=host, targets=("vault",), schedules=Schedules(**schedules))
 

@@ -1,8 +1,9 @@
-"""Whatever the clock and people do: no slot starts twice, and none is left out."""
+"""Whatever the clock and people do: no try of a slot starts twice, and no slot is left out."""
 
 import tempfile
-from collections import Counter
-from datetime import timedelta
+from collections import defaultdict
+from dataclasses import replace
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ _STEPS = st.lists(
         st.tuples(st.just("pass"), st.integers(1, 90)),
         st.tuples(st.just("jump"), _MINUTES),
         st.tuples(st.just("down"), _MINUTES),
-        st.tuples(st.sampled_from(("end", "pause", "resume")), st.just(0)),
+        st.tuples(st.sampled_from(("end", "fail", "pause", "resume")), st.just(0)),
     ),
     max_size=25,
 )
@@ -37,6 +38,11 @@ def carry_out(host: Machine, step: str, minutes: int) -> None:
         case "end":
             for process in host.launcher.processes.values():
                 process.end()
+        case "fail":
+            for slot, process in host.launcher.processes.items():
+                if not process.gone:
+                    host.catalogue.plan_retry(slot, host.now + timedelta(minutes=5))
+                    process.end(6)
         case "pause":
             host.catalogue.pause("nightly", "for a while")
         case "resume":
@@ -52,15 +58,20 @@ def test_every_slot_is_decided_once(steps: list[tuple[str, int]]) -> None:
         tempfile.TemporaryDirectory(dir=_MEMORY) as folder,
         machine(Path(folder)) as host,
     ):
-        host.start(job("nightly", backup=HOURLY))
+        host.start(job("nightly", backup=replace(HOURLY, retries=2)))
         latest = MORNING
         for step, minutes in steps:
             carry_out(host, step, minutes)
             latest = max(latest, host.now)
         host.at(latest + timedelta(hours=2))
-        started = Counter(slot.due_at for slot in host.launcher.started)
-        assert not started or max(started.values()) == 1
+        tries: dict[datetime, list[int]] = defaultdict(list)
+        for slot in host.launcher.started:
+            tries[slot.due_at].append(slot.number)
+        assert all(numbers == list(range(1, len(numbers) + 1)) and len(numbers) <= 3 for numbers in tries.values())
+        run_ids = [slot.run_id for slot in host.launcher.started]
+        assert len(run_ids) == len(set(run_ids))
+        assert host.catalogue.slots(state=SlotState.RETRYING) == []
         decided = dict(host.slots())
-        assert {at for at, state in decided.items() if state is not SlotState.MISSED} == set(started)
+        assert {at for at, state in decided.items() if state is not SlotState.MISSED} == set(tries)
         hours = int((latest - MORNING) / timedelta(hours=1)) + 1  # the last one may wait still
         assert {MORNING + timedelta(hours=n) for n in range(1, hours + 1)} <= decided.keys()

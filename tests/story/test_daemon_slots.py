@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from backupd.catalogue.store import Catalogue
-from backupd.config import ScheduleConfig, SchedulesConfig
+from backupd.config import BackupScheduleConfig, SchedulesConfig
 from backupd.host.claims import Claims
 from backupd.vocabulary.errors import ExitStatus
 from backupd.vocabulary.records import Holding, HoldingKind, RunKind, SnapshotFacts
@@ -176,7 +176,7 @@ def test_what_a_pause_has_cost_is_written_down_and_alarms_nobody(daemon: Machine
 
 def test_a_blackout_is_waited_for(daemon: Machine) -> None:
     until_five = Blackout(frozenset(range(7)), NIGHT.time(), (NIGHT + 2 * HOUR).time())
-    daemon.start(job("nightly", backup=ScheduleConfig(cron="0 3 * * *", blackout=(until_five,))))
+    daemon.start(job("nightly", backup=BackupScheduleConfig(cron="0 3 * * *", blackout=(until_five,))))
     daemon.at(NIGHT + HOUR)
     assert daemon.slots() == []
     daemon.at(NIGHT + 2 * HOUR)

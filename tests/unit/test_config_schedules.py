@@ -60,6 +60,36 @@ def test_what_cannot_be_is_refused_with_its_key_and_a_hint(tmp_path: Path, line:
     assert error.hint
 
 
+@pytest.mark.parametrize(
+    ("lines", "key", "fact"),
+    [
+        ("retries = -1", "retries", "-1 is not at least 0"),
+        ("retries = 21", "retries", "21 is not at most 20"),
+        ("retries = 1.5", "retries", "not a whole number"),
+        ("retry_after = 0", "retry_after", "must be longer than zero"),
+        ('retries = 1\nretry_after = "4h"', "retry_after", "is 4h, but a backup must start within 4h"),
+        ('retries = 1\nstart_within = "10m"', "retry_after", "is 15m, but a backup must start within 10m"),
+    ],
+)
+def test_tries_that_cannot_be_are_refused(tmp_path: Path, lines: str, key: str, fact: str) -> None:
+    error = refusal(tmp_path, f'cron = "30 2 * * *"\n{lines}')
+    assert f"jobs.nightly.schedules.backup.{key}: " in error.message
+    assert fact in error.message
+    assert error.hint
+
+
+def test_a_backup_without_retries_needs_no_time_for_them(tmp_path: Path) -> None:
+    schedule = configured(tmp_path, 'cron = "30 2 * * *"\nstart_within = "10m"').jobs["nightly"].schedules.backup
+    assert schedule is not None
+    assert (schedule.retries, schedule.retry_after_seconds) == (0, 900)
+
+
+def test_only_a_backup_is_tried_again(tmp_path: Path) -> None:
+    drill = '[jobs.nightly.schedules.drill]\ncron = "0 4 * * *"\nretries = 2'
+    error = refusal(tmp_path, f'cron = "30 2 * * *"\n{drill}')
+    assert "jobs.nightly.schedules.drill.retries" in error.message
+
+
 def test_two_wrong_values_are_told_at_once(tmp_path: Path) -> None:
     message = refusal(tmp_path, 'cron = "a b c d e"\nzone = "Nowhere"').message
     assert '"a" is not a valid minute' in message

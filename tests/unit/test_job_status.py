@@ -1,6 +1,7 @@
 """What deserves an alarm, and what the service says of a job: by a real catalogue and a clock that is set."""
 
 import os
+import re
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -10,18 +11,28 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from pydantic import TypeAdapter
 
 from backupd.catalogue.store import Catalogue
 from backupd.config import Configuration
 from backupd.host.live_progress import Progress
-from backupd.service.job_status import Alarm, AlarmKind, JobStatus, Running, job_statuses, remaining_seconds
+from backupd.service.job_status import (
+    Alarm,
+    AlarmKind,
+    JobStatus,
+    Running,
+    Severity,
+    job_statuses,
+    remaining_seconds,
+)
 from backupd.service.outlook import LiveHere
 from backupd.service.site import Site
 from backupd.vocabulary.errors import Cancelled, Refused, TargetError
 from backupd.vocabulary.records import Check, Drill, Phase, RunDetails, RunStatus
 from backupd.vocabulary.schedule import Activity, Slot, SlotState
 from backupd.vocabulary.storage import Backup
+from tests.docs.places import ROOT
 from tests.fakes.target import MACHINE
 
 STARTED = datetime(2026, 3, 1, 2, tzinfo=UTC)
@@ -104,6 +115,28 @@ def test_a_failure_after_a_good_backup_is_told_in_its_own_words(catalogue: Catal
     assert found.last_good.run_id == "r1"
 
 
+def test_an_alarm_is_as_grave_as_in_the_rules_for_prometheus() -> None:
+    (group,) = yaml.safe_load((ROOT / "configs" / "alerts.yml").read_text())["groups"]
+    by_kind = {
+        AlarmKind(kind): rule["labels"]["severity"]
+        for rule in group["rules"]
+        for kind in re.findall(r'backupd_alarms\{kind="([\w-]+)"\}', rule["expr"])
+    }
+    too_old = next(rule for rule in group["rules"] if rule["alert"] == "BackupdBackupTooOld")
+    by_kind[AlarmKind.OVERDUE] = too_old["labels"]["severity"]
+    assert by_kind == {kind: Alarm(kind, "").severity.value for kind in AlarmKind}
+
+
+def test_a_job_is_as_grave_as_its_gravest_alarm(catalogue: Catalogue, live: LiveHere) -> None:
+    assert status(catalogue, live, configured()).severity is Severity.CRITICAL
+    good(catalogue, "r1")
+    assert status(catalogue, live, configured()).severity is Severity.OK
+    ended_by(catalogue, "r2", TargetError("the disk is full"))
+    assert status(catalogue, live, configured()).severity is Severity.WARNING
+    late = status(catalogue, live, configured(), 2 * DAY)
+    assert (late.severity, late.allowed_seconds) == (Severity.CRITICAL, 1.5 * 86400)
+
+
 def test_a_refusal_is_an_alarm_and_a_cancelled_run_is_none(catalogue: Catalogue, live: LiveHere) -> None:
     good(catalogue, "r1")
     ended_by(catalogue, "r2", Refused("no room"))
@@ -182,6 +215,30 @@ def test_a_proof_grows_old_and_counts_from_the_first_backup(catalogue: Catalogue
     found = status(catalogue, live, within, 9 * DAY)
     assert (found.proven_at, kinds(found)) == (proof, [])
     assert kinds(status(catalogue, live, within, 11 * DAY)) == [AlarmKind.DRILL_OVERDUE]
+
+
+def test_a_failure_that_is_tried_again_is_an_alarm_after_the_last_try(catalogue: Catalogue, live: LiveHere) -> None:
+    retried = configured(schedules={"backup": {"cron": "0 2 * * *", "zone": "UTC", "retries": 1}})
+    good(catalogue, "r1")
+    ended_by(catalogue, "r2", TargetError("away"))
+    now = datetime.now(UTC)
+    slot = Slot("nightly", Activity.BACKUP, now, SlotState.STARTED, now, "r2")
+    catalogue.take_slot(slot)
+    assert catalogue.plan_retry(slot, now + timedelta(minutes=15))
+    assert kinds(status(catalogue, live, retried)) == []
+    catalogue.slot_ended(slot, exit_status=8)
+
+    assert kinds(status(catalogue, live, retried)) == []
+    assert kinds(status(catalogue, live, retried, timedelta(hours=5))) == [AlarmKind.FAILED]  # nobody has tried
+
+    again = replace(slot, run_id="r3", tried=("r2",))
+    assert catalogue.take_retry(slot, again)
+    assert not catalogue.take_retry(slot, again)
+    assert kinds(status(catalogue, live, retried)) == []
+    ended_by(catalogue, "r3", TargetError("away"))
+    assert kinds(status(catalogue, live, retried)) == [AlarmKind.FAILED]
+    catalogue.slot_ended(again, exit_status=8)
+    assert kinds(status(catalogue, live, retried)) == [AlarmKind.FAILED]
 
 
 def test_attention_and_a_broken_copy_are_alarms(catalogue: Catalogue, live: LiveHere) -> None:

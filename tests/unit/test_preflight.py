@@ -12,7 +12,7 @@ import pytest
 from backupd.config import CopyConfig, JobConfig, SettleConfig, SnapshotConfig, SnapshotSize
 from backupd.operations.backup import preflight
 from backupd.operations.tools import FilesystemRoom
-from backupd.vocabulary.errors import CommandError, ExitStatus, Refused, SnapshotError
+from backupd.vocabulary.errors import CommandError, ExitStatus, NoTargetAnswers, Refused, SnapshotError
 from backupd.vocabulary.records import Finding, Level, RunStatus
 from backupd.vocabulary.servers import Blocker, Cluster, DataPath, Flavour, Membership
 from backupd.vocabulary.volumes import DeviceNumber, Layout, MountPoint, Segment
@@ -290,6 +290,25 @@ def test_a_refusal_names_every_finding_and_every_hint(world: World) -> None:
     assert "blockers" not in refused.value.message  # a warning stops nothing
     assert "ENABLE INNODB REDO_LOG" in refused.value.hint
     assert "backupd recover" in refused.value.hint
+
+
+def test_a_refusal_passes_where_every_target_is_away_and_nothing_else_is_wrong(world: World) -> None:
+    no_target(world)
+    with pytest.raises(NoTargetAnswers) as refused:
+        preflight.examine(world.job(), world.tools, last_stored_bytes=None).require()
+    assert refused.value.exit_status is ExitStatus.REFUSED
+
+    database(fails_at=1)(world)
+    with pytest.raises(Refused) as both:
+        preflight.examine(world.job(), world.tools, last_stored_bytes=None).require()
+    assert not isinstance(both.value, NoTargetAnswers)
+
+
+def test_a_target_that_is_full_does_not_pass(world: World) -> None:
+    free_bytes(10)(world)
+    with pytest.raises(Refused) as refused:
+        preflight.examine(world.job(), world.tools, last_stored_bytes=1000).require()
+    assert not isinstance(refused.value, NoTargetAnswers)
 
 
 def test_a_refused_run_has_touched_nothing(world: World) -> None:

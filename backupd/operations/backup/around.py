@@ -6,6 +6,7 @@ Knows: in which order these begin and end.
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from backupd.catalogue.store import Catalogue
 from backupd.config import JobConfig
@@ -21,6 +22,9 @@ from backupd.operations.upkeep.prune import after_run
 from backupd.vocabulary.errors import BackupdError
 from backupd.vocabulary.records import RunDetails
 
+if TYPE_CHECKING:  # what a run that is good does without
+    from backupd.policy.retries import RetryPlan
+
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
@@ -33,6 +37,7 @@ class Surroundings:
     tools: Callable[[Catalogue], Tools]
     telling: Callable[[], AbstractContextManager[BackupTelling]]
     failed: Callable[[Catalogue], None]  # told while the record of a run that failed can still be read
+    plan_retry: Callable[[Catalogue, BaseException], "RetryPlan | None"] = lambda _catalogue, _error: None
 
 
 def run_job(job: JobConfig, around: Surroundings, *, run_id: str) -> RunDetails:
@@ -47,7 +52,9 @@ def run_job(job: JobConfig, around: Surroundings, *, run_id: str) -> RunDetails:
         around.logs.kept(run_id),
         opened as catalogue,
         around.figures(catalogue),
-        notices.outcome_told(around.notifier, catalogue, job.name, run_id) as begun,
+        notices.outcome_told(
+            *(around.notifier, catalogue, job.name, run_id), plan=lambda error: around.plan_retry(catalogue, error)
+        ) as begun,
         cancellable(),
     ):
         try:

@@ -8,8 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from backupd.targets import Target
-from backupd.vocabulary.errors import TargetError
+from backupd.vocabulary.errors import TargetAway, TargetError
 from backupd.vocabulary.records import Finding, Level
+
+TARGET = "target "  # a finding's name begins with it where it is a target's
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +21,7 @@ class Destinations:
     findings: tuple[Finding, ...]
     usable: tuple[Target, ...]  # in the job's order
     unusable: Mapping[str, str]  # by name: why
+    all_away: bool = False  # none is usable, and each may come back by itself
 
 
 def examine(
@@ -29,13 +32,15 @@ def examine(
     used_bytes: int | None,
 ) -> Destinations:
     """Ask each target whether it can be written, has room, and has nobody else's writing in this machine's folder."""
+    away: set[str] = set()
     found = [
-        (target, _finding(target, require_ours, last_stored_bytes=last_stored_bytes, used_bytes=used_bytes))
+        (target, _finding(target, require_ours, away, last_stored_bytes=last_stored_bytes, used_bytes=used_bytes))
         for target in targets
     ]
     usable = tuple(target for target, finding in found if finding.level is not Level.REFUSED)
     unusable = {target.name: finding.detail for target, finding in found if finding.level is Level.REFUSED}
-    return Destinations(tuple(_told(finding, others=bool(usable)) for _, finding in found), usable, unusable)
+    told = tuple(_told(finding, others=bool(usable)) for _, finding in found)
+    return Destinations(told, usable, unusable, all_away=len(away) == len(targets))
 
 
 def _told(finding: Finding, *, others: bool) -> Finding:
@@ -47,13 +52,21 @@ def _told(finding: Finding, *, others: bool) -> Finding:
 
 
 def _finding(
-    target: Target, require_ours: Callable[[Target], bool], *, last_stored_bytes: int | None, used_bytes: int | None
+    target: Target,
+    require_ours: Callable[[Target], bool],
+    away: set[str],
+    *,
+    last_stored_bytes: int | None,
+    used_bytes: int | None,
 ) -> Finding:
-    name = f"target {target.name}"
+    """A target that is away has its name in `away` from now on."""
+    name = f"{TARGET}{target.name}"
     try:
         free = target.require_usable()
         was_emptied = require_ours(target)
     except TargetError as error:
+        if isinstance(error, TargetAway):
+            away.add(target.name)
         return Finding(name, Level.REFUSED, error.message, error.hint)
     room = _room(name, target, free, last_stored_bytes=last_stored_bytes, used_bytes=used_bytes)
     if was_emptied and room.level is not Level.REFUSED:

@@ -15,7 +15,7 @@ from backupd.operations.backup import destinations, lock_free, preflush, replica
 from backupd.operations.findings import HOST_FAULTS, ok, refused
 from backupd.operations.tools import Tools
 from backupd.targets import Target
-from backupd.vocabulary.errors import ConfigurationError, Refused, SnapshotError
+from backupd.vocabulary.errors import ConfigurationError, NoTargetAnswers, Refused, SnapshotError
 from backupd.vocabulary.gauges import Tuning
 from backupd.vocabulary.identity import Identity, Machine
 from backupd.vocabulary.penalty import SnapshotLife
@@ -52,6 +52,7 @@ class Examination:
 
     findings: tuple[Finding, ...]
     ready: Ready | None
+    targets_away: bool = False  # all of them, which may pass
 
     @property
     def warnings(self) -> tuple[Finding, ...]:
@@ -63,10 +64,13 @@ class Examination:
 
         Raises:
             Refused: the message lists every refused finding, the hint every hint.
+            NoTargetAnswers: the same where all that is refused are targets that are away.
         """
         refused = [finding for finding in self.findings if finding.level is Level.REFUSED]
         if refused or self.ready is None:
-            raise Refused(
+            others = [finding for finding in refused if not finding.name.startswith(destinations.TARGET)]
+            passing = self.targets_away and refused and not others
+            raise (NoTargetAnswers if passing else Refused)(
                 "; ".join(f"{finding.name}: {finding.detail}" for finding in refused),
                 hint="; ".join(dict.fromkeys(finding.hint for finding in refused if finding.hint)),
             )
@@ -102,7 +106,7 @@ def examine(
         findings += spool_folder.examine(
             job.copy, tools, tools.targets, mount=ready.mount, volume=ready.volume, paths=ready.paths
         )
-    return Examination(tuple(findings), ready)
+    return Examination(tuple(findings), ready, targets_away=reached.all_away)
 
 
 def of_identity(identity: Identity, machine: Machine) -> Finding:

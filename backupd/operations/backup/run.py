@@ -34,7 +34,7 @@ from backupd.policy.deadline import seconds_until
 from backupd.policy.snapshot_plan import plan_snapshot
 from backupd.targets import Target
 from backupd.targets.listing import unknown_beside
-from backupd.vocabulary.errors import Refused, TargetError
+from backupd.vocabulary.errors import NoTargetAnswers, Refused, TargetAway, TargetError
 from backupd.vocabulary.records import Holding, HoldingKind, Phase
 from backupd.vocabulary.schedule import Deadline
 from backupd.vocabulary.storage import Backup, Manifest, StoredObject
@@ -119,7 +119,7 @@ def _taken(ready: Ready, ownership: Ownership) -> Ready:
     """This machine's folders on the targets are its own to write to; a target where one is not is unusable.
 
     Raises:
-        Refused: no target is left; this is what the last one said.
+        Refused, NoTargetAnswers: no target is left; this is what the last one said.
     """
     usable: list[Target] = []
     unusable = dict(ready.unusable)
@@ -128,7 +128,8 @@ def _taken(ready: Ready, ownership: Ownership) -> Ready:
             ownership.take(target)
         except TargetError as error:
             if target is ready.targets[-1] and not usable:
-                raise Refused(f"target {target.name}: {error.message}", hint=error.hint) from error
+                kind = NoTargetAnswers if isinstance(error, TargetAway) else Refused
+                raise kind(f"target {target.name}: {error.message}", hint=error.hint) from error
             unusable[target.name] = error.message
         else:
             usable.append(target)

@@ -4,10 +4,12 @@ Knows: which endings are alarms, what was wrong before, and the sentence for som
 """
 
 import contextlib
+import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from backupd.catalogue.endings import as_told
 from backupd.catalogue.store import Catalogue
@@ -16,6 +18,11 @@ from backupd.report.words import duration, instant, size
 from backupd.vocabulary.errors import BackupdError, ExitStatus, Undecided
 from backupd.vocabulary.records import RunDetails, RunError, RunStatus
 from backupd.vocabulary.schedule import Activity, Notice, NoticeKind, SlotState
+
+if TYPE_CHECKING:  # what a run that is good does without
+    from backupd.policy.retries import RetryPlan
+
+log = logging.getLogger(__name__)
 
 DIED = "died"  # the code of the error of a run whose process died without reporting one
 
@@ -46,7 +53,18 @@ def ended(catalogue: Catalogue, run: RunDetails) -> Notice:
     return Notice(NoticeKind.SUCCEEDED, run.job, at, run.run_id, good, detail)
 
 
-def failed(job: str, run_id: str, error: BaseException, *, what: str = "backup") -> Notice | None:
+def retrying(job: str, run_id: str, error: BaseException, plan: "RetryPlan", at: datetime) -> Notice:
+    """Why there is none yet, and when the next try starts."""
+    told = as_told(error)
+    again = f"next try {at:%H:%M} UTC (try {plan.number + 1} of {plan.tries})"
+    text = f"the backup of job {job} failed: {_one_line(told.message)}; {again}; {_standing(told, 'backup')}"
+    detail = {**_detail_of_error(run_id, told), "next try": instant(at)}
+    return Notice(NoticeKind.RETRYING, job, datetime.now(UTC), run_id, text, detail)
+
+
+def failed(
+    job: str, run_id: str, error: BaseException, *, what: str = "backup", plan: "RetryPlan | None" = None
+) -> Notice | None:
     """Why there is none, and how things stand now; None where that is no alarm. A drill's subject begins with `drill`.
 
     `what` is a backup or a drill; of anything else that a schedule starts, the daemon tells.
@@ -56,7 +74,7 @@ def failed(job: str, run_id: str, error: BaseException, *, what: str = "backup")
     told = as_told(error)
     subject = run_id if what == "backup" else f"{what} {run_id}"
     became = "was undecided" if isinstance(error, Undecided) else "failed"
-    text = f"the {what} of job {job} {became}: {_one_line(told.message)}; {_standing(told, what)}"
+    text = f"the {what} of job {job} {became}: {_one_line(told.message)}; {_standing(told, what)}{_last_word(plan)}"
     return Notice(NoticeKind.FAILED, job, datetime.now(UTC), subject, text, _detail_of_error(run_id, told))
 
 
@@ -73,11 +91,16 @@ def failure_told(notifier: Notifier, job: str, run_id: str, *, what: str = "back
 
 @contextmanager
 def outcome_told(
-    notifier: Notifier, catalogue: Catalogue, job: str, run_id: str
+    notifier: Notifier,
+    catalogue: Catalogue,
+    job: str,
+    run_id: str,
+    plan: Callable[[BaseException], "RetryPlan | None"] = lambda _: None,
 ) -> Iterator[Callable[[Sequence[str]], None]]:
     """What becomes of the run in the block is told, by its row where that is good: an error may come after a backup.
 
-    The block is given what to call when the run has started, with the dead runs that were recovered before it.
+    A failure that is tried again is told as such: `plan` says so once the run has released everything. The block is
+    given what to call when the run has started, with the dead runs that were recovered before it.
     """
     dead: list[str] = []
 
@@ -89,12 +112,19 @@ def outcome_told(
         yield begun
     except BaseException as error:
         tell_of_the_dead(notifier, catalogue, dead)
-        notice = _good(catalogue, run_id) or failed(job, run_id, error)
+        notice = _good(catalogue, run_id) or _bad(job, run_id, error, plan(error))
         if notice is not None:
             notifier.tell(notice)
         raise
     tell_of_the_dead(notifier, catalogue, dead)
     notifier.tell(ended(catalogue, catalogue.run(run_id)))
+
+
+def _bad(job: str, run_id: str, error: BaseException, plan: "RetryPlan | None") -> Notice | None:
+    if plan is not None and plan.next_at is not None:
+        log.warning("next try at %s: try %d of %d", instant(plan.next_at), plan.number + 1, plan.tries)
+        return retrying(job, run_id, error, plan, plan.next_at)
+    return failed(job, run_id, error, plan=plan)
 
 
 def _good(catalogue: Catalogue, run_id: str) -> Notice | None:
@@ -129,9 +159,15 @@ def _death(run: RunDetails, error: RunError) -> Notice:
 
 
 def _wrong_before(catalogue: Catalogue, run: RunDetails) -> str:
-    """In words; empty where the last backup of before was good, or there was none, and none was missed since."""
+    """In words; empty where the last backup of before was good, or there was none, and none was missed since.
+
+    Earlier tries in the same slot do not count: nobody was told that they had failed for good.
+    """
+    slot = catalogue.slot_of(run.run_id, run.job)
+    tried = () if slot is None else slot.tried
     earlier = catalogue.runs(job=run.job, until=run.started_at, ours=True, limit=_LOOK_BACK)
-    last = next((other for other in earlier if other.status not in _NO_ANSWER), None)
+    answered = (other for other in earlier if other.status not in _NO_ANSWER)
+    last = next((other for other in answered if other.run_id not in tried), None)
     if last is not None and last.status in {RunStatus.FAILED, RunStatus.REFUSED}:
         return f"run {last.run_id} had none"
     missed = catalogue.slots(
@@ -143,6 +179,13 @@ def _wrong_before(catalogue: Catalogue, run: RunDetails) -> str:
         limit=1,
     )
     return f"that of {instant(missed[0].due_at)} was missed" if missed else ""
+
+
+def _last_word(plan: "RetryPlan | None") -> str:
+    """Which try it was, and why there is no other, where the job has several."""
+    if plan is None or plan.tries == 1:
+        return ""
+    return f"; it is not tried again: {plan.reason}" if plan.reason else f"; it was try {plan.number} of {plan.tries}"
 
 
 def _standing(error: RunError, what: str) -> str:

@@ -25,7 +25,7 @@ from backupd.policy.owner_record import OwnerRecord
 from backupd.policy.signing import Signer, signer_at
 from backupd.policy.trust import Known
 from backupd.targets import Target
-from backupd.vocabulary.errors import BackupdError, Busy, NoRoom, NotOurs, TargetError, VerificationError
+from backupd.vocabulary.errors import BackupdError, Busy, NoRoom, NotOurs, TargetAway, VerificationError
 from backupd.vocabulary.identity import Identity, Machine
 
 log = logging.getLogger(__name__)
@@ -149,7 +149,7 @@ class Ownership:
             try:
                 claimed.enter_context(self.claims.owning(target.name))
             except Busy as error:
-                raise TargetError(
+                raise TargetAway(
                     f"target {target.name} does not answer: {error.message}", hint="is its storage overloaded or down?"
                 ) from error
             yield

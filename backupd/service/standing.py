@@ -1,0 +1,215 @@
+"""How jobs stand, for a person who asks once: what fits on one screen, as text and as a document.
+
+Knows: the lines and the keys. What is an alarm, and how grave, is `job_status`'s to say.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from backupd.catalogue.job_status import StoredOnTarget
+from backupd.report.words import age, columns, instant, many
+from backupd.service.job_status import Alarm, JobStatus, Running, job_statuses, remaining_seconds
+from backupd.service.outlook import Live
+from backupd.service.site import Site
+from backupd.vocabulary.records import RunDetails, RunStatus
+from backupd.vocabulary.schedule import Activity
+
+
+@dataclass(frozen=True, slots=True)
+class JobStanding:
+    """A job's status, and what the pages show elsewhere."""
+
+    status: JobStatus
+    last_failure: RunDetails | None = None  # the newest backup that failed or was refused, however long ago
+    stored: tuple[StoredOnTarget, ...] = ()  # its backups, by target
+
+
+def standings(site: Site, live: Live, *, job: str | None = None) -> tuple[JobStanding, ...]:
+    """Every configured job, by name, or only this one.
+
+    Raises:
+        CatalogueError: the catalogue cannot be read.
+    """
+    stored = sorted(site.catalogue.stored(), key=lambda one: one.target)
+    bad = (RunStatus.FAILED, RunStatus.REFUSED)
+    return tuple(
+        JobStanding(
+            status,
+            next(
+                iter(site.catalogue.runs(job=status.job, until=status.now, statuses=bad, ours=True, limit=1)),
+                None,
+            ),
+            tuple(one for one in stored if one.job == status.job),
+        )
+        for status in job_statuses(site, live)
+        if job in (None, status.job)
+    )
+
+
+# --- as text ---------------------------------------------------------------------------------------------------------
+
+
+def standing_text(standing: JobStanding) -> str:
+    """The job and how it stands, then a line for each question."""
+    status = standing.status
+    rows = [("", name, text) for name, text in _lines(standing)]
+    return f"{status.job}: {status.severity.upper()}\n{columns(rows)}"
+
+
+def _lines(standing: JobStanding) -> Iterator[tuple[str, str]]:
+    status = standing.status
+    yield from (("alarm", f"{alarm.text}{_run(alarm.run_id)}") for alarm in status.alarms)
+    yield "last good", _last_good(status)
+    for target in standing.stored:
+        yield "stored", _stored(target, status.now)
+    yield from (("running", _running(one, status)) for one in status.running)
+    yield "last failure", _last_failure(standing)
+    yield "proof", _proof(status)
+    yield "next", _next(status)
+
+
+def _last_good(status: JobStatus) -> str:
+    good = status.last_good
+    if good is None:
+        return "none yet"
+    return f"{_ago(good.started_at, status)}, may be {age(status.allowed_seconds)} old{_run(good.run_id)}"
+
+
+def _stored(target: StoredOnTarget, now: datetime) -> str:
+    doubts = [
+        f"{count} {what}" for count, what in ((target.broken, "broken"), (target.unread, "not verified")) if count
+    ]
+    newest = age((now - target.newest_at).total_seconds())
+    return ", ".join([f"{many(target.backups, 'backup')} on {target.target}, the newest {newest} old", *doubts])
+
+
+def _running(one: Running, status: JobStatus) -> str:
+    if not one.alive:
+        return f"the process of a {one.run.kind} has died{_run(one.run.run_id)}"
+    left = remaining_seconds(one, status.last_good, now=status.now)
+    phase = "" if one.progress is None else f", at {one.progress.phase}"
+    rest = "" if left is None else f", about {age(left)} left"
+    began = age((status.now - one.run.started_at).total_seconds())
+    return f"{one.run.kind}, started {began} ago{phase}{rest}{_run(one.run.run_id)}"
+
+
+def _last_failure(standing: JobStanding) -> str:
+    failure = standing.last_failure
+    if failure is None:
+        return "none"
+    told = any(alarm.run_id == failure.run_id for alarm in standing.status.alarms)  # a line above has its sentence
+    said = f": {_sentence(failure)}" if _sentence(failure) and not told else ""
+    return f"{_ago(failure.started_at, standing.status)}{said}{_run(failure.run_id)}"
+
+
+def _proof(status: JobStatus) -> str:
+    within = status.config.drill_within_seconds
+    allowed = "no limit set" if within is None else f"may be {age(within)} old"
+    return f"{'never' if status.proven_at is None else _ago(status.proven_at, status)}, {allowed}"
+
+
+def _next(status: JobStatus) -> str:
+    if status.pause is not None:
+        return "paused" + (f": {status.pause.note}" if status.pause.note else "")
+    slot, due = status.last_slots.get(Activity.BACKUP), status.next_due.items()
+    retry = [f"try {slot.number + 1} of the backup {instant(slot.retry_at)}"] if slot and slot.retry_at else []
+    return ", ".join([*retry, *(f"{activity} {instant(at)}" for activity, at in due)]) or "no schedule"
+
+
+def _ago(at: datetime, status: JobStatus) -> str:
+    return f"{instant(at)}, {age((status.now - at).total_seconds())} ago"
+
+
+def _run(run_id: str) -> str:
+    return f" (run {run_id})" if run_id else ""
+
+
+def _sentence(run: RunDetails) -> str:
+    return "" if run.error is None else run.error.message.partition("\n")[0]
+
+
+# --- as a document ---------------------------------------------------------------------------------------------------
+
+
+def standings_document(found: Sequence[JobStanding]) -> dict[str, Any]:
+    """What `status --json` prints."""
+    return {"jobs": [standing_document(standing) for standing in found]}
+
+
+def standing_document(standing: JobStanding) -> dict[str, Any]:
+    """One job; the keys that `/api/jobs` has as well have the same names."""
+    status = standing.status
+    good, pause = status.last_good, status.pause
+    return {
+        "job": status.job,
+        "at": status.now.isoformat(),
+        "severity": status.severity,
+        "alarms": [_alarm(alarm) for alarm in status.alarms],
+        "last_good_run": None if good is None else good.run_id,
+        "last_good_at": None if good is None else good.started_at.isoformat(),
+        "last_good_age_seconds": None if good is None else (status.now - good.started_at).total_seconds(),
+        "allowed_age_seconds": status.allowed_seconds,
+        "overdue_at": _instant(status.overdue_at),
+        "stored": [_stored_document(target) for target in standing.stored],
+        "running": [_running_document(one, status) for one in status.running],
+        "last_failure": None if standing.last_failure is None else _failure(standing.last_failure),
+        "proven_at": _instant(status.proven_at),
+        "drill_within_seconds": status.config.drill_within_seconds,
+        "retry_at": _retry_at(status),
+        "next_due": {activity.value: at.isoformat() for activity, at in status.next_due.items()},
+        "paused": None if pause is None else {"note": pause.note, "at": pause.at.isoformat()},
+    }
+
+
+def _retry_at(status: JobStatus) -> str | None:
+    slot = status.last_slots.get(Activity.BACKUP)
+    return None if slot is None else _instant(slot.retry_at)
+
+
+def _alarm(alarm: Alarm) -> dict[str, Any]:
+    return {
+        "kind": alarm.kind,
+        "severity": alarm.severity,
+        "text": alarm.text,
+        "run_id": alarm.run_id or None,
+    }
+
+
+def _stored_document(target: StoredOnTarget) -> dict[str, Any]:
+    return {
+        "target": target.target,
+        "backups": target.backups,
+        "bytes_stored": target.bytes_stored,
+        "broken": target.broken,
+        "not_verified": target.unread,
+        "newest_at": target.newest_at.isoformat(),
+    }
+
+
+def _running_document(one: Running, status: JobStatus) -> dict[str, Any]:
+    return {
+        "run_id": one.run.run_id,
+        "kind": one.run.kind,
+        "started_at": one.run.started_at.isoformat(),
+        "alive": one.alive,
+        "phase": None if one.progress is None else one.progress.phase,
+        "remaining_seconds": remaining_seconds(one, status.last_good, now=status.now),
+    }
+
+
+def _failure(run: RunDetails) -> dict[str, Any]:
+    error = run.error
+    return {
+        "run_id": run.run_id,
+        "status": run.status,
+        "started_at": run.started_at.isoformat(),
+        "message": None if error is None else error.message,
+        "hint": None if error is None else error.hint,
+        "exit_status": None if error is None else error.exit_status,
+    }
+
+
+def _instant(at: datetime | None) -> str | None:
+    return None if at is None else at.isoformat()

@@ -1,0 +1,230 @@
+"""A backup that failed for a cause that passes is tried again: once per try, in its slot, whatever restarts."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import UTC, datetime, time, timedelta
+from pathlib import Path
+
+import pytest
+
+from backupd.config import BackupScheduleConfig
+from backupd.host.claims import Claims
+from backupd.operations.upkeep import notices
+from backupd.policy.retries import RetryPlan
+from backupd.service import retries
+from backupd.service.launch import mark_of
+from backupd.vocabulary.errors import BackupdError, LockNotGranted, SnapshotError
+from backupd.vocabulary.records import Holding, HoldingKind
+from backupd.vocabulary.schedule import Blackout, Notice, NoticeKind, SlotState
+from backupd.vocabulary.storage import Backup
+from tests.story.daemon_world import HOURLY, Machine, job, machine
+
+NIGHT = datetime(2026, 11, 22, 3, 0, tzinfo=UTC)
+MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
+TRIED = BackupScheduleConfig(cron="0 3 * * *", retries=2)
+REFUSED_LOCK = LockNotGranted("ftwrl was not granted in 10 tries: a long statement")
+
+
+class Told:
+    """A notifier that keeps what it is told."""
+
+    def __init__(self, notices: list[Notice]) -> None:
+        self.notices = notices
+
+    def tell(self, notice: Notice) -> None:
+        self.notices.append(notice)
+
+
+class Clock(datetime):
+    """What the run's process takes for now."""
+
+    at = NIGHT
+
+    @classmethod
+    def now(cls, tz: object = None) -> datetime:  # type: ignore[override]
+        return cls.at
+
+
+@pytest.fixture
+def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
+    """A machine whose nightly backup has just been started."""
+    monkeypatch.setattr(retries, "datetime", Clock)
+    with machine(tmp_path) as made:
+        made.start(job("nightly", backup=TRIED))
+        made.at(NIGHT)
+        yield made
+
+
+def fail(
+    daemon: Machine, error: BackupdError = REFUSED_LOCK, *, leaving: Holding | None = None, looking: bool = True
+) -> RetryPlan | None:
+    """The run that was started last fails as a run's process does, and ends."""
+    Clock.at, run_id = daemon.now, daemon.newest().run_id
+    plans: list[RetryPlan | None] = []
+
+    def plan(error: BaseException) -> RetryPlan | None:
+        plans.append(retries.plan_retry(daemon.configuration, daemon.catalogue, "nightly", run_id, error))
+        return plans[0]
+
+    with (
+        suppress(BackupdError),
+        notices.outcome_told(Told(daemon.told), daemon.catalogue, "nightly", run_id, plan=plan),
+        daemon.catalogue.open_run("nightly", "db1", run_id=run_id) as run,
+    ):
+        if leaving is not None:
+            run.hold(leaving)
+        raise error
+    daemon.process().end(int(error.exit_status))
+    if looking:
+        daemon.dispatch.look()
+    return plans[0]
+
+
+def kinds(daemon: Machine) -> list[NoticeKind]:
+    return [notice.kind for notice in daemon.told]
+
+
+def test_the_next_try_starts_at_its_time_as_a_run_of_its_own(daemon: Machine) -> None:
+    fail(daemon)
+    slot = daemon.newest()
+    assert (slot.state, slot.retry_at, slot.exit_status) == (SlotState.RETRYING, NIGHT + 15 * MINUTE, 6)
+    daemon.at(NIGHT + 14 * MINUTE)
+    assert len(daemon.launcher.started) == 1
+    daemon.at(NIGHT + 15 * MINUTE)
+    slot = daemon.newest()
+    assert (slot.state, slot.run_id, slot.tried, slot.number) == (SlotState.STARTED, "r2", ("r1",), 2)
+    assert (slot.retry_at, slot.exit_status, slot.ended_at) == (None, None, None)
+    first, second = daemon.launcher.started
+    assert mark_of(first) != mark_of(second)
+    daemon.process().end(0)
+    daemon.after(hours=1)
+    assert daemon.slots() == [(NIGHT, SlotState.ENDED)]
+
+
+def test_failed_is_told_after_the_last_try_and_retrying_before(daemon: Machine) -> None:
+    fail(daemon)
+    assert kinds(daemon) == [NoticeKind.RETRYING]
+    assert "; next try 03:15 UTC (try 2 of 3); the run left nothing on the host" in daemon.told[0].text
+    daemon.at(NIGHT + 15 * MINUTE)
+    fail(daemon)
+    daemon.at(NIGHT + 30 * MINUTE)
+    assert fail(daemon) == RetryPlan(3, 3, reason="it was the last of 3 tries")
+    assert kinds(daemon) == [NoticeKind.RETRYING, NoticeKind.RETRYING, NoticeKind.FAILED]
+    assert daemon.told[-1].text.endswith("; it is not tried again: it was the last of 3 tries")
+    daemon.after(hours=2)
+    assert daemon.slots() == [(NIGHT, SlotState.ENDED)]
+    assert [slot.run_id for slot in daemon.launcher.started] == ["r1", "r2", "r3"]
+    assert daemon.newest().tried == ("r1", "r2")
+
+
+def test_what_does_not_pass_is_told_at_once_and_not_tried_again(daemon: Machine) -> None:
+    assert fail(daemon, SnapshotError("the snapshot failed")) == RetryPlan(1, 3)
+    assert kinds(daemon) == [NoticeKind.FAILED]
+    daemon.after(hours=1)
+    assert (daemon.newest().state, len(daemon.launcher.started)) == (SlotState.ENDED, 1)
+
+
+def test_a_run_that_left_something_is_not_tried_again(daemon: Machine) -> None:
+    plan = fail(daemon, leaving=Holding(HoldingKind.SNAPSHOT, "vg0/bk_r1"))
+    assert plan == RetryPlan(1, 3, reason="something that the run held is left on the host")
+    assert kinds(daemon) == [NoticeKind.FAILED]
+
+
+def test_a_run_that_no_schedule_has_started_is_not_tried_again(daemon: Machine) -> None:
+    assert retries.plan_retry(daemon.configuration, daemon.catalogue, "nightly", "by-hand", REFUSED_LOCK) is None
+
+
+def test_a_good_try_is_no_recovery_of_a_failure_that_nobody_was_told_of(daemon: Machine) -> None:
+    fail(daemon)
+    daemon.at(NIGHT + 15 * MINUTE)
+    with daemon.catalogue.open_run("nightly", "db1", run_id="r2") as run:
+        run.complete((Backup("vault", "/v", 1, 1, 1, "ab" * 32),))
+    assert notices.ended(daemon.catalogue, daemon.catalogue.run("r2")).kind is NoticeKind.SUCCEEDED
+
+
+# --- restarts --------------------------------------------------------------------------------------------------------
+
+
+def test_a_daemon_that_is_restarted_between_tries_starts_the_next_one_once(daemon: Machine) -> None:
+    fail(daemon)
+    daemon.start()
+    daemon.at(NIGHT + 15 * MINUTE)
+    daemon.start()
+    daemon.start()
+    daemon.after(minutes=20)
+    assert [slot.run_id for slot in daemon.launcher.started] == ["r1", "r2"]
+    assert daemon.newest().state is SlotState.STARTED
+
+
+def test_a_run_that_ends_while_no_daemon_runs_is_tried_again_by_the_next(daemon: Machine) -> None:
+    fail(daemon, looking=False)
+    assert daemon.newest().state is SlotState.STARTED
+    daemon.now = NIGHT + 20 * MINUTE
+    daemon.start()
+    assert [slot.run_id for slot in daemon.launcher.started] == ["r1", "r2"]
+
+
+def test_a_daemon_that_comes_too_late_tells_that_the_backup_has_failed(daemon: Machine) -> None:
+    fail(daemon)
+    daemon.now = NIGHT + 5 * HOUR
+    daemon.start()
+    assert daemon.newest().state is SlotState.ENDED
+    assert kinds(daemon) == [NoticeKind.RETRYING, NoticeKind.FAILED]
+    assert "failed: ftwrl was not granted in 10 tries: a long statement; it is not tried again: " in daemon.told[1].text
+    daemon.start()
+    assert len(daemon.told) == 2
+
+
+def test_the_daemon_of_a_reload_does_not_adopt_a_run_twice(daemon: Machine) -> None:
+    daemon.catalogue.plan_retry(daemon.newest(), NIGHT + HOUR)
+    assert daemon.dispatch.going.adopt() == ()
+
+
+# --- what else is in the way -----------------------------------------------------------------------------------------
+
+
+def test_a_try_waits_for_another_run_and_a_pause(daemon: Machine) -> None:
+    fail(daemon)
+    claims = Claims(daemon.configuration.paths.run)
+    with claims.job("nightly", "by hand"):
+        daemon.at(NIGHT + 15 * MINUTE)
+        assert daemon.dispatch.restless
+    daemon.catalogue.pause("nightly", "new disks")
+    daemon.after(minutes=1)
+    assert len(daemon.launcher.started) == 1
+    daemon.catalogue.resume("nightly")
+    daemon.after(minutes=1)
+    assert len(daemon.launcher.started) == 2
+
+
+def test_a_slot_that_is_due_meanwhile_takes_the_place_of_a_waiting_try(daemon: Machine) -> None:
+    daemon.schedule(job("nightly", backup=BackupScheduleConfig(cron="*/20 * * * *", retries=2)))
+    fail(daemon)
+    with Claims(daemon.configuration.paths.run).job("nightly", "by hand"):
+        daemon.at(NIGHT + 15 * MINUTE)
+    daemon.at(NIGHT + 20 * MINUTE)
+    assert daemon.slots() == [(NIGHT, SlotState.ENDED), (NIGHT + 20 * MINUTE, SlotState.STARTED)]
+    assert daemon.told[-1].text.endswith("it is not tried again: the next backup is due before that")
+
+
+def test_a_blackout_before_the_next_try_ends_it(daemon: Machine) -> None:
+    black = Blackout(frozenset(range(7)), time(3, 10), time(4))
+    daemon.schedule(job("nightly", backup=BackupScheduleConfig(cron="0 3 * * *", retries=2, blackout=(black,))))
+    assert fail(daemon) == RetryPlan(1, 3, reason="the next try would fall into a blackout")
+    assert kinds(daemon) == [NoticeKind.FAILED]
+
+
+def test_a_job_that_has_left_the_configuration_is_not_tried_again(daemon: Machine) -> None:
+    fail(daemon)
+    daemon.schedule(job("other", backup=HOURLY))
+    daemon.after(minutes=15)
+    assert daemon.newest().state is SlotState.ENDED
+    assert kinds(daemon) == [NoticeKind.RETRYING, NoticeKind.FAILED]
+
+
+def test_what_cannot_be_started_again_is_told(daemon: Machine) -> None:
+    fail(daemon)
+    daemon.launcher.broken = True
+    daemon.at(NIGHT + 15 * MINUTE)
+    assert kinds(daemon)[-1] is NoticeKind.FAILED
+    assert "could not be started" in daemon.told[-1].text

@@ -24,14 +24,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Say who stays together."""
     here = [item for item in items if Path(__file__).parent in item.path.parents]
     for item in here:
-        item.add_marker(pytest.mark.xdist_group(_kind_of(item) or _OF_IMAGES))
-    here.sort(key=lambda item: _kind_of(item) is not None)
+        item.add_marker(pytest.mark.xdist_group(_group_of(item)))
+    here.sort(key=lambda item: _group_of(item) != _OF_IMAGES)
     items[:] = [item for item in items if item not in here] + here
 
 
-def _kind_of(item: Any) -> str | None:
-    """Of the server that a test is about."""
-    return str(item.callspec.params["kind"]) if "kind" in getattr(item, "fixturenames", ()) else None
+def _group_of(item: Any) -> str:
+    """The kind of server that a test is about, where it is about one; a module may say so itself."""
+    said = item.get_closest_marker("xdist_group")
+    if said is not None:
+        return str(said.args[0])
+    return str(item.callspec.params["kind"]) if "kind" in getattr(item, "fixturenames", ()) else _OF_IMAGES
 
 
 @pytest.fixture(scope="session", params=KINDS)

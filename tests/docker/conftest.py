@@ -19,14 +19,15 @@ ROOT = Path(__file__).resolve().parents[2]
 _OF_IMAGES = "images"
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the marks
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(wrapper=True)  # before xdist reads the marks, which wants to be the first that is no wrapper
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
     """Say who stays together."""
     here = [item for item in items if Path(__file__).parent in item.path.parents]
     for item in here:
         item.add_marker(pytest.mark.xdist_group(_group_of(item)))
     here.sort(key=lambda item: _group_of(item) != _OF_IMAGES)
     items[:] = [item for item in items if item not in here] + here
+    return (yield)
 
 
 def _group_of(item: Any) -> str:

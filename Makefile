@@ -64,7 +64,7 @@ service-tests: setup-python setup-service ## the pages in a real browser, the me
 
 # On the Docker engine that answers, else on one that is started for them.
 docker-tests: setup-python setup-docker ## backupd on real servers in containers, and the images (8 minutes)
-	.ci/with-docker $(BIN)/pytest tests/docker -n 2 --dist loadgroup --no-loadscope-reorder --timeout=900 --durations=10
+	.ci/with-docker $(BIN)/pytest tests/docker -n 2 --no-loadscope-reorder --timeout=900 --durations=10
 
 packaging-tests: setup-python setup-docker ## the wheel, and the Debian package in a Debian of its own (4 minutes)
 	$(BIN)/pytest tests/packaging --timeout=900 --durations=5

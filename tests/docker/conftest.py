@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 from tests.docker.containers import KINDS, Pair, ServerContainer, free_ports, port_of, port_variable
 
@@ -19,23 +20,26 @@ ROOT = Path(__file__).resolve().parents[2]
 _OF_IMAGES = "images"
 
 
-@pytest.hookimpl(wrapper=True)  # before xdist reads the marks, which wants to be the first that is no wrapper
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
-    """Say who stays together."""
-    here = [item for item in items if Path(__file__).parent in item.path.parents]
-    for item in here:
-        item.add_marker(pytest.mark.xdist_group(_group_of(item)))
-    here.sort(key=lambda item: _group_of(item) != _OF_IMAGES)
-    items[:] = [item for item in items if item not in here] + here
-    return (yield)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes longest is begun first."""
+    items.sort(key=lambda item: _group_of(item.nodeid) != _OF_IMAGES)
 
 
-def _group_of(item: Any) -> str:
-    """The kind of server that a test is about, where it is about one; a module may say so itself."""
-    said = item.get_closest_marker("xdist_group")
-    if said is not None:
-        return str(said.args[0])
-    return str(item.callspec.params["kind"]) if "kind" in getattr(item, "fixturenames", ()) else _OF_IMAGES
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
+    """Groups go to workers as scopes do."""
+
+    class Together(LoadScopeScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            return _group_of(nodeid)
+
+    return Together(config, log)
+
+
+def _group_of(test: str) -> str:
+    """The kind of server that a test of this name is about, if it is about one."""
+    if "test_compose.py" in test:
+        return KINDS[0]  # its own: two must not build one image at once
+    return next((kind for kind in KINDS if kind in test), _OF_IMAGES)
 
 
 @pytest.fixture(scope="session", params=KINDS)

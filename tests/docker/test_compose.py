@@ -13,7 +13,6 @@ from tests.docker.conftest import ROOT, build
 from tests.docker.containers import KINDS, ServerContainer, docker, free_ports, port_variable
 
 SERVICE = "mariadb-10.11"
-pytestmark = pytest.mark.xdist_group(SERVICE)  # two must not build one image at once
 PLUGIN = "./usr/libexec/docker/cli-plugins/docker-compose"
 
 

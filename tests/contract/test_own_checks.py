@@ -102,7 +102,7 @@ def test_times_are_in_utc(shared: RunningServer) -> None:
         ("SELEKT 7", "an error: You have an error in your SQL syntax"),
         ("SELECT 7; SELECT 7", "an error: You have an error in your SQL syntax"),
         ("SELECT 8; DROP TABLE t.innodb", "an error: You have an error in your SQL syntax"),
-        ("-- nothing", "an error: Query was empty"),
+        ("-- nothing", "no row"),
         ("DELETE FROM t.innodb", "an error: Cannot execute statement in a READ ONLY transaction"),
         ("INSERT INTO t.myisam (v) VALUES ('x')", "an error: Cannot execute statement in a READ ONLY transaction"),
         ("DO 1", "no row"),

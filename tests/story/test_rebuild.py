@@ -92,7 +92,8 @@ def test_what_drills_proved_comes_back_with_the_backup(catalogue: Catalogue, emp
     here, ownership = owned(catalogue, tmp_path)
     back_up(catalogue, "r1", here)
     for hours, ok in ((1, True), (2, False)):
-        drill = Drill("r1", ok, (Check("tables", ok, "3", "3"),), 7.5, NOW + timedelta(hours=hours))
+        own = Check("checks.orders", ok, "at least 1", "0\n\x1b", asked="SELECT 'é'\n  -- why")
+        drill = Drill("r1", ok, (Check("tables", ok, "3", "3"), own), 7.5, NOW + timedelta(hours=hours))
         catalogue.record_drill(drill)
         assert leave_proof([BackupSource(here, "nightly", "r1", BELIEVED)], drill, ownership, host="db1") == ()
     here.stored["nightly", "r1", "proof-20200101T000000Z.json"] = b'{"run_id": "r1", "ok": true}'

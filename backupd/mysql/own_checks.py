@@ -1,8 +1,8 @@
 """The checks that a job brings itself: what a restored server is asked, and whether the answer is the expected one.
 
 Knows: a check is one statement that returns one value, in a read-only session of its own, within its time. A value that
-is not as expected is a failed check, and so is a statement that fails or takes too long; a server that has no memory or
-room left for it, or that is gone, is no answer at all.
+is not as expected is a failed check, and so is a statement that fails or takes too long. A server that has no memory or
+room left for a statement leaves the drill undecided, and one that is gone ends it.
 
 The statement is the configuration's. The value is a stranger's data: it is compared whole, kept cut, and escaped by
 whoever shows it.
@@ -40,6 +40,7 @@ _TIME = re.compile(
 _TIMED_OUT = (ER.STATEMENT_TIMEOUT, ER.QUERY_TIMEOUT)  # MariaDB's, MySQL's
 _OWN_LIMITS = (ER.DISK_FULL, ER.OUTOFMEMORY, ER.OUT_OF_SORTMEMORY, ER.OUT_OF_RESOURCES, ER.RECORD_FILE_FULL)
 _NO_ROOM = re.compile(r"no space left on device|errcode: 28\b", re.IGNORECASE)
+
 Rows = Sequence[Sequence[str | None]]
 
 

@@ -74,7 +74,7 @@ def _add_what_is_rare(connection: Any) -> None:
     connection.execute(f"INSERT OR IGNORE INTO pins (run_id, note, at) SELECT run_id, 'why', {at} FROM ({newest})")
     connection.execute(
         "INSERT OR IGNORE INTO drills (run_id, ok, checks, seconds, at, undecided)"
-        """ SELECT run_id, 0, '[{"name": "tables", "ok": false, "expected": "1", "found": "2"}]', 1.0,"""
+        """ SELECT run_id, 0, '[{"name": "tables", "ok": false, "expected": "1", "found": "2", "asked": "?"}]', 1.0,"""
         f" {at}, '' FROM ({newest})"
     )
     connection.execute("UPDATE backups SET broken = 'damaged' WHERE rowid % 5 = 0")

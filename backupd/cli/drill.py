@@ -13,6 +13,7 @@ from backupd.vocabulary.errors import Undecided, UsageError, VerificationError
 
 if TYPE_CHECKING:
     from backupd.catalogue.store import Catalogue
+    from backupd.config import Configuration, DrillCheckConfig
     from backupd.vocabulary.records import RunDetails
 
 
@@ -53,7 +54,11 @@ def drill(
         with told(), cancellable(), unpruned(configuration, run):
             tools = wiring.host_tools(configuration, catalogue.identity().name)
             result = drill_backup(
-                sources, tools, identities=identities, confined=not configuration.restore.unconfined, telling=tell
+                *(sources, tools),
+                identities=identities,
+                confined=not configuration.restore.unconfined,
+                checks=_own_checks(configuration, run, catalogue.identity().name),
+                telling=tell,
             )
             catalogue.record_drill(result)  # before anybody may prune what is proven now
             for failure in leave_proof(sources, result, ownership_of(catalogue, tools), host=run.host):
@@ -72,11 +77,26 @@ def drill(
                 hint="nothing was learned about the backup: drill it again with more time, memory or disk space",
             )
     if not result.ok:
-        failed = ", ".join(check.name for check in result.checks if not check.ok)
-        with told():
-            raise VerificationError(
-                f"the drill of run {result.run_id} failed: {failed}", hint="do not rely on this backup; take a new one"
+        failed = [check for check in result.checks if not check.ok]
+        hint = "do not rely on this backup; take a new one"
+        if all(check.asked for check in failed):
+            hint = (
+                "the backup restores, but its data is not what the job's own checks expect: look at the data,"
+                f" and at [jobs.{run.job}.drill.checks]"
             )
+        with told():
+            names = ", ".join(check.name for check in failed)
+            raise VerificationError(f"the drill of run {result.run_id} failed: {names}", hint=hint)
+
+
+def _own_checks(configuration: "Configuration", run: "RunDetails", machine: str) -> "tuple[DrillCheckConfig, ...]":
+    """The checks that the run's job has now, unless another machine's job made the backup."""
+    job = configuration.jobs.get(run.job)
+    checks = () if job is None else tuple(job.drill.checks.values())
+    if checks and run.machine != machine:
+        tell(f"the checks of job {run.job} are not run: the backup is of another machine, {run.machine}")
+        return ()
+    return checks
 
 
 def _chosen(catalogue: "Catalogue", run_id: str | None, job: str | None, target: str | None) -> "RunDetails":

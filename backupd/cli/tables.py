@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from backupd.report.bill_words import bill_words
-from backupd.report.run_facts import run_facts
+from backupd.report.run_facts import outcome_of, run_facts
 from backupd.report.words import columns, size
 from backupd.vocabulary.records import Check, RunDetails
 
@@ -49,11 +49,4 @@ def _fate(fate: "Fate", *, dry_run: bool) -> str:
 
 def drill_table(checks: Sequence[Check]) -> str:
     """The checks of a drill, a line each."""
-    rows = [
-        ("ok" if check.ok else "FAILED", check.name, check.found if check.ok else _differs(check)) for check in checks
-    ]
-    return columns(rows)
-
-
-def _differs(check: Check) -> str:
-    return f"expected {check.expected}, found {check.found}"
+    return columns([("ok" if check.ok else "FAILED", check.name, outcome_of(check)) for check in checks])

@@ -8,6 +8,7 @@ Written back (pydantic's "json" mode) a value has the form that a person types: 
 
 import contextlib
 import ipaddress
+import math
 import os
 import re
 from collections.abc import Callable
@@ -247,6 +248,18 @@ def _chunk_size_text(size: int | Auto) -> str:
     return format_size(size) if isinstance(size, int) else size
 
 
+def _bound(value: object) -> int | float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise BadValue(f"{quoted(value)} is not a number", "write a number without quotes")
+    return value
+
+
+def _sql(value: str) -> str:
+    if not value.strip(" \t\r\n;"):
+        raise BadValue("has no statement", 'for example "SELECT COUNT(*) FROM shop.orders"')
+    return value
+
+
 def _flag_or_auto(value: object) -> bool | Auto:
     if value == AUTO:
         return AUTO
@@ -303,6 +316,8 @@ Flag = Annotated[bool, Strict()]
 FlagOrAuto = Annotated[bool | Auto, PlainValidator(_flag_or_auto)]
 WholeNumber = Annotated[int, Strict()]
 Number = Annotated[float, Strict()]
+Bound = Annotated[int | float, PlainValidator(_bound)]  # whole numbers stay exact
+Sql = Annotated[Text, AfterValidator(_sql)]
 AbsolutePath = Annotated[Path, BeforeValidator(_absolute)]
 SecretFile = Annotated[Path, BeforeValidator(_secret_file)]
 Variable = Annotated[str, BeforeValidator(_variable)]

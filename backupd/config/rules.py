@@ -21,6 +21,8 @@ Tables = Mapping[str, Any]
 
 PASSWORD_SOURCES = ("password_file", "password_env", "password_credential", "defaults_file")
 _EVERY = format_duration(keys_of(JobConfig)["every"].default)
+MOST_CHECKS = 50  # of a job: all of them go into each proof
+_EXPECTATIONS = (("equals",), ("at_least", "at_most"), ("newer_than",))
 _NO_JOB = "owner"  # on every target, beside the jobs' folders
 
 
@@ -114,12 +116,39 @@ def _job(document: Tables, name: str, job: Tables) -> Iterator[Fault]:
     for hook, table in _named(job, "hooks"):
         if "name" in table:
             yield unknown_key(("jobs", name, "hooks", hook, "name"))
+    yield from _drill_checks(name, job)
     yield from _encrypted(document, path, job)
     yield from _as_often(path, job)
     yield from _retried(path, job)
     copy = job.get("copy")
     if isinstance(copy, dict) and "spool_size" in copy and "spool" not in copy:
         yield Fault(f"{path}.copy.spool_size", "there is no spool", "set spool to a folder on other disks")
+
+
+def _drill_checks(job_name: str, job: Tables) -> Iterator[Fault]:
+    """Each expects one thing, that some value can be."""
+    drill = job.get("drill")
+    checks = list(_named(drill, "checks")) if isinstance(drill, dict) else []
+    if len(checks) > MOST_CHECKS:
+        path = dotted(("jobs", job_name, "drill", "checks"))
+        yield Fault(path, f"has {len(checks)} checks", f"a job can have {MOST_CHECKS}")
+    for name, check in checks:
+        where = ("jobs", job_name, "drill", "checks", name)
+        if "name" in check:
+            yield unknown_key((*where, "name"))
+        kinds = [keys for keys in _EXPECTATIONS if any(key in check for key in keys)]
+        if not kinds:
+            yield Fault(dotted(where), "does not say what is expected", "add equals, at_least, at_most or newer_than")
+        elif len(kinds) > 1:
+            found = ", ".join(key for keys in kinds for key in keys if key in check)
+            yield Fault(
+                dotted(where),
+                f"has more than one expectation: {found}",
+                "keep equals, or newer_than, or at_least and at_most; another check can expect the rest",
+            )
+        least, most = check.get("at_least"), check.get("at_most")
+        if isinstance(least, int | float) and isinstance(most, int | float) and least > most:
+            yield Fault(dotted(where), f"at_least ({least}) is above at_most ({most})", "no number can meet both")
 
 
 def _as_often(path: str, job: Tables) -> Iterator[Fault]:

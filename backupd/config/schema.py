@@ -8,12 +8,13 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, Strict
 from pydantic.dataclasses import dataclass
 
 from backupd.config.fields import (
     AbsolutePath,
     BlockSize,
+    Bound,
     ChunkSize,
     Command,
     CowDevices,
@@ -33,6 +34,7 @@ from backupd.config.fields import (
     Recipients,
     SecretFile,
     SpoolSize,
+    Sql,
     TargetNames,
     Text,
     Variable,
@@ -277,6 +279,26 @@ class VerifyConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=TABLE)
+class DrillCheckConfig:
+    """`[jobs.NAME.drill.checks.NAME]`: a question that each drill of the job's backups asks the restored server."""
+
+    name: OwnName
+    sql: Sql
+    equals: Annotated[str, Strict()] | None = None
+    at_least: Bound | None = None
+    at_most: Bound | None = None
+    newer_than_seconds: Annotated[PositiveDuration | None, key("newer_than")] = None
+    timeout_seconds: Annotated[PositiveDuration, key("timeout")] = 300.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=TABLE)
+class DrillConfig:
+    """`[jobs.NAME.drill]`: what is asked of the job's backups beside what every drill asks."""
+
+    checks: Annotated[Mapping[Name, DrillCheckConfig], NAMED, FROZEN, THAWED] = Field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=TABLE)
 class JobConfig:
     """`[jobs.NAME]`: which host goes to which target, how often, and under which conditions."""
 
@@ -293,6 +315,7 @@ class JobConfig:
     encryption: EncryptionConfig = EncryptionConfig()
     retention: RetentionConfig = RetentionConfig()
     verify: VerifyConfig = VerifyConfig()
+    drill: DrillConfig = DrillConfig()
     schedules: SchedulesConfig = SchedulesConfig()
     hooks: Annotated[Mapping[Name, HookConfig], NAMED, FROZEN, THAWED] = Field(default_factory=dict)
     drill_within_seconds: Annotated[PositiveDuration | None, key("drill_within")] = None  # a proof that is older: alarm

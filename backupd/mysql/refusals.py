@@ -22,11 +22,15 @@ _DENIED = (
 
 
 class StatementError(ServerError):
-    """The server answered with an error; `number` is its own error number, 0 when it did not answer at all."""
+    """The server answered with an error: `number` is its own error number, 0 when it did not answer at all.
 
-    def __init__(self, message: str, *, hint: str = "", number: int = 0) -> None:
+    `said` is the error in the words of the server, or of the driver.
+    """
+
+    def __init__(self, message: str, *, hint: str = "", number: int = 0, said: str = "") -> None:
         super().__init__(message, hint=hint)
         self.number = number
+        self.said = said
 
     @property
     def code(self) -> str:
@@ -56,7 +60,7 @@ def statement_error(error: Exception, login: Login, doing: str) -> StatementErro
     said = str(error.args[1]) if len(error.args) > 1 else (str(error) or type(error).__name__)
     explain = _EXPLANATIONS.get(number, _statement_failed)
     message, hint = explain(login, said, " ".join(doing.split())[:100])
-    return StatementError(message, hint=hint, number=0 if number in _CLIENT_ERRORS else number)
+    return StatementError(message, hint=hint, number=0 if number in _CLIENT_ERRORS else number, said=said)
 
 
 def _access_denied(login: Login, _said: str, _doing: str) -> tuple[str, str]:

@@ -82,6 +82,17 @@ class RunningServer:
         """What it wrote to its error log so far."""
         return _said(self._places)
 
+    def another_session(self, *, answer_seconds: float, one_statement: bool = False) -> Session:
+        """A session beside the first one; see `Session.open`.
+
+        Raises:
+            ServerError: the server does not answer, or another program does at its socket.
+        """
+        login = _login(self._places)
+        session = Session.open(login, answer_seconds=answer_seconds, one_statement=one_statement)
+        _require_itself(session, self._process)
+        return session
+
     def shut_down(self) -> Check:
         """End it cleanly; the answer is whether it went so. Its session is over.
 
@@ -207,7 +218,7 @@ class ScratchServer:
 
     def _answering(self, process: "Popen[bytes]", places: ScratchPlaces) -> Session:
         """Ask until it answers: only its log says that it is ready, in words that differ between servers."""
-        login = Login("root", socket=places.socket)
+        login = _login(places)
         deadline = time.monotonic() + self._start_seconds
         while True:
             try:
@@ -230,6 +241,10 @@ class ScratchServer:
                 _require_itself(session, process)
                 return session
             time.sleep(_POLL_SECONDS)
+
+
+def _login(places: ScratchPlaces) -> Login:
+    return Login("root", socket=places.socket)
 
 
 def _require_itself(session: Session, process: "Popen[bytes]") -> None:

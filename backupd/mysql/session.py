@@ -11,6 +11,7 @@ import math
 import socket
 import struct
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from types import TracebackType
 from typing import Any, Protocol, Self
 
@@ -60,14 +61,15 @@ class Session:
         self._closed = False
 
     @classmethod
-    def open(cls, login: Login, *, answer_seconds: float = ANSWER_SECONDS) -> Self:
-        """A new session of this login.
+    def open(cls, login: Login, *, answer_seconds: float = ANSWER_SECONDS, one_statement: bool = False) -> Self:
+        """A new session of this login; with `one_statement` its server refuses several that are sent as one.
 
         Raises:
             ServerError: the server cannot be reached, or does not let us in.
         """
         try:
-            return cls(pymysql.connect(**connection_options(login, answer_seconds)), login)
+            flags = {"client_flag": 0} if one_statement else {}
+            return cls(pymysql.connect(**connection_options(login, answer_seconds) | flags), login)
         except pymysql.MySQLError as error:
             raise statement_error(error, login, "connecting") from error
         except (OSError, ValueError) as error:  # before the driver begins: a certificate, a name
@@ -118,6 +120,24 @@ class Session:
             cursor.execute(statement)
             for row in cursor:
                 yield tuple(map(_text, row))
+
+    def last(self, statement: str, *, most: int) -> list[tuple[str | None, ...]]:
+        """The first rows of one last statement, `most` of them: the session is over, for no answer can be cut short.
+
+        Raises:
+            StatementError: it was refused, or the session was over.
+        """
+        with self._explaining(statement):
+            cursor = self._connection.cursor(SSCursor)
+            try:
+                cursor.execute(statement)
+                return [tuple(map(_text, row)) for row in islice(iter(cursor.fetchone, None), most)]
+            finally:
+                self._closed = True
+                if self._connection._result is not None:
+                    self._connection._result.unbuffered_active = False  # else the driver would read all the rest
+                cursor.connection = None
+                self._connection._force_close()
 
     def one(self, statement: str, *values: object) -> Row | None:
         """The first row, None when there is none.

@@ -11,7 +11,7 @@ from backupd.policy.write_penalty import penalty_of
 from backupd.report.gate_words import gate_words
 from backupd.report.words import duration, instant, ratio, size
 from backupd.vocabulary.penalty import SPOOL_STAGE
-from backupd.vocabulary.records import Drill, Phase, RunDetails, SnapshotFacts
+from backupd.vocabulary.records import Check, Drill, Phase, RunDetails, SnapshotFacts
 from backupd.vocabulary.servers import LockReceipt, Position, ReplicaPosition
 from backupd.vocabulary.storage import Backup
 
@@ -142,6 +142,13 @@ def _spool(run: RunDetails) -> Facts:
 def _copy(first: Backup, seconds: float | None) -> str:
     rate = f" at {size(first.bytes_read / seconds)}/s" if seconds else ""
     return f"{size(first.bytes_read)} in {duration(seconds)}{rate}, {first.files} files"
+
+
+def outcome_of(check: Check) -> str:
+    """What a drill found, beside what was expected where that differs, or is the job's own."""
+    if not check.ok:
+        return f"expected {check.expected}, found {check.found}"
+    return f"{check.found}, expected {check.expected}" if check.asked and check.found != check.expected else check.found
 
 
 def _proof(drill: Drill) -> str:

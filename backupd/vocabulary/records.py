@@ -33,6 +33,12 @@ _ALMOST_A_SECOND: Final = timedelta(microseconds=999_999)
 _AFTER_THE_SNAPSHOT: Final = (Phase.SETTLE, Phase.COPY, Phase.RELEASE, Phase.SEND, Phase.VERIFY)
 
 
+def snapshot_by(ended_at: datetime, phases: Mapping[Phase, float] | Mapping[str, float]) -> datetime:
+    """When the snapshot was taken, or a little later, in whole seconds: the end less the phases after the snapshot."""
+    later = sum(phases.get(phase, 0.0) for phase in _AFTER_THE_SNAPSHOT)
+    return (ended_at - timedelta(seconds=later) + _ALMOST_A_SECOND).replace(microsecond=0)
+
+
 class RunKind(StrEnum):
     """What a run is for."""
 
@@ -139,6 +145,7 @@ class Check:
     ok: bool
     expected: str
     found: str
+    asked: str = ""  # the SQL of one of the job's own checks
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,10 +217,7 @@ class RunDetails:
         It is the end less the phases that came after the snapshot. What came before it would tell less: hooks and
         waits are in no phase, and a backup of a moment too late is worse than an earlier one.
         """
-        if self.ended_at is None:
-            return None
-        later = sum(self.phases.get(phase, 0.0) for phase in _AFTER_THE_SNAPSHOT)
-        return (self.ended_at - timedelta(seconds=later) + _ALMOST_A_SECOND).replace(microsecond=0)
+        return None if self.ended_at is None else snapshot_by(self.ended_at, self.phases)
 
     @property
     def proven_at(self) -> datetime | None:

@@ -123,7 +123,7 @@ def test_a_drill_has_every_key_that_is_promised() -> None:
     document = drill_document(Drill("r1", ok=False, checks=checks, seconds=2.5, at=NOON))
     assert set(document) >= {"run_id", "status", "checks", "seconds"}
     assert (document["status"], document["seconds"]) == ("failed", 2.5)
-    assert document["checks"][1] == {"name": "tables", "ok": False, "expected": "0", "found": "1"}
+    assert document["checks"][1] == {"name": "tables", "ok": False, "expected": "0", "found": "1", "asked": ""}
     assert drill_document(Drill("r1", ok=True, checks=(), seconds=1, at=NOON))["status"] == "proven"
 
 

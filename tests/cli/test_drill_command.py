@@ -2,9 +2,12 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
+from backupd.catalogue.database import direct
+from backupd.config import DrillCheckConfig
 from backupd.targets import BackupSource
 from backupd.vocabulary.records import Check, Drill
 from backupd.vocabulary.storage import Backup
@@ -21,12 +24,19 @@ class Drills:
         self.of: list[str] = []
         self.ok = True
         self.undecided = ""
+        self.own_ok = True
+        self.own: list[list[str]] = []  # the job's checks, of each
 
-    def __call__(self, sources: Sequence[BackupSource], tools: object, **how: object) -> Drill:
+    def __call__(
+        self, sources: Sequence[BackupSource], tools: object, checks: Sequence[DrillCheckConfig] = (), **how: object
+    ) -> Drill:
         self.of.append(sources[0].run_id)
-        checks = (Check("tables", ok=self.ok, expected="3", found="3"),)
+        self.own.append([check.sql for check in checks])
+        own = tuple(Check(f"checks.{check.name}", self.own_ok, "at least 1", "0", asked=check.sql) for check in checks)
+        ok = self.ok and self.own_ok
+        made = (Check("tables", ok=self.ok, expected="3", found="3"), *own)
         at = NOW + len(self.of) * timedelta(hours=1)
-        return Drill(sources[0].run_id, self.ok, checks, seconds=1, at=at, undecided=self.undecided)
+        return Drill(sources[0].run_id, ok, made, seconds=1, at=at, undecided=self.undecided)
 
 
 @pytest.fixture
@@ -101,3 +111,55 @@ def test_backups_without_a_copy_on_the_target_are_passed_over(
     assert terminal.run("drill", "--target", "elsewhere").status == 2
     assert terminal.run("drill", "--target", "vault").status == 0
     assert drills.of == ["r2"]
+
+
+CHECK = '[jobs.nightly.drill.checks.orders]\nsql = "SELECT {}"\nat_least = 1\n'
+
+
+def with_checks(terminal: Terminal, text: str) -> Path:
+    path = terminal.configuration.with_name("checked.toml")
+    path.write_text(f"{terminal.configuration.read_text()}\n{text}")
+    return path
+
+
+def test_a_drill_asks_what_the_job_asks_now(terminal: Terminal, drills: Drills, backed_up: None) -> None:
+    for number in (1, 2):
+        ended = terminal.run("drill", "r1", configuration=with_checks(terminal, CHECK.format(number)))
+        assert ended.status == 0
+        assert "ok  checks.orders  0, expected at least 1" in ended.stdout
+    assert drills.own == [["SELECT 1"], ["SELECT 2"]]
+    shown = terminal.run("show", "r1", "--json").document["drills"]
+    assert [drill["checks"][1]["asked"] for drill in shown] == ["SELECT 1", "SELECT 2"]
+
+
+def test_a_backup_that_fails_the_job_s_own_checks_alone_is_not_called_unreliable(
+    terminal: Terminal, drills: Drills, backed_up: None
+) -> None:
+    drills.own_ok = False
+    ended = terminal.run("drill", "r2", configuration=with_checks(terminal, CHECK.format(1)))
+    assert ended.status == 9
+    assert "the drill of run r2 failed: checks.orders" in ended.stderr
+    assert "look at the data, and at [jobs.nightly.drill.checks]" in ended.stderr
+    drills.ok = False
+    ended = terminal.run("drill", "r2", configuration=with_checks(terminal, CHECK.format(1)))
+    assert "the drill of run r2 failed: tables, checks.orders" in ended.stderr
+    assert "do not rely on this backup" in ended.stderr
+
+
+def test_another_machine_s_backup_is_not_asked_what_this_machine_s_are(
+    terminal: Terminal, world: World, drills: Drills, backed_up: None
+) -> None:
+    with direct(world.places.catalogue, busy_timeout_seconds=5) as connection:
+        connection.execute("UPDATE runs SET machine = 'db9-12345678' WHERE run_id = 'r1'")
+    ended = terminal.run("drill", "r1", configuration=with_checks(terminal, CHECK.format(1)))
+    assert drills.own == [[]]
+    assert "the checks of job nightly are not run: the backup is of another machine, db9-12345678" in ended.stderr
+
+
+def test_what_is_wrong_with_a_check_is_told_before_anything_is_restored(terminal: Terminal, drills: Drills) -> None:
+    broken = with_checks(terminal, CHECK.format(1).replace("at_least", "at_last"))
+    for command in (["config", "check"], ["check", "nightly"], ["drill"]):
+        ended = terminal.run(*command, configuration=broken)
+        assert ended.status == 2
+        assert "jobs.nightly.drill.checks.orders.at_last: unknown key" in ended.stderr
+        assert "did you mean at_least?" in ended.stderr

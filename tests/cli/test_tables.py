@@ -207,6 +207,18 @@ def test_a_failed_check_says_what_was_expected() -> None:
     assert table == "FAILED  position  expected 7:1, found 7:2\nok      tables    0"
 
 
+def test_one_of_the_job_s_own_checks_always_says_what_was_expected() -> None:
+    asked = "SELECT COUNT(*) FROM shop.orders"
+    good = Check("checks.orders", ok=True, expected="at least 9", found="11", asked=asked)
+    bad = Check("checks.schema", ok=False, expected="42", found="\x1b[2J\nok  checks.schema  42", asked=asked)
+    same = Check("checks.other", ok=True, expected="42", found="42", asked=asked)
+    assert tables.drill_table((good, bad, same)).splitlines() == [
+        "ok      checks.orders  11, expected at least 9",
+        "FAILED  checks.schema  expected 42, found \\x1b[2J\\nok  checks.schema  42",
+        "ok      checks.other   42",
+    ]
+
+
 @pytest.mark.parametrize(
     ("position", "derived", "words"),
     [

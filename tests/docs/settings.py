@@ -12,6 +12,7 @@ from backupd.config import (
     AppriseConfig,
     Configuration,
     DirectoryConfig,
+    DrillCheckConfig,
     HookConfig,
     HostConfig,
     JobConfig,
@@ -61,6 +62,7 @@ def tables() -> Iterator[tuple[str, str, Any]]:
     yield from (one for one in _tables(Configuration, "", "") if one[0])
     for table, kind, example in _NAMED:
         yield from _tables(table, f"{kind}.NAME", f"{kind}.{example}")
+    yield from _tables(DrillCheckConfig, "jobs.NAME.drill.checks.NAME", "jobs.nightly.drill.checks.orders")
     yield from _tables(HookConfig, "jobs.NAME.hooks.NAME", "jobs.nightly.hooks.cache")
 
 

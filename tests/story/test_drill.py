@@ -4,16 +4,20 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from backupd.archive.frames import Reading
 from backupd.archive.unpack import Unpacking
+from backupd.config import DrillCheckConfig
 from backupd.host.signals import cancellable
+from backupd.mysql.refusals import StatementError
 from backupd.operations.restore.drill import drill
 from backupd.targets import BackupSource
 from backupd.vocabulary.errors import Busy, Cancelled, TargetError, Undecided
+from backupd.vocabulary.records import Check
 from tests.fakes.target import BELIEVED
 from tests.story.stored import damaged
 from tests.story.world import World
@@ -135,3 +139,110 @@ def test_what_an_earlier_drill_left_is_not_in_the_way(backed_up: World) -> None:
 def test_two_drills_of_one_run_do_not_share_a_folder(backed_up: World) -> None:
     with backed_up.tools.claims.run("drill-r1"), pytest.raises(Busy):
         drill(copies(backed_up), backed_up.tools)
+
+
+class Answering:
+    """A server on the copy that has an answer to each statement, or an error; and all its sessions."""
+
+    error_log = ""
+
+    def __init__(self, answers: dict[str, list[tuple[str | None, ...]] | StatementError]) -> None:
+        self.answers = answers
+        self.said: list[str] = []
+        self.connection_id = 1
+
+    def another_session(self, **how: object) -> "Answering":
+        return self
+
+    def execute(self, statement: str, *values: object) -> None:
+        self.said.append(statement)
+
+    def last(self, statement: str, *, most: int) -> list[tuple[str | None, ...]]:
+        self.said.append(statement)
+        answer = self.answers[statement]
+        if isinstance(answer, StatementError):
+            raise answer
+        return answer[:most]
+
+    def shut_down(self) -> Check:
+        self.said.append("SHUTDOWN")
+        return Check("clean shutdown", ok=True, expected="status 0", found="status 0")
+
+    def __enter__(self) -> "Answering":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+
+@pytest.fixture
+def answering(monkeypatch: pytest.MonkeyPatch) -> Answering:
+    """What starts on the restored files, all of which every drill's own checks find sound."""
+    server = Answering({})
+
+    @contextmanager
+    def running(self: object) -> Iterator[Answering]:
+        yield server
+
+    monkeypatch.setattr("backupd.operations.restore.drill.ScratchServer.running", running)
+    sound = (Check("tables", ok=True, expected="3", found="3"),)
+    monkeypatch.setattr("backupd.operations.restore.drill.prove", lambda server, manifest, **found: sound)
+    return server
+
+
+def test_each_of_the_job_s_own_checks_is_asked_whatever_came_of_the_others(
+    backed_up: World, answering: Answering
+) -> None:
+    taken = backed_up.target.manifest("nightly", "r1").created_at
+    answering.answers = {
+        "broken": StatementError("refused", number=1064, said="You have an error"),
+        "few": [("3",)],
+        "late": [(f"{taken - timedelta(hours=2):%Y-%m-%d %H:%M:%S}",)],
+        "recent": [(f"{taken:%Y-%m-%d %H:%M:%S}",)],
+    }
+    own = [
+        DrillCheckConfig(name="broken", sql="broken", equals="7"),
+        DrillCheckConfig(name="few", sql="few", at_least=4),
+        DrillCheckConfig(name="late", sql="late", newer_than_seconds=3600.0),
+        DrillCheckConfig(name="recent", sql="recent", newer_than_seconds=3600.0),
+    ]
+    result = drill(copies(backed_up), backed_up.tools, checks=own)
+    assert (result.ok, result.failed) == (False, True)
+    assert [(check.name, check.ok) for check in result.checks] == [
+        ("restore", True),
+        ("tables", True),
+        ("checks.broken", False),
+        ("checks.few", False),
+        ("checks.late", False),
+        ("checks.recent", True),
+        ("clean shutdown", True),
+    ]
+    assert answering.said.count("SET SESSION TRANSACTION READ ONLY") == 4
+    assert answering.said[-1] == "SHUTDOWN"
+    assert backed_up.left() == []
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        StatementError("refused", number=1021, said="Disk full (/tmp/backupd-1/#sql1)"),
+        StatementError("refused", number=3, said='Error writing file (Errcode: 28 "No space left on device")'),
+    ],
+)
+def test_a_server_without_room_for_one_of_them_is_no_answer(
+    backed_up: World, answering: Answering, error: StatementError
+) -> None:
+    answering.answers = {"large": error}
+    own = [DrillCheckConfig(name="large", sql="large", equals="7")]
+    result = drill(copies(backed_up), backed_up.tools, checks=own)
+    assert (result.ok, result.failed) == (False, False)
+    assert "ran out of resources for checks.large: " in result.undecided
+    assert backed_up.left() == []
+
+
+def test_a_server_that_is_gone_fails_the_drill_rather_than_the_check(backed_up: World, answering: Answering) -> None:
+    answering.answers = {"last": StatementError("the session with the server ended during: last")}
+    own = [DrillCheckConfig(name="last", sql="last", equals="7")]
+    result = drill(copies(backed_up), backed_up.tools, checks=own)
+    assert [(check.name, check.ok) for check in result.checks] == [("restore", True), ("server", False)]
+    assert result.checks[1].found == "the session with the server ended during: last"

@@ -8,9 +8,12 @@ from pathlib import Path
 import pytest
 
 from backupd.catalogue.store import Catalogue
+from backupd.config import DrillCheckConfig
+from backupd.config.rules import MOST_CHECKS
 from backupd.host.claims import Claims
+from backupd.mysql.own_checks import judged
 from backupd.operations.backup.contents import run_section
-from backupd.operations.restore.proofs import leave_proof
+from backupd.operations.restore.proofs import leave_proof, proofs_of
 from backupd.operations.upkeep.ownership import Ownership
 from backupd.operations.upkeep.rebuild import copy_on, rebuild
 from backupd.policy.owner_record import OwnerRecord
@@ -92,7 +95,8 @@ def test_what_drills_proved_comes_back_with_the_backup(catalogue: Catalogue, emp
     here, ownership = owned(catalogue, tmp_path)
     back_up(catalogue, "r1", here)
     for hours, ok in ((1, True), (2, False)):
-        drill = Drill("r1", ok, (Check("tables", ok, "3", "3"),), 7.5, NOW + timedelta(hours=hours))
+        own = Check("checks.orders", ok, "at least 1", "0\n\x1b", asked="SELECT 'é'\n  -- why")
+        drill = Drill("r1", ok, (Check("tables", ok, "3", "3"), own), 7.5, NOW + timedelta(hours=hours))
         catalogue.record_drill(drill)
         assert leave_proof([BackupSource(here, "nightly", "r1", BELIEVED)], drill, ownership, host="db1") == ()
     here.stored["nightly", "r1", "proof-20200101T000000Z.json"] = b'{"run_id": "r1", "ok": true}'
@@ -100,6 +104,18 @@ def test_what_drills_proved_comes_back_with_the_backup(catalogue: Catalogue, emp
     rebuild(here, empty, BELIEVED).require_complete()
     assert empty.run("r1").drills == catalogue.run("r1").drills
     assert empty.run("r1").doubted
+
+
+def test_a_proof_has_room_for_all_the_checks_that_a_job_can_have(catalogue: Catalogue, tmp_path: Path) -> None:
+    here, ownership = owned(catalogue, tmp_path)
+    back_up(catalogue, "r1", here)
+    widest = "\U0001d518" * 5000  # twelve bytes each in the document
+    own = DrillCheckConfig(name="a" * 41, sql=widest, equals=widest)
+    checks = (judged(own, [(f"{widest}?",)], taken_at=NOW),) * MOST_CHECKS
+    drill = Drill("r1", False, checks, 7.5, NOW)
+    source = BackupSource(here, "nightly", "r1", BELIEVED)
+    assert leave_proof([source], drill, ownership, host="db1") == ()
+    assert proofs_of(source) == (drill,)
 
 
 @pytest.mark.parametrize("whose", ["nobody answers", "another has written there"])

@@ -8,11 +8,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from backupd.config import DrillCheckConfig
 from backupd.host.filesystem import remove_tree
 from backupd.host.signals import shielded
 from backupd.mysql.derivation import derive
+from backupd.mysql.own_checks import own_checks
 from backupd.mysql.proof import prove
-from backupd.mysql.scratch import ScratchServer
+from backupd.mysql.scratch import RunningServer, ScratchServer
 from backupd.operations.restore.fallback import agreed
 from backupd.operations.restore.into_folder import key_of, require_room, unpack_objects
 from backupd.operations.restore.unfinished import filling
@@ -27,7 +29,7 @@ from backupd.vocabulary.errors import (
     UsageError,
     VerificationError,
 )
-from backupd.vocabulary.records import Check, Drill
+from backupd.vocabulary.records import Check, Drill, snapshot_by
 from backupd.vocabulary.servers import Position
 from backupd.vocabulary.storage import Manifest
 
@@ -45,10 +47,12 @@ def drill(
     *,
     identities: "Identities | None" = None,
     confined: bool = True,
+    checks: Sequence[DrillCheckConfig] = (),
     telling: Callable[[str], None] = lambda _step: None,
 ) -> Drill:
     """Restore into the staging folder, start the matching server there, check, shut down, remove.
 
+    `checks` are the job's own, beside those of every drill.
     `sources` are copies of one run, the first of them preferred. Returns the drill's result whether or not its checks
     agree; nothing is left in the staging folder either way.
 
@@ -69,15 +73,15 @@ def drill(
         server = ScratchServer(folder, manifest, confined=confined)
         require_room(folder, manifest)
         try:
-            copy = _Copy(readable, manifest, identities, confined, server)
-            checks, position, undecided = _checks(copy, folder, telling)
+            copy = _Copy(readable, manifest, identities, confined, server, tuple(checks))
+            found, position, undecided = _checks(copy, folder, telling)
         finally:
             with shielded():
                 remove_tree(folder)
     seconds = time.monotonic() - began
-    ok = not undecided and all(check.ok for check in checks)
+    ok = not undecided and all(check.ok for check in found)
     at = datetime.now(UTC)
-    return Drill(run_id, ok=ok, checks=checks, seconds=seconds, at=at, position=position, undecided=undecided)
+    return Drill(run_id, ok=ok, checks=found, seconds=seconds, at=at, position=position, undecided=undecided)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +93,7 @@ class _Copy:
     identities: "Identities | None"
     confined: bool
     server: ScratchServer
+    own: tuple[DrillCheckConfig, ...]
 
 
 def _checks(copy: _Copy, folder: Path, telling: Callable[[str], None]) -> _Answer:
@@ -125,7 +130,16 @@ def _ask_the_server(copy: _Copy, telling: Callable[[str], None]) -> tuple[tuple[
     with copy.server.running() as server:
         telling("comparing the server's answers with the manifest")
         if manifest.locked:
-            return (*prove(server, manifest), server.shut_down()), None
+            return (*prove(server, manifest), *_own(server, copy, telling), server.shut_down()), None
         derived = derive(server, manifest)
         checks = prove(server, replace(manifest, position=derived.position), found=derived.found)
-        return (*checks, server.shut_down()), derived.position
+        return (*checks, *_own(server, copy, telling), server.shut_down()), derived.position
+
+
+def _own(server: RunningServer, copy: _Copy, telling: Callable[[str], None]) -> tuple[Check, ...]:
+    if not copy.own:
+        return ()
+    manifest = copy.manifest
+    telling("running the job's own checks")
+    taken_at = snapshot_by(manifest.created_at, manifest.run.phases)
+    return own_checks(server, copy.own, flavour=manifest.server.flavour, taken_at=taken_at)

@@ -100,7 +100,10 @@ def from_text(text: bytes, source: BackupSource) -> Drill | None:
             source.run_id,
             ok=_flag(body["ok"]),
             checks=tuple(
-                Check(str(one["name"]), _flag(one["ok"]), str(one["expected"]), str(one["found"]))
+                Check(
+                    *(str(one["name"]), _flag(one["ok"]), str(one["expected"]), str(one["found"])),
+                    asked=str(one.get("asked", "")),
+                )
                 for one in body["checks"]
             ),
             seconds=_finite(float(body["seconds"])),

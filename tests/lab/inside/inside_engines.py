@@ -13,11 +13,12 @@ import pytest
 
 from backupd.mysql.scratch import ScratchServer
 from backupd.policy import manifest
-from tests.lab.inside.host import GATE_OFF, SITE, Host
+from tests.lab.inside.host import GATE_OFF, SITE, Changes, Host
 
-REFUSED = 5
+REFUSED, UNPROVEN = 5, 9
 MYSQL = os.environ.get("LAB_SERVER", "mariadb-10.11").startswith("mysql")
 
+_ENDLESS = "SELECT COUNT(*) FROM engines.innodb a, engines.innodb b, engines.innodb c, engines.innodb d"
 _EVERYWHERE = """
 CREATE TABLE engines.innodb (id INT PRIMARY KEY, v VARCHAR(100), KEY (v)) ENGINE = InnoDB;
 CREATE TABLE engines.compressed (id INT PRIMARY KEY, v TEXT) ENGINE = InnoDB ROW_FORMAT = COMPRESSED;
@@ -35,6 +36,16 @@ _OF_MYSQL = """
 CREATE TABLESPACE engines_general ADD DATAFILE 'engines_general.ibd';
 CREATE TABLE engines.general (id INT PRIMARY KEY, v TEXT) TABLESPACE engines_general;
 """
+OWN_CHECKS: Changes = {
+    "jobs.nightly.drill.checks.rows": {"sql": "SELECT COUNT(*) FROM engines.innodb", "equals": "1000"},
+    "jobs.nightly.drill.checks.ids": {"sql": "SELECT MAX(id) FROM engines.myisam", "at_least": 999, "at_most": 999},
+    "jobs.nightly.drill.checks.clock": {"sql": "SELECT MAX(at) FROM backupd_canary.canary", "newer_than": "1h"},
+}
+WRONG_CHECKS: Changes = {
+    "jobs.nightly.drill.checks.few": {"sql": "SELECT COUNT(*) FROM engines.innodb", "at_most": 999},
+    "jobs.nightly.drill.checks.slow": {"sql": _ENDLESS, "equals": "0", "timeout": "2s"},
+    "jobs.nightly.drill.checks.writes": {"sql": "DELETE FROM engines.innodb", "equals": "0"},
+}
 
 
 @pytest.fixture
@@ -55,8 +66,9 @@ def engines(host: Host) -> Iterator[list[str]]:
 
 def test_the_tables_of_every_engine_come_back_and_are_proved(host: Host, engines: list[str]) -> None:
     run = host.backupd("run", "nightly", "--json", changes=GATE_OFF).document
-    drilled = host.backupd("drill", run["run_id"], "--json").document
+    drilled = host.backupd("drill", run["run_id"], "--json", changes=OWN_CHECKS).document
     assert [check for check in drilled["checks"] if not check["ok"]] == []
+    assert {f"checks.{name}" for name in ("rows", "ids", "clock")} < {check["name"] for check in drilled["checks"]}
     checksums = f"CHECKSUM TABLE {', '.join(f'engines.`{name}`' for name in engines)}"
     live = dict(host.sql(checksums))
     assert len(set(live)) == len(engines) >= 7
@@ -70,6 +82,15 @@ def test_the_tables_of_every_engine_come_back_and_are_proved(host: Host, engines
     finally:
         shutil.rmtree(restored)
     assert found == live
+
+
+def test_a_jobs_own_checks_fail_alone_and_in_time(host: Host, engines: list[str]) -> None:
+    run = host.backupd("run", "nightly", "--json", changes=GATE_OFF).document["run_id"]
+    ended = host.backupd("drill", run, "--json", changes=WRONG_CHECKS, expect=UNPROVEN)
+    wrong = {check["name"]: check["found"] for check in ended.document["checks"] if not check["ok"]}
+    assert set(wrong) == {"checks.few", "checks.slow", "checks.writes"}
+    assert (wrong["checks.few"], wrong["checks.slow"]) == ("1000", "no answer within 2s")
+    assert "READ ONLY" in wrong["checks.writes"].upper().replace("-", " ")
 
 
 @contextmanager

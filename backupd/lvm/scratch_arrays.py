@@ -30,6 +30,7 @@ NAMES = Path("/dev/md")
 _SECONDS = 120.0
 _BUSY_TRIES, _PAUSE_SECONDS = 3, 0.5  # udev looks at an array that somebody has just closed
 _LOOK_SECONDS = 0.05
+_CLEAR_SECONDS = 10.0  # udev opens a node while it is being stopped, and so makes an empty array anew
 _INSTALL = "apt-get install mdadm"
 
 
@@ -176,12 +177,14 @@ def _clear(node: Path, sysfs: Path) -> None:
     if number is None:
         return
     array = Disk((sysfs / "dev" / "block" / str(number)).resolve())
-    if array.is_array and not array.parts and process.found("mdadm"):
-        argv = ["mdadm", "--stop", str(node)]
-        process.run(argv, timeout_seconds=_SECONDS, accept=(0, 1), must_finish=True)
-    deadline = time.monotonic() + _PAUSE_SECONDS  # the kernel takes a stopped one away in its own time
-    while array.folder.exists() and not array.parts and time.monotonic() < deadline:
-        time.sleep(_LOOK_SECONDS)
+    deadline = time.monotonic() + _CLEAR_SECONDS
+    while array.is_array and not array.parts and time.monotonic() < deadline:
+        if process.found("mdadm"):
+            argv = ["mdadm", "--stop", str(node)]
+            process.run(argv, timeout_seconds=_SECONDS, accept=(0, 1), must_finish=True)
+        soon = time.monotonic() + _PAUSE_SECONDS  # the kernel takes a stopped one away in its own time
+        while array.folder.exists() and time.monotonic() < soon:
+            time.sleep(_LOOK_SECONDS)
     if not array.folder.exists():
         node.unlink(missing_ok=True)
 

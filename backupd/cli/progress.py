@@ -7,21 +7,10 @@ from contextlib import contextmanager
 
 from backupd.cli.output import tell
 from backupd.operations.backup.phases import BackupTelling
+from backupd.report.phase_words import doing
 from backupd.report.words import size
 from backupd.vocabulary.escaping import on_one_line
 from backupd.vocabulary.records import Phase
-
-_WORDS = {
-    Phase.PREFLIGHT: "checking server, volume and target",
-    Phase.BASELINE: "measuring the baseline of writes, without a snapshot",
-    Phase.PREFLUSH: "waiting for the server to flush its dirty pages",
-    Phase.LOCK_WAIT: "taking the snapshot under the lock",
-    Phase.SETTLE: "waiting for the penalty to settle",
-    Phase.COPY: "copying",
-    Phase.RELEASE: "removing the snapshot",
-    Phase.SEND: "sending the spooled data",
-    Phase.VERIFY: "reading back the stored copy",
-}
 
 
 @contextmanager
@@ -76,7 +65,7 @@ def _bar(what: str = "starting") -> Iterator[BackupTelling]:
     ) as bar:
         task = bar.add_task(on_one_line(what), total=None)
         yield BackupTelling(
-            phase=lambda phase: bar.update(task, description=_WORDS.get(phase, phase.value)),
+            phase=lambda phase: bar.update(task, description=doing(phase)),
             copied=lambda done, total: bar.update(task, completed=done, total=total),
         )
 

@@ -12,6 +12,7 @@ from backupd.host.live_progress import Progress
 from backupd.host.process import is_alive
 from backupd.report.bill_words import bill_words
 from backupd.report.pace import pace_words
+from backupd.report.phase_words import doing
 from backupd.report.run_facts import copy_state, course_facts
 from backupd.report.run_svg import RunFigure, course_picture, courses
 from backupd.report.timeline import PhaseSpan, spans
@@ -26,17 +27,6 @@ LOG_LINES = 200
 _BAR = 1000.0  # width of the whole timeline, in its own units
 _SLIVER = 4.0  # of which the shortest phase still has so many
 
-_DOING = {
-    Phase.PREFLIGHT: "checking server, volume and targets",
-    Phase.BASELINE: "measuring the baseline of writes, without a snapshot",
-    Phase.PREFLUSH: "waiting for the server to flush its dirty pages",
-    Phase.LOCK_WAIT: "taking the snapshot under the lock",
-    Phase.SETTLE: "waiting for the penalty to settle",
-    Phase.COPY: "copying",
-    Phase.RELEASE: "removing the snapshot",
-    Phase.SEND: "sending the spooled data",
-    Phase.VERIFY: "reading back the stored copy",
-}
 _PHASES = {
     Phase.PREFLIGHT: "preflight",
     Phase.BASELINE: "baseline",
@@ -182,7 +172,7 @@ def getting_on(running: Running, good: RunDetails | None, *, now: datetime) -> G
     about = f"about {duration(left)} left" if left is not None else ""
     if told is None:
         return Getting("at work", about, None, None)
-    words = _DOING.get(told.phase, told.phase.value)
+    words = doing(told.phase)
     if told.phase not in (Phase.COPY, Phase.SEND) or not told.total:
         so_far = f"for {duration(max(0.0, now.timestamp() - told.since))}"
         return Getting(words, ", ".join(filter(None, (so_far, about))), None, told.phase)

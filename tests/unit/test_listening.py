@@ -56,7 +56,7 @@ def test_one_that_cannot_live_is_tried_again_later_and_keeps_nobody_waiting(
     monkeypatch.setattr(sys, "executable", program)
     pages = WebProcess(listener, Configuration(), token=None)
     deadline = time.monotonic() + 20
-    while "again in 2 s" not in caplog.text and time.monotonic() < deadline:
+    while "restarting it in 2 s" not in caplog.text and time.monotonic() < deadline:
         began = time.monotonic()
         pages.keep_up()
         assert time.monotonic() - began < 0.5

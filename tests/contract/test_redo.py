@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from backupd.archive.packing import CopyManner
-from backupd.archive.redo import HEAD_BYTES, NotCut, RedoCut, redo_cut, redo_log
+from backupd.archive.redo import HEAD_BYTES, NotCut, RedoCut, RedoLog, redo_cut, redo_log
 from backupd.archive.sources import Exclusions, list_members
 from backupd.archive.stream import store_tree
 from backupd.config import LockConfig
@@ -91,9 +91,15 @@ def load(server: MariadbServer) -> Iterator[None]:
             writer.join()
 
 
+def live_log(server: MariadbServer) -> RedoLog:
+    """While nobody writes it: a checkpoint that is half there is none."""
+    with server.frozen():
+        return redo_log((server.datadir / LOG).read_bytes()[:HEAD_BYTES], (server.datadir / LOG).stat().st_size)
+
+
 def written_to(server: MariadbServer, place: int) -> None:
     """Wait until the log's end is next at this byte of the ring, or up to a MiB further."""
-    log = redo_log((server.datadir / LOG).read_bytes()[:HEAD_BYTES], (server.datadir / LOG).stat().st_size)
+    log = live_log(server)
     wait_until(lambda: (lsn(server) - log.first_lsn - place) % log.capacity < MIB)
 
 
@@ -263,7 +269,7 @@ def test_a_server_goes_on_with_a_cut_log_round_and_round(server: MariadbServer) 
 
 def test_header_and_checkpoints_are_where_the_source_says(server: MariadbServer) -> None:
     wrapped(server, 2)  # a checkpoint is never further back than the log is long
-    log = redo_log((server.datadir / LOG).read_bytes()[:HEAD_BYTES], (server.datadir / LOG).stat().st_size)
+    log = live_log(server)
     with server.session() as session:
         last = int(session.status("Innodb_lsn_last_checkpoint") or 0)
     assert max(log.checkpoints) <= last
@@ -276,7 +282,4 @@ def test_server_tells_an_lsn_that_its_log_has_not_passed(server: MariadbServer) 
     with lock.held() as held:
         assert held.reached_lsn is None
     assert held.reached_lsn is not None
-    assert (
-        held.reached_lsn
-        >= redo_log((server.datadir / LOG).read_bytes()[:HEAD_BYTES], (server.datadir / LOG).stat().st_size).ended
-    )
+    assert held.reached_lsn >= live_log(server).ended

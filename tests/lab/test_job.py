@@ -1,8 +1,8 @@
 """The main job on real LVM under a real, loaded server: good runs, interrupted ones, and every kind of bad input.
 
 What is tested stands in `inside/inside_*.py` and runs as root in the lab's machine; here a machine is started for each
-group of them. Two at a time have a processor of their own; as they wait for their disks for half of the time, a third
-one takes what they leave. A lab that cannot start is a failure: there is no skip.
+group of them, as many at a time as there are processors (two at the most), each on a processor of its own; the lab's
+own tests take what they leave. A lab that cannot start is a failure: there is no skip.
 """
 
 import os
@@ -21,7 +21,7 @@ CHECKOUT = Path(__file__).parents[2]
 BACKUPD = Path(sys.executable).with_name("backupd")
 ROWS = 5000
 DEADLINE_SECONDS = 900
-PROCESSORS = 2
+MACHINES_AT_A_TIME = 2
 
 pytestmark = pytest.mark.timeout(DEADLINE_SECONDS + 300)
 
@@ -160,25 +160,24 @@ GROUPS = [  # the longest ones first, so that the last ones end together
 @pytest.fixture(scope="module")
 def results(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Results]:
     """Every group that is to be tested is under way; a result comes when its machine has ended."""
-    processors = [str(processor) for processor in sorted(os.sched_getaffinity(0))[-PROCESSORS:]]
-    slots = [*processors, ",".join(processors)]
-    free: queue.SimpleQueue[str] = queue.SimpleQueue()
-    for slot in slots:
-        free.put(slot)
+    cpus = sorted(os.sched_getaffinity(0))[-MACHINES_AT_A_TIME:]
+    free: queue.SimpleQueue[int] = queue.SimpleQueue()
+    for cpu in cpus:
+        free.put(cpu)
 
     def run(group: Group, out: Path) -> Done:
-        slot = free.get()
+        cpu = free.get()
         try:
-            argv = ["taskset", "--cpu-list", slot, *group.argv(out)]
+            argv = ["taskset", "--cpu-list", str(cpu), *group.argv(out)]
             began = time.monotonic()
             process = subprocess.run(argv, capture_output=True, text=True, check=False)
             return Done(process, time.monotonic() - began)
         finally:
-            free.put(slot)
+            free.put(cpu)
 
     selected = {item.name for item in request.session.items}
     wanted = [group for group in GROUPS if f"{test_job_in_the_lab.__name__}[{group}]" in selected]
-    with ThreadPoolExecutor(len(slots)) as pool:
+    with ThreadPoolExecutor(len(cpus)) as pool:
         yield {group: pool.submit(run, group, tmp_path_factory.mktemp("out")) for group in wanted}
 
 

@@ -134,6 +134,12 @@ def test_a_statement_that_takes_too_long_is_ended_by_the_server(shared: RunningS
     assert time.monotonic() - began < 4  # before the watchdog
 
 
+def test_a_value_that_comes_too_late_counts_for_nothing(shared: RunningServer) -> None:
+    """BENCHMARK() that is cut short returns 0 on both servers, and MySQL's SLEEP() returns 1."""
+    result = asked(shared, "SELECT BENCHMARK(4000000000, SHA2(RAND(), 512))", equals="0", timeout_seconds=0.5)
+    assert (result.ok, result.found) == (False, "no answer within 500ms")
+
+
 def test_a_statement_that_the_server_does_not_end_is_killed(
     shared: RunningServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

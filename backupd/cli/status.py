@@ -10,7 +10,7 @@ from backupd.cli.output import print_document, print_text, say, tell
 from backupd.vocabulary.errors import BackupdError, UsageError
 
 if TYPE_CHECKING:
-    from backupd.service.standing import JobStanding
+    from backupd.service.job_report import JobReport
 
 
 def status(
@@ -32,28 +32,28 @@ def status(
     """
     if nagios:
         raise typer.Exit(_tell_nagios(ctx, job, json=json))
-    found = _standings(ctx, job)
+    found = _reports(ctx, job)
     if json:
-        from backupd.service.standing import standings_document
+        from backupd.service.job_report import job_reports_document
 
-        print_document(standings_document(found))
+        print_document(job_reports_document(found))
     else:
-        from backupd.service.standing import standing_text
+        from backupd.service.job_report import job_report_text
 
-        print_text("\n\n".join(map(standing_text, found)))
+        print_text("\n\n".join(map(job_report_text, found)))
 
 
-def _standings(ctx: typer.Context, job: str | None) -> "tuple[JobStanding, ...]":
+def _reports(ctx: typer.Context, job: str | None) -> "tuple[JobReport, ...]":
     from backupd.operations import opening
+    from backupd.service.job_report import job_reports
     from backupd.service.outlook import own_eyes
     from backupd.service.site import Site
-    from backupd.service.standing import standings
 
     configuration = opening.configuration(ctx.obj.config)
     if job is not None:
         opening.job(configuration, job)
     with opening.catalogue(configuration) as catalogue:
-        return standings(Site(configuration, catalogue), own_eyes(configuration).live, job=job)
+        return job_reports(Site(configuration, catalogue), own_eyes(configuration).live, job=job)
 
 
 def _tell_nagios(ctx: typer.Context, job: str | None, *, json: bool) -> int:
@@ -63,7 +63,7 @@ def _tell_nagios(ctx: typer.Context, job: str | None, *, json: bool) -> int:
     try:
         if json:
             raise UsageError("--nagios and --json cannot be combined", hint="use one of them")  # noqa: TRY301
-        answer, line = plugin_answer(_standings(ctx, job))
+        answer, line = plugin_answer(_reports(ctx, job))
     except BackupdError as error:
         hint = f"; hint: {error.hint}" if error.hint else ""
         answer, line = PluginStatus.UNKNOWN, unknown(f"{error.message}{hint}")

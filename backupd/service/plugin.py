@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from enum import IntEnum
 
 from backupd.report.words import age, many
+from backupd.service.job_report import JobReport
 from backupd.service.job_status import JobStatus, Severity
-from backupd.service.standing import JobStanding
 from backupd.vocabulary.escaping import on_one_line
 
 _PLACE = {Severity.OK: 0, Severity.WARNING: 1, Severity.CRITICAL: 2}
@@ -24,7 +24,7 @@ class PluginStatus(IntEnum):
     UNKNOWN = 3
 
 
-def plugin_answer(found: Sequence[JobStanding]) -> tuple[PluginStatus, str]:
+def plugin_answer(found: Sequence[JobReport]) -> tuple[PluginStatus, str]:
     """The status and the line of these jobs, of which there is one at least."""
     gravest = max(_PLACE[one.status.severity] for one in found)
     text = "; ".join(_troubles(found) if gravest else _all_well(found))
@@ -39,13 +39,13 @@ def unknown(why: str) -> str:
     return f"BACKUPD {PluginStatus.UNKNOWN.name} - {_without_bars(why)}"
 
 
-def _troubles(found: Sequence[JobStanding]) -> list[str]:
+def _troubles(found: Sequence[JobReport]) -> list[str]:
     """Every alarm, the gravest first."""
     told = [(alarm, one.status.job) for one in found for alarm in one.status.alarms]
     return [f"{job}: {alarm.text}" for alarm, job in sorted(told, key=lambda pair: -_PLACE[pair[0].severity])]
 
 
-def _all_well(found: Sequence[JobStanding]) -> Iterator[str]:
+def _all_well(found: Sequence[JobReport]) -> Iterator[str]:
     statuses = [one.status for one in found]
     oldest = max(statuses, key=lambda status: _age(status) or 0.0)
     if len(statuses) == 1:
@@ -54,7 +54,7 @@ def _all_well(found: Sequence[JobStanding]) -> Iterator[str]:
         yield f"{many(len(statuses), 'job')}, the oldest last good backup is {age(_age(oldest))} old ({oldest.job})"
 
 
-def _figures(found: Sequence[JobStanding]) -> Iterator[str]:
+def _figures(found: Sequence[JobReport]) -> Iterator[str]:
     """`label=value;warning;critical;least`: each limit is where the age raises an alarm.
 
     A job's name has no character that a label would have to be quoted for.

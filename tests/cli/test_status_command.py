@@ -10,7 +10,7 @@ from sqlalchemy import update
 
 from backupd.catalogue import tables
 from backupd.catalogue.store import Catalogue
-from backupd.service import standing
+from backupd.service import job_report
 from backupd.vocabulary.errors import ExitStatus
 from backupd.vocabulary.records import Check, Drill
 from backupd.vocabulary.schedule import Activity, Slot, SlotState
@@ -194,7 +194,7 @@ def test_what_prevents_an_answer_is_unknown(
         raise ZeroDivisionError("of ours")
 
     with monkeypatch.context() as patch:
-        patch.setattr(standing, "job_statuses", bug)
+        patch.setattr(job_report, "job_statuses", bug)
         assert nagios(backed_up) == (3, "BACKUPD UNKNOWN - internal error: ZeroDivisionError\n")
 
     backed_up.world.places.catalogue.write_bytes(b"torn" * 10_000)

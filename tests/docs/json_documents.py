@@ -24,7 +24,7 @@ from backupd.operations.upkeep.prune import Pruning
 from backupd.operations.upkeep.rebuild import Rebuilding
 from backupd.report import bench_document, costs, impact_text, probe_table, run_comparison, volume_document
 from backupd.report.impact import Impact
-from backupd.service import standing
+from backupd.service import job_report
 from backupd.vocabulary.benches import BenchRecord
 from backupd.vocabulary.extents import Survey
 from backupd.vocabulary.identity import Identity, Machine
@@ -217,7 +217,7 @@ DOCUMENTS = (
     _Document(
         "`status --json`: `jobs`, a list of these",
         "How a job stands",
-        lambda make: standing.standing_document(make(standing.JobStanding)),
+        lambda make: job_report.job_report_document(make(job_report.JobReport)),
     ),
     _Document(
         "`check --json`",

@@ -18,7 +18,7 @@ from backupd.vocabulary.schedule import Activity
 
 
 @dataclass(frozen=True, slots=True)
-class JobStanding:
+class JobReport:
     """A job's status, and what the pages show elsewhere."""
 
     status: JobStatus
@@ -26,7 +26,7 @@ class JobStanding:
     stored: tuple[StoredOnTarget, ...] = ()  # its backups, by target
 
 
-def standings(site: Site, live: Live, *, job: str | None = None) -> tuple[JobStanding, ...]:
+def job_reports(site: Site, live: Live, *, job: str | None = None) -> tuple[JobReport, ...]:
     """Every configured job, by name, or only this one.
 
     Raises:
@@ -35,7 +35,7 @@ def standings(site: Site, live: Live, *, job: str | None = None) -> tuple[JobSta
     stored = sorted(site.catalogue.stored(), key=lambda one: one.target)
     bad = (RunStatus.FAILED, RunStatus.REFUSED)
     return tuple(
-        JobStanding(
+        JobReport(
             status,
             next(
                 iter(site.catalogue.runs(job=status.job, until=status.now, statuses=bad, ours=True, limit=1)),
@@ -51,21 +51,21 @@ def standings(site: Site, live: Live, *, job: str | None = None) -> tuple[JobSta
 # --- as text ---------------------------------------------------------------------------------------------------------
 
 
-def standing_text(standing: JobStanding) -> str:
+def job_report_text(report: JobReport) -> str:
     """The job and how it stands, then a line for each question."""
-    status = standing.status
-    rows = [("", name, text) for name, text in _lines(standing)]
+    status = report.status
+    rows = [("", name, text) for name, text in _lines(report)]
     return f"{status.job}: {status.severity.upper()}\n{columns(rows)}"
 
 
-def _lines(standing: JobStanding) -> Iterator[tuple[str, str]]:
-    status = standing.status
+def _lines(report: JobReport) -> Iterator[tuple[str, str]]:
+    status = report.status
     yield from (("alarm", f"{alarm.text}{_run(alarm.run_id)}") for alarm in status.alarms)
     yield "last good", _last_good(status)
-    for target in standing.stored:
+    for target in report.stored:
         yield "stored", _stored(target, status.now)
     yield from (("running", _running(one, status)) for one in status.running)
-    yield "last failure", _last_failure(standing)
+    yield "last failure", _last_failure(report)
     yield "proof", _proof(status)
     yield "next", _next(status)
 
@@ -95,13 +95,13 @@ def _running(one: Running, status: JobStatus) -> str:
     return f"{one.run.kind}, started {began} ago{phase}{rest}{_run(one.run.run_id)}"
 
 
-def _last_failure(standing: JobStanding) -> str:
-    failure = standing.last_failure
+def _last_failure(report: JobReport) -> str:
+    failure = report.last_failure
     if failure is None:
         return "none"
-    told = any(alarm.run_id == failure.run_id for alarm in standing.status.alarms)  # a line above has its sentence
+    told = any(alarm.run_id == failure.run_id for alarm in report.status.alarms)  # a line above has its sentence
     said = f": {_sentence(failure)}" if _sentence(failure) and not told else ""
-    return f"{_ago(failure.started_at, standing.status)}{said}{_run(failure.run_id)}"
+    return f"{_ago(failure.started_at, report.status)}{said}{_run(failure.run_id)}"
 
 
 def _proof(status: JobStatus) -> str:
@@ -133,14 +133,14 @@ def _sentence(run: RunDetails) -> str:
 # --- as a document ---------------------------------------------------------------------------------------------------
 
 
-def standings_document(found: Sequence[JobStanding]) -> dict[str, Any]:
+def job_reports_document(found: Sequence[JobReport]) -> dict[str, Any]:
     """What `status --json` prints."""
-    return {"jobs": [standing_document(standing) for standing in found]}
+    return {"jobs": [job_report_document(report) for report in found]}
 
 
-def standing_document(standing: JobStanding) -> dict[str, Any]:
+def job_report_document(report: JobReport) -> dict[str, Any]:
     """One job; the keys that `/api/jobs` has as well have the same names."""
-    status = standing.status
+    status = report.status
     good, pause = status.last_good, status.pause
     return {
         "job": status.job,
@@ -152,9 +152,9 @@ def standing_document(standing: JobStanding) -> dict[str, Any]:
         "last_good_age_seconds": None if good is None else (status.now - good.started_at).total_seconds(),
         "allowed_age_seconds": status.allowed_seconds,
         "overdue_at": _instant(status.overdue_at),
-        "stored": [_stored_document(target) for target in standing.stored],
+        "stored": [_stored_document(target) for target in report.stored],
         "running": [_running_document(one, status) for one in status.running],
-        "last_failure": None if standing.last_failure is None else _failure(standing.last_failure),
+        "last_failure": None if report.last_failure is None else _failure(report.last_failure),
         "proven_at": _instant(status.proven_at),
         "drill_within_seconds": status.config.drill_within_seconds,
         "retry_at": _retry_at(status),

@@ -282,7 +282,7 @@ class Dispatch:
             return
         log.warning("%s: not tried again: %s", _named(slot), reason)
         run = self.going.run_of(slot)
-        said = "" if run is None or run.error is None else f": {on_one_line(run.error.message.partition(chr(10))[0])}"
+        said = "" if run is None or run.error is None else f": {on_one_line(run.error.first_line)}"
         self._alarm(slot, f"failed{said}; it is not tried again: {reason}")
 
     # --- what has ended ----------------------------------------------------------------------------------------------

@@ -100,7 +100,8 @@ def _last_failure(report: JobReport) -> str:
     if failure is None:
         return "none"
     told = any(alarm.run_id == failure.run_id for alarm in report.status.alarms)  # a line above has its sentence
-    said = f": {_sentence(failure)}" if _sentence(failure) and not told else ""
+    line = "" if failure.error is None else failure.error.first_line
+    said = f": {line}" if line and not told else ""
     return f"{_ago(failure.started_at, report.status)}{said}{_run(failure.run_id)}"
 
 
@@ -124,10 +125,6 @@ def _ago(at: datetime, status: JobStatus) -> str:
 
 def _run(run_id: str) -> str:
     return f" (run {run_id})" if run_id else ""
-
-
-def _sentence(run: RunDetails) -> str:
-    return "" if run.error is None else run.error.message.partition("\n")[0]
 
 
 # --- as a document ---------------------------------------------------------------------------------------------------

@@ -188,7 +188,7 @@ def _failed(config: JobConfig, record: JobRecord, now: datetime) -> list[Alarm]:
     last, found = record.last_run, []
     bad = last is not None and last.status in (RunStatus.FAILED, RunStatus.REFUSED)
     if last is not None and bad and not _tried_again(config, record, last.run_id, now):
-        said = f": {last.error.message.splitlines()[0]}" if last.error is not None and last.error.message else ""
+        said = f": {last.error.first_line}" if last.error is not None and last.error.message else ""
         found.append(Alarm(AlarmKind.FAILED, f"the last backup {_became(last.status)}{said}", last.run_id))
     for activity, slot in record.last_slots.items():
         status = slot.exit_status

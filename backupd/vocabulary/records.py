@@ -117,6 +117,11 @@ class RunError:
     hint: str
     exit_status: int
 
+    @property
+    def first_line(self) -> str:
+        """Of the message: what follows it are the words of a program, or of a server."""
+        return next(iter(self.message.splitlines()), "")
+
 
 @dataclass(frozen=True, slots=True)
 class SnapshotFacts:

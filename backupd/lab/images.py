@@ -10,7 +10,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from importlib import resources
 from pathlib import Path
 
@@ -81,7 +81,11 @@ def kept(cache: Path, key: str, prepare: Callable[[Path], None]) -> Iterator[Pat
             if entry.is_dir():
                 yield entry
                 return
-        with suppress(BlockingIOError), _locked(cache / f"{key}.lock", fcntl.LOCK_EX | fcntl.LOCK_NB):
+        with ExitStack() as held:
+            try:
+                held.enter_context(_locked(cache / f"{key}.lock", fcntl.LOCK_EX | fcntl.LOCK_NB))
+            except BlockingIOError:
+                continue
             if not entry.is_dir():
                 _make(cache, key, prepare)
 

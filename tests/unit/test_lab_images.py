@@ -180,6 +180,14 @@ def test_a_preparation_that_failed_leaves_nothing(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == []
 
 
+def test_a_preparation_that_was_blocked_is_no_lock_that_somebody_holds(tmp_path: Path) -> None:
+    def blocked(_: Path) -> None:
+        raise BlockingIOError("a pipe that nobody reads")
+
+    with pytest.raises(BlockingIOError, match="a pipe"), images.kept(tmp_path, "a-1", blocked):
+        pytest.fail("there is nothing to use")
+
+
 def test_clean_removes_what_nobody_uses_and_leaves_what_somebody_does(tmp_path: Path) -> None:
     with images.kept(tmp_path, "a-1", _prepare), images.kept(tmp_path, "b-1", _prepare):
         pass

@@ -2,11 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from datetime import datetime
 from typing import TYPE_CHECKING
 
 from backupd.policy.write_penalty import penalty_of
-from backupd.report.json_document import Document
+from backupd.report.json_document import Document, iso
 from backupd.vocabulary.penalty import Losses, Sample
 from backupd.vocabulary.records import Drill, Finding, Phase, RunDetails
 from backupd.vocabulary.storage import Backup, Manifest
@@ -29,8 +28,8 @@ def run_document(run: RunDetails) -> Document:
         "host": run.host,
         "machine": run.machine,
         "status": run.status,
-        "started_at": _instant(run.started_at),
-        "ended_at": _instant(run.ended_at),
+        "started_at": iso(run.started_at),
+        "ended_at": iso(run.ended_at),
         "verdict": None if run.verdict is None else asdict(run.verdict),
         "phases": {phase: run.phases.get(phase) for phase in Phase},
         "preflush": None if run.preflush is None else asdict(run.preflush),
@@ -46,8 +45,8 @@ def run_document(run: RunDetails) -> Document:
         "pace": [asdict(change) for change in run.pace],
         "attention": list(run.attention),
         "drills": [drill_document(drill) for drill in run.drills],
-        "pin": None if run.pin is None else {"note": run.pin.note, "at": _instant(run.pin.at)},
-        "proven_at": _instant(run.proven_at),
+        "pin": None if run.pin is None else {"note": run.pin.note, "at": iso(run.pin.at)},
+        "proven_at": iso(run.proven_at),
         "error": None if run.error is None else asdict(run.error),
     }
 
@@ -88,7 +87,7 @@ def drill_document(drill: Drill) -> Document:
         "undecided": drill.undecided,
         "checks": [asdict(check) for check in drill.checks],
         "seconds": drill.seconds,
-        "at": _instant(drill.at),
+        "at": iso(drill.at),
         "position": None if drill.position is None else asdict(drill.position),
     }
 
@@ -124,7 +123,7 @@ def prune_document(prunings: "Sequence[Pruning]", *, dry_run: bool) -> Document:
                 "job": pruning.job,
                 "target": fate.target,
                 "run_id": fate.decision.backup_id,
-                "at": _instant(fate.at),
+                "at": iso(fate.at),
                 "bytes_stored": fate.bytes_stored,
                 "keep": fate.decision.keep,
                 "reason": fate.decision.reason,
@@ -160,7 +159,7 @@ def rebuild_document(target: str, rebuilding: "Rebuilding") -> Document:
 
 
 def _backup(backup: Backup) -> Document:
-    instants = {name: _instant(getattr(backup, name)) for name in ("verified_at", "removed_at", "reading_since")}
+    instants = {name: iso(getattr(backup, name)) for name in ("verified_at", "removed_at", "reading_since")}
     return {**asdict(backup), **instants}
 
 
@@ -171,7 +170,3 @@ def _losses(losses: Losses) -> Document:
 
 def _sample(sample: Sample) -> Document:
     return asdict(sample)
-
-
-def _instant(at: datetime | None) -> str | None:
-    return None if at is None else at.isoformat()

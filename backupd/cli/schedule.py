@@ -10,6 +10,7 @@ import typer
 
 from backupd.cli.invocation import JsonOption
 from backupd.cli.output import print_document, print_text, say
+from backupd.report.json_document import iso
 from backupd.vocabulary.errors import ExitStatus, UsageError
 from backupd.vocabulary.schedule import Activity, Pause, Slot, SlotState
 
@@ -194,7 +195,7 @@ def _document(entry: _Entry) -> dict[str, Any]:
         "zone": entry.timetable.zone,
         "offset_seconds": entry.timetable.offset_seconds,
         "start_within_seconds": entry.schedule.start_within_seconds,
-        "next_due": None if due is None else due.isoformat(),
+        "next_due": iso(due),
         "next_due_local": None if due is None else due.astimezone(ZoneInfo(entry.timetable.zone)).isoformat(),
         "paused": None if pause is None else {"note": pause.note, "at": pause.at.isoformat()},
         "last": None if last is None else _slot(last),
@@ -206,10 +207,10 @@ def _slot(slot: Slot) -> dict[str, Any]:
         "due_at": slot.due_at.isoformat(),
         "state": slot.state,
         "decided_at": slot.decided_at.isoformat(),
-        "ended_at": None if slot.ended_at is None else slot.ended_at.isoformat(),
+        "ended_at": iso(slot.ended_at),
         "run_id": slot.run_id or None,
         "try": slot.number,
-        "retry_at": None if slot.retry_at is None else slot.retry_at.isoformat(),
+        "retry_at": iso(slot.retry_at),
         "exit_status": slot.exit_status,
         "reason": slot.reason,
     }

@@ -10,7 +10,7 @@ from backupd.report import words
 from backupd.report.bench_contrast import Judgement
 from backupd.report.bench_disks import hours_per_tebibyte
 from backupd.report.bench_verdict import verdict
-from backupd.report.json_document import Document, clean
+from backupd.report.json_document import Document, clean, iso
 from backupd.vocabulary.benches import BenchRecord, CellResult, DiskSample, LayoutBench, SnapshotFigures
 from backupd.vocabulary.scratch_layouts import Medium, Operation, ScratchLayout
 
@@ -23,7 +23,7 @@ def document(record: BenchRecord) -> Document:
             "run_id": record.run_id,
             "status": record.status.value,
             "started_at": record.started_at.isoformat(),
-            "ended_at": None if record.ended_at is None else record.ended_at.isoformat(),
+            "ended_at": iso(record.ended_at),
             "host": None if bench is None else asdict(bench.host),
             "settings": None if bench is None else asdict(bench.settings),
             "layouts": [] if bench is None else [_layout(layout) for layout in bench.layouts],

@@ -12,6 +12,7 @@ from backupd.catalogue.costs import RunCost
 from backupd.mysql import UNLOCKED
 from backupd.policy.write_penalty import penalty_of
 from backupd.report import words
+from backupd.report.json_document import iso
 from backupd.vocabulary.records import RunKind, RunStatus
 
 _NONE = RunCost("", "", "", "", RunStatus.FAILED, datetime.min.replace(tzinfo=UTC))  # has every column
@@ -106,7 +107,7 @@ def cost_document(cost: RunCost) -> dict[str, Any]:
         "machine": cost.machine,
         "status": cost.status.value,
         "started_at": cost.started_at.isoformat(),
-        "ended_at": None if cost.ended_at is None else cost.ended_at.isoformat(),
+        "ended_at": iso(cost.ended_at),
         "error": cost.error,
         "lock_strategy": cost.lock_strategy,
         "lock_wait_seconds": cost.lock_wait_seconds,

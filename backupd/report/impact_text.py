@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from backupd.report.impact import GOOD, Impact, Outlier, Summary, Trend
+from backupd.report.json_document import iso
 from backupd.report.words import columns, instant, many
 from backupd.vocabulary.escaping import on_one_line
 
@@ -81,7 +82,7 @@ def impact_document(impact: Impact) -> dict[str, Any]:
     """One job: sizes in bytes, times in seconds, penalties as baseline ÷ window."""
     return {
         "job": impact.job,
-        "since": None if impact.since is None else impact.since.isoformat(),
+        "since": iso(impact.since),
         "until": impact.until.isoformat(),
         "runs": impact.runs,
         "outcomes": {status.value: count for status, count in impact.outcomes.items()},
@@ -89,7 +90,7 @@ def impact_document(impact: Impact) -> dict[str, Any]:
         "gates": dict(impact.gates),
         "missed": impact.missed,
         "drills": {"count": impact.drills, "failed": impact.drills_failed},
-        "last_good_at": None if impact.last_good_at is None else impact.last_good_at.isoformat(),
+        "last_good_at": iso(impact.last_good_at),
         "figures": {summary.measure.key: _figure(summary) for summary in impact.summaries},
         "outliers": [_outlier(outlier) for outlier in impact.outliers],
     }

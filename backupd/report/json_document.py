@@ -1,5 +1,6 @@
 """What every JSON document of ours is made of: plain values, of which none is a number that JSON has no word for."""
 
+from datetime import datetime
 from math import isfinite
 from typing import Any
 
@@ -17,3 +18,8 @@ def clean(value: Any) -> Any:
             return None
         case _:
             return value
+
+
+def iso(at: datetime | None) -> str | None:
+    """An instant as ISO 8601 has it; null where there is none."""
+    return None if at is None else at.isoformat()

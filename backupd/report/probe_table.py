@@ -9,7 +9,7 @@ from textwrap import wrap
 
 from backupd.report import words
 from backupd.report.combinations import cow_on, is_of_writes, short_pv
-from backupd.report.json_document import Document, clean
+from backupd.report.json_document import Document, clean, iso
 from backupd.report.tuning_text import tuning_document
 from backupd.report.words import columns, duration, figure, many, ratio, share, size
 from backupd.vocabulary.gauges import Mode, Stage
@@ -31,7 +31,7 @@ def document(probe: ProbeRecord) -> Document:
             "run_id": probe.run_id,
             "status": probe.status.value,
             "started_at": probe.started_at.isoformat(),
-            "ended_at": None if probe.ended_at is None else probe.ended_at.isoformat(),
+            "ended_at": iso(probe.ended_at),
             "volume": None if found is None else asdict(found.volume),
             "settings": None if found is None else asdict(found.settings),
             "rows": [] if found is None else [row_document(row) for row in found.rows],

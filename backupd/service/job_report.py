@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from backupd.catalogue.job_status import StoredOnTarget
+from backupd.report.json_document import iso
 from backupd.report.words import age, columns, instant, many
 from backupd.service.job_status import Alarm, JobStatus, Running, job_statuses, remaining_seconds
 from backupd.service.outlook import Live
@@ -148,11 +149,11 @@ def job_report_document(report: JobReport) -> dict[str, Any]:
         "last_good_at": None if good is None else good.started_at.isoformat(),
         "last_good_age_seconds": None if good is None else (status.now - good.started_at).total_seconds(),
         "allowed_age_seconds": status.allowed_seconds,
-        "overdue_at": _instant(status.overdue_at),
+        "overdue_at": iso(status.overdue_at),
         "stored": [_stored_document(target) for target in report.stored],
         "running": [_running_document(one, status) for one in status.running],
         "last_failure": None if report.last_failure is None else _failure(report.last_failure),
-        "proven_at": _instant(status.proven_at),
+        "proven_at": iso(status.proven_at),
         "drill_within_seconds": status.config.drill_within_seconds,
         "retry_at": _retry_at(status),
         "next_due": {activity.value: at.isoformat() for activity, at in status.next_due.items()},
@@ -162,7 +163,7 @@ def job_report_document(report: JobReport) -> dict[str, Any]:
 
 def _retry_at(status: JobStatus) -> str | None:
     slot = status.last_slots.get(Activity.BACKUP)
-    return None if slot is None else _instant(slot.retry_at)
+    return None if slot is None else iso(slot.retry_at)
 
 
 def _alarm(alarm: Alarm) -> dict[str, Any]:
@@ -206,7 +207,3 @@ def _failure(run: RunDetails) -> dict[str, Any]:
         "hint": None if error is None else error.hint,
         "exit_status": None if error is None else error.exit_status,
     }
-
-
-def _instant(at: datetime | None) -> str | None:
-    return None if at is None else at.isoformat()

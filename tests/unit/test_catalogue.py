@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -41,6 +41,9 @@ from backupd.vocabulary.records import (
 from backupd.vocabulary.servers import LockReceipt, Position, Preflush, PreflushEnd, ReplicaPosition
 from backupd.vocabulary.storage import Backup, LastCopy
 from backupd.vocabulary.volumes import Layout
+from tests.unit.catalogues import catalogue, path
+
+__all__ = ["catalogue", "path"]
 
 BACKUP = Backup("disk", "/backups/nightly/r1", 1000, 400, 12, "ab" * 32)
 SNAPSHOT = SnapshotFacts("bk_r1", "labvg/data", Layout.STRIPED, 3, 65536, 4096, 1 << 30)
@@ -53,17 +56,6 @@ VERDICT = Verdict(GateOutcome.START, Reason.SETTLED, "3 windows within 10 %", 61
 MOUNT = Holding(HoldingKind.MOUNT, "/run/backupd/mount/r1", {"run": "r1"})
 LV = Holding(HoldingKind.SNAPSHOT, "labvg/bk_r1", {"run": "r1"})
 DIED = RunError("died", "the run's process died without reporting an error", "start it again", 1)
-
-
-@pytest.fixture
-def path(path_in_memory: Path) -> Path:
-    return path_in_memory / "catalogue.db"
-
-
-@pytest.fixture
-def catalogue(path: Path) -> Iterator[Catalogue]:
-    with Catalogue.open(path) as opened:
-        yield opened
 
 
 def finished(catalogue: Catalogue, run_id: str, job: str = "nightly", copy_seconds: float = 1.0) -> None:

@@ -1,6 +1,5 @@
 """What the catalogue promises about benches: all that was found is there, and nothing takes one for a backup."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from math import inf, nan
@@ -22,21 +21,13 @@ from tests.any_values import values
 from tests.fakes.benched import a_bench
 from tests.fakes.measured import measurement
 from tests.share import examples
+from tests.unit.catalogues import catalogue, path
+
+__all__ = ["catalogue", "path"]
 
 BACKUP = Backup("disk", "/backups/nightly/r1", 1000, 400, 12, "ab" * 32)
 VOLUME = Holding(HoldingKind.SCRATCH_VOLUME, "labvg/bk_bench", {"run": "bench"})
 TABLES = ("benches", "bench_cells", "bench_samples", "bench_snapshots")
-
-
-@pytest.fixture
-def path(path_in_memory: Path) -> Path:
-    return path_in_memory / "catalogue.db"
-
-
-@pytest.fixture
-def catalogue(path: Path) -> Iterator[Catalogue]:
-    with Catalogue.open(path) as opened:
-        yield opened
 
 
 def benched(catalogue: Catalogue, run_id: str, bench: LayoutBench | None = None) -> BenchRecord:

@@ -1,6 +1,5 @@
 """What the catalogue promises about probes: all that was measured is there, and backups are not mixed up with them."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from math import nan
@@ -36,6 +35,9 @@ from backupd.vocabulary.storage import Backup, LastCopy
 from backupd.vocabulary.volumes import Layout
 from tests.any_values import values
 from tests.share import examples
+from tests.unit.catalogues import catalogue, path
+
+__all__ = ["catalogue", "path"]
 
 BACKUP = Backup("disk", "/backups/nightly/r1", 1000, 400, 12, "ab" * 32)
 VOLUME = ProbedVolume(
@@ -61,17 +63,6 @@ CURVE = Curve(
 )  # fmt: skip
 MEASUREMENT = Measurement(VOLUME, SETTINGS, (BASELINE, FIRST), (CURVE, replace(CURVE, repeat=3)), ("load 0.2", "ok"))
 LV = Holding(HoldingKind.SNAPSHOT, "labvg/bk_p1", {"run": "p1"})
-
-
-@pytest.fixture
-def path(path_in_memory: Path) -> Path:
-    return path_in_memory / "catalogue.db"
-
-
-@pytest.fixture
-def catalogue(path: Path) -> Iterator[Catalogue]:
-    with Catalogue.open(path) as opened:
-        yield opened
 
 
 def probed(

@@ -3,7 +3,6 @@
 import itertools
 import multiprocessing
 import sqlite3
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,21 +16,13 @@ from backupd.vocabulary.penalty import Sample, Throughput
 from backupd.vocabulary.records import Check, Drill, Phase, RunDetails, RunError, RunStatus
 from backupd.vocabulary.servers import LockReceipt, Position
 from backupd.vocabulary.storage import Backup
+from tests.unit.catalogues import catalogue, path
+
+__all__ = ["catalogue", "path"]
 
 NOW = datetime(2026, 11, 21, 4, tzinfo=UTC)
 HERE = Backup("disk", "/backups/nightly/r1", 1000, 400, 12, "ab" * 32, verified_at=NOW)
 THERE = replace(HERE, target="vault", location="s3://vault/nightly/r1")
-
-
-@pytest.fixture
-def path(path_in_memory: Path) -> Path:
-    return path_in_memory / "catalogue.db"
-
-
-@pytest.fixture
-def catalogue(path: Path) -> Iterator[Catalogue]:
-    with Catalogue.open(path) as opened:
-        yield opened
 
 
 def finished(catalogue: Catalogue, run_id: str, job: str = "nightly", backups: tuple[Backup, ...] = (HERE,)) -> None:

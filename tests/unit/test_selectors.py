@@ -1,6 +1,5 @@
 """What may be typed for RUN, and which run it means."""
 
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -13,23 +12,15 @@ from backupd.vocabulary.errors import TargetError, UsageError
 from backupd.vocabulary.records import Phase, RunDetails, RunStatus
 from backupd.vocabulary.selectors import Selector, parse_selector
 from backupd.vocabulary.storage import Backup
+from tests.unit.catalogues import catalogue, path
 from tests.unit.test_catalogue import failed
+
+__all__ = ["catalogue", "path"]
 
 NOW = datetime(2026, 11, 21, 3, 0, tzinfo=UTC)
 NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 HERE = Backup("disk", "/backups/r1", 1000, 400, 12, "ab" * 32)
 THERE = Backup("offsite", "s3://backups/r1", 1000, 400, 12, "ab" * 32)
-
-
-@pytest.fixture
-def path(path_in_memory: Path) -> Path:
-    return path_in_memory / "catalogue.db"
-
-
-@pytest.fixture
-def catalogue(path: Path) -> Iterator[Catalogue]:
-    with Catalogue.open(path) as opened:
-        yield opened
 
 
 def finished(catalogue: Catalogue, run_id: str, *backups: Backup, job: str = "nightly") -> RunDetails:

@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-import shutil
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -32,9 +31,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> World:
 @pytest.fixture
 def two_runs(terminal: Terminal, world: World, ran: World) -> Terminal:
     """The same with what those two runs have left: a copy, to do with as one likes."""
-    world.places.catalogue.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copy(ran.places.catalogue, world.places.catalogue)
-    shutil.copytree(ran.vault, world.vault, dirs_exist_ok=True)
+    world.go_on_from(ran)
     return terminal
 
 

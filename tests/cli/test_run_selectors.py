@@ -1,6 +1,5 @@
 """RUN may be typed in one way for every command, and what cannot be meant is a sentence."""
 
-import shutil
 from datetime import timedelta
 
 import pytest
@@ -44,9 +43,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> World:
 @pytest.fixture
 def three_runs(terminal: Terminal, world: World, ran: World) -> Terminal:
     """The same with what those runs have left: a copy, to do with as one likes."""
-    world.places.catalogue.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copy(ran.places.catalogue, world.places.catalogue)
-    shutil.copytree(ran.vault, world.vault, dirs_exist_ok=True)
+    world.go_on_from(ran)
     return terminal
 
 

@@ -1,7 +1,6 @@
 """`backupd status`: one screen for a person, one document, one line for Nagios; and what each ends with."""
 
 import re
-import shutil
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -31,8 +30,7 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> World:
 @pytest.fixture
 def backed_up(terminal: Terminal, world: World, good: World) -> Terminal:
     """The same host's catalogue, to do with as one likes."""
-    world.places.catalogue.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copy(good.places.catalogue, world.places.catalogue)
+    world.go_on_from(good)
     return terminal
 
 

@@ -8,14 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from backupd.mysql.locks import ServerLock
 from backupd.mysql.scratch import ScratchServer
 from backupd.mysql.session import Session
 from backupd.mysql.tablefiles import Table, TableFiles
 from backupd.operations.restore.table_export import Exported, export
 from backupd.vocabulary.errors import ServerError
 from tests.contract.mariadb import PASSWORD, MariadbServer, mysql_server
-from tests.contract.test_scratch import LIMITS, Image, copied, cut, load, manifest
+from tests.contract.test_scratch import Image, load, taken
 
 pytestmark = pytest.mark.thorough
 
@@ -32,10 +31,7 @@ def partial(mysql_server: MariadbServer, tmp_path: Path) -> Image:
         session.execute("CREATE DATABASE other")
         session.execute("CREATE TABLE other.gone (id INT PRIMARY KEY) ENGINE=InnoDB")
         session.execute("INSERT INTO other.gone SELECT seq FROM other.seq_1_to_5000")
-        with ServerLock(mysql_server.connect(), LIMITS).held() as held:
-            copied(mysql_server, tmp_path / "data")
-    image = Image(tmp_path, manifest(mysql_server, held.position, held.receipt))
-    cut(image)
+        image = taken(mysql_server, tmp_path)
     paths = sorted(image.datadir.rglob("*"), reverse=True)
     names = [str(path.relative_to(tmp_path)) for path in paths]
     files = TableFiles(names, datadir="data", lower_case=False)

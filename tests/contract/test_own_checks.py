@@ -12,14 +12,13 @@ from pathlib import Path
 import pytest
 
 from backupd.config import DrillCheckConfig
-from backupd.mysql.locks import ServerLock
 from backupd.mysql.own_checks import own_checks
 from backupd.mysql.scratch import RunningServer
 from backupd.vocabulary.errors import ServerError, Undecided
 from backupd.vocabulary.records import Check
 from backupd.vocabulary.servers import Flavour
 from tests.contract.mariadb import MariadbServer, mysql_server
-from tests.contract.test_scratch import LIMITS, Image, copied, cut, manifest, process_of
+from tests.contract.test_scratch import Image, process_of, taken
 
 pytestmark = pytest.mark.thorough
 
@@ -36,10 +35,7 @@ def image(mysql_server: MariadbServer, tmp_path_factory: pytest.TempPathFactory)
         session.execute("SET SESSION time_zone = '+05:00'")
         session.execute("INSERT INTO t.seen VALUES ('2026-11-20 07:30:00.250', '2026-11-20 02:30:00')")
         session.execute("CREATE PROCEDURE t.two() BEGIN SELECT 7; SELECT 8; END")
-        with ServerLock(mysql_server.connect(), LIMITS).held() as held:
-            copied(mysql_server, folder / "data")
-    image = Image(folder, manifest(mysql_server, held.position, held.receipt))
-    cut(image)
+        image = taken(mysql_server, folder)
     shutil.copytree(image.datadir, folder.with_name("spare"))
     return image
 

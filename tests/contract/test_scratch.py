@@ -20,7 +20,7 @@ from backupd.mysql import scratch, scratch_account
 from backupd.mysql.binlogs import committed_end, listed
 from backupd.mysql.canary import MysqlCanary
 from backupd.mysql.derivation import derive
-from backupd.mysql.locks import ServerLock
+from backupd.mysql.locks import AUTO, ServerLock
 from backupd.mysql.proof import prove
 from backupd.mysql.recorded import judged
 from backupd.mysql.scratch import RunningServer, ScratchServer
@@ -126,6 +126,15 @@ def cut(image: Image) -> None:
     os.truncate(image.datadir / str(position.binlog_file), position.binlog_offset or 0)
 
 
+def taken(mariadb: MariadbServer, folder: Path, *, strategy: str = AUTO) -> Image:
+    """Of the server as it is, under the lock."""
+    with ServerLock(mariadb.connect(), LIMITS, strategy=strategy).held() as held:
+        copied(mariadb, folder / "data")
+    image = Image(folder, manifest(mariadb, held.position, held.receipt))
+    cut(image)
+    return image
+
+
 @pytest.fixture(params=["ftwrl", "backup-stage"])
 def image(request: pytest.FixtureRequest, mysql_server: MariadbServer, tmp_path: Path) -> Image:
     """Taken under the lock while the load waits."""
@@ -133,11 +142,8 @@ def image(request: pytest.FixtureRequest, mysql_server: MariadbServer, tmp_path:
     with mysql_server.session() as session, load(mysql_server):
         session.execute("DROP DATABASE IF EXISTS backupd_canary")
         canary.before(RUN)
-        with ServerLock(mysql_server.connect(), LIMITS, strategy=request.param).held() as held:
-            copied(mysql_server, tmp_path / "data")
+        image = taken(mysql_server, tmp_path, strategy=request.param)
         canary.after(RUN)
-    image = Image(tmp_path, manifest(mysql_server, held.position, held.receipt))
-    cut(image)
     return image
 
 
@@ -202,13 +208,10 @@ def redo_in_memory(mariadb: MariadbServer, *, seconds: int) -> Iterator[None]:
 def test_the_image_has_every_committed_row_though_no_commit_writes_the_log(
     mysql_server: MariadbServer, tmp_path: Path, strategy: str
 ) -> None:
-    lock = ServerLock(mysql_server.connect(), LIMITS, strategy=strategy)
     with redo_in_memory(mysql_server, seconds=1), mysql_server.session() as session:
         session.execute(f"INSERT INTO t.innodb (v) VALUES {', '.join(['(UUID())'] * 20)}")
-        with lock.held() as held:
-            copied(mysql_server, tmp_path / "data")
-    image = Image(tmp_path, replace(manifest(mysql_server, held.position, held.receipt), canary=None))
-    cut(image)
+        image = taken(mysql_server, tmp_path, strategy=strategy)
+    image = replace(image, manifest=replace(image.manifest, canary=None))
     checksums = "CHECKSUM TABLE t.innodb"
     with image.scratch().running() as server, mysql_server.session() as live:
         assert server.session.query(checksums) == live.query(checksums)

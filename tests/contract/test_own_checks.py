@@ -27,16 +27,24 @@ __all__ = ["mysql_server"]
 TAKEN = datetime(2026, 11, 20, 3, tzinfo=UTC)
 
 
+def spare(folder: Path) -> Path:
+    """Where a copy of that image's files lies which no server has touched."""
+    return folder.with_name(f"{folder.name}-spare")
+
+
 @pytest.fixture(scope="module")
 def image(mysql_server: MariadbServer, tmp_path_factory: pytest.TempPathFactory) -> Image:
+    """A worker that is given other modules' tests in between makes a second one, of the same server."""
     folder = tmp_path_factory.mktemp("image")
     with mysql_server.session() as session:
-        session.execute("CREATE TABLE t.seen (at TIMESTAMP(3) NOT NULL, local DATETIME NOT NULL) ENGINE=InnoDB")
+        session.execute(
+            "CREATE OR REPLACE TABLE t.seen (at TIMESTAMP(3) NOT NULL, local DATETIME NOT NULL) ENGINE=InnoDB"
+        )
         session.execute("SET SESSION time_zone = '+05:00'")
         session.execute("INSERT INTO t.seen VALUES ('2026-11-20 07:30:00.250', '2026-11-20 02:30:00')")
-        session.execute("CREATE PROCEDURE t.two() BEGIN SELECT 7; SELECT 8; END")
+        session.execute("CREATE OR REPLACE PROCEDURE t.two() BEGIN SELECT 7; SELECT 8; END")
         image = taken(mysql_server, folder)
-    shutil.copytree(image.datadir, folder.with_name("spare"))
+    shutil.copytree(image.datadir, spare(folder))
     return image
 
 
@@ -49,7 +57,7 @@ def shared(image: Image) -> Iterator[RunningServer]:
 @pytest.fixture
 def another(image: Image, tmp_path: Path) -> Image:
     """Of which a test may end the server. Files of the shared one are of the same image, which it is at work on."""
-    shutil.copytree(image.folder.with_name("spare"), tmp_path / "data")
+    shutil.copytree(spare(image.folder), tmp_path / "data")
     return replace(image, folder=tmp_path)
 
 

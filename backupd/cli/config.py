@@ -16,6 +16,7 @@ from backupd.vocabulary.errors import UsageError
 app = typer.Typer(help="Write, check and show the configuration.", no_args_is_help=True)
 
 _EXAMPLE = "backupd.toml"
+_SCHEMA = "backupd.schema.json"
 _TIMER = "backupd-run@{}.timer"
 _ENABLED = Path("/etc/systemd/system/timers.target.wants")
 _MODE = 0o640  # it holds no secret, but says where they are
@@ -28,7 +29,7 @@ def init(
 ) -> None:
     """Write a commented configuration with every key and its default. Never overwrites a file."""
     file = path if path is not None else _file(ctx)
-    _write_new(file, _example().read_bytes())
+    _write_new(file, _shipped(_EXAMPLE).read_bytes())
     say(f"{file}: written; edit it, then run: backupd config check")
 
 
@@ -48,6 +49,11 @@ def check(ctx: typer.Context) -> None:
         )
     )
     say(f"{file}: ok, {', '.join(counts)}")
+    if configuration == load(_shipped(_EXAMPLE)):
+        say(
+            "warning: this is the example as it was shipped: its host, targets and job are not yours; edit it before"
+            " `backupd serve` runs it"
+        )
     for job in configuration.jobs.values():
         if job.schedules.backup is not None and job.schedules.backup.retries and _has_timer(job.name):
             say(
@@ -79,6 +85,12 @@ def show(
         write(as_toml(configuration))
 
 
+@app.command()
+def schema() -> None:
+    """Print the JSON Schema of the configuration, by which an editor completes keys and marks faults."""
+    write(_shipped(_SCHEMA).read_text())
+
+
 def _file(ctx: typer.Context) -> Path:
     from backupd.config import locate
 
@@ -95,11 +107,11 @@ def _counted(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-def _example() -> Path:
-    """The example that is shipped: in the package when it was installed from a wheel, beside it in a checkout."""
+def _shipped(name: str) -> Path:
+    """This file of `configs/`: in the package when it was installed from a wheel, beside it in a checkout."""
     package = Path(backupd.__file__).parent
-    shipped = package / "_configs" / _EXAMPLE
-    return shipped if shipped.exists() else package.parent / "configs" / _EXAMPLE
+    shipped = package / "_configs" / name
+    return shipped if shipped.exists() else package.parent / "configs" / name
 
 
 def _write_new(file: Path, content: bytes) -> None:

@@ -24,6 +24,7 @@ from pydantic import (
     PlainValidator,
     Strict,
     StringConstraints,
+    WithJsonSchema,
 )
 from pydantic_core import core_schema
 
@@ -310,20 +311,30 @@ def as_text(to_text: Callable[[Any], str]) -> PlainSerializer:
     return PlainSerializer(to_text, return_type=str, when_used="json")
 
 
+def in_editors(kinds: str | list[str], pattern: str | None = None, **more: object) -> WithJsonSchema:
+    """Beside a type: what an editor takes for it (JSON Schema), where that is not what Python's type says."""
+    return WithJsonSchema({"type": kinds, **({"pattern": pattern} if pattern else {}), **more}, mode="validation")
+
+
+_SIZE = r"[0-9]+(\.[0-9]+)? *([KMGT]iB|kB|[MGT]?B)"
+_SIZE_IN_EDITORS = in_editors(["string", "integer"], f"^ *{_SIZE} *$", minimum=0)
+
 Name = Annotated[str, AfterValidator(_name)]
 Text = Annotated[str, Strict(), StringConstraints(min_length=1)]
 Flag = Annotated[bool, Strict()]
-FlagOrAuto = Annotated[bool | Auto, PlainValidator(_flag_or_auto)]
+FlagOrAuto = Annotated[bool | Auto, PlainValidator(_flag_or_auto), in_editors(["boolean", "string"], "^auto$")]
 WholeNumber = Annotated[int, Strict()]
 Number = Annotated[float, Strict()]
-Bound = Annotated[int | float, PlainValidator(_bound)]  # whole numbers stay exact
+Bound = Annotated[int | float, PlainValidator(_bound), in_editors("number")]  # whole numbers stay exact
 Sql = Annotated[Text, AfterValidator(_sql)]
 AbsolutePath = Annotated[Path, BeforeValidator(_absolute)]
 SecretFile = Annotated[Path, BeforeValidator(_secret_file)]
 Variable = Annotated[str, BeforeValidator(_variable)]
 Credential = Annotated[str, BeforeValidator(_credential)]
 Devices = tuple[Annotated[Text, AfterValidator(_device)], ...]
-CowDevices = Annotated[Devices | Auto, _OrAuto()]
+CowDevices = Annotated[
+    Devices | Auto, _OrAuto(), in_editors(["array", "string"], "^auto$", items={"type": "string", "pattern": "^/dev/"})
+]
 TargetNames = Annotated[tuple[Text, ...], AfterValidator(_targets)]
 Command = Annotated[tuple[Annotated[str, Strict()], ...], AfterValidator(_command)]
 FileName = Annotated[Text, AfterValidator(_file_name)]
@@ -334,16 +345,35 @@ Url = Annotated[Text, AfterValidator(_url)]
 WebAddress = Annotated[Text, AfterValidator(web_address)]
 MailAddress = Annotated[Text, AfterValidator(_mail)]
 MailAddresses = Annotated[tuple[MailAddress, ...], AfterValidator(_recipients_of_mail)]
-Duration = Annotated[float, BeforeValidator(parse_duration), as_text(format_duration)]
+Duration = Annotated[
+    float,
+    BeforeValidator(parse_duration),
+    as_text(format_duration),
+    in_editors(["string", "number"], r"^ *[0-9]+(\.[0-9]+)? *(ms|[smhd]) *$", minimum=0),
+]
 PositiveDuration = Annotated[Duration, AfterValidator(positive_seconds)]
 WholeSeconds = Annotated[Duration, AfterValidator(_whole_seconds)]
-Size = Annotated[int, BeforeValidator(parse_size), as_text(format_size)]
-ChunkSize = Annotated[int | Auto, PlainValidator(_chunk_size), as_text(_chunk_size_text)]
-CowStripes = Annotated[int | Auto, PlainValidator(_cow_stripes)]
+Size = Annotated[int, BeforeValidator(parse_size), as_text(format_size), _SIZE_IN_EDITORS]
+ChunkSize = Annotated[
+    int | Auto,
+    PlainValidator(_chunk_size),
+    as_text(_chunk_size_text),
+    in_editors(["string", "integer"], f"^( *{_SIZE} *|auto)$", minimum=4 << 10, maximum=512 << 10),
+]
+CowStripes = Annotated[
+    int | Auto,
+    PlainValidator(_cow_stripes),
+    in_editors(["integer", "string"], "^auto$", minimum=1, maximum=_MOST_STRIPES),
+]
 BlockSize = Annotated[Size, AfterValidator(_power_of_two(512, 1 << 20))]
 ProbeFileSize = Annotated[Size, AfterValidator(_size_from(1 << 20))]
 PartSize = Annotated[Size, AfterValidator(_size_from(5 << 20))]  # what S3 takes at least of every part but the last
 ObjectSize = Annotated[Size, AfterValidator(_size_from(1 << 30))]  # smaller ones are many, and gain nothing
 SpoolSize = Annotated[Size, AfterValidator(_size_from(64 << 20))]  # less would take next to nothing
 Rate = Annotated[Size, AfterValidator(_size_from(1 << 10))]
-CowSizeOrAuto = Annotated[SnapshotSize | Auto, PlainValidator(_snapshot_size), as_text(_snapshot_size_text)]
+CowSizeOrAuto = Annotated[
+    SnapshotSize | Auto,
+    PlainValidator(_snapshot_size),
+    as_text(_snapshot_size_text),
+    in_editors(["string", "integer"], rf"^( *{_SIZE} *| *[0-9]+(\.[0-9]+)? *% *|auto)$", minimum=1),
+]

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, PlainValidator
 
-from backupd.config.fields import Text, as_text, positive_seconds
+from backupd.config.fields import Text, as_text, in_editors, positive_seconds
 from backupd.vocabulary.errors import UsageError
 from backupd.vocabulary.faults import BadValue, quoted
 from backupd.vocabulary.schedule import Blackout, Deadline
@@ -103,9 +103,12 @@ def _blackout_text(blackout: Blackout) -> str:
     return f"{_DAYS[first]} {hours}" if len(days) == 1 else f"{_DAYS[first]}-{last} {hours}"
 
 
-FinishBy = Annotated[Deadline, PlainValidator(_deadline), as_text(_deadline_text)]
+_BLACKOUT_IN_EDITORS = in_editors("string", f"^{re.sub(r'[?]P<[a-z]+>', '', _BLACKOUT.pattern)}$")
+
+FinishBy = Annotated[Deadline, PlainValidator(_deadline), as_text(_deadline_text), in_editors("string")]
 Cron = Annotated[Text, AfterValidator(_cron)]
 Zone = Annotated[Text, AfterValidator(_zone)]
 Blackouts = Annotated[
-    tuple[Annotated[Blackout, PlainValidator(_blackout), as_text(_blackout_text)], ...], AfterValidator(_blackouts)
+    tuple[Annotated[Blackout, PlainValidator(_blackout), as_text(_blackout_text), _BLACKOUT_IN_EDITORS], ...],
+    AfterValidator(_blackouts),
 ]

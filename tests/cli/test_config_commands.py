@@ -41,6 +41,26 @@ def test_check_warns_of_retries_where_a_timer_starts_the_job(tmp_path: Path, mon
     assert "warning: jobs.nightly.schedules.backup.retries: backupd-run@nightly.timer is enabled" in result.stdout
 
 
+def test_check_warns_of_the_example_until_it_was_edited(tmp_path: Path) -> None:
+    file = tmp_path / "backupd.toml"
+    file.write_text(EXAMPLE.read_text() + "# a note\n")
+    warned = run("check", config=file)
+    assert (warned.exit_code, "warning: this is the example as it was shipped" in warned.stdout) == (0, True)
+    file.write_text(EXAMPLE.read_text().replace('path = "/srv/backups"', 'path = "/srv/elsewhere"'))
+    assert "warning" not in run("check", config=file).stdout
+
+
+def test_the_example_puts_no_load_on_a_server_before_somebody_has_said_when() -> None:
+    schedules = load(EXAMPLE).jobs["nightly"].schedules
+    assert {activity.value for activity, _ in schedules.items()} == {"backup", "verify", "prune"}
+
+
+def test_schema_prints_what_editors_read() -> None:
+    printed = json.loads(run("schema").stdout)
+    assert printed["$schema"].startswith("https://json-schema.org/")
+    assert set(printed["properties"]) >= {"hosts", "targets", "jobs"}
+
+
 @pytest.mark.usefixtures("generous_umask")
 def test_init_writes_the_example_which_loads_and_which_others_cannot_read(tmp_path: Path) -> None:
     file = tmp_path / "etc" / "backupd.toml"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from backupd.mysql.grants import grant_script
 from backupd.vocabulary.servers import Flavour
-from tests.docs import architecture, commands, json_documents, measures, promised, settings, statuses
+from tests.docs import architecture, commands, editor_schema, json_documents, measures, promised, settings, statuses
 from tests.docs.places import PAGES, ROOT, documents, fenced, replaced
 
 _NOTE = "<!-- Written by `make docs-reference` from the code: change it there. -->\n\n"
@@ -25,6 +25,7 @@ def written() -> Iterator[tuple[Path, str]]:
         ("metrics", measures.page),
     ):
         yield PAGES / "reference" / f"{name}.md", _NOTE + page()
+    yield editor_schema.FILE, editor_schema.text()
     yield PAGES / "images" / "architecture.svg", architecture.picture(house)
     blocks = {
         "layers": architecture.table(house),

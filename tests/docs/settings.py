@@ -50,7 +50,7 @@ _KEY = re.compile(r"^(?P<mark># ?)?(?P<key>[a-z_]+) = (?P<value>.*)$")
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
+class Entry:
     """Keys that one comment explains."""
 
     keys: tuple[tuple[str, str, str], ...]  # key, value, mark
@@ -71,8 +71,13 @@ def page() -> str:
     return "\n".join(_lines()) + "\n"
 
 
-def _lines() -> Iterator[str]:
+def entries(example: str) -> Iterator[Entry]:
+    """What the example that is shipped says of the keys of one of its tables."""
     text = re.sub(r"^##", "", EXAMPLE.read_text(), flags=re.MULTILINE)
+    yield from _entries(_section(text, example))
+
+
+def _lines() -> Iterator[str]:
     yield _HEAD
     for name, example, table in tables():
         kind = re.search(r'type = "(\w+)"', table.__doc__ or "")
@@ -84,7 +89,7 @@ def _lines() -> Iterator[str]:
         yield "| key | default | meaning |"
         yield "|---|---|---|"
         keys = _keys(table)
-        for entry in _entries(_section(text, example)):
+        for entry in entries(example):
             names = [one for one in entry.keys if one[0] in keys]
             assert len(names) == len(entry.keys), f"{example} has keys that the schema does not: {entry.keys}"
             yield f"| {_cell(names, 'key')} | {_cell(names, 'value')} | {entry.meaning.replace('|', chr(92) + '|')} |"
@@ -121,7 +126,7 @@ def _section(text: str, name: str) -> str:
     return found[1]
 
 
-def _entries(section: str) -> Iterator[_Entry]:
+def _entries(section: str) -> Iterator[Entry]:
     """The keys of one table with the comment above them; one that is indented stands below its key."""
     words: list[str] = []
     keys: list[tuple[str, str, str]] = []
@@ -130,12 +135,12 @@ def _entries(section: str) -> Iterator[_Entry]:
         found = _KEY.match(line)
         if found:
             if below and keys:
-                yield _Entry(tuple(keys), " ".join(words))
+                yield Entry(tuple(keys), " ".join(words))
                 words, keys, below = [], [], False
             keys.append((found["key"], found["value"], (found["mark"] or "").strip() and (found["mark"] or "")))
             continue
         if keys and not line.startswith("#     "):
-            yield _Entry(tuple(keys), " ".join(words))
+            yield Entry(tuple(keys), " ".join(words))
             words, keys, below = [], [], False
         if line.startswith("#"):
             if keys:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from backupd.config.effective import value_text
-from backupd.config.reading import understood
+from backupd.config.reading import file_of_job, load
 from backupd.vocabulary.errors import Busy, ConfigurationError
 
 _Value = str | int | Sequence[str]
@@ -48,8 +48,10 @@ def enter(path: Path, job: str, values: _Values) -> None:
     """
     told = "; ".join(f"{key} = {value_text(value)}" for key, value in values.items())
     otherwise = f"enter it by hand into [jobs.{job}.snapshot]: {told}"
-    with _opened(path, otherwise) as file:
-        _replace(path, file, entered(file.text, job, values, path=path, otherwise=otherwise))
+    where = file_of_job(path, job)
+    with _opened(where, otherwise) as file:
+        changed = entered(file.text, job, values, path=path, where=where, otherwise=otherwise)
+        _replace(where, file, changed)
 
 
 def require_enterable(path: Path, job: str, keys: Sequence[str]) -> None:
@@ -61,31 +63,34 @@ def require_enterable(path: Path, job: str, keys: Sequence[str]) -> None:
     other: dict[str, _Value] = {"pvs": ["/dev/null"], "stripes": 2}
     some = {key: other.get(key, "64KiB") for key in keys}
     otherwise = "omit --write, and enter the recommendation by hand"
-    with _opened(path, otherwise) as file:
-        entered(file.text, job, some, path=path, otherwise=otherwise)
+    where = file_of_job(path, job)
+    with _opened(where, otherwise) as file:
+        entered(file.text, job, some, path=path, where=where, otherwise=otherwise)
 
 
-def entered(text: str, job: str, values: _Values, *, path: Path, otherwise: str) -> str:
+def entered(text: str, job: str, values: _Values, *, path: Path, where: Path, otherwise: str) -> str:
     """The same text with these values; `otherwise` is what a person can do where that cannot be.
+
+    `where` is the file of this text: the configuration `path` itself, or one of its drop-ins.
 
     Raises:
         ConfigurationError: it has faults, before or afterwards; or the job does not stand in tables of its own.
     """
-    understood(text, path)
+    load(path, instead={where: text})
     replaced = _replaced(text, job, values)
     changed = None if replaced is None else _added(replaced, job, values)
     wanted = copy.deepcopy(tomllib.loads(text))
     table = wanted.get("jobs", {}).get(job)
     if changed is None or table is None:
-        raise _elsewhere(path, job, otherwise)
+        raise _elsewhere(where, job, otherwise)
     table.setdefault("snapshot", {}).update({key: _plain(value) for key, value in values.items()})
     try:
         found = tomllib.loads(changed)
     except tomllib.TOMLDecodeError as error:
-        raise _elsewhere(path, job, otherwise) from error
+        raise _elsewhere(where, job, otherwise) from error
     if found != wanted or _comments(changed) != _comments(text):
-        raise _elsewhere(path, job, otherwise)
-    understood(changed, path)
+        raise _elsewhere(where, job, otherwise)
+    load(path, instead={where: changed})
     return changed
 
 

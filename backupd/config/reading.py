@@ -6,10 +6,12 @@ No secret is read or needed here.
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from backupd.config import drop_ins
 from backupd.config.rules import broken
 from backupd.config.schema import Configuration
 from backupd.config.wording import fault
@@ -29,14 +31,23 @@ def locate(explicit: Path | None, environment: Mapping[str, str]) -> Path:
     return Path(environment.get(VARIABLE) or DEFAULT_PATH)
 
 
-def load(path: Path) -> Configuration:
-    """The configuration in this file, whole and checked.
+def load(path: Path, *, instead: Mapping[Path, str] = MappingProxyType({})) -> Configuration:
+    """The configuration in this file and its drop-ins, whole and checked; `instead` are texts in the place of files'.
 
     Raises:
         ConfigurationError: no such file, not readable, not TOML (with line and column), or any number of faults, each
             with its path and hint.
     """
-    return understood(_text(path), path)
+    return _whole(_documents(path, instead), path)
+
+
+def file_of_job(path: Path, job: str) -> Path:
+    """Which file has the table of this job: the configuration itself, or one of its drop-ins.
+
+    Raises:
+        ConfigurationError: one of them cannot be read, or is not TOML.
+    """
+    return drop_ins.file_of_job(_documents(path, {}), job) or path
 
 
 def understood(text: str, path: Path) -> Configuration:
@@ -54,12 +65,25 @@ def checked(document: Mapping[str, Any], path: Path) -> Configuration:
     Raises:
         ConfigurationError: they have faults; all of them are told.
     """
+    return _whole({path: document}, path)
+
+
+def _documents(path: Path, instead: Mapping[Path, str]) -> dict[Path, dict[str, Any]]:
+    """Every file's tables, the configuration's own first; they need not be there for what is only its text."""
+    own = instead[path] if path in instead else _text(path)
+    more = {file: instead[file] if file in instead else _text(file) for file in drop_ins.beside(path)}
+    return {file: _parsed(text, file) for file, text in ({path: own} | more).items()}
+
+
+def _whole(documents: drop_ins.Documents, path: Path) -> Configuration:
+    document = drop_ins.merged(documents)
     faults: list[Fault] = []
     try:
         configuration = TypeAdapter(Configuration).validate_python(document, by_alias=True, by_name=False)
     except ValidationError as invalid:
         faults += [fault(finding) for finding in invalid.errors(include_url=False)]
     faults += broken(document)
+    faults = [*drop_ins.repeated(documents, path), *drop_ins.told_where(faults, documents, path)]
     if faults:
         raise as_error(path, faults)
     return configuration

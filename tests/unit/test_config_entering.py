@@ -199,8 +199,8 @@ def folder(path: Path) -> None:
         (other_job, ".snapshot] cannot be edited safely"),
         (faulty, "a fifth"),
         (not_toml, "is not TOML"),
-        (gone, "cannot be read: no such file"),
-        (folder, "is not a regular file"),
+        (gone, "no configuration at "),
+        (folder, "is a directory"),
     ],
 )
 def test_what_cannot_be_changed_safely_is_told_and_left_as_it_was(

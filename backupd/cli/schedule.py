@@ -37,6 +37,7 @@ class _Entry:
     timetable: "Timetable"
     next_due: datetime | None
     last: Slot | None
+    error: str  # of the run that it was last; empty: it had none
     pause: Pause | None
 
 
@@ -171,19 +172,25 @@ def _entries(configuration: "Configuration", catalogue: "Catalogue") -> list[_En
     from backupd.service.timetables import timetables
 
     now, pauses, times = datetime.now(UTC), catalogue.pauses(), timetables(configuration)
-    return [
-        _Entry(
-            job.name,
-            activity,
-            schedule,
-            times[job.name, activity],
-            times[job.name, activity].after(now),
-            next(iter(catalogue.slots(job=job.name, activity=activity, until=now, limit=1)), None),
-            pauses.get(job.name),
-        )
-        for job in configuration.jobs.values()
-        for activity, schedule in job.schedules.items()
-    ]
+    entries = []
+    for job in configuration.jobs.values():
+        for activity, schedule in job.schedules.items():
+            timetable = times[job.name, activity]
+            last = next(iter(catalogue.slots(job=job.name, activity=activity, until=now, limit=1)), None)
+            due, error = timetable.after(now), _error(catalogue, last)
+            entries.append(_Entry(job.name, activity, schedule, timetable, due, last, error, pauses.get(job.name)))
+    return entries
+
+
+def _error(catalogue: "Catalogue", slot: Slot | None) -> str:
+    """What the run of this slot says of its failure; a drill, a verification or a prune has no run of its own."""
+    if slot is None or not slot.run_id or not slot.exit_status:
+        return ""
+    try:
+        run = catalogue.run(slot.run_id)
+    except UsageError:
+        return ""
+    return "" if run.error is None else run.error.first_line
 
 
 def _document(entry: _Entry) -> dict[str, Any]:
@@ -230,7 +237,7 @@ def _table(entries: list[_Entry]) -> str:
             _next(entry, entry.timetable.zone),
             _next(entry, "UTC"),
             format_duration(entry.schedule.start_within_seconds),
-            _became(entry.last, entry.schedule),
+            _became(entry.last, entry.schedule) + (f": {entry.error}" if entry.error else ""),
         )
         for entry in entries
     ]

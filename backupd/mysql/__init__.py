@@ -29,6 +29,11 @@ KEYS = "encryption keys"
 LASTING = frozenset({"datadir", "system tablespace", "redo", "undo"})  # what no server replaces while it runs
 
 
+def confirmed_words(proof: str) -> str:
+    """What confirmed that a lock was held to its end, or that nothing did."""
+    return "not confirmed" if proof == UNPROVEN else f"confirmed by {proof}"
+
+
 class HeldLock(Protocol):
     """The server stands still: no commit, no write to a non-transactional table. Unless the strategy is `none`."""
 

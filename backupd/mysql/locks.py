@@ -15,7 +15,7 @@ from pymysql.constants import ER
 
 from backupd.config import LockConfig
 from backupd.host.signals import shielded
-from backupd.mysql import UNPROVEN
+from backupd.mysql import UNPROVEN, confirmed_words
 from backupd.mysql.locksession import Grant, LockSession, Parting, Strategy
 from backupd.mysql.session import Connect, Session, StatementError
 from backupd.vocabulary.errors import LockNotGranted
@@ -93,7 +93,7 @@ class HeldServerLock:
     @property
     def words(self) -> str:
         """What it cost, for the log."""
-        return f"held for {self._receipt.hold_seconds:.3f} s; proof: {self._receipt.proof}"
+        return f"held for {self._receipt.hold_seconds:.3f} s; {confirmed_words(self._receipt.proof)}"
 
 
 class ServerLock:

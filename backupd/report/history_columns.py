@@ -52,11 +52,11 @@ def _proven(cost: RunCost) -> str:
 
 
 HISTORY = (
-    HistoryColumn(lambda cost: duration(hold_seconds(cost)), "LOCK", "Lock held"),
+    HistoryColumn(lambda cost: duration(hold_seconds(cost)), "LOCK HELD", "Lock held"),
     HistoryColumn(lambda cost: count(cost.transactions_lost), "LOST", "Lost"),
     HistoryColumn(lambda cost: count(cost.stalled), "STALLED", "Stalled"),
     HistoryColumn(_penalty, page="Penalty, settled"),
-    HistoryColumn(lambda cost: duration(cost.settle_seconds), "WAITED", "Waited"),
+    HistoryColumn(lambda cost: duration(cost.settle_seconds), "SETTLE WAIT", "Settle wait"),
     HistoryColumn(lambda cost: duration(cost.copy_seconds), "COPIED IN"),
     HistoryColumn(_copy_rate, page="Copied at"),
     HistoryColumn(lambda cost: share(cow_peak(cost)), page="COW peak"),

@@ -6,7 +6,7 @@ error, its attention, its copies and its drills in places of their own.
 
 from datetime import datetime
 
-from backupd.mysql import UNLOCKED
+from backupd.mysql import UNLOCKED, confirmed_words
 from backupd.policy.write_penalty import penalty_of
 from backupd.report.gate_words import gate_words
 from backupd.report.words import duration, instant, ratio, size
@@ -51,10 +51,11 @@ def course_facts(run: RunDetails) -> Facts:
         facts += _snapshot(run.snapshot)
     penalty = penalty_of(run.samples)
     if penalty.baseline_iops is not None:
+        when = "when the copy started" if Phase.COPY in run.phases else "when last measured"
         facts.append(
             (
                 "write penalty",
-                f"{ratio(penalty.initial_ratio)} at first, {ratio(penalty.settled_ratio)} when the copy started"
+                f"{ratio(penalty.initial_ratio)} at first, {ratio(penalty.settled_ratio)} {when}"
                 f" (baseline {penalty.baseline_iops:.0f} IOPS)",
             )
         )
@@ -87,7 +88,7 @@ def _lock(receipt: LockReceipt, snapshot_seconds: float | None) -> str:
         return f"none {took}: the backup is what a power cut would have left"
     waited, held = duration(receipt.wait_seconds), duration(receipt.hold_seconds)
     tries = f", {receipt.tries} tries" if receipt.tries > 1 else ""
-    return f"{receipt.strategy}: waited {waited}{tries}, held {held} {took}; proof: {receipt.proof}"
+    return f"{receipt.strategy}: waited {waited}{tries}, held {held} {took}; {confirmed_words(receipt.proof)}"
 
 
 def _position(position: Position, *, derived: bool) -> Facts:

@@ -72,10 +72,15 @@ def test_a_run_of_a_slot_plans_its_next_try_and_one_by_hand_does_not(terminal: T
         catalogue.take_slot(Slot("nightly", Activity.BACKUP, now, SlotState.STARTED, now, "r1"))
         ended = terminal.run("run", "nightly", "--run-id", "r1")
         assert ended.status == ExitStatus.SERVER
+        error = catalogue.run("r1").error
+        assert error is not None
         (slot,) = catalogue.slots(job="nightly")
-    assert slot.retry_at is not None
-    assert timedelta(minutes=14) < slot.retry_at - now < timedelta(minutes=16)
+        assert slot.retry_at is not None
+        assert timedelta(minutes=14) < slot.retry_at - now < timedelta(minutes=16)
+        catalogue.slot_ended(slot, exit_status=ended.status)
     assert "try 2 of 3" in ended.stderr
+    listed = terminal.run("schedule", "list").stdout.splitlines()[1]
+    assert listed.endswith(f" failed, next try {slot.retry_at:%H:%M} UTC: {error.first_line}")
 
 
 # --- next -------------------------------------------------------------------------------------------------------------

@@ -57,7 +57,7 @@ def test_the_pages_that_were_written_before_the_lock_are_told(end: PreflushEnd, 
 
 def test_a_good_run_tells_what_it_cost_and_what_is_there_now() -> None:
     facts = dict(run_facts(GOOD))
-    assert facts["lock"] == "backup-stage: waited 3 ms, held 26 ms (snapshot 20 ms); proof: metadata-locks"
+    assert facts["lock"] == "backup-stage: waited 3 ms, held 26 ms (snapshot 20 ms); confirmed by metadata-locks"
     assert facts["position"] == "bin.000007:4096, GTID 0-1-7"
     assert facts["volume"] == "labvg/data, striped, 3 stripes of 64.0 KiB"
     assert facts["chunks"] == "64.0 KiB: why"

@@ -317,7 +317,7 @@ def _live(catalogue: Catalogue, configuration: Configuration) -> None:
                 (1.5, "INFO", "preflight: ended after 1.4 s"),
                 (1.5, "INFO", "baseline: begun"),
                 (11.1, "INFO", "baseline: ended after 9.6 s"),
-                (11.4, "INFO", "lock: held for 0.031 s; proof: metadata-locks"),
+                (11.4, "INFO", "lock: held for 0.031 s; confirmed by metadata-locks"),
                 (11.4, "INFO", "settle: begun"),
                 (106.0, "INFO", "gate opened after 1 min 35 s (settled): penalty 1.19 (threshold 1.25)"),
                 (106.0, "INFO", "settle: ended after 95.2 s"),

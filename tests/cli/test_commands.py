@@ -82,7 +82,7 @@ COMMANDS = [
         ["completion"],
         ["version"],
     ),
-    *(["config"], ["config", "init"], ["config", "check"], ["config", "show"]),
+    *(["config"], ["config", "init"], ["config", "check"], ["config", "show"], ["config", "schema"]),
     *(["catalogue"], ["catalogue", "rebuild"]),
     *(["identity"], ["identity", "show"], ["identity", "new"], ["identity", "adopt"]),
     *(["notify"], ["notify", "test"]),

@@ -60,6 +60,7 @@ OVER_A_HOSTILE_HOST: dict[str, list[list[str]]] = {  # RUN, PROBE and BENCH stan
     "config init": [["--path", "new.toml"]],
     "config check": [[]],
     "config show": [[], ["--json"]],
+    "config schema": [[]],
     "catalogue rebuild": [["--target", "vault"], ["--target", "vault", "--json"]],
     "identity show": [[], ["--json"]],
     "identity new": [["--yes"]],

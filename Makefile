@@ -60,14 +60,14 @@ exhaustive-tests: setup-python setup-check setup-s3 ## what walks through every 
 
 service-tests: setup-python setup-service ## the pages in a real browser, the metrics under a real Prometheus (3 minutes)
 	$(SIDE_BY_SIDE) tests/web -m "not exhaustive"
-	$(BIN)/pytest tests/service --durations=5 -m "not exhaustive"
+	$(BIN)/pytest tests/service -n 2 --dist worksteal --durations=5 -m "not exhaustive"
 
 # On the Docker engine that answers, else on one that is started for them.
-docker-tests: setup-python setup-docker ## backupd on real servers in containers, and the images (5 minutes)
-	.ci/with-docker $(BIN)/pytest tests/docker -n 2 --no-loadscope-reorder --timeout=900 --durations=10
+docker-tests: setup-python setup-docker ## backupd on real servers in containers (3 minutes)
+	.ci/with-docker $(BIN)/pytest tests/docker -n 2 --timeout=900 --durations=10
 
-packaging-tests: setup-python setup-docker ## the wheel, and the Debian package in a Debian of its own (4 minutes)
-	$(BIN)/pytest tests/packaging --timeout=900 --durations=5
+packaging-tests: setup-python setup-docker ## the wheel, the Debian package in a Debian of its own, the images (8 minutes)
+	.ci/with-docker $(BIN)/pytest tests/packaging --timeout=900 --durations=5
 
 # No test here may be skipped because the lab does not start, and no test at all (pytest's exit 5) is a failure.
 lab-tests: setup-python setup-lab setup-s3 setup-service

@@ -1,11 +1,10 @@
 """One engine, and for each worker its own servers: pytest-docker starts the services that its tests ask for.
 
-Tests of one kind of server stay together on a worker, and so do those of the images, which take longest and go first.
+Tests of one kind of server stay together on a worker.
 """
 
 import os
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,15 +13,7 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-from tests.docker.containers import KINDS, Pair, ServerContainer, free_ports, port_of, port_variable
-
-ROOT = Path(__file__).resolve().parents[2]
-_OF_IMAGES = "images"
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes longest is begun first."""
-    items.sort(key=lambda item: _group_of(item.nodeid) != _OF_IMAGES)
+from tests.docker.containers import KINDS, ROOT, Pair, ServerContainer, build, free_ports, port_of, port_variable
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
@@ -39,7 +30,7 @@ def _group_of(test: str) -> str:
     """The kind of server that a test of this name is about, if it is about one."""
     if "test_compose.py" in test:
         return KINDS[0]  # its own: two must not build one image at once
-    return next((kind for kind in KINDS if kind in test), _OF_IMAGES)
+    return next((kind for kind in KINDS if kind in test), "others")
 
 
 @pytest.fixture(scope="session", params=KINDS)
@@ -126,19 +117,3 @@ def docker_setup(request: pytest.FixtureRequest, servers: Path) -> list[str]:
 def docker_cleanup() -> list[str]:
     """Killed rather than asked: nobody reads the files afterwards."""
     return ["kill", "down --volumes"]
-
-
-def build(*images: str) -> None:
-    """Build images side by side, as docker/build does.
-
-    Raises:
-        pytest.fail.Exception: one could not be built; with what was said.
-    """
-    running = {
-        image: subprocess.Popen([ROOT / "docker/build", image], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        for image in images
-    }
-    said = {image: process.communicate()[0].decode(errors="replace") for image, process in running.items()}
-    failed = [image for image, process in running.items() if process.returncode != 0]
-    if failed:
-        pytest.fail("\n".join(said[image][-2000:] for image in failed), pytrace=False)

@@ -14,9 +14,12 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 from backupd.vocabulary.servers import Flavour
 from tests.contract.mariadb import PASSWORD, MariadbServer
 
+ROOT = Path(__file__).resolve().parents[2]
 KINDS = ("mariadb-10.11", "mariadb-11", "mysql-9")
 START_SECONDS = 120.0
 REPLICATION_SECONDS = 60
@@ -187,3 +190,19 @@ def port_variable(service: str) -> str:
 def port_of(service: str) -> int:
     """The port that this session gave to a service."""
     return int(os.environ[port_variable(service)])
+
+
+def build(*images: str) -> None:
+    """Build images side by side, as docker/build does.
+
+    Raises:
+        pytest.fail.Exception: one could not be built; with what was said.
+    """
+    running = {
+        image: subprocess.Popen([ROOT / "docker/build", image], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        for image in images
+    }
+    said = {image: process.communicate()[0].decode(errors="replace") for image, process in running.items()}
+    failed = [image for image, process in running.items() if process.returncode != 0]
+    if failed:
+        pytest.fail("\n".join(said[image][-2000:] for image in failed), pytrace=False)

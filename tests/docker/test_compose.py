@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docker.conftest import ROOT, build
-from tests.docker.containers import KINDS, ServerContainer, docker, free_ports, port_variable
+from tests.docker.containers import KINDS, ROOT, ServerContainer, build, docker, free_ports, port_variable
 
 SERVICE = "mariadb-10.11"
 PLUGIN = "./usr/libexec/docker/cli-plugins/docker-compose"

@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.docker.conftest import ROOT, build
-from tests.docker.containers import docker, free_ports
+from tests.docker.containers import ROOT, build, docker, free_ports
 from tests.service.prometheus import Prometheus, eventually
 
 FILE = ROOT / "docker" / "monitoring.compose.yaml"

@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from tests.docker.conftest import build
+from tests.docker.containers import build
 
 
 def in_container(image: str, *arguments: str, entrypoint: str = "") -> subprocess.CompletedProcess[str]:

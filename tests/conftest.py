@@ -1,6 +1,7 @@
 """What holds for every test: a property is judged by what it finds, never by how fast a busy machine looked for it."""
 
 import gc
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -22,6 +23,17 @@ settings.load_profile("backupd")
 
 _SHARED_MEMORY = Path("/dev/shm")
 _ROOM_ENOUGH = 1 << 30  # bytes; a container often has 64 MiB
+
+
+_SHARED = "BACKUPD_TESTS_SHARED"  # how a worker knows the folder of all of them
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Before there are workers, which inherit it."""
+    if _SHARED in os.environ:
+        return
+    os.environ[_SHARED] = tempfile.mkdtemp(prefix="backupd-tests-", dir=_memory())
+    config.add_cleanup(lambda: shutil.rmtree(os.environ.pop(_SHARED)))
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -54,8 +66,20 @@ def _a_new_catalogue_s_identity_is_known_beforehand() -> Iterator[None]:
 @pytest.fixture
 def path_in_memory(tmp_path: Path) -> Iterator[Path]:
     """A folder whose syncs cost nothing, for tests that sync at every step; on disk where memory has no such room."""
-    if not _SHARED_MEMORY.is_dir() or shutil.disk_usage(_SHARED_MEMORY).free < _ROOM_ENOUGH:
+    memory = _memory()
+    if memory is None:
         yield tmp_path
         return
-    with tempfile.TemporaryDirectory(prefix="backupd-test-", dir=_SHARED_MEMORY) as folder:
+    with tempfile.TemporaryDirectory(prefix="backupd-test-", dir=memory) as folder:
         yield Path(folder)
+
+
+@pytest.fixture(scope="session")
+def shared_folder() -> Path:
+    """One for all workers, for what takes long to make and is only read. In memory where there is room for it."""
+    return Path(os.environ[_SHARED])
+
+
+def _memory() -> Path | None:
+    has_room = _SHARED_MEMORY.is_dir() and shutil.disk_usage(_SHARED_MEMORY).free >= _ROOM_ENOUGH
+    return _SHARED_MEMORY if has_room else None

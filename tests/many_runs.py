@@ -6,6 +6,7 @@ Knows: what a host's runs look like, and how often which of them goes wrong. Ref
 are written past the store, which would make a durable transaction of each.
 """
 
+import fcntl
 import json
 import random
 import tempfile
@@ -31,6 +32,7 @@ from tests.fakes import benched, measured
 
 NEWEST = datetime(2026, 11, 20, 12, tzinfo=UTC)  # when the last run began
 APART = timedelta(minutes=20)  # from one run to the next, of whatever job
+YEARS = 100_000  # runs
 JOBS = ("nightly", "shop", "archive", "weekly", "replica")
 KEPT = timedelta(days=10)  # what is older was removed; a thousand runs reach further back: all catalogues keep as much
 
@@ -81,6 +83,18 @@ def catalogue_of(runs: int, *, samples_per_run: int = 10, jobs: int = 3) -> Iter
         path = Path(folder) / "catalogue.db"
         make_catalogue(path, runs, samples_per_run=samples_per_run, jobs=jobs)
         yield path
+
+
+def catalogue_of_years(shared: Path) -> Path:
+    """One of `YEARS` runs in this folder: whoever comes first makes it, others wait for it. Nobody changes it."""
+    path = shared / "years.db"
+    with (shared / "years.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not path.exists():
+            unfinished = shared / "unfinished.db"
+            make_catalogue(unfinished, YEARS)
+            unfinished.rename(path)
+    return path
 
 
 def run_id_of(number: int, runs: int) -> str:

@@ -18,9 +18,9 @@ from backupd.catalogue.store import Catalogue
 from backupd.vocabulary.errors import UsageError
 from backupd.vocabulary.records import RunDetails, RunStatus
 from backupd.vocabulary.selectors import parse_selector
-from tests.many_runs import NEWEST, catalogue_of, run_id_of
+from tests.many_runs import NEWEST, catalogue_of, catalogue_of_years, run_id_of
 
-FEW, MANY = 1_000, 100_000
+FEW = 1_000
 ROOT = Path(__file__).parents[2]
 WALKED = re.compile(r"SCAN (\w+)")
 OF_EACH_RUN = {
@@ -92,9 +92,8 @@ def few() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def many() -> Iterator[Path]:
-    with catalogue_of(MANY) as path:
-        yield path
+def many(shared_folder: Path) -> Path:
+    return catalogue_of_years(shared_folder)
 
 
 def plans(path: Path, question: Callable[[Catalogue], Any]) -> list[str]:

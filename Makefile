@@ -20,7 +20,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 	service-tests packaging-tests docker-tests lab-tests docs docs-reference docs-examples test-all figure-tests \
 	test-matrix campaign hostile bench-lock bench-settle bench-peers \
 	bench-copy bench-disks bench-size bench-tables bench-start bench-age \
-	setup-python setup-check setup-s3 setup-service setup-docker setup-lab setup-peers requirements wheel deb clean
+	setup-python setup-check setup-s3 setup-service setup-docker setup-lab setup-peers requirements wheel packages clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
@@ -66,7 +66,7 @@ service-tests: setup-python setup-service ## the pages in a real browser, the me
 docker-tests: setup-python setup-docker ## backupd on real servers in containers (3 minutes)
 	.ci/with-docker $(BIN)/pytest tests/docker -n 2 --timeout=900 --durations=10
 
-packaging-tests: setup-python setup-docker ## the wheel, the Debian package in a Debian of its own, the images (8 minutes)
+packaging-tests: setup-python setup-docker ## the wheel, the packages in roots of their own, the images (10 minutes)
 	.ci/with-docker $(BIN)/pytest tests/packaging --timeout=900 --durations=5
 
 # No test here may be skipped because the lab does not start, and no test at all (pytest's exit 5) is a failure.
@@ -160,8 +160,9 @@ requirements: setup-python ## write the pins anew from pyproject.toml; UPGRADE=1
 wheel: setup-python ## dist/backupd-*.whl
 	$(BIN)/uv build --quiet --wheel --no-build-isolation --python $(BIN)/python --out-dir dist
 
-deb: wheel ## dist/backupd_*.deb, for the Debian that this machine has
-	.ci/make-deb
+packages: wheel ## dist/backupd_*.deb and dist/backupd-*.rpm, which carry the Python that they need
+	@.ci/packages package
+	.ci/make-packages
 
 clean: ## remove what these targets made here; `backupd lab clean` empties the lab's cache
 	rm -rf .venv dist site .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

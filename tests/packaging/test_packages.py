@@ -1,9 +1,11 @@
-"""The Debian package in a Debian of its own: what it needs comes with it, it works, and it goes without a trace.
+"""The packages in roots of their own: what they need comes with them, they work, and they go without a trace.
 
-Needs root, for chroot, and Debian's archive, for the root that it is installed into.
+The Debian package is installed by apt into each Debian that it is for; neither has a Python. Debian's archive has no
+system that uses rpm: the rpm is installed by rpm into a Debian with what its dependencies stand for there. Needs root,
+for chroot, and Debian's archive.
 """
 
-import platform
+import re
 import subprocess
 from pathlib import Path
 
@@ -12,6 +14,8 @@ import pytest
 from backupd import __version__
 
 ROOT = Path(__file__).resolve().parents[2]
+RELEASES = ("bookworm", "trixie")
+OLDEST_GLIBC = (2, 36)  # Debian 12's; RHEL 10 has 2.39
 LONG = 900  # seconds
 
 
@@ -23,8 +27,8 @@ def output(*argv: str | Path, timeout: int = 60) -> str:
     return done.stdout
 
 
-class Debian:
-    """A small Debian in a folder."""
+class Root:
+    """A small Debian in a folder, with a package or without."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -45,32 +49,55 @@ class Debian:
 
 
 @pytest.fixture(scope="module")
-def package() -> Path:
-    """As `make deb` makes it."""
-    output("make", "wheel", timeout=LONG)
-    return ROOT / output(".ci/make-deb", timeout=LONG).splitlines()[-1]
+def packages() -> dict[str, Path]:
+    """As `make packages` makes them, by their kind."""
+    printed = output("make", "packages", timeout=LONG).splitlines()[-2:]
+    return {Path(name).suffix: ROOT / name for name in printed}
+
+
+def root_of(release: str, folder: Path, *options: str) -> Root:
+    """A minimal system of this release."""
+    folder.chmod(0o755)
+    # An archive may be a frozen one, whose Release file has expired.
+    always = ["--mode=root", "--variant=minbase", '--aptopt=Acquire::Check-Valid-Until "false"']
+    output("mmdebstrap", "--quiet", *always, *options, release, folder, timeout=LONG)
+    return Root(folder)
+
+
+@pytest.fixture(scope="module", params=RELEASES)
+def debian(request: pytest.FixtureRequest, packages: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Root:
+    """A Debian with this package and what it asks for, installed by apt."""
+    install = 'chroot "$1" apt-get install --yes --no-install-recommends /tmp/backupd.deb'
+    steps = (f"upload {packages['.deb']} /tmp/backupd.deb", install)
+    hooks = [f"--customize-hook={step}" for step in steps]
+    return root_of(request.param, tmp_path_factory.mktemp("debian"), *hooks)
 
 
 @pytest.fixture(scope="module")
-def debian(package: Path, tmp_path_factory: pytest.TempPathFactory) -> Debian:
-    """The Debian that this machine has, with this package and what it asks for, installed by apt."""
-    folder = tmp_path_factory.mktemp("debian")
-    folder.chmod(0o755)
-    install = 'chroot "$1" apt-get install --yes --no-install-recommends /tmp/backupd.deb'
-    hooks = [f"--customize-hook={step}" for step in (f"upload {package} /tmp/backupd.deb", install)]
-    release = platform.freedesktop_os_release()["VERSION_CODENAME"]
-    # An archive may be a frozen one, whose Release file has expired.
-    options = ["--mode=root", "--variant=minbase", '--aptopt=Acquire::Check-Valid-Until "false"']
-    output("mmdebstrap", "--quiet", *options, *hooks, release, folder, timeout=LONG)
-    return Debian(folder)
+def by_rpm(packages: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Root:
+    """A Debian into which rpm has installed the package."""
+    root = root_of(RELEASES[-1], tmp_path_factory.mktemp("rpm"), "--include=lvm2,passwd,tzdata")
+    rpm(root, "--install", "--nodeps", packages[".rpm"])
+    return root
 
 
-def test_the_program_is_where_people_look_for_it_and_works(debian: Debian) -> None:
+def rpm(root: Root, *arguments: str | Path) -> str:
+    return output("rpm", f"--root={root.folder}", *arguments, timeout=300)
+
+
+def test_the_program_is_where_people_look_for_it_and_works(debian: Root) -> None:
     assert debian.run("backupd", "version") == f"backupd {__version__}\n"
     assert "Usage: " in debian.run("backupd", "--help")
     debian.run("backupd", "config", "init")
     assert "/etc/backupd/backupd.toml" in debian.run("backupd", "config", "check")
     assert "nightly" in debian.run("backupd", "config", "show")
+
+
+def test_it_brings_its_python(debian: Root) -> None:
+    assert not list((debian.folder / "usr/bin").glob("python*"))
+    where = "import sys, ssl, sqlite3; print(sys.base_prefix, ssl.__file__, sqlite3.sqlite_version)"
+    prefix, loaded, _ = debian.run("/opt/backupd/bin/python", "-c", where).split()
+    assert (prefix, loaded.startswith("/opt/backupd/python/lib/")) == ("/opt/backupd/python", True)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +111,7 @@ def test_the_program_is_where_people_look_for_it_and_works(debian: Debian) -> No
         "backupd-run-.service.d/sandbox.conf",
     ],
 )
-def test_the_units_are_where_systemd_looks_for_them(debian: Debian, unit: str) -> None:
+def test_the_units_are_where_systemd_looks_for_them(debian: Root, unit: str) -> None:
     assert f"/usr/lib/systemd/system/{unit}" in debian.dpkg("--listfiles", "backupd").splitlines()
 
 
@@ -98,17 +125,17 @@ def test_the_units_are_where_systemd_looks_for_them(debian: Debian, unit: str) -
         "doc/backupd/examples/backupd.toml",
     ],
 )
-def test_what_goes_with_a_program_is_where_the_system_looks_for_it(debian: Debian, path: str) -> None:
+def test_what_goes_with_a_program_is_where_the_system_looks_for_it(debian: Root, path: str) -> None:
     listed = debian.dpkg("--listfiles", "backupd").splitlines()
     assert f"/usr/share/{path}" in listed
 
 
-def test_a_catalogue_is_made_by_the_migrations_that_came_along(debian: Debian) -> None:
+def test_a_catalogue_is_made_by_the_migrations_that_came_along(debian: Root) -> None:
     debian.run("backupd", "history")
     assert (debian.folder / "var/lib/backupd/catalogue.sqlite").exists()
 
 
-def test_the_daemon_starts_shows_its_page_and_ends_when_it_is_told_to(debian: Debian) -> None:
+def test_the_daemon_starts_shows_its_page_and_ends_when_it_is_told_to(debian: Root) -> None:
     (debian.folder / "tmp/backupd.toml").write_text(
         (debian.folder / "usr/share/doc/backupd/examples/backupd.toml")
         .read_text()
@@ -123,7 +150,7 @@ def test_the_daemon_starts_shows_its_page_and_ends_when_it_is_told_to(debian: De
             kill -0 $daemon || { cat /tmp/said; exit 1; }
             sleep 0.1
         done
-        python3 -c '
+        /opt/backupd/bin/python -c '
 import sys
 from urllib.request import Request, urlopen
 print(urlopen(Request(sys.argv[1], headers={"Authorization": "Bearer open-sesame"})).read().decode())
@@ -138,7 +165,7 @@ print(urlopen(Request(sys.argv[1], headers={"Authorization": "Bearer open-sesame
     assert said.splitlines()[-1] == "backupd-web"
 
 
-def test_every_package_that_it_brings_can_be_loaded(debian: Debian) -> None:
+def test_every_package_that_it_brings_can_be_loaded(debian: Root) -> None:
     """Compiled ones are for one version of Python, and find what they need of the system."""
     names = "apscheduler asyncssh boto3 cryptography fastapi jinja2 prometheus_client pyrage rich sqlalchemy uvicorn"
     imports = "; ".join(f"import {name}" for name in names.split())
@@ -160,12 +187,36 @@ def test_an_upgrade_starts_a_daemon_that_runs_anew_and_an_installation_starts_no
     systemctl.chmod(0o755)
     (tmp_path / "getent").symlink_to("/bin/true")  # the account is there: this machine gets none
     booted = "mount -t tmpfs none /run && mkdir -p /run/systemd/system"
-    inside = f'{booted} && PATH="{tmp_path}:$PATH" exec sh .ci/deb/postinst "$@"'
+    inside = f'{booted} && PATH="{tmp_path}:$PATH" exec sh .ci/package/postinst "$@"'
     output("unshare", "--mount", "sh", "-c", inside, "sh", *called)
     assert said.read_text().splitlines() == asked
 
 
-def test_nothing_in_it_remembers_the_machine_that_made_it(debian: Debian) -> None:
+def test_the_rpm_asks_for_no_newer_glibc_than_the_oldest_system_it_is_for(packages: dict[str, Path]) -> None:
+    asked = output("rpm", "--query", "--package", "--requires", packages[".rpm"])
+    found = re.search(r"^glibc >= (\d+)\.(\d+)$", asked, re.MULTILINE)
+    assert found, asked
+    assert (int(found[1]), int(found[2])) <= OLDEST_GLIBC
+    assert {"lvm2", "util-linux", "shadow-utils"} <= set(asked.splitlines())
+    assert "python" not in asked
+
+
+def test_what_rpm_has_installed_works_and_goes_but_for_what_is_a_persons(by_rpm: Root) -> None:
+    assert by_rpm.run("backupd", "version") == f"backupd {__version__}\n"
+    assert by_rpm.run("id", "-un", "backupd-web") == "backupd-web\n"
+    by_rpm.run("backupd", "config", "init")
+    by_rpm.run("backupd", "history")
+    before = by_rpm.files("var/lib/backupd", "etc/backupd")
+    assert {"etc/backupd/backupd.toml", "var/lib/backupd/catalogue.sqlite"} <= before
+    listed = {line.lstrip("/") for line in rpm(by_rpm, "--query", "--list", "backupd").splitlines()}
+    assert {"usr/lib/systemd/system/backupd.service", "usr/share/zsh/site-functions/_backupd"} <= listed
+    assert by_rpm.files("opt/backupd") - listed == set()
+    rpm(by_rpm, "--erase", "--nodeps", "backupd")
+    assert by_rpm.files("opt") == set()
+    assert by_rpm.files("var/lib/backupd", "etc/backupd") == before
+
+
+def test_nothing_in_it_remembers_the_machine_that_made_it(debian: Root) -> None:
     texts = [path for path in (debian.folder / "opt/backupd").glob("bin/*") if path.is_file() and not path.is_symlink()]
     texts.append(debian.folder / "opt/backupd/pyvenv.cfg")
     texts += (debian.folder / "opt/backupd").glob("lib/python*/site-packages/backupd-*.dist-info/*")
@@ -173,13 +224,13 @@ def test_nothing_in_it_remembers_the_machine_that_made_it(debian: Debian) -> Non
     assert [path for path in texts if str(ROOT) in path.read_text(errors="replace")] == []
 
 
-def test_using_it_adds_nothing_to_its_folder(debian: Debian) -> None:
+def test_using_it_adds_nothing_to_its_folder(debian: Root) -> None:
     listed = {line.lstrip("/") for line in debian.dpkg("--listfiles", "backupd").splitlines()}
     debian.run("backupd", "config", "check")
     assert debian.files("opt/backupd") - listed == set()
 
 
-def test_removal_leaves_the_catalogue_and_the_configuration(debian: Debian) -> None:
+def test_removal_leaves_the_catalogue_and_the_configuration(debian: Root) -> None:
     assert debian.files("var/lib/backupd", "etc/backupd")
     before = debian.files("var/lib/backupd", "etc/backupd")
     (debian.folder / "var/log/backupd").mkdir()
@@ -201,11 +252,11 @@ def test_purge_removes_nothing_of_what_is_mounted(at: str) -> None:
         mkdir -p /run/precious {at} /run/backupd/lock /var/log/backupd
         touch /run/precious/row /run/backupd/lock/x
         mount --bind /run/precious {at}
-        sh .ci/deb/postrm purge
+        sh .ci/package/postrm purge
         ls /run/precious
         [ ! -e /var/log/backupd ]
         umount {at}
-        sh .ci/deb/postrm purge
+        sh .ci/package/postrm purge
         [ ! -e /run/backupd ]
     """
     done = subprocess.run(

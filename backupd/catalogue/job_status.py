@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Select, TableValuedAlias, Text, and_, func, literal, select
+from sqlalchemy import ColumnElement, Connection, Select, TableValuedAlias, Text, and_, func, literal, select
 from sqlalchemy import column as sql_column
 
 from backupd.catalogue import tables
@@ -43,6 +43,15 @@ class BrokenBackup:
 
 
 @dataclass(frozen=True, slots=True)
+class LastDrill:
+    """The newest drill of a job's backups."""
+
+    at: datetime
+    ok: bool
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class JobRecord:
     """What the catalogue knew of one job at one instant, of what was started or due up to then."""
 
@@ -52,6 +61,7 @@ class JobRecord:
     last_good: RunDetails | None = None  # the newest that ended well or needs attention
     unfinished: tuple[UnfinishedRun, ...] = ()  # of every kind, newest first
     proven_at: datetime | None = None  # by the newest good drill
+    last_drill: LastDrill | None = None
     last_slots: Mapping[Activity, Slot] = field(default_factory=dict)  # the newest of each activity
     missed: Mapping[Activity, int] = field(default_factory=dict)  # since ever
     missed_since_good: int = 0  # backups that were due after the last good one began
@@ -71,8 +81,10 @@ def records(connection: Connection, jobs: Sequence[str], *, at: datetime, sample
         known = row["pid"] is not None and row["process_start"] is not None
         process = (row["pid"], row["process_start"]) if known else None
         going[row["job"]].append(UnfinishedRun(runs[row["run_id"]], process))
-    proofs, broken, slots, missed = (
-        _proofs(connection, {job for job in jobs if ends[job]["first_at"] is not None}, at),
+    began = {job for job in jobs if ends[job]["first_at"] is not None}
+    proofs, drills, broken, slots, missed = (
+        _proofs(connection, began, at),
+        _drills(connection, began, at),
         _broken(connection),
         _last_slots(connection, jobs, at),
         _missed(connection),
@@ -85,7 +97,8 @@ def records(connection: Connection, jobs: Sequence[str], *, at: datetime, sample
             last_run=runs.get(ends[job]["last_run"]),
             last_good=runs.get(ends[job]["last_good"]),
             unfinished=tuple(going[job]),
-            proven_at=proofs.get(job),
+            proven_at=proofs[job].at if job in proofs else None,
+            last_drill=drills.get(job),
             last_slots=slots[job],
             missed=missed[job],
             missed_since_good=ends[job]["missed_since_good"],
@@ -118,6 +131,7 @@ class StoredOnTarget:
     broken: int  # of these backups
     unread: int  # of these backups: not known to be broken, and never read back whole
     newest_at: datetime  # when the run of the newest began
+    verified_at: datetime | None = None  # when one of them was last read back whole
 
 
 def stored(connection: Connection) -> list[StoredOnTarget]:
@@ -132,6 +146,7 @@ def stored(connection: Connection) -> list[StoredOnTarget]:
             func.count().filter(backups.c.broken != "").label("broken"),
             func.count().filter(backups.c.verified_at.is_(None), backups.c.broken == "").label("unread"),
             func.max(runs.c.started_at, type_=runs.c.started_at.type).label("newest_at"),
+            func.max(backups.c.verified_at, type_=backups.c.verified_at.type).label("verified_at"),
         )
         .join_from(backups, runs, backups.c.run_id == runs.c.run_id)
         .where(tables.THERE, tables.OURS)
@@ -186,18 +201,22 @@ def _unfinished(connection: Connection) -> Sequence[Mapping[str, Any]]:
     return [dict(row) for row in connection.execute(query).mappings()]
 
 
-def _proofs(connection: Connection, jobs: Set[str], at: datetime) -> dict[str, datetime]:
-    """Drills are recorded as they happen: walked from the newest back, until every job has its proof."""
+def _proofs(connection: Connection, jobs: Set[str], at: datetime) -> dict[str, LastDrill]:
+    """The newest drill of each job that was good."""
+    return _drills(connection, jobs, at, tables.drills.c.ok)
+
+
+def _drills(connection: Connection, jobs: Set[str], at: datetime, *chosen: ColumnElement[bool]) -> dict[str, LastDrill]:
+    """Drills are recorded as they happen: walked from the newest back, until every job has one of the chosen."""
     drills, runs = tables.drills, tables.runs
-    query = select(runs.c.job, drills.c.at).join_from(drills, runs, drills.c.run_id == runs.c.run_id)
-    found: dict[str, datetime] = {}
+    query = select(runs.c.job, drills.c.at, drills.c.ok, drills.c.seconds)
+    query = query.join_from(drills, runs, drills.c.run_id == runs.c.run_id)
+    found: dict[str, LastDrill] = {}
     if not jobs:
         return found
-    with connection.execute(
-        query.where(drills.c.ok, drills.c.at <= at, tables.OURS).order_by(drills.c.id.desc())
-    ) as rows:
-        for job, proven_at in rows:
-            found.setdefault(job, proven_at)
+    with connection.execute(query.where(*chosen, drills.c.at <= at, tables.OURS).order_by(drills.c.id.desc())) as rows:
+        for job, *drill in rows:
+            found.setdefault(job, LastDrill(*drill))
             if found.keys() >= jobs:
                 break
     return found

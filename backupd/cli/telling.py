@@ -34,7 +34,7 @@ def telling_everybody(live: LiveRuns, run_id: str) -> Iterator[BackupTelling]:
 
     try:
         with progress() as terminal:
-            yield BackupTelling(phase=phase, copied=copied)
+            yield BackupTelling(phase=phase, copied=copied, filled=file.filled)
     finally:
         file.forget()
 
@@ -61,17 +61,25 @@ class LiveFile:
         self._phase: Phase | None = None
         self._since = 0.0
         self._next = 0.0  # by the monotonic clock
+        self._copied = (0, 0)  # plain bytes, and how many there are at most
+        self._fill: float | None = None
         self._failed = False
 
     def phase(self, phase: Phase) -> None:
         """The run is in this phase now."""
         self._phase, self._since = phase, self._wall()
-        self._tell(0, 0)
+        self._copied, self._fill = (0, 0), None
+        self._tell()
 
     def copied(self, done: int, total: int) -> None:
         """So many plain bytes, of at most so many."""
-        if self._clock() >= self._next:
-            self._tell(done, total)
+        self._copied = (done, total)
+        self._tell_if_due()
+
+    def filled(self, share: float) -> None:
+        """The snapshot's COW area is filled by this share."""
+        self._fill = share
+        self._tell_if_due()
 
     def forget(self) -> None:
         """Nobody is told of the run any more."""
@@ -81,12 +89,17 @@ class LiveFile:
             except OSError as error:
                 self._fail(error)
 
-    def _tell(self, done: int, total: int) -> None:
+    def _tell_if_due(self) -> None:
+        if self._clock() >= self._next:
+            self._tell()
+
+    def _tell(self) -> None:
         if self._failed or self._phase is None:
             return
         self._next = self._clock() + _SECONDS
         try:
-            self._live.tell(self._run_id, Progress(self._phase, self._since, self._wall(), done, total))
+            told = Progress(self._phase, self._since, self._wall(), *self._copied, self._fill)
+            self._live.tell(self._run_id, told)
         except OSError as error:
             self._fail(error)
 

@@ -22,6 +22,7 @@ class Progress:
     at: float  # seconds since the epoch: when this was told
     done: int = 0  # plain bytes of the copy
     total: int = 0  # at most; 0 while it is unknown
+    cow_fill: float | None = None  # of the snapshot's COW area, or of its pool, 0 to 1; None in a phase without one
 
 
 class LiveRuns:

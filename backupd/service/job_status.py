@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
-from backupd.catalogue.job_status import JobRecord, UnfinishedRun
+from backupd.catalogue.job_status import JobRecord, LastDrill, UnfinishedRun
 from backupd.config import JobConfig
 from backupd.host.live_progress import Progress
 from backupd.host.process import is_alive
@@ -86,6 +86,7 @@ class JobStatus:
     last_slots: Mapping[Activity, Slot] = field(default_factory=dict)
     missed_total: Mapping[Activity, int] = field(default_factory=dict)  # since ever
     proven_at: datetime | None = None  # when a drill last proved a backup of this job
+    last_drill: LastDrill | None = None  # the newest, whatever it found
     pause: Pause | None = None
     alarms: tuple[Alarm, ...] = ()  # the gravest first
 
@@ -147,6 +148,7 @@ def _job_status(
         last_slots=record.last_slots,
         missed_total=record.missed,
         proven_at=record.proven_at,
+        last_drill=record.last_drill,
         pause=record.pause,
         alarms=alarms(config, record, running, overdue_at=overdue, now=now),
     )

@@ -3,13 +3,18 @@
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 from backupd.catalogue.store import Catalogue
+from backupd.host.live_progress import LiveRuns, Progress
+from backupd.vocabulary.errors import ServerError
+from backupd.vocabulary.penalty import Counted, Losses
+from backupd.vocabulary.records import Phase
 from backupd.vocabulary.storage import Backup
 from tests.many_runs import make_catalogue
 from tests.service.prometheus import Prometheus, eventually, prometheus
@@ -52,6 +57,9 @@ targets = ["vault"]
 """  # nothing is due for years, so that nothing is started
 
 
+LOSSES = Losses(Counted.COMMITS, seconds=10.0, rate_before=10.0, rate_after=10.0, done=60, noise=1.0)
+
+
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The configuration, the catalogue and the token of one machine."""
@@ -72,7 +80,11 @@ def daemon(folder: Path) -> Iterator[str]:
 
 @contextmanager
 def serving(folder: Path) -> Iterator[str]:
-    """A daemon for the length of the block. A run of job `nightly` is going on meanwhile: it lives in this process."""
+    """A daemon for the length of the block.
+
+    A run of job `nightly` is going on meanwhile: it lives in this process, and its snapshot fills. One of `shop` has
+    just failed.
+    """
     log = folder / "daemon.log"
     command = [sys.executable, "-m", "backupd", "--config", str(folder / "backupd.toml"), "serve"]
     with log.open("wb") as told:
@@ -84,6 +96,11 @@ def serving(folder: Path) -> Iterator[str]:
             Catalogue.open(folder / "catalogue.sqlite") as catalogue,
             catalogue.open_run("nightly", "db1", run_id="going-on") as run,
         ):
+            now = time.time()
+            LiveRuns(folder / "run").tell("going-on", Progress(Phase.COPY, now, now, cow_fill=0.25))
+            with suppress(ServerError), catalogue.open_run("shop", "db1", run_id="lost") as lost:
+                lost.losses(LOSSES)
+                raise ServerError("the server went away")
             yield found[1]
             run.complete((Backup("vault", "/v", 1, 1, 1, "ab" * 32),))
     finally:

@@ -22,6 +22,7 @@ class BackupTelling:
 
     phase: Callable[[Phase], None] = lambda _phase: None
     copied: Callable[[int, int], None] = lambda _done, _total: None  # plain bytes
+    filled: Callable[[float], None] = lambda _share: None  # of the snapshot's COW area, or of its pool; 0 to 1
     begun: Callable[[tuple[str, ...]], None] = lambda _dead: None  # it has the job, and has cleaned up after these runs
 
 

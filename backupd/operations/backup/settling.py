@@ -20,7 +20,7 @@ from backupd.report.gate_words import gate_words
 from backupd.vocabulary.errors import CommandError, GaveUp, UnexpectedOutput
 from backupd.vocabulary.penalty import GateOutcome, Reason, Verdict
 from backupd.vocabulary.records import Holding, HoldingKind
-from backupd.vocabulary.volumes import Snapshot, Volume
+from backupd.vocabulary.volumes import CowUsage, Snapshot, Volume
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ def observer_of(attempt: Attempt, baseline: Baseline, snapshot: Snapshot, probe:
         probe=probe,
         folder=attempt.probe_folder,
         baseline=baseline,
-        read_usage=lambda: tools.snapshots.usage(snapshot),
+        read_usage=lambda: _usage(attempt, snapshot),
         read_lag=tools.server.replica_lag_seconds,
         extend=_extension(attempt, snapshot),
         growth=further_bytes(attempt.plan, attempt.ready.group),
@@ -69,6 +69,14 @@ def observer_of(attempt: Attempt, baseline: Baseline, snapshot: Snapshot, probe:
         copy_seconds=attempt.copy_seconds,
         guess_seconds=attempt.guess_seconds,
     )
+
+
+def _usage(attempt: Attempt, snapshot: Snapshot) -> CowUsage:
+    """How full it is now, which is told as well."""
+    usage = attempt.tools.snapshots.usage(snapshot)
+    if usage.total:
+        attempt.phases.telling.filled(usage.used / usage.total)
+    return usage
 
 
 def _extension(attempt: Attempt, snapshot: Snapshot) -> Callable[[int, int], int] | None:

@@ -1,8 +1,9 @@
 """The main job on real LVM under a real, loaded server: good runs, interrupted ones, and every kind of bad input.
 
 What is tested stands in `inside/inside_*.py` and runs as root in the lab's machine; here a machine is started for each
-group of them, as many at a time as there are processors (two at the most), each on a processor of its own; the lab's
-own tests take what they leave. A lab that cannot start is a failure: there is no skip.
+group of them, as many at a time as there are processors (two at the most), each on a processor of its own. One more
+takes what they leave: a machine works half of its time and waits the other half, and the groups that wait
+most are for that one. The lab's own tests run beside them. A lab that cannot start is a failure: there is no skip.
 """
 
 import os
@@ -21,7 +22,7 @@ CHECKOUT = Path(__file__).parents[2]
 BACKUPD = Path(sys.executable).with_name("backupd")
 ROWS = 5000
 DEADLINE_SECONDS = 900
-MACHINES_AT_A_TIME = 2
+MACHINES_AT_A_TIME = 2  # with a processor each
 
 pytestmark = pytest.mark.timeout(DEADLINE_SECONDS + 300)
 
@@ -59,6 +60,7 @@ class Group:
     )
     init: str = "script"  # or systemd, and with it udev, as on most hosts: what a machine does takes it longer then
     spare_disks: int = 0
+    waits: bool = False  # two thirds of its time: it sleeps, or its disks are slow
     figures: bool = False  # compares what we measure with what others do: minutes for each figure, in `make test-all`
 
     def __str__(self) -> str:
@@ -99,6 +101,7 @@ GROUPS = [  # the longest ones first, so that the last ones end together
         load="none",
         disks="hdd",
         spare_disks=2,
+        waits=True,
     ),
     # Its disks are programs of the same processor: beside another machine that is short of it, stripes gain little.
     Group("bench stripes", BENCH_FIGURES, load="none", disks="hdd", spare_disks=2, figures=True),
@@ -108,7 +111,7 @@ GROUPS = [  # the longest ones first, so that the last ones end together
     Group("bench mishaps", ("tests/lab/inside/inside_bench_mishaps.py",), load="none", spare_disks=2, init="systemd"),
     # Two of these servers share one processor here: beside others the clone fell behind 5 transactions a second.
     Group("clone mysql-9", ("tests/lab/inside/inside_clone.py",), server="mysql-9", load="2"),
-    Group("interruptions", ("tests/lab/inside/inside_interruptions.py",), init="systemd"),
+    Group("interruptions", ("tests/lab/inside/inside_interruptions.py",), init="systemd", waits=True),
     Group("contracts", CONTRACTS, load="none", spare_disks=2),
     Group("scratch contracts", SCRATCH_CONTRACTS, load="none", spare_disks=2),
     Group("units", ("tests/lab/inside/inside_systemd.py",), init="systemd"),
@@ -119,10 +122,10 @@ GROUPS = [  # the longest ones first, so that the last ones end together
         spare_disks=2,
         init="systemd",
     ),
-    Group("service", ("tests/lab/inside/inside_service.py",), init="systemd"),
+    Group("service", ("tests/lab/inside/inside_service.py",), init="systemd", waits=True),
     Group("side by side", ("tests/lab/inside/inside_side_by_side.py",), load="none", spare_disks=2, figures=True),
     Group("layouts", ("tests/lab/inside/inside_layouts.py",), init="systemd"),
-    Group("mishaps", ("tests/lab/inside/inside_mishaps.py",)),
+    Group("mishaps", ("tests/lab/inside/inside_mishaps.py",), waits=True),
     Group("storage trouble", ("tests/lab/inside/inside_storage_trouble.py",)),
     Group("storage", ("tests/lab/inside/inside_storage.py",)),
     Group("bench figures", ("tests/lab/inside/inside_bench_figures.py",), load="none", disks="hdd", figures=True),
@@ -142,7 +145,7 @@ GROUPS = [  # the longest ones first, so that the last ones end together
     Group("thin", ("tests/lab/inside/inside_good_run.py",), thin=True, init="systemd"),
     Group("clone mariadb-11", ("tests/lab/inside/inside_clone.py",), server="mariadb-11"),
     Group("volumes", ("tests/lab/inside/inside_volumes.py",)),
-    Group("proof under load", ("tests/lab/inside/inside_consistency.py",)),
+    Group("proof under load", ("tests/lab/inside/inside_consistency.py",), waits=True),
     Group("engines mysql-9", ("tests/lab/inside/inside_engines.py",), server="mysql-9"),
     Group("striped xfs", ("tests/lab/inside/inside_good_run.py",), init="systemd"),
     Group(
@@ -153,7 +156,7 @@ GROUPS = [  # the longest ones first, so that the last ones end together
     Group("volume", ("tests/lab/inside/inside_volume.py", "tests/lab/inside/inside_replay.py")),
     Group("clone", ("tests/lab/inside/inside_clone.py",)),
     Group("engines", ("tests/lab/inside/inside_engines.py",)),
-    Group("thin limits", ("tests/lab/inside/inside_thin.py",), thin=True),
+    Group("thin limits", ("tests/lab/inside/inside_thin.py",), thin=True, waits=True),
 ]
 
 
@@ -165,20 +168,27 @@ def results(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     for cpu in cpus:
         free.put(cpu)
 
-    def run(group: Group, out: Path) -> Done:
+    def run(group: Group, out: Path, *pinned: str) -> Done:
+        began = time.monotonic()
+        process = subprocess.run([*pinned, *group.argv(out)], capture_output=True, text=True, check=False)
+        return Done(process, time.monotonic() - began)
+
+    def run_pinned(group: Group, out: Path) -> Done:
         cpu = free.get()
         try:
-            argv = ["taskset", "--cpu-list", str(cpu), *group.argv(out)]
-            began = time.monotonic()
-            process = subprocess.run(argv, capture_output=True, text=True, check=False)
-            return Done(process, time.monotonic() - began)
+            return run(group, out, "taskset", "--cpu-list", str(cpu))
         finally:
             free.put(cpu)
 
     selected = {item.name for item in request.session.items}
     wanted = [group for group in GROUPS if f"{test_job_in_the_lab.__name__}[{group}]" in selected]
-    with ThreadPoolExecutor(len(cpus)) as pool:
-        yield {group: pool.submit(run, group, tmp_path_factory.mktemp("out")) for group in wanted}
+    with ThreadPoolExecutor(len(cpus)) as pool, ThreadPoolExecutor(1) as beside:
+        yield {
+            group: beside.submit(run, group, tmp_path_factory.mktemp("out"))
+            if group.waits
+            else pool.submit(run_pinned, group, tmp_path_factory.mktemp("out"))
+            for group in wanted
+        }
 
 
 @pytest.mark.parametrize(

@@ -111,3 +111,8 @@ class S3Config:
 
 
 TargetConfig = DirectoryConfig | SftpConfig | S3Config
+
+
+def takes_plain(target: TargetConfig) -> bool:
+    """Whether backups that are not encrypted may lie there: on this machine, or where the target says so."""
+    return isinstance(target, DirectoryConfig) or target.accept_unencrypted

@@ -72,15 +72,23 @@ def verify_object(
         TargetError: it cannot be read.
         Anything that the governor raises.
     """
-    frames = frames_of(stored)
-    pacing = governor or Unhindered()
-    whole = hashlib.sha256()
     with target.reading(job, run_id, stored.name) as chunks:
-        pieces = Pieces(chunks, pacing.pace)
-        for number in range(len(frames.all)):
-            compare(frames, number, pieces, whole=whole)
-        if pieces.more():
-            raise _differs(stored, f"expected {stored.stored_bytes} stored bytes, found more")
+        compare_object(stored, chunks, governor or Unhindered())
+
+
+def compare_object(stored: StoredObject, chunks: Iterator[bytes], governor: Governor) -> None:
+    """These bytes, all of them, are the object as it was stored.
+
+    Raises:
+        VerificationError, and what the governor and the iterator raise: as with `verify_object`.
+    """
+    frames = frames_of(stored)
+    whole = hashlib.sha256()
+    pieces = Pieces(chunks, governor.pace)
+    for number in range(len(frames.all)):
+        compare(frames, number, pieces, whole=whole)
+    if pieces.more():
+        raise _differs(stored, f"expected {stored.stored_bytes} stored bytes, found more")
     if whole.hexdigest() != stored.stored_sha256:
         raise _differs(stored, f"expected stored sha256 {stored.stored_sha256}, found {whole.hexdigest()}")
 

@@ -106,12 +106,13 @@ def copy_run(
     claims, catalogue = route.tools.claims, route.ownership.catalogue
     with claims.run(run_id), claims.reading(run_id):
         run = catalogue.run(run_id)  # as it is now that nobody removes it
+        source = _source(route, run)
         if _is_there(_on(run, route.destination.name)):
             return None
-        source = _source(route, run)
-        _require_nothing_there(route, run)
         manifest = manifests.to_publish(manifest_of(source))
         require_listed(source.target, manifest)
+        _require_may_have(route, manifest)
+        _require_nothing_there(route, run)
         _require_takes(route, manifest)
         return _copied(route, source, manifest, copied)
 
@@ -171,20 +172,28 @@ def _require_nothing_there(route: CopyRoute, run: RunDetails) -> None:
         )
 
 
-def _require_takes(route: CopyRoute, manifest: Manifest) -> None:
-    """The destination may have this backup, can be written, has room, and is this machine's.
+def _require_may_have(route: CopyRoute, manifest: Manifest) -> None:
+    """Whoever runs the destination cannot read the backup, or may.
 
     Raises:
         Refused: it would lie there unencrypted.
-        TargetError: it cannot be written, has no room, or is another machine's.
+    """
+    if not manifest.recipients and not route.takes_plain:
+        name = route.destination.name
+        raise Refused(
+            f"run {manifest.run_id} is not encrypted, and target {name} is not on this machine",
+            hint=f"write accept_unencrypted = true in [targets.{name}]: whoever runs that machine can then read the"
+            " backups",
+        )
+
+
+def _require_takes(route: CopyRoute, manifest: Manifest) -> None:
+    """The destination can be written, has room, and is this machine's.
+
+    Raises:
+        TargetError: one of them does not hold.
     """
     target = route.destination
-    if not manifest.recipients and not route.takes_plain:
-        raise Refused(
-            f"run {manifest.run_id} is not encrypted, and target {target.name} is not on this machine",
-            hint=f"write accept_unencrypted = true in [targets.{target.name}]: whoever runs that machine can then read"
-            " the backups",
-        )
     free, needed = target.require_usable(), sum(stored.stored_bytes for stored in manifest.objects)
     if free is not None and free < needed:
         raise NoRoom(

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,8 @@ import pytest
 from backupd.config import RetentionConfig, TargetRetentionConfig
 from backupd.operations.upkeep.former_targets import former_targets
 from backupd.operations.upkeep.prune import Pruning, prune
+from backupd.vocabulary.records import Holding, HoldingKind
+from backupd.vocabulary.storage import Backup
 from tests.story.test_prune import JOB, NOW, Site
 
 
@@ -56,6 +59,19 @@ def test_a_dry_run_goes_by_it_and_remembers_nothing(site: Site) -> None:
     pruned(site, kept(2, there=1), "here", "there", dry_run=True)
     assert site.catalogue.last_rule("nightly", "there") is None
     assert len(site.on(site.there)) == 5
+
+
+def test_what_was_copied_a_moment_after_its_run_pushes_out_no_later_run(site: Site) -> None:
+    """By the storage's clock the older of the two is the newer one, and both clocks seem to agree."""
+    for run_id, minutes in (("old", 3), ("new", 2)):
+        site.back_up(run_id, NOW - timedelta(minutes=minutes), on=(site.here,))
+    for run_id, seconds in (("new", 20), ("old", 10)):
+        site.store(site.there, run_id, NOW - timedelta(seconds=seconds))
+        holding = Holding(HoldingKind.PARTIAL, f"there/nightly/{run_id}")
+        backup = Backup("there", f"there/{run_id}", 10, 5, 1, "b" * 64)
+        site.catalogue.copied(run_id, backup, holding, source="here")
+    pruned(site, kept(1), "here", "there").require_complete()
+    assert site.on(site.there) == {"old", "new"}
 
 
 def test_where_no_rule_was_ever_set_nothing_is_removed(site: Site) -> None:

@@ -100,7 +100,20 @@ def decided(
 def _candidates(
     work: PruneWork, target: Target, stored: Sequence[StoredBackup], known: KnownBackups
 ) -> list[Candidate]:
-    return [_candidate(work, target, one, known) for one in stored if one.finished and one.backup_id in known.backups]
+    there = [one for one in stored if one.finished and one.backup_id in known.backups]
+    overtaken = _overtaken(there, known)
+    return [_candidate(work, target, one, known, copied=one.backup_id in overtaken) for one in there]
+
+
+def _overtaken(there: Sequence[StoredBackup], known: KnownBackups) -> set[str]:
+    """Those that the storage got after one of a run that began later: its clock tells when they were copied there."""
+    found: set[str] = set()
+    first: datetime | None = None  # that one of the runs that began later was stored at
+    for one in sorted(there, key=lambda one: known.runs[one.backup_id].started_at, reverse=True):
+        if first is not None and one.at > first:
+            found.add(one.backup_id)
+        first = one.at if first is None else min(first, one.at)
+    return found
 
 
 def _look_at_the_last_good_ones(
@@ -191,14 +204,16 @@ def _on(run: RunDetails, target: Target) -> Backup | None:
     return next((one for one in run.backups if one.target == target.name and one.removed_at is None), None)
 
 
-def _candidate(work: PruneWork, target: Target, stored: StoredBackup, known: KnownBackups) -> Candidate:
+def _candidate(
+    work: PruneWork, target: Target, stored: StoredBackup, known: KnownBackups, *, copied: bool
+) -> Candidate:
     run, backup = known.runs[stored.backup_id], known.backups[stored.backup_id]
     others = [one for one in run.backups if one.target in work.job.targets and one.removed_at is None]
     others = [one for one in others if one.target != target.name]
     return Candidate(
         stored.backup_id,
         stored.at,
-        None if _agree(stored, run) else run.started_at,
+        None if _agree(stored, run) and not copied else run.started_at,
         broken=backup.broken,
         only_whole=bool(others) and all(one.broken for one in others),
         uncertain=work.uncertain.get((target.name, stored.backup_id), ""),

@@ -72,25 +72,28 @@ def verify_object(
         TargetError: it cannot be read.
         Anything that the governor raises.
     """
+    whole = hashlib.sha256()
     with target.reading(job, run_id, stored.name) as chunks:
-        compare_object(stored, chunks, governor or Unhindered())
+        compare_frames(stored, chunks, governor or Unhindered(), whole=whole)
+    if whole.hexdigest() != stored.stored_sha256:
+        raise _differs(stored, f"expected stored sha256 {stored.stored_sha256}, found {whole.hexdigest()}")
 
 
-def compare_object(stored: StoredObject, chunks: Iterator[bytes], governor: Governor) -> None:
-    """These bytes, all of them, are the object as it was stored.
+def compare_frames(
+    stored: StoredObject, chunks: Iterator[bytes], governor: Governor, *, whole: "hashlib._Hash | None" = None
+) -> None:
+    """These bytes, and no more of them, are the object's frames as they were stored; `whole` is fed with them.
 
     Raises:
-        VerificationError, and what the governor and the iterator raise: as with `verify_object`.
+        VerificationError: they are not; names the object, the frame and its bytes.
+        Anything that the governor and the iterator raise.
     """
     frames = frames_of(stored)
-    whole = hashlib.sha256()
     pieces = Pieces(chunks, governor.pace)
     for number in range(len(frames.all)):
         compare(frames, number, pieces, whole=whole)
     if pieces.more():
         raise _differs(stored, f"expected {stored.stored_bytes} stored bytes, found more")
-    if whole.hexdigest() != stored.stored_sha256:
-        raise _differs(stored, f"expected stored sha256 {stored.stored_sha256}, found {whole.hexdigest()}")
 
 
 def verify_backup(

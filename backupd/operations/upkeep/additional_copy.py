@@ -19,7 +19,7 @@ from backupd.host.signals import shielded
 from backupd.operations.backup.copies import Copies
 from backupd.operations.backup.publishing import Published, publish_copy
 from backupd.operations.restore.proofs import copy_proofs
-from backupd.operations.restore.verify import compare_object, manifest_of
+from backupd.operations.restore.verify import compare_frames, manifest_of
 from backupd.operations.run_holdings import RunHoldings
 from backupd.operations.tools import HostTools
 from backupd.operations.upkeep import recover
@@ -248,7 +248,10 @@ def _holding(route: CopyRoute, source: BackupSource) -> Holding:
 
 
 def _send(route: CopyRoute, source: BackupSource, manifest: Manifest, copies: Copies, pacing: Governor) -> None:
-    """Every object is durable on the destination, and is what was recorded of the origin's.
+    """Every object is durable on the destination, and is what was recorded of the origin's, frame by frame.
+
+    The digest of each object as a whole is compared as it is read back: on the way one digest is what a processor can
+    do beside a fast disk.
 
     Raises:
         VerificationError: one on the origin is not; nothing of it is on the destination, and its row says so.
@@ -260,7 +263,7 @@ def _send(route: CopyRoute, source: BackupSource, manifest: Manifest, copies: Co
                 copies.open_object(stored.name, at_most=stored.stored_bytes) as sink,
                 origin.reading(job, run_id, stored.name) as chunks,
             ):
-                compare_object(stored, _passed_on(chunks, sink), pacing)
+                compare_frames(stored, _passed_on(chunks, sink), pacing)
         except (Unreadable, Untrusted):
             raise
         except VerificationError as error:

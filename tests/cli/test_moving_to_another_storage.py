@@ -76,6 +76,10 @@ def test_all_backups_move_and_the_old_storage_is_pruned_by_the_last_rule_it_had(
     assert said in planned.stderr
     fates = {tuple(line.split()[1:3]): line.split()[7] for line in planned.stdout.splitlines()[1:]}
     assert [fates["old", run_id] for run_id in ("r1", "r2", "r3")] == ["keep", "keep", "keep"]
+    assert "3 backups on old, the newest" in (shown := move.type("status").stdout)
+    assert shown.count("not among the job's targets") == 1
+    document = move.type("status", "--json").document["jobs"][0]
+    assert {one["target"]: one["in_job"] for one in document["stored"]} == {"new": True, "old": False}
     move.type("run", "nightly", "--run-id", "r4")
     assert (move.on(move.old), "r4" in move.on(move.new)) == ({"r1", "r2", "r3"}, True)
 

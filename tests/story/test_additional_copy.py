@@ -8,7 +8,9 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from sqlalchemy import update
 
+from backupd.catalogue import tables
 from backupd.catalogue.store import Catalogue
 from backupd.config import JobConfig, RetentionConfig
 from backupd.host.signals import cancellable
@@ -160,6 +162,21 @@ def test_while_it_is_copied_it_cannot_be_pruned(world: World, offsite: ToldTarge
     assert refused[:1] == [Busy]
 
 
+def test_a_backup_of_before_there_were_signatures_is_copied_and_read(world: World, offsite: ToldTarget) -> None:
+    """Nothing signs it now: what was not proven then is not proven by a copy."""
+    old = replace(world.target.manifest("nightly", "r1"), signature=None)
+    (world.backups / "r1" / "manifest.json").write_text(manifests.to_text(old))
+    with world.catalogue() as catalogue:
+        catalogue._write(update(tables.backups).values(manifest_digest=""))
+    copy(world)
+    with world.catalogue() as catalogue:
+        known = catalogue.run("r1").backups[1]
+        assert (known.target, known.manifest_digest) == ("offsite", "")
+        source = BackupSource(offsite, "nightly", "r1", catalogue.trust(world.name, known))
+        assert verify_backup(source).whole
+    assert offsite.manifest("nightly", "r1").signature is None
+
+
 # --- all that is missing ---------------------------------------------------------------------------------------------
 
 
@@ -294,6 +311,14 @@ def test_a_run_that_is_not_on_the_origin_is_told_where_it_is(world: World, offsi
         with pytest.raises(UsageError, match="run r1 has no copy on target vault") as refused:
             copy_run(route, "r1")
     assert refused.value.hint == "it has one on offsite"
+
+
+def test_another_machines_backup_is_left_to_it(world: World, offsite: ToldTarget) -> None:
+    with world.catalogue() as catalogue:
+        catalogue.import_run(replace(world.row(), run_id="x1", machine="db9-0123abcd"))
+    with pytest.raises(Refused, match="run x1 is machine db9-0123abcd's"):
+        copy(world, "x1")
+    assert list(offsite.folder.iterdir()) == []
 
 
 def test_no_room_is_found_before_anything_is_written(world: World) -> None:

@@ -233,9 +233,7 @@ def _copied(
             claim.kept = True
     log.info("copied run %s from target %s to target %s", source.run_id, source.target.name, target.name)
     attentions = (*journal.attentions, *_afterwards(source, one))
-    return AdditionalCopy(
-        source.run_id, one.backup.location, size, seconds, one.read_back.busy_seconds, tuple(attentions)
-    )
+    return AdditionalCopy(source.run_id, one.backup.location, size, seconds, one.read_back.busy_seconds, attentions)
 
 
 def _holding(route: CopyRoute, source: BackupSource) -> Holding:

@@ -40,6 +40,7 @@ class Event(StrEnum):
     PINNED = "pinned"
     UNPINNED = "unpinned"
     IMPORTED = "imported"
+    COPIED = "copied"  # from one target to another
     MISSED = "missed"  # of these five the subject is a job
     PAUSED = "paused"
     RESUMED = "resumed"
@@ -186,7 +187,7 @@ def chain(connection: Connection) -> AuditChain:
         numbers[last] = row["number"]
         if row["event"] in by_event:
             by_event[row["event"]].setdefault(row["subject"], row["number"])
-        if row["event"] in (Event.RUN_ENDED, Event.IMPORTED):
+        if row["event"] in (Event.RUN_ENDED, Event.IMPORTED, Event.COPIED):
             detail = entry(row).detail
             stored |= {(row["subject"], target): sha256 for target, sha256 in detail.get("backups", {}).items()}
             manifests |= {(row["subject"], target): digest for target, digest in detail.get("manifests", {}).items()}

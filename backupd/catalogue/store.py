@@ -18,6 +18,7 @@ from backupd.catalogue.identities import MachineIdentities
 from backupd.catalogue.owners import OwnerChains
 from backupd.catalogue.past_runs import PastRuns
 from backupd.catalogue.record import RunRecord
+from backupd.catalogue.retention_rules import RetentionRules
 from backupd.catalogue.schedule_records import ScheduleRecords
 from backupd.catalogue.schema import prepare
 from backupd.catalogue.selection import of_kind, resolve
@@ -37,7 +38,7 @@ if TYPE_CHECKING:  # what only looks at runs, probes and benches; a backup opens
 __all__ = ["Catalogue", "RunRecord"]
 
 
-class Catalogue(DeadRuns, MachineIdentities, OwnerChains, PastRuns, ScheduleRecords, StoredBackups):
+class Catalogue(DeadRuns, MachineIdentities, OwnerChains, PastRuns, RetentionRules, ScheduleRecords, StoredBackups):
     """All verbs over one catalogue file. Close it, or use it as a context manager; threads may share it."""
 
     def __init__(self, engine: Engine, path: Path, machine: Callable[[], Machine] = this_machine) -> None:

@@ -8,15 +8,16 @@ from datetime import UTC, datetime
 from operator import itemgetter
 from typing import Any
 
-from sqlalchemy import Connection, Select, delete, insert, select, update
+from sqlalchemy import Connection, Select, delete, func, insert, select, update
 
 from backupd.catalogue import identities, tables
-from backupd.catalogue.audit import Event, audit_step
+from backupd.catalogue.audit import Event, audit_step, manifests_of
 from backupd.catalogue.columns import from_row, to_row
 from backupd.catalogue.details import details, newest_first
+from backupd.catalogue.endings import release
 from backupd.catalogue.file import CatalogueFile
 from backupd.catalogue.selection import runs_with_backup, with_backup
-from backupd.vocabulary.records import Pin, RunDetails
+from backupd.vocabulary.records import Holding, Pin, RunDetails
 from backupd.vocabulary.selectors import Selector
 from backupd.vocabulary.storage import Backup
 
@@ -39,6 +40,22 @@ class StoredBackups(CatalogueFile):
         """The backup there cannot be restored."""
         event = audit_step(Event.FOUND_BROKEN, run_id, target=target, reason=reason)
         self._change(run_id, target, {"broken": reason, **_FROM_THE_BEGINNING}, event)
+
+    def copied(self, run_id: str, backup: Backup, holding: Holding, *, source: str) -> None:
+        """The run has this backup too, copied from the target `source`; what it was held by is struck. All or nothing.
+
+        What the run had there before, and was removed, is forgotten but for the audit chain.
+        """
+        table = tables.backups
+        there = table.c.run_id == run_id
+        after = select(func.coalesce(func.max(table.c.ordinal), -1) + 1).where(there).scalar_subquery()
+        detail = {"source": source, "target": backup.target, **manifests_of((backup,))}
+        self._write(
+            delete(table).where(there, table.c.target == backup.target),
+            insert(table).values({**to_row(backup), "run_id": run_id, "ordinal": after}),
+            release(run_id, holding),
+            audit_step(Event.COPIED, run_id, **detail),
+        )
 
     def removed(self, run_id: str, target: str, *, because: str) -> None:
         """The backup is no longer there; its row stays. One that was removed before keeps what was said then."""

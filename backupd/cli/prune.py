@@ -11,6 +11,10 @@ from backupd.cli.output import print_document, print_text, say, tell
 from backupd.vocabulary.errors import BackupdError, Cancelled, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from backupd.catalogue.store import Catalogue
+    from backupd.config import Configuration, JobConfig
     from backupd.operations.upkeep.prune import Pruning
 
 
@@ -44,7 +48,8 @@ def prune(
         ownership = ownership_of(catalogue, wiring.host_tools(configuration, machine))
         for one in chosen:
             try:
-                targets = [wiring.target(configuration, name, machine) for name in one.targets]
+                names = (*one.targets, *_former(configuration, catalogue, one))
+                targets = [wiring.target(configuration, name, machine) for name in names]
                 prunings.append(prune_job(one, targets, catalogue, ownership=ownership, dry_run=dry_run))
                 prunings[-1].require_complete()
             except Cancelled:
@@ -61,6 +66,23 @@ def prune(
         for target, run_id in pruning.vanished:
             tell(f"warning: backup {run_id} of job {pruning.job} is no longer on target {target}")
     _raise_first(errors)
+
+
+def _former(configuration: "Configuration", catalogue: "Catalogue", job: "JobConfig") -> "Sequence[str]":
+    """Targets that the job no longer names and that can be pruned; each that has backups of it is told."""
+    from backupd.operations.upkeep.former_targets import former_targets, rule_on
+
+    former = former_targets(job, catalogue)
+    for name, backups in former.items():
+        found = f"job {job.name} does not name target {name}, which has {backups} of its backups:"
+        if name not in configuration.targets:
+            tell(f"attention: {found} they stay, because the configuration no longer has that target")
+        elif rule_on(job, name, catalogue) is None:
+            tell(f"attention: {found} they stay, because no rule was ever set: see [jobs.{job.name}.retention.{name}]")
+        else:
+            ruled = "its own rule" if name in job.retention.targets else "the last rule it had"
+            tell(f"{found} it is pruned by {ruled}")
+    return [name for name in former if name in configuration.targets]
 
 
 def _raise_first(errors: list[BackupdError]) -> None:

@@ -28,6 +28,7 @@ _MODULES = {  # in the order of the help
     "restore": "restore",
     "drill": "drill",
     "clone": "clone",
+    "copy": "copy",
     "prune": "prune",
     "pin": "prune",
     "unpin": "prune",

@@ -15,6 +15,7 @@ from backupd.config.notifications import (
     WebhookConfig,
 )
 from backupd.config.reading import DEFAULT_PATH, load, locate
+from backupd.config.retention import RetentionConfig, TargetRetentionConfig
 from backupd.config.schema import (
     BackupScheduleConfig,
     CatalogueConfig,
@@ -31,7 +32,6 @@ from backupd.config.schema import (
     LockConfig,
     LockStrategy,
     PathsConfig,
-    RetentionConfig,
     ScheduleConfig,
     SchedulesConfig,
     ServiceConfig,
@@ -85,6 +85,7 @@ __all__ = [
     "SnapshotSize",
     "TargetConfig",
     "TargetKind",
+    "TargetRetentionConfig",
     "WebhookConfig",
     "load",
     "locate",

@@ -116,6 +116,10 @@ def _job(document: Tables, name: str, job: Tables) -> Iterator[Fault]:
     for hook, table in _named(job, "hooks"):
         if "name" in table:
             yield unknown_key(("jobs", name, "hooks", hook, "name"))
+    retention = job.get("retention")
+    for target, table in retention.items() if isinstance(retention, dict) else ():
+        if isinstance(table, dict):
+            yield from _known(document, "targets", f"{path}.retention.{target}", name=target)
     yield from _drill_checks(name, job)
     yield from _encrypted(document, path, job)
     yield from _as_often(path, job)

@@ -42,6 +42,7 @@ from backupd.config.fields import (
     WholeSeconds,
 )
 from backupd.config.notifications import NotificationConfig
+from backupd.config.retention import RetentionConfig
 from backupd.config.table import FROZEN, NAMED, TABLE, THAWED, OwnName, key
 from backupd.config.targets import TargetConfig
 from backupd.config.times import Blackouts, Cron, FinishBy, Zone
@@ -212,17 +213,6 @@ class EncryptionConfig:
     """`[jobs.NAME.encryption]`: who can read the backups."""
 
     recipients: Recipients = ()  # age's public keys; everybody where there is none
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, config=TABLE)
-class RetentionConfig:
-    """`[jobs.NAME.retention]`: how many backups are kept, and of which kind."""
-
-    keep_last: Annotated[WholeNumber, Field(ge=1)] = 7
-    daily: Annotated[WholeNumber, Field(ge=0)] = 0
-    weekly: Annotated[WholeNumber, Field(ge=0)] = 0
-    monthly: Annotated[WholeNumber, Field(ge=0)] = 0
-    yearly: Annotated[WholeNumber, Field(ge=0)] = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=TABLE)

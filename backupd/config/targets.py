@@ -1,10 +1,11 @@
 """`[targets.NAME]`: the places where backups live, one table for each kind."""
 
+import re
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 from pydantic.dataclasses import dataclass
 
 from backupd.config.fields import (
@@ -20,6 +21,7 @@ from backupd.config.fields import (
     WholeNumber,
 )
 from backupd.config.table import TABLE, OwnName, key
+from backupd.vocabulary.faults import BadValue, quoted
 
 
 class TargetKind(StrEnum):
@@ -56,6 +58,21 @@ class LockMode(StrEnum):
 
     GOVERNANCE = "governance"
     COMPLIANCE = "compliance"
+
+
+_NOT_AT_ONCE = ("GLACIER", "DEEP_ARCHIVE")  # Amazon's; an object there must be restored first, which takes hours
+
+
+def _storage_class(name: str) -> str:
+    """Stores have classes of their own; which ones a bucket knows, `backupd check` asks it."""
+    if re.fullmatch(r"[A-Z0-9][A-Z0-9_-]{0,63}", name) is None:
+        raise BadValue(f"{quoted(name)} is not the name of a storage class", "for example STANDARD_IA")
+    if name in _NOT_AT_ONCE:
+        raise BadValue(
+            f"{quoted(name)} cannot be used: objects of that class cannot be read at once, and backups are read back",
+            "use GLACIER_IR, or have a rule of the bucket move older backups",
+        )
+    return name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=TABLE)
@@ -103,6 +120,7 @@ class S3Config:
     part_size: PartSize = 16 << 20  # at least; more where the backup needs it
     parts_in_flight: Annotated[WholeNumber, Field(ge=1, le=32)] = 4
     checksum: PartChecksum = PartChecksum.SHA256
+    storage_class: Annotated[Text, AfterValidator(_storage_class)] | None = None  # None: the bucket's own
     lock_mode: LockMode | None = None  # None: without Object Lock
     lock_seconds: Annotated[PositiveDuration, key("lock_for")] = 7 * 86400.0
     timeout_seconds: Annotated[PositiveDuration, key("timeout")] = 60.0
@@ -111,3 +129,8 @@ class S3Config:
 
 
 TargetConfig = DirectoryConfig | SftpConfig | S3Config
+
+
+def takes_plain(target: TargetConfig) -> bool:
+    """Whether backups that are not encrypted may lie there: on this machine, or where the target says so."""
+    return isinstance(target, DirectoryConfig) or target.accept_unencrypted

@@ -13,6 +13,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from backupd.config.notifications import NotificationConfig
+from backupd.config.retention import TARGETS
 from backupd.config.schema import Configuration
 from backupd.config.targets import TargetConfig
 from backupd.vocabulary.faults import BadValue, Fault, nearest, quoted
@@ -53,7 +54,7 @@ def fault(finding: ErrorDetails) -> Fault:
     if finding["type"] in _NO_KIND:
         location = (*location, "type")
     fact, hint = _words(finding, location)
-    return Fault(dotted(_without_kind(location)), fact, hint)
+    return Fault(dotted(_as_written(location)), fact, hint)
 
 
 def dotted(location: Location) -> str:
@@ -80,6 +81,13 @@ def table_in(annotation: Any) -> Any:
     """The table that a key of this type is, be it that it may be left out; None where it has no keys of its own."""
     choices = get_args(annotation) if isinstance(annotation, UnionType) else (annotation,)
     return next((choice for choice in choices if isinstance(choice, type) and is_pydantic_dataclass(choice)), None)
+
+
+def _as_written(location: Location) -> Location:
+    """Without what only pydantic knows: the kind of a target, and the field that the targets of a retention are in."""
+    if location[:1] == ("jobs",) and location[2:4] == ("retention", TARGETS):
+        return location[:3] + location[4:]
+    return _without_kind(location)
 
 
 def _without_kind(location: Location) -> Location:

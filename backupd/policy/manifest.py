@@ -71,6 +71,24 @@ def signed(manifest: Manifest, signer: Signer) -> Manifest:
     return replace(found, digest=_digest(_body(found)))
 
 
+def to_publish(manifest: Manifest) -> Manifest:
+    """A manifest that was read, as it is when this backupd writes it again; what was signed stays as it is.
+
+    One that an earlier backupd did not sign has another digest then: it is unknown.
+
+    Raises:
+        Unreadable: a newer backupd wrote something into it that this one would lose, and its signature with it.
+    """
+    if manifest.signature is None:
+        return replace(manifest, digest="")
+    if _digest(_body(manifest)) != manifest.digest:
+        raise Unreadable(
+            f"the manifest of run {manifest.run_id} was written by a newer backupd: this one cannot write it unchanged",
+            hint="use that newer backupd; nothing is wrong with the backup",
+        )
+    return manifest
+
+
 def from_chunks(chunks: Iterable[bytes | memoryview]) -> Manifest:
     """What these bytes of a storage are; of more than any manifest has, no more than that is read. See `from_text`.
 

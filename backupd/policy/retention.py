@@ -49,6 +49,17 @@ class Policy(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class RetentionRule:
+    """What holds on one target: a `Policy`."""
+
+    keep_last: int
+    daily: int
+    weekly: int
+    monthly: int
+    yearly: int
+
+
+@dataclass(frozen=True, slots=True)
 class Candidate:
     """One finished backup on one target."""
 

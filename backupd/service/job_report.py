@@ -64,7 +64,7 @@ def _lines(report: JobReport) -> Iterator[tuple[str, str]]:
     yield from (("alarm", f"{alarm.text}{_run(alarm.run_id)}") for alarm in status.alarms)
     yield "last good", _last_good(status)
     for target in report.stored:
-        yield "stored", _stored(target, status.now)
+        yield "stored", _stored(target, status)
     yield from (("running", _running(one, status)) for one in status.running)
     yield "last failure", _last_failure(report)
     yield "proof", _proof(status)
@@ -78,12 +78,19 @@ def _last_good(status: JobStatus) -> str:
     return f"{_ago(good.started_at, status)}, may be {age(status.allowed_seconds)} old{_run(good.run_id)}"
 
 
-def _stored(target: StoredOnTarget, now: datetime) -> str:
+def _stored(target: StoredOnTarget, status: JobStatus) -> str:
     doubts = [
         f"{count} {what}" for count, what in ((target.broken, "broken"), (target.unread, "not verified")) if count
     ]
-    newest = age((now - target.newest_at).total_seconds())
+    if not _is_named(target, status):
+        doubts.append("not among the job's targets")
+    newest = age((status.now - target.newest_at).total_seconds())
     return ", ".join([f"{many(target.backups, 'backup')} on {target.target}, the newest {newest} old", *doubts])
+
+
+def _is_named(target: StoredOnTarget, status: JobStatus) -> bool:
+    """Whether runs of the job still go there; it keeps what it has in any case."""
+    return target.target in status.config.targets
 
 
 def _running(one: Running, status: JobStatus) -> str:
@@ -150,7 +157,7 @@ def job_report_document(report: JobReport) -> dict[str, Any]:
         "last_good_age_seconds": None if good is None else (status.now - good.started_at).total_seconds(),
         "allowed_age_seconds": status.allowed_seconds,
         "overdue_at": iso(status.overdue_at),
-        "stored": [_stored_document(target) for target in report.stored],
+        "stored": [_stored_document(target, status) for target in report.stored],
         "running": [_running_document(one, status) for one in status.running],
         "last_failure": None if report.last_failure is None else _failure(report.last_failure),
         "proven_at": iso(status.proven_at),
@@ -175,7 +182,7 @@ def _alarm(alarm: Alarm) -> dict[str, Any]:
     }
 
 
-def _stored_document(target: StoredOnTarget) -> dict[str, Any]:
+def _stored_document(target: StoredOnTarget, status: JobStatus) -> dict[str, Any]:
     return {
         "target": target.target,
         "backups": target.backups,
@@ -183,6 +190,7 @@ def _stored_document(target: StoredOnTarget) -> dict[str, Any]:
         "broken": target.broken,
         "not_verified": target.unread,
         "newest_at": target.newest_at.isoformat(),
+        "in_job": _is_named(target, status),
     }
 
 

@@ -116,7 +116,7 @@ class S3Target(OwnedFolder):
             try:
                 service.persist(
                     "write to",
-                    lambda: service.client.put_object(**address, Body=body, IfNoneMatch="*", **header),
+                    lambda: service.client.put_object(**address, Body=body, IfNoneMatch="*", **header, **self._class),
                     tries=_USABLE_TRIES,
                 )
             except FAILURES as error:
@@ -161,7 +161,7 @@ class S3Target(OwnedFolder):
 
         def segment(number: int) -> UploadPlace:
             within = self._place(job, backup_id, partial(name, number), unwanted=place.unwanted)
-            return replace(within, locked=dict)  # it is to be removed
+            return replace(within, kept=dict)  # it is to be removed
 
         upload = (
             LongUpload(place, max(size, _SEGMENT_BYTES), begin=begin, segment=segment, remove=self._remove_object)
@@ -297,7 +297,15 @@ class S3Target(OwnedFolder):
 
     def _place(self, job: str, backup_id: str, name: str, *, unwanted: Unwanted = wanted) -> UploadPlace:
         key = f"{self._key(job, backup_id)}/{part(name)}"
-        return UploadPlace(self._service, self._config.bucket, key, name, self._config.checksum, self._locked, unwanted)
+        return UploadPlace(self._service, self._config.bucket, key, name, self._config.checksum, self._kept, unwanted)
+
+    def _kept(self) -> Parameters:
+        """How an object of a backup is kept. Small ones are not of that class: some have a least size, or a fee."""
+        return {**self._locked(), **self._class}
+
+    @property
+    def _class(self) -> Parameters:
+        return {} if self._config.storage_class is None else {"StorageClass": self._config.storage_class}
 
     def _locked(self) -> Parameters:
         """Object Lock's parameters: until when nobody can delete what is written now."""

@@ -125,6 +125,8 @@ def _answer(error: aws.ClientError, where: str, doing: str) -> tuple[str, str]:
         return f"could not {doing} {where}: the credentials have expired", "renew them, then run again"
     if code in _WRONG:
         return f"{where} does not accept the credentials ({code})", "compare the access key and the secret key"
+    if code == "InvalidStorageClass":
+        return f"{where} does not know the storage class", "correct storage_class, or omit it"
     if code in _SKEWED:
         return f"{where} rejects this host's clock as wrong", "set the clock: `timedatectl` shows whether NTP works"
     if code in _FULL:

@@ -40,7 +40,7 @@ class UploadPlace:
     key: str
     name: str  # for sentences
     checksum: PartChecksum
-    locked: Callable[[], Parameters]  # Object Lock's parameters, as of now
+    kept: Callable[[], Parameters]  # Object Lock's parameters, as of now, and the storage class
     unwanted: Unwanted = wanted
 
     @property

@@ -231,7 +231,7 @@ class Upload:
                 Body=content,
                 Metadata={_MARK: self._mark},
                 **checksum(place.checksum, body),
-                **place.locked(),
+                **place.kept(),
             ),
             unwanted=place.unwanted,
         )
@@ -245,7 +245,7 @@ class Upload:
         answer = place.service.ask(
             f"begin {place.name} on",
             lambda: place.service.client.create_multipart_upload(
-                **place.address, Metadata={_MARK: self._mark}, **algorithm, **place.locked()
+                **place.address, Metadata={_MARK: self._mark}, **algorithm, **place.kept()
             ),
             unwanted=place.unwanted,
         )

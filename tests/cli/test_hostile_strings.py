@@ -57,6 +57,11 @@ OVER_A_HOSTILE_HOST: dict[str, list[list[str]]] = {  # RUN, PROBE and BENCH stan
     "log": [["STORED"], ["RUN"]],
     "volumes": [[], ["--json"]],
     "version": [[]],
+    "copy": [
+        ["STORED", "--from", "vault", "--to", "offsite"],
+        ["RUN", "--from", "vault", "--to", "offsite"],
+        ["--missing", "--from", "vault", "--to", "offsite"],
+    ],
     "config init": [["--path", "new.toml"]],
     "config check": [[]],
     "config show": [[], ["--json"]],
@@ -133,6 +138,7 @@ def terminal(
         ),
     )
     with made.configuration.open("a") as file:
+        file.write(f'\n[targets.offsite]\ntype = "directory"\npath = "{tmp_path}"\n')
         file.write('\n[jobs.nightly.schedules.backup]\ncron = "0 3 * * *"\n[service]\nzone = "UTC"\nport = 0\n')
     return made
 

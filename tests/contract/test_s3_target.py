@@ -24,7 +24,7 @@ from backupd.targets.s3_parts import MOST_PARTS, part_bytes
 from backupd.targets.s3_upload import PartMemory, Upload
 from backupd.vocabulary.errors import TargetError
 from backupd.vocabulary.records import Holding, HoldingKind
-from tests.contract.s3_faults import in_between
+from tests.contract.s3_faults import Exchange, hand_on, in_between, refuse
 from tests.contract.s3_server import PART, s3_config, s3_service, s3_target
 from tests.contract.test_targets import JOB, MANIFEST, NAME, RUN, get, put, record
 from tests.fakes.target import MACHINE
@@ -342,6 +342,43 @@ def test_what_is_locked_stays_and_says_so(s3_service: S3Service) -> None:
     assert "Object Lock" in raised.value.hint
     assert target.manifest(JOB, RUN) == published
     assert get(target, name="large") == large
+
+
+def test_objects_are_of_the_class_that_the_target_says_and_what_is_small_is_not(s3_service: S3Service) -> None:
+    said: dict[str, set[str | None]] = {}
+
+    def note(exchange: Exchange) -> None:
+        name = exchange.path.partition("?")[0].rpartition("/")[2]
+        said.setdefault(name, set()).add(exchange.handler.headers["x-amz-storage-class"])
+        hand_on(exchange)
+
+    large = CONTENT * (PART // len(CONTENT) + 1)
+    with in_between(s3_service.endpoint) as proxy:
+        for operation in ("PutObject", "CreateMultipartUpload"):
+            proxy.always(operation, note)
+        config = replace(s3_config(s3_service, endpoint=proxy.endpoint), storage_class="STANDARD_IA")
+        target = s3_target(config)
+        target.succeed(record(1))
+        target.require_usable()
+        put(target, b"small")
+        put(target, large, name="large")
+        target.publish(MANIFEST)
+        assert get(target, name="large") == large
+    usable = {name for name in said if name.startswith(".backupd-writable")}
+    assert {name: said[name] for name in (NAME, "large", *usable)} == {
+        name: {"STANDARD_IA"} for name in (NAME, "large", *usable)
+    }
+    assert len(usable) == 1
+    assert {value for name, values in said.items() if name.endswith(".json") for value in values} == {None}
+
+
+def test_a_class_that_the_bucket_does_not_know_is_found_before_a_run(s3_service: S3Service) -> None:
+    with in_between(s3_service.endpoint) as proxy:
+        proxy.always("PutObject", refuse(400, "InvalidStorageClass"))
+        target = s3_target(replace(s3_config(s3_service, endpoint=proxy.endpoint), storage_class="COLD"))
+        with pytest.raises(TargetError, match="does not know the storage class") as refused:
+            target.require_usable()
+    assert "storage_class" in refused.value.hint
 
 
 def replaced_lock(target: S3Target, seconds: float) -> S3Target:

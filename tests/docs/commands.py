@@ -21,7 +21,8 @@ _RUN = """
 
 All but an id mean runs of this machine, and take a job: `latest:nightly`, `latest-good:nightly`,
 `as-of=2026-11-20T12:00:nightly`. Where there are backups of several jobs, the job is required. With `--target`, a copy
-on that target counts. The commands that need a backup are `restore`, `verify`, `drill`, `clone`, `pin` and `unpin`.
+on that target counts. The commands that need a backup are `restore`, `verify`, `drill`, `clone`, `copy`,
+`pin` and `unpin`; for `copy` a copy on the target `--from` counts.
 
 TIME is written as for `--since`: a date (its first moment), `2026-11-20T12:00`, with seconds, `Z` or an offset
 (`2026-11-20T13:00+01:00`) if you like, or how long ago (`12h`, `7d`). Without an offset it is UTC. The time of a

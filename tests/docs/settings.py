@@ -20,6 +20,7 @@ from backupd.config import (
     PingConfig,
     S3Config,
     SftpConfig,
+    TargetRetentionConfig,
     WebhookConfig,
 )
 from backupd.config.wording import keys_of, table_in
@@ -62,6 +63,7 @@ def tables() -> Iterator[tuple[str, str, Any]]:
     yield from (one for one in _tables(Configuration, "", "") if one[0])
     for table, kind, example in _NAMED:
         yield from _tables(table, f"{kind}.NAME", f"{kind}.{example}")
+    yield from _tables(TargetRetentionConfig, "jobs.NAME.retention.TARGET", "jobs.nightly.retention.offsite")
     yield from _tables(DrillCheckConfig, "jobs.NAME.drill.checks.NAME", "jobs.nightly.drill.checks.orders")
     yield from _tables(HookConfig, "jobs.NAME.hooks.NAME", "jobs.nightly.hooks.cache")
 

@@ -23,6 +23,7 @@ from backupd.config import (
     PingConfig,
     S3Config,
     SftpConfig,
+    TargetRetentionConfig,
     WebhookConfig,
     load,
 )
@@ -56,6 +57,7 @@ ALL_TABLES = [
     *tables(PingConfig, "notifications.watcher"),
     *tables(AppriseConfig, "notifications.elsewhere"),
     *tables(JobConfig, "jobs.nightly"),
+    *tables(TargetRetentionConfig, "jobs.nightly.retention.offsite"),
     *tables(DrillCheckConfig, "jobs.nightly.drill.checks.orders"),
     *tables(HookConfig, "jobs.nightly.hooks.cache"),
 ]

@@ -22,6 +22,30 @@ def test_a_lock_that_the_store_would_refuse_is_a_fault(tmp_path: Path) -> None:
         load(file)
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("DEEP_ARCHIVE", "cannot be used: objects of that class cannot be read at once"),
+        ("GLACIER", "cannot be used: objects of that class cannot be read at once"),
+        ("standard ia", "is not the name of a storage class"),
+        ("", "an empty text"),
+    ],
+)
+def test_a_storage_class_that_cannot_be_read_back_is_a_fault(tmp_path: Path, name: str, said: str) -> None:
+    file = tmp_path / "backupd.toml"
+    file.write_text(f'{BUCKET}storage_class = "{name}"\n{REST}')
+    with pytest.raises(ConfigurationError, match=rf"targets\.bucket\.storage_class: .*{said}"):
+        load(file)
+
+
+def test_a_storage_class_of_any_store_is_taken(tmp_path: Path) -> None:
+    file = tmp_path / "backupd.toml"
+    file.write_text(f'{BUCKET}storage_class = "COLD-2"\n{REST}')
+    target = load(file).targets["bucket"]
+    assert isinstance(target, S3Config)
+    assert target.storage_class == "COLD-2"
+
+
 def test_a_lock_lasts_a_week_unless_told_otherwise(tmp_path: Path) -> None:
     file = tmp_path / "backupd.toml"
     file.write_text(f'{BUCKET}lock_mode = "governance"\n{REST}')

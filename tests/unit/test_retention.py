@@ -8,8 +8,7 @@ from zoneinfo import ZoneInfo
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from backupd.config import RetentionConfig
-from backupd.policy.retention import Candidate, by_each_clock, decide
+from backupd.policy.retention import Candidate, RetentionRule, by_each_clock, decide
 from backupd.vocabulary.storage import RetentionDecision
 from tests.share import examples
 
@@ -32,8 +31,8 @@ def backup(
     return Candidate(name, when, broken=broken, only_whole=only_whole, proven=proven, doubted=doubted, pin=pin)
 
 
-def policy(keep_last: int = 1, **kinds: int) -> RetentionConfig:
-    return RetentionConfig(keep_last=keep_last, **kinds)
+def policy(keep_last: int = 1, *, daily: int = 0, weekly: int = 0, monthly: int = 0, yearly: int = 0) -> RetentionRule:
+    return RetentionRule(keep_last, daily, weekly, monthly, yearly)
 
 
 def every(hours: float, count: int) -> list[Candidate]:
@@ -219,7 +218,7 @@ HISTORIES = some.lists(
 )
 COUNTS = some.integers(min_value=0, max_value=5)
 POLICIES = some.builds(
-    RetentionConfig,
+    RetentionRule,
     keep_last=some.integers(min_value=1, max_value=6),
     daily=COUNTS,
     weekly=COUNTS,
@@ -231,7 +230,7 @@ POLICIES = some.builds(
 @settings(max_examples=examples(50))
 @given(HISTORIES, POLICIES, some.just(NOW) | INSTANTS)
 def test_what_must_never_be_given_up_is_kept_whenever_it_is_decided(
-    history: list[Candidate], chosen: RetentionConfig, now: datetime
+    history: list[Candidate], chosen: RetentionRule, now: datetime
 ) -> None:
     decisions = decide(history, chosen, now, zone=BERLIN)
     stay = kept(decisions)
@@ -253,7 +252,7 @@ def test_what_must_never_be_given_up_is_kept_whenever_it_is_decided(
 @settings(max_examples=examples(50))
 @given(HISTORIES, POLICIES, some.just(NOW) | INSTANTS)
 def test_deciding_again_on_what_is_left_expires_nothing_more(
-    history: list[Candidate], chosen: RetentionConfig, now: datetime
+    history: list[Candidate], chosen: RetentionRule, now: datetime
 ) -> None:
     first = kept(decide(history, chosen, now, zone=BERLIN))
     again = decide([one for one in history if one.backup_id in first], chosen, now, zone=BERLIN)
@@ -263,7 +262,7 @@ def test_deciding_again_on_what_is_left_expires_nothing_more(
 @settings(max_examples=examples(50))
 @given(some.data(), HISTORIES, POLICIES)
 def test_the_order_in_which_backups_are_told_means_nothing(
-    data: some.DataObject, history: list[Candidate], chosen: RetentionConfig
+    data: some.DataObject, history: list[Candidate], chosen: RetentionRule
 ) -> None:
     shuffled = data.draw(some.permutations(history))
     assert decide(shuffled, chosen, NOW, zone=BERLIN) == decide(history, chosen, NOW, zone=BERLIN)
@@ -272,9 +271,9 @@ def test_the_order_in_which_backups_are_told_means_nothing(
 @settings(max_examples=examples(50))
 @given(HISTORIES, POLICIES, POLICIES)
 def test_a_policy_that_asks_for_more_keeps_all_that_one_keeps_that_asks_for_less(
-    history: list[Candidate], less: RetentionConfig, plus: RetentionConfig
+    history: list[Candidate], less: RetentionRule, plus: RetentionRule
 ) -> None:
-    more = RetentionConfig(
+    more = RetentionRule(
         keep_last=less.keep_last + plus.keep_last,
         daily=less.daily + plus.daily,
         weekly=less.weekly + plus.weekly,
@@ -287,7 +286,7 @@ def test_a_policy_that_asks_for_more_keeps_all_that_one_keeps_that_asks_for_less
 
 @settings(max_examples=examples(50))
 @given(HISTORIES, POLICIES)
-def test_what_is_kept_does_not_depend_on_when_it_is_decided(history: list[Candidate], chosen: RetentionConfig) -> None:
+def test_what_is_kept_does_not_depend_on_when_it_is_decided(history: list[Candidate], chosen: RetentionRule) -> None:
     arrived = [one for one in history if max(one.at, one.at_by_host or one.at) <= NOW]
     before, after = (decide(arrived, chosen, now, zone=BERLIN) for now in (NOW, NOW + timedelta(days=1)))
     assert before == after
@@ -300,7 +299,7 @@ SITES = some.lists(some.fixed_dictionaries({"a": COPIES, "b": COPIES, "c": COPIE
 @settings(max_examples=examples(100))
 @given(some.data(), SITES, POLICIES)
 def test_no_target_gives_up_what_another_has_only_broken_and_the_last_whole_copy_of_a_job_stays(
-    data: some.DataObject, nights: list[dict[str, str | None]], chosen: RetentionConfig
+    data: some.DataObject, nights: list[dict[str, str | None]], chosen: RetentionRule
 ) -> None:
     """However often, and in whatever order, the targets are pruned; a night is the hour of its run."""
     last_whole = max((hour for hour, copies in enumerate(nights) if "whole" in copies.values()), default=None)

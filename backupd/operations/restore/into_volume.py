@@ -6,13 +6,14 @@ to resize and to overwrite a volume, and to know how a backup is restored: it is
 
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from backupd.catalogue.store import Catalogue
 from backupd.host.holdings import held
 from backupd.lvm import BlankVolumes
 from backupd.operations.restore.into_folder import unpacked_bytes
+from backupd.operations.run_holdings import RunHoldings
 from backupd.operations.tools import HostTools
 from backupd.vocabulary.errors import Refused, SnapshotError, UsageError
 from backupd.vocabulary.records import Holding, HoldingKind
@@ -24,27 +25,6 @@ MIB = 1 << 20
 _FILESYSTEM = "ext4"  # for a backup whose manifest does not say: it has no least size to speak of
 _LOG_AND_TABLES = 128 * MIB  # XFS's log has 64 MiB at least, ext4's journal as much on a volume of some GiB
 _LEAST = {"xfs": 320 * MIB}  # mkfs.xfs refuses less than 300
-
-
-@dataclass(slots=True)
-class RunHoldings:
-    """Where a restore writes down what it holds: with the run whose backup it is. A `HoldingJournal`."""
-
-    catalogue: Catalogue
-    run_id: str
-    attentions: list[str] = field(default_factory=list)
-
-    def hold(self, holding: Holding) -> None:
-        """Durable when it returns."""
-        self.catalogue.hold(self.run_id, holding)
-
-    def released(self, holding: Holding) -> None:
-        """The holding is no more."""
-        self.catalogue.released(self.run_id, holding)
-
-    def attention(self, text: str) -> None:
-        """Kept for whoever asked for the restore."""
-        self.attentions.append(text)
 
 
 @dataclass(frozen=True, slots=True)

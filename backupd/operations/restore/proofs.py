@@ -9,14 +9,14 @@ import hashlib
 import json
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
 from backupd.operations.upkeep.ownership import Ownership
 from backupd.policy.signing import Signer, is_signed
-from backupd.targets import BackupSource
+from backupd.targets import BackupSource, Target
 from backupd.targets.names import is_proof, proof_name
 from backupd.vocabulary.errors import TargetError
 from backupd.vocabulary.escaping import is_one_line
@@ -59,22 +59,36 @@ def proofs_of(source: BackupSource) -> tuple[Drill, ...]:
     Raises:
         TargetError: the target cannot be read.
     """
-    found = []
+    return tuple(drill for _, _, drill in _believed(source))
+
+
+def copy_proofs(source: BackupSource, target: Target) -> None:
+    """The results of drills that lie beside a backup and are believed lie beside its copy on this target, too.
+
+    Raises:
+        TargetError: one of them could not be read or written.
+    """
+    for name, content, _ in _believed(source):
+        target.attach(source.job, source.run_id, name, content)
+
+
+def _believed(source: BackupSource) -> Iterator[tuple[str, bytes, Drill]]:
+    """The name and the content of each, and what it says; oldest first."""
     target, job, run_id = source.target, source.job, source.run_id
     listed = sorted((name, size) for name, size in target.objects(job, run_id).items() if is_proof(name))
     for name, size in listed[-_MOST_PROOFS:]:
         if size > _MOST_BYTES:
             continue
         with target.reading(job, run_id, name, size=size) as chunks:
-            drill = from_text(b"".join(map(bytes, chunks)), source)
+            content = b"".join(map(bytes, chunks))
+        drill = from_text(content, source)
         if drill is None:
             log.warning(
                 "%s next to backup %s on target %s is not a drill result that a known key has signed",
                 *(name, run_id, target.name),
             )
         else:
-            found.append(drill)
-    return tuple(found)
+            yield name, content, drill
 
 
 def to_text(drill: Drill, source: BackupSource, *, host: str, signer: Signer) -> str:

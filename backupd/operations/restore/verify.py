@@ -72,17 +72,28 @@ def verify_object(
         TargetError: it cannot be read.
         Anything that the governor raises.
     """
-    frames = frames_of(stored)
-    pacing = governor or Unhindered()
     whole = hashlib.sha256()
     with target.reading(job, run_id, stored.name) as chunks:
-        pieces = Pieces(chunks, pacing.pace)
-        for number in range(len(frames.all)):
-            compare(frames, number, pieces, whole=whole)
-        if pieces.more():
-            raise _differs(stored, f"expected {stored.stored_bytes} stored bytes, found more")
+        compare_frames(stored, chunks, governor or Unhindered(), whole=whole)
     if whole.hexdigest() != stored.stored_sha256:
         raise _differs(stored, f"expected stored sha256 {stored.stored_sha256}, found {whole.hexdigest()}")
+
+
+def compare_frames(
+    stored: StoredObject, chunks: Iterator[bytes], governor: Governor, *, whole: "hashlib._Hash | None" = None
+) -> None:
+    """These bytes, and no more of them, are the object's frames as they were stored; `whole` is fed with them.
+
+    Raises:
+        VerificationError: they are not; names the object, the frame and its bytes.
+        Anything that the governor and the iterator raise.
+    """
+    frames = frames_of(stored)
+    pieces = Pieces(chunks, governor.pace)
+    for number in range(len(frames.all)):
+        compare(frames, number, pieces, whole=whole)
+    if pieces.more():
+        raise _differs(stored, f"expected {stored.stored_bytes} stored bytes, found more")
 
 
 def verify_backup(

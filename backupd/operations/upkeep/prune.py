@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 
 from backupd.catalogue.store import Catalogue
 from backupd.config import JobConfig
+from backupd.operations.upkeep.former_targets import rule_on
 from backupd.operations.upkeep.ownership import Ownership
 from backupd.operations.upkeep.prune_plan import GONE, Fate, PruneWork, decided, known_of, plan_for
 from backupd.targets import Target
@@ -29,6 +30,7 @@ class Pruning:
     fates: tuple[Fate, ...] = ()  # in the order of the job's targets, newest first
     vanished: tuple[tuple[str, str], ...] = ()  # target and run: the catalogue had it, and it is not there
     failures: tuple[tuple[str, TargetError], ...] = ()  # by target
+    unruled: tuple[str, ...] = ()  # targets that were let be: the job does not name them, nor has a rule for them
 
     @property
     def removed(self) -> tuple[Fate, ...]:
@@ -68,6 +70,8 @@ def prune(
 ) -> Pruning:
     """Remove what the job's retention gives up, and what dead runs left; with `dry_run` only say so, changing no row.
 
+    A target that the job no longer names is pruned by the last rule that it had; see `former_targets`.
+
     A target that cannot be read, or that refuses to remove something, does not keep the others from being pruned: it is
     in `failures`.
 
@@ -76,11 +80,19 @@ def prune(
         Busy: a run of the job is alive; not with `dry_run`.
         CatalogueError: it cannot be read or written.
     """
+    unruled: list[str] = []
     with ExitStack() as claimed:
         if not dry_run:
             claimed.enter_context(ownership.claims.pruning(job.name))
         work = PruneWork(job, catalogue, ownership, now or datetime.now(UTC), dry_run)
         for target in targets:
+            rule = rule_on(job, target.name, catalogue)
+            if rule is None:
+                unruled.append(target.name)
+                continue
+            work.rules[target.name] = rule
+            if not dry_run:
+                catalogue.remember_rule(job.name, target.name, rule)
             with _failing_alone(work, target):
                 if dry_run:
                     ownership.require_ours(target)
@@ -93,7 +105,7 @@ def prune(
                 work.fates += plan
                 if target.name in work.full:
                     ownership.take(target)
-    return Pruning(job.name, tuple(work.fates), tuple(work.vanished), tuple(work.failures))
+    return Pruning(job.name, tuple(work.fates), tuple(work.vanished), tuple(work.failures), tuple(unruled))
 
 
 def after_run(

@@ -13,7 +13,7 @@ from backupd.catalogue.store import Catalogue
 from backupd.config import JobConfig
 from backupd.operations.restore.verify import manifest_of
 from backupd.operations.upkeep.ownership import Ownership
-from backupd.policy.retention import Candidate, by_each_clock, decide, good_ones
+from backupd.policy.retention import Candidate, RetentionRule, by_each_clock, decide, good_ones
 from backupd.targets import BackupSource, Target
 from backupd.targets.listing import require_listed
 from backupd.targets.names import is_ours
@@ -47,6 +47,7 @@ class PruneWork:
     ownership: Ownership
     now: datetime
     dry_run: bool
+    rules: dict[str, RetentionRule] = field(default_factory=dict)  # by target
     uncertain: dict[tuple[str, str], str] = field(default_factory=dict)  # by target and run: why
     full: set[str] = field(default_factory=set)  # targets that had no room for an owner record
     fates: list[Fate] = field(default_factory=list)
@@ -89,7 +90,7 @@ def decided(
 ) -> dict[str, RetentionDecision]:
     """What is to become of each, by its id."""
     candidates = _candidates(work, target, stored, known)
-    decisions = {one.backup_id: one for one in decide(candidates, work.job.retention, work.now)}
+    decisions = {one.backup_id: one for one in decide(candidates, work.rules[target.name], work.now)}
     for one in stored:
         if one.backup_id not in decisions:
             decisions[one.backup_id] = _unknown(one, target) if one.finished else _unfinished(work, target, one, known)
@@ -99,7 +100,20 @@ def decided(
 def _candidates(
     work: PruneWork, target: Target, stored: Sequence[StoredBackup], known: KnownBackups
 ) -> list[Candidate]:
-    return [_candidate(work, target, one, known) for one in stored if one.finished and one.backup_id in known.backups]
+    there = [one for one in stored if one.finished and one.backup_id in known.backups]
+    overtaken = _overtaken(there, known)
+    return [_candidate(work, target, one, known, copied=one.backup_id in overtaken) for one in there]
+
+
+def _overtaken(there: Sequence[StoredBackup], known: KnownBackups) -> set[str]:
+    """Those that the storage got after one of a run that began later: its clock tells when they were copied there."""
+    found: set[str] = set()
+    first: datetime | None = None  # that one of the runs that began later was stored at
+    for one in sorted(there, key=lambda one: known.runs[one.backup_id].started_at, reverse=True):
+        if first is not None and one.at > first:
+            found.add(one.backup_id)
+        first = one.at if first is None else min(first, one.at)
+    return found
 
 
 def _look_at_the_last_good_ones(
@@ -161,7 +175,7 @@ def _look_at_the_broken(work: PruneWork, target: Target, stored: Sequence[Stored
     candidates = _candidates(work, target, stored, known)
     for one in (one for one in candidates if one.broken):
         whole = [replace(other, broken="") if other is one else other for other in candidates]
-        if _stays(one, candidates, work) or not _stays(one, whole, work):
+        if _stays(one, candidates, work, target) or not _stays(one, whole, work, target):
             continue
         try:
             require_listed(target, _manifest(work, target, one.backup_id, known))
@@ -174,8 +188,8 @@ def _look_at_the_broken(work: PruneWork, target: Target, stored: Sequence[Stored
         _uncertain(work, target, one.backup_id, f"found broken ({one.broken}), but {why}: `backupd verify` checks it")
 
 
-def _stays(one: Candidate, candidates: Sequence[Candidate], work: PruneWork) -> bool:
-    decisions = decide(candidates, work.job.retention, work.now)
+def _stays(one: Candidate, candidates: Sequence[Candidate], work: PruneWork, target: Target) -> bool:
+    decisions = decide(candidates, work.rules[target.name], work.now)
     return any(decision.keep for decision in decisions if decision.backup_id == one.backup_id)
 
 
@@ -190,14 +204,16 @@ def _on(run: RunDetails, target: Target) -> Backup | None:
     return next((one for one in run.backups if one.target == target.name and one.removed_at is None), None)
 
 
-def _candidate(work: PruneWork, target: Target, stored: StoredBackup, known: KnownBackups) -> Candidate:
+def _candidate(
+    work: PruneWork, target: Target, stored: StoredBackup, known: KnownBackups, *, copied: bool
+) -> Candidate:
     run, backup = known.runs[stored.backup_id], known.backups[stored.backup_id]
     others = [one for one in run.backups if one.target in work.job.targets and one.removed_at is None]
     others = [one for one in others if one.target != target.name]
     return Candidate(
         stored.backup_id,
         stored.at,
-        None if _agree(stored, run) else run.started_at,
+        None if _agree(stored, run) and not copied else run.started_at,
         broken=backup.broken,
         only_whole=bool(others) and all(one.broken for one in others),
         uncertain=work.uncertain.get((target.name, stored.backup_id), ""),

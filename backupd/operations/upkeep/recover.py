@@ -8,7 +8,7 @@ its catalogue, and with it its name, finds what it had made by tag again once it
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from backupd.catalogue.store import Catalogue
@@ -237,8 +237,12 @@ def _entered(catalogue: Catalogue, run_id: str, target: Target, holding: Holding
         )
         catalogue.released(run_id, holding)
         return False
+    backup, source = copy_on(target, manifest), holding.detail.get("source")
+    if source is not None:  # the run itself had ended well long before: only the process that copied it has died
+        catalogue.copied(run_id, backup, holding, source=source)
+        return True
     text = f"its process died; the copy on {target.name} is complete, and `backupd recover` added it to the catalogue"
-    catalogue.finish_dead_run(run_id, copy_on(target, manifest), holding, text)
+    catalogue.finish_dead_run(run_id, backup, holding, text)
     return True
 
 
@@ -260,15 +264,13 @@ def _finish(
     if text is None or not copies:  # another `recover` was quicker
         return
     try:
-        manifest = manifests.from_text(text.encode())
+        manifest = manifests.to_publish(manifests.from_text(text.encode()))
     except VerificationError as error:
         hint = error.hint if isinstance(error, Unreadable) else _UNREADABLE
         unread = CatalogueError(f"the catalogue's record of run {run_id} cannot be read: {error.message}", hint=hint)
         log.error("%s", unread.message)
         found.left += [(holding, unread) for holding in copies]
         return
-    if manifest.signature is None:  # an earlier backupd made it: published now, it has another digest
-        manifest = replace(manifest, digest="")
     done = finish(
         catalogue,
         manifest,

@@ -1,0 +1,148 @@
+"""`backupd copy`: one more copy of a backup, or of all that a target lacks, from one target to another."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from backupd.cli.chosen import GOOD_RUN, run_of
+from backupd.cli.metrics import left_for_node_exporter
+from backupd.cli.output import say, tell
+from backupd.vocabulary.errors import (
+    BackupdError,
+    Cancelled,
+    CatalogueError,
+    ExitStatus,
+    NotOurs,
+    TargetAway,
+    UsageError,
+    VerificationError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from backupd.catalogue.store import Catalogue
+    from backupd.config import Configuration
+    from backupd.operations.upkeep.additional_copy import AdditionalCopy, CopyRoute
+
+
+def copy(
+    ctx: typer.Context,
+    run_id: Annotated[str | None, typer.Argument(metavar="RUN", help=GOOD_RUN, show_default=False)] = None,
+    *,
+    origin: Annotated[str, typer.Option("--from", metavar="TARGET", help="Target that has the backup.")],
+    destination: Annotated[str, typer.Option("--to", metavar="TARGET", help="Target that gets a copy of it.")],
+    missing: Annotated[
+        bool,
+        typer.Option(
+            "--missing", help="All good backups that the first target has and the second lacks, newest first."
+        ),
+    ] = False,
+    job: Annotated[
+        str | None, typer.Option(help="With --missing: only this job's; default: all jobs.", show_default=False)
+    ] = None,
+) -> None:
+    """Copy verified backups from one target to another. Every byte is compared on the way, and read back afterwards."""
+    from backupd import wiring
+    from backupd.host.signals import cancellable
+    from backupd.operations.upkeep import additional_copy
+
+    if (run_id is None) == (not missing):
+        raise UsageError(
+            "name a run, or --missing", hint="backupd copy RUN --from A --to B; or --missing --from A --to B"
+        )
+    if job is not None and not missing:
+        raise UsageError("--job needs --missing", hint="a run belongs to one job anyway")
+    if origin == destination:
+        raise UsageError(f"--from and --to are both {origin}", hint="name two targets")
+    configuration = wiring.configuration(ctx.obj.config)
+    jobs = tuple(configuration.jobs) if job is None else (wiring.job(configuration, job).name,)
+    with (
+        wiring.own_catalogue(configuration) as catalogue,
+        cancellable(),
+        left_for_node_exporter(configuration, catalogue),
+    ):
+        route = _route(configuration, catalogue, origin, destination)
+        additional_copy.clean_up(route)
+        if run_id is not None:
+            attentions = _copy(route, run_of(catalogue, run_id, target=origin).run_id)
+        else:
+            attentions = _copy_all(route, [run.run_id for run in additional_copy.missing(route, jobs)])
+    if attentions:
+        raise typer.Exit(ExitStatus.ATTENTION)
+
+
+def _route(configuration: "Configuration", catalogue: "Catalogue", origin: str, destination: str) -> "CopyRoute":
+    """Raises UsageError where one of the targets is not configured."""
+    from backupd import wiring
+    from backupd.config.targets import takes_plain
+    from backupd.operations.upkeep.additional_copy import CopyRoute
+    from backupd.operations.upkeep.ownership import ownership_of
+
+    machine = catalogue.identity().name
+    tools = wiring.host_tools(configuration, machine)
+    return CopyRoute(
+        wiring.target(configuration, origin, machine),
+        wiring.target(configuration, destination, machine),
+        ownership=ownership_of(catalogue, tools),
+        tools=tools,
+        max_rate=wiring.finishing(configuration),
+        takes_plain=takes_plain(configuration.targets[destination]),
+    )
+
+
+def _copy_all(route: "CopyRoute", run_ids: "Sequence[str]") -> "Sequence[str]":
+    """Each by itself: one that fails keeps no other from being copied.
+
+    Raises:
+        BackupdError: the worst of what failed, with the others as notes. Whatever would fail with every other run too
+            ends it: a target that does not answer or is another machine's, the catalogue, a signal.
+    """
+    if not run_ids:
+        say(f"nothing is missing on target {route.destination.name}")
+    attentions: list[str] = []
+    errors: list[BackupdError] = []
+    for run_id in run_ids:
+        try:
+            attentions += _copy(route, run_id)
+        except (Cancelled, CatalogueError):
+            raise
+        except BackupdError as error:
+            tell(f"run {run_id} was not copied: {error.message}")
+            errors.append(error)
+            if isinstance(error, TargetAway | NotOurs):
+                break
+    if errors:
+        worst = next((error for error in errors if isinstance(error, VerificationError)), errors[0])
+        for other in errors:
+            if other is not worst:
+                worst.add_note(other.message)
+        raise worst
+    return attentions
+
+
+def _copy(route: "CopyRoute", run_id: str) -> "Sequence[str]":
+    """Say what became of it; return what a person should look at, which is told too."""
+    from backupd.cli.progress import share_done
+    from backupd.operations.upkeep.additional_copy import copy_run
+
+    with share_done(f"copying {run_id} to {route.destination.name}, and reading it back:") as copied:
+        done = copy_run(route, run_id, copied=copied)
+    if done is None:
+        say(f"run {run_id} is on target {route.destination.name} already")
+        return ()
+    say(_sentence(route, done))
+    for text in done.attentions:
+        tell(f"attention: {text}")
+        route.ownership.catalogue.attention(run_id, text)
+    return done.attentions
+
+
+def _sentence(route: "CopyRoute", done: "AdditionalCopy") -> str:
+    from backupd.report.words import duration, size
+
+    return (
+        f"copied run {done.run_id} from target {route.origin.name} to target {route.destination.name}:"
+        f" {size(done.bytes_stored)} in {duration(done.send_seconds)},"
+        f" read back in {duration(done.read_back_seconds)}: {done.location}"
+    )

@@ -1,0 +1,306 @@
+"""One more copy of a verified backup: what lies on one target is read, compared, and written to another one.
+
+Read `copy_run` aloud. It ends as a backup's own copies do: read back, held against the target's listing, manifest last.
+Until then it is held with its run, so that `recover` removes what a process that dies leaves. Knows: what may be copied
+and where to. Refuses to overwrite anything, and to change what is on the target that it reads.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from backupd.archive import Governor, Sink
+from backupd.archive.governor import CopyGovernor
+from backupd.catalogue.endings import GOOD
+from backupd.host.holdings import held
+from backupd.host.signals import shielded
+from backupd.operations.backup.copies import Copies
+from backupd.operations.backup.publishing import Published, publish_copy
+from backupd.operations.restore.proofs import copy_proofs
+from backupd.operations.restore.verify import compare_frames, manifest_of
+from backupd.operations.run_holdings import RunHoldings
+from backupd.operations.tools import HostTools
+from backupd.operations.upkeep import recover
+from backupd.operations.upkeep.finishing import MaxRate
+from backupd.operations.upkeep.ownership import Ownership
+from backupd.operations.upkeep.prune_plan import GONE
+from backupd.policy import manifest as manifests
+from backupd.targets import BackupSource, Target
+from backupd.targets.listing import require_listed, unknown_beside
+from backupd.vocabulary.errors import NoRoom, Refused, TargetError, Unreadable, Untrusted, UsageError, VerificationError
+from backupd.vocabulary.records import Holding, HoldingKind, RunDetails
+from backupd.vocabulary.storage import Backup, Manifest
+
+log = logging.getLogger(__name__)
+
+_BLOCK_BYTES = 1 << 20  # at most, to a writer: what waits in its queue is in memory
+
+
+@dataclass(frozen=True, slots=True)
+class CopyRoute:
+    """From which target to which one this machine copies, and what it works with."""
+
+    origin: Target
+    destination: Target
+    ownership: Ownership
+    tools: HostTools
+    max_rate: MaxRate
+    takes_plain: bool  # what is not encrypted may lie on the destination
+
+
+@dataclass(frozen=True, slots=True)
+class AdditionalCopy:
+    """A copy that is a backup now."""
+
+    run_id: str
+    location: str
+    bytes_stored: int
+    send_seconds: float
+    read_back_seconds: float
+    attentions: tuple[str, ...]  # what a person should look at although the copy is good
+
+
+def clean_up(route: CopyRoute) -> None:
+    """What copies that were interrupted have left on the destination is gone, as far as it can be now.
+
+    Raises:
+        Refused: the catalogue is another machine's.
+    """
+    catalogue, name = route.ownership.catalogue, route.destination.name
+    if any(holding.detail.get("target") == name for _, holding in catalogue.holdings()):
+        recover.dead_runs(catalogue, route.tools, every_disk=False)
+
+
+def missing(route: CopyRoute, jobs: Sequence[str]) -> list[RunDetails]:
+    """The runs of these jobs of which the origin has a good backup, and the destination has none; the newest first.
+
+    A restore wants the newest first, and so does a destination that has not room for all. What retention has removed
+    from the destination is not missing there.
+    """
+    catalogue, origin, destination = route.ownership.catalogue, route.origin.name, route.destination.name
+    found = [run for job in jobs for run in catalogue.on_target(job, origin).values() if run.status in GOOD]
+    lacking = [run for run in found if _is_there(_on(run, origin)) and _is_missing(_on(run, destination))]
+    return sorted(lacking, key=lambda run: (run.started_at, run.run_id), reverse=True)
+
+
+def copy_run(
+    route: CopyRoute, run_id: str, *, copied: Callable[[int, int], None] = lambda _done, _total: None
+) -> AdditionalCopy | None:
+    """The run has a verified backup on the destination, which the catalogue knows; None where it had one before.
+
+    `copied` is told the bytes so far and in all: each is sent, and read back. Where this raises, nothing is left on
+    the destination, or the catalogue has it as a holding for `recover`.
+
+    Raises:
+        Busy: the run is alive, or is being pruned, recovered or copied by another process.
+        UsageError: it has no backup on the origin.
+        Refused: that one is broken or not this machine's, or the destination has something of this run already, or may
+            not have what is not encrypted. Nothing was touched.
+        VerificationError: what is on the origin is not what was recorded, and the catalogue knows that from now on; or
+            what was written to the destination was not what is there now.
+        TargetError: one of the two cannot be read or written, or has no room; the destination is another machine's.
+        Cancelled: by a signal.
+    """
+    claims, catalogue = route.tools.claims, route.ownership.catalogue
+    with claims.run(run_id), claims.reading(run_id):
+        run = catalogue.run(run_id)  # as it is now that nobody removes it
+        source = _source(route, run)
+        if _is_there(_on(run, route.destination.name)):
+            return None
+        manifest = manifests.to_publish(manifest_of(source))
+        require_listed(source.target, manifest)
+        _require_may_have(route, manifest)
+        _require_nothing_there(route, run)
+        _require_takes(route, manifest)
+        return _copied(route, source, manifest, copied)
+
+
+def _source(route: CopyRoute, run: RunDetails) -> BackupSource:
+    """What is read.
+
+    Raises:
+        UsageError, Refused: there is nothing to be copied.
+    """
+    catalogue, here = route.ownership.catalogue, route.ownership.require_here().name
+    name, backup = route.origin.name, _on(run, route.origin.name)
+    if run.machine != here:
+        raise Refused(
+            f"run {run.run_id} is machine {run.machine}'s, and this is {here}",
+            hint="a machine copies its own backups only: run `backupd copy` there",
+        )
+    if backup is None or backup.removed_at is not None:
+        others = [one.target for one in run.backups if one.is_there]
+        raise UsageError(
+            f"run {run.run_id} has no copy on target {name}",
+            hint=f"it has one on {', '.join(others)}" if others else "see `backupd history`",
+        )
+    if run.status not in GOOD or catalogue.pending_manifest(run.run_id) is not None:
+        raise Refused(f"run {run.run_id} died before it had ended", hint="run `backupd recover` first")
+    if backup.broken:
+        raise Refused(
+            f"the copy of run {run.run_id} on target {name} is broken: {backup.broken}",
+            hint="copy another run, or this one from another target; `backupd verify` reads it again",
+        )
+    return BackupSource(route.origin, run.job, run.run_id, catalogue.trust(run.machine, backup))
+
+
+def _require_nothing_there(route: CopyRoute, run: RunDetails) -> None:
+    """Nothing on the destination is overwritten.
+
+    Raises:
+        Refused: something of this run lies there.
+        TargetError: nobody can tell.
+    """
+    target, known = route.destination, _on(run, route.destination.name)
+    if known is not None and known.removed_at is None:  # not good: else there would be nothing to do
+        raise Refused(
+            f"target {target.name} has a copy of run {run.run_id} that is broken: {known.broken}",
+            hint="a copy is never overwritten: `backupd prune` removes it once there is a newer good one",
+        )
+    found = next((one for one in target.backups(run.job) if one.backup_id == run.run_id), None)
+    if found is not None and found.finished:
+        raise Refused(
+            f"target {target.name} has a backup of run {run.run_id} that is not in the catalogue",
+            hint=f"`backupd catalogue rebuild --target {target.name}` adds it to the catalogue",
+        )
+    if found is not None:
+        raise Refused(
+            f"target {target.name} has unfinished objects of run {run.run_id}",
+            hint="`backupd recover` or `backupd prune` removes them, or says why they stay",
+        )
+
+
+def _require_may_have(route: CopyRoute, manifest: Manifest) -> None:
+    """Whoever runs the destination cannot read the backup, or may.
+
+    Raises:
+        Refused: it would lie there unencrypted.
+    """
+    if not manifest.recipients and not route.takes_plain:
+        name = route.destination.name
+        raise Refused(
+            f"run {manifest.run_id} is not encrypted, and target {name} is not on this machine",
+            hint=f"write accept_unencrypted = true in [targets.{name}]: whoever runs that machine can then read the"
+            " backups",
+        )
+
+
+def _require_takes(route: CopyRoute, manifest: Manifest) -> None:
+    """The destination can be written, has room, and is this machine's.
+
+    Raises:
+        TargetError: one of them does not hold.
+    """
+    target = route.destination
+    free, needed = target.require_usable(), sum(stored.stored_bytes for stored in manifest.objects)
+    if free is not None and free < needed:
+        raise NoRoom(
+            f"target {target.name} has {free} bytes free, and run {manifest.run_id} needs {needed}",
+            hint=f"free some space on target {target.name}: `backupd prune` removes what retention gives up",
+        )
+    route.ownership.take(target)  # last: where this is refused, nothing has been written there
+
+
+def _copied(
+    route: CopyRoute, source: BackupSource, manifest: Manifest, copied: Callable[[int, int], None]
+) -> AdditionalCopy:
+    """See `copy_run`, of which this is what writes."""
+    catalogue, target, ownership = route.ownership.catalogue, route.destination, route.ownership
+    releases, journal = route.tools.releases, RunHoldings(route.ownership.catalogue, source.run_id)
+    copies = Copies([target], source.job, source.run_id, ledger=journal)
+
+    def remove(holding: Holding) -> None:
+        copies.require_ended(target.name)
+        ownership.require_ours(target)  # else it may be another machine's by now, whole and published
+        releases[HoldingKind.PARTIAL](holding)
+
+    size = sum(stored.stored_bytes for stored in manifest.objects)
+    pacing = CopyGovernor(
+        max_rate=route.max_rate(source.job), on_progress=lambda done: copied(min(done, 2 * size), 2 * size)
+    )
+    holding = _holding(route, source)
+    with held(journal, holding, {**releases, HoldingKind.PARTIAL: remove}) as claim, copies, ExitStack() as renewing:
+        with shielded():  # a signal between its thread's start and the block would leave the thread behind
+            renewing.enter_context(ownership.renewal([target], lost=copies.drop))
+        began = time.monotonic()
+        _send(route, source, manifest, copies, pacing)
+        seconds = time.monotonic() - began
+        one = publish_copy(target, manifest, governor=pacing, require_ours=ownership.require_ours)
+        with shielded():
+            catalogue.copied(source.run_id, one.backup, holding, source=source.target.name)
+            claim.kept = True
+    log.info("copied run %s from target %s to target %s", source.run_id, source.target.name, target.name)
+    attentions = (*journal.attentions, *_afterwards(source, one))
+    return AdditionalCopy(source.run_id, one.backup.location, size, seconds, one.read_back.busy_seconds, attentions)
+
+
+def _holding(route: CopyRoute, source: BackupSource) -> Holding:
+    """As that of a backup's own copy; the source tells the two apart."""
+    name, machine = route.destination.name, route.destination.machine
+    detail = {"target": name, "machine": machine, "job": source.job, "backup": source.run_id}
+    return Holding(
+        HoldingKind.PARTIAL, f"{name}/{source.job}/{source.run_id}", {**detail, "source": source.target.name}
+    )
+
+
+def _send(route: CopyRoute, source: BackupSource, manifest: Manifest, copies: Copies, pacing: Governor) -> None:
+    """Every object is durable on the destination, and is what was recorded of the origin's, frame by frame.
+
+    The digest of each object as a whole is compared as it is read back: on the way one digest is what a processor can
+    do beside a fast disk.
+
+    Raises:
+        VerificationError: one on the origin is not; nothing of it is on the destination, and its row says so.
+    """
+    job, run_id, origin = source.job, source.run_id, source.target
+    for stored in manifest.objects:
+        try:
+            with (
+                copies.open_object(stored.name, at_most=stored.stored_bytes) as sink,
+                origin.reading(job, run_id, stored.name) as chunks,
+            ):
+                compare_frames(stored, _passed_on(chunks, sink), pacing)
+        except (Unreadable, Untrusted):
+            raise
+        except VerificationError as error:
+            route.ownership.catalogue.found_broken(run_id, origin.name, error.message)
+            raise VerificationError(
+                f"the copy of run {run_id} on target {origin.name} is broken: {error.message}", hint=error.hint
+            ) from error
+
+
+def _passed_on(chunks: Iterator[bytes | memoryview], sink: Sink) -> Iterator[bytes]:
+    """The same chunks, of which each was handed to the sink before it is compared: it is no object until all are."""
+    for chunk in chunks:
+        for begin in range(0, len(chunk), _BLOCK_BYTES):
+            block = bytes(chunk[begin : begin + _BLOCK_BYTES])
+            sink.write(block)
+            yield block
+
+
+def _afterwards(source: BackupSource, one: Published) -> Iterator[str]:
+    """What has come to lie beside the backup since its run comes along; told is what a person should look at."""
+    if one.unknown:
+        yield unknown_beside(one.unknown, one.target.name)
+    try:
+        copy_proofs(source, one.target)
+    except TargetError as error:
+        yield (
+            f"the results of drills could not be copied to target {one.target.name}; a catalogue that is rebuilt from"
+            f" it will not have them: {error.message}"
+        )
+
+
+def _on(run: RunDetails, target: str) -> Backup | None:
+    return next((backup for backup in run.backups if backup.target == target), None)
+
+
+def _is_there(backup: Backup | None) -> bool:
+    return backup is not None and backup.is_there
+
+
+def _is_missing(backup: Backup | None) -> bool:
+    """It was never there, or somebody else has taken it away."""
+    return backup is None or (backup.removed_at is not None and backup.removed_because == GONE)

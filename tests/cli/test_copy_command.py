@@ -1,0 +1,104 @@
+"""`backupd copy` as a person meets it: what it says, and what it ends with."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from backupd import wiring
+from backupd.config import Configuration
+from backupd.targets import Target
+from backupd.targets.directory import DirectoryTarget
+from backupd.vocabulary.errors import ExitStatus
+from tests.cli.terminal import Terminal
+from tests.story.world import World
+
+
+@pytest.fixture
+def offsite(world: World) -> Path:
+    folder = world.base / "offsite"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def terminal(
+    world: World, offsite: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Terminal:
+    """`backupd` on a host that has two backups, and a second target that no job names."""
+    real: Callable[[Configuration, str, str], Target] = wiring.target
+    terminal = Terminal(world, monkeypatch, capsys)
+    toml = terminal.configuration.read_text()
+    terminal.configuration.write_text(f'{toml}\n[targets.offsite]\ntype = "directory"\npath = "{offsite}"\n')
+    for run_id in ("r1", "r2"):
+        world.back_up(run_id)
+    monkeypatch.setattr(wiring, "target", real)
+    world.others = [DirectoryTarget("offsite", offsite, machine=world.name)]  # type: ignore[list-item]
+    return terminal
+
+
+def stored(world: World, offsite: Path) -> set[str]:
+    return {path.parent.name for path in (offsite / world.name / "nightly").glob("*/manifest.json")}
+
+
+def test_a_run_is_copied_and_seen_everywhere(terminal: Terminal, world: World, offsite: Path) -> None:
+    ended = terminal.run("copy", "latest", "--from", "vault", "--to", "offsite")
+    assert ended.status == ExitStatus.OK
+    assert ended.stdout.startswith("copied run r2 from target vault to target offsite: ")
+    assert ended.stdout.endswith(f": {offsite}/{world.name}/nightly/r2\n")
+    assert "copying r2 to offsite, and reading it back: 100 %" in ended.stderr
+    assert stored(world, offsite) == {"r2"}
+    assert f"on offsite: {offsite}/{world.name}/nightly/r2 (" in terminal.run("show", "r2").stdout
+    verified = terminal.run("verify", "r2", "--target", "offsite")
+    assert (verified.status, "on target offsite: all of it read back" in verified.stdout) == (ExitStatus.OK, True)
+    again = terminal.run("copy", "r2", "--from", "vault", "--to", "offsite")
+    assert (again.status, again.stdout) == (ExitStatus.OK, "run r2 is on target offsite already\n")
+
+
+def test_missing_copies_all_the_newest_first_and_then_nothing(terminal: Terminal, world: World, offsite: Path) -> None:
+    ended = terminal.run("copy", "--missing", "--from", "vault", "--to", "offsite")
+    assert ended.status == ExitStatus.OK
+    assert [line.split()[2] for line in ended.stdout.splitlines()] == ["r2", "r1"]
+    assert stored(world, offsite) == {"r1", "r2"}
+    again = terminal.run("copy", "--missing", "--from", "vault", "--to", "offsite", "--job", "nightly")
+    assert (again.status, again.stdout) == (ExitStatus.OK, "nothing is missing on target offsite\n")
+
+
+def test_one_that_is_broken_keeps_no_other_from_being_copied(terminal: Terminal, world: World, offsite: Path) -> None:
+    data = world.backups / "r2" / "data-1.tar.zst"
+    content = data.read_bytes()
+    data.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    ended = terminal.run("copy", "--missing", "--from", "vault", "--to", "offsite")
+    assert ended.status == ExitStatus.VERIFICATION
+    assert "run r2 was not copied: the copy of run r2 on target vault is broken: data-1.tar.zst" in ended.stderr
+    assert "error: the copy of run r2 on target vault is broken" in ended.stderr
+    assert stored(world, offsite) == {"r1"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["r1", "--from", "vault", "--to", "vault"], "error: --from and --to are both vault"),
+        (["r1", "--from", "vault", "--to", "nowhere"], "error: no target 'nowhere'"),
+        (["r1", "--from", "nowhere", "--to", "offsite"], "error: no target 'nowhere'"),
+        (["r1", "--from", "offsite", "--to", "vault"], "error: run r1 has no copy on target offsite"),
+        (["r9", "--from", "vault", "--to", "offsite"], "error: no run"),
+        (["--from", "vault", "--to", "offsite"], "error: name a run, or --missing"),
+        (["r1", "--missing", "--from", "vault", "--to", "offsite"], "error: name a run, or --missing"),
+        (["r1", "--job", "nightly", "--from", "vault", "--to", "offsite"], "error: --job needs --missing"),
+        (["--missing", "--job", "weekly", "--from", "vault", "--to", "offsite"], "error: no job 'weekly'"),
+    ],
+)
+def test_what_makes_no_sense_is_said(terminal: Terminal, arguments: list[str], said: str) -> None:
+    ended = terminal.run("copy", *arguments)
+    assert (ended.status, said in ended.stderr) == (ExitStatus.USAGE, True), ended.stderr
+    assert "hint: " in ended.stderr
+
+
+def test_a_bucket_must_be_told_to_take_what_is_plain(terminal: Terminal) -> None:
+    toml = terminal.configuration.read_text()
+    s3 = '[targets.bucket]\ntype = "s3"\nbucket = "b"\nendpoint = "https://127.0.0.1:1"\nregion = "x"\n'
+    terminal.configuration.write_text(toml + s3)
+    ended = terminal.run("copy", "r1", "--from", "vault", "--to", "bucket")
+    assert ended.status == ExitStatus.REFUSED
+    assert "error: run r1 is not encrypted, and target bucket is not on this machine" in ended.stderr

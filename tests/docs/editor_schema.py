@@ -11,7 +11,8 @@ from typing import Any
 from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
 
-from backupd.config import Configuration
+from backupd.config import Configuration, RetentionConfig
+from backupd.config.retention import TARGETS
 from tests.docs import settings
 from tests.docs.places import ROOT
 
@@ -25,6 +26,8 @@ def text() -> str:
     known = {table.__name__: _documented(example) for _, example, table in reversed([*settings.tables()])}
     for name, table in made["$defs"].items():
         _as_typed(table, known.get(name, {}))
+    keeps = made["$defs"][RetentionConfig.__name__]  # whose tables of targets stand beside its keys
+    keeps["additionalProperties"] = keeps["properties"].pop(TARGETS)["additionalProperties"]
     _as_typed(made, {})
     head = {
         "$schema": _DIALECT,

@@ -2,7 +2,7 @@
 
 import json
 import random
-import time
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -203,25 +203,21 @@ def test_a_target_that_cannot_be_read_says_nothing_of_the_backup(target: MemoryT
         verify_backup(copy(target))
 
 
-class Slow(MemoryTarget):
-    """Answers late, and counts how many ask at once."""
+class Together(MemoryTarget):
+    """Answers nobody before three ask."""
 
-    asking = most = 0
+    all_ask = threading.Barrier(3, timeout=30)
 
     @contextmanager
     def reading(self, job: str, backup_id: str, name: str, **which: Any) -> Iterator[Iterator[bytes]]:
         with super().reading(job, backup_id, name, **which) as chunks:
-            self.asking += 1
-            self.most = max(self.most, self.asking)
-            time.sleep(0.05)
+            self.all_ask.wait()
             yield chunks
-            self.asking -= 1
 
 
 def test_objects_are_read_side_by_side(backed_up: MemoryTarget) -> None:
-    target = Slow(stored=dict(backed_up.stored), at=dict(backed_up.at))
-    verify_backup(copy(target))
-    assert target.most == 3
+    target = Together(stored=dict(backed_up.stored), at=dict(backed_up.at))
+    assert verify_backup(copy(target)).whole
 
 
 # --- a sample ---------------------------------------------------------------------------------------------------------

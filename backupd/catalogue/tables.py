@@ -27,13 +27,14 @@ from backupd.catalogue.columns import InstantColumn, JsonColumn, ProseColumn, Wo
 from backupd.catalogue.metadata import metadata as metadata
 from backupd.catalogue.metadata import of_run
 from backupd.policy.trust import Known
+from backupd.vocabulary.alarms import AlarmKind
 from backupd.vocabulary.penalty import Counted, GateOutcome, Reason
 from backupd.vocabulary.records import Check, HoldingKind, Phase, RunKind, RunStatus
 from backupd.vocabulary.schedule import Activity, NoticeKind, SlotState
 from backupd.vocabulary.servers import Position, PreflushEnd, ReplicaPosition
 from backupd.vocabulary.volumes import Layout
 
-HEAD = "0006"  # the newest revision in `migrations/`
+HEAD = "0008"  # the newest revision in `migrations/`
 
 identities = Table(  # an `Identity`; the newest row counts, and those before it are names that were given up
     "identities",
@@ -381,6 +382,18 @@ notices = Table(  # what was told already
     Column("job", Text, primary_key=True),
     Column("subject", Text, primary_key=True),
     Column("at", InstantColumn, nullable=False),
+)
+
+standing_alarms = Table(  # a `StandingAlarm` each, until it is over
+    "standing_alarms",
+    metadata,
+    Column("job", Text, primary_key=True),
+    Column("kind", WordColumn(AlarmKind), primary_key=True),
+    Column("about", Text, primary_key=True),
+    Column("text", ProseColumn, nullable=False),
+    Column("since", InstantColumn, nullable=False),
+    Column("told_at", InstantColumn),
+    Column("run_id", Text, nullable=False),
 )
 
 # Alembic's own table, written by hand for a fresh catalogue. Apart, because Alembic doesn't count it as schema.

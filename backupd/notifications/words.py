@@ -21,7 +21,8 @@ _BECAME = {
     NoticeKind.ATTENTION: "needs attention",
     NoticeKind.RECOVERED: "is good again",
     NoticeKind.MISSED: "was missed",
-    NoticeKind.DRILL_OVERDUE: "has no recent proof",
+    NoticeKind.ALARM: "has an alarm",
+    NoticeKind.OVER: "has one alarm less",
 }
 
 

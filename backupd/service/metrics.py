@@ -19,10 +19,11 @@ from prometheus_client.registry import Collector
 
 from backupd import __version__
 from backupd.policy.write_penalty import Penalty, penalty_of
-from backupd.service.job_status import AlarmKind, JobStatus, job_statuses
+from backupd.service.job_status import JobStatus, job_statuses
 from backupd.service.outlook import Live, Rooms
 from backupd.service.site import Site
 from backupd.service.target_rooms import SeenTarget
+from backupd.vocabulary.alarms import AlarmKind
 from backupd.vocabulary.errors import CatalogueError
 from backupd.vocabulary.escaping import on_one_line
 from backupd.vocabulary.records import Phase, RunDetails, RunKind, RunStatus

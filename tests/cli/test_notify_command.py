@@ -17,7 +17,7 @@ from tests.cli.terminal import Terminal
 from tests.contract.peers import Manner, WebPeer, web_server
 from tests.story.world import World
 
-EVERYTHING = '["started", "succeeded", "failed", "attention", "recovered", "missed", "drill-overdue"]'
+EVERYTHING = '["started", "succeeded", "failed", "attention", "recovered", "missed", "alarm", "over"]'
 
 
 @pytest.fixture

@@ -18,16 +18,14 @@ from backupd.catalogue.store import Catalogue
 from backupd.config import Configuration
 from backupd.host.live_progress import Progress
 from backupd.service.job_status import (
-    Alarm,
-    AlarmKind,
     JobStatus,
     Running,
-    Severity,
     job_statuses,
     remaining_seconds,
 )
 from backupd.service.outlook import LiveHere
 from backupd.service.site import Site
+from backupd.vocabulary.alarms import Alarm, AlarmKind, Severity
 from backupd.vocabulary.errors import Cancelled, Refused, TargetError
 from backupd.vocabulary.records import Check, Drill, Phase, RunDetails, RunStatus
 from backupd.vocabulary.schedule import Activity, Slot, SlotState
@@ -110,7 +108,7 @@ def test_a_failure_after_a_good_backup_is_told_in_its_own_words(catalogue: Catal
 
     found = status(catalogue, live, configured())
 
-    assert found.alarms == (Alarm(AlarmKind.FAILED, "the last backup failed: the disk is full", "r2"),)
+    assert found.alarms == (Alarm(AlarmKind.FAILED, "the last backup failed: the disk is full", "r2", about="backup"),)
     assert found.last_good is not None
     assert found.last_good.run_id == "r1"
 

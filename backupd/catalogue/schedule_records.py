@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, and_, delete, func, insert, select, update
 
-from backupd.catalogue import tables
+from backupd.catalogue import notice_tables, tables
 from backupd.catalogue.audit import Event, audit_step
 from backupd.catalogue.columns import InstantColumn, from_row, to_row
 from backupd.catalogue.file import CatalogueFile
@@ -141,17 +141,17 @@ class ScheduleRecords(CatalogueFile):
         """From now on this counts as told; False where it did before."""
         row = {"kind": kind, "job": job, "subject": subject, "at": datetime.now(UTC)}
         with self._writing() as connection:
-            return bool(connection.execute(insert(tables.notices).prefix_with("OR IGNORE").values(row)).rowcount)
+            return bool(connection.execute(insert(notice_tables.notices).prefix_with("OR IGNORE").values(row)).rowcount)
 
     def standing_alarms(self) -> list[StandingAlarm]:
         """What is remembered of alarms that were not over at the last look."""
-        return [from_row(StandingAlarm, row) for row in self._read(select(tables.standing_alarms))]
+        return [from_row(StandingAlarm, row) for row in self._read(select(notice_tables.standing_alarms))]
 
     def remember_alarms(self, changed: Sequence[StandingAlarm], *, over: Sequence[StandingAlarm]) -> None:
         """These are remembered as they are now, and those not at all; nothing is written where there are none."""
         if not (changed or over):
             return
-        table = tables.standing_alarms
+        table = notice_tables.standing_alarms
         with self._writing() as connection:
             for one in over:
                 same = (table.c.job == one.job, table.c.kind == one.kind, table.c.about == one.about)

@@ -22,15 +22,14 @@ from sqlalchemy import (
     text,
 )
 
-from backupd.catalogue import measurement_tables  # noqa: F401  the metadata has all tables
+from backupd.catalogue import measurement_tables, notice_tables  # noqa: F401  the metadata has all tables
 from backupd.catalogue.columns import InstantColumn, JsonColumn, ProseColumn, WordColumn
 from backupd.catalogue.metadata import metadata as metadata
 from backupd.catalogue.metadata import of_run
 from backupd.policy.trust import Known
-from backupd.vocabulary.alarms import AlarmKind
 from backupd.vocabulary.penalty import Counted, GateOutcome, Reason
 from backupd.vocabulary.records import Check, HoldingKind, Phase, RunKind, RunStatus
-from backupd.vocabulary.schedule import Activity, NoticeKind, SlotState
+from backupd.vocabulary.schedule import Activity, SlotState
 from backupd.vocabulary.servers import Position, PreflushEnd, ReplicaPosition
 from backupd.vocabulary.volumes import Layout
 
@@ -373,27 +372,6 @@ pauses = Table(
     Column("job", Text, primary_key=True),
     Column("note", ProseColumn, nullable=False),
     Column("at", InstantColumn, nullable=False),
-)
-
-notices = Table(  # what was told already
-    "notices",
-    metadata,
-    Column("kind", WordColumn(NoticeKind), primary_key=True),
-    Column("job", Text, primary_key=True),
-    Column("subject", Text, primary_key=True),
-    Column("at", InstantColumn, nullable=False),
-)
-
-standing_alarms = Table(  # a `StandingAlarm` each, until it is over
-    "standing_alarms",
-    metadata,
-    Column("job", Text, primary_key=True),
-    Column("kind", WordColumn(AlarmKind), primary_key=True),
-    Column("about", Text, primary_key=True),
-    Column("text", ProseColumn, nullable=False),
-    Column("since", InstantColumn, nullable=False),
-    Column("told_at", InstantColumn),
-    Column("run_id", Text, nullable=False),
 )
 
 # Alembic's own table, written by hand for a fresh catalogue. Apart, because Alembic doesn't count it as schema.

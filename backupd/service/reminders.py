@@ -1,4 +1,4 @@
-"""What nobody is told by a run's own end: that an alarm has begun, still stands a day later, or is over.
+"""What nobody is told by a run's own end: that an alarm has started, still stands a day later, or is over.
 
 Knows: the words, and that what is told is remembered before it is told: a daemon that starts again repeats nothing.
 What is lost between the two is told again a day later, while the alarm stands.

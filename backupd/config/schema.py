@@ -256,6 +256,7 @@ class SchedulesConfig:
     drill: ScheduleConfig | None = None
     verify: ScheduleConfig | None = None
     prune: ScheduleConfig | None = None
+    check: ScheduleConfig | None = None
 
     def items(self) -> tuple[tuple[Activity, ScheduleConfig], ...]:
         """Those that there are."""

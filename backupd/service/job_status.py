@@ -13,6 +13,7 @@ from backupd.config import JobConfig
 from backupd.host.live_progress import Progress
 from backupd.host.process import is_alive
 from backupd.policy.timetable import Timetable
+from backupd.report.words import instant
 from backupd.service.outlook import Live
 from backupd.service.site import Site
 from backupd.service.timetables import timetables
@@ -160,7 +161,9 @@ def _failed(config: JobConfig, record: JobRecord, now: datetime) -> list[Alarm]:
             undecided = "was undecided: it ran into a limit of its own"
             became = undecided if status == ExitStatus.UNDECIDED else f"failed ({_meaning(status)})"
             found.append(
-                Alarm(AlarmKind.FAILED, f"the last scheduled {activity} {became}", slot.run_id, about=activity)
+                Alarm(
+                    AlarmKind.FAILED, f"the {activity} of {instant(slot.due_at)} {became}", slot.run_id, about=activity
+                )
             )
     return found
 
@@ -243,7 +246,7 @@ def _missed(record: JobRecord) -> list[Alarm]:
         found.append(Alarm(AlarmKind.MISSED, text, about=Activity.BACKUP))
     for activity, slot in record.last_slots.items():
         if activity is not Activity.BACKUP and slot.state is SlotState.MISSED:
-            text = f"the last {activity} was missed" + (f": {slot.reason}" if slot.reason else "")
+            text = f"the {activity} of {instant(slot.due_at)} was missed" + (f": {slot.reason}" if slot.reason else "")
             found.append(Alarm(AlarmKind.MISSED, text, about=activity))
     return found
 

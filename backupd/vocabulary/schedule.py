@@ -17,6 +17,7 @@ class Activity(StrEnum):
     DRILL = "drill"
     VERIFY = "verify"
     PRUNE = "prune"
+    CHECK = "check"  # the preflight of a backup, and no backup
 
 
 @dataclass(frozen=True, slots=True)

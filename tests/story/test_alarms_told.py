@@ -15,7 +15,7 @@ from backupd.service.outlook import LiveHere
 from backupd.service.reminders import remind
 from backupd.service.site import Site
 from backupd.vocabulary.alarms import AlarmKind
-from backupd.vocabulary.schedule import Notice, NoticeKind
+from backupd.vocabulary.schedule import Activity, Notice, NoticeKind, Slot, SlotState
 from backupd.vocabulary.storage import Backup
 from tests.story.daemon_world import job
 
@@ -84,3 +84,23 @@ def test_the_end_is_told_with_what_it_was_and_since_when(path: Path, look: Look)
     assert over.text.startswith("job nightly: over since ")
     assert "the copy on vault cannot be restored: sha256 differs (it was seen first " in over.text
     assert told(look(timedelta(hours=2))) == []
+
+
+def test_what_a_check_refuses_is_over_when_the_next_one_finds_nothing(path: Path, look: Look) -> None:
+    back_up(path, "r1")
+    check(path, ago=timedelta(minutes=2), exit_status=5)
+    assert told(look(timedelta())) == []  # the check has told it
+    check(path, ago=timedelta(minutes=1), exit_status=5)
+    assert told(look(23.9 * timedelta(hours=1))) == []
+    check(path, ago=timedelta(), exit_status=0)
+    (over,) = look(24 * timedelta(hours=1))
+    assert (over.kind, over.detail["alarm"]) == (NoticeKind.OVER, "failed")
+    assert "UTC failed (refused" in over.text
+
+
+def check(path: Path, *, ago: timedelta, exit_status: int) -> None:
+    at = datetime.now(UTC) - ago
+    slot = Slot("nightly", Activity.CHECK, at, SlotState.STARTED, at)
+    with Catalogue.open(path) as catalogue:
+        assert catalogue.take_slot(slot)
+        catalogue.slot_ended(slot, exit_status=exit_status)

@@ -17,6 +17,7 @@ from pydantic import TypeAdapter
 from backupd.catalogue.store import Catalogue
 from backupd.config import Configuration
 from backupd.host.live_progress import Progress
+from backupd.report.words import instant
 from backupd.service.job_status import (
     JobStatus,
     Running,
@@ -172,7 +173,7 @@ def test_what_is_missed_is_an_alarm_until_it_was_done_again(catalogue: Catalogue
     found = status(catalogue, live, configured())
     assert [alarm.text for alarm in found.alarms] == [
         "a backup was missed since the last good one: the machine was off",
-        "the last drill was missed: the machine was off",
+        f"the drill of {instant(now)} was missed: the machine was off",
     ]
     assert found.missed_total == {Activity.BACKUP: 2, Activity.DRILL: 1}
 
@@ -195,7 +196,7 @@ def test_a_scheduled_drill_that_did_not_prove_its_backup_is_an_alarm(
 
     found = status(catalogue, live, configured())
 
-    assert [alarm.text for alarm in found.alarms] == [f"the last scheduled drill {became}"]
+    assert [alarm.text for alarm in found.alarms] == [f"the drill of {instant(slot.due_at)} {became}"]
     assert found.last_slots[Activity.DRILL].exit_status == exit_status
 
 

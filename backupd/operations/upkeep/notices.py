@@ -18,7 +18,7 @@ from backupd.notifications import Notifier
 from backupd.operations.upkeep.failure_answers import FailureAnswers
 from backupd.report.words import duration, instant, size
 from backupd.vocabulary.errors import BackupdError, ExitStatus, Undecided
-from backupd.vocabulary.records import RunDetails, RunError, RunStatus
+from backupd.vocabulary.records import Finding, Level, RunDetails, RunError, RunStatus
 from backupd.vocabulary.schedule import Activity, Notice, NoticeKind, SlotState
 
 if TYPE_CHECKING:  # what a run that is good does without
@@ -86,6 +86,18 @@ def failed(
     text = f"the {what} of job {job} {became}: {_one_line(told.message)}; {_standing(told, what)}{_last_word(plan)}"
     detail = {**_detail_of_error(run_id, told), **answers(told)}
     return Notice(NoticeKind.FAILED, job, datetime.now(UTC), subject, text, detail)
+
+
+def check_refused(job: str, findings: Iterable[Finding]) -> Notice:
+    """What would stop the next backup of the job, found while there is none."""
+    at = datetime.now(UTC)
+    found = [finding for finding in findings if finding.level is Level.REFUSED]
+    said = "; ".join(f"{finding.name}: {_one_line(finding.detail)}" for finding in found)
+    hints = {f"hint for {finding.name}": finding.hint for finding in found if finding.hint}
+    text = f"the next backup of job {job} would be refused: {said}"
+    return Notice(
+        NoticeKind.FAILED, job, at, f"check {at.isoformat()}", text, {**hints, "more": f"backupd check {job}"}
+    )
 
 
 @contextmanager

@@ -6,7 +6,7 @@ backup that needs attention, and each of them that comes after it; of these only
 A backup that is good again tells so as well.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -31,10 +31,16 @@ class AlarmChanges:
 
 
 def alarm_changes(
-    now: datetime, *, alarms: Mapping[str, Iterable[Alarm]], known: Iterable[StandingAlarm]
+    now: datetime,
+    *,
+    alarms: Mapping[str, Iterable[Alarm]],
+    known: Iterable[StandingAlarm],
+    undone: Collection[tuple[str, Activity]] = (),
 ) -> AlarmChanges:
     """What is told now: `alarms` is what stands, by each configured job; `known` what is remembered.
 
+    `undone` are activities, each with its job, whose newest slot has not ended well: it goes on, was cancelled, or was
+    missed during a pause. What failed there or was missed is not over, although it is no alarm at the moment.
     Of a job that is not configured any more nobody is told that its alarms are over: they were not cleared.
     """
     before = {(one.job, one.kind, one.about): one for one in known}
@@ -52,7 +58,7 @@ def alarm_changes(
             (began if new.told_at is None else stands).append(told)
         elif was is None:
             quiet.append(new)
-    gone = tuple(one for key, one in before.items() if key not in present)
+    gone = tuple(one for key, one in before.items() if key not in present and not _is_undone(one, undone))
     return AlarmChanges(
         tuple(began),
         tuple(stands),
@@ -67,6 +73,12 @@ def _is_due(was: StandingAlarm, alarm: Alarm, now: datetime) -> bool:
     if was.told_at is None:
         return not timedelta() <= now - was.since < alarm.patience
     return not timedelta() <= now - was.told_at < AGAIN_AFTER
+
+
+def _is_undone(one: StandingAlarm, undone: Collection[tuple[str, Activity]]) -> bool:
+    """Not of backups: these may be made by hand as well, and a good one tells that all is well."""
+    of_others = one.kind in _END_IS_TOLD and one.about != Activity.BACKUP
+    return of_others and any((one.job, one.about) == (job, activity) for job, activity in undone)
 
 
 def _is_end_told(one: StandingAlarm) -> bool:

@@ -12,7 +12,8 @@ from backupd.service.job_status import job_statuses
 from backupd.service.outlook import Live
 from backupd.service.site import Site
 from backupd.vocabulary.alarms import Alarm, StandingAlarm
-from backupd.vocabulary.schedule import Notice, NoticeKind
+from backupd.vocabulary.errors import ExitStatus
+from backupd.vocabulary.schedule import Notice, NoticeKind, SlotState
 
 EVERY_SECONDS = 600.0
 
@@ -25,8 +26,18 @@ def remind(site: Site, live: Live, tell: Callable[[Notice], None]) -> None:
         ConfigurationError: the machine's time zone cannot be had.
     """
     now = site.now()
-    standing = {status.job: status.alarms for status in job_statuses(site, live)}
-    changes = alarm_changes(now, alarms=standing, known=site.catalogue.standing_alarms())
+    statuses = job_statuses(site, live)
+    changes = alarm_changes(
+        now,
+        alarms={status.job: status.alarms for status in statuses},
+        known=site.catalogue.standing_alarms(),
+        undone={
+            (status.job, activity)
+            for status in statuses
+            for activity, slot in status.last_slots.items()
+            if slot.state is not SlotState.ENDED or slot.exit_status not in (ExitStatus.OK, ExitStatus.ATTENTION)
+        },
+    )
     site.catalogue.remember_alarms(changes.remembered, over=changes.forgotten)
     for notice in _notices(changes, site):
         tell(notice)

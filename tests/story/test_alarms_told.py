@@ -92,15 +92,20 @@ def test_what_a_check_refuses_is_over_when_the_next_one_finds_nothing(path: Path
     assert told(look(timedelta())) == []  # the check has told it
     check(path, ago=timedelta(minutes=1), exit_status=5)
     assert told(look(23.9 * timedelta(hours=1))) == []
+    check(path, ago=timedelta(seconds=20), exit_status=None)
+    assert told(look(23.95 * timedelta(hours=1))) == []  # it goes on: nobody knows yet
+    check(path, ago=timedelta(seconds=10), exit_status=11)
+    assert told(look(23.97 * timedelta(hours=1))) == []  # somebody has ended it
     check(path, ago=timedelta(), exit_status=0)
     (over,) = look(24 * timedelta(hours=1))
     assert (over.kind, over.detail["alarm"]) == (NoticeKind.OVER, "failed")
     assert "UTC failed (refused" in over.text
 
 
-def check(path: Path, *, ago: timedelta, exit_status: int) -> None:
+def check(path: Path, *, ago: timedelta, exit_status: int | None) -> None:
     at = datetime.now(UTC) - ago
     slot = Slot("nightly", Activity.CHECK, at, SlotState.STARTED, at)
     with Catalogue.open(path) as catalogue:
         assert catalogue.take_slot(slot)
-        catalogue.slot_ended(slot, exit_status=exit_status)
+        if exit_status is not None:
+            catalogue.slot_ended(slot, exit_status=exit_status)

@@ -10,18 +10,19 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, and_, delete, func, insert, select, update
 
-from backupd.catalogue import tables
+from backupd.catalogue import notice_tables, tables
 from backupd.catalogue.audit import Event, audit_step
 from backupd.catalogue.columns import InstantColumn, from_row, to_row
 from backupd.catalogue.file import CatalogueFile
 from backupd.policy.timetable import Timetable
+from backupd.vocabulary.alarms import StandingAlarm
 from backupd.vocabulary.schedule import Activity, NoticeKind, Pause, Slot, SlotState
 
 Timetables = Mapping[tuple[str, Activity], Timetable]  # by job and activity
 
 
 class ScheduleRecords(CatalogueFile):
-    """Slots, pauses, notices, and by which timetables the daemon goes."""
+    """Slots, pauses, notices, alarms that stand, and by which timetables the daemon goes."""
 
     def take_slot(self, slot: Slot) -> bool:
         """The slot has its row, and nobody else acts for it; False where it had one, and then nothing is changed.
@@ -140,7 +141,23 @@ class ScheduleRecords(CatalogueFile):
         """From now on this counts as told; False where it did before."""
         row = {"kind": kind, "job": job, "subject": subject, "at": datetime.now(UTC)}
         with self._writing() as connection:
-            return bool(connection.execute(insert(tables.notices).prefix_with("OR IGNORE").values(row)).rowcount)
+            return bool(connection.execute(insert(notice_tables.notices).prefix_with("OR IGNORE").values(row)).rowcount)
+
+    def standing_alarms(self) -> list[StandingAlarm]:
+        """What is remembered of alarms that were not over at the last look."""
+        return [from_row(StandingAlarm, row) for row in self._read(select(notice_tables.standing_alarms))]
+
+    def remember_alarms(self, changed: Sequence[StandingAlarm], *, over: Sequence[StandingAlarm]) -> None:
+        """These are remembered as they are now, and those not at all; nothing is written where there are none."""
+        if not (changed or over):
+            return
+        table = notice_tables.standing_alarms
+        with self._writing() as connection:
+            for one in over:
+                same = (table.c.job == one.job, table.c.kind == one.kind, table.c.about == one.about)
+                connection.execute(delete(table).where(*same))
+            for one in changed:
+                connection.execute(insert(table).prefix_with("OR REPLACE").values(to_row(one)))
 
 
 def _is(slot: Slot) -> ColumnElement[bool]:

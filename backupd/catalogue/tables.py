@@ -22,18 +22,18 @@ from sqlalchemy import (
     text,
 )
 
-from backupd.catalogue import measurement_tables  # noqa: F401  the metadata has all tables
+from backupd.catalogue import measurement_tables, notice_tables  # noqa: F401  the metadata has all tables
 from backupd.catalogue.columns import InstantColumn, JsonColumn, ProseColumn, WordColumn
 from backupd.catalogue.metadata import metadata as metadata
 from backupd.catalogue.metadata import of_run
 from backupd.policy.trust import Known
 from backupd.vocabulary.penalty import Counted, GateOutcome, Reason
 from backupd.vocabulary.records import Check, HoldingKind, Phase, RunKind, RunStatus
-from backupd.vocabulary.schedule import Activity, NoticeKind, SlotState
+from backupd.vocabulary.schedule import Activity, SlotState
 from backupd.vocabulary.servers import Position, PreflushEnd, ReplicaPosition
 from backupd.vocabulary.volumes import Layout
 
-HEAD = "0007"  # the newest revision in `migrations/`
+HEAD = "0008"  # the newest revision in `migrations/`
 
 identities = Table(  # an `Identity`; the newest row counts, and those before it are names that were given up
     "identities",
@@ -371,15 +371,6 @@ pauses = Table(
     metadata,
     Column("job", Text, primary_key=True),
     Column("note", ProseColumn, nullable=False),
-    Column("at", InstantColumn, nullable=False),
-)
-
-notices = Table(  # what was told already
-    "notices",
-    metadata,
-    Column("kind", WordColumn(NoticeKind), primary_key=True),
-    Column("job", Text, primary_key=True),
-    Column("subject", Text, primary_key=True),
     Column("at", InstantColumn, nullable=False),
 )
 

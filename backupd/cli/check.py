@@ -12,12 +12,14 @@ def check(
     ctx: typer.Context,
     job: Annotated[str, typer.Argument(metavar="JOB")],
     *,
+    notify: Annotated[bool, typer.Option("--notify", help="Send what is refused as a notification.")] = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
 ) -> None:
     """Check all prerequisites for JOB, each with a hint. Changes nothing."""
     from backupd import wiring
     from backupd.cli.documents import check_document
     from backupd.operations.backup import preflight
+    from backupd.operations.upkeep.notices import check_refused
     from backupd.operations.upkeep.ownership import ownership_of
     from backupd.vocabulary.records import Level
 
@@ -42,4 +44,6 @@ def check(
             if finding.hint and finding.level is not Level.OK:
                 say(f"{'':8} hint: {finding.hint}")
     if any(finding.level is Level.REFUSED for finding in findings):
+        if notify:
+            wiring.notifier(configuration).tell(check_refused(job, findings))
         raise typer.Exit(ExitStatus.REFUSED)

@@ -12,6 +12,7 @@ def recover(ctx: typer.Context) -> None:
     A copy that was already complete is read back and becomes a backup.
     """
     from backupd import wiring
+    from backupd.cli.failure_answers import failure_answers
     from backupd.host.signals import cancellable
     from backupd.operations.upkeep.notices import tell_of_the_dead
     from backupd.operations.upkeep.recover import dead_runs
@@ -24,7 +25,8 @@ def recover(ctx: typer.Context) -> None:
     ):
         tools = wiring.host_tools(configuration, catalogue.identity().name)
         recovery = dead_runs(catalogue, tools, finishing=wiring.finishing(configuration))
-        tell_of_the_dead(wiring.notifier(configuration), catalogue, recovery.runs)
+        notifier, answers = wiring.notifier(configuration), failure_answers(configuration)
+        tell_of_the_dead(notifier, catalogue, recovery.runs, answers=answers)
     for run_id in recovery.runs:
         say(f"run {run_id}: dead, cleaned up")
     for holding in recovery.finished:

@@ -41,10 +41,10 @@ def run(
         from backupd import wiring
         from backupd.archive import heap
         from backupd.cli.documents import run_document
+        from backupd.cli.failure_answers import failure_answers
         from backupd.cli.tables import run_summary
         from backupd.cli.telling import telling_everybody
         from backupd.host.live_progress import LiveRuns
-        from backupd.host.run_log import RunLogs
         from backupd.operations.backup.around import Surroundings, run_job
         from backupd.vocabulary.records import RunStatus
 
@@ -55,7 +55,7 @@ def run(
     label_log_lines(run_id)
     around = Surroundings(
         catalogue=lambda: wiring.catalogue(configuration),
-        logs=RunLogs(configuration.paths.log),
+        answers=failure_answers(configuration),
         figures=lambda catalogue: left_for_node_exporter(configuration, catalogue),
         notifier=wiring.notifier(configuration),
         tools=lambda catalogue: wiring.tools(configuration, chosen, catalogue.identity().name),

@@ -40,6 +40,7 @@ _RECIPIENT = re.compile(r"age1[02-9ac-hj-np-z]{58}", re.ASCII)  # Bech32 of 32 b
 _MOST_STRIPES = 128  # LVM's (lvm2, `MAX_STRIPES`)
 _PERCENT = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*%", re.ASCII)
 _MAIL = re.compile(r"[^\s@<>,;:\"()\[\]\\]+@[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?", re.ASCII)
+_PAGES = 'such as "https://db1.example.com:9476"'
 _WEB = re.compile(r"https?://[A-Za-z0-9.-]+(?::([0-9]{1,5}))?(?:/[!-~]*)?", re.ASCII)
 _SNAPSHOT_SIZE_HINT = 'write a share of the origin such as "20%", or a size such as "5GiB"'
 
@@ -161,6 +162,16 @@ def web_address(value: str) -> str:
     if match is None or "#" in value or int(match[1] or 0) > 65535:
         raise BadValue("not an address on the web", 'such as "https://hc.example.com/ping/nightly"')
     return value
+
+
+def _pages(value: str) -> str:
+    """Where pages are seen: what follows their address goes behind it."""
+    if "?" in value:
+        raise BadValue("an address with a query in it", _PAGES)
+    try:
+        return web_address(value).rstrip("/")
+    except BadValue as bad:
+        raise BadValue(bad.fact, _PAGES) from None
 
 
 def is_loopback(host: str) -> bool:
@@ -342,6 +353,7 @@ Recipients = tuple[Annotated[Text, AfterValidator(_recipient)], ...]
 Paths = tuple[AbsolutePath, ...]
 KeyPrefix = Annotated[str, Strict(), AfterValidator(_key_prefix)]
 Url = Annotated[Text, AfterValidator(_url)]
+PagesAddress = Annotated[Text, AfterValidator(_pages)]
 WebAddress = Annotated[Text, AfterValidator(web_address)]
 MailAddress = Annotated[Text, AfterValidator(_mail)]
 MailAddresses = Annotated[tuple[MailAddress, ...], AfterValidator(_recipients_of_mail)]

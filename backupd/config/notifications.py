@@ -33,7 +33,8 @@ _ALARMS = (
     NoticeKind.MISSED,
     NoticeKind.ATTENTION,
     NoticeKind.RECOVERED,
-    NoticeKind.DRILL_OVERDUE,
+    NoticeKind.ALARM,
+    NoticeKind.OVER,
 )
 _ENDINGS = (
     NoticeKind.STARTED,

@@ -27,6 +27,7 @@ from backupd.config.fields import (
     Name,
     Number,
     ObjectSize,
+    PagesAddress,
     Paths,
     PositiveDuration,
     ProbeFileSize,
@@ -106,6 +107,7 @@ class ServiceConfig:
     max_runs: Annotated[WholeNumber, Field(ge=1, le=64)] = 1  # at a time on this machine
     address: Text = "127.0.0.1"
     port: Annotated[WholeNumber, Field(ge=0, le=65535)] = 9476  # 0: any free one
+    public_url: PagesAddress | None = None  # at which people see the pages; notifications link to them
     token_file: SecretFile | None = None  # what a browser or Prometheus must show
     textfile: AbsolutePath | None = None  # written after each run, for node_exporter
 
@@ -244,6 +246,7 @@ class SchedulesConfig:
     drill: ScheduleConfig | None = None
     verify: ScheduleConfig | None = None
     prune: ScheduleConfig | None = None
+    check: ScheduleConfig | None = None
 
     def items(self) -> tuple[tuple[Activity, ScheduleConfig], ...]:
         """Those that there are."""

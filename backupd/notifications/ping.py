@@ -17,7 +17,8 @@ _BELOW = {
     NoticeKind.FAILED: "/fail",
     NoticeKind.RETRYING: "/log",  # it is kept, and says neither that all is well nor that it is not
     NoticeKind.MISSED: "/fail",
-    NoticeKind.DRILL_OVERDUE: "/fail",
+    NoticeKind.ALARM: "/fail",
+    NoticeKind.OVER: "/log",  # of one thing of several: a run tells that all is well
 }
 
 

@@ -21,7 +21,8 @@ _BECAME = {
     NoticeKind.ATTENTION: "needs attention",
     NoticeKind.RECOVERED: "is good again",
     NoticeKind.MISSED: "was missed",
-    NoticeKind.DRILL_OVERDUE: "has no recent proof",
+    NoticeKind.ALARM: "has an alarm",
+    NoticeKind.OVER: "has one alarm less",
 }
 
 
@@ -32,10 +33,17 @@ def title(notice: Notice) -> str:
 
 
 def body(notice: Notice) -> str:
-    """The sentence, then what else is known, a line each; `plain`, whatever a server or a disk has said."""
+    """The sentence, then what else is known, a line each, or several that are indented below its name.
+
+    `plain`, whatever a server or a disk has said.
+    """
     known = {"at": f"{notice.at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC", "machine": socket.gethostname()}
-    lines = (f"{key}: {value}" for key, value in {**known, **notice.detail}.items())
+    lines = (f"{key}:{_between(value)}{value}" for key, value in {**known, **notice.detail}.items())
     return "\n".join([*map(indented, (notice.text, "", *lines)), ""])
+
+
+def _between(value: str) -> str:
+    return "\n" if "\n" in value else " "
 
 
 def document(notice: Notice) -> dict[str, Any]:

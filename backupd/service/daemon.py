@@ -180,7 +180,7 @@ class _Daemon:
             try:
                 reminders.remind(self.site, LiveHere(self.site.configuration.paths.run), tell)
             except ConfigurationError as error:  # the machine's zone cannot be told any more
-                log.warning("drill reminders are not working: %s; hint: %s", error.message, error.hint)
+                log.warning("alarms are not told: %s; hint: %s", error.message, error.hint)
             self._reminded_at = passed
 
     def _moved(self) -> bool:

@@ -297,6 +297,7 @@ class Dispatch:
         log.log(logging.INFO if status == ExitStatus.OK else logging.WARNING, "%s: ended %s", _named(slot), shown)
         silent = slot.activity is Activity.BACKUP and ended.run is None
         tells_itself = slot.activity in _SILENT_WITH and status not in _SILENT_WITH[slot.activity]
+        tells_itself = tells_itself or (slot.activity is Activity.CHECK and status == ExitStatus.REFUSED)
         if silent or (not tells_itself and status not in (None, ExitStatus.OK)):
             self._alarm(slot, f"ended {shown}" + (" before it was recorded" if silent else ""))
 

@@ -21,6 +21,7 @@ from backupd.vocabulary.schedule import Activity, Slot, SlotState
 
 RUNS = (Activity.BACKUP, Activity.PROBE)  # each has a row of its own among the runs
 _ALONE = (Activity.BACKUP, Activity.PROBE, Activity.PRUNE)  # of one job never two at a time
+_BESIDE_NONE = (*_ALONE, Activity.CHECK)  # waits for these; nothing waits for a check, which may hang as a target does
 _COMING_SECONDS = 60.0  # so long may it take until something that was started shows itself
 
 
@@ -106,7 +107,7 @@ class Going:
         """
         if any((slot.job, slot.activity) == (job, activity) for slot in self._children):
             return f"the {activity} before it was still running"
-        if activity not in _ALONE:
+        if activity not in _BESIDE_NONE:
             return None
         for slot in self._children:
             if slot.job == job and slot.activity in _ALONE:

@@ -11,7 +11,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from backupd.catalogue.job_status import LastDrill, StoredOnTarget
 from backupd.policy.write_penalty import Penalty
-from backupd.service.job_status import AlarmKind, JobStatus
+from backupd.service.job_status import JobStatus
+from backupd.vocabulary.alarms import AlarmKind
 from backupd.vocabulary.escaping import on_one_line
 from backupd.vocabulary.records import Phase, RunDetails, RunKind, RunStatus
 

@@ -11,9 +11,10 @@ from typing import Any
 from backupd.catalogue.job_status import StoredOnTarget
 from backupd.report.json_document import iso
 from backupd.report.words import age, columns, instant, many
-from backupd.service.job_status import Alarm, JobStatus, Running, job_statuses, remaining_seconds
+from backupd.service.job_status import JobStatus, Running, job_statuses, remaining_seconds
 from backupd.service.outlook import Live
 from backupd.service.site import Site
+from backupd.vocabulary.alarms import Alarm
 from backupd.vocabulary.records import RunDetails, RunStatus
 from backupd.vocabulary.schedule import Activity
 

@@ -1,65 +1,29 @@
 """How each job stands: its last backups, what is going on, what is due next, and what is an alarm.
 
-The one place that pages, metrics, reminders and `backupd status` ask. Knows: what deserves an alarm, how grave it is,
-and how long a run may still take. `job_statuses` reads; all else here is pure.
+The one place that pages, metrics, notifications and `backupd status` ask. Knows: what deserves an alarm, and how long a
+run may still take. `job_statuses` reads; all else here is pure.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from enum import StrEnum
 
 from backupd.catalogue.job_status import JobRecord, LastDrill, UnfinishedRun
 from backupd.config import JobConfig
 from backupd.host.live_progress import Progress
 from backupd.host.process import is_alive
 from backupd.policy.timetable import Timetable
+from backupd.report.words import instant
 from backupd.service.outlook import Live
 from backupd.service.site import Site
 from backupd.service.timetables import timetables
+from backupd.vocabulary.alarms import Alarm, AlarmKind, Severity
 from backupd.vocabulary.errors import ExitStatus
 from backupd.vocabulary.records import Phase, RunDetails, RunKind, RunStatus
 from backupd.vocabulary.schedule import Activity, Pause, Slot, SlotState
 
 _PATIENCE = 1.5  # a backup may be this many times older than the job wants one
 _HARMLESS = (ExitStatus.OK, ExitStatus.ATTENTION, ExitStatus.BUSY, ExitStatus.CANCELLED)
-
-
-class AlarmKind(StrEnum):
-    """Why somebody should look at a job."""
-
-    FAILED = "failed"
-    DIED = "died"
-    BROKEN = "broken"
-    OVERDUE = "overdue"
-    MISSED = "missed"
-    DRILL_OVERDUE = "drill-overdue"
-    ATTENTION = "attention"
-
-
-class Severity(StrEnum):
-    """How grave it is, as in the shipped rules for Prometheus (`configs/alerts.yml`)."""
-
-    OK = "ok"
-    WARNING = "warning"  # check it in the morning
-    CRITICAL = "critical"  # a restore would lose too much, or the server suffers
-
-
-_CRITICAL = frozenset({AlarmKind.DIED, AlarmKind.BROKEN, AlarmKind.OVERDUE})
-
-
-@dataclass(frozen=True, slots=True)
-class Alarm:
-    """One thing that is not as it should be."""
-
-    kind: AlarmKind
-    text: str  # one sentence, without the job's name
-    run_id: str = ""  # where to look; empty where there is no run
-
-    @property
-    def severity(self) -> Severity:
-        """By its kind alone."""
-        return Severity.CRITICAL if self.kind in _CRITICAL else Severity.WARNING
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,13 +155,18 @@ def _failed(config: JobConfig, record: JobRecord, now: datetime) -> list[Alarm]:
     bad = last is not None and last.status in (RunStatus.FAILED, RunStatus.REFUSED)
     if last is not None and bad and not _tried_again(config, record, last.run_id, now):
         said = f": {last.error.first_line}" if last.error is not None and last.error.message else ""
-        found.append(Alarm(AlarmKind.FAILED, f"the last backup {_became(last.status)}{said}", last.run_id))
+        text = f"the last backup {_became(last.status)}{said}"
+        found.append(Alarm(AlarmKind.FAILED, text, last.run_id, about=Activity.BACKUP))
     for activity, slot in record.last_slots.items():
         status = slot.exit_status
         if activity is not Activity.BACKUP and slot.state is SlotState.ENDED and status not in (None, *_HARMLESS):
             undecided = "was undecided: it ran into a limit of its own"
             became = undecided if status == ExitStatus.UNDECIDED else f"failed ({_meaning(status)})"
-            found.append(Alarm(AlarmKind.FAILED, f"the last scheduled {activity} {became}", slot.run_id))
+            found.append(
+                Alarm(
+                    AlarmKind.FAILED, f"the {activity} of {instant(slot.due_at)} {became}", slot.run_id, about=activity
+                )
+            )
     return found
 
 
@@ -213,7 +182,12 @@ def _tried_again(config: JobConfig, record: JobRecord, run_id: str, now: datetim
 
 def _died(running: tuple[Running, ...]) -> list[Alarm]:
     return [
-        Alarm(AlarmKind.DIED, f"the process of a {one.run.kind} has died; `backupd recover` cleans up", one.run.run_id)
+        Alarm(
+            AlarmKind.DIED,
+            f"the process of a {one.run.kind} has died; `backupd recover` cleans up",
+            one.run.run_id,
+            about=one.run.run_id,
+        )
         for one in running
         if not one.alive
     ]
@@ -230,7 +204,12 @@ def _meaning(status: int | None) -> str:
 
 def _broken(record: JobRecord) -> list[Alarm]:
     return [
-        Alarm(AlarmKind.BROKEN, f"the copy on {one.backup.target} cannot be restored: {one.backup.broken}", one.run_id)
+        Alarm(
+            AlarmKind.BROKEN,
+            f"the copy on {one.backup.target} cannot be restored: {one.backup.broken}",
+            one.run_id,
+            about=f"{one.run_id} on {one.backup.target}",
+        )
         for one in record.broken
     ]
 
@@ -265,12 +244,12 @@ def _missed(record: JobRecord) -> list[Alarm]:
         why = f": {last.reason}" if last is not None and last.state is SlotState.MISSED and last.reason else ""
         count = record.missed_since_good
         times = "a backup was" if count == 1 else f"{count} backups were"
-        found.append(Alarm(AlarmKind.MISSED, f"{times} missed since the last good one{why}"))
+        text = f"{times} missed since the last good one{why}"
+        found.append(Alarm(AlarmKind.MISSED, text, about=Activity.BACKUP))
     for activity, slot in record.last_slots.items():
         if activity is not Activity.BACKUP and slot.state is SlotState.MISSED:
-            found.append(
-                Alarm(AlarmKind.MISSED, f"the last {activity} was missed" + (f": {slot.reason}" if slot.reason else ""))
-            )
+            text = f"the {activity} of {instant(slot.due_at)} was missed" + (f": {slot.reason}" if slot.reason else "")
+            found.append(Alarm(AlarmKind.MISSED, text, about=activity))
     return found
 
 

@@ -74,6 +74,8 @@ def arguments(slot: Slot) -> tuple[str, ...]:
             return slot.activity.value, "--job", slot.job
         case Activity.PRUNE:
             return "prune", slot.job
+        case Activity.CHECK:
+            return "check", slot.job, "--notify"
 
 
 def name_of(slot: Slot) -> str:

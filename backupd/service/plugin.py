@@ -9,7 +9,8 @@ from enum import IntEnum
 
 from backupd.report.words import age, many
 from backupd.service.job_report import JobReport
-from backupd.service.job_status import JobStatus, Severity
+from backupd.service.job_status import JobStatus
+from backupd.vocabulary.alarms import Severity
 from backupd.vocabulary.escaping import on_one_line
 
 _PLACE = {Severity.OK: 0, Severity.WARNING: 1, Severity.CRITICAL: 2}

@@ -17,6 +17,7 @@ class Activity(StrEnum):
     DRILL = "drill"
     VERIFY = "verify"
     PRUNE = "prune"
+    CHECK = "check"  # the preflight of a backup, and no backup
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,8 @@ class NoticeKind(StrEnum):
     ATTENTION = "attention"
     RECOVERED = "recovered"  # good again after a failed, missed or broken one
     MISSED = "missed"
-    DRILL_OVERDUE = "drill-overdue"
+    ALARM = "alarm"  # something is wrong that no run has told of, or still is a day later
+    OVER = "over"  # what an alarm was told of is no more
 
 
 @dataclass(frozen=True, slots=True)

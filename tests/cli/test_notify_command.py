@@ -17,7 +17,7 @@ from tests.cli.terminal import Terminal
 from tests.contract.peers import Manner, WebPeer, web_server
 from tests.story.world import World
 
-EVERYTHING = '["started", "succeeded", "failed", "attention", "recovered", "missed", "drill-overdue"]'
+EVERYTHING = '["started", "succeeded", "failed", "attention", "recovered", "missed", "alarm", "over"]'
 
 
 @pytest.fixture
@@ -212,6 +212,25 @@ def test_a_drill_that_fails_is_told(terminal: Terminal, peer: WebPeer, world: Wo
     (failed,) = told(peer)
     assert (failed["kind"], failed["subject"]) == ("failed", "drill r1")
     assert failed["text"].startswith("the drill of job nightly failed: ")
+
+
+def test_a_scheduled_check_tells_what_would_be_refused_and_one_by_hand_does_not(
+    terminal: Terminal, peer: WebPeer, world: World
+) -> None:
+    world.database.missing = ("RELOAD",)
+    assert terminal.run("check", "nightly").status == ExitStatus.REFUSED
+    assert told(peer) == []
+    assert terminal.run("check", "nightly", "--notify").status == ExitStatus.REFUSED
+    (found,) = told(peer)
+    assert (found["kind"], found["job"]) == ("failed", "nightly")
+    assert found["text"].startswith(
+        "the next backup of job nightly would be refused: grants: missing for ftwrl: RELOAD"
+    )
+    assert found["detail"]["hint for grants"].startswith("GRANT ")
+    assert found["detail"]["more"] == "backupd check nightly"
+    world.database.missing = ()
+    assert terminal.run("check", "nightly", "--notify").status == ExitStatus.OK
+    assert len(told(peer)) == 1
 
 
 # --- backupd notify test ----------------------------------------------------------------------------------------------

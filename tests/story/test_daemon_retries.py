@@ -9,7 +9,9 @@ import pytest
 
 from backupd.config import BackupScheduleConfig
 from backupd.host.claims import Claims
+from backupd.host.run_log import RunLogs
 from backupd.operations.upkeep import notices
+from backupd.operations.upkeep.failure_answers import FailureAnswers
 from backupd.policy.retries import RetryPlan
 from backupd.service import retries
 from backupd.service.launch import mark_of
@@ -66,9 +68,10 @@ def fail(
         plans.append(retries.plan_retry(daemon.configuration, daemon.catalogue, "nightly", run_id, error))
         return plans[0]
 
+    answers = FailureAnswers(RunLogs(daemon.folder / "log"), "", lambda _: None)
     with (
         suppress(BackupdError),
-        notices.outcome_told(Told(daemon.told), daemon.catalogue, "nightly", run_id, plan=plan),
+        notices.outcome_told(Told(daemon.told), daemon.catalogue, "nightly", run_id, answers=answers, plan=plan),
         daemon.catalogue.open_run("nightly", "db1", run_id=run_id) as run,
     ):
         if leaving is not None:

@@ -376,3 +376,31 @@ def test_what_somebody_holds_who_acts_for_the_run_is_left_to_them(
     with Claims(daemon.configuration.paths.run).run("ended"):
         daemon.after(seconds=30)
     assert daemon.launcher.recoveries == []
+
+
+# --- a check by day --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("status", "kinds"), [(0, []), (5, []), (6, [NoticeKind.FAILED]), (137, [NoticeKind.FAILED])])
+def test_a_check_tells_itself_what_it_refuses_and_the_daemon_all_else(
+    daemon: Machine, status: int, kinds: list[NoticeKind]
+) -> None:
+    daemon.start(job("nightly", check=HOURLY))
+    daemon.after(hours=1)
+    daemon.process().end(status)
+    daemon.after(minutes=1)
+    assert [notice.kind for notice in daemon.told] == kinds
+    assert daemon.newest().exit_status == status
+
+
+def test_a_check_waits_for_the_backup_of_its_job_and_no_backup_for_a_check(daemon: Machine) -> None:
+    check = replace(HOURLY, cron="30 9 * * *", start_within_seconds=7200)
+    daemon.start(job("nightly", backup=HOURLY, check=check))
+    daemon.after(hours=1)
+    daemon.after(minutes=30)
+    assert [slot.activity for slot in daemon.launcher.started] == [Activity.BACKUP]
+    daemon.process().end(0)
+    daemon.after(minutes=1)
+    assert [slot.activity for slot in daemon.launcher.started] == [Activity.BACKUP, Activity.CHECK]
+    daemon.after(minutes=29)
+    assert [slot.activity for slot in daemon.launcher.started][-1] is Activity.BACKUP

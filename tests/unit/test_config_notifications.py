@@ -62,7 +62,7 @@ def test_a_mail_tells_of_alarms_unless_it_is_told_otherwise(tmp_path: Path) -> N
     told = load(written(tmp_path, MAIL)).notifications["mail"]
     assert isinstance(told, MailConfig)
     assert {NoticeKind.STARTED, NoticeKind.SUCCEEDED}.isdisjoint(told.on)
-    assert {NoticeKind.FAILED, NoticeKind.MISSED, NoticeKind.DRILL_OVERDUE} <= set(told.on)
+    assert {NoticeKind.FAILED, NoticeKind.MISSED, NoticeKind.ALARM, NoticeKind.OVER} <= set(told.on)
 
 
 def test_a_ping_tells_of_every_beginning_and_end(tmp_path: Path) -> None:

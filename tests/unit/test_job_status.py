@@ -17,17 +17,16 @@ from pydantic import TypeAdapter
 from backupd.catalogue.store import Catalogue
 from backupd.config import Configuration
 from backupd.host.live_progress import Progress
+from backupd.report.words import instant
 from backupd.service.job_status import (
-    Alarm,
-    AlarmKind,
     JobStatus,
     Running,
-    Severity,
     job_statuses,
     remaining_seconds,
 )
 from backupd.service.outlook import LiveHere
 from backupd.service.site import Site
+from backupd.vocabulary.alarms import Alarm, AlarmKind, Severity
 from backupd.vocabulary.errors import Cancelled, Refused, TargetError
 from backupd.vocabulary.records import Check, Drill, Phase, RunDetails, RunStatus
 from backupd.vocabulary.schedule import Activity, Slot, SlotState
@@ -110,7 +109,7 @@ def test_a_failure_after_a_good_backup_is_told_in_its_own_words(catalogue: Catal
 
     found = status(catalogue, live, configured())
 
-    assert found.alarms == (Alarm(AlarmKind.FAILED, "the last backup failed: the disk is full", "r2"),)
+    assert found.alarms == (Alarm(AlarmKind.FAILED, "the last backup failed: the disk is full", "r2", about="backup"),)
     assert found.last_good is not None
     assert found.last_good.run_id == "r1"
 
@@ -174,7 +173,7 @@ def test_what_is_missed_is_an_alarm_until_it_was_done_again(catalogue: Catalogue
     found = status(catalogue, live, configured())
     assert [alarm.text for alarm in found.alarms] == [
         "a backup was missed since the last good one: the machine was off",
-        "the last drill was missed: the machine was off",
+        f"the drill of {instant(now)} was missed: the machine was off",
     ]
     assert found.missed_total == {Activity.BACKUP: 2, Activity.DRILL: 1}
 
@@ -197,7 +196,7 @@ def test_a_scheduled_drill_that_did_not_prove_its_backup_is_an_alarm(
 
     found = status(catalogue, live, configured())
 
-    assert [alarm.text for alarm in found.alarms] == [f"the last scheduled drill {became}"]
+    assert [alarm.text for alarm in found.alarms] == [f"the drill of {instant(slot.due_at)} {became}"]
     assert found.last_slots[Activity.DRILL].exit_status == exit_status
 
 

@@ -135,6 +135,7 @@ def test_the_clock_rings_when_something_is_due_and_is_silent_once_it_is_stopped(
         (Activity.DRILL, "drill --job nightly"),
         (Activity.VERIFY, "verify --job nightly"),
         (Activity.PRUNE, "prune nightly"),
+        (Activity.CHECK, "check nightly --notify"),
     ],
 )
 def test_what_is_started_is_what_a_person_would_type(activity: Activity, typed: str) -> None:

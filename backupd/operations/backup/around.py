@@ -6,17 +6,18 @@ Knows: in which order these begin and end.
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from backupd.catalogue.store import Catalogue
 from backupd.config import JobConfig
-from backupd.host.run_log import RunLogs
 from backupd.host.signals import cancellable
 from backupd.notifications import Notifier
 from backupd.operations.backup.phases import BackupTelling
 from backupd.operations.backup.run import run_backup
 from backupd.operations.tools import Tools
 from backupd.operations.upkeep import notices
+from backupd.operations.upkeep.failure_answers import FailureAnswers
 from backupd.operations.upkeep.ownership import ownership_of
 from backupd.operations.upkeep.prune import after_run
 from backupd.vocabulary.errors import BackupdError
@@ -31,7 +32,7 @@ class Surroundings:
     """What a run has around it. Each is asked for when its turn comes, and once."""
 
     catalogue: Callable[[], Catalogue]  # opened
-    logs: RunLogs
+    answers: FailureAnswers  # and the logs, of which it shows the end
     figures: Callable[[Catalogue], AbstractContextManager[None]]  # left when the run has ended
     notifier: Notifier
     tools: Callable[[Catalogue], Tools]
@@ -46,14 +47,17 @@ def run_job(job: JobConfig, around: Surroundings, *, run_id: str) -> RunDetails:
     Raises:
         BackupdError: why there is none, or why a person should look; it was told.
     """
-    with notices.failure_told(around.notifier, job.name, run_id):
+    unopened = partial(around.answers.of, job.name, run_id, catalogue=None)
+    with notices.failure_told(around.notifier, job.name, run_id, answers=unopened):
         opened = around.catalogue()
     with (
-        around.logs.kept(run_id),
+        around.answers.logs.kept(run_id),
         opened as catalogue,
         around.figures(catalogue),
         notices.outcome_told(
-            *(around.notifier, catalogue, job.name, run_id), plan=lambda error: around.plan_retry(catalogue, error)
+            *(around.notifier, catalogue, job.name, run_id),
+            answers=around.answers,
+            plan=lambda error: around.plan_retry(catalogue, error),
         ) as begun,
         cancellable(),
     ):

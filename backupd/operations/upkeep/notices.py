@@ -6,17 +6,19 @@ Knows: which endings are alarms, what was wrong before, and the sentence for som
 import contextlib
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING
 
 from backupd.catalogue.endings import as_told
 from backupd.catalogue.store import Catalogue
 from backupd.notifications import Notifier
+from backupd.operations.upkeep.failure_answers import FailureAnswers
 from backupd.report.words import duration, instant, size
 from backupd.vocabulary.errors import BackupdError, ExitStatus, Undecided
-from backupd.vocabulary.records import RunDetails, RunError, RunStatus
+from backupd.vocabulary.records import Finding, Level, RunDetails, RunError, RunStatus
 from backupd.vocabulary.schedule import Activity, Notice, NoticeKind, SlotState
 
 if TYPE_CHECKING:  # what a run that is good does without
@@ -53,17 +55,24 @@ def ended(catalogue: Catalogue, run: RunDetails) -> Notice:
     return Notice(NoticeKind.SUCCEEDED, run.job, at, run.run_id, good, detail)
 
 
-def retrying(job: str, run_id: str, error: BaseException, plan: "RetryPlan", at: datetime) -> Notice:
+def retrying(
+    job: str, run_id: str, told: RunError, plan: "RetryPlan", at: datetime, *, answers: Mapping[str, str]
+) -> Notice:
     """Why there is none yet, and when the next try starts."""
-    told = as_told(error)
     again = f"next try {at:%H:%M} UTC (try {plan.number + 1} of {plan.tries})"
     text = f"the backup of job {job} failed: {_one_line(told.message)}; {again}; {_standing(told, 'backup')}"
-    detail = {**_detail_of_error(run_id, told), "next try": instant(at)}
+    detail = {**_detail_of_error(run_id, told), **answers}
     return Notice(NoticeKind.RETRYING, job, datetime.now(UTC), run_id, text, detail)
 
 
 def failed(
-    job: str, run_id: str, error: BaseException, *, what: str = "backup", plan: "RetryPlan | None" = None
+    job: str,
+    run_id: str,
+    error: BaseException,
+    *,
+    what: str = "backup",
+    plan: "RetryPlan | None" = None,
+    answers: Callable[[RunError], Mapping[str, str]] = lambda _: {},
 ) -> Notice | None:
     """Why there is none, and how things stand now; None where that is no alarm. A drill's subject begins with `drill`.
 
@@ -75,16 +84,36 @@ def failed(
     subject = run_id if what == "backup" else f"{what} {run_id}"
     became = "was undecided" if isinstance(error, Undecided) else "failed"
     text = f"the {what} of job {job} {became}: {_one_line(told.message)}; {_standing(told, what)}{_last_word(plan)}"
-    return Notice(NoticeKind.FAILED, job, datetime.now(UTC), subject, text, _detail_of_error(run_id, told))
+    detail = {**_detail_of_error(run_id, told), **answers(told)}
+    return Notice(NoticeKind.FAILED, job, datetime.now(UTC), subject, text, detail)
+
+
+def check_refused(job: str, findings: Iterable[Finding]) -> Notice:
+    """What would stop the next backup of the job, found while there is none."""
+    at = datetime.now(UTC)
+    found = [finding for finding in findings if finding.level is Level.REFUSED]
+    said = "; ".join(f"{finding.name}: {_one_line(finding.detail)}" for finding in found)
+    hints = {f"hint for {finding.name}": finding.hint for finding in found if finding.hint}
+    text = f"the next backup of job {job} would be refused: {said}"
+    return Notice(
+        NoticeKind.FAILED, job, at, f"check {at.isoformat()}", text, {**hints, "more": f"backupd check {job}"}
+    )
 
 
 @contextmanager
-def failure_told(notifier: Notifier, job: str, run_id: str, *, what: str = "backup") -> Iterator[None]:
+def failure_told(
+    notifier: Notifier,
+    job: str,
+    run_id: str,
+    *,
+    what: str = "backup",
+    answers: Callable[[RunError], Mapping[str, str]] = lambda _: {},
+) -> Iterator[None]:
     """An error that ends the block is told, and goes on."""
     try:
         yield
     except BaseException as error:
-        if (notice := failed(job, run_id, error, what=what)) is not None:
+        if (notice := failed(job, run_id, error, what=what, answers=answers)) is not None:
             notifier.tell(notice)
         raise
 
@@ -95,6 +124,8 @@ def outcome_told(
     catalogue: Catalogue,
     job: str,
     run_id: str,
+    *,
+    answers: FailureAnswers,
     plan: Callable[[BaseException], "RetryPlan | None"] = lambda _: None,
 ) -> Iterator[Callable[[Sequence[str]], None]]:
     """What becomes of the run in the block is told, by its row where that is good: an error may come after a backup.
@@ -111,20 +142,30 @@ def outcome_told(
     try:
         yield begun
     except BaseException as error:
-        tell_of_the_dead(notifier, catalogue, dead)
-        notice = _good(catalogue, run_id) or _bad(job, run_id, error, plan(error))
+        tell_of_the_dead(notifier, catalogue, dead, answers=answers)
+        if (notice := _good(catalogue, run_id)) is None:
+            planned = plan(error)
+            found = partial(answers.of, job, run_id, catalogue=catalogue, plan=planned)
+            notice = _bad(job, run_id, error, planned, found)
         if notice is not None:
             notifier.tell(notice)
         raise
-    tell_of_the_dead(notifier, catalogue, dead)
+    tell_of_the_dead(notifier, catalogue, dead, answers=answers)
     notifier.tell(ended(catalogue, catalogue.run(run_id)))
 
 
-def _bad(job: str, run_id: str, error: BaseException, plan: "RetryPlan | None") -> Notice | None:
+def _bad(
+    job: str,
+    run_id: str,
+    error: BaseException,
+    plan: "RetryPlan | None",
+    answers: Callable[[RunError], Mapping[str, str]],
+) -> Notice | None:
     if plan is not None and plan.next_at is not None:
         log.warning("next try at %s: try %d of %d", instant(plan.next_at), plan.number + 1, plan.tries)
-        return retrying(job, run_id, error, plan, plan.next_at)
-    return failed(job, run_id, error, plan=plan)
+        told = as_told(error)
+        return retrying(job, run_id, told, plan, plan.next_at, answers=answers(told))
+    return failed(job, run_id, error, plan=plan, answers=answers)
 
 
 def _good(catalogue: Catalogue, run_id: str) -> Notice | None:
@@ -136,7 +177,9 @@ def _good(catalogue: Catalogue, run_id: str) -> Notice | None:
     return None
 
 
-def tell_of_the_dead(notifier: Notifier, catalogue: Catalogue, run_ids: Iterable[str]) -> None:
+def tell_of_the_dead(
+    notifier: Notifier, catalogue: Catalogue, run_ids: Iterable[str], *, answers: FailureAnswers
+) -> None:
     """Of these runs that were recovered, each whose process died is told of, once whoever looks; others are not.
 
     Nor is what is no job's: a person began that bench, or that probe of a volume, and no backup hangs on it.
@@ -149,13 +192,14 @@ def tell_of_the_dead(notifier: Notifier, catalogue: Catalogue, run_ids: Iterable
         if run.error is None or run.error.code != DIED or run.run_id != run_id or not run.job:
             continue
         if catalogue.first_told(NoticeKind.FAILED, run.job, run_id):
-            notifier.tell(_death(run, run.error))
+            found = answers.of(run.job, run.run_id, run.error, catalogue=catalogue)
+            notifier.tell(_death(run, run.error, found))
 
 
-def _death(run: RunDetails, error: RunError) -> Notice:
+def _death(run: RunDetails, error: RunError, answers: Mapping[str, str]) -> Notice:
     text = f"run {run.run_id} of job {run.job}, started {instant(run.started_at)}: {error.message}; {error.hint}"
     at = run.ended_at or datetime.now(UTC)
-    return Notice(NoticeKind.FAILED, run.job, at, run.run_id, text, _detail_of_error(run.run_id, error))
+    return Notice(NoticeKind.FAILED, run.job, at, run.run_id, text, {**_detail_of_error(run.run_id, error), **answers})
 
 
 def _wrong_before(catalogue: Catalogue, run: RunDetails) -> str:

@@ -14,12 +14,13 @@ from backupd.catalogue.details import Filter
 from backupd.catalogue.endings import GOOD
 from backupd.host.live_progress import Progress
 from backupd.report.costs import RunFigures
-from backupd.service.job_status import Alarm, JobStatus, Running, job_statuses, remaining_seconds
+from backupd.service.job_status import JobStatus, Running, job_statuses, remaining_seconds
 from backupd.service.web.asked import AskedLive, AskedSite, Instant
 from backupd.service.web.guard import LONGEST_QUERY
 from backupd.service.web.history import run_named
 from backupd.service.web.refusals import Refusal
 from backupd.service.web.schedules import ScheduleLine, schedule_lines
+from backupd.vocabulary.alarms import Alarm
 from backupd.vocabulary.records import RunDetails, RunKind, RunStatus
 from backupd.vocabulary.schedule import Activity
 

@@ -1,0 +1,25 @@
+"""What a mail about a failed backup answers, by the configuration."""
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from backupd.host.run_log import RunLogs
+from backupd.operations.upkeep.failure_answers import FailureAnswers
+
+if TYPE_CHECKING:
+    from backupd.config import Configuration
+
+
+def failure_answers(configuration: "Configuration") -> FailureAnswers:
+    """Nothing is looked up before something has failed."""
+    pages = configuration.service.public_url or ""
+    return FailureAnswers(RunLogs(configuration.paths.log), pages, lambda job: _next_due(configuration, job))
+
+
+def _next_due(configuration: "Configuration", job: str) -> datetime | None:
+    """Imported here: a run that is good needs no timetable."""
+    from backupd.service.timetables import timetables
+    from backupd.vocabulary.schedule import Activity
+
+    timetable = timetables(configuration).get((job, Activity.BACKUP))
+    return None if timetable is None else timetable.after(datetime.now(UTC))

@@ -1,0 +1,71 @@
+"""What is not as it should be with a job, as frozen values: one thing at one instant, and one that people know of.
+
+Knows: how grave each kind is, and how long it has to last before anybody is told.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+
+class AlarmKind(StrEnum):
+    """Why somebody should look at a job."""
+
+    FAILED = "failed"
+    DIED = "died"
+    BROKEN = "broken"
+    OVERDUE = "overdue"
+    MISSED = "missed"
+    DRILL_OVERDUE = "drill-overdue"
+    ATTENTION = "attention"
+
+
+class Severity(StrEnum):
+    """How grave it is, as in the shipped rules for Prometheus (`configs/alerts.yml`)."""
+
+    OK = "ok"
+    WARNING = "warning"  # check it in the morning
+    CRITICAL = "critical"  # a restore would lose too much, or the server suffers
+
+
+_CRITICAL = frozenset({AlarmKind.DIED, AlarmKind.BROKEN, AlarmKind.OVERDUE})
+
+
+@dataclass(frozen=True, slots=True)
+class Alarm:
+    """One thing that is not as it should be."""
+
+    kind: AlarmKind
+    text: str  # one sentence, without the job's name
+    run_id: str = ""  # where to look; empty where there is no run
+    about: str = ""  # what tells it from another of its kind and job: an activity, a run, a copy; it does not change
+
+    @property
+    def severity(self) -> Severity:
+        """By its kind alone."""
+        return Severity.CRITICAL if self.kind in _CRITICAL else Severity.WARNING
+
+    @property
+    def patience(self) -> timedelta:
+        """How long it has to last before people are told, as `for` in the shipped rules for Prometheus.
+
+        The daemon cleans up after a dead run within minutes, and a new job has no backup before its first night.
+        """
+        if self.kind is AlarmKind.DIED:
+            return timedelta(minutes=5)
+        if self.kind is AlarmKind.OVERDUE and not self.run_id:
+            return timedelta(days=1)
+        return timedelta()
+
+
+@dataclass(frozen=True, slots=True)
+class StandingAlarm:
+    """An alarm of a job that has been seen and is not over, as the catalogue remembers it."""
+
+    job: str
+    kind: AlarmKind
+    about: str
+    text: str  # of when people were last told; before that, of when it was first seen
+    since: datetime  # when it was first seen
+    told_at: datetime | None  # when people were last told; None: not yet
+    run_id: str = ""  # as `Alarm.run_id`, of when the text is of

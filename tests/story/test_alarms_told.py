@@ -1,0 +1,111 @@
+"""People hear of alarms from the daemon, by what the catalogue remembers: once, whatever restarts."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from backupd.catalogue.store import Catalogue
+from backupd.config import Configuration, HostConfig
+from backupd.notifications.words import body
+from backupd.service.job_status import job_statuses
+from backupd.service.outlook import LiveHere
+from backupd.service.reminders import remind
+from backupd.service.site import Site
+from backupd.vocabulary.alarms import AlarmKind
+from backupd.vocabulary.schedule import Activity, Notice, NoticeKind, Slot, SlotState
+from backupd.vocabulary.storage import Backup
+from tests.story.daemon_world import job
+
+COPY = Backup("vault", "/backups/nightly/r1", 1000, 400, 12, "ab" * 32)
+DAY = timedelta(days=1)
+
+Look = Callable[[timedelta], list[Notice]]
+
+
+def back_up(path: Path, run_id: str, broken: str = "") -> None:
+    with Catalogue.open(path) as catalogue, catalogue.open_run("nightly", "db1", run_id=run_id) as run:
+        run.complete((replace(COPY, broken=broken),))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "catalogue.sqlite"
+
+
+@pytest.fixture
+def look(path: Path) -> Look:
+    """What a daemon tells that is started so much later, looks once, and ends."""
+    nightly = replace(job("nightly"), drill_within_seconds=86400 * 2.5)
+    configuration = Configuration(hosts={"db1": HostConfig(name="db1")}, jobs={"nightly": nightly})
+    began = datetime.now(UTC)
+
+    def looked(later: timedelta) -> list[Notice]:
+        told: list[Notice] = []
+        with Catalogue.open(path) as catalogue:
+            site = Site(configuration, catalogue, lambda: began + later)
+            remind(site, LiveHere(path.parent), told.append)
+            # What people hear of is what pages and metrics show.
+            standing = {alarm.kind for status in job_statuses(site, LiveHere(path.parent)) for alarm in status.alarms}
+            assert {AlarmKind(notice.detail["alarm"]) for notice in told if notice.kind is NoticeKind.ALARM} <= standing
+        return told
+
+    return looked
+
+
+def told(notices: list[Notice]) -> list[tuple[str, str]]:
+    return [(notice.kind.value, notice.detail["alarm"]) for notice in notices]
+
+
+def test_an_old_backup_and_an_old_proof_are_told_by_one_daemon_and_not_by_the_next(path: Path, look: Look) -> None:
+    back_up(path, "r1")
+    assert told(look(DAY)) == []
+    assert told(look(2 * DAY)) == [("alarm", "overdue")]
+    assert told(look(2 * DAY)) == []
+    (proof,) = look(2.6 * DAY)
+    assert proof.text == "job nightly: no drill has ever proven a backup"
+    (again,) = look(3 * DAY)
+    assert "the last good backup is 72 hours old (seen for 24 h, since " in again.text
+    assert told(look(3.1 * DAY)) == []
+
+
+def test_the_end_is_told_with_what_it_was_and_since_when(path: Path, look: Look) -> None:
+    back_up(path, "r1", broken="sha256 differs")
+    (began,) = look(timedelta())
+    assert began.text == "job nightly: the copy on vault cannot be restored: sha256 differs"
+    assert "severity: critical\n" in body(began)
+    assert "more: backupd show r1\n" in body(began)
+    with Catalogue.open(path) as catalogue:
+        catalogue.removed("r1", "vault", because="a person")
+    (over,) = look(timedelta(hours=1))
+    assert (over.kind, over.subject) == (NoticeKind.OVER, began.subject)
+    assert over.text.startswith("job nightly: over since ")
+    assert "the copy on vault cannot be restored: sha256 differs (it was seen first " in over.text
+    assert told(look(timedelta(hours=2))) == []
+
+
+def test_what_a_check_refuses_is_over_when_the_next_one_finds_nothing(path: Path, look: Look) -> None:
+    back_up(path, "r1")
+    check(path, ago=timedelta(minutes=2), exit_status=5)
+    assert told(look(timedelta())) == []  # the check has told it
+    check(path, ago=timedelta(minutes=1), exit_status=5)
+    assert told(look(23.9 * timedelta(hours=1))) == []
+    check(path, ago=timedelta(seconds=20), exit_status=None)
+    assert told(look(23.95 * timedelta(hours=1))) == []  # it goes on: nobody knows yet
+    check(path, ago=timedelta(seconds=10), exit_status=11)
+    assert told(look(23.97 * timedelta(hours=1))) == []  # somebody has ended it
+    check(path, ago=timedelta(), exit_status=0)
+    (over,) = look(24 * timedelta(hours=1))
+    assert (over.kind, over.detail["alarm"]) == (NoticeKind.OVER, "failed")
+    assert "UTC failed (refused" in over.text
+
+
+def check(path: Path, *, ago: timedelta, exit_status: int | None) -> None:
+    at = datetime.now(UTC) - ago
+    slot = Slot("nightly", Activity.CHECK, at, SlotState.STARTED, at)
+    with Catalogue.open(path) as catalogue:
+        assert catalogue.take_slot(slot)
+        if exit_status is not None:
+            catalogue.slot_ended(slot, exit_status=exit_status)

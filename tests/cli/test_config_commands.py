@@ -52,7 +52,7 @@ def test_check_warns_of_the_example_until_it_was_edited(tmp_path: Path) -> None:
 
 def test_the_example_puts_no_load_on_a_server_before_somebody_has_said_when() -> None:
     schedules = load(EXAMPLE).jobs["nightly"].schedules
-    assert {activity.value for activity, _ in schedules.items()} == {"backup", "verify", "prune"}
+    assert {activity.value for activity, _ in schedules.items()} == {"backup", "check", "verify", "prune"}
 
 
 def test_schema_prints_what_editors_read() -> None:

@@ -84,7 +84,7 @@ docs-examples: setup-python setup-lab setup-s3 ## type the documentation's examp
 
 # When what measures has changed, and before a release. Of what comes from a seed it tries all.
 test-all: export BACKUPD_TESTS_SHARE := full
-test-all: test packaging-tests figure-tests test-matrix hostile ## every test, the packages, the figures, the matrix and all attacks (two hours)
+test-all: test packaging-tests figure-tests test-matrix ## every test, the packages, the figures and the matrix (two hours)
 
 figure-tests: setup-python setup-lab
 	$(BIN)/pytest tests/lab --timeout=900 --durations=10 -m figures

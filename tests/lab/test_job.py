@@ -7,11 +7,12 @@ most are for that one. The lab's own tests run beside them. A lab that cannot st
 """
 
 import os
-import queue
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -163,32 +164,36 @@ GROUPS = [  # the longest ones first, so that the last ones end together
 @pytest.fixture(scope="module")
 def results(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Results]:
     """Every group that is to be tested is under way; a result comes when its machine has ended."""
-    cpus = sorted(os.sched_getaffinity(0))[-MACHINES_AT_A_TIME:]
-    free: queue.SimpleQueue[int] = queue.SimpleQueue()
-    for cpu in cpus:
-        free.put(cpu)
-
-    def run(group: Group, out: Path, *pinned: str) -> Done:
-        began = time.monotonic()
-        process = subprocess.run([*pinned, *group.argv(out)], capture_output=True, text=True, check=False)
-        return Done(process, time.monotonic() - began)
-
-    def run_pinned(group: Group, out: Path) -> Done:
-        cpu = free.get()
-        try:
-            return run(group, out, "taskset", "--cpu-list", str(cpu))
-        finally:
-            free.put(cpu)
-
     selected = {item.name for item in request.session.items}
     wanted = [group for group in GROUPS if f"{test_job_in_the_lab.__name__}[{group}]" in selected]
-    with ThreadPoolExecutor(len(cpus)) as pool, ThreadPoolExecutor(1) as beside:
-        yield {
-            group: beside.submit(run, group, tmp_path_factory.mktemp("out"))
-            if group.waits
-            else pool.submit(run_pinned, group, tmp_path_factory.mktemp("out"))
-            for group in wanted
-        }
+    found: dict[Group, Future[Done]] = {group: Future() for group in wanted}
+    waiting, working = (deque(group for group in wanted if group.waits is waits) for waits in (True, False))
+
+    one_takes = threading.Lock()
+
+    def next_of(lists: Sequence[deque[Group]]) -> Group | None:
+        with one_takes:
+            return next((groups.popleft() for groups in lists if groups), None)
+
+    def machines(lists: Sequence[deque[Group]], *pinned: str) -> None:
+        """One after the other, of the first list that has any."""
+        while group := next_of(lists):
+            began = time.monotonic()
+            argv = [*pinned, *group.argv(tmp_path_factory.mktemp("out"))]
+            try:
+                process = subprocess.run(argv, capture_output=True, text=True, check=False)
+            except OSError as error:
+                found[group].set_exception(error)
+            else:
+                found[group].set_result(Done(process, time.monotonic() - began))
+
+    cpus = sorted(os.sched_getaffinity(0))[-MACHINES_AT_A_TIME:]
+    with ThreadPoolExecutor(len(cpus) + 1) as pool:
+        lanes = [pool.submit(machines, (working, waiting), "taskset", "--cpu-list", str(cpu)) for cpu in cpus]
+        beside = pool.submit(machines, (waiting,))
+        yield found
+        for lane in [*lanes, beside]:
+            lane.result()
 
 
 @pytest.mark.parametrize(

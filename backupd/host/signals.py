@@ -2,17 +2,26 @@
 
 Knows: the process's two stop signals and whether now is a bad moment. Signals belong to the process, so this module's
 state is the process's too.
+
+A bad moment is within a shield, and on the way to it: where a block ends, Python runs its `__exit__`, and in that of a
+generator the code after `yield`. What a handler raises there, before the shield is reached, would skip what is given
+back. Nobody can be told when such a moment is over, so the signal comes again a little later.
 """
 
+import os
 import signal
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
 from backupd.vocabulary.errors import Cancelled
 
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_AGAIN_SECONDS = 0.005
+_CALLBACKS = frozenset({"weakref", "_weakrefset"})  # what these raise at an object's end, Python only prints
+_ON_THE_WAY = frozenset({"contextlib", "threading", __name__})  # modules whose functions lead to a shield
 
 
 class _State:
@@ -21,12 +30,32 @@ class _State:
     shields = 0
     received: int | None = None
     raised = False
+    again: int | None = None  # a pipe: whoever writes a signal's number gets it again
 
 
-def _on_signal(number: int, _frame: FrameType | None) -> None:
+def _on_signal(number: int, frame: FrameType | None) -> None:
     _State.received = _State.received or number
-    if not _State.shields:
+    if _State.shields or _State.raised:
+        return
+    if not (_is_leaving(frame) or _is_of(_CALLBACKS, frame)):
         _raise_once()
+    elif _State.again is not None:
+        os.write(_State.again, bytes([number]))
+
+
+def _is_leaving(frame: FrameType | None) -> bool:
+    """Whether a block is being left, and what it gives back has not begun: a shield would be there."""
+    while frame is not None and frame.f_code.co_name != "__exit__" and frame.f_globals.get("__name__") in _ON_THE_WAY:
+        frame = frame.f_back
+    if frame is not None and frame.f_code.co_name != "__exit__":
+        frame = frame.f_back if _is_of({"contextlib"}, frame.f_back) else None  # what `__exit__` has called
+        while frame is not None and _is_of({"contextlib"}, frame) and frame.f_code.co_name != "__exit__":
+            frame = frame.f_back
+    return frame is not None and frame.f_code.co_name == "__exit__"
+
+
+def _is_of(modules: Collection[str], frame: FrameType | None) -> bool:
+    return frame is not None and frame.f_globals.get("__name__") in modules
 
 
 def _raise_once() -> None:
@@ -62,13 +91,27 @@ def cancellable() -> Iterator[None]:
     Only one at a time and only in the main thread, as Python's signal handlers ask.
     """
     _State.shields, _State.received, _State.raised = 0, None, False
+    asked, _State.again = os.pipe2(os.O_CLOEXEC)
+    echo = threading.Thread(target=_send_again, args=(asked, threading.get_ident()), name="stop signals", daemon=True)
+    echo.start()
     before = {number: signal.signal(number, _on_signal) for number in _STOP_SIGNALS}
     try:
         yield
     finally:
+        again, _State.again = _State.again, None
+        os.close(again)
+        echo.join()  # while the handlers are ours
         for number, handler in before.items():
             signal.signal(number, handler)
         _State.received, _State.raised = None, False
+
+
+def _send_again(asked: int, thread: int) -> None:
+    """Each signal whose number is written to the pipe comes to this thread again; until nobody can write any more."""
+    with os.fdopen(asked, "rb", buffering=0) as numbers:
+        while number := numbers.read(1):
+            time.sleep(_AGAIN_SECONDS)
+            signal.pthread_kill(thread, number[0])
 
 
 @contextmanager

@@ -2,10 +2,17 @@
 
 import os
 import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from types import FrameType
+from typing import Any
 
 import pytest
 
-from backupd.host.signals import cancellable, shielded
+from backupd.host import signals
+from backupd.host.scoped_thread import ScopedThread
+from backupd.host.signals import cancellable, require_going_on, shielded
 from backupd.vocabulary.errors import Cancelled
 
 
@@ -53,6 +60,66 @@ def test_an_error_under_a_shield_is_not_hidden_by_the_signal() -> None:
     with pytest.raises(ValueError, match="first"), cancellable(), shielded():
         stop()
         raise ValueError("first")
+
+
+@contextmanager
+def lent(back: list[str]) -> Iterator[None]:
+    """As whatever must be given back is written everywhere."""
+    try:
+        yield
+    finally:
+        with shielded():
+            back.append("given back")
+
+
+@contextmanager
+def lent_by_another(back: list[str]) -> Iterator[None]:
+    with lent(back):
+        yield
+
+
+def lent_by_a_stack(back: list[str]) -> ExitStack:
+    stack = ExitStack()
+    stack.enter_context(lent(back))
+    return stack
+
+
+class Beside(ScopedThread):
+    def __init__(self, back: list[str]) -> None:
+        super().__init__("beside", lambda: None, stop=lambda: back.append("given back"))
+
+
+@pytest.mark.parametrize("lend", [lent, lent_by_another, lent_by_a_stack, Beside], ids=lambda lend: lend.__name__)
+def test_a_signal_at_the_end_of_a_block_skips_nothing_that_is_given_back(lend: Callable[[list[str]], Any]) -> None:
+    """At each call that leaving the block makes: Python calls handlers where functions begin and generators resume."""
+    cancelled = 0
+    for point in range(1, 200):
+        back: list[str] = []
+        calls = 0
+
+        def interrupt(frame: FrameType, event: str, _argument: object, point: int = point) -> None:
+            nonlocal calls
+            calls += event == "call"
+            if calls == point:
+                sys.settrace(None)
+                signals._on_signal(signal.SIGTERM, frame)
+
+        try:
+            with cancellable():
+                with lend(back):
+                    sys.settrace(interrupt)
+                sys.settrace(None)
+                for _ in range(1000 if calls == point else 0):  # where it was too early, it comes a moment later
+                    require_going_on()  # in a destructor, what is raised is lost
+                    signal.sigtimedwait([], 0.01)
+        except Cancelled:
+            cancelled += 1
+        finally:
+            sys.settrace(None)
+        assert back == ["given back"], f"at call {point} of the block's end"
+        if calls < point:
+            break
+    assert cancelled == point - 1 > 3
 
 
 def test_the_handlers_of_before_are_back_afterwards() -> None:

@@ -4,8 +4,8 @@ Knows: the process's two stop signals and whether now is a bad moment. Signals b
 state is the process's too.
 
 A bad moment is within a shield, and on the way to it: where a block ends, Python runs its `__exit__`, and in that of a
-generator the code after `yield`. What a handler raises there, before the shield is reached, would skip what is given
-back. Nobody can be told when such a moment is over, so the signal comes again a little later.
+generator the code after `yield`. What a handler raises there, before the shield is reached, would skip the release.
+Nobody can be told when such a moment is over, so the signal comes again a little later.
 """
 
 import os
@@ -44,7 +44,7 @@ def _on_signal(number: int, frame: FrameType | None) -> None:
 
 
 def _is_leaving(frame: FrameType | None) -> bool:
-    """Whether a block is being left, and what it gives back has not begun: a shield would be there."""
+    """Whether a block is being left, and its release has not begun: a shield would be there."""
     while frame is not None and frame.f_code.co_name != "__exit__" and frame.f_globals.get("__name__") in _ON_THE_WAY:
         frame = frame.f_back
     if frame is not None and frame.f_code.co_name != "__exit__":

@@ -1,6 +1,7 @@
 """What every probe, reader and counter promises: the fakes of the stories, and the real ones on a disk."""
 
 import os
+import stat
 import subprocess
 import threading
 import time
@@ -329,7 +330,7 @@ def mysqls(root: Path) -> Path:
     folder.mkdir()
     os.chown(folder, MYSQL, MYSQL)
     for above in (root, *root.parents[:-2]):
-        above.chmod(0o755)
+        above.chmod(stat.S_IMODE(above.stat().st_mode) | 0o055)
     return folder
 
 

@@ -17,7 +17,9 @@ def failure_answers(configuration: "Configuration") -> FailureAnswers:
 
 
 def _next_due(configuration: "Configuration", job: str) -> datetime | None:
-    """Imported here: a run that is good needs no timetable."""
+    """Imported here: a run that is good, or a job without a schedule, needs no timetable."""
+    if job not in configuration.jobs or configuration.jobs[job].schedules.backup is None:
+        return None
     from backupd.service.timetables import timetables
     from backupd.vocabulary.schedule import Activity
 

@@ -11,16 +11,28 @@ if TYPE_CHECKING:
     from backupd.config import Configuration
     from backupd.service.listening import WebProcess
 
+_LOOK_SECONDS = 0.2  # between two looks whether the daemon has ended
+
 
 def serve(
     ctx: typer.Context,
     *,
     web: Annotated[bool, typer.Option("--web/--no-web", help="Also serve pages and metrics.")] = True,
+    drain: Annotated[
+        bool,
+        typer.Option(
+            "--drain", help="Have the running daemon start nothing more, and wait until its runs and itself have ended."
+        ),
+    ] = False,
 ) -> None:
     """Run scheduled jobs and serve pages and metrics; in the foreground, until SIGTERM or Ctrl-C.
 
-    Each job runs as a separate process, which continues if this one stops. SIGHUP reloads the configuration.
+    Each job runs as a separate process, which continues if this one stops. SIGHUP reloads the configuration, SIGUSR1
+    drains: nothing is started any more, and the daemon ends as soon as its runs have ended.
     """
+    if drain:
+        _drain(ctx)
+        return
     import logging
 
     from backupd import wiring
@@ -42,6 +54,29 @@ def serve(
         notify=systemd.Notify(os.environ),
     )
     daemon.serve(configuration, given)
+
+
+def _drain(ctx: typer.Context) -> None:
+    """Until there is no daemon. An interruption ends the waiting only: the daemon goes on draining."""
+    import signal
+    import time
+
+    from backupd import wiring
+    from backupd.cli.output import say, tell
+    from backupd.host.claims import Claims
+    from backupd.host.process import start_of_ours
+
+    claims = Claims(wiring.configuration(ctx.obj.config).paths.run)
+    pid = claims.daemon_pid()
+    if pid is None:
+        say("no daemon is running")
+        return
+    born = start_of_ours(pid)
+    os.kill(pid, signal.SIGUSR1)
+    tell(f"the daemon (process {pid}) starts nothing more; waiting for what it has started")
+    while born is not None and start_of_ours(pid) == born:
+        time.sleep(_LOOK_SECONDS)
+    say("the daemon has ended")
 
 
 def pages_of(configuration: "Configuration") -> "Callable[[Configuration], WebProcess]":

@@ -131,6 +131,10 @@ class Claims:
         with self._held("the-daemon", "another `backupd serve`", hint="one is enough: systemctl status backupd"):
             yield
 
+    def daemon_pid(self) -> int | None:
+        """The process that runs this machine's scheduled jobs; None where none does. Nothing is claimed by asking."""
+        return self._holding_pid("the-daemon")
+
     def holder_of_job(self, job: str) -> str | None:
         """Who holds the job now, in words; None where nobody does. Nothing is claimed by asking."""
         return self._holder(f"job-{job}")
@@ -144,7 +148,18 @@ class Claims:
         return self._holder(f"run-{run_id}")
 
     def _holder(self, name: str) -> str | None:
-        """By /proc/locks (proc(5)), for trying the lock would refuse whoever comes at that moment.
+        """In words."""
+        found = self._signed_by_holder(name)
+        return None if found is None else found[0]
+
+    def _holding_pid(self, name: str) -> int | None:
+        found = self._signed_by_holder(name)
+        return None if found is None else found[1]
+
+    def _signed_by_holder(self, name: str) -> tuple[str, int] | None:
+        """What the holder has written, and its pid.
+
+        By /proc/locks (proc(5)), for trying the lock would refuse whoever comes at that moment.
 
         The device is not compared: btrfs and overlayfs tell another one there than stat(2) does (Linux 6.1). The pid
         in the file tells a lock of the same inode number on another file system apart; that its process is ours tells
@@ -161,7 +176,7 @@ class Claims:
         for line in Path("/proc/locks").read_text().splitlines():
             fields = line.split()
             if fields[1] == "FLOCK" and fields[-3].endswith(f":{status.st_ino}") and fields[-4] == signed[1]:
-                return owner
+                return owner, int(signed[1])
         return None
 
     @contextmanager

@@ -49,11 +49,13 @@ class Signals:
 
     stop = False
     reload = False
+    drain = False
 
 
 @contextmanager
 def signals(bell: Bell) -> Iterator[Signals]:
-    """SIGTERM and SIGINT ask to stop, SIGHUP to reload; a child's end only rings. As before when the block ends.
+    """SIGTERM and SIGINT ask to stop, SIGHUP to reload, SIGUSR1 to drain; a child's end only rings. As before when the
+    block ends.
 
     The kernel may give a signal to another thread, where the first one has one to deal with already. A handler runs in
     the first thread all the same, but not before that one is awake: so Python rings by itself (`signal.set_wakeup_fd`).
@@ -63,9 +65,10 @@ def signals(bell: Bell) -> Iterator[Signals]:
     def on_signal(number: int, _frame: FrameType | None) -> None:
         asked.stop = asked.stop or number in (signal.SIGTERM, signal.SIGINT)
         asked.reload = asked.reload or number == signal.SIGHUP
+        asked.drain = asked.drain or number == signal.SIGUSR1
         bell.ring()
 
-    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGCHLD)
     before = {number: signal.signal(number, on_signal) for number in numbers}
     woken = signal.set_wakeup_fd(bell.rope, warn_on_full_buffer=False)
     try:

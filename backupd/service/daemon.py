@@ -55,6 +55,8 @@ class DaemonSurroundings:
 def serve(configuration: Configuration, given: DaemonSurroundings) -> None:
     """Go by the schedules until SIGTERM or SIGINT. Whether this returns or raises, runs that were started go on.
 
+    From SIGUSR1 on nothing is started, and it returns as soon as what was started has ended.
+
     A catalogue that is locked, or whose disk is full, is waited for, at the start as well as later. Later, one that
     cannot be used at all is waited for too: nothing can be started meanwhile, and the log says so.
 
@@ -115,6 +117,7 @@ class _Daemon:
     notifier: Notifier = field(init=False)
     _web: WebProcess | None = None
     _trouble: str = ""
+    _draining: str = ""  # what was said of it last
     _reminded_at: float | None = None
     _machine: tuple[str, ...] = field(default_factory=marks_of_machine)
 
@@ -143,7 +146,7 @@ class _Daemon:
         scheduled = False
         given.notify.ready()
         log.info("backupd serve runs the scheduled jobs: %s", _jobs(site.configuration))
-        while not self.asked.stop:
+        while not (self.asked.stop or (scheduled and self._is_drained(going))):
             if next(behind):
                 self.clock.go_by(dispatch.timetables)
             if self._moved():
@@ -157,16 +160,27 @@ class _Daemon:
                     self.clock.go_by(dispatch.timetables)
                     dispatch.adopt()
                     scheduled = True
-                dispatch.look()
+                dispatch.look(starting=not self.asked.drain)
                 self._remind(tell)
             self._settle(dispatch)
+
+    def _is_drained(self, going: Going) -> bool:
+        """It was asked to drain, and nothing that it has started goes on."""
+        if not self.asked.drain:
+            return False
+        left = [f"{slot.activity} of {slot.job}" for slot in going.slots()]
+        said = f"draining: nothing is started any more; waiting for {', '.join(left) or 'nothing'}"
+        if said != self._draining:
+            log.info("%s", said)
+            self._draining = said
+        return not left
 
     def _settle(self, dispatch: Dispatch) -> None:
         """Tell the others, and wait until there is a reason to look again."""
         notify = self.given.notify
         if self._web is not None:
             self._web.keep_up()
-        notify.status(self._trouble or dispatch.status)
+        notify.status(self._trouble or self._draining or dispatch.status)
         if self.clock.alive:
             notify.alive()
         longest = min(_LOOK_SECONDS, notify.watchdog_seconds / 3 or _LOOK_SECONDS)

@@ -114,14 +114,18 @@ class Dispatch:
         for slot in self.going.adopt():
             log.info("%s: started by an earlier daemon, watching it now", _named(slot))
 
-    def look(self) -> None:
+    def look(self, *, starting: bool = True) -> None:
         """What has ended is written down, what may start starts, what is too late is missed; the dead are cleaned up.
+
+        Without `starting` only what has ended is: all else is as undecided as if no daemon ran.
 
         Raises:
             CatalogueError: the catalogue cannot be used; the next look does what this one has not done.
         """
         for ended in self.going.ended():
             self._tell_end(ended)
+        if not starting:
+            return
         now = self.site.now()
         self._try_again(now)
         if late := [schedule for schedule in self._schedules if schedule.is_due(now)]:

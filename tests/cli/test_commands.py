@@ -67,6 +67,7 @@ COMMANDS = [
         ["report"],
         ["log"],
         ["verify"],
+        ["copy"],
         ["restore"],
         ["clone"],
         ["drill"],

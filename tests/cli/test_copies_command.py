@@ -56,6 +56,8 @@ def test_a_pruning_that_fails_after_a_good_run_is_attention_and_no_more(terminal
         raise TargetError("the listing was denied")
 
     world.others[0].backups = fail  # type: ignore[method-assign,assignment]
+    text = terminal.configuration.read_text().replace('targets = ["vault"]', 'targets = ["vault", "offsite"]')
+    terminal.configuration.write_text(f'{text}\n[targets.offsite]\ntype = "directory"\npath = "{world.vault}"\n')
     ended = terminal.run("run", "nightly")
     assert ended.status == ExitStatus.ATTENTION
     assert "the listing was denied" in ended.stderr

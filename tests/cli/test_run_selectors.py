@@ -13,7 +13,13 @@ from tests.docs.commands import tree
 from tests.story.world import World
 
 LOOKING = (["show"], ["log"], ["compare"], ["cancel"])
-READING = (["verify"], ["drill"], ["restore", "--to", "/nowhere"], ["clone", "--to", "/nowhere", "--as-replica"])
+READING = (
+    ["copy", "--from", "vault", "--to", "offsite"],
+    ["verify"],
+    ["drill"],
+    ["restore", "--to", "/nowhere"],
+    ["clone", "--to", "/nowhere", "--as-replica"],
+)
 PINNING = (["pin", "--note", "x"], ["unpin"])
 BAD = (
     ("latest-good:other", "there is no backup of job other yet"),
@@ -44,6 +50,8 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> World:
 def three_runs(terminal: Terminal, world: World, ran: World) -> Terminal:
     """The same with what those runs have left: a copy, to do with as one likes."""
     world.go_on_from(ran)
+    with terminal.configuration.open("a") as file:
+        file.write(f'\n[targets.offsite]\ntype = "directory"\npath = "{world.vault}"\n')
     return terminal
 
 

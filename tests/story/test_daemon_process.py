@@ -176,6 +176,25 @@ def test_sigterm_ends_the_daemon_at_once_and_not_the_run_and_systemd_is_told(sit
     assert b"BACKUPD_SLOT=nightly/backup/" in environment
 
 
+def test_a_daemon_that_drains_ends_with_its_runs(site: Site) -> None:
+    drain = [sys.executable, "-m", "backupd", "--config", str(site.configuration), "serve", "--drain"]
+    with serving(site) as daemon:
+        until(site.running)
+        with subprocess.Popen(drain, stdout=subprocess.PIPE, text=True) as draining:
+            assert daemon.stderr is not None
+            assert any("waiting for backup of nightly" in line for line in iter(daemon.stderr.readline, ""))
+            assert (daemon.poll(), draining.poll()) == (None, None)
+            site.gate.touch()
+            status, _, _ = ended(daemon)
+            said, _ = draining.communicate(timeout=_SECONDS)
+    assert (status, draining.returncode, said) == (0, 0, "the daemon has ended\n")
+    slot = site.slot()
+    assert slot is not None
+    assert slot.state is SlotState.ENDED
+    done = subprocess.run(drain, capture_output=True, text=True, timeout=_SECONDS, check=False)
+    assert (done.returncode, done.stdout) == (0, "no daemon is running\n")
+
+
 @pytest.mark.exhaustive
 def test_a_run_that_dies_is_written_down_and_the_daemon_goes_on(site: Site) -> None:
     with serving(site) as daemon:

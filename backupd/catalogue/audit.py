@@ -22,6 +22,7 @@ from sqlalchemy import Connection, Executable, RowMapping, Select, insert, selec
 from backupd.catalogue import tables
 from backupd.catalogue.columns import InstantColumn
 from backupd.catalogue.database import Write
+from backupd.host.operator_name import operator
 
 Step = Executable | Write | Callable[[Connection], None]  # one of the things that a transaction does, in their order
 
@@ -41,6 +42,10 @@ class Event(StrEnum):
     UNPINNED = "unpinned"
     IMPORTED = "imported"
     COPIED = "copied"  # from one target to another
+    RESTORE_STARTED = "restore-started"
+    RESTORE_ENDED = "restore-ended"
+    CLONE_STARTED = "clone-started"
+    CLONE_ENDED = "clone-ended"
     MISSED = "missed"  # of these five the subject is a job
     PAUSED = "paused"
     RESUMED = "resumed"
@@ -49,6 +54,14 @@ class Event(StrEnum):
     IDENTITY_NEW = "identity-new"  # of these two the subject is a machine's name
     IDENTITY_ADOPTED = "identity-adopted"
     KEY_KNOWN = "key-known"  # the subject is the machine whose backups it may sign
+
+
+_BY_HAND = frozenset(  # what a person may have done: these rows name who did it
+    (
+        *(Event.DRILLED, Event.VERIFIED, Event.FOUND_BROKEN, Event.COPIED),
+        *(Event.RESTORE_STARTED, Event.RESTORE_ENDED, Event.CLONE_STARTED, Event.CLONE_ENDED),
+    )
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +113,13 @@ def carry_out(connection: Connection, steps: Sequence[Step]) -> None:
 
 
 def audit_step(event: Event, subject: str, **detail: Any) -> Callable[[Connection], None]:
-    """The step that appends this event to the chain; `detail` is what JSON can hold."""
+    """The step that appends this event to the chain; `detail` is what JSON can hold.
+
+    What a person may have done is told with `operator` and `uid`: the daemon's account, where the daemon did it.
+    """
+    if event in _BY_HAND:
+        who = operator()
+        detail = {**detail, "operator": who.name, "uid": who.uid}
 
     def append(connection: Connection) -> None:
         newest = select(tables.audit).order_by(tables.audit.c.number.desc()).limit(1)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Engine, insert, select
 
@@ -102,6 +102,10 @@ class Catalogue(DeadRuns, MachineIdentities, OwnerChains, PastRuns, RetentionRul
             with shielded():
                 record.fail(error)
                 raise  # within the shield: a stop signal that comes now must not take the error's place
+
+    def note(self, event: Event, subject: str, **detail: Any) -> None:
+        """Append to the audit chain what changes nothing else in the catalogue; `detail` is what JSON can hold."""
+        self._write(audit_step(event, subject, **detail))
 
     def record_drill(self, drill: Drill) -> None:
         """Keep a drill's result with its run. A position that a good drill found is the run's from now on."""

@@ -63,6 +63,7 @@ def clone(
     from backupd.operations.restore.clone import clone as clone_backup
     from backupd.operations.restore.clone import new_server_id, require_another_id
     from backupd.operations.restore.fallback import agreed
+    from backupd.operations.restore.on_record import Deed, on_record
 
     if not as_replica:
         raise UsageError(
@@ -73,26 +74,30 @@ def clone(
     with wiring.catalogue(configuration) as catalogue:
         run = run_of(catalogue, run_id, target=target)
         copies = sources_of(configuration, catalogue, run, copies_of(run, target=target))
-    manifest, sources = agreed(copies)
-    require_position(manifest)
-    if followed is not None:
-        require_password_fits(manifest.server.flavour, followed.password)
-    if server_id is not None:
-        require_another_id(manifest, server_id)
-    asked = None if gtid is None else Following.GTID if gtid else Following.FILE_POSITION
-    wanted = Wanted(
-        server_id=server_id if server_id is not None else new_server_id(manifest),
-        following=following(manifest, asked),
-        source=followed,
-    )
-    with cancellable(), unpruned(configuration, run):
-        made = clone_backup(
-            *(manifest, sources, wanted),
-            to=to.absolute(),
-            identities=identities,
-            confined=not configuration.restore.unconfined,
-            telling=tell,
+        manifest, sources = agreed(copies)
+        require_position(manifest)
+        if followed is not None:
+            require_password_fits(manifest.server.flavour, followed.password)
+        if server_id is not None:
+            require_another_id(manifest, server_id)
+        asked = None if gtid is None else Following.GTID if gtid else Following.FILE_POSITION
+        wanted = Wanted(
+            server_id=server_id if server_id is not None else new_server_id(manifest),
+            following=following(manifest, asked),
+            source=followed,
         )
+        with (
+            cancellable(),
+            unpruned(configuration, run),
+            on_record(catalogue, run.run_id, Deed.CLONE, to.absolute(), telling=tell, server_id=wanted.server_id),
+        ):
+            made = clone_backup(
+                *(manifest, sources, wanted),
+                to=to.absolute(),
+                identities=identities,
+                confined=not configuration.restore.unconfined,
+                telling=tell,
+            )
     if json:
         print_document(clone_document(manifest, wanted, made))
     else:

@@ -62,6 +62,7 @@ def restore(
     from backupd.cli.progress import share_done
     from backupd.host.signals import cancellable
     from backupd.mysql.tablefiles import tables_in
+    from backupd.operations.restore.on_record import Deed, on_record
 
     if (to is None) == (into_volume is None):
         raise UsageError("give a folder or a volume", hint="--to DIR, or --into-volume VG/LV")
@@ -78,11 +79,16 @@ def restore(
         with cancellable(), unpruned(configuration, run), share_done("restored") as copied:
             confined = not configuration.restore.unconfined
             wanted = _Wanted(run, sources, identities, copied, prepare_replica=prepare_replica, confined=confined)
-            if to is not None:
-                _to_folder(wanted, to, chosen)
-            elif into_volume is not None:
-                tools = wiring.host_tools(configuration, catalogue.identity().name)
-                _into_volume(wanted, into_volume, tools, catalogue)
+            place = to.absolute() if to is not None else str(into_volume)
+            asked = {"tables": list(map(str, chosen))} if chosen else {}
+            with on_record(catalogue, run.run_id, Deed.RESTORE, place, telling=tell, **asked) as attentions:
+                if to is not None:
+                    attentions.extend(_to_folder(wanted, to, chosen))
+                elif into_volume is not None:
+                    tools = wiring.host_tools(configuration, catalogue.identity().name)
+                    attentions.extend(_into_volume(wanted, into_volume, tools, catalogue))
+    if attentions:
+        raise typer.Exit(ExitStatus.ATTENTION)
 
 
 @dataclass(frozen=True)
@@ -110,7 +116,8 @@ class _Wanted:
         return text
 
 
-def _to_folder(wanted: _Wanted, to: Path, tables: "Sequence[Table]") -> None:
+def _to_folder(wanted: _Wanted, to: Path, tables: "Sequence[Table]") -> "Sequence[str]":
+    """What a person should look at although the files are restored."""
     from backupd.operations.restore.into_folder import restore as restore_backup
 
     manifest = restore_backup(
@@ -122,14 +129,14 @@ def _to_folder(wanted: _Wanted, to: Path, tables: "Sequence[Table]") -> None:
         confined=wanted.confined,
     )
     if tables:
-        _export(to.absolute(), manifest, tables, confined=wanted.confined)
-        return
+        return _export(to.absolute(), manifest, tables, confined=wanted.confined)
     steps = wanted.steps(manifest, to, to.absolute())
     say(f"restored run {wanted.run.run_id} to {to}: datadir {to / manifest.datadir}")
     print_text(steps.rstrip())
+    return ()
 
 
-def _export(to: Path, manifest: "Manifest", tables: "Sequence[Table]", *, confined: bool) -> None:
+def _export(to: Path, manifest: "Manifest", tables: "Sequence[Table]", *, confined: bool) -> "Sequence[str]":
     """Say where the tables are, and what is left to do: with a server here, to import them."""
     from backupd.operations.restore.table_export import by_hand, export
 
@@ -137,16 +144,18 @@ def _export(to: Path, manifest: "Manifest", tables: "Sequence[Table]", *, confin
     try:
         exported = export(to, manifest, tables, confined=confined, telling=tell)
     except ServerError as error:
-        tell(f"attention: {named} could not be recovered here: {error.message}")
+        attention = f"{named} could not be recovered here: {error.message}"
+        tell(f"attention: {attention}")
         say(f"restored the files of {named} of run {manifest.run_id} to {to}, NOT recovered")
         print_text(by_hand(to, manifest, tables))
-        raise typer.Exit(ExitStatus.ATTENTION) from error
+        return (attention,)
     say(f"restored {named} of run {manifest.run_id} to {to}, recovered")
     for each in exported:
         say(f"to import {each.table}: follow {each.statements}")
+    return ()
 
 
-def _into_volume(wanted: _Wanted, name: str, tools: "HostTools", catalogue: "Catalogue") -> None:
+def _into_volume(wanted: _Wanted, name: str, tools: "HostTools", catalogue: "Catalogue") -> "Sequence[str]":
     from backupd import wiring
     from backupd.operations.restore.fallback import agreed
     from backupd.operations.restore.into_folder import key_of, unpack_objects
@@ -175,5 +184,4 @@ def _into_volume(wanted: _Wanted, name: str, tools: "HostTools", catalogue: "Cat
     print_text(steps.rstrip())
     for text in filled.attentions:
         tell(f"attention: {text}")
-    if filled.attentions:
-        raise typer.Exit(ExitStatus.ATTENTION)
+    return filled.attentions

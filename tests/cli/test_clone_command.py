@@ -113,6 +113,10 @@ def test_a_damaged_backup_makes_no_replica(terminal: Terminal, replica: Replica,
     ended = terminal.run("clone", "r1", "--to", str(tmp_path / "clone"), "--as-replica")
     assert (ended.status, ended.stdout) == (ExitStatus.VERIFICATION, "")
     assert not (tmp_path / "clone").exists()
+    with world.catalogue() as catalogue:
+        told, began = catalogue.audit_entries(limit=2)
+    assert (began.event, began.subject, began.detail["to"]) == ("clone-started", "r1", str(tmp_path / "clone"))
+    assert (told.event, told.detail["outcome"], told.detail["code"]) == ("clone-ended", "failed", "verification-error")
 
 
 def test_a_backup_whose_target_lost_it_is_status_8(

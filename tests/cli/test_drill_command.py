@@ -8,6 +8,7 @@ import pytest
 
 from backupd.catalogue.database import direct
 from backupd.config import DrillCheckConfig
+from backupd.host.operator_name import operator
 from backupd.targets import BackupSource
 from backupd.vocabulary.records import Check, Drill
 from backupd.vocabulary.storage import Backup
@@ -98,7 +99,9 @@ def test_an_undecided_drill_is_status_14_and_doubts_nothing(
         run = catalogue.run("r2")
         assert (run.doubted, run.proven_at) == (False, NOW + timedelta(hours=1))
         assert catalogue.besides()["nightly"].drills_failed == 0
-        assert catalogue.audit_entries(limit=1)[0].detail == {"ok": False, "undecided": drills.undecided}
+        told = catalogue.audit_entries(limit=1)[0].detail
+        assert (told["ok"], told["undecided"]) == (False, drills.undecided)
+        assert (told["operator"], told["uid"]) == (operator().name, operator().uid)
     shown = terminal.run("show", "r2").stdout
     assert "undecided (the server on the restored files was killed (out of memory?))" in shown
     assert terminal.run("show", "r2", "--json").document["drills"][1]["status"] == "undecided"

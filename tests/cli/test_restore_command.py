@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from backupd import wiring
+from backupd.host.operator_name import operator
 from backupd.mysql.replica_files import STATEMENTS_FILE
-from backupd.vocabulary.errors import ExitStatus, Refused
+from backupd.vocabulary.errors import ExitStatus, Refused, ServerError
 from backupd.vocabulary.records import HoldingKind
 from tests.cli.terminal import Terminal
 from tests.fakes.blank_volumes import FakeBlankVolumes
@@ -49,6 +50,21 @@ def test_a_restore_prints_what_a_replica_needs_next(terminal: Terminal, tmp_path
     assert "\nSTART SLAVE;\n" in ended.stdout
     assert "mariadb-binlog --start-position=" in ended.stdout
     assert not (tmp_path / "back" / STATEMENTS_FILE).exists()
+
+
+def test_restores_and_what_became_of_them_are_in_the_audit_trail(
+    terminal: Terminal, world: World, tmp_path: Path
+) -> None:
+    assert terminal.run("restore", "r1", "--to", str(tmp_path / "back")).status == ExitStatus.OK
+    assert terminal.run("restore", "r1", "--to", str(tmp_path)).status == ExitStatus.USAGE  # it holds the first
+    with world.catalogue() as catalogue:
+        *_, good, _, bad = catalogue.audit_entries(limit=None)[::-1]
+    assert (good.event, good.subject, good.detail["outcome"]) == ("restore-ended", "r1", "success")
+    assert (good.detail["to"], bad.detail["to"]) == (str(tmp_path / "back"), str(tmp_path))
+    assert (bad.event, bad.detail["outcome"], bad.detail["code"]) == ("restore-ended", "failed", "usage-error")
+    listed = terminal.run("audit", "list").stdout
+    assert "restore-started" in listed
+    assert f"operator: {operator().name}" in listed
 
 
 def test_prepared_for_a_replica_the_statements_lie_beside_the_datadir(terminal: Terminal, tmp_path: Path) -> None:
@@ -134,3 +150,19 @@ def test_a_volume_that_stays_mounted_is_an_attention(terminal: Terminal, blanks:
     assert "attention: clean-up incomplete: unmount failed" in ended.stderr
     assert "restored run r1" in ended.stdout
     assert DEVICE in blanks.held
+
+
+def test_tables_that_no_server_here_can_recover_are_an_attention_in_the_audit_trail_too(
+    terminal: Terminal, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*asked: object, **more: object) -> None:
+        raise ServerError("no matching server is here", hint="install one")
+
+    monkeypatch.setattr("backupd.operations.restore.table_export.export", refused)
+    ended = terminal.run("restore", "r1", "--to", str(tmp_path / "back"), "--tables", "shop.orders")
+    assert ended.status == ExitStatus.ATTENTION, ended.stderr
+    assert "NOT recovered" in ended.stdout
+    with world.catalogue() as catalogue:
+        told = catalogue.audit_entries(limit=1)[0].detail
+    assert told["outcome"] == "attention"
+    assert "could not be recovered here: no matching server is here" in told["attentions"][0]

@@ -32,7 +32,7 @@ demo-targets: setup-python setup-lab setup-s3 ## one job on a folder, an SFTP an
 	$(BIN)/backupd lab run --rows 5000 --load 20 -- python -m tests.bench.three_targets
 
 # The one that takes longest goes last, so that what is wrong is seen early.
-test: check thorough-tests exhaustive-tests service-tests docker-tests lab-tests ## every promise (40 minutes; an hour on a slow machine)
+test: check thorough-tests exhaustive-tests service-tests docker-tests lab-tests ## every promise (35 minutes; an hour on a slow machine)
 
 check: lint types imports tests ## after every change: what takes no whole run, server or lab (about a minute)
 
@@ -63,7 +63,7 @@ service-tests: setup-python setup-service ## the pages in a real browser, the me
 	$(BIN)/pytest tests/service -n 2 --dist worksteal --durations=5 -m "not exhaustive"
 
 # On the Docker engine that answers, else on one that is started for them.
-docker-tests: setup-python setup-docker ## backupd on real servers in containers (3 minutes)
+docker-tests: setup-python setup-docker ## backupd on real servers in containers (4 minutes)
 	.ci/with-docker $(BIN)/pytest tests/docker -n 2 --timeout=900 --durations=10
 
 packaging-tests: setup-python setup-docker ## the wheel, the packages in roots of their own, the images (10 minutes)

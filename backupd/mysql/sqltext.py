@@ -12,7 +12,7 @@ from backupd.vocabulary.errors import ServerError
 
 _STRING = r"'(?:[^'\\]|''|\\.)*'" + r'|"(?:[^"\\]|""|\\.)*"'
 _NAME = r"`(?:[^`]|``)*`"
-_FOR_SOME_VERSIONS = r"/\*!(?:[0-9]{5,6})?|\*/"  # MySQL tells partitions and newer words so
+_FOR_SOME_VERSIONS = r"/\*M?!(?:[0-9]{5,6})?|\*/"  # MySQL tells partitions and newer words so, MariaDB COMPRESSED
 _PLAIN = r"[^'\"`\\;#/*\-\x00-\x08\x0b-\x1f\x7f]|-(?!-)|/(?!\*)|\*(?!/)"
 _DEFINITION = re.compile(rf"(?:{_STRING}|{_NAME}|{_FOR_SOME_VERSIONS}|{_PLAIN})*+", re.DOTALL)
 _DELIMITER = re.compile(r"^\s*delimiter\b", re.IGNORECASE | re.MULTILINE)

@@ -289,6 +289,7 @@ DEFINITIONS = [
     "CREATE TABLE `t` (`n` int DEFAULT (`a` - 1 * 2 / 3))\n/*!50100 PARTITION BY RANGE (`n`)\n"
     "(PARTITION p0 VALUES LESS THAN (10) ENGINE = InnoDB) */",
     'CREATE TABLE `t` (`a` int /*!80023 INVISIBLE */) DEFAULT CHARSET=utf8mb4 COMMENT="x"',
+    "CREATE TABLE `t` (`a` text /*M!100301 COMPRESSED*/ DEFAULT NULL) ENGINE=InnoDB",
 ]
 
 
